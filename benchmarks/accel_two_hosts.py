@@ -1,7 +1,9 @@
-"""Exchanges of a gradient between two emulated hosts of two CPU ranks each, by method: `accel_two_hosts.py [FILE.json] [MBIT/S]`.
+"""Exchanges of a gradient between two emulated hosts of two CPU ranks each, by method:
+`accel_two_hosts.py [FILE.json] [MBIT/S]`.
 
-Needs root: the hosts are network namespaces, joined by a veth pair limited to 1 Gbit/s (tests/netlab). Every rank runs all methods in turn,
-for ROUNDS rounds; a time is the slowest rank's. Bytes are those sent by a host's interface, and those counted by the worker.
+Needs root: the hosts are network namespaces, joined by a veth pair limited to 1 Gbit/s
+(tests/netlab). Every rank runs all methods in turn, for ROUNDS rounds; a time is the slowest
+rank's. Bytes are those sent by a host's interface, and those counted by the worker.
 """
 
 import json
@@ -53,14 +55,19 @@ def exchange(settings: Settings | None) -> tuple[Callable[[torch.Tensor], None],
         return lambda flat: dist.all_reduce(flat.div_(RANKS)), None
     worker = CommWorker(settings, make(settings))
     numel = GRADIENT_BYTES // 4
-    return lambda flat: (worker.average(flat, ["weight"], [(4096, numel // 4096)]).wait(), None)[1], worker
+    return (
+        lambda flat: (worker.average(flat, ["weight"], [(4096, numel // 4096)]).wait(), None)[1],
+        worker,
+    )
 
 
 def rank(number: int, interface: str) -> None:
     """What each rank runs; rank 0 prints all samples."""
     os.environ |= {"GLOO_SOCKET_IFNAME": interface}
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://10.77.0.1:{PORT}", rank=number, world_size=RANKS)
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://10.77.0.1:{PORT}", rank=number, world_size=RANKS
+    )
     made = {name: exchange(settings) for name, settings in METHODS.items()}
     source = torch.randn(GRADIENT_BYTES // 4, generator=torch.Generator().manual_seed(number)) ** 3
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in METHODS}
@@ -74,7 +81,10 @@ def rank(number: int, interface: str) -> None:
             took = torch.tensor(time.perf_counter() - begun)
             dist.barrier()
             reports: list[object] = [None] * RANKS
-            mine = {"sent": sent_bytes() - before, "counted": (worker.traffic.across - counted) if worker else 0}
+            mine = {
+                "sent": sent_bytes() - before,
+                "counted": (worker.traffic.across - counted) if worker else 0,
+            }
             dist.all_reduce(took, op=dist.ReduceOp.MAX)
             dist.all_gather_object(reports, mine)
             if round_:  # the first is a warm-up
@@ -88,17 +98,26 @@ def rank(number: int, interface: str) -> None:
 
 def report(samples: dict[str, list[dict[str, object]]]) -> str:
     """One line per method."""
-    lines = [f"{'':20} {'ms':>7} {'least':>7} {'most':>7} {'of flat':>8} {'MB sent':>8} {'counted':>8} {'of dense':>8}"]
-    median = {name: statistics.median(one["seconds"] for one in some) for name, some in samples.items()}  # type: ignore[type-var]
+    lines = [
+        f"{'':20} {'ms':>7} {'least':>7} {'most':>7} {'of flat':>8} {'MB sent':>8} {'counted':>8}"
+        f" {'of dense':>8}"
+    ]
+    median = {
+        name: statistics.median(sample["seconds"] for sample in of_method)
+        for name, of_method in samples.items()
+    }
     dense = 0.0
-    for name, some in samples.items():
-        times = [1e3 * one["seconds"] for one in some]  # type: ignore[operator]
-        sent = statistics.median(one["ranks"][0]["sent"] for one in some) / 1e6  # type: ignore[index]
-        counted = statistics.median(sum(r["counted"] for r in one["ranks"][:PER_HOST]) for one in some) / 1e6  # type: ignore[index]
+    for name, of_method in samples.items():
+        times = [1e3 * sample["seconds"] for sample in of_method]
+        sent = 1e-6 * statistics.median(sample["ranks"][0]["sent"] for sample in of_method)
+        counted = 1e-6 * statistics.median(
+            sum(rank["counted"] for rank in sample["ranks"][:PER_HOST]) for sample in of_method
+        )
         dense = dense or sent
         lines.append(
-            f"{name:20} {1e3 * median[name]:7.0f} {min(times):7.0f} {max(times):7.0f} {median['torch all_reduce'] / median[name]:7.2f}x"
-            f" {sent:8.2f} {counted:8.2f} {dense / sent:7.1f}x"
+            f"{name:20} {1e3 * median[name]:7.0f} {min(times):7.0f} {max(times):7.0f}"
+            f" {median['torch all_reduce'] / median[name]:7.2f}x {sent:8.2f} {counted:8.2f}"
+            f" {dense / sent:7.1f}x"
         )
     return "\n".join(lines)
 
@@ -119,7 +138,12 @@ def main() -> int:
             process.wait(60)
     sys.stdout.write(report(samples) + "\n")
     if len(sys.argv) > 1:
-        host = {"kernel": platform.release(), "machine": platform.machine(), "cores": os.cpu_count(), "torch": torch.__version__}
+        host = {
+            "kernel": platform.release(),
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "torch": torch.__version__,
+        }
         words = {"host": host, "mbit": mbit, "gradient_bytes": GRADIENT_BYTES, "samples": samples}
         Path(sys.argv[1]).write_text(json.dumps(words, indent=1) + "\n", encoding="utf-8")
     return 0

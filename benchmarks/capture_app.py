@@ -1,9 +1,14 @@
-"""An application to be captured: PyTorch, two ranks or more, started by mpirun. capture_cost.py starts it.
+"""An application to be captured: PyTorch, two ranks or more, started by mpirun. capture_cost.py
+starts it.
 
-capture_app.py script CALLS FILE     a seeded mix of collectives over three communicators; FILE.RANK.json lists the calls
-capture_app.py mixed                 collectives, sends and receives over the world and groups of two, on two streams
-capture_app.py masks FILE LIBRARY    times of loops by the events that NCCL reports to busbw's plugin LIBRARY
-capture_app.py loops FILE            times of all_reduce loops and of VGG16 steps; rank 0 writes FILE
+capture_app.py script CALLS FILE     a seeded mix of collectives over three communicators;
+    FILE.RANK.json lists the calls
+capture_app.py mixed                 collectives, sends and receives over the world and groups of
+                                     two, on two streams
+capture_app.py masks FILE LIBRARY    times of loops by the events that NCCL reports to busbw's
+    plugin LIBRARY
+capture_app.py loops FILE            times of all_reduce loops and of VGG16 steps; rank 0 writes
+    FILE
 """
 
 import json
@@ -25,9 +30,16 @@ LOOPS = {
     32 << 20: (10, 50),
     256 << 20: (5, 20),
 }  # bytes: loops, calls
-DTYPES = {"float": torch.float32, "half": torch.float16, "bfloat16": torch.bfloat16, "int64": torch.int64, "uint8": torch.uint8}
+DTYPES = {
+    "float": torch.float32,
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+}
 MOST = 1 << 16
-MASKED = {8: 2000, 128 << 10: 1000, 1 << 20: 500, 4 << 20: 200, 32 << 20: 50, 256 << 20: 10}  # bytes: calls of a loop
+# bytes: calls of a loop
+MASKED = {8: 2000, 128 << 10: 1000, 1 << 20: 500, 4 << 20: 200, 32 << 20: 50, 256 << 20: 10}
 STEPS, WARM, BATCH = 40, 10, 64
 
 
@@ -37,19 +49,29 @@ def script(calls: int, ranks: int) -> list[dict]:
     functions = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
     return [
         {
-            "comm": dice.randrange(3), "function": dice.choice(functions), "dtype": dice.choice(list(DTYPES)),
-            "count": dice.choice((1, 3, 256, 4096, dice.randrange(1, MOST // ranks))), "root": dice.randrange(ranks),
+            "comm": dice.randrange(3),
+            "function": dice.choice(functions),
+            "dtype": dice.choice(list(DTYPES)),
+            "count": dice.choice((1, 3, 256, 4096, dice.randrange(1, MOST // ranks))),
+            "root": dice.randrange(ranks),
         }
         for _ in range(calls)
-    ]  # fmt: skip
+    ]
 
 
 def run_script(calls: int, out: str) -> None:
     """Run it."""
     ranks, rank = dist.get_world_size(), dist.get_rank()
-    groups = [dist.group.WORLD, dist.new_group(list(range(ranks))), dist.new_group(list(range(ranks)))]
+    groups = [
+        dist.group.WORLD,
+        dist.new_group(list(range(ranks))),
+        dist.new_group(list(range(ranks))),
+    ]
     data = {
-        name: (torch.zeros(MOST, dtype=dtype, device="cuda"), torch.zeros(MOST, dtype=dtype, device="cuda"))
+        name: (
+            torch.zeros(MOST, dtype=dtype, device="cuda"),
+            torch.zeros(MOST, dtype=dtype, device="cuda"),
+        )
         for name, dtype in DTYPES.items()
     }
     done = script(calls, ranks)
@@ -73,10 +95,16 @@ def run_script(calls: int, out: str) -> None:
 
 
 def mixed(turns: int = 20) -> None:
-    """Run collectives, sends and receives over the world, neighbors and every other rank; each kind of group on a stream of its own."""
+    """Run collectives, sends and receives over the world, neighbors and every other rank; each
+    kind of group on a stream of its own.
+    """
     ranks, rank = dist.get_world_size(), dist.get_rank()
     neighbors = [dist.new_group([first, first + 1]) for first in range(0, ranks, 2)][rank // 2]
-    others = [dist.new_group(list(range(first, ranks, 2))) for first in range(2)][rank % 2] if ranks > 2 else neighbors
+    others = (
+        [dist.new_group(list(range(first, ranks, 2))) for first in range(2)][rank % 2]
+        if ranks > 2
+        else neighbors
+    )
     one, two = (torch.ones(4 << 20, device="cuda") for _ in range(2))
     parts = list(torch.ones(ranks, 1 << 16, device="cuda").unbind())
     uneven = [(rank + other) % ranks + 1 << 10 for other in range(ranks)]  # the same both ways
@@ -120,7 +148,10 @@ def loops() -> dict[str, dict[str, float]]:
             if turn >= 2:
                 hosts.append((time.perf_counter() - start) / calls * 1e6)
                 enqueues.append((enqueued - start) / calls * 1e6)
-        found[str(size)] = {name: statistics.median(values) for name, values in (("host", hosts), ("enqueue", enqueues))}
+        found[str(size)] = {
+            name: statistics.median(values)
+            for name, values in (("host", hosts), ("enqueue", enqueues))
+        }
     return found
 
 
@@ -130,7 +161,10 @@ def vgg() -> float:
 
     model = torch.nn.parallel.DistributedDataParallel(vgg16().cuda(), gradient_as_bucket_view=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-    images, labels = torch.randn(BATCH, 3, 224, 224, device="cuda"), torch.randint(1000, (BATCH,), device="cuda")
+    images, labels = (
+        torch.randn(BATCH, 3, 224, 224, device="cuda"),
+        torch.randint(1000, (BATCH,), device="cuda"),
+    )
     taken = []
     for step in range(WARM + STEPS):
         torch.cuda.synchronize()
@@ -145,7 +179,8 @@ def vgg() -> float:
 
 
 def masks(library: str) -> dict[str, dict[str, list[float]]]:
-    """Microseconds per call of loops, enqueued back to back, by bytes and by the events that NCCL reports.
+    """Microseconds per call of loops, enqueued back to back, by bytes and by the events that NCCL
+    reports.
 
     With library `-` they are those that the environment asks for.
     """
@@ -163,7 +198,11 @@ def masks(library: str) -> dict[str, dict[str, list[float]]]:
     calls = Calls(spec, next(series(spec, control.processes)), control.processes)
     mask = ctypes.CDLL(library).busbw_capture_mask if library != "-" else int
     own = mask(0)
-    events = (("none", 0), ("tasks", 0x6), ("calls", 0x606), ("own", own)) if library != "-" else (("own", 0),)
+    events = (
+        (("none", 0), ("tasks", 0x6), ("calls", 0x606), ("own", own))
+        if library != "-"
+        else (("own", 0),)
+    )
     found: dict[str, dict[str, list[float]]] = {}
     for size, count in MASKED.items():
         launch = engine.bind(calls.at(size, in_place=False))
@@ -194,7 +233,9 @@ def main() -> None:
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks)}
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29581")
-    torch.cuda.set_device(int(os.environ.get("NCCL_TESTS_DEVICE", rank % torch.cuda.device_count())))
+    torch.cuda.set_device(
+        int(os.environ.get("NCCL_TESTS_DEVICE", rank % torch.cuda.device_count()))
+    )
     dist.init_process_group("nccl")
     if sys.argv[1] == "script":
         run_script(int(sys.argv[2]), sys.argv[3])

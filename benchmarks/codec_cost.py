@@ -1,7 +1,9 @@
-"""The cost of a codec on one GPU, compared with torch.topk and a plain copy: `python benchmarks/codec_cost.py [ELEMENTS ...]`.
+"""The cost of a codec on one GPU, compared with torch.topk and a plain copy: `python
+benchmarks/codec_cost.py [ELEMENTS ...]`.
 
-One rank exchanges with itself, so the network costs nothing. Medians over 20 calls by CUDA events, with the second smallest and second
-largest. Each call first copies the gradient, which the exchange overwrites; the figures include that copy.
+One rank exchanges with itself, so the network costs nothing. Medians over 20 calls by CUDA events,
+with the second smallest and second largest. Each call first copies the gradient, which the exchange
+overwrites; the figures include that copy.
 """
 
 import itertools
@@ -61,9 +63,15 @@ def main(lengths: list[int]) -> None:
         show = partial(print, f"{length} elements,")
         show("a copy:", timed(partial(part.copy_, gradient)))
         show("torch.topk 1 %:", timed(partial(torch.topk, magnitude, length // 100, sorted=False)))
-        for (name, settings), usable in itertools.product(CODECS.items(), (in_kernels, lambda _: False)):
+        for (name, settings), usable in itertools.product(
+            CODECS.items(), (in_kernels, lambda _: False)
+        ):
             kernels.usable = usable
-            codec, state, steps = codec_for(settings.method, settings, ((length // WIDTH, WIDTH), (length % WIDTH,))), {}, itertools.count()
+            codec, state, steps = (
+                codec_for(settings.method, settings, ((length // WIDTH, WIDTH), (length % WIDTH,))),
+                {},
+                itertools.count(),
+            )
             means = "Triton" if usable is in_kernels else "plain torch"
             exchange = partial(exchanged, codec, part, gradient, line, state, steps)
             show(f"{name}, {means}:", timed(exchange))

@@ -1,6 +1,7 @@
 """How often `busbw compare` is wrong: simulated pairs of sweeps, equal or with one difference.
 
-`python benchmarks/compare_rates.py [SWEEPS]` prints one line per case; 1000 sweeps each take 10 to 20 minutes on one core. Seeds are fixed.
+`python benchmarks/compare_rates.py [SWEEPS]` prints one line per case; 1000 sweeps each take 10 to
+20 minutes on one core. Seeds are fixed.
 """
 
 import itertools
@@ -28,32 +29,49 @@ def result(times: dict[int, list[list[float]]]) -> Result:
     for size, visits in times.items():
         samples = list(itertools.chain.from_iterable(visits))
         middle = sorted(samples)[len(samples) // 2]
-        cell = Cell(middle, size / middle, size / middle, samples_s=samples, visits=list(map(len, visits)))
+        cell = Cell(
+            middle, size / middle, size / middle, samples_s=samples, visits=list(map(len, visits))
+        )
         rows.append(Row(size, size // 4, "float", "sum", -1, cell, None, len(samples)))
     return Result(SweepSpec(collective="all_reduce", sampling=SAMPLING), rows=rows, complete=True)
 
 
 def one(draw: random.Random, middle: float, cv: float, tail: float) -> float:
-    """A sample: lognormal about its median, and with a chance of `tail` longer by up to several times."""
+    """A sample: lognormal about its median, and with a chance of `tail` longer by up to several
+    times.
+    """
     sample = middle * draw.lognormvariate(0, cv)
     return sample * (1 + draw.expovariate(2)) if draw.random() < tail else sample
 
 
 def many_shapes(draw: random.Random, sweeps: int) -> list[Comparison]:
-    """Equal pairs: each size has its own cv of 0.5 to 5 %, a heavy tail in a third, and on each side its own 8 to 32 visits of 8."""
+    """Equal pairs: each size has its own cv of 0.5 to 5 %, a heavy tail in a third, and on each
+    side its own 8 to 32 visits of 8.
+    """
     pairs = []
     for _ in range(sweeps):
         sides: tuple[dict[int, list[list[float]]], dict[int, list[list[float]]]] = ({}, {})
         for size in SIZES:
-            middle, cv, tail = 1e-5 + size / 3e11, draw.uniform(0.005, 0.05), draw.choice((0, 0, 0.05))
+            middle, cv, tail = (
+                1e-5 + size / 3e11,
+                draw.uniform(0.005, 0.05),
+                draw.choice((0, 0, 0.05)),
+            )
             for side in sides:
-                side[size] = [[one(draw, middle, cv, tail) for _ in range(8)] for _ in range(draw.randint(8, 32))]
+                side[size] = [
+                    [one(draw, middle, cv, tail) for _ in range(8)]
+                    for _ in range(draw.randint(8, 32))
+                ]
         pairs.append(compare([("a", result(sides[0]))], [("b", result(sides[1]))]))
     return pairs
 
 
-def adaptive(draw: random.Random, middle: float, cv: float, alike: float = 0.0) -> list[list[float]]:
-    """Visits as precise timing takes them with its defaults (99 %, 1 %); `alike` is the correlation of neighbors within a visit."""
+def adaptive(
+    draw: random.Random, middle: float, cv: float, alike: float = 0.0
+) -> list[list[float]]:
+    """Visits as precise timing takes them with its defaults (99 %, 1 %); `alike` is the
+    correlation of neighbors within a visit.
+    """
     visits: list[list[float]] = []
     more = first(SAMPLING, QUICK_S)
     while more:
@@ -66,16 +84,26 @@ def adaptive(draw: random.Random, middle: float, cv: float, alike: float = 0.0) 
     return visits
 
 
-def adaptive_sweep(draw: random.Random, cv: float, slower: float = 1.0, alike: float = 0.0, apart: float = 0.0) -> Result:
-    """A run: SLOW_SIZE takes `slower` times as long, and each size differs from run to run by `apart` (a standard deviation)."""
+def adaptive_sweep(
+    draw: random.Random, cv: float, slower: float = 1.0, alike: float = 0.0, apart: float = 0.0
+) -> Result:
+    """A run: SLOW_SIZE takes `slower` times as long, and each size differs from run to run by
+    `apart` (a standard deviation).
+    """
     times = {}
     for size in SIZES:
-        middle = (1e-5 + size / 3e11) * draw.lognormvariate(0, apart) * (slower if size == SLOW_SIZE else 1.0)
+        middle = (
+            (1e-5 + size / 3e11)
+            * draw.lognormvariate(0, apart)
+            * (slower if size == SLOW_SIZE else 1.0)
+        )
         times[size] = adaptive(draw, middle, cv, alike)
     return result(times)
 
 
-def adaptive_pairs(draw: random.Random, sweeps: int, runs: int = 1, slower: float = 1.0, **how: float) -> list[Comparison]:
+def adaptive_pairs(
+    draw: random.Random, sweeps: int, runs: int = 1, slower: float = 1.0, **how: float
+) -> list[Comparison]:
     """Pairs of `runs` runs a side; b's are `slower` at SLOW_SIZE."""
     return [
         compare(
@@ -96,16 +124,50 @@ def found(comparison: Comparison) -> bool:
     return any(cell.key.size_bytes == SLOW_SIZE for cell in comparison.of(Verdict.SLOWER))
 
 
-CASES: tuple[tuple[str, Callable[[random.Random, int], list[Comparison]], Callable[[Comparison], bool]], ...] = (
+CASES: tuple[
+    tuple[str, Callable[[random.Random, int], list[Comparison]], Callable[[Comparison], bool]], ...
+] = (
     ("equal, 8 to 32 visits, cv 0.5 to 5 %, tails: any false alarm", many_shapes, alarmed),
-    ("equal, sampled adaptively at cv 1 %: any false alarm", lambda d, n: adaptive_pairs(d, n, cv=0.01), alarmed),
-    ("one size 3 % slower, cv 1 %, sampled adaptively: found", lambda d, n: adaptive_pairs(d, n, slower=1.03, cv=0.01), found),
-    ("neighbours correlated 0.3, cv 1 %: any false alarm", lambda d, n: adaptive_pairs(d, n, cv=0.01, alike=0.3), alarmed),
-    ("neighbours correlated 0.6, cv 3 %: any false alarm", lambda d, n: adaptive_pairs(d, n, cv=0.03, alike=0.6), alarmed),
-    ("runs 2 % apart, one a side: any false alarm", lambda d, n: adaptive_pairs(d, n, cv=0.01, apart=0.02), alarmed),
-    ("runs 2 % apart, four a side: any false alarm", lambda d, n: adaptive_pairs(d, n, 4, cv=0.01, apart=0.02), alarmed),
-    ("runs 0.5 % apart, four a side, one size 3 % slower: found", lambda d, n: adaptive_pairs(d, n, 4, 1.03, cv=0.01, apart=0.005), found),
-    ("runs 2 % apart, five a side, one size 10 % slower: found", lambda d, n: adaptive_pairs(d, n, 5, 1.1, cv=0.01, apart=0.02), found),
+    (
+        "equal, sampled adaptively at cv 1 %: any false alarm",
+        lambda d, n: adaptive_pairs(d, n, cv=0.01),
+        alarmed,
+    ),
+    (
+        "one size 3 % slower, cv 1 %, sampled adaptively: found",
+        lambda d, n: adaptive_pairs(d, n, slower=1.03, cv=0.01),
+        found,
+    ),
+    (
+        "neighbours correlated 0.3, cv 1 %: any false alarm",
+        lambda d, n: adaptive_pairs(d, n, cv=0.01, alike=0.3),
+        alarmed,
+    ),
+    (
+        "neighbours correlated 0.6, cv 3 %: any false alarm",
+        lambda d, n: adaptive_pairs(d, n, cv=0.03, alike=0.6),
+        alarmed,
+    ),
+    (
+        "runs 2 % apart, one a side: any false alarm",
+        lambda d, n: adaptive_pairs(d, n, cv=0.01, apart=0.02),
+        alarmed,
+    ),
+    (
+        "runs 2 % apart, four a side: any false alarm",
+        lambda d, n: adaptive_pairs(d, n, 4, cv=0.01, apart=0.02),
+        alarmed,
+    ),
+    (
+        "runs 0.5 % apart, four a side, one size 3 % slower: found",
+        lambda d, n: adaptive_pairs(d, n, 4, 1.03, cv=0.01, apart=0.005),
+        found,
+    ),
+    (
+        "runs 2 % apart, five a side, one size 10 % slower: found",
+        lambda d, n: adaptive_pairs(d, n, 5, 1.1, cv=0.01, apart=0.02),
+        found,
+    ),
 )
 
 
@@ -115,7 +177,11 @@ def main(words: list[str]) -> None:
     for seed, (name, make, counts) in enumerate(CASES, start=1):
         start = time.perf_counter()
         hits = sum(counts(comparison) for comparison in make(random.Random(seed), sweeps))
-        print(f"{name:<66} {100 * hits / sweeps:5.1f} % of {sweeps}  ({time.perf_counter() - start:.0f} s)", flush=True)
+        print(
+            f"{name:<66} {100 * hits / sweeps:5.1f} % of {sweeps} "
+            f" ({time.perf_counter() - start:.0f} s)",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 `convergence.py [FILE.json] [SEEDS] [EPOCHS] [METHODS]`; methods other than dense, separated by ;.
 
-scikit-learn's digits (1797 pictures of 8 x 8, 360 kept for the test) and an MLP 64-256-256-10 of 85,002 parameters; 4 ranks over gloo stand
-for 2 hosts of 2, batch 16 each, SGD with momentum 0.9. A method has the same data, initial parameters and rate as the dense run of its
-seed. Prints the accuracy at the end, and the steps until its mean over 11 steps first reaches 96 %, since the end alone favors methods that
-are slow at first.
+scikit-learn's digits (1797 pictures of 8 x 8, 360 kept for the test) and an MLP 64-256-256-10 of
+85,002 parameters; 4 ranks over gloo stand for 2 hosts of 2, batch 16 each, SGD with momentum 0.9. A
+method has the same data, initial parameters and rate as the dense run of its seed. Prints the
+accuracy at the end, and the steps until its mean over 11 steps first reaches 96 %, since the end
+alone favors methods that are slow at first.
 """
 
 import json
@@ -39,7 +40,12 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "2D int8": {"method": "int8", **SMALL},
     "2D int8, no feedback": {"method": "int8", "feedback": False, **SMALL},
     "2D int4": {"method": "int4", **SMALL},
-    "int4, last by PowerSGD rank 16": {"method": "int4", "last": "powersgd", "matrix_rank": 16, "compress_least": 0},
+    "int4, last by PowerSGD rank 16": {
+        "method": "int4",
+        "last": "powersgd",
+        "matrix_rank": 16,
+        "compress_least": 0,
+    },
     "int4, last by PowerSGD rank 16 in bf16": {
         "method": "int4",
         "last": "powersgd",
@@ -54,7 +60,13 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "top-k 10 %": {"method": "topk", "ratio": 0.1, "compress_least": 0},
     "2D top-k 10 % fp16": {"method": "topk", "ratio": 0.1, "values": "fp16", **SMALL},
     "2D top-k 1 % fp16": {"method": "topk", "ratio": 0.01, "values": "fp16", **SMALL},
-    "2D top-k 1 % fp16, warm-up": {"method": "topk", "ratio": 0.01, "values": "fp16", "warmup_steps": 88, **SMALL},
+    "2D top-k 1 % fp16, warm-up": {
+        "method": "topk",
+        "ratio": 0.01,
+        "values": "fp16",
+        "warmup_steps": 88,
+        **SMALL,
+    },
     "2D top-k 1 %, momentum correction, warm-up": {
         "method": "topk",
         "ratio": 0.01,
@@ -81,18 +93,25 @@ def data(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Ten
 
 
 def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, float]:
-    """One training: accuracy at the end, steps to the target (infinite if not reached), and bytes that left this rank's host."""
+    """One training: accuracy at the end, steps to the target (infinite if not reached), and
+    bytes that left this rank's host.
+    """
     pictures, labels, unseen, right = data(seed)
     torch.manual_seed(seed)
-    layers = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-    net = DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)  # a last bucket wants one before it
+    layers = nn.Sequential(
+        nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+    )
+    # a last bucket wants one before it
+    net = DistributedDataParallel(layers, bucket_cap_mb=0.1 if words and "last" in words else 25)
     attached = None if words is None else accel.attach(net, accel.Settings(**words))
     corrected = words is not None and words.get("momentum")
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.0 if corrected else MOMENTUM)
     rank, step, reached = dist.get_rank(), 0, math.inf
     lately: deque[float] = deque(maxlen=SMOOTH)
     for epoch in range(epochs):
-        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1000 * seed + epoch))
+        order = torch.randperm(
+            len(labels), generator=torch.Generator().manual_seed(1000 * seed + epoch)
+        )
         for first in range(0, len(order) - RANKS * BATCH + 1, RANKS * BATCH):
             mine = order[first + rank * BATCH : first + (rank + 1) * BATCH]
             optimizer.zero_grad()
@@ -103,16 +122,30 @@ def train(words: dict[str, Any] | None, seed: int, epochs: int) -> dict[str, flo
                 lately.append(float((net.module(unseen).argmax(1) == right).float().mean()))
             if reached == math.inf and len(lately) == SMOOTH and statistics.fmean(lately) >= TARGET:
                 reached = step
-    return {"accuracy": lately[-1], "reached": reached, "steps": step, "across": attached.traffic.across if attached else 0}
+    return {
+        "accuracy": lately[-1],
+        "reached": reached,
+        "steps": step,
+        "across": attached.traffic.across if attached else 0,
+    }
 
 
 def rank(number: int, folder: Path, seeds: int, epochs: int) -> None:
     """What each rank runs; rank 0 writes the results of every training."""
     os.environ["NCCL_HOSTID"] = f"host{number * HOSTS // RANKS}"
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), RANKS), rank=number, world_size=RANKS, timeout=LIMIT)
+    dist.init_process_group(
+        "gloo",
+        store=dist.FileStore(str(folder / "store"), RANKS),
+        rank=number,
+        world_size=RANKS,
+        timeout=LIMIT,
+    )
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - every communication worker says what it does
-    found = {name: [train(words, seed, epochs) for seed in range(seeds)] for name, words in METHODS.items()}
+    found = {
+        name: [train(words, seed, epochs) for seed in range(seeds)]
+        for name, words in METHODS.items()
+    }
     if number == 0:
         (folder / "found").write_text(json.dumps(found), encoding="utf-8")
     os._exit(0)
@@ -120,7 +153,9 @@ def rank(number: int, folder: Path, seeds: int, epochs: int) -> None:
 
 def interval(values: list[float]) -> tuple[float, float]:
     """Mean, and half of its 95 % interval by Student's t."""
-    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}.get(len(values), 2.0)
+    t = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}.get(
+        len(values), 2.0
+    )
     mean = statistics.fmean(values)
     return mean, t * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
@@ -128,14 +163,27 @@ def interval(values: list[float]) -> tuple[float, float]:
 def report(found: dict[str, list[dict[str, float]]]) -> str:
     """One line per method; differences are paired, seed by seed, with the dense run."""
     dense = found["dense (DDP)"]
-    lines = [f"{'':44} {'accuracy %':>14} {'less than dense':>16} {'steps to 96 %':>14} {'of dense':>9} {'KB a step':>10}"]
+    lines = [
+        f"{'':44} {'accuracy %':>14} {'less than dense':>16} {'steps to 96 %':>14} {'of dense':>9}"
+        f" {'KB a step':>10}"
+    ]
     for name, runs in found.items():
         mean, half = interval([100 * run["accuracy"] for run in runs])
-        loss, around = interval([100 * (base["accuracy"] - run["accuracy"]) for base, run in zip(dense, runs, strict=True)])
+        loss, around = interval(
+            [
+                100 * (base["accuracy"] - run["accuracy"])
+                for base, run in zip(dense, runs, strict=True)
+            ]
+        )
         steps = statistics.fmean(run["reached"] for run in runs)
-        more = statistics.fmean(run["reached"] / base["reached"] for base, run in zip(dense, runs, strict=True))
+        more = statistics.fmean(
+            run["reached"] / base["reached"] for base, run in zip(dense, runs, strict=True)
+        )
         sent = statistics.fmean(run["across"] / run["steps"] for run in runs) / 1e3
-        lines.append(f"{name:44} {mean:8.2f} +-{half:4.2f} {loss:10.2f} +-{around:4.2f} {steps:14.0f} {more:8.2f}x {sent:10.1f}")
+        lines.append(
+            f"{name:44} {mean:8.2f} +-{half:4.2f} {loss:10.2f} +-{around:4.2f} {steps:14.0f}"
+            f" {more:8.2f}x {sent:10.1f}"
+        )
     return "\n".join(lines)
 
 
@@ -157,13 +205,21 @@ def main() -> int:
         wanted = ["dense (DDP)", *sys.argv[4].split(";")]
         for name in [name for name in METHODS if name not in wanted]:
             del METHODS[name]
-    seeds, epochs = int(sys.argv[2]) if len(sys.argv) > 2 else SEEDS, int(sys.argv[3]) if len(sys.argv) > 3 else EPOCHS
+    seeds, epochs = (
+        int(sys.argv[2]) if len(sys.argv) > 2 else SEEDS,
+        (int(sys.argv[3]) if len(sys.argv) > 3 else EPOCHS),
+    )
     with tempfile.TemporaryDirectory() as folder:
         _forked(lambda number: rank(number, Path(folder), seeds, epochs))
         found = json.loads((Path(folder) / "found").read_text(encoding="utf-8"))
     sys.stdout.write(report(found) + "\n")
     if len(sys.argv) > 1:
-        words = {"torch": torch.__version__, "python": platform.python_version(), "epochs": epochs, "found": found}
+        words = {
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "epochs": epochs,
+            "found": found,
+        }
         Path(sys.argv[1]).write_text(json.dumps(words, indent=1) + "\n", encoding="utf-8")
     return 0
 

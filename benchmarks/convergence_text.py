@@ -1,10 +1,12 @@
-"""The cost of compression for a language model in steps and time: `convergence_text.py FILE.json [--layers 4 --width 256 --steps 600 ...]`.
+"""The cost of compression for a language model in steps and time: `convergence_text.py FILE.json
+[--layers 4 --width 256 --steps 600 ...]`.
 
-Run on every rank, with the variables of torchrun: by gpu_hosts.py or in_two_hosts.py, so that steps include their link.
-A byte-level GPT learns the help topics that come with Python; every tenth part of them is kept for the test. A method has the same initial
-parameters and batches as the dense run of its seed; AdamW, constant rate after a warm-up. Prints the share of the test's bytes predicted
-correctly at the end, and the steps and seconds until the dense runs' mean at SHARE of their steps is first reached. A training is measured
-every EVERY steps; the time of measuring does not count.
+Run on every rank, with the variables of torchrun: by gpu_hosts.py or in_two_hosts.py, so that steps
+include their link. A byte-level GPT learns the help topics that come with Python; every tenth part
+of them is kept for the test. A method has the same initial parameters and batches as the dense run
+of its seed; AdamW, constant rate after a warm-up. Prints the share of the test's bytes predicted
+correctly at the end, and the steps and seconds until the dense runs' mean at SHARE of their steps
+is first reached. A training is measured every EVERY steps; the time of measuring does not count.
 """
 
 import argparse
@@ -33,7 +35,8 @@ METHODS = (
     ",topk+ratio=0.1,topk,torch-powersgd"
 )
 SMALL = "+compress_least=0"  # the model's buckets are small
-EVERY, TESTED, SMOOTH = 10, 64, 3  # steps, samples of the test, and the measurements whose mean counts
+# steps, samples of the test, and the measurements whose mean counts
+EVERY, TESTED, SMOOTH = 10, 64, 3
 SHARE = 0.6
 WARMUP, RATE = 50, 1e-3
 HEADS, BYTES = 4, 256
@@ -53,7 +56,9 @@ class Samples:
     def __init__(self, sequence: int, device: torch.device) -> None:
         whole, self.sequence = text(), sequence
         parts = whole.split(10 * (sequence + 1))
-        self.learned = torch.cat([part for number, part in enumerate(parts) if number % 10]).to(device)
+        self.learned = torch.cat([part for number, part in enumerate(parts) if number % 10]).to(
+            device
+        )
         kept = torch.cat([part for number, part in enumerate(parts) if number % 10 == 0])
         rows = kept[: kept.numel() // (sequence + 1) * (sequence + 1)].view(-1, sequence + 1)
         self.test = rows[:: max(1, len(rows) // TESTED)][:TESTED].to(device)
@@ -64,14 +69,18 @@ class Samples:
         return self.learned[(first + torch.arange(self.sequence + 1)).to(self.learned.device)]
 
 
-def train(name: str, seed: int, asked: argparse.Namespace, samples: Samples, device: torch.device) -> dict[str, Any]:
-    """One training: the share of the test predicted correctly, its loss in bits per byte and the seconds so far, every EVERY steps; and
-    bytes a step.
+def train(
+    name: str, seed: int, asked: argparse.Namespace, samples: Samples, device: torch.device
+) -> dict[str, Any]:
+    """One training: the share of the test predicted correctly, its loss in bits per byte and the
+    seconds so far, every EVERY steps; and bytes a step.
     """
     torch.manual_seed(seed)
     model = Gpt(asked.layers, asked.width, HEADS, BYTES, asked.sequence).to(device)
     own = not (name == "none" or name.startswith("torch-"))
-    wrapped = wrap(model, parse(name + SMALL * own), device, asked.bucket_mb, scaler_for("fp32", device))
+    wrapped = wrap(
+        model, parse(name + SMALL * own), device, asked.bucket_mb, scaler_for("fp32", device)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / WARMUP))
     made = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
@@ -85,7 +94,9 @@ def train(name: str, seed: int, asked: argparse.Namespace, samples: Samples, dev
         for _ in range(EVERY):
             batch = samples.batch(made, asked.batch)
             optimizer.zero_grad()
-            nn.functional.cross_entropy(wrapped.net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()).backward()
+            nn.functional.cross_entropy(
+                wrapped.net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()
+            ).backward()
             optimizer.step()
             rate.step()
         if device.type == "cuda":
@@ -94,7 +105,9 @@ def train(name: str, seed: int, asked: argparse.Namespace, samples: Samples, dev
         with torch.no_grad():
             scores, wanted = model(samples.test[:, :-1]), samples.test[:, 1:]
         right.append(float((scores.argmax(-1) == wanted).float().mean()))
-        bits.append(float(nn.functional.cross_entropy(scores.flatten(0, 1), wanted.flatten())) / math.log(2))
+        bits.append(
+            float(nn.functional.cross_entropy(scores.flatten(0, 1), wanted.flatten())) / math.log(2)
+        )
         seconds.append(taken)
     sent = wrapped.mark() / asked.steps if own else None
     wrapped.close()
@@ -107,11 +120,15 @@ def smoothed(right: list[float]) -> list[float]:
 
 
 def reached(run: dict[str, Any], target: float) -> tuple[float, float]:
-    """Steps and seconds until the target, interpolated between two measurements; infinite if it is not reached."""
+    """Steps and seconds until the target, interpolated between two measurements; infinite if it
+    is not reached.
+    """
     curve = smoothed(run["right"])
     for at, value in enumerate(curve):
         if value >= target:
-            before, last, low = (0.0, 0, 0.0) if at == 0 else (run["seconds"][at - 1], at, curve[at - 1])
+            before, last, low = (
+                (0.0, 0, 0.0) if at == 0 else (run["seconds"][at - 1], at, curve[at - 1])
+            )
             part = (target - low) / (value - low) if value > low else 1.0
             return EVERY * (last + part), before + part * (run["seconds"][at] - before)
     return math.inf, math.inf
@@ -123,20 +140,37 @@ def report(found: dict[str, list[dict[str, Any]]]) -> str:
     at = int(SHARE * len(dense[0]["right"]))
     target = statistics.fmean(smoothed(run["right"])[at] for run in dense)
     lines = [
-        f"{'':26} {'right at the end, %':>20} {'less than dense':>16} {f'steps to {100 * target:.1f} %':>16} {'of dense':>14}"
-        f" {'seconds':>8} {'of dense':>9} {'KB a step':>10}"
+        f"{'':26} {'right at the end, %':>20} {'less than dense':>16}"
+        f" {f'steps to {100 * target:.1f} %':>16} {'of dense':>14} {'seconds':>8} {'of dense':>9}"
+        f" {'KB a step':>10}"
     ]
     for name, runs in found.items():
         mean, half = interval([100 * smoothed(run["right"])[-1] for run in runs])
-        loss, around = interval([100 * (smoothed(a["right"])[-1] - smoothed(b["right"])[-1]) for a, b in zip(dense, runs, strict=True)])
-        pairs = [(reached(run, target), reached(base, target)) for run, base in zip(runs, dense, strict=True)]
+        loss, around = interval(
+            [
+                100 * (smoothed(a["right"])[-1] - smoothed(b["right"])[-1])
+                for a, b in zip(dense, runs, strict=True)
+            ]
+        )
+        pairs = [
+            (reached(run, target), reached(base, target))
+            for run, base in zip(runs, dense, strict=True)
+        ]
         steps, seconds = (statistics.fmean(own[which] for own, _ in pairs) for which in (0, 1))
-        more, width = interval([own[0] / base[0] for own, base in pairs]) if steps < math.inf else (math.inf, 0.0)
+        more, width = (
+            interval([own[0] / base[0] for own, base in pairs])
+            if steps < math.inf
+            else (math.inf, 0.0)
+        )
         longer = statistics.fmean(own[1] / base[1] for own, base in pairs)
-        sent = "-" if runs[0]["sent"] is None else f"{statistics.fmean(run['sent'] for run in runs) / 1e3:.1f}"
+        sent = (
+            "-"
+            if runs[0]["sent"] is None
+            else f"{statistics.fmean(run['sent'] for run in runs) / 1e3:.1f}"
+        )
         lines.append(
-            f"{name:26} {mean:12.2f} +-{half:5.2f} {loss:9.2f} +-{around:4.2f} {steps:16.0f} {more:7.2f} +-{width:4.2f}"
-            f" {seconds:8.1f} {longer:8.2f}x {sent:>10}"
+            f"{name:26} {mean:12.2f} +-{half:5.2f} {loss:9.2f} +-{around:4.2f} {steps:16.0f}"
+            f" {more:7.2f} +-{width:4.2f} {seconds:8.1f} {longer:8.2f}x {sent:>10}"
         )
     return "\n".join(lines)
 
@@ -146,9 +180,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--methods", default=METHODS)
-    for name, value in {"layers": 4, "width": 256, "sequence": 128, "batch": 32, "steps": 600, "seeds": 5}.items():
+    for name, value in {
+        "layers": 4,
+        "width": 256,
+        "sequence": 128,
+        "batch": 32,
+        "steps": 600,
+        "seeds": 5,
+    }.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--bucket-mb", type=float, default=0.25, help="so small, and the last bucket is that of the embeddings")
+    parser.add_argument(
+        "--bucket-mb",
+        type=float,
+        default=0.25,
+        help="so small, and the last bucket is that of the embeddings",
+    )
     asked = parser.parse_args()
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":
@@ -159,7 +205,11 @@ def main() -> int:
         samples = Samples(asked.sequence, device)
         names = asked.methods.split(",")
         train(
-            names[-1], 99, argparse.Namespace(**{**vars(asked), "steps": 2 * EVERY}), samples, device
+            names[-1],
+            99,
+            argparse.Namespace(**{**vars(asked), "steps": 2 * EVERY}),
+            samples,
+            device,
         )  # kernels are compiled, caches filled
         found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
         for seed in range(asked.seeds):
@@ -168,8 +218,15 @@ def main() -> int:
     if dist.get_rank() == 0:
         sys.stdout.write(report(found) + "\n")
         settings = {name: value for name, value in vars(asked).items() if name != "file"}
-        host = {"torch": torch.__version__, "python": platform.python_version(), "device": str(device), "every": EVERY}
-        asked.file.write_text(json.dumps({**host, **settings, "found": found}) + "\n", encoding="utf-8")
+        host = {
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "device": str(device),
+            "every": EVERY,
+        }
+        asked.file.write_text(
+            json.dumps({**host, **settings, "found": found}) + "\n", encoding="utf-8"
+        )
         sys.stdout.flush()
     dist.barrier()
     os._exit(0)

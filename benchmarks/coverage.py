@@ -1,7 +1,10 @@
-"""How often the stated interval covers the truth on recorded samples: repeats of a size against the median of all of them.
+"""How often the stated interval covers the truth on recorded samples: repeats of a size against the
+median of all of them.
 
-Takes results of e.g. `busbw run all_reduce -b 1K -e 1K -N 200 --confidence 95% --check 0 --json 1K.json`, one file per size. Prints the
-share of repeats whose interval covers the pooled median, and writes the samples (ns) to the first file:
+Takes results of e.g. `busbw run all_reduce -b 1K -e 1K -N 200 --confidence 95% --check 0 --json
+    1K.json`, one file per size. Prints the
+share of repeats whose interval covers the pooled median, and writes the samples (ns) to the first
+    file:
   python3 benchmarks/coverage.py coverage.json 8.json 1K.json ...
 """
 
@@ -39,7 +42,9 @@ def repeats(file: Path) -> tuple[int, dict[str, list[dict[str, Any]]]]:
 
 def covered(every: list[dict[str, Any]]) -> list[bool]:
     """Whether each repeat's interval covers the median of all samples."""
-    middle = statistics.median(sample for one in every for sample in one["samples_ns"][one["dropped"] :])
+    middle = statistics.median(
+        sample for one in every for sample in one["samples_ns"][one["dropped"] :]
+    )
     return [one["low_ns"] <= middle <= one["high_ns"] for one in every]
 
 
@@ -54,7 +59,10 @@ def main() -> None:
             hits += found
             samples = statistics.median(len(one["samples_ns"]) for one in every)
             words = f"{format_size(size):>8} {place:<12}"
-            print(f"{words} {len(every)} repeats, {samples:.0f} samples each (median), covered {sum(found) / len(found):.3f}")
+            print(
+                f"{words} {len(every)} repeats, {samples:.0f} samples each (median), covered"
+                f" {sum(found) / len(found):.3f}"
+            )
     print(f"all      {len(hits)} repeats, covered {sum(hits) / len(hits):.4f}")
     target.write_text(json.dumps(cells, separators=(",", ":")) + "\n", encoding="ascii")
 

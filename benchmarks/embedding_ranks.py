@@ -1,7 +1,9 @@
-"""Steps of busbw.accel.DynamicEmbedding on 1, 2, ... ranks of this machine: `python benchmarks/embedding_ranks.py --out FILE.json`.
+"""Steps of busbw.accel.DynamicEmbedding on 1, 2, ... ranks of this machine: `python
+benchmarks/embedding_ranks.py --out FILE.json`.
 
-Each rank looks up a batch of Zipf ids and applies a gradient. Times are medians over steps, of the slowest rank. The parts of a step are
-timed in steps of their own, with a wait for the device after each part, so that they add up to more than a step.
+Each rank looks up a batch of Zipf ids and applies a gradient. Times are medians over steps, of the
+slowest rank. The parts of a step are timed in steps of their own, with a wait for the device after
+each part, so that they add up to more than a step.
 """
 
 import argparse
@@ -23,8 +25,12 @@ SETTINGS = ("fp32", "bf16", "fp32, unchecked")
 
 def arguments() -> argparse.Namespace:
     """Of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", default="", help="numbers of ranks, default: 1, 2, 4, ... up to the GPUs")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--ranks", default="", help="numbers of ranks, default: 1, 2, 4, ... up to the GPUs"
+    )
     parser.add_argument("--ids", type=int, default=1 << 20, help="ids of a rank's batch")
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--exponent", type=float, default=1.05, help="of the Zipf law")
@@ -56,7 +62,10 @@ class Parts:
         self.seconds: dict[str, list[float]] = {}
         self.on = False
         self.changed = []
-        for owner, names in ((embedding.table, ("lookup", "apply")), (embedding._exchange, ("route", "rows_back", "gradients_out"))):
+        for owner, names in (
+            (embedding.table, ("lookup", "apply")),
+            (embedding._exchange, ("route", "rows_back", "gradients_out")),
+        ):
             for name in names if owner is not None else ():
                 setattr(owner, name, self.timed(name, getattr(owner, name)))
                 self.changed.append((owner, name))
@@ -116,7 +125,10 @@ def measured(setting: str, chosen: argparse.Namespace, device: torch.device) -> 
     times = {"forward": forward, "step": step, **parts.seconds}
     return {
         "setting": setting,
-        "milliseconds": {name: 1e3 * slowest(statistics.median(values), device) for name, values in sorted(times.items())},
+        "milliseconds": {
+            name: 1e3 * slowest(statistics.median(values), device)
+            for name, values in sorted(times.items())
+        },
         "distinct ids": statistics.median(len(batch.unique()) for batch in batches),
         "rows of rank 0": counters.stored,
         "lost": counters.refused + counters.not_finite,
@@ -148,15 +160,33 @@ def main() -> None:
         rank(chosen)
         return
     most = max(1, torch.cuda.device_count())
-    numbers = [int(word) for word in chosen.ranks.split(",")] if chosen.ranks else [1 << bit for bit in range(most.bit_length())]
+    numbers = (
+        [int(word) for word in chosen.ranks.split(",")]
+        if chosen.ranks
+        else [1 << bit for bit in range(most.bit_length())]
+    )
     chosen.out.unlink(missing_ok=True)
     for number in numbers:
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={number}"]
+        launch = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={number}",
+        ]
         subprocess.run([*launch, __file__, "--rank", *sys.argv[1:]], check=True, timeout=600)
     found = [json.loads(line) for line in chosen.out.read_text().splitlines()]
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-    facts = {name: str(value) if isinstance(value, Path) else value for name, value in vars(chosen).items()}
-    chosen.out.write_text(json.dumps({"torch": torch.__version__, "device": device, "arguments": facts, "results": found}, indent=1))
+    facts = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(chosen).items()
+    }
+    chosen.out.write_text(
+        json.dumps(
+            {"torch": torch.__version__, "device": device, "arguments": facts, "results": found},
+            indent=1,
+        )
+    )
     names = ("step", "forward", "route", "lookup", "rows_back", "gradients_out", "apply")
     print(f"{device}, {chosen.ids} ids a rank, dim {chosen.dim}, {chosen.optimizer}; milliseconds")
     print(f"{'ranks':>5}  {'wire':16}" + "".join(f"{name:>14}" for name in names) + f"{'lost':>6}")

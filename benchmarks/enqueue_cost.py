@@ -1,7 +1,10 @@
-"""What Python adds to one NCCL call: the nccl engine's thunks alternate with a C loop, in the same process, on the same communicator.
+"""What Python adds to one NCCL call: the nccl engine's thunks alternate with a C loop, in the same
+process, on the same communicator.
 
-Prints microseconds for every rank: enqueueing one operation, and the whole loop of 20 until the GPU is idle, each the median of 60 loops of
-all_reduce, float sum, 1 KiB. Several rounds, because the cores of a shared machine change speed from one second to the next. Needs gcc:
+Prints microseconds for every rank: enqueueing one operation, and the whole loop of 20 until the GPU
+    is idle, each the median of 60 loops of
+all_reduce, float sum, 1 KiB. Several rounds, because the cores of a shared machine change speed
+    from one second to the next. Needs gcc:
   mpirun -np 2 --bind-to none python3 benchmarks/enqueue_cost.py
 """
 
@@ -55,7 +58,9 @@ def built() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "loop.c"), Path(folder, "loop.so")
         source.write_text(SOURCE, encoding="ascii")
-        subprocess.run([compiler, "-O2", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+        subprocess.run(
+            [compiler, "-O2", "-shared", "-fPIC", str(source), "-o", str(library)], check=True
+        )
         return ctypes.CDLL(str(library))
 
 
@@ -72,8 +77,15 @@ def main() -> None:
     engine = NcclEngine(control, spec, [control.process])
     engine.allocate(ITERS * BYTES, ITERS * BYTES)
     calls = Calls(spec, next(series(spec, 2)), 2)
-    places = [engine.bind(calls.at(BYTES, in_place=False, shift_bytes=BYTES * i)) for i in range(ITERS)]
-    lib, seen, nccl, cuda = built(), (ctypes.c_double * 2)(), loaded("libnccl.so"), loaded("libcuda.so")
+    places = [
+        engine.bind(calls.at(BYTES, in_place=False, shift_bytes=BYTES * i)) for i in range(ITERS)
+    ]
+    lib, seen, nccl, cuda = (
+        built(),
+        (ctypes.c_double * 2)(),
+        loaded("libnccl.so"),
+        loaded("libcuda.so"),
+    )
     send, recv = engine._buffers.pairs[0]
     pointers = (send, recv, BYTES // 4, int(engine._comms[0].handle), engine._streams[0].handle)
     arguments = [*map(ctypes.c_void_p, pointers), ctypes.c_int(ITERS), seen]
@@ -98,10 +110,18 @@ def main() -> None:
             for name, way in ways.items():
                 control.barrier()
                 runs[name].append(way())
-        every = control.gather({name: [statistics.median(column) for column in zip(*loops, strict=True)] for name, loops in runs.items()})
+        every = control.gather(
+            {
+                name: [statistics.median(column) for column in zip(*loops, strict=True)]
+                for name, loops in runs.items()
+            }
+        )
         if every and number:  # the first round warms up
             for rank, medians in enumerate(every):
-                words = "   ".join(f"{name}: enqueue {each[0]:5.2f} us, whole {each[1]:5.2f} us" for name, each in medians.items())
+                words = "   ".join(
+                    f"{name}: enqueue {each[0]:5.2f} us, whole {each[1]:5.2f} us"
+                    for name, each in medians.items()
+                )
                 print(f"round {number} rank {rank}   {words}", flush=True)
     engine.close()
     control.close()

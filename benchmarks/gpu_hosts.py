@@ -1,10 +1,13 @@
-"""Two emulated hosts, h1 and h2, with a GPU and half of this machine's cores each, without the commands `ip` and `tc`.
+"""Two emulated hosts, h1 and h2, with a GPU and half of this machine's cores each, without the
+commands `ip` and `tc`.
 
-    gpu_hosts.py 25 train vgg16 --batch-size 128          a busbw command over both, 25 Gbit/s between them (0: no limit; at most 34)
-    gpu_hosts.py 25 each step_parts.py vgg16 fp32 128     a Python program on each, with the variables of torchrun
+    gpu_hosts.py 25 train vgg16 --batch-size 128          a busbw command over both, 25 Gbit/s
+        between them (0: no limit; at most 34)
+    gpu_hosts.py 25 each step_parts.py vgg16 fp32 128     a Python program on each, with the
+        variables of torchrun
 
-Needs root and pyroute2. The hosts are a lab of busbw. If the machine has one GPU, each host has half of its multiprocessors through CUDA's
-Multi-Process Service (MPS).
+Needs root and pyroute2. The hosts are a lab of busbw. If the machine has one GPU, each host has
+half of its multiprocessors through CUDA's Multi-Process Service (MPS).
 """
 
 import os
@@ -31,9 +34,14 @@ def environment(made: Lab, host: LabHost) -> dict[str, str]:
 
 
 def launch_agent(made: Lab) -> dict[str, str]:
-    """The variables that make Open MPI 4 and 5 use this program instead of ssh: AGENT HOST COMMAND. It passes the environment on."""
+    """The variables that make Open MPI 4 and 5 use this program instead of ssh: AGENT HOST COMMAND.
+
+    It passes the environment on.
+    """
     agent = Path(made.folder, "agent")
-    agent.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).resolve()}" agent "$@"\n')
+    agent.write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).resolve()}" agent "$@"\n'
+    )
     agent.chmod(0o755)
     return {"PRTE_MCA_plm_ssh_agent": str(agent), "OMPI_MCA_plm_rsh_agent": str(agent)}
 
@@ -52,7 +60,9 @@ def each(made: Lab, words: list[str]) -> int:
         }
         interface = dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), host.interface)
         argv = host_exec.enter(made, host, sys.executable, *words)
-        ranks.append(subprocess.Popen(argv, env={**environment(made, host), **torchrun, **interface}))
+        ranks.append(
+            subprocess.Popen(argv, env={**environment(made, host), **torchrun, **interface})
+        )
     return max(rank.wait() for rank in ranks)
 
 
@@ -61,7 +71,11 @@ def main(words: list[str]) -> int:
     if words[:1] == ["agent"]:
         made = lab.find(NAME)
         host = made.host(words[1])
-        kept = {name: value for name, value in environment(made, host).items() if not name.startswith(("OMPI_", "PMIX_", "PRTE_"))}
+        kept = {
+            name: value
+            for name, value in environment(made, host).items()
+            if not name.startswith(("OMPI_", "PMIX_", "PRTE_"))
+        }
         argv = host_exec.enter(made, host, "sh", "-c", " ".join(words[2:]))
         os.execvpe(argv[0], argv, kept)
     if len(words) < 2:
@@ -74,8 +88,20 @@ def main(words: list[str]) -> int:
         if words[1] == "each":
             return each(made, words[2:])
         first = made.hosts[0]
-        busbw = [sys.executable, "-m", "busbw", *words[1:], "--hosts", "h1:1,h2:1", "--ifname", NETWORK]
-        argv, own = host_exec.enter(made, first, *busbw), {**environment(made, first), **launch_agent(made)}
+        busbw = [
+            sys.executable,
+            "-m",
+            "busbw",
+            *words[1:],
+            "--hosts",
+            "h1:1,h2:1",
+            "--ifname",
+            NETWORK,
+        ]
+        argv, own = (
+            host_exec.enter(made, first, *busbw),
+            {**environment(made, first), **launch_agent(made)},
+        )
         return subprocess.run(argv, env=own, check=False).returncode
 
 

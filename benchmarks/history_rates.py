@@ -1,6 +1,8 @@
-"""How often `busbw history check` is wrong with few runs: simulated histories, with a new run like them or with one slow size.
+"""How often `busbw history check` is wrong with few runs: simulated histories, with a new run like
+them or with one slow size.
 
-`python benchmarks/history_rates.py [CHECKS]` prints a table; 2000 checks of each kind take about two minutes. Seeds are fixed.
+`python benchmarks/history_rates.py [CHECKS]` prints a table; 2000 checks of each kind take about
+two minutes. Seeds are fixed.
 """
 
 import random
@@ -65,8 +67,23 @@ def run(draw: random.Random, kind: Draw, slower: float = 1.0) -> Result:
     """One run; SLOW_SIZE takes `slower` times as long."""
     rows = []
     for size, deviation in zip(SIZES, kind(draw), strict=True):
-        time_s = (1e-5 + size / 3e11) * 2.718281828459045 ** (SPREAD * deviation) * (slower if size == SLOW_SIZE else 1.0)
-        rows.append(Row(size, size // 4, "float", "sum", -1, Cell(time_s, size / time_s, size / time_s), None, 20))
+        time_s = (
+            (1e-5 + size / 3e11)
+            * 2.718281828459045 ** (SPREAD * deviation)
+            * (slower if size == SLOW_SIZE else 1.0)
+        )
+        rows.append(
+            Row(
+                size,
+                size // 4,
+                "float",
+                "sum",
+                -1,
+                Cell(time_s, size / time_s, size / time_s),
+                None,
+                20,
+            )
+        )
     return Result(SweepSpec(collective="all_reduce"), rows=rows, complete=True)
 
 
@@ -75,14 +92,25 @@ def times(result: Result) -> dict[CellKey, float]:
     return {key: figure.time_s for key, figure in cells(result)}
 
 
-def checks(draw: random.Random, kind: Draw, runs: int, count: int, slower: float = 1.0) -> list[Check]:
+def checks(
+    draw: random.Random, kind: Draw, runs: int, count: int, slower: float = 1.0
+) -> list[Check]:
     """Checks of a new run against a new history each."""
-    return [check(run(draw, kind, slower), {i: times(run(draw, kind)) for i in range(runs)}, CONFIDENCE) for _ in range(count)]
+    return [
+        check(run(draw, kind, slower), {i: times(run(draw, kind)) for i in range(runs)}, CONFIDENCE)
+        for _ in range(count)
+    ]
 
 
 def hidden(draw: random.Random, runs: int) -> Check:
-    """A check of a run with a slow size against a history in which one run of ten has some slow size too."""
-    return check(run(draw, normal, SLOWER[-1]), {i: times(run(draw, outliers)) for i in range(runs)}, CONFIDENCE)
+    """A check of a run with a slow size against a history in which one run of ten has some slow
+    size too.
+    """
+    return check(
+        run(draw, normal, SLOWER[-1]),
+        {i: times(run(draw, outliers)) for i in range(runs)},
+        CONFIDENCE,
+    )
 
 
 def alarms(found: list[Check]) -> float:
@@ -92,7 +120,9 @@ def alarms(found: list[Check]) -> float:
 
 def hits(found: list[Check]) -> float:
     """The share in which the slow size is called slower."""
-    return sum(any(cell.slower and cell.key.size_bytes == SLOW_SIZE for cell in one.cells) for one in found) / len(found)
+    return sum(
+        any(cell.slower and cell.key.size_bytes == SLOW_SIZE for cell in one.cells) for one in found
+    ) / len(found)
 
 
 def fine(found: list[Check]) -> float:
@@ -101,7 +131,9 @@ def fine(found: list[Check]) -> float:
 
 
 def main(words: list[str]) -> None:
-    """A line for each kind: false alarms by the number of stored runs; then how often a slow size is found, or called fine."""
+    """A line for each kind: false alarms by the number of stored runs; then how often a slow
+    size is found, or called fine.
+    """
     count = int(words[0]) if words else 2000
     start = time.perf_counter()
     print(f"{'stored runs':<58}" + "".join(f"{runs:>8}" for runs in RUNS))
@@ -111,15 +143,29 @@ def main(words: list[str]) -> None:
         print(f"{title:<58}" + "".join(f"{value:>7.1f}%" for value in shares), flush=True)
 
     for name, kind in KINDS:
-        line(f"false alarms: {name}", lambda draw, runs, kind=kind: alarms(checks(draw, kind, runs, count)))
+        line(
+            f"false alarms: {name}",
+            lambda draw, runs, kind=kind: alarms(checks(draw, kind, runs, count)),
+        )
     for slower in SLOWER:
-        line(f"one size {slower:.0%} of its time: found", lambda d, n, by=slower: hits(checks(d, normal, n, count // 4, by)))
+        line(
+            f"one size {slower:.0%} of its time: found",
+            lambda d, n, by=slower: hits(checks(d, normal, n, count // 4, by)),
+        )
     for slower in (1.0, *SLOWER):
-        line(f"one size {slower:.0%} of its time: FINE", lambda d, n, by=slower: fine(checks(d, normal, n, count // 4, by)))
+        line(
+            f"one size {slower:.0%} of its time: FINE",
+            lambda d, n, by=slower: fine(checks(d, normal, n, count // 4, by)),
+        )
     rare = f"one size {SLOWER[-1]:.0%} of its time, some stored runs too"
     for title, share in (("found", hits), ("FINE", fine)):
-        line(f"{rare}: {title}", lambda d, n, of=share: of([hidden(d, n) for _ in range(count // 4)]))
-    print(f"{count} checks for each share of false alarms, {count // 4} for the others; {time.perf_counter() - start:.0f} s")
+        line(
+            f"{rare}: {title}", lambda d, n, of=share: of([hidden(d, n) for _ in range(count // 4)])
+        )
+    print(
+        f"{count} checks for each share of false alarms, {count // 4} for the others;"
+        f" {time.perf_counter() - start:.0f} s"
+    )
 
 
 if __name__ == "__main__":

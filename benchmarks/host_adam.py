@@ -1,7 +1,10 @@
-"""AdamW on the CPU: busbw-native, torch's fused one and DeepSpeed's, compared with moving the same bytes.
+"""AdamW on the CPU: busbw-native, torch's fused one and DeepSpeed's, compared with moving the same
+bytes.
 
-One mixed-precision step: gradients in bf16, fp32 weights and moments, weights out in bf16. torch and DeepSpeed need an fp32 copy of the
-gradients and a conversion of the weights, which count. Rounds alternate. Prints a table and writes JSON:
+One mixed-precision step: gradients in bf16, fp32 weights and moments, weights out in bf16. torch
+    and DeepSpeed need an fp32 copy of the
+gradients and a conversion of the weights, which count. Rounds alternate. Prints a table and writes
+    JSON:
   python3 benchmarks/host_adam.py host_adam.json [millions of elements]
 Needs gcc; DeepSpeed, which compiles its update (nvcc, ninja), is left out if it is not installed.
 """
@@ -43,10 +46,15 @@ def methods(step: Step) -> dict[str, Callable[[], None]]:
     states, cores = step.states, len(os.sched_getaffinity(0))
     library, adam = compiled(), HostAdam(min(cores, 16))
     assert adam.native, "busbw-native is not installed"
-    addresses = [one.data_ptr() for one in (step.gradient, states.weight, states.moment, states.square, step.copy)]
+    addresses = [
+        one.data_ptr()
+        for one in (step.gradient, states.weight, states.moment, states.square, step.copy)
+    ]
 
     def bytes_only() -> None:
-        library.update(min(cores, 16), ctypes.c_size_t(step.gradient.numel()), *map(ctypes.c_void_p, addresses))
+        library.update(
+            min(cores, 16), ctypes.c_size_t(step.gradient.numel()), *map(ctypes.c_void_p, addresses)
+        )
 
     def ours() -> None:
         adam.update(RULE, step.gradient, states, step.copy)
@@ -54,9 +62,20 @@ def methods(step: Step) -> dict[str, Callable[[], None]]:
     def fused() -> None:
         step.wide.copy_(step.gradient)
         torch._fused_adamw_(
-            [states.weight], [step.wide], [states.moment], [states.square], [], [torch.tensor(1.0)], lr=1e-3, beta1=0.9, beta2=0.999,
-            weight_decay=0.01, eps=1e-8, amsgrad=False, maximize=False,
-        )  # fmt: skip
+            [states.weight],
+            [step.wide],
+            [states.moment],
+            [states.square],
+            [],
+            [torch.tensor(1.0)],
+            lr=1e-3,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.01,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
         step.copy.copy_(states.weight)
 
     found = {"bytes only, C": bytes_only, "busbw-native": ours, "torch, fused, with casts": fused}
@@ -82,7 +101,10 @@ def _deepspeed(step: Step) -> dict[str, Callable[[], None]]:
         weight.grad = step.wide
         optimizer.step()
 
-    return {"DeepSpeedCPUAdam, with casts": update, "DeepSpeedCPUAdam, fp32 gradients, no weights out": bare}
+    return {
+        "DeepSpeedCPUAdam, with casts": update,
+        "DeepSpeedCPUAdam, fp32 gradients, no weights out": bare,
+    }
 
 
 def main() -> None:
@@ -97,10 +119,17 @@ def main() -> None:
             run()
             if number:
                 times[name].append(time.perf_counter() - begun)
-    rates = {name: sorted(step.gradient.numel() / one / 1e9 for one in runs) for name, runs in times.items()}
+    rates = {
+        name: sorted(step.gradient.numel() / one / 1e9 for one in runs)
+        for name, runs in times.items()
+    }
     for name, one in rates.items():
-        print(f"{name:50} {statistics.median(one):5.2f} G elements/s ({one[0]:.2f} to {one[-1]:.2f})")
-    Path(sys.argv[1]).write_text(json.dumps({"elements": step.gradient.numel(), "torch": torch.__version__, "rates": rates}))
+        print(
+            f"{name:50} {statistics.median(one):5.2f} G elements/s ({one[0]:.2f} to {one[-1]:.2f})"
+        )
+    Path(sys.argv[1]).write_text(
+        json.dumps({"elements": step.gradient.numel(), "torch": torch.__version__, "rates": rates})
+    )
 
 
 if __name__ == "__main__":

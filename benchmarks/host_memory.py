@@ -1,7 +1,10 @@
-"""How fast a GPU and its host exchange data, how fast the host's memory is, and how long pinning takes.
+"""How fast a GPU and its host exchange data, how fast the host's memory is, and how long pinning
+takes.
 
-Copies each way and in both directions at once by size, from pinned and from pageable memory; copies on the host by number of cores (C with
-OpenMP, needs gcc); allocation of pinned memory. Prints a table and writes JSON. Run it on an otherwise idle machine:
+Copies each way and in both directions at once by size, from pinned and from pageable memory; copies
+    on the host by number of cores (C with
+OpenMP, needs gcc); allocation of pinned memory. Prints a table and writes JSON. Run it on an
+    otherwise idle machine:
   python3 benchmarks/host_memory.py result.json
 """
 
@@ -58,7 +61,20 @@ def compiled() -> ctypes.CDLL:
     """The loops in C."""
     folder = Path(tempfile.mkdtemp())
     (folder / "stream.c").write_text(SOURCE)
-    subprocess.run(["gcc", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-o", folder / "s.so", folder / "stream.c"], check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-O3",
+            "-march=native",
+            "-fopenmp",
+            "-shared",
+            "-fPIC",
+            "-o",
+            folder / "s.so",
+            folder / "stream.c",
+        ],
+        check=True,
+    )
     library = ctypes.CDLL(str(folder / "s.so"))
     library.update.restype = library.copy.restype = ctypes.c_double
     return library
@@ -77,10 +93,14 @@ def timed(*copies: tuple[torch.Tensor, torch.Tensor]) -> float:
 
 
 def rate(bytes_: int, *copies: tuple[torch.Tensor, torch.Tensor]) -> list[float]:
-    """Least, median and largest bytes per second of ROUNDS; repeated for small sizes, since a start takes some us."""
+    """Least, median and largest bytes per second of ROUNDS; repeated for small sizes, since a
+    start takes some us.
+    """
     timed(*copies)
     many = max(1, min(200, 64 * MIB // bytes_))
-    rates = sorted(bytes_ / statistics.median(timed(*copies) for _ in range(many)) for _ in range(ROUNDS))
+    rates = sorted(
+        bytes_ / statistics.median(timed(*copies) for _ in range(many)) for _ in range(ROUNDS)
+    )
     return [rates[0], statistics.median(rates), rates[-1]]
 
 
@@ -99,7 +119,11 @@ def copies(result: dict) -> None:
             "pageable d2h": rate(size, (near[1], pageable[1][:size])),
         }
         result["copies"][size] = row
-        print(f"{size:>12} " + "  ".join(f"{name} {value[1] / 1e9:6.2f}" for name, value in row.items()), flush=True)
+        print(
+            f"{size:>12} "
+            + "  ".join(f"{name} {value[1] / 1e9:6.2f}" for name, value in row.items()),
+            flush=True,
+        )
     near, far = device[0][: 256 * MIB], pinned[0][: 256 * MIB]
     result["chunks of 256 MiB, H2D"] = {}
     for chunk in (MIB, 4 * MIB, 16 * MIB, 64 * MIB):
@@ -112,22 +136,39 @@ def copies(result: dict) -> None:
             torch.cuda.synchronize()
             seconds.append(time.perf_counter() - start)
         result["chunks of 256 MiB, H2D"][chunk] = 256 * MIB / statistics.median(seconds)
-    print("chunks of 256 MiB", {k: round(v / 1e9, 2) for k, v in result["chunks of 256 MiB, H2D"].items()}, flush=True)
+    print(
+        "chunks of 256 MiB",
+        {k: round(v / 1e9, 2) for k, v in result["chunks of 256 MiB, H2D"].items()},
+        flush=True,
+    )
 
 
 def host(result: dict, library: ctypes.CDLL) -> None:
     """Updates and copies in host memory, by number of cores."""
     elements = BYTES_OF_HOST // 4
-    views = [torch.zeros(elements, dtype=kind) for kind in (torch.bfloat16, torch.float32, torch.float32, torch.float32, torch.bfloat16)]
+    views = [
+        torch.zeros(elements, dtype=kind)
+        for kind in (torch.bfloat16, torch.float32, torch.float32, torch.float32, torch.bfloat16)
+    ]
     pointers = [ctypes.c_void_p(view.data_ptr()) for view in views]
     have = len(os.sched_getaffinity(0))
     for cores in [one for one in CORES if one <= have]:
         updates = [library.update(cores, ctypes.c_size_t(elements), *pointers) for _ in range(4)]
-        moves = [library.copy(cores, ctypes.c_size_t(BYTES_OF_HOST), pointers[1], pointers[2]) for _ in range(4)]
-        row = {"update, elements/s": elements / min(updates), "copy, bytes read and written/s": 2 * BYTES_OF_HOST / min(moves)}
+        moves = [
+            library.copy(cores, ctypes.c_size_t(BYTES_OF_HOST), pointers[1], pointers[2])
+            for _ in range(4)
+        ]
+        row = {
+            "update, elements/s": elements / min(updates),
+            "copy, bytes read and written/s": 2 * BYTES_OF_HOST / min(moves),
+        }
         result["host"][cores] = row
         update, copy = row.values()
-        print(f"{cores:>3} cores: update {update / 1e9:6.3f} G/s = {28 * update / 1e9:6.1f} GB/s, copy {copy / 1e9:6.1f} GB/s", flush=True)
+        print(
+            f"{cores:>3} cores: update {update / 1e9:6.3f} G/s = {28 * update / 1e9:6.1f} GB/s,"
+            f" copy {copy / 1e9:6.1f} GB/s",
+            flush=True,
+        )
 
 
 def pinning(result: dict, library: ctypes.CDLL) -> None:
@@ -142,21 +183,37 @@ def pinning(result: dict, library: ctypes.CDLL) -> None:
         memory = mmap.mmap(-1, size)
         where = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         start = time.perf_counter()
-        library.touch(min(16, len(os.sched_getaffinity(0))), ctypes.c_size_t(size), ctypes.c_void_p(where))
+        library.touch(
+            min(16, len(os.sched_getaffinity(0))), ctypes.c_size_t(size), ctypes.c_void_p(where)
+        )
         touched = time.perf_counter() - start
         start = time.perf_counter()
         error = runtime.cudaHostRegister(where, size, 0)
         registered = time.perf_counter() - start
         runtime.cudaHostUnregister(where)
-        row = {"cudaHostAlloc": size / allocated, "first touch": size / touched, "cudaHostRegister": size / registered, "error": int(error)}
+        row = {
+            "cudaHostAlloc": size / allocated,
+            "first touch": size / touched,
+            "cudaHostRegister": size / registered,
+            "error": int(error),
+        }
         result["pinning"][size] = row
-        print(f"pin {size // GIB:>3} GiB: " + ", ".join(f"{name} {value / 1e9:.2f}" for name, value in row.items()), flush=True)
+        print(
+            f"pin {size // GIB:>3} GiB: "
+            + ", ".join(f"{name} {value / 1e9:.2f}" for name, value in row.items()),
+            flush=True,
+        )
 
 
 def main() -> None:
     """All measurements; the file that is named gets them as JSON."""
     memory = Path("/proc/meminfo").read_text(encoding="ascii").split()[1]
-    result = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cores": len(os.sched_getaffinity(0)), "memory KiB": memory}
+    result = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory KiB": memory,
+    }
     result |= {"copies": {}, "host": {}, "pinning": {}}
     print(result["gpu"], result["cores"], "cores", int(memory) // 2**20, "GiB", "GB/s:")
     library = compiled()

@@ -1,6 +1,8 @@
-"""How often `busbw compare` calls one of two identical runs slower, and whether it finds a run whose ranks share one processor.
+"""How often `busbw compare` calls one of two identical runs slower, and whether it finds a run
+whose ranks share one processor.
 
-python benchmarks/identical_pairs.py FOLDER [RUNS] [words of busbw run ...]     8 runs of all_reduce on two CPU ranks by default
+python benchmarks/identical_pairs.py FOLDER [RUNS] [words of busbw run ...]     8 runs of all_reduce
+    on two CPU ranks by default
 """
 
 import itertools
@@ -21,7 +23,9 @@ def run(file: Path, words: tuple[str, ...], *, pinned: bool = False) -> Result:
     """One run; `pinned` on a single processor."""
     one = ["taskset", "-c", str(min(os.sched_getaffinity(0)))] if pinned else []
     line = [*one, sys.executable, "-m", "busbw", "run", *words, "--json", str(file), "--force"]
-    subprocess.run(line, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600)
+    subprocess.run(
+        line, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600
+    )
     return read(file.read_bytes(), file.name)
 
 
@@ -43,12 +47,25 @@ def main(words: list[str]) -> None:
     runs = [run(folder / f"run_{number}.json", command) for number in range(count)]
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     alarms = [slower(a, b) for a, b in itertools.permutations(runs, 2)]
-    print(f"load average {load}; {sum(map(bool, alarms))} alarms in {len(alarms)} ordered pairs of {count} identical runs")
-    shared = [run(folder / f"pinned_{number}.json", command, pinned=True) for number in range(PINNED)]
+    print(
+        f"load average {load}; {sum(map(bool, alarms))} alarms in {len(alarms)} ordered pairs of"
+        f" {count} identical runs"
+    )
+    shared = [
+        run(folder / f"pinned_{number}.json", command, pinned=True) for number in range(PINNED)
+    ]
     found = [slower(a, b) for a, b in itertools.product(runs, shared)]
-    print(f"{sum(map(bool, found))} of {len(found)} comparisons with a run on one processor find it, {min(found)} to {max(found)} cells")
-    named, others = (sum(named_as_shared(runs[0], result) for result in results) for results in (shared, runs))
-    print(f"{named} of {len(shared)} runs on one processor are named as such, and {others} of the {len(runs)} others")
+    print(
+        f"{sum(map(bool, found))} of {len(found)} comparisons with a run on one processor find it,"
+        f" {min(found)} to {max(found)} cells"
+    )
+    named, others = (
+        sum(named_as_shared(runs[0], result) for result in results) for results in (shared, runs)
+    )
+    print(
+        f"{named} of {len(shared)} runs on one processor are named as such, and {others} of the"
+        f" {len(runs)} others"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Runs a busbw command over two emulated hosts of this machine: `in_two_hosts.py [-p RANKS] MBIT/S plan gpt-small --batch-size 2 ...`.
+"""Runs a busbw command over two emulated hosts of this machine: `in_two_hosts.py [-p RANKS] MBIT/S
+plan gpt-small --batch-size 2 ...`.
 
-Needs root and pyroute2: the hosts are a lab of busbw, whose link is limited to MBIT/S (0: no limit). Each rank computes with one thread,
-because all hosts share this machine's cores.
+Needs root and pyroute2: the hosts are a lab of busbw, whose link is limited to MBIT/S (0: no
+limit). Each rank computes with one thread, because all hosts share this machine's cores.
 """
 
 import argparse
@@ -26,12 +27,25 @@ def main() -> int:
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
     asked = parser.parse_args()
     shape = Shape(rate=asked.rate * 1e6 / 8 if asked.rate else None)
-    spec = LabSpec(name=f"in-two-hosts-{os.getpid()}", names=["h1", "h2"], shape=shape, sshd=False, gpus=0, share_cores=True)
+    spec = LabSpec(
+        name=f"in-two-hosts-{os.getpid()}",
+        names=["h1", "h2"],
+        shape=shape,
+        sshd=False,
+        gpus=0,
+        share_cores=True,
+    )
     with lab.made(spec) as made:
         places = ",".join(f"{host.address}:{asked.ranks}" for host in made.hosts)
         first, words = made.hosts[0], [*asked.words, "--hosts", places, "--ifname", NETWORK]
-        own = {**environment(made, first, os.environ), "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-        return subprocess.run(enter(made, first, sys.executable, "-m", "busbw", *words), env=own, check=False).returncode
+        own = {
+            **environment(made, first, os.environ),
+            "PYTHONPATH": str(ROOT / "src"),
+            "OMP_NUM_THREADS": "1",
+        }
+        return subprocess.run(
+            enter(made, first, sys.executable, "-m", "busbw", *words), env=own, check=False
+        ).returncode
 
 
 if __name__ == "__main__":

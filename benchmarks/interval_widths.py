@@ -1,7 +1,9 @@
-"""Intervals of precise runs compared with the range of classic runs: `interval_widths.py CLASSIC... -- PRECISE...` (results of one sweep).
+"""Intervals of precise runs compared with the range of classic runs: `interval_widths.py CLASSIC...
+-- PRECISE...` (results of one sweep).
 
-Prints for each cell the difference of the classic runs' largest and smallest time, the width of each precise run's interval, both in
-percent of the median time, and the number of samples of that run.
+Prints for each cell the difference of the classic runs' largest and smallest time, the width of
+each precise run's interval, both in percent of the median time, and the number of samples of that
+run.
 """
 
 import json
@@ -17,12 +19,21 @@ PLACES = {"out_of_place": "out of place", "in_place": "in place"}
 def cells(file: str) -> dict[Key, dict[str, Any]]:
     """All cells of a result."""
     rows = json.loads(Path(file).read_text(encoding="utf-8"))["rows"]
-    return {(row["size_bytes"], name): row[place] for row in rows for place, name in PLACES.items() if row.get(place)}
+    return {
+        (row["size_bytes"], name): row[place]
+        for row in rows
+        for place, name in PLACES.items()
+        if row.get(place)
+    }
 
 
 def width(cell: dict[str, Any]) -> float:
     """The width of an interval, as a share of its time; infinite without an interval."""
-    return (cell["high_s"] - cell["low_s"]) / cell["time_s"] if cell["low_s"] is not None else float("inf")
+    return (
+        (cell["high_s"] - cell["low_s"]) / cell["time_s"]
+        if cell["low_s"] is not None
+        else float("inf")
+    )
 
 
 def main(classic: list[str], precise: list[str]) -> None:
@@ -38,11 +49,17 @@ def main(classic: list[str], precise: list[str]) -> None:
         narrow_cells += statistics.median(found) <= spread
         widths += found
         spreads.append(spread)
-        each = "  ".join(f"{100 * one:6.2f} % of {len(run[key]['samples_s']):4}" for one, run in zip(found, held, strict=True))
+        each = "  ".join(
+            f"{100 * one:6.2f} % of {len(run[key]['samples_s']):4}"
+            for one, run in zip(found, held, strict=True)
+        )
         print(f"{key[0]:>11} {key[1]:12}  classic {100 * spread:6.2f} %  precise {each}")
     print(f"{narrow} of {len(widths)} intervals are no wider than classic runs differ")
     print(f"in the middle those of {narrow_cells} of {len(runs[0])} cells")
-    print(f"middle width {100 * statistics.median(widths):.2f} %, middle difference {100 * statistics.median(spreads):.2f} %")
+    print(
+        f"middle width {100 * statistics.median(widths):.2f} %, middle difference"
+        f" {100 * statistics.median(spreads):.2f} %"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""The TCP test of `busbw link` and what native programs carry over this machine's loopback, alternating, medians of rounds.
+"""The TCP test of `busbw link` and what native programs carry over this machine's loopback,
+alternating, medians of rounds.
 
-`python benchmarks/link_loopback.py [FILE.json]` builds the native program `rawtcp` with cargo. It moves 1 MiB pieces with one
-blocking thread for each stream. `discard` is the same program with the receiver's kernel dropping the data, as the test has it; iperf3 is
-left out where it is not installed. Each end is a session of its own, as nodes are: the kernel divides processors between sessions.
+`python benchmarks/link_loopback.py [FILE.json]` builds the native program `rawtcp` with cargo. It
+moves 1 MiB pieces with one blocking thread for each stream. `discard` is the same program with the
+receiver's kernel dropping the data, as the test has it; iperf3 is left out where it is not
+installed. Each end is a session of its own, as nodes are: the kernel divides processors between
+sessions.
 """
 
 import contextlib
@@ -32,20 +35,60 @@ GOAL = 0.95
 
 def build() -> str:
     """The path of rawtcp."""
-    argv = ["cargo", "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "busbw-harness", "--bin", "rawtcp"]
-    done = subprocess.run([*argv, "--message-format=json-render-diagnostics"], stdout=subprocess.PIPE, text=True, check=True)
+    argv = [
+        "cargo",
+        "build",
+        "--release",
+        "--manifest-path",
+        str(NATIVE / "Cargo.toml"),
+        "-p",
+        "busbw-harness",
+        "--bin",
+        "rawtcp",
+    ]
+    done = subprocess.run(
+        [*argv, "--message-format=json-render-diagnostics"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     messages = (json.loads(line) for line in done.stdout.splitlines())
-    return next(one["executable"] for one in messages if one["reason"] == "compiler-artifact" and one["target"]["name"] == "rawtcp")
+    return next(
+        one["executable"]
+        for one in messages
+        if one["reason"] == "compiler-artifact" and one["target"]["name"] == "rawtcp"
+    )
 
 
 def raw(program: str, streams: int, *options: str) -> float:
     """Bytes per second of the native program."""
-    with subprocess.Popen([program, "serve", HERE, "0", *options], stdout=subprocess.PIPE, text=True, start_new_session=True) as server:
+    with subprocess.Popen(
+        [program, "serve", HERE, "0", *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as server:
         assert server.stdout
         try:
             port = server.stdout.readline().rsplit(":", 1)[1].strip()
-            argv = [program, "run", HERE, port, "--streams", str(streams), "--seconds", str(SECONDS)]
-            done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True, start_new_session=True)
+            argv = [
+                program,
+                "run",
+                HERE,
+                port,
+                "--streams",
+                str(streams),
+                "--seconds",
+                str(SECONDS),
+            ]
+            done = subprocess.run(
+                argv,
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=LIMIT_S,
+                check=True,
+                start_new_session=True,
+            )
         finally:
             server.kill()
     return json.loads(done.stdout)["to_GBps"] * 1e9
@@ -54,13 +97,37 @@ def raw(program: str, streams: int, *options: str) -> float:
 def iperf3(streams: int) -> float:
     """Bytes per second that iperf3's server received."""
     port = str(free_port())
-    with subprocess.Popen(["iperf3", "-s", "-1", "-B", HERE, "-p", port], stdout=subprocess.DEVNULL, start_new_session=True) as server:
+    with subprocess.Popen(
+        ["iperf3", "-s", "-1", "-B", HERE, "-p", port],
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as server:
         try:
             deadline = time.monotonic() + LIMIT_S
             while not listens(int(port)) and time.monotonic() < deadline:
                 time.sleep(0.01)
-            argv = ["iperf3", "-J", "-c", HERE, "-p", port, "-P", str(streams), "-O", "1", "-t", str(max(1, round(SECONDS)))]
-            done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True, start_new_session=True)
+            argv = [
+                "iperf3",
+                "-J",
+                "-c",
+                HERE,
+                "-p",
+                port,
+                "-P",
+                str(streams),
+                "-O",
+                "1",
+                "-t",
+                str(max(1, round(SECONDS))),
+            ]
+            done = subprocess.run(
+                argv,
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=LIMIT_S,
+                check=True,
+                start_new_session=True,
+            )
         finally:
             server.kill()
     return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 8
@@ -88,7 +155,10 @@ def link(sender: Node, receiver: Node, streams: int) -> float:
 
 
 def main() -> int:
-    """Run the rounds, print the table, keep the rates in the file that was named. 1 if the goal is missed at the best stream counts."""
+    """Run the rounds, print the table, keep the rates in the file that was named.
+
+    1 if the goal is missed at the best stream counts.
+    """
     program = build()
     with nodes() as (sender, receiver):
         ways: dict[str, Callable[[int], float]] = {
@@ -98,7 +168,9 @@ def main() -> int:
         }
         if shutil.which("iperf3"):
             ways["iperf3"] = iperf3
-        rates: dict[str, dict[int, list[float]]] = {name: {streams: [] for streams in STREAMS} for name in ways}
+        rates: dict[str, dict[int, list[float]]] = {
+            name: {streams: [] for streams in STREAMS} for name in ways
+        }
         for _ in range(ROUNDS):
             for streams in STREAMS:
                 for name, way in ways.items():
@@ -106,7 +178,9 @@ def main() -> int:
     _print(rates)
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(json.dumps(rates, indent=1) + "\n")
-    best = {name: max(statistics.median(some) for some in by.values()) for name, by in rates.items()}
+    best = {
+        name: max(statistics.median(some) for some in by.values()) for name, by in rates.items()
+    }
     for name in sorted(best.keys() - {"link"}):
         print(f"best of link is {best['link'] / best[name]:.1%} of the best of {name}")
     print(f"the goal is {GOAL:.0%} of raw")
@@ -119,7 +193,9 @@ def _print(rates: dict[str, dict[int, list[float]]]) -> None:
     for streams in STREAMS:
         some = [[rate / 1e9 for rate in by[streams]] for by in rates.values()]
         cells = [f"{statistics.median(one):.2f} ({min(one):.2f} to {max(one):.2f})" for one in some]
-        ratio = statistics.median(b / a for a, b in zip(rates["raw"][streams], rates["link"][streams], strict=True))
+        ratio = statistics.median(
+            b / a for a, b in zip(rates["raw"][streams], rates["link"][streams], strict=True)
+        )
         print(f"{streams:>7} " + " ".join(f"{cell:>22}" for cell in cells) + f" {ratio:>11.1%}")
 
 

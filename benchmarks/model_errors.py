@@ -1,7 +1,8 @@
-"""The error of NCCL's cost model, as busbw computes it, compared with NCCL's logs and with measurements: one line per case.
+"""The error of NCCL's cost model, as busbw computes it, compared with NCCL's logs and with
+measurements: one line per case.
 
-`python benchmarks/model_errors.py` computes it from the records in tests/recorded and benchmarks and measures nothing. The README of
-model_202611 explains the cases.
+`python benchmarks/model_errors.py` computes it from the records in tests/recorded and benchmarks
+and measures nothing. The README of model_202611 explains the cases.
 """
 
 import csv
@@ -27,7 +28,8 @@ from busbw.report import read
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED, BENCHMARKS = ROOT / "tests" / "recorded", ROOT / "benchmarks"
 MIB, GIB = 1 << 20, 1 << 30
-THREE = (2 * MIB, 128 * MIB, 8 * GIB)  # chosen beforehand: the ends of what runs with Simple, and the middle
+# chosen beforehand: the ends of what runs with Simple, and the middle
+THREE = (2 * MIB, 128 * MIB, 8 * GIB)
 
 PUBLISHED = (
     ("8 H100, NVLS, GTC 2024 S62129", "h100x8", 1, "NVLS", 16 * GIB, 480.0),
@@ -53,8 +55,12 @@ def load(path: Path) -> Result:
 
 def rate(model: Model, size: int, algorithm: str, name: str = "all_reduce") -> float:
     """busbw in GB/s that the model gives an algorithm with its faster protocol."""
-    timed = [found for protocol in PROTOCOLS if (found := parts(model, name, size, algorithm, protocol))]
-    return float(BY_NAME[name].bus_factor(model.ranks)) * size / min(one.time_s for one in timed) / 1e9
+    timed = [
+        found for protocol in PROTOCOLS if (found := parts(model, name, size, algorithm, protocol))
+    ]
+    return (
+        float(BY_NAME[name].bus_factor(model.ranks)) * size / min(one.time_s for one in timed) / 1e9
+    )
 
 
 def logged() -> Iterator[str]:
@@ -65,24 +71,31 @@ def logged() -> Iterator[str]:
         model, off = parse_system("h100x8").model(release(version), 1, 8), []
         for row in rows:
             best = choices(model, collective(row["routine"]).name, int(row["TOTALBYTES"]))[0]
-            off.append(abs(best.parts.time_s * 1e6 - float(row["TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC"])))
+            off.append(
+                abs(best.parts.time_s * 1e6 - float(row["TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC"]))
+            )
         exact = sum(one <= 1e-3 for one in off)
         what = f"8 H100, times of AIBooster's pattern.csv, constants of {version}"
         yield f"{what}: {exact} of {len(rows)} within 0.001 us, largest {max(off):.6f} us"
 
 
 def two_hosts(name: str, file: str, system: System, version: str) -> Iterator[str]:
-    """all_reduce over two hosts: measured busbw relative to the latest constants, and to those of the release that ran."""
+    """all_reduce over two hosts: measured busbw relative to the latest constants, and to those
+    of the release that ran.
+    """
     setting = Setting(system, release(version))
     for row in load(RECORDED / "nccl_tests" / file).rows:
         predicted = estimate(setting, "all_reduce", 2, 8, row.size_bytes)
         if predicted is None or row.out_of_place is None or row.size_bytes < MIB:
             continue
         own = choices(system.model(setting.release, 2, 8), "all_reduce", row.size_bytes)[0]
-        latest, by_own = (found.parts.time_s / row.out_of_place.time_s - 1 for found in (predicted, own))
+        latest, by_own = (
+            found.parts.time_s / row.out_of_place.time_s - 1 for found in (predicted, own)
+        )
         yield (
-            f"{name} {format_size(row.size_bytes):>8} {predicted.algorithm:8} measured {row.out_of_place.busbw / 1e9:6.1f} GB/s, "
-            f"{100 * latest:+6.1f} % of the model, {100 * by_own:+6.1f} % of NCCL {version}'s own"
+            f"{name} {format_size(row.size_bytes):>8} {predicted.algorithm:8} measured"
+            f" {row.out_of_place.busbw / 1e9:6.1f} GB/s, {100 * latest:+6.1f} % of the model,"
+            f" {100 * by_own:+6.1f} % of NCCL {version}'s own"
         )
 
 
@@ -93,11 +106,15 @@ def two_h200() -> Iterator[str]:
         points = _points(result, "all_reduce")
         fits = fit([points[size] for size in THREE])
         plain, after = _worst(points, {}), _worst(points, fits)
-        triples = [_worst(points, fit([points[size] for size in sizes])) for sizes in combinations(points, 3)]
+        triples = [
+            _worst(points, fit([points[size] for size in sizes]))
+            for sizes in combinations(points, 3)
+        ]
         near = sum(worst <= 0.10 for worst in triples)
         yield (
-            f"2 H200 {file:13} 1 MiB to 8 GiB: within {100 * plain:.1f} % uncalibrated, {100 * after:.2f} % after calibration on 2 MiB, "
-            f"128 MiB and 8 GiB; of all {len(triples)} choices of three sizes {near} stay within 10 %"
+            f"2 H200 {file:13} 1 MiB to 8 GiB: within {100 * plain:.1f} % uncalibrated,"
+            f" {100 * after:.2f} % after calibration on 2 MiB, 128 MiB and 8 GiB; of all"
+            f" {len(triples)} choices of three sizes {near} stay within 10 %"
         )
 
 
@@ -109,15 +126,21 @@ def other_collectives() -> Iterator[str]:
         predicted = estimate(_setting(result), name, 1, 2, GIB)
         if predicted and row.out_of_place:
             off = predicted.parts.time_s / row.out_of_place.time_s - 1
-            measured = f"measured {row.out_of_place.busbw / 1e9:6.1f} GB/s, {100 * off:+.1f} % of the model"
+            measured = (
+                f"measured {row.out_of_place.busbw / 1e9:6.1f} GB/s, {100 * off:+.1f} % of the"
+                " model"
+            )
             yield f"2 H200 {name:14} 1 GiB {predicted.algorithm:14} {measured}"
 
 
 def _setting(result: Result) -> Setting:
     system = of_result(result)
-    environment = {**result.environment, "NCCL_NVLS_ENABLE": "0"}  # of the machine; nccl-tests' JSON hides its value
+    # of the machine; nccl-tests' JSON hides its value
+    environment = {**result.environment, "NCCL_NVLS_ENABLE": "0"}
     assert isinstance(system, System)
-    return Setting(system, of_number(result.library.nccl or 22809), allowed(environment, result.spec.row.name))
+    return Setting(
+        system, of_number(result.library.nccl or 22809), allowed(environment, result.spec.row.name)
+    )
 
 
 def _points(result: Result, name: str) -> dict[int, Point]:
@@ -125,7 +148,9 @@ def _points(result: Result, name: str) -> dict[int, Point]:
     found = {}
     for row in result.rows:
         if row.size_bytes >= MIB and row.out_of_place:
-            one = point(_setting(result), name, hosts, per_host, row.size_bytes, row.out_of_place.time_s)
+            one = point(
+                _setting(result), name, hosts, per_host, row.size_bytes, row.out_of_place.time_s
+            )
             if one:
                 found[row.size_bytes] = one
     return found
@@ -136,7 +161,10 @@ def _worst(points: dict[int, Point], fits: Fits) -> float:
     for one in points.values():
         made = fits.get((one.collective, one.algorithm, one.protocol))
         latency, transfer = (made.latency, made.transfer) if made else (1.0, 1.0)
-        worst = max(worst, abs(one.time_s / (one.parts.latency_s * latency + one.parts.transfer_s * transfer) - 1))
+        worst = max(
+            worst,
+            abs(one.time_s / (one.parts.latency_s * latency + one.parts.transfer_s * transfer) - 1),
+        )
     return worst
 
 
@@ -145,26 +173,41 @@ def published() -> Iterator[str]:
     for what, word, hosts, algorithm, size, value in PUBLISHED:
         system = parse_system(word)
         found = rate(system.model(LATEST, hosts, system.gpus), size, algorithm)
-        yield f"{what:38} published {value:6.1f}, model {found:6.1f} GB/s: measured {100 * (value / found - 1):+6.1f} % of the model"
+        yield (
+            f"{what:38} published {value:6.1f}, model {found:6.1f} GB/s: measured"
+            f" {100 * (value / found - 1):+6.1f} % of the model"
+        )
 
 
 def rings() -> Iterator[str]:
-    """SimAI's table of rings over 1 to 128 hosts, by how much of the time latency takes in the model."""
+    """SimAI's table of rings over 1 to 128 hosts, by how much of the time latency takes in the
+    model.
+    """
     groups: dict[tuple[str, str], list[float]] = {}
     with (RECORDED / "nccl_model" / "simai_nic_ratio.csv").open() as lines:
         for row in csv.DictReader(lines):
             size = int(row.pop("bytes"))
             for hosts, share in ((int(key), float(value)) for key, value in row.items()):
                 model = parse_system("h100x8").model(LATEST, hosts, 8)
-                timed = [found for protocol in ("LL128", "Simple") if (found := parts(model, "all_reduce", size, "Ring", protocol))]
+                timed = [
+                    found
+                    for protocol in ("LL128", "Simple")
+                    if (found := parts(model, "all_reduce", size, "Ring", protocol))
+                ]
                 best = min(timed, key=lambda one: one.time_s)
                 expected = float(BY_NAME["all_reduce"].bus_factor(model.ranks)) * size / best.time_s
                 waits = best.latency_s / best.time_s
-                group = "below 30 %" if waits < 0.3 else "30 to 50 %" if waits <= 0.5 else "above 50 %"
+                group = (
+                    "below 30 %" if waits < 0.3 else "30 to 50 %" if waits <= 0.5 else "above 50 %"
+                )
                 where = "1 and 2 hosts" if hosts <= 2 else "4 to 128 hosts"
-                groups.setdefault((where, group), []).append(share * (450e9 if hosts == 1 else 388e9) / expected - 1)
+                groups.setdefault((where, group), []).append(
+                    share * (450e9 if hosts == 1 else 388e9) / expected - 1
+                )
     for (where, group), off in sorted(groups.items()):
-        spread = f"{100 * min(off):+.0f} to {100 * max(off):+.0f} %, median {100 * median(off):+.0f} %"
+        spread = (
+            f"{100 * min(off):+.0f} to {100 * max(off):+.0f} %, median {100 * median(off):+.0f} %"
+        )
         yield f"rings, {where}, latency {group}: {len(off)} figures, {spread}"
 
 
@@ -175,8 +218,11 @@ def main() -> None:
         logged(),
         two_hosts("2 x 8 H100", "old/all_reduce_2x8_h100.txt", h100, "2.21.5"),
         two_hosts("2 x 8 H20", "h20_ib/ib.txt", h20, "2.27.7"),
-        two_h200(), other_collectives(), published(), rings(),
-    ):  # fmt: skip
+        two_h200(),
+        other_collectives(),
+        published(),
+        rings(),
+    ):
         for line in part:
             print(line)
         print()

@@ -1,6 +1,8 @@
-"""What busbw adds to MPI's own time: the mpi engine's classic loop alternates with a bare mpi4py loop in one run of two ranks.
+"""What busbw adds to MPI's own time: the mpi engine's classic loop alternates with a bare mpi4py
+loop in one run of two ranks.
 
-`python benchmarks/mpi_overhead.py [FILE.json]` starts the ranks itself and prints a table; the ratio is the median over pairs.
+`python benchmarks/mpi_overhead.py [FILE.json]` starts the ranks itself and prints a table; the
+ratio is the median over pairs.
 """
 
 import json
@@ -54,14 +56,20 @@ def rank() -> None:
         iters = max(20, min(2000, int(2e7 / max(size, 10_000))))
         engine = MpiEngine(comm, comm.rank, 0)
         engine.allocate(size, size)
-        spec = SweepSpec(collective="all_reduce", min_bytes=size, max_bytes=size, iters=iters, check=0)
+        spec = SweepSpec(
+            collective="all_reduce", min_bytes=size, max_bytes=size, iters=iters, check=0
+        )
         call = Calls(spec, Series("float", "sum", -1), comm.size).at(size, in_place=False)
         launch = engine.bind(call)
-        # The same memory for both: where a buffer lies in its page moves MPI's time more than any loop around it.
+        # The same memory for both: where a buffer lies in its page moves MPI's time more than any
+        # loop around it.
         send, recv = ([engine.view(call, name), size // 4, MPI.FLOAT] for name in ("send", "recv"))
         pairs = []
         for number in range(PAIRS):
-            both = [partial(bare, comm, send, recv, iters), partial(ours, engine, control, launch, spec)]
+            both = [
+                partial(bare, comm, send, recv, iters),
+                partial(ours, engine, control, launch, spec),
+            ]
             first = number % 2  # neither always goes first
             times = [0.0, 0.0]
             for which in (first, 1 - first):
@@ -76,13 +84,18 @@ def rank() -> None:
 
 def report(rows: list[dict]) -> str:
     """The table of medians and of the middle half of the ratios."""
-    lines = [f"{'size':>10}  {'bare us':>9}  {'busbw us':>9}  {'ratio':>6}  middle half of the ratios"]
+    lines = [
+        f"{'size':>10}  {'bare us':>9}  {'busbw us':>9}  {'ratio':>6}  middle half of the ratios"
+    ]
     for row in rows:
         ratios = sorted(after / before for before, after in row["pairs_s"])
         quarter = len(ratios) // 4
         medians = [1e6 * statistics.median(pair[i] for pair in row["pairs_s"]) for i in (0, 1)]
         middle = f"{ratios[quarter]:.3f} to {ratios[-quarter - 1]:.3f}"
-        lines.append(f"{row['size_bytes']:>10}  {medians[0]:>9.2f}  {medians[1]:>9.2f}  {statistics.median(ratios):>6.3f}  {middle}")
+        lines.append(
+            f"{row['size_bytes']:>10}  {medians[0]:>9.2f}  {medians[1]:>9.2f} "
+            f" {statistics.median(ratios):>6.3f}  {middle}"
+        )
     return "\n".join(lines)
 
 

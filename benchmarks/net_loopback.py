@@ -1,8 +1,10 @@
-"""The net plugin compared with raw TCP over this machine's loopback, three alternating rounds: ratios at the level of the transport.
+"""The net plugin compared with raw TCP over this machine's loopback, three alternating rounds:
+ratios at the level of the transport.
 
-`python benchmarks/net_loopback.py [FILE.json]` builds the plugin and the programs of `native/` with cargo and prints one table. Loopback
-shares the processors between both ends, so the ratios are more useful than the rates. If the system's congestion control is BBR, the plugin
-uses cubic, and so does raw TCP here, except in rows that end in BBR. Shares are relative to the best raw TCP.
+`python benchmarks/net_loopback.py [FILE.json]` builds the plugin and the programs of `native/` with
+cargo and prints one table. Loopback shares the processors between both ends, so the ratios are more
+useful than the rates. If the system's congestion control is BBR, the plugin uses cubic, and so does
+raw TCP here, except in rows that end in BBR. Shares are relative to the best raw TCP.
 """
 
 import contextlib
@@ -39,18 +41,38 @@ LATENCY = {
 }
 BBR = ", BBR"
 CUBIC = ("--congestion", "cubic")  # of raw TCP
-CEILINGS = {"one way": [name for name in RAW if "one way" in name], "both ways": [name for name in RAW if "both ways" in name]}
+CEILINGS = {
+    "one way": [name for name in RAW if "one way" in name],
+    "both ways": [name for name in RAW if "both ways" in name],
+}
 
 
 def build() -> dict[str, str]:
     """Paths of the programs and of the library by the name of their target."""
-    argv = ["cargo", "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "busbw-harness", "-p", "busbw-plugin"]
-    done = subprocess.run([*argv, "--message-format=json-render-diagnostics"], stdout=subprocess.PIPE, text=True, check=True)
+    argv = [
+        "cargo",
+        "build",
+        "--release",
+        "--manifest-path",
+        str(NATIVE / "Cargo.toml"),
+        "-p",
+        "busbw-harness",
+        "-p",
+        "busbw-plugin",
+    ]
+    done = subprocess.run(
+        [*argv, "--message-format=json-render-diagnostics"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     made = {}
     for line in done.stdout.splitlines():
         message = json.loads(line)
         if message["reason"] == "compiler-artifact":
-            programs = [file for file in message["filenames"] if not file.endswith((".rlib", ".rmeta"))]
+            programs = [
+                file for file in message["filenames"] if not file.endswith((".rlib", ".rmeta"))
+            ]
             if programs:
                 made[message["target"]["name"]] = programs[0]
     return made
@@ -67,12 +89,18 @@ def serving(*argv: str) -> Iterator[str]:
             process.kill()
 
 
-def measure(program: str, before: tuple[str, ...], words: tuple[str, ...], congestion: str = "auto") -> dict:
+def measure(
+    program: str, before: tuple[str, ...], words: tuple[str, ...], congestion: str = "auto"
+) -> dict:
     """One run of a program against itself."""
     os.environ["BUSBW_NET_CONGESTION"] = congestion
     with serving(program, "serve", *before) as port:
         argv = [program, "run", *before, HOST, port, *words, "--seconds", str(SECONDS)]
-        return json.loads(subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True).stdout)
+        return json.loads(
+            subprocess.run(
+                argv, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True
+            ).stdout
+        )
 
 
 def paced() -> bool:
@@ -86,8 +114,13 @@ def rate(run: dict) -> float:
 
 
 def report(runs: dict[str, list[dict]]) -> str:
-    """Median, minimum and maximum of the rounds; for the plugin also the share of the best raw figure of its direction and round."""
-    raw_rows = {way: [row for row in runs if row.removesuffix(BBR) in names] for way, names in CEILINGS.items()}
+    """Median, minimum and maximum of the rounds; for the plugin also the share of the best raw
+    figure of its direction and round.
+    """
+    raw_rows = {
+        way: [row for row in runs if row.removesuffix(BBR) in names]
+        for way, names in CEILINGS.items()
+    }
     lines = [f"{'':34} {'GB/s':>7} {'least':>7} {'most':>7} {'CPU s/GB':>9} {'of raw':>7}"]
     for name in [name for name in runs if name.removesuffix(BBR) not in LATENCY]:
         rates = [rate(run) for run in runs[name]]
@@ -95,15 +128,31 @@ def report(runs: dict[str, list[dict]]) -> str:
         share = ""
         if name.removesuffix(BBR) not in RAW:
             ceilings = raw_rows["one way" if "one way" in name else "both ways"]
-            shares = [one / max(rate(runs[raw][number]) for raw in ceilings) for number, one in enumerate(rates)]
+            shares = [
+                one / max(rate(runs[raw][number]) for raw in ceilings)
+                for number, one in enumerate(rates)
+            ]
             share = f"{statistics.median(shares):7.0%}"
-        lines.append(f"{name:34} {statistics.median(rates):7.2f} {min(rates):7.2f} {max(rates):7.2f} {cpu:9.3f} {share:>7}".rstrip())
-    lines.append(f"\n{'one way, in microseconds':34} {'median':>7} {'least':>7} {'most':>7} {'min':>9} {'p99':>7}")
+        lines.append(
+            f"{name:34} {statistics.median(rates):7.2f} {min(rates):7.2f} {max(rates):7.2f}"
+            f" {cpu:9.3f} {share:>7}".rstrip()
+        )
+    lines.append(
+        f"\n"
+        f"{'one way, in microseconds':34} {'median':>7} {'least':>7} {'most':>7} {'min':>9}"
+        f" {'p99':>7}"
+    )
     for name in [name for name in runs if name.removesuffix(BBR) in LATENCY]:
         found = [run["latency_us"] for run in runs[name]]
         medians = [one["median"] for one in found]
-        least, p99 = min(one["min"] for one in found), statistics.median(one["p99"] for one in found)
-        lines.append(f"{name:34} {statistics.median(medians):7.1f} {min(medians):7.1f} {max(medians):7.1f} {least:9.1f} {p99:7.1f}")
+        least, p99 = (
+            min(one["min"] for one in found),
+            statistics.median(one["p99"] for one in found),
+        )
+        lines.append(
+            f"{name:34} {statistics.median(medians):7.1f} {min(medians):7.1f} {max(medians):7.1f}"
+            f" {least:9.1f} {p99:7.1f}"
+        )
     return "\n".join(lines)
 
 
@@ -117,8 +166,12 @@ def main() -> int:
     for _ in range(ROUNDS):
         for (name, words), (ending, before) in itertools.product(RAW.items(), raw_settings.items()):
             runs.setdefault(name + ending, []).append(measure(made["rawtcp"], before, words))
-        for (name, words), (ending, congestion) in itertools.product((PLUGIN | LATENCY).items(), settings.items()):
-            runs.setdefault(name + ending, []).append(measure(made["netbench"], (made["native"],), words, congestion))
+        for (name, words), (ending, congestion) in itertools.product(
+            (PLUGIN | LATENCY).items(), settings.items()
+        ):
+            runs.setdefault(name + ending, []).append(
+                measure(made["netbench"], (made["native"],), words, congestion)
+            )
     print(report(runs))
     if len(sys.argv) > 1:
         Path(sys.argv[1]).write_text(json.dumps(runs, indent=1) + "\n")

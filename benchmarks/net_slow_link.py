@@ -1,8 +1,9 @@
-"""CPU time of the net plugin's threads on slow links, compared with raw TCP: `net_slow_link.py FILE.json [LIBRARY]`.
+"""CPU time of the net plugin's threads on slow links, compared with raw TCP: `net_slow_link.py
+FILE.json [LIBRARY]`.
 
-Needs root: two emulated hosts of this machine, joined by a veth whose queue limits to each of RATES in turn, ROUNDS times. LIBRARY, of
-another commit, is measured in alternation with this one. Threads spin for 100 us, as in a rank with eight cores. Raw TCP uses cubic if
-the plugin does.
+Needs root: two emulated hosts of this machine, joined by a veth whose queue limits to each of RATES
+in turn, ROUNDS times. LIBRARY, of another commit, is measured in alternation with this one. Threads
+spin for 100 us, as in a rank with eight cores. Raw TCP uses cubic if the plugin does.
 """
 
 import json
@@ -43,8 +44,26 @@ def measure(lab: Any, program: str, before: tuple[str, ...], words: tuple[str, .
         assert serving.stdout
         try:
             port = serving.stdout.readline().rsplit(":", 1)[1].strip()
-            argv = here.enter(program, "run", *before, there.address, port, *words, "--seconds", str(net_loopback.SECONDS))
-            return json.loads(subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S, check=True, env=environment).stdout)
+            argv = here.enter(
+                program,
+                "run",
+                *before,
+                there.address,
+                port,
+                *words,
+                "--seconds",
+                str(net_loopback.SECONDS),
+            )
+            return json.loads(
+                subprocess.run(
+                    argv,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    timeout=LIMIT_S,
+                    check=True,
+                    env=environment,
+                ).stdout
+            )
         finally:
             serving.kill()
 
@@ -62,20 +81,32 @@ def rounds(made: dict[str, str], libraries: dict[str, str]) -> Iterator[tuple[st
         with netlab.lab(2, rate) as lab:
             for _ in range(ROUNDS):
                 for name, words in RAW.items():
-                    yield f"{limit:>6} raw TCP, {name}", measure(lab, made["rawtcp"], raw_setting, words)
+                    yield (
+                        f"{limit:>6} raw TCP, {name}",
+                        measure(lab, made["rawtcp"], raw_setting, words),
+                    )
                 for name, words in PLUGIN.items():
                     for which, library in libraries.items():
-                        yield f"{limit:>6} {which}, {name}", measure(lab, made["netbench"], (library,), words)
+                        yield (
+                            f"{limit:>6} {which}, {name}",
+                            measure(lab, made["netbench"], (library,), words),
+                        )
 
 
 def report(runs: dict[str, list[dict]]) -> str:
     """Medians of the rounds, with minimum and maximum."""
     lines = [f"{'Mbit/s':36} {'GB/s':>6} {'CPU s/GB':>9} {'least':>6} {'most':>6} {'us':>7}"]
     for name, found in runs.items():
-        cpu, rate = [threads_cpu(run) for run in found], statistics.median(map(net_loopback.rate, found))
+        cpu, rate = (
+            [threads_cpu(run) for run in found],
+            statistics.median(map(net_loopback.rate, found)),
+        )
         latency = [run["latency_us"]["median"] for run in found if run.get("latency_us")]
         ending = f" {statistics.median(latency):7.1f}" if latency else ""
-        lines.append(f"{name:36} {rate:6.2f} {statistics.median(cpu):9.2f} {min(cpu):6.2f} {max(cpu):6.2f}{ending}")
+        lines.append(
+            f"{name:36} {rate:6.2f} {statistics.median(cpu):9.2f} {min(cpu):6.2f}"
+            f" {max(cpu):6.2f}{ending}"
+        )
     return "\n".join(lines)
 
 
@@ -88,7 +119,10 @@ def main() -> int:
     runs: dict[str, list[dict]] = {}
     for name, run in rounds(made, libraries):
         runs.setdefault(name, []).append(run)
-        file.write_text(json.dumps({"kernel": platform.release(), "settings": SETTINGS, "runs": runs}, indent=1) + "\n")
+        file.write_text(
+            json.dumps({"kernel": platform.release(), "settings": SETTINGS, "runs": runs}, indent=1)
+            + "\n"
+        )
     print(report(runs))
     return 0
 

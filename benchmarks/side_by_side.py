@@ -1,6 +1,8 @@
-"""A Markdown table of two results of one collective, size by size: `python benchmarks/side_by_side.py A.json B.json [in_place]`.
+"""A Markdown table of two results of one collective, size by size: `python
+benchmarks/side_by_side.py A.json B.json [in_place]`.
 
-For PyTorch's overhead: A through the nccl engine, B through the torch engine, both in place, where PyTorch copies nothing.
+For PyTorch's overhead: A through the nccl engine, B through the torch engine, both in place, where
+PyTorch copies nothing.
 """
 
 import sys
@@ -32,8 +34,8 @@ def table(first: Result, second: Result, placement: str) -> str:
             one, two = cell(row, placement), cell(others[row.size_bytes], placement)
             micro = [1e6 * figure.time_s for figure in (one, two)]
             lines.append(
-                f"| {format_size(row.size_bytes)} | {micro[0]:.1f} | {micro[1]:.1f} | {micro[1] - micro[0]:+.1f} "
-                f"| {one.busbw / 1e9:.2f} | {two.busbw / 1e9:.2f} |"
+                f"| {format_size(row.size_bytes)} | {micro[0]:.1f} | {micro[1]:.1f} |"
+                f" {micro[1] - micro[0]:+.1f} | {one.busbw / 1e9:.2f} | {two.busbw / 1e9:.2f} |"
             )
     return "\n".join(lines)
 

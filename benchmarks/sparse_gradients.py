@@ -1,12 +1,15 @@
-"""Time to average the gradient of a table of 1,000,000 x 64 (fp32) of which each rank touches a part of the rows: sparse and dense.
+"""Time to average the gradient of a table of 1,000,000 x 64 (fp32) of which each rank touches a
+part of the rows: sparse and dense.
 
-    sparse_gradients.py FILE.json MBIT/S                            two emulated hosts of this machine, with a CPU rank each (needs root)
-    gpu_hosts.py 25 each sparse_gradients.py FILE.json 25000        two emulated hosts with a GPU each
+    sparse_gradients.py FILE.json MBIT/S                            two emulated hosts of this
+        machine, with a CPU rank each (needs root)
+    gpu_hosts.py 25 each sparse_gradients.py FILE.json 25000        two emulated hosts with a GPU
+        each
 
-The methods take turns for ROUNDS rounds. A time is the slower rank's, from a barrier on. `bound` is the larger of two: the bytes of the
-rows and ids that a rank has to send, over the rate of the link, and the time of an all-gather of 8 bytes. `all-gather` is one of the same
-size, `in pieces` the same as accel does it on CPUs.
-SPARSE_TABLE=1000x8 makes the table smaller, to try the program.
+The methods take turns for ROUNDS rounds. A time is the slower rank's, from a barrier on. `bound` is
+the larger of two: the bytes of the rows and ids that a rank has to send, over the rate of the link,
+and the time of an all-gather of 8 bytes. `all-gather` is one of the same size, `in pieces` the same
+as accel does it on CPUs. SPARSE_TABLE=1000x8 makes the table smaller, to try the program.
 """
 
 import json
@@ -36,12 +39,17 @@ DEVICE = torch.device("cpu" if CPU else "cuda")
 
 
 def gradient(share: float, number: int) -> torch.Tensor:
-    """As an embedding's backward makes it: ids in any order, some repeated. About `share` of the rows are touched."""
+    """As an embedding's backward makes it: ids in any order, some repeated.
+
+    About `share` of the rows are touched.
+    """
     made = torch.Generator().manual_seed(number)
     drawn = int(-torch.log1p(torch.tensor(-share)) * ROWS)
     ids = torch.randint(ROWS, (1, drawn), generator=made)
     values = torch.randn(drawn, WIDTH, generator=made)
-    return torch.sparse_coo_tensor(ids.to(DEVICE), values.to(DEVICE), (ROWS, WIDTH), check_invariants=False)
+    return torch.sparse_coo_tensor(
+        ids.to(DEVICE), values.to(DEVICE), (ROWS, WIDTH), check_invariants=False
+    )
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -94,14 +102,23 @@ def measured(worker: CommWorker, share: float, link: float) -> dict[str, Any]:
             if round_ >= WARM_UP:
                 samples[name].append(took)
     bound = max(nbytes / link, statistics.median(samples["8 bytes"]))
-    return {"touched": int(touched), "bytes": nbytes, "counted": sent, "bound": bound, "error": error, "samples": samples}
+    return {
+        "touched": int(touched),
+        "bytes": nbytes,
+        "counted": sent,
+        "bound": bound,
+        "error": error,
+        "samples": samples,
+    }
 
 
 def verified(worker: CommWorker, own: torch.Tensor) -> float:
     """The largest difference between the sparse and the dense average."""
     whole = own.to_dense()
     dist.all_reduce(whole)
-    return float((worker.average_sparse(own).wait().to_dense() - whole / dist.get_world_size()).abs().max())
+    return float(
+        (worker.average_sparse(own).wait().to_dense() - whole / dist.get_world_size()).abs().max()
+    )
 
 
 def rank(file: str, mbit: float) -> None:
@@ -112,7 +129,12 @@ def rank(file: str, mbit: float) -> None:
     found = {str(share): measured(worker, share, mbit / 8 * 1e6) for share in SHARES}
     if dist.get_rank() == 0:
         device = platform.machine() if CPU else torch.cuda.get_device_name()
-        machine = {"kernel": platform.release(), "cores": os.cpu_count(), "device": device, "torch": torch.__version__}
+        machine = {
+            "kernel": platform.release(),
+            "cores": os.cpu_count(),
+            "device": device,
+            "torch": torch.__version__,
+        }
         record = {"machine": machine, "mbit": mbit, "table": [ROWS, WIDTH], "shares": found}
         Path(file).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         sys.stdout.write(report(found) + "\n")
@@ -123,15 +145,22 @@ def rank(file: str, mbit: float) -> None:
 
 def report(found: dict[str, dict[str, Any]]) -> str:
     """One line per share and method."""
-    lines = [f"{'rows':>6} {'method':14} {'ms':>8} {'least':>8} {'most':>8} {'of bound':>8} {'of dense':>8}"]
+    lines = [
+        f"{'rows':>6} {'method':14} {'ms':>8} {'least':>8} {'most':>8} {'of bound':>8}"
+        f" {'of dense':>8}"
+    ]
     for share, one in found.items():
         dense = statistics.median(one["samples"]["dense"])
         for name, some in one["samples"].items():
             median = statistics.median(some)
             figures = " ".join(f"{1e3 * number:8.2f}" for number in (median, min(some), max(some)))
-            lines.append(f"{float(share):6.0%} {name:14} {figures} {median / one['bound']:7.2f}x {dense / median:7.2f}x")
+            lines.append(
+                f"{float(share):6.0%} {name:14} {figures} {median / one['bound']:7.2f}x"
+                f" {dense / median:7.2f}x"
+            )
         sent = (
-            f"{one['bytes'] / 1e6:.2f} MB, counted {one['counted'] / 1e6:.2f}; largest difference from the dense average {one['error']:.1e}"
+            f"{one['bytes'] / 1e6:.2f} MB, counted {one['counted'] / 1e6:.2f}; largest difference"
+            f" from the dense average {one['error']:.1e}"
         )
         lines.append(f"{float(share):6.0%} {'bound':14} {1e3 * one['bound']:8.2f} ({sent})")
     return "\n".join(lines)
@@ -148,9 +177,18 @@ def main() -> int:
     with netlab.lab(2, rate_mbit=mbit) as lab:
         ranks = []
         for number, host in enumerate(lab.hosts):
-            own = {"RANK": str(number), "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": str(PORT)}
+            own = {
+                "RANK": str(number),
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "10.77.0.1",
+                "MASTER_PORT": str(PORT),
+            }
             own |= {"GLOO_SOCKET_IFNAME": host.interface, "NCCL_HOSTID": host.name}
-            ranks.append(subprocess.Popen(host.enter(sys.executable, __file__, file, str(mbit)), env={**os.environ, **own}))
+            ranks.append(
+                subprocess.Popen(
+                    host.enter(sys.executable, __file__, file, str(mbit)), env={**os.environ, **own}
+                )
+            )
         return max(process.wait(600) for process in ranks)
 
 

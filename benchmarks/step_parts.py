@@ -1,10 +1,12 @@
-"""What makes a training step longer than alone, on two ranks: `step_parts.py MODEL PRECISION BATCH [METHODS] [FOLDER]`.
+"""What makes a training step longer than alone, on two ranks: `step_parts.py MODEL PRECISION BATCH
+[METHODS] [FOLDER]`.
 
-Started by torchrun or gpu_hosts.py. Methods, with commas between them, run in turn, three times: `alone`; `still`, DDP with a hook that
-exchanges nothing; the methods of busbw train; and modifiers after an @: nobroadcast (of DDP's buffers), plainstream (the worker's without
-priority), mb=50 (buckets). Prints for each rank the median step of 60, the 10 % and 90 % quantiles, and the time in which the process
-launches a step: if it is close to the step's, the processor is the limit. With a FOLDER, the GPUs' kernels of three steps are written
-there.
+Started by torchrun or gpu_hosts.py. Methods, with commas between them, run in turn, three times:
+`alone`; `still`, DDP with a hook that exchanges nothing; the methods of busbw train; and modifiers
+after an @: nobroadcast (of DDP's buffers), plainstream (the worker's without priority), mb=50
+(buckets). Prints for each rank the median step of 60, the 10 % and 90 % quantiles, and the time in
+which the process launches a step: if it is close to the step's, the processor is the limit. With a
+FOLDER, the GPUs' kernels of three steps are written there.
 """
 
 import os
@@ -29,7 +31,9 @@ ROUNDS, SETTLES, STEPS, TRACED = 3, 8, 20, 3
 METHODS = "alone,still,none,dense,powersgd,powersgd@plainstream,powersgd@nobroadcast,topk"
 
 
-def wrapped(net: torch.nn.Module, method: str, device: torch.device) -> tuple[torch.nn.Module, accel.Attached | None]:
+def wrapped(
+    net: torch.nn.Module, method: str, device: torch.device
+) -> tuple[torch.nn.Module, accel.Attached | None]:
     """The model as the method trains it."""
     name, _, text = method.partition("@")
     changes = dict(word.partition("=")[::2] for word in text.split("+"))
@@ -84,13 +88,21 @@ def main(model: str, precision: str, batch: str, methods: str = METHODS, folder:
             dist.barrier()
             steps[name] += loop.timed(STEPS)
             if folder and number == 0:
-                kind = torch.profiler.ProfilerActivity.CUDA if device.type == "cuda" else torch.profiler.ProfilerActivity.CPU
+                kind = (
+                    torch.profiler.ProfilerActivity.CUDA
+                    if device.type == "cuda"
+                    else torch.profiler.ProfilerActivity.CPU
+                )
                 with torch.profiler.profile(activities=[kind]) as traced:
                     loop.timed(TRACED)
-                traced.export_chrome_trace(str(Path(folder) / f"{model}_{name}_{dist.get_rank()}.json.gz"))
+                traced.export_chrome_trace(
+                    str(Path(folder) / f"{model}_{name}_{dist.get_rank()}.json.gz")
+                )
             if attached:
                 attached.close()
-    every: list[tuple[dict[str, list[float]], dict[str, list[float]]] | None] = [None] * dist.get_world_size()
+    every: list[tuple[dict[str, list[float]], dict[str, list[float]]] | None] = [
+        None
+    ] * dist.get_world_size()
     dist.all_gather_object(every, (steps, launched))
     if dist.get_rank() == 0:
         report(every)  # type: ignore[arg-type]
@@ -100,14 +112,23 @@ def main(model: str, precision: str, batch: str, methods: str = METHODS, folder:
 
 def report(every: list[tuple[dict[str, list[float]], dict[str, list[float]]]]) -> None:
     """All of it."""
-    print(f"{'rank':4} {'':28} {'step ms':>8} {'10 %':>7} {'90 %':>7} {'beyond':>7} {'of first':>9} {'launched in':>12}")
+    print(
+        f"{'rank':4} {'':28} {'step ms':>8} {'10 %':>7} {'90 %':>7} {'beyond':>7} {'of first':>9}"
+        f" {'launched in':>12}"
+    )
     for rank, (steps, launched) in enumerate(every):
         first = statistics.median(next(iter(steps.values())))
         for name, samples in steps.items():
             low, *_, high = statistics.quantiles(samples, n=10)
             step = statistics.median(samples)
-            figures = f"{1e3 * step:8.2f} {1e3 * low:7.2f} {1e3 * high:7.2f} {1e3 * (step - first):7.2f} {100 * first / step:7.1f} %"
-            print(f"{rank:4} {name:28} {figures} {1e3 * statistics.median(launched[name]):9.1f} ms", flush=True)
+            figures = (
+                f"{1e3 * step:8.2f} {1e3 * low:7.2f} {1e3 * high:7.2f} {1e3 * (step - first):7.2f}"
+                f" {100 * first / step:7.1f} %"
+            )
+            print(
+                f"{rank:4} {name:28} {figures} {1e3 * statistics.median(launched[name]):9.1f} ms",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

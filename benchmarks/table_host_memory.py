@@ -1,14 +1,17 @@
-"""A dynamic embedding table with more rows than its part of the GPU: time of a step with rows in host memory.
+"""A dynamic embedding table with more rows than its part of the GPU: time of a step with rows in
+host memory.
 
-The case is that of dynamicemb with caching (recsys-examples, corelib/dynamicemb/benchmark, TestCaching): 100 batches that take turns, each
-with 10 features of 104,857 ids from a power law of 1.05 over 26.8 million ids, 128 columns in fp32. The footprint is the number of
-different ids in all batches; the GPU holds a share of it, 0.8 or 1. As there, batches have been looked up before the first timed step.
-One thing is scaled down: of the other rows of the table, which no batch has, only as many exist as fit into HOST_ROWS. They fill the GPU
-first and the batches push them out.
+The case is that of dynamicemb with caching (recsys-examples, corelib/dynamicemb/benchmark,
+TestCaching): 100 batches that take turns, each with 10 features of 104,857 ids from a power law of
+1.05 over 26.8 million ids, 128 columns in fp32. The footprint is the number of different ids in all
+batches; the GPU holds a share of it, 0.8 or 1. As there, batches have been looked up before the
+first timed step. One thing is scaled down: of the other rows of the table, which no batch has, only
+as many exist as fit into HOST_ROWS. They fill the GPU first and the batches push them out.
 
 Each table is checked: a sample of rows against the same steps in fp64.
 
-  python benchmarks/table_host_memory.py result.json            # 2 to 3 minutes, 40 GB of a GPU and 51 GB of its host
+  python benchmarks/table_host_memory.py result.json            # 2 to 3 minutes, 40 GB of a GPU and
+      51 GB of its host
   python benchmarks/table_host_memory.py result.json --tiny     # the same with few rows
 """
 
@@ -55,13 +58,22 @@ class Run:
         for number in numbers:
             self.step(number, clock)
         times, after = clock.times(), self.table.counters
-        moved = {name: (getattr(after, name) - getattr(before, name)) / steps for name in ("promoted", "demoted", "in_place")}
-        up, down = (round(moved[name] * self.table.layout.nbytes / 1e6, 1) for name in ("promoted", "demoted"))
+        moved = {
+            name: (getattr(after, name) - getattr(before, name)) / steps
+            for name in ("promoted", "demoted", "in_place")
+        }
+        up, down = (
+            round(moved[name] * self.table.layout.nbytes / 1e6, 1)
+            for name in ("promoted", "demoted")
+        )
         return {
-            "lookup": spread(times[::2]), "update": spread(times[1::2]),
+            "lookup": spread(times[::2]),
+            "update": spread(times[1::2]),
             "step": spread([a + b for a, b in zip(times[::2], times[1::2], strict=True)]),
-            "rows": moved, "MB to the GPU": up, "MB to the host": down,
-        }  # fmt: skip
+            "rows": moved,
+            "MB to the GPU": up,
+            "MB to the host": down,
+        }
 
     def wall(self) -> float:
         """Milliseconds per step of a pass, by the host's clock."""
@@ -89,7 +101,10 @@ def sums_of(sample: torch.Tensor, batches: list[torch.Tensor], gradient: torch.T
 def difference(run: Run, sample: torch.Tensor, sums: Sums) -> dict[str, float]:
     """The largest difference of the sampled rows from the same steps in fp64."""
     settings = run.table.settings
-    states = [torch.zeros(len(sample), run.table.dim, dtype=torch.float64, device=DEVICE) for _ in range(3)]
+    states = [
+        torch.zeros(len(sample), run.table.dim, dtype=torch.float64, device=DEVICE)
+        for _ in range(3)
+    ]
     for step, number in enumerate(run.order, 1):
         seen, total = sums[number]
         parts = [state[seen] for state in states]
@@ -102,7 +117,9 @@ def difference(run: Run, sample: torch.Tensor, sums: Sums) -> dict[str, float]:
     return {"rows": len(sample), "largest difference": worst}
 
 
-def made(optimizer: str, eviction: str, near: int, total: int, footprint: int, dim: int, chunk: int) -> tuple[Table, dict[str, float]]:
+def made(
+    optimizer: str, eviction: str, near: int, total: int, footprint: int, dim: int, chunk: int
+) -> tuple[Table, dict[str, float]]:
     """A table in which all but the rows of the footprint are used."""
     record = layout(TableSettings(optimizer=optimizer), dim).nbytes
     rows = total + 2 * chunk  # with free ones, so that no lookup evicts
@@ -123,16 +140,29 @@ def made(optimizer: str, eviction: str, near: int, total: int, footprint: int, d
         table.lookup(ids)
     synchronize()
     filled = time.perf_counter()
-    sizes = {"rows": total, "on the GPU": near, "GB on the GPU": near * record / 1e9, "GB on the host": settings.host_bytes / 1e9}
-    return table, sizes | {"seconds to allocate": allocated - begin, "seconds to fill": filled - allocated}
+    sizes = {
+        "rows": total,
+        "on the GPU": near,
+        "GB on the GPU": near * record / 1e9,
+        "GB on the host": settings.host_bytes / 1e9,
+    }
+    return table, sizes | {
+        "seconds to allocate": allocated - begin,
+        "seconds to fill": filled - allocated,
+    }
 
 
 def tuned(run: Run) -> dict[str, list[float]]:
-    """Milliseconds of a lookup with other tiles and numbers of programs of the kernel that swaps rows."""
+    """Milliseconds of a lookup with other tiles and numbers of programs of the kernel that swaps
+    rows.
+    """
     from busbw.accel.embedding.kernels import steps as module
 
     found = {}
-    choices = [("SWAP", tile) for tile in ((2, 1), (4, 2), (4, 4), (8, 2), (8, 4), (8, 8), (16, 4), (16, 8), (32, 8))]
+    choices = [
+        ("SWAP", tile)
+        for tile in ((2, 1), (4, 2), (4, 4), (8, 2), (8, 4), (8, 8), (16, 4), (16, 8), (32, 8))
+    ]
     choices += [("PROGRAMS", number) for number in (264, 528, 1056, 16384)]
     for name, value in choices:
         before = getattr(module, name)
@@ -150,7 +180,9 @@ def main() -> None:
     parser.add_argument("result", type=Path)
     parser.add_argument("--tiny", action="store_true")
     given = parser.parse_args()
-    features, count, most, dim, turns = (2, 300, 5000, 8, 6) if given.tiny else (10, 104_857, 26_843_545, 128, 100)
+    features, count, most, dim, turns = (
+        (2, 300, 5000, 8, 6) if given.tiny else (10, 104_857, 26_843_545, 128, 100)
+    )
     result: dict = {
         "device": torch.cuda.get_device_name() if GPU else "CPU",
         "torch": torch.__version__,
@@ -172,13 +204,16 @@ def main() -> None:
     keep("footprint", footprint)
     gradient = torch.randn(features * count, dim, device=DEVICE)
     chosen = torch.randint(footprint, (4000,), generator=generator).to(DEVICE)
-    sample = torch.cat([every[chosen], every[:100]]).unique()  # every[:100]: the most frequent ids of a feature
+    # every[:100]: the most frequent ids of a feature
+    sample = torch.cat([every[chosen], every[:100]]).unique()
     del every
     sums = sums_of(sample, batches, gradient)
     total = int(0.8 * footprint) + (2000 if given.tiny else HOST_ROWS)
     for optimizer, eviction, share in CASES:
         name = f"{optimizer}, {'lfu' if eviction == 'lfu' else 'lru'}, {share}"
-        table, sizes = made(optimizer, eviction, int(share * footprint), total, footprint, dim, features * count)
+        table, sizes = made(
+            optimizer, eviction, int(share * footprint), total, footprint, dim, features * count
+        )
         keep(f"{name}: table", {key: round(value, 2) for key, value in sizes.items()})
         run = Run(table, batches, gradient)
         run.step(0)
@@ -195,12 +230,31 @@ def main() -> None:
         if (optimizer, eviction) == ("adam", "none") and share < 1 and GPU:
             keep(f"{name}: tiles, ms of lookup and update", tuned(run))
         counted = table.counters
-        assert counted.stored == total and not counted.evicted + counted.refused + counted.lost, counted
-        parts = [times[part]["median"] for part in ("step", "lookup", "update")] + list(times["rows"].values())
-        lines.append(f"{name:>16}" + "".join(f"{part:12.2f}" for part in [*parts, times["MB to the GPU"], times["MB to the host"]]))
+        assert counted.stored == total and not counted.evicted + counted.refused + counted.lost, (
+            counted
+        )
+        parts = [times[part]["median"] for part in ("step", "lookup", "update")] + list(
+            times["rows"].values()
+        )
+        lines.append(
+            f"{name:>16}"
+            + "".join(
+                f"{part:12.2f}"
+                for part in [*parts, times["MB to the GPU"], times["MB to the host"]]
+            )
+        )
         del run, table
         torch.cuda.empty_cache()
-    columns = ("step, ms", "lookup", "update", "promoted", "demoted", "in place", "MB to GPU", "MB to host")
+    columns = (
+        "step, ms",
+        "lookup",
+        "update",
+        "promoted",
+        "demoted",
+        "in place",
+        "MB to GPU",
+        "MB to host",
+    )
     print(" " * 16 + "".join(f"{column:>12}" for column in columns), *lines, sep="\n")
 
 

@@ -1,11 +1,15 @@
-"""Tunes NCCL between two emulated hosts (gpu_hosts.py) at 25 Gbit/s, with the built-in Socket transport, in at most 8 minutes.
+"""Tunes NCCL between two emulated hosts (gpu_hosts.py) at 25 Gbit/s, with the built-in Socket
+transport, in at most 8 minutes.
 
-    tune_two_hosts.py FOLDER             all_reduce, then all_gather and reduce_scatter while time is left
-    tune_two_hosts.py FOLDER settings    all_reduce alone, also with more channels and socket threads
+    tune_two_hosts.py FOLDER             all_reduce, then all_gather and reduce_scatter while time
+                                         is left
+    tune_two_hosts.py FOLDER settings    all_reduce alone, also with more channels and socket
+        threads
     tune_two_hosts.py FOLDER sim         the first on simulated ranks, to try this program
 
-Needs root, pyroute2, busbw[cuda13] and busbw-native (or BUSBW_PLUGIN). FOLDER gets the table, and for each collective its result in JSON
-and what busbw said. The goal is at least 10 % less time at five sizes or more, else the figures that NCCL's choice is best.
+Needs root, pyroute2, busbw[cuda13] and busbw-native (or BUSBW_PLUGIN). FOLDER gets the table, and
+for each collective its result in JSON and what busbw said. The goal is at least 10 % less time at
+five sizes or more, else the figures that NCCL's choice is best.
 """
 
 import json
@@ -33,8 +37,21 @@ SIMULATED = (sys.executable, "-m", "busbw")
 
 def command(collective: str, folder: Path, kind: str) -> list[str]:
     """The command for one collective."""
-    words = [*(SIMULATED if kind == "sim" else HOSTS), "tune", collective, *SIZES, "--output", str(folder / "table"), "--format", "json"]
-    words += ["--engine", "sim", "--sim", "ll=2,channel_us=0.3", "-e", "1M"] if kind == "sim" else ["--net", "socket"]
+    words = [
+        *(SIMULATED if kind == "sim" else HOSTS),
+        "tune",
+        collective,
+        *SIZES,
+        "--output",
+        str(folder / "table"),
+        "--format",
+        "json",
+    ]
+    words += (
+        ["--engine", "sim", "--sim", "ll=2,channel_us=0.3", "-e", "1M"]
+        if kind == "sim"
+        else ["--net", "socket"]
+    )
     return words if kind == "settings" else [*words, "--no-settings"]
 
 
@@ -42,7 +59,9 @@ def run(collective: str, folder: Path, left_s: float, kind: str) -> Tuning | Non
     """The outcome; None if it failed or was stopped after `left_s`."""
     with (folder / f"{collective}.log").open("w", encoding="utf-8") as log:
         words = command(collective, folder, kind)
-        started = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+        started = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
         try:
             out, _ = started.communicate(timeout=left_s)
         except subprocess.TimeoutExpired:
@@ -56,14 +75,20 @@ def run(collective: str, folder: Path, left_s: float, kind: str) -> Tuning | Non
         tail = (folder / f"{collective}.log").read_text(encoding="utf-8").splitlines()[-12:]
         sys.stdout.write("\n".join([f"{collective}: ended with {started.returncode}", *tail, ""]))
         if (folder / "table").exists():
-            sys.stdout.write(f"so far, not checked with new ranks:\n{(folder / 'table').read_text(encoding='utf-8')}")
+            sys.stdout.write(
+                "so far, not checked with new"
+                f" ranks:\n"
+                f"{(folder / 'table').read_text(encoding='utf-8')}"
+            )
         return None
     (folder / f"{collective}.json").write_text(out, encoding="utf-8")
     return json_codec.decode(out, Tuning)
 
 
 def gained(size: Tuned) -> float:
-    """The share of the time that is saved, in the check with new ranks; 0 where NCCL's choice stays."""
+    """The share of the time that is saved, in the check with new ranks; 0 where NCCL's choice
+    stays.
+    """
     return 1 - size.check.ratio if size.check and (size.kept or size.gain == size.check) else 0.0
 
 
@@ -95,7 +120,10 @@ def main(words: list[str]) -> int:
             "seconds": round(took_s, 1),
         }
         sys.stdout.write(tune_text.text(found, {}))
-        sys.stdout.write(f"{enough} of {len(sizes)} sizes gain {GOAL:.0%} or more with new ranks, in {took_s:.0f} s; the goal of ")
+        sys.stdout.write(
+            f"{enough} of {len(sizes)} sizes gain {GOAL:.0%} or more with new ranks, in"
+            f" {took_s:.0f} s; the goal of "
+        )
         sys.stdout.write(f"{GOAL_SIZES} is {reached}\n\n")
         sys.stdout.flush()
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")

@@ -1,7 +1,10 @@
-"""The cost of watching: CPU time and memory of a watch of 16 RDMA ports, read from a tree of files with the layout of sysfs.
+"""The cost of watching: CPU time and memory of a watch of 16 RDMA ports, read from a tree of files
+with the layout of sysfs.
 
-A separate process reads every counter of every port, computes the rates, judges them and makes the table. Half of the counters change
-between readings. The driver's work for each read of sysfs is not included. Prints the share of one core, the peak memory, and missed
+A separate process reads every counter of every port, computes the rates, judges them and makes the
+    table. Half of the counters change
+between readings. The driver's work for each read of sysfs is not included. Prints the share of one
+    core, the peak memory, and missed
 deadlines:
   python3 benchmarks/watch_cost.py --seconds 60 --interval 1
   python3 benchmarks/watch_cost.py --seconds 600 --interval 0.1
@@ -25,7 +28,11 @@ from busbw.watch.page import Page
 from busbw.watch.watcher import Watcher
 
 PORTS = 16
-NET_DEV = "Inter-| Receive | Transmit\n face |bytes packets ...\n    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+NET_DEV = (
+    "Inter-| Receive | Transmit\n"
+    " face |bytes packets ...\n"
+    "    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+)
 
 
 def tree(root: Path) -> list[Path]:
@@ -34,13 +41,25 @@ def tree(root: Path) -> list[Path]:
     for index in range(PORTS):
         device = root / f"sys/class/infiniband/mlx5_{index}"
         port = device / "ports/1"
-        texts = {"link_layer": "InfiniBand", "state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)"}
-        texts |= {row.source: "0" for row in ON_PORT} | {"hw_counters/lifespan": "10", "../../device/numa_node": "0"}
+        texts = {
+            "link_layer": "InfiniBand",
+            "state": "4: ACTIVE",
+            "phys_state": "5: LinkUp",
+            "rate": "400 Gb/sec (4X NDR)",
+        }
+        texts |= {row.source: "0" for row in ON_PORT} | {
+            "hw_counters/lifespan": "10",
+            "../../device/numa_node": "0",
+        }
         for name, text in texts.items():
             (port / name).parent.mkdir(parents=True, exist_ok=True)
             (port / name).write_text(f"{text}\n")
         files += [port / row.source for row in ON_PORT]
-    for name, text in {"dev": NET_DEV, "snmp": "Tcp: RetransSegs OutSegs\nTcp: 1 100\n", "netstat": ""}.items():
+    for name, text in {
+        "dev": NET_DEV,
+        "snmp": "Tcp: RetransSegs OutSegs\nTcp: 1 100\n",
+        "netstat": "",
+    }.items():
         (root / "proc/net").mkdir(parents=True, exist_ok=True)
         (root / f"proc/net/{name}").write_text(text)
     return files
@@ -72,8 +91,15 @@ def watch(root: Path, interval_s: float, seconds: float, *, exported: bool) -> N
     share = (time.process_time() - used) / (time.monotonic() - start)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     counters = sum(len(group.values) for group in first.groups.values())
-    print(f"{PORTS} ports, {counters} values, every {interval_s:g} s for {seconds:g} s{', exported' if exported else ''}:", end=" ")
-    print(f"{100 * share:.2f} % of one core, {most / 1e6:.0f} MB at most, {samples} samples, {missed} missed")
+    print(
+        f"{PORTS} ports, {counters} values, every {interval_s:g} s for {seconds:g}"
+        f" s{', exported' if exported else ''}:",
+        end=" ",
+    )
+    print(
+        f"{100 * share:.2f} % of one core, {most / 1e6:.0f} MB at most, {samples} samples, {missed}"
+        " missed"
+    )
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""Draws a message's way through the net plugin, for docs/explanation/net-plugin.md. Run by hand; the SVG is committed."""
+"""Draws a message's way through the net plugin, for docs/explanation/net-plugin.md.
+
+Run by hand; the SVG is committed.
+"""
 
 from pathlib import Path
 
@@ -29,9 +32,18 @@ def hosts() -> list[str]:
     """The two processes and who works in them."""
     parts = []
     for x, name in ((10, "sending process"), (RECEIVER + 10, "receiving process")):
-        parts.append(f'<rect class="frame" x="{x}" y="26" width="220" height="262" rx="6"/>' + text(x + 110, 18, name, "dim", "middle"))
-    parts.append(text(20, 46, "NCCL's thread: isend, test") + text(RECEIVER + 20, 46, "NCCL's thread: irecv, test"))
-    parts.append(text(20, 136, "I/O threads of the process") + text(RECEIVER + 20, 136, "I/O threads of the process"))
+        parts.append(
+            f'<rect class="frame" x="{x}" y="26" width="220" height="262" rx="6"/>'
+            + text(x + 110, 18, name, "dim", "middle")
+        )
+    parts.append(
+        text(20, 46, "NCCL's thread: isend, test")
+        + text(RECEIVER + 20, 46, "NCCL's thread: irecv, test")
+    )
+    parts.append(
+        text(20, 136, "I/O threads of the process")
+        + text(RECEIVER + 20, 136, "I/O threads of the process")
+    )
     return parts
 
 
@@ -54,26 +66,55 @@ def chunks() -> list[str]:
     parts = [text(20, 262, "a message of four chunks", "dim")]
     for number, stream in CHUNKS:
         y, x = STREAMS_Y[stream] - 8, 300 + 34 * number
-        parts.append(bar("data", 40 + 34 * number, 268, 30) + text(55 + 34 * number, 281, str(number), "", "middle"))
-        parts.append(bar("head", x, y, 6) + bar("data", x + 6, y, 24) + text(x + 18, y + 13, str(number), "", "middle"))
-        parts.append(bar("data", RECEIVER + 40 + 34 * number, 268, 30) + text(RECEIVER + 55 + 34 * number, 281, str(number), "", "middle"))
+        parts.append(
+            bar("data", 40 + 34 * number, 268, 30)
+            + text(55 + 34 * number, 281, str(number), "", "middle")
+        )
+        parts.append(
+            bar("head", x, y, 6)
+            + bar("data", x + 6, y, 24)
+            + text(x + 18, y + 13, str(number), "", "middle")
+        )
+        parts.append(
+            bar("data", RECEIVER + 40 + 34 * number, 268, 30)
+            + text(RECEIVER + 55 + 34 * number, 281, str(number), "", "middle")
+        )
     for y in STREAMS_Y:
-        parts.append(f'<path class="line" d="M{SENDER - 40} {y} H296 M436 {y} H{RECEIVER + 30}" marker-end="url(#to)"/>')
+        parts.append(
+            f'<path class="line" d="M{SENDER - 40} {y} H296 M436 {y} H{RECEIVER + 30}"'
+            ' marker-end="url(#to)"/>'
+        )
         parts.append(text(190, y + 4, "pulls", "dim", "end"))
     parts.append(text(RECEIVER + 20, 262, "place known: no copy between", "dim"))
-    parts.append(f'<path class="back" d="M{RECEIVER + 10} 306 H{SENDER - 30}" marker-end="url(#to)"/>')
-    parts.append(text(375, 322, "complete: then isend is done, and nothing goes again", "dim", "middle"))
+    parts.append(
+        f'<path class="back" d="M{RECEIVER + 10} 306 H{SENDER - 30}" marker-end="url(#to)"/>'
+    )
+    parts.append(
+        text(375, 322, "complete: then isend is done, and nothing goes again", "dim", "middle")
+    )
     return parts
 
 
 def drawing() -> str:
     """The whole SVG."""
     tip = '<path d="M0 0 L7 3 L0 6 z" fill="gray"/>'
-    arrow = f'<defs><marker id="to" markerWidth="7" markerHeight="7" refX="6" refY="3" orient="auto">{tip}</marker></defs>'
+    arrow = (
+        '<defs><marker id="to" markerWidth="7" markerHeight="7" refX="6" refY="3"'
+        f' orient="auto">{tip}</marker></defs>'
+    )
     title = "<title>A small message and a large one between two processes</title>"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" style="background: white">'
-    return f"{head}{title}<style>{STYLE}</style>{arrow}" + "\n".join([*hosts(), *small(), *chunks()]) + "</svg>\n"
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}"'
+        ' role="img" style="background: white">'
+    )
+    return (
+        f"{head}{title}<style>{STYLE}</style>{arrow}"
+        + "\n".join([*hosts(), *small(), *chunks()])
+        + "</svg>\n"
+    )
 
 
 if __name__ == "__main__":
-    Path(__file__).with_name("explanation").joinpath("message-way.svg").write_text(drawing(), encoding="utf-8")
+    Path(__file__).with_name("explanation").joinpath("message-way.svg").write_text(
+        drawing(), encoding="utf-8"
+    )

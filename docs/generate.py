@@ -1,4 +1,5 @@
-"""Generates docs/reference, docs/man and src/busbw/schemas from the tables of the code: `python docs/generate.py`.
+"""Generates docs/reference, docs/man and src/busbw/schemas from the tables of the code: `python
+docs/generate.py`.
 
 --check writes nothing; it lists stale pages and exits with 1 if there are any.
 """
@@ -31,7 +32,11 @@ PAGES = (
     ("collectives.md", "Collectives", reference_tables.collectives),
     ("options.md", "Options of a sweep", reference_commands.options),
     ("commands.md", "Commands", reference_commands.commands),
-    ("types-and-operators.md", "Element types and reduction operators", reference_tables.types_and_operators),
+    (
+        "types-and-operators.md",
+        "Element types and reduction operators",
+        reference_tables.types_and_operators,
+    ),
     ("engines.md", "Engines", reference_tables.engines),
     ("views.md", "Views", reference_tables.views),
     ("exit-codes.md", "Exit codes", reference_tables.exit_codes),
@@ -45,13 +50,21 @@ PAGES = (
     ("ideal.md", "Ideal bus bandwidth", reference_tables.ideal),
     ("nccl-model.md", "NCCL's cost model", reference_model.model),
     ("checks.md", "Checks", reference_checks.checks),
-    ("expectations.md", "What a node should have: the file of --expect", reference_expectations.expectations),
+    (
+        "expectations.md",
+        "What a node should have: the file of --expect",
+        reference_expectations.expectations,
+    ),
     ("counters.md", "Host counters", reference_machine.counters),
     ("watched-counters.md", "Watched counters and patterns", reference_machine.watched),
     ("findings.md", "Findings", reference_findings.findings),
     ("result.md", "The result: busbw.result/1", reference_result.fields),
     ("schemas.md", "Files and their JSON schemas", reference_schemas.files),
-    ("patterns.md", "Patterns: formats and the record busbw.pattern/1", reference_patterns.patterns),
+    (
+        "patterns.md",
+        "Patterns: formats and the record busbw.pattern/1",
+        reference_patterns.patterns,
+    ),
 )
 
 
@@ -74,8 +87,14 @@ FOLDERS: dict[str, Callable[[], dict[str, str]]] = {
 def stale(folder: Path, make: Callable[[], dict[str, str]] = pages) -> list[str]:
     """Names of files in `folder` that are missing, outdated, or not a page."""
     texts = make()
-    found = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} if folder.is_dir() else {}
-    return sorted(name for name in texts.keys() | found.keys() if texts.get(name) != found.get(name))
+    found = (
+        {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+        if folder.is_dir()
+        else {}
+    )
+    return sorted(
+        name for name in texts.keys() | found.keys() if texts.get(name) != found.get(name)
+    )
 
 
 def write(folder: Path, make: Callable[[], dict[str, str]] = pages) -> None:
@@ -90,13 +109,22 @@ def write(folder: Path, make: Callable[[], dict[str, str]] = pages) -> None:
 def main(arguments: list[str]) -> int:
     """The exit code: 1 if --check finds stale pages, 2 for invalid arguments."""
     if arguments not in ([], ["--check"]):
-        print(f"error: docs/generate.py: {' '.join(arguments)}: unknown\n\nhint: python docs/generate.py [--check]", file=sys.stderr)
+        print(
+            f"error: docs/generate.py: {' '.join(arguments)}: unknown\n\n"
+            f"hint: python"
+            " docs/generate.py [--check]",
+            file=sys.stderr,
+        )
         return 2
     if not arguments:
         for folder, make in FOLDERS.items():
             write(DOCS.parent / folder, make)
         return 0
-    old = [f"{folder}/{name}" for folder, make in FOLDERS.items() for name in stale(DOCS.parent / folder, make)]
+    old = [
+        f"{folder}/{name}"
+        for folder, make in FOLDERS.items()
+        for name in stale(DOCS.parent / folder, make)
+    ]
     if old:
         print(f"error: stale: {', '.join(old)}\n\nhint: python docs/generate.py", file=sys.stderr)
     return int(bool(old))

@@ -1,4 +1,7 @@
-"""Manual pages in roff, as man(7) has it: busbw.1, and a page for each command. Made from the table of commands and click's options."""
+"""Manual pages in roff, as man(7) has it: busbw.1, and a page for each command.
+
+Made from the table of commands and click's options.
+"""
 
 import inspect
 import re
@@ -23,16 +26,33 @@ def pages() -> dict[str, str]:
 
 
 def _overview() -> str:
-    text = _head("busbw", "measure collectives between GPUs, check the machines, and explain the speed")
+    text = _head(
+        "busbw", "measure collectives between GPUs, check the machines, and explain the speed"
+    )
     text += _section("SYNOPSIS") + ".B busbw\n.I COMMAND\n.RI [ OPTIONS ]\n.RI [ ARGS ]\n"
     text += _section("DESCRIPTION") + _paragraphs(cli.help or "")
-    text += '.PP\nEach command has a page of its own, such as\n.BR busbw\\-run (1),\nand help:\n.BR "busbw run \\-\\-help" .\n'
+    text += (
+        ".PP\n"
+        "Each command has a page of its own, such as\n"
+        ".BR busbw\\-run (1),\n"
+        "and help:\n"
+        ".BR"
+        ' "busbw run \\-\\-help" .\n'
+    )
     for purpose in PURPOSES:
         text += f".SS {purpose}\n"
-        text += "".join(f".TP\n.BR busbw\\-{_text(row.name)} (1)\n{_line(row.help)}" for row in COMMANDS if row.purpose == purpose)
+        text += "".join(
+            f".TP\n.BR busbw\\-{_text(row.name)} (1)\n{_line(row.help)}"
+            for row in COMMANDS
+            if row.purpose == purpose
+        )
     text += _section("OPTIONS") + _options(cli)
-    text += _section("EXIT STATUS") + "".join(f".TP\n.B {int(code)}\n{_line(code.meaning)}" for code in Exit)
-    text += _section("ENVIRONMENT") + "".join(f".TP\n.B {_text(row.name)}\n{_line(row.meaning)}" for row in VARIABLES)
+    text += _section("EXIT STATUS") + "".join(
+        f".TP\n.B {int(code)}\n{_line(code.meaning)}" for code in Exit
+    )
+    text += _section("ENVIRONMENT") + "".join(
+        f".TP\n.B {_text(row.name)}\n{_line(row.meaning)}" for row in VARIABLES
+    )
     first = (COMMANDS[0], *(row for row in COMMANDS if row.name in ("check", "compare")))
     return text + _section("EXAMPLES") + _examples(tuple(row.examples[0] for row in first))
 
@@ -46,15 +66,27 @@ def _page(row: Row) -> str:
     if isinstance(command, click.Group):
         text += _section("SUBCOMMANDS")
         for name, part in sorted(command.commands.items()):
-            text += f".SS {_text(f'busbw {row.name} {name}')}\n" + _synopsis(part, f"busbw {row.name} {name}")
-            text += ".PP\n" + _paragraphs(part.help or "") + _options(part) + ".PP\nExamples:\n.PP\n" + _examples(row.examples_of(name))
+            text += f".SS {_text(f'busbw {row.name} {name}')}\n" + _synopsis(
+                part, f"busbw {row.name} {name}"
+            )
+            text += (
+                ".PP\n"
+                + _paragraphs(part.help or "")
+                + _options(part)
+                + ".PP\nExamples:\n.PP\n"
+                + _examples(row.examples_of(name))
+            )
     text += _section("EXAMPLES") + _examples(row.examples)
     return text + _section("SEE ALSO") + ".BR busbw (1)\n"
 
 
 def _head(name: str, meaning: str) -> str:
     title = f'.TH "{_text(name.upper())}" 1 "" "busbw {__version__}" "busbw manual"\n'
-    return f"{NOTE}{title}{RAGGED}.SH NAME\n{_text(name)} \\- {_text(meaning[:1].lower() + meaning[1:])}\n"
+    return (
+        f"{NOTE}{title}{RAGGED}.SH NAME\n"
+        f"{_text(name)} \\-"
+        f" {_text(meaning[:1].lower() + meaning[1:])}\n"
+    )
 
 
 def _section(title: str) -> str:
@@ -68,8 +100,14 @@ def _synopsis(command: click.Command, path: str) -> str:
 
 def _options(command: click.Command) -> str:
     context = _context(command, command.name or "busbw")
-    records = [record for parameter in command.get_params(context) if (record := parameter.get_help_record(context))]
-    return "".join(f".TP\n.B {_text(names)}\n{_line(meaning)}" for names, meaning in records if meaning)
+    records = [
+        record
+        for parameter in command.get_params(context)
+        if (record := parameter.get_help_record(context))
+    ]
+    return "".join(
+        f".TP\n.B {_text(names)}\n{_line(meaning)}" for names, meaning in records if meaning
+    )
 
 
 def _context(command: click.Command, path: str) -> click.Context:
@@ -79,7 +117,10 @@ def _context(command: click.Command, path: str) -> click.Context:
 def _paragraphs(help: str) -> str:
     """The paragraphs of a help text; those that click does not wrap keep their lines."""
     found = re.split(r"\n\s*\n", inspect.cleandoc(help))
-    return ".PP\n".join(_unbroken(one[2:]) if one.startswith("\b\n") else _line(" ".join(one.split())) for one in found)
+    return ".PP\n".join(
+        _unbroken(one[2:]) if one.startswith("\b\n") else _line(" ".join(one.split()))
+        for one in found
+    )
 
 
 def _unbroken(text: str) -> str:
@@ -87,17 +128,33 @@ def _unbroken(text: str) -> str:
 
 
 def _examples(examples: Examples) -> str:
-    blocks = (f"{_line(f'{meaning}:')}.PP\n.RS 4\n.nf\n.B {_text(line)}\n.fi\n.RE\n" for meaning, line in examples)
+    blocks = (
+        f"{_line(f'{meaning}:')}.PP\n.RS 4\n.nf\n.B {_text(line)}\n.fi\n.RE\n"
+        for meaning, line in examples
+    )
     return ".PP\n".join(blocks)
 
 
 def _line(text: str) -> str:
     """Lines of text, none of which roff takes for a request."""
-    return "".join(f"\\&{_text(line)}\n" if line.startswith((".", "'")) else f"{_text(line)}\n" for line in text.splitlines())
+    return "".join(
+        f"\\&{_text(line)}\n" if line.startswith((".", "'")) else f"{_text(line)}\n"
+        for line in text.splitlines()
+    )
 
 
 def _text(text: str) -> str:
-    """The text with what roff would change escaped, and double quotes as themselves also in arguments."""
-    for char, escaped in (("\\", "\\e"), ("-", "\\-"), ("'", "\\(aq"), ('"', "\\(dq"), ("`", "\\(ga"), ("^", "\\(ha"), ("~", "\\(ti")):
+    """The text with what roff would change escaped, and double quotes as themselves also in
+    arguments.
+    """
+    for char, escaped in (
+        ("\\", "\\e"),
+        ("-", "\\-"),
+        ("'", "\\(aq"),
+        ('"', "\\(dq"),
+        ("`", "\\(ga"),
+        ("^", "\\(ha"),
+        ("~", "\\(ti"),
+    ):
         text = text.replace(char, escaped)
     return text

@@ -1,4 +1,7 @@
-"""Reference pages of busbw.accel, `busbw train` and the Horovod frontend, from their tables. Imports no torch."""
+"""Reference pages of busbw.accel, `busbw train` and the Horovod frontend, from their tables.
+
+Imports no torch.
+"""
 
 import dataclasses
 
@@ -19,20 +22,33 @@ ACCEL = "accel.md"
 def settings() -> str:
     """The settings of an exchange, the codecs, and LightCC's variables."""
     intro = (
-        "Fields of `Settings` in `busbw.accel.attach(model, Settings(...))`. `busbw train` takes them as `name=value`, joined by `+`.\n\n"
+        "Fields of `Settings` in `busbw.accel.attach(model, Settings(...))`. `busbw train` takes"
+        " them as `name=value`, joined by `+`.\n\n"
     )
     fields = [
-        [code(one.name), code(one.type.__name__ if isinstance(one.type, type) else one.type), code(one.default), one.metadata["meaning"]]
+        [
+            code(one.name),
+            code(one.type.__name__ if isinstance(one.type, type) else one.type),
+            code(one.default),
+            one.metadata["meaning"],
+        ]
         for one in dataclasses.fields(Settings)
     ]
-    switches = [[code(switch.name), code(switch.default), switch.meaning, switch.wanted] for switch in SWITCHES]
+    switches = [
+        [code(switch.name), code(switch.default), switch.meaning, switch.wanted]
+        for switch in SWITCHES
+    ]
     return (
         intro
         + table(["Setting", "Type", "Default", "Meaning"], fields)
         + "## Codecs\n\n"
-        + table(["`method`", "Sends", "What a gradient loses"], [[code(one.name), one.meaning, LOSSES[one.loss]] for one in CODECS])
-        + "## LightCC's variables\n\nThe Horovod frontend, and `attach` without settings, read LightCC's variables, with its units. If "
-        "`LIGHT_INTRA_SIZE` is not set, a 2D group is the ranks of one host. Error feedback is on; LightCC's guide does not mention it.\n\n"
+        + table(
+            ["`method`", "Sends", "What a gradient loses"],
+            [[code(one.name), one.meaning, LOSSES[one.loss]] for one in CODECS],
+        )
+        + "## LightCC's variables\n\nThe Horovod frontend, and `attach` without settings, read"
+        " LightCC's variables, with its units. If `LIGHT_INTRA_SIZE` is not set, a 2D group is"
+        " the ranks of one host. Error feedback is on; LightCC's guide does not mention it.\n\n"
         + table(["Variable", "Default", "Meaning", "Takes"], switches)
     )
 
@@ -49,15 +65,25 @@ def methods() -> str:
     ]
     return (
         table(["Model", "Description"], [[code(name), meaning] for name, meaning in MODELS.items()])
-        + "## Methods\n\n`--compare` takes a comma-separated list and runs each entry in turn. These entries stand alone:\n\n"
+        + "## Methods\n\n`--compare` takes a comma-separated list and runs each entry in turn."
+        " These entries stand alone:\n\n"
         + table(["Method", "Exchange"], hooks)
-        + f"Any other entry consists of these names and [settings]({ACCEL}), joined by `+`: `2d+topk+ratio=0.001`.\n\n"
+        + f"Any other entry consists of these names and [settings]({ACCEL}), joined by `+`:"
+        " `2d+topk+ratio=0.001`.\n\n"
         + table(["Name", "Settings"], names)
-        + "## Ways to keep a model's states\n\nThe model `gpt` compares these instead; settings are joined by `+`: "
-        "`offload+gpu_share=0.1+max_norm=1`.\n\n"
+        + "## Ways to keep a model's states\n\nThe model `gpt` compares these instead; settings are"
+        " joined by `+`: `offload+gpu_share=0.1+max_norm=1`.\n\n"
         + table(
             ["Way", "Description", "Settings", "As AdamW over fp32 weights"],
-            [[code(row.name), row.help, ", ".join(map(code, row.settings)) or "-", "yes" if row.exact else "no"] for row in ROWS],
+            [
+                [
+                    code(row.name),
+                    row.help,
+                    ", ".join(map(code, row.settings)) or "-",
+                    "yes" if row.exact else "no",
+                ]
+                for row in ROWS
+            ],
         )
     )
 

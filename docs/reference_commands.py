@@ -1,4 +1,6 @@
-"""Reference pages of the command line: the options of both frontends, and the help of every command."""
+"""Reference pages of the command line: the options of both frontends, and the help of every
+command.
+"""
 
 import click
 from markdown_table import code, table
@@ -13,7 +15,9 @@ WIDTH = 100
 
 
 def options() -> str:
-    """Every sweep option with its spelling and default in both frontends, then those of `busbw run` only."""
+    """Every sweep option with its spelling and default in both frontends, then those of `busbw
+    run` only.
+    """
     run = {param.name: param for param in command_of("run").params}
     rows = [
         (
@@ -28,20 +32,29 @@ def options() -> str:
     ]
     classic = [code(BY_FIELD[name].name(strict=True)) for name in CLASSIC_ONLY]
     own = [
-        (_run_names(param), param.help or "") for param in run.values() if isinstance(param, click.Option) and param.name not in BY_FIELD
+        (_run_names(param), param.help or "")
+        for param in run.values()
+        if isinstance(param, click.Option) and param.name not in BY_FIELD
     ]
     return (
-        "All sweep options are in one table, `core/options.py`. The compat frontend has nccl-tests' letters, names and defaults. "
-        "In `busbw run`, `-n` is the number of ranks, as in mpirun; iterations are `--iters`.\n\n"
-        f"In `busbw run`, {', '.join(classic)} need `--timing classic`. "
-        "If `--iters` is not given, precise timing takes as many iterations as needed.\n\n"
-        "`busbw run` rejects values that are not listed; the compat frontend accepts them if nccl-tests does. "
-        f"Both reject more than {MAX_OPERATIONS} iterations times aggregated operations.\n\n"
-        "Sizes are bytes, or a number with K, M or G, which are powers of 1024: `8`, `64K`, `1.5G`.\n\n"
-        + table(("busbw run", "compat", "default of run", "default of compat", "values", "meaning"), rows)
-        + "Options with an empty first cell exist only in the compat frontend. Its `-J` corresponds to `--json` in `busbw run`, "
-        "in another format.\n\n"
-        "## Only in `busbw run`\n\n" + table(("option", "meaning"), own)
+        "All sweep options are in one table, `core/options.py`. The compat frontend has"
+        " nccl-tests' letters, names and defaults. In `busbw run`, `-n` is the number of ranks, as"
+        f" in mpirun; iterations are `--iters`.\n\n"
+        f"In `busbw run`, {', '.join(classic)} need"
+        " `--timing classic`. If `--iters` is not given, precise timing takes as many iterations"
+        " as needed.\n\n"
+        "`busbw run` rejects values that are not listed; the compat frontend"
+        f" accepts them if nccl-tests does. Both reject more than {MAX_OPERATIONS} iterations times"
+        " aggregated operations.\n\n"
+        "Sizes are bytes, or a number with K, M or G, which are powers of 1024: `8`, `64K`,"
+        " `1.5G`.\n\n"
+        + table(
+            ("busbw run", "compat", "default of run", "default of compat", "values", "meaning"),
+            rows,
+        )
+        + "Options with an empty first cell exist only in the compat frontend. Its `-J` corresponds"
+        " to `--json` in `busbw run`, in another format.\n\n## Only in `busbw run`\n\n"
+        + table(("option", "meaning"), own)
     )
 
 
@@ -52,7 +65,10 @@ def _compat_names(row: Option) -> str:
 def _run_names(param: click.Parameter | None) -> str:
     if param is None:
         return ""
-    return ", ".join(code(name) for name in sorted(param.opts, key=lambda name: (name.startswith("--"), "_" in name)))
+    return ", ".join(
+        code(name)
+        for name in sorted(param.opts, key=lambda name: (name.startswith("--"), "_" in name))
+    )
 
 
 def _default(row: Option, value: object) -> str:
@@ -68,8 +84,15 @@ def commands() -> str:
         text += f"## busbw {name}\n\n{_block(_help(command_of(name), f'busbw {name}'))}"
         own = command_of(name)
         for part in own.list_commands(click.Context(own)) if isinstance(own, click.Group) else []:
-            text += f"### busbw {name} {part}\n\n{_block(_help(own.commands[part], f'busbw {name} {part}'))}"
-    return text + f"## all_reduce_perf and the others of `busbw compat`\n\n{_block(usage('all_reduce_perf').expandtabs(4).rstrip())}"
+            text += (
+                f"### busbw {name}"
+                f" {part}\n\n"
+                f"{_block(_help(own.commands[part], f'busbw {name} {part}'))}"
+            )
+    return (
+        text + "## all_reduce_perf and the others of `busbw"
+        f" compat`\n\n{_block(usage('all_reduce_perf').expandtabs(4).rstrip())}"
+    )
 
 
 def command_of(name: str) -> click.Command:
@@ -81,7 +104,9 @@ def command_of(name: str) -> click.Command:
 
 
 def _help(command: click.Command, name: str) -> str:
-    context = click.Context(command, info_name=name, terminal_width=WIDTH, **command.context_settings)
+    context = click.Context(
+        command, info_name=name, terminal_width=WIDTH, **command.context_settings
+    )
     return command.get_help(context)
 
 

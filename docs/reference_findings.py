@@ -8,9 +8,13 @@ from busbw.model.findings import RULES
 
 def findings() -> str:
     """One row for each finding, in the order in which a run prints them."""
-    rows = [(code(rule.id), ", ".join(verdict.value for verdict in rule.verdicts), rule.docs) for rule in RULES]
+    rows = [
+        (code(rule.id), ", ".join(verdict.value for verdict in rule.verdicts), rule.docs)
+        for rule in RULES
+    ]
     rows += [(code(name), verdict.value, docs) for name, (verdict, docs) in LOG_FINDINGS.items()]
     return (
-        "Conclusions about a run, in the order in which they are printed. Missing evidence is `unknown`, never `pass`. Only wrong data "
-        "changes the exit code of `busbw run`.\n\n" + table(("id", "verdicts", "meaning"), rows)
+        "Conclusions about a run, in the order in which they are printed. Missing evidence is"
+        " `unknown`, never `pass`. Only wrong data changes the exit code of `busbw run`.\n\n"
+        + table(("id", "verdicts", "meaning"), rows)
     )

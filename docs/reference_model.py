@@ -1,4 +1,6 @@
-"""The reference page of NCCL's cost model: constants by release, lists of speeds, described systems and bands."""
+"""The reference page of NCCL's cost model: constants by release, lists of speeds, described
+systems and bands.
+"""
 
 from markdown_table import code, table
 
@@ -6,14 +8,25 @@ from busbw.core.pattern import PROTOCOLS
 from busbw.core.sizes import format_size
 from busbw.model.hardware import by_name
 from busbw.model.nccl import constants, graphs
-from busbw.model.nccl.constants import NET, NET_OVERHEAD_US, NVLINK, PCI, RELEASES, TREE_SHARES, Release
+from busbw.model.nccl.constants import (
+    NET,
+    NET_OVERHEAD_US,
+    NVLINK,
+    PCI,
+    RELEASES,
+    TREE_SHARES,
+    Release,
+)
 from busbw.model.predict import BANDS, CHECKED_HOSTS, COPY_BAND, LATENCY_BAND, P2P_BAND
 from busbw.model.systems import PCIE_PAYLOAD, ROCE_PAYLOAD, USUAL
 
 RATES = (
-    ("LL, all channels", "ll_max"), ("LL128 of Ring, a channel", "ring_ll128"), ("Tree, a channel", "tree"),
-    ("LL128 of Tree, a channel", "tree_ll128"), ("NVLSTree, a channel", "nvls_tree"),
-)  # fmt: skip
+    ("LL, all channels", "ll_max"),
+    ("LL128 of Ring, a channel", "ring_ll128"),
+    ("Tree, a channel", "tree"),
+    ("LL128 of Tree, a channel", "tree_ll128"),
+    ("NVLSTree, a channel", "nvls_tree"),
+)
 
 
 def model() -> str:
@@ -21,17 +34,21 @@ def model() -> str:
     overhead = ", ".join(f"{us:g} us ({cpu})" for cpu, us in NET_OVERHEAD_US.items())
     shares = [(name, " ".join(f"{share:g}" for share in TREE_SHARES[name])) for name in PROTOCOLS]
     return (
-        "How times are computed from these, and how far they are off: [the model](../explanation/the-model.md).\n\n"
-        "## Releases\n\nA row holds until the next one.\n\n"
+        "How times are computed from these, and how far they are off: [the"
+        " model](../explanation/the-model.md).\n\n"
+        "## Releases\n\n"
+        "A row holds until the next one.\n\n"
         + table(("NCCL", "source"), [(f"{row.name} on", row.source) for row in RELEASES])
-        + "## Latencies\n\nMicroseconds for LL / LL128 / Simple: once for each operation, and for each hop.\n\n"
+        + "## Latencies\n\nMicroseconds for LL / LL128 / Simple: once for each operation, and for"
+        " each hop.\n\n"
         + _latencies()
-        + f"Between the ranks of a ring over several hosts, posting a network operation takes at least {overhead}, with Simple three times "
-        "that.\n\n## Largest rates\n\nGB/s on one host / two hosts / more. LL's row is that of the GPU on one host; over several hosts it "
-        "is Ampere's with AMD CPUs, else Volta's.\n\n"
+        + "Between the ranks of a ring over several hosts, posting a network operation takes at"
+        f" least {overhead}, with Simple three times that.\n\n## Largest rates\n\nGB/s on one"
+        " host / two hosts / more. LL's row is that of the GPU on one host; over several hosts"
+        " it is Ampere's with AMD CPUs, else Volta's.\n\n"
         + _rates()
-        + "## Shares of Tree's rate by size\n\nFor sizes from 64 B on, one value for each power of two. From 2.29 on also for NVLSTree on "
-        "Blackwell with x86.\n\n"
+        + "## Shares of Tree's rate by size\n\nFor sizes from 64 B on, one value for each power of"
+        " two. From 2.29 on also for NVLSTree on Blackwell with x86.\n\n"
         + table(("protocol", "shares"), shares)
         + "## Speeds of a channel\n\nGB/s among which NCCL searches (src/graph/search.cc).\n\n"
         + _speeds()
@@ -43,20 +60,33 @@ def model() -> str:
 def _systems() -> str:
     rows = [(*_gpu(row.word), row.gbit, row.cpu, row.source) for row in USUAL]
     return (
-        "## Described systems\n\n`--system` takes one of these GPUs, `x`, and how many a host has. Without `--nics`, each GPU has one "
-        f"NIC of this rate. NICs carry {100 * ROCE_PAYLOAD:.1f} % of their rate as data (RoCE v2, MTU 4096), PCIe "
-        f"{100 * PCIE_PAYLOAD:.0f} %.\n\n" + table(("GPU", "compute capability", "Gbit/s of a NIC", "CPU", "as"), rows)
+        "## Described systems\n\n"
+        "`--system` takes one of these GPUs, `x`, and how many a host has."
+        f" Without `--nics`, each GPU has one NIC of this rate. NICs carry {100 * ROCE_PAYLOAD:.1f}"
+        f" % of their rate as data (RoCE v2, MTU 4096), PCIe {100 * PCIE_PAYLOAD:.0f} %.\n\n"
+        + table(("GPU", "compute capability", "Gbit/s of a NIC", "CPU", "as"), rows)
     )
 
 
 def _bands() -> str:
-    rows = [(format_size(row.from_bytes), f"{100 * row.plain:.0f} %", f"{100 * row.calibrated:.0f} %", row.source) for row in BANDS]
+    rows = [
+        (
+            format_size(row.from_bytes),
+            f"{100 * row.plain:.0f} %",
+            f"{100 * row.calibrated:.0f} %",
+            row.source,
+        )
+        for row in BANDS
+    ]
     return (
-        "## Bands\n\nHow far busbw may be off, to either side. A calibration whose own error is larger has that. It does not count for "
-        "more hosts than it has, nor below half of its smallest size. Without one, the band is at least "
-        f"{100 * LATENCY_BAND:.0f} % on more than two hosts where latency takes most of the time, {100 * COPY_BAND:.0f} % for all_gather "
-        f"and reduce_scatter on two ranks, and {100 * P2P_BAND:.0f} % for what NCCL builds of sends and receives. From "
-        f"{CHECKED_HOSTS + 1} hosts on, or above the hosts calibrated, rows are `extrapolated`.\n\n"
+        "## Bands\n\n"
+        "How far busbw may be off, to either side. A calibration whose own error is"
+        " larger has that. It does not count for more hosts than it has, nor below half of its"
+        f" smallest size. Without one, the band is at least {100 * LATENCY_BAND:.0f} % on more than"
+        f" two hosts where latency takes most of the time, {100 * COPY_BAND:.0f} % for all_gather"
+        f" and reduce_scatter on two ranks, and {100 * P2P_BAND:.0f} % for what NCCL builds of"
+        f" sends and receives. From {CHECKED_HOSTS + 1} hosts on, or above the hosts calibrated,"
+        " rows are `extrapolated`.\n\n"
         + table(("from", "uncalibrated", "calibrated", "errors found without calibration"), rows)
     )
 
@@ -71,9 +101,14 @@ def _latencies() -> str:
     for name in constants.MODELLED:
         for release in RELEASES:
             if name != constants.PAT or release.pat:
-                parts = (release.base[name], *(release.hops[link][name] for link in (NVLINK, PCI, NET)))
+                parts = (
+                    release.base[name],
+                    *(release.hops[link][name] for link in (NVLINK, PCI, NET)),
+                )
                 rows.setdefault((name, *map(_triple, parts)), release.name)
-    return table(("algorithm", "NCCL", "once", "NVLink hop", "PCIe hop", "network hop"), _dated(rows))
+    return table(
+        ("algorithm", "NCCL", "once", "NVLink hop", "PCIe hop", "network hop"), _dated(rows)
+    )
 
 
 def _dated(rows: dict[tuple[str, ...], str], at: int = 1) -> list[list[str]]:
@@ -91,7 +126,9 @@ def _rates() -> str:
     nvls: dict[tuple[str, ...], str] = {}
     for release in RELEASES:
         nvls.setdefault((_nvls(release),), release.name)
-    return table(("limit", "GPUs", "NCCL", "GB/s"), _dated(rows, 2)) + table(("NCCL", "NVLS"), _dated(nvls, 0))
+    return table(("limit", "GPUs", "NCCL", "GB/s"), _dated(rows, 2)) + table(
+        ("NCCL", "NVLS"), _dated(nvls, 0)
+    )
 
 
 def _nvls(row: Release) -> str:
@@ -110,6 +147,7 @@ def _speeds() -> str:
     names = (("before Hopper", ""), ("Hopper", "_90"), ("Blackwell", "_100"))
     rows = [
         (title, place, " ".join(f"{speed:g}" for speed in getattr(graphs, f"{kind}{suffix}")))
-        for title, suffix in names for place, kind in (("one host", "INTRA"), ("several hosts", "INTER"))
-    ]  # fmt: skip
+        for title, suffix in names
+        for place, kind in (("one host", "INTRA"), ("several hosts", "INTER"))
+    ]
     return table(("GPUs", "on", "GB/s"), rows)

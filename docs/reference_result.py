@@ -1,4 +1,6 @@
-"""The reference page of busbw.result/1: a field table for every structure, from the structures themselves."""
+"""The reference page of busbw.result/1: a field table for every structure, from the structures
+themselves.
+"""
 
 import inspect
 from enum import Enum
@@ -15,14 +17,19 @@ from busbw.report.results import SCHEMAS
 
 def fields() -> str:
     """Every structure of a result, the nearest first, with types, defaults and descriptions."""
-    kinds = (f"`{name}` is a [{kind.__name__}](#{kind.__name__.lower()})" for name, kind in SCHEMAS.items())
+    kinds = (
+        f"`{name}` is a [{kind.__name__}](#{kind.__name__.lower()})"
+        for name, kind in SCHEMAS.items()
+    )
     intro = (
-        "`busbw run ... --json FILE` updates this file after every size, atomically. `schema` says which kind of "
-        f"result it is: {', '.join(kinds)}.\n\n"
-        "Times are seconds, sizes bytes, rates bytes per second; "
-        "not-a-number and infinities are the strings `nan`, `inf` and `-inf`. New optional fields may appear under the same version; "
-        "a change of meaning gets a new version. `complete` is false until the sweep has ended.\n\n"
-        "`busbw show FILE` prints it in any format. [JSON schemas](schemas.md) of this and all other files.\n\n"
+        "`busbw run ... --json FILE` updates this file after every size, atomically. `schema` says"
+        f" which kind of result it is: {', '.join(kinds)}.\n\n"
+        f"Times are seconds, sizes bytes, rates"
+        " bytes per second; not-a-number and infinities are the strings `nan`, `inf` and `-inf`."
+        " New optional fields may appear under the same version; a change of meaning gets a new"
+        " version. `complete` is false until the sweep has ended.\n\n"
+        "`busbw show FILE` prints it in any format. [JSON schemas](schemas.md) of this and all"
+        " other files.\n\n"
     )
     return intro + "".join(_section(one) for one in _reachable(*SCHEMAS.values()))
 
@@ -40,7 +47,11 @@ def _reachable(*first: type[msgspec.Struct]) -> list[type[msgspec.Struct | Enum]
 def _classes(annotation: object) -> list[type[msgspec.Struct | Enum]]:
     if get_origin(annotation) is not None:
         return [one for argument in get_args(annotation) for one in _classes(argument)]
-    return [annotation] if isinstance(annotation, type) and issubclass(annotation, (msgspec.Struct, Enum)) else []
+    return (
+        [annotation]
+        if isinstance(annotation, type) and issubclass(annotation, (msgspec.Struct, Enum))
+        else []
+    )
 
 
 def _section(one: type[msgspec.Struct | Enum]) -> str:
@@ -49,7 +60,12 @@ def _section(one: type[msgspec.Struct | Enum]) -> str:
         return text + f"One of {', '.join(code(member.value) for member in one)}.\n\n"
     options = {name: option.help for name, option in BY_FIELD.items()} if one is SweepSpec else {}
     rows = [
-        (code(field.name), _type(field.type), _default(field), options.get(field.name) or _description(field.type))
+        (
+            code(field.name),
+            _type(field.type),
+            _default(field),
+            options.get(field.name) or _description(field.type),
+        )
         for field in msgspec.structs.fields(one)
     ]
     return text + table(("field", "type", "default", "meaning"), rows)
@@ -57,7 +73,17 @@ def _section(one: type[msgspec.Struct | Enum]) -> str:
 
 def _description(annotation: object) -> str:
     """The description in the field's msgspec.Meta; '' where there is none."""
-    return next((one.description for one in getattr(annotation, "__metadata__", ()) if isinstance(one, msgspec.Meta)), None) or ""
+    return (
+        next(
+            (
+                one.description
+                for one in getattr(annotation, "__metadata__", ())
+                if isinstance(one, msgspec.Meta)
+            ),
+            None,
+        )
+        or ""
+    )
 
 
 def _type(annotation: object) -> str:
@@ -65,7 +91,10 @@ def _type(annotation: object) -> str:
         return "null"
     if get_origin(annotation) is Annotated:
         return _type(get_args(annotation)[0])
-    origin, arguments = get_origin(annotation), [_type(argument) for argument in get_args(annotation)]
+    origin, arguments = (
+        get_origin(annotation),
+        [_type(argument) for argument in get_args(annotation)],
+    )
     if origin is list:
         return f"list of {arguments[0]}"
     if origin is dict:

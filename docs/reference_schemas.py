@@ -1,5 +1,8 @@
-"""The JSON schemas of all files that busbw writes, which the package contains, and the reference page that lists them."""
+"""The JSON schemas of all files that busbw writes, which the package contains, and the reference
+page that lists them.
+"""
 
+import inspect
 from typing import Any
 
 import msgspec
@@ -18,7 +21,8 @@ RESULTS = {
     "busbw.plan/1": "Plan of a training",
     "busbw.replay/1": "Replay of a pattern",
 }
-LINES = {"busbw.watch/1", pattern.SCHEMA, snapshot.SCHEMA}  # files of JSON lines: the schema is that of a line
+# files of JSON lines: the schema is that of a line
+LINES = {"busbw.watch/1", pattern.SCHEMA, snapshot.SCHEMA}
 # What a file holds, and its structure, by the value of its key `schema`.
 FILES: dict[str, tuple[str, Any]] = {
     **{name: (RESULTS[name], structure) for name, structure in SCHEMAS.items()},
@@ -49,13 +53,17 @@ def files() -> str:
         for schema, (title, _) in FILES.items()
     ]
     return (
-        "The key `schema` of a file says which kind it is. In a file of JSON lines it is in the first line. Each kind has a JSON schema, "
-        "whose `$id` is `urn:busbw:KIND/VERSION`. An installed busbw has them too:\n\n"
+        "The key `schema` of a file says which kind it is. In a file of JSON lines it is in the"
+        " first line. Each kind has a JSON schema, whose `$id` is `urn:busbw:KIND/VERSION`. An"
+        " installed busbw has them too:\n\n"
         "```sh\n"
-        "python -c \"from importlib.resources import files; print(files('busbw') / 'schemas')\"\n"
+        'python -c "from importlib.resources import'
+        " files; print(files('busbw') / 'schemas')\"\n"
         "```\n\n"
-        "A file may have more keys than its schema names: new optional ones may appear under the same version. Not-a-number and "
-        "infinities are the strings `nan`, `inf` and `-inf`.\n\n"
+        "A file may have more keys than its"
+        " schema names: new optional ones may appear under the same version. Not-a-number and"
+        " infinities are the strings `nan`, `inf` and"
+        f" `-inf`.\n\n"
         f"{table(('schema', 'content', 'file'), rows)}"
     )
 
@@ -63,11 +71,19 @@ def files() -> str:
 def _text(schema: str, title: str, structure: Any) -> str:
     derived = _with_infinities(msgspec.json.schema(structure))
     for definition in derived["$defs"].values():
+        definition["description"] = _paragraphs(definition["description"])
+    for definition in derived["$defs"].values():
         its = definition.get("properties", {}).get("schema")
         if its is not None and "enum" not in its:  # else msgspec knows its value
             definition["properties"]["schema"] = {"const": schema}
     head = {"$schema": DIALECT, "$id": f"urn:busbw:{schema.removeprefix('busbw.')}", "title": title}
     return msgspec.json.format(msgspec.json.encode(head | derived), indent=1).decode() + "\n"
+
+
+def _paragraphs(docstring: str) -> str:
+    """A docstring with each paragraph on one line."""
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _with_infinities(part: Any) -> Any:

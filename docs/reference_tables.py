@@ -1,4 +1,6 @@
-"""Reference pages made from the tables of collectives, types, engines, views, exit codes, variables, launchers and hardware."""
+"""Reference pages made from the tables of collectives, types, engines, views, exit codes,
+variables, launchers and hardware.
+"""
 
 import inspect
 from fractions import Fraction
@@ -22,38 +24,67 @@ from busbw.model.fabric import Fabric, fabric
 from busbw.model.hardware import GENERATIONS
 from busbw.report.registry import VIEWS
 
-_WORDS = {"signal_name": "its name", "signal_hint": "what that signal usually means, and where to look"}
-_UNITS = {(1, 1, 1): "count x size", (2, 3, 8): "count x n x size", (1, 2, 7): "count x (n-1) x size"}
+_WORDS = {
+    "signal_name": "its name",
+    "signal_hint": "what that signal usually means, and where to look",
+}
+_UNITS = {
+    (1, 1, 1): "count x size",
+    (2, 3, 8): "count x n x size",
+    (1, 2, 7): "count x (n-1) x size",
+}
 
 
 def collectives() -> str:
     """Formulas, buffers, results and in-place rules."""
-    figures = [(code(row.name), _algbw(row), row.formula, _factor(row, 2), _factor(row, 8), _names(row)) for row in COLLECTIVES]
-    data = [
-        (code(row.name), _doc(row.buffers), _doc(row.moves), row.in_place.value if row.in_place_checked else "timed, not checked",
-         _properties(row))
+    figures = [
+        (code(row.name), _algbw(row), row.formula, _factor(row, 2), _factor(row, 8), _names(row))
         for row in COLLECTIVES
-    ]  # fmt: skip
+    ]
+    data = [
+        (
+            code(row.name),
+            _doc(row.buffers),
+            _doc(row.moves),
+            row.in_place.value if row.in_place_checked else "timed, not checked",
+            _properties(row),
+        )
+        for row in COLLECTIVES
+    ]
     return (
-        "`n` is the number of ranks, `count` the count argument of the call in elements, `size` the bytes of one element. "
-        "busbw = algbw x bus factor.\n\n"
-        "Parts of a buffer (all_gather, reduce_scatter, alltoall, alltoallv, gather, scatter, hypercube) are cut to a multiple of 16 "
-        "bytes, as in nccl-tests: sizes below 16 n bytes move nothing.\n\n"
-        + table(("collective", "bytes of algbw", "bus factor", "2 ranks", "8 ranks", "other names"), figures)
-        + "For alltoallv, the bytes of algbw are the largest total that any rank sends or receives, with what it sends to itself. So busbw "
-        "describes the busiest rank, and is exact where it sends 1/n of its bytes to itself; `ideal` is computed from the exact matrix, in "
-        "the same unit. `traffic` in the result has the bytes without what ranks send to themselves.\n\n## Data\n\n"
-        "`c` is the requested size in elements. The fourth column shows how the buffers share memory in place.\n\n"
+        "`n` is the number of ranks, `count` the count argument of the call in elements, `size`"
+        " the bytes of one element. busbw = algbw x bus factor.\n\n"
+        "Parts of a buffer (all_gather, reduce_scatter, alltoall, alltoallv, gather, scatter,"
+        " hypercube) are cut to a multiple of 16 bytes, as in nccl-tests: sizes below 16 n bytes"
+        " move nothing.\n\n"
+        + table(
+            ("collective", "bytes of algbw", "bus factor", "2 ranks", "8 ranks", "other names"),
+            figures,
+        )
+        + "For alltoallv, the bytes of algbw are the largest total that any rank sends or receives,"
+        " with what it sends to itself. So busbw describes the busiest rank, and is exact where"
+        " it sends 1/n of its bytes to itself; `ideal` is computed from the exact matrix, in the"
+        " same unit. `traffic` in the result has the bytes without what ranks send to"
+        " themselves.\n\n## Data\n\n`c` is the requested size in elements. The fourth column"
+        " shows how the buffers share memory in place.\n\n"
         + table(("collective", "buffers", "result", "in place", "properties"), data)
     )
 
 
 def _algbw(row: Collective) -> str:
-    return "largest total of a rank" if row.uneven else _UNITS[row.algbw_units(2), row.algbw_units(3), row.algbw_units(8)]
+    return (
+        "largest total of a rank"
+        if row.uneven
+        else _UNITS[row.algbw_units(2), row.algbw_units(3), row.algbw_units(8)]
+    )
 
 
 def _properties(row: Collective) -> str:
-    known = (("reduces", row.reduces), ("root", row.rooted), ("ranks: a power of two", row.ranks_power_of_two))
+    known = (
+        ("reduces", row.reduces),
+        ("root", row.rooted),
+        ("ranks: a power of two", row.ranks_power_of_two),
+    )
     return ", ".join(word for word, holds in known if holds)
 
 
@@ -62,24 +93,47 @@ def _factor(row: Collective, ranks: int) -> Fraction:
 
 
 def _names(row: Collective) -> str:
-    return ", ".join(dict.fromkeys(code(name) for name in (row.title, row.torch_name, *row.aliases) if name != row.name))
+    return ", ".join(
+        dict.fromkeys(
+            code(name) for name in (row.title, row.torch_name, *row.aliases) if name != row.name
+        )
+    )
 
 
 def _doc(function: object) -> str:
-    """The summary line of a docstring."""
-    return (inspect.getdoc(function) or "").partition("\n")[0]
+    """The first paragraph of a docstring, as one line."""
+    return " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
 
 
 def types_and_operators() -> str:
     """Element types, then operators."""
     types = [
-        (code(row.name), row.itemsize, row.kind, code(row.torch), ", ".join(map(code, row.aliases)), row.significand or "", _needs(row))
+        (
+            code(row.name),
+            row.itemsize,
+            row.kind,
+            code(row.torch),
+            ", ".join(map(code, row.aliases)),
+            row.significand or "",
+            _needs(row),
+        )
         for row in DTYPES
     ]
     operators = [(code(row.name), row.meaning, ", ".join(map(code, row.aliases))) for row in REDOPS]
     return (
         "`--datatype all` runs every type in this order, `--op all` every operator.\n\n"
-        + table(("type", "bytes", "kind", "PyTorch", "other names", "bits of significand", "needs on GPUs"), types)
+        + table(
+            (
+                "type",
+                "bytes",
+                "kind",
+                "PyTorch",
+                "other names",
+                "bits of significand",
+                "needs on GPUs",
+            ),
+            types,
+        )
         + "## Operators\n\n"
         + table(("operator", "meaning", "other names"), operators)
     )
@@ -87,18 +141,31 @@ def types_and_operators() -> str:
 
 def _needs(row: object) -> str:
     nccl, sm = getattr(row, "min_nccl", 0), getattr(row, "min_sm", 0)
-    return f"NCCL {nccl // 10000}.{nccl // 100 % 100}, compute capability {sm // 10}.{sm % 10}" if nccl else ""
+    return (
+        f"NCCL {nccl // 10000}.{nccl // 100 % 100}, compute capability {sm // 10}.{sm % 10}"
+        if nccl
+        else ""
+    )
 
 
 def engines() -> str:
     """Engines, and the parameters of sim."""
     rows = [
-        (code(row.name), row.help, code(row.install), ", ".join(code(f"-{BY_FIELD[one].short}") for one in row.ignores)) for row in ENGINES
+        (
+            code(row.name),
+            row.help,
+            code(row.install),
+            ", ".join(code(f"-{BY_FIELD[one].short}") for one in row.ignores),
+        )
+        for row in ENGINES
     ]
-    parameters = [(code(name), f"{known.default:g}", known.allowed, known.meaning) for name, known in PARAMETERS.items()]
+    parameters = [
+        (code(name), f"{known.default:g}", known.allowed, known.meaning)
+        for name, known in PARAMETERS.items()
+    ]
     return (
-        f"`--engine auto` takes the first of {', '.join(map(code, AUTOMATIC))} that can run; the others must be named. "
-        "`busbw engines` lists which can run on this machine.\n\n"
+        f"`--engine auto` takes the first of {', '.join(map(code, AUTOMATIC))} that can run; the"
+        " others must be named. `busbw engines` lists which can run on this machine.\n\n"
         + table(("engine", "what it measures", "install", "options it does not use"), rows)
         + "## Parameters of sim\n\n`--sim NAME=VALUE,...`: the same seed gives the same run.\n\n"
         + table(("parameter", "default", "range", "meaning"), parameters)
@@ -107,10 +174,12 @@ def engines() -> str:
 
 def views() -> str:
     """Views."""
-    rows = [(code(row.name), row.help, "row by row" if row.streams else "at the end") for row in VIEWS]
+    rows = [
+        (code(row.name), row.help, "row by row" if row.streams else "at the end") for row in VIEWS
+    ]
     return (
-        "`--format NAME`, in `busbw run` and `busbw show`. With `--engine torch`, `busbw run --format csv` means `torch-csv`.\n\n"
-        + table(("view", "description", "output"), rows)
+        "`--format NAME`, in `busbw run` and `busbw show`. With `--engine torch`, `busbw run"
+        " --format csv` means `torch-csv`.\n\n" + table(("view", "description", "output"), rows)
     )
 
 
@@ -131,22 +200,33 @@ def environment() -> str:
     """Variables that busbw reads."""
     rows = [(code(row.name), row.meaning, row.owner) for row in VARIABLES]
     return (
-        "NCCL, PyTorch and MPI also read their own variables. A result contains those that concern communication; values that look like "
-        "secrets are masked.\n\n" + table(("variable", "meaning", "defined by"), rows)
+        "NCCL, PyTorch and MPI also read their own variables. A result contains those that concern"
+        " communication; values that look like secrets are masked.\n\n"
+        + table(("variable", "meaning", "defined by"), rows)
     )
 
 
 def launchers() -> str:
     """How a rank detects its launcher."""
     rows = [
-        (row.name, code(row.rank), ", ".join(map(code, row.size)), ", ".join(map(code, row.local_rank)), ", ".join(map(code, row.requires)),
-         "MPI" if row.mpi else "PyTorch's store")
+        (
+            row.name,
+            code(row.rank),
+            ", ".join(map(code, row.size)),
+            ", ".join(map(code, row.local_rank)),
+            ", ".join(map(code, row.requires)),
+            "MPI" if row.mpi else "PyTorch's store",
+        )
         for row in LAUNCHERS
-    ]  # fmt: skip
+    ]
     return (
-        "A process with the variables of one of these rows is a rank of a running job; the first matching row is used. "
-        "A Slurm step of one task, and a shell of salloc or sbatch, do not count as ranks.\n\n"
-        + table(("launcher", "rank", "number of ranks", "local rank", "also required", "rendezvous"), rows)
+        "A process with the variables of one of these rows is a rank of a running job; the first"
+        " matching row is used. A Slurm step of one task, and a shell of salloc or sbatch, do not"
+        " count as ranks.\n\n"
+        + table(
+            ("launcher", "rank", "number of ranks", "local rank", "also required", "rendezvous"),
+            rows,
+        )
     )
 
 
@@ -154,13 +234,17 @@ def launch_failures() -> str:
     """Known failures and their messages."""
     rows = [(code(row.pattern), _plain(row.message), _plain(row.hint)) for row in FAILURES]
     return (
-        "After a failure, the end of the launcher's output is searched for these patterns (Python regular expressions); the first match "
-        "wins. HOST and similar names are filled from the match.\n\n" + table(("pattern", "message", "hint"), rows)
+        "After a failure, the end of the launcher's output is searched for these patterns (Python"
+        " regular expressions); the first match wins. HOST and similar names are filled from the"
+        " match.\n\n" + table(("pattern", "message", "hint"), rows)
     )
 
 
 def _plain(template: str) -> str:
-    return "".join(text + _WORDS.get(field or "", (field or "").upper()) for text, field, _, _ in Formatter().parse(template))
+    return "".join(
+        text + _WORDS.get(field or "", (field or "").upper())
+        for text, field, _, _ in Formatter().parse(template)
+    )
 
 
 def ideal() -> str:
@@ -170,17 +254,28 @@ def ideal() -> str:
     hosts = (1, 2, 4, 16)
     example = [(name, *(_bound(name, count) for count in hosts)) for name in names]
     gpus = [
-        (", ".join(row.names), row.links, _gb(row.link_rate), _gb(row.links * row.link_rate), _gb(row.links * row.planned), row.source)
+        (
+            ", ".join(row.names),
+            row.links,
+            _gb(row.link_rate),
+            _gb(row.links * row.link_rate),
+            _gb(row.links * row.planned),
+            row.source,
+        )
         for row in GENERATIONS
     ]
     return (
         "`ideal` is the largest bound of the algorithms that can run. `--ideal GB/s` replaces it. "
         "[How to read it](../explanation/how-to-read-busbw.md).\n\n"
         + table(("algorithm", "collectives", "derivation of the bound"), algorithms)
-        + "## Example\n\nBounds of all_reduce in GB/s for hosts of 8 GPUs with 450 GB/s of NVLink each and 8 ports of 400 Gbit/s, with "
-        "NVLS and without reduction in the network:\n\n"
-        + table(("algorithm", *(f"{count} host{'s' if count > 1 else ''}" for count in hosts)), [row for row in example if any(row[1:])])
-        + "## GPUs\n\nGB/s in one direction; the link rate is read from the machine; NCCL plans with its own constant.\n\n"
+        + "## Example\n\nBounds of all_reduce in GB/s for hosts of 8 GPUs with 450 GB/s of NVLink"
+        " each and 8 ports of 400 Gbit/s, with NVLS and without reduction in the network:\n\n"
+        + table(
+            ("algorithm", *(f"{count} host{'s' if count > 1 else ''}" for count in hosts)),
+            [row for row in example if any(row[1:])],
+        )
+        + "## GPUs\n\nGB/s in one direction; the link rate is read from the machine; NCCL plans"
+        " with its own constant.\n\n"
         + table(("GPU", "links", "per link", "all links", "NCCL plans with", "source"), gpus)
     )
 
@@ -190,9 +285,26 @@ def _gb(rate: float) -> str:
 
 
 def _bound(name: str, hosts: int) -> str:
-    gpus = [Gpu(i, "NVIDIA H100", f"0000:{i:02x}:00.0", nvlink=18, nvlink_rate=25e9, pcie=63e9, sm=90, nvls=True) for i in range(8)]
+    gpus = [
+        Gpu(
+            i,
+            "NVIDIA H100",
+            f"0000:{i:02x}:00.0",
+            nvlink=18,
+            nvlink_rate=25e9,
+            pcie=63e9,
+            sm=90,
+            nvls=True,
+        )
+        for i in range(8)
+    ]
     nics = [Nic(f"mlx5_{i}", "ib", 50e9) for i in range(8)]
-    links = fabric([Host(f"h{number}", gpus=gpus, nics=nics) for number in range(hosts)], [8] * hosts)
+    links = fabric(
+        [Host(f"h{number}", gpus=gpus, nics=nics) for number in range(hosts)], [8] * hosts
+    )
     assert isinstance(links, Fabric)
-    found = {bound.algorithm: bound.busbw for bound in bounds(BY_NAME["all_reduce"], links, Features(nvls=True))}
+    found = {
+        bound.algorithm: bound.busbw
+        for bound in bounds(BY_NAME["all_reduce"], links, Features(nvls=True))
+    }
     return f"{found[name] / 1e9:.4g}" if name in found else ""

@@ -1,7 +1,9 @@
-"""Golden files: expected texts under tests/golden, rewritten by `pytest --update-golden`; recorded data under tests/recorded.
+"""Golden files: expected texts under tests/golden, rewritten by `pytest --update-golden`; recorded
+data under tests/recorded.
 
-What mpirun keeps of a job is in a folder of this run's own: beside files of an mpirun that was killed, a later one with its process number
-does not start ("the PMIx server's listener thread failed to start").
+What mpirun keeps of a job is in a folder of this run's own: beside files of an mpirun that was
+killed, a later one with its process number does not start ("the PMIx server's listener thread
+failed to start").
 """
 
 import contextlib
@@ -22,7 +24,8 @@ from typing import Any
 import pytest
 
 if shutil.which("ssh"):  # else Open MPI 4 needs it
-    os.environ.pop("OMPI_MCA_plm", None)  # some images set it to isolated: mpirun then starts no rank on emulated hosts
+    # some images set it to isolated: mpirun then starts no rank on emulated hosts
+    os.environ.pop("OMPI_MCA_plm", None)
 HERE = Path(__file__).parent
 NATIVE = HERE.parent / "native"
 MPI_FOLDER = "busbw-mpi-"
@@ -31,16 +34,26 @@ DAEMON_FOLDER = "prted."  # of Open MPI on emulated hosts: what a test kills lea
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--only-allowed-skips", action="store_true", help="fail if a test is skipped for a reason not in tests/allowed_skips.txt"
+        "--only-allowed-skips",
+        action="store_true",
+        help="fail if a test is skipped for a reason not in tests/allowed_skips.txt",
     )
-    parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden with what the code makes now")
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite the files under tests/golden with what the code makes now",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a fixture of their module run in one process: another one would make it again."""
+    """Tests that share a fixture of their module run in one process: another one would make it
+    again.
+    """
     for item in items:
-        fixtures = item._fixtureinfo.name2fixturedefs.values() if hasattr(item, "_fixtureinfo") else ()
+        fixtures = (
+            item._fixtureinfo.name2fixturedefs.values() if hasattr(item, "_fixtureinfo") else ()
+        )
         shared = any(one.scope == "module" for each in fixtures for one in each)
         if shared and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
@@ -48,7 +61,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Thousands of tests and PyTorch's modules stay to the end: to look for garbage among them took a tenth of the CPU time of a run."""
+    """Thousands of tests and PyTorch's modules stay to the end: to look for garbage among them
+    took a tenth of the CPU time of a run.
+    """
     gc.freeze()
     gc.enable()
 
@@ -59,7 +74,9 @@ def pytest_unconfigure() -> None:
 
 
 class _AllowedSkips:
-    """Fails a run in which a test was skipped for a reason that tests/allowed_skips.txt does not have."""
+    """Fails a run in which a test was skipped for a reason that tests/allowed_skips.txt does not
+    have.
+    """
 
     def __init__(self) -> None:
         lines = (HERE / "allowed_skips.txt").read_text(encoding="utf-8").splitlines()
@@ -67,7 +84,11 @@ class _AllowedSkips:
         self._others: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        if not report.skipped or hasattr(report, "wasxfail") or not isinstance(report.longrepr, tuple):
+        if (
+            not report.skipped
+            or hasattr(report, "wasxfail")
+            or not isinstance(report.longrepr, tuple)
+        ):
             return
         reason = str(report.longrepr[2]).removeprefix("Skipped: ")
         if not any(fnmatch.fnmatchcase(reason, pattern) for pattern in self._allowed):
@@ -82,19 +103,24 @@ class _AllowedSkips:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._others:
-            terminalreporter.section("skipped for reasons that tests/allowed_skips.txt does not have", red=True)
+            terminalreporter.section(
+                "skipped for reasons that tests/allowed_skips.txt does not have", red=True
+            )
             for line in self._others:
                 terminalreporter.write_line(line)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until the tests are collected
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # longer turns: to change between processes took another tenth
+    # longer turns: to change between processes took another tenth
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     if config.getoption("--only-allowed-skips") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_AllowedSkips())
-    # PyTorch's store asks DNS for the name of each client, and serves nobody meanwhile. A server that does not answer costs 5 s each time.
+    # PyTorch's store asks DNS for the name of each client, and serves nobody meanwhile. A server
+    # that does not answer costs 5 s each time.
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
-    # Tests run side by side. Threads of PyTorch and numpy that wait for each other would take the processors of other tests.
+    # Tests run side by side. Threads of PyTorch and numpy that wait for each other would take the
+    # processors of other tests.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     _remove_of_dead(MPI_FOLDER)  # of runs that were killed
     daemons = set(Path(tempfile.gettempdir()).glob(f"{DAEMON_FOLDER}*"))
@@ -104,30 +130,40 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         _let_waiting_ranks_sleep(Path(folder))
     if importlib.util.find_spec("triton") is not None and not Path("/dev/nvidiactl").exists():
-        # Without a GPU kernels run in Triton's interpreter. Whether they do is settled where Triton, and then where a kernel, is imported.
+        # Without a GPU kernels run in Triton's interpreter. Whether they do is settled where
+        # Triton, and then where a kernel, is imported.
         os.environ["TRITON_INTERPRET"] = "1"
-        with contextlib.suppress(Exception):  # it may be about to be installed, and this run without tests of it
+        # it may be about to be installed, and this run without tests of it
+        with contextlib.suppress(Exception):
             importlib.import_module("triton.language")
         del os.environ["TRITON_INTERPRET"]
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        # Started in the background by a shell. What tests interrupt would inherit it, and not hear of the interrupt.
+        # Started in the background by a shell. What tests interrupt would inherit it, and not hear
+        # of the interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     config.add_cleanup(lambda: _remove_of_dead(DAEMON_FOLDER, daemons))
 
 
 def _let_waiting_ranks_sleep(folder: Path) -> None:
-    """Ranks of MPI that wait sleep in place of yielding, which leaves a third more of the processors to other tests."""
+    """Ranks of MPI that wait sleep in place of yielding, which leaves a third more of the
+    processors to other tests.
+    """
     os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     library = folder / "sleeping_yield.so"
     compiler = shutil.which("cc")
     if compiler is not None and "LD_PRELOAD" not in os.environ:
-        subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, HERE / "sleeping_yield.c"], check=True)
+        subprocess.run(
+            [compiler, "-O2", "-shared", "-fPIC", "-o", library, HERE / "sleeping_yield.c"],
+            check=True,
+        )
         os.environ["LD_PRELOAD"] = str(library)
 
 
 def _remove_of_dead(name: str, keep: Collection[Path] = ()) -> None:
-    """Remove the temporary folders called `name`, a process number and more, whose process has ended."""
+    """Remove the temporary folders called `name`, a process number and more, whose process has
+    ended.
+    """
     for folder in Path(tempfile.gettempdir()).glob(f"{name}*"):
         pid = folder.name.removeprefix(name).partition("-")[0]
         if folder not in keep and pid.isdigit() and not Path("/proc", pid).exists():
@@ -143,7 +179,9 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         if request.config.getoption("--update-golden"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text.encode())
-        assert path.exists(), f"no golden file {name}: run pytest --update-golden and read what it wrote"
+        assert path.exists(), (
+            f"no golden file {name}: run pytest --update-golden and read what it wrote"
+        )
         assert text == path.read_bytes().decode()
 
     return check
@@ -151,7 +189,9 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def cpu_s() -> Callable[[], float]:
-    """The CPU seconds that this process and its ended children have used so far: what a test judges by instead of the time of day."""
+    """The CPU seconds that this process and its ended children have used so far: what a test
+    judges by instead of the time of day.
+    """
     return lambda: sum(os.times()[:4])
 
 
@@ -163,17 +203,33 @@ def recorded() -> Path:
 
 @pytest.fixture(scope="session")
 def plugin_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shared library, BUSBW_PLUGIN's or built as it is shipped; skips where there is no cargo."""
+    """The shared library, BUSBW_PLUGIN's or built as it is shipped; skips where there is no
+    cargo.
+    """
     if named := os.environ.get("BUSBW_PLUGIN"):
         return Path(named).absolute()
     cargo = shutil.which("cargo")
     if cargo is None:
         pytest.skip("no cargo: install Rust 1.85 or newer (https://rustup.rs)")
-    command = [cargo, "build", "--release", "--manifest-path", str(NATIVE / "Cargo.toml"), "-p", "busbw-plugin"]
-    # One worker builds, the others find it built. Each takes a copy: for the next one cargo links the file anew.
+    command = [
+        cargo,
+        "build",
+        "--release",
+        "--manifest-path",
+        str(NATIVE / "Cargo.toml"),
+        "-p",
+        "busbw-plugin",
+    ]
+    # One worker builds, the others find it built. Each takes a copy: for the next one cargo links
+    # the file anew.
     with (Path(tempfile.gettempdir()) / "busbw-native-build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run([*command, "--message-format=json-render-diagnostics"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, "--message-format=json-render-diagnostics"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         messages = map(json.loads, done.stdout.splitlines())
         (library,) = (

@@ -1,6 +1,8 @@
-"""A pytest plugin: the CPU seconds of each test file, of the test process and of the children that it waited for.
+"""A pytest plugin: the CPU seconds of each test file, of the test process and of the children that
+it waited for.
 
-`make test-times` runs it. Processes that outlive their parent are not counted: daemons, and what a killed launcher leaves.
+`make test-times` runs it. Processes that outlive their parent are not counted: daemons, and what a
+killed launcher leaves.
 """
 
 import os
@@ -21,7 +23,10 @@ def _used_s() -> float:
 
 @dataclass(eq=False)
 class _Times:
-    """In a process that runs tests: attach its CPU seconds to each report. In the one that prints: add them up."""
+    """In a process that runs tests: attach its CPU seconds to each report.
+
+    In the one that prints: add them up.
+    """
 
     last_s: float = 0.0
     files: dict[str, float] = field(default_factory=lambda: defaultdict(float))

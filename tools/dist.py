@@ -1,4 +1,7 @@
-"""Builds busbw and busbw-native in dist/ and checks the files; see CONTRIBUTING.md. The same commit gives the same bytes."""
+"""Builds busbw and busbw-native in dist/ and checks the files; see CONTRIBUTING.md.
+
+The same commit gives the same bytes.
+"""
 
 import hashlib
 import os
@@ -33,17 +36,28 @@ def problem() -> str:
     for tag in output("git", "tag", "--points-at", "HEAD", "v*").split():
         if tag != f"v{VERSION}":
             hint = f"git tag -d {tag}, or set the version as in CONTRIBUTING.md"
-            return f"error: the commit is tagged {tag}, but {versions.SOURCE} has {VERSION}\n\nhint: {hint}"
+            return (
+                f"error: the commit is tagged {tag}, but {versions.SOURCE} has {VERSION}\n\n"
+                f"hint:"
+                f" {hint}"
+            )
     return versions.problem()
 
 
 def environment() -> dict[str, str]:
-    """Variables of all builds, beside the present ones: times are those of the commit, and no path of this machine gets into a library."""
+    """Variables of all builds, beside the present ones: times are those of the commit, and no
+    path of this machine gets into a library.
+    """
     names = {SOURCES: "busbw-native"} | dict.fromkeys(dist_sbom.folders(TARGETS[0]), "crates")
     return {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # where maturin looks for zig
-        "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH") or output("git", "log", "-1", "--format=%ct"),
-        "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(f"--remap-path-prefix={folder}={name}" for folder, name in names.items()),
+        # where maturin looks for zig
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SOURCE_DATE_EPOCH": (
+            os.environ.get("SOURCE_DATE_EPOCH") or output("git", "log", "-1", "--format=%ct")
+        ),
+        "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(
+            f"--remap-path-prefix={folder}={name}" for folder, name in names.items()
+        ),
         "CARGO_PROFILE_RELEASE_STRIP": "debuginfo",  # zig's runtime library has paths there
     }
 
@@ -62,20 +76,45 @@ def installed(target: str) -> bool:
 
 
 def native(targets: list[str]) -> None:
-    """Builds the sdist of busbw-native, and from it the wheels, each with the list of what is linked into it."""
+    """Builds the sdist of busbw-native, and from it the wheels, each with the list of what is
+    linked into it.
+    """
     run("maturin", "sdist", "--out", FILES, folder=ROOT / "native")
     shutil.unpack_archive(FILES / f"{SOURCES.name}.tar.gz", WORK, filter="data")
     for target in targets:
         sbom = FILES / f"{SOURCES.name}-{target.partition('-')[0]}.cdx.json"
         dist_sbom.native(sbom, VERSION, target)
-        options = ("--release", "--locked", "--zig", "--compatibility", PLATFORM, "--target", target, "--sbom-include", sbom)
-        run("maturin", "build", *options, "--interpreter", sys.executable, "--out", FILES, folder=SOURCES)
+        options = (
+            "--release",
+            "--locked",
+            "--zig",
+            "--compatibility",
+            PLATFORM,
+            "--target",
+            target,
+            "--sbom-include",
+            sbom,
+        )
+        run(
+            "maturin",
+            "build",
+            *options,
+            "--interpreter",
+            sys.executable,
+            "--out",
+            FILES,
+            folder=SOURCES,
+        )
 
 
 def check() -> None:
     """Checks all files, and writes the SBOM of busbw, which needs it installed."""
     dist_checks.check(FILES, PLATFORM)
-    dist_sbom.python(FILES / f"busbw-{VERSION}.cdx.json", VERSION, dist_checks.install(FILES, VERSION, WORK / "environment"))
+    dist_sbom.python(
+        FILES / f"busbw-{VERSION}.cdx.json",
+        VERSION,
+        dist_checks.install(FILES, VERSION, WORK / "environment"),
+    )
     for path in FILES.glob("*.cdx.json"):
         dist_checks.sbom(path)
 
@@ -83,15 +122,24 @@ def check() -> None:
 def omissions() -> str:
     """Why what is built is not a whole release; empty if it is."""
     notes = [
-        f"no wheel for {each}: this Rust cannot build for it\n\nhint: rustup target add {each}" for each in TARGETS if not installed(each)
+        f"no wheel for {each}: this Rust cannot build for it\n\nhint: rustup target add {each}"
+        for each in TARGETS
+        if not installed(each)
     ]
     if changed := output("git", "status", "--porcelain"):
-        notes.append(f"not a release: files differ from the commit\n{changed}\n\nhint: run make dist in a new clone")
+        notes.append(
+            f"not a release: files differ from the commit\n"
+            f"{changed}\n\n"
+            f"hint: run make dist in a"
+            " new clone"
+        )
     return "\n\n".join(notes)
 
 
 def main() -> None:
-    """Builds everything for which there is a target, checks it, puts it in dist/ and prints the SHA-256 of each file."""
+    """Builds everything for which there is a target, checks it, puts it in dist/ and prints the
+    SHA-256 of each file.
+    """
     if found := problem():
         sys.exit(found)
     omitted = omissions()
@@ -102,7 +150,10 @@ def main() -> None:
     run("build", "--no-isolation", "--outdir", FILES)
     native([target for target in TARGETS if installed(target)])
     check()
-    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(FILES.iterdir()))
+    sums = "".join(
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+        for path in sorted(FILES.iterdir())
+    )
     (FILES / "SHA256SUMS").write_text(sums, encoding="utf-8")
     shutil.rmtree(ROOT / "dist", ignore_errors=True)
     FILES.rename(ROOT / "dist")

@@ -48,12 +48,21 @@ def require(right: bool, message: str) -> None:
 
 
 def tag(wheel: Path, policy: str) -> None:
-    """auditwheel finds the symbol versions of the name's tag, no library from outside, and no instructions that old CPUs lack."""
+    """auditwheel finds the symbol versions of the name's tag, no library from outside, and no
+    instructions that old CPUs lack.
+    """
     found = json.loads(tool("auditwheel", "show", "--json", wheel))
     names = [name for versions in found["versioned_symbols"].values() for name in versions]
-    glibc = max(tuple(map(int, name.removeprefix("GLIBC_").split("."))) for name in names if name.startswith("GLIBC_"))
+    glibc = max(
+        tuple(map(int, name.removeprefix("GLIBC_").split(".")))
+        for name in names
+        if name.startswith("GLIBC_")
+    )
     wanted = tuple(map(int, policy.removeprefix("manylinux_").split("_")))
-    require(found["overall_tag"] in wheel.name and policy in found["overall_tag"], f"{wheel.name} is {found['overall_tag']}")
+    require(
+        found["overall_tag"] in wheel.name and policy in found["overall_tag"],
+        f"{wheel.name} is {found['overall_tag']}",
+    )
     require(glibc <= wanted, f"{wheel.name} needs glibc {glibc}")
     require(not found["external_libs"], f"{wheel.name} needs {found['external_libs']}")
     require(not found["unsupported_isa"], f"{wheel.name} needs an extended instruction set")
@@ -64,7 +73,11 @@ def exports(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         data = file.read(f"{PACKAGE}/{LIBRARY}")
     symbols = ELFFile(BytesIO(data)).get_section_by_name(".dynsym").iter_symbols()
-    names = {each.name for each in symbols if each["st_shndx"] != "SHN_UNDEF" and each["st_info"]["bind"] != "STB_LOCAL"}
+    names = {
+        each.name
+        for each in symbols
+        if each["st_shndx"] != "SHN_UNDEF" and each["st_info"]["bind"] != "STB_LOCAL"
+    }
     other = sorted(name for name in names if not EXPORTED.fullmatch(name))
     missing = sorted({*SYMBOLS, "busbw_version"} - names)
     require(not other and not missing, f"{wheel.name} also exports {other}, and lacks {missing}")
@@ -73,7 +86,9 @@ def exports(wheel: Path) -> None:
 
 def anonymous(name: str, data: bytes) -> None:
     """Nothing names a folder of this machine, or the registry that cargo downloaded from."""
-    found = [path for path in (f"{ROOT}/", f"{Path.home()}/", "registry/src/") if path.encode() in data]
+    found = [
+        path for path in (f"{ROOT}/", f"{Path.home()}/", "registry/src/") if path.encode() in data
+    ]
     require(not found, f"{name} contains {found}")
 
 
@@ -87,7 +102,8 @@ def sbom(path: Path) -> None:
 
 
 def install(folder: Path, version: str, home: Path) -> Path:
-    """Installs the wheels for this machine into a new environment at `home`, runs both, and removes busbw-native.
+    """Installs the wheels for this machine into a new environment at `home`, runs both, and removes
+    busbw-native.
 
     Returns the environment's Python.
     """
@@ -96,11 +112,20 @@ def install(folder: Path, version: str, home: Path) -> Path:
     pip = ("pip", "--python", interpreter, "--quiet", "--disable-pip-version-check")
     natives = list(folder.glob(f"busbw_native-*_{platform.machine()}.whl"))
     tool(*pip, "install", "-c", ROOT / "constraints.txt", *folder.glob("busbw-*.whl"), *natives)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("BUSBW_", "NCCL_", "PYTHON"))}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("BUSBW_", "NCCL_", "PYTHON"))
+    }
     for words in (["--version"], ["env", "net"]) if natives else (["--version"],):
-        done = subprocess.run([home / "bin" / "busbw", *words], capture_output=True, text=True, check=False, env=clean)
+        done = subprocess.run(
+            [home / "bin" / "busbw", *words], capture_output=True, text=True, check=False, env=clean
+        )
         require(not done.returncode, f"busbw {' '.join(words)}: {done.stderr}")
-        require(words != ["--version"] or done.stdout.split()[-1] == version, f"busbw --version prints {done.stdout}")
+        require(
+            words != ["--version"] or done.stdout.split()[-1] == version,
+            f"busbw --version prints {done.stdout}",
+        )
     if natives:
         tool(*pip, "uninstall", "--yes", "busbw-native")
     return interpreter

@@ -28,15 +28,23 @@ LICENSE_FILES = re.compile(r"(licen[cs]e|copying|copyright|notice)\b", re.IGNORE
 
 
 def python(path: Path, version: str, interpreter: Path) -> None:
-    """Writes that of busbw: the packages of an environment into which only it was installed, without extras."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").replace('dynamic = ["version"]', f'version = "{version}"')
+    """Writes that of busbw: the packages of an environment into which only it was installed,
+    without extras.
+    """
+    text = (
+        (ROOT / "pyproject.toml")
+        .read_text(encoding="utf-8")
+        .replace('dynamic = ["version"]', f'version = "{version}"')
+    )
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as project:
         project.write(text)
         project.flush()
         options = ("--output-reproducible", "--mc-type", "library", "--pyproject", project.name)
         bom = json.loads(tool("cyclonedx_py", "environment", *options, interpreter))
     bom["serialNumber"] = serial(path).urn
-    bom["metadata"]["component"]["purl"] = PackageURL("pypi", name="busbw", version=version).to_string()
+    bom["metadata"]["component"]["purl"] = PackageURL(
+        "pypi", name="busbw", version=version
+    ).to_string()
     path.write_text(json.dumps(bom, indent=2) + "\n", encoding="utf-8")
 
 
@@ -46,7 +54,9 @@ def serial(path: Path) -> uuid.UUID:
 
 
 def native(path: Path, version: str, target: str) -> None:
-    """Writes that of busbw-native for a target: the crates of others, and the runtime libraries of Rust and zig, all linked statically."""
+    """Writes that of busbw-native for a target: the crates of others, and the runtime libraries
+    of Rust and zig, all linked statically.
+    """
     bom = Bom(serial_number=serial(path))
     bom.metadata.timestamp = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
     root = component("busbw-native", version, "pypi", "Apache-2.0")
@@ -57,11 +67,20 @@ def native(path: Path, version: str, target: str) -> None:
     path.write_text(JsonV1Dot6(bom).output_as_string(indent=2) + "\n", encoding="utf-8")
 
 
-def component(name: str, version: str, kind: str, expression: str, texts: Iterable[Path] = (), **more: Any) -> Component:
-    """A library with its package URL, which also identifies it in the list, its license, and the files with the license's text."""
+def component(
+    name: str, version: str, kind: str, expression: str, texts: Iterable[Path] = (), **more: Any
+) -> Component:
+    """A library with its package URL, which also identifies it in the list, its license, and the
+    files with the license's text.
+    """
     purl = PackageURL(kind, name=name, version=version)
     licenses = [LicenseExpression(expression.replace("/", " OR "))]
-    found = [DisjunctiveLicense(name=path.name, text=AttachedText(content=path.read_text(encoding="utf-8"))) for path in sorted(texts)]
+    found = [
+        DisjunctiveLicense(
+            name=path.name, text=AttachedText(content=path.read_text(encoding="utf-8"))
+        )
+        for path in sorted(texts)
+    ]
     evidence = ComponentEvidence(licenses=found) if found else None
     more |= {"purl": purl, "bom_ref": purl.to_string(), "licenses": licenses, "evidence": evidence}
     return Component(name=name, version=version, type=ComponentType.LIBRARY, **more)
@@ -69,32 +88,69 @@ def component(name: str, version: str, kind: str, expression: str, texts: Iterab
 
 def resolved(target: str) -> dict[str, Any]:
     """What cargo says about the workspace and the crates that it uses on a target."""
-    options = ("--locked", "--format-version=1", "--filter-platform", target, "--manifest-path", MANIFEST)
+    options = (
+        "--locked",
+        "--format-version=1",
+        "--filter-platform",
+        target,
+        "--manifest-path",
+        MANIFEST,
+    )
     return json.loads(output("cargo", "metadata", *options))
 
 
 def folders(target: str) -> set[Path]:
     """The folders of this machine that hold the sources of others' crates."""
-    return {Path(package["manifest_path"]).parents[1] for package in resolved(target)["packages"] if package["source"]}
+    return {
+        Path(package["manifest_path"]).parents[1]
+        for package in resolved(target)["packages"]
+        if package["source"]
+    }
 
 
 def crates(target: str) -> Iterator[Component]:
-    """The crates of others that the library is made of on a target, with the checksums of Cargo.lock and the texts of their licenses."""
+    """The crates of others that the library is made of on a target, with the checksums of
+    Cargo.lock and the texts of their licenses.
+    """
     found = resolved(target)
     packages = {package["id"]: package for package in found["packages"]}
     locked = tomllib.loads(MANIFEST.with_suffix(".lock").read_text(encoding="utf-8"))["package"]
-    checksums = {(package["name"], package["version"]): package.get("checksum") for package in locked}
+    checksums = {
+        (package["name"], package["version"]): package.get("checksum") for package in locked
+    }
     for package in (packages[each] for each in linked(found["resolve"]["nodes"], packages)):
         if package["source"]:
-            digest = HashType(alg=HashAlgorithm.SHA_256, content=checksums[package["name"], package["version"]])
-            texts = [path for path in Path(package["manifest_path"]).parent.iterdir() if LICENSE_FILES.match(path.name)]
-            yield component(package["name"], package["version"], "cargo", package["license"], texts, hashes=[digest])
+            digest = HashType(
+                alg=HashAlgorithm.SHA_256, content=checksums[package["name"], package["version"]]
+            )
+            texts = [
+                path
+                for path in Path(package["manifest_path"]).parent.iterdir()
+                if LICENSE_FILES.match(path.name)
+            ]
+            yield component(
+                package["name"],
+                package["version"],
+                "cargo",
+                package["license"],
+                texts,
+                hashes=[digest],
+            )
 
 
 def linked(nodes: list[dict[str, Any]], packages: dict[str, dict[str, Any]]) -> list[str]:
     """The ids of the crates that the plugin depends on at run time, itself included."""
-    uses = {node["id"]: [dep["pkg"] for dep in node["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])] for node in nodes}
-    found = [each for each in uses if packages[each]["name"] == PLUGIN and not packages[each]["source"]]
+    uses = {
+        node["id"]: [
+            dep["pkg"]
+            for dep in node["deps"]
+            if any(kind["kind"] is None for kind in dep["dep_kinds"])
+        ]
+        for node in nodes
+    }
+    found = [
+        each for each in uses if packages[each]["name"] == PLUGIN and not packages[each]["source"]
+    ]
     for each in found:  # grows
         found += [use for use in uses[each] if use not in found]
     return found
@@ -102,7 +158,15 @@ def linked(nodes: list[dict[str, Any]], packages: dict[str, dict[str, Any]]) -> 
 
 def runtimes() -> Iterator[Component]:
     """Rust's standard library, and zig's libunwind and compiler-rt."""
-    yield component("rust-std", output("rustc", "--version").split()[1], "generic", "MIT OR Apache-2.0")
+    yield component(
+        "rust-std", output("rustc", "--version").split()[1], "generic", "MIT OR Apache-2.0"
+    )
     zig = Path(ziglang.__file__).parent
     texts = (zig / "LICENSE", zig / "lib" / "libunwind" / "LICENSE.TXT")
-    yield component("ziglang", metadata.version("ziglang"), "pypi", "MIT AND Apache-2.0 WITH LLVM-exception", texts)
+    yield component(
+        "ziglang",
+        metadata.version("ziglang"),
+        "pypi",
+        "MIT AND Apache-2.0 WITH LLVM-exception",
+        texts,
+    )

@@ -1,8 +1,10 @@
-"""Horovod's own PyTorch examples, run as they are on two CPU ranks: `python tools/horovod_examples.py --path CLONE [NAME...]`.
+"""Horovod's own PyTorch examples, run as they are on two CPU ranks: `python
+tools/horovod_examples.py --path CLONE [NAME...]`.
 
-CLONE is a checkout of Horovod. Its scripts are read from there, nothing of it is built. Data are made: MNIST files and a few images. Each
-elastic example also runs with a rank killed (SIGKILL) during the training, which goes on with the other. Prints a line per run; exit code 0
-if all ran to their end. The examples import torchvision, tensorboard, tqdm and filelock.
+CLONE is a checkout of Horovod. Its scripts are read from there, nothing of it is built. Data are
+made: MNIST files and a few images. Each elastic example also runs with a rank killed (SIGKILL)
+during the training, which goes on with the other. Prints a line per run; exit code 0 if all ran to
+their end. The examples import torchvision, tensorboard, tqdm and filelock.
 """
 
 import argparse
@@ -20,8 +22,28 @@ from pathlib import Path
 import numpy as np
 
 LIMIT_S = 300.0
-_RESNET = ("--model", "resnet18", "--batch-size", "2", "--num-warmup-batches", "1", "--num-batches-per-iter", "1", "--num-iters")
-_IMAGES = ("--batch-size", "2", "--val-batch-size", "2", "--train-dir", "images/train", "--val-dir", "images/val", "--epochs")
+_RESNET = (
+    "--model",
+    "resnet18",
+    "--batch-size",
+    "2",
+    "--num-warmup-batches",
+    "1",
+    "--num-batches-per-iter",
+    "1",
+    "--num-iters",
+)
+_IMAGES = (
+    "--batch-size",
+    "2",
+    "--val-batch-size",
+    "2",
+    "--train-dir",
+    "images/train",
+    "--val-dir",
+    "images/val",
+    "--epochs",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +65,24 @@ EXAMPLES = (
     Example("examples/pytorch", "pytorch_mnist", ("--epochs", "1", "--data-dir", "mnist")),
     Example("examples/pytorch", "pytorch_synthetic_benchmark", (*_RESNET, "2")),
     Example("examples/pytorch", "pytorch_imagenet_resnet50", (*_IMAGES, "1")),
-    Example("examples/elastic/pytorch", "pytorch_mnist_elastic", ("--epochs", "30", "--data-dir", "mnist"), "Train Epoch: 2"),
-    Example("examples/elastic/pytorch", "pytorch_synthetic_benchmark_elastic", (*_RESNET, "8"), "Iter #1"),
-    Example("examples/elastic/pytorch", "pytorch_imagenet_resnet50_elastic", (*_IMAGES, "2", "--batches-per-commit", "1"), "50%"),
+    Example(
+        "examples/elastic/pytorch",
+        "pytorch_mnist_elastic",
+        ("--epochs", "30", "--data-dir", "mnist"),
+        "Train Epoch: 2",
+    ),
+    Example(
+        "examples/elastic/pytorch",
+        "pytorch_synthetic_benchmark_elastic",
+        (*_RESNET, "8"),
+        "Iter #1",
+    ),
+    Example(
+        "examples/elastic/pytorch",
+        "pytorch_imagenet_resnet50_elastic",
+        (*_IMAGES, "2", "--batches-per-commit", "1"),
+        "50%",
+    ),
 )
 
 
@@ -67,7 +104,9 @@ def make_data(folder: Path) -> None:
     for number in range(16):
         place = folder / "images" / ("train", "val")[number % 2] / str(number % 4 // 2)
         place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(random.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(place / f"{number}.png")
+        Image.fromarray(random.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(
+            place / f"{number}.png"
+        )
 
 
 def command(example: Example, clone: Path) -> list[str]:
@@ -91,12 +130,22 @@ def command(example: Example, clone: Path) -> list[str]:
 
 
 def run(line: Sequence[str], folder: Path, kill_at: str) -> tuple[int, str]:
-    """Run it in the folder. With `kill_at`, kill the rank that started last when the output has that text. Exit code and output."""
+    """Run it in the folder.
+
+    With `kill_at`, kill the rank that started last when the output has that text. Exit code and
+    output.
+    """
     for old in folder.glob("checkpoint-*"):
         old.unlink()
     log, end_s = folder / "output", time.monotonic() + LIMIT_S
     with log.open("wb") as output:
-        process = subprocess.Popen(line, cwd=folder, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        process = subprocess.Popen(
+            line,
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
     while process.poll() is None:
         if kill_at and kill_at in log.read_text(errors="replace"):
             kill_at = ""
@@ -112,7 +161,9 @@ def run(line: Sequence[str], folder: Path, kill_at: str) -> tuple[int, str]:
 def main() -> int:
     """Run all and print what came of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--path", type=Path, required=True, metavar="CLONE", help="a checkout of Horovod")
+    parser.add_argument(
+        "--path", type=Path, required=True, metavar="CLONE", help="a checkout of Horovod"
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="examples to run (default: all)")
     asked = parser.parse_args()
     clone, bad = asked.path.resolve(), 0
@@ -129,7 +180,9 @@ def main() -> int:
                 bad += not well
                 how = "one rank killed" if kill_at else "two ranks"
                 print(
-                    f"{'ok' if well else 'FAILED'} {example.name}, {how}: exit code {code}, {time.monotonic() - begin_s:.0f} s", flush=True
+                    f"{'ok' if well else 'FAILED'} {example.name}, {how}: exit code {code},"
+                    f" {time.monotonic() - begin_s:.0f} s",
+                    flush=True,
                 )
                 if not well:
                     print(output[-3000:], flush=True)

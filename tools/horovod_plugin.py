@@ -14,7 +14,12 @@ from busbw.horovod import shim
 THREADS = "horovod.runner.util.threads"
 
 
-def in_thread(target: Callable[..., Any], args: tuple[Any, ...] = (), name: str | None = None, daemon: bool = True) -> threading.Thread:
+def in_thread(
+    target: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    name: str | None = None,
+    daemon: bool = True,
+) -> threading.Thread:
     """Horovod's helper of that name, which its tests' own helpers import."""
     thread = threading.Thread(target=target, args=args, name=name, daemon=daemon)
     thread.start()
@@ -30,6 +35,7 @@ def pytest_configure() -> None:
     sys.modules[THREADS].in_thread = in_thread  # type: ignore[attr-defined]
     if not hasattr(inspect, "getargspec"):  # files of 2022 and before ask for it
         inspect.getargspec = inspect.getfullargspec  # type: ignore[attr-defined]
-    # The tests take every optimizer of torch.optim; this one, which came later, is for matrices alone.
+    # The tests take every optimizer of torch.optim; this one, which came later, is for matrices
+    # alone.
     if hasattr(torch.optim, "Muon"):
         torch.optim.Muon.__module__ = "torch.later"

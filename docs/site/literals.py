@@ -1,4 +1,6 @@
-"""Code: short words in running text are kept whole, because browsers break an option after its hyphens; `$` is the only prompt."""
+"""Code: short words in running text are kept whole, because browsers break an option after its
+hyphens; `$` is the only prompt.
+"""
 
 import re
 from typing import Any

@@ -1,4 +1,5 @@
-"""The navigation of the site, as tables of contents that are added to four pages while they are read; forges never see them.
+"""The navigation of the site, as tables of contents that are added to four pages while they are
+read; forges never see them.
 
 A page that is in none of them ends the build.
 """
@@ -15,8 +16,20 @@ HOW_TO = {
         "share-a-report",
         "shell-completion",
     ],
-    "several hosts": ["several-hosts", "slurm", "kubernetes", "lab", "fix-a-launch", "when-it-stops"],
-    "clusters": ["check-a-cluster", "test-links", "watch-a-network", "how-fast-should-my-cluster-be"],
+    "several hosts": [
+        "several-hosts",
+        "slurm",
+        "kubernetes",
+        "lab",
+        "fix-a-launch",
+        "when-it-stops",
+    ],
+    "clusters": [
+        "check-a-cluster",
+        "test-links",
+        "watch-a-network",
+        "how-fast-should-my-cluster-be",
+    ],
     "training": [
         "what-does-my-training-send",
         "train-over-slow-networks",
@@ -28,23 +41,41 @@ HOW_TO = {
         "add-a-codec",
     ],
 }
-EXPLANATION = ["how-to-read-busbw", "verification", "the-model", "machine-counters", "net-plugin", "compression", "offloading"]
+EXPLANATION = [
+    "how-to-read-busbw",
+    "verification",
+    "the-model",
+    "machine-counters",
+    "net-plugin",
+    "compression",
+    "offloading",
+]
 
 # Of each page that has tables of contents: their captions, and patterns of the pages below.
 CONTENTS = {
     "README": {
         "Tutorial": ["docs/tutorial"],
-        **{f"How-to: {group}": [f"docs/how-to/{name}" for name in names] for group, names in HOW_TO.items()},
+        **{
+            f"How-to: {group}": [f"docs/how-to/{name}" for name in names]
+            for group, names in HOW_TO.items()
+        },
         "Explanation": [f"docs/explanation/{name}" for name in EXPLANATION],
         "Reference": ["docs/reference/README", "docs/glossary"],
         "Evidence": ["benchmarks/README"],
-        "Project": ["CHANGELOG", "CONTRIBUTING", "SECURITY", "docs/decisions/README", "native/README"],
+        "Project": [
+            "CHANGELOG",
+            "CONTRIBUTING",
+            "SECURITY",
+            "docs/decisions/README",
+            "native/README",
+        ],
     },
     "docs/reference/README": {"": ["docs/reference/*"]},
     "docs/decisions/README": {"": ["docs/decisions/*"]},
     "benchmarks/README": {"": ["benchmarks/*/README"]},
 }
-LISTED = {"docs/decisions/README"}  # whose contents also stand in the page, which has no list of its own
+# whose contents also stand in the page, which has no list of its own
+LISTED = {"docs/decisions/README"}
 
 
 def add(app: Sphinx, page: str, source: list[str]) -> None:
@@ -56,7 +87,10 @@ def add(app: Sphinx, page: str, source: list[str]) -> None:
             f":caption: {caption}" if caption else "",
             "" if page in LISTED else ":hidden:",
         ]
-        lines = [option for option in options if option] + ["", *(f"/{pattern}" for pattern in patterns)]
+        lines = [option for option in options if option] + [
+            "",
+            *(f"/{pattern}" for pattern in patterns),
+        ]
         source[0] += "\n```{toctree}\n" + "\n".join(lines) + "\n```\n"
 
 

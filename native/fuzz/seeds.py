@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""The seeds of fuzzing: valid headers and handles, and scripts of correct peers. `seeds.py FOLDER` writes them."""
+"""The seeds of fuzzing: valid headers and handles, and scripts of correct peers.
+
+`seeds.py FOLDER` writes them.
+"""
 
 import struct
 import sys
@@ -20,13 +23,16 @@ def address(ip: bytes, port: int, prefix: int) -> bytes:
 
 def handle(*entries: bytes) -> bytes:
     """128 bytes."""
-    return struct.pack("<4sHBx16s", b"bBwH", 1, len(entries), bytes(range(16))) + b"".join(entries).ljust(104, b"\0")
+    return struct.pack("<4sHBx16s", b"bBwH", 1, len(entries), bytes(range(16))) + b"".join(
+        entries
+    ).ljust(104, b"\0")
 
 
 V4 = address(bytes(10) + b"\xff\xff" + bytes([10, 1, 2, 3]), 4000, 24)
 V6 = address(bytes([0xFD]) + bytes(14) + b"\x07", 9, 64)
 
-# A script: streams and inline stream, modes, then actions with their numbers (crates/transport/tests/common/script.rs).
+# A script: streams and inline stream, modes, then actions with their numbers
+# (crates/transport/tests/common/script.rs).
 POST, WHOLE = [0x0A, 0, 0], 0x10
 SEEDS: dict[str, dict[str, bytes]] = {
     "frames": {
@@ -53,9 +59,18 @@ SEEDS: dict[str, dict[str, bytes]] = {
         "refused": bytes([7, 8, *MAGIC, 2, 0, 0, 0]),
         "future": bytes([0, 0, 2, 0, 7, 9, 3, 3, 0, 1, 0, 14]),
     },
-    "handshake": {"token": bytes([3, 1, 0, 1, 0, 1, 9, 2, 2, 7, 0, 0, 0, 0]), "short": bytes([0, 0, 0, 0, 9, 0, 1])},
+    "handshake": {
+        "token": bytes([3, 1, 0, 1, 0, 1, 9, 2, 2, 7, 0, 0, 0, 0]),
+        "short": bytes([0, 0, 0, 0, 9, 0, 1]),
+    },
     "tuner_table": {
-        "one": b"busbw-tuner-table 1\nabout x\n8 2 all_reduce 1024 4096 Ring LL 4\n8 * all_gather 0 1048576 NVLS Simple * # y\n",
+        "one": (
+            b"busbw-tuner-table 1\n"
+            b"about x\n"
+            b"8 2 all_reduce 1024 4096 Ring LL 4\n"
+            b"8 * all_gather 0"
+            b" 1048576 NVLS Simple * # y\n"
+        )
     },
 }
 

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from busbw.core.sweep import Sampling, SweepSpec
     from busbw.measure.api import run
 
-__all__ = ["BusbwError", "NoMeasurement", "Result", "Sampling", "SweepSpec", "UsageError", "__version__", "run"]
+__all__ = [
+    "BusbwError",
+    "NoMeasurement",
+    "Result",
+    "Sampling",
+    "SweepSpec",
+    "UsageError",
+    "__version__",
+    "run",
+]
 _HOMES = {
     "BusbwError": "busbw.core.errors",
     "NoMeasurement": "busbw.core.errors",

@@ -1,8 +1,10 @@
-"""`as_torchrun.py FOLDER RANKS HOSTS MODULE PROGRAM...`, see forge.py: each rank is a fork with torchrun's variables.
+"""`as_torchrun.py FOLDER RANKS HOSTS MODULE PROGRAM...`, see forge.py: each rank is a fork with
+torchrun's variables.
 
 It runs all programs and writes what each returned as the last line of FOLDER/<rank>.out.
 
-A program is a function without arguments. It joins the other ranks by itself, as in a process that torchrun started.
+A program is a function without arguments. It joins the other ranks by itself, as in a process that
+torchrun started.
 """
 
 import json
@@ -14,7 +16,9 @@ from pathlib import Path
 import ranks
 
 
-def rank(folder: Path, number: int, size: int, _hosts: int, port: int, module: str, names: list[str]) -> None:
+def rank(
+    folder: Path, number: int, size: int, _hosts: int, port: int, module: str, names: list[str]
+) -> None:
     """Run and report; never returns."""
     ranks.redirect(folder, number)
     os.environ |= {

@@ -1,4 +1,6 @@
-"""Makes the modules in this folder importable by name, since tests are imported by path; fixtures of updates on the CPU."""
+"""Makes the modules in this folder importable by name, since tests are imported by path;
+fixtures of updates on the CPU.
+"""
 
 import sys
 from collections.abc import Iterator

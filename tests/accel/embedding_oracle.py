@@ -1,4 +1,6 @@
-"""A table as a plain dictionary in fp64, with lookups and updates as in busbw.accel.embedding.Table: what every row is compared with."""
+"""A table as a plain dictionary in fp64, with lookups and updates as in
+busbw.accel.embedding.Table: what every row is compared with.
+"""
 
 from collections import Counter
 
@@ -30,7 +32,9 @@ class Oracle:
     def apply(self, handle, gradients):
         """One update of the rows of a lookup."""
         distinct, inverse = handle
-        summed = torch.zeros(len(distinct), self.dim, dtype=torch.float64).index_add_(0, inverse, gradients.double())
+        summed = torch.zeros(len(distinct), self.dim, dtype=torch.float64).index_add_(
+            0, inverse, gradients.double()
+        )
         self.updates += 1
         for identity, gradient in zip(distinct.tolist(), summed, strict=True):
             if identity in self.kept:

@@ -94,7 +94,9 @@ def values_of(embedding: DynamicEmbedding) -> dict[int, torch.Tensor]:
     }
 
 
-def all_of(own: dict[int, torch.Tensor], group: dist.ProcessGroup | None = None) -> dict[int, torch.Tensor]:
+def all_of(
+    own: dict[int, torch.Tensor], group: dist.ProcessGroup | None = None
+) -> dict[int, torch.Tensor]:
     """Those of all ranks; no id may be on two."""
     every: list[dict[int, torch.Tensor]] = [{}] * dist.get_world_size(group)
     dist.all_gather_object(every, own, group=group)
@@ -109,7 +111,9 @@ def apart(some: dict[int, torch.Tensor], others: dict[int, torch.Tensor]) -> flo
     return max(float((some[identity] - others[identity]).abs().max()) for identity in some)
 
 
-def against_the_dictionary(chosen: TableSettings, steps: int = STEPS, **words: Any) -> dict[str, Any]:
+def against_the_dictionary(
+    chosen: TableSettings, steps: int = STEPS, **words: Any
+) -> dict[str, Any]:
     """Every row that forward gives and that is kept."""
     embedding = DynamicEmbedding(DIM, chosen, device=DEVICE, **words)
     oracle = Oracle(DIM, chosen, initial_of(chosen))
@@ -117,11 +121,19 @@ def against_the_dictionary(chosen: TableSettings, steps: int = STEPS, **words: A
     forward = 0.0
     for step in range(steps):
         whole, handle = oracle.lookup(batch(step))
-        forward = max(forward, float((step_of(embedding, step).double() - share(whole)).abs().max()))
+        forward = max(
+            forward, float((step_of(embedding, step).double() - share(whole)).abs().max())
+        )
         oracle.apply(handle, gradient(step) / divisor)
     kept = all_of(values_of(embedding))
-    assert all(owners(torch.tensor(list(values_of(embedding))), dist.get_world_size()) == dist.get_rank())
-    return {"forward": forward, "kept": apart(kept, {identity: one["rows"] for identity, one in oracle.kept.items()}), "rows": len(kept)}
+    assert all(
+        owners(torch.tensor(list(values_of(embedding))), dist.get_world_size()) == dist.get_rank()
+    )
+    return {
+        "forward": forward,
+        "kept": apart(kept, {identity: one["rows"] for identity, one in oracle.kept.items()}),
+        "rows": len(kept),
+    }
 
 
 @scenario
@@ -175,7 +187,8 @@ def trained(optimizer: str, pooling: str, **words: Any) -> dict[str, Any]:
     """Under DistributedDataParallel, each rank with its part, and on one rank with all."""
     chosen = settings(optimizer, **words)
     together, whole = (
-        Model(DynamicEmbedding(DIM, chosen, pooling=pooling, group=group, device=DEVICE)).to(DEVICE) for group in (None, alone())
+        Model(DynamicEmbedding(DIM, chosen, pooling=pooling, group=group, device=DEVICE)).to(DEVICE)
+        for group in (None, alone())
     )
     wrapped = DistributedDataParallel(together)
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (together, whole)]
@@ -185,16 +198,28 @@ def trained(optimizer: str, pooling: str, **words: Any) -> dict[str, Any]:
         labels = (ids.view(len(ids), -1)[:, 0] % 2).float().to(DEVICE)
         for model in (together, whole):
             model.embedding.lr = 0.05 / (1 + step // 10)
-        for model, some, wanted, steps in zip((wrapped, whole), (share(ids), ids), (share(labels), labels), optimizers, strict=True):
+        for model, some, wanted, steps in zip(
+            (wrapped, whole), (share(ids), ids), (share(labels), labels), optimizers, strict=True
+        ):
             steps.zero_grad()
-            bags = (some,) if pooling != "sum" else (some.flatten(), torch.arange(0, some.numel(), 3))
+            bags = (
+                (some,) if pooling != "sum" else (some.flatten(), torch.arange(0, some.numel(), 3))
+            )
             loss = nn.functional.binary_cross_entropy_with_logits(model(*bags), wanted)
             loss.backward()
             steps.step()
         losses.append(float(loss.detach()))
-    dense = max(float((some - other).abs().max()) for some, other in zip(together.parameters(), whole.parameters(), strict=True))
+    dense = max(
+        float((some - other).abs().max())
+        for some, other in zip(together.parameters(), whole.parameters(), strict=True)
+    )
     rows = apart(all_of(values_of(together.embedding)), values_of(whole.embedding))
-    return {"dense": dense, "rows": rows, "losses": losses, "parameters": len(list(together.embedding.parameters()))}
+    return {
+        "dense": dense,
+        "rows": rows,
+        "losses": losses,
+        "parameters": len(list(together.embedding.parameters())),
+    }
 
 
 @scenario
@@ -239,7 +264,9 @@ def without_data() -> int:
     ids = torch.arange(10) if dist.get_rank() == 0 else torch.zeros(0, dtype=torch.int64)
     assert embedding(ids).shape == (len(ids), DIM)
     embedding(ids).sum().backward()
-    assert torch.equal(embedding.eval()(torch.arange(1000, 1010)), embedding(torch.arange(1000, 1010)))
+    assert torch.equal(
+        embedding.eval()(torch.arange(1000, 1010)), embedding(torch.arange(1000, 1010))
+    )
     embedding.train()
     with torch.no_grad():
         embedding(torch.arange(2000, 2010))
@@ -249,13 +276,19 @@ def without_data() -> int:
 @scenario
 def evicting() -> dict[str, Any]:
     """The rows that steps had least make room, and every id is counted."""
-    embedding = DynamicEmbedding(DIM, TableSettings(capacity=12, eviction="lfu", optimizer="sgd"), device=DEVICE)
+    embedding = DynamicEmbedding(
+        DIM, TableSettings(capacity=12, eviction="lfu", optimizer="sgd"), device=DEVICE
+    )
     often = torch.arange(8).repeat(2)  # the same on every rank
     for step in range(6):
         embedding(torch.cat([often, 1000 * (1 + step) + torch.arange(10)])).sum().backward()
     counts = embedding.table.counters
     kept = all_of(values_of(embedding))
-    return {"often": all(identity in kept for identity in range(8)), "stored": counts.stored, "moved": counts.inserted - counts.evicted}
+    return {
+        "often": all(identity in kept for identity in range(8)),
+        "stored": counts.stored,
+        "moved": counts.inserted - counts.evicted,
+    }
 
 
 @scenario
@@ -279,7 +312,9 @@ def said_by(action: Callable[[], Any]) -> str:
 
 @scenario
 def resharded() -> dict[str, Any]:
-    """Saved by some ranks and loaded by others, an embedding trains on as one that was never saved."""
+    """Saved by some ranks and loaded by others, an embedding trains on as one that was never
+    saved.
+    """
     saving.PART_BYTES = 2000  # several parts
     folder, chosen, rank = Path(sys.argv[1]) / "saved", settings("adam"), dist.get_rank()
     order = [ranks for ranks in (2, 4, 2, 1, 4, 2, 2) if ranks <= dist.get_world_size()]
@@ -291,7 +326,9 @@ def resharded() -> dict[str, Any]:
         for step in steps:
             step_of(reference, step, rank=0, ranks=1)
         if rank < ranks:
-            embedding = DynamicEmbedding(DIM, chosen, group=groups[ranks], device=DEVICE, average=False)
+            embedding = DynamicEmbedding(
+                DIM, chosen, group=groups[ranks], device=DEVICE, average=False
+            )
             if number:
                 embedding.load(folder)
                 found = all_of(rows_of(embedding), groups[ranks])
@@ -305,12 +342,20 @@ def resharded() -> dict[str, Any]:
         else:
             saved = {}
         dist.barrier()
-    return {"loaded": loaded, "continued": continued, "rows": len(saved), "parts": parts, "saves": len(list(folder.glob("save-*")))}
+    return {
+        "loaded": loaded,
+        "continued": continued,
+        "rows": len(saved),
+        "parts": parts,
+        "saves": len(list(folder.glob("save-*"))),
+    }
 
 
 @scenario
 def refused() -> dict[str, Any]:
-    """A disk that is full on one rank keeps the checkpoint before; what is incomplete or of another table is refused on every rank."""
+    """A disk that is full on one rank keeps the checkpoint before; what is incomplete or of
+    another table is refused on every rank.
+    """
     folder, rank = Path(sys.argv[1]) / "refused", dist.get_rank()
     embedding = DynamicEmbedding(DIM, settings(), device=DEVICE)
     step_of(embedding, 0)
@@ -333,16 +378,25 @@ def refused() -> dict[str, Any]:
     said["killed"] = sorted(one.name for one in folder.iterdir())
     said["same"] = apart(before, rows_of(again)) == 0
     said["twice"] = said_by(lambda: again.load(folder))
-    said["optimizer"] = said_by(lambda: DynamicEmbedding(DIM, settings("sgd"), device=DEVICE).load(folder))
+    said["optimizer"] = said_by(
+        lambda: DynamicEmbedding(DIM, settings("sgd"), device=DEVICE).load(folder)
+    )
     said["dim"] = said_by(lambda: DynamicEmbedding(DIM + 1, settings(), device=DEVICE).load(folder))
-    said["capacity"] = said_by(lambda: DynamicEmbedding(DIM, TableSettings(capacity=2), device=DEVICE).load(folder))
-    for name, damage in (("cut", lambda path: path.write_bytes(path.read_bytes()[:-90])), ("missing", Path.unlink)):
+    said["capacity"] = said_by(
+        lambda: DynamicEmbedding(DIM, TableSettings(capacity=2), device=DEVICE).load(folder)
+    )
+    for name, damage in (
+        ("cut", lambda path: path.write_bytes(path.read_bytes()[:-90])),
+        ("missing", Path.unlink),
+    ):
         dist.barrier()
         if rank == 0:
             damage(next(folder.glob("save-*/shard-00001-of-*")))
         dist.barrier()
         said[name] = said_by(lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder))
-    said["absent"] = said_by(lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder / "other"))
+    said["absent"] = said_by(
+        lambda: DynamicEmbedding(DIM, settings(), device=DEVICE).load(folder / "other")
+    )
     return said
 
 
@@ -353,7 +407,10 @@ def documented() -> dict[str, Any]:
     os.chdir(sys.argv[1])
     made: dict[str, Any] = {"print": lambda _: None}
     exec(code.replace("dist.init_process_group()", ""), made)
-    return {"loss": float(made["loss"].detach()), "same": apart(rows_of(made["model"].rows), rows_of(made["again"])) == 0}
+    return {
+        "loss": float(made["loss"].detach()),
+        "same": apart(rows_of(made["model"].rows), rows_of(made["again"])) == 0,
+    }
 
 
 def lost() -> dict[str, Any]:

@@ -19,7 +19,8 @@ from busbw.accel.settings import Settings
 
 LENGTHS = (70_001, 3_000, 17)  # more than one block of positions, none a multiple of anything
 NAMES = ("a", "b", "c")
-SHAPES = ((250, 4, 70), (3_000,), (6, 3))  # a matrix that is worth two factors, and as many elements otherwise
+# a matrix that is worth two factors, and as many elements otherwise
+SHAPES = ((250, 4, 70), (3_000,), (6, 3))
 STEPS = 6
 DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
 
@@ -39,7 +40,9 @@ def gradient(step: int, rank: int | None = None, total: int = sum(LENGTHS)) -> t
 
 @cache  # most scenarios begin with the same steps
 def _drawn(seed: int, total: int) -> torch.Tensor:
-    return torch.randn(total, generator=torch.Generator().manual_seed(seed), dtype=torch.float32) ** 3
+    return (
+        torch.randn(total, generator=torch.Generator().manual_seed(seed), dtype=torch.float32) ** 3
+    )
 
 
 @cache
@@ -61,16 +64,28 @@ def two_d() -> bool:
 
 def settings(**words: Any) -> Settings:
     """Every size is compressed, and pieces are small enough that there are several."""
-    return Settings(compress_least=0, two_d=two_d() and not BY_NAME[words.get("method", "dense")].needs_matrices, chunk=1 << 16, **words)
+    return Settings(
+        compress_least=0,
+        two_d=two_d() and not BY_NAME[words.get("method", "dense")].needs_matrices,
+        chunk=1 << 16,
+        **words,
+    )
 
 
 def worker_of(chosen: Settings) -> CommWorker:
-    """Over all ranks; it stays till the process ends, as gloo may wait five seconds where ranks drop their ends at times of their own."""
+    """Over all ranks; it stays till the process ends, as gloo may wait five seconds where ranks
+    drop their ends at times of their own.
+    """
     WORKERS.append(CommWorker(chosen, make(chosen)))
     return WORKERS[-1]
 
 
-def exchanged(worker: CommWorker, flat: torch.Tensor, names: tuple[str, ...] = NAMES, lengths: tuple[int, ...] = LENGTHS) -> torch.Tensor:
+def exchanged(
+    worker: CommWorker,
+    flat: torch.Tensor,
+    names: tuple[str, ...] = NAMES,
+    lengths: tuple[int, ...] = LENGTHS,
+) -> torch.Tensor:
     """Its average over the ranks, by the worker's own thread."""
     whole = BY_NAME[worker.settings.method].needs_matrices and names == NAMES
     shapes = SHAPES if whole else [(length,) for length in lengths]
@@ -91,17 +106,34 @@ def once(**words: Any) -> dict[str, Any]:
 
 
 def left(worker: CommWorker) -> torch.Tensor:
-    """What this rank has not sent yet, over all parameters; in two dimensions its share of what its row has not."""
+    """What this rank has not sent yet, over all parameters; in two dimensions its share of what
+    its row has not.
+    """
     worker.memory.take_apart()
     kept = {one: tensor for one, name, tensor in worker.memory.single() if name == "residual"}
-    lengths = [math.prod(shape) for shape in SHAPES] if BY_NAME[worker.settings.method].needs_matrices else LENGTHS
-    return torch.cat([kept[name].cpu() if name in kept else torch.zeros(length) for name, length in zip(NAMES, lengths, strict=True)])
+    lengths = (
+        [math.prod(shape) for shape in SHAPES]
+        if BY_NAME[worker.settings.method].needs_matrices
+        else LENGTHS
+    )
+    return torch.cat(
+        [
+            kept[name].cpu() if name in kept else torch.zeros(length)
+            for name, length in zip(NAMES, lengths, strict=True)
+        ]
+    )
 
 
 def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
-    """Steps with feedback: nothing is lost. What came out of all of them and what is left are the sum of what went in."""
+    """Steps with feedback: nothing is lost.
+
+    What came out of all of them and what is left are the sum of what went in.
+    """
     worker = worker_of(settings(**words))
-    came, wanted = torch.zeros(sum(LENGTHS), dtype=torch.float64), torch.zeros(sum(LENGTHS), dtype=torch.float64)
+    came, wanted = (
+        torch.zeros(sum(LENGTHS), dtype=torch.float64),
+        torch.zeros(sum(LENGTHS), dtype=torch.float64),
+    )
     for step in range(STEPS):
         worker.step = step
         flat = gradient(step)
@@ -115,7 +147,11 @@ def conserved(changing: bool = False, **words: Any) -> dict[str, Any]:
     rest = left(worker).double()
     dist.all_reduce(rest)
     missing = (wanted - came - rest).norm() / wanted.norm()
-    return {"missing": float(missing), "unsent": float(rest.norm() / wanted.norm()), "digest": digest(came)}
+    return {
+        "missing": float(missing),
+        "unsent": float(rest.norm() / wanted.norm()),
+        "digest": digest(came),
+    }
 
 
 @scenario
@@ -211,8 +247,15 @@ def powersgd_rough() -> dict[str, Any]:
 
 
 def _low_rank(factors: str) -> dict[str, Any]:
-    """A matrix of a lower rank than is sent, and what is no matrix, arrive at once; a step of zeros between them changes nothing."""
-    worker, errors = worker_of(settings(method="powersgd", matrix_rank=2 * dist.get_world_size() + 2, factors=factors)), []
+    """A matrix of a lower rank than is sent, and what is no matrix, arrive at once; a step of
+    zeros between them changes nothing.
+    """
+    worker, errors = (
+        worker_of(
+            settings(method="powersgd", matrix_rank=2 * dist.get_world_size() + 2, factors=factors)
+        ),
+        [],
+    )
     for step in range(3):
         every = [_of_rank_two(step, rank) for rank in range(dist.get_world_size())]
         right = torch.stack(every).double().mean(0)
@@ -221,7 +264,11 @@ def _low_rank(factors: str) -> dict[str, Any]:
             right, mine = torch.zeros_like(right), torch.zeros_like(mine)
         got = exchanged(worker, mine)
         errors.append(float((got.double() - right).norm() / torch.stack(every).norm()))
-    return {"errors": errors, "digest": digest(got), "traffic": [worker.traffic.inside, worker.traffic.across]}
+    return {
+        "errors": errors,
+        "digest": digest(got),
+        "traffic": [worker.traffic.inside, worker.traffic.across],
+    }
 
 
 def _of_rank_two(step: int, rank: int) -> torch.Tensor:
@@ -245,7 +292,12 @@ def powersgd_warms_up() -> dict[str, Any]:
     worker, errors = worker_of(settings(method="powersgd", warmup_steps=2)), []
     for step in range(3):
         worker.step = step
-        errors.append(float((exchanged(worker, gradient(step)).double() - average(step)).norm() / average(step).norm()))
+        errors.append(
+            float(
+                (exchanged(worker, gradient(step)).double() - average(step)).norm()
+                / average(step).norm()
+            )
+        )
     return {"errors": errors}
 
 
@@ -254,7 +306,9 @@ def room() -> dict[str, Any]:
     """How much of its room top-k uses, step by step, while gradients grow and shrink by far."""
     worker, sent = worker_of(settings(method="topk", ratio=0.01, feedback=False)), []
     for step in range(30):
-        flat = gradient(step) * (1e-6 if step == 10 else 1e6 if step == 20 else 0.0 if step == 25 else 1.0)
+        flat = gradient(step) * (
+            1e-6 if step == 10 else 1e6 if step == 20 else 0.0 if step == 25 else 1.0
+        )
         got = exchanged(worker, flat)
         sent.append(int(torch.count_nonzero(got)))
     return {"sent": sent, "room": -(-sum(LENGTHS) // 100)}
@@ -262,9 +316,14 @@ def room() -> dict[str, Any]:
 
 @scenario
 def momentum() -> dict[str, Any]:
-    """With momentum correction and everything sent, the output is the gradient: the velocity starts anew where it was sent."""
+    """With momentum correction and everything sent, the output is the gradient: the velocity
+    starts anew where it was sent.
+    """
     worker = worker_of(settings(method="topk", ratio=1.0, momentum=0.9, dense_below_2d=False))
-    errors = [float((exchanged(worker, gradient(step)).double() - average(step)).abs().max()) for step in range(4)]
+    errors = [
+        float((exchanged(worker, gradient(step)).double() - average(step)).abs().max())
+        for step in range(4)
+    ]
     some = worker_of(settings(method="topk", ratio=0.05, momentum=0.9, dense_below_2d=False))
     digests = [digest(exchanged(some, gradient(step))) for step in range(4)]
     return {"errors": errors, "digest": digests[-1]}
@@ -282,7 +341,10 @@ def not_finite() -> dict[str, Any]:
                 flat[12_345] = value
             got = exchanged(worker, flat)
             after = exchanged(worker, gradient(1))
-            found[f"{method} {value}"] = [bool(torch.isfinite(got[12_345])), bool(torch.isfinite(after).all())]
+            found[f"{method} {value}"] = [
+                bool(torch.isfinite(got[12_345])),
+                bool(torch.isfinite(after).all()),
+            ]
     return found
 
 
@@ -291,7 +353,10 @@ def large_values() -> dict[str, Any]:
     """Values that fp16 cannot have."""
     worker = worker_of(settings(method="topk", ratio=1.0, values="fp16"))
     got, right = exchanged(worker, gradient(0) * 1e6), average(0) * 1e6
-    return {"error": float((got.double() - right).norm() / right.norm()), "finite": bool(torch.isfinite(got).all())}
+    return {
+        "error": float((got.double() - right).norm() / right.norm()),
+        "finite": bool(torch.isfinite(got).all()),
+    }
 
 
 @scenario
@@ -320,15 +385,25 @@ def overflown(method: str) -> dict[str, bool]:
     exchanged(worker, torch.full((sum(LENGTHS),), 3e4, dtype=torch.float16))
     before = left(worker)
     got = exchanged(worker, torch.full((sum(LENGTHS),), 6e4, dtype=torch.float16))
-    return {"finite": bool(torch.isfinite(got).all()), "same": torch.equal(left(worker), before), "kept": bool(before.any())}
+    return {
+        "finite": bool(torch.isfinite(got).all()),
+        "same": torch.equal(left(worker), before),
+        "kept": bool(before.any()),
+    }
 
 
 @scenario
 def crossing() -> dict[str, Any]:
     """What was kept flat goes on in two dimensions, and back: it counts once."""
-    shapes = [settings(method="topk", ratio=0.02), dataclasses.replace(settings(method="topk", ratio=0.02), two_d=False)]
+    shapes = [
+        settings(method="topk", ratio=0.02),
+        dataclasses.replace(settings(method="topk", ratio=0.02), two_d=False),
+    ]
     worker = worker_of(shapes[0])
-    came, wanted = torch.zeros(sum(LENGTHS), dtype=torch.float64), torch.zeros(sum(LENGTHS), dtype=torch.float64)
+    came, wanted = (
+        torch.zeros(sum(LENGTHS), dtype=torch.float64),
+        torch.zeros(sum(LENGTHS), dtype=torch.float64),
+    )
     for step in range(6):
         worker.settings = shapes[step // 2 % 2]
         came += exchanged(worker, gradient(step)).double()
@@ -372,4 +447,8 @@ def sums_are_kept() -> bool:
     """int8 keeps both roundings; between two ranks there is one."""
     worker = worker_of(settings(method="int8"))
     exchanged(worker, gradient(0))
-    return all((SUM_RESIDUAL in state) == (kept.across.size > 2) for kept in worker.memory.lists() for state in kept.states)
+    return all(
+        (SUM_RESIDUAL in state) == (kept.across.size > 2)
+        for kept in worker.memory.lists()
+        for state in kept.states
+    )

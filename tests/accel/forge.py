@@ -1,6 +1,8 @@
-"""Starts jobs of ranks for the tests of one process: PyTorch is imported here once, and each job is a fork.
+"""Starts jobs of ranks for the tests of one process: PyTorch is imported here once, and each job is
+a fork.
 
-Reads one JSON line a job (`program`, `argv`, `environment`); answers each with a line, its exit status, when all its ranks have ended.
+Reads one JSON line a job (`program`, `argv`, `environment`); answers each with a line, its exit
+status, when all its ranks have ended.
 """
 
 import importlib

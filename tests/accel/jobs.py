@@ -1,6 +1,8 @@
-"""Jobs of real ranks over gloo: each rank runs the named scenarios of a module one after the other and says what came of each.
+"""Jobs of real ranks over gloo: each rank runs the named scenarios of a module one after the other
+and says what came of each.
 
-All ranks are forks of one process that has imported PyTorch: to start a rank costs a hundredth of a second instead of two or three.
+All ranks are forks of one process that has imported PyTorch: to start a rank costs a hundredth of a
+second instead of two or three.
 """
 
 import atexit
@@ -22,22 +24,33 @@ LIMIT_S = 100  # below that of a test
 
 
 def run(
-    folder: Path, module: str, names: Sequence[str], ranks: int, hosts: int = 1, program: Path = HERE / "ranks.py", **more: str
+    folder: Path,
+    module: str,
+    names: Sequence[str],
+    ranks: int,
+    hosts: int = 1,
+    program: Path = HERE / "ranks.py",
+    **more: str,
 ) -> list[dict[str, Any]]:
-    """What each rank said of each scenario, with its `code` and `stderr`; ranks are as if on so many hosts, in blocks.
+    """What each rank said of each scenario, with its `code` and `stderr`; ranks are as if on so
+    many hosts, in blocks.
 
-    `module` is its name, or its file where it is not beside `program`. With the program AS_TORCHRUN scenarios join the ranks themselves.
+    `module` is its name, or its file where it is not beside `program`. With the program AS_TORCHRUN
+    scenarios join the ranks themselves.
     """
     argv = [str(folder), str(ranks), str(hosts), module, *names]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **more}
-    if environment.get("ACCEL_DEVICE") != "cuda":  # what a scenario finds does not depend on the machine
+    # what a scenario finds does not depend on the machine
+    if environment.get("ACCEL_DEVICE") != "cuda":
         environment["CUDA_VISIBLE_DEVICES"] = ""
     request = {"program": str(program), "argv": argv, "environment": environment}
     forge = _forge()
     try:
         forge.stdin.write(json.dumps(request) + "\n")
         forge.stdin.flush()
-        assert select.select([forge.stdout], [], [], LIMIT_S)[0], f"{module} has not ended within {LIMIT_S} s\n{_stacks(folder)}"
+        assert select.select([forge.stdout], [], [], LIMIT_S)[0], (
+            f"{module} has not ended within {LIMIT_S} s\n{_stacks(folder)}"
+        )
         assert forge.stdout.readline() == "0\n"
     except BaseException:  # another job gets another
         _forge.cache_clear()
@@ -50,7 +63,14 @@ def run(
 def _forge() -> "subprocess.Popen[str]":
     argv = [sys.executable, str(HERE / "forge.py")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    started = subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    started = subprocess.Popen(
+        argv,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     atexit.register(_end, started)
     return started
 
@@ -66,18 +86,30 @@ def _end(forge: "subprocess.Popen[str]") -> None:
 
 
 def all_well(said: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, where every rank came to its end; those that did not fail the test with their own words."""
-    failed = [f"rank {rank}, exit code {one['code']}: {one['stderr'][-2000:]}" for rank, one in enumerate(said) if one["code"]]
+    """The same, where every rank came to its end; those that did not fail the test with their
+    own words.
+    """
+    failed = [
+        f"rank {rank}, exit code {one['code']}: {one['stderr'][-2000:]}"
+        for rank, one in enumerate(said)
+        if one["code"]
+    ]
     assert not failed, "\n".join(failed)
     return said
 
 
 def _stacks(folder: Path) -> str:
     """The end of what each rank wrote to stderr: where it waits."""
-    return "\n".join(f"{file.name}: {file.read_text()[-3000:]}" for file in sorted(folder.glob("*.err")))
+    return "\n".join(
+        f"{file.name}: {file.read_text()[-3000:]}" for file in sorted(folder.glob("*.err"))
+    )
 
 
 def _said(folder: Path, rank: int) -> dict[str, Any]:
     words = (folder / f"{rank}.out").read_text().splitlines()
     code = int((folder / f"{rank}.code").read_text())
-    return {**(json.loads(words[-1]) if words else {}), "code": code, "stderr": (folder / f"{rank}.err").read_text()}
+    return {
+        **(json.loads(words[-1]) if words else {}),
+        "code": code,
+        "stderr": (folder / f"{rank}.err").read_text(),
+    }

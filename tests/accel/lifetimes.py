@@ -1,4 +1,6 @@
-"""Scenarios of what settings a worker gets, what it keeps, saves and refuses, and of how it ends, on every rank of a job."""
+"""Scenarios of what settings a worker gets, what it keeps, saves and refuses, and of how it
+ends, on every rank of a job.
+"""
 
 import copy
 import os
@@ -48,7 +50,10 @@ def other_settings() -> list[str]:
                 os.environ["LIGHT_TOPK_RATIO"] = "2" if rank == 1 else "0.5"
                 accel.attach(wrapped(model()))
             else:
-                accel.attach(wrapped(model()), settings(method="topk", values="fp16" if rank == 1 else "fp32"))
+                accel.attach(
+                    wrapped(model()),
+                    settings(method="topk", values="fp16" if rank == 1 else "fp32"),
+                )
         except UsageError as error:
             found.append(error.message)
     del os.environ["LIGHT_TOPK_RATIO"]
@@ -68,13 +73,19 @@ def an_overflow() -> dict[str, Any]:
     (nn.functional.cross_entropy(net(inputs), labels) * float("inf")).backward()
     finite = all(bool(torch.isfinite(parameter.grad).all()) for parameter in net.parameters())
     after = attached.state_dict()["kept"]
-    same = all(torch.equal(after[one][name], part) for one, parts in before.items() for name, part in parts.items())
+    same = all(
+        torch.equal(after[one][name], part)
+        for one, parts in before.items()
+        for name, part in parts.items()
+    )
     return {"finite": finite, "same": same, "kept": len(before)}
 
 
 def one_rank_alone() -> bool:
     """Nobody to exchange with: nothing is changed."""
-    worker = accel.CommWorker(settings(method="topk"), like([dist.get_rank()], settings(method="topk")))
+    worker = accel.CommWorker(
+        settings(method="topk"), like([dist.get_rank()], settings(method="topk"))
+    )
     flat = torch.randn(1000)
     return torch.equal(worker.average(flat.clone(), ["x"], [1000]).wait(), flat)
 
@@ -106,7 +117,9 @@ def resumed() -> dict[str, Any]:
             other.load_state_dict(saved[2])
             loaded = other.state_dict()
             same = all(
-                torch.equal(loaded["kept"][one][name], part) for one, parts in saved[2]["kept"].items() for name, part in parts.items()
+                torch.equal(loaded["kept"][one][name], part)
+                for one, parts in saved[2]["kept"].items()
+                for name, part in parts.items()
             )
             assert same and (loaded["steps"], other.steps) == (saved[2]["steps"], 10)
         before = flat(net)
@@ -157,7 +170,12 @@ def closed() -> dict[str, Any]:
         said = ""
     except (RuntimeError, UsageError) as error:
         said = str(error)
-    return {"digest": digest_, "own": len(own), "left": sum(thread.is_alive() for thread in own), "said": said}
+    return {
+        "digest": digest_,
+        "own": len(own),
+        "left": sum(thread.is_alive() for thread in own),
+        "said": said,
+    }
 
 
 def wrong_states() -> list[str]:
@@ -186,11 +204,17 @@ def switched() -> dict[str, Any]:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for number in range(FEW):
         step_of(net, optimizer, number)
-    return {"digest": parameters(net), "settings": attached.settings.describe(), "two_d": attached.worker.mesh.two_d}
+    return {
+        "digest": parameters(net),
+        "settings": attached.settings.describe(),
+        "two_d": attached.worker.mesh.two_d,
+    }
 
 
 def lost() -> str:
-    """The last rank goes away in the middle; the others say who, also those that talk with it through others alone."""
+    """The last rank goes away in the middle; the others say who, also those that talk with it
+    through others alone.
+    """
     net = wrapped(model())
     accel.attach(net, accel.Settings(method="topk", compress_least=0))
     return _until_lost(net)

@@ -1,4 +1,6 @@
-"""A small model with an offloaded AdamW beside a plain AdamW over fp32 weights that gets the same gradients; copies that take time."""
+"""A small model with an offloaded AdamW beside a plain AdamW over fp32 weights that gets the
+same gradients; copies that take time.
+"""
 
 import os
 import queue
@@ -15,26 +17,38 @@ from busbw.accel.offloading import copy_streams
 
 WIDTH, TOKENS = 48, 37
 DEVICE = torch.device(os.environ.get("ACCEL_DEVICE", "cpu"))
-# PyTorch's fused AdamW on a GPU computes 1 - beta2 in fp32: the second moment is 1.3e-5 low, and each update 6e-6 off.
+# PyTorch's fused AdamW on a GPU computes 1 - beta2 in fp32: the second moment is 1.3e-5 low, and
+# each update 6e-6 off.
 FUSED_WITHIN = 1e-5
 
 
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(WIDTH),
+            nn.Linear(WIDTH, 2 * WIDTH),
+            nn.Linear(2 * WIDTH, WIDTH),
+        )
 
     def forward(self, inputs):
         return inputs + self.down(nn.functional.gelu(self.up(self.norm(inputs))))
 
 
 class Net(nn.Module):
-    """Tied weights, blocks in a ModuleList, and with `bare` a list of weights that no forward of its members uses."""
+    """Tied weights, blocks in a ModuleList, and with `bare` a list of weights that no forward of
+    its members uses.
+    """
 
     def __init__(self, recompute=False, bare=True):
         super().__init__()
-        self.tokens, self.blocks = nn.Embedding(TOKENS, WIDTH), nn.ModuleList(Block() for _ in range(3))
-        self.bare = nn.ModuleList([nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)] if bare else [])
+        self.tokens, self.blocks = (
+            nn.Embedding(TOKENS, WIDTH),
+            nn.ModuleList(Block() for _ in range(3)),
+        )
+        self.bare = nn.ModuleList(
+            [nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)] if bare else []
+        )
         self.recompute = recompute
 
     def forward(self, inputs):
@@ -42,26 +56,39 @@ class Net(nn.Module):
         for one in self.bare:
             hidden = hidden @ one.weight + one.bias
         for block in self.blocks:
-            hidden = checkpoint(block, hidden, use_reentrant=False) if self.recompute else block(hidden)
+            hidden = (
+                checkpoint(block, hidden, use_reentrant=False) if self.recompute else block(hidden)
+            )
         return hidden @ self.tokens.weight.T
 
 
 def groups(net):
     matrices = [one for one in net.parameters() if one.dim() > 1]
-    return [{"params": matrices, "weight_decay": 0.1}, {"params": [one for one in net.parameters() if one.dim() < 2], "lr": 3e-3}]
+    return [
+        {"params": matrices, "weight_decay": 0.1},
+        {"params": [one for one in net.parameters() if one.dim() < 2], "lr": 3e-3},
+    ]
 
 
 class Pair:
-    """A model with an offloaded AdamW, and a plain AdamW over fp32 copies of its weights that gets the same gradients."""
+    """A model with an offloaded AdamW, and a plain AdamW over fp32 copies of its weights that
+    gets the same gradients.
+    """
 
     def __init__(self, seed=1, recompute=False, quiet="", **options):
         """`quiet`: a parameter whose gradients are made small."""
         torch.manual_seed(seed)
         self.net = Net(recompute, bare=not options.get("stream_weights")).to(DEVICE)
-        self.plain = {name: nn.Parameter(one.detach().clone()) for name, one in self.net.named_parameters()}
+        self.plain = {
+            name: nn.Parameter(one.detach().clone()) for name, one in self.net.named_parameters()
+        }
         self.reference = torch.optim.AdamW(groups(Named(self.plain)), lr=1e-2)
         self.gradients = {}
-        self.optimizer = offload(self.net, torch.optim.AdamW(groups(self.net), lr=1e-2), **{"max_norm": None, "threads": 2} | options)
+        self.optimizer = offload(
+            self.net,
+            torch.optim.AdamW(groups(self.net), lr=1e-2),
+            **{"max_norm": None, "threads": 2} | options,
+        )
         self.max_norm = options.get("max_norm")
         for name, one in self.net.named_parameters():
             if name == quiet:
@@ -69,11 +96,20 @@ class Pair:
             one.register_hook(lambda gradient, name=name: self._see(name, gradient))
 
     def _see(self, name, gradient):
-        self.gradients[name] = gradient.clone() if name not in self.gradients else (self.gradients[name] + gradient)
+        self.gradients[name] = (
+            gradient.clone() if name not in self.gradients else (self.gradients[name] + gradient)
+        )
 
     def loss(self, seed, factor=1.0):
-        tokens = torch.randint(TOKENS, (2, 9), generator=torch.Generator().manual_seed(seed)).to(DEVICE)
-        return nn.functional.cross_entropy(self.net(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten()) * factor
+        tokens = torch.randint(TOKENS, (2, 9), generator=torch.Generator().manual_seed(seed)).to(
+            DEVICE
+        )
+        return (
+            nn.functional.cross_entropy(
+                self.net(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten()
+            )
+            * factor
+        )
 
     def step(self, seed, batches=1, factor=1.0):
         self.gradients.clear()
@@ -91,11 +127,17 @@ class Pair:
 
     def check(self, within=1e-6):
         weights = self.optimizer.weights()
-        fused = {one.name for one in self.optimizer.parameters if one.on_device and DEVICE.type == "cuda"}
+        fused = {
+            one.name for one in self.optimizer.parameters if one.on_device and DEVICE.type == "cuda"
+        }
         for name, one in self.plain.items():
             bound = max(within, FUSED_WITHIN) if name in fused else within
-            assert (weights[name].to(DEVICE) - one.detach()).norm() < bound * one.detach().norm(), name
-            assert torch.equal(self.net.state_dict()[name].to(DEVICE), weights[name].to(DEVICE).bfloat16()), name
+            assert (weights[name].to(DEVICE) - one.detach()).norm() < bound * one.detach().norm(), (
+                name
+            )
+            assert torch.equal(
+                self.net.state_dict()[name].to(DEVICE), weights[name].to(DEVICE).bfloat16()
+            ), name
 
 
 class Named:

@@ -1,4 +1,6 @@
-"""Scenarios of an offloaded AdamW under DistributedDataParallel and with fully_shard, on every rank of a job."""
+"""Scenarios of an offloaded AdamW under DistributedDataParallel and with fully_shard, on every
+rank of a job.
+"""
 
 import math
 import os
@@ -31,7 +33,9 @@ class Net(nn.Module):
         torch.manual_seed(5)
         super().__init__()
         self.tokens = nn.Embedding(TOKENS, WIDTH)
-        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(3))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(3)
+        )
         self.to(DEVICE, torch.bfloat16)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -43,8 +47,12 @@ class Net(nn.Module):
 
 def loss(net: nn.Module, step: int) -> torch.Tensor:
     """Of a rank's own batch."""
-    tokens = torch.randint(TOKENS, (4, 9), generator=torch.Generator().manual_seed(100 * step + dist.get_rank())).to(DEVICE)
-    return nn.functional.cross_entropy(net(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten())
+    tokens = torch.randint(
+        TOKENS, (4, 9), generator=torch.Generator().manual_seed(100 * step + dist.get_rank())
+    ).to(DEVICE)
+    return nn.functional.cross_entropy(
+        net(tokens[:, :-1]).flatten(0, 1).float(), tokens[:, 1:].flatten()
+    )
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -56,17 +64,24 @@ def adamw(net: nn.Module) -> torch.optim.AdamW:
 
 
 class Reference:
-    """A plain AdamW over fp32 copies of this rank's weights, with the gradients that the model's parameters get."""
+    """A plain AdamW over fp32 copies of this rank's weights, with the gradients that the model's
+    parameters get.
+    """
 
     def __init__(self, net: nn.Module) -> None:
         self.gradients: dict[str, torch.Tensor] = {}
-        self.plain = {name: nn.Parameter(local(one).detach().float().clone()) for name, one in net.named_parameters()}
+        self.plain = {
+            name: nn.Parameter(local(one).detach().float().clone())
+            for name, one in net.named_parameters()
+        }
         self.optimizer = torch.optim.AdamW(self.plain.values(), lr=1e-2, weight_decay=0.1)
 
     def watch(self, net: nn.Module) -> None:
         """Keep gradients as they come; for models whose gradients are taken away."""
         for name, one in net.named_parameters():
-            one.register_post_accumulate_grad_hook(lambda given, name=name: self.see(name, given.grad))
+            one.register_post_accumulate_grad_hook(
+                lambda given, name=name: self.see(name, given.grad)
+            )
 
     def see(self, name: str, gradient: torch.Tensor) -> None:
         self.gradients[name] = local(gradient).detach().clone()
@@ -87,7 +102,9 @@ class Reference:
         """The largest difference of a parameter's weights, relative to their norm."""
         weights = optimizer.weights()
         return max(
-            float((weights[name].to(DEVICE) - one.detach()).norm() / one.detach().norm()) for name, one in self.plain.items() if one.numel()
+            float((weights[name].to(DEVICE) - one.detach()).norm() / one.detach().norm())
+            for name, one in self.plain.items()
+            if one.numel()
         )
 
 
@@ -106,9 +123,11 @@ def under_ddp(max_norm: float | None, **options: Any) -> dict[str, Any]:
         optimizer.zero_grad(set_to_none=step % 2 == 1)  # else it writes to the buckets
     optimizer.ready()
     return {
-        "worst": reference.worst(optimizer), "steps": optimizer.times().steps,
-        "digest": digest(torch.cat([one.detach().flatten() for one in net.parameters()])), "norm": optimizer.norm,
-    }  # fmt: skip
+        "worst": reference.worst(optimizer),
+        "steps": optimizer.times().steps,
+        "digest": digest(torch.cat([one.detach().flatten() for one in net.parameters()])),
+        "norm": optimizer.norm,
+    }
 
 
 def ddp() -> dict[str, Any]:
@@ -125,7 +144,9 @@ def ddp_int8() -> dict[str, Any]:
 
 
 def ddp_late() -> dict[str, Any]:
-    """Copies of gradients end later, as on a GPU, and the next backward writes to the same buckets."""
+    """Copies of gradients end later, as on a GPU, and the next backward writes to the same
+    buckets.
+    """
     before = optimizers.Lane
     if DEVICE.type == "cpu":
         optimizers.Lane = LateLane  # type: ignore[misc]
@@ -158,12 +179,17 @@ def sharded(max_norm: float | None, **options: Any) -> dict[str, Any]:
         reference.step(max_norm, sharded=True)
     state = net.state_dict()
     weights = optimizer.weights()
-    same = all(torch.equal(local(state[name]), weights[name].to(DEVICE).bfloat16()) for name in weights)
+    same = all(
+        torch.equal(local(state[name]), weights[name].to(DEVICE).bfloat16()) for name in weights
+    )
     whole = [one.full_tensor() for one in net.parameters()]
     return {
-        "worst": reference.worst(optimizer), "same": same, "norm": optimizer.norm, "loss": float(loss(net, 0)),
+        "worst": reference.worst(optimizer),
+        "same": same,
+        "norm": optimizer.norm,
+        "loss": float(loss(net, 0)),
         "digest": digest(torch.cat([one.detach().flatten() for one in whole])),
-    }  # fmt: skip
+    }
 
 
 def fsdp() -> dict[str, Any]:
@@ -181,14 +207,21 @@ def not_finite_elsewhere() -> dict[str, Any]:
         fully_shard(block)
     fully_shard(net)
     if dist.get_rank() == 0:
-        net.blocks[0][1].weight.register_post_accumulate_grad_hook(lambda one: local(one.grad).fill_(math.inf))
+        net.blocks[0][1].weight.register_post_accumulate_grad_hook(
+            lambda one: local(one.grad).fill_(math.inf)
+        )
     optimizer = accel.offload(net, adamw(net), max_norm=1.0, threads=1)
     before = {name: one.clone() for name, one in optimizer.weights().items()}
     loss(net, 0).backward()
     try:
         optimizer.step()
     except BusbwError as error:
-        return {"said": str(error), "same": all(torch.equal(one, before[name]) for name, one in optimizer.weights().items())}
+        return {
+            "said": str(error),
+            "same": all(
+                torch.equal(one, before[name]) for name, one in optimizer.weights().items()
+            ),
+        }
     return {"said": "nothing"}
 
 
@@ -197,7 +230,10 @@ class Headed(Net):
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.head = (one.to(DEVICE, torch.bfloat16) for one in (nn.LayerNorm(WIDTH), nn.Linear(WIDTH, TOKENS)))
+        self.norm, self.head = (
+            one.to(DEVICE, torch.bfloat16)
+            for one in (nn.LayerNorm(WIDTH), nn.Linear(WIDTH, TOKENS))
+        )
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         hidden = self.tokens(tokens)
@@ -207,7 +243,10 @@ class Headed(Net):
 
 
 def gathered_early() -> dict[str, Any]:
-    """fully_shard gathers weights before their module runs: with those of another one, or ahead. Their updates are slow."""
+    """fully_shard gathers weights before their module runs: with those of another one, or ahead.
+
+    Their updates are slow.
+    """
     net = Headed()
     for block in net.blocks:
         fully_shard(block)
@@ -271,7 +310,9 @@ def streamed_replicas() -> dict[str, Any]:
 
 
 def dies() -> dict[str, Any]:
-    """The last rank ends in the middle of a backward; the others write what they see and end too."""
+    """The last rank ends in the middle of a backward; the others write what they see and end
+    too.
+    """
     net = DistributedDataParallel(Net(), bucket_cap_mb=0.002)
     optimizer = accel.offload(net, adamw(net), max_norm=None, threads=1)
     if dist.get_rank() == dist.get_world_size() - 1:

@@ -1,4 +1,6 @@
-"""`ranks.py FOLDER RANKS HOSTS MODULE SCENARIO...`, see forge.py: each rank is a fork that runs all and writes FOLDER/<rank>.out."""
+"""`ranks.py FOLDER RANKS HOSTS MODULE SCENARIO...`, see forge.py: each rank is a fork that runs
+all and writes FOLDER/<rank>.out.
+"""
 
 import faulthandler
 import gc
@@ -34,7 +36,9 @@ def keeper() -> int:
 def redirect(folder: Path, number: int) -> None:
     """What a rank writes goes to its files, and where its threads are if it does not end."""
     for descriptor, kind in ((1, "out"), (2, "err")):
-        os.dup2(os.open(folder / f"{number}.{kind}", os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor)
+        os.dup2(
+            os.open(folder / f"{number}.{kind}", os.O_CREAT | os.O_WRONLY | os.O_APPEND), descriptor
+        )
     faulthandler.dump_traceback_later(STACKS_S, file=2)
 
 
@@ -47,7 +51,9 @@ def loaded(module: str) -> str:
     return file.stem
 
 
-def rank(folder: Path, number: int, ranks: int, hosts: int, port: int, module: str, names: list[str]) -> None:
+def rank(
+    folder: Path, number: int, ranks: int, hosts: int, port: int, module: str, names: list[str]
+) -> None:
     """Join the job, run, leave; never returns."""
     redirect(folder, number)
     os.environ["NCCL_HOSTID"] = f"host{number * hosts // ranks}"
@@ -56,7 +62,13 @@ def rank(folder: Path, number: int, ranks: int, hosts: int, port: int, module: s
         gpu = os.environ.get("ACCEL_DEVICE") == "cuda"
         if gpu:
             torch.cuda.set_device(number % torch.cuda.device_count())
-        dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", store=store, rank=number, world_size=ranks, timeout=LIMIT)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if gpu else "gloo",
+            store=store,
+            rank=number,
+            world_size=ranks,
+            timeout=LIMIT,
+        )
         said = {}
         for name in names:
             torch.manual_seed(number)
@@ -71,16 +83,22 @@ def rank(folder: Path, number: int, ranks: int, hosts: int, port: int, module: s
 
 def main(rank: Callable[[Path, int, int, int, int, str, list[str]], None]) -> None:
     """Import, fork, wait, write each rank's exit code."""
-    folder, ranks, hosts, module = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), loaded(sys.argv[4])
+    folder, ranks, hosts, module = (
+        Path(sys.argv[1]),
+        int(sys.argv[2]),
+        int(sys.argv[3]),
+        loaded(sys.argv[4]),
+    )
     torch.set_num_threads(1)
-    # Lanes that scenarios leave open would be collected at times of each rank's own, and gloo waits seconds for the other ends.
+    # Lanes that scenarios leave open would be collected at times of each rank's own, and gloo waits
+    # seconds for the other ends.
     gc.disable()
     children, port = {}, keeper()
     for number in range(ranks):
         child = os.fork()
         if child == 0:
-            # A fork gets a new pool of threads when it first asks for one. PyTorch's autograd threads would all ask at once, which
-            # ends some processes with "Invalid thread pool!".
+            # A fork gets a new pool of threads when it first asks for one. PyTorch's autograd
+            # threads would all ask at once, which ends some processes with "Invalid thread pool!".
             torch.set_num_threads(1)
             rank(folder, number, ranks, hosts, port, module, sys.argv[5:])
         children[child] = number

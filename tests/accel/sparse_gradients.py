@@ -17,11 +17,17 @@ from busbw.accel import sparse
 from busbw.core.errors import UsageError
 
 ROWS, STEPS = 200, 5
-# The share of the rows that each rank draws, with repeats. Over two hosts of two ranks, each way is the least for one of them.
+# The share of the rows that each rank draws, with repeats. Over two hosts of two ranks, each way is
+# the least for one of them.
 SHARES = {"few": 0.1, "half": 0.5, "most": 4.0}
 
 
-def own_gradient(share: float, shape: tuple[int, ...] = (ROWS, 8), dtype: torch.dtype = torch.float32, rank: int = -1) -> torch.Tensor:
+def own_gradient(
+    share: float,
+    shape: tuple[int, ...] = (ROWS, 8),
+    dtype: torch.dtype = torch.float32,
+    rank: int = -1,
+) -> torch.Tensor:
     """The gradient of a rank, by default of this one. Some rows are zero on all ranks."""
     rank = dist.get_rank() if rank < 0 else rank
     made = torch.Generator().manual_seed(rank)
@@ -49,7 +55,10 @@ def compared(own: torch.Tensor, got: torch.Tensor) -> dict[str, Any]:
     torch.save((own._indices(), own._values()), written)
     dist.all_gather_object(every, written.getvalue())
     parts = [torch.load(io.BytesIO(one)) for one in every]
-    whole = sum(torch.sparse_coo_tensor(ids, values.double(), own.shape, check_invariants=True).to_dense() for ids, values in parts)
+    whole = sum(
+        torch.sparse_coo_tensor(ids, values.double(), own.shape, check_invariants=True).to_dense()
+        for ids, values in parts
+    )
     right = whole / len(every)
     union = torch.cat([ids[0] for ids, _ in parts]).unique()
     finite = torch.isfinite(right)
@@ -57,8 +66,15 @@ def compared(own: torch.Tensor, got: torch.Tensor) -> dict[str, Any]:
     scale = float(right[finite].abs().max()) if right.numel() and finite.any() else 0.0
     return {
         "rows": got.is_coalesced() and torch.equal(got.indices()[0], union),
-        "same": (got.shape, got.dtype) == (own.shape, own.dtype) and torch.equal(torch.isfinite(found), finite),
-        "error": float((found - right)[finite].abs().max()) / scale if scale else float(found[finite].abs().sum()),
+        "same": (
+            (got.shape, got.dtype) == (own.shape, own.dtype)
+            and torch.equal(torch.isfinite(found), finite)
+        ),
+        "error": (
+            float((found - right)[finite].abs().max()) / scale
+            if scale
+            else float(found[finite].abs().sum())
+        ),
         "owned": torch.bincount(union % len(every)).tolist(),
         "digest": digest(got.indices().double()) + digest(got.values().double()),
     }
@@ -68,7 +84,9 @@ def ways() -> dict[str, Any]:
     """Each way, in the settings' formats. A way is what all ranks compute from their counts."""
     found, ranks = {}, dist.get_world_size()
     for name, share in SHARES.items():
-        counts = [len(own_gradient(share, rank=rank)._indices()[0].unique()) for rank in range(ranks)]
+        counts = [
+            len(own_gradient(share, rank=rank)._indices()[0].unique()) for rank in range(ranks)
+        ]
         way = sparse.fewest_bytes(counts, ROWS, 36, 36, 2 if two_d() else ranks)
         sent = int((own_gradient(share)._indices()[0].unique() % ranks != dist.get_rank()).sum())
         found[name] = report(own_gradient(share)) | {"way": way, "counts": counts, "sent": sent}
@@ -96,8 +114,14 @@ def gradients() -> dict[str, Any]:
 def sums_of_halves() -> bool:
     """One term is large and some are small, so that a sum in bf16 would lose the small ones."""
     ids, term = torch.arange(ROWS)[None], (256.0, 1.0, 1.0, 0.0)
-    own = torch.sparse_coo_tensor(ids, torch.full((ROWS, 8), term[dist.get_rank()], dtype=torch.bfloat16), check_invariants=True)
-    average = torch.tensor(sum(term[: dist.get_world_size()]) / dist.get_world_size(), dtype=torch.bfloat16)
+    own = torch.sparse_coo_tensor(
+        ids,
+        torch.full((ROWS, 8), term[dist.get_rank()], dtype=torch.bfloat16),
+        check_invariants=True,
+    )
+    average = torch.tensor(
+        sum(term[: dist.get_world_size()]) / dist.get_world_size(), dtype=torch.bfloat16
+    )
     return bool((worker().average_sparse(own.to(DEVICE)).wait().cpu().to_dense() == average).all())
 
 
@@ -137,20 +161,35 @@ class Net(nn.Module):
 def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
     """This rank's own; half of the ids are in every rank's, and rank 1 has no samples in step 2."""
     made = torch.Generator().manual_seed(100 * step + dist.get_rank())
-    ids = torch.cat([torch.randint(10, (16, 4), generator=made), torch.randint(ROWS, (16, 4), generator=made)], 1)
+    ids = torch.cat(
+        [torch.randint(10, (16, 4), generator=made), torch.randint(ROWS, (16, 4), generator=made)],
+        1,
+    )
     ids = ids[:0] if (step, dist.get_rank()) == (2, 1) else ids
     return ids.to(DEVICE), (ids.sum(1) % 3).to(DEVICE)
 
 
 def trained(
-    settings: accel.Settings | None, *, sparse: bool = True, adam: bool = False, halves: int = 1, uneven: bool = False, **words: Any
+    settings: accel.Settings | None,
+    *,
+    sparse: bool = True,
+    adam: bool = False,
+    halves: int = 1,
+    uneven: bool = False,
+    **words: Any,
 ) -> tuple[torch.Tensor, Any]:
-    """All parameters after some steps, and what is attached. Without `settings`: DDP's own exchange."""
+    """All parameters after some steps, and what is attached.
+
+    Without `settings`: DDP's own exchange.
+    """
     net = DistributedDataParallel(Net(sparse=sparse).to(DEVICE), bucket_cap_mb=0.001, **words)
     attached = accel.attach(net, settings) if settings else None
     tables = [net.module.words.weight, net.module.bags.weight]
     layers = torch.optim.SGD(net.module.layers.parameters(), lr=0.1)
-    optimizers = [layers, torch.optim.SparseAdam(tables, lr=0.01) if adam else torch.optim.SGD(tables, lr=0.1)]
+    optimizers = [
+        layers,
+        torch.optim.SparseAdam(tables, lr=0.01) if adam else torch.optim.SGD(tables, lr=0.1),
+    ]
     with Join([net], enable=uneven):
         for step in range(STEPS + uneven * dist.get_rank()):
             for optimizer in optimizers:
@@ -158,24 +197,43 @@ def trained(
             for half in range(halves):
                 ids, labels = batch(halves * step + half)
                 with net.no_sync() if half + 1 < halves else contextlib.nullcontext():
-                    nn.functional.cross_entropy(net(ids), labels, reduction="sum").mul(1 / 16).backward()
+                    nn.functional.cross_entropy(net(ids), labels, reduction="sum").mul(
+                        1 / 16
+                    ).backward()
             for optimizer in optimizers:
                 optimizer.step()
-    return torch.cat([parameter.detach().flatten() for parameter in net.parameters()]).cpu(), attached
+    return (
+        torch.cat([parameter.detach().flatten() for parameter in net.parameters()]).cpu(),
+        attached,
+    )
 
 
 def trainings() -> dict[str, Any]:
-    """Trainings by attach with sparse gradients, compared with DDP's own: of dense gradients where the optimizer takes them."""
+    """Trainings by attach with sparse gradients, compared with DDP's own: of dense gradients
+    where the optimizer takes them.
+    """
     dense, plain = trained(None, sparse=False)[0], accel.Settings()
-    found = {"sgd": (trained(plain)[0], dense), "bucket views": (trained(plain, gradient_as_bucket_view=True)[0], dense)}
+    found = {
+        "sgd": (trained(plain)[0], dense),
+        "bucket views": (trained(plain, gradient_as_bucket_view=True)[0], dense),
+    }
     found["static graph"] = (trained(plain, static_graph=True)[0], dense)
     found["2D"] = (trained(accel.Settings(two_d=True))[0], dense)
     found["accumulated"] = (trained(plain, halves=2)[0], trained(None, sparse=False, halves=2)[0])
-    found["uneven inputs"] = (trained(plain, uneven=True)[0], trained(None, sparse=False, uneven=True)[0])
-    by_int8, attached = trained(accel.Settings(method="int8", compress_least=0, dense_below_2d=False))
+    found["uneven inputs"] = (
+        trained(plain, uneven=True)[0],
+        trained(None, sparse=False, uneven=True)[0],
+    )
+    by_int8, attached = trained(
+        accel.Settings(method="int8", compress_least=0, dense_below_2d=False)
+    )
     found["int8"] = (by_int8, dense)
-    if DEVICE.type == "cpu":  # DDP's own exchange of sparse gradients, which the reference needs, is Gloo's alone
+    # DDP's own exchange of sparse gradients, which the reference needs, is Gloo's alone
+    if DEVICE.type == "cpu":
         found["sparse adam"] = (trained(plain, adam=True)[0], trained(None, adam=True)[0])
     kept = sorted(attached.state_dict()["kept"]) if attached else []
-    apart = {name: [digest(got), float((got - right).abs().max())] for name, (got, right) in found.items()}
+    apart = {
+        name: [digest(got), float((got - right).abs().max())]
+        for name, (got, right) in found.items()
+    }
     return {"apart": apart, "kept": kept}

@@ -23,11 +23,16 @@ LOST, GOES_S = 3, 0.5  # the exchange in which a rank goes, the others being und
 
 
 def same_bits() -> dict[str, Any]:
-    """Three steps of each method with and without host staging, in several chunks, between buckets of other lengths."""
+    """Three steps of each method with and without host staging, in several chunks, between
+    buckets of other lengths.
+    """
     staging.LEAST, staging.MOST = 1 << 10, 1 << 12
     found = {}
     for method in METHODS:
-        workers = [worker_of(settings(method=method, ratio=0.3, staging=name)) for name in ("backend", "host")]
+        workers = [
+            worker_of(settings(method=method, ratio=0.3, staging=name))
+            for name in ("backend", "host")
+        ]
         digests = []
         for worker in workers:
             came = [exchanged(worker, gradient(step)) for step in range(3)]
@@ -56,7 +61,9 @@ def again() -> bool:
 
 
 def _threads_end() -> bool:
-    """Whether all threads of exchanges end: the kernel lists one for a moment after it was joined."""
+    """Whether all threads of exchanges end: the kernel lists one for a moment after it was
+    joined.
+    """
     end = time.monotonic() + 10
     while _threads() and time.monotonic() < end:
         gc.collect()  # a worker's own thread may have held it till now
@@ -111,7 +118,10 @@ def refused() -> str:
 
 
 def lost() -> str:
-    """The last rank goes away in the middle; the others say who. On a GPU, where nobody waits, what was under way is not a number first."""
+    """The last rank goes away in the middle; the others say who.
+
+    On a GPU, where nobody waits, what was under way is not a number first.
+    """
     worker, finite, begun = worker_of(settings(method="int8", staging="host")), [], time.monotonic()
     for number in range(FEW):
         if number == LOST and dist.get_rank() == dist.get_world_size() - 1:
@@ -122,6 +132,11 @@ def lost() -> str:
         except RuntimeError as error:
             after_s = time.monotonic() - begun
             worker.close()  # which has nothing to say that was not said
-            print(json.dumps({"lost": str(error).splitlines()[0], "finite": finite, "after_s": after_s}), flush=True)
+            print(
+                json.dumps(
+                    {"lost": str(error).splitlines()[0], "finite": finite, "after_s": after_s}
+                ),
+                flush=True,
+            )
             os._exit(0)
     return "nothing happened"

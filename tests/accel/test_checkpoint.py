@@ -55,17 +55,24 @@ class Program:
 
 
 def test_nothing_in_a_checkpoint_is_executed(saved, tmp_path):
-    torch.save({"format": checkpoint.FORMAT, "kind": KIND, "state": Program(tmp_path / "made")}, saved)
+    torch.save(
+        {"format": checkpoint.FORMAT, "kind": KIND, "state": Program(tmp_path / "made")}, saved
+    )
     with pytest.raises(UsageError, match="cut off or damaged"):
         checkpoint.load(saved, KIND)
     assert not (tmp_path / "made").exists()
 
 
 def test_other_files_are_refused(saved, tmp_path):
-    with pytest.raises(UsageError, match=f"not a checkpoint of another: its format is {checkpoint.FORMAT}, its kind test"):
+    with pytest.raises(
+        UsageError,
+        match=f"not a checkpoint of another: its format is {checkpoint.FORMAT}, its kind test",
+    ):
         checkpoint.load(saved, "another")
     torch.save([1, 2], tmp_path / "list")
-    with pytest.raises(UsageError, match="not a checkpoint of test: its format is None, its kind None"):
+    with pytest.raises(
+        UsageError, match="not a checkpoint of test: its format is None, its kind None"
+    ):
         checkpoint.load(tmp_path / "list", KIND)
     with pytest.raises(UsageError, match="there is no checkpoint"):
         checkpoint.load(tmp_path / "absent", KIND)
@@ -87,7 +94,11 @@ def test_a_full_disk_keeps_the_checkpoint_before(saved):
 def test_a_folder_that_is_missing_is_named(tmp_path):
     with pytest.raises(BusbwError) as caught:
         checkpoint.save({}, tmp_path / "absent" / "saved", KIND)
-    assert caught.value.message == f"the checkpoint {tmp_path}/absent/saved was not written, 0 bytes in: No such file or directory"
+    assert (
+        caught.value.message
+        == f"the checkpoint {tmp_path}/absent/saved was not written, 0 bytes in: No such file or"
+        " directory"
+    )
 
 
 def test_a_disk_that_fails_is_named(saved, monkeypatch):

@@ -1,4 +1,6 @@
-"""Embeddings that ranks share: each row is as in a dictionary, training as on one rank, checkpoints are whole and re-shard."""
+"""Embeddings that ranks share: each row is as in a dictionary, training as on one rank,
+checkpoints are whole and re-shard.
+"""
 
 import embeddings
 import jobs
@@ -11,14 +13,17 @@ from busbw.accel.embedding import prefixed
 from busbw.accel.embedding.exchange import owners
 from busbw.core.errors import UsageError
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel embeddings")]  # each job of ranks is run once
+# each job of ranks is run once
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel embeddings")]
 
 FOUR = ["trained_adam", "not_finite", "without_data", "resharded", "refused"]
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "embeddings", embeddings.SCENARIOS, 2))
+    return jobs.all_well(
+        jobs.run(tmp_path_factory.mktemp("job"), "embeddings", embeddings.SCENARIOS, 2)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +36,13 @@ def test_on_gpus_every_row_is_as_in_a_dictionary(tmp_path):
     names = [name for name in embeddings.SCENARIOS if name != "documented"]
     said = jobs.all_well(jobs.run(tmp_path, "embeddings", names, 2, ACCEL_DEVICE="cuda"))
     assert max(one[name]["kept"] for one in said for name in ("sgd", "adam", "summed")) < 1e-5
-    assert max(one[name]["rows"] for one in said for name in ("trained_adam", "trained_sum_of_bags")) < 1e-4
-    assert all(one["resharded"]["loaded"] == [0.0] * 4 and one["refused"]["same"] for one in said[:1])
+    assert (
+        max(one[name]["rows"] for one in said for name in ("trained_adam", "trained_sum_of_bags"))
+        < 1e-4
+    )
+    assert all(
+        one["resharded"]["loaded"] == [0.0] * 4 and one["refused"]["same"] for one in said[:1]
+    )
 
 
 @pytest.fixture(params=["two", "four"])
@@ -70,7 +80,10 @@ def test_a_training_under_ddp_equals_one_rank_with_the_whole_batch(two, four, na
 
 def test_a_gradient_that_is_not_finite_changes_no_row_of_any_rank(job):
     for said in of(job, "not_finite"):
-        assert f"the gradient of id {said['id']} at rank {len(job) - 1} on host0 has nan" in said["said"]
+        assert (
+            f"the gradient of id {said['id']} at rank {len(job) - 1} on host0 has nan"
+            in said["said"]
+        )
         assert said["changed"] == 0
 
 
@@ -85,8 +98,14 @@ def test_rows_that_are_looked_up_often_stay(two):
 
 def test_ranks_with_different_embeddings_all_fail(two):
     for differing, _ in of(two, "differing"):
-        assert differing.startswith("ranks 1 make another embedding") and f"dim={embeddings.DIM + 1}" in differing
-    assert [outside for _, outside in of(two, "differing")] == ["", "rank 1 is not in the group of the embedding"]
+        assert (
+            differing.startswith("ranks 1 make another embedding")
+            and f"dim={embeddings.DIM + 1}" in differing
+        )
+    assert [outside for _, outside in of(two, "differing")] == [
+        "",
+        "rank 1 is not in the group of the embedding",
+    ]
 
 
 def test_checkpoints_reshard(job):
@@ -98,7 +117,10 @@ def test_checkpoints_reshard(job):
 
 def test_a_save_that_fails_keeps_the_checkpoint_before(job):
     for said in of(job, "refused"):
-        assert "the embedding was not saved: rank 1: " in said["full"] and "is unchanged" in said["full"], said["full"]
+        assert (
+            "the embedding was not saved: rank 1: " in said["full"]
+            and "is unchanged" in said["full"]
+        ), said["full"]
         assert said["left"] == ["manifest", "save-000001"] and said["same"]
         assert said["killed"] == ["manifest", "save-000042"]
 
@@ -121,25 +143,40 @@ def test_the_training_of_the_docs_runs(two):
 def test_an_exchange_that_fails_names_the_rank(tmp_path):
     first, last = jobs.run(tmp_path, "embeddings", ["lost"], 2)
     assert (first["code"], last["code"]) == (0, 7), first["stderr"]
-    assert "the exchange of gradients of an embedding failed at rank 0 of 2; all ranks are alive, so one of them" in first["absent"]
-    assert "the exchange of ids of an embedding failed at rank 0 of 2; lost: rank 1 on host0" in first["lost"]
+    assert (
+        "the exchange of gradients of an embedding failed at rank 0 of 2; all ranks are alive, so"
+        " one of them" in first["absent"]
+    )
+    assert (
+        "the exchange of ids of an embedding failed at rank 0 of 2; lost: rank 1 on host0"
+        in first["lost"]
+    )
 
 
 @pytest.mark.parametrize("pooling", ["none", "sum", "mean"])
 def test_one_rank_is_as_torch(pooling):
-    made = DynamicEmbedding(5, TableSettings(optimizer="sgd", lr=0.5), pooling=pooling, device="cpu")
+    made = DynamicEmbedding(
+        5, TableSettings(optimizer="sgd", lr=0.5), pooling=pooling, device="cpu"
+    )
     every = torch.arange(40)
     weight = made.eval()(every if pooling == "none" else every[:, None]).requires_grad_()
     made.train()
-    ids, offsets = torch.tensor([3, 8, 3, 30, 3, 9]), torch.tensor([0, 2, 2])  # the second bag is empty
+    # the second bag is empty
+    ids, offsets = torch.tensor([3, 8, 3, 30, 3, 9]), torch.tensor([0, 2, 2])
     if pooling == "none":
         got, wanted = made(ids.view(2, 3).int()), nn.functional.embedding(ids.view(2, 3), weight)
     else:
-        got, wanted = made(ids, offsets), nn.functional.embedding_bag(ids, weight, offsets, mode=pooling)
+        got, wanted = (
+            made(ids, offsets),
+            nn.functional.embedding_bag(ids, weight, offsets, mode=pooling),
+        )
     torch.testing.assert_close(got, wanted)
     for rows in (got, wanted):
         (rows**2).sum().backward()
-    torch.testing.assert_close(made.eval()(every if pooling == "none" else every[:, None]), weight.detach() - 0.5 * weight.grad)
+    torch.testing.assert_close(
+        made.eval()(every if pooling == "none" else every[:, None]),
+        weight.detach() - 0.5 * weight.grad,
+    )
     assert made.table.counters.stored == 4
 
 
@@ -159,8 +196,13 @@ def test_one_rank_refuses_what_it_cannot_take():
 
 
 def test_ids_in_sequence_are_spread_evenly():
-    assert owners(torch.tensor([0]), 1 << 31).item() == 0xE220A8397B1DCDAF >> 33  # the first output of SplitMix64 with seed 0
-    for ids in (torch.arange(-40_000, 40_000), torch.arange(80_000) * 8, torch.arange(80_000) << 40):
+    # the first output of SplitMix64 with seed 0
+    assert owners(torch.tensor([0]), 1 << 31).item() == 0xE220A8397B1DCDAF >> 33
+    for ids in (
+        torch.arange(-40_000, 40_000),
+        torch.arange(80_000) * 8,
+        torch.arange(80_000) << 40,
+    ):
         for ranks in (2, 3, 8):
             counts = torch.bincount(owners(ids, ranks), minlength=ranks)
             assert counts.min() > 0.95 * 80_000 / ranks

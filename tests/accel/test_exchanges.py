@@ -1,11 +1,14 @@
-"""Codecs between real ranks, flat and over what stands for two hosts: the right sums, the same bits everywhere, nothing lost."""
+"""Codecs between real ranks, flat and over what stands for two hosts: the right sums, the same
+bits everywhere, nothing lost.
+"""
 
 import exchanges
 import jobs
 import pytest
 import torch
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel exchanges")]  # each job of ranks is run once
+# each job of ranks is run once
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel exchanges")]
 
 GPUS = {"ACCEL_DEVICE": "cuda"}
 JOBS = {"3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
@@ -32,7 +35,9 @@ SCENARIOS = [name for name, made in vars(exchanges).items() if getattr(made, "sc
 @pytest.fixture(scope="module", params=list(JOBS))
 def job(request, tmp_path_factory):
     ranks, hosts, more = JOBS[request.param]
-    return request.param, jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "exchanges", SCENARIOS, ranks, hosts, **more))
+    return request.param, jobs.all_well(
+        jobs.run(tmp_path_factory.mktemp("job"), "exchanges", SCENARIOS, ranks, hosts, **more)
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in WITHOUT_DIGEST])
@@ -40,25 +45,39 @@ def test_every_rank_has_the_same_bits(job, name):
     assert len({said[name]["digest"] for said in job[1]}) == 1
 
 
-# The largest relative error of a method whose bound is known: rounding of fp32 and bf16 (several additions), and to 254 and 14 steps of a
-# block's largest, twice.
+# The largest relative error of a method whose bound is known: rounding of fp32 and bf16 (several
+# additions), and to 254 and 14 steps of a block's largest, twice.
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("dense", 1e-6), ("dense_bf16", 1e-2), ("int8", 3e-2), ("int4", 0.5), ("topk_all", 1e-6), ("powersgd_without_a_matrix", 1e-6)],
+    [
+        ("dense", 1e-6),
+        ("dense_bf16", 1e-2),
+        ("int8", 3e-2),
+        ("int4", 0.5),
+        ("topk_all", 1e-6),
+        ("powersgd_without_a_matrix", 1e-6),
+    ],
 )
 def test_the_average_is_right(job, name, most):
     assert max(said[name]["error"] for said in job[1]) < most
 
 
-@pytest.mark.parametrize("more", [{}, GPUS] if torch.cuda.device_count() > 1 else [{}], ids=lambda more: "GPUs" if more else "CPUs")
-def test_top_k_of_everything_between_two_ranks_equals_all_reduce(more, tmp_path):  # more ranks add in another order
+@pytest.mark.parametrize(
+    "more",
+    [{}, GPUS] if torch.cuda.device_count() > 1 else [{}],
+    ids=lambda more: "GPUs" if more else "CPUs",
+)
+# more ranks add in another order
+def test_top_k_of_everything_between_two_ranks_equals_all_reduce(more, tmp_path):
     for said in jobs.all_well(jobs.run(tmp_path, "exchanges", ["topk_all"], 2, **more)):
         assert said["topk_all"]["digest"] == said["topk_all"]["plain"]
 
 
 @pytest.mark.parametrize("name", ["topk", "topk_half"])
 def test_the_largest_elements_arrive(job, name):
-    assert 0.05 < job[1][0][name]["error"] < 0.8, "5 % of these gradients carry most of their norm, and not all"
+    assert 0.05 < job[1][0][name]["error"] < 0.8, (
+        "5 % of these gradients carry most of their norm, and not all"
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +112,9 @@ def test_factors_are_few_bytes(job):
         rank, others = 10, 3_018
         for name, width in {"powersgd": 4, "powersgd_rough": 2}.items():
             sent = 3 * (width * rank * (250 + 280) + 4 * others)
-            assert said[0][name]["traffic"] == [0, pytest.approx(1.5 * sent / 2, rel=0.01)], "a ring of four leaves each host once"
+            assert said[0][name]["traffic"] == [0, pytest.approx(1.5 * sent / 2, rel=0.01)], (
+                "a ring of four leaves each host once"
+            )
 
 
 def test_warm_up_steps_are_dense(job):
@@ -111,7 +132,8 @@ def test_the_threshold_follows_the_gradients(job):
     ranks = int(which.split()[0]) if "hosts" not in which else 2
     assert sent[25] == 0
     for number, count in enumerate(sent):
-        # Ranks choose different elements, as a rule: together at most so many, and at least one rank's.
+        # Ranks choose different elements, as a rule: together at most so many, and at least one
+        # rank's.
         assert number == 25 or 0.45 * room < count <= ranks * room * 1.1, (number, sent)
 
 
@@ -140,9 +162,15 @@ def test_gradients_in_fp64_lose_nothing(job):
 
 def test_the_smallest_halves_arrive(job):
     which, said = job
-    if not which.startswith("2 hosts"):  # there the row's own sum is in the gradient's format, as DDP's is
+    # there the row's own sum is in the gradient's format, as DDP's is
+    if not which.startswith("2 hosts"):
         assert all(
-            one["smallest_halves"] == {"topk": sum(exchanges.LENGTHS), "int8": sum(exchanges.LENGTHS), "int4": sum(exchanges.LENGTHS)}
+            one["smallest_halves"]
+            == {
+                "topk": sum(exchanges.LENGTHS),
+                "int8": sum(exchanges.LENGTHS),
+                "int4": sum(exchanges.LENGTHS),
+            }
             for one in said
         )
 
@@ -155,9 +183,15 @@ def test_bytes_that_leave_the_host_are_those_of_the_method(job):
     which, said = job
     total, room = sum(exchanges.LENGTHS), -(-sum(exchanges.LENGTHS) * 5 // 100)
     if "apart" in which:  # all that is sent leaves
-        assert all(one["topk"]["traffic"][1] == pytest.approx(2 * 6 * room, rel=0.02) for one in said)
+        assert all(
+            one["topk"]["traffic"][1] == pytest.approx(2 * 6 * room, rel=0.02) for one in said
+        )
     elif not which.startswith("2 hosts"):  # one host
-        assert all(one[name]["traffic"] == [0, 0] for one in said for name in ("dense", "int8", "int4", "topk"))
+        assert all(
+            one[name]["traffic"] == [0, 0]
+            for one in said
+            for name in ("dense", "int8", "int4", "topk")
+        )
     else:
         assert said[0]["dense"]["two_d"]
         inside, across = said[0]["dense"]["traffic"]
@@ -165,7 +199,8 @@ def test_bytes_that_leave_the_host_are_those_of_the_method(job):
         assert abs(across - 4 * total / 2) < 100 and abs(inside - 4 * total) < 100
         assert said[0]["topk"]["traffic"][1] == pytest.approx(6 * room / 2, rel=0.02)
         assert said[0]["topk_half"]["traffic"][1] == pytest.approx(4 * room / 2, rel=0.02)
-        # A byte per element and a scale per block in both directions; small pieces are padded to whole blocks.
+        # A byte per element and a scale per block in both directions; small pieces are padded to
+        # whole blocks.
         assert said[0]["int8"]["traffic"][1] == pytest.approx(total / 2 * (1 + 4 / 256), rel=0.03)
         assert said[0]["int4"]["traffic"][1] == pytest.approx(total / 2 * (0.5 + 4 / 256), rel=0.03)
 
@@ -177,4 +212,6 @@ def test_the_programs_default_type_changes_nothing(job):
 
 
 def test_an_average_that_fp16_cannot_have_leaves_what_is_kept(job):
-    assert all(said["half_overflows"] == {"finite": False, "same": True, "kept": True} for said in job[1])
+    assert all(
+        said["half_overflows"] == {"finite": False, "same": True, "kept": True} for said in job[1]
+    )

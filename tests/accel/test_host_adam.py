@@ -92,7 +92,10 @@ def test_number_of_threads_changes_no_bit(plugin_library, monkeypatch):
             adam.update(Rule(step, 1e-3), gradients(step, dtype=torch.float32), states, None)
         adam.close()
         results.append(states)
-    assert all(torch.equal(one.weight, results[0].weight) and torch.equal(one.square, results[0].square) for one in results)
+    assert all(
+        torch.equal(one.weight, results[0].weight) and torch.equal(one.square, results[0].square)
+        for one in results
+    )
     host_adam._library.cache_clear()
 
 
@@ -121,16 +124,30 @@ def test_a_library_that_is_named_wrongly_is_an_error(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("cores", "used"), [(1, 1), (3, 3), (400, host_threads.MOST_THREADS)])
 def test_threads_are_as_many_as_the_process_has_cores_up_to_a_limit(monkeypatch, cores, used):
-    monkeypatch.setattr(host_threads.os, "sched_getaffinity", lambda process: set(range(0 if process else cores)))
+    monkeypatch.setattr(
+        host_threads.os, "sched_getaffinity", lambda process: set(range(0 if process else cores))
+    )
     assert host_threads.usable() == used
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda states: (gradients(1).half(), states), "gradient is torch.float16 of 100003 elements on cpu"),
-        (lambda states: (gradients(1), States(states.weight.double(), states.moment, states.square)), "weight is torch.float64"),
-        (lambda states: (gradients(1), States(states.weight, states.moment[:5], states.square)), "moment is torch.float32 of 5 elements"),
+        (
+            lambda states: (gradients(1).half(), states),
+            "gradient is torch.float16 of 100003 elements on cpu",
+        ),
+        (
+            lambda states: (
+                gradients(1),
+                States(states.weight.double(), states.moment, states.square),
+            ),
+            "weight is torch.float64",
+        ),
+        (
+            lambda states: (gradients(1), States(states.weight, states.moment[:5], states.square)),
+            "moment is torch.float32 of 5 elements",
+        ),
         (lambda states: (gradients(1, 2 * COUNT)[::2], states), "gradient is .* not contiguous"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Exchanges through the host's memory, by busbw-native: the bits that torch's backend gives, and errors that name who and why."""
+"""Exchanges through the host's memory, by busbw-native: the bits that torch's backend gives, and
+errors that name who and why.
+"""
 
 import jobs
 import pytest
@@ -9,34 +11,65 @@ pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel host staging")]
 GPUS = {"ACCEL_DEVICE": "cuda"}
 JOBS = {"2 ranks": (2, 1, {}), "3 ranks": (3, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 if torch.cuda.device_count() > 1:
-    JOBS |= {"2 ranks on GPUs": (2, 1, GPUS), "4 ranks on GPUs": (4, 4, GPUS), "2 hosts of 2 on GPUs": (4, 2, {"ACCEL_2D": "1", **GPUS})}
+    JOBS |= {
+        "2 ranks on GPUs": (2, 1, GPUS),
+        "4 ranks on GPUs": (4, 4, GPUS),
+        "2 hosts of 2 on GPUs": (4, 2, {"ACCEL_2D": "1", **GPUS}),
+    }
 
 
 @pytest.fixture
 def env(plugin_library):
     """The library, and loopback, which is left out where nobody asks for it."""
-    return {"BUSBW_PLUGIN": str(plugin_library), "BUSBW_NET_IFNAME": "=lo", "BUSBW_NET_THREADS": "1"}
+    return {
+        "BUSBW_PLUGIN": str(plugin_library),
+        "BUSBW_NET_IFNAME": "=lo",
+        "BUSBW_NET_THREADS": "1",
+    }
 
 
 @pytest.mark.parametrize("which", list(JOBS))
 def test_results_have_the_bits_that_the_backend_gives(which, env, tmp_path):
     ranks, hosts, more = JOBS[which]
-    said = jobs.all_well(jobs.run(tmp_path, "staging_checks", ["same_bits", "again", "closed", "dropped"], ranks, hosts, **env, **more))
+    said = jobs.all_well(
+        jobs.run(
+            tmp_path,
+            "staging_checks",
+            ["same_bits", "again", "closed", "dropped"],
+            ranks,
+            hosts,
+            **env,
+            **more,
+        )
+    )
     for one in said:
         assert one["again"] and one["dropped"], "neither leaves a thread"
-        assert one["closed"] == "a gradient was submitted after close(); an exchange was started after close()"
+        assert (
+            one["closed"]
+            == "a gradient was submitted after close(); an exchange was started after close()"
+        )
         for method, found in one["same_bits"].items():
             assert found["host"] == found["backend"] == said[0]["same_bits"][method]["host"], method
             assert found["same traffic"] and found["error"] < 1, method
 
 
-@pytest.mark.parametrize(("ranks", "hosts", "more"), [(3, 1, {}), (4, 2, {"ACCEL_2D": "1"})], ids=["flat", "2D"])
+@pytest.mark.parametrize(
+    ("ranks", "hosts", "more"), [(3, 1, {}), (4, 2, {"ACCEL_2D": "1"})], ids=["flat", "2D"]
+)
 def test_a_rank_without_the_library_is_named_on_every_rank(ranks, hosts, more, env, tmp_path):
-    said = jobs.all_well(jobs.run(tmp_path, "staging_checks", ["refused"], ranks, hosts, **env, **more))
-    assert {one["refused"] for one in said} == {"host staging is not possible: rank 1: BUSBW_PLUGIN=/none.so: no such file"}
+    said = jobs.all_well(
+        jobs.run(tmp_path, "staging_checks", ["refused"], ranks, hosts, **env, **more)
+    )
+    assert {one["refused"] for one in said} == {
+        "host staging is not possible: rank 1: BUSBW_PLUGIN=/none.so: no such file"
+    }
 
 
-@pytest.mark.parametrize("more", [{}, GPUS] if torch.cuda.device_count() > 1 else [{}], ids=lambda more: "GPUs" if more else "CPUs")
+@pytest.mark.parametrize(
+    "more",
+    [{}, GPUS] if torch.cuda.device_count() > 1 else [{}],
+    ids=lambda more: "GPUs" if more else "CPUs",
+)
 def test_a_rank_that_is_lost_is_named_by_the_others(more, env, tmp_path):
     said = jobs.run(tmp_path, "staging_checks", ["lost"], 3, 3, **env, **more)
     assert [one["code"] for one in said] == [0, 0, 7], said[0]["stderr"]

@@ -3,11 +3,19 @@
 import jobs
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel lifetimes")]  # each job of ranks is run once
+# each job of ranks is run once
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel lifetimes")]
 
 JOBS = {"2 ranks": (2, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 WITH_DIGEST = ["resumed", "saved_each_step", "closed"]
-OTHERS = ["wrong_states", "of_a_part_of_the_ranks", "other_settings", "an_overflow", "one_rank_alone", "borrowed"]
+OTHERS = [
+    "wrong_states",
+    "of_a_part_of_the_ranks",
+    "other_settings",
+    "an_overflow",
+    "one_rank_alone",
+    "borrowed",
+]
 LIGHT = {
     "LIGHT_2D_ALLREDUCE": "1",
     "LIGHT_TOPK_ALLREDUCE": "1",
@@ -21,7 +29,9 @@ LIGHT = {
 def job(request, tmp_path_factory):
     ranks, hosts, more = JOBS[request.param]
     names = [*WITH_DIGEST, *OTHERS]
-    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "lifetimes", names, ranks, hosts, **more))
+    return jobs.all_well(
+        jobs.run(tmp_path_factory.mktemp("job"), "lifetimes", names, ranks, hosts, **more)
+    )
 
 
 @pytest.mark.parametrize("name", WITH_DIGEST)
@@ -31,11 +41,16 @@ def test_parameters_are_the_same_bits_on_every_rank(job, name):
 
 def test_a_saved_training_resumes(job):
     for said in job:
-        assert said["resumed"]["kept"] and said["resumed"]["apart"] < 0.5 * said["resumed"]["forgotten"], said["resumed"]
+        assert (
+            said["resumed"]["kept"]
+            and said["resumed"]["apart"] < 0.5 * said["resumed"]["forgotten"]
+        ), said["resumed"]
 
 
 def test_a_look_at_what_is_kept_changes_nothing(job):
-    assert all(said["saved_each_step"]["digest"] == said["saved_each_step"]["saved"] for said in job)
+    assert all(
+        said["saved_each_step"]["digest"] == said["saved_each_step"]["saved"] for said in job
+    )
 
 
 def test_an_end_leaves_no_threads(job):
@@ -50,18 +65,27 @@ def test_a_communicator_that_was_lent_stays(job):
 
 def test_states_of_others_are_refused(job):
     for errors in (said["wrong_states"] for said in job):
-        assert len(errors) == 4 and all("save and load it on every rank" in error for error in errors[:2])
-        assert "3 values for '0.weight', which has 1280 elements here" in errors[2] and "'x', which is not a parameter here" in errors[3]
+        assert len(errors) == 4 and all(
+            "save and load it on every rank" in error for error in errors[:2]
+        )
+        assert (
+            "3 values for '0.weight', which has 1280 elements here" in errors[2]
+            and "'x', which is not a parameter here" in errors[3]
+        )
 
 
 def test_a_model_on_a_part_of_the_ranks_is_refused(job):
     for said in job:
-        assert said["of_a_part_of_the_ranks"].startswith(f"the model's process group has {len(job) // 2} of {len(job)} ranks")
+        assert said["of_a_part_of_the_ranks"].startswith(
+            f"the model's process group has {len(job) // 2} of {len(job)} ranks"
+        )
 
 
 def test_ranks_with_different_settings_all_fail(job):
     for differing, wrong in (said["other_settings"] for said in job):
-        assert differing.startswith("ranks 1 have other settings than rank 0: Settings(method='topk'")
+        assert differing.startswith(
+            "ranks 1 have other settings than rank 0: Settings(method='topk'"
+        )
         assert wrong.startswith("rank 1: LIGHT_TOPK_RATIO=2 is invalid")
 
 
@@ -75,12 +99,21 @@ def test_a_rank_alone_keeps_its_gradients(job):
 
 
 def test_the_switches_of_lightcc_do_it_all(tmp_path):
-    said = jobs.all_well(jobs.run(tmp_path, "lifetimes", ["switched"], 4, 2, **LIGHT, LIGHT_TOPK_RATE="0.1"))
+    said = jobs.all_well(
+        jobs.run(tmp_path, "lifetimes", ["switched"], 4, 2, **LIGHT, LIGHT_TOPK_RATE="0.1")
+    )
     assert len({one["switched"]["digest"] for one in said}) == 1
     assert said[0]["switched"]["two_d"]
-    assert said[0]["switched"]["settings"] == "topk two_d=True compress_least=0 ratio=0.1 values=fp16"
-    assert "busbw accel: topk two_d=True compress_least=0 ratio=0.1 values=fp16 over 2 x 2 ranks\n" in said[0]["stderr"]
-    assert "busbw accel: LIGHT_TOPK_RATE is unknown (known: LIGHT_2D_ALLREDUCE, " in said[0]["stderr"]
+    assert (
+        said[0]["switched"]["settings"] == "topk two_d=True compress_least=0 ratio=0.1 values=fp16"
+    )
+    assert (
+        "busbw accel: topk two_d=True compress_least=0 ratio=0.1 values=fp16 over 2 x 2 ranks\n"
+        in said[0]["stderr"]
+    )
+    assert (
+        "busbw accel: LIGHT_TOPK_RATE is unknown (known: LIGHT_2D_ALLREDUCE, " in said[0]["stderr"]
+    )
     assert "busbw accel" not in said[1]["stderr"], "one rank says it for all"
 
 

@@ -1,4 +1,5 @@
-"""An offloaded AdamW in one process, compared with torch.optim.AdamW over fp32 weights that gets the same gradients.
+"""An offloaded AdamW in one process, compared with torch.optim.AdamW over fp32 weights that gets
+the same gradients.
 
 On a GPU if ACCEL_DEVICE is cuda.
 """
@@ -43,8 +44,12 @@ def pieces(request, monkeypatch):
     ],
 )
 def test_weights_equal_those_of_adamw(stream_weights, recompute, max_norm, gpu_share):
-    pair = Pair(recompute=recompute, stream_weights=stream_weights, max_norm=max_norm, gpu_share=gpu_share)
-    mine, other = (torch.optim.lr_scheduler.ExponentialLR(one, 0.7) for one in (pair.optimizer, pair.reference))
+    pair = Pair(
+        recompute=recompute, stream_weights=stream_weights, max_norm=max_norm, gpu_share=gpu_share
+    )
+    mine, other = (
+        torch.optim.lr_scheduler.ExponentialLR(one, 0.7) for one in (pair.optimizer, pair.reference)
+    )
     for seed in range(4):
         pair.step(seed, batches=1 + seed % 2)
         mine.step()
@@ -56,7 +61,9 @@ def test_weights_equal_those_of_adamw(stream_weights, recompute, max_norm, gpu_s
 
 
 @pytest.mark.usefixtures("updates")
-@pytest.mark.parametrize(("delay", "gpu_share"), [(0.0, 0.0), (0.004, 0.4)], ids=["made", "waiting"])
+@pytest.mark.parametrize(
+    ("delay", "gpu_share"), [(0.0, 0.0), (0.004, 0.4)], ids=["made", "waiting"]
+)
 def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, delay, gpu_share):
     monkeypatch.setattr(schedule, "CERTAIN", 2)
     pair = Pair(max_norm=50.0, gpu_share=gpu_share, quiet="blocks.2.down.bias")
@@ -69,7 +76,8 @@ def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, 
 
     monkeypatch.setattr(pair.optimizer.worker.adam, "update", slow)
     norms = []
-    for seed, factor in enumerate((1, 1, 1, 3, 1, 1, 1000, 1)):  # the seventh is far above those before it
+    # the seventh is far above those before it
+    for seed, factor in enumerate((1, 1, 1, 3, 1, 1, 1000, 1)):
         pair.step(seed, factor=factor)
         norms.append(pair.optimizer.norm)
     pair.optimizer.ready()
@@ -81,12 +89,15 @@ def test_updates_that_began_before_the_norm_was_known_are_replaced(monkeypatch, 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="copies are late there anyway")
 @pytest.mark.parametrize(
-    ("stream_weights", "max_norm", "gpu_share"), [(False, None, 0.4), (False, 50.0, 0.0), (True, None, 0.0), (True, 0.3, 0.4)]
+    ("stream_weights", "max_norm", "gpu_share"),
+    [(False, None, 0.4), (False, 50.0, 0.0), (True, None, 0.0), (True, 0.3, 0.4)],
 )
 def test_copies_may_take_their_time(monkeypatch, stream_weights, max_norm, gpu_share):
     monkeypatch.setattr(optimizers, "Lane", LateLane)
     monkeypatch.setattr(schedule, "CERTAIN", 2)
-    pair = Pair(recompute=True, stream_weights=stream_weights, max_norm=max_norm, gpu_share=gpu_share)
+    pair = Pair(
+        recompute=True, stream_weights=stream_weights, max_norm=max_norm, gpu_share=gpu_share
+    )
     for seed, factor in enumerate((1, 1, 1, 3, 1)):
         pair.step(seed, factor=factor)
     pair.check()
@@ -108,7 +119,9 @@ def test_updates_that_waited_for_a_norm_that_clips_nothing_are_made(monkeypatch,
     [(10, 1e9, True), (11, 1e9, False), (8, 8.0, True), (9, 8.0, False)],
     ids=["ten times", "more", "as long as the limit", "longer"],
 )
-def test_a_gradient_much_longer_than_the_last_one_waits_for_the_norm(monkeypatch, factor, max_norm, begun):
+def test_a_gradient_much_longer_than_the_last_one_waits_for_the_norm(
+    monkeypatch, factor, max_norm, begun
+):
     monkeypatch.setattr(schedule, "CERTAIN", 1)
     net = nn.Linear(1, 1, bias=False).to(DEVICE)
     weight = nn.Parameter(net.weight.detach().clone())
@@ -121,7 +134,8 @@ def test_a_gradient_much_longer_than_the_last_one_waits_for_the_norm(monkeypatch
         optimizer.step()
         weight.grad = torch.full_like(weight, min(scale, max_norm))
         reference.step()
-    assert (seen > 2e-3) == begun  # before the step the second moment is 1e-3 of the first gradient, or has the second one too
+    # before the step the second moment is 1e-3 of the first gradient, or has the second one too
+    assert (seen > 2e-3) == begun
     assert torch.allclose(optimizer.weights()["weight"], weight.detach().cpu(), rtol=1e-5)
     optimizer.close()
 
@@ -137,7 +151,8 @@ def test_bytes_are_four_per_parameter_and_step():
     norms = 4 * len(list(pair.net.parameters()))
     assert (times.down_bytes, times.up_bytes) == (3 * (2 * count + norms), 3 * 2 * count)
     assert times.steps == 3
-    assert (times.down_s > 0, times.up_s > 0) == (DEVICE.type == "cuda", DEVICE.type == "cuda")  # on a CPU copies take no time of their own
+    # on a CPU copies take no time of their own
+    assert (times.down_s > 0, times.up_s > 0) == (DEVICE.type == "cuda", DEVICE.type == "cuda")
     assert all(0 < one < time.perf_counter() - begun for one in (times.update_s, times.waited_s))
     pair.optimizer.close()
 
@@ -148,7 +163,8 @@ def test_a_forward_waits_for_the_new_weights_of_all_its_parameters(monkeypatch, 
     update = pair.optimizer.worker.adam.update
 
     def slow(rule, gradient, *more):
-        time.sleep(0.05 if gradient.numel() == WIDTH * WIDTH else 0.002)  # those of `bare` come last
+        # those of `bare` come last
+        time.sleep(0.05 if gradient.numel() == WIDTH * WIDTH else 0.002)
         update(rule, gradient, *more)
 
     monkeypatch.setattr(pair.optimizer.worker.adam, "update", slow)
@@ -159,24 +175,35 @@ def test_a_forward_waits_for_the_new_weights_of_all_its_parameters(monkeypatch, 
         pair.optimizer.ready()
         assert pair.loss(7) == at_once
     if not stream_weights:  # members of `bare` do not run
-        assert {one.name.split(".")[0] for one in pair.optimizer.parameters if one.unit.order == 0} == {"tokens", "bare"}
+        assert {
+            one.name.split(".")[0] for one in pair.optimizer.parameters if one.unit.order == 0
+        } == {"tokens", "bare"}
     pair.optimizer.close()
 
 
 @pytest.mark.parametrize(
-    ("stream_weights", "gpu_share"), [(False, 0.0), (True, 0.0), (True, 0.4)], ids=["resident", "streamed", "some on the GPU"]
+    ("stream_weights", "gpu_share"),
+    [(False, 0.0), (True, 0.0), (True, 0.4)],
+    ids=["resident", "streamed", "some on the GPU"],
 )
 def test_state_goes_to_adamw_and_back(stream_weights, gpu_share, tmp_path):
-    pair, other = (Pair(seed=seed, stream_weights=stream_weights, gpu_share=gpu_share) for seed in (1, 2))
+    pair, other = (
+        Pair(seed=seed, stream_weights=stream_weights, gpu_share=gpu_share) for seed in (1, 2)
+    )
     for seed in range(3):
         pair.step(seed)
-    plain = torch.optim.AdamW(groups(Named({name: nn.Parameter(one.detach()) for name, one in pair.plain.items()})), lr=1.0)
+    plain = torch.optim.AdamW(
+        groups(Named({name: nn.Parameter(one.detach()) for name, one in pair.plain.items()})),
+        lr=1.0,
+    )
     plain.load_state_dict(pair.optimizer.state_dict())
     states = plain.state_dict()["state"], pair.reference.state_dict()["state"]
     for mine, theirs in ((states[0][key], states[1][key]) for key in states[1]):
         assert mine["step"] == theirs["step"] == 3
         for name in ("exp_avg", "exp_avg_sq"):
-            assert (mine[name] - theirs[name].to(mine[name].device)).norm() <= 2e-6 * theirs[name].norm()
+            assert (mine[name] - theirs[name].to(mine[name].device)).norm() <= 2e-6 * theirs[
+                name
+            ].norm()
     assert [group["lr"] for group in plain.param_groups] == [1e-2, 3e-3]
     pair.optimizer.save(tmp_path / "saved")
     other.optimizer.load(tmp_path / "saved")
@@ -187,7 +214,9 @@ def test_state_goes_to_adamw_and_back(stream_weights, gpu_share, tmp_path):
     other.optimizer.load_state_dict(pair.reference.state_dict())
     pair.optimizer.load_state_dict(torch.optim.AdamW(groups(Named(pair.plain))).state_dict())
     assert pair.optimizer.state_dict()["state"] == {}
-    assert not any(one.states.moment.any() or one.states.square.any() for one in pair.optimizer.parameters)
+    assert not any(
+        one.states.moment.any() or one.states.square.any() for one in pair.optimizer.parameters
+    )
     for one in (pair, other):
         one.optimizer.close()
 
@@ -206,7 +235,9 @@ def test_an_adamw_with_state_continues():
 def test_weights_loaded_into_the_model_are_trained_on():
     pair = Pair()
     pair.step(0)
-    pair.net.load_state_dict({name: torch.full_like(one, 0.5) for name, one in pair.net.state_dict().items()})
+    pair.net.load_state_dict(
+        {name: torch.full_like(one, 0.5) for name, one in pair.net.state_dict().items()}
+    )
     assert all((one == 0.5).all() for one in pair.optimizer.weights().values())
     with torch.no_grad():
         pair.net.tokens.weight.fill_(0.25)
@@ -222,14 +253,19 @@ def test_streamed_weights_are_not_mistaken_for_gradients_between_backward_and_st
     pair.loss(1).backward()
     assert all(torch.equal(one, before[name]) for name, one in pair.net.state_dict().items())
     pair.optimizer.close()
-    assert all(torch.equal(one.cpu(), before[name].cpu()) for name, one in pair.net.named_parameters())
+    assert all(
+        torch.equal(one.cpu(), before[name].cpu()) for name, one in pair.net.named_parameters()
+    )
 
 
 def test_gradients_of_parameters_that_only_an_earlier_backward_used_count():
     experts = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)]).to(DEVICE)
     net = nn.ModuleDict({"experts": experts})
     optimizer = offload(net, torch.optim.AdamW(net.parameters(), lr=0.1), max_norm=None)
-    inputs, before = torch.ones(2, 8, device=DEVICE, dtype=torch.bfloat16), {name: one.clone() for name, one in optimizer.weights().items()}
+    inputs, before = (
+        torch.ones(2, 8, device=DEVICE, dtype=torch.bfloat16),
+        {name: one.clone() for name, one in optimizer.weights().items()},
+    )
     with optimizer.accumulate():
         experts[1](inputs).sum().backward()
     experts[0](inputs).sum().backward()
@@ -252,7 +288,9 @@ def ones():
 def test_frozen_parameters_stay_as_they_are_in_bf16(given):
     net = two_layers()
     net[0].requires_grad_(False)
-    optimizer = offload(net, torch.optim.AdamW((net if given else net[1]).parameters()), max_norm=None)
+    optimizer = offload(
+        net, torch.optim.AdamW((net if given else net[1]).parameters()), max_norm=None
+    )
     before = net[0].weight.clone()
     net(ones()).sum().backward()
     optimizer.step()
@@ -270,14 +308,18 @@ def test_modules_of_the_model_load_and_save_their_own_weights():
     net = two_layers()
     optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
     before = optimizer.weights()["1.weight"].clone()
-    net[0].load_state_dict({name: torch.full_like(one, 0.5) for name, one in net[0].state_dict().items()})
+    net[0].load_state_dict(
+        {name: torch.full_like(one, 0.5) for name, one in net[0].state_dict().items()}
+    )
     assert (optimizer.weights()["0.weight"] == 0.5).all()
     assert torch.equal(optimizer.weights()["1.weight"], before)  # not rounded to bf16
     with pytest.raises(UsageError, match="replaced the parameter"):
         net[1].load_state_dict(two_layers()[1].state_dict(), assign=True)
     optimizer.close()
     net = two_layers()
-    optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None, stream_weights=True)
+    optimizer = offload(
+        net, torch.optim.AdamW(net.parameters()), max_norm=None, stream_weights=True
+    )
     for name, one in net[0].state_dict().items():
         assert torch.equal(one.cpu().float(), optimizer.weights()[f"0.{name}"].bfloat16().float())
     optimizer.close()
@@ -312,7 +354,9 @@ def test_gradients_of_a_hook_that_takes_them_and_of_a_model_that_is_gone_are_lef
 @pytest.mark.parametrize("stream_weights", [False, True], ids=["resident", "streamed"])
 def test_an_optimizer_that_is_dropped_with_its_model_ends_its_thread(stream_weights):
     net = two_layers()
-    optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None, stream_weights=stream_weights)
+    optimizer = offload(
+        net, torch.optim.AdamW(net.parameters()), max_norm=None, stream_weights=stream_weights
+    )
     for _ in range(2):
         net(ones()).sum().backward()
         optimizer.step()
@@ -345,7 +389,9 @@ def test_zero_grad_drops_what_was_accumulated():
 def test_memory_of_borrowed_gradients_is_used_again_only_after_their_copies(monkeypatch):
     monkeypatch.setattr(optimizers, "Lane", LateLane)
     net = two_layers()
-    optimizer = offload(net, torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.0), max_norm=None)
+    optimizer = offload(
+        net, torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.0), max_norm=None
+    )
     before = {name: one.clone() for name, one in optimizer.weights().items()}
     buffers = [torch.ones(one.count, dtype=torch.bfloat16) for one in optimizer.parameters]
     for one, buffer in zip(optimizer.parameters, buffers, strict=True):

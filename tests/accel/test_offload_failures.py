@@ -1,4 +1,6 @@
-"""What goes wrong with an offloaded AdamW: gradients that are not finite, too little memory, updates that fail, wrong arguments."""
+"""What goes wrong with an offloaded AdamW: gradients that are not finite, too little memory,
+updates that fail, wrong arguments.
+"""
 
 import copy
 import math
@@ -46,7 +48,9 @@ def test_gradients_that_are_not_finite_change_nothing_with_max_norm(stream_weigh
     before = {name: one.clone() for name, one in pair.optimizer.weights().items()}
     handle = pair.net.blocks[1].up.weight.register_hook(lambda gradient: gradient * math.nan)
     pair.loss(1).backward()
-    with pytest.raises(BusbwError, match=r"not finite in step 2: blocks.1.up.weight; nothing was updated"):
+    with pytest.raises(
+        BusbwError, match=r"not finite in step 2: blocks.1.up.weight; nothing was updated"
+    ):
         pair.optimizer.step()
     handle.remove()
     assert all(torch.equal(one, before[name]) for name, one in pair.optimizer.weights().items())
@@ -72,8 +76,22 @@ def test_steps_that_are_not_finite_are_counted_if_skipped():
     [
         (0.0, 1, "2.down.weight; the other 22 parameters were updated"),
         (1.0, 1, "2.down.weight; the other 22 parameters were updated"),
-        (0.4, 3, "2.down.weight, blocks.2.norm.weight, blocks.1.down.weight; the other 20 parameters were updated"),
-        (0.4, 4, "2.down.weight, blocks.2.norm.weight, blocks.1.down.weight and 1 more; the other 19 parameters were updated"),
+        (
+            0.4,
+            3,
+            (
+                "2.down.weight, blocks.2.norm.weight, blocks.1.down.weight; the other 20 parameters"
+                " were updated"
+            ),
+        ),
+        (
+            0.4,
+            4,
+            (
+                "2.down.weight, blocks.2.norm.weight, blocks.1.down.weight and 1 more; the other 19"
+                " parameters were updated"
+            ),
+        ),
     ],
     ids=["one", "one on the GPU", "three", "four"],
 )
@@ -102,7 +120,11 @@ def test_a_second_backward_before_the_step_is_refused():
     pair.optimizer.close()
 
 
-@pytest.mark.parametrize(("certain", "stream_weights"), [(8, False), (0, False), (8, True)], ids=["waiting", "begun", "streamed"])
+@pytest.mark.parametrize(
+    ("certain", "stream_weights"),
+    [(8, False), (0, False), (8, True)],
+    ids=["waiting", "begun", "streamed"],
+)
 def test_zero_grad_leaves_out_a_backward(monkeypatch, certain, stream_weights):
     monkeypatch.setattr(schedule, "CERTAIN", certain)
     pair = Pair(max_norm=1e9, gpu_share=0.2, stream_weights=stream_weights)
@@ -111,7 +133,8 @@ def test_zero_grad_leaves_out_a_backward(monkeypatch, certain, stream_weights):
         pair.loss(unused).backward()
         pair.optimizer.zero_grad()
     pair.step(1)
-    pair.check(1e-6 if certain else 2e-5)  # an update that is undone leaves rounding, largest where the second moment was small
+    # an update that is undone leaves rounding, largest where the second moment was small
+    pair.check(1e-6 if certain else 2e-5)
     pair.optimizer.close()
 
 
@@ -142,7 +165,8 @@ def test_updates_that_fail_reach_the_program(monkeypatch):
 def test_a_worker_may_be_closed_by_its_own_thread(monkeypatch):
     net = nn.Linear(2, 2).to(DEVICE)
     updates = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None).worker
-    monkeypatch.setattr(updates.adam, "update", lambda *_: updates.close())  # as when it collects garbage
+    # as when it collects garbage
+    monkeypatch.setattr(updates.adam, "update", lambda *_: updates.close())
     net(torch.ones(1, 2, device=DEVICE, dtype=torch.bfloat16)).sum().backward()
     updates._thread.join(30)
     assert (updates._thread.is_alive(), updates._error) == (False, None)
@@ -159,7 +183,10 @@ def test_close_ends_the_thread():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda found: found.pop("tokens.weight"), "tokens.weight is missing in the weights, and is [37, 48] here"),
+        (
+            lambda found: found.pop("tokens.weight"),
+            "tokens.weight is missing in the weights, and is [37, 48] here",
+        ),
         (
             lambda found: found.update({"tokens.weight": torch.zeros(48, 37)}),
             "tokens.weight has shape [48, 37] in the weights, and is [37, 48] here",
@@ -174,7 +201,11 @@ def test_weights_of_another_model_are_refused(change, said):
     with pytest.raises(UsageError) as caught:
         pair.optimizer.load_weights(found)
     assert str(caught.value) == said
-    assert all(torch.equal(one, pair.plain[name].detach()) for name, one in pair.optimizer.weights().items())  # nothing was changed
+    # nothing was changed
+    assert all(
+        torch.equal(one, pair.plain[name].detach())
+        for name, one in pair.optimizer.weights().items()
+    )
     pair.optimizer.close()
 
 
@@ -202,7 +233,8 @@ def test_states_of_another_model_are_refused(change, said):
     with pytest.raises(UsageError) as caught:
         pair.optimizer.load_state_dict(state)
     assert str(caught.value) == said
-    assert all(one["exp_avg"].any() for one in pair.optimizer.state_dict()["state"].values())  # nothing was changed
+    # nothing was changed
+    assert all(one["exp_avg"].any() for one in pair.optimizer.state_dict()["state"].values())
     pair.optimizer.close()
 
 
@@ -241,7 +273,10 @@ def test_optimizers_that_are_no_plain_adamw_are_refused():
         (torch.optim.SGD(net.parameters(), lr=1.0), "not a SGD"),
         (torch.optim.AdamW(net.parameters(), amsgrad=True), "amsgrad"),
         (torch.optim.AdamW(net.blocks.parameters()), "tokens.weight is not among"),
-        (torch.optim.AdamW([*net.parameters(), nn.Parameter(torch.zeros(1))]), "1 parameters are not of the model"),
+        (
+            torch.optim.AdamW([*net.parameters(), nn.Parameter(torch.zeros(1))]),
+            "1 parameters are not of the model",
+        ),
     ):
         with pytest.raises(UsageError, match=message):
             offload(net, made, max_norm=None)
@@ -258,7 +293,9 @@ def test_states_are_not_copied_into_forked_processes():
     place = f"{slab.take(1, torch.uint8).data_ptr() + (1 << 21):x}"
     child = os.fork()
     if not child:
-        ranges = [line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines()]
+        ranges = [
+            line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines()
+        ]
         os._exit(any(int(first, 16) <= int(place, 16) < int(end, 16) for first, end in ranges))
     assert os.waitpid(child, 0)[1] == 0
 
@@ -282,8 +319,14 @@ def test_a_lane_forgets_copies_that_have_ended():
     ("net", "message"),
     [
         (lambda: nn.Sequential(nn.Embedding(5, 8, sparse=True)), "0 has sparse gradients"),
-        (lambda: nn.Sequential(nn.Conv2d(3, 4, 3)).to(memory_format=torch.channels_last), "0.weight is not contiguous"),
-        (lambda: nn.Sequential(nn.Linear(2, 2, dtype=torch.complex64)), "0.weight is of torch.complex64"),
+        (
+            lambda: nn.Sequential(nn.Conv2d(3, 4, 3)).to(memory_format=torch.channels_last),
+            "0.weight is not contiguous",
+        ),
+        (
+            lambda: nn.Sequential(nn.Linear(2, 2, dtype=torch.complex64)),
+            "0.weight is of torch.complex64",
+        ),
     ],
 )
 def test_parameters_that_cannot_be_offloaded_are_named(net, message):

@@ -37,7 +37,9 @@ def parameters(*sizes, orders=None):
         ((2, 9, 2, 3), None, 0.25, ["0", "2"]),  # one that is too large is passed over
     ],
 )
-def test_states_of_the_parameters_that_are_needed_first_stay_on_the_device(sizes, orders, share, kept):
+def test_states_of_the_parameters_that_are_needed_first_stay_on_the_device(
+    sizes, orders, share, kept
+):
     made = parameters(*sizes, orders=orders)
     placement.choose(made, share)
     assert [one.name for one in made if one.on_device] == kept
@@ -47,7 +49,11 @@ def test_the_host_keeps_14_bytes_per_parameter_and_three_pieces(monkeypatch):
     monkeypatch.setattr(units, "PIECE", 1024)
     net = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 32, bias=False))
     optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
-    taken = (optimizer.placement.states, 12 * 6144), (optimizer.placement.slots, 2 * 6144), (optimizer._staging._slab, 3 * 2 * 1024)
+    taken = (
+        (optimizer.placement.states, 12 * 6144),
+        (optimizer.placement.slots, 2 * 6144),
+        (optimizer._staging._slab, 3 * 2 * 1024),
+    )
     assert [slab.size for slab, _ in taken] == [size for _, size in taken]
     optimizer.close()
 
@@ -56,22 +62,51 @@ def test_the_host_keeps_14_bytes_per_parameter_and_three_pieces(monkeypatch):
     ("files", "answer"),
     [
         ({}, 5 << 10),
-        ({V2 + "max": "4000", V2 + "current": "1500", V2 + "stat": "active_file 7\ninactive_file 100\n"}, 2600),
+        (
+            {
+                V2 + "max": "4000",
+                V2 + "current": "1500",
+                V2 + "stat": "active_file 7\ninactive_file 100\n",
+            },
+            2600,
+        ),
         ({V2 + "max": "4000", V2 + "current": "1500", V2 + "stat": ""}, 2500),
-        ({V2 + "max": "9000000", V2 + "current": "1500", V2 + "stat": "inactive_file 100\n"}, 5 << 10),
+        (
+            {V2 + "max": "9000000", V2 + "current": "1500", V2 + "stat": "inactive_file 100\n"},
+            5 << 10,
+        ),
         ({V2 + "max": "max", V2 + "current": "1500", V2 + "stat": "inactive_file 100\n"}, 5 << 10),
-        ({V1 + "limit_in_bytes": "4000", V1 + "usage_in_bytes": "1500", V1 + "stat": "total_inactive_file 9\ninactive_file 100\n"}, 2600),
+        (
+            {
+                V1 + "limit_in_bytes": "4000",
+                V1 + "usage_in_bytes": "1500",
+                V1 + "stat": "total_inactive_file 9\ninactive_file 100\n",
+            },
+            2600,
+        ),
     ],
-    ids=["host", "container", "nothing to reclaim", "larger than the host", "no limit", "version 1"],
+    ids=[
+        "host",
+        "container",
+        "nothing to reclaim",
+        "larger than the host",
+        "no limit",
+        "version 1",
+    ],
 )
 def test_memory_is_that_of_the_host_or_of_a_smaller_container(tmp_path, files, answer):
-    for name, text in {"proc/meminfo": "MemTotal: 9 kB\nMemFree: 2 kB\nMemAvailable:       5 kB\n", **files}.items():
+    for name, text in {
+        "proc/meminfo": "MemTotal: 9 kB\nMemFree: 2 kB\nMemAvailable:       5 kB\n",
+        **files,
+    }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert host_memory.available(tmp_path) == answer
 
 
-@pytest.mark.parametrize(("free", "answer"), [(0, 0), (host_memory.HOST_RESERVE, 0), (host_memory.HOST_RESERVE + 5, 5)])
+@pytest.mark.parametrize(
+    ("free", "answer"), [(0, 0), (host_memory.HOST_RESERVE, 0), (host_memory.HOST_RESERVE + 5, 5)]
+)
 def test_a_reserve_stays_free(monkeypatch, free, answer):
     monkeypatch.setattr(host_memory, "available", lambda: free)
     assert host_memory.usable() == answer
@@ -80,7 +115,9 @@ def test_a_reserve_stays_free(monkeypatch, free, answer):
         host_memory.require(answer + 1, "states", "")
 
 
-@pytest.mark.parametrize(("first", "share", "size"), [(0, "0.75", "90.0"), (10**10, "0.88", "211.2")])
+@pytest.mark.parametrize(
+    ("first", "share", "size"), [(0, "0.75", "90.0"), (10**10, "0.88", "211.2")]
+)
 def test_an_error_says_which_share_would_fit(monkeypatch, first, share, size):
     monkeypatch.setattr(host_memory, "available", lambda: host_memory.HOST_RESERVE + 35 * 10**9)
     made = parameters(first, 10**10)
@@ -89,12 +126,19 @@ def test_an_error_says_which_share_would_fit(monkeypatch, first, share, size):
         placement.Placement(made, CPU)
     amounts = "need 140.00 GB of host memory, and 35.00 of the available 37.15 are usable"
     assert str(caught.value) == f"the states of {10**10} parameters {amounts}"
-    assert caught.value.hint == f"keep states on the GPU: gpu_share={share} needs {size} GB there; free -g shows host memory"
+    assert (
+        caught.value.hint
+        == f"keep states on the GPU: gpu_share={share} needs {size} GB there; free -g shows host"
+        " memory"
+    )
 
 
 def test_a_slab_gives_zeroed_parts_that_begin_at_cache_lines():
     slab = host_memory.Slab(3 * 64, pinned=False)
-    parts = [slab.take(count, dtype) for count, dtype in ((1, torch.bfloat16), (16, torch.float32), (17, torch.uint8))]
+    parts = [
+        slab.take(count, dtype)
+        for count, dtype in ((1, torch.bfloat16), (16, torch.float32), (17, torch.uint8))
+    ]
     start = parts[0].data_ptr()
     assert [one.data_ptr() - start for one in parts] == [0, 64, 128]
     assert [one.numel() for one in parts] == [1, 16, 17]
@@ -104,7 +148,10 @@ def test_a_slab_gives_zeroed_parts_that_begin_at_cache_lines():
 
 
 def test_memory_that_cannot_be_mapped_is_said():
-    with pytest.raises(NoMeasurement, match=r"1152921504\.6 GB of host memory cannot be mapped: Cannot allocate memory"):
+    with pytest.raises(
+        NoMeasurement,
+        match=r"1152921504\.6 GB of host memory cannot be mapped: Cannot allocate memory",
+    ):
         host_memory.Slab(1 << 60, pinned=False)
 
 
@@ -146,4 +193,5 @@ def test_a_lane_waits_for_the_oldest_copies_while_too_many_bytes_fly():
     lane._flying.extend((one, third) for one in copies)
     lane._flying.append((Waits(), copy_streams.IN_FLIGHT - 2 * third))
     lane.throttle()
-    assert [one.ended for one in copies] == [True, True, False, False]  # what is left is just the limit
+    # what is left is just the limit
+    assert [one.ended for one in copies] == [True, True, False, False]

@@ -18,7 +18,10 @@ DEPTH, WIDTH = 4, 8
 
 
 class Layer(nn.Linear):
-    """A layer that takes and returns what `pack` makes of its tensor. `alias` is its weight by another name."""
+    """A layer that takes and returns what `pack` makes of its tensor.
+
+    `alias` is its weight by another name.
+    """
 
     def __init__(self, pack, unpack):
         super().__init__(WIDTH, WIDTH, bias=False)
@@ -32,7 +35,10 @@ class Layers(nn.Module):
     def __init__(self, pack=lambda tensor: tensor, unpack=lambda packed: packed, recompute=False):
         super().__init__()
         torch.manual_seed(3)
-        self.layers, self.recompute = nn.ModuleList(Layer(pack, unpack) for _ in range(DEPTH)), recompute
+        self.layers, self.recompute = (
+            nn.ModuleList(Layer(pack, unpack) for _ in range(DEPTH)),
+            recompute,
+        )
         self.pack, self.unpack = pack, unpack
         self.scale = nn.Parameter(torch.ones(WIDTH))
 
@@ -44,12 +50,19 @@ class Layers(nn.Module):
 
 
 def inputs(seed=1):
-    return torch.randn(2, WIDTH, generator=torch.Generator().manual_seed(seed)).to(DEVICE, torch.bfloat16)
+    return torch.randn(2, WIDTH, generator=torch.Generator().manual_seed(seed)).to(
+        DEVICE, torch.bfloat16
+    )
 
 
 def streamed(net, stream_weights=True, max_norm=None):
     net.to(DEVICE)
-    return offload(net, torch.optim.AdamW(net.parameters(), lr=0.01), max_norm=max_norm, stream_weights=stream_weights)
+    return offload(
+        net,
+        torch.optim.AdamW(net.parameters(), lr=0.01),
+        max_norm=max_norm,
+        stream_weights=stream_weights,
+    )
 
 
 def trained(net, stream_weights):
@@ -76,23 +89,35 @@ def test_the_device_has_the_unit_that_runs_and_the_next_one(recompute):
     seen = []
 
     def here():
-        return {number for number, one in enumerate(net.layers) if one.weight.untyped_storage().nbytes()}
+        return {
+            number for number, one in enumerate(net.layers) if one.weight.untyped_storage().nbytes()
+        }
 
     def after(number, output):
         if output.requires_grad and len(seen) <= DEPTH:  # not those of a recomputation
             output.register_hook(lambda _: seen.append(("backward", number, here())))
 
     for number, one in enumerate(net.layers):
-        one.register_forward_pre_hook(lambda *_, number=number: seen.append(("forward", number, here())))
+        one.register_forward_pre_hook(
+            lambda *_, number=number: seen.append(("forward", number, here()))
+        )
         one.register_forward_hook(lambda *given, number=number: after(number, given[-1]))
     forward = [("forward", number, {number, min(number + 1, DEPTH - 1)}) for number in range(DEPTH)]
-    backward = [("backward", number, {number, max(number - 1, 0)}) for number in reversed(range(DEPTH))]
-    recomputed = [("forward", number, {number, max(number - 1, 0)}) for number in reversed(range(DEPTH))]
+    backward = [
+        ("backward", number, {number, max(number - 1, 0)}) for number in reversed(range(DEPTH))
+    ]
+    recomputed = [
+        ("forward", number, {number, max(number - 1, 0)}) for number in reversed(range(DEPTH))
+    ]
     loss = net(inputs()).sum()
     loss.backward()
     assert here() == set()
     assert seen[:DEPTH] == forward
-    assert seen[DEPTH:] == ([one for both in zip(backward, recomputed, strict=True) for one in both] if recompute else backward)
+    assert seen[DEPTH:] == (
+        [one for both in zip(backward, recomputed, strict=True) for one in both]
+        if recompute
+        else backward
+    )
     optimizer.step()
     del seen[:]
     with torch.no_grad():
@@ -115,7 +140,9 @@ def test_the_device_has_the_unit_that_runs_and_the_next_one(recompute):
     ids=["tuple", "list", "dict"],
 )
 def test_units_may_return_tensors_in_containers(pack, unpack):
-    assert_equal(trained(Layers(pack, unpack), stream_weights=True), trained(Layers(), stream_weights=False))
+    assert_equal(
+        trained(Layers(pack, unpack), stream_weights=True), trained(Layers(), stream_weights=False)
+    )
 
 
 def test_parameters_that_share_their_memory_get_memory_of_their_own():

@@ -1,4 +1,6 @@
-"""How a model is divided: into units, whose weights are needed at the same time, and into pieces, which are updated one by one."""
+"""How a model is divided: into units, whose weights are needed at the same time, and into
+pieces, which are updated one by one.
+"""
 
 import pytest
 
@@ -42,7 +44,12 @@ def named(made, found):
 
 def test_units_are_the_members_of_the_outermost_lists():
     made = model()
-    assert named(made, units.divide(made)) == [("", 0), ("inner.list.0", 1), ("inner.list.1", 2), ("rest.0", 3)]
+    assert named(made, units.divide(made)) == [
+        ("", 0),
+        ("inner.list.0", 1),
+        ("inner.list.1", 2),
+        ("rest.0", 3),
+    ]
 
 
 def test_units_are_what_fully_shard_was_called_on():
@@ -57,8 +64,11 @@ def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root(
     first, second, third = made
     second[1].weight = first[1].weight
     third[0].weight = second[0].weight
-    modules = (made, first, first[0], first[1], second, third)  # one within the other, as fully_shard can have them
-    root, _, inner, _, _, last = found = [units.Unit(module, order) for order, module in enumerate(modules)]
+    # one within the other, as fully_shard can have them
+    modules = (made, first, first[0], first[1], second, third)
+    root, _, inner, _, _, last = found = [
+        units.Unit(module, order) for order, module in enumerate(modules)
+    ]
     belongs = units.owners(found)
     assert belongs[id(first[0].weight)] is inner
     assert belongs[id(first[1].weight)] is root
@@ -66,11 +76,15 @@ def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root(
     assert belongs[id(third[1].weight)] is last
 
 
-@pytest.mark.parametrize(("count", "ends"), [(0, []), (1, [(0, 1)]), (4, [(0, 4)]), (9, [(0, 4), (4, 8), (8, 9)])])
+@pytest.mark.parametrize(
+    ("count", "ends"), [(0, []), (1, [(0, 1)]), (4, [(0, 4)]), (9, [(0, 4), (4, 8), (8, 9)])]
+)
 def test_pieces_cover_a_parameter(monkeypatch, count, ends):
     monkeypatch.setattr(units, "PIECE", 4)
     weight = nn.Parameter(torch.zeros(count))
-    one = units.Offloaded("weight", weight, 0, 0, units.Unit(nn.Identity(), 0), units.local_part(weight))
+    one = units.Offloaded(
+        "weight", weight, 0, 0, units.Unit(nn.Identity(), 0), units.local_part(weight)
+    )
     assert [(part.start, part.stop) for part in one.pieces()] == ends
 
 
@@ -81,7 +95,11 @@ def test_pieces_cover_a_parameter(monkeypatch, count, ends):
         (lambda made: made.to("meta"), {}, "parameters are on meta"),
         (lambda made: made["rest"].to("meta"), {}, "parameters are on cpu, meta"),
         (lambda made: as_sharded(made["rest"].bfloat16()), {}, "sharded model is not in bf16"),
-        (lambda made: as_sharded(made.bfloat16()["rest"]), {"stream_weights": True}, "stream_weights does not work with fully_shard"),
+        (
+            lambda made: as_sharded(made.bfloat16()["rest"]),
+            {"stream_weights": True},
+            "stream_weights does not work with fully_shard",
+        ),
         (lambda made: made, {"exchange": Settings()}, "exchange is for DistributedDataParallel"),
         (lambda made: made.requires_grad_(False), {}, "the model has no trained parameters"),
     ],
@@ -110,7 +128,11 @@ def test_a_model_waits_for_the_weights_of_members_that_do_not_run(monkeypatch):
     net(inputs).sum().backward()
     optimizer.step()
     wait, waited = optimizer.worker.wait, []
-    monkeypatch.setattr(optimizer.worker, "wait", lambda given: (waited.extend(one.name for one in given), wait(given)))
+    monkeypatch.setattr(
+        optimizer.worker,
+        "wait",
+        lambda given: (waited.extend(one.name for one in given), wait(given)),
+    )
     net(inputs)
     assert sorted(waited) == ["layers.0.weight", "layers.1.weight"]
     optimizer.close()

@@ -5,13 +5,22 @@ import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel offloads")]
 NAMES = ["ddp", "ddp_clipped", "ddp_int8", "ddp_late", "fsdp", "fsdp_clipped", "ddp_replaced"]
-OTHERS = ["gathered_early", "not_finite_elsewhere", "wide_shards", "wide_replicas", "frozen_replicas", "streamed_replicas"]
+OTHERS = [
+    "gathered_early",
+    "not_finite_elsewhere",
+    "wide_shards",
+    "wide_replicas",
+    "frozen_replicas",
+    "streamed_replicas",
+]
 
 
 @pytest.fixture(scope="module", params=[(2, 1), (4, 2)], ids=["2 ranks", "2 hosts of 2"])
 def job(request, tmp_path_factory):
     ranks, hosts = request.param
-    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, *OTHERS], ranks, hosts))
+    return jobs.all_well(
+        jobs.run(tmp_path_factory.mktemp("job"), "offloads", [*NAMES, *OTHERS], ranks, hosts)
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -35,14 +44,18 @@ def test_weights_that_are_gathered_early_are_waited_for(job):
     for said in job:
         at_once, later = said["gathered_early"]["losses"]
         assert at_once == later
-        # the root, the first block with the two that are fetched ahead, each block, and the norm and the head, which are one group
+        # the root, the first block with the two that are fetched ahead, each block, and the norm
+        # and the head, which are one group
         assert said["gathered_early"]["units"] == [[0], [1, 2, 3], [2], [3], [4, 5], [4, 5]]
 
 
 def test_gradients_that_are_not_finite_on_one_rank_change_nothing_on_any(job):
     for rank, said in enumerate(job):
         where = "some of another rank" if rank else "blocks.0.1.weight"
-        assert said["not_finite_elsewhere"] == {"said": f"gradients are not finite in step 1: {where}; nothing was updated", "same": True}
+        assert said["not_finite_elsewhere"] == {
+            "said": f"gradients are not finite in step 1: {where}; nothing was updated",
+            "same": True,
+        }
 
 
 @pytest.mark.parametrize(

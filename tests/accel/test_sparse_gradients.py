@@ -1,11 +1,14 @@
-"""Sparse gradients on real ranks: the average of DDP, the same bits on every rank, by each way to exchange rows."""
+"""Sparse gradients on real ranks: the average of DDP, the same bits on every rank, by each way
+to exchange rows.
+"""
 
 import jobs
 import pytest
 
 from busbw.accel import sparse
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel sparse")]  # each job of ranks is run once
+# each job of ranks is run once
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel sparse")]
 
 JOBS = {"2 ranks": (2, 2, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
 SCENARIOS = ["ways", "gradients", "sums_of_halves", "refused", "alone", "trainings"]
@@ -14,15 +17,22 @@ SCENARIOS = ["ways", "gradients", "sums_of_halves", "refused", "alone", "trainin
 @pytest.fixture(scope="module", params=list(JOBS))
 def job(request, tmp_path_factory):
     ranks, hosts, more = JOBS[request.param]
-    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "sparse_gradients", SCENARIOS, ranks, hosts, **more))
+    return jobs.all_well(
+        jobs.run(
+            tmp_path_factory.mktemp("job"), "sparse_gradients", SCENARIOS, ranks, hosts, **more
+        )
+    )
 
 
 def test_each_way_is_taken_where_it_sends_the_fewest_bytes(job):
     taken = [one["way"] for one in job[0]["ways"].values() if "way" in one]
-    assert taken == ([sparse.GATHER] * 3 if len(job) == 2 else [sparse.GATHER, sparse.OWNERS, sparse.DENSE])
+    assert taken == (
+        [sparse.GATHER] * 3 if len(job) == 2 else [sparse.GATHER, sparse.OWNERS, sparse.DENSE]
+    )
 
 
-# Relative to the largest value: fp32 sums of a few terms, each rounded to the type of the gradient or of the wire, and the average too.
+# Relative to the largest value: fp32 sums of a few terms, each rounded to the type of the gradient
+# or of the wire, and the average too.
 ERRORS = {"float64": 1e-14, "bfloat16": 1e-2, "bf16": 1e-2, "float16": 1e-3}
 
 
@@ -31,21 +41,42 @@ def test_every_rank_has_the_average_with_the_same_bits(job, scenario):
     for name, first in job[0][scenario].items():
         assert len({said[scenario][name]["digest"] for said in job}) == 1, name
         assert first["rows"] and first["same"], name
-        assert first["error"] <= next((most for word, most in ERRORS.items() if word in name), 1e-6), (name, first["error"])
+        assert first["error"] <= next(
+            (most for word, most in ERRORS.items() if word in name), 1e-6
+        ), (name, first["error"])
 
 
 def test_bytes_that_leave_the_host_are_counted(job):
     ranks, found = len(job), job[0]["ways"]
-    room, table = 36 * (ranks - 1) * max(found["few"]["counts"]), 2 * (ranks - 1) * 36 * 200 // ranks
+    room, table = (
+        36 * (ranks - 1) * max(found["few"]["counts"]),
+        2 * (ranks - 1) * 36 * 200 // ranks,
+    )
     share, counts = ranks // 2, 8 * (ranks - 1)  # a ring leaves a host once for all of its ranks
     assert found["few"]["across"] == pytest.approx((room + counts) / share, abs=2)
     if ranks == 4:
-        half = found["half"]  # two of the three other ranks are on the other host; counts are of ranks (twice) and of owners
-        assert half["across"] == pytest.approx((6 * counts + 36 * 3 * max(half["owned"])) / share + 36 * half["sent"] * 2 / 3, abs=4)
+        # two of the three other ranks are on the other host; counts are of ranks (twice) and of
+        # owners
+        half = found["half"]
+        assert half["across"] == pytest.approx(
+            (6 * counts + 36 * 3 * max(half["owned"])) / share + 36 * half["sent"] * 2 / 3, abs=4
+        )
         assert found["most"]["across"] == pytest.approx((table + counts) / share, abs=2)
 
 
-@pytest.mark.parametrize("name", ["sgd", "bucket views", "static graph", "2D", "accumulated", "uneven inputs", "sparse adam", "int8"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sgd",
+        "bucket views",
+        "static graph",
+        "2D",
+        "accumulated",
+        "uneven inputs",
+        "sparse adam",
+        "int8",
+    ],
+)
 def test_a_training_is_the_one_of_ddp(job, name):
     assert len({said["trainings"]["apart"][name][0] for said in job}) == 1
     assert job[0]["trainings"]["apart"][name][1] < (2e-2 if name == "int8" else 1e-5)
@@ -56,7 +87,9 @@ def test_sums_are_computed_in_fp32(job):
 
 
 def test_a_codec_compresses_the_dense_parameters_only(job):
-    assert job[0]["trainings"]["kept"] == [f"layers.{number}.{kind}" for number in (0, 2) for kind in ("bias", "weight")]
+    assert job[0]["trainings"]["kept"] == [
+        f"layers.{number}.{kind}" for number in (0, 2) for kind in ("bias", "weight")
+    ]
 
 
 def test_other_layouts_and_types_are_refused(job):

@@ -1,13 +1,26 @@
-"""DistributedDataParallel with a worker, on real ranks: replicas stay the same bits, trainings learn, DDP's other features work with it."""
+"""DistributedDataParallel with a worker, on real ranks: replicas stay the same bits, trainings
+learn, DDP's other features work with it.
+"""
 
 import jobs
 import pytest
 import torch
 
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel trainings")]  # each job of ranks is run once
+# each job of ranks is run once
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("accel trainings")]
 
 JOBS = {"2 ranks": (2, 1, {}), "2 hosts of 2": (4, 2, {"ACCEL_2D": "1"})}
-METHODS = ["dense", "bf16", "int8", "int4", "int4_and_factors_last", "powersgd", "topk", "topk_everything", "topk_momentum"]
+METHODS = [
+    "dense",
+    "bf16",
+    "int8",
+    "int4",
+    "int4_and_factors_last",
+    "powersgd",
+    "topk",
+    "topk_everything",
+    "topk_momentum",
+]
 FEATURES = [
     "accumulated",
     "static_graph",
@@ -32,7 +45,9 @@ def _of(ranks, names):
 def job(request, tmp_path_factory):
     ranks, hosts, more = JOBS[request.param]
     names = _of(ranks, ["plain", *METHODS, *FEATURES, "silenced"])
-    return jobs.all_well(jobs.run(tmp_path_factory.mktemp("job"), "trainings", names, ranks, hosts, **more))
+    return jobs.all_well(
+        jobs.run(tmp_path_factory.mktemp("job"), "trainings", names, ranks, hosts, **more)
+    )
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
@@ -42,8 +57,12 @@ def test_on_gpus_replicas_stay_the_same_and_learn(tmp_path):
     for name in names:
         assert len({one[name]["digest"] for one in said}) == 1, name
     assert all(said[0][name]["loss"] < 0.5 * said[0][name]["first"] for name in METHODS)
-    plain, dense = said[0]["plain"], said[0]["dense"]  # by DDP itself, and straight from the hook over DDP's communicator
-    assert dense["early"] == pytest.approx(plain["early"], rel=1e-3) and dense["loss"] < plain["loss"] + 0.1
+    # by DDP itself, and straight from the hook over DDP's communicator
+    plain, dense = said[0]["plain"], said[0]["dense"]
+    assert (
+        dense["early"] == pytest.approx(plain["early"], rel=1e-3)
+        and dense["loss"] < plain["loss"] + 0.1
+    )
 
 
 def test_parameters_are_the_same_bits_on_every_rank(job):
@@ -91,9 +110,16 @@ def test_what_is_kept_follows_the_scale_of_the_loss(job):
 
 def test_fsdp_replicas_match_the_plain_all_reduce(job):
     for said in (one["fully_sharded"] for one in job):
-        assert said["apart"]["dense"] < 1e-6 and said["apart"]["int8"] < 1e-2 and said["apart"]["topk"] < 0.2, said
+        assert (
+            said["apart"]["dense"] < 1e-6
+            and said["apart"]["int8"] < 1e-2
+            and said["apart"]["topk"] < 0.2
+        ), said
         assert said["kept"] == 3
 
 
 def test_steps_are_counted_whatever_the_first_bucket_is(job):
-    assert all((said["sparse_gradients"]["steps"], said["sparse_gradients"]["comm_worker"]) == (6, 4) for said in job)
+    assert all(
+        (said["sparse_gradients"]["steps"], said["sparse_gradients"]["comm_worker"]) == (6, 4)
+        for said in job
+    )

@@ -1,4 +1,6 @@
-"""Scenarios of small trainings by each method and with each feature of DistributedDataParallel, on every rank of a job."""
+"""Scenarios of small trainings by each method and with each feature of DistributedDataParallel,
+on every rank of a job.
+"""
 
 import contextlib
 from typing import Any
@@ -22,7 +24,14 @@ BATCH = 256
 def model(seed: int = 0) -> nn.Sequential:
     """The same on every rank; some buckets, with norms and biases."""
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(20, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)).to(DEVICE)
+    return nn.Sequential(
+        nn.Linear(20, 64),
+        nn.LayerNorm(64),
+        nn.ReLU(),
+        nn.Linear(64, 64),
+        nn.ReLU(),
+        nn.Linear(64, 3),
+    ).to(DEVICE)
 
 
 def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -33,7 +42,12 @@ def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def settings(**words: Any) -> accel.Settings:
-    return accel.Settings(compress_least=0, two_d=two_d() and words.get("method") != "powersgd", chunk=1 << 16, **words)
+    return accel.Settings(
+        compress_least=0,
+        two_d=two_d() and words.get("method") != "powersgd",
+        chunk=1 << 16,
+        **words,
+    )
 
 
 def wrapped(net: nn.Module, **words: Any) -> DistributedDataParallel:
@@ -50,7 +64,9 @@ def step_of(net: nn.Module, optimizer: torch.optim.Optimizer, number: int) -> fl
     return float(loss.detach())
 
 
-def trained(steps: int = STEPS, *, plain: bool = False, first: int = 0, **words: Any) -> dict[str, Any]:
+def trained(
+    steps: int = STEPS, *, plain: bool = False, first: int = 0, **words: Any
+) -> dict[str, Any]:
     net = wrapped(model())
     attached = None if plain else accel.attach(net, settings(**words))
     lr, momentum = (0.2, 0.0) if words.get("momentum") else (0.1, 0.9)
@@ -149,7 +165,11 @@ def silenced() -> dict[str, Any]:
                 with attached.worker.silent() if silent else contextlib.nullcontext():
                     for number in range(3):
                         step_of(net, optimizer, number)
-                        found["steps"] += all(bool(torch.isfinite(one.grad).all()) for one in net.parameters() if one.grad is not None)
+                        found["steps"] += all(
+                            bool(torch.isfinite(one.grad).all())
+                            for one in net.parameters()
+                            if one.grad is not None
+                        )
             finally:
                 for name, exchange in before.items():
                     setattr(dist, name, exchange)
@@ -186,7 +206,12 @@ class Branches(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.both, self.left, self.right, self.number = nn.Linear(20, 20), nn.Linear(20, 3), nn.Linear(20, 3), 0
+        self.both, self.left, self.right, self.number = (
+            nn.Linear(20, 20),
+            nn.Linear(20, 3),
+            nn.Linear(20, 3),
+            0,
+        )
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         self.number += 1
@@ -229,7 +254,9 @@ def sparse_gradients() -> dict[str, Any]:
 
 
 def mixed_precision() -> dict[str, Any]:
-    """AMP's scale halves and doubles: what is kept follows it, so that the training is the one without a scale."""
+    """AMP's scale halves and doubles: what is kept follows it, so that the training is the one
+    without a scale.
+    """
     nets = []
     for scaled in (False, True):
         net = wrapped(model())
@@ -248,7 +275,8 @@ def mixed_precision() -> dict[str, Any]:
 
 def compiled() -> dict[str, Any]:
     """torch.compile over DDP; the eager backend keeps all of it but code generation."""
-    net = DistributedDataParallel(model())  # its compiler expects the first bucket to be the smallest
+    # its compiler expects the first bucket to be the smallest
+    net = DistributedDataParallel(model())
     accel.attach(net, settings(method="topk", ratio=0.1))
     fast = torch.compile(net, backend="eager")
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -258,20 +286,39 @@ def compiled() -> dict[str, Any]:
 
 
 def fully_sharded() -> dict[str, Any]:
-    """FSDP2 inside what stands for hosts, the worker across: dense as FSDP's own hybrid sharding, compressed with equal replicas."""
+    """FSDP2 inside what stands for hosts, the worker across: dense as FSDP's own hybrid
+    sharding, compressed with equal replicas.
+    """
     hosts = 2 if two_d() else dist.get_world_size()
-    mesh = init_device_mesh("cpu", (hosts, dist.get_world_size() // hosts), mesh_dim_names=("across", "inside"))
+    mesh = init_device_mesh(
+        "cpu", (hosts, dist.get_world_size() // hosts), mesh_dim_names=("across", "inside")
+    )
     found = {}
-    for name, words in (("own", None), ("dense", {}), ("int8", {"method": "int8"}), ("topk", {"method": "topk", "ratio": 0.1})):
+    for name, words in (
+        ("own", None),
+        ("dense", {}),
+        ("int8", {"method": "int8"}),
+        ("topk", {"method": "topk", "ratio": 0.1}),
+    ):
         net = model()
         for layer in (net[0], net[3], net):
             fully_shard(layer, mesh=mesh if words is None else mesh["inside"])
-        attached = None if words is None else accel.attach_fully_sharded(net, mesh["across"], accel.Settings(compress_least=0, **words))
+        attached = (
+            None
+            if words is None
+            else accel.attach_fully_sharded(
+                net, mesh["across"], accel.Settings(compress_least=0, **words)
+            )
+        )
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for number in range(FEW):
             step_of(net, optimizer, number)
-        found[name] = torch.cat([parameter.full_tensor().detach().flatten() for parameter in net.parameters()])
+        found[name] = torch.cat(
+            [parameter.full_tensor().detach().flatten() for parameter in net.parameters()]
+        )
         assert attached is None or attached.steps == FEW
     kept = len(attached.state_dict()["kept"]) if attached else 0
-    apart = {name: float((found[name] - found["own"]).norm() / found["own"].norm()) for name in found}
+    apart = {
+        name: float((found[name] - found["own"]).norm() / found["own"].norm()) for name in found
+    }
     return {"digest": digest(torch.cat(list(found.values()))), "apart": apart, "kept": kept}

@@ -44,9 +44,17 @@ def other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Busbw:
-    """run("busbw", "run", ...) or run("all_reduce_perf", ...), in an empty directory; keyword arguments set variables."""
+    """run("busbw", "run", ...) or run("all_reduce_perf", ...), in an empty directory; keyword
+    arguments set variables.
+    """
 
-    def start(program: str, *words: str, before: tuple[str, ...] = (), limit_s: float = LIMIT_S, **variables: str) -> Done:
+    def start(
+        program: str,
+        *words: str,
+        before: tuple[str, ...] = (),
+        limit_s: float = LIMIT_S,
+        **variables: str,
+    ) -> Done:
         link = tmp_path / "bin" / program
         link.parent.mkdir(exist_ok=True)
         link.write_text(f"#!{sys.executable}\nfrom busbw.cli.main import entry\nentry()\n")

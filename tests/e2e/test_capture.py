@@ -20,7 +20,11 @@ Busbw = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def environ(plugin_library: Path) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "BUSBW_"))}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("NCCL_", "BUSBW_"))
+    }
     return clean | {"BUSBW_PLUGIN": str(plugin_library)}
 
 
@@ -28,7 +32,9 @@ def environ(plugin_library: Path) -> dict[str, str]:
 def busbw(environ: dict[str, str]) -> Busbw:
     def run(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "busbw", *map(str, arguments)]
-        return subprocess.run(command, env=environ | env, capture_output=True, text=True, timeout=100, check=False)
+        return subprocess.run(
+            command, env=environ | env, capture_output=True, text=True, timeout=100, check=False
+        )
 
     return run
 
@@ -58,11 +64,32 @@ def test_all_ranks_of_a_launcher_are_recorded(busbw: Busbw, plugin_library: Path
     assert done.stdout.endswith(again.stdout)
 
 
-def test_rank_that_captures_itself_becomes_its_command(busbw: Busbw, plugin_library: Path, tmp_path: Path):
+def test_rank_that_captures_itself_becomes_its_command(
+    busbw: Busbw, plugin_library: Path, tmp_path: Path
+):
     folder = tmp_path / "run"
-    line = ranks(2, "-m", "busbw", "capture", "-o", folder, "--", sys.executable, PROGRAM, plugin_library, 5, 9, "exit")
+    line = ranks(
+        2,
+        "-m",
+        "busbw",
+        "capture",
+        "-o",
+        folder,
+        "--",
+        sys.executable,
+        PROGRAM,
+        plugin_library,
+        5,
+        9,
+        "exit",
+    )
     done = subprocess.run(
-        line, env=os.environ | {"BUSBW_PLUGIN": str(plugin_library)}, capture_output=True, text=True, timeout=60, check=False
+        line,
+        env=os.environ | {"BUSBW_PLUGIN": str(plugin_library)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert len(list(folder.glob("*.capture"))) == 2
@@ -70,7 +97,19 @@ def test_rank_that_captures_itself_becomes_its_command(busbw: Busbw, plugin_libr
 
 
 def test_killed_command_leaves_what_it_did(busbw: Busbw, plugin_library: Path, tmp_path: Path):
-    done = busbw("capture", "-o", tmp_path / "run", "--", sys.executable, PROGRAM, plugin_library, 5, 1000, "kill", RANK="0")
+    done = busbw(
+        "capture",
+        "-o",
+        tmp_path / "run",
+        "--",
+        sys.executable,
+        PROGRAM,
+        plugin_library,
+        5,
+        1000,
+        "kill",
+        RANK="0",
+    )
     assert done.returncode == 128 + signal.SIGKILL
     assert "note: the command ended with 137" in done.stderr
     assert len(pattern(tmp_path / "run").calls) == 1000
@@ -83,12 +122,33 @@ def test_command_without_nccl_is_no_empty_success(busbw: Busbw, tmp_path: Path):
 
 
 def test_gloo_is_named_while_the_command_starts(environ: dict[str, str], tmp_path: Path):
-    """By its word, or by the threads that PyTorch makes; the command runs on until its stdin is closed."""
-    threads = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'pt_gloo_runloop'); sys.stdin.read()"
+    """By its word, or by the threads that PyTorch makes; the command runs on until its stdin is
+    closed.
+    """
+    threads = (
+        "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'pt_gloo_runloop'); sys.stdin.read()"
+    )
     for word in ("", "--backend=gloo"):
-        command = [sys.executable, "-m", "busbw", "capture", "-o", str(tmp_path / f"run{word}"), "--", sys.executable, "-c", threads, word]
+        command = [
+            sys.executable,
+            "-m",
+            "busbw",
+            "capture",
+            "-o",
+            str(tmp_path / f"run{word}"),
+            "--",
+            sys.executable,
+            "-c",
+            threads,
+            word,
+        ]
         with subprocess.Popen(
-            command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command,
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as child:
             assert child.stderr is not None and child.stdin is not None
             first = child.stderr.readline()
@@ -97,9 +157,13 @@ def test_gloo_is_named_while_the_command_starts(environ: dict[str, str], tmp_pat
             child.stdin.close()
             rest = child.stderr.read()
         assert first.endswith("capture records NCCL alone\n")
-        assert ("--backend=gloo: " if word else " communicates with Gloo and not with NCCL: ") in first
+        assert (
+            "--backend=gloo: " if word else " communicates with Gloo and not with NCCL: "
+        ) in first
         assert child.returncode == 3
-        assert "no rank of the command has used NCCL, but Gloo" in rest and "Flight Recorder" in rest
+        assert (
+            "no rank of the command has used NCCL, but Gloo" in rest and "Flight Recorder" in rest
+        )
 
 
 @pytest.mark.parametrize("kept", ["pattern.jsonl", "host-1.capture"])
@@ -112,7 +176,9 @@ def test_folder_of_another_capture_is_refused(busbw: Busbw, tmp_path: Path, kept
 
 
 def test_another_profiler_is_not_replaced(busbw: Busbw, tmp_path: Path):
-    done = busbw("capture", "-o", tmp_path / "run", "--", "true", NCCL_PROFILER_PLUGIN="inspector.so")
+    done = busbw(
+        "capture", "-o", tmp_path / "run", "--", "true", NCCL_PROFILER_PLUGIN="inspector.so"
+    )
     assert done.returncode == 2
     assert "NCCL_PROFILER_PLUGIN=inspector.so is set" in done.stderr
 
@@ -135,11 +201,26 @@ def test_lost_file_of_a_rank_is_said(busbw: Busbw, plugin_library: Path, tmp_pat
     assert busbw("pattern", folder).returncode == 2
 
 
-def test_termination_reaches_the_command_and_keeps_the_record(environ: dict[str, str], plugin_library: Path, tmp_path: Path):
+def test_termination_reaches_the_command_and_keeps_the_record(
+    environ: dict[str, str], plugin_library: Path, tmp_path: Path
+):
     folder = tmp_path / "run"
     script = f"{sys.executable} {PROGRAM} {plugin_library} 5 30 exit; exec sleep 60"
-    command = [sys.executable, "-m", "busbw", "capture", "-o", str(folder), "--", "sh", "-c", script]
-    child = subprocess.Popen(command, env=environ | {"RANK": "0"}, stdout=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "busbw",
+        "capture",
+        "-o",
+        str(folder),
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]
+    child = subprocess.Popen(
+        command, env=environ | {"RANK": "0"}, stdout=subprocess.PIPE, text=True
+    )
     end = time.monotonic() + 30
     while not list(folder.glob("*.capture")) and time.monotonic() < end:
         time.sleep(0.05)

@@ -1,4 +1,6 @@
-"""The nccl-tests frontend: called by a name of nccl-tests, busbw behaves like it, down to its exit codes."""
+"""The nccl-tests frontend: called by a name of nccl-tests, busbw behaves like it, down to its
+exit codes.
+"""
 
 import json
 import os
@@ -23,15 +25,24 @@ def test_text_is_what_wrappers_parse(run):
     assert done.code == 0, done.err
     assert done.out.splitlines()[1:3] == [
         "# Collective test starting: all_reduce_perf",
-        "# nThread 1 nGpus 2 minBytes 8 maxBytes 128 step: 2(factor) warmup iters: 1 iters: 20 agg iters: 1 "
-        "validation: 1 graph: 0 unalign: 0",
+        (
+            "# nThread 1 nGpus 2 minBytes 8 maxBytes 128 step: 2(factor) warmup iters: 1 iters: 20"
+            " agg iters: 1 validation: 1 graph: 0 unalign: 0"
+        ),
     ]
     assert [len(fields) for fields in rows(done.out)] == [13] * 5
     assert "# Out of bounds values : 0 OK" in done.out
     float(next(line for line in done.out.splitlines() if "Avg bus bandwidth" in line).split()[5])
 
 
-@pytest.mark.parametrize("words", [("-b8", "-e", "8"), ("--minb", "8", "--maxbytes=8"), ("junk", "-b", "4", "-e", "8", "-b", "8")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-b8", "-e", "8"),
+        ("--minb", "8", "--maxbytes=8"),
+        ("junk", "-b", "4", "-e", "8", "-b", "8"),
+    ],
+)
 def test_getopt_rules(run, words):
     done = run("all_reduce_perf", *words, "-g", "2")
     assert [fields[0] for fields in rows(done.out)] == ["8"], done.err
@@ -44,7 +55,10 @@ def test_getopt_rules(run, words):
         (("-e", "x"), "invalid size specified for 'maxbytes'"),
         (("-i", "-5"), "invalid size specified for 'stepBytes'"),
         (("-b", "64M"), "invalid sizes for 'minbytes' and 'maxbytes': 67108864 > 33554432"),
-        (("-D", "1"), "device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)"),
+        (
+            ("-D", "1"),
+            "device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)",
+        ),
         (("-b", "0", "-e", "8"), "would never grow"),
     ],
 )
@@ -64,10 +78,15 @@ def test_unknown_options_and_help_print_usage_and_end_with_0(run):
 def test_soft_fall_backs(run):
     done = run("all_reduce_perf", "-d", "nope", "-o", "nope", *ONE)
     assert done.code == 0, done.err
-    assert done.out.startswith("invalid type nope, defaulting to float .. \ninvalid op nope, defaulting to sum .. \n")
+    assert done.out.startswith(
+        "invalid type nope, defaulting to float .. \ninvalid op nope, defaulting to sum .. \n"
+    )
 
 
-@pytest.mark.parametrize(("least", "code", "word"), [("0.0000001", 0, "OK"), ("100000", 7, "FAILED"), ("garbage", 0, "OK")])
+@pytest.mark.parametrize(
+    ("least", "code", "word"),
+    [("0.0000001", 0, "OK"), ("100000", 7, "FAILED"), ("garbage", 0, "OK")],
+)
 def test_minimum_bandwidth(run, least, code, word):
     done = run("all_reduce_perf", *ONE, NCCL_TESTS_MIN_BW=least)
     assert done.code == code, done.err
@@ -83,7 +102,14 @@ def test_wrong_data_ends_with_7(tmp_path):
         "entry()\n"
     )
     environment = {**os.environ, "BUSBW_ENGINE": "sim"}
-    done = subprocess.run([sys.executable, program, *ONE], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, program, *ONE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 7, done.stderr
     assert re.search(r"# Out of bounds values : [1-9]\d* FAILED$", done.stdout, re.MULTILINE)
 
@@ -97,16 +123,37 @@ def test_device_api_is_refused_with_the_reason(run):
 @pytest.mark.parametrize(
     ("words", "engine", "code", "message", "hint"),
     [
-        (("-g", "999"), "mpi", 3, "-t times -g is 999: more than 16 ranks per core of this machine", "give fewer with -g and -t"),
-        (ONE, "nope", 3, "BUSBW_ENGINE: unknown engine 'nope'", "the engines are nccl, torch, mpi, sim"),
-        ((*ONE, "-G", "1"), "mpi", 3, "-G: the mpi engine has no CUDA graphs", "leave out -G, or use BUSBW_ENGINE=nccl"),
+        (
+            ("-g", "999"),
+            "mpi",
+            3,
+            "-t times -g is 999: more than 16 ranks per core of this machine",
+            "give fewer with -g and -t",
+        ),
+        (
+            ONE,
+            "nope",
+            3,
+            "BUSBW_ENGINE: unknown engine 'nope'",
+            "the engines are nccl, torch, mpi, sim",
+        ),
+        (
+            (*ONE, "-G", "1"),
+            "mpi",
+            3,
+            "-G: the mpi engine has no CUDA graphs",
+            "leave out -G, or use BUSBW_ENGINE=nccl",
+        ),
     ],
     ids=["ranks", "engine", "graph"],
 )
 def test_errors_name_the_options_that_are_there(run, words, engine, code, message, hint):
     done = run("all_reduce_perf", *words, BUSBW_ENGINE=engine)
     assert done.code == code
-    assert re.search(rf": Test NCCL failure '(rank [01] on \S+: )?{re.escape(message)}'$", done.out.splitlines()[-1])
+    assert re.search(
+        rf": Test NCCL failure '(rank [01] on \S+: )?{re.escape(message)}'$",
+        done.out.splitlines()[-1],
+    )
     *_, error, empty, told = done.err.splitlines()
     assert re.fullmatch(rf"error: (rank [01] on \S+: )?{re.escape(message)}", error)
     assert (empty, told) == ("", f"hint: {hint}")
@@ -116,7 +163,10 @@ def test_so_they_do_on_a_rank_of_an_outer_launcher(run):
     before = (mpirun.find().path, "-n", "1", "--allow-run-as-root")
     done = run("all_reduce_perf", *ONE[:4], before=before)
     assert done.code == 3
-    assert "error: the sim engine runs in one process\n\nhint: start it without mpirun, with -g 4\n" in done.err
+    assert (
+        "error: the sim engine runs in one process\n\nhint: start it without mpirun, with -g 4\n"
+        in done.err
+    )
 
 
 def test_json_numbers_existing_files_and_lists_every_device(run, tmp_path):
@@ -142,20 +192,32 @@ def test_hypercube_needs_a_power_of_two(run):
 
 
 def test_split_groups_print_once_with_the_groups_size(run):
-    done = run("all_reduce_perf", "-b", "1K", "-e", "1K", "-g", "4", NCCL_TESTS_SPLIT="MOD 2", BUSBW_ENGINE="mpi")
+    done = run(
+        "all_reduce_perf",
+        "-b",
+        "1K",
+        "-e",
+        "1K",
+        "-g",
+        "4",
+        NCCL_TESTS_SPLIT="MOD 2",
+        BUSBW_ENGINE="mpi",
+    )
     assert done.code == 0, done.err
-    assert re.findall(r"Rank +(\d) Group +(\d)", done.out) == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")]
+    assert re.findall(r"Rank +(\d) Group +(\d)", done.out) == [
+        ("0", "0"),
+        ("1", "1"),
+        ("2", "0"),
+        ("3", "1"),
+    ]
     (fields,) = rows(done.out)
-    assert abs(float(fields[7]) - float(fields[6])) < 0.02  # factor 2(n-1)/n of 2 ranks is 1, of 4 would be 1.5
+    # factor 2(n-1)/n of 2 ranks is 1, of 4 would be 1.5
+    assert abs(float(fields[7]) - float(fields[6])) < 0.02
 
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "-z 1 -m 3 -C 1 -a 3 -N 2 -c 3 -u 1 -S 1 -w 0 -M 1 -p 1",
-        "-z 2 -I 1 -K 2",
-        "-z 3 -n 1",
-    ],
+    ["-z 1 -m 3 -C 1 -a 3 -N 2 -c 3 -u 1 -S 1 -w 0 -M 1 -p 1", "-z 2 -I 1 -K 2", "-z 3 -n 1"],
 )
 def test_every_option_runs(run, words):
     done = run("reduce_scatter_perf", "-b", "256", "-e", "1K", "-f", "4", "-g", "2", *words.split())
@@ -171,8 +233,17 @@ def test_a_command_works_under_every_path_that_leads_to_it(run, tmp_path):
     resolved = (tmp_path / "linked").resolve()
     assert resolved == tmp_path / "commands" / "all_reduce_perf"
     for path in (resolved, tmp_path / "linked"):
-        done = subprocess.run([path, "--nope"], capture_output=True, text=True, timeout=60, check=False, env=compat_environment())
-        assert (done.returncode, done.stdout.splitlines()[1]) == (0, "USAGE: all_reduce_perf "), done.stderr
+        done = subprocess.run(
+            [path, "--nope"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=compat_environment(),
+        )
+        assert (done.returncode, done.stdout.splitlines()[1]) == (0, "USAGE: all_reduce_perf "), (
+            done.stderr
+        )
 
 
 def compat_environment() -> dict[str, str]:

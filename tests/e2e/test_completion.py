@@ -31,7 +31,8 @@ TYPED = (
     ("busbw report my_re", "sult.json "),
     ("busbw history plo", "t "),
 )
-LISTED = ("busbw train vgg16 --compare none,torch-p", "owersgd ")  # click's script for fish cuts values at a comma
+# click's script for fish cuts values at a comma
+LISTED = ("busbw train vgg16 --compare none,torch-p", "owersgd ")
 
 
 @pytest.fixture
@@ -46,8 +47,19 @@ def home(tmp_path: Path) -> Path:
 
 
 def environment(home: Path) -> dict[str, str]:
-    own = {"HOME": str(home), "PATH": f"{home / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(SOURCE), "TERM": "dumb", "LC_ALL": "C"}
-    return {**os.environ, **own, "XDG_DATA_HOME": str(home / "data"), "XDG_CONFIG_HOME": str(home / "config")}
+    own = {
+        "HOME": str(home),
+        "PATH": f"{home / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(SOURCE),
+        "TERM": "dumb",
+        "LC_ALL": "C",
+    }
+    return {
+        **os.environ,
+        **own,
+        "XDG_DATA_HOME": str(home / "data"),
+        "XDG_CONFIG_HOME": str(home / "config"),
+    }
 
 
 class Terminal:
@@ -57,7 +69,13 @@ class Terminal:
         lead, follow = pty.openpty()
         self.lead, self.seen = lead, ""
         self.shell = subprocess.Popen(
-            words, stdin=follow, stdout=follow, stderr=follow, cwd=home, env=environment(home), start_new_session=True
+            words,
+            stdin=follow,
+            stdout=follow,
+            stderr=follow,
+            cwd=home,
+            env=environment(home),
+            start_new_session=True,
         )
         os.close(follow)
 
@@ -69,7 +87,9 @@ class Terminal:
         until = time.monotonic() + LIMIT_S
         while text not in self.seen:
             left = until - time.monotonic()
-            assert left > 0 and select.select([self.lead], [], [], left)[0], f"no {text!r} in {self.seen!r}"
+            assert left > 0 and select.select([self.lead], [], [], left)[0], (
+                f"no {text!r} in {self.seen!r}"
+            )
             self.seen += os.read(self.lead, 4096).decode(errors="replace")
 
     def close(self) -> None:
@@ -101,7 +121,13 @@ def test_fish_completes_them_with_what_they_mean(home: Path) -> None:
     lines = "".join(f"complete -C {shlex.quote(typed)}\n" for typed, _ in TYPED)
     script = f"busbw completion fish | source\n{lines}complete -C 'busbw check --only BW070'\n"
     done = subprocess.run(
-        ["fish", "--no-config", "-c", script], cwd=home, env=environment(home), capture_output=True, text=True, timeout=LIMIT_S, check=True
+        ["fish", "--no-config", "-c", script],
+        cwd=home,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
     )
     found = [line.split("\t")[0] for line in done.stdout.splitlines()]
     words = [(typed + rest).split()[-1] for typed, rest in TYPED]
@@ -110,13 +136,37 @@ def test_fish_completes_them_with_what_they_mean(home: Path) -> None:
 
 
 def test_stored_runs_are_completed_with_their_machine(home: Path) -> None:
-    asked = {"_BUSBW_COMPLETE": "fish_complete", "COMP_WORDS": "busbw history show", "COMP_CWORD": ""}
+    asked = {
+        "_BUSBW_COMPLETE": "fish_complete",
+        "COMP_WORDS": "busbw history show",
+        "COMP_CWORD": "",
+    }
     words = [sys.executable, "-m", "busbw"]
-    none = subprocess.run(words, env={**environment(home), **asked}, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    none = subprocess.run(
+        words,
+        env={**environment(home), **asked},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
     assert (none.stdout.strip(), none.stderr) == ("", "")
     result = SOURCE.parent / "benchmarks" / "all_reduce_2xh200_202611" / "run_1.json"
-    subprocess.run([*words, "history", "add", result], env=environment(home), timeout=LIMIT_S, check=True, capture_output=True)
-    one = subprocess.run(words, env={**environment(home), **asked}, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    subprocess.run(
+        [*words, "history", "add", result],
+        env=environment(home),
+        timeout=LIMIT_S,
+        check=True,
+        capture_output=True,
+    )
+    one = subprocess.run(
+        words,
+        env={**environment(home), **asked},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
     assert one.stdout.startswith("plain,1\t2026-11-21 23:14:02 all_reduce, ")
 
 

@@ -6,7 +6,20 @@ import pytest
 
 from busbw.cli.main import guarded
 
-SIM = ["run", "all_reduce", "--engine", "sim", "-n", "4", "-b", "1M", "-e", "4M", "--sim", "gbps=300,noise=0.001"]
+SIM = [
+    "run",
+    "all_reduce",
+    "--engine",
+    "sim",
+    "-n",
+    "4",
+    "-b",
+    "1M",
+    "-e",
+    "4M",
+    "--sim",
+    "gbps=300,noise=0.001",
+]
 
 
 @pytest.mark.parametrize(
@@ -31,12 +44,20 @@ def test_run_ends_with_1_below_what_is_required(options, code, word, capsys):
     assert (len(printed.out.splitlines()) == 1) == (code != 2 and "no ideal" not in word)
 
 
-@pytest.mark.parametrize("gate", [[], ["--min-busbw", "1"], ["--ideal", "300", "--min-percent", "1%"]], ids=["brief", "busbw", "percent"])
+@pytest.mark.parametrize(
+    "gate",
+    [[], ["--min-busbw", "1"], ["--ideal", "300", "--min-percent", "1%"]],
+    ids=["brief", "busbw", "percent"],
+)
 def test_what_is_too_noisy_to_tell_ends_with_3(gate, capsys):
     noisy = ["--sim", "gbps=300,noise=3", "--max-time", "0.001", "--precision", "0.1%"]
     assert guarded([*SIM[:-2], *noisy, "--brief", *gate]) == 3
     printed = capsys.readouterr()
-    assert printed.out == "all_reduce on 4 ranks: busbw unknown: none of 6 cells reached the requested precision; data checked\n"
+    assert (
+        printed.out
+        == "all_reduce on 4 ranks: busbw unknown: none of 6 cells reached the requested precision;"
+        " data checked\n"
+    )
     assert ("cannot be judged: none of 6 cells" in printed.err) == bool(gate)
 
 
@@ -44,7 +65,10 @@ def test_brief_is_one_line_with_the_largest_busbw(capsys):
     assert guarded([*SIM, "--brief", "--ideal", "300"]) == 0
     line = capsys.readouterr().out
     assert line.startswith("all_reduce on 4 ranks: busbw ")
-    assert re.search(r"busbw \d+\.\d\d GB/s \+-[\d.]+ % at 4 MiB", line) and "% of the ideal; data checked" in line
+    assert (
+        re.search(r"busbw \d+\.\d\d GB/s \+-[\d.]+ % at 4 MiB", line)
+        and "% of the ideal; data checked" in line
+    )
 
 
 def test_two_sets_of_options_are_compared_in_turn(capfd):
@@ -53,7 +77,9 @@ def test_two_sets_of_options_are_compared_in_turn(capfd):
     assert guarded(["compare", *runs, "--", *sweep]) == 1
     printed = capfd.readouterr()
     assert "2 cells: 2 slower" in printed.out
-    assert [line.partition(": ")[0] for line in printed.err.splitlines()] == [f"round {n} of 4" for n in (1, 1, 2, 2, 3, 3, 4, 4)]
+    assert [line.partition(": ")[0] for line in printed.err.splitlines()] == [
+        f"round {n} of 4" for n in (1, 1, 2, 2, 3, 3, 4, 4)
+    ]
     assert "A  --sim gbps=300,noise=0.001 (4 runs)" in printed.out
 
 
@@ -74,5 +100,22 @@ def test_what_cannot_be_compared_is_named(words, reason, capfd):
 
 @pytest.mark.parametrize(("given", "rows"), [([], 2), (["-b", "8"], 6)])
 def test_default_sizes_give_every_rank_data(given, rows, capsys):
-    assert guarded(["run", "alltoall", "--engine", "sim", "-n", "8", "-e", "256", "--format", "csv", *given]) == 0
+    assert (
+        guarded(
+            [
+                "run",
+                "alltoall",
+                "--engine",
+                "sim",
+                "-n",
+                "8",
+                "-e",
+                "256",
+                "--format",
+                "csv",
+                *given,
+            ]
+        )
+        == 0
+    )
     assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * rows

@@ -1,4 +1,6 @@
-"""Every view prints the same time, interval and n of a cell: those of the measurement, whatever samples are stored."""
+"""Every view prints the same time, interval and n of a cell: those of the measurement, whatever
+samples are stored.
+"""
 
 import csv
 import itertools
@@ -40,8 +42,32 @@ SIZES = ("-b", "1K", "-e", "4K", "-f", "2", "--check", "0")
 RUNS = {
     "sim": ("--engine", "sim", "--ranks", "2", "--sim", "noise=0.1,outlier=0.05"),
     "mpi": ("--engine", "mpi", "--ranks", "2", "--max-time", "0.1"),
-    "sim, classic": ("--engine", "sim", "--ranks", "2", "--sim", "noise=0.1", "--timing", "classic", "-I", "1", "-K", "3"),
-    "mpi, classic": ("--engine", "mpi", "--ranks", "2", "--timing", "classic", "-I", "1", "-K", "3"),
+    "sim, classic": (
+        "--engine",
+        "sim",
+        "--ranks",
+        "2",
+        "--sim",
+        "noise=0.1",
+        "--timing",
+        "classic",
+        "-I",
+        "1",
+        "-K",
+        "3",
+    ),
+    "mpi, classic": (
+        "--engine",
+        "mpi",
+        "--ranks",
+        "2",
+        "--timing",
+        "classic",
+        "-I",
+        "1",
+        "-K",
+        "3",
+    ),
 }
 
 
@@ -75,17 +101,36 @@ def warmed_up(draw: random.Random, sampling: Sampling) -> tuple[Cell, Expected]:
 
 
 @pytest.fixture(scope="module", params=RUNS)
-def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, list[Expected]]:
+def measured(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Result, list[Expected]]:
     """A result, and what every view must print of its cells in table order."""
     file = tmp_path_factory.mktemp("measured") / "r.json"
-    line = [sys.executable, "-m", "busbw", "run", "all_reduce", *SIZES, *RUNS[request.param], "--json", str(file)]
+    line = [
+        sys.executable,
+        "-m",
+        "busbw",
+        "run",
+        "all_reduce",
+        *SIZES,
+        *RUNS[request.param],
+        "--json",
+        str(file),
+    ]
     environment = {**os.environ, "PYTHONPATH": SOURCE}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        line, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     result = read(file.read_bytes(), "r.json")
     sampling = result.spec.sampling
     found = [
-        Expected(cell.time_s, cell.low_s, cell.high_s, len(cell.samples_s or []) - cell.dropped if sampling else row.iters)
+        Expected(
+            cell.time_s,
+            cell.low_s,
+            cell.high_s,
+            len(cell.samples_s or []) - cell.dropped if sampling else row.iters,
+        )
         for row, cell in ((one.row, one.cell) for one in every(result))
     ]
     if sampling:
@@ -100,21 +145,39 @@ def lines(text: str, title: str) -> Iterator[dict[str, str]]:
     """The rows of a table of columns two spaces apart, by title."""
     table = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
     start = next(number for number, words in enumerate(table) if title in words)
-    yield from (dict(zip(table[start], words, strict=False)) for words in table[start + 1 :] if len(words) == len(table[start]))
+    yield from (
+        dict(zip(table[start], words, strict=False))
+        for words in table[start + 1 :]
+        if len(words) == len(table[start])
+    )
 
 
 def piped(text: str) -> list[dict[str, str]]:
     """The rows of all Markdown tables, by title without its unit."""
-    table = [[word.strip() for word in line.strip("| ").split(" | ")] for line in text.splitlines() if line.startswith("| ")]
+    table = [
+        [word.strip() for word in line.strip("| ").split(" | ")]
+        for line in text.splitlines()
+        if line.startswith("| ")
+    ]
     titles = [title.split(" (")[0] for title in table[0]]
-    return [dict(zip(titles, words, strict=True)) for words in table if not words[0].startswith("---") and not words[0].startswith("size")]
+    return [
+        dict(zip(titles, words, strict=True))
+        for words in table
+        if not words[0].startswith("---") and not words[0].startswith("size")
+    ]
 
 
 def grid(root: Element, titles: int) -> list[dict[str, str]]:
-    """The rows of an HTML table, by title; cells that span rows stand in the first one alone, so columns are counted from the end."""
-    table = [[" ".join("".join(cell.itertext()).split()) for cell in line] for line in root.iter("tr")]
+    """The rows of an HTML table, by title; cells that span rows stand in the first one alone, so
+    columns are counted from the end.
+    """
+    table = [
+        [" ".join("".join(cell.itertext()).split()) for cell in line] for line in root.iter("tr")
+    ]
     heads = [re.sub(r" (%|GB/s|\d.*)$", "", title) for title in table[titles]]
-    return [dict(zip(reversed(heads), reversed(words), strict=False)) for words in table[titles + 1 :]]
+    return [
+        dict(zip(reversed(heads), reversed(words), strict=False)) for words in table[titles + 1 :]
+    ]
 
 
 def half_width(one: Expected) -> str:
@@ -133,8 +196,12 @@ def test_the_views_of_a_result_agree(measured: tuple[Result, list[Expected]]) ->
     for shown in (plain, piped(view("markdown").render(result))):
         assert [line["time"] for line in shown] == [time_text(one.time_s) for one in out]
         if precisely:
-            assert [(line["+-"], line["n"]) for line in shown] == [(half_width(one), str(one.n)) for one in out]
-    for line, one in zip(csv.DictReader(view("csv").render(result).splitlines()), expected, strict=True):
+            assert [(line["+-"], line["n"]) for line in shown] == [
+                (half_width(one), str(one.n)) for one in out
+            ]
+    for line, one in zip(
+        csv.DictReader(view("csv").render(result).splitlines()), expected, strict=True
+    ):
         assert float(line["time_us"]) == pytest.approx(one.time_s * 1e6)
         assert int(line["iterations"]) - int(line["dropped_samples"] or 0) == one.n
         if precisely:
@@ -143,20 +210,26 @@ def test_the_views_of_a_result_agree(measured: tuple[Result, list[Expected]]) ->
             assert [float(line[name] or 0) for name in ("low_us", "high_us")] == pytest.approx(
                 [1e6 * (end or 0.0) for end in (one.low_s, one.high_s)]
             )
-    for shown_row, row in zip(json.loads(view("nccl-tests-json").render(result))["results"], result.rows, strict=True):
+    for shown_row, row in zip(
+        json.loads(view("nccl-tests-json").render(result))["results"], result.rows, strict=True
+    ):
         own = [one for figure, one in placed if figure.row is row]
         assert [shown_row[name]["time"] for name in ("out_of_place", "in_place")] == pytest.approx(
             [one.time_s * 1e6 for one in own], abs=1e-6
         )
         assert int(shown_row["actual_iterations"]) == own[0].n
     again = read(view("nccl-tests").render(result).encode(), "log", "all_reduce")
-    assert [one.cell.time_s for one in every(again)] == pytest.approx([one.time_s for one in expected], rel=1e-2)
-    again = read(view("json").render(result).encode(), "r.json")
-    assert [(one.time_s, one.cell.low_s, one.cell.high_s, one.n) for one in every(again)] == expected
-    in_place = [one for figure, one in placed if figure.placement == "in place"]
-    assert [float(line.split(", ")[4]) for line in view("torch-csv").render(result).splitlines()[1:]] == pytest.approx(
-        [one.time_s * 1e6 for one in in_place]
+    assert [one.cell.time_s for one in every(again)] == pytest.approx(
+        [one.time_s for one in expected], rel=1e-2
     )
+    again = read(view("json").render(result).encode(), "r.json")
+    assert [
+        (one.time_s, one.cell.low_s, one.cell.high_s, one.n) for one in every(again)
+    ] == expected
+    in_place = [one for figure, one in placed if figure.placement == "in place"]
+    assert [
+        float(line.split(", ")[4]) for line in view("torch-csv").render(result).splitlines()[1:]
+    ] == pytest.approx([one.time_s * 1e6 for one in in_place])
     top = headline(result)
     said = f"busbw {bandwidth_text(top.busbw)} GB/s" if top else "busbw unknown"
     assert said in view("brief").render(result)
@@ -166,7 +239,9 @@ def test_the_views_of_a_result_agree(measured: tuple[Result, list[Expected]]) ->
 def test_the_report_agrees(measured: tuple[Result, list[Expected]]) -> None:
     result, expected = measured
     shown = grid(html_rows(result), 0)
-    assert [(line["time"], line["n"]) for line in shown] == [(time_text(one.time_s), str(one.n)) for one in expected]
+    assert [(line["time"], line["n"]) for line in shown] == [
+        (time_text(one.time_s), str(one.n)) for one in expected
+    ]
     for line, one in zip(shown, expected, strict=True):
         if one.low_s is not None and one.high_s is not None:
             assert line["interval"].split(" – ")[-1] == time_text(one.high_s)
@@ -178,7 +253,9 @@ def test_a_comparison_and_the_history_agree(measured: tuple[Result, list[Expecte
     named = [("a.json", result), ("b.json", result)]
     found = compare([named[0]], [named[1]])
     times = [time_text(one.time_s) for one in expected]
-    assert [(line["time A"], line["time B"]) for line in lines(comparison.text(found), "time A")] == list(zip(times, times, strict=True))
+    assert [
+        (line["time A"], line["time B"]) for line in lines(comparison.text(found), "time A")
+    ] == list(zip(times, times, strict=True))
     assert sorted(line["time A"] for line in piped(comparison.markdown(found))) == sorted(times)
     for cell, one in zip(json.loads(comparison.json(found))["cells"], expected, strict=True):
         assert (cell["a_s"], cell["b_s"]) == (one.time_s, one.time_s)

@@ -13,15 +13,44 @@ SMALL = ("--batch-size", "2", "--warmup", "1", "--steps", "3", "--replays", "1",
 
 
 def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys):
-    # Every exchange reaches 0.01 %, also on a busy machine, so that one that loses nothing is recommended, and checked.
-    words = ("-n", "2", "--compare", "none,torch-fp16,int8+host,int8,topk", "--try", "as-is,busbw", "--bucket-mb", "2", "--target", "0.01%")
-    done = run("busbw", "plan", "mlp-small", *SMALL, *words, "--json", "p.json", limit_s=HANG_S, BUSBW_PLUGIN="/none.so")
+    # Every exchange reaches 0.01 %, also on a busy machine, so that one that loses nothing is
+    # recommended, and checked.
+    words = (
+        "-n",
+        "2",
+        "--compare",
+        "none,torch-fp16,int8+host,int8,topk",
+        "--try",
+        "as-is,busbw",
+        "--bucket-mb",
+        "2",
+        "--target",
+        "0.01%",
+    )
+    done = run(
+        "busbw",
+        "plan",
+        "mlp-small",
+        *SMALL,
+        *words,
+        "--json",
+        "p.json",
+        limit_s=HANG_S,
+        BUSBW_PLUGIN="/none.so",
+    )
     lines = done.out.splitlines()
-    contradicting = "no recommendation: figures contradict each other:" in lines  # ranks compete for processors with whatever else runs
+    # ranks compete for processors with whatever else runs
+    contradicting = "no recommendation: figures contradict each other:" in lines
     assert done.code == (3 if contradicting else 0), done.err
     assert lines[0] == "# mlp-small: 1,300,456 parameters, 5.2 MB of gradients a step"
     assert " buckets, the last of " in lines[3]
-    assert [line.split()[1] for line in lines if line.startswith("as-is ")] == ["none", *3 * ["none,"], "torch-fp16", "int8", "topk"]
+    assert [line.split()[1] for line in lines if line.startswith("as-is ")] == [
+        "none",
+        *3 * ["none,"],
+        "torch-fp16",
+        "int8",
+        "topk",
+    ]
     plan = json.loads((tmp_path / "p.json").read_text())["plan"]
     assert sum(bucket["nbytes"] for bucket in plan["buckets"]) == 4 * 1_300_456
     ready = [bucket["ready_s"] for bucket in plan["buckets"]]
@@ -34,7 +63,10 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
     assert set(checked) == {"none"} or (contradicting and not checked)
     assert [line.split()[1].strip(",") for line in lines if line.startswith("checked: ")] == checked
     # What a rank or the machine lacks is named, and the rest stands.
-    assert "busbw plan: int8+host is skipped: host staging is not possible: rank 0: BUSBW_PLUGIN=/none.so: no such file" in done.err
+    assert (
+        "busbw plan: int8+host is skipped: host staging is not possible: rank 0:"
+        " BUSBW_PLUGIN=/none.so: no such file" in done.err
+    )
     assert "note: busbw could not be measured: " in done.err
     assert guarded(["show", str(tmp_path / "p.json")]) == 0
     assert capsys.readouterr().out == done.out
@@ -46,7 +78,10 @@ def test_plan_times_all_methods_and_checks_the_recommended(run, tmp_path, capsys
         (("vgg",), "error: unknown model 'vgg'"),
         (("mlp", "--try", "udp"), "error: 'udp' in 'udp' is not a transport"),
         (("mlp", "--compare", "zip"), "error: 'zip' of 'zip' is not a method"),
-        (("mlp", "--json", "no/where.json"), "error: --json no/where.json: No such file or directory"),
+        (
+            ("mlp", "--json", "no/where.json"),
+            "error: --json no/where.json: No such file or directory",
+        ),
     ],
 )
 def test_invalid_arguments_are_refused_before_the_start(words, said, capsys):

@@ -1,4 +1,6 @@
-"""Precise timing with real ranks: clocks that differ, a rank that begins late, and the words that follow."""
+"""Precise timing with real ranks: clocks that differ, a rank that begins late, and the words
+that follow.
+"""
 
 import json
 import os
@@ -28,9 +30,14 @@ control.close()
 
 
 def unshared() -> list[str]:
-    """The words that start a program with another monotonic clock; skipped where the kernel or util-linux cannot."""
+    """The words that start a program with another monotonic clock; skipped where the kernel or
+    util-linux cannot.
+    """
     words = ["unshare", "--time", "--monotonic", "5000", "--fork"]
-    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*words, "true"], capture_output=True, check=False).returncode
+    ):
         pytest.skip("no time namespaces here")
     return words
 
@@ -39,7 +46,15 @@ def unshared() -> list[str]:
 def test_clocks_that_differ_are_brought_together(ranks: int) -> None:
     other = unshared()
     found = mpirun.find()
-    line = [found.path, "--bind-to", "none", "--mca", "pml", "ob1", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+    line = [
+        found.path,
+        "--bind-to",
+        "none",
+        "--mca",
+        "pml",
+        "ob1",
+        *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
+    ]
     line += ["--oversubscribe"] if found.major < 5 else ["--map-by", ":OVERSUBSCRIBE"]
     program = [sys.executable, "-c", SCRIPT, str(ranks)]
     line += ["-n", "1", *program, ":", "-n", str(ranks - 1), *other, *program]
@@ -48,13 +63,22 @@ def test_clocks_that_differ_are_brought_together(ranks: int) -> None:
     every = json.loads(next(row for row in done.stdout.splitlines() if row.startswith("[[")))
     assert every[0][0] == 0.0
     for offset, real in every[1:]:
-        assert offset == pytest.approx(every[0][1] - real, abs=2e-3), "what the clock of the day says of both"
+        assert offset == pytest.approx(every[0][1] - real, abs=2e-3), (
+            "what the clock of the day says of both"
+        )
         assert offset == pytest.approx(-5000, abs=10)
 
 
 def run(*words: str, folder: Path) -> dict[str, object]:
     file = folder / "result.json"
-    line = [str(Path(sys.executable).with_name("busbw")), "run", "all_reduce", *words, "--json", str(file)]
+    line = [
+        str(Path(sys.executable).with_name("busbw")),
+        "run",
+        "all_reduce",
+        *words,
+        "--json",
+        str(file),
+    ]
     done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     result: dict[str, object] = json.loads(file.read_text(encoding="utf-8"))
@@ -62,7 +86,9 @@ def run(*words: str, folder: Path) -> dict[str, object]:
 
 
 def test_two_cpu_ranks_are_measured_precisely_by_default(tmp_path: Path) -> None:
-    result = run("-n", "2", "-b", "1K", "-e", "64K", "-f", "8", "--max-time", "0.3", folder=tmp_path)
+    result = run(
+        "-n", "2", "-b", "1K", "-e", "64K", "-f", "8", "--max-time", "0.3", folder=tmp_path
+    )
     for row in result["rows"]:  # type: ignore[attr-defined]
         for placement in ("out_of_place", "in_place"):
             cell = row[placement]
@@ -86,18 +112,57 @@ def test_a_rank_that_begins_late_is_named(tmp_path: Path) -> None:
 
 def test_a_sweep_without_a_row_is_no_measurement(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "busbw", "run", "hypercube", "--engine", "sim", "-n", "3", "-e", "64"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr.splitlines()[:2]) == (3, ["nRanks 3 is not a power of 2, skipping", "error: no size was measured"])
+        [
+            sys.executable,
+            "-m",
+            "busbw",
+            "run",
+            "hypercube",
+            "--engine",
+            "sim",
+            "-n",
+            "3",
+            "-e",
+            "64",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.splitlines()[:2]) == (
+        3,
+        ["nRanks 3 is not a power of 2, skipping", "error: no size was measured"],
+    )
 
 
 def test_without_a_home_open_mpi_has_one(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "busbw", "run", "all_reduce", "--engine", "mpi", "-n", "2", "-b", "8", "-e", "8", "--timing", "classic"],
-        cwd=tmp_path, env={name: value for name, value in os.environ.items() if name != "HOME"},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "busbw",
+            "run",
+            "all_reduce",
+            "--engine",
+            "mpi",
+            "-n",
+            "2",
+            "-b",
+            "8",
+            "-e",
+            "8",
+            "--timing",
+            "classic",
+        ],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "HOME"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -33,13 +33,47 @@ def on_a_terminal(*args: str) -> str:
 
 
 def test_a_quiet_run_shows_size_phase_and_time_left() -> None:
-    text = on_a_terminal("all_reduce", "--engine", "mpi", "-n", "2", "-b", "64M", "-e", "64M", "--precision", "0.0001", "--max-time", "2.5")
+    text = on_a_terminal(
+        "all_reduce",
+        "--engine",
+        "mpi",
+        "-n",
+        "2",
+        "-b",
+        "64M",
+        "-e",
+        "64M",
+        "--precision",
+        "0.0001",
+        "--max-time",
+        "2.5",
+    )
     shown = LINE.findall(text)
     assert shown
     assert any(left for _, left in shown), "the second placement is estimated from the first"
 
 
 def test_stderr_of_a_pipe_has_no_such_line() -> None:
-    argv = ["all_reduce", "--engine", "mpi", "-n", "1", "-b", "64M", "-e", "64M", "--precision", "0.0001", "--max-time", "3"]
-    done = subprocess.run([sys.executable, "-m", "busbw", "run", *argv], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    argv = [
+        "all_reduce",
+        "--engine",
+        "mpi",
+        "-n",
+        "1",
+        "-b",
+        "64M",
+        "-e",
+        "64M",
+        "--precision",
+        "0.0001",
+        "--max-time",
+        "3",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "busbw", "run", *argv],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
     assert not LINE.search(done.stderr + done.stdout)

@@ -17,7 +17,13 @@ from busbw.report import result_json
 
 
 def busbw(*arguments: str, code: int = 0) -> str:
-    done = subprocess.run([sys.executable, "-m", "busbw", *arguments], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "busbw", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if not code or done.stdout else done.stderr
 
@@ -29,8 +35,14 @@ def mixed(world: int = 4) -> Pattern:
     even, odd = (tally.comm(half, members=range(first, world, 2)) for first in (0, 1))
     for _ in range(3):
         tally.add(Arguments(whole, "all_reduce", 4096, 1024, "float"), gpu_us=10.0)
-        tally.add(Arguments(even, "all_gather", algbw_bytes("all_gather", 100, "half", half), 100, "half"))
-        tally.add(Arguments(odd, "reduce_scatter", algbw_bytes("reduce_scatter", 100, "half", half), 100, "half"))
+        tally.add(
+            Arguments(even, "all_gather", algbw_bytes("all_gather", 100, "half", half), 100, "half")
+        )
+        tally.add(
+            Arguments(
+                odd, "reduce_scatter", algbw_bytes("reduce_scatter", 100, "half", half), 100, "half"
+            )
+        )
         tally.add(Arguments(whole, "broadcast", 24, 3, "int64", root=world - 2))
         tally.add(Arguments(odd, "reduce", 400, 100, "float", root=half - 1))
         tally.add(Arguments(even, "broadcast", 40, 10, "float", root=0))
@@ -39,14 +51,26 @@ def mixed(world: int = 4) -> Pattern:
     return tally.pattern()
 
 
-@pytest.mark.parametrize(("engine", "world"), [("mpi", 4), pytest.param("torch", 2, marks=pytest.mark.torch)])
+@pytest.mark.parametrize(
+    ("engine", "world"), [("mpi", 4), pytest.param("torch", 2, marks=pytest.mark.torch)]
+)
 def test_every_row_is_timed_on_every_communicator(tmp_path: Path, engine: str, world: int):
     recorded, file = tmp_path / "pattern.jsonl", tmp_path / "replay.json"
     recorded.write_bytes(b"".join(pattern_lines.lines(mixed(world))))
-    table = busbw("replay", str(recorded), "-n", str(world), "--engine", engine, "--json", str(file))
+    table = busbw(
+        "replay", str(recorded), "-n", str(world), "--engine", engine, "--json", str(file)
+    )
     rows = json.loads(file.read_text())["replay"]["rows"]
     timed = [(row["row"]["function"], row["times"] and row["times"]["n"]) for row in rows]
-    functions = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "broadcast", "send")
+    functions = (
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "broadcast",
+        "reduce",
+        "broadcast",
+        "send",
+    )
     assert timed == [*((function, 3) for function in functions), ("recv", None)]
     assert "8 calls repeat 3 times" in table
     assert "30.00 us for the same calls" in table
@@ -72,13 +96,17 @@ def test_other_number_of_ranks_needs_a_rule(tmp_path: Path):
     file = tmp_path / "pattern.jsonl"
     file.write_bytes(b"".join(pattern_lines.lines(tally.pattern())))
     assert "--scale bytes" in busbw("replay", str(file), "-n", "2", "--engine", "mpi", code=2)
-    assert "# recorded on 4 ranks, scaled to 2 by count" in busbw("replay", str(file), "-n", "2", "--engine", "mpi", "--scale", "count")
+    assert "# recorded on 4 ranks, scaled to 2 by count" in busbw(
+        "replay", str(file), "-n", "2", "--engine", "mpi", "--scale", "count"
+    )
 
 
 def test_csv_has_the_columns_of_the_pytorch_benchmark(tmp_path: Path):
     file = tmp_path / "pattern.jsonl"
     file.write_bytes(b"".join(pattern_lines.lines(mixed(2))))
-    lines = busbw("replay", str(file), "-n", "2", "--engine", "mpi", "--format", "csv").splitlines(keepends=True)
+    lines = busbw("replay", str(file), "-n", "2", "--engine", "mpi", "--format", "csv").splitlines(
+        keepends=True
+    )
     assert lines[0] == TORCH_HEADER
     first = next(csv.reader(lines[1:2], skipinitialspace=True))
     assert first[:8] == ["allreduce", "1024", "float32", "2", "?", "?", "4096", "?"]
@@ -90,8 +118,25 @@ def test_call_that_cannot_be_replayed_is_named_in_every_format_and_costs_exit_1(
     del pattern.calls[-1]
     file, saved = tmp_path / "pattern.jsonl", tmp_path / "result.json"
     file.write_bytes(b"".join(pattern_lines.lines(pattern)))
-    words = ["replay", str(file), "-n", "2", "--engine", "mpi", "--format", "csv", "--json", str(saved)]
-    done = subprocess.run([sys.executable, "-m", "busbw", *words], capture_output=True, text=True, timeout=100, check=False)
+    words = [
+        "replay",
+        str(file),
+        "-n",
+        "2",
+        "--engine",
+        "mpi",
+        "--format",
+        "csv",
+        "--json",
+        str(saved),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "busbw", *words],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert done.returncode == 1
     assert done.stdout.startswith(TORCH_HEADER), "stdout has the lines of the CSV alone"
     assert done.stderr == "warning: skipped 1 call: a send or receive without its counterpart\n"

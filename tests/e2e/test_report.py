@@ -34,7 +34,24 @@ def test_the_page_is_written_next_to_the_first_file(run, results):
 
 
 def test_a_measured_run_becomes_a_page(run, tmp_path):
-    assert run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "4", "-b", "64K", "-e", "1M", "--json", "r.json").code == 0
+    assert (
+        run(
+            "busbw",
+            "run",
+            "all_reduce",
+            "--engine",
+            "sim",
+            "-n",
+            "4",
+            "-b",
+            "64K",
+            "-e",
+            "1M",
+            "--json",
+            "r.json",
+        ).code
+        == 0
+    )
     done = run("busbw", "report", "r.json", "-o", "page.html")
     assert (done.code, done.out, done.err) == (0, "page.html\n", "")
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -44,12 +61,20 @@ def test_a_measured_run_becomes_a_page(run, tmp_path):
 
 def test_the_baseline_of_a_directory_is_the_earliest_run(tmp_path, capsys):
     taken = json.loads((BENCHMARK / "run_1.json").read_bytes())
-    for name, start in (("after", "2026-11-20T09:00:00+00:00"), ("before", "2026-11-20T09:30:00+01:00"), ("copied", "")):
+    for name, start in (
+        ("after", "2026-11-20T09:00:00+00:00"),
+        ("before", "2026-11-20T09:30:00+01:00"),
+        ("copied", ""),
+    ):
         (tmp_path / f"{name}.json").write_text(json.dumps(taken | {"start": start}))
     assert guarded(["report", str(tmp_path)]) == 0
     assert "copied.json does not say when it was measured" in capsys.readouterr().err
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert re.findall(r"(?<=> )[A-H] \w+\.json", page)[:3] == ["A before.json", "B after.json", "C copied.json"]
+    assert re.findall(r"(?<=> )[A-H] \w+\.json", page)[:3] == [
+        "A before.json",
+        "B after.json",
+        "C copied.json",
+    ]
     assert page.index("B compared with A") < page.index("C compared with A")
     named = [str(tmp_path / name) for name in ("after.json", "before.json")]
     assert guarded(["report", *named, "-o", str(tmp_path / "named.html")]) == 0
@@ -87,7 +112,22 @@ def test_the_page_can_go_to_stdout(run, results):
 
 def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
     assert (
-        run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "2", "--sim", "corrupt_rank=1", "-e", "64", "--json", "r.json").code == 1
+        run(
+            "busbw",
+            "run",
+            "all_reduce",
+            "--engine",
+            "sim",
+            "-n",
+            "2",
+            "--sim",
+            "corrupt_rank=1",
+            "-e",
+            "64",
+            "--json",
+            "r.json",
+        ).code
+        == 1
     )
     done = run("busbw", "report", "r.json")
     assert (done.code, done.out) == (1, "r.html\n")
@@ -98,15 +138,43 @@ def test_wrong_data_is_exit_code_1_and_still_a_page(run, tmp_path):
     ("words", "said", "hint"),
     [
         (["none.json"], "error: none.json: No such file or directory", "hint: name a result file"),
-        (["bin"], "error: bin: no file in it ends in .json, .jsonl, .log, .table, .txt", "hint: name the files"),
+        (
+            ["bin"],
+            "error: bin: no file in it ends in .json, .jsonl, .log, .table, .txt",
+            "hint: name the files",
+        ),
         (["broken"], "error: broken: none of its files can be read", "hint: busbw show FILE"),
-        (["notes.txt"], "error: notes.txt: nccl-tests text: no row", "hint: give the standard output"),
-        (["log.txt", "-o", "none/page.html"], "error: none/page.html: No such file or directory", "hint: name a file in a directory"),
+        (
+            ["notes.txt"],
+            "error: notes.txt: nccl-tests text: no row",
+            "hint: give the standard output",
+        ),
+        (
+            ["log.txt", "-o", "none/page.html"],
+            "error: none/page.html: No such file or directory",
+            "hint: name a file in a directory",
+        ),
         (["log.txt", "-o", "a"], "error: a: is a directory", "hint: name a file in a directory"),
-        (["log.txt", "a/run.json", "-o", "a/run.json"], "error: a/run.json: the page would overwrite a result", "-o report.html"),
-        (["page.html"], "error: page.html: the page would overwrite a result", "hint: busbw report page.html -o report.html"),
-        (["a", "-o", "a/run.json"], "error: a/run.json: the page would overwrite a result", "-o report.html"),
-        (["log.txt"] * 9, "error: report: 9 files, and a page shows at most 8", "hint: name 8 files or fewer"),
+        (
+            ["log.txt", "a/run.json", "-o", "a/run.json"],
+            "error: a/run.json: the page would overwrite a result",
+            "-o report.html",
+        ),
+        (
+            ["page.html"],
+            "error: page.html: the page would overwrite a result",
+            "hint: busbw report page.html -o report.html",
+        ),
+        (
+            ["a", "-o", "a/run.json"],
+            "error: a/run.json: the page would overwrite a result",
+            "-o report.html",
+        ),
+        (
+            ["log.txt"] * 9,
+            "error: report: 9 files, and a page shows at most 8",
+            "hint: name 8 files or fewer",
+        ),
         ([], "Missing argument 'FILE...'", "hint: busbw report --help"),
     ],
     ids=[
@@ -138,7 +206,10 @@ def test_invalid_arguments_are_refused(results, monkeypatch, capsys, words, said
 
 
 def small_files(most: int) -> tuple[str, ...]:
-    """The start of a command that cannot write larger files. It writes no bytecode, which would be cut off and stay so."""
+    """The start of a command that cannot write larger files.
+
+    It writes no bytecode, which would be cut off and stay so.
+    """
     return ("env", "PYTHONDONTWRITEBYTECODE=1", "prlimit", f"--fsize={most}")
 
 
@@ -150,7 +221,10 @@ def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(run, results
     assert (results / "log.html").read_text() == "earlier"
     assert run("busbw", "report", "log.txt", "-o", "/dev/null").code == 2  # it would be replaced
     done = run("busbw", "snapshot", "-o", "s.jsonl", before=small_files(256))
-    assert (done.code, [file.name for file in results.iterdir() if file.name.startswith(("s.", ".s."))]) == (3, [])
+    assert (
+        done.code,
+        [file.name for file in results.iterdir() if file.name.startswith(("s.", ".s."))],
+    ) == (3, [])
 
 
 def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(run, results):
@@ -168,14 +242,20 @@ def test_a_directory_becomes_sections_and_what_cannot_be_read_is_named(run, resu
     text = (results / "a" / "report.html").read_text(encoding="utf-8")
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert titles[-6:] == [
-        "Training of gpt2: a/25g_gpt2.json", "Link test: a/four_hosts.json", "Pattern: a/gpt2.jsonl",
-        "Snapshot: a/h200x2-recorded.jsonl", "Plan for gpt2: plan.json", "How to read it",
-    ]  # fmt: skip
+        "Training of gpt2: a/25g_gpt2.json",
+        "Link test: a/four_hosts.json",
+        "Pattern: a/gpt2.jsonl",
+        "Snapshot: a/h200x2-recorded.jsonl",
+        "Plan for gpt2: plan.json",
+        "How to read it",
+    ]
     assert "rates between hosts" in text
     (results / "a" / "half.json").write_text('{"schema": "busbw.link/1", "hosts": [')
     part = run("busbw", "report", "a")
     assert (part.code, part.out) == (1, "a/report.html\n")
-    assert part.err.startswith("warning: skipped a/half.json: busbw.link/1: Input data was truncated")
+    assert part.err.startswith(
+        "warning: skipped a/half.json: busbw.link/1: Input data was truncated"
+    )
     assert "a/half.json was skipped" in (results / "a" / "report.html").read_text(encoding="utf-8")
     assert run("busbw", "report", "plan.json", "--sign", "key").code == 2
     assert run("busbw", "report", "plan.json").code == 0

@@ -29,7 +29,25 @@ def test_a_first_run_prints_a_table_findings_and_ends_well(run):
 
 @pytest.mark.parametrize("collective", ["allgather", "ReduceScatter", "alltoallv", "hypercube"])
 def test_other_collectives_by_the_names_users_type(collective, capsys):
-    assert guarded(["run", collective, "--engine", "sim", "-n", "2", "-b", "1K", "-e", "4K", "--format", "csv"]) == 0
+    assert (
+        guarded(
+            [
+                "run",
+                collective,
+                "--engine",
+                "sim",
+                "-n",
+                "2",
+                "-b",
+                "1K",
+                "-e",
+                "4K",
+                "--format",
+                "csv",
+            ]
+        )
+        == 0
+    )
     titles, *lines = capsys.readouterr().out.splitlines()
     rows = [dict(zip(titles.split(","), line.split(","), strict=True)) for line in lines]
     assert len(rows) == 6
@@ -37,7 +55,18 @@ def test_other_collectives_by_the_names_users_type(collective, capsys):
 
 
 def test_the_result_file_shows_again_in_every_format(run, tmp_path, capsys):
-    done = run("busbw", "run", "all_reduce", "--engine", "mpi", *SWEEP, "--json", "r.json", "--format", "nccl-tests")
+    done = run(
+        "busbw",
+        "run",
+        "all_reduce",
+        "--engine",
+        "mpi",
+        *SWEEP,
+        "--json",
+        "r.json",
+        "--format",
+        "nccl-tests",
+    )
     again = run("busbw", "show", "r.json", "--format", "nccl-tests")
     assert done.code == again.code == 0, done.err
     assert again.out == done.out
@@ -62,12 +91,28 @@ def test_json_keeps_an_existing_file_unless_forced(run, tmp_path):
 
 
 def test_a_step_in_bytes_needs_no_factor(run):
-    done = run("busbw", "run", "all_reduce", "--engine", "sim", "-b", "1K", "-e", "4K", "-i", "1K", "--json", "-")
+    done = run(
+        "busbw",
+        "run",
+        "all_reduce",
+        "--engine",
+        "sim",
+        "-b",
+        "1K",
+        "-e",
+        "4K",
+        "-i",
+        "1K",
+        "--json",
+        "-",
+    )
     assert [row["size_bytes"] >> 10 for row in json.loads(done.out)["rows"]] == [1, 2, 3, 4]
 
 
 def test_options_that_an_engine_ignores_are_refused(run):
-    done = run("busbw", "run", "all_reduce", "--engine", "mpi", "-n", "2", "-e", "8", "-R", "2", "-M", "1")
+    done = run(
+        "busbw", "run", "all_reduce", "--engine", "mpi", "-n", "2", "-e", "8", "-R", "2", "-M", "1"
+    )
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: --local-register 2, --memory 1: not used by engine mpi")
 
@@ -77,24 +122,64 @@ def test_ranks_on_other_hosts_choose_the_engine(run):
     done = run("busbw", "run", "all_reduce", "--hosts", "h1:2,h2:2", "--dry-run")
     assert done.code == 0
     assert '"engine"' not in done.out
-    named = run("busbw", "run", "all_reduce", "--hosts", "h1:2,h2:2", "--engine", "nccl", "--dry-run")
+    named = run(
+        "busbw", "run", "all_reduce", "--hosts", "h1:2,h2:2", "--engine", "nccl", "--dry-run"
+    )
     assert '"engine":"nccl"' in named.out
 
 
 def test_json_to_stdout_is_json_alone(run):
-    done = run("busbw", "run", "broadcast", "--engine", "sim", "-n", "2", "-b", "64", "-e", "64", "-r", "all", "--json", "-")
+    done = run(
+        "busbw",
+        "run",
+        "broadcast",
+        "--engine",
+        "sim",
+        "-n",
+        "2",
+        "-b",
+        "64",
+        "-e",
+        "64",
+        "-r",
+        "all",
+        "--json",
+        "-",
+    )
     assert [row["root"] for row in json.loads(done.out)["rows"]] == [0, 1]
 
 
 @pytest.mark.parametrize(
-    ("format_name", "engine"), [("csv", "sim"), ("json", "sim"), ("nccl-tests", "sim"), ("table", "mpi"), ("nccl-tests", "mpi")]
+    ("format_name", "engine"),
+    [
+        ("csv", "sim"),
+        ("json", "sim"),
+        ("nccl-tests", "sim"),
+        ("table", "mpi"),
+        ("nccl-tests", "mpi"),
+    ],
 )
 def test_notes_are_on_stdout_only_in_nccl_tests_text(run, format_name, engine):
-    done = run("busbw", "run", "hypercube", "--engine", engine, "-n", "3", "-b", "64", "-e", "64", "--format", format_name)
+    done = run(
+        "busbw",
+        "run",
+        "hypercube",
+        "--engine",
+        engine,
+        "-n",
+        "3",
+        "-b",
+        "64",
+        "-e",
+        "64",
+        "--format",
+        format_name,
+    )
     note = "nRanks 3 is not a power of 2, skipping"
     assert done.code == 3
     if format_name == "nccl-tests":
-        assert done.out.count(note) == {"mpi": 3, "sim": 1}[engine]  # a line for each process, as there
+        # a line for each process, as there
+        assert done.out.count(note) == {"mpi": 3, "sim": 1}[engine]
         assert note not in done.err
     else:
         assert note not in done.out
@@ -104,7 +189,22 @@ def test_notes_are_on_stdout_only_in_nccl_tests_text(run, format_name, engine):
 
 
 def test_repeats_have_their_own_rows(run, tmp_path):
-    words = ("-b", "8", "-e", "64", "-f", "8", "--iters", "5", "--repeats", "2", "-S", "1", "--json", "r.json")
+    words = (
+        "-b",
+        "8",
+        "-e",
+        "64",
+        "-f",
+        "8",
+        "--iters",
+        "5",
+        "--repeats",
+        "2",
+        "-S",
+        "1",
+        "--json",
+        "r.json",
+    )
     done = run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "2", *words)
     assert done.code == 0, done.err
     titles, _, *rows = done.out.split("\n\n")[1].splitlines()
@@ -117,7 +217,18 @@ def test_repeats_have_their_own_rows(run, tmp_path):
 
 
 def test_wrong_data_ends_with_1_and_names_rank_and_offset(run):
-    done = run("busbw", "run", "all_reduce", "--engine", "sim", "-n", "4", *SWEEP, "--sim", "corrupt_rank=2,corrupt_offset=1")
+    done = run(
+        "busbw",
+        "run",
+        "all_reduce",
+        "--engine",
+        "sim",
+        "-n",
+        "4",
+        *SWEEP,
+        "--sim",
+        "corrupt_rank=2,corrupt_offset=1",
+    )
     assert done.code == 1
     assert "first on rank 2 at element 1" in done.out
 
@@ -129,13 +240,19 @@ def test_wrong_data_ends_with_1_and_names_rank_and_offset(run):
         (("run", "all_reduce", "--no-such"), "No such option"),
         (("run", "all_reduce", "--iters"), "hint: busbw run --help"),
         (("run", "all_reduce", "-b", "2T"), "'2T' is not a size"),
-        (("run", "all_reduce", "-b", "64M", "-e", "1M"), "--minbytes 67108864 is larger than --maxbytes 1048576"),
+        (
+            ("run", "all_reduce", "-b", "64M", "-e", "1M"),
+            "--minbytes 67108864 is larger than --maxbytes 1048576",
+        ),
         (("run", "all_reduce", "-f", "1", "-i", "0"), "never reaches"),
         (("run", "all_reduce", "-b", "0"), "would never grow"),
         (("run", "all_reduce", "-d", "fp12"), "unknown data type 'fp12'"),
         (("run", "all_reduce", "-o", "xor"), "unknown reduction operator 'xor'"),
         (("run", "broadcast", "-n", "2", "-r", "5"), "not one of the 2 ranks"),
-        (("run", "all_reduce", "--json", "/no/such/dir/r.json"), "/no/such/dir/r.json: No such file or directory"),
+        (
+            ("run", "all_reduce", "--json", "/no/such/dir/r.json"),
+            "/no/such/dir/r.json: No such file or directory",
+        ),
         (("run", "all_reduce", "--ideal", "fast"), "fast"),
         (("run", "all_reduce", "--hosts", "h1:h2"), "h1:h2"),
         (("run", "all_reduce", "--format", "xml"), "no view 'xml'"),
@@ -147,7 +264,9 @@ def test_usage_errors_have_a_hint_and_exit_2(words, said, capsys):
     printed = capsys.readouterr()
     assert printed.out == ""
     assert said in printed.err
-    assert [line[:6] for line in printed.err.splitlines() if line] == ["error:", "hint: "], printed.err
+    assert [line[:6] for line in printed.err.splitlines() if line] == ["error:", "hint: "], (
+        printed.err
+    )
 
 
 def test_an_unavailable_engine_names_reason_and_package(run):
@@ -176,7 +295,18 @@ def test_dry_run_prints_the_line_and_runs_nothing(run):
 
 @pytest.mark.usefixtures("other_hosts")
 def test_the_chosen_network_reaches_every_rank(run):
-    done = run("busbw", "run", "all_reduce", "--engine", "nccl", "--hosts", "h1:1,h2:1", "--net", "socket", "--dry-run")
+    done = run(
+        "busbw",
+        "run",
+        "all_reduce",
+        "--engine",
+        "nccl",
+        "--hosts",
+        "h1:1,h2:1",
+        "--net",
+        "socket",
+        "--dry-run",
+    )
     assert done.code == 0, done.err
     assert '"net":"socket"' in done.out
 
@@ -185,7 +315,20 @@ def test_inside_mpirun_each_process_is_a_rank(run):
     from busbw.launch import mpirun
 
     outer = mpirun.command(mpirun.find(), [], 2)
-    done = run("busbw", "run", "all_gather", "-b", "1K", "-e", "1K", "--engine", "mpi", "--format", "nccl-tests", before=tuple(outer))
+    done = run(
+        "busbw",
+        "run",
+        "all_gather",
+        "-b",
+        "1K",
+        "-e",
+        "1K",
+        "--engine",
+        "mpi",
+        "--format",
+        "nccl-tests",
+        before=tuple(outer),
+    )
     assert done.code == 0, done.err
     assert "#  Rank  1 Group  0" in done.out
     assert done.out.count("# Avg bus bandwidth") == 1
@@ -194,13 +337,36 @@ def test_inside_mpirun_each_process_is_a_rank(run):
 def test_an_interrupted_run_keeps_its_rows(run, tmp_path):
     link = tmp_path / "go.py"
     link.write_text("from busbw.cli.main import entry\nentry()\n")
-    words = ["run", "all_reduce", "--engine", "mpi", "-b", "1M", "-e", "1M", "-N", "0", "--json", "r.json", "-c", "0"]
+    words = [
+        "run",
+        "all_reduce",
+        "--engine",
+        "mpi",
+        "-b",
+        "1M",
+        "-e",
+        "1M",
+        "-N",
+        "0",
+        "--json",
+        "r.json",
+        "-c",
+        "0",
+    ]
     process = subprocess.Popen(
-        [sys.executable, str(link), *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        start_new_session=True, env={**os.environ, "PYTHONPATH": SOURCE},
-    )  # fmt: skip
+        [sys.executable, str(link), *words],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+    )
     file, end = tmp_path / "r.json", time.monotonic() + 90
-    while not (file.exists() and len(json.loads(file.read_text())["rows"]) > 2) and time.monotonic() < end:
+    while (
+        not (file.exists() and len(json.loads(file.read_text())["rows"]) > 2)
+        and time.monotonic() < end
+    ):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=90)
@@ -211,22 +377,38 @@ def test_an_interrupted_run_keeps_its_rows(run, tmp_path):
     assert kept["complete"] is False
 
 
-RANK = ("busbw.measure.rank", "busbw.measure.sweep", "busbw.tune.job", "busbw.pattern.replay.job", "busbw.engines.mpi")
+RANK = (
+    "busbw.measure.rank",
+    "busbw.measure.sweep",
+    "busbw.tune.job",
+    "busbw.pattern.replay.job",
+    "busbw.engines.mpi",
+)
 
 
 @pytest.mark.parametrize(
     ("words", "heavy"),
     [
-        (["-m", "busbw", "--version"], {"rich", "numpy", "mpi4py", "torch", "msgspec", "asyncio", "busbw.cli.run"}),
+        (
+            ["-m", "busbw", "--version"],
+            {"rich", "numpy", "mpi4py", "torch", "msgspec", "asyncio", "busbw.cli.run"},
+        ),
         (["-c", f"import {', '.join(RANK)}"], {"click", "rich", "jinja2", "torch"}),
     ],
     ids=["version", "rank"],
 )
 def test_start_imports_nothing_heavy(words, heavy):
-    """Imports are what a start takes: `busbw --version` answers at once, and a rank has no library of the command line."""
+    """Imports are what a start takes: `busbw --version` answers at once, and a rank has no
+    library of the command line.
+    """
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", *words], capture_output=True, text=True, timeout=60, check=True, env=environment
+        [sys.executable, "-X", "importtime", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=environment,
     )
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "busbw" in imported and imported & heavy == set()
@@ -235,13 +417,34 @@ def test_start_imports_nothing_heavy(words, heavy):
 def test_wrong_data_of_an_interrupted_run_is_not_forgotten(run, tmp_path):
     link = tmp_path / "go.py"
     link.write_text("from busbw.cli.main import entry\nentry()\n")
-    words = ["run", "all_reduce", "--engine", "sim", "-n", "4", "--sim", "corrupt_rank=2", "-e", "1M", "-N", "0", "--json", "r.json"]
+    words = [
+        "run",
+        "all_reduce",
+        "--engine",
+        "sim",
+        "-n",
+        "4",
+        "--sim",
+        "corrupt_rank=2",
+        "-e",
+        "1M",
+        "-N",
+        "0",
+        "--json",
+        "r.json",
+    ]
     process = subprocess.Popen(
-        [sys.executable, str(link), *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        [sys.executable, str(link), *words],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": SOURCE},
-    )  # fmt: skip
+    )
     file, end = tmp_path / "r.json", time.monotonic() + 90
-    while not (file.exists() and len(json.loads(file.read_text())["rows"]) > 2) and time.monotonic() < end:
+    while (
+        not (file.exists() and len(json.loads(file.read_text())["rows"]) > 2)
+        and time.monotonic() < end
+    ):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=90)
@@ -253,18 +456,37 @@ def test_wrong_data_of_an_interrupted_run_is_not_forgotten(run, tmp_path):
 
 def test_a_reader_that_has_seen_enough_is_no_failure(run):
     done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {sys.executable} -m busbw run all_reduce --engine sim -n 2 -e 1M -N 50 | head -3"],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": SOURCE}, check=False,
-    )  # fmt: skip
+        [
+            "bash",
+            "-c",
+            (
+                f"set -o pipefail; {sys.executable} -m busbw run all_reduce --engine sim -n 2 -e 1M"
+                " -N 50 | head -3"
+            ),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 3
 
 
 def test_a_full_device_under_stdout_is_reported(run):
     done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m busbw run all_reduce --engine sim -n 2 -e 1M > /dev/full"],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": SOURCE}, check=False,
-    )  # fmt: skip
+        [
+            "bash",
+            "-c",
+            f"{sys.executable} -m busbw run all_reduce --engine sim -n 2 -e 1M > /dev/full",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        check=False,
+    )
     assert done.returncode == 3
     assert "error: stdout: No space left on device" in done.stderr
 
@@ -276,7 +498,10 @@ def test_more_ranks_than_a_machine_can_bear_are_refused(run):
 
 
 def test_uneven_groups_do_not_wait_for_each_other(run):
-    for words in (("hypercube_perf", "-b", "64", "-e", "64"), ("broadcast_perf", "-b", "64", "-e", "64", "-r", "-1")):
+    for words in (
+        ("hypercube_perf", "-b", "64", "-e", "64"),
+        ("broadcast_perf", "-b", "64", "-e", "64", "-r", "-1"),
+    ):
         done = run(*words, "-g", "4", NCCL_TESTS_SPLIT="DIV 3", BUSBW_ENGINE="mpi")
         assert done.code == 3, done.out
         assert "groups of 1, 3 ranks" in done.err
@@ -285,13 +510,37 @@ def test_uneven_groups_do_not_wait_for_each_other(run):
 def test_a_rank_that_stops_is_noticed_with_T(tmp_path):
     link = tmp_path / "go.py"
     link.write_text("from busbw.cli.main import entry\nentry()\n")
-    words = ["run", "all_reduce", "--engine", "mpi", "-n", "2", "-b", "1M", "-e", "1M", "-N", "0", "-T", "4", "--json", "r.json"]
+    words = [
+        "run",
+        "all_reduce",
+        "--engine",
+        "mpi",
+        "-n",
+        "2",
+        "-b",
+        "1M",
+        "-e",
+        "1M",
+        "-N",
+        "0",
+        "-T",
+        "4",
+        "--json",
+        "r.json",
+    ]
     process = subprocess.Popen(
-        [sys.executable, str(link), *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        [sys.executable, str(link), *words],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONPATH": SOURCE},
-    )  # fmt: skip
+    )
     file, end = tmp_path / "r.json", time.monotonic() + 90
-    while not (file.exists() and len(json.loads(file.read_text())["rows"]) > 2) and time.monotonic() < end:
+    while (
+        not (file.exists() and len(json.loads(file.read_text())["rows"]) > 2)
+        and time.monotonic() < end
+    ):
         time.sleep(0.1)
     pid = json.loads(file.read_text())["world"]["devices"][1]["pid"]
     os.kill(pid, signal.SIGSTOP)
@@ -299,4 +548,5 @@ def test_a_rank_that_stops_is_noticed_with_T(tmp_path):
     assert process.returncode == 3, err
     assert f"(pid {pid}) is stopped" in err
     stat = Path(f"/proc/{pid}/stat")
-    assert not stat.exists() or " Z " in stat.read_text()  # ended; whoever adopted it may not have looked yet
+    # ended; whoever adopted it may not have looked yet
+    assert not stat.exists() or " Z " in stat.read_text()

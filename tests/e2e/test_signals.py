@@ -12,7 +12,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ENDLESS = ["run", "all_reduce", "--engine", "mpi", "-n", "2", "-b", "8", "-e", "64", "-N", "0", "--max-time", "0.02", "--json", "r.json"]
+ENDLESS = [
+    "run",
+    "all_reduce",
+    "--engine",
+    "mpi",
+    "-n",
+    "2",
+    "-b",
+    "8",
+    "-e",
+    "64",
+    "-N",
+    "0",
+    "--max-time",
+    "0.02",
+    "--json",
+    "r.json",
+]
 LIMIT_S = 2
 RESUMED_S = 60.0  # for one row more, on a busy machine
 
@@ -23,7 +40,9 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     words = [sys.executable, "-m", "busbw", *ENDLESS, "--limit", str(LIMIT_S)]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
         end = time.monotonic() + 40
         while not rows(tmp_path) and time.monotonic() < end:
             time.sleep(0.05)
@@ -56,9 +75,26 @@ def test_a_suspended_run_resumes(running: subprocess.Popen[str], tmp_path: Path)
 def test_an_interrupted_run_prints_and_keeps_what_it_has_so_far(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     long = ["-b", "8", "-e", "64M", "-f", "2", "--precision", "0.01%", "--max-time", "60"]
-    words = [sys.executable, "-m", "busbw", "run", "all_reduce", "--engine", "mpi", "-n", "2", *long, "--format", "csv", "--json", "r.json"]
+    words = [
+        sys.executable,
+        "-m",
+        "busbw",
+        "run",
+        "all_reduce",
+        "--engine",
+        "mpi",
+        "-n",
+        "2",
+        *long,
+        "--format",
+        "csv",
+        "--json",
+        "r.json",
+    ]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    with subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         end = time.monotonic() + 60
         while rows(tmp_path) < 2 and process.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
@@ -68,11 +104,17 @@ def test_an_interrupted_run_prints_and_keeps_what_it_has_so_far(tmp_path: Path) 
     kept = json.loads((tmp_path / "r.json").read_bytes())["rows"]
     assert [row["size_bytes"] for row in kept] == [8 << number for number in range(len(kept))]
     assert f"{len(kept)} rows were measured and saved in r.json" in said
-    assert len(shown.splitlines()) == 1 + 2 * len(kept), "the header, and each size out of place and in place"
+    assert len(shown.splitlines()) == 1 + 2 * len(kept), (
+        "the header, and each size out of place and in place"
+    )
 
 
-def test_an_interrupted_rank_is_not_reported_as_a_bug(running: subprocess.Popen[str], tmp_path: Path) -> None:
-    os.kill(json.loads((tmp_path / "r.json").read_bytes())["world"]["devices"][1]["pid"], signal.SIGINT)
+def test_an_interrupted_rank_is_not_reported_as_a_bug(
+    running: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    os.kill(
+        json.loads((tmp_path / "r.json").read_bytes())["world"]["devices"][1]["pid"], signal.SIGINT
+    )
     _, said = running.communicate(timeout=30)
     assert running.returncode == 3
     assert "Traceback" not in said

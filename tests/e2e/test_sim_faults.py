@@ -1,4 +1,6 @@
-"""Faults of the sim engine as people ask for them: those that is invalid are refused, the others told as what they are."""
+"""Faults of the sim engine as people ask for them: those that is invalid are refused, the others
+told as what they are.
+"""
 
 import json
 
@@ -18,7 +20,9 @@ def test_a_sim_fault_of_an_unknown_rank_is_refused(capsys, fault, words, ranks):
     assert out == ""
     assert f"error: --sim: '{fault}={ranks}': there is no such rank among {ranks}\n" in err
     assert f"hint: give {fault} a number from 0 to {ranks - 1}" in err
-    assert guarded([*SMALL, *words, "--sim", f"{fault}={ranks - 1}"]) == (1 if fault == "corrupt_rank" else 0)
+    assert guarded([*SMALL, *words, "--sim", f"{fault}={ranks - 1}"]) == (
+        1 if fault == "corrupt_rank" else 0
+    )
 
 
 @pytest.mark.parametrize("rank", [0, 2, 9])
@@ -30,9 +34,16 @@ def test_an_injected_fault_is_refused_with_the_parameter_of_sim(capsys, rank):
 
 @pytest.mark.parametrize("more", ["noise=0", "noise=0.05", "noise=0,late_us=40"])
 def test_a_late_rank_is_late_and_its_links_are_not_slow(tmp_path, more):
-    assert guarded([*SIM, "-n", "4", "--sim", f"late_rank=2,{more}", "--json", str(tmp_path / "r.json")]) == 0
+    assert (
+        guarded(
+            [*SIM, "-n", "4", "--sim", f"late_rank=2,{more}", "--json", str(tmp_path / "r.json")]
+        )
+        == 0
+    )
     result = json.loads((tmp_path / "r.json").read_bytes())
     found = {finding["id"]: finding["message"] for finding in result["findings"]}
     assert found["late_rank"].startswith("rank 2 on sim is late")
     assert found["links"].startswith("no slow link: 6 pairs")
-    assert {tuple(sorted((link["a"], link["b"]))) for link in result["links"] if link["time_s"] < 25e-6} == {(0, 1), (0, 3), (1, 3)}
+    assert {
+        tuple(sorted((link["a"], link["b"]))) for link in result["links"] if link["time_s"] < 25e-6
+    } == {(0, 1), (0, 3), (1, 3)}

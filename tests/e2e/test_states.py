@@ -27,4 +27,9 @@ def test_ways_are_compared_and_one_that_fails_is_recorded(run, tmp_path, capsys)
     assert capsys.readouterr().out == done.out
     assert guarded(["show", str(tmp_path / "r.json"), "--format", "markdown"]) == 0
     table = capsys.readouterr().out.splitlines()
-    assert [line.split(" | ")[0] for line in table] == ["| method", "| ---", "| offload", "| torchao"]
+    assert [line.split(" | ")[0] for line in table] == [
+        "| method",
+        "| ---",
+        "| offload",
+        "| torchao",
+    ]

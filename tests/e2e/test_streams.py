@@ -10,14 +10,23 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RUN = "run all_reduce --engine sim -n 2 -b 64 -e 64"
-LONG = "run all_reduce --engine sim -n 2 -b 64 -e 32K -f 8"  # of some rows, so that the reader leaves before the last
+# of some rows, so that the reader leaves before the last
+LONG = "run all_reduce --engine sim -n 2 -b 64 -e 32K -f 8"
 
 
 def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """The script with `busbw` as a command."""
     known = f'set -o pipefail; busbw() {{ "{sys.executable}" -m busbw "$@"; }}; '
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
-    return subprocess.run(["bash", "-c", known + script], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        ["bash", "-c", known + script],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,7 +44,10 @@ def shell(script: str, folder: Path, **variables: str) -> subprocess.CompletedPr
 )
 def test_a_full_disk_under_stdout_is_reported(tmp_path: Path, words: str, unbuffered: str) -> None:
     done = shell(f"busbw {words} > /dev/full", tmp_path, PYTHONUNBUFFERED=unbuffered)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (3, "error: stdout: No space left on device")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        3,
+        "error: stdout: No space left on device",
+    )
 
 
 @pytest.mark.parametrize("words", ["--help", "engines", RUN])
@@ -47,7 +59,9 @@ def test_a_reader_who_leaves_at_once_is_no_failure(tmp_path: Path, words: str) -
 def test_the_json_file_is_complete_if_stdout_is_closed(tmp_path: Path) -> None:
     done = shell(f"busbw {LONG} -N 20 --json r.json | head -1", tmp_path)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
-    assert done.stderr == "note: stdout was closed; measuring continues for r.json (Ctrl-C ends it)\n"
+    assert (
+        done.stderr == "note: stdout was closed; measuring continues for r.json (Ctrl-C ends it)\n"
+    )
     result = json.loads((tmp_path / "r.json").read_bytes())
     assert (result["complete"], result["rows"][-1]["size_bytes"]) == (True, 32 << 10)
 

@@ -13,7 +13,8 @@ import pytest
 
 from busbw.cli.main import guarded
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(360), pytest.mark.xdist_group("train")]  # the job of two ranks is run once
+# the job of two ranks is run once
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(360), pytest.mark.xdist_group("train")]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 HANG_S = 200
@@ -24,7 +25,14 @@ def job(tmp_path_factory):
     """What two ranks as of torchrun printed and wrote."""
     folder = tmp_path_factory.mktemp("job")
     programs = ["methods_in_turn", "a_language_model"]
-    said = jobs.run(folder, str(Path(__file__).with_name("train_rank.py")), programs, 2, program=jobs.AS_TORCHRUN, RESULTS=str(folder))
+    said = jobs.run(
+        folder,
+        str(Path(__file__).with_name("train_rank.py")),
+        programs,
+        2,
+        program=jobs.AS_TORCHRUN,
+        RESULTS=str(folder),
+    )
     jobs.all_well(said)
     return folder, [(one["methods_in_turn"], one["a_language_model"]) for one in said]
 
@@ -32,10 +40,17 @@ def job(tmp_path_factory):
 def test_methods_are_compared_in_turn(job, capsys):
     folder, ((code, out), _), ((_, out_of_rank_1), _) = job[0], *job[1]
     lines = out.splitlines()
-    # Ranks compete for processors with whatever else runs, so that figures may contradict each other.
-    assert (code, out_of_rank_1) == (3 if "no comparison: figures contradict each other:" in out else 0, "")
+    # Ranks compete for processors with whatever else runs, so that figures may contradict each
+    # other.
+    assert (code, out_of_rank_1) == (
+        3 if "no comparison: figures contradict each other:" in out else 0,
+        "",
+    )
     assert lines[0] == "# mlp-small: 1,300,456 parameters, 5.2 MB of gradients a step"
-    assert sum(line.startswith("Iter #0: ") and line.endswith(" img/sec per CPU") for line in lines) == 6
+    assert (
+        sum(line.startswith("Iter #0: ") and line.endswith(" img/sec per CPU") for line in lines)
+        == 6
+    )
     assert sum(line.startswith("Total img/sec on 2 CPU(s): ") for line in lines) == 6
     (titles,) = (number for number, line in enumerate(lines) if line.startswith("method "))
     assert [line.split()[0] for line in lines[titles + 1 :][:3]] == ["alone", "none", "topk"]
@@ -45,11 +60,17 @@ def test_methods_are_compared_in_turn(job, capsys):
     assert [(one["method"], one["round"]) for one in training["runs"]] == [
         (name, number) for number in range(2) for name in ("alone", "none", "topk")
     ]
-    assert all(len(one["steps_s"]) == len(one["rates"]) == 2 * len(one["silent_s"]) == 2 for one in training["runs"])
+    assert all(
+        len(one["steps_s"]) == len(one["rates"]) == 2 * len(one["silent_s"]) == 2
+        for one in training["runs"]
+    )
     assert guarded(["show", file]) == 0
     assert capsys.readouterr().out.splitlines()[-5:] == lines[-5:]
     assert guarded(["compare", file, file]) == 2
-    assert capsys.readouterr().err.splitlines()[0] == f"error: {file} is a training of mlp-small, not a sweep"
+    assert (
+        capsys.readouterr().err.splitlines()[0]
+        == f"error: {file} is a training of mlp-small, not a sweep"
+    )
 
 
 def test_a_language_model_is_trained(job):
@@ -64,7 +85,10 @@ def test_a_language_model_is_trained(job):
     [
         (("vgg",), "error: unknown model 'vgg'"),
         (("mlp", "--compare", "none,none"), "error: 'none,none' names none twice"),
-        (("mlp", "--accel", "topk", "--compare", "none"), "error: --accel and --compare both name methods to run"),
+        (
+            ("mlp", "--accel", "topk", "--compare", "none"),
+            "error: --accel and --compare both name methods to run",
+        ),
     ],
 )
 def test_invalid_arguments_are_refused_before_the_start(words, said, capsys):
@@ -73,12 +97,36 @@ def test_invalid_arguments_are_refused_before_the_start(words, said, capsys):
 
 def test_a_killed_rank_is_named_and_finished_methods_are_kept(tmp_path):
     file = tmp_path / "r.json"
-    words = ["train", "mlp-small", "-n", "2", "--batch-size", "4", "--warmup", "2", "--iters", "60", "--batches", "1", "--rounds", "1000"]
+    words = [
+        "train",
+        "mlp-small",
+        "-n",
+        "2",
+        "--batch-size",
+        "4",
+        "--warmup",
+        "2",
+        "--iters",
+        "60",
+        "--batches",
+        "1",
+        "--rounds",
+        "1000",
+    ]
     line = [sys.executable, "-m", "busbw", *words, "--json", str(file)]
     environment = {**os.environ, "PYTHONPATH": SOURCE}
-    with subprocess.Popen(line, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        line,
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         end = time.monotonic() + HANG_S
-        while time.monotonic() < end and not (file.exists() and json.loads(file.read_text())["training"]["runs"]):
+        while time.monotonic() < end and not (
+            file.exists() and json.loads(file.read_text())["training"]["runs"]
+        ):
             time.sleep(0.1)
         result = json.loads(file.read_text())
         os.kill(result["world"]["devices"][1]["pid"], signal.SIGKILL)

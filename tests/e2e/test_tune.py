@@ -1,4 +1,6 @@
-"""`busbw tune` on simulated ranks: what NCCL's model does not know is found, checked with new ranks, and written for the plugin."""
+"""`busbw tune` on simulated ranks: what NCCL's model does not know is found, checked with new
+ranks, and written for the plugin.
+"""
 
 import json
 import os
@@ -24,7 +26,10 @@ QUICK = (*SIM, *SIZES, "--no-settings")
 def test_what_is_faster_is_written_checked_and_printed(run: Busbw, tmp_path: Path) -> None:
     done = run("busbw", "tune", "all_reduce", *QUICK, *SLOW_LL)
     assert done.code == 0, done.err
-    assert "2 sizes, up to 20 candidates each" in done.err and "checking 2 sizes with new ranks: 8 runs" in done.err
+    assert (
+        "2 sizes, up to 20 candidates each" in done.err
+        and "checking 2 sizes with new ranks: 8 runs" in done.err
+    )
     table = parse((tmp_path / "busbw-tuner.table").read_text(), "table")
     assert table.said("state") == ["all_reduce checked with new ranks"]
     assert table.choice(4, 1, "all_reduce", 4096) is not None
@@ -33,9 +38,13 @@ def test_what_is_faster_is_written_checked_and_printed(run: Busbw, tmp_path: Pat
 
     with_table = run("busbw", "tune", "all_gather", *QUICK, *SLOW_LL, "--format", "json")
     both = parse((tmp_path / "busbw-tuner.table").read_text(), "table")
-    assert {rule.collective for rule in both.rules} == {"all_reduce", "all_gather"}, "rules of another collective stay"
+    assert {rule.collective for rule in both.rules} == {"all_reduce", "all_gather"}, (
+        "rules of another collective stay"
+    )
     sizes = json.loads(with_table.out)["sizes"]
-    assert all(size["gain"]["high"] < 1 and size["check"]["ratio"] < 1 for size in sizes if size["kept"])
+    assert all(
+        size["gain"]["high"] < 1 and size["check"]["ratio"] < 1 for size in sizes if size["kept"]
+    )
 
     checked = run("busbw", "tune", "--check", "busbw-tuner.table", *SIM, *SLOW_LL)
     assert checked.code == 0, checked.err
@@ -43,7 +52,9 @@ def test_what_is_faster_is_written_checked_and_printed(run: Busbw, tmp_path: Pat
     assert "4 faster" in checked.out
     slower = run("busbw", "tune", "--check", "busbw-tuner.table", *SIM, "--format", "json")
     assert slower.code == 1, "where LL costs nothing extra, other protocols are slower"
-    assert slower.out.count('"schema": "busbw.comparison/1"') == 2, "one document for each collective"
+    assert slower.out.count('"schema": "busbw.comparison/1"') == 2, (
+        "one document for each collective"
+    )
     other = run("busbw", "tune", "--check", "busbw-tuner.table", "--engine", "sim", "-n", "8")
     assert (other.code, "for another system: ranks 4, here 8" in other.err) == (2, True)
 
@@ -62,7 +73,9 @@ def test_a_candidate_of_which_a_rank_dies_is_named_and_dropped(run: Busbw) -> No
     assert "dropped: Tree Simple: at 4K: rank 1 ended" in done.out
     assert "the table has rules for 2 of 2 sizes" in done.out
     own = run("busbw", "tune", "all_reduce", *QUICK, "--sim", "dies_algo=1")
-    assert (own.code, "rank 1 ended in all_reduce with Ring LL" in own.err) == (3, True), "NCCL's own choice cannot be dropped"
+    assert (own.code, "rank 1 ended in all_reduce with Ring LL" in own.err) == (3, True), (
+        "NCCL's own choice cannot be dropped"
+    )
 
 
 def test_settings_that_help_all_sizes_belong_to_the_table(run: Busbw, tmp_path: Path) -> None:
@@ -70,16 +83,41 @@ def test_settings_that_help_all_sizes_belong_to_the_table(run: Busbw, tmp_path: 
     done = run("busbw", "tune", "all_reduce", *few, "--seconds", "0.3")
     assert done.code == 0, done.err
     assert "export NCCL_MIN_NCHANNELS=16" in done.out
-    assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").said("variable") == ["NCCL_MIN_NCHANNELS=16"]
+    assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").said("variable") == [
+        "NCCL_MIN_NCHANNELS=16"
+    ]
     plain = run("busbw", "tune", "all_reduce", *few, "--variables")
-    assert "for all sizes alike" in plain.out and "export NCCL_MIN_NCHANNELS=16" in plain.out and "BUSBW" not in plain.out
+    assert (
+        "for all sizes alike" in plain.out
+        and "export NCCL_MIN_NCHANNELS=16" in plain.out
+        and "BUSBW" not in plain.out
+    )
 
 
 def test_an_interrupt_keeps_what_was_found(run: Busbw, tmp_path: Path) -> None:
     file = tmp_path / "busbw-tuner.table"
     source = str(Path(__file__).parents[2] / "src")
-    words = [sys.executable, "-m", "busbw", "tune", "all_reduce", *SIM, *SLOW_LL, "-e", "1G", "--no-settings", "--seconds", "600"]
-    started = subprocess.Popen(words, cwd=tmp_path, env={"PYTHONPATH": source, "PATH": ""}, stderr=subprocess.PIPE, text=True)
+    words = [
+        sys.executable,
+        "-m",
+        "busbw",
+        "tune",
+        "all_reduce",
+        *SIM,
+        *SLOW_LL,
+        "-e",
+        "1G",
+        "--no-settings",
+        "--seconds",
+        "600",
+    ]
+    started = subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env={"PYTHONPATH": source, "PATH": ""},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     end = time.monotonic() + 30
     while not file.exists() and time.monotonic() < end:
         time.sleep(0.05)
@@ -87,7 +125,9 @@ def test_an_interrupt_keeps_what_was_found(run: Busbw, tmp_path: Path) -> None:
     _, said = started.communicate(timeout=30)
     assert started.returncode == 130
     assert "busbw-tuner.table has what was found so far; it was not checked with new ranks" in said
-    assert parse(file.read_text(), "table").said("state") == ["all_reduce found, not yet checked with new ranks"]
+    assert parse(file.read_text(), "table").said("state") == [
+        "all_reduce found, not yet checked with new ranks"
+    ]
 
 
 def test_an_error_keeps_what_was_found(run: Busbw, tmp_path: Path) -> None:
@@ -110,26 +150,49 @@ def test_an_error_keeps_what_was_found(run: Busbw, tmp_path: Path) -> None:
         "0.3",
     ]
     done = subprocess.run(
-        words, cwd=tmp_path, env={"PYTHONPATH": source, "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True,
-        timeout=60, check=False, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
-    )  # fmt: skip
+        words,
+        cwd=tmp_path,
+        env={"PYTHONPATH": source, "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
+    )
     assert done.returncode == 3
-    assert "busbw-tuner.table has what was found so far; it was not checked with new ranks" in done.stderr
+    assert (
+        "busbw-tuner.table has what was found so far; it was not checked with new ranks"
+        in done.stderr
+    )
     assert "busbw-tuner.table: File too large" in done.stderr
     assert parse((tmp_path / "busbw-tuner.table").read_text(), "table").rules
 
 
 def test_ranks_without_algorithms_are_refused(run: Busbw) -> None:
     done = run("busbw", "tune", "all_reduce", "-n", "2", "-e", "4K")
-    assert (done.code, "the mpi engine has no algorithms to choose from" in done.err) == (3, True), done.err
+    assert (done.code, "the mpi engine has no algorithms to choose from" in done.err) == (
+        3,
+        True,
+    ), done.err
 
 
 def test_ranks_in_processes_of_their_own_decide_alike() -> None:
     program = [sys.executable, str(Path(__file__).with_name("tune_rank.py"))]
     line = mpirun.command(mpirun.find(), program, 3)
     source = str(Path(__file__).parents[2] / "src")
-    done = subprocess.run(line, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        line,
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     small, large = done.stdout.splitlines()
-    assert small.startswith("1024 Ring LL, ") and small.endswith(" True"), "channels cost time, and no size is too small for LL"
-    assert large.startswith(("1048576 Ring LL128", "1048576 Ring Simple")) and large.endswith(" True"), "LL takes twice its time"
+    assert small.startswith("1024 Ring LL, ") and small.endswith(" True"), (
+        "channels cost time, and no size is too small for LL"
+    )
+    assert large.startswith(("1048576 Ring LL128", "1048576 Ring Simple")) and large.endswith(
+        " True"
+    ), "LL takes twice its time"

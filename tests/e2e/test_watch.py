@@ -1,4 +1,6 @@
-"""`busbw watch` in a process of its own: formats, the exporter, signals, and a reader that goes away."""
+"""`busbw watch` in a process of its own: formats, the exporter, signals, and a reader that goes
+away.
+"""
 
 import contextlib
 import json
@@ -35,12 +37,19 @@ pytestmark = pytest.mark.skipif(not links(), reason="no network interface but lo
 
 def start(*words: str, **fields) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*WATCH, *words], env={**os.environ, "PYTHONPATH": SOURCE}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **fields
+        [*WATCH, *words],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **fields,
     )
 
 
 def test_count_of_intervals_as_json(run):
-    done = run("busbw", "watch", "--no-gpus", "--interval", "100ms", "--count", "3", "--format", "json")
+    done = run(
+        "busbw", "watch", "--no-gpus", "--interval", "100ms", "--count", "3", "--format", "json"
+    )
     lines = [json.loads(line) for line in done.out.splitlines()]
     assert (done.code, len(lines)) == (0, 3)
     assert all(line["schema"] == "busbw.watch/1" and line["links"] for line in lines)
@@ -50,8 +59,12 @@ def test_count_of_intervals_as_json(run):
 def test_table_and_text_of_rdma_monitor(run):
     table = run("busbw", "watch", "--no-gpus", "-i", "0.1", "-c", "1").out.splitlines()
     assert table[1].startswith("link") and len(table) >= 3
-    text = run("busbw", "watch", "--no-gpus", "-i", "0.1", "-c", "1", "--format", "rdma_monitor").out.splitlines()
-    assert text[0] == text[-1] == "------" and any(re.match(r"tx_rate: [\d.]+$", line) for line in text)
+    text = run(
+        "busbw", "watch", "--no-gpus", "-i", "0.1", "-c", "1", "--format", "rdma_monitor"
+    ).out.splitlines()
+    assert text[0] == text[-1] == "------" and any(
+        re.match(r"tx_rate: [\d.]+$", line) for line in text
+    )
 
 
 def test_seconds_end_a_watch(run):
@@ -84,7 +97,9 @@ def test_the_reader_of_stdout_may_close_it():
 def test_metrics_are_served_while_it_watches():
     with start("--listen", "127.0.0.1:0", "--interval", "100ms") as process:
         assert process.stdout and process.stderr
-        match = re.fullmatch(r"note: serving (http://127\.0\.0\.1:\d+/metrics)\n", process.stderr.readline())
+        match = re.fullmatch(
+            r"note: serving (http://127\.0\.0\.1:\d+/metrics)\n", process.stderr.readline()
+        )
         assert match
         pages = []
         for _ in range(2):
@@ -94,7 +109,10 @@ def test_metrics_are_served_while_it_watches():
         process.send_signal(signal.SIGTERM)
         rest, _ = process.communicate(timeout=20)
     assert (process.returncode, rest) == (0, ""), "without --format nothing is printed"
-    samples = [int(re.search(r"^busbw_watch_samples_total (\d+)$", page, re.MULTILINE)[1]) for page in pages]
+    samples = [
+        int(re.search(r"^busbw_watch_samples_total (\d+)$", page, re.MULTILINE)[1])
+        for page in pages
+    ]
     assert samples[1] > samples[0]
     names = {family.name for family in parser.text_string_to_metric_families(pages[1])}
     assert "node_network_receive_bytes" in names
@@ -112,8 +130,15 @@ def scraping(page: str, token: Path, folder: Path) -> Iterator[str]:
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     with socket.create_server(("127.0.0.1", 0)) as free:
         own = f"127.0.0.1:{free.getsockname()[1]}"
-    words = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={own}"]
-    with (folder / "log").open("wb") as log, subprocess.Popen(["prometheus", *words], stdout=log, stderr=log) as server:
+    words = [
+        f"--config.file={folder}/prometheus.yml",
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address={own}",
+    ]
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(["prometheus", *words], stdout=log, stderr=log) as server,
+    ):
         try:
             yield f"http://{own}"
         finally:
@@ -137,7 +162,9 @@ def test_prometheus_scrapes_it_as_the_how_to_says(tmp_path):
     token = tmp_path / "token"
     token.write_text("hunter2\n")
     token.chmod(0o600)
-    with start("--listen", "127.0.0.1:0", "--token-file", str(token), "--interval", "1s") as process:
+    with start(
+        "--listen", "127.0.0.1:0", "--token-file", str(token), "--interval", "1s"
+    ) as process:
         assert process.stderr
         page = process.stderr.readline().split()[-1]
         with scraping(page, token, tmp_path) as prometheus:
@@ -154,8 +181,14 @@ def test_prometheus_scrapes_it_as_the_how_to_says(tmp_path):
         (["--interval", "50ms"], "--interval 50ms: must be from 100ms to 3600s"),
         (["--interval", "soon"], "--interval soon: must be"),
         (["--port", "not-there"], "--port not-there: no such port here"),
-        (["--listen", "0.0.0.0:9400"], "--listen 0.0.0.0:9400: other hosts could read the counters"),
-        (["--listen", "9400", "--token-file", "none"], "--token-file none: No such file or directory"),
+        (
+            ["--listen", "0.0.0.0:9400"],
+            "--listen 0.0.0.0:9400: other hosts could read the counters",
+        ),
+        (
+            ["--listen", "9400", "--token-file", "none"],
+            "--token-file none: No such file or directory",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_with_a_hint(run, words, said):

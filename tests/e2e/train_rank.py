@@ -1,4 +1,6 @@
-"""`busbw train` as ranks of torchrun run it, twice in each process: each returns its exit code and what it printed."""
+"""`busbw train` as ranks of torchrun run it, twice in each process: each returns its exit code
+and what it printed.
+"""
 
 import contextlib
 import io
@@ -16,10 +18,50 @@ def _said(*words: str) -> tuple[int, str]:
 
 
 def methods_in_turn() -> tuple[int, str]:
-    steps = ("--batch-size", "2", "--warmup", "2", "--iters", "2", "--batches", "1", "--rounds", "2")
-    return _said("mlp-small", *steps, "--compare", "none,topk", "--json", str(Path(os.environ["RESULTS"], "r.json")))
+    steps = (
+        "--batch-size",
+        "2",
+        "--warmup",
+        "2",
+        "--iters",
+        "2",
+        "--batches",
+        "1",
+        "--rounds",
+        "2",
+    )
+    return _said(
+        "mlp-small",
+        *steps,
+        "--compare",
+        "none,topk",
+        "--json",
+        str(Path(os.environ["RESULTS"], "r.json")),
+    )
 
 
 def a_language_model() -> tuple[int, str]:
-    steps = ("--batch-size", "1", "--warmup", "1", "--iters", "1", "--batches", "1", "--rounds", "1")
-    return _said("gpt-small", "--sequence", "8", *steps, "--precision", "fp16", "--accel", "topk", "--format", "json")
+    steps = (
+        "--batch-size",
+        "1",
+        "--warmup",
+        "1",
+        "--iters",
+        "1",
+        "--batches",
+        "1",
+        "--rounds",
+        "1",
+    )
+    return _said(
+        "gpt-small",
+        "--sequence",
+        "8",
+        *steps,
+        "--precision",
+        "fp16",
+        "--accel",
+        "topk",
+        "--format",
+        "json",
+    )

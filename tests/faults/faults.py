@@ -1,7 +1,9 @@
-"""Faults injected into real runs of busbw on emulated hosts or on this machine, and the required outcome of each.
+"""Faults injected into real runs of busbw on emulated hosts or on this machine, and the required
+outcome of each.
 
-A fault is drawn from a seed: its kind, the rank or host it hits, and the moment. Every run is judged by the same five questions: did it end
-in time, with the right code, naming the fault, with every earlier row still in its file, and without leaving anything behind?
+A fault is drawn from a seed: its kind, the rank or host it hits, and the moment. Every run is
+judged by the same five questions: did it end in time, with the right code, naming the fault, with
+every earlier row still in its file, and without leaving anything behind?
 """
 
 import random
@@ -25,7 +27,8 @@ ENDING = -1  # instead of a row: all rows are there, and the job ends
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: `rank` is hit, `host` is its host, after `row` rows (0: as soon as its process is there) and `delay_s` more.
+    """One fault: `rank` is hit, `host` is its host, after `row` rows (0: as soon as its process is
+    there) and `delay_s` more.
 
     `row` ENDING: after the last row.
     """
@@ -50,7 +53,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of fault: how it is injected, the exit code, and the texts required in the error (alternatives each)."""
+    """One kind of fault: how it is injected, the exit code, and the texts required in the error
+    (alternatives each).
+    """
 
     name: str
     do: Do
@@ -92,7 +97,20 @@ def the_rank(*what: str) -> Callable[[Fault, Run], list[tuple[str, ...]]]:
         host = (run.host_name(fault.rank), run.address(fault.rank))
         if fault.row <= 0:
             return [rank, host, what]
-        return [rank, host, what, ("warm-up of", "verify of", "timing of", "after the row of", "before the first row", "prepare", "init")]
+        return [
+            rank,
+            host,
+            what,
+            (
+                "warm-up of",
+                "verify of",
+                "timing of",
+                "after the row of",
+                "before the first row",
+                "prepare",
+                "init",
+            ),
+        ]
 
     return said
 
@@ -101,14 +119,16 @@ def both_ranks(fault: Fault, run: Run) -> list[tuple[str, ...]]:
     first = 2 * fault.host
     if fault.row > 0:
         return [(f"ranks {first}, {first + 1} on {run.host_name(first)} are stopped",)]
-    both = f"ranks {first}, {first + 1} on"  # at the start one may have said that it is there, and the other not
+    # at the start one may have said that it is there, and the other not
+    both = f"ranks {first}, {first + 1} on"
     host = (run.host_name(first), run.address(first))
     return [(both, f"rank {first} on"), (both, f"rank {first + 1} on"), host, ("stopped",)]
 
 
 def the_link(fault: Fault, run: Run) -> list[tuple[str, ...]]:
     assert run.lab is not None
-    # Both ends of a pulled cable lose their link; the second host is the one that is cut off from the launcher.
+    # Both ends of a pulled cable lose their link; the second host is the one that is cut off from
+    # the launcher.
     interfaces = tuple(f"{host.interface} on {host.name} went down" for host in run.lab.hosts)
     second = run.lab.hosts[1]
     return [interfaces if fault.row else (*interfaces, second.address, second.name)]
@@ -133,7 +153,8 @@ def the_daemon(_fault: Fault, run: Run) -> list[tuple[str, ...]]:
 def the_lossy_link(fault: Fault, run: Run) -> list[tuple[str, ...]]:
     """Both hosts, or their addresses: TCP does not know in which direction packets are lost.
 
-    A launching host that hears nothing does not know either that the others send their packets again.
+    A launching host that hears nothing does not know either that the others send their packets
+    again.
     """
     said = ("packets are lost", "the network between")
     return [(run.host_name(rank), run.address(rank)) for rank in (0, 2)] + [said] * (fault.row > 0)
@@ -141,11 +162,18 @@ def the_lossy_link(fault: Fault, run: Run) -> list[tuple[str, ...]]:
 
 def the_memory(fault: Fault, run: Run) -> list[tuple[str, ...]]:
     every = [(run.host_name(0), run.host_name(2)), ("out of memory",)]
-    return [*every, ("rank ",)] if fault.variant == "limit" else [*the_rank("out of memory")(fault, run)]
+    return (
+        [*every, ("rank ",)]
+        if fault.variant == "limit"
+        else [*the_rank("out of memory")(fault, run)]
+    )
 
 
 def the_room(fault: Fault, run: Run) -> list[tuple[str, ...]]:
-    return [("/dev/shm" if fault.variant == "/dev/shm" else str(run.temporary),), ("is full", "has no room")]
+    return [
+        ("/dev/shm" if fault.variant == "/dev/shm" else str(run.temporary),),
+        ("is full", "has no room"),
+    ]
 
 
 def words(*choices: str) -> Callable[[Fault, Run], list[tuple[str, ...]]]:
@@ -159,40 +187,148 @@ def second_host(_fault: Fault, run: Run) -> list[tuple[str, ...]]:
 
 LAUNCHER, DAEMON = ("prterun", "mpirun", "orterun"), ("prted", "orted")
 KINDS: tuple[Kind, ...] = (
-    Kind("killed", strikes.signalled(signal.SIGKILL), 3, the_rank("SIGKILL", "exited without an error message"), at_end=True),
+    Kind(
+        "killed",
+        strikes.signalled(signal.SIGKILL),
+        3,
+        the_rank("SIGKILL", "exited without an error message"),
+        at_end=True,
+    ),
     Kind("stopped", strikes.signalled(signal.SIGSTOP), 3, the_rank("stopped"), at_end=True),
     Kind("slow", strikes.slow, 0, words(), at_start=False, ends=True),
     Kind("link pulled", strikes.pull, 3, the_link, local=False, clean_s=12.0),
-    Kind("packets lost", strikes.drop_packets, 3, the_lossy_link, local=False, at_start=False, variants=("half", "in", "out"),
-         setting=strikes.much_data, clean_s=12.0, extra_s=30.0, missing=strikes.no_nftables),
-    Kind("wrong interface", strikes.nothing, 3, the_interface, local=False, variants=("absent", "unshared", "first only"),
-         setting=strikes.wrong_interface),
-    Kind("full disk", strikes.nothing, 3, words("No space left on device"), at_start=False, ends=True, setting=strikes.small_disk),
-    Kind("directory removed", strikes.remove_folder, 3, words("the rows are in"), at_start=False, ends=True, setting=strikes.own_folder),
-    Kind("no room", strikes.nothing, 3, the_room, away=False, variants=("/dev/shm", "temporary files"), setting=strikes.no_room),
-    Kind("out of memory", strikes.little_memory, 3, the_memory, at_row=False, variants=("killed", "limit"), setting=strikes.needs_memory,
-         extra_s=10.0, missing=strikes.no_memory_groups),
-    Kind("clock step", strikes.step_clock, 0, words(), at_start=False, ends=True, variants=("on", "back"), missing=strikes.no_clock),
+    Kind(
+        "packets lost",
+        strikes.drop_packets,
+        3,
+        the_lossy_link,
+        local=False,
+        at_start=False,
+        variants=("half", "in", "out"),
+        setting=strikes.much_data,
+        clean_s=12.0,
+        extra_s=30.0,
+        missing=strikes.no_nftables,
+    ),
+    Kind(
+        "wrong interface",
+        strikes.nothing,
+        3,
+        the_interface,
+        local=False,
+        variants=("absent", "unshared", "first only"),
+        setting=strikes.wrong_interface,
+    ),
+    Kind(
+        "full disk",
+        strikes.nothing,
+        3,
+        words("No space left on device"),
+        at_start=False,
+        ends=True,
+        setting=strikes.small_disk,
+    ),
+    Kind(
+        "directory removed",
+        strikes.remove_folder,
+        3,
+        words("the rows are in"),
+        at_start=False,
+        ends=True,
+        setting=strikes.own_folder,
+    ),
+    Kind(
+        "no room",
+        strikes.nothing,
+        3,
+        the_room,
+        away=False,
+        variants=("/dev/shm", "temporary files"),
+        setting=strikes.no_room,
+    ),
+    Kind(
+        "out of memory",
+        strikes.little_memory,
+        3,
+        the_memory,
+        at_row=False,
+        variants=("killed", "limit"),
+        setting=strikes.needs_memory,
+        extra_s=10.0,
+        missing=strikes.no_memory_groups,
+    ),
+    Kind(
+        "clock step",
+        strikes.step_clock,
+        0,
+        words(),
+        at_start=False,
+        ends=True,
+        variants=("on", "back"),
+        missing=strikes.no_clock,
+    ),
     Kind("host stopped", strikes.stop_host, 3, both_ranks, local=False),
-    Kind("interrupted", strikes.signal_busbw(signal.SIGINT), 130, words("interrupted"), at_end=True),
-    Kind("terminated", strikes.signal_busbw(signal.SIGTERM), 143, words("terminated (SIGTERM)"), at_end=True),
-    Kind("hung up", strikes.signal_busbw(signal.SIGHUP), 129, words("terminated (SIGHUP)"), at_end=True),
-    Kind("nohup", strikes.signal_busbw(signal.SIGHUP), 0, words(), ends=True, setting=strikes.nohup),
+    Kind(
+        "interrupted", strikes.signal_busbw(signal.SIGINT), 130, words("interrupted"), at_end=True
+    ),
+    Kind(
+        "terminated",
+        strikes.signal_busbw(signal.SIGTERM),
+        143,
+        words("terminated (SIGTERM)"),
+        at_end=True,
+    ),
+    Kind(
+        "hung up",
+        strikes.signal_busbw(signal.SIGHUP),
+        129,
+        words("terminated (SIGHUP)"),
+        at_end=True,
+    ),
+    Kind(
+        "nohup", strikes.signal_busbw(signal.SIGHUP), 0, words(), ends=True, setting=strikes.nohup
+    ),
     Kind("SIGPIPE", strikes.signal_busbw(signal.SIGPIPE), 0, words(), ends=True),
-    Kind("busbw killed", strikes.signal_busbw(signal.SIGKILL), -9, words(), at_end=True, unsaved=True),
-    Kind("stdout not read", strikes.stop_reading, 0, words(), at_start=False, ends=True, variants=("closed", "full"),
-         setting=strikes.small_pipe),
-    Kind("mpirun killed", strikes.kill_named(*LAUNCHER), 3, words("died of signal 9 (SIGKILL)"), at_end=True),
+    Kind(
+        "busbw killed", strikes.signal_busbw(signal.SIGKILL), -9, words(), at_end=True, unsaved=True
+    ),
+    Kind(
+        "stdout not read",
+        strikes.stop_reading,
+        0,
+        words(),
+        at_start=False,
+        ends=True,
+        variants=("closed", "full"),
+        setting=strikes.small_pipe,
+    ),
+    Kind(
+        "mpirun killed",
+        strikes.kill_named(*LAUNCHER),
+        3,
+        words("died of signal 9 (SIGKILL)"),
+        at_end=True,
+    ),
     Kind("mpirun stopped", strikes.stop_named(*LAUNCHER), 3, the_launcher, at_end=True),
     Kind("daemon killed", strikes.kill_named(*DAEMON), 3, second_host, local=False, at_end=True),
-    Kind("daemon stopped", strikes.stop_named(*DAEMON), 3, the_daemon, local=False, ends=True, at_end=True),
+    Kind(
+        "daemon stopped",
+        strikes.stop_named(*DAEMON),
+        3,
+        the_daemon,
+        local=False,
+        ends=True,
+        at_end=True,
+    ),
     Kind("no answer", strikes.nothing, 3, second_host, local=False, setting=strikes.black_hole),
-)  # fmt: skip
+)
 
 
 @dataclass
 class Outcome:
-    """What a run did: how long it took from the fault to its end, and a description of each deviation; empty if all was right."""
+    """What a run did: how long it took from the fault to its end, and a description of each
+    deviation; empty if all was right.
+    """
 
     fault: Fault
     seconds: float
@@ -211,7 +347,9 @@ class Outcome:
 
     @property
     def too_slow(self) -> bool:
-        """Whether the run missed time limits on a busy machine, before or independently of the fault."""
+        """Whether the run missed time limits on a busy machine, before or independently of the
+        fault.
+        """
         return not self.hang and any(words in self.error for words in TOO_SLOW)
 
 
@@ -219,7 +357,9 @@ def inject(fault: Fault, folder: Path, netlab: Any, patience: float = 1.0) -> Ou
     """One run of busbw with this fault, judged; `patience` is a factor of all limits."""
     kind = fault.kind
     cycles = 2 if fault.row == ENDING else 4 if kind.ends else 0
-    setting = Setting(limit_s=LIMIT_S * patience, launch_limit_s=LAUNCH_LIMIT_S * patience, cycles=cycles)
+    setting = Setting(
+        limit_s=LIMIT_S * patience, launch_limit_s=LAUNCH_LIMIT_S * patience, cycles=cycles
+    )
     with Run(folder, None if fault.local else netlab, setting) as run:
         kind.setting(fault, run)
         run.start()
@@ -227,7 +367,12 @@ def inject(fault: Fault, folder: Path, netlab: Any, patience: float = 1.0) -> Ou
         if hits:
             row = run.expected_rows if fault.row == ENDING else fault.row
             if not run.comes_to(row, fault.rank) and fault.row != ENDING:
-                return Outcome(fault, 0.0, wrong_name=f"no row {fault.row} of rank {fault.rank}", error=run.stderr)
+                return Outcome(
+                    fault,
+                    0.0,
+                    wrong_name=f"no row {fault.row} of rank {fault.rank}",
+                    error=run.stderr,
+                )
             time.sleep(fault.delay_s)
         seen, start = run.rows_seen, time.monotonic()
         run.record_files()
@@ -250,9 +395,15 @@ def inject(fault: Fault, folder: Path, netlab: Any, patience: float = 1.0) -> Ou
 
 
 def _bound_s(fault: Fault) -> float:
-    """From the fault to the end: the limit that notices it, gathering, asking a host, ending the launcher; doubled for a busy machine."""
+    """From the fault to the end: the limit that notices it, gathering, asking a host, ending the
+    launcher; doubled for a busy machine.
+    """
     start_s = LAUNCH_LIMIT_S * 2 + 6 if not fault.row or fault.kind.do is strikes.nothing else 0
-    return 2 * (max(2 * LIMIT_S + 3, start_s) + 1 + 3 + 5) + (30 if fault.kind.ends else 0) + fault.kind.extra_s
+    return (
+        2 * (max(2 * LIMIT_S + 3, start_s) + 1 + 3 + 5)
+        + (30 if fault.kind.ends else 0)
+        + fault.kind.extra_s
+    )
 
 
 def _judge(fault: Fault, run: Run, outcome: Outcome, seen: int) -> None:

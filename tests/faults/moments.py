@@ -1,6 +1,8 @@
-"""A rank of this machine is stopped or killed at a random moment of every phase: it must be named within --limit + 5 s.
+"""A rank of this machine is stopped or killed at a random moment of every phase: it must be named
+within --limit + 5 s.
 
-`python tests/faults/moments.py --runs 200 --seed 1`: one line a run, then a table; exit 1 where any run was not right.
+`python tests/faults/moments.py --runs 200 --seed 1`: one line a run, then a table; exit 1 where any
+run was not right.
 """
 
 import argparse
@@ -32,7 +34,10 @@ SWEEPS = {
     "timing": ("-b", "1M", "-e", "64M", "--check", "0"),
     "any": ("-b", "1M", "-e", "64M", "-f", "2"),
 }
-TIMINGS = {"classic": ("--timing", "classic", "--iters", "2000"), "precise": ("--precision", "0.0001", "--max-time", "60")}
+TIMINGS = {
+    "classic": ("--timing", "classic", "--iters", "2000"),
+    "precise": ("--precision", "0.0001", "--max-time", "60"),
+}
 SIGNALS = {"stopped": signal.SIGSTOP, "killed": signal.SIGKILL}
 
 
@@ -48,12 +53,17 @@ class Strike:
     delay_s: float
 
     def __str__(self) -> str:
-        return f"{self.what:7} {self.phase:7} {self.timing} rank {self.rank} of {self.ranks} after {self.delay_s:.2f} s"
+        return (
+            f"{self.what:7} {self.phase:7} {self.timing} rank {self.rank} of {self.ranks} after"
+            f" {self.delay_s:.2f} s"
+        )
 
 
 @dataclass
 class Outcome:
-    """Seconds from the signal to the line that names the rank, and to the end; `wrong` describes any deviation."""
+    """Seconds from the signal to the line that names the rank, and to the end; `wrong` describes
+    any deviation.
+    """
 
     strike: Strike
     word_s: float = 0.0
@@ -74,13 +84,24 @@ def draw(seed: int, number: int) -> Strike:
     every = list(product(SWEEPS, TIMINGS, SIGNALS))
     phase, timing, what = every[number % len(every)]
     ranks = dice.randint(2, 4)
-    return Strike(phase, timing, what, ranks, dice.randrange(ranks), dice.uniform(0, 0.5 if phase == "start" else 3))
+    return Strike(
+        phase,
+        timing,
+        what,
+        ranks,
+        dice.randrange(ranks),
+        dice.uniform(0, 0.5 if phase == "start" else 3),
+    )
 
 
 def strike(one: Strike, folder: Path) -> Outcome:
     """One run of busbw with this strike, judged."""
     setting = Setting(
-        LIMIT_S, LIMIT_S * 2 if one.phase == "start" else 60, 0, ranks=one.ranks, sweep=(*SWEEPS[one.phase], *TIMINGS[one.timing])
+        LIMIT_S,
+        LIMIT_S * 2 if one.phase == "start" else 60,
+        0,
+        ranks=one.ranks,
+        sweep=(*SWEEPS[one.phase], *TIMINGS[one.timing]),
     )
     with Run(folder, None, setting) as run:
         run.start()
@@ -99,7 +120,9 @@ def strike(one: Strike, folder: Path) -> Outcome:
         if not ended:
             outcome.wrong = f"hangs: {run.describe()}"
             return outcome
-        named = [when - at for when, line in run.heard if when >= at and f"rank {one.rank} " in line]
+        named = [
+            when - at for when, line in run.heard if when >= at and f"rank {one.rank} " in line
+        ]
         outcome.word_s = named[0] if named else 0.0
         left, _ = run.left_after(CLEAN_S)
         wrong = {
@@ -118,7 +141,11 @@ def one_run(seed: int, number: int) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         outcome = strike(draw(seed, number), Path(folder))
     judged = "WRONG" if outcome.wrong else "fine "
-    print(f"{number:4} {judged} named {outcome.word_s:4.1f} s, ended {outcome.end_s:4.1f} s  {outcome.strike}  {outcome.where}", flush=True)
+    print(
+        f"{number:4} {judged} named {outcome.word_s:4.1f} s, ended {outcome.end_s:4.1f} s "
+        f" {outcome.strike}  {outcome.where}",
+        flush=True,
+    )
     if outcome.wrong:
         print(f"     {outcome.wrong}: {outcome.error}", flush=True)
     return outcome
@@ -134,8 +161,15 @@ def main() -> int:
     begun = time.monotonic()
 
     with ProcessPoolExecutor(asked.jobs) as pool:
-        outcomes = list(pool.map(one_run, repeat(asked.seed), range(asked.first, asked.first + asked.runs)))
-    print(f"\n{table(outcomes)}\n{len(outcomes)} runs, seed {asked.seed}, --limit {LIMIT_S:g}, {time.monotonic() - begun:.0f} s")
+        outcomes = list(
+            pool.map(one_run, repeat(asked.seed), range(asked.first, asked.first + asked.runs))
+        )
+    print(
+        f"\n"
+        f"{table(outcomes)}\n"
+        f"{len(outcomes)} runs, seed {asked.seed}, --limit {LIMIT_S:g},"
+        f" {time.monotonic() - begun:.0f} s"
+    )
     return int(any(outcome.wrong for outcome in outcomes))
 
 
@@ -145,12 +179,18 @@ def table(outcomes: list[Outcome]) -> str:
     lines = [f"{head} {'s to word: median':>18} {'most':>5} {'s to end: median':>17} {'most':>5}"]
     for phase, timing, what in [*product(SWEEPS, TIMINGS, SIGNALS), ("all", "", "")]:
         some = [
-            one for one in outcomes if phase == "all" or (one.strike.phase, one.strike.timing, one.strike.what) == (phase, timing, what)
+            one
+            for one in outcomes
+            if phase == "all"
+            or (one.strike.phase, one.strike.timing, one.strike.what) == (phase, timing, what)
         ]
         if some:
             words, ends = [one.word_s for one in some], [one.end_s for one in some]
             counts = f"{len(some):>5} {sum(bool(one.wrong) for one in some):>6}"
-            seconds = f"{statistics.median(words):>18.1f} {max(words):>5.1f} {statistics.median(ends):>17.1f} {max(ends):>5.1f}"
+            seconds = (
+                f"{statistics.median(words):>18.1f} {max(words):>5.1f}"
+                f" {statistics.median(ends):>17.1f} {max(ends):>5.1f}"
+            )
             lines.append(f"{phase:8} {timing:8} {what:8} {counts} {seconds}")
     return "\n".join(lines)
 

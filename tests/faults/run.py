@@ -1,4 +1,7 @@
-"""Many fault runs: `python tests/faults/run.py --runs 200 --seed 1`. One line a run, then a table; exit 1 when any run was not right."""
+"""Many fault runs: `python tests/faults/run.py --runs 200 --seed 1`.
+
+One line a run, then a table; exit 1 when any run was not right.
+"""
 
 import argparse
 import signal
@@ -23,7 +26,12 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
-    parser.add_argument("--patience", type=float, default=1.0, help="a factor of all limits, for a machine that others use too")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=1.0,
+        help="a factor of all limits, for a machine that others use too",
+    )
     parser.add_argument("--local", action="store_true", help="on this machine alone")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also then nothing of a run is left
@@ -38,15 +46,25 @@ def main() -> int:
             continue
         outcome = struck(fault, asked.patience)
         outcomes.append(outcome)
-        print(f"{number:4} {'fine ' if outcome.fine else 'WRONG'} {outcome.seconds:5.1f} s  {fault}", flush=True)
+        print(
+            f"{number:4} {'fine ' if outcome.fine else 'WRONG'} {outcome.seconds:5.1f} s  {fault}",
+            flush=True,
+        )
         if not outcome.fine:
             print(f"     {outcome}", flush=True)
-    print(f"\n{table(outcomes)}\n{len(outcomes)} runs, {skipped} skipped, seed {asked.seed}, {time.monotonic() - began:.0f} s")
+    print(
+        f"\n"
+        f"{table(outcomes)}\n"
+        f"{len(outcomes)} runs, {skipped} skipped, seed {asked.seed},"
+        f" {time.monotonic() - began:.0f} s"
+    )
     return int(not all(outcome.fine for outcome in outcomes))
 
 
 def struck(fault: faults.Fault, patience: float) -> faults.Outcome:
-    """The outcome; tried again where the emulated hosts could not be made, as when another program makes some at that moment."""
+    """The outcome; tried again where the emulated hosts could not be made, as when another
+    program makes some at that moment.
+    """
     for tries_left in reversed(range(TRIES)):
         try:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -64,7 +82,10 @@ def struck(fault: faults.Fault, patience: float) -> faults.Outcome:
 
 def table(outcomes: list["faults.Outcome"]) -> str:
     """One line a kind."""
-    counted = f"{'kind':18} {'runs':>5} {'hangs':>6} {'wrong names':>12} {'wrong codes':>12} {'left':>5} {'rows lost':>10}"
+    counted = (
+        f"{'kind':18} {'runs':>5} {'hangs':>6} {'wrong names':>12} {'wrong codes':>12} {'left':>5}"
+        f" {'rows lost':>10}"
+    )
     lines = [f"{counted} {'s to end: median':>17} {'most':>6} {'s to clean':>11}"]
     names = [kind.name for kind in faults.KINDS]
     for name in [*names, "all"]:
@@ -72,14 +93,21 @@ def table(outcomes: list["faults.Outcome"]) -> str:
         if not some:
             continue
         figures = (
-            len(some), sum(one.hang for one in some), sum(bool(one.wrong_name) for one in some),
-            sum(bool(one.wrong_code) for one in some), sum(len(one.left) for one in some), sum(one.lost for one in some),
-        )  # fmt: skip
+            len(some),
+            sum(one.hang for one in some),
+            sum(bool(one.wrong_name) for one in some),
+            sum(bool(one.wrong_code) for one in some),
+            sum(len(one.left) for one in some),
+            sum(one.lost for one in some),
+        )
         widths = (5, 6, 12, 12, 5, 10)
         seconds = [one.seconds for one in some]
-        counts = " ".join(f"{figure:>{width}}" for figure, width in zip(figures, widths, strict=True))
+        counts = " ".join(
+            f"{figure:>{width}}" for figure, width in zip(figures, widths, strict=True)
+        )
         lines.append(
-            f"{name:18} {counts} {statistics.median(seconds):>17.1f} {max(seconds):>6.1f} {max(one.clean_s for one in some):>11.1f}"
+            f"{name:18} {counts} {statistics.median(seconds):>17.1f} {max(seconds):>6.1f}"
+            f" {max(one.clean_s for one in some):>11.1f}"
         )
     return "\n".join(lines)
 

@@ -1,4 +1,6 @@
-"""One run of the real command, watched from outside: its rows as they come, its processes, its result file, and its end."""
+"""One run of the real command, watched from outside: its rows as they come, its processes, its
+result file, and its end.
+"""
 
 import contextlib
 import fcntl
@@ -35,10 +37,14 @@ class Gone(Exception):
 
 @dataclass
 class Setting:
-    """How busbw is called. `cycles` 0: until the fault ends it. `sweep` are options in place of small sizes timed classically.
+    """How busbw is called.
 
-    `prefix` is a program that starts it, `shell` are commands of a shell that does so then, and `ignored` the signals that it does not
-    get. With `small_pipe` little of what it prints waits to be read.
+    `cycles` 0: until the fault ends it. `sweep` are options in place of small sizes timed
+    classically.
+
+    `prefix` is a program that starts it, `shell` are commands of a shell that does so then, and
+    `ignored` the signals that it does not get. With `small_pipe` little of what it prints waits to
+    be read.
     """
 
     limit_s: float
@@ -54,7 +60,10 @@ class Setting:
 
 
 class Run:
-    """`busbw run` with four ranks, on two emulated hosts or here where `netlab` is None. Leaves nothing behind."""
+    """`busbw run` with four ranks, on two emulated hosts or here where `netlab` is None.
+
+    Leaves nothing behind.
+    """
 
     def __init__(self, folder: Path, netlab: ModuleType | None, setting: Setting) -> None:
         self.folder, self._netlab, self.setting = folder, netlab, setting
@@ -76,7 +85,11 @@ class Run:
 
     def __enter__(self) -> "Run":
         with contextlib.ExitStack() as undo:
-            self.temporary = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="bbf-", ignore_cleanup_errors=True)))
+            self.temporary = Path(
+                undo.enter_context(
+                    tempfile.TemporaryDirectory(prefix="bbf-", ignore_cleanup_errors=True)
+                )
+            )
             if self._netlab is not None:
                 self.lab = undo.enter_context(self._netlab.lab())
             self._undo = undo.pop_all()
@@ -97,17 +110,50 @@ class Run:
         self._undo.close()
 
     def start(self) -> None:
-        small = ("--timing", "classic", "-b", "1K", "-e", f"{2 ** (SIZES - 1)}K", "--iters", "3", "--run-cycles", str(self.setting.cycles))
-        words = ["run", "all_reduce", "--engine", "mpi", "--format", "csv", "--json", str(self.file), *(self.setting.sweep or small)]
-        words += ["--limit", str(self.setting.limit_s), "--launch-limit", str(self.setting.launch_limit_s)]
+        small = (
+            "--timing",
+            "classic",
+            "-b",
+            "1K",
+            "-e",
+            f"{2 ** (SIZES - 1)}K",
+            "--iters",
+            "3",
+            "--run-cycles",
+            str(self.setting.cycles),
+        )
+        words = [
+            "run",
+            "all_reduce",
+            "--engine",
+            "mpi",
+            "--format",
+            "csv",
+            "--json",
+            str(self.file),
+            *(self.setting.sweep or small),
+        ]
+        words += [
+            "--limit",
+            str(self.setting.limit_s),
+            "--launch-limit",
+            str(self.setting.launch_limit_s),
+        ]
         argv = [sys.executable, "-m", "busbw", *words]
         # Four ranks on few cores: waiting ranks yield.
-        environment = {**os.environ, "PYTHONPATH": SOURCE, MARK: self._token, "OMPI_MCA_mpi_yield_when_idle": "1"}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": SOURCE,
+            MARK: self._token,
+            "OMPI_MCA_mpi_yield_when_idle": "1",
+        }
         environment["TMPDIR"] = str(self.temporary)
         if self.lab is None:
             argv += ["-n", str(self.setting.ranks)]
         else:
-            argv = self.lab.hosts[0].enter(*argv, "--hosts", "10.77.0.1:2,10.77.0.2:2", "--ifname", self.setting.ifname)
+            argv = self.lab.hosts[0].enter(
+                *argv, "--hosts", "10.77.0.1:2,10.77.0.2:2", "--ifname", self.setting.ifname
+            )
             environment |= self.lab.environment()
         if self.setting.shell:
             argv = ["sh", "-c", f'{self.setting.shell} && exec "$@"', "sh", *argv]
@@ -116,10 +162,18 @@ class Run:
             fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 4096)
         with _as_inherited(self.setting.ignored):
             self._process = subprocess.Popen(
-                [*self.setting.prefix, *argv], env=environment, cwd=self.folder, stdout=into, stderr=subprocess.PIPE, text=True
+                [*self.setting.prefix, *argv],
+                env=environment,
+                cwd=self.folder,
+                stdout=into,
+                stderr=subprocess.PIPE,
+                text=True,
             )
         os.close(into)
-        self._readers = [threading.Thread(target=self._read_rows, args=(out,)), threading.Thread(target=self._read_talk)]
+        self._readers = [
+            threading.Thread(target=self._read_rows, args=(out,)),
+            threading.Thread(target=self._read_talk),
+        ]
         for reader in self._readers:
             reader.start()
 
@@ -159,17 +213,28 @@ class Run:
             self.heard.append((time.monotonic(), line))
 
     def comes_to(self, row: int, rank: int) -> bool:
-        """Wait until `row` rows were printed, for row 0 until the rank's process is there; returns whether that happened."""
+        """Wait until `row` rows were printed, for row 0 until the rank's process is there;
+        returns whether that happened.
+        """
         assert self._process is not None
         end = time.monotonic() + START_LIMIT_S
-        while (self.rows_seen < row if row else self._pid(rank) is None) and self._process.poll() is None and time.monotonic() < end:
+        while (
+            (self.rows_seen < row if row else self._pid(rank) is None)
+            and self._process.poll() is None
+            and time.monotonic() < end
+        ):
             time.sleep(0.01)
         return self._process.poll() is None and time.monotonic() < end
 
     def begins(self) -> bool:
         """Wait until the sweep begins; returns whether it did."""
         end = time.monotonic() + START_LIMIT_S
-        while not self.began and self._process is not None and self._process.poll() is None and time.monotonic() < end:
+        while (
+            not self.began
+            and self._process is not None
+            and self._process.poll() is None
+            and time.monotonic() < end
+        ):
             time.sleep(0.01)
         return self.began
 
@@ -177,7 +242,11 @@ class Run:
         """The process of a rank."""
         assert self._process is not None
         end = time.monotonic() + SEARCH_S
-        while (pid := self._pid(rank)) is None and self._process.poll() is None and time.monotonic() < end:
+        while (
+            (pid := self._pid(rank)) is None
+            and self._process.poll() is None
+            and time.monotonic() < end
+        ):
             time.sleep(0.01)  # a process that starts or ends others may hide from one look at /proc
         if pid is None:
             raise Gone(f"rank {rank} has gone before anything was done to it")
@@ -201,12 +270,17 @@ class Run:
     def signal_busbw(self, number: signal.Signals) -> None:
         """To the command itself, as a terminal or a scheduler sends it."""
         assert self._process is not None
-        self._process.send_signal(number)  # entering a host replaces the process, so its pid is the command's
+        # entering a host replaces the process, so its pid is the command's
+        self._process.send_signal(number)
 
     def pids(self) -> list[int]:
         """All processes of the run but the command itself."""
         own = self._process.pid if self._process else 0
-        found = self._here() if self.lab is None else [pid for host in self.lab.hosts for pid in host.pids()]
+        found = (
+            self._here()
+            if self.lab is None
+            else [pid for host in self.lab.hosts for pid in host.pids()]
+        )
         return [pid for pid in found if pid != own]
 
     def _here(self) -> list[int]:
@@ -228,11 +302,17 @@ class Run:
         return True
 
     def record_files(self) -> None:
-        """Remember which files in /dev/shm the run has, as nothing tells afterwards whose they were."""
+        """Remember which files in /dev/shm the run has, as nothing tells afterwards whose they
+        were.
+        """
         for pid in self.pids():
             with contextlib.suppress(OSError):
                 lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-                self._shared |= {line.split()[-1] for line in lines if "/dev/shm/" in line and not line.endswith("(deleted)")}
+                self._shared |= {
+                    line.split()[-1]
+                    for line in lines
+                    if "/dev/shm/" in line and not line.endswith("(deleted)")
+                }
 
     def left_after(self, seconds: float) -> tuple[list[str], float]:
         """Processes and files still there after the limit, and the seconds until all had gone."""
@@ -242,14 +322,21 @@ class Run:
         return left, time.monotonic() - start
 
     def _left(self) -> list[str]:
-        folders = [path for name in ("ompi", "prte", "prted") for path in self.temporary.glob(f"{name}*")]
+        folders = [
+            path for name in ("ompi", "prte", "prted") for path in self.temporary.glob(f"{name}*")
+        ]
         names = [host.name for host in self.lab.hosts] if self.lab else []
-        folders += [path.parent for name in names for path in Path("/tmp").glob(f"prted.*/pmix.{name}.tool")]
+        folders += [
+            path.parent for name in names for path in Path("/tmp").glob(f"prted.*/pmix.{name}.tool")
+        ]
         shared = [name for name in self._shared if Path(name).exists()]
         return [*(f"{pid} {_comm(pid)}" for pid in self.pids()), *map(str, folders), *shared]
 
     def describe(self) -> str:
-        return ", ".join(f"{pid} {_comm(pid)}" for pid in self.pids()) + f"; stderr: {self.stderr[-500:]}"
+        return (
+            ", ".join(f"{pid} {_comm(pid)}" for pid in self.pids())
+            + f"; stderr: {self.stderr[-500:]}"
+        )
 
     @property
     def error(self) -> str:
@@ -259,7 +346,8 @@ class Run:
 
     @property
     def rows_kept(self) -> int:
-        elsewhere = self.folder / self.file.name  # its working directory, where the file goes that cannot be written
+        # its working directory, where the file goes that cannot be written
+        elsewhere = self.folder / self.file.name
         return max(_rows(self.file), _rows(elsewhere))
 
     @property
@@ -279,7 +367,11 @@ class Run:
     def mount_small_disk(self, kilobytes: int) -> None:
         place = self.folder / "small"
         place.mkdir(exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(place)], check=True, timeout=10)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(place)],
+            check=True,
+            timeout=10,
+        )
         self._undo.callback(subprocess.run, ["umount", "-l", str(place)], check=False, timeout=10)
         self.file = place / "result.json"
 
@@ -293,8 +385,13 @@ def _rows(file: Path) -> int:
 
 @contextlib.contextmanager
 def _as_inherited(ignored: tuple[signal.Signals, ...]) -> Iterator[None]:
-    """While a program is started: it ignores these signals, but none that a shell's background job or nohup ignores and passes on."""
-    wanted: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    """While a program is started: it ignores these signals, but none that a shell's background
+    job or nohup ignores and passes on.
+    """
+    wanted: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
     wanted |= dict.fromkeys(ignored, signal.SIG_IGN)
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
     try:

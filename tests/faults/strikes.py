@@ -1,4 +1,6 @@
-"""How each fault is injected into a run: signals, the network, memory, disks, and what reads the output."""
+"""How each fault is injected into a run: signals, the network, memory, disks, and what reads the
+output.
+"""
 
 import contextlib
 import json
@@ -44,7 +46,9 @@ def pull(fault: Any, run: Run) -> None:
 
 
 def step_clock(fault: Any, run: Run) -> None:
-    """Set the time of day an hour forward or back for half a second; the monotonic clock gives the time to restore."""
+    """Set the time of day an hour forward or back for half a second; the monotonic clock gives
+    the time to restore.
+    """
     step_s = 3600 if fault.variant == "on" else -3600
     real, start = time.clock_gettime(time.CLOCK_REALTIME), time.monotonic()
     time.clock_settime(time.CLOCK_REALTIME, real + step_s)
@@ -72,7 +76,11 @@ def wrong_interface(fault: Any, run: Run) -> None:
     run.ip("-n", first.namespace, "link", "add", "own0", "type", "veth", "peer", "own1")
     run.ip("-n", first.namespace, "addr", "add", "10.99.0.1/24", "dev", "own0")
     run.ip("-n", first.namespace, "link", "set", "own0", "up")
-    run.setting.ifname = {"absent": "nosuch0", "unshared": "10.99.0.0/24", "first only": first.interface}[fault.variant]
+    run.setting.ifname = {
+        "absent": "nosuch0",
+        "unshared": "10.99.0.0/24",
+        "first only": first.interface,
+    }[fault.variant]
 
 
 def small_disk(_fault: Any, run: Run) -> None:
@@ -83,7 +91,13 @@ def black_hole(_fault: Any, run: Run) -> None:
     """The agent of the second host never answers, as behind a firewall that drops everything."""
     assert run.lab is not None
     text = run.lab.agent.read_text()
-    run.lab.agent.write_text(text.replace("#!/bin/sh\n", f'#!/bin/sh\ncase "$1" in {run.lab.hosts[1].address}) exec sleep 600;; esac\n', 1))
+    run.lab.agent.write_text(
+        text.replace(
+            "#!/bin/sh\n",
+            f'#!/bin/sh\ncase "$1" in {run.lab.hosts[1].address}) exec sleep 600;; esac\n',
+            1,
+        )
+    )
 
 
 def stop_named(*names: str) -> Do:
@@ -105,7 +119,9 @@ def drop_packets(fault: Any, run: Run) -> None:
         "out": ("output", "oifname", ""),
     }[fault.variant]
     rule = f'meta {interface} != "lo" {which} drop'
-    table = f"table inet fault {{\nchain lose {{\ntype filter hook {hook} priority 0;\n{rule}\n}}\n}}\n"
+    table = (
+        f"table inet fault {{\nchain lose {{\ntype filter hook {hook} priority 0;\n{rule}\n}}\n}}\n"
+    )
     words = ["ip", "netns", "exec", run.lab.hosts[fault.host].namespace, "nft", "-f", "-"]
     subprocess.run(words, input=table, text=True, check=True, timeout=10)
 
@@ -113,7 +129,18 @@ def drop_packets(fault: Any, run: Run) -> None:
 def much_data(fault: Any, run: Run) -> None:
     """Half of the packets of small messages would come through at once."""
     if fault.variant == "half":
-        run.setting.sweep = ("--timing", "classic", "-b", "64K", "-e", "1M", "--iters", "20", "--run-cycles", "0")
+        run.setting.sweep = (
+            "--timing",
+            "classic",
+            "-b",
+            "64K",
+            "-e",
+            "1M",
+            "--iters",
+            "20",
+            "--run-cycles",
+            "0",
+        )
 
 
 def needs_memory(fault: Any, run: Run) -> None:
@@ -141,7 +168,11 @@ def no_nftables() -> str:
 
 
 def no_memory_groups() -> str:
-    return "" if os.access(memory_group().parent, os.W_OK) else "no control group for memory can be made here"
+    return (
+        ""
+        if os.access(memory_group().parent, os.W_OK)
+        else "no control group for memory can be made here"
+    )
 
 
 def no_clock() -> str:
@@ -151,7 +182,11 @@ def no_clock() -> str:
 
 
 def _capable(bit: int) -> bool:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("CapEff:")
+    )
     return bool(int(line.split()[1], 16) >> bit & 1)
 
 
@@ -159,14 +194,22 @@ def memory_group() -> Path:
     """A new control group below that of this process; version 1 or 2."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     ways = {controllers: way for _, controllers, way in (line.split(":", 2) for line in lines)}
-    above = Path("/sys/fs/cgroup/memory" + ways["memory"]) if "memory" in ways else Path("/sys/fs/cgroup" + ways[""])
+    above = (
+        Path("/sys/fs/cgroup/memory" + ways["memory"])
+        if "memory" in ways
+        else Path("/sys/fs/cgroup" + ways[""])
+    )
     return above / f"busbw-fault-{os.getpid()}"
 
 
 def no_room(fault: Any, run: Run) -> None:
-    """Nothing can be written to /dev/shm or to the directory of temporary files, which are this run's own."""
+    """Nothing can be written to /dev/shm or to the directory of temporary files, which are this
+    run's own.
+    """
     place = "/dev/shm" if fault.variant == "/dev/shm" else str(run.temporary)
-    run.setting.shell = f"mount -t tmpfs -o size=64k fault {place} && head -c 64k /dev/zero >{place}/filler"
+    run.setting.shell = (
+        f"mount -t tmpfs -o size=64k fault {place} && head -c 64k /dev/zero >{place}/filler"
+    )
     run.setting.prefix = ("unshare", "--mount")
 
 

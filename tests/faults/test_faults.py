@@ -1,4 +1,6 @@
-"""A sample of the fault runs: every one ends in time, with the right code, names the fault, and leaves only its rows."""
+"""A sample of the fault runs: every one ends in time, with the right code, names the fault, and
+leaves only its rows.
+"""
 
 from pathlib import Path
 
@@ -35,7 +37,9 @@ def test_every_kind_of_fault_is_in_the_sample() -> None:
 
 
 def test_a_seed_reproduces_its_faults() -> None:
-    assert [str(faults.draw(3, number)) for number in range(50)] == [str(faults.draw(3, number)) for number in range(50)]
+    assert [str(faults.draw(3, number)) for number in range(50)] == [
+        str(faults.draw(3, number)) for number in range(50)
+    ]
     assert len({str(faults.draw(3, number)) for number in range(50)}) > 45
 
 

@@ -1,7 +1,8 @@
 """Verifies every collective x element type x operator on real GPUs through the nccl engine.
 
-`mpirun -np 2 python tests/gpu/run_matrix.py`, or `python tests/gpu/run_matrix.py --gpus 2` for one process that drives two.
-Prints a line per failure and a last line with the figures; exits 1 if anything was wrong, 3 if it could not run.
+`mpirun -np 2 python tests/gpu/run_matrix.py`, or `python tests/gpu/run_matrix.py --gpus 2` for one
+process that drives two. Prints a line per failure and a last line with the figures; exits 1 if
+anything was wrong, 3 if it could not run.
 """
 
 import argparse
@@ -51,8 +52,14 @@ class Matrix:
                         self._one(collective, Series(dtype.name, op.name if op else "", root))
 
     def _known_fault(self, op: RedOp | None) -> str:
-        """NCCL 2.28.9's kernel for scaled inputs on one rank leaves the last 4 of 8,194 elements of 8 bytes unwritten."""
-        return "NCCL does not write all elements on one rank" if self.engine.size == 1 and op and op.name in PRESCALED else ""
+        """NCCL 2.28.9's kernel for scaled inputs on one rank leaves the last 4 of 8,194 elements
+        of 8 bytes unwritten.
+        """
+        return (
+            "NCCL does not write all elements on one rank"
+            if self.engine.size == 1 and op and op.name in PRESCALED
+            else ""
+        )
 
     def _one(self, collective: Collective, series: Series) -> None:
         calls = Calls(SweepSpec(collective=collective.name), series, self.engine.size)
@@ -66,8 +73,13 @@ class Matrix:
     def _ways(self, call: Call) -> Iterator[tuple[str, Launch]]:
         bound = self.engine.bind(call)
         yield "alone", bound
-        # Twice in place would reduce twice; one type and operator is enough to try the ways of launching.
-        if call.dtype.name == "float" and not call.in_place and (call.op is None or call.op.name in ("sum", "mulsum")):
+        # Twice in place would reduce twice; one type and operator is enough to try the ways of
+        # launching.
+        if (
+            call.dtype.name == "float"
+            and not call.in_place
+            and (call.op is None or call.op.name in ("sum", "mulsum"))
+        ):
             yield "grouped", self.engine.grouped([bound, bound])
             yield "as a graph", self.engine.capture([bound, bound])
 
@@ -86,11 +98,15 @@ class Matrix:
         self.verified += 1
         self.wrong += bool(bad)
         if bad and self.control.process == 0:
-            where = f"{'in' if call.in_place else 'out of'} place, {way}, root {series.root}, shift {call.shift_bytes}"
+            where = (
+                f"{'in' if call.in_place else 'out of'} place, {way}, root {series.root}, shift"
+                f" {call.shift_bytes}"
+            )
             first = bad[0]
             print(
-                f"WRONG {call.collective.name} {series.dtype} {series.op} ({where}): rank {first.rank}, {first.wrong} elements, "
-                f"offset {first.offset}: expected {first.expected}, got {first.got}",
+                f"WRONG {call.collective.name} {series.dtype} {series.op} ({where}): rank"
+                f" {first.rank}, {first.wrong} elements, offset {first.offset}: expected"
+                f" {first.expected}, got {first.got}",
                 flush=True,
             )
 
@@ -98,7 +114,10 @@ class Matrix:
         """The last line."""
         reasons = "; ".join(f"{reason}: {count}" for reason, count in self.unsupported.items())
         skipped = sum(self.unsupported.values())
-        return f"{self.verified} combinations verified, {self.wrong} wrong, {skipped} unsupported{f' ({reasons})' if skipped else ''}"
+        return (
+            f"{self.verified} combinations verified, {self.wrong} wrong, {skipped}"
+            f" unsupported{f' ({reasons})' if skipped else ''}"
+        )
 
 
 def local_number(control: Control) -> int:
@@ -107,17 +126,27 @@ def local_number(control: Control) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--gpus", type=int, default=1, help="GPUs a process")
-    parser.add_argument("--bytes", type=int, default=(1 << 16) + 24, help="size of a call; the default leaves ragged ends")
+    parser.add_argument(
+        "--bytes",
+        type=int,
+        default=(1 << 16) + 24,
+        help="size of a call; the default leaves ragged ends",
+    )
     parser.add_argument("--register", type=int, default=0, help="-R of the engine")
     args = parser.parse_args()
     control = join(dict(os.environ), expect=None)
     first = local_number(control) * args.gpus
     spec = SweepSpec(collective="all_reduce", local_register=args.register)
     engine = NcclEngine(control, spec, range(first, first + args.gpus))
-    # In symmetric windows of NCCL 2.28.9, data shifted by 1 or 2 bytes arrived wrong; whose fault it is was not established.
-    matrix = Matrix(engine, control, args.bytes, SYMMETRIC_ALIGNMENT if args.register == SYMMETRIC else 1)
+    # In symmetric windows of NCCL 2.28.9, data shifted by 1 or 2 bytes arrived wrong; whose fault
+    # it is was not established.
+    matrix = Matrix(
+        engine, control, args.bytes, SYMMETRIC_ALIGNMENT if args.register == SYMMETRIC else 1
+    )
     try:
         room = 2 * args.bytes + 64
         engine.allocate(room, room)
@@ -139,6 +168,7 @@ if __name__ == "__main__":
         code = main()
     except BusbwError as error:
         print(error.render(), file=sys.stderr, flush=True)
-        # Other ranks may be waiting for this one: leave without the libraries' orderly end, and let the launcher stop them.
+        # Other ranks may be waiting for this one: leave without the libraries' orderly end, and let
+        # the launcher stop them.
         os._exit(int(error.exit))
     sys.exit(code)

@@ -1,4 +1,6 @@
-"""`busbw check --load` on real GPUs: rates near those of the link, samples every 25 ms, and no finding of its own process."""
+"""`busbw check --load` on real GPUs: rates near those of the link, samples every 25 ms, and no
+finding of its own process.
+"""
 
 import json
 
@@ -40,10 +42,15 @@ def test_every_gpu_copies_in_both_directions(gpus: int, loaded: Loaded, record_p
     for gpu in answer["gpus"]:
         link = pcie_rate(gpu.get("gen_max"), gpu.get("width_max"))
         for one in gpu["copies"]:
-            print(f"GPU {gpu['index']} {one['direction']}: {one['bytes_per_s'] / 1e9:.1f} GB/s of {(link or 0) / 1e9:g}")
+            print(
+                f"GPU {gpu['index']} {one['direction']}: {one['bytes_per_s'] / 1e9:.1f} GB/s of"
+                f" {(link or 0) / 1e9:g}"
+            )
             record_property(f"gpu{gpu['index']} {one['direction']}", one["bytes_per_s"])
             assert 1e9 < one["bytes_per_s"] < 1.0 * (link or 1e12)
-            assert len(one["samples"]) >= SECONDS / 2 / 0.025 / 2, "half of the samples that were planned"
+            assert len(one["samples"]) >= SECONDS / 2 / 0.025 / 2, (
+                "half of the samples that were planned"
+            )
 
 
 def test_checks_tell_something_of_every_gpu(gpus: int, loaded: Loaded) -> None:
@@ -58,7 +65,9 @@ def test_checks_tell_something_of_every_gpu(gpus: int, loaded: Loaded) -> None:
 
 def test_memory_of_the_load_is_free_again(loaded: Loaded) -> None:
     loaded.call(CALL, str)
-    assert not [one for one in find("gpu-memory-in-use").run(Machine(loaded)) if "load_run" in one.message]
+    assert not [
+        one for one in find("gpu-memory-in-use").run(Machine(loaded)) if "load_run" in one.message
+    ]
 
 
 def test_load_in_this_process_ends_too(gpus: int) -> None:
@@ -69,10 +78,18 @@ def test_load_in_this_process_ends_too(gpus: int) -> None:
 def test_driver_gives_the_condition_of_every_gpu(gpus: int, record_property) -> None:
     """Recovery action (drivers from 570 on), InfoROM and the temperature of the memory."""
     machine = Machine(Live())
-    found = {name: find(name).run(machine) for name in ("gpu-recovery-action", "gpu-inforom", "gpu-memory-temperature")}
-    record_property("messages", {name: [one.message for one in each] for name, each in found.items()})
+    found = {
+        name: find(name).run(machine)
+        for name in ("gpu-recovery-action", "gpu-inforom", "gpu-memory-temperature")
+    }
+    record_property(
+        "messages", {name: [one.message for one in each] for name, each in found.items()}
+    )
     for name, each in found.items():
-        assert len(each) >= gpus and {one.verdict for one in each} <= {Verdict.PASS, Verdict.UNKNOWN}, name
+        assert len(each) >= gpus and {one.verdict for one in each} <= {
+            Verdict.PASS,
+            Verdict.UNKNOWN,
+        }, name
     for gpu in read_health(machine).gpus:
         assert gpu.inforom is not False and not gpu.recovery_action
         assert gpu.memory_c is None or 15 < gpu.memory_c < 110

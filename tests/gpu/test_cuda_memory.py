@@ -29,7 +29,16 @@ def test_one_wrong_element_is_found(gpu, dtype, kind, offset):
     stream = Stream(gpu)
     buffer = gpu.allocate((COUNT + 1) * size)
     memory = CudaMemory(gpu, stream, placed(0, buffer, buffer))
-    call = Call(collective("all_reduce"), dtype, redop("sum"), Layout(COUNT, 3), COUNT, COUNT, in_place=False, shift_bytes=size)
+    call = Call(
+        collective("all_reduce"),
+        dtype,
+        redop("sum"),
+        Layout(COUNT, 3),
+        COUNT,
+        COUNT,
+        in_place=False,
+        shift_bytes=size,
+    )
     probe, region = Probe(9, dtype, redop("sum"), 3), Region(0, COUNT, kind, 2, 1 << 33)
     memory.write(call, "recv", [region], probe)
     assert memory.check(call, "recv", [region], probe).count == 0
@@ -38,7 +47,11 @@ def test_one_wrong_element_is_found(gpu, dtype, kind, offset):
     stream.set_bytes(at, before[0] ^ 0x41, 1)
     seen = memory.check(call, "recv", [region], probe)
     assert (seen.count, seen.offset) == (1, offset)
-    assert seen.expected == before == expected(kind, probe, region.rank, region.first + offset, 1).tobytes()
+    assert (
+        seen.expected
+        == before
+        == expected(kind, probe, region.rank, region.first + offset, 1).tobytes()
+    )
     assert seen.got == bytes([before[0] ^ 0x41]) + before[1:]
     memory.close()
     gpu.free(buffer)

@@ -1,4 +1,6 @@
-"""Every collective, element type and operator gives the right bits on real GPUs, for any distribution of ranks over processes."""
+"""Every collective, element type and operator gives the right bits on real GPUs, for any
+distribution of ranks over processes.
+"""
 
 import re
 import shutil
@@ -27,7 +29,21 @@ def verified(output: str) -> int:
 
 @pytest.mark.parametrize("register", [0, 1, 2])
 def test_one_process_drives_all_gpus(gpus, register):
-    assert verified(run([sys.executable, str(SCRIPT), "--gpus", str(min(gpus, 8)), "--register", str(register)])) > 500
+    assert (
+        verified(
+            run(
+                [
+                    sys.executable,
+                    str(SCRIPT),
+                    "--gpus",
+                    str(min(gpus, 8)),
+                    "--register",
+                    str(register),
+                ]
+            )
+        )
+        > 500
+    )
 
 
 def test_one_process_per_gpu(gpus):

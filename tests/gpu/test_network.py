@@ -16,7 +16,9 @@ RUN = (sys.executable, "-m", "busbw", "run", "all_reduce", "-n", "1", "-e", "64"
 
 def busbw(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
-    return subprocess.run([*RUN, *words], env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return subprocess.run(
+        [*RUN, *words], env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
 
 
 @pytest.mark.parametrize("engine", ["nccl", "torch"])

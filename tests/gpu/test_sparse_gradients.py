@@ -1,4 +1,6 @@
-"""Sparse gradients over NCCL, which has no collective for them: the scenarios of tests/accel, with a rank on each of two GPUs."""
+"""Sparse gradients over NCCL, which has no collective for them: the scenarios of tests/accel,
+with a rank on each of two GPUs.
+"""
 
 import sys
 from pathlib import Path
@@ -18,7 +20,14 @@ def test_ranks_train_as_with_dense_gradients(gpus: int, tmp_path: Path) -> None:
     if gpus < 2:
         pytest.skip(f"needs 2 GPUs; there are {gpus}")
     said = jobs.all_well(
-        jobs.run(tmp_path, "sparse_gradients", [*SCENARIOS, "sums_of_halves", "refused", "alone"], 2, 2, ACCEL_DEVICE="cuda")
+        jobs.run(
+            tmp_path,
+            "sparse_gradients",
+            [*SCENARIOS, "sums_of_halves", "refused", "alone"],
+            2,
+            2,
+            ACCEL_DEVICE="cuda",
+        )
     )
     first = said[0]["ways"] | said[0]["gradients"]
     for name, found in first.items():

@@ -1,4 +1,6 @@
-"""A rank on a GPU that is stopped is named and the rows before it are kept; NCCL's own RAS service still answers."""
+"""A rank on a GPU that is stopped is named and the rows before it are kept; NCCL's own RAS
+service still answers.
+"""
 
 import json
 import os
@@ -28,11 +30,29 @@ def test_a_stopped_rank_is_named_with_nccls_report(gpus: int, tmp_path: Path) ->
     if gpus < 2:
         pytest.skip(f"needs 2 GPUs; there are {gpus}")
     file = tmp_path / "result.json"
-    words = ["run", "all_reduce", "-b", "64M", "-e", "64M", "--timing", "classic", "--run-cycles", "0"]
+    words = [
+        "run",
+        "all_reduce",
+        "-b",
+        "64M",
+        "-e",
+        "64M",
+        "--timing",
+        "classic",
+        "--run-cycles",
+        "0",
+    ]
     words += ["--limit", str(LIMIT_S), "--json", str(file)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")]),
+    }
     run = subprocess.Popen(
-        [sys.executable, "-m", "busbw", *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "busbw", *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     deadline = time.monotonic() + 60
     while not rows(file)["rows"] and time.monotonic() < deadline and run.poll() is None:
@@ -52,8 +72,12 @@ def test_a_stopped_rank_is_named_with_nccls_report(gpus: int, tmp_path: Path) ->
     assert "NCCL version" in healthy and "NCCL version" in stopped
     assert str(victim["pid"]) in stopped and str(victim["pid"]) not in healthy, stopped
     assert run.returncode == 3, talk
-    assert f"rank {victim['rank']} on {victim['host']} (GPU {victim['index']}, pid {victim['pid']}) is stopped" in talk, talk
+    assert (
+        f"rank {victim['rank']} on {victim['host']} (GPU {victim['index']}, pid {victim['pid']}) is"
+        " stopped" in talk
+    ), talk
     assert len(rows(file)["rows"]) >= len(measured["rows"])
     while state(victim["pid"]) not in (GONE, "Z") and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert state(victim["pid"]) in (GONE, "Z")  # a driver takes a moment to let go of a GPU's memory
+    # a driver takes a moment to let go of a GPU's memory
+    assert state(victim["pid"]) in (GONE, "Z")

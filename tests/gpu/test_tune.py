@@ -18,12 +18,35 @@ def test_a_tuning_of_two_gpus(gpus: int, plugin_library: Path, tmp_path: Path) -
     if gpus < 2:
         pytest.skip("a tuning needs two GPUs")
     file = tmp_path / "table"
-    words = ("all_reduce", "-n", "2", "-b", "64K", "-e", "1M", "--seconds", "2", "--no-settings", "--format", "json", "--output", str(file))
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "BUSBW_PLUGIN": str(plugin_library)}
+    words = (
+        "all_reduce",
+        "-n",
+        "2",
+        "-b",
+        "64K",
+        "-e",
+        "1M",
+        "--seconds",
+        "2",
+        "--no-settings",
+        "--format",
+        "json",
+        "--output",
+        str(file),
+    )
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "BUSBW_PLUGIN": str(plugin_library),
+    }
     line = [sys.executable, "-m", "busbw", "tune", *words]
-    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run(
+        line, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [size["size_bytes"] for size in found["sizes"]] == [64 << 10, 256 << 10, 1 << 20]
-    assert all(size["candidates"] > 3 and size["own_s"] > 0 for size in found["sizes"]), "NCCL allows Ring and Tree over NVLink and PCIe"
+    assert all(size["candidates"] > 3 and size["own_s"] > 0 for size in found["sizes"]), (
+        "NCCL allows Ring and Tree over NVLink and PCIe"
+    )
     assert parse(file.read_text(), str(file)).said("state") == ["all_reduce checked with new ranks"]

@@ -14,16 +14,22 @@ from busbw.engines.cuda_runtime import Gpu
 from busbw.host.vitals import Vitals
 
 pytestmark = pytest.mark.gpu
-READING_S = 0.01  # of one GPU; a reading of eight with their ports is to stay near 3 ms on an idle host
+# of one GPU; a reading of eight with their ports is to stay near 3 ms on an idle host
+READING_S = 0.01
 
 
 @pytest.fixture
 def devices(gpus: int) -> list[Device]:
     made = [Gpu(index) for index in range(gpus)]
-    return [Device(gpu.index, os.getpid(), platform.node(), gpu.index, gpu.bus, gpu.name) for gpu in made]
+    return [
+        Device(gpu.index, os.getpid(), platform.node(), gpu.index, gpu.bus, gpu.name)
+        for gpu in made
+    ]
 
 
-def test_clocks_temperature_and_counters_of_every_gpu_are_read(devices: list[Device], record_property) -> None:
+def test_clocks_temperature_and_counters_of_every_gpu_are_read(
+    devices: list[Device], record_property
+) -> None:
     with closing(Vitals(devices)) as vitals:
         before = vitals.read()
         after = vitals.read()

@@ -1,4 +1,6 @@
-"""`elastic_on_gpus.py FOLDER`: an elastic training on GPUs. Rank 0 of the first world kills itself after step 20, in the middle of a step.
+"""`elastic_on_gpus.py FOLDER`: an elastic training on GPUs.
+
+Rank 0 of the first world kills itself after step 20, in the middle of a step.
 
 Without GPUs it runs on CPUs.
 """
@@ -18,7 +20,10 @@ gpus = torch.cuda.device_count()
 device = torch.device("cuda", hvd.local_rank() % gpus) if gpus else torch.device("cpu")
 torch.manual_seed(hvd.rank())
 model = torch.nn.Linear(1024, 1024).to(device)
-optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.5), named_parameters=model.named_parameters())
+optimizer = hvd.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=1e-6, momentum=0.5),
+    named_parameters=model.named_parameters(),
+)
 state = hvd.elastic.TorchState(model, optimizer, step=0)
 
 

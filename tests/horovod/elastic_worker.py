@@ -1,7 +1,9 @@
-"""`elastic_worker.py FOLDER`: a worker of an elastic job without a training. It logs its worlds and does what files in FOLDER say.
+"""`elastic_worker.py FOLDER`: a worker of an elastic job without a training.
 
-`done`: end with 0. `fail.SLOT`: end with 7. `next.WORLD`: leave that world; rank 0 makes it when it is told to. `hang.SLOT`: never leave.
-`hold`: do not ask for a world yet, and make `held`.
+It logs its worlds and does what files in FOLDER say.
+
+`done`: end with 0. `fail.SLOT`: end with 7. `next.WORLD`: leave that world; rank 0 makes it when it
+is told to. `hang.SLOT`: never leave. `hold`: do not ask for a world yet, and make `held`.
 """
 
 import json

@@ -1,7 +1,8 @@
-"""How gradient compressors outside of Horovod use it: the names that DGC and GRACE import, and the calls they make.
+"""How gradient compressors outside of Horovod use it: the names that DGC and GRACE import, and the
+calls they make.
 
-DGC gathers values and indices of different lengths per rank. GRACE gathers without names, reduces with a positional `average`, and
-broadcasts from each rank.
+DGC gathers values and indices of different lengths per rank. GRACE gathers without names, reduces
+with a positional `average`, and broadcasts from each rank.
 """
 
 import importlib
@@ -14,10 +15,15 @@ import busbw.horovod.torch as hvd
 from busbw.horovod import shim
 
 IMPORTED = {
-    "horovod.torch": "allgather allgather_async allreduce allreduce_ allreduce_async_ broadcast_async broadcast_optimizer_state "
-    "broadcast_parameters init local_rank nccl_built rank size synchronize Average Compression Sum",
-    "horovod.torch.mpi_ops": "allgather allgather_async allreduce allreduce_async_ broadcast_async global_process_set "
-    "grouped_allreduce_async_ poll rank rocm_built size synchronize Adasum Average Sum",
+    "horovod.torch": (
+        "allgather allgather_async allreduce allreduce_ allreduce_async_ broadcast_async"
+        " broadcast_optimizer_state broadcast_parameters init local_rank nccl_built rank size"
+        " synchronize Average Compression Sum"
+    ),
+    "horovod.torch.mpi_ops": (
+        "allgather allgather_async allreduce allreduce_async_ broadcast_async global_process_set "
+        "grouped_allreduce_async_ poll rank rocm_built size synchronize Adasum Average Sum"
+    ),
     "horovod.torch.compression": "Compression",
     "horovod.torch.functions": "broadcast_object",
     "horovod.common.util": "split_list",
@@ -48,17 +54,26 @@ def dgc_gathers_the_largest_entries():
                 return
             indices = torch.arange(rank + 1)  # the number of entries differs by rank
             sent = (gradient[indices].view(-1, 1), indices.view(-1, 1).to(torch.int32))
-            handles[name] = [allgather_async(tensor, name=f"{name}.t{number}") for number, tensor in enumerate(sent)]
+            handles[name] = [
+                allgather_async(tensor, name=f"{name}.t{number}")
+                for number, tensor in enumerate(sent)
+            ]
 
         return hook
 
-    accumulators = [parameter.expand_as(parameter).grad_fn.next_functions[0][0] for parameter in model.parameters()]
+    accumulators = [
+        parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+        for parameter in model.parameters()
+    ]
     for (name, parameter), accumulator in zip(model.named_parameters(), accumulators, strict=True):
         accumulator.register_hook(sends(name, parameter))
     model(torch.full((1, 4), rank + 1.0)).sum().backward()
     values, indices = (synchronize(handle) for handle in handles["weight"])
     assert values.shape == indices.shape == (total(), 1) and indices.dtype == torch.int32
-    dense = torch.zeros(12).index_put_([indices.view(-1).long()], values.view(-1), accumulate=True) / size()
+    dense = (
+        torch.zeros(12).index_put_([indices.view(-1).long()], values.view(-1), accumulate=True)
+        / size()
+    )
     expected = torch.zeros(12)
     for other in range(size()):
         expected[: other + 1] += (other + 1.0) / size()
@@ -70,15 +85,23 @@ def dgc_gathers_the_largest_entries():
 
 def dgc_clips_by_the_global_norm():
     square = torch.tensor(float(hvd.rank() + 1))
-    assert torch.isclose(hvd.allreduce_(square, average=True, name="norm"), torch.tensor(total() / hvd.size()))
+    assert torch.isclose(
+        hvd.allreduce_(square, average=True, name="norm"), torch.tensor(total() / hvd.size())
+    )
 
 
 def grace_gathers_without_names():
     shim.install()
     from horovod.torch import allgather, allgather_async, synchronize
 
-    sent = [torch.full((hvd.rank() * 3,), hvd.rank() + 1.0), torch.arange(2 * hvd.rank())]  # empty at rank 0
-    sizes = allgather(torch.tensor([tensor.numel() for tensor in sent])).view(hvd.size(), -1).t().tolist()
+    # empty at rank 0
+    sent = [torch.full((hvd.rank() * 3,), hvd.rank() + 1.0), torch.arange(2 * hvd.rank())]
+    sizes = (
+        allgather(torch.tensor([tensor.numel() for tensor in sent]))
+        .view(hvd.size(), -1)
+        .t()
+        .tolist()
+    )
     handles = [allgather_async(tensor) for tensor in sent]
     assert all(isinstance(handle, int) for handle in handles)
     for handle, of_ranks, tensor in zip(handles, sizes, sent, strict=True):
@@ -96,5 +119,8 @@ def grace_reduces_and_broadcasts():
     result = synchronize(handle)
     assert result.data_ptr() == tensor.data_ptr() and (tensor == total() / hvd.size()).all()
     assert poll(handle) and synchronize(handle) is None, "a handle is used once"
-    handles = [broadcast_async(torch.tensor([hvd.rank()]), root, f"gradient{root}_0") for root in range(hvd.size())]
+    handles = [
+        broadcast_async(torch.tensor([hvd.rank()]), root, f"gradient{root}_0")
+        for root in range(hvd.size())
+    ]
     assert [int(synchronize(handle)) for handle in handles] == list(range(hvd.size()))

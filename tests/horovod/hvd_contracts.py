@@ -8,7 +8,17 @@ import torch
 import busbw.horovod.torch as hvd
 from busbw.horovod.torch import context
 
-REDUCED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+REDUCED = (
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
 MOVED = (*REDUCED, torch.bool, torch.uint16)
 
 
@@ -26,7 +36,15 @@ def fails(words, kind=hvd.HorovodInternalError):
 
 
 def ranks_and_sizes():
-    return [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size(), hvd.is_homogeneous()]
+    return [
+        hvd.rank(),
+        hvd.size(),
+        hvd.local_rank(),
+        hvd.local_size(),
+        hvd.cross_rank(),
+        hvd.cross_size(),
+        hvd.is_homogeneous(),
+    ]
 
 
 def allreduce_of_all_types():
@@ -52,10 +70,22 @@ def allreduce_with_all_reductions():
 
 
 def integers_are_scaled_in_fp64_and_cut_off():
-    scaled = hvd.allreduce(torch.full((3,), 5, dtype=torch.int32), op=hvd.Sum, prescale_factor=0.5, postscale_factor=0.7)
+    scaled = hvd.allreduce(
+        torch.full((3,), 5, dtype=torch.int32),
+        op=hvd.Sum,
+        prescale_factor=0.5,
+        postscale_factor=0.7,
+    )
     assert (scaled == int(2 * hvd.size() * 0.7)).all()
     large = 2**53 - 1
-    assert hvd.allreduce(torch.tensor([large if hvd.rank() == 0 else 0]), op=hvd.Sum, postscale_factor=1.0 + 2**-52) >= large
+    assert (
+        hvd.allreduce(
+            torch.tensor([large if hvd.rank() == 0 else 0]),
+            op=hvd.Sum,
+            postscale_factor=1.0 + 2**-52,
+        )
+        >= large
+    )
 
 
 def halves_are_scaled_in_fp32_on_the_cpu():
@@ -70,7 +100,10 @@ def in_place_gives_the_very_tensor():
     assert hvd.allreduce_(tensor, op=hvd.Sum) is tensor
     assert (tensor == total()).all()
     several = [mine(2), mine(5, 1)]
-    assert all(one is other for one, other in zip(hvd.grouped_allreduce_(several, op=hvd.Sum), several, strict=True))
+    assert all(
+        one is other
+        for one, other in zip(hvd.grouped_allreduce_(several, op=hvd.Sum), several, strict=True)
+    )
     assert all((one == total()).all() for one in several)
     parameter = torch.nn.Parameter(mine(2))
     assert hvd.broadcast_(parameter, 0) is parameter
@@ -83,13 +116,21 @@ def groups_mix_types_and_shapes():
         assert (got == total()).all() and got.shape == tensor.shape and got.dtype == tensor.dtype
     for got in hvd.grouped_allgather([mine(hvd.rank() + 1, 2), mine(1)]):
         assert got.unique().tolist() == list(range(1, hvd.size() + 1))
-    assert [len(got) for got in hvd.grouped_reducescatter([mine(hvd.size()), mine(2 * hvd.size(), 3)], op=hvd.Sum)] == [1, 2]
+    assert [
+        len(got)
+        for got in hvd.grouped_reducescatter(
+            [mine(hvd.size()), mine(2 * hvd.size(), 3)], op=hvd.Sum
+        )
+    ] == [1, 2]
 
 
 def operations_match_by_name_in_any_order():
     names = [f"any order {number}" for number in range(20)]
     order = names if hvd.rank() % 2 else names[::-1]
-    handles = {name: hvd.allreduce_async(mine(4) * (1 + int(name.split()[-1])), name=name, op=hvd.Sum) for name in order}
+    handles = {
+        name: hvd.allreduce_async(mine(4) * (1 + int(name.split()[-1])), name=name, op=hvd.Sum)
+        for name in order
+    }
     for name in names:
         assert (hvd.synchronize(handles[name]) == total() * (1 + int(name.split()[-1]))).all()
 
@@ -118,7 +159,10 @@ def allgather_takes_any_first_dimensions():
 def broadcast_is_from_a_rank_among_all():
     for root in range(hvd.size()):
         for dtype in MOVED:
-            assert torch.equal(hvd.broadcast(mine(2, 2).to(dtype), root).int(), torch.full((2, 2), root + 1.0).to(dtype).int())
+            assert torch.equal(
+                hvd.broadcast(mine(2, 2).to(dtype), root).int(),
+                torch.full((2, 2), root + 1.0).to(dtype).int(),
+            )
     tensor = mine(2)
     hvd.synchronize(hvd.broadcast_async(tensor, hvd.size() - 1))
     assert (tensor == hvd.rank() + 1).all()
@@ -134,13 +178,20 @@ def alltoall_sends_rows():
     got, rows = hvd.alltoall(mine(sum(range(1, size + 1)), 2), splits=list(range(1, size + 1)))
     assert rows.tolist() == [rank + 1] * size and rows.dtype == torch.int32
     assert got[:, 0].tolist() == [one for one in range(1, size + 1) for _ in range(rank + 1)]
-    got, rows = hvd.synchronize(hvd.alltoall_async(torch.ones(size), torch.zeros(size, dtype=torch.int32)))
+    got, rows = hvd.synchronize(
+        hvd.alltoall_async(torch.ones(size), torch.zeros(size, dtype=torch.int32))
+    )
     assert got.shape == (0,) and rows.tolist() == [0] * size
 
 
 def alltoall_refuses_splits_at_once():
     tensor = torch.ones(hvd.size() * 2)
-    for splits in ([hvd.size() * 3] * hvd.size(), [1] * (hvd.size() + 1), [-1] * hvd.size(), torch.ones(hvd.size())):
+    for splits in (
+        [hvd.size() * 3] * hvd.size(),
+        [1] * (hvd.size() + 1),
+        [-1] * hvd.size(),
+        torch.ones(hvd.size()),
+    ):
         with fails("splits", ValueError):
             hvd.alltoall(tensor, splits=splits)
     with fails("cannot be divided evenly", ValueError):
@@ -155,9 +206,14 @@ def reducescatter_gives_first_ranks_one_row_more():
     assert (hvd.reducescatter(mine(size)) == total() / size).all()
     rows = torch.arange(2.0 * size + 1)
     first = 0 if rank == 0 else 2 * rank + 1
-    assert hvd.reducescatter(rows, op=hvd.Max).tolist() == rows[first : first + (3 if rank == 0 else 2)].tolist()
+    assert (
+        hvd.reducescatter(rows, op=hvd.Max).tolist()
+        == rows[first : first + (3 if rank == 0 else 2)].tolist()
+    )
     assert hvd.reducescatter(torch.ones(1, 2), op=hvd.Sum).shape == (1 if rank == 0 else 0, 2)
-    scaled = hvd.reducescatter(torch.ones(size), op=hvd.Sum, prescale_factor=2.0, postscale_factor=3.0)
+    scaled = hvd.reducescatter(
+        torch.ones(size), op=hvd.Sum, prescale_factor=2.0, postscale_factor=3.0
+    )
     assert (scaled == 6 * size).all()
 
 
@@ -171,13 +227,25 @@ def disagreement_fails_on_all_ranks_and_work_goes_on():
     rank = hvd.rank()
     cases = {
         "shape": lambda: hvd.allreduce(torch.ones(3 + rank), name="shapes"),
-        "number of tensors": lambda: hvd.grouped_allreduce([torch.ones(1)] * (rank + 1), name="numbers"),
-        "type": lambda: hvd.allreduce(torch.ones(3, dtype=torch.float64 if rank else torch.float32), name="types"),
-        "reduction": lambda: hvd.allreduce(torch.ones(3), name="ops", op=hvd.Min if rank else hvd.Sum),
-        "prescale factor": lambda: hvd.allreduce(torch.ones(3), name="pre", prescale_factor=1.0 + rank),
-        "postscale factor": lambda: hvd.allreduce(torch.ones(3), name="post", postscale_factor=1.0 + rank),
+        "number of tensors": lambda: hvd.grouped_allreduce(
+            [torch.ones(1)] * (rank + 1), name="numbers"
+        ),
+        "type": lambda: hvd.allreduce(
+            torch.ones(3, dtype=torch.float64 if rank else torch.float32), name="types"
+        ),
+        "reduction": lambda: hvd.allreduce(
+            torch.ones(3), name="ops", op=hvd.Min if rank else hvd.Sum
+        ),
+        "prescale factor": lambda: hvd.allreduce(
+            torch.ones(3), name="pre", prescale_factor=1.0 + rank
+        ),
+        "postscale factor": lambda: hvd.allreduce(
+            torch.ones(3), name="post", postscale_factor=1.0 + rank
+        ),
         "root rank": lambda: hvd.broadcast(torch.ones(3), rank, name="roots"),
-        "shape beyond the first dimension": lambda: hvd.allgather(torch.ones(3, 2 + rank), name="rows"),
+        "shape beyond the first dimension": lambda: hvd.allgather(
+            torch.ones(3, 2 + rank), name="rows"
+        ),
     }
     for words, call in cases.items():
         with fails(f"ranks disagree on the {words}"):
@@ -225,7 +293,9 @@ def join_goes_on_with_zeros():
     hvd.allreduce(mine(2), name="uneven", op=hvd.Sum)
     for step in range(rank + 1):
         got = hvd.allreduce(torch.ones(2), name="uneven")
-        assert torch.allclose(got, torch.full((2,), (size - step) / size)), "it is still divided by all"
+        assert torch.allclose(got, torch.full((2,), (size - step) / size)), (
+            "it is still divided by all"
+        )
     last = hvd.join()
     assert last == size - 1
     assert (hvd.allreduce(mine(2), name="uneven", op=hvd.Sum) == total()).all()
@@ -267,21 +337,31 @@ def sparse_tensors_are_gathered():
 
 def compression_narrows_and_widens():
     got = hvd.allreduce(mine(3), compression=hvd.Compression.fp16)
-    assert got.dtype == torch.float32 and torch.allclose(got, torch.full((3,), total() / hvd.size()), atol=1e-3)
+    assert got.dtype == torch.float32 and torch.allclose(
+        got, torch.full((3,), total() / hvd.size()), atol=1e-3
+    )
     assert hvd.Compression.fp16.compress(torch.ones(1))[0].dtype == torch.float16
-    assert hvd.reducescatter(mine(hvd.size()), compression=hvd.Compression.fp16).dtype == torch.float32
+    assert (
+        hvd.reducescatter(mine(hvd.size()), compression=hvd.Compression.fp16).dtype == torch.float32
+    )
 
 
 def objects_go_as_they_are():
     obj = {"rank": hvd.rank(), "list": [1] * 1000 * hvd.rank()}
-    assert hvd.broadcast_object(obj, root_rank=hvd.size() - 1) == {"rank": hvd.size() - 1, "list": [1] * 1000 * (hvd.size() - 1)}
+    assert hvd.broadcast_object(obj, root_rank=hvd.size() - 1) == {
+        "rank": hvd.size() - 1,
+        "list": [1] * 1000 * (hvd.size() - 1),
+    }
     assert hvd.broadcast_object(hvd.rank() or None, 0, name="by name") is None
     assert [one["rank"] for one in hvd.allgather_object(obj)] == list(range(hvd.size()))
 
 
 def a_steady_step_negotiates_nothing():
     def step():
-        handles = [hvd.allreduce_async_(mine(5), name=f"steady {number}", op=hvd.Sum) for number in range(50)]
+        handles = [
+            hvd.allreduce_async_(mine(5), name=f"steady {number}", op=hvd.Sum)
+            for number in range(50)
+        ]
         assert all((hvd.synchronize(handle) == total()).all() for handle in handles)
 
     counts = context.current().controller.counts

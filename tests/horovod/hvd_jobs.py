@@ -14,12 +14,18 @@ run = partial(jobs.run, program=Path(__file__).with_name("hvd_ranks.py"))
 
 def contracts(module: ModuleType, besides: Collection[str]) -> list[str]:
     """Names of the functions that a module has of its own, besides some."""
-    own = {name: one for name, one in vars(module).items() if inspect.isfunction(one) and one.__module__ == module.__name__}
+    own = {
+        name: one
+        for name, one in vars(module).items()
+        if inspect.isfunction(one) and one.__module__ == module.__name__
+    }
     return [name for name in own if name not in besides]
 
 
 def well(said: list[dict[str, Any]], name: str) -> list[Any]:
-    """What each rank said of a contract; the first that failed fails the test with its own words."""
+    """What each rank said of a contract; the first that failed fails the test with its own
+    words.
+    """
     for one in said:
         assert name in one, one["stderr"][-3000:]
         assert not isinstance(one[name], dict), one[name]["failed"]

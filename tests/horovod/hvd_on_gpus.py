@@ -1,4 +1,6 @@
-"""What holds for tensors of a GPU each, the current one being GPU 0 on every rank, as in scripts that move tensors and set nothing."""
+"""What holds for tensors of a GPU each, the current one being GPU 0 on every rank, as in scripts
+that move tensors and set nothing.
+"""
 
 import pytest
 import torch
@@ -22,7 +24,9 @@ def results_may_be_read_at_once():
 
 
 def memory_of_a_result_is_nobody_elses_while_it_is_read():
-    """A result that is dropped while the GPU has still to read it, and operations after it that were asked for before."""
+    """A result that is dropped while the GPU has still to read it, and operations after it that
+    were asked for before.
+    """
     device, rank = torch.device("cuda", hvd.rank()), hvd.rank()
     mine = torch.full((ROWS,), rank, dtype=torch.float32, device=device)
     for _ in range(TURNS):
@@ -37,12 +41,19 @@ def memory_of_a_result_is_nobody_elses_while_it_is_read():
 
 
 def scaling_and_splits_are_horovods():
-    """Its GPU kernels multiply 16-bit floats by a factor of 16 bits; what an all-to-all received is told where its splits were."""
+    """Its GPU kernels multiply 16-bit floats by a factor of 16 bits; what an all-to-all received
+    is told where its splits were.
+    """
     device, rank = torch.device("cuda", hvd.rank()), hvd.rank()
     mine = torch.arange(-100, 100, dtype=torch.float16, device=device)
     factor = torch.tensor(0.19151945, dtype=torch.float16, device=device)
-    assert (hvd.allreduce(mine, op=hvd.Sum, prescale_factor=0.19151945) == 2 * (factor * mine)).all()
-    assert (hvd.reducescatter(mine, op=hvd.Sum, postscale_factor=0.19151945) == (2 * mine * factor).chunk(2)[rank]).all()
+    assert (
+        hvd.allreduce(mine, op=hvd.Sum, prescale_factor=0.19151945) == 2 * (factor * mine)
+    ).all()
+    assert (
+        hvd.reducescatter(mine, op=hvd.Sum, postscale_factor=0.19151945)
+        == (2 * mine * factor).chunk(2)[rank]
+    ).all()
     for splits in ([1, 1], torch.tensor([1, 1]), torch.tensor([1, 1], device=device)):
         for tensor in (torch.full((2,), rank), torch.full((2,), rank, device=device)):
             came, rows = hvd.alltoall(tensor, splits)

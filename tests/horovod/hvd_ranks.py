@@ -1,4 +1,5 @@
-"""`hvd_ranks.py FOLDER RANKS HOSTS MODULE CONTRACT...`, see forge.py: each rank is a fork that runs all and writes FOLDER/<rank>.out.
+"""`hvd_ranks.py FOLDER RANKS HOSTS MODULE CONTRACT...`, see forge.py: each rank is a fork that runs
+all and writes FOLDER/<rank>.out.
 
 A process of its own keeps the store, as torchrun's agent does.
 """
@@ -19,7 +20,9 @@ import ranks
 import busbw.horovod.torch as hvd
 
 
-def rank(folder: Path, number: int, size: int, hosts: int, port: int, module: str, names: list[str]) -> None:
+def rank(
+    folder: Path, number: int, size: int, hosts: int, port: int, module: str, names: list[str]
+) -> None:
     """Join the job, run, leave; never returns."""
     ranks.redirect(folder, number)
     host, of_host = number * hosts // size, size // hosts
@@ -47,7 +50,10 @@ def rank(folder: Path, number: int, size: int, hosts: int, port: int, module: st
                 hvd.barrier()
                 hvd.shutdown()
             if left := gloo_threads():
-                said[name], code = {"failed": f"{left} of Gloo's threads are left after shutdown"}, 1
+                said[name], code = (
+                    {"failed": f"{left} of Gloo's threads are left after shutdown"},
+                    1,
+                )
     except BaseException:
         traceback.print_exc()
         code = 1
@@ -56,7 +62,10 @@ def rank(folder: Path, number: int, size: int, hosts: int, port: int, module: st
 
 
 def gloo_threads() -> int:
-    """Threads of Gloo's groups, which `shutdown` ends. One that frees a tensor while the interpreter ends aborts the process."""
+    """Threads of Gloo's groups, which `shutdown` ends.
+
+    One that frees a tensor while the interpreter ends aborts the process.
+    """
     end_s = time.monotonic() + 1
     while True:
         names = []

@@ -35,7 +35,9 @@ def trained(optimizer, model, passes=1):
         optimizer.zero_grad()
         for part in range(passes):
             rows = slice(part * 4 // passes, (part + 1) * 4 // passes)
-            (nn.functional.cross_entropy(model(own(inputs)[rows]), own(labels)[rows]) / passes).backward()
+            (
+                nn.functional.cross_entropy(model(own(inputs)[rows]), own(labels)[rows]) / passes
+            ).backward()
         optimizer.step()
     return torch.cat([one.detach().flatten() for one in model.parameters()])
 
@@ -52,7 +54,9 @@ def alone():
 
 
 def distributed(model, **words):
-    return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model.named_parameters(), **words)
+    return hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model.named_parameters(), **words
+    )
 
 
 def gradients_of_allreduce():
@@ -78,7 +82,9 @@ def gradients_of_allgather_are_averaged():
 def gradients_of_broadcast_are_at_the_root():
     tensor = torch.ones(2, requires_grad=True)
     hvd.broadcast(tensor, 1).backward(mine(2))
-    assert torch.allclose(tensor.grad, torch.full((2,), total() / hvd.size() if hvd.rank() == 1 else 0.0))
+    assert torch.allclose(
+        tensor.grad, torch.full((2,), total() / hvd.size() if hvd.rank() == 1 else 0.0)
+    )
 
 
 def gradients_of_alltoall_come_back():
@@ -105,7 +111,13 @@ def gradients_of_reducescatter():
 
 def a_distributed_training_is_as_one_process():
     expected = alone()
-    for words in ({}, {"groups": 2}, {"num_groups": 3}, {"gradient_predivide_factor": 2.0}, {"backward_passes_per_step": 2}):
+    for words in (
+        {},
+        {"groups": 2},
+        {"num_groups": 3},
+        {"gradient_predivide_factor": 2.0},
+        {"backward_passes_per_step": 2},
+    ):
         model = net()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -116,7 +128,9 @@ def a_distributed_training_is_as_one_process():
     groups = [list(model[0].parameters()), [model[2].weight]]
     assert torch.allclose(trained(distributed(model, groups=groups), model), expected, atol=1e-5)
     model = net()
-    assert torch.allclose(trained(distributed(model, compression=hvd.Compression.fp16), model), expected, atol=1e-2)
+    assert torch.allclose(
+        trained(distributed(model, compression=hvd.Compression.fp16), model), expected, atol=1e-2
+    )
 
 
 def a_distributed_optimizer_is_of_its_own_class():
@@ -185,7 +199,9 @@ def arguments_of_the_optimizer_are_checked():
 
 def parameters_without_gradient_count_as_zeros():
     first, second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([first, second], lr=1.0), [("first", first), ("second", second)])
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([first, second], lr=1.0), [("first", first), ("second", second)]
+    )
     (first if hvd.rank() == 0 else second).sum().backward()
     optimizer.step()
     assert torch.allclose(first.data, torch.full((2,), 1 - 1 / hvd.size()))
@@ -195,7 +211,11 @@ def parameters_without_gradient_count_as_zeros():
 def sparse_gradients_are_reduced():
     for dense in (False, True):
         table = nn.Embedding(6, 2, sparse=True, _weight=torch.zeros(6, 2))
-        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=1.0), table.named_parameters(), sparse_as_dense=dense)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(table.parameters(), lr=1.0),
+            table.named_parameters(),
+            sparse_as_dense=dense,
+        )
         assert not table.weight.grad.any(), "there is one at once"
         optimizer.zero_grad()
         table(torch.tensor([0, hvd.rank() + 1])).sum().backward()
@@ -214,14 +234,18 @@ def parameters_and_states_are_broadcast():
     assert all((one == 1).all() for one in model.parameters())
     with fails("broadcast_parameters of a int", ValueError):
         hvd.broadcast_parameters(3, 0)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1 + hvd.rank(), betas=(0.5 + 0.1 * hvd.rank(), 0.9))
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=0.1 + hvd.rank(), betas=(0.5 + 0.1 * hvd.rank(), 0.9)
+    )
     if hvd.rank() == 1:  # the others have no state yet
         model(torch.randn(4, 3)).sum().backward()
         optimizer.step()
     hvd.broadcast_optimizer_state(optimizer, root_rank=1)
     group = optimizer.param_groups[0]
     assert group["lr"] == 1.1 and group["betas"] == (0.6, 0.9)
-    moments = torch.cat([state["exp_avg"].flatten() for state in optimizer.state_dict()["state"].values()])
+    moments = torch.cat(
+        [state["exp_avg"].flatten() for state in optimizer.state_dict()["state"].values()]
+    )
     assert (hvd.allgather(moments.unsqueeze(0)) == moments).all() and len(moments) == 18
     with fails("LBFGS", ValueError):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), 0)
@@ -229,7 +253,10 @@ def parameters_and_states_are_broadcast():
 
 def batch_norm_is_over_all_ranks():
     made = torch.Generator().manual_seed(3)
-    inputs, weights = torch.randn(4 * hvd.size(), 5, 2, generator=made), torch.randn(4 * hvd.size(), 5, 2, generator=made)
+    inputs, weights = (
+        torch.randn(4 * hvd.size(), 5, 2, generator=made),
+        torch.randn(4 * hvd.size(), 5, 2, generator=made),
+    )
     plain, ours = nn.BatchNorm1d(5), hvd.SyncBatchNorm(5)
     whole, part = inputs.clone().requires_grad_(), own(inputs).clone().requires_grad_()
     expected, got = plain(whole), ours(part)

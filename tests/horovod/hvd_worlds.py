@@ -1,4 +1,6 @@
-"""What process sets, starts, ends, faults and elastic restarts have to do, as contracts that every rank runs."""
+"""What process sets, starts, ends, faults and elastic restarts have to do, as contracts that
+every rank runs.
+"""
 
 import json
 import os
@@ -34,7 +36,9 @@ def process_sets_have_their_own_ranks():
         got = hvd.allreduce(mine(2), name=name, op=hvd.Sum, process_set=here)
         assert (got == (1 if here is first else total() - 1)).all()
     root = here.ranks[-1]
-    assert (hvd.broadcast(mine(2), root, process_set=here) == root + 1).all(), "the root is a rank among all"
+    assert (hvd.broadcast(mine(2), root, process_set=here) == root + 1).all(), (
+        "the root is a rank among all"
+    )
     assert hvd.allgather(mine(1), process_set=here).tolist() == [rank + 1 for rank in here.ranks]
     assert len(hvd.reducescatter(mine(2 * here.size()), process_set=here)) == 2
     hvd.barrier(here)
@@ -58,7 +62,11 @@ def process_sets_come_and_go():
         if added.included():
             assert (hvd.allreduce(mine(1), name="added", op=hvd.Sum, process_set=added) == 3).all()
         assert (hvd.allreduce(mine(1), name="added", op=hvd.Sum) == total()).all()
-    assert hvd.remove_process_set(again) and added.process_set_id is None and not hvd.remove_process_set(added)
+    assert (
+        hvd.remove_process_set(again)
+        and added.process_set_id is None
+        and not hvd.remove_process_set(added)
+    )
     with fails("is not registered", ValueError):
         hvd.allreduce(mine(1), process_set=added)
     assert not hvd.remove_process_set(hvd.global_process_set)
@@ -81,10 +89,17 @@ def timelines_are_chrome_traces():
         assert path.stat().st_mode & 0o777 == 0o600
         events = json.loads(path.read_text())
         assert not trace_events.faults(events)
-        (process,) = [event["pid"] for event in events if event.get("args") == {"name": "allreduce.traced"}]
-        names = [event["name"] for event in events if event["pid"] == process and event["ph"] == "X"]
+        (process,) = [
+            event["pid"] for event in events if event.get("args") == {"name": "allreduce.traced"}
+        ]
+        names = [
+            event["name"] for event in events if event["pid"] == process and event["ph"] == "X"
+        ]
         assert names == ["NEGOTIATE_ALLREDUCE", "ALLREDUCE", "GLOO_ALLREDUCE"] * 3
-        assert next(event["args"] for event in events if event["name"] == "ALLREDUCE") == {"dtype": ["float32"], "shape": [[3]]}
+        assert next(event["args"] for event in events if event["name"] == "ALLREDUCE") == {
+            "dtype": ["float32"],
+            "shape": [[3]],
+        }
         assert any(event["name"] == "CYCLE_START" for event in events)
 
 
@@ -128,7 +143,12 @@ def what_waits_too_long_is_told_and_fails():
 
 def builds_are_told():
     assert hvd.gloo_built() and hvd.gloo_enabled() and not hvd.mpi_built() and not hvd.mpi_enabled()
-    assert not hvd.mpi_threads_supported() and not hvd.ddl_built() and not hvd.ccl_built() and not hvd.rocm_built()
+    assert (
+        not hvd.mpi_threads_supported()
+        and not hvd.ddl_built()
+        and not hvd.ccl_built()
+        and not hvd.rocm_built()
+    )
     assert isinstance(hvd.cuda_built(), bool) and hvd.nccl_built() in (0, hvd.nccl_built())
 
 
@@ -139,7 +159,11 @@ def gloo_uses_the_network_that_horovodrun_was_given():
 def an_elastic_training_goes_on():
     model = nn.Linear(2, 1)
     state = hvd.elastic.TorchState(
-        model=model, optimizer=distributed(model), batch=hvd.rank(), best=None, sampler=hvd.elastic.ElasticSampler(range(20))
+        model=model,
+        optimizer=distributed(model),
+        batch=hvd.rank(),
+        best=None,
+        sampler=hvd.elastic.ElasticSampler(range(20)),
     )
     seen, resets = [], []
     state.register_reset_callbacks([lambda: resets.append(1)])
@@ -185,7 +209,10 @@ def a_rank_that_notices_a_failure_after_others_left_goes_on():
                 raise
         return hvd.allreduce(mine(1), name="again", op=hvd.Sum)
 
-    assert (train(hvd.elastic.ObjectState(partial(hvd.broadcast_object, root_rank=0), hvd.rank)) == total()).all()
+    assert (
+        train(hvd.elastic.ObjectState(partial(hvd.broadcast_object, root_rank=0), hvd.rank))
+        == total()
+    ).all()
     assert seen == [hvd.rank()] * 2
 
 
@@ -225,7 +252,12 @@ def an_elastic_training_goes_on_with_states_of_other_kinds():
 
     own = Own(hvd.rank())
     own.register_reset_callbacks([lambda: own.calls.append("callback")])
-    for state in (own, hvd.elastic.ObjectState(partial(hvd.broadcast_object, root_rank=0), hvd.rank, step=hvd.rank())):
+    for state in (
+        own,
+        hvd.elastic.ObjectState(
+            partial(hvd.broadcast_object, root_rank=0), hvd.rank, step=hvd.rank()
+        ),
+    ):
         seen, joined = [], []
         assert hvd.elastic.run_fn(train, join_again)(state) == 3
         assert seen == [0, 1] and joined == [hvd.rank()], "rank 0's state, then the last commit"
@@ -243,7 +275,9 @@ def a_restarted_process_reads_its_commit():
     hvd.barrier()
     assert not state.path().exists(), "the next run with this id begins anew"
     del os.environ["TORCHELASTIC_RUN_ID"]
-    assert step == 5 and torch.equal(fresh.model.weight, hvd.broadcast(state.model.weight.detach(), 0))
+    assert step == 5 and torch.equal(
+        fresh.model.weight, hvd.broadcast(state.model.weight.detach(), 0)
+    )
 
 
 def one_is_lost():

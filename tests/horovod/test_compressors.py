@@ -1,4 +1,6 @@
-"""Compressors that use Horovod's operations work as they do with Horovod: each contract of `hvd_compressors`, on three ranks."""
+"""Compressors that use Horovod's operations work as they do with Horovod: each contract of
+`hvd_compressors`, on three ranks.
+"""
 
 import hvd_compressors
 import hvd_jobs

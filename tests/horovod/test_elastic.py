@@ -1,4 +1,6 @@
-"""A training goes on from its last commit when ranks are killed, with new ranks that get the state of the others."""
+"""A training goes on from its last commit when ranks are killed, with new ranks that get the
+state of the others.
+"""
 
 import os
 import re
@@ -98,11 +100,28 @@ def test_commits_are_kept_where_no_other_user_can_write(tmp_path, monkeypatch):
 
 def test_killed_ranks_are_replaced_and_the_training_goes_on(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    words = ["horovodrun", "-np", "2", "--min-np", "1", "--max-np", "2", "-H", "localhost:4", sys.executable, "train.py"]
+    words = [
+        "horovodrun",
+        "-np",
+        "2",
+        "--min-np",
+        "1",
+        "--max-np",
+        "2",
+        "-H",
+        "localhost:4",
+        sys.executable,
+        "train.py",
+    ]
     environment = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
     said = []
     with subprocess.Popen(
-        [sys.executable, "-m", "busbw", *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "busbw", *words],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as job:
         for line in job.stdout:
             said.append(line.split())
@@ -112,17 +131,37 @@ def test_killed_ranks_are_replaced_and_the_training_goes_on(tmp_path):
                 os.kill(pid, signal.SIGKILL)
         errors = job.stderr.read()
     assert job.returncode == 0, (said, errors)
-    assert re.search(r"the worker on slot 0 \(rank 0\) was killed by signal 9\n.*world 2: 2 ranks on slots 1, 2\n", errors)
+    assert re.search(
+        r"the worker on slot 0 \(rank 0\) was killed by signal 9\n.*world 2: 2 ranks on slots"
+        r" 1, 2\n",
+        errors,
+    )
     assert "a world of the elastic job could not be formed (" in errors
-    assert re.search(r"the worker on slot 2 \(rank 1\) was killed by signal 9\n(.*\n)*.*world 3: 2 ranks on slots 1, 3\n", errors)
+    assert re.search(
+        r"the worker on slot 2 \(rank 1\) was killed by signal 9\n(.*\n)*.*world 3: 2 ranks on"
+        r" slots 1, 3\n",
+        errors,
+    )
     limits = sorted(words[1:] for words in said if words[0] == "limit" and int(words[1]) < 4)
-    # A rank lost while a world forms costs the others this, not HOROVOD_GLOO_TIMEOUT_SECONDS, and the next attempt has twice as long.
+    # A rank lost while a world forms costs the others this, not HOROVOD_GLOO_TIMEOUT_SECONDS, and
+    # the next attempt has twice as long.
     assert limits == [["1", "6.0"], ["1", "6.0"], ["2", "6.0"], ["3", "12.0"], ["3", "6.0"]]
     worlds = [words[1:] for words in said if words[0] == "world"]
     first, second = sorted(worlds[:2]), sorted(worlds[2:])
-    assert [words[:3] for words in second] == [["0", "2", "1"], ["1", "2", "3"]], "the survivor is rank 0 now, on its own slot"
+    assert [words[:3] for words in second] == [["0", "2", "1"], ["1", "2", "3"]], (
+        "the survivor is rank 0 now, on its own slot"
+    )
     assert second[0][3] == first[1][3]
-    assert [words[4:] for words in second] == [["20", "40"]] * 2, "both continue from the last commit"
-    assert [words for words in said if words[0] == "reset"] == [["reset", "0"]], "once, at the survivor"
-    assert sorted(words for words in said if words[0] == "end") == [["end", "0", "60", "120", "1"], ["end", "1", "60", "120", "1"]]
-    assert [words for words in said if words[0] == "threads"] == [["threads", "of", "groups", "0"]] * 2, "one would abort the process"
+    assert [words[4:] for words in second] == [["20", "40"]] * 2, (
+        "both continue from the last commit"
+    )
+    assert [words for words in said if words[0] == "reset"] == [["reset", "0"]], (
+        "once, at the survivor"
+    )
+    assert sorted(words for words in said if words[0] == "end") == [
+        ["end", "0", "60", "120", "1"],
+        ["end", "1", "60", "120", "1"],
+    ]
+    assert [words for words in said if words[0] == "threads"] == [
+        ["threads", "of", "groups", "0"]
+    ] * 2, "one would abort the process"

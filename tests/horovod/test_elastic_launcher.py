@@ -1,4 +1,6 @@
-"""The launcher of elastic jobs: which workers form a world when workers are lost, join and leave, and every limit."""
+"""The launcher of elastic jobs: which workers form a world when workers are lost, join and
+leave, and every limit.
+"""
 
 import json
 import os
@@ -31,7 +33,16 @@ class Job:
         script.write_text(f"#!/bin/sh\ncat {folder}/hosts\n")
         script.chmod(0o755)
         program = [sys.executable, WORKER, str(folder)]
-        line = [sys.executable, "-m", "busbw", "horovodrun", *words, "--host-discovery-script", str(script), *program]
+        line = [
+            sys.executable,
+            "-m",
+            "busbw",
+            "horovodrun",
+            *words,
+            "--host-discovery-script",
+            str(script),
+            *program,
+        ]
         environment = {**os.environ, "PYTHONPATH": SOURCE, "TMPDIR": str(folder)}
         self.process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)
 
@@ -54,7 +65,9 @@ class Job:
     def _world(self):
         log = self.folder / "log"
         lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-        return sorted((one for one in lines if one["number"] == self.worlds), key=lambda one: one["rank"])
+        return sorted(
+            (one for one in lines if one["number"] == self.worlds), key=lambda one: one["rank"]
+        )
 
     def wait_for(self, condition):
         end_s = time.monotonic() + LIMIT_S
@@ -65,7 +78,9 @@ class Job:
             time.sleep(0.02)
 
     def children(self):
-        return Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return (
+            Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        )
 
     def end(self):
         """The exit code and stderr."""
@@ -99,7 +114,8 @@ def test_lost_workers_are_replaced_on_spare_slots_and_slots_come_and_go(tmp_path
     second = job.next_world()
     assert slots_of(second) == [1, 2], "the survivor is rank 0, and keeps its slot"
     assert second[0]["pid"] == first[1]["pid"]
-    job.slots(2)  # slot 2 is gone: rank 0 is told, and slot 0 is out of use since its worker was killed
+    # slot 2 is gone: rank 0 is told, and slot 0 is out of use since its worker was killed
+    job.slots(2)
     third = job.next_world()
     assert slots_of(third) == [1] and gone(second[1]["pid"])
     job.slots(3)
@@ -112,14 +128,26 @@ def test_lost_workers_are_replaced_on_spare_slots_and_slots_come_and_go(tmp_path
 
 
 def test_a_failed_slot_is_used_again_after_its_cooldown_and_changes_are_limited(tmp_path):
-    job = Job(tmp_path, "-np", "2", "--min-np", "2", "--blacklist-cooldown-range", "1", "1", "--reset-limit", "1")
+    job = Job(
+        tmp_path,
+        "-np",
+        "2",
+        "--min-np",
+        "2",
+        "--blacklist-cooldown-range",
+        "1",
+        "1",
+        "--reset-limit",
+        "1",
+    )
     pids = [one["pid"] for one in job.next_world()]
     job.slots(1)  # too few: both ranks leave the world and wait
     job.wait_for(lambda: (tmp_path / "next.1").exists())
     job.slots(2)
     world = job.next_world()
     assert [one["pid"] for one in world] == pids
-    os.kill(world[1]["pid"], signal.SIGKILL)  # its slot is used again, for the world that is one too many
+    # its slot is used again, for the world that is one too many
+    os.kill(world[1]["pid"], signal.SIGKILL)
     job.touch("next.2")
     code, said = job.end()
     assert code == Exit.UNKNOWN and "error: the workers have changed more than 1 times" in said
@@ -133,7 +161,10 @@ def test_a_silent_worker_is_killed_and_the_job_fails_if_too_few_are_left(tmp_pat
     code, said = job.end()
     assert code == Exit.UNKNOWN
     assert "the worker on slot 1 (rank 1) did not join a new world within 1 s" in said
-    assert "error: 1 of at least 2 workers are ready, of 2 slots, 1 s after a change\n\nhint: free more slots" in said
+    assert (
+        "error: 1 of at least 2 workers are ready, of 2 slots, 1 s after a change\n\n"
+        "hint: free more slots" in said
+    )
 
 
 def test_a_new_worker_that_comes_too_late_is_no_failure(tmp_path):
@@ -159,7 +190,12 @@ def test_the_job_ends_with_the_code_of_a_worker_if_all_ranks_fail(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, 128 + signal.SIGTERM)]
+    ("number", "code"),
+    [
+        (signal.SIGKILL, -signal.SIGKILL),
+        (signal.SIGINT, Exit.INTERRUPTED),
+        (signal.SIGTERM, 128 + signal.SIGTERM),
+    ],
 )
 def test_workers_end_with_their_launcher(tmp_path, number, code):
     job = Job(tmp_path, "-np", "2", "--min-np", "1")
@@ -176,8 +212,14 @@ def test_workers_end_with_their_launcher(tmp_path, number, code):
 
 
 def test_an_elastic_job_runs_on_this_host_only():
-    assert discovery.parse("localhost:2\n\n127.0.0.1\nlocalhost:0\n", 3, "d.sh") == 5 and discovery.parse("", 1, "d.sh") == 0
-    with pytest.raises(UsageError, match=r"d\.sh: h2 is not this host, and the workers of an elastic job run on one host") as caught:
+    assert (
+        discovery.parse("localhost:2\n\n127.0.0.1\nlocalhost:0\n", 3, "d.sh") == 5
+        and discovery.parse("", 1, "d.sh") == 0
+    )
+    with pytest.raises(
+        UsageError,
+        match=r"d\.sh: h2 is not this host, and the workers of an elastic job run on one host",
+    ) as caught:
         discovery.parse("localhost:2\nh2:2\n", 1, "d.sh")
     assert "torchrun" in caught.value.hint
 
@@ -203,12 +245,16 @@ def test_the_last_valid_answer_of_a_script_stays(tmp_path, monkeypatch, capsys):
         time.sleep(0.02)
     script.stop()
     assert script.slots() == 0
-    assert [line.rpartition("; ")[2] for line in said.splitlines()] == ["2 slots stay in use"] * 3, said
+    assert [line.rpartition("; ")[2] for line in said.splitlines()] == [
+        "2 slots stay in use"
+    ] * 3, said
 
 
 @given(st.lists(st.integers(1, 99), max_size=9))
 def test_slots_of_all_lines_are_added(slots):
-    assert discovery.parse("".join(f"  localhost:{count}\n" for count in slots), 1, "d.sh") == sum(slots)
+    assert discovery.parse("".join(f"  localhost:{count}\n" for count in slots), 1, "d.sh") == sum(
+        slots
+    )
 
 
 def test_cooldowns_double_up_to_the_longest():

@@ -12,17 +12,38 @@ from busbw.horovod.torch.errors import Refused
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 
 LAUNCHERS = {
-    "horovodrun": {"HOROVOD_RANK": "3", "HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2"},
+    "horovodrun": {
+        "HOROVOD_RANK": "3",
+        "HOROVOD_SIZE": "4",
+        "HOROVOD_LOCAL_RANK": "1",
+        "HOROVOD_LOCAL_SIZE": "2",
+    },
     "mpirun": {
         "OMPI_COMM_WORLD_RANK": "3",
         "OMPI_COMM_WORLD_SIZE": "4",
         "OMPI_COMM_WORLD_LOCAL_RANK": "1",
         "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
     },
-    "mpiexec of MPICH": {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"},
-    "torchrun": {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a"},
+    "mpiexec of MPICH": {
+        "PMI_RANK": "3",
+        "PMI_SIZE": "4",
+        "MPI_LOCALRANKID": "1",
+        "MPI_LOCALNRANKS": "2",
+    },
+    "torchrun": {
+        "RANK": "3",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "1",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "a",
+    },
 }
-SLURM = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0"}
+SLURM = {
+    "SLURM_PROCID": "3",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_ID": "0",
+}
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -32,13 +53,19 @@ def test_rank_info_of_each_launcher(launcher):
 
 def test_ranks_of_srun_and_of_torchrun_inside_it():
     assert environment.rank_info(SLURM) == RankInfo(3, 4, 1)
-    assert environment.rank_info({**SLURM, "SLURM_STEP_ID": str(0xFFFFFFFB)}) == RankInfo(0, 1, 0, 1, 0, 1), "a batch script"
+    assert environment.rank_info({**SLURM, "SLURM_STEP_ID": str(0xFFFFFFFB)}) == RankInfo(
+        0, 1, 0, 1, 0, 1
+    ), "a batch script"
     inside = {**LAUNCHERS["torchrun"], "TORCHELASTIC_RUN_ID": "1", "RANK": "2"}
-    assert environment.rank_info({**SLURM, "PMI_RANK": "0", "PMI_SIZE": "1", **inside}) == RankInfo(2, 4, 1, 2)
+    assert environment.rank_info({**SLURM, "PMI_RANK": "0", "PMI_SIZE": "1", **inside}) == RankInfo(
+        2, 4, 1, 2
+    )
 
 
 def test_horovods_variables_take_precedence():
-    assert environment.rank_info({**LAUNCHERS["torchrun"], "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"}) == RankInfo(0, 1)
+    assert environment.rank_info(
+        {**LAUNCHERS["torchrun"], "HOROVOD_RANK": "0", "HOROVOD_SIZE": "1"}
+    ) == RankInfo(0, 1)
 
 
 def test_a_process_without_launcher_is_rank_0_of_1():
@@ -58,7 +85,10 @@ def test_invalid_ranks_are_refused():
 
 def test_the_meeting_point_comes_from_the_launcher():
     horovod = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "b", "HOROVOD_GLOO_RENDEZVOUS_PORT": "2"}
-    assert environment.meeting_point({"MASTER_ADDR": "a", "MASTER_PORT": "1", **horovod}) == ("a", 1)
+    assert environment.meeting_point({"MASTER_ADDR": "a", "MASTER_PORT": "1", **horovod}) == (
+        "a",
+        1,
+    )
     assert environment.meeting_point(horovod) == ("b", 2)
     assert environment.meeting_point({"MASTER_ADDR": "a"}) is None
 
@@ -67,11 +97,23 @@ def test_defaults():
     options = environment.options({})
     assert (options.fusion, options.cycle_s, options.cache) == (128 << 20, 1e-3, 1024)
     assert (options.stall_warn_s, options.stall_fail_s, options.timeout_s) == (60, math.inf, 120)
-    assert not (options.timeline or options.mark_cycles or options.dynamic_sets or options.two_d or options.always_reduce)
+    assert not (
+        options.timeline
+        or options.mark_cycles
+        or options.dynamic_sets
+        or options.two_d
+        or options.always_reduce
+    )
 
 
 def test_settings():
-    options = environment.options({"HOROVOD_STALL_CHECK_DISABLE": "1", "HOROVOD_CYCLE_TIME": "2.5", "HOROVOD_TIMELINE": "DYNAMIC"})
+    options = environment.options(
+        {
+            "HOROVOD_STALL_CHECK_DISABLE": "1",
+            "HOROVOD_CYCLE_TIME": "2.5",
+            "HOROVOD_TIMELINE": "DYNAMIC",
+        }
+    )
     assert (options.stall_warn_s, options.cycle_s, options.timeline) == (math.inf, 2.5e-3, "")
 
 
@@ -83,6 +125,16 @@ def test_invalid_values_are_refused(name):
 
 
 def test_variables_without_effect_are_named():
-    environ = {"HOROVOD_AUTOTUNE": "1", "HOROVOD_LOG_LEVEL": "debug", "HOROVOD_NUM_NCCL_STREAMS": "0", "HOROVOD_CONTROLLER": "gloo"}
-    assert environment.unsupported({**environ, "HOROVOD_RANK": "0", "PATH": "/"}) == ["HOROVOD_AUTOTUNE", "HOROVOD_LOG_LEVEL"]
-    assert environment.unsupported({"HOROVOD_CONTROLLER": "mpi", "HOROVOD_ELASTIC_TIMEOUT": "60"}) == ["HOROVOD_CONTROLLER"]
+    environ = {
+        "HOROVOD_AUTOTUNE": "1",
+        "HOROVOD_LOG_LEVEL": "debug",
+        "HOROVOD_NUM_NCCL_STREAMS": "0",
+        "HOROVOD_CONTROLLER": "gloo",
+    }
+    assert environment.unsupported({**environ, "HOROVOD_RANK": "0", "PATH": "/"}) == [
+        "HOROVOD_AUTOTUNE",
+        "HOROVOD_LOG_LEVEL",
+    ]
+    assert environment.unsupported(
+        {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_ELASTIC_TIMEOUT": "60"}
+    ) == ["HOROVOD_CONTROLLER"]

@@ -1,4 +1,6 @@
-"""Every public name of Horovod's PyTorch module is there, with the signature that scripts rely on."""
+"""Every public name of Horovod's PyTorch module is there, with the signature that scripts rely
+on.
+"""
 
 import inspect
 
@@ -28,10 +30,20 @@ SIGNATURES = {
     "broadcast_async_": "tensor, root_rank, name=None, process_set",
     "alltoall": "tensor, splits=None, name=None, process_set",
     "alltoall_async": "tensor, splits=None, name=None, process_set",
-    "reducescatter": "tensor, name=None, compression, op=0, process_set, prescale_factor=1.0, postscale_factor=1.0",
-    "reducescatter_async": "tensor, name=None, op=0, process_set, prescale_factor=1.0, postscale_factor=1.0",
-    "grouped_reducescatter": "tensors, name=None, compression, op=0, process_set, prescale_factor=1.0, postscale_factor=1.0",
-    "grouped_reducescatter_async": "tensors, name=None, op=0, process_set, prescale_factor=1.0, postscale_factor=1.0",
+    "reducescatter": (
+        "tensor, name=None, compression, op=0, process_set, prescale_factor=1.0,"
+        " postscale_factor=1.0"
+    ),
+    "reducescatter_async": (
+        "tensor, name=None, op=0, process_set, prescale_factor=1.0, postscale_factor=1.0"
+    ),
+    "grouped_reducescatter": (
+        "tensors, name=None, compression, op=0, process_set, prescale_factor=1.0,"
+        " postscale_factor=1.0"
+    ),
+    "grouped_reducescatter_async": (
+        "tensors, name=None, op=0, process_set, prescale_factor=1.0, postscale_factor=1.0"
+    ),
     "sparse_allreduce_async": "tensor, name, op, process_set",
     "join": "device=-1",
     "barrier": "process_set",
@@ -45,8 +57,11 @@ SIGNATURES = {
     "allgather_object": "obj, name=None",
     "add_process_set": "process_set",
     "remove_process_set": "process_set",
-    "DistributedOptimizer": "optimizer, named_parameters=None, compression, backward_passes_per_step=1, op=0, "
-    "gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False, process_set",
+    "DistributedOptimizer": (
+        "optimizer, named_parameters=None, compression, backward_passes_per_step=1, op=0,"
+        " gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False,"
+        " process_set"
+    ),
     "ProcessSet": "ranks_or_comm",
 }
 ARGUMENTLESS = [
@@ -93,7 +108,9 @@ def told(function):
         if one.default is hvd.global_process_set or one.default is hvd.Compression.none:
             words.append(name)
         else:
-            words.append(name if one.default is inspect.Parameter.empty else f"{name}={one.default}")
+            words.append(
+                name if one.default is inspect.Parameter.empty else f"{name}={one.default}"
+            )
     return ", ".join(words)
 
 
@@ -104,9 +121,14 @@ def test_signatures(name):
     assert name not in {"process_set", "compression"} and function.__doc__
 
 
-@pytest.mark.parametrize("name", ["barrier", "allreduce", "broadcast_object", "DistributedOptimizer"])
+@pytest.mark.parametrize(
+    "name", ["barrier", "allreduce", "broadcast_object", "DistributedOptimizer"]
+)
 def test_the_default_process_set_is_global(name):
-    assert inspect.signature(getattr(hvd, name)).parameters["process_set"].default is hvd.global_process_set
+    assert (
+        inspect.signature(getattr(hvd, name)).parameters["process_set"].default
+        is hvd.global_process_set
+    )
 
 
 def test_functions_without_arguments():
@@ -114,7 +136,9 @@ def test_functions_without_arguments():
 
 
 def test_all_public_names_are_exported():
-    assert sorted(hvd.__all__) == sorted([*SIGNATURES, *ARGUMENTLESS, *OTHERS, "HostsUpdatedInterrupt"])
+    assert sorted(hvd.__all__) == sorted(
+        [*SIGNATURES, *ARGUMENTLESS, *OTHERS, "HostsUpdatedInterrupt"]
+    )
     assert all(hasattr(hvd, name) for name in hvd.__all__)
     assert issubclass(hvd.HorovodInternalError, RuntimeError)
 
@@ -127,7 +151,10 @@ def test_elastic():
     elastic = hvd.elastic
     assert told(elastic.ElasticSampler) == "dataset, shuffle=True, seed=0"
     assert told(elastic.TorchState) == "model=None, optimizer=None, kwargs"
-    assert told(elastic.ObjectState) == "bcast_object, get_rank, kwargs" and told(elastic.State) == "bcast_object, get_rank"
+    assert (
+        told(elastic.ObjectState) == "bcast_object, get_rank, kwargs"
+        and told(elastic.State) == "bcast_object, get_rank"
+    )
     assert told(elastic.run) == "func" and told(elastic.run_fn) == "func, reset"
     for name in ("set_epoch", "record_batch", "reset", "state_dict", "load_state_dict"):
         assert callable(getattr(elastic.ElasticSampler, name))

@@ -16,7 +16,9 @@ def request(name, shape=(2,), kind=Kind.ALLREDUCE, set_id=0):
 
 
 def answer(name, set_id=0, shape=(2,)):
-    return Response((set_id, name), dict.fromkeys(MEMBERS[set_id], request(name, shape, set_id=set_id)))
+    return Response(
+        (set_id, name), dict.fromkeys(MEMBERS[set_id], request(name, shape, set_id=set_id))
+    )
 
 
 def test_requests_of_all_ranks_run_in_order_of_first_request():
@@ -73,7 +75,11 @@ def test_the_least_recently_used_slot_is_reused():
         cache.put(answer(name), MEMBERS[0])
     assert [one.key for one in cache.take(0b01)] == [(0, "a")]
     cache.put(answer("c"), MEMBERS[0])
-    assert (cache.slot(request("a")), cache.slot(request("b")), cache.slot(request("c"))) == (0, None, 1)
+    assert (cache.slot(request("a")), cache.slot(request("b")), cache.slot(request("c"))) == (
+        0,
+        None,
+        1,
+    )
 
 
 def test_ranks_outside_a_set_count_as_ready():

@@ -13,9 +13,15 @@ CONTRACTS = hvd_jobs.contracts(hvd_contracts, OWN)
 
 @pytest.fixture(scope="module", params=[2, 3])
 def job(request, tmp_path_factory):
-    more = {} if request.param == 2 else {"HOROVOD_CACHE_CAPACITY": "8", "HOROVOD_FUSION_THRESHOLD": "0"}
+    more = (
+        {}
+        if request.param == 2
+        else {"HOROVOD_CACHE_CAPACITY": "8", "HOROVOD_FUSION_THRESHOLD": "0"}
+    )
     names = [name for name in CONTRACTS if name != STEADY or request.param == 2]
-    return hvd_jobs.run(tmp_path_factory.mktemp("job"), "hvd_contracts", names, request.param, **more)
+    return hvd_jobs.run(
+        tmp_path_factory.mktemp("job"), "hvd_contracts", names, request.param, **more
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in CONTRACTS if name != STEADY])

@@ -11,7 +11,11 @@ from busbw.horovod.shim import MODULES
 from busbw.launch import torchrun
 
 HANG_S = 250  # ranks import PyTorch, for minutes where other processes use all cores
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod"), pytest.mark.timeout(HANG_S + 50)]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.xdist_group("horovod"),
+    pytest.mark.timeout(HANG_S + 50),
+]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 SCRIPT = """
@@ -77,12 +81,22 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
 
 
 def run(folder, *line):
-    return subprocess.run(line, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG_S, check=False)
+    return subprocess.run(
+        line,
+        cwd=folder,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
 
 
 def test_a_script_of_horovods_runs_unchanged_on_every_rank(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "helper.py").write_text("from mpi4py.MPI import COMM_WORLD as COMM\nNAME = 'beside the script'\n")
+    (tmp_path / "helper.py").write_text(
+        "from mpi4py.MPI import COMM_WORLD as COMM\nNAME = 'beside the script'\n"
+    )
     (tmp_path / "run.sh").write_text(f'exec {sys.executable} train.py "$@"\n')
     words = ["horovodrun", "-np", "2", "--cycle-time-ms", "2", "sh", "run.sh", "--epochs", "1"]
     done = run(tmp_path, sys.executable, "-m", "busbw", *words)
@@ -97,12 +111,18 @@ def test_python_m_runs_a_script_under_torchrun(tmp_path):
     (tmp_path / "sum.py").write_text(SUM)
     (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
     words = [sys.executable, "-m", "busbw.horovod", "sum.py", "--epochs", "1"]
-    done = run(tmp_path, *torchrun.command(words, 2))  # as the torch engine starts its ranks without MPI
+    # as the torch engine starts its ranks without MPI
+    done = run(tmp_path, *torchrun.command(words, 2))
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"{rank} 2 2.0 ['--epochs', '1'] beside the script __main__" for rank in range(2)]
+    assert sorted(done.stdout.splitlines()) == [
+        f"{rank} 2 2.0 ['--epochs', '1'] beside the script __main__" for rank in range(2)
+    ]
 
 
-@pytest.mark.parametrize(("words", "said"), [((), "error: no script to run"), (("none.py",), "error: none.py: no such file")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [((), "error: no script to run"), (("none.py",), "error: none.py: no such file")],
+)
 def test_a_missing_script_is_a_usage_error(tmp_path, words, said):
     done = run(tmp_path, sys.executable, "-m", "busbw.horovod", *words)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, said)

@@ -32,14 +32,18 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_killed_process_leaves_a_valid_trace(tmp_path):
     script = KILLED.format(package=f"{SOURCE}/busbw/horovod/torch")
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=os.environ, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=os.environ, check=False, timeout=60
+    )
     assert done.returncode == -signal.SIGKILL
     text = (tmp_path / "trace.json").read_text()
     assert not text.endswith("]\n")
     events = trace_events.read(text)
     assert trace_events.faults(events) == []
     assert sum(event["ph"] == "X" for event in events) == 200
-    assert len({event["pid"] for event in events if event["ph"] == "X"}) == 7, "one process per operation name"
+    assert len({event["pid"] for event in events if event["ph"] == "X"}) == 7, (
+        "one process per operation name"
+    )
 
 
 def test_a_full_disk_ends_the_trace_and_not_the_training(tmp_path, capsys):
@@ -67,7 +71,9 @@ def test_a_new_file_begins_anew(tmp_path):
     timeline.span("allreduce.late", "ALLREDUCE", 0.0, 1e9)
     for name in ("first", "second"):
         events = trace_events.read((tmp_path / name).read_text())
-        assert [event["args"] for event in events if event.get("pid") == 1 and event["name"] == "process_name"] == [
-            {"name": f"allreduce.{name}"}
-        ]
+        assert [
+            event["args"]
+            for event in events
+            if event.get("pid") == 1 and event["name"] == "process_name"
+        ] == [{"name": f"allreduce.{name}"}]
         assert not any(event["name"] == "CYCLE_START" for event in events), "only if asked for"

@@ -26,16 +26,23 @@ def test_trainings(job, name):
     ("more", "two_d", "describes", "apart"),
     [
         (
-            {"HOROVOD_TORUS_ALLREDUCE": "1", "LIGHT_TOPK_ALLREDUCE": "1", "LIGHT_TOPK_RATIO": "0.2", "LIGHT_TOPK_THRESHOLD": "0"},
+            {
+                "HOROVOD_TORUS_ALLREDUCE": "1",
+                "LIGHT_TOPK_ALLREDUCE": "1",
+                "LIGHT_TOPK_RATIO": "0.2",
+                "LIGHT_TOPK_THRESHOLD": "0",
+            },
             True,
             "topk two_d=True compress_least=0 ratio=0.2",
             1.0,
-        ),
+        )
     ],
 )
 def test_light_variables_select_the_gradient_exchange(tmp_path, more, two_d, describes, apart):
     name = "gradients_go_as_light_variables_say"
-    said = hvd_jobs.run(tmp_path, "hvd_trainings", [name], 4, 2, HOROVOD_AUTOTUNE="1", LIGHT_TOPK_RATE="1", **more)
+    said = hvd_jobs.run(
+        tmp_path, "hvd_trainings", [name], 4, 2, HOROVOD_AUTOTUNE="1", LIGHT_TOPK_RATE="1", **more
+    )
     for one in hvd_jobs.well(said, name):
         assert one[:2] == [two_d, describes] and one[2] < apart
     assert f"busbw horovod: gradients are exchanged by {describes}\n" in said[0]["stderr"]

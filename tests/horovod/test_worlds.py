@@ -1,4 +1,6 @@
-"""Process sets, starts, ends, faults and elastic restarts on real ranks: each contract of `hvd_worlds`."""
+"""Process sets, starts, ends, faults and elastic restarts on real ranks: each contract of
+`hvd_worlds`.
+"""
 
 import hvd_jobs
 import hvd_worlds
@@ -13,7 +15,9 @@ CONTRACTS = hvd_jobs.contracts(hvd_worlds, {"hvd_size"} | APART)
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     folder = tmp_path_factory.mktemp("job")
-    return hvd_jobs.run(folder, "hvd_worlds", CONTRACTS, 2, HVD_FOLDER=str(folder), BUSBW_IFNAME="127.0.0.0/8")
+    return hvd_jobs.run(
+        folder, "hvd_worlds", CONTRACTS, 2, HVD_FOLDER=str(folder), BUSBW_IFNAME="127.0.0.0/8"
+    )
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
@@ -22,12 +26,21 @@ def test_worlds(job, name):
 
 
 def test_init_works_again_and_again(tmp_path):
-    hvd_jobs.well(hvd_jobs.run(tmp_path, "hvd_worlds", ["init_works_again_and_again"], 2), "init_works_again_and_again")
+    hvd_jobs.well(
+        hvd_jobs.run(tmp_path, "hvd_worlds", ["init_works_again_and_again"], 2),
+        "init_works_again_and_again",
+    )
 
 
 def test_long_waits_are_reported_then_fail(tmp_path):
-    more = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.5", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1.5", "HVD_FOLDER": str(tmp_path)}
-    said = hvd_jobs.run(tmp_path, "hvd_worlds", ["what_waits_too_long_is_told_and_fails"], 3, **more)
+    more = {
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "0.5",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "1.5",
+        "HVD_FOLDER": str(tmp_path),
+    }
+    said = hvd_jobs.run(
+        tmp_path, "hvd_worlds", ["what_waits_too_long_is_told_and_fails"], 3, **more
+    )
     hvd_jobs.well(said, "what_waits_too_long_is_told_and_fails")
     assert "allreduce.forgotten has waited" in said[0]["stderr"]
     assert "for rank 1 on host0, rank 2 on host0; it was submitted by ranks 0" in said[0]["stderr"]
@@ -39,4 +52,6 @@ def test_a_rank_that_is_lost_is_named_by_all_others(tmp_path):
     assert [one["code"] for one in said] == [0, 7, 0, 0], said[0]["stderr"]
     for one in (said[0], said[2], said[3]):
         assert len(one["one_is_lost"]) == 2, "at once, and ever after"
-        assert all("lost: rank 1 on host0 (" in words for words in one["one_is_lost"]), one["one_is_lost"]
+        assert all("lost: rank 1 on host0 (" in words for words in one["one_is_lost"]), one[
+            "one_is_lost"
+        ]

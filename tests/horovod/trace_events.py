@@ -2,7 +2,11 @@
 
 import json
 
-NEEDED = {"X": {"name", "ts", "dur", "pid", "tid"}, "i": {"name", "ts", "pid", "tid", "s"}, "M": {"name", "pid", "args"}}
+NEEDED = {
+    "X": {"name", "ts", "dur", "pid", "tid"},
+    "i": {"name", "ts", "pid", "tid", "s"},
+    "M": {"name", "pid", "args"},
+}
 METADATA = {"process_name", "process_sort_index"}
 
 
@@ -20,7 +24,10 @@ def faults(events):
             found.append(f"{event}: without {missing}")
         if any(not isinstance(event.get(key, 0), int) for key in ("pid", "tid")):
             found.append(f"{event}: pid and tid are integers")
-        if any(not (isinstance(event.get(key, 0), int | float) and event.get(key, 0) >= 0) for key in ("ts", "dur")):
+        if any(
+            not (isinstance(event.get(key, 0), int | float) and event.get(key, 0) >= 0)
+            for key in ("ts", "dur")
+        ):
             found.append(f"{event}: ts and dur are microseconds")
         if event.get("ph") == "i" and event.get("s") not in ("g", "p", "t"):
             found.append(f"{event}: an instant is global, or of a process or thread")
@@ -35,5 +42,7 @@ def faults(events):
             found.append(f"{event}: overlaps another of its thread without being inside it")
         open_until.append(event["ts"] + event["dur"])
     named = {event["pid"] for event in events if event.get("name") == "process_name"}
-    found += [f"{event}: its process has no name" for event in events if event.get("pid") not in named]
+    found += [
+        f"{event}: its process has no name" for event in events if event.get("pid") not in named
+    ]
     return found

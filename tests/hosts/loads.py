@@ -1,4 +1,6 @@
-"""What the GPUs of the healthy server do under load: 55 GB/s of 63, at generation 5 with 16 lanes in all samples."""
+"""What the GPUs of the healthy server do under load: 55 GB/s of 63, at generation 5 with 16
+lanes in all samples.
+"""
 
 import json
 
@@ -12,28 +14,56 @@ DIRECTIONS = ("to the GPU", "from the GPU")
 
 def samples(**values: object) -> list[dict[str, object]]:
     """Those of one direction."""
-    usual = {"gen": 5, "width": 16, "sm_mhz": 1980, "reasons": 0, "temperature_c": 35, "power_w": 160}
+    usual = {
+        "gen": 5,
+        "width": 16,
+        "sm_mhz": 1980,
+        "reasons": 0,
+        "temperature_c": 35,
+        "power_w": 160,
+    }
     return [{"at_s": round(0.025 * number, 4), **usual, **values} for number in range(NUMBER)]
 
 
 def loaded(gpus: int = 2) -> Tree:
     """The server after a load."""
     tree = healthy(gpus=gpus)
-    copies = [{"direction": direction, "bytes_per_s": 55e9, "samples": samples()} for direction in DIRECTIONS]
-    usual = {"name": "NVIDIA H100 80GB HBM3", "gen_max": 5, "width_max": 16, "sm_max_mhz": 1980, "copies": copies}
-    loops = [{"port": f"mlx5_{index}", "gpu": index, "bytes_per_s": 390e9 / 8} for index in range(gpus)]
+    copies = [
+        {"direction": direction, "bytes_per_s": 55e9, "samples": samples()}
+        for direction in DIRECTIONS
+    ]
+    usual = {
+        "name": "NVIDIA H100 80GB HBM3",
+        "gen_max": 5,
+        "width_max": 16,
+        "sm_max_mhz": 1980,
+        "copies": copies,
+    }
+    loops = [
+        {"port": f"mlx5_{index}", "gpu": index, "bytes_per_s": 390e9 / 8} for index in range(gpus)
+    ]
     tree.call("gpudirect_loopback", json.dumps({"loops": loops}))
-    return tree.call("gpu_load", json.dumps({"gpus": [{"index": index, "bus_id": gpu_bdf(index), **usual} for index in range(gpus)]}))
+    return tree.call(
+        "gpu_load",
+        json.dumps(
+            {"gpus": [{"index": index, "bus_id": gpu_bdf(index), **usual} for index in range(gpus)]}
+        ),
+    )
 
 
 def loading(*, rate: float = 55e9, first: int | None = None, **values: object) -> Change:
-    """A change of the second GPU's copies to the GPU: their rate, and values of the sample number `first`, or of all."""
+    """A change of the second GPU's copies to the GPU: their rate, and values of the sample
+    number `first`, or of all.
+    """
 
     def change(tree: Tree) -> None:
         load = json.loads(tree.calls["gpu_load"]["text"])
         copies = load["gpus"][1]["copies"][0]
         copies["bytes_per_s"] = rate
-        copies["samples"] = [one | values if first in (None, number) else one for number, one in enumerate(copies["samples"])]
+        copies["samples"] = [
+            one | values if first in (None, number) else one
+            for number, one in enumerate(copies["samples"])
+        ]
         tree.call("gpu_load", json.dumps(load))
 
     return change

@@ -23,5 +23,8 @@ Domain State: UP"""
 def rack() -> Tree:
     """The host; its domain has one other."""
     tree = healthy(gpus=4)
-    all_changed(name="NVIDIA GB200", fabric={"state": 3, "status": 0, "cluster": "6f0c" * 8, "clique": 32766})(tree)
+    all_changed(
+        name="NVIDIA GB200",
+        fabric={"state": 3, "status": 0, "cluster": "6f0c" * 8, "clique": 32766},
+    )(tree)
     return tree.call("imex", IMEX).file("/dev/nvidia-caps-imex-channels/channel0", "")

@@ -1,4 +1,6 @@
-"""Machines made of a few lines: a healthy GPU server, as the files and calls that checks read, to be changed by tests."""
+"""Machines made of a few lines: a healthy GPU server, as the files and calls that checks read,
+to be changed by tests.
+"""
 
 import json
 from collections.abc import Callable
@@ -59,7 +61,11 @@ class Tree:
 
     def drop(self, path: str) -> "Tree":
         """Without a file or directory."""
-        self.paths = {one: entry for one, entry in self.paths.items() if one != path and not one.startswith(f"{path}/")}
+        self.paths = {
+            one: entry
+            for one, entry in self.paths.items()
+            if one != path and not one.startswith(f"{path}/")
+        }
         return self
 
     def call(self, name: str, text: str) -> "Tree":

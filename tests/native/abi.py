@@ -1,14 +1,30 @@
-"""The plugin tables that the library exports. Add a row for a new version of NCCL's interface (steps: native/README.md)."""
+"""The plugin tables that the library exports.
+
+Add a row for a new version of NCCL's interface (steps: native/README.md).
+"""
 
 import ctypes
-from ctypes import CFUNCTYPE, POINTER, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint64, c_ulong, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint64,
+    c_ulong,
+    c_void_p,
+)
 from dataclasses import dataclass, field
 from typing import Any
 
-# C's variadic part is always one string here; on x86-64 and AArch64 Linux it is passed as a sixth argument would be.
+# C's variadic part is always one string here; on x86-64 and AArch64 Linux it is passed as a sixth
+# argument would be.
 LOGGER = CFUNCTYPE(None, c_int, c_ulong, c_char_p, c_int, c_char_p, c_char_p)
 PROFILER = CFUNCTYPE(c_int, POINTER(c_void_p), c_int, c_void_p, c_int64, c_void_p)
-TUNERS = {2: 0, 4: 22400, 5: 22800}  # version: the first NCCL that prefers it, in NCCL's numbering (2.28.3 is 22803)
+# version: the first NCCL that prefers it, in NCCL's numbering (2.28.3 is 22803)
+TUNERS = {2: 0, 4: 22400, 5: 22800}
 PROFILERS = {2: 22400, 4: 22700, 5: 22800}
 
 Fields = tuple[tuple[str, Any], ...]
@@ -20,24 +36,44 @@ class Devices(ctypes.Structure):
     _fields_ = [("ndevs", c_int), ("devs", c_int * 4)]
 
 
-NAMES: Fields = (("name", c_char_p), ("pciPath", c_char_p), ("guid", c_uint64), ("ptrSupport", c_int), ("regIsGlobal", c_int))
+NAMES: Fields = (
+    ("name", c_char_p),
+    ("pciPath", c_char_p),
+    ("guid", c_uint64),
+    ("ptrSupport", c_int),
+    ("regIsGlobal", c_int),
+)
 LIMITS: Fields = (
-    ("speed", c_int), ("port", c_int), ("latency", c_float), ("maxComms", c_int), ("maxRecvs", c_int),
-    ("netDeviceType", c_int), ("netDeviceVersion", c_int),
-)  # fmt: skip
-SIZES: Fields = (("vProps", Devices), ("maxP2pBytes", c_size_t), ("maxCollBytes", c_size_t), ("maxMultiRequestSize", c_int))
+    ("speed", c_int),
+    ("port", c_int),
+    ("latency", c_float),
+    ("maxComms", c_int),
+    ("maxRecvs", c_int),
+    ("netDeviceType", c_int),
+    ("netDeviceVersion", c_int),
+)
+SIZES: Fields = (
+    ("vProps", Devices),
+    ("maxP2pBytes", c_size_t),
+    ("maxCollBytes", c_size_t),
+    ("maxMultiRequestSize", c_int),
+)
 
 
 @dataclass(frozen=True)
 class NetTable:
-    """One version of the net table. `modern`: sizes are size_t, init makes a context, and messages have a profiler handle."""
+    """One version of the net table.
+
+    `modern`: sizes are size_t, init makes a context, and messages have a profiler handle.
+    """
 
     version: int
     since: int  # the first NCCL that prefers it
     fields: Fields  # of the properties
     properties_bytes: int
     modern: bool = True
-    more: dict[str, tuple[Any, ...] | None] = field(default_factory=dict)  # entries after the common ones; None: must be NULL
+    # entries after the common ones; None: must be NULL
+    more: dict[str, tuple[Any, ...] | None] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)  # of properties that are always the same
 
     @property
@@ -50,7 +86,9 @@ class NetTable:
 
     @property
     def entries(self) -> dict[str, tuple[Any, ...] | None]:
-        """Functions in the order of the table with the types of their arguments; None: must be NULL."""
+        """Functions in the order of the table with the types of their arguments; None: must be
+        NULL.
+        """
         p, size = c_void_p, c_size_t if self.modern else c_int
         one = (p,) if self.modern else ()
         return {
@@ -81,13 +119,18 @@ NET_TABLES = {
     for row in (
         NetTable(8, 0, (*NAMES, *LIMITS), 64, modern=False),
         NetTable(
-            11, 22800, (*NAMES, ("forceFlush", c_int), *LIMITS, *SIZES), 112,
+            11,
+            22800,
+            (*NAMES, ("forceFlush", c_int), *LIMITS, *SIZES),
+            112,
             more={"makeVDevice": None, "finalize": (c_void_p,), "setNetAttr": None},
             values={"forceFlush": 0, "vProps": [0], "maxMultiRequestSize": 1},
         ),
     )
-}  # fmt: skip
-SYMBOLS = {row.symbol for row in NET_TABLES.values()} | {f"ncclTunerPlugin_v{version}" for version in TUNERS}
+}
+SYMBOLS = {row.symbol for row in NET_TABLES.values()} | {
+    f"ncclTunerPlugin_v{version}" for version in TUNERS
+}
 SYMBOLS |= {f"ncclProfiler_v{version}" for version in PROFILERS}
 
 
@@ -103,9 +146,11 @@ def header() -> str:
         made = row.properties
         nulls = [str(at) for at, types in enumerate(row.entries.values(), 1) if types is None]
         parts = [
-            (f"{name}[{at}]", getattr(made, name).offset + 4 * at, 4)
-            if kind is Devices
-            else (name, getattr(made, name).offset, ctypes.sizeof(kind))
+            (
+                (f"{name}[{at}]", getattr(made, name).offset + 4 * at, 4)
+                if kind is Devices
+                else (name, getattr(made, name).offset, ctypes.sizeof(kind))
+            )
             for name, kind in row.fields
             for at in range(ctypes.sizeof(kind) // 4 if kind is Devices else 1)
         ]
@@ -116,8 +161,8 @@ def header() -> str:
             "};",
         ]
     rows = [
-        f'    {{"{row.symbol}", {1 + len(row.entries)}, {int(row.modern)}, nulls_{row.version}, fields_{row.version}, '
-        f"COUNT(fields_{row.version}), {row.properties_bytes}}},"
+        f'    {{"{row.symbol}", {1 + len(row.entries)}, {int(row.modern)}, nulls_{row.version},'
+        f" fields_{row.version}, COUNT(fields_{row.version}), {row.properties_bytes}}},"
         for row in NET_TABLES.values()
     ]
     return "\n".join([*lines, "static const struct version versions[] = {", *rows, "};", ""])

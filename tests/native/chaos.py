@@ -1,4 +1,5 @@
-"""A seeded sequence of faults on the rails of two hosts: what breaks, when and for how long, and which process is stopped.
+"""A seeded sequence of faults on the rails of two hosts: what breaks, when and for how long, and
+which process is stopped.
 
 One rail always stays intact, so that all traffic has a route.
 """
@@ -15,19 +16,30 @@ from rails import Rails
 
 COURSE_S = 5.0
 FOR_GOOD = 100.0  # beyond the end of the sequence
-SIZES = {"large": [1 << 20], "small": [8, 4096, 16384], "mixed": [0, 8, 1000, 16384, 16385, 70_000, 300_000, 1 << 20]}
+SIZES = {
+    "large": [1 << 20],
+    "small": [8, 4096, 16384],
+    "mixed": [0, 8, 1000, 16384, 16385, 70_000, 300_000, 1 << 20],
+}
 MAX_MESSAGES = 2000
 
 
-def flows(rng: random.Random, comms: dict[str, list[tuple[int, int]]], nbytes: int) -> dict[str, list[dict[str, Any]]]:
-    """The traffic of each connection: one kind of message for each. `comms` has the ends of connections by sender."""
+def flows(
+    rng: random.Random, comms: dict[str, list[tuple[int, int]]], nbytes: int
+) -> dict[str, list[dict[str, Any]]]:
+    """The traffic of each connection: one kind of message for each.
+
+    `comms` has the ends of connections by sender.
+    """
     asked: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}
     for sender, pairs in comms.items():
         receiver = "b" if sender == "a" else "a"
         for sent, received in pairs:
             sizes = rng.choice(list(SIZES.values()))
             drawn = [rng.choice(sizes) for _ in range(MAX_MESSAGES)]
-            enough = next((n for n in range(MAX_MESSAGES) if sum(drawn[:n]) >= nbytes), MAX_MESSAGES)
+            enough = next(
+                (n for n in range(MAX_MESSAGES) if sum(drawn[:n]) >= nbytes), MAX_MESSAGES
+            )
             messages = [[size, number, 0] for number, size in enumerate(drawn[:enough])]
             asked[sender].append({"comm": sent, "way": "send", "messages": messages})
             asked[receiver].append({"comm": received, "way": "recv", "messages": messages})
@@ -48,7 +60,8 @@ class Course:
     _stays: bool = False
 
     def begin(self) -> int:
-        """Connections may be opened with a rail that is broken: they then have no streams over it and need the intact one until the end.
+        """Connections may be opened with a rail that is broken: they then have no streams over it
+        and need the intact one until the end.
 
         Returns the number of their rails.
         """
@@ -81,9 +94,21 @@ class Course:
     def _ways(self) -> dict[str, tuple[Any, Any]]:
         """Ways to break a rail, and how to repair it."""
         rails = self.rails
-        ways = {f"set down by host {host}": (partial(rails.down, host=host), partial(rails.up, host=host)) for host in (0, 1)}
-        ways |= {f"cut at host {host}": (partial(rails.cut, at=(host,)), rails.mend) for host in (0, 1)}
-        return {**ways, "cut": (rails.cut, rails.mend), "a black hole": (rails.blackhole, rails.pass_again)}
+        ways = {
+            f"set down by host {host}": (
+                partial(rails.down, host=host),
+                partial(rails.up, host=host),
+            )
+            for host in (0, 1)
+        }
+        ways |= {
+            f"cut at host {host}": (partial(rails.cut, at=(host,)), rails.mend) for host in (0, 1)
+        }
+        return {
+            **ways,
+            "cut": (rails.cut, rails.mend),
+            "a black hole": (rails.blackhole, rails.pass_again),
+        }
 
     def _break(self) -> None:
         rail = self.rng.choice([rail for rail in range(self.count) if rail != self._whole])

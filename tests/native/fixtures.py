@@ -1,4 +1,7 @@
-"""Hosts and jobs for the tests of the plugin. Skips, with the reason, if this machine cannot emulate hosts."""
+"""Hosts and jobs for the tests of the plugin.
+
+Skips, with the reason, if this machine cannot emulate hosts.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -64,14 +67,21 @@ def version(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def job(plugin_library: Path, own_rails: object) -> Iterator[Job]:
-    """Starts an initialized process on each of two hosts. Those that are alive at the end must exit with status 0.
+    """Starts an initialized process on each of two hosts.
+
+    Those that are alive at the end must exit with status 0.
 
     Hosts that belong to one test (own_rails) are removed after their processes.
     """
     made: list[peers.Peer] = []
 
-    def start(on: rails.Rails, version: int = 11, **variables: Any) -> tuple[peers.Peer, peers.Peer]:
-        a, b = (peers.Peer(plugin_library, version, host.inside, host.addresses[0], **variables) for host in on.hosts)
+    def start(
+        on: rails.Rails, version: int = 11, **variables: Any
+    ) -> tuple[peers.Peer, peers.Peer]:
+        a, b = (
+            peers.Peer(plugin_library, version, host.inside, host.addresses[0], **variables)
+            for host in on.hosts
+        )
         made.extend((a, b))
         for peer in (a, b):
             peer.call("init")
@@ -91,7 +101,15 @@ def lone(plugin_library: Path, rail: rails.Rails) -> Iterator[Callable[..., peer
     made: list[peers.Peer] = []
 
     def start(version: int = 11, **variables: str) -> peers.Peer:
-        made.append(peers.Peer(plugin_library, version, rail.hosts[0].inside, rail.hosts[0].addresses[0], **variables))
+        made.append(
+            peers.Peer(
+                plugin_library,
+                version,
+                rail.hosts[0].inside,
+                rail.hosts[0].addresses[0],
+                **variables,
+            )
+        )
         return made[-1]
 
     yield start

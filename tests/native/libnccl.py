@@ -1,10 +1,12 @@
-"""Runs the part of a communicator's life that concerns plugins with a libnccl, on a machine without a GPU.
+"""Runs the part of a communicator's life that concerns plugins with a libnccl, on a machine without
+a GPU.
 
     python libnccl.py LIBNCCL COMMUNICATORS
 
-ncclCommInitRank asks CUDA for a device before it looks at plugins, so this calls what it would call next: functions inside libnccl,
-found through its symbol table, with a communicator of zeros. Each call prints a line "NAME RESULT changed|same": its ncclResult_t, and
-whether it wrote to the communicator. libnccl's log goes where NCCL_DEBUG_FILE says. For NCCL 2.27 and newer.
+ncclCommInitRank asks CUDA for a device before it looks at plugins, so this calls what it would call
+next: functions inside libnccl, found through its symbol table, with a communicator of zeros. Each
+call prints a line "NAME RESULT changed|same": its ncclResult_t, and whether it wrote to the
+communicator. libnccl's log goes where NCCL_DEBUG_FILE says. For NCCL 2.27 and newer.
 """
 
 import ctypes
@@ -30,12 +32,17 @@ class UniqueId(ctypes.Structure):
 def inside(path: Path, library: ctypes.CDLL) -> dict[str, int]:
     """Addresses of the functions of LIFE; ends the program if they cannot be found."""
     listed = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
-    offsets = {words[2]: int(words[0], 16) for words in map(str.split, listed.splitlines()) if len(words) == 3 and words[1] in "tT"}
+    offsets = {
+        words[2]: int(words[0], 16)
+        for words in map(str.split, listed.splitlines())
+        if len(words) == 3 and words[1] in "tT"
+    }
     if not offsets:
         sys.exit(NO_SYMBOLS)
     known = "pncclGetVersion"
     base = (ctypes.cast(library[known], ctypes.c_void_p).value or 0) - offsets[known]
-    return {name: base + offsets[f"_Z{len(name)}{name}P8ncclComm"] for name in LIFE}  # NAME(ncclComm*), as g++ spells it
+    # NAME(ncclComm*), as g++ spells it
+    return {name: base + offsets[f"_Z{len(name)}{name}P8ncclComm"] for name in LIFE}
 
 
 def live(functions: dict[str, int]) -> None:
@@ -43,7 +50,9 @@ def live(functions: dict[str, int]) -> None:
     communicator = ctypes.create_string_buffer(COMMUNICATOR_BYTES)
     before = communicator.raw
     for name, address in functions.items():
-        result = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)(ctypes.addressof(communicator))
+        result = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)(
+            ctypes.addressof(communicator)
+        )
         after = communicator.raw
         print(name, result, "same" if after == before else "changed", flush=True)
         before = after

@@ -1,4 +1,6 @@
-"""A net plugin called as NCCL calls it: the library opened with NCCL's flags, a table of `abi` read from its data symbol."""
+"""A net plugin called as NCCL calls it: the library opened with NCCL's flags, a table of `abi`
+read from its data symbol.
+"""
 
 import ctypes
 import os
@@ -34,7 +36,9 @@ class Net:
         opened = ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         table = pointers.in_dll(opened, self.row.symbol)
         self.name = (ctypes.cast(table[0], c_char_p).value or b"").decode()
-        self.present = {name for (name, _), address in zip(signatures, table[1:], strict=True) if address}
+        self.present = {
+            name for (name, _), address in zip(signatures, table[1:], strict=True) if address
+        }
         self._size = c_size_t if self.row.modern else c_int
         self._context: tuple[Any, ...] = (c_void_p(),) if self.row.modern else ()
         self._functions = {
@@ -50,9 +54,14 @@ class Net:
             raise NetError(name, code)
 
     def init(self, log: Log) -> None:
-        """Call init; `log` receives level, subsystems and text of each line, from any thread. NetError."""
+        """Call init; `log` receives level, subsystems and text of each line, from any thread.
 
-        def line(level: int, flags: int, _file: bytes, _line: int, form: bytes, text: bytes) -> None:
+        NetError.
+        """
+
+        def line(
+            level: int, flags: int, _file: bytes, _line: int, form: bytes, text: bytes
+        ) -> None:
             log(level, flags, text.decode() if form == b"%s" else f"not made with %s: {form!r}")
 
         self._logger = LOGGER(line)
@@ -60,7 +69,9 @@ class Net:
             self._call("init", self._logger)
             return
         traffic_class = c_int(-1)
-        self._call("init", byref(self._context[0]), 0x1234, byref(traffic_class), self._logger, PROFILER())
+        self._call(
+            "init", byref(self._context[0]), 0x1234, byref(traffic_class), self._logger, PROFILER()
+        )
 
     def finalize(self) -> None:
         """End what init began, if this version has a finalize. NetError."""
@@ -74,14 +85,21 @@ class Net:
         return count.value
 
     def properties(self, device: int) -> dict[str, Any]:
-        """All fields of a device, with each byte poisoned before, as NCCL does not clear the struct. NetError."""
+        """All fields of a device, with each byte poisoned before, as NCCL does not clear the
+        struct.
+
+        NetError.
+        """
         found = self.row.properties()
         ctypes.memset(byref(found), 0xAA, ctypes.sizeof(found))
         self._call("getProperties", device, byref(found))
         fields = {name: getattr(found, name) for name, _ in found._fields_}
         if "vProps" in fields:
             fields["vProps"] = list(fields["vProps"].devs[: fields["vProps"].ndevs])
-        return {name: value.decode() if isinstance(value, bytes) else value for name, value in fields.items()}
+        return {
+            name: value.decode() if isinstance(value, bytes) else value
+            for name, value in fields.items()
+        }
 
     def listen(self, device: int) -> tuple[int | None, bytes]:
         """A listening comm and the handle, whose 128 bytes were zero before. NetError."""
@@ -90,7 +108,11 @@ class Net:
         return comm.value, handle.raw
 
     def connect(self, device: int, handle: ctypes.Array[Any]) -> int | None:
-        """A sending comm, or None: call again with the same handle object, in which the plugin may keep state. NetError."""
+        """A sending comm, or None: call again with the same handle object, in which the plugin may
+        keep state.
+
+        NetError.
+        """
         comm, unused = c_void_p(), c_void_p()
         self._call("connect", *self._context, device, byref(handle), byref(comm), byref(unused))
         return comm.value
@@ -111,15 +133,27 @@ class Net:
         """Deregister memory. NetError."""
         self._call("deregMr", comm, handle)
 
-    def isend(self, comm: int, address: int, size: int, tag: int, memory: int | None = None) -> int | None:
+    def isend(
+        self, comm: int, address: int, size: int, tag: int, memory: int | None = None
+    ) -> int | None:
         """A request, or None if the plugin has no room yet. NetError."""
         request = c_void_p()
         phandle = (None,) if self.row.modern else ()
         self._call("isend", comm, address, size, tag, memory, *phandle, byref(request))
         return request.value
 
-    def irecv(self, comm: int, buffers: list[tuple[int, int, int]], preset: int = 0, memory: int | None = None) -> int | None:
-        """A request for buffers (address, bytes, tag), or None if there is no room yet; `preset` is the initial *request. NetError."""
+    def irecv(
+        self,
+        comm: int,
+        buffers: list[tuple[int, int, int]],
+        preset: int = 0,
+        memory: int | None = None,
+    ) -> int | None:
+        """A request for buffers (address, bytes, tag), or None if there is no room yet; `preset` is
+        the initial *request.
+
+        NetError.
+        """
         n = len(buffers)
         addresses = (c_void_p * n)(*[address for address, _, _ in buffers])
         sizes = (self._size * n)(*[size for _, size, _ in buffers])
@@ -127,7 +161,17 @@ class Net:
         memories = (c_void_p * n)(*[memory] * n)
         request = c_void_p(preset)
         phandles = (byref((c_void_p * n)()),) if self.row.modern else ()
-        self._call("irecv", comm, n, byref(addresses), byref(sizes), byref(tags), byref(memories), *phandles, byref(request))
+        self._call(
+            "irecv",
+            comm,
+            n,
+            byref(addresses),
+            byref(sizes),
+            byref(tags),
+            byref(memories),
+            *phandles,
+            byref(request),
+        )
         return request.value
 
     def iflush(self, comm: int) -> None:
@@ -136,7 +180,10 @@ class Net:
         self._call("iflush", comm, 1, byref(one), byref((c_int * 1)()), byref(one), byref(request))
 
     def test(self, request: int, buffers: int) -> list[int] | None:
-        """None if not done, else the bytes of each buffer. For 0 buffers sizes is NULL and the list empty. NetError."""
+        """None if not done, else the bytes of each buffer.
+
+        For 0 buffers sizes is NULL and the list empty. NetError.
+        """
         done, sizes = c_int(0), (c_int * max(buffers, 1))(*[-1] * max(buffers, 1))
         self._call("test", request, byref(done), byref(sizes) if buffers else None)
         return list(sizes[:buffers]) if done.value else None

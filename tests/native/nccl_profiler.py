@@ -1,9 +1,23 @@
-"""A profiler table called as NCCL calls it. As a program, it is an application with three communicators: see `main`."""
+"""A profiler table called as NCCL calls it.
+
+As a program, it is an application with three communicators: see `main`.
+"""
 
 import ctypes
 import os
 import sys
-from ctypes import CFUNCTYPE, POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_uint8, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    byref,
+    c_bool,
+    c_char_p,
+    c_int,
+    c_size_t,
+    c_uint8,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
 from pathlib import Path
 
@@ -18,11 +32,22 @@ INIT = {
 }
 NAMES = [("name", c_char_p), ("commHash", c_uint64)]
 COLL_FIELDS = [
-    ("seqNumber", c_uint64), ("func", c_char_p), ("sendBuff", c_void_p), ("recvBuff", c_void_p), ("count", c_size_t), ("root", c_int),
+    ("seqNumber", c_uint64),
+    ("func", c_char_p),
+    ("sendBuff", c_void_p),
+    ("recvBuff", c_void_p),
+    ("count", c_size_t),
+    ("root", c_int),
     ("datatype", c_char_p),
-]  # fmt: skip
+]
 LAST = [("nChannels", c_uint8), ("nWarps", c_uint8), ("algo", c_char_p), ("proto", c_char_p)]
-P2P_FIELDS = [("func", c_char_p), ("buff", c_void_p), ("datatype", c_char_p), ("count", c_size_t), ("peer", c_int)]
+P2P_FIELDS = [
+    ("func", c_char_p),
+    ("buff", c_void_p),
+    ("datatype", c_char_p),
+    ("count", c_size_t),
+    ("peer", c_int),
+]
 API_FIELDS = [("func", c_char_p), ("count", c_size_t), ("datatype", c_char_p)]
 STREAM = [("stream", c_void_p), ("graphCaptured", c_bool)]
 BODIES = {
@@ -43,7 +68,12 @@ KERNEL = [("channelId", c_uint8), ("pTimer", c_uint64)]
 def _descriptor(version: int, kind: int) -> type[ctypes.Structure]:
     fields = KERNEL if kind == KERNEL_CH else BODIES[version, kind]
     body = type("Body", (ctypes.Structure,), {"_fields_": fields})
-    head = [("type", c_uint64 if version == 5 else c_uint8), ("parent", c_void_p), ("rank", c_int), ("gap", c_int)]
+    head = [
+        ("type", c_uint64 if version == 5 else c_uint8),
+        ("parent", c_void_p),
+        ("rank", c_int),
+        ("gap", c_int),
+    ]
     return type("Descriptor", (ctypes.Structure,), {"_fields_": [*head, ("body", body)]})
 
 
@@ -52,24 +82,44 @@ class Profiler:
 
     def __init__(self, library: Path, version: int) -> None:
         self.version = version
-        table = (c_void_p * 6).in_dll(ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_LOCAL), f"ncclProfiler_v{version}")
-        types = (INIT[version], (c_void_p, POINTER(c_void_p), c_void_p), (c_void_p,), (c_void_p, c_int, c_void_p), (c_void_p,))
-        functions = [CFUNCTYPE(c_int, *arguments)(table[1 + at]) for at, arguments in enumerate(types)]
+        table = (c_void_p * 6).in_dll(
+            ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_LOCAL), f"ncclProfiler_v{version}"
+        )
+        types = (
+            INIT[version],
+            (c_void_p, POINTER(c_void_p), c_void_p),
+            (c_void_p,),
+            (c_void_p, c_int, c_void_p),
+            (c_void_p,),
+        )
+        functions = [
+            CFUNCTYPE(c_int, *arguments)(table[1 + at]) for at, arguments in enumerate(types)
+        ]
         self._init, self._start, self._stop, self._state, self._finalize = functions
         self.name = ctypes.cast(table[0], c_char_p).value
         self.log: list[str] = []
-        self._logger = LOGGER(lambda _level, _flags, _file, _line, _form, text: self.log.append(text.decode()))
+        self._logger = LOGGER(
+            lambda _level, _flags, _file, _line, _form, text: self.log.append(text.decode())
+        )
 
-    def init(self, comm_id: int, name: bytes, rank: int, ranks: int, hosts: int) -> tuple[c_void_p, int]:
+    def init(
+        self, comm_id: int, name: bytes, rank: int, ranks: int, hosts: int
+    ) -> tuple[c_void_p, int]:
         """The context of a communicator, and the mask."""
         context, mask = c_void_p(), c_int(-1)
         last = (hosts, ranks, rank, self._logger)
         arguments = {2: (), 4: (name, comm_id, *last), 5: (name, *last)}[self.version]
-        front = (byref(context), comm_id, byref(mask)) if self.version == 5 else (byref(context), byref(mask))
+        front = (
+            (byref(context), comm_id, byref(mask))
+            if self.version == 5
+            else (byref(context), byref(mask))
+        )
         assert self._init(*front, *arguments) == 0
         return context, mask.value
 
-    def start(self, context: c_void_p, kind: int, parent: int | None = None, rank: int = 0, **body) -> int | None:
+    def start(
+        self, context: c_void_p, kind: int, parent: int | None = None, rank: int = 0, **body
+    ) -> int | None:
         """The handle of an event."""
         descr = _descriptor(self.version, kind)()
         descr.type, descr.parent, descr.rank = kind, parent, rank
@@ -83,9 +133,14 @@ class Profiler:
         """End of an event; NCCL calls it for handles that are not NULL."""
         assert handle is None or self._stop(handle) == 0
 
-    def kernel(self, context: c_void_p, task: int | None, channels: int, start: int, end: int) -> None:
+    def kernel(
+        self, context: c_void_p, task: int | None, channels: int, start: int, end: int
+    ) -> None:
         """The channels of a kernel, each a nanosecond longer than the one before."""
-        handles = [self.start(context, KERNEL_CH, task, channelId=at, pTimer=start) for at in range(channels)]
+        handles = [
+            self.start(context, KERNEL_CH, task, channelId=at, pTimer=start)
+            for at in range(channels)
+        ]
         for at, handle in enumerate(handles):
             timer = c_uint64(end + at)
             assert self._state(handle, KERNEL_CH_STOP, byref(timer)) == 0
@@ -96,15 +151,38 @@ class Profiler:
         assert self._finalize(context) == 0
 
 
-def collective(profiler: Profiler, context: c_void_p, sequence: int, *, func: bytes, count: int, gpu: tuple[int, int] | None, **more):
+def collective(
+    profiler: Profiler,
+    context: c_void_p,
+    sequence: int,
+    *,
+    func: bytes,
+    count: int,
+    gpu: tuple[int, int] | None,
+    **more,
+):
     """One collective with all of its events."""
     api, version = None, profiler.version
     if version == 5:
         group = profiler.start(context, GROUP_API)
-        api = profiler.start(context, COLL_API, group, func=func, count=count, datatype=more["datatype"], stream=more.get("stream", 0))
+        api = profiler.start(
+            context,
+            COLL_API,
+            group,
+            func=func,
+            count=count,
+            datatype=more["datatype"],
+            stream=more.get("stream", 0),
+        )
         profiler.stop(api)
         profiler.stop(group)
-    body = {"seqNumber": sequence, "func": func, "count": count, "datatype": more["datatype"], "root": more.get("root", 0)}
+    body = {
+        "seqNumber": sequence,
+        "func": func,
+        "count": count,
+        "datatype": more["datatype"],
+        "root": more.get("root", 0),
+    }
     if version == 2:
         body |= {"name": b"comm", "commHash": more["comm_id"]}
     body |= {"nChannels": 2, "algo": b"RING", "proto": b"SIMPLE"}
@@ -115,7 +193,9 @@ def collective(profiler: Profiler, context: c_void_p, sequence: int, *, func: by
 
 
 def main(library: str, version: int, count: int, ending: str) -> None:
-    """`count` calls, in turn on three communicators, of sizes that tell their number; then it ends as told."""
+    """`count` calls, in turn on three communicators, of sizes that tell their number; then it
+    ends as told.
+    """
     profiler = Profiler(Path(library), version)
     rank = int(os.environ.get("RANK", "0"))
     contexts = [profiler.init(0x1000 + at, b"comm %d" % at, rank, 2, 1) for at in range(3)]
@@ -124,9 +204,16 @@ def main(library: str, version: int, count: int, ending: str) -> None:
     for number in range(count):
         context, _ = contexts[number % 3]
         collective(
-            profiler, context, number // 3, func=functions[number % 5], count=number, datatype=b"ncclBfloat16", stream=7,
-            gpu=(1000 * number, 1000 * number + 500), comm_id=0x1000 + number % 3,
-        )  # fmt: skip
+            profiler,
+            context,
+            number // 3,
+            func=functions[number % 5],
+            count=number,
+            datatype=b"ncclBfloat16",
+            stream=7,
+            gpu=(1000 * number, 1000 * number + 500),
+            comm_id=0x1000 + number % 3,
+        )
     print("done", *profiler.log, flush=True)
     if ending == "kill":
         os.kill(os.getpid(), 9)

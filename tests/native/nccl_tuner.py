@@ -1,4 +1,7 @@
-"""A tuner table called as NCCL calls it. As a program, it is a process that steers, which never ends: see `main`."""
+"""A tuner table called as NCCL calls it.
+
+As a program, it is a process that steers, which never ends: see `main`.
+"""
 
 import ctypes
 import os
@@ -28,17 +31,32 @@ class Called:
 
     def __init__(self, address: int, version: int) -> None:
         table = (c_void_p * 4).from_address(address)
-        self._context, self._logger = c_void_p(), LOGGER(lambda level, flags, file, line, form, text: print("log", level, text.decode()))
+        self._context, self._logger = (
+            c_void_p(),
+            LOGGER(lambda level, flags, file, line, form, text: print("log", level, text.decode())),
+        )
         context = byref(self._context)
-        old, new = (RANKS, HOSTS, self._logger, context), (context, 0, RANKS, HOSTS, self._logger, None, None)
+        old, new = (
+            (RANKS, HOSTS, self._logger, context),
+            (context, 0, RANKS, HOSTS, self._logger, None, None),
+        )
         assert CFUNCTYPE(c_int, *INIT[version])(table[1])(*(old if version < 5 else new)) == 0
-        self._info, self._end = table[2:4]  # NCCL's own tables, which pass calls on, have these from init on
+        # NCCL's own tables, which pass calls on, have these from init on
+        self._info, self._end = table[2:4]
 
     def ask(self, function: int, size: int) -> tuple[int | None, int]:
         """The entry of the costs 1, 2, 3... that is 0 afterwards, and the channels."""
-        costs, channels = (c_float * (ALGORITHMS * PROTOCOLS))(*range(1, ALGORITHMS * PROTOCOLS + 1)), c_int()
+        costs, channels = (
+            (c_float * (ALGORITHMS * PROTOCOLS))(*range(1, ALGORITHMS * PROTOCOLS + 1)),
+            c_int(),
+        )
         costs[IMPOSSIBLE] = -1
-        assert CFUNCTYPE(c_int, *INFO)(self._info)(self._context, function, size, 1, costs, ALGORITHMS, PROTOCOLS, 0, byref(channels)) == 0
+        assert (
+            CFUNCTYPE(c_int, *INFO)(self._info)(
+                self._context, function, size, 1, costs, ALGORITHMS, PROTOCOLS, 0, byref(channels)
+            )
+            == 0
+        )
         return costs[:].index(0) if 0 in costs[:] else None, channels.value
 
     def end(self) -> None:
@@ -49,7 +67,8 @@ class Called:
 def taken_by(path: Path) -> int:
     """Address of the tuner that this libnccl gives to a communicator."""
     library = ctypes.CDLL(str(path))
-    assert library.ncclGetUniqueId(byref(UniqueId())) == 0  # the start of every job: reads the environment
+    # the start of every job: reads the environment
+    assert library.ncclGetUniqueId(byref(UniqueId())) == 0
     communicator = ctypes.create_string_buffer(COMMUNICATOR_BYTES)
     load = inside(path, library)["ncclTunerPluginLoad"]
     assert CFUNCTYPE(c_int, c_void_p)(load)(ctypes.addressof(communicator)) == 0
@@ -60,23 +79,43 @@ def taken_by(path: Path) -> int:
 
 
 def main() -> None:
-    """Arguments: the table's version, and the libnccl that finds the table, else it is the plugin's. Steers unless there is a table file.
+    """Arguments: the table's version, and the libnccl that finds the table, else it is the
+    plugin's.
 
-    The first line says whether the plugin exports the table that libnccl found. The others are the plugin's log and what it chooses.
+    Steers unless there is a table file.
+
+    The first line says whether the plugin exports the table that libnccl found. The others are the
+    plugin's log and what it chooses.
     """
     version, libnccl = int(sys.argv[1]), sys.argv[2:]
-    exported = ctypes.addressof(c_void_p.in_dll(ctypes.CDLL(os.environ["BUSBW_PLUGIN"]), f"ncclTunerPlugin_v{version}"))
+    exported = ctypes.addressof(
+        c_void_p.in_dll(ctypes.CDLL(os.environ["BUSBW_PLUGIN"]), f"ncclTunerPlugin_v{version}")
+    )
     address = taken_by(Path(libnccl[0])) if libnccl else exported
     print("exported" if address == exported else "another")
     steering = os.environ.get("BUSBW_TUNER_TABLE") is None
     tuner = NcclTuner() if steering else None
     called = Called(address, version)
-    print([called.ask(ALL_REDUCE, size) for size in (1023, 1024, 4096, 4097)], called.ask(BROADCAST, 1024))
+    print(
+        [called.ask(ALL_REDUCE, size) for size in (1023, 1024, 4096, 4097)],
+        called.ask(BROADCAST, 1024),
+    )
     if tuner:
         tuner.steer("all_reduce", 64, Choice("Tree", "Simple", 4))
-        print(tuner.nodes(), tuner.costs(), called.ask(ALL_REDUCE, 64), called.ask(ALL_REDUCE, 65), called.ask(REDUCE_SCATTER, 64))
+        print(
+            tuner.nodes(),
+            tuner.costs(),
+            called.ask(ALL_REDUCE, 64),
+            called.ask(ALL_REDUCE, 65),
+            called.ask(REDUCE_SCATTER, 64),
+        )
         costs = tuner.costs()
-        print(tuner.nodes(), len(costs), Choice("Ring", "LL128") in costs, round(costs[Choice("Tree", "Simple")] * 1e6))
+        print(
+            tuner.nodes(),
+            len(costs),
+            Choice("Ring", "LL128") in costs,
+            round(costs[Choice("Tree", "Simple")] * 1e6),
+        )
         tuner.steer("all_reduce", 64, None)
         print(called.ask(ALL_REDUCE, 64), len(tuner.costs()))
     called.end()

@@ -1,7 +1,7 @@
 """Bytes that identify their position, generated and compared at memory speed.
 
-A message is a piece of one random ring that begins where its seed says. The ring's length is prime, so that a chunk which landed at the
-wrong offset, or in the wrong message, differs.
+A message is a piece of one random ring that begins where its seed says. The ring's length is prime,
+so that a chunk which landed at the wrong offset, or in the wrong message, differs.
 """
 
 import ctypes
@@ -24,7 +24,10 @@ class Buffer:
         self._bytes = bytearray(size + 2 * GUARD_BYTES)
         self._bytes[:GUARD_BYTES] = _GUARD
         self._bytes[GUARD_BYTES + size :] = _GUARD
-        self.address = ctypes.addressof((ctypes.c_char * len(self._bytes)).from_buffer(self._bytes)) + GUARD_BYTES
+        self.address = (
+            ctypes.addressof((ctypes.c_char * len(self._bytes)).from_buffer(self._bytes))
+            + GUARD_BYTES
+        )
 
     def fill(self, seed: int) -> None:
         """Fill it with the message of a seed."""
@@ -32,18 +35,28 @@ class Buffer:
             ctypes.memmove(self.address + at, _RING_AT + start, count)
 
     def fault(self, size: int, seed: int) -> str:
-        """What is wrong if its first `size` bytes should be the message of a seed; "" if nothing."""
+        """What is wrong if its first `size` bytes should be the message of a seed; "" if
+        nothing.
+        """
         for at, start, count in _pieces(min(size, self.size), seed):
             if _memcmp(self.address + at, _RING_AT + start, count):
                 got = ctypes.string_at(self.address + at, count)
-                first = next(i for i, (a, b) in enumerate(zip(got, _RING[start : start + count], strict=True)) if a != b)
+                first = next(
+                    i
+                    for i, (a, b) in enumerate(zip(got, _RING[start : start + count], strict=True))
+                    if a != b
+                )
                 return f"byte {at + first} of {size} differs"
         return self.guard_fault()
 
     def guard_fault(self) -> str:
         """Describes a write outside the buffer; "" if there was none."""
         before, after = self._bytes[:GUARD_BYTES], self._bytes[GUARD_BYTES + self.size :]
-        return "" if before == _GUARD and after == _GUARD else f"written outside a buffer of {self.size} bytes"
+        return (
+            ""
+            if before == _GUARD and after == _GUARD
+            else f"written outside a buffer of {self.size} bytes"
+        )
 
 
 def _pieces(size: int, seed: int) -> list[tuple[int, int, int]]:

@@ -1,7 +1,7 @@
 """One process of a job, driven by lines of JSON: `python peer.py LIBRARY VERSION`.
 
-A line in is {"do": NAME, ...arguments}, a line out is its answer, or {"raised": TEXT, "code": N} for an error of the plugin.
-Comms are the plugin's own addresses.
+A line in is {"do": NAME, ...arguments}, a line out is its answer, or {"raised": TEXT, "code": N}
+for an error of the plugin. Comms are the plugin's own addresses.
 """
 
 import json
@@ -57,11 +57,18 @@ class Peer:
         return {"comm": comm, "handle": handle.hex(), "seconds": time.perf_counter() - began}
 
     def do_connect(self, handles: list[str], device: int = 0, limit_s: float = 0) -> dict[str, Any]:
-        """Senders by handle. Calls connect in turn until all are open or the limit has passed; with limit 0 once for each."""
+        """Senders by handle.
+
+        Calls connect in turn until all are open or the limit has passed; with limit 0 once for
+        each.
+        """
 
         def connect(text: str) -> int | None:
-            # The plugin may keep its state in these bytes between calls, so they are one object per handle.
-            kept = self.handles.setdefault(text, (c_char * HANDLE_BYTES).from_buffer_copy(bytes.fromhex(text)))
+            # The plugin may keep its state in these bytes between calls, so they are one object per
+            # handle.
+            kept = self.handles.setdefault(
+                text, (c_char * HANDLE_BYTES).from_buffer_copy(bytes.fromhex(text))
+            )
             return self.net.connect(device, kept)
 
         return _in_turn(connect, handles, limit_s)
@@ -87,23 +94,38 @@ class Peer:
         self.net.iflush(comm)
         return {}
 
-    def do_traffic(self, flows: list[dict[str, Any]], limit_s: float = 30, until_posted: bool = False) -> dict[str, Any]:
-        """Run flows to their end, or until their windows are posted. Buffers stay valid until the comm is closed."""
+    def do_traffic(
+        self, flows: list[dict[str, Any]], limit_s: float = 30, until_posted: bool = False
+    ) -> dict[str, Any]:
+        """Run flows to their end, or until their windows are posted.
+
+        Buffers stay valid until the comm is closed.
+        """
         made = [flow.Flow(**one) for one in flows]
         for one in made:
             self.flows.setdefault(one.comm, []).append(one)
         began, cpu = time.monotonic(), time.thread_time()
         flow.run(self.net, made, limit_s, until_posted)
-        return {"flows": [one.report() for one in made], "began": began, "cpu_s": time.thread_time() - cpu}
+        return {
+            "flows": [one.report() for one in made],
+            "began": began,
+            "cpu_s": time.thread_time() - cpu,
+        }
 
     def do_faults(self, comm: int) -> dict[str, Any]:
         """Writes outside the buffers of outstanding requests."""
-        return {"faults": [fault for one in self.flows.get(comm, []) for fault in one.outstanding_faults()]}
+        return {
+            "faults": [
+                fault for one in self.flows.get(comm, []) for fault in one.outstanding_faults()
+            ]
+        }
 
     def do_close(self, way: str, comm: int) -> dict[str, Any]:
         """Close a comm; returns the seconds of the call."""
         began = time.perf_counter()
-        {"send": self.net.close_send, "recv": self.net.close_recv, "listen": self.net.close_listen}[way](comm)
+        {"send": self.net.close_send, "recv": self.net.close_recv, "listen": self.net.close_listen}[
+            way
+        ](comm)
         self.flows.pop(comm, None)
         return {"seconds": time.perf_counter() - began}
 
@@ -128,12 +150,19 @@ class Peer:
     def do_usage(self) -> dict[str, Any]:
         """CPU seconds, threads, memory."""
         used = resource.getrusage(resource.RUSAGE_SELF)
-        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-        return {"cpu_s": used.ru_utime + used.ru_stime, "rss": int(status["VmRSS"].split()[0]) * 1024, "threads": int(status["Threads"])}
+        status = dict(
+            line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines()
+        )
+        return {
+            "cpu_s": used.ru_utime + used.ru_stime,
+            "rss": int(status["VmRSS"].split()[0]) * 1024,
+            "threads": int(status["Threads"]),
+        }
 
 
 def _in_turn(call: _Try, whats: list[Any], limit_s: float) -> dict[str, Any]:
-    """Comms in the order of `whats`, None for those that are not ready, how many calls it took and the slowest in seconds.
+    """Comms in the order of `whats`, None for those that are not ready, how many calls it took and
+    the slowest in seconds.
 
     A call that was preempted does not count for the slowest: only calls that wait do.
     """
@@ -154,7 +183,11 @@ def _in_turn(call: _Try, whats: list[Any], limit_s: float) -> dict[str, Any]:
             if comm is not None:
                 comms[number] = comm
         if len(comms) == len(whats) or time.monotonic() >= deadline:
-            return {"comms": [comms.get(number) for number in range(len(whats))], "calls": calls, "slowest_s": slowest}
+            return {
+                "comms": [comms.get(number) for number in range(len(whats))],
+                "calls": calls,
+                "slowest_s": slowest,
+            }
         time.sleep(PAUSE_S)
 
 
@@ -163,8 +196,8 @@ def main() -> None:
     peer = Peer(Path(sys.argv[1]), int(sys.argv[2]))
     for line in sys.stdin:
         print(json.dumps(peer.answer(json.loads(line))), flush=True)
-    # Like a C program that exits without destroying its communicators. A normal exit would finalize the interpreter, whose logger the
-    # plugin's threads may still call.
+    # Like a C program that exits without destroying its communicators. A normal exit would finalize
+    # the interpreter, whose logger the plugin's threads may still call.
     CDLL(None).exit(0)
 
 

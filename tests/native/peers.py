@@ -1,4 +1,6 @@
-"""The test's side of a job's process: starts it in its own network, sends requests and reads the answers."""
+"""The test's side of a job's process: starts it in its own network, sends requests and reads the
+answers.
+"""
 
 import contextlib
 import json
@@ -28,18 +30,40 @@ class Raised(Exception):
 
 
 class Peer:
-    """A process that has loaded the library; `inside` is the command line that enters its network."""
+    """A process that has loaded the library; `inside` is the command line that enters its
+    network.
+    """
 
-    def __init__(self, library: Path, version: int, inside: Iterable[str], address: str = "", **variables: str) -> None:
+    def __init__(
+        self,
+        library: Path,
+        version: int,
+        inside: Iterable[str],
+        address: str = "",
+        **variables: str,
+    ) -> None:
         self.address = address
         # Unbuffered, Python loses the rest of a long answer if a signal interrupts the write.
         strange = ("NCCL_", "BUSBW_", "PYTHONUNBUFFERED")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(strange)}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(strange)
+        }
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in stop()
         self.process = subprocess.Popen(
-            [*inside, sys.executable, "-X", "faulthandler", str(HERE / "peer.py"), str(library), str(version)],
-            env={**environment, **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-        )  # fmt: skip
+            [
+                *inside,
+                sys.executable,
+                "-X",
+                "faulthandler",
+                str(HERE / "peer.py"),
+                str(library),
+                str(version),
+            ],
+            env={**environment, **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
         self._rest = b""
         self.wrote = ""
 
@@ -115,11 +139,15 @@ def link(sender: Peer, receiver: Peer, count: int = 1, device: int = 0) -> list[
     sender.start("connect", handles=[one["handle"] for one in listening], device=device, limit_s=10)
     receiver.start("accept", listeners=[one["comm"] for one in listening], limit_s=10)
     sent, received = sender.result()["comms"], receiver.result()["comms"]
-    assert None not in sent and None not in received, f"not connected within 10 s: {sent} {received}"
+    assert None not in sent and None not in received, (
+        f"not connected within 10 s: {sent} {received}"
+    )
     return list(zip(sent, received, strict=True))
 
 
-def both(a: Peer, a_words: dict[str, Any], b: Peer, b_words: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def both(
+    a: Peer, a_words: dict[str, Any], b: Peer, b_words: dict[str, Any]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Traffic of two processes at once: the flows' reports of each."""
     a.start("traffic", **a_words)
     b.start("traffic", **b_words)
@@ -133,15 +161,25 @@ def move(
     """One flow of messages from one process to the other: the reports of both."""
     limit_s = words.pop("limit_s", 30)
     sent, received = both(
-        sender, {"flows": [{"comm": pair[0], "way": "send", "messages": [one[:3] for one in messages]}], "limit_s": limit_s},
-        receiver, {"flows": [{"comm": pair[1], "way": "recv", "messages": messages, **words}], "limit_s": limit_s},
-    )  # fmt: skip
+        sender,
+        {
+            "flows": [{"comm": pair[0], "way": "send", "messages": [one[:3] for one in messages]}],
+            "limit_s": limit_s,
+        },
+        receiver,
+        {
+            "flows": [{"comm": pair[1], "way": "recv", "messages": messages, **words}],
+            "limit_s": limit_s,
+        },
+    )
     return sent[0], received[0]
 
 
 def fine(*reports: dict[str, Any], messages: int) -> None:
     """Assert that each flow moved all its messages intact."""
     for one in reports:
-        assert one["error"] is None, f"{one['call']} returned {one['error']} after {one['done']} messages"
+        assert one["error"] is None, (
+            f"{one['call']} returned {one['error']} after {one['done']} messages"
+        )
         assert one["faults"] == []
         assert one["done"] == messages

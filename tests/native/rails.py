@@ -1,4 +1,5 @@
-"""Two emulated hosts joined by several rails: on each rail a NIC at both ends and a switch between them, each of which can be made to fail.
+"""Two emulated hosts joined by several rails: on each rail a NIC at both ends and a switch between
+them, each of which can be made to fail.
 
 Rail r has the networks 10.78.r.0/24 and fd78:0:0:r::/64; host 1 and 2 have the last number 1 and 2.
 """
@@ -51,7 +52,14 @@ class Rails:
 
     def down(self, rail: int, host: int) -> None:
         """Set an interface down on its host, which removes its routes."""
-        netlab.ip("-n", self.hosts[host].namespace, "link", "set", self.hosts[host].interfaces[rail], "down")
+        netlab.ip(
+            "-n",
+            self.hosts[host].namespace,
+            "link",
+            "set",
+            self.hosts[host].interfaces[rail],
+            "down",
+        )
 
     def up(self, rail: int, host: int) -> None:
         """Set it up again, and add its IPv6 addresses as a network configuration would."""
@@ -73,21 +81,45 @@ class Rails:
         shape = ["tbf", "rate", f"{rate_mbit:g}mbit", "burst", f"{burst_kb}kb", "latency", "20ms"]
         for host in self.hosts:
             for interface in host.interfaces:
-                words = ["tc", "-n", host.namespace, "qdisc", "replace", "dev", interface, "root", *shape]
-                done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+                words = [
+                    "tc",
+                    "-n",
+                    host.namespace,
+                    "qdisc",
+                    "replace",
+                    "dev",
+                    interface,
+                    "root",
+                    *shape,
+                ]
+                done = subprocess.run(
+                    words, capture_output=True, text=True, timeout=20, check=False
+                )
                 if done.returncode:
                     raise netlab.Unavailable(f"{' '.join(words)}: {done.stderr.strip()}")
 
     def sent(self, host: int) -> list[int]:
         """Bytes that a host's interfaces have sent, one number for each rail."""
         one = self.hosts[host]
-        words = [*one.inside, "cat", *(f"/sys/class/net/{name}/statistics/tx_bytes" for name in one.interfaces)]
-        return [int(word) for word in subprocess.run(words, capture_output=True, text=True, timeout=20, check=True).stdout.split()]
+        words = [
+            *one.inside,
+            "cat",
+            *(f"/sys/class/net/{name}/statistics/tx_bytes" for name in one.interfaces),
+        ]
+        return [
+            int(word)
+            for word in subprocess.run(
+                words, capture_output=True, text=True, timeout=20, check=True
+            ).stdout.split()
+        ]
 
 
 @contextlib.contextmanager
 def rails(count: int = 1, family: str = IPV4) -> Iterator[Rails]:
-    """Two hosts with `count` rails and addresses of one family; all are removed at the end. Unavailable."""
+    """Two hosts with `count` rails and addresses of one family; all are removed at the end.
+
+    Unavailable.
+    """
     netlab.check_programs()
     token = uuid.uuid4().hex[:6]
     with contextlib.ExitStack() as undo:
@@ -109,14 +141,21 @@ def _port(rail: int, host: int) -> str:
 
 
 def _host(token: str, number: int, count: int, family: str) -> Host:
-    made = [f"10.78.{rail}.{number}" if family == IPV4 else f"fd78:0:0:{rail:x}::{number:x}" for rail in range(count)]
+    made = [
+        f"10.78.{rail}.{number}" if family == IPV4 else f"fd78:0:0:{rail:x}::{number:x}"
+        for rail in range(count)
+    ]
     addresses = [str(ipaddress.ip_address(one)) for one in made]  # in canonical form
-    return Host(f"bb{token}h{number}", [f"n{token}{number}{rail}" for rail in range(count)], addresses)
+    return Host(
+        f"bb{token}h{number}", [f"n{token}{number}{rail}" for rail in range(count)], addresses
+    )
 
 
 def _plug(host: Host, rail: int, switch: str, port: str) -> None:
     name = host.interfaces[rail]
-    netlab.ip("link", "add", name, "netns", host.namespace, "type", "veth", "peer", port, "netns", switch)
+    netlab.ip(
+        "link", "add", name, "netns", host.namespace, "type", "veth", "peer", port, "netns", switch
+    )
     netlab.ip("-n", switch, "link", "set", port, "mtu", "9000", "master", f"br{rail}", "up")
     netlab.ip("-n", host.namespace, "link", "set", name, "mtu", "9000", "up")
     _address(host, rail, "add")
@@ -124,14 +163,22 @@ def _plug(host: Host, rail: int, switch: str, port: str) -> None:
 
 def _address(host: Host, rail: int, verb: str) -> None:
     address = host.addresses[rail]
-    words = [f"{address}/64", "dev", host.interfaces[rail], "nodad"] if ":" in address else [f"{address}/24", "dev", host.interfaces[rail]]
+    words = (
+        [f"{address}/64", "dev", host.interfaces[rail], "nodad"]
+        if ":" in address
+        else [f"{address}/24", "dev", host.interfaces[rail]]
+    )
     netlab.ip("-n", host.namespace, "addr", verb, *words)
 
 
 def _wait(made: Rails) -> None:
     """Wait until a host reaches the other on every rail: new bridges need a moment."""
     deadline = time.monotonic() + 5
-    probe = "import socket,sys\ntry: socket.create_connection((sys.argv[1], 9), 0.5)\nexcept ConnectionRefusedError: pass"
+    probe = (
+        "import socket,sys\n"
+        "try: socket.create_connection((sys.argv[1], 9), 0.5)\n"
+        "except ConnectionRefusedError: pass"
+    )
     for address in made.hosts[1].addresses:
         words: list[Any] = [*made.hosts[0].inside, "python3", "-c", probe, address]
         while subprocess.run(words, capture_output=True, timeout=20, check=False).returncode:

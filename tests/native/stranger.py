@@ -1,4 +1,5 @@
-"""Connections from a stranger, which is not a peer: `python stranger.py KIND ADDRESS PORT [TOKEN]`; they stay until standard input ends.
+"""Connections from a stranger, which is not a peer: `python stranger.py KIND ADDRESS PORT [TOKEN]`;
+they stay until standard input ends.
 
 Prints one line of JSON when all are made: what came back on the first.
 """
@@ -52,7 +53,10 @@ def main() -> None:
             socket.create_connection((address, int(port)), 5).close()
         print(json.dumps({"back": ""}), flush=True)
         return
-    held = [_connect(address, int(port), waits=kind != "crowd") for _ in range(CROWD if kind == "crowd" else 8)]
+    held = [
+        _connect(address, int(port), waits=kind != "crowd")
+        for _ in range(CROWD if kind == "crowd" else 8)
+    ]
     back = b""
     for one in held if kind != "crowd" else []:
         one.settimeout(3)

@@ -1,6 +1,8 @@
-"""TCP streams as a hash of addresses and ports sees them: their ports and targets, and the member of a bond that they would take.
+"""TCP streams as a hash of addresses and ports sees them: their ports and targets, and the member
+of a bond that they would take.
 
-Run as a program, it is the part that works on an emulated host: `python streams.py serve|connect|watch ...`.
+Run as a program, it is the part that works on an emulated host: `python streams.py
+serve|connect|watch ...`.
 """
 
 import contextlib
@@ -31,9 +33,11 @@ class Stream(NamedTuple):
 
 
 def slave(stream: Stream, slaves: int) -> int:
-    """The member that Linux's bond chooses with xmit_hash_policy layer3+4: bond_ip_hash of drivers/net/bonding/bond_main.c.
+    """The member that Linux's bond chooses with xmit_hash_policy layer3+4: bond_ip_hash of
+    drivers/net/bonding/bond_main.c.
 
-    32-bit words as a little-endian machine reads them; the four words of an IPv6 address are folded into one.
+    32-bit words as a little-endian machine reads them; the four words of an IPv6 address are folded
+    into one.
     """
     (folded,) = struct.unpack("<I", struct.pack(">HH", stream.source_port, stream.target_port))
     for address in (stream.source, stream.target):
@@ -54,7 +58,9 @@ def descriptors(pid: int) -> dict[str, int]:
 
 
 def of_process(pid: int) -> list[list[Stream]]:
-    """Streams of a process, grouped by the port that they go to; groups and what is in each in the order of opening."""
+    """Streams of a process, grouped by the port that they go to; groups and what is in each in
+    the order of opening.
+    """
     opened = descriptors(pid)
     found: dict[int, list[tuple[int, Stream]]] = {}
     for table in ("tcp", "tcp6"):
@@ -63,24 +69,37 @@ def of_process(pid: int) -> list[list[Stream]]:
             number = opened.get(f"socket:[{words[9]}]")
             if words[3] == ESTABLISHED and number is not None:
                 (source, source_port), (target, target_port) = _end(words[1]), _end(words[2])
-                found.setdefault(target_port, []).append((number, Stream(source, target, source_port, target_port)))
-    return [[stream for _, stream in some] for some in sorted(sorted(some) for some in found.values())]
+                found.setdefault(target_port, []).append(
+                    (number, Stream(source, target, source_port, target_port))
+                )
+    return [
+        [stream for _, stream in some] for some in sorted(sorted(some) for some in found.values())
+    ]
 
 
 def _end(text: str) -> tuple[str, int]:
     """An address of /proc/net/tcp: 32-bit words in the machine's byte order, then the port."""
     digits, port = text.split(":")
-    packed = b"".join(struct.pack("=I", int(digits[at : at + 8], 16)) for at in range(0, len(digits), 8))
+    packed = b"".join(
+        struct.pack("=I", int(digits[at : at + 8], 16)) for at in range(0, len(digits), 8)
+    )
     return str(ipaddress.ip_address(packed)), int(port, 16)
 
 
-def of_kernel(here: list[str], there: list[str], target: str, connections: int, streams: int) -> list[list[Stream]]:
-    """`streams` to each of `connections` listeners on a host, with source ports that the kernel chose, in the order of opening.
+def of_kernel(
+    here: list[str], there: list[str], target: str, connections: int, streams: int
+) -> list[list[Stream]]:
+    """`streams` to each of `connections` listeners on a host, with source ports that the kernel
+    chose, in the order of opening.
 
-    `here` and `there` are the command prefixes that enter the hosts. subprocess.CalledProcessError if there is no route.
+    `here` and `there` are the command prefixes that enter the hosts. subprocess.CalledProcessError
+    if there is no route.
     """
     with subprocess.Popen(
-        _program(there, "serve", target, connections), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        _program(there, "serve", target, connections),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as server:
         assert server.stdin and server.stdout
         connect = _program(here, "connect", target, streams, server.stdout.readline())
@@ -91,19 +110,25 @@ def of_kernel(here: list[str], there: list[str], target: str, connections: int, 
 
 @contextlib.contextmanager
 def first_packets(inside: list[str], prefix: str) -> Iterator[dict[Stream, str]]:
-    """The interface by which the first packet of each stream leaves a forwarding host within the context; filled at the end.
+    """The interface by which the first packet of each stream leaves a forwarding host within the
+    context; filled at the end.
 
-    Only interfaces whose names begin with `prefix`; `inside` is the command prefix that enters the host.
+    Only interfaces whose names begin with `prefix`; `inside` is the command prefix that enters the
+    host.
     """
     found: dict[Stream, str] = {}
-    with subprocess.Popen(_program(inside, "watch", prefix), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watcher:
+    with subprocess.Popen(
+        _program(inside, "watch", prefix), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as watcher:
         assert watcher.stdin and watcher.stdout
         watcher.stdout.readline()  # it listens
         try:
             yield found
         finally:
             watcher.stdin.close()
-            found.update((Stream(*stream), name) for name, *stream in json.loads(watcher.stdout.read()))
+            found.update(
+                (Stream(*stream), name) for name, *stream in json.loads(watcher.stdout.read())
+            )
 
 
 def _program(inside: list[str], *words: object) -> list[str]:
@@ -113,22 +138,37 @@ def _program(inside: list[str], *words: object) -> list[str]:
 def _serve(address: str, count: str) -> None:
     """Listen until the input ends."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    sockets = [socket.create_server((address, 0), family=family, backlog=64) for _ in range(int(count))]
+    sockets = [
+        socket.create_server((address, 0), family=family, backlog=64) for _ in range(int(count))
+    ]
     print(json.dumps([one.getsockname()[1] for one in sockets]), flush=True)
     sys.stdin.read()
 
 
 def _connect(address: str, count: str, ports: str) -> None:
-    """Like NCCL's own transport it does not bind: the kernel chooses the source port at each connect."""
-    made = [[socket.create_connection((address, port), 5) for _ in range(int(count))] for port in json.loads(ports)]
+    """Like NCCL's own transport it does not bind: the kernel chooses the source port at each
+    connect.
+    """
+    made = [
+        [socket.create_connection((address, port), 5) for _ in range(int(count))]
+        for port in json.loads(ports)
+    ]
     ends = [[(one.getsockname(), one.getpeername()) for one in some] for some in made]
-    print(json.dumps([[(source[0], target[0], source[1], target[1]) for source, target in some] for some in ends]))
+    print(
+        json.dumps(
+            [
+                [(source[0], target[0], source[1], target[1]) for source, target in some]
+                for some in ends
+            ]
+        )
+    )
 
 
 def _watch(prefix: str) -> None:
     """Capture all packets until the input ends; the first of a stream has SYN and no ACK."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as heard:
-        heard.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)  # all that comes while this has no core
+        # all that comes while this has no core
+        heard.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
         print(flush=True)
         found = []
         while heard in select.select([heard, sys.stdin], [], [])[0]:
@@ -141,11 +181,15 @@ def _watch(prefix: str) -> None:
 def _opened(packet: bytes) -> Stream | None:
     """The stream that a packet opens. IPv6 without extension headers."""
     old = packet[0] >> 4 == 4
-    family, protocol, addresses, size = (socket.AF_INET, 9, 12, 4) if old else (socket.AF_INET6, 6, 8, 16)
+    family, protocol, addresses, size = (
+        (socket.AF_INET, 9, 12, 4) if old else (socket.AF_INET6, 6, 8, 16)
+    )
     begin = (packet[0] & 15) * 4 if old else 40
     if packet[protocol] != TCP or packet[begin + 13] & (SYN | ACK) != SYN:
         return None
-    source, target = (socket.inet_ntop(family, packet[at : at + size]) for at in (addresses, addresses + size))
+    source, target = (
+        socket.inet_ntop(family, packet[at : at + size]) for at in (addresses, addresses + size)
+    )
     return Stream(source, target, *struct.unpack_from(">HH", packet, begin))
 
 

@@ -21,7 +21,12 @@ def test_busbw_env_net_exports_the_built_library(
     monkeypatch.setattr(nvml, "count", lambda: None)
     monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     assert main(["busbw", "env", "net"]) == Exit.OK
-    lines = [f"NCCL_NET_PLUGIN={plugin_library}", "NCCL_NET=busbw", "NCCL_NET_PLUGIN_REF_COUNT=1", "NCCL_MIN_NCHANNELS=8"]
+    lines = [
+        f"NCCL_NET_PLUGIN={plugin_library}",
+        "NCCL_NET=busbw",
+        "NCCL_NET_PLUGIN_REF_COUNT=1",
+        "NCCL_MIN_NCHANNELS=8",
+    ]
     told = capsys.readouterr()
     assert told.out == "".join(f"export {line}\n" for line in lines)
     assert "this is busbw" not in told.err, "both have one version"
@@ -33,21 +38,34 @@ def test_a_library_of_another_version_is_noted(
     monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))
     monkeypatch.setattr(env, "__version__", "77.8.9")
     assert main(["busbw", "env", "net"]) == Exit.OK
-    assert f"note: {plugin_library} is from busbw-native {__version__}, this is busbw 77.8.9" in capsys.readouterr().err
+    assert (
+        f"note: {plugin_library} is from busbw-native {__version__}, this is busbw 77.8.9"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
     ("variables", "gbit"),
     [
         ({"NCCL_SOCKET_IFNAME": "lo", "BUSBW_NET_SPEED": "25000"}, 25),
-        ({"NCCL_SOCKET_IFNAME": "nosuch0", "BUSBW_NET_IFNAME": "=lo", "BUSBW_NET_SPEED": "10000"}, 10),
+        (
+            {
+                "NCCL_SOCKET_IFNAME": "nosuch0",
+                "BUSBW_NET_IFNAME": "=lo",
+                "BUSBW_NET_SPEED": "10000",
+            },
+            10,
+        ),
         ({"NCCL_SOCKET_IFNAME": "lo"}, None),
         ({"NCCL_SOCKET_IFNAME": "nosuch0", "BUSBW_NET_SPEED": "25000"}, None),
         ({"NCCL_SOCKET_IFNAME": "lo", "BUSBW_NET_SPEED": "fast"}, None),
     ],
 )
 def test_the_built_library_reports_interface_rates(
-    plugin_library: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], gbit: int | None
+    plugin_library: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    gbit: int | None,
 ) -> None:
     monkeypatch.setenv("BUSBW_PLUGIN", str(plugin_library))
     assert net_plugin.rate(variables) == (gbit and gbit * 1e9 / 8)

@@ -1,6 +1,8 @@
-"""Links that break and recover at any moment, stopped peers, messages of all sizes in both directions: all messages arrive intact.
+"""Links that break and recover at any moment, stopped peers, messages of all sizes in both
+directions: all messages arrive intact.
 
-BUSBW_TEST_CHAOS says how many courses to run: `BUSBW_TEST_CHAOS=60 pytest tests/native/test_net_chaos.py`, 9 s each.
+BUSBW_TEST_CHAOS says how many courses to run: `BUSBW_TEST_CHAOS=60 pytest
+tests/native/test_net_chaos.py`, 9 s each.
 """
 
 import itertools
@@ -13,7 +15,11 @@ from chaos import Course, flows
 from peers import link
 from rails import IPV4, IPV6
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native faults")]
+pytestmark = [
+    pytest.mark.netlab,
+    pytest.mark.timeout(240),
+    pytest.mark.xdist_group("native faults"),
+]
 
 COURSES = int(os.environ.get("BUSBW_TEST_CHAOS", "1"))
 RATE_MBIT = 400.0
@@ -43,5 +49,12 @@ def test_all_messages_arrive_intact_under_random_faults(job, own_rails, seed):
     done = a.result()["flows"] + b.result()["flows"]
     words = "\n".join([*course.log, "a:", a.log(), "b:", b.log()])
     for flow, wanted in zip(done, asked["a"] + asked["b"], strict=True):
-        assert (flow["error"], flow["faults"], flow["done"]) == (None, [], len(wanted["messages"])), words
-        assert max((late - early for early, late in itertools.pairwise(flow["times"])), default=0) < GOES_ON_S, words
+        assert (flow["error"], flow["faults"], flow["done"]) == (
+            None,
+            [],
+            len(wanted["messages"]),
+        ), words
+        assert (
+            max((late - early for early, late in itertools.pairwise(flow["times"])), default=0)
+            < GOES_ON_S
+        ), words

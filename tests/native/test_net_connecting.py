@@ -1,4 +1,6 @@
-"""Rails that fail before or while a connection is opened: the others suffice, and one that recovers is used."""
+"""Rails that fail before or while a connection is opened: the others suffice, and one that
+recovers is used.
+"""
 
 import time
 
@@ -7,7 +9,11 @@ import pytest
 from peers import Peer, fine, link, move
 from rails import IPV4, IPV6
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native faults")]
+pytestmark = [
+    pytest.mark.netlab,
+    pytest.mark.timeout(240),
+    pytest.mark.xdist_group("native faults"),
+]
 
 PAUSE_S = 0.05  # for packets of an idle network
 SOME = [[1 << 20, 1, 0], [100, 2, 0]]
@@ -15,7 +21,9 @@ SOME = [[1 << 20, 1, 0], [100, 2, 0]]
 
 def call_once(peer: Peer, do: str, what: object) -> int | None:
     """Call connect or accept until nothing changes; returns the comm."""
-    comm: int | None = peer.call(do, **{"handles" if do == "connect" else "listeners": [what]})["comms"][0]
+    comm: int | None = peer.call(do, **{"handles" if do == "connect" else "listeners": [what]})[
+        "comms"
+    ][0]
     time.sleep(PAUSE_S)
     return comm
 

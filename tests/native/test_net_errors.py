@@ -1,4 +1,5 @@
-"""Errors of a net plugin: a message that is too long, a peer that closes or dies, an invalid setting.
+"""Errors of a net plugin: a message that is too long, a peer that closes or dies, an invalid
+setting.
 
 The table's version does not matter here: test_net_traffic.py and test_net_setup.py use each.
 """
@@ -13,15 +14,24 @@ from peers import Raised, fine, link, move
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
 M = 1 << 20
-CLOSE_S = DEATH_S = 12.0  # far below the 60 s after which a connection without an answer fails, also on a busy machine
+# far below the 60 s after which a connection without an answer fails, also on a busy machine
+CLOSE_S = DEATH_S = 12.0
 
 
-@pytest.mark.parametrize(("posted", "sent"), [(0, 1), (10, 11), (16384, 16385), (M, 2 * M), (3, 64 * M)])
+@pytest.mark.parametrize(
+    ("posted", "sent"), [(0, 1), (10, 11), (16384, 16385), (M, 2 * M), (3, 64 * M)]
+)
 def test_a_message_longer_than_its_buffer_is_an_error(job, rail, posted, sent):
     a, b = job(rail)
     sender, receiver = link(a, b)[0]
-    a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": [[sent, 1, 0]]}], limit_s=2)
-    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[sent, 1, 0, posted]]}], limit_s=5)["flows"][0]
+    a.start(
+        "traffic", flows=[{"comm": sender, "way": "send", "messages": [[sent, 1, 0]]}], limit_s=2
+    )
+    received = b.call(
+        "traffic",
+        flows=[{"comm": receiver, "way": "recv", "messages": [[sent, 1, 0, posted]]}],
+        limit_s=5,
+    )["flows"][0]
     a.result()
     assert received["error"] == INVALID_USAGE
     assert received["faults"] == []
@@ -32,10 +42,16 @@ def test_a_message_longer_than_its_buffer_is_an_error(job, rail, posted, sent):
 def test_a_receiver_closes_with_requests_outstanding(job, family):
     a, b = job(family)
     sender, receiver = link(a, b)[0]
-    b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1, 0]] * 8}], until_posted=True)
+    b.call(
+        "traffic",
+        flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1, 0]] * 8}],
+        until_posted=True,
+    )
     closed = b.call("close", way="recv", comm=receiver)
     assert closed["seconds"] < CLOSE_S
-    sent = a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": [[M, 1, 0]] * 64}], limit_s=5)["flows"][0]
+    sent = a.call(
+        "traffic", flows=[{"comm": sender, "way": "send", "messages": [[M, 1, 0]] * 64}], limit_s=5
+    )["flows"][0]
     assert sent["error"] == REMOTE_ERROR
     assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
 
@@ -43,9 +59,17 @@ def test_a_receiver_closes_with_requests_outstanding(job, family):
 def test_a_sender_closes_with_requests_outstanding(job, family):
     a, b = job(family)
     sender, receiver = link(a, b)[0]
-    a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": [[64 * M, 1, 0]] * 8}], until_posted=True)
+    a.call(
+        "traffic",
+        flows=[{"comm": sender, "way": "send", "messages": [[64 * M, 1, 0]] * 8}],
+        until_posted=True,
+    )
     assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
-    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[64 * M, 1, 0]] * 8}], limit_s=10)["flows"][0]
+    received = b.call(
+        "traffic",
+        flows=[{"comm": receiver, "way": "recv", "messages": [[64 * M, 1, 0]] * 8}],
+        limit_s=10,
+    )["flows"][0]
     assert (received["error"], received["faults"]) == (REMOTE_ERROR, [])
     assert b.call("close", way="recv", comm=receiver)["seconds"] < CLOSE_S
 
@@ -54,10 +78,14 @@ def test_messages_sent_before_a_close_still_arrive(job, rail):
     a, b = job(rail)
     sender, receiver = link(a, b)[0]
     some = [[size, number, 0] for number, size in enumerate([0, 10, 1000, 16000])]
-    sent = a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": some}], limit_s=1)["flows"][0]
+    sent = a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": some}], limit_s=1)[
+        "flows"
+    ][0]
     a.call("close", way="send", comm=sender)
     time.sleep(0.3)
-    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}], limit_s=5)["flows"][0]
+    received = b.call(
+        "traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}], limit_s=5
+    )["flows"][0]
     assert received["faults"] == []
     assert received["done"] >= sent["done"], "a completed message must not be lost"
 
@@ -65,8 +93,16 @@ def test_messages_sent_before_a_close_still_arrive(job, rail):
 def test_close_does_not_wait_for_a_stopped_peer(job, rail):
     a, b = job(rail)
     (sender, _), back = link(a, b)[0], link(b, a)[0]
-    a.call("traffic", flows=[{"comm": sender, "way": "send", "messages": [[16 * M, 1, 0]] * 8}], until_posted=True)
-    a.call("traffic", flows=[{"comm": back[1], "way": "recv", "messages": [[M, 1, 0]] * 8}], until_posted=True)
+    a.call(
+        "traffic",
+        flows=[{"comm": sender, "way": "send", "messages": [[16 * M, 1, 0]] * 8}],
+        until_posted=True,
+    )
+    a.call(
+        "traffic",
+        flows=[{"comm": back[1], "way": "recv", "messages": [[M, 1, 0]] * 8}],
+        until_posted=True,
+    )
     b.process.send_signal(signal.SIGSTOP)
     try:
         assert a.call("close", way="send", comm=sender)["seconds"] < CLOSE_S
@@ -100,7 +136,9 @@ def test_a_peer_that_exits_without_closing_is_reported(job, rail):
     a, b = job(rail)
     sender, receiver = link(a, b)[0]
     fine(*move(a, b, (sender, receiver), [[1000, 1, 0]]), messages=1)
-    b.start("traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1, 0]]}], limit_s=10)
+    b.start(
+        "traffic", flows=[{"comm": receiver, "way": "recv", "messages": [[M, 1, 0]]}], limit_s=10
+    )
     assert a.stop() == 0
     assert b.result()["flows"][0]["error"] == REMOTE_ERROR
 
@@ -121,10 +159,15 @@ def test_a_briefly_stopped_peer_is_not_an_error(job, rail):
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("BUSBW_NET_STREAMS", "0"), ("BUSBW_NET_STREAMS", "many"), ("BUSBW_NET_TIMEOUT", "-1"), ("BUSBW_NET_FAMILY", "5"),
-        ("BUSBW_NET_STREAM", "4"), ("BUSBW_NET_IFNAME", "nonesuch"), ("NCCL_SOCKET_IFNAME", "nonesuch"),
+        ("BUSBW_NET_STREAMS", "0"),
+        ("BUSBW_NET_STREAMS", "many"),
+        ("BUSBW_NET_TIMEOUT", "-1"),
+        ("BUSBW_NET_FAMILY", "5"),
+        ("BUSBW_NET_STREAM", "4"),
+        ("BUSBW_NET_IFNAME", "nonesuch"),
+        ("NCCL_SOCKET_IFNAME", "nonesuch"),
     ],
-)  # fmt: skip
+)
 def test_an_invalid_setting_ends_init_with_one_clear_line(lone, variable, value):
     peer = lone(**{variable: value, "NCCL_NET": "busbw"})
     with pytest.raises(Raised) as raised:

@@ -10,12 +10,18 @@ from nccl_net import REMOTE_ERROR
 from peers import Peer, fine, link, move
 from rails import IPV4, IPV6, Rails
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native faults")]
+pytestmark = [
+    pytest.mark.netlab,
+    pytest.mark.timeout(240),
+    pytest.mark.xdist_group("native faults"),
+]
 
 M = 1 << 20
 RATE_MBIT = 200.0
 RATE = RATE_MBIT * 1e6 / 8  # bytes a second of one rail
-GOES_ON_S = 12.0  # after a NIC is lost: far below the 60 s after which the connection would fail, also on a busy machine
+# after a NIC is lost: far below the 60 s after which the connection would fail, also on a busy
+# machine
+GOES_ON_S = 12.0
 RUN = 40  # messages: many more than complete at the same moment
 
 
@@ -27,7 +33,9 @@ def limited(rails: Rails) -> Rails:
     return rails
 
 
-def begin(a: Peer, b: Peer, pair: tuple[int, int], seconds: float, rails: int, limit_s: float = 60) -> int:
+def begin(
+    a: Peer, b: Peer, pair: tuple[int, int], seconds: float, rails: int, limit_s: float = 60
+) -> int:
     """The number of messages for about this many seconds at the rate of the rails."""
     count = int(seconds * rails * RATE / M)
     some = [[M, number, 0] for number in range(count)]
@@ -61,13 +69,19 @@ def pause(flow: dict[str, Any], since: float) -> float:
 
 
 def rate_from(flow: dict[str, Any], since: float) -> float:
-    """Bytes per second of the best RUN messages in a row. The links are limited, so other load can only reduce it."""
+    """Bytes per second of the best RUN messages in a row.
+
+    The links are limited, so other load can only reduce it.
+    """
     late = [one for one in flow["times"] if one > since]
     run = min(RUN, len(late) - 1)
     return run * M / min(end - begin for begin, end in zip(late, late[run:], strict=False))
 
 
-@pytest.mark.parametrize(("how", "family", "seconds"), [("cable", IPV4, 5), ("interface", IPV4, 2), ("interface", IPV6, 2)])
+@pytest.mark.parametrize(
+    ("how", "family", "seconds"),
+    [("cable", IPV4, 5), ("interface", IPV4, 2), ("interface", IPV6, 2)],
+)
 def test_traffic_resumes_when_a_link_recovers_after_seconds(job, own_rails, how, family, seconds):
     rails = limited(own_rails(1, family))
     a, b = job(rails)
@@ -86,7 +100,8 @@ def test_traffic_resumes_when_a_link_recovers_after_seconds(job, own_rails, how,
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
     fine(sent, received, messages=count)
     assert received["times"][-1] > mended, "the link was down in the middle"
-    # TCP doubles the time between attempts, so the next one comes at most as late as the link was down, and a little later under load.
+    # TCP doubles the time between attempts, so the next one comes at most as late as the link was
+    # down, and a little later under load.
     assert pause(received, mended) < 2 * seconds + GOES_ON_S
 
 
@@ -96,7 +111,11 @@ def test_one_of_two_nics_fails_permanently(job, own_rails, lost):
     a, b = job(rails)
     count = begin(a, b, link(a, b)[0], seconds=3, rails=2)
     before = well_begun(rails, RATE)
-    {"cable": lambda: rails.cut(1), "interface": lambda: rails.down(1, host=0), "blackhole": lambda: rails.blackhole(1)}[lost]()
+    {
+        "cable": lambda: rails.cut(1),
+        "interface": lambda: rails.down(1, host=0),
+        "blackhole": lambda: rails.blackhole(1),
+    }[lost]()
     since = time.monotonic()
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
     fine(sent, received, messages=count)
@@ -135,7 +154,9 @@ def test_a_nic_fails_while_its_link_is_saturated(job, own_rails, lost):
 
 
 def test_a_nic_fails_while_the_peer_is_not_receiving(job, own_rails):
-    """The lost link's windows are closed, so nothing is retransmitted, and its probes get no answer."""
+    """The lost link's windows are closed, so nothing is retransmitted, and its probes get no
+    answer.
+    """
     rails = own_rails(2)
     a, b = job(rails)
     pair, some = link(a, b)[0], [[M, number, 0] for number in range(300)]

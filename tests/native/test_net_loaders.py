@@ -1,4 +1,8 @@
-"""The plugin loaded by NCCL itself: libnccl opens it, chooses a table, calls init, and uses or refuses it. No GPU."""
+"""The plugin loaded by NCCL itself: libnccl opens it, chooses a table, calls init, and uses or
+refuses it.
+
+No GPU.
+"""
 
 import os
 import re
@@ -41,19 +45,36 @@ def version(libnccl: Path) -> int:
 
 @pytest.fixture
 def log(libnccl: Path, version: int, plugin_library: Path, tmp_path: Path) -> Run:
-    """Creates and destroys communicators in libnccl with the plugin; returns one line for each call, then the log."""
+    """Creates and destroys communicators in libnccl with the plugin; returns one line for each
+    call, then the log.
+    """
     if shutil.which("nm") is None:
         pytest.skip("no nm (binutils): make test-tools")
 
     def run(communicators: int = 1, plugin: Path = plugin_library, **variables: str) -> str:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "BUSBW_"))}
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("NCCL_", "BUSBW_"))
+        }
         file = tmp_path / "log"
         ours = {
-            "NCCL_NET_PLUGIN": str(plugin), "NCCL_SOCKET_IFNAME": "lo", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING,ENV",
-            "NCCL_DEBUG_FILE": str(file), "BUSBW_NET_SPEED": "10000",
-        }  # fmt: skip
+            "NCCL_NET_PLUGIN": str(plugin),
+            "NCCL_SOCKET_IFNAME": "lo",
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING,ENV",
+            "NCCL_DEBUG_FILE": str(file),
+            "BUSBW_NET_SPEED": "10000",
+        }
         command = [sys.executable, DRIVER, libnccl, str(communicators)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=50, env=clean | ours | variables, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=50,
+            env=clean | ours | variables,
+            check=False,
+        )
         if NO_SYMBOLS in done.stderr:
             pytest.skip(f"{libnccl}: {NO_SYMBOLS}")
         assert done.returncode == 0, done.stderr + done.stdout
@@ -78,16 +99,22 @@ def test_libnccl_uses_the_newest_net_table_it_knows(log: Run, version: int) -> N
     assert re.search(r"^ncclNetFinalize 0 ", got, re.MULTILINE), got
 
 
-def test_libnccl_finds_a_tuner_but_no_profiler_in_the_library(log: Run, libnccl: Path, version: int, plugin_library: Path) -> None:
+def test_libnccl_finds_a_tuner_but_no_profiler_in_the_library(
+    log: Run, libnccl: Path, version: int, plugin_library: Path
+) -> None:
     """Unless named, NCCL looks for tuner and profiler in the network's library."""
     sought = {name.decode() for name in ENTRY.findall(libnccl.read_bytes())}
     library = CDLL(str(plugin_library))
     assert {name for name in sought if hasattr(library, name)} == SYMBOLS & sought
     got = log(NCCL_NET="busbw")
-    assert re.search(r"^ncclTunerPluginLoad 0 changed\nncclProfilerPluginInit 0 same$", got, re.MULTILINE), got
+    assert re.search(
+        r"^ncclTunerPluginLoad 0 changed\nncclProfilerPluginInit 0 same$", got, re.MULTILINE
+    ), got
     table = newest(TUNERS, version)
     assert re.search(rf"TUNER/Plugin: Using (busbw \(v{table}\)|tuner plugin busbw)", got), got
-    assert f"Failed to find ncclTunerPlugin_v{table} symbol" not in got, "the form without a version"
+    assert f"Failed to find ncclTunerPlugin_v{table} symbol" not in got, (
+        "the form without a version"
+    )
 
 
 def test_a_bad_setting_falls_back_to_sockets_with_one_message(log: Run) -> None:
@@ -97,7 +124,9 @@ def test_a_bad_setting_falls_back_to_sockets_with_one_message(log: Run) -> None:
     assert networks(got) == ["Socket"]
 
 
-def test_libnccl_opens_paths_up_to_busbws_limit(log: Run, plugin_library: Path, tmp_path: Path) -> None:
+def test_libnccl_opens_paths_up_to_busbws_limit(
+    log: Run, plugin_library: Path, tmp_path: Path
+) -> None:
     got = []
     for size in (PATH_BYTES, PATH_BYTES + 1):
         path = tmp_path / ("p" * (size - len(os.fsencode(tmp_path)) - 1))
@@ -108,7 +137,9 @@ def test_libnccl_opens_paths_up_to_busbws_limit(log: Run, plugin_library: Path, 
 
 
 def test_communicators_created_later_also_use_the_plugin(log: Run, version: int) -> None:
-    """2.28 and 2.29 forget its name when they close the library, unless a variable keeps it open."""
+    """2.28 and 2.29 forget its name when they close the library, unless a variable keeps it
+    open.
+    """
     assert networks(log(3, NCCL_NET_PLUGIN_REF_COUNT="1")) == ["busbw"] * 3
     if version not in FORGETS:
         assert networks(log(3)) == ["busbw"] * 3

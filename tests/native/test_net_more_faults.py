@@ -1,4 +1,6 @@
-"""Links that fail at awkward moments, and a second fault after the first: the remaining paths suffice."""
+"""Links that fail at awkward moments, and a second fault after the first: the remaining paths
+suffice.
+"""
 
 import time
 from typing import Any
@@ -8,7 +10,11 @@ from nccl_net import REMOTE_ERROR
 from peers import Peer, fine, link, move
 from rails import Rails
 
-pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native faults")]
+pytestmark = [
+    pytest.mark.netlab,
+    pytest.mark.timeout(240),
+    pytest.mark.xdist_group("native faults"),
+]
 
 SOME = 20_000  # bytes of a message of one chunk
 DOUBT_S = 12.0
@@ -17,7 +23,13 @@ DOUBT_S = 12.0
 def begin(peer: Peer, name: str, comm: int, messages: list[list[int]], limit_s: float = 20) -> None:
     """Send in a thread of its own, so that its requests are tested while others come."""
     peer.call(
-        "begin", name=name, line={"do": "traffic", "flows": [{"comm": comm, "way": "send", "messages": messages}], "limit_s": limit_s}
+        "begin",
+        name=name,
+        line={
+            "do": "traffic",
+            "flows": [{"comm": comm, "way": "send", "messages": messages}],
+            "limit_s": limit_s,
+        },
     )
 
 
@@ -41,12 +53,17 @@ def over(rails: Rails, rail: int, act: Any) -> bool:
 
 
 def test_an_acknowledgement_moves_to_another_stream(job, own_rails):
-    """Both messages are in the receiver's kernel when the rail fails; the second is received once the failure is known."""
+    """Both messages are in the receiver's kernel when the rail fails; the second is received
+    once the failure is known.
+    """
     rails = own_rails(2)
     a, b = job(rails, BUSBW_NET_STREAMS="2")
     pair = link(a, b)[0]
     time.sleep(0.3)  # all streams are idle: the first of them, on rail 1, takes each message
-    assert all(over(rails, 1, lambda one=one: begin(a, f"m{one}", pair[0], [[SOME, one, 0]])) for one in range(2))
+    assert all(
+        over(rails, 1, lambda one=one: begin(a, f"m{one}", pair[0], [[SOME, one, 0]]))
+        for one in range(2)
+    )
     rails.cut(1)
     take(b, pair[1], 0)
     time.sleep(1.5)
@@ -82,12 +99,18 @@ def test_a_peer_death_after_a_rail_failure_is_reported(job, own_rails):
     time.sleep(0.5)
     b.kill()
     time.sleep(0.5)
-    flow = a.call("traffic", flows=[{"comm": pair[0], "way": "send", "messages": [[60_000, 2, 0]]}], limit_s=15)["flows"][0]
+    flow = a.call(
+        "traffic",
+        flows=[{"comm": pair[0], "way": "send", "messages": [[60_000, 2, 0]]}],
+        limit_s=15,
+    )["flows"][0]
     assert flow["error"] == REMOTE_ERROR
 
 
 def test_small_messages_survive_loss_of_the_inline_stream(job, own_rails):
-    """Rail 1 fails until its streams are abandoned, then rail 0 with the inline stream; small messages are sent throughout."""
+    """Rail 1 fails until its streams are abandoned, then rail 0 with the inline stream; small
+    messages are sent throughout.
+    """
     rails = own_rails(3)
     rails.limit(20)
     a, b = job(rails, BUSBW_NET_THREADS="4", BUSBW_NET_TIMEOUT="1")
@@ -110,9 +133,17 @@ def test_completed_small_messages_survive_a_lost_rail_and_close(job, own_rails):
     some = [[1000, number, 0] for number in range(6)]
     fine(*move(a, b, pair, some), messages=6)
     rails.cut(0)
-    fine(a.call("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}])["flows"][0], messages=6)
+    fine(
+        a.call("traffic", flows=[{"comm": pair[0], "way": "send", "messages": some}])["flows"][0],
+        messages=6,
+    )
     a.call("close", way="send", comm=pair[0])
-    fine(b.call("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=10)["flows"][0], messages=6)
+    fine(
+        b.call("traffic", flows=[{"comm": pair[1], "way": "recv", "messages": some}], limit_s=10)[
+            "flows"
+        ][0],
+        messages=6,
+    )
 
 
 def test_a_lost_rail_is_noticed_under_steady_small_messages(job, own_rails):
@@ -125,7 +156,9 @@ def test_a_lost_rail_is_noticed_under_steady_small_messages(job, own_rails):
     for one in some:  # each before a stall is noticed
         if len(sent) == 2:
             rails.blackhole(0)
-        sent += a.call("traffic", flows=[{"comm": pair[0], "way": "send", "messages": [one]}])["flows"][0]["times"]
+        sent += a.call("traffic", flows=[{"comm": pair[0], "way": "send", "messages": [one]}])[
+            "flows"
+        ][0]["times"]
         time.sleep(0.2)
     received = b.result()["flows"][0]
     fine(received, messages=len(some))

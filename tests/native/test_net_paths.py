@@ -1,7 +1,8 @@
 """Streams over bonds and equal-cost routes: which of several equal links each takes.
 
-A bond combines addresses and ports by exclusive or, so the choice of ports makes the spread of all connections exact. Linux's routes use a
-keyed hash: no ports are better than others, and the spread is random.
+A bond combines addresses and ports by exclusive or, so the choice of ports makes the spread of all
+connections exact. Linux's routes use a keyed hash: no ports are better than others, and the spread
+is random.
 """
 
 from collections import Counter
@@ -23,7 +24,11 @@ CONNECTIONS = 8
 SLAVES = (2, 4, 8)
 
 
-@pytest.fixture(scope="module", params=[(2, IPV4), (4, IPV4), (8, IPV4), (4, IPV6)], ids=lambda param: f"{param[0]}-{param[1]}")
+@pytest.fixture(
+    scope="module",
+    params=[(2, IPV4), (4, IPV4), (8, IPV4), (4, IPV6)],
+    ids=lambda param: f"{param[0]}-{param[1]}",
+)
 def routed(request):
     try:
         with paths(*request.param, forget=True) as made:
@@ -57,13 +62,16 @@ def test_streams_spread_over_equal_cost_routes(job, routed: Paths):
     chunks = Counter(seen[stream] for stream in of_chunks(made))
     assert max(chunks.values()) <= most_by_lot(STREAMS * CONNECTIONS, routed.count), chunks
 
-    # Links without a stream of the connection carry nothing: the first packets showed the routes of all.
+    # Links without a stream of the connection carry nothing: the first packets showed the routes of
+    # all.
     before = routed.carried()
     sent, received = move(a, b, pairs[0], [[M, number, 0] for number in range(32)])
     fine(sent, received, messages=32)
     carried = [after - was for was, after in zip(before, routed.carried(), strict=True)]
     assert sum(carried) > 32 * M
-    assert {one for one, bytes_ in enumerate(carried) if bytes_ > M} <= {seen[stream] for stream in made[0][1:]}, carried
+    assert {one for one, bytes_ in enumerate(carried) if bytes_ > M} <= {
+        seen[stream] for stream in made[0][1:]
+    }, carried
 
 
 @pytest.mark.parametrize("routed", [(4, IPV4)], indirect=True, ids=["4-IPv4"])
@@ -94,10 +102,12 @@ def test_streams_of_each_interface_spread_evenly_over_its_bond(job, own_rails):
     rails = own_rails(2)
     a, b = job(rails)
     link(a, b, CONNECTIONS)
-    made = of_process(a.process.pid)  # by connection and interface: the peer listens on a port of each of its addresses
+    # by connection and interface: the peer listens on a port of each of its addresses
+    made = of_process(a.process.pid)
     for address, small in zip(rails.hosts[0].addresses, (1, 0), strict=True):
         own = [streams for streams in made if streams[0].source == address]
-        # On a busy machine a connection may find an interface too late, and open all its streams on the other.
+        # On a busy machine a connection may find an interface too late, and open all its streams on
+        # the other.
         assert [len(streams) for streams in own].count(small + STREAMS // 2) >= CONNECTIONS - 2
         assert uneven([streams[small:] for streams in own]) == {}
 
@@ -113,13 +123,17 @@ def test_streams_of_several_processes_spread_evenly_over_a_bond(job, own_rails):
 
 
 def uneven(connections: list[list[Stream]]) -> dict[tuple[int, int], list[int]]:
-    """Streams on each slave where these differ by more than one, by how many connections and slaves there are.
+    """Streams on each slave where these differ by more than one, by how many connections and slaves
+    there are.
 
-    Computed for the first connection, the first two and so on, and for each number of slaves; empty if the slaves are taken in turn.
+    Computed for the first connection, the first two and so on, and for each number of slaves; empty
+    if the slaves are taken in turn.
     """
     found = {}
     for number, slaves in product(range(1, len(connections) + 1), SLAVES):
-        counts = Counter(slave(stream, slaves) for streams in connections[:number] for stream in streams)
+        counts = Counter(
+            slave(stream, slaves) for streams in connections[:number] for stream in streams
+        )
         each = [counts[one] for one in range(slaves)]
         if max(each) - min(each) > 1:
             found[number, slaves] = each
@@ -127,7 +141,8 @@ def uneven(connections: list[list[Stream]]) -> dict[tuple[int, int], list[int]]:
 
 
 def test_the_bond_hash_matches_hand_computed_values():
-    # Bytes 81 00 9c 41 of the ports ^ 00 00 03 00 of both addresses; the halves 81 00 ^ 9f 41 = 1e 41; 1e ^ 41 = 5f; 5f >> 1 = 2f.
+    # Bytes 81 00 9c 41 of the ports ^ 00 00 03 00 of both addresses; the halves 81 00 ^ 9f 41 = 1e
+    # 41; 1e ^ 41 = 5f; 5f >> 1 = 2f.
     assert slave(Stream("10.79.1.1", "10.79.2.1", 0x8100, 0x9C41), 8) == 7
     # 00 03 00 00 of these addresses: 81 03 ^ 9f 41 = 1e 42; 1e ^ 42 = 5c; 5c >> 1 = 2e.
     assert slave(Stream("fd79::1:1", "fd79::2:1", 0x8100, 0x9F41), 8) == 6

@@ -1,7 +1,7 @@
 """The share of a known link rate that messages reach.
 
-The limiter (tbf) counts frames without preamble, checksum and gap: 14 bytes of Ethernet, then the MTU, of which IPv4 and TCP with
-timestamps take 52. The transport's own headers count as loss.
+The limiter (tbf) counts frames without preamble, checksum and gap: 14 bytes of Ethernet, then the
+MTU, of which IPv4 and TCP with timestamps take 52. The transport's own headers count as loss.
 """
 
 import statistics
@@ -17,8 +17,9 @@ pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_gr
 
 SIZE = 1 << 20
 ETHERNET, HEADERS = 14, 52
-# Rates are low, so that they do not depend on the processors: benchmarks/net_loopback.py measures high ones. On a busy machine a timer is
-# late by milliseconds, in which tbf makes up for what it did not send from its burst: 64 kB take 4 ms at 125 Mbit/s.
+# Rates are low, so that they do not depend on the processors: benchmarks/net_loopback.py measures
+# high ones. On a busy machine a timer is late by milliseconds, in which tbf makes up for what it
+# did not send from its burst: 64 kB take 4 ms at 125 Mbit/s.
 BURST_KB = 64
 OVERSHOOT = 1.02  # a burst, and messages whose bytes came just before the time that is looked at
 STARTED_S = 0.5
@@ -54,11 +55,15 @@ def begin(a: Peer, b: Peer, seconds: float, rate_mbit: float) -> int:
 
 
 def mbit_s(flow: dict[str, Any], start: float, end: float) -> float:
-    """Mbit/s of the messages that were done between two times: the median over all runs of SOME messages, so that a moment in which a
-    busy machine ran something else does not count against the link.
+    """Mbit/s of the messages that were done between two times: the median over all runs of SOME
+    messages, so that a moment in which a busy machine ran something else does not count against the
+    link.
     """
     times = [one for one in flow["times"] if start <= one <= end]
-    return statistics.median(SOME * SIZE * 8 / 1e6 / (after - before) for before, after in zip(times, times[SOME:], strict=False))
+    return statistics.median(
+        SOME * SIZE * 8 / 1e6 / (after - before)
+        for before, after in zip(times, times[SOME:], strict=False)
+    )
 
 
 def test_a_link_is_saturated(job, own_rails):
@@ -66,7 +71,10 @@ def test_a_link_is_saturated(job, own_rails):
     count = begin(a, b, 2.5, 500)
     sent, received = a.result()["flows"][0], b.result()["flows"][0]
     fine(sent, received, messages=count)
-    got, most = mbit_s(received, received["times"][0] + STARTED_S, received["ended"]), 250 * payload(1500)
+    got, most = (
+        mbit_s(received, received["times"][0] + STARTED_S, received["ended"]),
+        250 * payload(1500),
+    )
     assert 0.9 * most <= got <= OVERSHOOT * most
 
 

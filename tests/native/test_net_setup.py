@@ -1,4 +1,6 @@
-"""Contract of a net plugin up to its first message: init, devices, listen, connect, accept, memory."""
+"""Contract of a net plugin up to its first message: init, devices, listen, connect, accept,
+memory.
+"""
 
 import random
 import signal
@@ -11,24 +13,42 @@ from peers import Raised, fine, link, move
 
 pytestmark = [pytest.mark.netlab, pytest.mark.timeout(240), pytest.mark.xdist_group("native")]
 
-# A call that waits for the network takes at least a round trip, usually a timer. A busy machine makes short calls longer.
+# A call that waits for the network takes at least a round trip, usually a timer. A busy machine
+# makes short calls longer.
 AT_ONCE_S = 0.02
-FOLLOWS = {"guid": 0, "ptrSupport": 1, "regIsGlobal": 0, "port": 0, "maxRecvs": 1, "netDeviceType": 0, "netDeviceVersion": 0}
+FOLLOWS = {
+    "guid": 0,
+    "ptrSupport": 1,
+    "regIsGlobal": 0,
+    "port": 0,
+    "maxRecvs": 1,
+    "netDeviceType": 0,
+    "netDeviceVersion": 0,
+}
 
 
 def test_every_interface_is_a_device_with_all_fields_set(lone, rail, version):
     begun = lone(version).call("init")
     assert begun["name"].lower() == "busbw"
     row = NET_TABLES[version]
-    assert set(begun["present"]) == {name for name, types in row.entries.items() if types}, "every function of the interface, and no other"
+    assert set(begun["present"]) == {name for name, types in row.entries.items() if types}, (
+        "every function of the interface, and no other"
+    )
     (device,) = begun["devices"]
     assert device["name"] == rail.hosts[0].interfaces[0]
     assert device["pciPath"] is None, "a veth is on no PCI bus"
     expected = FOLLOWS | row.values
     assert {name: device[name] for name in expected} == expected
-    assert 0 < device["speed"] < 10_000_000 and 1024 <= device["maxComms"] <= 1 << 20 and 0 <= device["latency"] < 1000
+    assert (
+        0 < device["speed"] < 10_000_000
+        and 1024 <= device["maxComms"] <= 1 << 20
+        and 0 <= device["latency"] < 1000
+    )
     if "maxP2pBytes" in device:
-        assert 1 << 30 <= device["maxP2pBytes"] <= 1 << 40 and 1 << 20 <= device["maxCollBytes"] <= 1 << 40
+        assert (
+            1 << 30 <= device["maxP2pBytes"] <= 1 << 40
+            and 1 << 20 <= device["maxCollBytes"] <= 1 << 40
+        )
 
 
 def test_init_and_finalize_work_for_a_second_communicator(job, rail):
@@ -45,7 +65,10 @@ def test_listen_returns_immediately_with_a_unique_handle(job, family, version):
     made = [b.call("listen") for _ in range(20)]
     assert all(one["comm"] for one in made)
     assert len({one["handle"] for one in made}) == 20
-    assert all(len(bytes.fromhex(one["handle"])) == HANDLE_BYTES and any(bytes.fromhex(one["handle"])) for one in made)
+    assert all(
+        len(bytes.fromhex(one["handle"])) == HANDLE_BYTES and any(bytes.fromhex(one["handle"]))
+        for one in made
+    )
     assert sorted(one["seconds"] for one in made)[10] < AT_ONCE_S
     for one in made:
         b.call("close", way="listen", comm=one["comm"])
@@ -90,8 +113,16 @@ def test_many_simultaneous_connections_in_both_directions(job, rail, version, co
     a, b = job(rail, version)
     to_b, to_a = [b.call("listen") for _ in range(count)], [a.call("listen") for _ in range(count)]
     for peer, other, own in ((a, to_b, to_a), (b, to_a, to_b)):
-        peer.call("begin", name="accept", line={"do": "accept", "listeners": [one["comm"] for one in own], "limit_s": 10})
-        peer.call("begin", name="connect", line={"do": "connect", "handles": [one["handle"] for one in other], "limit_s": 10})
+        peer.call(
+            "begin",
+            name="accept",
+            line={"do": "accept", "listeners": [one["comm"] for one in own], "limit_s": 10},
+        )
+        peer.call(
+            "begin",
+            name="connect",
+            line={"do": "connect", "handles": [one["handle"] for one in other], "limit_s": 10},
+        )
     sent = [peer.call("end", name="connect") for peer in (a, b)]
     received = [peer.call("end", name="accept") for peer in (a, b)]
     assert all(all(one["comms"]) for one in sent + received)

@@ -1,4 +1,6 @@
-"""Strangers that reach a port of the plugin without a token: they are dropped, use no resources, and delay no peer."""
+"""Strangers that reach a port of the plugin without a token: they are dropped, use no resources,
+and delay no peer.
+"""
 
 import contextlib
 import json
@@ -25,14 +27,26 @@ MORE_BYTES = 8_000_000
 
 @contextlib.contextmanager
 def stranger(on: Rails, kind: str, listener: Peer, token: bytes = b"") -> Iterator[dict[str, Any]]:
-    """Connects from the first host to every listening port of the second's process; yields what came back from the last."""
+    """Connects from the first host to every listening port of the second's process; yields what
+    came back from the last.
+    """
     with contextlib.ExitStack() as undo:
         ports = listener.ports()
         assert ports, "the process listens on no port"
         answer = {}
         for port in ports:
-            words = [*on.hosts[0].inside, sys.executable, STRANGER, kind, listener.address, str(port), *([token.hex()] if token else [])]
-            process = undo.enter_context(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            words = [
+                *on.hosts[0].inside,
+                sys.executable,
+                STRANGER,
+                kind,
+                listener.address,
+                str(port),
+                *([token.hex()] if token else []),
+            ]
+            process = undo.enter_context(
+                subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            )
             assert process.stdin and process.stdout
             undo.callback(process.stdin.close)
             answer = json.loads(process.stdout.readline())
@@ -41,7 +55,9 @@ def stranger(on: Rails, kind: str, listener: Peer, token: bytes = b"") -> Iterat
 
 def begin_accept(peer: Peer, listener: int, limit_s: float = 20) -> None:
     """Let the peer call accept repeatedly, as NCCL does."""
-    peer.call("begin", name="accept", line={"do": "accept", "listeners": [listener], "limit_s": limit_s})
+    peer.call(
+        "begin", name="accept", line={"do": "accept", "listeners": [listener], "limit_s": limit_s}
+    )
 
 
 def connect_in_time(a: Peer, b: Peer, handle: str) -> tuple[int, int]:
@@ -57,7 +73,8 @@ def connect_in_time(a: Peer, b: Peer, handle: str) -> tuple[int, int]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_peer_connects_despite_strangers(job, family, kind):
     a, b = job(family, 11)
-    fine(*move(a, b, link(a, b)[0], [[1 << 20, 1, 0]] * 8), messages=8)  # so that memory of the first connection is not counted
+    # so that memory of the first connection is not counted
+    fine(*move(a, b, link(a, b)[0], [[1 << 20, 1, 0]] * 8), messages=8)
     listening = b.call("listen")
     before = b.call("usage")
     begin_accept(b, listening["comm"])
@@ -66,8 +83,11 @@ def test_a_peer_connects_despite_strangers(job, family, kind):
         assert b.call("usage")["rss"] - before["rss"] < MORE_BYTES
         pair = connect_in_time(a, b, listening["handle"])
         fine(*move(a, b, pair, [[1 << 20, 1, 0], [10, 2, 0]]), messages=2)
-        end = time.monotonic() + ENDED_S  # for the thread that called accept: it may end late on a busy machine
-        while (threads := b.call("usage")["threads"]) > before["threads"] and time.monotonic() < end:
+        # for the thread that called accept: it may end late on a busy machine
+        end = time.monotonic() + ENDED_S
+        while (threads := b.call("usage")["threads"]) > before[
+            "threads"
+        ] and time.monotonic() < end:
             time.sleep(0.05)
         assert threads <= before["threads"], "strangers get no threads"
 
@@ -78,7 +98,11 @@ def test_strangers_do_not_disturb_messages_in_flight(job, rail):
     some = [[1 << 20, number, 0] for number in range(300)]
     begin_accept(b, b.call("listen")["comm"], limit_s=2)
     a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": some}])
-    b.call("begin", name="traffic", line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": some}]})
+    b.call(
+        "begin",
+        name="traffic",
+        line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": some}]},
+    )
     with stranger(rail, "garbage", b):
         fine(a.result()["flows"][0], b.call("end", name="traffic")["flows"][0], messages=300)
     assert b.call("end", name="accept")["comms"] == [None]

@@ -1,4 +1,6 @@
-"""Contract of a net plugin for messages: sizes, order, groups, windows, threads; every byte is compared."""
+"""Contract of a net plugin for messages: sizes, order, groups, windows, threads; every byte is
+compared.
+"""
 
 import random
 import time
@@ -80,11 +82,25 @@ def test_a_posted_buffer_may_be_larger_than_its_message(job, rail, version):
 def test_eight_requests_in_flight_each_way(job, family, version):
     a, b = job(family, version)
     there, back = link(a, b)[0], link(b, a)[0]
-    one_way, other_way = (messages([*drawn_sizes(seed, 150, 256 * K), *[M] * 50]) for seed in (1, 2))
+    one_way, other_way = (
+        messages([*drawn_sizes(seed, 150, 256 * K), *[M] * 50]) for seed in (1, 2)
+    )
     of_a, of_b = both(
-        a, {"flows": [{"comm": there[0], "way": "send", "messages": one_way}, {"comm": back[1], "way": "recv", "messages": other_way}]},
-        b, {"flows": [{"comm": back[0], "way": "send", "messages": other_way}, {"comm": there[1], "way": "recv", "messages": one_way}]},
-    )  # fmt: skip
+        a,
+        {
+            "flows": [
+                {"comm": there[0], "way": "send", "messages": one_way},
+                {"comm": back[1], "way": "recv", "messages": other_way},
+            ]
+        },
+        b,
+        {
+            "flows": [
+                {"comm": back[0], "way": "send", "messages": other_way},
+                {"comm": there[1], "way": "recv", "messages": one_way},
+            ]
+        },
+    )
     fine(*of_a, *of_b, messages=200)
     assert [one["refused"] for one in of_a + of_b] == [0] * 4, "a window of eight is never refused"
 
@@ -112,9 +128,11 @@ def test_a_grouped_receive_is_matched_by_tags(job, rail, version, n):
         sent += drawn.sample(made, n)
     pair = link(a, b)[0]
     of_a, of_b = both(
-        a, {"flows": [{"comm": pair[0], "way": "send", "messages": [one[:3] for one in sent]}]},
-        b, {"flows": [{"comm": pair[1], "way": "recv", "messages": posted, "group": n}]},
-    )  # fmt: skip
+        a,
+        {"flows": [{"comm": pair[0], "way": "send", "messages": [one[:3] for one in sent]}]},
+        b,
+        {"flows": [{"comm": pair[1], "way": "recv", "messages": posted, "group": n}]},
+    )
     fine(*of_a, *of_b, messages=6 * n)
     assert of_b[0]["sizes"] == [one[0] for one in posted]
 
@@ -122,10 +140,13 @@ def test_a_grouped_receive_is_matched_by_tags(job, rail, version, n):
 def test_a_deferred_send_succeeds_on_retry(job, rail, version):
     a, b = job(rail, version)
     sender, receiver = link(a, b)[0]
-    many = messages([size + 200 * K for size in drawn_sizes(3, 300, 100 * K)])  # more than sockets hold
+    # more than sockets hold
+    many = messages([size + 200 * K for size in drawn_sizes(3, 300, 100 * K)])
     a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": many, "window": 300}])
     time.sleep(0.5)
-    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": many}])["flows"][0]
+    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": many}])[
+        "flows"
+    ][0]
     sent = a.result()["flows"][0]
     fine(sent, received, messages=300)
     assert sent["refused"] > 0, "requests of a connection are bounded"
@@ -138,7 +159,9 @@ def test_messages_may_arrive_before_their_receive_is_posted(job, rail, version, 
     some = messages([size] * 8)
     a.start("traffic", flows=[{"comm": sender, "way": "send", "messages": some}])
     time.sleep(0.3)
-    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}])["flows"][0]
+    received = b.call("traffic", flows=[{"comm": receiver, "way": "recv", "messages": some}])[
+        "flows"
+    ][0]
     fine(received, a.result()["flows"][0], messages=8)
 
 
@@ -146,7 +169,9 @@ def test_an_unread_connection_does_not_block_others(job, rail, version):
     a, b = job(rail, version)
     unread, read = link(a, b, 2)
     stuck = messages([8 * M] * 8)
-    a.call("traffic", flows=[{"comm": unread[0], "way": "send", "messages": stuck}], until_posted=True)
+    a.call(
+        "traffic", flows=[{"comm": unread[0], "way": "send", "messages": stuck}], until_posted=True
+    )
     fine(*move(a, b, read, messages([1000, M] * 20), limit_s=10), messages=40)
 
 
@@ -155,8 +180,16 @@ def test_one_thread_sends_while_another_connects(job, rail, version):
     sender, receiver = link(a, b)[0]
     # 1 s or so of traffic; connections are made meanwhile.
     some = messages([M] * 400)
-    a.call("begin", name="traffic", line={"do": "traffic", "flows": [{"comm": sender, "way": "send", "messages": some}]})
-    b.call("begin", name="traffic", line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": some}]})
+    a.call(
+        "begin",
+        name="traffic",
+        line={"do": "traffic", "flows": [{"comm": sender, "way": "send", "messages": some}]},
+    )
+    b.call(
+        "begin",
+        name="traffic",
+        line={"do": "traffic", "flows": [{"comm": receiver, "way": "recv", "messages": some}]},
+    )
     pairs = [pair for _ in range(8) for pair in link(a, b, 2)]
     of_a, of_b = a.call("end", name="traffic")["flows"], b.call("end", name="traffic")["flows"]
     fine(*of_a, *of_b, messages=400)

@@ -20,9 +20,22 @@ Application = Callable[..., str]
 @pytest.fixture
 def application(plugin_library: Path) -> Application:
     def run(version: int, count: int, ending: str, status: int = 0, **env: str) -> str:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "BUSBW_"))}
-        command = [sys.executable, str(PROGRAM), str(plugin_library), str(version), str(count), ending]
-        done = subprocess.run(command, env=clean | env, capture_output=True, text=True, timeout=60, check=False)
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("NCCL_", "BUSBW_"))
+        }
+        command = [
+            sys.executable,
+            str(PROGRAM),
+            str(plugin_library),
+            str(version),
+            str(count),
+            ending,
+        ]
+        done = subprocess.run(
+            command, env=clean | env, capture_output=True, text=True, timeout=60, check=False
+        )
         assert done.returncode == status, done.stderr
         return done.stdout
 
@@ -35,7 +48,11 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
     mounted = []
 
     def mount(kib: int) -> Path:
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", tmp_path], capture_output=True, check=False)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", tmp_path],
+            capture_output=True,
+            check=False,
+        )
         if done.returncode:
             pytest.skip(f"cannot mount a tmpfs: {done.stderr.decode().strip()}")
         mounted.append(tmp_path)
@@ -52,25 +69,52 @@ def only(folder: Path) -> profiler_file.ProcessFile:
 
 
 @pytest.mark.parametrize("version", PROFILERS)
-def test_nothing_is_recorded_unless_asked(application: Application, tmp_path: Path, version: int) -> None:
+def test_nothing_is_recorded_unless_asked(
+    application: Application, tmp_path: Path, version: int
+) -> None:
     assert application(version, 3, "finalize").splitlines() == ["0 0 0", "done"]
     assert application(version, 3, "finalize", BUSBW_CAPTURE="").splitlines()[0] == "0 0 0"
 
 
 @pytest.mark.parametrize("ending", ["finalize", "exit", "kill"])
 @pytest.mark.parametrize("version", PROFILERS)
-def test_every_call_is_found_in_order(application: Application, tmp_path: Path, version: int, ending: str) -> None:
+def test_every_call_is_found_in_order(
+    application: Application, tmp_path: Path, version: int, ending: str
+) -> None:
     count = 5000
     status = -9 if ending == "kill" else 0
-    seen = application(version, count, ending, status, BUSBW_CAPTURE=str(tmp_path), BUSBW_CAPTURE_MODE="timed", RANK="1")
+    seen = application(
+        version,
+        count,
+        ending,
+        status,
+        BUSBW_CAPTURE=str(tmp_path),
+        BUSBW_CAPTURE_MODE="timed",
+        RANK="1",
+    )
     assert int(seen.split()[0]) == {2: 0x6, 4: 0x46, 5: TIMED}[version]
     found = only(tmp_path)
     calls, unknown, _ = profiler_calls.calls(found)
-    assert (unknown, found.dropped, found.broken, found.interface, found.rank) == (0, 0, 0, version, 1)
-    expected = [(number, number % 3, FUNCTIONS[number % 5], "Ring", "Simple", 2) for number in range(count)]
-    assert [(call.count, call.comm, call.function, call.algorithm, call.protocol, call.channels) for call in calls] == expected
+    assert (unknown, found.dropped, found.broken, found.interface, found.rank) == (
+        0,
+        0,
+        0,
+        version,
+        1,
+    )
+    expected = [
+        (number, number % 3, FUNCTIONS[number % 5], "Ring", "Simple", 2) for number in range(count)
+    ]
+    assert [
+        (call.count, call.comm, call.function, call.algorithm, call.protocol, call.channels)
+        for call in calls
+    ] == expected
     assert {call.gpu_us for call in calls} == ({None} if version == 2 else {0.501})
-    assert {call.dtype for call in calls if version == 5 or call.function not in profiler_calls.WITHOUT_TYPE} == {"bfloat16"}
+    assert {
+        call.dtype
+        for call in calls
+        if version == 5 or call.function not in profiler_calls.WITHOUT_TYPE
+    } == {"bfloat16"}
     assert [call.at_ns for call in calls] == sorted(call.at_ns for call in calls)
     comms = [(record.id, name) for record, name in profiler_file.names(found)]
     assert comms == [(0x1000 + at, "comm" if version == 2 else f"comm {at}") for at in range(3)]
@@ -84,27 +128,38 @@ def test_cheap_asks_for_no_kernels(application: Application, tmp_path: Path) -> 
     assert {call.stream for call in calls} == {7}
 
 
-def test_disk_without_room_for_the_ring_leaves_the_application_alone(application: Application, small_disk: Callable[[int], Path]) -> None:
+def test_disk_without_room_for_the_ring_leaves_the_application_alone(
+    application: Application, small_disk: Callable[[int], Path]
+) -> None:
     folder = small_disk(1024)
     mask, done = application(5, 10, "finalize", BUSBW_CAPTURE=str(folder)).splitlines()
     assert mask == "0 0 0"
     assert f"BUSBW_CAPTURE={folder}: cannot record calls: No space left on device" in done
 
 
-def test_disk_that_fills_up_loses_counted_records(application: Application, small_disk: Callable[[int], Path]) -> None:
+def test_disk_that_fills_up_loses_counted_records(
+    application: Application, small_disk: Callable[[int], Path]
+) -> None:
     folder, count = small_disk(4096 + 512), 40_000
     application(5, count, "finalize", BUSBW_CAPTURE=str(folder), BUSBW_CAPTURE_MODE="timed")
     found = only(folder)
     calls, *_ = profiler_calls.calls(found)
     assert found.errno == 28
     assert 0 < len(calls) < count
-    assert len(found.records) + found.dropped == 3 + 3 + 3 * count + 3  # communicators, their names, calls, ends
+    # communicators, their names, calls, ends
+    assert len(found.records) + found.dropped == 3 + 3 + 3 * count + 3
     assert [call.count for call in calls] == sorted(call.count for call in calls)
 
 
-@pytest.mark.parametrize(("mode", "says"), [("fast", "BUSBW_CAPTURE_MODE=fast: neither cheap nor timed")])
-def test_unknown_mode_is_refused_with_a_warning(application: Application, tmp_path: Path, mode: str, says: str) -> None:
-    mask, done = application(5, 1, "finalize", BUSBW_CAPTURE=str(tmp_path), BUSBW_CAPTURE_MODE=mode).splitlines()
+@pytest.mark.parametrize(
+    ("mode", "says"), [("fast", "BUSBW_CAPTURE_MODE=fast: neither cheap nor timed")]
+)
+def test_unknown_mode_is_refused_with_a_warning(
+    application: Application, tmp_path: Path, mode: str, says: str
+) -> None:
+    mask, done = application(
+        5, 1, "finalize", BUSBW_CAPTURE=str(tmp_path), BUSBW_CAPTURE_MODE=mode
+    ).splitlines()
     assert mask == "0 0 0"
     assert says in done
 

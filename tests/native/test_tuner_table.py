@@ -1,4 +1,5 @@
-"""The plugin reads the table that busbw tune writes, and is steered as busbw.engines.nccl_tuner does: the calls are those of NCCL.
+"""The plugin reads the table that busbw tune writes, and is steered as busbw.engines.nccl_tuner
+does: the calls are those of NCCL.
 
 They go to the tables of the plugin, and to what each libnccl has taken from it.
 """
@@ -38,10 +39,26 @@ def called(request: pytest.FixtureRequest) -> list[str]:
 
 def asked(plugin_library: Path, called: list[str], **variables: str) -> list[str]:
     """The lines of the program; the table that NCCL took is the exported one."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "BUSBW_"))}
-    own = {"BUSBW_PLUGIN": str(plugin_library), "NCCL_TUNER_PLUGIN": str(plugin_library), "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("NCCL_", "BUSBW_"))
+    }
+    own = {
+        "BUSBW_PLUGIN": str(plugin_library),
+        "NCCL_TUNER_PLUGIN": str(plugin_library),
+        "NCCL_NET": "Socket",
+        "NCCL_SOCKET_IFNAME": "lo",
+    }
     environment = {**kept, **own, "PYTHONPATH": str(SOURCE), **variables}
-    done = subprocess.run([sys.executable, PROGRAM, *called], env=environment, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(
+        [sys.executable, PROGRAM, *called],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
     if NO_SYMBOLS in done.stderr:
         pytest.skip(f"{called[1]}: {NO_SYMBOLS}")
     assert done.returncode == 0, done.stderr + done.stdout
@@ -50,18 +67,38 @@ def asked(plugin_library: Path, called: list[str], **variables: str) -> list[str
     return lines
 
 
-def test_the_plugin_asks_for_what_the_table_says(plugin_library: Path, called: list[str], tmp_path: Path) -> None:
-    rule = Rule(ranks=2, hosts=2, collective="all_reduce", first=1024, last=4096, choice=Choice("Ring", "Simple", 8), note="14 % less")
+def test_the_plugin_asks_for_what_the_table_says(
+    plugin_library: Path, called: list[str], tmp_path: Path
+) -> None:
+    rule = Rule(
+        ranks=2,
+        hosts=2,
+        collective="all_reduce",
+        first=1024,
+        last=4096,
+        choice=Choice("Ring", "Simple", 8),
+        note="14 % less",
+    )
     file = tmp_path / "table"
     file.write_text(Table(rules=[rule], about=[("device", "NVIDIA H200")]).text())
-    assert asked(plugin_library, called, BUSBW_TUNER_TABLE=str(file)) == ["[(None, 0), (5, 8), (5, 8), (None, 0)] (None, 0)"]
+    assert asked(plugin_library, called, BUSBW_TUNER_TABLE=str(file)) == [
+        "[(None, 0), (5, 8), (5, 8), (None, 0)] (None, 0)"
+    ]
     file.write_text("busbw-tuner-table 9\n")
-    why = f"BUSBW_TUNER_TABLE={file}: line 1 is not `busbw-tuner-table 1`: busbw-tuner-table 9; NCCL chooses"
-    assert asked(plugin_library, called, BUSBW_TUNER_TABLE=str(file)) == [f"log 2 busbw: {why}", NOTHING]
+    why = (
+        f"BUSBW_TUNER_TABLE={file}: line 1 is not `busbw-tuner-table 1`: busbw-tuner-table 9; NCCL"
+        " chooses"
+    )
+    assert asked(plugin_library, called, BUSBW_TUNER_TABLE=str(file)) == [
+        f"log 2 busbw: {why}",
+        NOTHING,
+    ]
 
 
 def test_steering_changes_single_operations(plugin_library: Path, called: list[str]) -> None:
     lines = asked(plugin_library, called)
     assert lines[:2] == [NOTHING, "0 {} (2, 4) (None, 0) (None, 0)"]
-    assert lines[2] == "2 20 False 3", "two hosts; the costs are those before steering, without what NCCL cannot run"
+    assert lines[2] == "2 20 False 3", (
+        "two hosts; the costs are those before steering, without what NCCL cannot run"
+    )
     assert lines[3] == "(None, 0) 20"

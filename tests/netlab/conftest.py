@@ -11,7 +11,8 @@ import pytest
 
 
 def _load(name: str) -> ModuleType:
-    # Tests are imported by path (importlib mode), so other modules of this folder are not importable by name.
+    # Tests are imported by path (importlib mode), so other modules of this folder are not
+    # importable by name.
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -66,10 +67,13 @@ def three_slow_hosts() -> Iterator[object]:
 @pytest.fixture(scope="module")
 def slurm_cluster() -> Iterator[object]:
     try:
-        # Not in tmp_path: PMIx puts a socket far below, whose path may have 108 characters, and that of a parallel run is too long.
+        # Not in tmp_path: PMIx puts a socket far below, whose path may have 108 characters, and
+        # that of a parallel run is too long.
         with (
             netlab.lab() as lab,
-            tempfile.TemporaryDirectory(prefix="busbw-slurm-", ignore_cleanup_errors=True) as folder,
+            tempfile.TemporaryDirectory(
+                prefix="busbw-slurm-", ignore_cleanup_errors=True
+            ) as folder,
             slurm.cluster(lab, Path(folder)) as cluster,
         ):
             yield cluster

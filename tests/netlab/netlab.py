@@ -1,4 +1,5 @@
-"""The emulated hosts of busbw.lab as tests use them: names differ from run to run, so that tests may run side by side.
+"""The emulated hosts of busbw.lab as tests use them: names differ from run to run, so that tests
+may run side by side.
 
 All hosts use all cores, and start programs on each other through the lab's agent or through sshd.
 """
@@ -92,7 +93,9 @@ class Lab:
 
 
 def check_programs() -> None:
-    """Unavailable, with what brings it, where a program is missing by which tests change networks, or the user may not."""
+    """Unavailable, with what brings it, where a program is missing by which tests change
+    networks, or the user may not.
+    """
     missing = [program for program in ("ip", "tc") if not shutil.which(program)]
     if missing:
         raise Unavailable(f"no {' nor '.join(missing)}: make test-tools")
@@ -101,7 +104,9 @@ def check_programs() -> None:
 
 
 @contextlib.contextmanager
-def lab(hosts: int = 2, rate_mbit: float | None = None, mtu: int = 9000, sshd: bool = False) -> Iterator[Lab]:
+def lab(
+    hosts: int = 2, rate_mbit: float | None = None, mtu: int = 9000, sshd: bool = False
+) -> Iterator[Lab]:
     """`hosts` emulated hosts with addresses 10.77.0.1 on; `rate_mbit` limits what each sends.
 
     Everything is gone at the end, processes included. Unavailable where this machine cannot do it.
@@ -109,7 +114,15 @@ def lab(hosts: int = 2, rate_mbit: float | None = None, mtu: int = 9000, sshd: b
     check_programs()
     token = uuid.uuid4().hex[:6]
     names = [f"h{number}-{token}" for number in range(1, hosts + 1)]
-    spec = lab_types.LabSpec(name=f"test-{token}", names=names, shape=_shape(rate_mbit), mtu=mtu, sshd=sshd, gpus=0, share_cores=True)
+    spec = lab_types.LabSpec(
+        name=f"test-{token}",
+        names=names,
+        shape=_shape(rate_mbit),
+        mtu=mtu,
+        sshd=sshd,
+        gpus=0,
+        share_cores=True,
+    )
     with library.made(spec) as made:
         yield Lab(made)
 
@@ -125,7 +138,9 @@ def _shape(rate_mbit: float | None) -> lab_types.Shape:
 
 def ip(*words: str) -> str:
     """The output of `ip ARGUMENTS`; Unavailable if it fails."""
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    done = subprocess.run(
+        ["ip", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     if done.returncode:
         raise Unavailable(f"ip {' '.join(words)}: {done.stderr.strip()}")
     return done.stdout
@@ -133,14 +148,20 @@ def ip(*words: str) -> str:
 
 @contextlib.contextmanager
 def namespaces(token: str, names: Sequence[str]) -> Iterator[None]:
-    """Empty networks with a loopback that is up; gone at the end, with the processes in them. Unavailable.
+    """Empty networks with a loopback that is up; gone at the end, with the processes in them.
+
+    Unavailable.
 
     They count as a lab, so that they are gone with the next one if this process is killed.
     """
     spec = lab_types.LabSpec(name=f"test-{token}", names=list(names), sshd=False, gpus=0)
-    hosts = [lab_types.LabHost(name=name, namespace=name, address="", interface="") for name in names]
+    hosts = [
+        lab_types.LabHost(name=name, namespace=name, address="", interface="") for name in names
+    ]
     folder, owner = str(state.folder(spec.name)), processes.mark(os.getpid())
-    one = lab_types.Lab(boot_id=state.boot_id(), token=token, folder=folder, spec=spec, hosts=hosts, owner=owner)
+    one = lab_types.Lab(
+        boot_id=state.boot_id(), token=token, folder=folder, spec=spec, hosts=hosts, owner=owner
+    )
     try:
         with state.locked():
             state.write(one)

@@ -1,4 +1,6 @@
-"""What each rank runs in these tests: join, report rank and host, and wait or abort as the arguments say."""
+"""What each rank runs in these tests: join, report rank and host, and wait or abort as the
+arguments say.
+"""
 
 import json
 import os
@@ -21,10 +23,20 @@ def main() -> None:
     half = control.split(control.process % 2)
     parts = half.allgather(control.process)
     nccl = control.gather(os.environ.get("NCCL_SOCKET_IFNAME", ""))
-    lowest = control.reduce_all([float(control.process)], "min") + control.reduce_all([float(control.process)], "max")
+    lowest = control.reduce_all([float(control.process)], "min") + control.reduce_all(
+        [float(control.process)], "max"
+    )
     name = control.bcast(f"from {control.process}")
     if control.process == 0:
-        facts = {"total": total, "hosts": hosts, "parts": parts, "nccl": nccl, "lowest": lowest, "name": name, "size": control.processes}
+        facts = {
+            "total": total,
+            "hosts": hosts,
+            "parts": parts,
+            "nccl": nccl,
+            "lowest": lowest,
+            "name": name,
+            "size": control.processes,
+        }
         print(json.dumps(facts), flush=True)
     if sys.argv[1] == "wait":
         time.sleep(120)

@@ -1,4 +1,6 @@
-"""A real Slurm over emulated hosts: munged, slurmctld on the first host, and a slurmd on each, all from this machine's packages."""
+"""A real Slurm over emulated hosts: munged, slurmctld on the first host, and a slurmd on each,
+all from this machine's packages.
+"""
 
 import contextlib
 import os
@@ -28,22 +30,36 @@ class Cluster:
     folder: Path
 
     def environment(self) -> dict[str, str]:
-        """This process' environment with the cluster's configuration, and without traces of an outer Slurm."""
+        """This process' environment with the cluster's configuration, and without traces of an
+        outer Slurm.
+        """
         own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
         return {**own, "SLURM_CONF": str(self.folder / "slurm.conf")}
 
-    def run(self, *argv: str, limit_s: float = LIMIT_S, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *argv: str, limit_s: float = LIMIT_S, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         """`argv` as typed on the first host."""
         line = self.lab.hosts[0].enter(*argv)
         environment = {**self.environment(), **variables}
-        return subprocess.run(line, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=limit_s, check=False)
+        return subprocess.run(
+            line,
+            env=environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
 
 
 @contextlib.contextmanager
 def cluster(lab: Any, folder: Path, cpus: int = 4) -> Iterator[Cluster]:
-    """Slurm with one partition over all hosts of `lab`, `cpus` each; `folder` takes its configuration, state and logs.
+    """Slurm with one partition over all hosts of `lab`, `cpus` each; `folder` takes its
+    configuration, state and logs.
 
-    Every daemon is gone at the end. Unavailable where a program is missing, the nodes do not become idle, or PMIx does not load.
+    Every daemon is gone at the end. Unavailable where a program is missing, the nodes do not become
+    idle, or PMIx does not load.
     """
     missing = [program for program in PROGRAMS if not shutil.which(program)]
     if missing:
@@ -74,7 +90,8 @@ def configure(lab: Any, folder: Path, cpus: int) -> None:
         "AuthInfo": f"socket={folder / 'munge.socket'}",
         "StateSaveLocation": folder / "state",
         "SlurmdSpoolDir": folder / "spool-%n",
-        # PMIx' directories of a step have the same name on each node, and these nodes share their file system.
+        # PMIx' directories of a step have the same name on each node, and these nodes share their
+        # file system.
         "TmpFS": folder / "tmp-%n",
         "SlurmctldPidFile": folder / "slurmctld.pid",
         "SlurmdPidFile": folder / "slurmd-%n.pid",
@@ -82,7 +99,8 @@ def configure(lab: Any, folder: Path, cpus: int) -> None:
         "SlurmdLogFile": folder / "slurmd-%n.log",
         # Without systemd there is no cgroup to keep tasks in.
         "ProctrackType": "proctrack/linuxproc",
-        # The nodes share the processors of one machine: binding would put the ranks of all nodes on the same ones.
+        # The nodes share the processors of one machine: binding would put the ranks of all nodes on
+        # the same ones.
         "TaskPlugin": "task/none",
         "MpiDefault": "none",
         # One machine emulates several: its real number of processors is irrelevant.
@@ -93,24 +111,47 @@ def configure(lab: Any, folder: Path, cpus: int) -> None:
         "KillWait": 2,
     }
     lines = [f"{name}={value}" for name, value in settings.items()]
-    lines += [f"NodeName={host.name} NodeHostname={host.name} NodeAddr={host.address} CPUs={cpus} State=UNKNOWN" for host in lab.hosts]
-    lines += [f"PartitionName=all Nodes={','.join(host.name for host in lab.hosts)} Default=YES State=UP"]
+    lines += [
+        f"NodeName={host.name} NodeHostname={host.name} NodeAddr={host.address} CPUs={cpus}"
+        " State=UNKNOWN"
+        for host in lab.hosts
+    ]
+    lines += [
+        f"PartitionName=all Nodes={','.join(host.name for host in lab.hosts)} Default=YES State=UP"
+    ]
     (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
-    # slurmd finds out the version of the cgroups at /sys/fs/cgroup unless it is given, and nothing is mounted there in a network namespace.
+    # slurmd finds out the version of the cgroups at /sys/fs/cgroup unless it is given, and nothing
+    # is mounted there in a network namespace.
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-    for name in ("state", *(f"{kind}-{host.name}" for host in lab.hosts for kind in ("tmp", "spool"))):
+    for name in (
+        "state",
+        *(f"{kind}-{host.name}" for host in lab.hosts for kind in ("tmp", "spool")),
+    ):
         (folder / name).mkdir()
 
 
 def _munged(folder: Path) -> list[str]:
-    files = {"socket": "socket", "key-file": "key", "pid-file": "pid", "seed-file": "seed", "log-file": "log"}
+    files = {
+        "socket": "socket",
+        "key-file": "key",
+        "pid-file": "pid",
+        "seed-file": "seed",
+        "log-file": "log",
+    }
     # --force: the folder of a test is writable for more users than munged likes.
-    return ["munged", "--foreground", "--force", *[f"--{option}={folder / f'munge.{end}'}" for option, end in files.items()]]
+    return [
+        "munged",
+        "--foreground",
+        "--force",
+        *[f"--{option}={folder / f'munge.{end}'}" for option, end in files.items()],
+    ]
 
 
 def _daemon(made: Cluster, argv: list[str], undo: contextlib.ExitStack) -> None:
     log = undo.enter_context((made.folder / "daemons.log").open("ab"))
-    process = subprocess.Popen(argv, env=made.environment(), stdout=log, stderr=log, start_new_session=True)
+    process = subprocess.Popen(
+        argv, env=made.environment(), stdout=log, stderr=log, start_new_session=True
+    )
     undo.callback(_end, process)
 
 
@@ -128,7 +169,9 @@ def _wait(path: Path) -> None:
     deadline = time.monotonic() + READY_LIMIT_S
     while not path.exists():
         if time.monotonic() > deadline:
-            raise Unavailable(f"munged made no socket within {READY_LIMIT_S:g} s: {_logs(path.parent)}")
+            raise Unavailable(
+                f"munged made no socket within {READY_LIMIT_S:g} s: {_logs(path.parent)}"
+            )
         time.sleep(0.05)
 
 
@@ -139,7 +182,10 @@ def _wait_idle(made: Cluster) -> None:
         if done.returncode == 0 and done.stdout.split() == ["idle"] * len(made.lab.hosts):
             return
         if time.monotonic() > deadline:
-            raise Unavailable(f"the nodes are not idle after {READY_LIMIT_S:g} s: {done.stdout} {done.stderr} {_logs(made.folder)}")
+            raise Unavailable(
+                f"the nodes are not idle after {READY_LIMIT_S:g} s: {done.stdout} {done.stderr}"
+                f" {_logs(made.folder)}"
+            )
         time.sleep(0.2)
 
 
@@ -150,4 +196,6 @@ def _try_pmix(made: Cluster) -> None:
 
 
 def _logs(folder: Path) -> str:
-    return "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(folder.glob("*.log")))
+    return "\n".join(
+        path.read_text(errors="replace")[-2000:] for path in sorted(folder.glob("*.log"))
+    )

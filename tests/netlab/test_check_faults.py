@@ -25,7 +25,14 @@ BLOCKED = """table inet busbw_test {
 def busbw(hosts: Any, *words: str) -> subprocess.CompletedProcess[str]:
     lab, environment = hosts
     argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", *words)
-    return subprocess.run(argv, env={**environment, "PYTHONPATH": SOURCE}, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        argv,
+        env={**environment, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def on(host: Any, *words: str, given: str = "") -> None:
@@ -41,7 +48,10 @@ def test_interface_that_other_hosts_lack_is_named(ssh_hosts):
     own = lab.hosts[0].interface
     done = busbw(ssh_hosts, *LAUNCH, "--ifname", own)
     assert done.returncode == 1
-    assert f"FAIL    subnets: --ifname {own}: no such interface with an address on 10.77.0.2, 10.77.0.3, 10.77.0.4" in done.stdout
+    assert (
+        f"FAIL    subnets: --ifname {own}: no such interface with an address on 10.77.0.2,"
+        " 10.77.0.3, 10.77.0.4" in done.stdout
+    )
 
 
 def test_blocked_ports_are_named_with_the_host(ssh_hosts):
@@ -53,9 +63,15 @@ def test_blocked_ports_are_named_with_the_host(ssh_hosts):
     assert done.returncode == 1
     assert "PASS    ssh" in done.stdout
     assert "FAIL    tcp: hosts cannot connect to each other on 10.77.0.0/24" in done.stdout
-    seen = [line.strip() for line in done.stdout.splitlines() if " on 10.77.0.0/24: " in line and "seen:" in line]
+    seen = [
+        line.strip()
+        for line in done.stdout.splitlines()
+        if " on 10.77.0.0/24: " in line and "seen:" in line
+    ]
     assert len(seen) == 3 and all("to 10.77.0.3 on" in line for line in seen), done.stdout
-    assert all(line.endswith("no answer: packets are dropped, perhaps by a firewall") for line in seen)
+    assert all(
+        line.endswith("no answer: packets are dropped, perhaps by a firewall") for line in seen
+    )
 
 
 def test_line_of_a_hosts_file_is_named(ssh_hosts, tmp_path):
@@ -64,7 +80,10 @@ def test_line_of_a_hosts_file_is_named(ssh_hosts, tmp_path):
     for words in (("check", "launch"), ("check",), ("link",)):
         done = busbw(ssh_hosts, *words, "--hostfile", str(file))
         assert done.returncode == 2
-        assert f"error: --hostfile {file}, line 2: '10.77.0.2 slot=1' is not a host with its slots" in done.stderr
+        assert (
+            f"error: --hostfile {file}, line 2: '10.77.0.2 slot=1' is not a host with its slots"
+            in done.stderr
+        )
 
 
 def test_host_with_another_mtu_is_named(ssh_hosts):
@@ -73,7 +92,10 @@ def test_host_with_another_mtu_is_named(ssh_hosts):
     on(third, "ip", "link", "set", third.interface, "mtu", "1500")
     done = busbw(ssh_hosts, *LAUNCH)
     assert "PASS    tcp" in done.stdout, "TCP takes the smaller of both MTUs"
-    assert "WARN    subnets: MTUs differ on 10.77.0.0/24: 10.77.0.3 differs from the others" in done.stdout
+    assert (
+        "WARN    subnets: MTUs differ on 10.77.0.0/24: 10.77.0.3 differs from the others"
+        in done.stdout
+    )
     assert f"10.77.0.3: {third.interface} has MTU 1500, 3 of 4 hosts have 9000" in done.stdout
     compared = busbw(ssh_hosts, "check", "--hosts", NAMES, "--differences")
     assert compared.returncode == 1
@@ -82,7 +104,10 @@ def test_host_with_another_mtu_is_named(ssh_hosts):
 
 
 def small_switch(lab: Any) -> None:
-    """The switch port of the third host passes 1500 bytes. Segments are made by each host's kernel, so that none is larger than its MTU."""
+    """The switch port of the third host passes 1500 bytes.
+
+    Segments are made by each host's kernel, so that none is larger than its MTU.
+    """
     on_switch(lab, "link", "set", "p2", "mtu", "1500")
     for host in lab.hosts:
         on(host, "ip", "link", "set", host.interface, "gso_max_segs", "1")
@@ -101,7 +126,11 @@ def test_large_packets_that_are_lost_are_named_with_the_host(four_hosts):
     done = busbw((four_hosts, four_hosts.environment()), *LAUNCH)
     assert done.returncode == 1
     assert "FAIL    tcp: large packets are lost on 10.77.0.0/24" in done.stdout
-    seen = [line for line in done.stdout.splitlines() if "small packets pass and large ones are lost" in line]
+    seen = [
+        line
+        for line in done.stdout.splitlines()
+        if "small packets pass and large ones are lost" in line
+    ]
     assert seen and all("10.77.0.3" in line for line in seen), done.stdout
 
 
@@ -113,4 +142,6 @@ def test_throttled_host_is_named(ssh_hosts):
         netlab.limit(host, rate)
     done = busbw(ssh_hosts, "link", "--hosts", NAMES, "--seconds", "0.5")
     assert done.returncode == 1
-    assert f"WARN    10.77.0.3 ({lab.hosts[2].name}) is slow on 10.77.0.0/24: it sends " in done.stdout
+    assert (
+        f"WARN    10.77.0.3 ({lab.hosts[2].name}) is slow on 10.77.0.0/24: it sends " in done.stdout
+    )

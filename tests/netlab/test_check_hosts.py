@@ -1,4 +1,6 @@
-"""`busbw check --hosts` over emulated hosts: what differs between them, and a host that does not answer."""
+"""`busbw check --hosts` over emulated hosts: what differs between them, and a host that does not
+answer.
+"""
 
 import json
 import os
@@ -17,7 +19,9 @@ SOURCE = str(Path(__file__).parents[2] / "src")
 def check(lab: Any, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
     argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", "check", *words)
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run(
+        argv, env=environment, capture_output=True, text=True, timeout=90, check=False
+    )
 
 
 def test_limit_of_one_host_is_the_difference(two_hosts):
@@ -35,12 +39,21 @@ def test_host_that_does_not_answer_is_named_and_the_others_are_checked(two_hosts
     done = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.2,10.77.0.9")
     assert done.returncode == 1
     assert done.stdout.startswith("3 nodes, 2 answered\n")
-    assert "FAIL    10.77.0.9: exit code 255: ssh: connect to host 10.77.0.9 port 22: No route to host" in done.stdout
-    brief = check(two_hosts, "--hosts", "10.77.0.1,10.77.0.9", "--only", "kernel-port-range", "--brief")
+    assert (
+        "FAIL    10.77.0.9: exit code 255: ssh: connect to host 10.77.0.9 port 22: No route to host"
+        in done.stdout
+    )
+    brief = check(
+        two_hosts, "--hosts", "10.77.0.1,10.77.0.9", "--only", "kernel-port-range", "--brief"
+    )
     assert brief.returncode == 2
     first, second = brief.stdout.splitlines()
     assert first.startswith("BUSBW OK - ")
-    assert second == "BUSBW CRITICAL - 10.77.0.9: exit code 255: ssh: connect to host 10.77.0.9 port 22: No route to host"
+    assert (
+        second
+        == "BUSBW CRITICAL - 10.77.0.9: exit code 255: ssh: connect to host 10.77.0.9 port 22: No"
+        " route to host"
+    )
 
 
 def test_no_host_that_answers_is_exit_3(two_hosts):
@@ -51,11 +64,22 @@ def test_no_host_that_answers_is_exit_3(two_hosts):
 
 def test_the_file_of_what_a_node_should_have_travels_to_the_hosts(two_hosts, tmp_path):
     (tmp_path / "much.toml").write_text("[memory]\nram_bytes = 999999999999999\n")
-    words = ("--hosts", "10.77.0.1,10.77.0.2", "--expect", str(tmp_path / "much.toml"), "--only", "expect-memory", "--format", "json")
+    words = (
+        "--hosts",
+        "10.77.0.1,10.77.0.2",
+        "--expect",
+        str(tmp_path / "much.toml"),
+        "--only",
+        "expect-memory",
+        "--format",
+        "json",
+    )
     done = check(two_hosts, *words)
     assert done.returncode == 1, done.stderr
     nodes = json.loads(done.stdout)["nodes"]
     assert [(node["host"], [one["verdict"] for one in node["findings"]]) for node in nodes] == [
         (host.name, ["fail"]) for host in two_hosts.hosts
     ]
-    assert all("(much.toml line 2)" in node["findings"][0]["evidence"][0]["expected"] for node in nodes)
+    assert all(
+        "(much.toml line 2)" in node["findings"][0]["evidence"][0]["expected"] for node in nodes
+    )

@@ -1,4 +1,6 @@
-"""The launch doctor over emulated hosts: each fault is named at its stage, and the command line that it prints works."""
+"""The launch doctor over emulated hosts: each fault is named at its stage, and the command line
+that it prints works.
+"""
 
 import json
 import os
@@ -24,7 +26,9 @@ def environment(lab: Any) -> dict[str, str]:
 
 def doctor(lab: Any, *words: str) -> subprocess.CompletedProcess[str]:
     argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", "check", "launch", *words)
-    return subprocess.run(argv, env=environment(lab), capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(
+        argv, env=environment(lab), capture_output=True, text=True, timeout=280, check=False
+    )
 
 
 def test_healthy_hosts_pass_and_the_printed_command_works(two_hosts):
@@ -32,12 +36,21 @@ def test_healthy_hosts_pass_and_the_printed_command_works(two_hosts):
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert [(stage["name"], stage["verdict"]) for stage in found["stages"]] == [
-        ("ssh", "pass"), ("install", "pass"), ("names", "pass"), ("subnets", "pass"), ("tcp", "pass"),
-        ("mpirun", "pass"), ("mpi", "pass"), ("nccl", "skip"), ("all_reduce", "pass"),
-    ]  # fmt: skip
+        ("ssh", "pass"),
+        ("install", "pass"),
+        ("names", "pass"),
+        ("subnets", "pass"),
+        ("tcp", "pass"),
+        ("mpirun", "pass"),
+        ("mpi", "pass"),
+        ("nccl", "skip"),
+        ("all_reduce", "pass"),
+    ]
     line = shlex.split(found["commands"]["mpirun"])
     argv = two_hosts.hosts[0].enter(*line[: line.index("python")], *launching.NAMES_ITSELF)
-    started = subprocess.run(argv, env=environment(two_hosts), capture_output=True, text=True, timeout=60, check=False)
+    started = subprocess.run(
+        argv, env=environment(two_hosts), capture_output=True, text=True, timeout=60, check=False
+    )
     assert sorted(started.stdout.split()) == sorted(host.name for host in two_hosts.hosts)
 
 
@@ -59,17 +72,25 @@ def test_address_that_both_hosts_have_is_a_trap(two_hosts):
         on(host, "link", "set", "docker0", "up")
     done = doctor(two_hosts, *HOSTS)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "WARN    subnets: 172.17.0.0/16: several hosts have the same address there" in done.stdout
+    assert (
+        "WARN    subnets: 172.17.0.0/16: several hosts have the same address there" in done.stdout
+    )
     assert "fix: name the subnet to use: --ifname 10.77.0.0/24" in done.stdout
     assert "btl_tcp_if_include 10.77.0.0/24" in done.stdout
 
 
 @pytest.fixture
 def two_rails(two_hosts):
-    """A second link between the hosts, 10.78.0.0/24, named so that it comes first; the second host sends nothing to the first on it."""
+    """A second link between the hosts, 10.78.0.0/24, named so that it comes first; the second
+    host sends nothing to the first on it.
+    """
     first, second = two_hosts.hosts
     names = ("a1", "a2")
-    ends = [word for host, name in zip((first, second), names, strict=True) for word in (name, "netns", host.namespace)]
+    ends = [
+        word
+        for host, name in zip((first, second), names, strict=True)
+        for word in (name, "netns", host.namespace)
+    ]
     words = ["ip", "link", "add", *ends[:3], "type", "veth", "peer", *ends[3:]]
     subprocess.run(words, check=True, timeout=20)
     for number, (host, name) in enumerate(zip((first, second), names, strict=True), 1):
@@ -84,7 +105,11 @@ def test_two_interfaces_do_not_crash_the_daemons(two_rails):
         for old, new in ((host.interface, "rail0"), (second, "rail1")):
             on(host, "link", "set", old, "down")
             on(host, "link", "set", old, "name", new, "up")
-    found = json.loads(doctor(two_rails, *HOSTS, "--limit", "10", "--ifname", "rail0,rail1", "--format", "json").stdout)
+    found = json.loads(
+        doctor(
+            two_rails, *HOSTS, "--limit", "10", "--ifname", "rail0,rail1", "--format", "json"
+        ).stdout
+    )
     assert {stage["name"]: stage["verdict"] for stage in found["stages"]}["tcp"] == "warn"
     assert "died of signal" not in json.dumps(found)
 
@@ -106,8 +131,14 @@ def test_chosen_subnet_on_which_packets_are_lost_fails(two_rails):
 
 def test_hosts_of_different_subnets_have_none_in_common(two_hosts):
     second = two_hosts.hosts[1]
-    subprocess.run(second.enter("ip", "addr", "flush", "dev", second.interface), check=True, timeout=20)
-    subprocess.run(second.enter("ip", "addr", "add", "10.99.0.2/24", "dev", second.interface), check=True, timeout=20)
+    subprocess.run(
+        second.enter("ip", "addr", "flush", "dev", second.interface), check=True, timeout=20
+    )
+    subprocess.run(
+        second.enter("ip", "addr", "add", "10.99.0.2/24", "dev", second.interface),
+        check=True,
+        timeout=20,
+    )
     done = doctor(two_hosts, *HOSTS)
     assert done.returncode == 1
     assert "FAIL    subnets: the hosts have no subnet in common" in done.stdout

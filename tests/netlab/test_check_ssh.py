@@ -17,7 +17,14 @@ ALL = ",".join(f"10.77.0.{number}" for number in range(1, 5))
 def busbw(hosts: Any, *words: str) -> subprocess.CompletedProcess[str]:
     lab, environment = hosts
     argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", *words)
-    return subprocess.run(argv, env={**environment, "PYTHONPATH": SOURCE}, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        argv,
+        env={**environment, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_four_hosts_are_checked_and_launched_over_ssh(ssh_hosts):
@@ -37,5 +44,8 @@ def test_host_that_wants_a_password_is_named_with_the_fix(ssh_hosts):
         os.kill(pid, 1)  # sshd reads its configuration again
     done = busbw(ssh_hosts, "check", "launch", "--hosts", ALL, "--limit", "25")
     assert done.returncode == 1
-    assert "FAIL    ssh: 10.77.0.3 cannot be logged into: exit code 255: root@10.77.0.3: Permission denied (publickey" in done.stdout
+    assert (
+        "FAIL    ssh: 10.77.0.3 cannot be logged into: exit code 255: root@10.77.0.3: Permission"
+        " denied (publickey" in done.stdout
+    )
     assert "ssh-copy-id 10.77.0.3" in done.stdout

@@ -1,4 +1,6 @@
-"""`busbw horovodrun` on two emulated hosts, whose names resolve to nothing: the ranks find each other and the route between them."""
+"""`busbw horovodrun` on two emulated hosts, whose names resolve to nothing: the ranks find each
+other and the route between them.
+"""
 
 import os
 import subprocess
@@ -34,10 +36,22 @@ def _run(two_hosts: Any, folder: Path, source: str, *words: str) -> list[str]:
     script = folder / "script.py"
     script.write_text(source)
     places = f"{first.address}:1,{second.address}:1"
-    argv = first.enter(sys.executable, "-m", "busbw", "horovodrun", "-H", places, *words, sys.executable, str(script))
+    argv = first.enter(
+        sys.executable,
+        "-m",
+        "busbw",
+        "horovodrun",
+        "-H",
+        places,
+        *words,
+        sys.executable,
+        str(script),
+    )
     own = {name: value for name, value in os.environ.items() if not name.endswith("_SOCKET_IFNAME")}
     environment = {**own, **two_hosts.environment(), "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False)
+    done = subprocess.run(
+        argv, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     return sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
 
@@ -49,6 +63,8 @@ def test_a_horovod_script_runs_on_two_hosts(two_hosts: Any, tmp_path: Path) -> N
     assert said == ["rank 0 of 2, 0 of 1, 0 of 2: 3.0", "rank 1 of 2, 0 of 1, 1 of 2: 3.0"]
 
 
-def test_ranks_get_the_interface_of_the_network_that_is_named(two_hosts: Any, tmp_path: Path) -> None:
+def test_ranks_get_the_interface_of_the_network_that_is_named(
+    two_hosts: Any, tmp_path: Path
+) -> None:
     said = _run(two_hosts, tmp_path, NAMED, "--network-interfaces", "10.77.0.0/24")
     assert said == [f"rank {rank} {host.address}/24" for rank, host in enumerate(two_hosts.hosts)]

@@ -1,4 +1,6 @@
-"""The launcher's look at its host while a process there hangs in the kernel: its files in /proc are FIFOs, and block whoever reads them."""
+"""The launcher's look at its host while a process there hangs in the kernel: its files in /proc
+are FIFOs, and block whoever reads them.
+"""
 
 import os
 import subprocess
@@ -36,5 +38,12 @@ print(hung.wait(60), fine.wait(60))
 
 def test_the_other_ranks_are_seen_and_all_are_ended(tmp_path: Path) -> None:
     argv = ["unshare", "--mount", sys.executable, "-c", SCRIPT, str(tmp_path / "stuck")]
-    done = subprocess.run(argv, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        argv,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert done.stdout == "True [0, 1] True\n-9 -9\n", done.stderr

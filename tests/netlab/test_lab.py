@@ -1,4 +1,6 @@
-"""`busbw lab` as a user has it: hosts are made, used by ssh and at the rate asked for, and nothing is left of them, whatever is killed."""
+"""`busbw lab` as a user has it: hosts are made, used by ssh and at the rate asked for, and
+nothing is left of them, whatever is killed.
+"""
 
 import contextlib
 import json
@@ -70,7 +72,9 @@ print(min(took), len(took))
 
 def busbw(*words: str, limit_s: float = 60) -> "subprocess.CompletedProcess[str]":
     argv = [sys.executable, "-m", "busbw", "lab", *words]
-    return subprocess.run(argv, env=ENVIRONMENT, capture_output=True, text=True, timeout=limit_s, check=False)
+    return subprocess.run(
+        argv, env=ENVIRONMENT, capture_output=True, text=True, timeout=limit_s, check=False
+    )
 
 
 def on(lab: str, host: str, *words: str) -> list[str]:
@@ -82,10 +86,16 @@ def received(lab: str, receiver: str, *senders: str) -> float:
     with contextlib.ExitStack() as undo:
         for sender in senders:
             argv = on(lab, sender, sys.executable, "-c", GIVE)
-            give = undo.enter_context(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT))
+            give = undo.enter_context(
+                subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+            )
             assert give.stdout and give.stdout.readline() == "ready\n"
         take = on(lab, receiver, sys.executable, "-c", TAKE, *senders)
-        return float(subprocess.run(take, env=ENVIRONMENT, capture_output=True, check=True, timeout=30).stdout)
+        return float(
+            subprocess.run(
+                take, env=ENVIRONMENT, capture_output=True, check=True, timeout=30
+            ).stdout
+        )
 
 
 def state(lab: str) -> dict[str, Any]:
@@ -110,13 +120,18 @@ def made(name: str, *words: str) -> dict[str, Any]:
 
 
 def left(lab: dict[str, Any]) -> list[str]:
-    """Everything on this machine that mentions the lab's token or folder: namespaces, mounts, interfaces, processes, folders."""
+    """Everything on this machine that mentions the lab's token or folder: namespaces, mounts,
+    interfaces, processes, folders.
+    """
     token, found = lab["token"], []
     for places in (Path("/run/netns").glob(f"bb{token}*"), LABS.glob(lab["spec"]["name"])):
         found += [str(place) for place in places]
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if token in (process / "mountinfo").read_text() or f"{lab['folder']}/" in (process / "cmdline").read_text():
+            if (
+                token in (process / "mountinfo").read_text()
+                or f"{lab['folder']}/" in (process / "cmdline").read_text()
+            ):
                 found.append((process / "cmdline").read_text().replace("\0", " "))
     return found
 
@@ -129,14 +144,37 @@ def test_hosts_send_at_the_rate_run_a_collective_over_ssh_and_are_gone_after_dow
     assert f"hint: busbw lab down --name {name}" in again.stderr
     assert RATE / 2 < received(name, "h2", "h1") < 1.15 * RATE
     file = tmp_path / "result.json"
-    words = ["-m", "busbw", "run", "all_reduce", "--engine", "mpi", "--hosts", "h1:1,h2:1", *SMALL, "--json", str(file)]
-    done = subprocess.run(on(name, "h1", sys.executable, *words), env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    words = [
+        "-m",
+        "busbw",
+        "run",
+        "all_reduce",
+        "--engine",
+        "mpi",
+        "--hosts",
+        "h1:1,h2:1",
+        *SMALL,
+        "--json",
+        str(file),
+    ]
+    done = subprocess.run(
+        on(name, "h1", sys.executable, *words),
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(file.read_text())
     assert [device["host"] for device in result["world"]["devices"]] == ["h1", "h2"]
     assert result["rows"][0]["out_of_place"]["wrong"] == 0
-    assert "Accepted publickey" in Path(lab["folder"], "sshd_log.h2").read_text(), "the second rank was started by ssh"
-    assert sorted(Path("/sys/class/net").iterdir()) == links, "nothing is added to this machine's own network"
+    assert "Accepted publickey" in Path(lab["folder"], "sshd_log.h2").read_text(), (
+        "the second rank was started by ssh"
+    )
+    assert sorted(Path("/sys/class/net").iterdir()) == links, (
+        "nothing is added to this machine's own network"
+    )
     assert busbw("down", "--name", name).returncode == 0
     assert left(lab) == []
     gone = busbw("exec", "--name", name, "h1", "--", "true")
@@ -149,18 +187,39 @@ def test_two_labs_do_not_disturb_each_other(name):
     first = made(name, "--hosts", "3", "--no-sshd", "--rate", "200mbit")
     try:
         second = made(other)
-        assert RATE / 2 < received(name, "h1", "h2", "h3") < 1.15 * RATE, "what a host receives is limited too"
+        assert RATE / 2 < received(name, "h1", "h2", "h3") < 1.15 * RATE, (
+            "what a host receives is limited too"
+        )
         lines = busbw(
-            "exec", "--name", name, "--all", "--", "sh", "-c", "printf a; sleep 0.2; hostname; printf b; exit $(hostname | tr -d h)"
+            "exec",
+            "--name",
+            name,
+            "--all",
+            "--",
+            "sh",
+            "-c",
+            "printf a; sleep 0.2; hostname; printf b; exit $(hostname | tr -d h)",
         )
         assert lines.returncode == 3, "the largest exit code"
-        assert sorted(lines.stdout.splitlines()) == ["h1: ah1", "h1: b", "h2: ah2", "h2: b", "h3: ah3", "h3: b"]
+        assert sorted(lines.stdout.splitlines()) == [
+            "h1: ah1",
+            "h1: b",
+            "h2: ah2",
+            "h2: b",
+            "h3: ah3",
+            "h3: b",
+        ]
         assert busbw("down", "--name", name).returncode == 0
         assert left(first) == [], "processes of the other lab keep nothing of it"
         status = busbw("status", "--name", other)
         assert status.returncode == 0, status.stdout
         seen = subprocess.run(
-            on(other, "h2", "ssh", "h1", "hostname"), env=ENVIRONMENT, capture_output=True, text=True, timeout=30, check=False
+            on(other, "h2", "ssh", "h1", "hostname"),
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
         )
         assert seen.stdout == "h1\n", seen.stderr
     finally:
@@ -171,7 +230,12 @@ def test_two_labs_do_not_disturb_each_other(name):
 def test_killed_processes_are_seen_and_nothing_is_left_of_the_others(name):
     lab = made(name)
     pid = int(Path(lab["folder"], "sshd_pid.h2").read_text())
-    subprocess.run(on(name, "h1", "sh", "-c", "setsid sleep 600 >/dev/null 2>&1 &"), env=ENVIRONMENT, check=True, timeout=30)
+    subprocess.run(
+        on(name, "h1", "sh", "-c", "setsid sleep 600 >/dev/null 2>&1 &"),
+        env=ENVIRONMENT,
+        check=True,
+        timeout=30,
+    )
     os.kill(pid, signal.SIGKILL)
     status = busbw("status", "--name", name)
     assert status.returncode == 1
@@ -179,10 +243,19 @@ def test_killed_processes_are_seen_and_nothing_is_left_of_the_others(name):
     assert re.search(r" 2 +ok$", h1), "sshd and the sleeper"
     assert h2.endswith("sshd has ended")
     for verb, own in (("down", name), ("up", f"{name}b")):
-        inside = subprocess.run(on(name, "h1", sys.executable, "-m", "busbw", "lab", verb, "--name", own), env=ENVIRONMENT, check=False)
+        inside = subprocess.run(
+            on(name, "h1", sys.executable, "-m", "busbw", "lab", verb, "--name", own),
+            env=ENVIRONMENT,
+            check=False,
+        )
         assert inside.returncode == 2, "down would end itself, and only h1 would see the other lab"
     # A network that somebody has removed, and a process that has left it.
-    subprocess.run(on(name, "h1", "unshare", "--net", "setsid", "--fork", "sleep", "600"), env=ENVIRONMENT, check=True, timeout=30)
+    subprocess.run(
+        on(name, "h1", "unshare", "--net", "setsid", "--fork", "sleep", "600"),
+        env=ENVIRONMENT,
+        check=True,
+        timeout=30,
+    )
     subprocess.run(["umount", "-l", f"/run/netns/bb{lab['token']}h2"], check=True)
     Path(f"/run/netns/bb{lab['token']}h2").unlink()
     gone = busbw("exec", "--name", name, "--all", "--", "true")
@@ -199,7 +272,8 @@ def test_killed_processes_are_seen_and_nothing_is_left_of_the_others(name):
 
 
 KILLED, INTERRUPTED = (signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)
-STANDS = "stands"  # `up` says so, and the first that it prints then is a note if the hosts share one core
+# `up` says so, and the first that it prints then is a note if the hosts share one core
+STANDS = "stands"
 ON_ONE_CORE = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
 NEEDS_SSHD = pytest.mark.skipif(not Path(SSHD).exists(), reason="no sshd: make test-tools")
 
@@ -215,7 +289,8 @@ NEEDS_SSHD = pytest.mark.skipif(not Path(SSHD).exists(), reason="no sshd: make t
     ],
 )
 def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(name, moment, number, code):
-    """At several moments: when the state is there, the networks, the first sshd, and when the lab stands.
+    """At several moments: when the state is there, the networks, the first sshd, and when the lab
+    stands.
 
     The pipe to which `up` writes its answer is full, so that it cannot end before the signal.
     """
@@ -224,14 +299,19 @@ def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(name, momen
     answers, full = full_pipe()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        process = subprocess.Popen(argv, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            argv, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True
+        )
     finally:
         signal.signal(signal.SIGINT, before)
         os.close(full)
     assert process.stderr
     with os.fdopen(answers, "rb") as reader:
         if moment == STANDS:
-            assert process.stderr.readline() == "note: 2 hosts share 1 cores: there are fewer cores than hosts\n"
+            assert (
+                process.stderr.readline()
+                == "note: 2 hosts share 1 cores: there are fewer cores than hosts\n"
+            )
         else:
             wait_for(LABS / name, moment, process)
         lab = state(name)
@@ -241,7 +321,9 @@ def test_an_up_that_is_stopped_leaves_nothing_after_the_next_command(name, momen
         said = process.communicate(timeout=30)[1]
     assert process.returncode == code, said
     if number == signal.SIGKILL:
-        assert busbw("down", "--name", name).returncode in (0, 2), "2: a lab of another test has removed it"
+        assert busbw("down", "--name", name).returncode in (0, 2), (
+            "2: a lab of another test has removed it"
+        )
     assert left(lab) == []
 
 
@@ -264,12 +346,15 @@ def full_pipe() -> tuple[int, int]:
 
 def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
     script = (
-        "import sys, time; from busbw import lab; from busbw.lab.types import LabSpec; import netlab\n"
-        "with lab.made(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False)), netlab.namespaces(sys.argv[1], [sys.argv[2]]):"
-        " print('up', flush=True); time.sleep(600)"
+        "import sys, time; from busbw import lab; from busbw.lab.types import LabSpec; import"
+        " netlab\n"
+        "with lab.made(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False)),"
+        " netlab.namespaces(sys.argv[1], [sys.argv[2]]): print('up', flush=True); time.sleep(600)"
     )
     bare, environ = f"bb{name}", {**ENVIRONMENT, "PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}"}
-    owner = subprocess.Popen([sys.executable, "-c", script, name, bare], env=environ, stdout=subprocess.PIPE, text=True)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script, name, bare], env=environ, stdout=subprocess.PIPE, text=True
+    )
     with owner:
         assert owner.stdout
         if owner.stdout.readline() != "up\n":
@@ -289,20 +374,40 @@ def test_what_a_killed_owner_left_is_removed_by_the_next_lab(name):
 
 def test_two_ups_of_one_name_make_one_lab_and_its_commands_end_with_exec(name):
     argv = [sys.executable, "-m", "busbw", "lab", "up", "--no-sshd", "--name", name]
-    both = [subprocess.Popen(argv, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)]
+    both = [
+        subprocess.Popen(
+            argv, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for _ in range(2)
+    ]
     codes = sorted(one.wait(60) for one in both)
     if 3 in codes:
         pytest.skip("no lab")
     assert codes == [0, 2]
     lab = state(name)
     everywhere = [sys.executable, "-m", "busbw", "lab", "exec", "--name", name, "--all", "--"]
-    many = subprocess.run(["sh", "-c", '"$@" | head -n 1', "sh", *everywhere, "yes"], env=ENVIRONMENT, capture_output=True, timeout=30)
+    many = subprocess.run(
+        ["sh", "-c", '"$@" | head -n 1', "sh", *everywhere, "yes"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        timeout=30,
+    )
     assert many.stdout in (b"h1: y\n", b"h2: y\n"), "it ends when nobody reads"
     assert many.stderr == b""
     for number in (signal.SIGKILL, signal.SIGINT):
-        talk = ["sh", "-c", "trap 'echo cleared up; exit 3' INT; echo ready; while sleep 0.05; do :; done"]
+        talk = [
+            "sh",
+            "-c",
+            "trap 'echo cleared up; exit 3' INT; echo ready; while sleep 0.05; do :; done",
+        ]
         # A session of its own, whose processes get the signal together, as from a terminal.
-        process = subprocess.Popen([*everywhere, *talk], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        process = subprocess.Popen(
+            [*everywhere, *talk],
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         with process:
             assert process.stdout
             assert sorted(process.stdout.readline() for _ in "12") == ["h1: ready\n", "h2: ready\n"]
@@ -313,7 +418,12 @@ def test_two_ups_of_one_name_make_one_lab_and_its_commands_end_with_exec(name):
                 assert sorted(process.stdout) == ["h1: cleared up\n", "h2: cleared up\n"]
         assert process.returncode == (130 if number == signal.SIGINT else -number)
     deadline = time.monotonic() + 5
-    while any(host["processes"] for host in json.loads(busbw("status", "--name", name, "--format", "json").stdout)[0]["hosts"]):
+    while any(
+        host["processes"]
+        for host in json.loads(busbw("status", "--name", name, "--format", "json").stdout)[0][
+            "hosts"
+        ]
+    ):
         assert time.monotonic() < deadline, "the commands have ended"
     assert busbw("down", "--name", name).returncode == 0
     assert left(lab) == []
@@ -335,20 +445,33 @@ def test_a_lab_stands_in_a_program_that_exits_by_its_own_handler_of_sigterm(name
         with lab.made(LabSpec(name=sys.argv[1], names=['a', 'b'], sshd=False, gpus=0)) as one:
             print(*map(exists, one.namespaces))
     """
-    done = subprocess.run([sys.executable, "-c", code, name], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, name],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.stdout == "True True\n", done.stderr
 
 
 def in_own_mounts(script: str, *words: str) -> "subprocess.CompletedProcess[str]":
-    """A shell script that mounts what only it and its processes see; `lab` is busbw lab, `$1` is the first of `words`."""
+    """A shell script that mounts what only it and its processes see; `lab` is busbw lab, `$1` is
+    the first of `words`.
+    """
     text = f'lab() {{ "{sys.executable}" -m busbw lab "$@"; }}\n{script}'
     argv = ["unshare", "--mount", "sh", "-ec", text, "sh", *words]
-    return subprocess.run(argv, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        argv, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_a_full_disk_is_said_and_nothing_is_left(name):
     done = in_own_mounts(
-        'mount -t tmpfs -o size=8k,nr_inodes=8 tmpfs /run; lab up --no-sshd --name "$1" || code=$?; ls -R /run; exit $code', name
+        'mount -t tmpfs -o size=8k,nr_inodes=8 tmpfs /run; lab up --no-sshd --name "$1" || code=$?;'
+        " ls -R /run; exit $code",
+        name,
     )
     assert done.returncode == 3, done.stderr
     assert f"error: /run/busbw-lab/{name}" in done.stderr
@@ -358,7 +481,9 @@ def test_a_full_disk_is_said_and_nothing_is_left(name):
 
 @pytest.mark.skipif(not Path("/etc/ssh/ssh_config").exists(), reason="no ssh: make test-tools")
 def test_settings_of_ssh_on_this_machine_do_not_keep_hosts_from_each_other(name, tmp_path):
-    """Port and jump host are usual settings; a lab's ssh ignores them for its hosts, and only for these."""
+    """Port and jump host are usual settings; a lab's ssh ignores them for its hosts, and only
+    for these.
+    """
     config = tmp_path / "ssh_config"
     config.write_text("Host *\n    Port 2222\n    User nobody\n    ProxyJump bastion\n")
     script = """
@@ -380,20 +505,33 @@ def test_settings_of_ssh_on_this_machine_do_not_keep_hosts_from_each_other(name,
     assert done.stdout.split("\n") == ["h2", "user nobody", "port 2222", "proxyjump bastion", ""]
     assert "Permission denied (publickey)." in done.stderr, "no other way is open"
     assert (tmp_path / "copy").read_text() == config.read_text()
-    assert start_time(int((tmp_path / "pid").read_text())) == 0, "it is gone, although it had left its network"
+    assert start_time(int((tmp_path / "pid").read_text())) == 0, (
+        "it is gone, although it had left its network"
+    )
 
 
 def test_packets_are_delayed_and_lost_or_the_missing_module_is_named(name):
     done = busbw("up", "--name", name, "--no-sshd", "--delay", "20ms", "--loss", "10%")
     if done.returncode == 3:
-        assert "error: this kernel has no sch_netem, which --delay and --loss need" in done.stderr, done.stderr
+        assert (
+            "error: this kernel has no sch_netem, which --delay and --loss need" in done.stderr
+        ), done.stderr
         assert not (LABS / name).exists()
         pytest.skip("this kernel has no sch_netem")
     lab = state(name)
-    with subprocess.Popen(on(name, "h2", sys.executable, "-c", ECHO), env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        on(name, "h2", sys.executable, "-c", ECHO),
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
         assert server.stdout and server.stdout.readline()
         out = subprocess.run(
-            on(name, "h1", sys.executable, "-c", PINGS), env=ENVIRONMENT, capture_output=True, check=True, timeout=30
+            on(name, "h1", sys.executable, "-c", PINGS),
+            env=ENVIRONMENT,
+            capture_output=True,
+            check=True,
+            timeout=30,
         ).stdout
         server.kill()
     least, got = out.split()

@@ -1,4 +1,6 @@
-"""mpirun between emulated hosts: the ranks meet, a host that does not answer is named, and nothing is left behind."""
+"""mpirun between emulated hosts: the ranks meet, a host that does not answer is named, and
+nothing is left behind.
+"""
 
 import json
 import os
@@ -32,7 +34,14 @@ def open_mpi() -> mpirun.Mpirun:
         pytest.skip(error.message)
 
 
-def line(found: mpirun.Mpirun, lab: Any, mode: str, hosts: str, ifname: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def line(
+    found: mpirun.Mpirun,
+    lab: Any,
+    mode: str,
+    hosts: str,
+    ifname: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[str]:
     """The command line as it would be built on the lab's first host, which launches."""
     asked = parse_hosts(hosts)
     ranks = sum(host.slots for host in asked)
@@ -40,12 +49,20 @@ def line(found: mpirun.Mpirun, lab: Any, mode: str, hosts: str, ifname: str, mon
         monkeypatch.setenv(name, value)
     # The tests run outside the first host, whose interfaces decide what --ifname means.
     own = json.loads(output(lab.hosts[0].enter(sys.executable, "-c", _LOCAL)))
-    monkeypatch.setattr("busbw.launch.interfaces.local", lambda: {name: _interface(address) for name, address in own.items()})
-    argv = mpirun.command(found, [sys.executable, str(RANK), mode], ranks, asked, ifname, {"PYTHONPATH": SOURCE})
+    monkeypatch.setattr(
+        "busbw.launch.interfaces.local",
+        lambda: {name: _interface(address) for name, address in own.items()},
+    )
+    argv = mpirun.command(
+        found, [sys.executable, str(RANK), mode], ranks, asked, ifname, {"PYTHONPATH": SOURCE}
+    )
     return list(lab.hosts[0].enter(*argv))
 
 
-_LOCAL = "import json; from busbw.launch import interfaces as i; print(json.dumps({n: a and str(a) for n, a in i.local().items()}))"
+_LOCAL = (
+    "import json; from busbw.launch import interfaces as i; print(json.dumps({n: a and str(a) for"
+    " n, a in i.local().items()}))"
+)
 
 
 def _interface(text: str | None) -> Any:
@@ -55,7 +72,14 @@ def _interface(text: str | None) -> Any:
 
 
 def output(argv: list[str]) -> str:
-    done = subprocess.run(argv, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        argv,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
     return done.stdout.strip()
 
 
@@ -77,7 +101,14 @@ def test_ranks_of_two_hosts_meet_over_the_network_given(open_mpi, two_hosts, mon
 
 
 def test_ranks_of_three_hosts_behind_a_slow_switch_meet(open_mpi, three_slow_hosts, monkeypatch):
-    argv = line(open_mpi, three_slow_hosts, "meet", "10.77.0.1:1,10.77.0.2:1,10.77.0.3:1", NETWORK, monkeypatch)
+    argv = line(
+        open_mpi,
+        three_slow_hosts,
+        "meet",
+        "10.77.0.1:1,10.77.0.2:1,10.77.0.3:1",
+        NETWORK,
+        monkeypatch,
+    )
     said: list[bytes] = []
     assert job.run(argv, three_slow_hosts.environment(), said.append, lambda _: None, 60) == 0
     assert json.loads(said[0])["hosts"] == [host.name for host in three_slow_hosts.hosts]
@@ -88,40 +119,76 @@ def test_a_host_that_refuses_is_named(open_mpi, two_hosts, monkeypatch):
     talk: list[bytes] = []
     status = job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 60)
     assert status != 0
-    error = job.explain(status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.9"])
+    error = job.explain(
+        status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.9"]
+    )
     assert error.message == "host 10.77.0.9: No route to host"
     assert error.hint == "ip route get 10.77.0.9"
     assert error.exit == 3
 
 
 def test_the_agent_takes_options_of_ssh(two_hosts):
-    argv = [str(two_hosts.agent), "-o", "ConnectionAttempts=10", "-o", "BatchMode=yes", "10.77.0.2", "hostname"]
-    done = subprocess.run(two_hosts.hosts[0].enter(*argv), capture_output=True, text=True, timeout=20, check=True)
+    argv = [
+        str(two_hosts.agent),
+        "-o",
+        "ConnectionAttempts=10",
+        "-o",
+        "BatchMode=yes",
+        "10.77.0.2",
+        "hostname",
+    ]
+    done = subprocess.run(
+        two_hosts.hosts[0].enter(*argv), capture_output=True, text=True, timeout=20, check=True
+    )
     assert done.stdout.strip() == two_hosts.hosts[1].name
 
 
 @pytest.mark.skipif(not shutil.which("ssh"), reason="no ssh: make test-tools")
 def test_a_host_unreachable_by_real_ssh_is_named(open_mpi, two_hosts):
-    agentless = {name: value for name, value in two_hosts.environment().items() if not name.endswith("_agent")}
+    agentless = {
+        name: value
+        for name, value in two_hosts.environment().items()
+        if not name.endswith("_agent")
+    }
     asked = parse_hosts("10.77.0.1:1,10.77.0.9:1")
     argv = two_hosts.hosts[0].enter(*mpirun.command(open_mpi, ["true"], 2, asked))
     talk: list[bytes] = []
     status = job.run(argv, agentless, lambda _: None, talk.append, 60)
-    error = job.explain(status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.9"])
+    error = job.explain(
+        status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.9"]
+    )
     assert "host 10.77.0.9" in error.message
     assert "No route to host" in error.message or "timed out" in error.message
 
 
 def test_an_interface_missing_on_a_host_suggests_a_cidr(open_mpi, two_hosts, monkeypatch):
-    argv = line(open_mpi, two_hosts, "meet", "10.77.0.1:1,10.77.0.2:1", two_hosts.hosts[0].interface, monkeypatch)
+    argv = line(
+        open_mpi,
+        two_hosts,
+        "meet",
+        "10.77.0.1:1,10.77.0.2:1",
+        two_hosts.hosts[0].interface,
+        monkeypatch,
+    )
     talk: list[bytes] = []
-    if open_mpi.major < 5:  # its daemon leaves the agent before it looks for the interface, and mpirun is not told of its end
+    # its daemon leaves the agent before it looks for the interface, and mpirun is not told of its
+    # end
+    if open_mpi.major < 5:
         with pytest.raises(NoMeasurement, match="or the interface is wrong"):
-            job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 8, hosts=["10.77.0.1", "10.77.0.2"])
+            job.run(
+                argv,
+                two_hosts.environment(),
+                lambda _: None,
+                talk.append,
+                8,
+                hosts=["10.77.0.1", "10.77.0.2"],
+            )
         return
     status = job.run(argv, two_hosts.environment(), lambda _: None, talk.append, 60)
     assert status != 0
-    error = job.explain(status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.2"])
+    error = job.explain(
+        status, b"\n".join(talk).decode(errors="replace"), ["10.77.0.1", "10.77.0.2"]
+    )
     assert "10.77.0.2: no interface of that name" in error.message
     assert "--ifname 10.1.0.0/16" in error.hint
 
@@ -129,9 +196,19 @@ def test_an_interface_missing_on_a_host_suggests_a_cidr(open_mpi, two_hosts, mon
 def test_a_host_that_never_answers_ends_within_the_limit(open_mpi, two_hosts, monkeypatch):
     first, second = two_hosts.hosts
     argv = line(open_mpi, two_hosts, "meet", "10.77.0.1:1,10.77.0.2:1", NETWORK, monkeypatch)
-    two_hosts.agent.write_text("#!/bin/sh\nexec sleep 600\n")  # as a firewall that drops everything looks to mpirun
-    with pytest.raises(NoMeasurement, match=r"no rank reported within 2 s .* on 10\.77\.0\.1, 10\.77\.0\.2") as caught:
-        job.run(argv, two_hosts.environment(), lambda _: None, lambda _: None, 2, ["10.77.0.1", "10.77.0.2"])
+    # as a firewall that drops everything looks to mpirun
+    two_hosts.agent.write_text("#!/bin/sh\nexec sleep 600\n")
+    with pytest.raises(
+        NoMeasurement, match=r"no rank reported within 2 s .* on 10\.77\.0\.1, 10\.77\.0\.2"
+    ) as caught:
+        job.run(
+            argv,
+            two_hosts.environment(),
+            lambda _: None,
+            lambda _: None,
+            2,
+            ["10.77.0.1", "10.77.0.2"],
+        )
     assert "ConnectTimeout" in caught.value.hint
     assert first.empty_within(5)
     assert second.empty_within(5)
@@ -156,7 +233,11 @@ def test_killing_mpirun_leaves_no_process_on_any_host(open_mpi, two_hosts, monke
     argv = line(open_mpi, two_hosts, "wait", "10.77.0.1:2,10.77.0.2:2", NETWORK, monkeypatch)
 
     def kill(_line: bytes) -> None:
-        (found,) = [pid for pid in two_hosts.hosts[0].pids() if process.name(pid) in ("prterun", "mpirun", "orterun")]
+        (found,) = [
+            pid
+            for pid in two_hosts.hosts[0].pids()
+            if process.name(pid) in ("prterun", "mpirun", "orterun")
+        ]
         os.kill(found, signal.SIGKILL)
 
     assert job.run(argv, two_hosts.environment(), kill, lambda _: None, 60) == -9
@@ -166,16 +247,20 @@ def test_killing_mpirun_leaves_no_process_on_any_host(open_mpi, two_hosts, monke
 def test_lab_hosts_have_names_and_reach_each_other(two_hosts):
     first, second = two_hosts.hosts
     assert [output(host.enter("hostname")) for host in two_hosts.hosts] == [first.name, second.name]
-    server = subprocess.Popen(second.enter(sys.executable, "-c", _SERVE), stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        second.enter(sys.executable, "-c", _SERVE), stdout=subprocess.PIPE, text=True
+    )
     assert server.stdout is not None
     with server, server.stdout:
         assert server.stdout.readline() == "ready\n"
-        assert output(first.enter(sys.executable, "-c", _ASK)) == f"{second.name} saw {first.address}"
+        assert (
+            output(first.enter(sys.executable, "-c", _ASK)) == f"{second.name} saw {first.address}"
+        )
 
 
 _SERVE = (
-    "import socket; s = socket.create_server(('10.77.0.2', 7000)); print('ready', flush=True); c, peer = s.accept();"
-    "c.sendall(f'{socket.gethostname()} saw {peer[0]}'.encode()); c.close()"
+    "import socket; s = socket.create_server(('10.77.0.2', 7000)); print('ready', flush=True); c,"
+    " peer = s.accept();c.sendall(f'{socket.gethostname()} saw {peer[0]}'.encode()); c.close()"
 )
 _ASK = "import socket; print(socket.create_connection(('10.77.0.2', 7000), 5).recv(99).decode())"
 

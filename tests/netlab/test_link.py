@@ -1,4 +1,6 @@
-"""`busbw link` between four emulated hosts: a slow host is named, a dead one too, and a stranger gets no data."""
+"""`busbw link` between four emulated hosts: a slow host is named, a dead one too, and a stranger
+gets no data.
+"""
 
 import json
 import os
@@ -19,7 +21,11 @@ SOURCE = str(Path(__file__).parents[2] / "src")
 
 def link(lab: Any, *words: str) -> list[str]:
     hosts = ",".join(host.address for host in lab.hosts)
-    return list(lab.hosts[0].enter(sys.executable, "-m", "busbw", "link", "--hosts", hosts, "--seconds", "0.5", *words))
+    return list(
+        lab.hosts[0].enter(
+            sys.executable, "-m", "busbw", "link", "--hosts", hosts, "--seconds", "0.5", *words
+        )
+    )
 
 
 def environment(lab: Any) -> dict[str, str]:
@@ -27,7 +33,14 @@ def environment(lab: Any) -> dict[str, str]:
 
 
 def run(lab: Any, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(link(lab, *words), env=environment(lab), capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(
+        link(lab, *words),
+        env=environment(lab),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
 
 
 def test_a_throttled_host_is_named_with_its_direction(four_hosts: Any, tmp_path: Path) -> None:
@@ -36,7 +49,9 @@ def test_a_throttled_host_is_named_with_its_direction(four_hosts: Any, tmp_path:
     done = run(lab, "--json", str(file), "--html", str(tmp_path / "link.html"))
     assert done.returncode == 1, done.stdout + done.stderr
     report = json.loads(file.read_text(encoding="utf-8"))
-    slow = [finding["message"] for finding in report["findings"] if finding["id"] == "link.host_slow"]
+    slow = [
+        finding["message"] for finding in report["findings"] if finding["id"] == "link.host_slow"
+    ]
     assert len(slow) == 1, report["findings"]
     assert slow[0].startswith(f"10.77.0.3 ({lab.hosts[2].name}) is slow on 10.77.0.0/24: it sends ")
     assert "receives" not in slow[0], "only what it sends is throttled"
@@ -57,12 +72,16 @@ def test_hosts_that_are_alike_pass(four_hosts: Any) -> None:
 
 def test_a_known_line_rate_gives_a_pass_mark(four_hosts: Any) -> None:
     throttle(four_hosts, 200, 200, 200, 200)
-    for _ in range(4):  # on a busy machine the processors limit a rate, and a transfer that they limit has no mark
+    # on a busy machine the processors limit a rate, and a transfer that they limit has no mark
+    for _ in range(4):
         done = run(four_hosts, "--rail", "10.77.0.0/24", "--line-rate", "0.3")
         if "CPUs limited" not in done.stdout:
             break
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "WARN    12 of 12 transfers on 10.77.0.0/24 are below 95 % of what the link can carry" in done.stdout
+    assert (
+        "WARN    12 of 12 transfers on 10.77.0.0/24 are below 95 % of what the link can carry"
+        in done.stdout
+    )
 
 
 def test_a_path_that_drops_large_packets_is_a_failure(four_hosts: Any) -> None:
@@ -70,23 +89,38 @@ def test_a_path_that_drops_large_packets_is_a_failure(four_hosts: Any) -> None:
     lab = four_hosts
     throttle(lab, 200, 200, 200, 200)
     for host in lab.hosts:  # a bridge forwards what is to be segmented later, whatever its length
-        subprocess.run(["ip", "-n", host.namespace, "link", "set", host.interface, "gso_max_segs", "1"], check=True)
+        subprocess.run(
+            ["ip", "-n", host.namespace, "link", "set", host.interface, "gso_max_segs", "1"],
+            check=True,
+        )
     switch = lab.switch
     subprocess.run(["ip", "-n", switch, "link", "set", "p3", "mtu", "1500"], check=True)
     done = run(lab)
     assert done.returncode == 1, done.stdout + done.stderr
-    said = f"FAIL    10.77.0.4 ({lab.hosts[3].name}) exchanges no data with any host on 10.77.0.0/24: 10.77.0.4: connected, but no data"
+    said = (
+        f"FAIL    10.77.0.4 ({lab.hosts[3].name}) exchanges no data with any host on 10.77.0.0/24:"
+        " 10.77.0.4: connected, but no data"
+    )
     assert said in done.stdout
 
 
 def test_a_host_that_does_not_answer_is_named(four_hosts: Any) -> None:
     lab = four_hosts
     throttle(lab, 200, 200, 200, 200)
-    hosts = ",".join([lab.hosts[0].address, "10.77.0.99", lab.hosts[1].address, lab.hosts[2].address])
-    argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", "link", "--hosts", hosts, "--seconds", "0.5")
-    done = subprocess.run(argv, env=environment(lab), capture_output=True, text=True, timeout=110, check=False)
+    hosts = ",".join(
+        [lab.hosts[0].address, "10.77.0.99", lab.hosts[1].address, lab.hosts[2].address]
+    )
+    argv = lab.hosts[0].enter(
+        sys.executable, "-m", "busbw", "link", "--hosts", hosts, "--seconds", "0.5"
+    )
+    done = subprocess.run(
+        argv, env=environment(lab), capture_output=True, text=True, timeout=110, check=False
+    )
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "warning: 10.77.0.99: exit code 255: ssh: connect to host 10.77.0.99 port 22: No route to host" in done.stderr
+    assert (
+        "warning: 10.77.0.99: exit code 255: ssh: connect to host 10.77.0.99 port 22: No route to"
+        " host" in done.stderr
+    )
     assert "UNKNOWN 10.77.0.99 was not measured" in done.stdout
 
 
@@ -94,7 +128,9 @@ def test_a_host_that_dies_does_not_end_the_test(four_hosts: Any, tmp_path: Path)
     lab, file = four_hosts, tmp_path / "link.json"
     throttle(lab, 200, 200, 200, 200)
     argv = link(lab, "--json", str(file), "--limit", "5")
-    with subprocess.Popen(argv, env=environment(lab), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        argv, env=environment(lab), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         wait_for_flows(file)
         for pid in lab.hosts[3].pids():
             os.kill(pid, signal.SIGKILL)
@@ -109,7 +145,9 @@ def test_a_host_that_dies_does_not_end_the_test(four_hosts: Any, tmp_path: Path)
 def test_ctrl_c_keeps_what_was_measured(four_hosts: Any, tmp_path: Path) -> None:
     lab, file = four_hosts, tmp_path / "link.json"
     throttle(lab, 200, 200, 200, 200)
-    with subprocess.Popen(link(lab, "--json", str(file)), env=environment(lab), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        link(lab, "--json", str(file)), env=environment(lab), stdout=subprocess.PIPE, text=True
+    ) as process:
         wait_for_flows(file)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=30)
@@ -122,7 +160,11 @@ def test_ctrl_c_keeps_what_was_measured(four_hosts: Any, tmp_path: Path) -> None
 def wait_for_flows(file: Path) -> None:
     deadline = time.monotonic() + 40
     while time.monotonic() < deadline:
-        if file.exists() and file.stat().st_size and json.loads(file.read_text(encoding="utf-8"))["flows"]:
+        if (
+            file.exists()
+            and file.stat().st_size
+            and json.loads(file.read_text(encoding="utf-8"))["flows"]
+        ):
             return
         time.sleep(0.05)
     raise AssertionError("no pair was measured within 40 s")
@@ -141,19 +183,32 @@ with socket.create_connection(("10.77.0.2", int(sys.argv[1])), 10) as one:
 def test_a_stranger_without_the_token_is_refused(four_hosts: Any) -> None:
     first, second = four_hosts.hosts[:2]
     argv = second.enter(sys.executable, "-m", "busbw", "link", "--node")
-    with subprocess.Popen(argv, env=environment(four_hosts), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:
+    with subprocess.Popen(
+        argv, env=environment(four_hosts), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as node:
         assert node.stdin and node.stdout
-        node.stdin.write('{"id":1,"ask":{"type":"Listen","address":"10.77.0.2","token":"secret"}}\n')
+        node.stdin.write(
+            '{"id":1,"ask":{"type":"Listen","address":"10.77.0.2","token":"secret"}}\n'
+        )
         node.stdin.flush()
         listening = json.loads(node.stdout.readline())["ok"]
-        receive = {"type": "Receive", "ticket": listening["ticket"], "streams": 1, "seconds": 0.2, "limit_s": 5}
+        receive = {
+            "type": "Receive",
+            "ticket": listening["ticket"],
+            "streams": 1,
+            "seconds": 0.2,
+            "limit_s": 5,
+        }
         node.stdin.write(json.dumps({"id": 2, "ask": receive}) + "\n")
         node.stdin.flush()
         stranger = first.enter(sys.executable, "-c", _STRANGER, str(listening["port"]))
         done = subprocess.run(stranger, capture_output=True, text=True, timeout=30, check=True)
         assert done.stdout == "0\n", "the connection is closed without a proof or data"
         answer = json.loads(node.stdout.readline())
-        assert answer["error"] == "0 of 1 connections arrived within 5 s; 1 other did not have the token"
+        assert (
+            answer["error"]
+            == "0 of 1 connections arrived within 5 s; 1 other did not have the token"
+        )
         outside = socket.socket()
         outside.settimeout(1)
         with outside, pytest.raises(OSError):

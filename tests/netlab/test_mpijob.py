@@ -1,4 +1,6 @@
-"""The command of a manifest's MPIJob launcher, with the variables and the hostfile of the MPI Operator v0.6.0, over emulated workers."""
+"""The command of a manifest's MPIJob launcher, with the variables and the hostfile of the MPI
+Operator v0.6.0, over emulated workers.
+"""
 
 import json
 import subprocess
@@ -29,12 +31,22 @@ def open_mpi() -> str:
         pytest.skip(error.message)
 
 
-def launch(lab: Any, folder: Path, words: tuple[str, ...], found: str) -> subprocess.CompletedProcess[str]:
+def launch(
+    lab: Any, folder: Path, words: tuple[str, ...], found: str
+) -> subprocess.CompletedProcess[str]:
     """Run the launcher's command of two workers with two slots each on the first host."""
     hostfile = folder / "hostfile"
     hostfile.write_text("".join(f"{host.address} slots=2\n" for host in lab.hosts))
-    own = {"busbw": [sys.executable, "-m", "busbw"], "mpirun": [found, "-x", "PYTHONPATH"], mpijob.HOSTFILE: [str(hostfile)]}
-    argv = [part for word in mpijob.command(plan("job", 2, 0, 4, words)) for part in own.get(word, [word])]
+    own = {
+        "busbw": [sys.executable, "-m", "busbw"],
+        "mpirun": [found, "-x", "PYTHONPATH"],
+        mpijob.HOSTFILE: [str(hostfile)],
+    }
+    argv = [
+        part
+        for word in mpijob.command(plan("job", 2, 0, 4, words))
+        for part in own.get(word, [word])
+    ]
     environment = {
         **lab.environment(),
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -45,15 +57,26 @@ def launch(lab: Any, folder: Path, words: tuple[str, ...], found: str) -> subpro
         "OMPI_MCA_plm_rsh_args": "-o ConnectionAttempts=10",
         "PYTHONPATH": SOURCE,
     }
-    return subprocess.run(lab.hosts[0].enter(*argv), env=environment, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run(
+        lab.hosts[0].enter(*argv),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
 
 
 def test_busbw_measures_over_the_operators_hosts(open_mpi, two_hosts, tmp_path):
-    done = launch(two_hosts, tmp_path, ("busbw", "run", "all_reduce", *SMALL, "--format", "json"), open_mpi)
+    done = launch(
+        two_hosts, tmp_path, ("busbw", "run", "all_reduce", *SMALL, "--format", "json"), open_mpi
+    )
     assert done.returncode == 0, done.stderr
     first, second = two_hosts.hosts
     result = json.loads(done.stdout)
-    assert [device["host"] for device in result["world"]["devices"]] == [first.name] * 2 + [second.name] * 2
+    assert [device["host"] for device in result["world"]["devices"]] == [first.name] * 2 + [
+        second.name
+    ] * 2
 
 
 def test_another_program_runs_on_every_rank(open_mpi, two_hosts, tmp_path):

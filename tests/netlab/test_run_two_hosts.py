@@ -1,4 +1,6 @@
-"""`busbw run --hosts` over two emulated hosts with the real mpirun: the data crosses the network, and the result lists the hosts."""
+"""`busbw run --hosts` over two emulated hosts with the real mpirun: the data crosses the
+network, and the result lists the hosts.
+"""
 
 import json
 import os
@@ -18,13 +20,21 @@ NETWORK = "10.77.0.0/24"
 def busbw(lab: Any, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
     argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", *words)
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run(
+        argv, env=environment, capture_output=True, text=True, timeout=90, check=False
+    )
 
 
 def transmitted(host: Any) -> int:
     # /sys belongs to the namespace that mounted it; /proc/net is the reader's own.
-    lines = subprocess.run(host.enter("cat", "/proc/net/dev"), capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
-    counters = next(line.partition(":")[2].split() for line in lines if line.strip().startswith(f"{host.interface}:"))
+    lines = subprocess.run(
+        host.enter("cat", "/proc/net/dev"), capture_output=True, text=True, timeout=20, check=True
+    ).stdout.splitlines()
+    counters = next(
+        line.partition(":")[2].split()
+        for line in lines
+        if line.strip().startswith(f"{host.interface}:")
+    )
     return int(counters[8])
 
 
@@ -33,21 +43,53 @@ def test_a_two_host_sweep_is_verified_over_the_network(two_hosts, tmp_path):
     before = transmitted(second)
     file = tmp_path / "r.json"
     hosts = ("--hosts", "10.77.0.1:2,10.77.0.2:2", "--ifname", NETWORK)
-    done = busbw(two_hosts, "run", "all_reduce", "--engine", "mpi", *hosts, "-b", "1K", "-e", "1M", "-f", "32", "--json", str(file))
+    done = busbw(
+        two_hosts,
+        "run",
+        "all_reduce",
+        "--engine",
+        "mpi",
+        *hosts,
+        "-b",
+        "1K",
+        "-e",
+        "1M",
+        "-f",
+        "32",
+        "--json",
+        str(file),
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(file.read_text())
-    assert [device["host"] for device in result["world"]["devices"]] == [first.name] * 2 + [second.name] * 2
+    assert [device["host"] for device in result["world"]["devices"]] == [first.name] * 2 + [
+        second.name
+    ] * 2
     assert [host["hostname"] for host in result["topology"]["hosts"]] == [first.name, second.name]
     assert len(result["rows"]) == 3
-    assert all(row[placement]["wrong"] == 0 for row in result["rows"] for placement in ("out_of_place", "in_place"))
-    # A ring or tree over two hosts moves at least one copy of every iteration's data out of each of them.
+    assert all(
+        row[placement]["wrong"] == 0
+        for row in result["rows"]
+        for placement in ("out_of_place", "in_place")
+    )
+    # A ring or tree over two hosts moves at least one copy of every iteration's data out of each of
+    # them.
     moved = sum(row["size_bytes"] * row["iters"] * 2 for row in result["rows"])
     assert transmitted(second) - before > moved / 2
 
 
 def test_a_host_that_does_not_answer_is_named_with_exit_3(two_hosts):
     done = busbw(
-        two_hosts, "run", "all_reduce", "--engine", "mpi", "--hosts", "10.77.0.1:1,10.77.0.9:1", "--ifname", NETWORK, "--launch-limit", "30"
+        two_hosts,
+        "run",
+        "all_reduce",
+        "--engine",
+        "mpi",
+        "--hosts",
+        "10.77.0.1:1,10.77.0.9:1",
+        "--ifname",
+        NETWORK,
+        "--launch-limit",
+        "30",
     )
     assert done.returncode == 3
     assert "10.77.0.9" in done.stderr

@@ -1,4 +1,6 @@
-"""`busbw run --watch` over two emulated hosts: what each host sent at each size, and TCP's retransmissions where packets were lost."""
+"""`busbw run --watch` over two emulated hosts: what each host sent at each size, and TCP's
+retransmissions where packets were lost.
+"""
 
 import json
 import os
@@ -28,12 +30,30 @@ def drop(host: Any) -> None:
 
 def watched(lab: Any, file: Path, *words: str) -> tuple[str, dict[str, Any]]:
     """What `busbw run --watch` prints, and its result."""
-    argv = [sys.executable, "-m", "busbw", "run", "all_reduce", "--engine", "mpi", "--hosts", HOSTS, "--ifname", NETWORK, *SIZES, "--watch"]
+    argv = [
+        sys.executable,
+        "-m",
+        "busbw",
+        "run",
+        "all_reduce",
+        "--engine",
+        "mpi",
+        "--hosts",
+        HOSTS,
+        "--ifname",
+        NETWORK,
+        *SIZES,
+        "--watch",
+    ]
     environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
     done = subprocess.run(
-        lab.hosts[0].enter(*argv, "--max-time", "0.5", "--json", str(file), *words), env=environment, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        lab.hosts[0].enter(*argv, "--max-time", "0.5", "--json", str(file), *words),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout, json.loads(file.read_text())
 
@@ -46,20 +66,30 @@ def test_each_host_sends_what_the_operations_need(two_hosts: Any, tmp_path: Path
     text, result = watched(two_hosts, tmp_path / "r.json")
     names = {host.name: host.interface for host in two_hosts.hosts}
     seen = of_hosts(result)
-    assert [(size, change["host"]) for size, change in seen] == [(row["size_bytes"], name) for row in result["rows"] for name in names]
+    assert [(size, change["host"]) for size, change in seen] == [
+        (row["size_bytes"], name) for row in result["rows"] for name in names
+    ]
     for row in result["rows"]:
         least = row["size_bytes"] * row["operations"]  # 2 (H - 1) / H of two hosts is 1
         for change in row["machine"]:
             (link,) = change["links"]
             assert link["name"] == names[change["host"]] and link["kind"] == "ethernet"
-            assert least <= link["sent"] < 1.2 * least + 2_000_000, "with headers, acknowledgements and the control messages of MPI"
+            assert least <= link["sent"] < 1.2 * least + 2_000_000, (
+                "with headers, acknowledgements and the control messages of MPI"
+            )
     table = text[text.index("what links carried") :].split("\n\n")[0]
-    assert [line.split()[2:4] for line in table.splitlines()[2:]] == [list(pair) for _ in result["rows"] for pair in names.items()]
+    assert [line.split()[2:4] for line in table.splitlines()[2:]] == [
+        list(pair) for _ in result["rows"] for pair in names.items()
+    ]
     assert "of least" in table and "TCP resent" in table
     again = subprocess.run(
-        [sys.executable, "-m", "busbw", "show", str(tmp_path / "r.json")], env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True,
-        text=True, timeout=60, check=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "busbw", "show", str(tmp_path / "r.json")],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert table in again.stdout, "shown again"
 
 

@@ -1,4 +1,6 @@
-"""A slow link is distinguished from a late rank: four emulated hosts, one of which sends at 100 Mbit/s."""
+"""A slow link is distinguished from a late rank: four emulated hosts, one of which sends at 100
+Mbit/s.
+"""
 
 import json
 import os
@@ -14,7 +16,9 @@ pytestmark = pytest.mark.netlab
 SOURCE = str(Path(__file__).parents[2] / "src")
 
 
-def test_a_slow_link_names_its_host_and_no_late_rank(four_hosts_one_slow: Any, tmp_path: Path) -> None:
+def test_a_slow_link_names_its_host_and_no_late_rank(
+    four_hosts_one_slow: Any, tmp_path: Path
+) -> None:
     lab, file = four_hosts_one_slow, tmp_path / "result.json"
     hosts = ",".join(f"{host.address}:1" for host in lab.hosts)
     words = [
@@ -37,13 +41,15 @@ def test_a_slow_link_names_its_host_and_no_late_rank(four_hosts_one_slow: Any, t
     ]
     argv = lab.hosts[0].enter(sys.executable, "-m", "busbw", *words)
     environment = {**os.environ, **lab.environment(), "PYTHONPATH": SOURCE}
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        argv, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(file.read_text(encoding="utf-8"))
     found = {finding["id"]: finding["message"] for finding in result["findings"]}
-    assert found.get("slow_link", "").startswith(f"the link of host {lab.hosts[2].name} is slow: all its pairs are far below the others"), (
-        done.stdout
-    )
+    assert found.get("slow_link", "").startswith(
+        f"the link of host {lab.hosts[2].name} is slow: all its pairs are far below the others"
+    ), done.stdout
     assert "late_rank" not in found, done.stdout
     slow = [link for link in result["links"] if 2 in (link["a"], link["b"])]
     assert len(result["links"]) == 6

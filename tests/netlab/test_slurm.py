@@ -1,4 +1,6 @@
-"""`busbw run --slurm` and sbatch scripts on a real Slurm over two emulated nodes, with real PMIx ranks on CPUs."""
+"""`busbw run --slurm` and sbatch scripts on a real Slurm over two emulated nodes, with real PMIx
+ranks on CPUs.
+"""
 
 import json
 import os
@@ -12,7 +14,8 @@ from typing import Any
 
 import pytest
 
-# After or before the faults, one of which sets the clock an hour forward: Slurm's credentials would be out of date.
+# After or before the faults, one of which sets the clock an hour forward: Slurm's credentials would
+# be out of date.
 pytestmark = [pytest.mark.netlab, pytest.mark.xdist_group("faults")]
 
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -25,14 +28,23 @@ SMALL = ("-b", "1K", "-e", "64K", "-f", "8", "--timing", "classic", "--iters", "
 LIMIT_S = 60.0
 
 
-def busbw(cluster: Any, *words: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def busbw(
+    cluster: Any, *words: str, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     return cluster.run(*before, *BUSBW, *words, limit_s=LIMIT_S, **VARIABLES)
 
 
 def start(cluster: Any, *words: str) -> subprocess.Popen[str]:
     line = cluster.lab.hosts[0].enter(*BUSBW, *words)
     environment = {**cluster.environment(), **VARIABLES}
-    return subprocess.Popen(line, env=environment, cwd=cluster.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        line,
+        env=environment,
+        cwd=cluster.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def ranks(host: Any) -> list[int]:
@@ -56,7 +68,12 @@ def until(condition: Any) -> bool:
 
 
 def ended(cluster: Any) -> bool:
-    return until(lambda: not cluster.run("squeue", "--noheader").stdout and not any(ranks(host) for host in cluster.lab.hosts))
+    return until(
+        lambda: (
+            not cluster.run("squeue", "--noheader").stdout
+            and not any(ranks(host) for host in cluster.lab.hosts)
+        )
+    )
 
 
 def test_a_sweep_over_two_nodes_is_verified(slurm_cluster):
@@ -67,16 +84,24 @@ def test_a_sweep_over_two_nodes_is_verified(slurm_cluster):
     assert done.returncode == 0, done.stderr
     result = json.loads(file.read_text())
     assert result["complete"]
-    assert [device["host"] for device in result["world"]["devices"]] == [first.name] * 2 + [second.name] * 2
+    assert [device["host"] for device in result["world"]["devices"]] == [first.name] * 2 + [
+        second.name
+    ] * 2
     assert [row["size_bytes"] for row in result["rows"]] == [1024, 8192, 65536]
-    assert all(row[placement]["wrong"] == 0 for row in result["rows"] for placement in ("out_of_place", "in_place"))
+    assert all(
+        row[placement]["wrong"] == 0
+        for row in result["rows"]
+        for placement in ("out_of_place", "in_place")
+    )
     assert "note: measuring on CPUs" in done.stderr
     assert "srun:" not in done.stderr
 
 
 def test_the_allocation_gives_the_number_of_ranks(slurm_cluster):
     before = ("salloc", "--quiet", "--nodes=2", "--ntasks-per-node=2")
-    done = busbw(slurm_cluster, "run", "all_reduce", "--slurm", *SMALL, "--format", "json", before=before)
+    done = busbw(
+        slurm_cluster, "run", "all_reduce", "--slurm", *SMALL, "--format", "json", before=before
+    )
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["world"]["devices"]) == 4
 
@@ -91,7 +116,16 @@ def test_queue_time_is_not_launch_time(slurm_cluster):
 
 
 def test_without_pmix_the_split_brain_is_refused(slurm_cluster):
-    done = busbw(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--slurm-args=--mpi=none", *SMALL)
+    done = busbw(
+        slurm_cluster,
+        "run",
+        "all_reduce",
+        "--slurm",
+        "--nodes",
+        "2",
+        "--slurm-args=--mpi=none",
+        *SMALL,
+    )
     assert done.returncode == 3
     assert "split brain" in done.stderr
     assert "srun --mpi=pmix" in done.stderr
@@ -99,13 +133,30 @@ def test_without_pmix_the_split_brain_is_refused(slurm_cluster):
 
 
 def test_a_refusal_of_slurm_is_quoted(slurm_cluster):
-    done = busbw(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--slurm-args", "-p nowhere")
+    done = busbw(
+        slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--slurm-args", "-p nowhere"
+    )
     assert done.returncode == 3
-    assert done.stderr.startswith("error: Slurm allocated no resources: Invalid partition name specified")
+    assert done.stderr.startswith(
+        "error: Slurm allocated no resources: Invalid partition name specified"
+    )
 
 
 def test_a_killed_rank_is_named_and_ends_the_job(slurm_cluster):
-    process = start(slurm_cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--ntasks-per-node", "2", "-b", "1K", "-e", "1G")
+    process = start(
+        slurm_cluster,
+        "run",
+        "all_reduce",
+        "--slurm",
+        "--nodes",
+        "2",
+        "--ntasks-per-node",
+        "2",
+        "-b",
+        "1K",
+        "-e",
+        "1G",
+    )
     second = slurm_cluster.lab.hosts[1]
     try:
         assert until(lambda: len(ranks(second)) == 2)
@@ -117,13 +168,28 @@ def test_a_killed_rank_is_named_and_ends_the_job(slurm_cluster):
     assert process.returncode == 3, errors
     told = re.search(r"ranks? (\S+) on host (\S+) died \(Killed\)(, or .*)?", errors)
     assert told, errors
-    assert (told[2] == second.name and told[1] in ("2", "3", "2-3")) or f"on host {second.name} died first" in told[3], errors
+    assert (
+        told[2] == second.name and told[1] in ("2", "3", "2-3")
+    ) or f"on host {second.name} died first" in told[3], errors
     assert ended(slurm_cluster)
 
 
 def interrupted(cluster: Any) -> tuple[int, str]:
     """The outcome of a run over two nodes that is interrupted once its ranks have started."""
-    process = start(cluster, "run", "all_reduce", "--slurm", "--nodes", "2", "--ntasks-per-node", "2", "-b", "1K", "-e", "1G")
+    process = start(
+        cluster,
+        "run",
+        "all_reduce",
+        "--slurm",
+        "--nodes",
+        "2",
+        "--ntasks-per-node",
+        "2",
+        "-b",
+        "1K",
+        "-e",
+        "1G",
+    )
     try:
         assert until(lambda: all(len(ranks(host)) == 2 for host in cluster.lab.hosts))
         time.sleep(3)
@@ -145,7 +211,18 @@ def test_an_interrupt_leaves_no_slurm_job_and_no_process(slurm_cluster):
 
 def script(cluster: Any, *words: str) -> str:
     """The output of this manifest's sbatch job after it ended successfully."""
-    made = busbw(cluster, "manifest", "slurm", "--name", "probe", "--gpus-per-host", "0", "--ranks", "4", *words)
+    made = busbw(
+        cluster,
+        "manifest",
+        "slurm",
+        "--name",
+        "probe",
+        "--gpus-per-host",
+        "0",
+        "--ranks",
+        "4",
+        *words,
+    )
     assert made.returncode == 0, made.stderr
     cluster.folder.joinpath("job.sh").write_text(made.stdout)
     job = cluster.run("sbatch", "--parsable", "job.sh", PATH=PATH, **VARIABLES).stdout.strip()
@@ -155,7 +232,10 @@ def script(cluster: Any, *words: str) -> str:
     return log
 
 
-@pytest.mark.skipif(not Path(sys.executable).with_name("busbw").exists(), reason="the busbw command is not installed with this Python")
+@pytest.mark.skipif(
+    not Path(sys.executable).with_name("busbw").exists(),
+    reason="the busbw command is not installed with this Python",
+)
 def test_the_sbatch_script_of_a_manifest_measures(slurm_cluster):
     log = script(slurm_cluster, "--", "busbw", "run", "all_reduce", *SMALL)
     assert "on 2 hosts, mpi engine" in log

@@ -1,6 +1,7 @@
 """`torchrun -m busbw run` on two emulated hosts, whose names resolve to nothing.
 
-On the first host --ifname names the interface for Gloo; on the second Gloo finds the one that reaches MASTER_ADDR.
+On the first host --ifname names the interface for Gloo; on the second Gloo finds the one that
+reaches MASTER_ADDR.
 """
 
 import json
@@ -29,8 +30,25 @@ TORCHRUN = (
 def test_ranks_of_two_hosts_measure_together(two_hosts, tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     file = tmp_path / "r.json"
-    words = ("run", "all_reduce", "--engine", "torch", "-b", "1K", "-e", "4K", "--timing", "classic", "--iters", "3", "--json", str(file))
-    environment = {name: value for name, value in os.environ.items() if not name.endswith("_SOCKET_IFNAME")}
+    words = (
+        "run",
+        "all_reduce",
+        "--engine",
+        "torch",
+        "-b",
+        "1K",
+        "-e",
+        "4K",
+        "--timing",
+        "classic",
+        "--iters",
+        "3",
+        "--json",
+        str(file),
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if not name.endswith("_SOCKET_IFNAME")
+    }
     started = [
         subprocess.Popen(
             host.enter(*TORCHRUN, f"--node-rank={number}", "-m", "busbw", *words, *ifname),
@@ -39,7 +57,9 @@ def test_ranks_of_two_hosts_measure_together(two_hosts, tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
-        for number, (host, ifname) in enumerate(zip(two_hosts.hosts, (("--ifname", "10.77.0.0/24"), ()), strict=True))
+        for number, (host, ifname) in enumerate(
+            zip(two_hosts.hosts, (("--ifname", "10.77.0.0/24"), ()), strict=True)
+        )
     ]
     try:
         said = [process.communicate(timeout=HANG_S) for process in started]
@@ -48,7 +68,13 @@ def test_ranks_of_two_hosts_measure_together(two_hosts, tmp_path):
             process.kill()
     assert [process.returncode for process in started] == [0, 0], said
     result = json.loads(file.read_text())
-    assert [device["host"] for device in result["world"]["devices"]] == [host.name for host in two_hosts.hosts]
+    assert [device["host"] for device in result["world"]["devices"]] == [
+        host.name for host in two_hosts.hosts
+    ]
     assert [row["size_bytes"] for row in result["rows"]] == [1024, 2048, 4096]
-    assert all(row[placement]["wrong"] == 0 for row in result["rows"] for placement in ("out_of_place", "in_place"))
+    assert all(
+        row[placement]["wrong"] == 0
+        for row in result["rows"]
+        for placement in ("out_of_place", "in_place")
+    )
     assert said[1][0] == ""  # only rank 0 prints the table

@@ -1,4 +1,6 @@
-"""Training over two emulated hosts with two ranks each: the bytes that methods report match the interface counters."""
+"""Training over two emulated hosts with two ranks each: the bytes that methods report match the
+interface counters.
+"""
 
 import json
 import os
@@ -18,24 +20,56 @@ HEADERS = 1.06  # headers of packets, and gloo's other messages
 GRADIENTS = 1_300_456 * 4
 
 
-def test_reported_bytes_match_interface_counters(two_hosts: Any, plugin_library: Path, tmp_path: Path) -> None:
+def test_reported_bytes_match_interface_counters(
+    two_hosts: Any, plugin_library: Path, tmp_path: Path
+) -> None:
     first, second = two_hosts.hosts
     file = tmp_path / "r.json"
-    words = ["train", "mlp-small", "--batch-size", "2", "--warmup", "3", "--iters", "1", "--batches", "3", "--rounds", "1"]
+    words = [
+        "train",
+        "mlp-small",
+        "--batch-size",
+        "2",
+        "--warmup",
+        "3",
+        "--iters",
+        "1",
+        "--batches",
+        "3",
+        "--rounds",
+        "1",
+    ]
     words += ["--compare", f"{METHODS},torch-powersgd"]
-    words += ["--hosts", f"{first.address}:2,{second.address}:2", "--ifname", "10.77.0.0/24", "--json", str(file)]
+    words += [
+        "--hosts",
+        f"{first.address}:2,{second.address}:2",
+        "--ifname",
+        "10.77.0.0/24",
+        "--json",
+        str(file),
+    ]
     argv = first.enter(sys.executable, "-m", "busbw", *words)
-    environment = {**os.environ, **two_hosts.environment(), "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        **two_hosts.environment(),
+        "PYTHONPATH": SOURCE,
+        "OMP_NUM_THREADS": "1",
+    }
     environment["BUSBW_PLUGIN"] = str(plugin_library)
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False)
-    assert done.returncode in (0, 3), done.stderr  # 3: four ranks on the cores of one machine may contradict each other
+    done = subprocess.run(
+        argv, env=environment, capture_output=True, text=True, timeout=HANG_S, check=False
+    )
+    # 3: four ranks on the cores of one machine may contradict each other
+    assert done.returncode in (0, 3), done.stderr
     runs = {one["method"]: one for one in json.loads(file.read_text())["training"]["runs"]}
     for name in METHODS.split(","):
         counted, seen = runs[name]["counted"], runs[name]["seen"]
         assert counted <= seen <= counted * HEADERS, (name, counted, seen)
     assert runs["torch-powersgd"]["counted"] is None, "it reports no bytes"
     assert runs["torch-powersgd"]["seen"] < 0.1 * GRADIENTS
-    assert runs["none"]["counted"] == pytest.approx(1.5 * GRADIENTS, rel=1e-6), "a ring of four leaves each host once"
+    assert runs["none"]["counted"] == pytest.approx(1.5 * GRADIENTS, rel=1e-6), (
+        "a ring of four leaves each host once"
+    )
     assert runs["2d"]["counted"] == pytest.approx(GRADIENTS, rel=0.01)
     assert runs["2d+int8+host"]["counted"] == runs["2d+int8"]["counted"] < 0.27 * GRADIENTS
     assert "busbw accel: topk two_d=True ratio=0.1 over 2 x 2 ranks" in done.stderr

@@ -1,4 +1,6 @@
-"""A reading before and after a real TCP transfer between two emulated hosts whose link drops packets: the loss is counted and named."""
+"""A reading before and after a real TCP transfer between two emulated hosts whose link drops
+packets: the loss is counted and named.
+"""
 
 import contextlib
 import subprocess
@@ -32,7 +34,8 @@ for _ in range(2):
     one.sendall(b"done")
     one.close()
 """
-# The readings that rank 0 of a host takes around a row, for two rows; the dropping queue is added between them.
+# The readings that rank 0 of a host takes around a row, for two rows; the dropping queue is added
+# between them.
 _SEND = f"""
 import msgspec, socket, sys
 from busbw.core.result import Device
@@ -75,15 +78,23 @@ def drop(host: Any) -> None:
 
 @pytest.fixture
 def changes(two_hosts: Any) -> list[HostChange]:
-    """The change over a transfer on a clean link, then over the same one while packets are dropped."""
+    """The change over a transfer on a clean link, then over the same one while packets are
+    dropped.
+    """
     first, second = two_hosts.hosts
     environment = {"PYTHONPATH": SOURCE, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
     with contextlib.ExitStack() as undo:
-        server = undo.enter_context(subprocess.Popen(second.enter(sys.executable, "-c", _SERVE), stdout=subprocess.PIPE, text=True))
+        server = undo.enter_context(
+            subprocess.Popen(
+                second.enter(sys.executable, "-c", _SERVE), stdout=subprocess.PIPE, text=True
+            )
+        )
         undo.callback(server.kill)
         assert server.stdout and server.stdout.readline() == "ready\n"
         line, pipe = first.enter(sys.executable, "-c", _SEND, first.interface), subprocess.PIPE
-        sender = undo.enter_context(subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True, env=environment))
+        sender = undo.enter_context(
+            subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True, env=environment)
+        )
         undo.callback(sender.kill)
         assert sender.stdin and sender.stdout
         lines = [sender.stdout.readline()]
@@ -97,16 +108,22 @@ def changes(two_hosts: Any) -> list[HostChange]:
     return [msgspec.json.decode(line, type=HostChange) for line in lines]
 
 
-def test_retransmissions_are_counted_on_the_sending_host(two_hosts: Any, changes: list[HostChange]) -> None:
+def test_retransmissions_are_counted_on_the_sending_host(
+    two_hosts: Any, changes: list[HostChange]
+) -> None:
     clean, lossy = changes
     name = two_hosts.hosts[0].interface
     assert clean.sent[name] > SENT_BYTES and lossy.sent[name] > SENT_BYTES
     # A veth pair without a limit loses a few by itself, when the receiver's queue overflows.
-    assert lossy.moved[TCP]["RetransSegs"] > 100 + 3 * clean.moved.get(TCP, {}).get("RetransSegs", 0)
+    assert lossy.moved[TCP]["RetransSegs"] > 100 + 3 * clean.moved.get(TCP, {}).get(
+        "RetransSegs", 0
+    )
     assert list(lossy.sent) == [name], "no other interface has traffic"
 
 
-def test_a_slow_row_names_the_interface_and_its_loss(two_hosts: Any, changes: list[HostChange]) -> None:
+def test_a_slow_row_names_the_interface_and_its_loss(
+    two_hosts: Any, changes: list[HostChange]
+) -> None:
     name = two_hosts.hosts[0].interface
     sizes = [SENT_BYTES >> 2, SENT_BYTES >> 1, SENT_BYTES, SENT_BYTES << 1]
     clean, lossy = changes

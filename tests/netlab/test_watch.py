@@ -1,4 +1,6 @@
-"""A watch on real interfaces: rates are those of what was sent, unplugged interfaces are named, and no sample is lost at 100 ms."""
+"""A watch on real interfaces: rates are those of what was sent, unplugged interfaces are named,
+and no sample is lost at 100 ms.
+"""
 
 import contextlib
 import json
@@ -35,7 +37,13 @@ class Watch:
 
     def __init__(self, host: Any, *words: str) -> None:
         command = [sys.executable, "-m", "busbw", "watch", "--no-gpus", "--format", "json", *words]
-        self.process = subprocess.Popen(host.enter(*command), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            host.enter(*command),
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.lines: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -69,7 +77,11 @@ def test_rates_are_those_of_what_was_sent(two_hosts):
     watches = [Watch(host, "--interval", "100ms") for host in (first, second)]
     for watch in watches:
         watch.wait(3)
-    sent = int(subprocess.run(first.enter(sys.executable, "-c", SEND), capture_output=True, check=True, timeout=60).stdout)
+    sent = int(
+        subprocess.run(
+            first.enter(sys.executable, "-c", SEND), capture_output=True, check=True, timeout=60
+        ).stdout
+    )
     size = PACKET_BYTES + ETHERNET_BYTES
     for watch, host, way in zip(watches, (first, second), ("tx", "rx"), strict=True):
         watch.wait(len(watch.lines) + 3)
@@ -77,14 +89,19 @@ def test_rates_are_those_of_what_was_sent(two_hosts):
         lines = watch.ended()
         moved = sum(link(line, host.interface).get(way, 0) * line["seconds"] for line in lines)
         assert moved == pytest.approx(sent * size, rel=0.01), "what the rates add up to"
-        assert all("rate" not in link(line, host.interface) for line in lines), "a virtual interface has no line rate"
+        assert all("rate" not in link(line, host.interface) for line in lines), (
+            "a virtual interface has no line rate"
+        )
 
 
 def test_every_sample_at_100_ms_is_taken_or_counted_as_missed(two_hosts):
     lines = Watch(two_hosts.hosts[0], "--interval", "100ms", "--seconds", "8").ended()
     missed = sum(line.get("missed", 0) for line in lines)
     assert len(lines) + missed == 80
-    assert lines, "how many are missed depends on what else runs; benchmarks/watch_cost.py measures an idle machine"
+    assert lines, (
+        "how many are missed depends on what else runs; benchmarks/watch_cost.py measures an idle"
+        " machine"
+    )
     assert sum(line["seconds"] for line in lines) == pytest.approx(8, abs=1), "no drift"
 
 
@@ -92,10 +109,22 @@ def test_an_interface_is_unplugged_and_plugged_in_again(two_hosts, tmp_path):
     first = two_hosts.hosts[0]
 
     def ip(*words: str) -> None:
-        subprocess.run(["ip", "-n", first.namespace, *words], check=True, timeout=20, capture_output=True)
+        subprocess.run(
+            ["ip", "-n", first.namespace, *words], check=True, timeout=20, capture_output=True
+        )
 
     ip("link", "add", "spare0", "type", "veth", "peer", "spare1")
-    watch = Watch(first, "--interval", "100ms", "--seconds", "6", "--port", first.interface, "--port", "spare0")
+    watch = Watch(
+        first,
+        "--interval",
+        "100ms",
+        "--seconds",
+        "6",
+        "--port",
+        first.interface,
+        "--port",
+        "spare0",
+    )
     watch.wait(5)
     ip("link", "del", "spare0")
     gone_from = len(watch.lines) + 2
@@ -105,8 +134,13 @@ def test_an_interface_is_unplugged_and_plugged_in_again(two_hosts, tmp_path):
     lines = watch.ended()
     assert link(lines[2], "spare0").get("state") == "down", "nobody set it up"
     away = lines[gone_from : gone_from + 4]
-    assert [link(line, "spare0") for line in away] == [{"name": "spare0", "kind": "ethernet", "state": "gone"}] * 4
-    assert all(("spare0", "gone") in [(one["link"], one["pattern"]) for one in line["said"]] for line in away)
+    assert [link(line, "spare0") for line in away] == [
+        {"name": "spare0", "kind": "ethernet", "state": "gone"}
+    ] * 4
+    assert all(
+        ("spare0", "gone") in [(one["link"], one["pattern"]) for one in line["said"]]
+        for line in away
+    )
     assert "tx" in link(lines[back_from + 3], "spare0")
     rates = [rate for line in lines for one in line["links"] if (rate := one.get("tx")) is not None]
     assert max(rates) < 1e6, "no jump from counters that began anew"
@@ -117,12 +151,24 @@ def test_metrics_count_what_was_sent(two_hosts):
     first, _ = two_hosts.hosts
     words = ["--listen", "127.0.0.1:9400", "--interval", "100ms", "--seconds", "12"]
     process = subprocess.Popen(
-        first.enter(sys.executable, "-m", "busbw", "watch", "--no-gpus", *words), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+        first.enter(sys.executable, "-m", "busbw", "watch", "--no-gpus", *words),
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    fetch = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9400/metrics', timeout=10).read().decode())"
+    fetch = (
+        "import urllib.request as u; print(u.urlopen('http://127.0.0.1:9400/metrics',"
+        " timeout=10).read().decode())"
+    )
 
     def sent() -> float:
-        page = subprocess.run(first.enter(sys.executable, "-c", fetch), capture_output=True, text=True, check=True, timeout=30).stdout
+        page = subprocess.run(
+            first.enter(sys.executable, "-c", fetch),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        ).stdout
         families = {family.name: family for family in parser.text_string_to_metric_families(page)}
         samples = families["node_network_transmit_bytes"].samples
         return next(one.value for one in samples if one.labels == {"device": first.interface})
@@ -130,9 +176,14 @@ def test_metrics_count_what_was_sent(two_hosts):
     try:
         assert process.stderr and "note: serving" in process.stderr.readline()
         before = sent()
-        count = int(subprocess.run(first.enter(sys.executable, "-c", SEND), capture_output=True, check=True, timeout=60).stdout)
+        count = int(
+            subprocess.run(
+                first.enter(sys.executable, "-c", SEND), capture_output=True, check=True, timeout=60
+            ).stdout
+        )
         expected = pytest.approx(count * (PACKET_BYTES + ETHERNET_BYTES), rel=0.01)
-        while (seen := sent() - before) != expected and process.poll() is None:  # until a reading after the last packet
+        # until a reading after the last packet
+        while (seen := sent() - before) != expected and process.poll() is None:
             time.sleep(0.1)
         assert seen == expected
         assert process.wait(60) == 0

@@ -1,4 +1,6 @@
-"""For all unit tests: shared libraries from a few lines of C, recorded machines, and no deadline for generated examples."""
+"""For all unit tests: shared libraries from a few lines of C, recorded machines, and no deadline
+for generated examples.
+"""
 
 import shutil
 import subprocess
@@ -18,7 +20,9 @@ from results import make, make_cell, planned, planned_in_rounds, trained
 
 __all__ = ["make", "make_cell", "planned", "planned_in_rounds", "trained"]
 
-settings.register_profile("busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("busbw")
 
 TABLES = "int ncclNetPlugin_v8 = 8; int ncclNetPlugin_v11 = 11;"
@@ -26,7 +30,9 @@ TABLES = "int ncclNetPlugin_v8 = 8; int ncclNetPlugin_v11 = 11;"
 
 @pytest.fixture
 def library(tmp_path: Path) -> Callable[..., Path]:
-    """`library(source, name)` builds one; without a source, one that has what NCCL looks for in a net plugin."""
+    """`library(source, name)` builds one; without a source, one that has what NCCL looks for in
+    a net plugin.
+    """
     compiler = shutil.which("gcc")
     if compiler is None:
         pytest.skip("no gcc: make test-tools")
@@ -34,7 +40,11 @@ def library(tmp_path: Path) -> Callable[..., Path]:
     def build(source: str = TABLES, name: str = "libplugin.so") -> Path:
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", target], input=source.encode(), check=True)
+        subprocess.run(
+            [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", target],
+            input=source.encode(),
+            check=True,
+        )
         return target
 
     return build

@@ -1,4 +1,6 @@
-"""Small results to vary: two rows of all_reduce over two GPUs of one process, a training and a plan."""
+"""Small results to vary: two rows of all_reduce over two GPUs of one process, a training and a
+plan.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +12,16 @@ from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Topology
 from busbw.train.kinds import PlanResult, TrainResult
-from busbw.train.plan_types import Bucket, CheckRound, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
+from busbw.train.plan_types import (
+    Bucket,
+    CheckRound,
+    Exchange,
+    ExchangeRound,
+    Layout,
+    LayoutRound,
+    Plan,
+    PlanRun,
+)
 from busbw.train.types import ALONE, Training, TrainRun, TrainSpec
 
 Make = Callable[..., Result]
@@ -21,10 +32,21 @@ def cell(time_us: float, algbw: float, busbw: float, wrong: int | None = 0) -> C
     return Cell(time_us / 1e6, algbw * 1e9, busbw * 1e9, wrong)
 
 
-def result(rows: list[Row] | None = None, spec: dict[str, object] | None = None, **fields: object) -> Result:
+def result(
+    rows: list[Row] | None = None, spec: dict[str, object] | None = None, **fields: object
+) -> Result:
     """A finished run; `spec` overrides SweepSpec's fields, `fields` the Result's."""
-    asked = {"collective": "all_reduce", "min_bytes": 8, "max_bytes": 1 << 20, "step_factor": 131072, "ngpus": 2} | (spec or {})
-    devices = [Device(rank, 1386, "node1.example.org", rank, f"0000:00:0{6 + rank}", "NVIDIA H200") for rank in range(2)]
+    asked = {
+        "collective": "all_reduce",
+        "min_bytes": 8,
+        "max_bytes": 1 << 20,
+        "step_factor": 131072,
+        "ngpus": 2,
+    } | (spec or {})
+    devices = [
+        Device(rank, 1386, "node1.example.org", rank, f"0000:00:0{6 + rank}", "NVIDIA H200")
+        for rank in range(2)
+    ]
     program = f"{asked['collective']}_perf"
     base = Result(
         spec=msgspec.convert(asked, SweepSpec),
@@ -43,7 +65,16 @@ def result(rows: list[Row] | None = None, spec: dict[str, object] | None = None,
 def two_rows() -> list[Row]:
     return [
         Row(8, 2, "float", "sum", -1, cell(16.61, 0.0005, 0.0005), cell(16.15, 0.0005, 0.0005), 20),
-        Row(1048576, 262144, "float", "sum", -1, cell(21.19, 49.49, 49.49), cell(14.82, 70.76, 70.76), 20),
+        Row(
+            1048576,
+            262144,
+            "float",
+            "sum",
+            -1,
+            cell(21.19, 49.49, 49.49),
+            cell(14.82, 70.76, 70.76),
+            20,
+        ),
     ]
 
 
@@ -61,29 +92,62 @@ def make_cell() -> Callable[..., Cell]:
 
 def _facts(devices: list[Device]) -> dict[str, Any]:
     base = result()
-    return {name: getattr(base, name) for name in ("argv", "program", "start", "end", "library", "complete")} | {"world": World(devices, 2)}
+    return {
+        name: getattr(base, name)
+        for name in ("argv", "program", "start", "end", "library", "complete")
+    } | {"world": World(devices, 2)}
 
 
 @pytest.fixture
 def trained() -> TrainResult:
     """Two GPUs, alone and by two methods in two rounds."""
-    made = Training(TrainSpec(model="vgg16", batch_size=128, methods=("none", "2d+int8")), "img", 138_357_544, 553_430_176, 2)
+    made = Training(
+        TrainSpec(model="vgg16", batch_size=128, methods=("none", "2d+int8")),
+        "img",
+        138_357_544,
+        553_430_176,
+        2,
+    )
     for number in range(2):
         made.runs += [
-            TrainRun(ALONE, number, [0.5, 0.51, 0.49, 0.5], [250.0, 253.0], silent_s=[0.503, 0.505, 0.505]),
             TrainRun(
-                "none", number, [1.0, 1.1, 1.2, 1.0], [125.0 + number, 126.0], counted=553.43e6, seen=560e6, silent_s=[0.503, 0.505, 0.505]
+                ALONE,
+                number,
+                [0.5, 0.51, 0.49, 0.5],
+                [250.0, 253.0],
+                silent_s=[0.503, 0.505, 0.505],
             ),
-            TrainRun("2d+int8", number, [0.52, 0.52, 0.52, 0.52], [245.0, 246.0], seen=141e6, silent_s=[0.51, 0.51, 0.512]),
+            TrainRun(
+                "none",
+                number,
+                [1.0, 1.1, 1.2, 1.0],
+                [125.0 + number, 126.0],
+                counted=553.43e6,
+                seen=560e6,
+                silent_s=[0.503, 0.505, 0.505],
+            ),
+            TrainRun(
+                "2d+int8",
+                number,
+                [0.52, 0.52, 0.52, 0.52],
+                [245.0, 246.0],
+                seen=141e6,
+                silent_s=[0.51, 0.51, 0.512],
+            ),
         ]
-    devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
+    devices = [
+        Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank)
+        for rank in range(2)
+    ]
     return TrainResult(training=made, **_facts(devices))
 
 
 @pytest.fixture
 def planned() -> PlanResult:
     """VGG16 over a slow network, by two transports."""
-    training = Training(TrainSpec(model="vgg16", batch_size=128), "img", 138_357_544, 553_430_176, 2)
+    training = Training(
+        TrainSpec(model="vgg16", batch_size=128), "img", 138_357_544, 553_430_176, 2
+    )
     plan = Plan(0.9, 0.0921, 0.0925, [Bucket(494_000_000, 0.02), Bucket(59_430_176, 0.09)])
     plan.exchanges = [
         Exchange("as-is", "none", 0, [0.16, 0.02], [], 553.43e6),
@@ -91,25 +155,52 @@ def planned() -> PlanResult:
         Exchange("as-is", "torch-powersgd", 3, [0.004, 0.002]),
         Exchange("sockets", "none", 0, [0.158, 0.02], [], 553.43e6),
     ]
-    devices = [Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank) for rank in range(2)]
+    devices = [
+        Device(rank, 10, f"node{rank}", 0, "0000:00:06", "NVIDIA H200", process=rank)
+        for rank in range(2)
+    ]
     return PlanResult(training=training, plan=plan, **_facts(devices))
 
 
 @pytest.fixture
 def planned_in_rounds() -> PlanResult:
     """gpt-small over 1 Gbit/s in two rounds: one bucket, buckets of 4 MB, and bf16."""
-    training = Training(TrainSpec(model="gpt-small", batch_size=2, rounds=2), "seq", 4_200_000, 16_800_000, 2)
+    training = Training(
+        TrainSpec(model="gpt-small", batch_size=2, rounds=2), "seq", 4_200_000, 16_800_000, 2
+    )
     one = [LayoutRound(still, [Bucket(16_800_000, still - 0.002)]) for still in (0.150, 0.152)]
-    four = [LayoutRound(still, [Bucket(8_400_000, still - 0.05), Bucket(8_400_000, still - 0.002)]) for still in (0.151, 0.152)]
+    four = [
+        LayoutRound(still, [Bucket(8_400_000, still - 0.05), Bucket(8_400_000, still - 0.002)])
+        for still in (0.151, 0.152)
+    ]
     run = PlanRun("as-is", [0.145, 0.147], [Layout(25.0, one), Layout(4.0, four)])
     plan = Plan(0.9, 0.146, 0.151, one[0].buckets, runs=[run])
-    rounds = [("none", 0, None, [[0.430], [0.428]]), ("none", 0, 4.0, [[0.22, 0.20], [0.22, 0.202]]), ("bf16", 1, None, [[0.366], [0.364]])]
+    rounds = [
+        ("none", 0, None, [[0.430], [0.428]]),
+        ("none", 0, 4.0, [[0.22, 0.20], [0.22, 0.202]]),
+        ("bf16", 1, None, [[0.366], [0.364]]),
+    ]
     for name, loss, size, times in rounds:
         code = "model = DistributedDataParallel(model, bucket_cap_mb=4)" if size else ""
         each = [ExchangeRound(one, [0.001] * len(one)) for one in times]
-        plan.exchanges.append(Exchange("as-is", name, loss, times[0], [0.001] * len(times[0]), 16.8e6, code, bucket_mb=size, rounds=each))
+        plan.exchanges.append(
+            Exchange(
+                "as-is",
+                name,
+                loss,
+                times[0],
+                [0.001] * len(times[0]),
+                16.8e6,
+                code,
+                bucket_mb=size,
+                rounds=each,
+            )
+        )
     plan.exchanges[1].checks = [CheckRound(0.146, 0.524), CheckRound(0.145, 0.520)]
     plan.exchanges[1].checked_s = 0.522
-    devices = [Device(rank, 10, f"node{rank}", 0, "", "CPU, PyTorch 2.15", process=rank) for rank in range(2)]
+    devices = [
+        Device(rank, 10, f"node{rank}", 0, "", "CPU, PyTorch 2.15", process=rank)
+        for rank in range(2)
+    ]
     hosts = [Host(f"node{rank}", "one-boot", cpus=1) for rank in range(2)]
     return PlanResult(training=training, plan=plan, topology=Topology(hosts), **_facts(devices))

@@ -1,4 +1,6 @@
-"""The plugin of `make test-times`: CPU seconds are added by file and by test, and the largest stand first."""
+"""The plugin of `make test-times`: CPU seconds are added by file and by test, and the largest
+stand first.
+"""
 
 import importlib.util
 from collections.abc import Iterator
@@ -18,7 +20,12 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     seconds = iter(range(100))
-    times = lambda: SimpleNamespace(user=next(seconds), system=0.5, children_user=0.25, children_system=0.25)  # noqa: E731
+
+    def times() -> SimpleNamespace:
+        return SimpleNamespace(
+            user=next(seconds), system=0.5, children_user=0.25, children_system=0.25
+        )
+
     monkeypatch.setattr(module, "os", SimpleNamespace(times=times))
     return module
 
@@ -35,9 +42,16 @@ def ended(wrapper: Iterator[None], sent: object = None) -> object:
 
 def test_reports_get_the_time_since_the_one_before(plugin: ModuleType) -> None:
     times, output = plugin._Times(), {}
-    ended(times.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace(workeroutput=output))))
-    assert (output, times.files) == ({"collection_cpu_s": 1.0}, {}), "a worker's start is counted by the process that prints"
-    reports = [ended(times.pytest_runtest_makereport(), SimpleNamespace(nodeid="a.py::one")) for _ in range(2)]
+    ended(
+        times.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace(workeroutput=output)))
+    )
+    assert (output, times.files) == ({"collection_cpu_s": 1.0}, {}), (
+        "a worker's start is counted by the process that prints"
+    )
+    reports = [
+        ended(times.pytest_runtest_makereport(), SimpleNamespace(nodeid="a.py::one"))
+        for _ in range(2)
+    ]
     assert [report.cpu_s for report in reports] == [1.0, 1.0]  # type: ignore[attr-defined]
 
 
@@ -46,10 +60,22 @@ def test_times_are_added_and_the_largest_stand_first(plugin: ModuleType) -> None
     ended(times.pytest_collection_finish(SimpleNamespace(config=SimpleNamespace())))
     times.pytest_testnodedown(SimpleNamespace(workeroutput={"collection_cpu_s": 2.0}))
     times.pytest_testnodedown(SimpleNamespace())
-    for node, cpu_s in (("a.py::one", 0.25), ("b.py::two", 4.0), ("b.py::two", 1.0), ("a.py::three", 0.25), ("c.py::four", 0.49)):
+    for node, cpu_s in (
+        ("a.py::one", 0.25),
+        ("b.py::two", 4.0),
+        ("b.py::two", 1.0),
+        ("a.py::three", 0.25),
+        ("c.py::four", 0.49),
+    ):
         times.pytest_runtest_logreport(SimpleNamespace(nodeid=node, cpu_s=cpu_s))
     times.pytest_terminal_summary(SimpleNamespace(write_line=lines.append, section=lines.append))
     assert [line.split(maxsplit=1) if line[0] == " " else line for line in lines] == [
-        "CPU seconds", ["9.0", "all"], ["by", "file, from 0.5 s"], ["5.0", "b.py"], ["3.0", "(start and collection)"], ["0.5", "a.py"],
-        ["by", "test, from 1.0 s"], ["5.0", "b.py::two"],
-    ]  # fmt: skip
+        "CPU seconds",
+        ["9.0", "all"],
+        ["by", "file, from 0.5 s"],
+        ["5.0", "b.py"],
+        ["3.0", "(start and collection)"],
+        ["0.5", "a.py"],
+        ["by", "test, from 1.0 s"],
+        ["5.0", "b.py::two"],
+    ]

@@ -8,19 +8,31 @@ import pytest
 @pytest.fixture
 def skips(request):
     """What `--only-allowed-skips` registers."""
-    (found,) = (one for one in request.config.pluginmanager.get_plugins() if hasattr(one, "_AllowedSkips"))
+    (found,) = (
+        one for one in request.config.pluginmanager.get_plugins() if hasattr(one, "_AllowedSkips")
+    )
     return found._AllowedSkips()
 
 
 def seen(skips, reason: str, **more) -> pytest.ExitCode:
-    report = pytest.TestReport("t.py::test", ("t.py", 1, "test"), {}, "skipped", ("t.py", 1, f"Skipped: {reason}"), "setup", **more)
+    report = pytest.TestReport(
+        "t.py::test",
+        ("t.py", 1, "test"),
+        {},
+        "skipped",
+        ("t.py", 1, f"Skipped: {reason}"),
+        "setup",
+        **more,
+    )
     skips.pytest_runtest_logreport(report)
     session = SimpleNamespace(exitstatus=pytest.ExitCode.OK)
     skips.pytest_sessionfinish(session)
     return session.exitstatus
 
 
-@pytest.mark.parametrize("reason", ["needs two GPUs", "NCCL 22809: loads plugins differently from 22900 and newer"])
+@pytest.mark.parametrize(
+    "reason", ["needs two GPUs", "NCCL 22809: loads plugins differently from 22900 and newer"]
+)
 def test_a_listed_reason_is_allowed(skips, reason):
     assert seen(skips, reason) == pytest.ExitCode.OK
 
@@ -35,5 +47,7 @@ def test_an_expected_failure_is_no_skip(skips):
 
 
 def test_a_module_that_is_skipped_counts_too(skips):
-    skips.pytest_collectreport(pytest.CollectReport("t.py", "skipped", ("t.py", 1, "Skipped: no module"), []))
+    skips.pytest_collectreport(
+        pytest.CollectReport("t.py", "skipped", ("t.py", 1, "Skipped: no module"), [])
+    )
     assert seen(skips, "needs two GPUs") == pytest.ExitCode.TESTS_FAILED

@@ -1,4 +1,6 @@
-"""Changes to a file that may break its reader: of bytes, of lines and numbers, and of JSON's structure."""
+"""Changes to a file that may break its reader: of bytes, of lines and numbers, and of JSON's
+structure.
+"""
 
 import json
 import random
@@ -7,13 +9,54 @@ from collections.abc import Callable
 from typing import Any
 
 NUMBERS = (
-    "0", "1", "-1", "2", "7", "255", "65535", "2147483648", "9223372036854775808", "1e308", "-1e308", "1e-320", "NaN", "Infinity",
-    "-Infinity", "nan", "inf", "0x10", "1_0", "", "1.5", "00",
-)  # fmt: skip
+    "0",
+    "1",
+    "-1",
+    "2",
+    "7",
+    "255",
+    "65535",
+    "2147483648",
+    "9223372036854775808",
+    "1e308",
+    "-1e308",
+    "1e-320",
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "nan",
+    "inf",
+    "0x10",
+    "1_0",
+    "",
+    "1.5",
+    "00",
+)
 VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2**31, 2**63, 2**64, 1e308, float("nan"), float("inf"), -float("inf"), 0.5, "", "x", "x" * 3000,
-    "\u202e\x1b[2J\0", [], {}, [[]], [None], {"": 0},
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2**31,
+    2**63,
+    2**64,
+    1e308,
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    0.5,
+    "",
+    "x",
+    "x" * 3000,
+    "\u202e\x1b[2J\0",
+    [],
+    {},
+    [[]],
+    [None],
+    {"": 0},
+)
 NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 NESTED = 5000
 Change = Callable[[random.Random, bytes], bytes]
@@ -23,7 +66,11 @@ def mutated(chance: random.Random, data: bytes, others: list[bytes]) -> bytes:
     """The data after one to four changes."""
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
         change = chance.choice(CHANGES)
-        data = splice(chance, data, chance.choice(others)) if change is splice_here else change(chance, data)
+        data = (
+            splice(chance, data, chance.choice(others))
+            if change is splice_here
+            else change(chance, data)
+        )
     return data
 
 
@@ -92,7 +139,9 @@ def splice_here(chance: random.Random, data: bytes) -> bytes:
 
 
 def structure(chance: random.Random, data: bytes) -> bytes:
-    """A value of a JSON document, or of one of its lines, that is another, is gone, or is there twice."""
+    """A value of a JSON document, or of one of its lines, that is another, is gone, or is there
+    twice.
+    """
     try:
         return json.dumps(_changed(chance, json.loads(data))).encode()
     except (ValueError, RecursionError):
@@ -147,4 +196,17 @@ def nest(chance: random.Random, data: bytes) -> bytes:
 
 
 # Numbers and structure are where readers that look sound break.
-CHANGES: tuple[Change, ...] = (number, number, number, structure, structure, structure, line, token, byte, cut, splice_here, nest)
+CHANGES: tuple[Change, ...] = (
+    number,
+    number,
+    number,
+    structure,
+    structure,
+    structure,
+    line,
+    token,
+    byte,
+    cut,
+    splice_here,
+    nest,
+)

@@ -1,8 +1,11 @@
-"""Fuzz every reader of busbw: `python tools/fuzz/readers.py --seconds 60`. Exit 1 if a command broke on a changed file.
+"""Fuzz every reader of busbw: `python tools/fuzz/readers.py --seconds 60`.
 
-Whole commands run in this process' children on real files that were changed. A command may refuse a file (exit 2), find it bad (1) or
-undecidable (3). It may not end with a bug (4), by a signal, use more than 20 s of CPU time or 2 GiB, or print control characters
-that it read. Files that broke a command are kept in build/fuzz, with the command and its message.
+Exit 1 if a command broke on a changed file.
+
+Whole commands run in this process' children on real files that were changed. A command may refuse a
+file (exit 2), find it bad (1) or undecidable (3). It may not end with a bug (4), by a signal, use
+more than 20 s of CPU time or 2 GiB, or print control characters that it read. Files that broke a
+command are kept in build/fuzz, with the command and its message.
 """
 
 import argparse
@@ -40,7 +43,8 @@ class Tally:
     """What came of a target's files."""
 
     codes: Counter[str] = field(default_factory=Counter)
-    broken: dict[str, str] = field(default_factory=dict)  # by kind of failure, the file that is kept
+    # by kind of failure, the file that is kept
+    broken: dict[str, str] = field(default_factory=dict)
 
 
 def main() -> int:
@@ -68,9 +72,16 @@ def table(tallies: dict[str, Tally]) -> str:
     """A line for each target, then the kinds of failure."""
     lines = [f"{'target':16} {'files':>7} {'exit 0':>7} {'1':>6} {'2':>7} {'3':>6} {'broken':>7}"]
     for name, one in tallies.items():
-        counts = " ".join(f"{one.codes[code]:>{width}}" for code, width in (("0", 7), ("1", 6), ("2", 7), ("3", 6), ("broken", 7)))
+        counts = " ".join(
+            f"{one.codes[code]:>{width}}"
+            for code, width in (("0", 7), ("1", 6), ("2", 7), ("3", 6), ("broken", 7))
+        )
         lines.append(f"{name:16} {one.codes.total():>7} {counts}")
-    lines += [f"{name}: {kind}\n    {kept}" for name, one in tallies.items() for kind, kept in one.broken.items()]
+    lines += [
+        f"{name}: {kind}\n    {kept}"
+        for name, one in tallies.items()
+        for kind, kept in one.broken.items()
+    ]
     return "\n".join(lines)
 
 
@@ -83,7 +94,9 @@ def _count(tally: Tally, target: Target, line: str) -> None:
 
 
 def _batch(target: Target, seed: int) -> Iterator[str]:
-    """Lines `code TAB kind of failure TAB kept file` of one child, and one of its own if it died."""
+    """Lines `code TAB kind of failure TAB kept file` of one child, and one of its own if it
+    died.
+    """
     reader, writer = os.pipe()
     with tempfile.TemporaryDirectory() as folder:
         pid = os.fork()
@@ -109,7 +122,9 @@ def _child(target: Target, seed: int, folder: Path, writer: int) -> None:
     chance, seeds, seed_file = random.Random(seed), target.files(), folder / f"seed{target.suffix}"
     with os.fdopen(writer, "w", buffering=1) as report:
         for _ in range(BATCH):
-            resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + CPU_S, resource.RLIM_INFINITY))
+            resource.setrlimit(
+                resource.RLIMIT_CPU, (int(time.process_time()) + CPU_S, resource.RLIM_INFINITY)
+            )
             seed_file.write_bytes(chance.choice(seeds))
             data = mutated(chance, chance.choice(seeds), seeds)
             report.write(_tried(target, chance.choice(target.commands), data, folder) + "\n")
@@ -124,8 +139,15 @@ def _tried(target: Target, command: str, data: bytes, folder: Path) -> str:
     file.write_bytes(data)
     (folder / "command").write_text(f"{command}\n")
     (folder / "OUT").mkdir(exist_ok=True)
-    places = {FILE: str(file), SEED: str(folder / f"seed{target.suffix}"), "OUT": str(folder / "OUT")}
-    words = [re.sub("FILE|SEED|OUT", lambda found: places[found.group()], word) for word in command.split()]
+    places = {
+        FILE: str(file),
+        SEED: str(folder / f"seed{target.suffix}"),
+        "OUT": str(folder / "OUT"),
+    }
+    words = [
+        re.sub("FILE|SEED|OUT", lambda found: places[found.group()], word)
+        for word in command.split()
+    ]
     if words[0] == "report":
         words.append("--force")
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")

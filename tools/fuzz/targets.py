@@ -1,4 +1,7 @@
-"""Which commands of busbw are tried on which files. In a command, `FILE` is the changed file, `SEED` one as it was."""
+"""Which commands of busbw are tried on which files.
+
+In a command, `FILE` is the changed file, `SEED` one as it was.
+"""
 
 import json
 from dataclasses import dataclass
@@ -21,7 +24,9 @@ class Target:
 
     def files(self) -> list[bytes]:
         """Contents of the seeds, without large ones."""
-        found = [path for pattern in self.seeds for path in sorted(ROOT.glob(pattern)) if path.is_file()]
+        found = [
+            path for pattern in self.seeds for path in sorted(ROOT.glob(pattern)) if path.is_file()
+        ]
         contents = [path.read_bytes() for path in found] + [text.encode() for text in self.texts]
         return [data for data in contents if 0 < len(data) <= LARGEST]
 
@@ -29,7 +34,10 @@ class Target:
 def _timed() -> tuple[str, ...]:
     """Snapshots of one host on two days."""
     text = (ROOT / "tests/hosts/h100x8-ib.jsonl").read_text()
-    return tuple(text + json.dumps({"call": "time", "text": f"2026-11-{day}T10:00:00+00:00"}) + "\n" for day in (20, 25))
+    return tuple(
+        text + json.dumps({"call": "time", "text": f"2026-11-{day}T10:00:00+00:00"}) + "\n"
+        for day in (20, 25)
+    )
 
 
 RESULTS = (
@@ -49,27 +57,70 @@ RESULTS = (
     f"predict all_reduce --system h100x8 --nodes 2 --nics 8x400G --calibrate {FILE}",
 )
 SCRIPTS = (
-    "#!/bin/bash\n#SBATCH -N 2\nexport NCCL_DEBUG=INFO\nmpirun -np 16 -H h1:8,h2:8 -x NCCL_IB_HCA=mlx5 --bind-to none "
-    "./all_reduce_perf -b 8 -e 8G -f 2 -g 1\n",
-    "srun --mpi=pmix -N 2 --ntasks-per-node=8 python train.py \\\n  --lr 1e-4\ntorchrun --nnodes 2 --nproc-per-node 8 t.py\n",
+    (
+        "#!/bin/bash\n"
+        "#SBATCH -N 2\n"
+        "export NCCL_DEBUG=INFO\n"
+        "mpirun -np 16 -H h1:8,h2:8 -x NCCL_IB_HCA=mlx5 --bind-to none ./all_reduce_perf -b 8 -e"
+        " 8G -f 2 -g 1\n"
+    ),
+    (
+        "srun --mpi=pmix -N 2 --ntasks-per-node=8 python train.py \\\n"
+        "  --lr 1e-4\n"
+        "torchrun --nnodes 2 --nproc-per-node 8 t.py\n"
+    ),
 )
 HOSTS = ("h1 slots=8\nh2 slots=8\n# rack 2\n10.0.0.3:4\n[fe80::1] slots=2 max_slots=4\n",)
 MATRICES = ("0 1 2 3\n1 0 3 2\n2 3 0 1\n3 2 1 0\n",)
 TARGETS: tuple[Target, ...] = (
     Target("results", ("benchmarks/*/*.json",), RESULTS),
     Target("nccl-tests JSON", ("tests/recorded/nccl_tests/*.json",), RESULTS),
-    Target("nccl-tests text", ("tests/recorded/nccl_tests/**/*.txt", "tests/recorded/nccl_tests/old/*"), RESULTS, ".txt"),
     Target(
-        "patterns",
-        ("tests/recorded/patterns/*", "tests/recorded/pattern/*", "tests/recorded/nccl_model/*.log"),
-        (f"pattern {FILE}", f"pattern {FILE} --format json", f"pattern {FILE} --format pattern-csv", f"show {FILE}",
-         f"predict --pattern {FILE} --system h100x8 --nodes 2 --nics 8x400G", f"replay {FILE} -n 2 --engine mpi --dry-run"),
+        "nccl-tests text",
+        ("tests/recorded/nccl_tests/**/*.txt", "tests/recorded/nccl_tests/old/*"),
+        RESULTS,
         ".txt",
     ),
-    Target("snapshots", ("tests/hosts/*.jsonl",), (f"check --from {FILE}", f"check --from {FILE} --brief", f"show {FILE}"), ".jsonl"),
+    Target(
+        "patterns",
+        (
+            "tests/recorded/patterns/*",
+            "tests/recorded/pattern/*",
+            "tests/recorded/nccl_model/*.log",
+        ),
+        (
+            f"pattern {FILE}",
+            f"pattern {FILE} --format json",
+            f"pattern {FILE} --format pattern-csv",
+            f"show {FILE}",
+            f"predict --pattern {FILE} --system h100x8 --nodes 2 --nics 8x400G",
+            f"replay {FILE} -n 2 --engine mpi --dry-run",
+        ),
+        ".txt",
+    ),
+    Target(
+        "snapshots",
+        ("tests/hosts/*.jsonl",),
+        (f"check --from {FILE}", f"check --from {FILE} --brief", f"show {FILE}"),
+        ".jsonl",
+    ),
     Target("topologies", ("tests/recorded/nccl_model/*.xml",), (f"ideal --topo {FILE}",), ".xml"),
-    Target("trends", (), (f"check trend {FILE} {SEED}", f"check --from {FILE} --from {SEED}"), ".jsonl", _timed()),
+    Target(
+        "trends",
+        (),
+        (f"check trend {FILE} {SEED}", f"check --from {FILE} --from {SEED}"),
+        ".jsonl",
+        _timed(),
+    ),
     Target("scripts", (), (f"check command {FILE}",), ".sh", SCRIPTS),
-    Target("host files", (), (f"run all_reduce --engine mpi --hostfile {FILE} --dry-run",), "", HOSTS),
-    Target("matrices", (), (f"run alltoallv -n 4 -e 1M --engine sim --counts {FILE}",), ".csv", MATRICES),
-)  # fmt: skip
+    Target(
+        "host files", (), (f"run all_reduce --engine mpi --hostfile {FILE} --dry-run",), "", HOSTS
+    ),
+    Target(
+        "matrices",
+        (),
+        (f"run alltoallv -n 4 -e 1M --engine sim --counts {FILE}",),
+        ".csv",
+        MATRICES,
+    ),
+)

@@ -1,6 +1,10 @@
-"""Exchange of gradients over slow networks: in two dimensions, in narrower formats, or only the largest elements. Embeddings that grow.
+"""Exchange of gradients over slow networks: in two dimensions, in narrower formats, or only the
+largest elements.
 
-Needs torch (`busbw[torch]`). Torch is imported by the first name that needs it; `Settings` does not.
+Embeddings that grow.
+
+Needs torch (`busbw[torch]`). Torch is imported by the first name that needs it; `Settings` does
+not.
 """
 
 from importlib import import_module
@@ -29,8 +33,12 @@ __all__ = [
     "attach_fully_sharded",
     "offload",
 ]
-_MODULES = dict.fromkeys(("Attached", "attach"), "ddp") | dict.fromkeys(("Sharded", "attach_fully_sharded"), "fsdp")
-_MODULES |= dict.fromkeys(("CommWorker", "Traffic"), "comm_worker") | dict.fromkeys(("DynamicEmbedding", "TableSettings"), "embedding")
+_MODULES = dict.fromkeys(("Attached", "attach"), "ddp") | dict.fromkeys(
+    ("Sharded", "attach_fully_sharded"), "fsdp"
+)
+_MODULES |= dict.fromkeys(("CommWorker", "Traffic"), "comm_worker") | dict.fromkeys(
+    ("DynamicEmbedding", "TableSettings"), "embedding"
+)
 _MODULES |= {"offload": "offloading.attach", "OffloadedAdamW": "offloading.optimizer"}
 
 

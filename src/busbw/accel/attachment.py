@@ -14,7 +14,10 @@ class Attachment:
     """A model whose gradients are exchanged by a communication worker."""
 
     def __init__(self, worker: CommWorker, lengths: Mapping[str, int] | None = None) -> None:
-        """`worker` belongs to this model. `lengths`: elements of each parameter by name, if known."""
+        """`worker` belongs to this model.
+
+        `lengths`: elements of each parameter by name, if known.
+        """
         self.worker = worker
         self._lengths = lengths
         self.steps = 0
@@ -31,37 +34,61 @@ class Attachment:
         return self.worker.traffic
 
     def follow(self, scaler: Any) -> None:
-        """Rescale the kept state when the GradScaler changes its scale. None: the loss is not scaled."""
+        """Rescale the kept state when the GradScaler changes its scale.
+
+        None: the loss is not scaled.
+        """
         if scaler is None or not scaler.is_enabled():
             return
-        scale = getattr(scaler, "_scale", None)  # a tensor on the device: get_scale() would wait for it
+        # a tensor on the device: get_scale() would wait for it
+        scale = getattr(scaler, "_scale", None)
         scale = scaler.get_scale() if scale is None else scale
         if self._scale is not None:
             before = (
-                self._scale.to(scale.device) if isinstance(scale, torch.Tensor) and isinstance(self._scale, torch.Tensor) else self._scale
+                self._scale.to(scale.device)
+                if isinstance(scale, torch.Tensor) and isinstance(self._scale, torch.Tensor)
+                else self._scale
             )
             self.worker.memory.scale(scale / before)
         self._scale = scale.clone() if isinstance(scale, torch.Tensor) else scale
 
     def reset_residual(self) -> None:
-        """Discard the residuals, for example after a jump of the learning rate or after loading parameters."""
+        """Discard the residuals, for example after a jump of the learning rate or after loading
+        parameters.
+        """
         with self.worker.at_rest():
             self.worker.memory.clear()
 
     def close(self) -> None:
-        """Stop the worker and its communicators. Every rank must call it after the last backward."""
+        """Stop the worker and its communicators.
+
+        Every rank must call it after the last backward.
+        """
         self.worker.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """The kept state by parameter, on the CPU. Every rank must call it and save its own: residuals differ between ranks."""
+        """The kept state by parameter, on the CPU.
+
+        Every rank must call it and save its own: residuals differ between ranks.
+        """
         kept: dict[str, dict[str, torch.Tensor]] = {}
         with self.worker.at_rest():
             for one, name, tensor in self.worker.memory.single():
                 kept.setdefault(one, {})[name] = tensor.to("cpu", copy=True)
         self.worker.check()
         world = self.worker.mesh.world
-        scale = self._scale.to("cpu", copy=True) if isinstance(self._scale, torch.Tensor) else self._scale
-        return {"ranks": world.size, "rank": world.rank, "steps": self.steps, "scale": scale, "kept": kept}
+        scale = (
+            self._scale.to("cpu", copy=True)
+            if isinstance(self._scale, torch.Tensor)
+            else self._scale
+        )
+        return {
+            "ranks": world.size,
+            "rank": world.rank,
+            "steps": self.steps,
+            "scale": scale,
+            "kept": kept,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that this rank has saved.
@@ -72,14 +99,23 @@ class Attachment:
         world = self.worker.mesh.world
         if (state["ranks"], state["rank"]) != (world.size, world.rank):
             raise UsageError(
-                f"the state is of rank {state['rank']} of {state['ranks']}, and this is rank {world.rank} of {world.size}",
-                "save and load it on every rank; with another number of ranks leave it out: the residuals are then lost once",
+                f"the state is of rank {state['rank']} of {state['ranks']}, and this is rank"
+                f" {world.rank} of {world.size}",
+                "save and load it on every rank; with another number of ranks leave it out: the"
+                " residuals are then lost once",
             )
         for one, found in state["kept"].items():
             for tensor in found.values():
                 if self._lengths is not None and self._lengths.get(one) != tensor.numel():
-                    here = f"has {self._lengths[one]} elements here" if one in self._lengths else "is not a parameter here"
-                    raise UsageError(f"the state has {tensor.numel()} values for '{one}', which {here}", "load the state of the same model")
+                    here = (
+                        f"has {self._lengths[one]} elements here"
+                        if one in self._lengths
+                        else "is not a parameter here"
+                    )
+                    raise UsageError(
+                        f"the state has {tensor.numel()} values for '{one}', which {here}",
+                        "load the state of the same model",
+                    )
         with self.worker.at_rest():
             self.worker.memory.clear()
             self.steps, self._scale = state["steps"], state["scale"]

@@ -1,4 +1,6 @@
-"""Saves tensors in one file that is either whole or refused, and keeps the file before it until then."""
+"""Saves tensors in one file that is either whole or refused, and keeps the file before it until
+then.
+"""
 
 import contextlib
 import os
@@ -16,7 +18,8 @@ FORMAT = "busbw.checkpoint/1"
 
 
 def save(state: Mapping[str, Any], path: str | os.PathLike[str], kind: str) -> None:
-    """Write `state` (tensors, numbers, text, lists, dicts) as a checkpoint of this kind; replaces the file at `path` once it is on disk.
+    """Write `state` (tensors, numbers, text, lists, dicts) as a checkpoint of this kind; replaces
+    the file at `path` once it is on disk.
 
     Raises:
         BusbwError: the disk is full or cannot be written. The file that was at `path` is unchanged.
@@ -34,15 +37,22 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str], kind: str) -> N
         written = partial.stat().st_size if partial.exists() else 0
         with contextlib.suppress(OSError):
             partial.unlink()
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+        reason = (
+            error.strerror
+            if isinstance(error, OSError) and error.strerror
+            else str(error).splitlines()[0]
+        )
         kept = "; the checkpoint that was there is unchanged" if target.exists() else ""
         raise BusbwError(
-            f"the checkpoint {target} was not written, {written} bytes in: {reason}{kept}", f"df -h {target.parent} shows the free space"
+            f"the checkpoint {target} was not written, {written} bytes in: {reason}{kept}",
+            f"df -h {target.parent} shows the free space",
         ) from error
 
 
 def load(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """The state of a checkpoint of this kind. Its tensors are read from the file when they are used. Executes nothing that it contains.
+    """The state of a checkpoint of this kind.
+
+    Its tensors are read from the file when they are used. Executes nothing that it contains.
 
     Raises:
         UsageError: there is no such file, it is cut off or damaged, or holds something else.
@@ -54,13 +64,28 @@ def load(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
             raise ValueError(f"the checksum of {damaged} is wrong")
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except FileNotFoundError:
-        raise UsageError(f"there is no checkpoint {path}", "name a file that was saved before") from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        raise UsageError(
+            f"there is no checkpoint {path}", "name a file that was saved before"
+        ) from None
+    except (
+        OSError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        KeyError,
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+    ) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"the checkpoint {path} is cut off or damaged: {reason}", "load the one before it") from error
+        raise UsageError(
+            f"the checkpoint {path} is cut off or damaged: {reason}", "load the one before it"
+        ) from error
     seen = (found.get("format"), found.get("kind")) if isinstance(found, dict) else (None, None)
     if seen != (FORMAT, kind):
-        raise UsageError(f"{path} is not a checkpoint of {kind}: its format is {seen[0]}, its kind {seen[1]}", "name a file of this kind")
+        raise UsageError(
+            f"{path} is not a checkpoint of {kind}: its format is {seen[0]}, its kind {seen[1]}",
+            "name a file of this kind",
+        )
     state: dict[str, Any] = found["state"]
     return state
 

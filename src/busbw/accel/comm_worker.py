@@ -1,4 +1,6 @@
-"""The communication worker: exchanges gradients one at a time, in the same order on every rank, over its own communicators."""
+"""The communication worker: exchanges gradients one at a time, in the same order on every rank,
+over its own communicators.
+"""
 
 import queue
 import threading
@@ -21,7 +23,8 @@ from busbw.core.errors import UsageError
 
 # Gradients of other types are sent densely: codecs keep and send at most fp32.
 COMPRESSIBLE = (torch.float32, torch.float16, torch.bfloat16)
-# Bytes of a piece in two dimensions. CPUs have no launch cost, so smaller pieces overlap better (benchmarks/accel_2cpu_202611).
+# Bytes of a piece in two dimensions. CPUs have no launch cost, so smaller pieces overlap better
+# (benchmarks/accel_2cpu_202611).
 CHUNK, CHUNKS = 32 << 20, {"cpu": 4 << 20}
 URGENT = -1  # stream priority: kernels that an exchange waits for run before those of backward
 _Job = Callable[[], bool]  # returns False to stop the thread
@@ -29,7 +32,10 @@ _Job = Callable[[], bool]  # returns False to stop the thread
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes that this rank has sent, and buckets. If the library chooses the algorithm, bytes are those of a ring."""
+    """Bytes that this rank has sent, and buckets.
+
+    If the library chooses the algorithm, bytes are those of a ring.
+    """
 
     inside: int = 0  # to ranks of its row, in two dimensions
     across: int = 0  # that left the host in all other exchanges
@@ -37,7 +43,10 @@ class Traffic:
 
 
 class CommWorker:
-    """Averages flat gradients over all ranks of a mesh. The result has the same bits on every rank."""
+    """Averages flat gradients over all ranks of a mesh.
+
+    The result has the same bits on every rank.
+    """
 
     def __init__(self, settings: Settings, mesh: Mesh) -> None:
         self.settings = settings
@@ -54,7 +63,10 @@ class CommWorker:
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Exchange without a network, to time a step without it. Results are wrong, and the kept state is discarded."""
+        """Exchange without a network, to time a step without it.
+
+        Results are wrong, and the kept state is discarded.
+        """
         self._use(self._owned.silenced())
         try:
             yield
@@ -67,21 +79,37 @@ class CommWorker:
             self.memory.clear()  # it refers to the communicators of the former mesh
 
     def average(
-        self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False
+        self,
+        flat: torch.Tensor,
+        names: Sequence[str],
+        shapes: Sequence[Sequence[int]],
+        *,
+        last: bool = False,
     ) -> torch.futures.Future[torch.Tensor]:
-        """Start averaging `flat` in place. The future has it, or the exception of a failed exchange.
+        """Start averaging `flat` in place.
 
-        `flat` is one-dimensional and contiguous, and holds the gradients of the parameters `names` with these `shapes`. `last`: nothing
-        is left to compute in this step. On a GPU the work is queued on the worker's stream; on the CPU a thread does it.
+        The future has it, or the exception of a failed exchange.
+
+        `flat` is one-dimensional and contiguous, and holds the gradients of the parameters `names`
+        with these `shapes`. `last`: nothing is left to compute in this step. On a GPU the work is
+        queued on the worker's stream; on the CPU a thread does it.
         """
         return self.run(flat, lambda: self.exchange(flat, names, shapes, last=last))
 
     def average_sparse(self, gradient: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        """Start averaging a sparse gradient; see `busbw.accel.sparse`. The future has a new sparse tensor."""
+        """Start averaging a sparse gradient; see `busbw.accel.sparse`.
+
+        The future has a new sparse tensor.
+        """
         return self.run(gradient, lambda: self._exchange_sparse(gradient))
 
-    def run(self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None]) -> torch.futures.Future[torch.Tensor]:
-        """Do `work` on `tensor` in the worker; the future has its result, or the tensor. After a failure, raises that failure again."""
+    def run(
+        self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None]
+    ) -> torch.futures.Future[torch.Tensor]:
+        """Do `work` on `tensor` in the worker; the future has its result, or the tensor.
+
+        After a failure, raises that failure again.
+        """
         self.ready()
         if tensor.device.type == "cuda":
             return self._on_stream(tensor, work)
@@ -91,7 +119,8 @@ class CommWorker:
             try:
                 result = work()
             except Exception as error:  # noqa: BLE001 - it is set on the future
-                self._failure = self._failure or self._explained(error)  # jobs queued behind a failure get the same error
+                # jobs queued behind a failure get the same error
+                self._failure = self._failure or self._explained(error)
                 future.set_exception(self._failure)
             else:
                 future.set_result(tensor if result is None else result)
@@ -105,11 +134,15 @@ class CommWorker:
         if self._failure is not None:
             raise self._failure
         if self._closed:
-            raise UsageError("a gradient was submitted after close()", "close it after the last backward")
+            raise UsageError(
+                "a gradient was submitted after close()", "close it after the last backward"
+            )
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """For an exchange in this thread: raise an earlier failure, and record and explain a new one."""
+        """For an exchange in this thread: raise an earlier failure, and record and explain a new
+        one.
+        """
         self.ready()
         try:
             yield
@@ -119,15 +152,20 @@ class CommWorker:
                 raise
             raise self._failure from error
 
-    def _on_stream(self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None]) -> torch.futures.Future[torch.Tensor]:
+    def _on_stream(
+        self, tensor: torch.Tensor, work: Callable[[], torch.Tensor | None]
+    ) -> torch.futures.Future[torch.Tensor]:
         device = tensor.device
-        side = self._streams.get(device) or self._streams.setdefault(device, torch.cuda.Stream(device, URGENT))
+        side = self._streams.get(device) or self._streams.setdefault(
+            device, torch.cuda.Stream(device, URGENT)
+        )
         side.wait_stream(torch.cuda.current_stream(device))
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[device])
         with torch.cuda.stream(side):
             with self.explaining():
                 result = work()
-            future.set_result(tensor if result is None else result)  # records an event on this stream; the host does not wait
+            # records an event on this stream; the host does not wait
+            future.set_result(tensor if result is None else result)
         for part in (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,):
             part.record_stream(side)
         return future
@@ -146,7 +184,9 @@ class CommWorker:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Wait until the worker is idle, so that its state can be read and changed; on GPUs in stream order."""
+        """Wait until the worker is idle, so that its state can be read and changed; on GPUs in
+        stream order.
+        """
         if self._jobs is not None:
             done = threading.Event()
 
@@ -165,14 +205,19 @@ class CommWorker:
             torch.cuda.current_stream(device).wait_stream(side)
 
     def check(self) -> None:
-        """Raise if an exchange failed that was not waited for. Covers work that the streams have completed."""
+        """Raise if an exchange failed that was not waited for.
+
+        Covers work that the streams have completed.
+        """
         try:
             self._owned.check()
         except RuntimeError as error:
             raise self._explained(error) from error
 
     def close(self) -> None:
-        """Stop the thread, the heartbeat and the communicators. Every rank must call it, after its last gradient.
+        """Stop the thread, the heartbeat and the communicators.
+
+        Every rank must call it, after its last gradient.
 
         Raises:
             RuntimeError: one of the last exchanges has failed, and was not reported yet.
@@ -198,22 +243,44 @@ class CommWorker:
             return error
         lost = self._heartbeat.lost()
         who = f"lost: {', '.join(lost)}" if lost else "all ranks are alive"
-        return RuntimeError(f"busbw accel: an exchange failed at rank {self.mesh.world.rank} of {self.mesh.world.size}; {who} ({error})")
+        return RuntimeError(
+            f"busbw accel: an exchange failed at rank {self.mesh.world.rank} of"
+            f" {self.mesh.world.size}; {who} ({error})"
+        )
 
-    def exchange(self, flat: torch.Tensor, names: Sequence[str], shapes: Sequence[Sequence[int]], *, last: bool = False) -> None:
+    def exchange(
+        self,
+        flat: torch.Tensor,
+        names: Sequence[str],
+        shapes: Sequence[Sequence[int]],
+        *,
+        last: bool = False,
+    ) -> None:
         """As `average`, in this thread; see `explaining`."""
         self.ready()
         if self.mesh.world.size == 1:
             return
         nbytes = flat.numel() * flat.element_size()
-        method = self.settings.method_for(nbytes, last=last) if flat.numel() and flat.dtype in COMPRESSIBLE else DENSE
+        method = (
+            self.settings.method_for(nbytes, last=last)
+            if flat.numel() and flat.dtype in COMPRESSIBLE
+            else DENSE
+        )
         two_d = self.mesh.two_d and self.settings.two_d_for(nbytes, method)
         self.traffic.buckets += 1
         if method == DENSE and not two_d:
-            self.traffic.across += codec_for(DENSE, self.settings).exchange(flat, self.mesh.world, {}, 0)
+            self.traffic.across += codec_for(DENSE, self.settings).exchange(
+                flat, self.mesh.world, {}, 0
+            )
             return
         inside, across = (self.mesh.inside, self.mesh.across) if two_d else (None, None)
-        fresh = Kept(tuple(map(tuple, shapes)), self._cut(flat, inside), inside, across or self.mesh.world, flat.device)
+        fresh = Kept(
+            tuple(map(tuple, shapes)),
+            self._cut(flat, inside),
+            inside,
+            across or self.mesh.world,
+            flat.device,
+        )
         kept = fresh if method == DENSE else self.memory.of(names, fresh)
         self._exchange(flat, method, kept)
 
@@ -222,7 +289,9 @@ class CommWorker:
         if world.size == 1:
             return gradient.coalesce()
         self.traffic.buckets += 1
-        average = SparseAverage(gradient, world, len(set(self.mesh.hosts)), self.settings.wire, self._room)
+        average = SparseAverage(
+            gradient, world, len(set(self.mesh.hosts)), self.settings.wire, self._room
+        )
         result = average.result()
         self.traffic.across += average.across
         return result
@@ -260,8 +329,12 @@ class CommWorker:
                 flat[piece.begin : piece.begin + piece.length] = whole[: piece.length]
 
 
-def _summed_inside(flat: torch.Tensor, piece: Piece, inside: Communicator) -> tuple[torch.Tensor, torch.Tensor, Work]:
-    """The piece (a copy if padded), this rank's shard of the row's average, and the exchange to wait for."""
+def _summed_inside(
+    flat: torch.Tensor, piece: Piece, inside: Communicator
+) -> tuple[torch.Tensor, torch.Tensor, Work]:
+    """The piece (a copy if padded), this rank's shard of the row's average, and the exchange to
+    wait for.
+    """
     whole = flat[piece.begin : piece.begin + piece.length]
     if piece.padding:
         whole = torch.nn.functional.pad(whole, (0, piece.padding))

@@ -12,7 +12,8 @@ import torch.distributed as dist
 
 from busbw.accel.staging import HostStaging
 
-# Over Gloo and 2 Gbit/s, an all-gather of 13 MB took 82 ms whole, and 56 to 60 in pieces (benchmarks/sparse_gradients_2cpu_202611).
+# Over Gloo and 2 Gbit/s, an all-gather of 13 MB took 82 ms whole, and 56 to 60 in pieces
+# (benchmarks/sparse_gradients_2cpu_202611).
 PIECE, PIECES_AT_ONCE = 1 << 20, 2
 
 
@@ -31,7 +32,10 @@ class _Done:
 
 
 class _Pieces:
-    """An exchange in pieces, of which PIECES_AT_ONCE run at a time. The later ones start in `wait`."""
+    """An exchange in pieces, of which PIECES_AT_ONCE run at a time.
+
+    The later ones start in `wait`.
+    """
 
     def __init__(self, pieces: Iterator[Work]) -> None:
         self._pieces = pieces
@@ -47,14 +51,16 @@ class _Pieces:
 class Communicator:
     """The ranks of a group, the index of this rank, and the number of ranks on its host (`local`).
 
-    group=None: no network. All ranks then seem to have the same data, and averages are wrong. It serves to time steps without a network.
+    group=None: no network. All ranks then seem to have the same data, and averages are wrong. It
+    serves to time steps without a network.
     """
 
     group: dist.ProcessGroup | None
     size: int
     rank: int
     local: int
-    staging: HostStaging | None = None  # runs all-gathers and all-to-alls instead of the group's backend
+    # runs all-gathers and all-to-alls instead of the group's backend
+    staging: HostStaging | None = None
 
     @property
     def failed(self) -> torch.Tensor | None:
@@ -66,7 +72,11 @@ class Communicator:
         return dataclasses.replace(self, group=None, staging=None)
 
     def ring(self, nbytes: int) -> int:
-        """This rank's share of the bytes that leave its host, if each rank sends `nbytes` along a ring. A ring leaves a host once."""
+        """This rank's share of the bytes that leave its host, if each rank sends `nbytes` along a
+        ring.
+
+        A ring leaves a host once.
+        """
         return nbytes // self.local if self.local < self.size else 0
 
     def direct(self, nbytes: int) -> int:
@@ -79,7 +89,10 @@ class Communicator:
             dist.all_reduce(own, group=self.group)
 
     def average(self, part: torch.Tensor) -> None:
-        """Average `part` in its own format. It is divided first, as in DDP, because a sum may overflow."""
+        """Average `part` in its own format.
+
+        It is divided first, as in DDP, because a sum may overflow.
+        """
         self.begin_average(part, async_op=False).wait()
 
     def begin_average(self, part: torch.Tensor, *, async_op: bool = True) -> Work:
@@ -89,7 +102,11 @@ class Communicator:
             kind = dist.ReduceOp.AVG  # NCCL scales while it reads, which saves a pass over memory
         else:
             part.div_(self.size)
-        work: Work | None = dist.all_reduce(part, kind, group=self.group, async_op=async_op) if self.group is not None else None
+        work: Work | None = (
+            dist.all_reduce(part, kind, group=self.group, async_op=async_op)
+            if self.group is not None
+            else None
+        )
         return work or _Done()
 
     def all_gather(self, own: torch.Tensor) -> torch.Tensor:
@@ -112,18 +129,27 @@ class Communicator:
             dist.all_to_all_single(came, rows, group=self.group)
         return came
 
-    def all_to_all_uneven(self, rows: torch.Tensor, sent: list[int], came: list[int]) -> torch.Tensor:
-        """The first `sent[0]` rows of `rows` are sent to rank 0, and so on. The result has `came[0]` rows from rank 0, and so on."""
+    def all_to_all_uneven(
+        self, rows: torch.Tensor, sent: list[int], came: list[int]
+    ) -> torch.Tensor:
+        """The first `sent[0]` rows of `rows` are sent to rank 0, and so on.
+
+        The result has `came[0]` rows from rank 0, and so on.
+        """
         every = rows.new_empty(sum(came), *rows.shape[1:])
         dist.all_to_all_single(every, rows, came, sent, group=self.group)
         return every
 
-    def begin_all_gather(self, every: torch.Tensor, own: torch.Tensor, *, async_op: bool = True) -> Work:
+    def begin_all_gather(
+        self, every: torch.Tensor, own: torch.Tensor, *, async_op: bool = True
+    ) -> Work:
         """Start gathering the ranks' `own` into `every` (flat, in rank order)."""
         if self.group is None:
             every.view(self.size, -1).copy_(own)
             return _Done()
-        work: Work | None = dist.all_gather_into_tensor(every, own, group=self.group, async_op=async_op)
+        work: Work | None = dist.all_gather_into_tensor(
+            every, own, group=self.group, async_op=async_op
+        )
         return work or _Done()
 
     def begin_all_gather_large(self, every: torch.Tensor, own: torch.Tensor) -> Work:
@@ -132,10 +158,16 @@ class Communicator:
             return self.begin_all_gather(every.view(-1), own)
         length = PIECE // own.element_size()
         parts = zip(own.split(length), every.split(length, 1), strict=True)
-        return _Pieces(dist.all_gather(list(rows.unbind()), part, group=self.group, async_op=True) for part, rows in parts)
+        return _Pieces(
+            dist.all_gather(list(rows.unbind()), part, group=self.group, async_op=True)
+            for part, rows in parts
+        )
 
     def begin_reduce_scatter(self, whole: torch.Tensor) -> tuple[torch.Tensor, Work]:
-        """Start a reduce-scatter. Returns this rank's part of the sum, and the exchange to wait for."""
+        """Start a reduce-scatter.
+
+        Returns this rank's part of the sum, and the exchange to wait for.
+        """
         shard = torch.empty(whole.numel() // self.size, dtype=whole.dtype, device=whole.device)
         if self.group is None:
             shard.copy_(whole.view(self.size, -1)[self.rank])

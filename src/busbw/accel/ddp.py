@@ -28,7 +28,9 @@ class Attached(Attachment):
     """A DDP model whose gradients are exchanged by a communication worker."""
 
     def __init__(self, model: DistributedDataParallel, worker: CommWorker, scaler: Any) -> None:
-        super().__init__(worker, {name: parameter.numel() for name, parameter in model.module.named_parameters()})
+        super().__init__(
+            worker, {name: parameter.numel() for name, parameter in model.module.named_parameters()}
+        )
         self._names = {id(parameter): name for name, parameter in model.module.named_parameters()}
         self._scaler = scaler
 
@@ -36,12 +38,19 @@ class Attached(Attachment):
         """Start averaging a bucket; the future has the average."""
         flat, parameters = bucket.buffer(), bucket.parameters()
         shapes = [parameter.shape for parameter in parameters]
-        names = [self._names.get(id(parameter), f"?{bucket.index()}.{number}") for number, parameter in enumerate(parameters)]
+        names = [
+            self._names.get(id(parameter), f"?{bucket.index()}.{number}")
+            for number, parameter in enumerate(parameters)
+        ]
         first = self.steps < FIRST_STEP
         begins = self.steps - FIRST_STEP if bucket.index() == 0 and not first else None
         self.steps += bucket.is_last()
         world = self.worker.mesh.world
-        if world.group is not None and world.group is self.worker.mesh.borrowed and not flat.is_sparse:
+        if (
+            world.group is not None
+            and world.group is self.worker.mesh.borrowed
+            and not flat.is_sparse
+        ):
             return self._as_ddp(flat)
         if begins is not None:
             # Not on `flat`: a future on a GPU may only have a sparse tensor that is coalesced.
@@ -56,7 +65,9 @@ class Attached(Attachment):
         exchange_whole = method == DENSE or BY_NAME[method].needs_matrices
         if exchange_whole or not self.settings.dense_below_2d or not one_dim:
             return self.worker.average(flat, names, shapes, last=last)
-        return self.worker.run(flat, lambda: self._exchange_1d_separately(flat, names, shapes, one_dim, last))
+        return self.worker.run(
+            flat, lambda: self._exchange_1d_separately(flat, names, shapes, one_dim, last)
+        )
 
     def _as_ddp(self, flat: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         """All-reduce on DDP's own communicator, from the stream of backward."""
@@ -71,13 +82,22 @@ class Attached(Attachment):
 
     def _begin_average(self, flat: torch.Tensor, *, async_op: bool = True) -> Work:
         world = self.worker.mesh.world
-        self.worker.traffic.across += world.ring(ring_bytes(flat.numel() * flat.element_size(), world.size))
+        self.worker.traffic.across += world.ring(
+            ring_bytes(flat.numel() * flat.element_size(), world.size)
+        )
         return world.begin_average(flat, async_op=async_op)
 
     def _exchange_1d_separately(
-        self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size], one_dim: list[int], last: bool
+        self,
+        flat: torch.Tensor,
+        names: list[str],
+        shapes: list[torch.Size],
+        one_dim: list[int],
+        last: bool,
     ) -> None:
-        """Exchange parameters of one dimension (biases, norms) uncompressed, and the rest, with zeros in their positions, by the codec."""
+        """Exchange parameters of one dimension (biases, norms) uncompressed, and the rest, with
+        zeros in their positions, by the codec.
+        """
         if len(one_dim) == len(shapes):
             self._average(flat)
             return
@@ -101,15 +121,22 @@ def _hook(attached: Attached, bucket: dist.GradBucket) -> torch.futures.Future[t
 
 
 def attach(
-    model: DistributedDataParallel, settings: Settings | None = None, *, scaler: Any = None, timeout: timedelta | None = None
+    model: DistributedDataParallel,
+    settings: Settings | None = None,
+    *,
+    scaler: Any = None,
+    timeout: timedelta | None = None,
 ) -> Attached:
-    """Exchange a DDP model's gradients with busbw. Without `settings`, the LIGHT_* variables of Tencent's LightCC apply.
+    """Exchange a DDP model's gradients with busbw.
 
-    Sparse gradients, as of `nn.Embedding(sparse=True)`, are averaged by rows, over NCCL and Gloo, whatever the method: each rank gets the
-    average of all ranks as a coalesced sparse tensor. On a GPU, the host waits in backward until all ranks have sent the ids.
+    Without `settings`, the LIGHT_* variables of Tencent's LightCC apply.
 
-    Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if any; residuals are rescaled
-    when its scale changes. `timeout`: the limit of each exchange.
+    Sparse gradients, as of `nn.Embedding(sparse=True)`, are averaged by rows, over NCCL and Gloo,
+    whatever the method: each rank gets the average of all ranks as a coalesced sparse tensor. On a
+    GPU, the host waits in backward until all ranks have sent the ids.
+
+    Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if
+    any; residuals are rescaled when its scale changes. `timeout`: the limit of each exchange.
 
     Raises:
         UsageError: a variable is invalid, or `model` is not a DDP model.
@@ -119,15 +146,22 @@ def attach(
     return attached
 
 
-def prepare(model: DistributedDataParallel, settings: Settings | None, scaler: Any = None, timeout: timedelta | None = None) -> Attached:
+def prepare(
+    model: DistributedDataParallel,
+    settings: Settings | None,
+    scaler: Any = None,
+    timeout: timedelta | None = None,
+) -> Attached:
     """What `attach` makes, without the hook that uses it."""
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
-            f"attach takes a DistributedDataParallel model, not a {type(model).__name__}", "wrap it: DistributedDataParallel(model)"
+            f"attach takes a DistributedDataParallel model, not a {type(model).__name__}",
+            "wrap it: DistributedDataParallel(model)",
         )
     if dist.get_process_group_ranks(model.process_group) != list(range(dist.get_world_size())):
         raise UsageError(
-            f"the model's process group has {model.process_group.size()} of {dist.get_world_size()} ranks, and accel exchanges over all",
+            f"the model's process group has {model.process_group.size()} of {dist.get_world_size()}"
+            " ranks, and accel exchanges over all",
             "attach only models whose replicas are on all ranks",
         )
     settings, strange = agreed(settings)
@@ -138,16 +172,23 @@ def prepare(model: DistributedDataParallel, settings: Settings | None, scaler: A
 
 
 def _borrowed(model: DistributedDataParallel, settings: Settings) -> dist.ProcessGroup | None:
-    """DDP's communicator, if only plain averages use it; None otherwise. With a second communicator a step takes 0.3 % longer
-    (benchmarks/train_2xh200_202611). On CPUs, the worker's thread and DDP would interfere.
+    """DDP's communicator, if only plain averages use it; None otherwise.
+
+    With a second communicator a step takes 0.3 % longer (benchmarks/train_2xh200_202611). On CPUs,
+    the worker's thread and DDP would interfere.
     """
     plain = settings.methods == {DENSE} and settings.wire == "same" and not settings.two_d
-    on_gpu = "cuda:nccl" in dist.get_backend_config(model.process_group) and all(parameter.is_cuda for parameter in model.parameters())
+    on_gpu = "cuda:nccl" in dist.get_backend_config(model.process_group) and all(
+        parameter.is_cuda for parameter in model.parameters()
+    )
     return model.process_group if plain and on_gpu else None
 
 
 def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
-    """The settings (default: from LIGHT_* variables) and unknown LIGHT_* variables. Raises on every rank if ranks differ."""
+    """The settings (default: from LIGHT_* variables) and unknown LIGHT_* variables.
+
+    Raises on every rank if ranks differ.
+    """
     error = ""
     strange: list[str] = []
     if settings is None:
@@ -164,7 +205,8 @@ def agreed(settings: Settings | None) -> tuple[Settings, list[str]]:
     differing = [rank for rank, (_, given) in enumerate(every) if given != every[0][1]]
     if differing or settings is None:
         raise UsageError(
-            f"ranks {', '.join(map(str, differing))} have other settings than rank 0: {every[differing[0]][1]}, not {every[0][1]}",
+            f"ranks {', '.join(map(str, differing))} have other settings than rank 0:"
+            f" {every[differing[0]][1]}, not {every[0][1]}",
             "use the same settings on every rank, for example with mpirun -x",
         )
     return settings, strange
@@ -175,7 +217,11 @@ def announce(attached: Attachment, strange: list[str]) -> None:
     if attached.worker.mesh.world.rank:
         return
     mesh, known = attached.worker.mesh, ", ".join(switch.name for switch in lightcc_env.SWITCHES)
-    shape = f"{mesh.across.size} x {mesh.inside.size}" if mesh.inside and mesh.across else f"{mesh.world.size}"
+    shape = (
+        f"{mesh.across.size} x {mesh.inside.size}"
+        if mesh.inside and mesh.across
+        else f"{mesh.world.size}"
+    )
     lines = [f"{attached.settings.describe()} over {shape} ranks"]
     lines += [mesh.note] if mesh.note else []
     lines += [f"{name} is unknown (known: {known})" for name in strange]

@@ -42,12 +42,16 @@ def _library() -> ctypes.CDLL:
             function = getattr(library, f"busbw_exchange_{name}")
             function.restype, function.argtypes = result, takes
     except (OSError, AttributeError) as error:
-        raise NoMeasurement(f"{path} does not support exchanges: {error}", native.INSTALL) from error
+        raise NoMeasurement(
+            f"{path} does not support exchanges: {error}", native.INSTALL
+        ) from error
     return library
 
 
 class ExchangeSession:
-    """This rank's connections to all others of a group, and the thread that runs exchanges over them one at a time."""
+    """This rank's connections to all others of a group, and the thread that runs exchanges over
+    them one at a time.
+    """
 
     def __init__(self, peers: int) -> None:
         """Listen for this many peers. Each gets one of `handles`.
@@ -57,27 +61,42 @@ class ExchangeSession:
         """
         self._text = native.ErrorText()
         handles = ctypes.create_string_buffer(HANDLE_BYTES * peers)
-        self._exchange: int | None = _library().busbw_exchange_open(peers, handles, self._text.room())
+        self._exchange: int | None = _library().busbw_exchange_open(
+            peers, handles, self._text.room()
+        )
         if self._exchange is None:
             raise RuntimeError(self._text.message())
-        self.handles = [handles.raw[HANDLE_BYTES * at : HANDLE_BYTES * (at + 1)] for at in range(peers)]
+        self.handles = [
+            handles.raw[HANDLE_BYTES * at : HANDLE_BYTES * (at + 1)] for at in range(peers)
+        ]
 
     def join(self, handles: Sequence[bytes], join_s: float, patience_s: float) -> None:
-        """Connect to all peers by the handles they have made for this rank. `patience_s`: the longest wait without progress.
+        """Connect to all peers by the handles they have made for this rank.
+
+        `patience_s`: the longest wait without progress.
 
         Raises:
             RuntimeError: a peer is unreachable or has not connected.
         """
-        if _library().busbw_exchange_join(self._open(), b"".join(handles), join_s, patience_s, self._text.room()):
+        if _library().busbw_exchange_join(
+            self._open(), b"".join(handles), join_s, patience_s, self._text.room()
+        ):
             raise RuntimeError(self._text.message())
 
-    def post(self, parts: Sequence[tuple[int, int]], nbytes: int, chunk: int, numbers: Numbers, base: int) -> int:
-        """Start an exchange of `nbytes` with each peer at these addresses. Returns its number of chunks.
+    def post(
+        self, parts: Sequence[tuple[int, int]], nbytes: int, chunk: int, numbers: Numbers, base: int
+    ) -> int:
+        """Start an exchange of `nbytes` with each peer at these addresses.
 
-        Chunk i is sent once `ready` exceeds `base` by more than i. `done` counts completed chunks in the same way.
+        Returns its number of chunks.
+
+        Chunk i is sent once `ready` exceeds `base` by more than i. `done` counts completed chunks
+        in the same way.
         """
         chunks = -(-nbytes // chunk)
-        every = (Part * len(parts))(*[Part(send, nbytes, receive, nbytes) for send, receive in parts])
+        every = (Part * len(parts))(
+            *[Part(send, nbytes, receive, nbytes) for send, receive in parts]
+        )
         _library().busbw_exchange_post(self._open(), every, chunk, chunks, numbers, base)
         return chunks
 

@@ -1,7 +1,8 @@
-"""The frontend for torch's fully_shard (FSDP2): FSDP shards gradients inside hosts, a communication worker exchanges them across hosts.
+"""The frontend for torch's fully_shard (FSDP2): FSDP shards gradients inside hosts, a communication
+worker exchanges them across hosts.
 
-FSDP2 reduces each group of parameters over its own mesh, the ranks of a host, and then calls a hook, where an all-reduce over the replicas
-belongs. The worker exchanges there.
+FSDP2 reduces each group of parameters over its own mesh, the ranks of a host, and then calls a
+hook, where an all-reduce over the replicas belongs. The worker exchanges there.
 """
 
 from datetime import timedelta
@@ -25,9 +26,16 @@ class Sharded(Attachment):
     """A fully sharded model whose replicas exchange gradients by a communication worker."""
 
     def __init__(self, model: nn.Module, worker: CommWorker) -> None:
-        modules = [(name, module) for name, module in model.named_modules() if isinstance(module, FSDPModule)]
+        modules = [
+            (name, module)
+            for name, module in model.named_modules()
+            if isinstance(module, FSDPModule)
+        ]
         if not modules:
-            raise UsageError(f"a {type(model).__name__} without fully_shard has no shards to exchange", "call fully_shard on it first")
+            raise UsageError(
+                f"a {type(model).__name__} without fully_shard has no shards to exchange",
+                "call fully_shard on it first",
+            )
         super().__init__(worker)
         for name, module in modules:
             module.set_all_reduce_hook(lambda shard, name=name: self._exchange(shard, name))
@@ -42,29 +50,43 @@ class Sharded(Attachment):
 
 
 def attach_fully_sharded(
-    model: nn.Module, replicas: DeviceMesh, settings: Settings | None = None, *, timeout: timedelta | None = None
+    model: nn.Module,
+    replicas: DeviceMesh,
+    settings: Settings | None = None,
+    *,
+    timeout: timedelta | None = None,
 ) -> Sharded:
-    """Exchange gradients between the replicas of a fully sharded model. Without `settings`, the LIGHT_* variables apply.
+    """Exchange gradients between the replicas of a fully sharded model.
 
-    `model` is fully sharded over one dimension of a mesh, and `replicas` is the other: `fully_shard(layer, mesh=mesh["inside"])` and
-    `replicas=mesh["across"]` of `mesh = init_device_mesh(kind, (hosts, ranks), mesh_dim_names=("across", "inside"))`. Every rank has to
+    Without `settings`, the LIGHT_* variables apply.
+
+    `model` is fully sharded over one dimension of a mesh, and `replicas` is the other:
+    `fully_shard(layer, mesh=mesh["inside"])` and `replicas=mesh["across"]` of `mesh =
+    init_device_mesh(kind, (hosts, ranks), mesh_dim_names=("across", "inside"))`. Every rank has to
     call it. What 2D does inside hosts is FSDP's own work, so that `two_d` has no effect here.
 
     Raises:
-        UsageError: a variable is invalid, no module is sharded, or `replicas` has more than one dimension.
+        UsageError: a variable is invalid, no module is sharded, or `replicas` has more than one
+            dimension.
     """
     if replicas.ndim != 1:
         raise UsageError(
-            f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one", 'give that one: mesh["across"]'
+            f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one",
+            'give that one: mesh["across"]',
         )
     settings, strange = agreed(settings)
     if (codec := BY_NAME[settings.method]).needs_matrices:
         others = ", ".join(one.name for one in CODECS if not one.needs_matrices)
         raise UsageError(
-            f"{codec.title or codec.name} needs whole matrices, which fully_shard divides", f"use {others}, or DistributedDataParallel"
+            f"{codec.title or codec.name} needs whole matrices, which fully_shard divides",
+            f"use {others}, or DistributedDataParallel",
         )
     if settings.last:
-        raise UsageError("a method for the last bucket is for DistributedDataParallel: fully_shard has no buckets", "leave out last")
+        raise UsageError(
+            "a method for the last bucket is for DistributedDataParallel: fully_shard has no"
+            " buckets",
+            "leave out last",
+        )
     ranks = dist.get_process_group_ranks(replicas.get_group())
     sharded = Sharded(model, CommWorker(settings, like(ranks, settings, timeout)))
     announce(sharded, strange)

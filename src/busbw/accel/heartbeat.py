@@ -1,4 +1,7 @@
-"""Heartbeats in the rendezvous store. They show which ranks are lost when an exchange has failed."""
+"""Heartbeats in the rendezvous store.
+
+They show which ranks are lost when an exchange has failed.
+"""
 
 import atexit
 import threading
@@ -25,7 +28,9 @@ class Heartbeat:
         self._store = _own_store()
         self._stopped = threading.Event()
         arguments = (weakref.ref(self), self._stopped, self._store)
-        self._thread = threading.Thread(target=_beat, args=arguments, name="busbw-accel-pulse", daemon=True)
+        self._thread = threading.Thread(
+            target=_beat, args=arguments, name="busbw-accel-pulse", daemon=True
+        )
         if self._store is not None and mesh.world.size > 1:
             self._thread.start()
             _beating.add(self)
@@ -42,10 +47,13 @@ class Heartbeat:
             self._thread.join(PATIENCE_S)
 
     def lost(self) -> list[str]:
-        """Ranks, with their hosts, without a heartbeat for some seconds. A rank that waits for a lost one still sends heartbeats.
+        """Ranks, with their hosts, without a heartbeat for some seconds.
 
-        The first rank to find lost ranks stores them for all, since it may exit and then look lost to slower ones. If the store is
-        unreachable, the process that hosts it is gone, and only that is returned.
+        A rank that waits for a lost one still sends heartbeats.
+
+        The first rank to find lost ranks stores them for all, since it may exit and then look lost
+        to slower ones. If the store is unreachable, the process that hosts it is gone, and only
+        that is returned.
         """
         if self._store is None:
             return []
@@ -57,7 +65,9 @@ class Heartbeat:
                 time.sleep(BEAT_S / 4)
                 now = _signs(self._store, ranks)
                 missing -= {rank for rank in missing if now[rank] != before[rank]}
-            found = self._store.compare_set(_FOUND, "", ",".join(map(str, sorted(missing))) or "-").decode()
+            found = self._store.compare_set(
+                _FOUND, "", ",".join(map(str, sorted(missing))) or "-"
+            ).decode()
         except Exception as error:  # noqa: BLE001 - any error means that the store is unreachable
             return [f"the rendezvous store ({error})"]
         return [self._mesh.name(ranks.index(int(rank))) for rank in found.split(",") if rank != "-"]
@@ -76,7 +86,9 @@ def _stop_all() -> None:
 
 
 def _own_store() -> Any:
-    """A separate connection to the job's store, since the job's own may be blocked. None if there is none.
+    """A separate connection to the job's store, since the job's own may be blocked.
+
+    None if there is none.
 
     A FileStore grows with each write, so it gets no heartbeats.
     """
@@ -101,4 +113,7 @@ def _beat(pulse: "weakref.ref[Heartbeat]", stopped: threading.Event, store: Any)
 
 def _signs(store: Any, ranks: list[int]) -> dict[int, bytes]:
     keys = [_KEY.format(rank) for rank in ranks]
-    return {rank: store.get(key) if store.check([key]) else b"" for rank, key in zip(ranks, keys, strict=True)}
+    return {
+        rank: store.get(key) if store.check([key]) else b""
+        for rank, key in zip(ranks, keys, strict=True)
+    }

@@ -16,7 +16,10 @@ _Pointer = ctypes.c_void_p
 
 
 class _Rule(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_float) for name in ("scale", "keep", "first", "second", "square", "rate", "root", "epsilon"))
+    _fields_ = tuple(
+        (name, ctypes.c_float)
+        for name in ("scale", "keep", "first", "second", "square", "rate", "root", "epsilon")
+    )
 
 
 class _Slab(ctypes.Structure):
@@ -42,12 +45,23 @@ class Rule:
         """In the form of busbw-native: see native/crates/adam."""
         first, second = self.betas
         rate, root = self.lr / (1 - first**self.step), 1 / math.sqrt(1 - second**self.step)
-        return _Rule(self.scale, 1 - self.lr * self.weight_decay, 1 - first, second, 1 - second, rate, root, self.eps)
+        return _Rule(
+            self.scale,
+            1 - self.lr * self.weight_decay,
+            1 - first,
+            second,
+            1 - second,
+            rate,
+            root,
+            self.eps,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Weights and both moments of some elements: fp32, one-dimensional, contiguous, in host memory."""
+    """Weights and both moments of some elements: fp32, one-dimensional, contiguous, in host
+    memory.
+    """
 
     weight: torch.Tensor
     moment: torch.Tensor
@@ -77,12 +91,15 @@ def _library() -> ctypes.CDLL | None:
 class HostAdam:
     """Updates states in place. The result has the same bits for any number of threads.
 
-    Without busbw-native torch's fused AdamW does it, which needs a conversion of each gradient. Its results differ from those of
-    busbw-native by rounding.
+    Without busbw-native torch's fused AdamW does it, which needs a conversion of each gradient. Its
+    results differ from those of busbw-native by rounding.
     """
 
     def __init__(self, threads: int = 0) -> None:
-        """`threads`: 0 takes the cores of this process, at most host_threads.MOST_THREADS. NoMeasurement if they cannot be started."""
+        """`threads`: 0 takes the cores of this process, at most host_threads.MOST_THREADS.
+
+        NoMeasurement if they cannot be started.
+        """
         self.threads = threads or host_threads.usable()
         self._text = native.ErrorText()
         library = _library()
@@ -90,7 +107,9 @@ class HostAdam:
         if library is not None:
             self._pool = library.busbw_adam_open(self.threads, self._text.room())
             if self._pool is None:
-                raise NoMeasurement(self._text.message(), "ulimit -u shows the limit of processes and threads")
+                raise NoMeasurement(
+                    self._text.message(), "ulimit -u shows the limit of processes and threads"
+                )
 
     @property
     def native(self) -> bool:
@@ -98,12 +117,19 @@ class HostAdam:
         return self._pool is not None
 
     def update(
-        self, rule: Rule | None, gradient: torch.Tensor, states: States, copy: torch.Tensor | None = None, undo: Rule | None = None
+        self,
+        rule: Rule | None,
+        gradient: torch.Tensor,
+        states: States,
+        copy: torch.Tensor | None = None,
+        undo: Rule | None = None,
     ) -> None:
-        """Update the states by the gradient (bf16 or fp32, as long as they are); `copy` gets the weights in bf16, and may be the gradient.
+        """Update the states by the gradient (bf16 or fp32, as long as they are); `copy` gets the
+        weights in bf16, and may be the gradient.
 
-        `undo` is the rule of an earlier update by the same gradient, the last of these states: it is undone first, which restores them to
-        within fp32 rounding of the updated ones. `rule`: None only undoes.
+        `undo` is the rule of an earlier update by the same gradient, the last of these states: it
+        is undone first, which restores them to within fp32 rounding of the updated ones. `rule`:
+        None only undoes.
 
         Raises:
             UsageError: a tensor has another type, length or place, or is not contiguous.
@@ -114,9 +140,14 @@ class HostAdam:
                 _by_torch(rule, gradient, states, copy, undo)
             return
         slab = _Slab(
-            gradient.numel(), gradient.data_ptr(), states.weight.data_ptr(), states.moment.data_ptr(), states.square.data_ptr(),
-            None if copy is None else copy.data_ptr(), gradient.dtype == torch.float32,
-        )  # fmt: skip
+            gradient.numel(),
+            gradient.data_ptr(),
+            states.weight.data_ptr(),
+            states.moment.data_ptr(),
+            states.square.data_ptr(),
+            None if copy is None else copy.data_ptr(),
+            gradient.dtype == torch.float32,
+        )
         library = _library()
         assert library is not None
         rules = (ctypes.byref(one.native()) if one is not None else None for one in (undo, rule))
@@ -131,27 +162,60 @@ class HostAdam:
 
 
 def _check(gradient: torch.Tensor, states: States, copy: torch.Tensor | None) -> None:
-    wanted = {"gradient": (gradient, (torch.bfloat16, torch.float32)), "copy": (copy, (torch.bfloat16,))}
-    wanted |= {name: (getattr(states, name), (torch.float32,)) for name in ("weight", "moment", "square")}
+    wanted = {
+        "gradient": (gradient, (torch.bfloat16, torch.float32)),
+        "copy": (copy, (torch.bfloat16,)),
+    }
+    wanted |= {
+        name: (getattr(states, name), (torch.float32,)) for name in ("weight", "moment", "square")
+    }
     for name, (tensor, types) in wanted.items():
         if tensor is None:
             continue
-        if tensor.dtype not in types or tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.numel() != gradient.numel():
-            seen = f"{tensor.dtype} of {tensor.numel()} elements on {tensor.device}{'' if tensor.is_contiguous() else ', not contiguous'}"
+        if (
+            tensor.dtype not in types
+            or tensor.device.type != "cpu"
+            or not tensor.is_contiguous()
+            or tensor.numel() != gradient.numel()
+        ):
+            seen = (
+                f"{tensor.dtype} of {tensor.numel()} elements on"
+                f" {tensor.device}{'' if tensor.is_contiguous() else ', not contiguous'}"
+            )
             kinds = " or ".join(str(one) for one in types)
-            raise UsageError(f"{name} is {seen}", f"{kinds} of {gradient.numel()} elements, contiguous, in host memory")
+            raise UsageError(
+                f"{name} is {seen}",
+                f"{kinds} of {gradient.numel()} elements, contiguous, in host memory",
+            )
 
 
-def _by_torch(rule: Rule | None, gradient: torch.Tensor, states: States, copy: torch.Tensor | None, undo: Rule | None) -> None:
+def _by_torch(
+    rule: Rule | None,
+    gradient: torch.Tensor,
+    states: States,
+    copy: torch.Tensor | None,
+    undo: Rule | None,
+) -> None:
     if undo is not None:
         _undo(undo, gradient, states)
     if rule is not None:
         wide = gradient.float() * rule.scale
         step = torch.tensor(float(rule.step))
         torch._fused_adamw_(
-            [states.weight], [wide], [states.moment], [states.square], [], [step], lr=rule.lr, beta1=rule.betas[0], beta2=rule.betas[1],
-            weight_decay=rule.weight_decay, eps=rule.eps, amsgrad=False, maximize=False,
-        )  # fmt: skip
+            [states.weight],
+            [wide],
+            [states.moment],
+            [states.square],
+            [],
+            [step],
+            lr=rule.lr,
+            beta1=rule.betas[0],
+            beta2=rule.betas[1],
+            weight_decay=rule.weight_decay,
+            eps=rule.eps,
+            amsgrad=False,
+            maximize=False,
+        )
     if copy is not None:
         copy.copy_(states.weight)
 
@@ -159,11 +223,19 @@ def _by_torch(rule: Rule | None, gradient: torch.Tensor, states: States, copy: t
 def _undo(rule: Rule, gradient: torch.Tensor, states: States) -> None:
     """The inverse of an update, in fp64, as in native/crates/adam."""
     made, (first, second) = rule.native(), rule.betas
-    wide, weight, moment, square = (one.double() for one in (gradient, states.weight, states.moment, states.square))
+    wide, weight, moment, square = (
+        one.double() for one in (gradient, states.weight, states.moment, states.square)
+    )
     wide *= rule.scale
     change = made.rate * moment / (square.sqrt() * made.root + rule.eps)
     states.weight.copy_((weight + change) / (1 - rule.lr * rule.weight_decay))
-    states.square.copy_(((square - (1 - second) * wide * wide) / second).clamp_(min=0) if second else torch.zeros_like(square))
-    states.moment.copy_((moment - (1 - first) * wide) / first if first else torch.zeros_like(moment))
+    states.square.copy_(
+        ((square - (1 - second) * wide * wide) / second).clamp_(min=0)
+        if second
+        else torch.zeros_like(square)
+    )
+    states.moment.copy_(
+        (moment - (1 - first) * wide) / first if first else torch.zeros_like(moment)
+    )
     if second:
         states.moment.masked_fill_(states.square == 0, 0.0)

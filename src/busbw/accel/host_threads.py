@@ -1,6 +1,7 @@
 """Torch's threads on the host.
 
-Under mpirun torch begins with one thread: its Intel MKL reads OMPI_COMM_WORLD_LOCAL_SIZE, decides for one, and torch asks MKL.
+Under mpirun torch begins with one thread: its Intel MKL reads OMPI_COMM_WORLD_LOCAL_SIZE, decides
+for one, and torch asks MKL.
 """
 
 import contextlib

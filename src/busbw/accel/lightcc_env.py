@@ -1,7 +1,8 @@
 """LightCC's environment variables (`LIGHT_*`), and the settings that they select.
 
-Names, defaults and units are those of Tencent's public guide to TACO Train: bytes; 2D for data up to its threshold, top-k for data from its
-threshold on. Error feedback, which the guide does not mention, is on.
+Names, defaults and units are those of Tencent's public guide to TACO Train: bytes; 2D for data up
+to its threshold, top-k for data from its threshold on. Error feedback, which the guide does not
+mention, is on.
 """
 
 import math
@@ -18,7 +19,10 @@ PREFIX = "LIGHT_"
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One variable. `read` raises ValueError for an invalid value; `wanted` describes the valid ones."""
+    """One variable.
+
+    `read` raises ValueError for an invalid value; `wanted` describes the valid ones.
+    """
 
     name: str
     default: str
@@ -32,7 +36,9 @@ class Switch:
         try:
             return self.read(word)
         except ValueError:
-            raise error(f"{self.name}={word} is invalid: {self.meaning}", f"give {self.wanted}") from None
+            raise error(
+                f"{self.name}={word} is invalid: {self.meaning}", f"give {self.wanted}"
+            ) from None
 
 
 def _flag(word: str) -> bool:
@@ -56,11 +62,21 @@ def _share(word: str) -> float:
 
 
 SWITCHES = (
-    Switch("LIGHT_2D_ALLREDUCE", "0", "all-reduce in two dimensions: inside hosts, then across them", "0 or 1", _flag),
-    Switch("LIGHT_INTRA_SIZE", "8", "ranks of a 2D group", "a number of ranks", partial(whole, least=1)),
+    Switch(
+        "LIGHT_2D_ALLREDUCE",
+        "0",
+        "all-reduce in two dimensions: inside hosts, then across them",
+        "0 or 1",
+        _flag,
+    ),
+    Switch(
+        "LIGHT_INTRA_SIZE", "8", "ranks of a 2D group", "a number of ranks", partial(whole, least=1)
+    ),
     Switch("LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D up to this size", "bytes", whole),
     Switch("LIGHT_TOPK_ALLREDUCE", "0", "send only the largest elements", "0 or 1", _flag),
-    Switch("LIGHT_TOPK_RATIO", "0.01", "the share that is sent", "a share above 0, at most 1", _share),
+    Switch(
+        "LIGHT_TOPK_RATIO", "0.01", "the share that is sent", "a share above 0, at most 1", _share
+    ),
     Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k from this size on", "bytes", whole),
     Switch("LIGHT_TOPK_FP16", "0", "send values as fp16", "0 or 1", _flag),
 )
@@ -84,7 +100,11 @@ def from_env(environ: Mapping[str, str]) -> Settings:
         method=TOPK if topk else DENSE,
         two_d=bool(value["LIGHT_2D_ALLREDUCE"]),
         # Unset: the ranks of a host. LightCC's default of 8 fits its machines.
-        intra_size=int(str(value["LIGHT_INTRA_SIZE"])) if environ.get("LIGHT_INTRA_SIZE", "").strip() else None,
+        intra_size=(
+            int(str(value["LIGHT_INTRA_SIZE"]))
+            if environ.get("LIGHT_INTRA_SIZE", "").strip()
+            else None
+        ),
         two_d_most=int(str(value["LIGHT_HIERARCHICAL_THRESHOLD"])),
         compress_least=int(str(value["LIGHT_TOPK_THRESHOLD"])),
         ratio=float(str(value["LIGHT_TOPK_RATIO"])),

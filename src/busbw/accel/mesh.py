@@ -1,4 +1,6 @@
-"""The communicators of a job: the ranks of a host, and those with the same local rank on the other hosts."""
+"""The communicators of a job: the ranks of a host, and those with the same local rank on the
+other hosts.
+"""
 
 import dataclasses
 import os
@@ -28,7 +30,8 @@ class Mesh:
     inside: Communicator | None
     across: Communicator | None
     hosts: tuple[str, ...] = ()  # of each rank
-    note: str = ""  # why there is one dimension although two were requested, or that rows span hosts
+    # why there is one dimension although two were requested, or that rows span hosts
+    note: str = ""
     borrowed: dist.ProcessGroup | None = None  # not closed by the mesh
 
     @property
@@ -64,11 +67,16 @@ class Mesh:
                 comm.staging.check()
 
 
-def make(settings: Settings, timeout: timedelta | None = None, borrowed: dist.ProcessGroup | None = None) -> Mesh:
-    """The mesh for these settings over all ranks of the default group. Every rank must call it at the same point.
+def make(
+    settings: Settings, timeout: timedelta | None = None, borrowed: dist.ProcessGroup | None = None
+) -> Mesh:
+    """The mesh for these settings over all ranks of the default group.
 
-    `intra_size` consecutive ranks make a row; None: the ranks of a host. Uneven hosts, or a single row or column, leave one dimension.
-    `borrowed`: an existing group of all ranks to use instead of a new one.
+    Every rank must call it at the same point.
+
+    `intra_size` consecutive ranks make a row; None: the ranks of a host. Uneven hosts, or a single
+    row or column, leave one dimension. `borrowed`: an existing group of all ranks to use instead of
+    a new one.
 
     Raises:
         UsageError: host staging is not possible on some rank. Raised on every rank.
@@ -78,14 +86,24 @@ def make(settings: Settings, timeout: timedelta | None = None, borrowed: dist.Pr
     rows, note = rows_of(hosts, settings.intra_size) if settings.two_d else ([], "")
     world = _communicator([ranks], hosts, timeout, settings, borrowed)
     if not rows:
-        return Mesh(_with_staging(world, [ranks], settings, timeout), None, None, hosts, note, borrowed)
+        return Mesh(
+            _with_staging(world, [ranks], settings, timeout), None, None, hosts, note, borrowed
+        )
     columns = [sorted(column) for column in zip(*rows, strict=True)]
-    inside, across = _communicator(rows, hosts, timeout), _communicator(columns, hosts, timeout, settings)
-    return Mesh(world, inside, _with_staging(across, columns, settings, timeout), hosts, note, borrowed)
+    inside, across = (
+        _communicator(rows, hosts, timeout),
+        _communicator(columns, hosts, timeout, settings),
+    )
+    return Mesh(
+        world, inside, _with_staging(across, columns, settings, timeout), hosts, note, borrowed
+    )
 
 
 def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = None) -> Mesh:
-    """The mesh over `ranks` only, which include this rank. Every rank of the default group must call it at the same point. See `make`."""
+    """The mesh over `ranks` only, which include this rank.
+
+    Every rank of the default group must call it at the same point. See `make`.
+    """
     hosts = _hosts()
     every: list[list[int]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(every, list(ranks))
@@ -95,7 +113,10 @@ def like(ranks: Sequence[int], settings: Settings, timeout: timedelta | None = N
 
 
 def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int]], str]:
-    """The ranks of each row, and a note if rows span hosts. Without rows there is one dimension, and the note is the reason."""
+    """The ranks of each row, and a note if rows span hosts.
+
+    Without rows there is one dimension, and the note is the reason.
+    """
     ranks = len(hosts)
     if intra_size is None:
         counts = Counter(hosts)
@@ -105,15 +126,30 @@ def rows_of(hosts: Sequence[str], intra_size: int | None) -> tuple[list[list[int
         rows = [[rank for rank in range(ranks) if hosts[rank] == host] for host in counts]
     else:
         if ranks % intra_size:
-            return [], f"one dimension only: {ranks} ranks are not a multiple of {intra_size} in a 2D group"
+            return (
+                [],
+                (
+                    f"one dimension only: {ranks} ranks are not a multiple of {intra_size} in a 2D"
+                    " group"
+                ),
+            )
         rows = [list(range(first, first + intra_size)) for first in range(0, ranks, intra_size)]
     if len(rows) == 1:
         return [], f"one dimension only: all {ranks} ranks are one 2D group"
     if len(rows[0]) == 1:
-        few = "each host has one rank" if intra_size is None else "a 2D group needs at least two ranks"
+        few = (
+            "each host has one rank"
+            if intra_size is None
+            else "a 2D group needs at least two ranks"
+        )
         return [], f"one dimension only: {few}"
     spread = next((row for row in rows if len({hosts[rank] for rank in row}) > 1), [])
-    note = f"the 2D group of ranks {', '.join(map(str, spread))} spans hosts, so its inner traffic uses the network" if spread else ""
+    note = (
+        f"the 2D group of ranks {', '.join(map(str, spread))} spans hosts, so its inner traffic"
+        " uses the network"
+        if spread
+        else ""
+    )
     return rows, note
 
 
@@ -133,17 +169,29 @@ def _communicator(
     """Make a group for each row. Returns this rank's."""
     rank, mine = dist.get_rank(), None
     for row in rows:
-        group = borrowed or _group(row, _limit(timeout), narrow=settings.small and len({hosts[other] for other in row}) == len(row))
+        group = borrowed or _group(
+            row,
+            _limit(timeout),
+            narrow=settings.small and len({hosts[other] for other in row}) == len(row),
+        )
         if rank in row:
-            mine = Communicator(group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row))
+            mine = Communicator(
+                group, len(row), row.index(rank), sum(hosts[other] == hosts[rank] for other in row)
+            )
     assert mine is not None
     if not borrowed and not _on_gpus():
-        dist.barrier()  # Gloo: a rank that closed the group now would break the start of one that still connects
+        # Gloo: a rank that closed the group now would break the start of one that still connects
+        dist.barrier()
     return mine
 
 
-def _with_staging(comm: Communicator, rows: list[list[int]], settings: Settings, timeout: timedelta | None) -> Communicator:
-    """The communicator with the requested staging. Called after all groups are made, so that an error is raised on every rank."""
+def _with_staging(
+    comm: Communicator, rows: list[list[int]], settings: Settings, timeout: timedelta | None
+) -> Communicator:
+    """The communicator with the requested staging.
+
+    Called after all groups are made, so that an error is raised on every rank.
+    """
     if settings.staging != HOST:
         return comm
     mine = next(row for row in rows if dist.get_rank() in row)
@@ -151,7 +199,9 @@ def _with_staging(comm: Communicator, rows: list[list[int]], settings: Settings,
 
 
 def _limit(timeout: timedelta | None) -> timedelta:
-    return timeout or (default_pg_nccl_timeout if dist.get_backend() == dist.Backend.NCCL else default_pg_timeout)
+    return timeout or (
+        default_pg_nccl_timeout if dist.get_backend() == dist.Backend.NCCL else default_pg_timeout
+    )
 
 
 def _on_gpus() -> bool:
@@ -161,8 +211,9 @@ def _on_gpus() -> bool:
 def _group(ranks: list[int], timeout: timedelta, *, narrow: bool) -> dist.ProcessGroup:
     """A new group. Each NCCL channel occupies a multiprocessor of the GPU during a transfer.
 
-    `narrow` uses one channel, about 5 GB/s over sockets, which suffices for one rank per host that sends little. For ResNet-50 with top-k
-    it lowers the exposed time of a step from 2.5 to 1.2 ms (benchmarks/train_2xh200_202611).
+    `narrow` uses one channel, about 5 GB/s over sockets, which suffices for one rank per host that
+    sends little. For ResNet-50 with top-k it lowers the exposed time of a step from 2.5 to 1.2 ms
+    (benchmarks/train_2xh200_202611).
     """
     if not _on_gpus():
         return dist.new_group(ranks, timeout=timeout)

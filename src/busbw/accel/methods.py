@@ -1,4 +1,7 @@
-"""The registry of codecs: one row for each, with everything that other code and the docs need to know. Imports no torch.
+"""The registry of codecs: one row for each, with everything that other code and the docs need to
+know.
+
+Imports no torch.
 
 A new codec is a row here and a class in `busbw.accel.codecs`.
 """
@@ -8,40 +11,75 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodecInfo:
-    """The facts of one codec. `implementation` is its module in `busbw.accel.codecs`, a colon and its class."""
+    """The facts of one codec.
+
+    `implementation` is its module in `busbw.accel.codecs`, a colon and its class.
+    """
 
     name: str
     implementation: str
     loss: int  # an index into train.plan_types.LOSSES
     meaning: str
     title: str = ""  # for error messages, where it differs from the name
-    needs_matrices: bool = False  # cannot work on a shard or a piece, and sends one-dimensional parameters itself
+    # cannot work on a shard or a piece, and sends one-dimensional parameters itself
+    needs_matrices: bool = False
     small: bool = False  # sends so little that one NCCL channel suffices (top-k: up to SMALL_RATIO)
     sparse: bool = False  # has a ratio and momentum correction
     warmup: bool = False  # uses warmup_steps
     staged: bool = True  # its data can be staged in host memory
     plan_with_host: bool = False  # `busbw plan` also tries it with host staging
-    plan_variants: tuple[str, ...] = ("",)  # what `busbw plan` tries by default: settings added to the name
+    # what `busbw plan` tries by default: settings added to the name
+    plan_variants: tuple[str, ...] = ("",)
 
 
 DENSE, TOPK = "dense", "topk"
 _BLOCKS = "integers, one scale for 256 elements"
 CODECS = (
-    CodecInfo(name=DENSE, implementation="dense:Dense", loss=0, meaning="the whole gradient", staged=False, plan_variants=()),
-    CodecInfo(name="int8", implementation="integers:Int8", loss=2, meaning=f"8-bit {_BLOCKS}", plan_with_host=True),
     CodecInfo(
-        name="int4", implementation="integers:Int4", loss=5, meaning=f"4-bit {_BLOCKS}", plan_with_host=True,
+        name=DENSE,
+        implementation="dense:Dense",
+        loss=0,
+        meaning="the whole gradient",
+        staged=False,
+        plan_variants=(),
+    ),
+    CodecInfo(
+        name="int8",
+        implementation="integers:Int8",
+        loss=2,
+        meaning=f"8-bit {_BLOCKS}",
+        plan_with_host=True,
+    ),
+    CodecInfo(
+        name="int4",
+        implementation="integers:Int4",
+        loss=5,
+        meaning=f"4-bit {_BLOCKS}",
+        plan_with_host=True,
         plan_variants=("", "+last=powersgd+matrix_rank=16"),
     ),
     CodecInfo(
-        name="powersgd", title="PowerSGD", implementation="powersgd:PowerSgd", loss=3, needs_matrices=True, small=True, warmup=True,
+        name="powersgd",
+        title="PowerSGD",
+        implementation="powersgd:PowerSgd",
+        loss=3,
+        needs_matrices=True,
+        small=True,
+        warmup=True,
         meaning="two narrow factors of each matrix",
     ),
     CodecInfo(
-        name=TOPK, title="top-k", implementation="topk:TopK", loss=4, small=True, sparse=True, warmup=True,
-        plan_variants=("+ratio=0.1", ""), meaning="the elements of the largest magnitude",
+        name=TOPK,
+        title="top-k",
+        implementation="topk:TopK",
+        loss=4,
+        small=True,
+        sparse=True,
+        warmup=True,
+        plan_variants=("+ratio=0.1", ""),
+        meaning="the elements of the largest magnitude",
     ),
-)  # fmt: skip
+)
 BY_NAME = {codec.name: codec for codec in CODECS}
 NAMES = tuple(BY_NAME)
 

@@ -29,15 +29,24 @@ def _setting(default: T, meaning: str) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How gradients are exchanged. Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion)."""
+    """How gradients are exchanged.
+
+    Sizes in bytes of a bucket (DDP) or of a tensor (Horovod without fusion).
+    """
 
     method: str = _setting(DENSE, "the codec, see below")
-    last: str = _setting("", "the method for DDP's last bucket, whose exchange no computation hides; '': the same")
+    last: str = _setting(
+        "", "the method for DDP's last bucket, whose exchange no computation hides; '': the same"
+    )
     staging: str = _setting(
-        BACKEND, "how codecs' data is sent: by torch's backend (NCCL, Gloo), or `host`: from host memory by busbw-native"
+        BACKEND,
+        "how codecs' data is sent: by torch's backend (NCCL, Gloo), or `host`: from host memory by"
+        " busbw-native",
     )
     wire: str = _setting(
-        "same", "the format of a dense exchange, and of the rows of sparse gradients: the gradient's own, fp32, bf16 or fp16"
+        "same",
+        "the format of a dense exchange, and of the rows of sparse gradients: the gradient's own,"
+        " fp32, bf16 or fp16",
     )
     two_d: bool = _setting(False, "dense inside a host, the method across hosts")
     intra_size: int | None = _setting(None, "ranks of a 2D group; None: those of a host")
@@ -46,50 +55,86 @@ class Settings:
     ratio: float = _setting(0.01, "top-k: the fraction of elements that is sent")
     values: str = _setting("fp32", "top-k: the format of values, fp32 or fp16")
     feedback: bool = _setting(True, "add what was not sent to the next gradient")
-    momentum: float = _setting(0.0, "top-k: momentum correction; the optimizer's momentum must then be 0")
+    momentum: float = _setting(
+        0.0, "top-k: momentum correction; the optimizer's momentum must then be 0"
+    )
     matrix_rank: int = _setting(4, "PowerSGD: columns of the two factors of a matrix")
     factors: str = _setting("fp32", "PowerSGD: the format of the factors, fp32 or bf16")
-    warmup_steps: int = _setting(0, "top-k: steps in which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which are dense")
-    chunk: int | None = _setting(None, "2D: bytes of a piece, since pieces overlap; None: 32 MiB on GPUs, 4 MiB on CPUs")
+    warmup_steps: int = _setting(
+        0,
+        "top-k: steps in which the ratio falls from 1/4 to `ratio`; PowerSGD: first steps, which"
+        " are dense",
+    )
+    chunk: int | None = _setting(
+        None, "2D: bytes of a piece, since pieces overlap; None: 32 MiB on GPUs, 4 MiB on CPUs"
+    )
     dense_below_2d: bool = _setting(True, "send parameters of one dimension (bias, norm) densely")
 
     def __post_init__(self) -> None:  # noqa: D105
         for name, known in _CHOICES.items():
             if (value := getattr(self, name)) not in known:
-                raise _no_value(name, f"{name} '{value}' is not one of {', '.join(filter(None, known))}")
+                raise _no_value(
+                    name, f"{name} '{value}' is not one of {', '.join(filter(None, known))}"
+                )
         if not 0 < self.ratio <= 1:  # also true for nan
-            raise _no_value("ratio", f"ratio is {self.ratio}, and must be a share above 0, at most 1")
+            raise _no_value(
+                "ratio", f"ratio is {self.ratio}, and must be a share above 0, at most 1"
+            )
         self._check_extras()
         self._check_sizes()
 
     def _check_extras(self) -> None:
         """Check settings that only some methods have."""
         if not 0 <= self.momentum < 1:
-            raise _no_value("momentum", f"momentum is {self.momentum}, and must be at least 0 and below 1")
+            raise _no_value(
+                "momentum", f"momentum is {self.momentum}, and must be at least 0 and below 1"
+            )
         if self.momentum and not self.feedback:
-            raise UsageError("momentum correction needs error feedback", "leave feedback on, or momentum at 0")
-        if self.momentum and not BY_NAME[self.method].sparse:
-            raise UsageError(f"momentum correction is for {titles('sparse')}, and the method is {self.method}", "leave out one of them")
-        if self.warmup_steps and not any(codec.warmup for codec in self.codecs):
-            raise UsageError(f"a warm-up is for {titles('warmup')}, and the method is {self.method}", "leave out one of them")
-        if self.staging == HOST and not any(codec.staged for codec in self.codecs):
-            raise UsageError("staging=host has no effect on dense gradients", "use int8 or another method with it")
-        if self.two_d and (codec := BY_NAME[self.method]).needs_matrices:
-            raise UsageError(f"{codec.title or codec.name} needs whole matrices, which two_d divides", "leave out two_d")
-        if self.momentum and (self.compress_least or self.dense_below_2d or self.methods != {self.method}):
             raise UsageError(
-                "momentum correction with parts that use another method would train those without momentum",
+                "momentum correction needs error feedback", "leave feedback on, or momentum at 0"
+            )
+        if self.momentum and not BY_NAME[self.method].sparse:
+            raise UsageError(
+                f"momentum correction is for {titles('sparse')}, and the method is {self.method}",
+                "leave out one of them",
+            )
+        if self.warmup_steps and not any(codec.warmup for codec in self.codecs):
+            raise UsageError(
+                f"a warm-up is for {titles('warmup')}, and the method is {self.method}",
+                "leave out one of them",
+            )
+        if self.staging == HOST and not any(codec.staged for codec in self.codecs):
+            raise UsageError(
+                "staging=host has no effect on dense gradients",
+                "use int8 or another method with it",
+            )
+        if self.two_d and (codec := BY_NAME[self.method]).needs_matrices:
+            raise UsageError(
+                f"{codec.title or codec.name} needs whole matrices, which two_d divides",
+                "leave out two_d",
+            )
+        if self.momentum and (
+            self.compress_least or self.dense_below_2d or self.methods != {self.method}
+        ):
+            raise UsageError(
+                "momentum correction with parts that use another method would train those without"
+                " momentum",
                 "set compress_least=0 and dense_below_2d=False with it, and leave out last",
             )
 
     def _check_sizes(self) -> None:
         if self.matrix_rank < 1:
-            raise _no_value("matrix_rank", f"matrix_rank is {self.matrix_rank}: a factor has at least one column")
+            raise _no_value(
+                "matrix_rank",
+                f"matrix_rank is {self.matrix_rank}: a factor has at least one column",
+            )
         for name in ("two_d_most", "compress_least", "warmup_steps"):
             if getattr(self, name) < 0:
                 raise _no_value(name, f"{name} is {getattr(self, name)}, and cannot be negative")
         if self.intra_size is not None and self.intra_size < 1:
-            raise _no_value("intra_size", f"intra_size is {self.intra_size}: a 2D group has at least one rank")
+            raise _no_value(
+                "intra_size", f"intra_size is {self.intra_size}: a 2D group has at least one rank"
+            )
         if self.chunk is not None and self.chunk < 1 << 16:
             raise _no_value("chunk", f"chunk is {self.chunk} bytes: the minimum is 65536")
 
@@ -101,7 +146,9 @@ class Settings:
     @property
     def small(self) -> bool:
         """Whether every step after the first sends little data."""
-        small = all(codec.small and (not codec.sparse or self.ratio <= SMALL_RATIO) for codec in self.codecs)
+        small = all(
+            codec.small and (not codec.sparse or self.ratio <= SMALL_RATIO) for codec in self.codecs
+        )
         return small and not self.warmup_steps
 
     @property
@@ -137,4 +184,6 @@ class Settings:
 
 def _no_value(name: str, message: str) -> UsageError:
     default = next(field.default for field in dataclasses.fields(Settings) if field.name == name)
-    return UsageError(message, f"give {name} a valid value, or leave it out; the default is {default!r}")
+    return UsageError(
+        message, f"give {name} a valid value, or leave it out; the default is {default!r}"
+    )

@@ -1,15 +1,18 @@
-"""Averages sparse gradients by exchanging the rows that ranks have. NCCL has no collective for sparse tensors
-(https://github.com/pytorch/pytorch/issues/22400).
+"""Averages sparse gradients by exchanging the rows that ranks have.
 
-Each rank sums its rows with the same id. Then ranks exchange how many rows each has. From these counts every rank predicts the same bytes,
-and so takes the same way:
+NCCL has no collective for sparse tensors (https://github.com/pytorch/pytorch/issues/22400).
+
+Each rank sums its rows with the same id. Then ranks exchange how many rows each has. From these
+counts every rank predicts the same bytes, and so takes the same way:
 
 * GATHER: every rank gets the rows of all ranks and sums them.
 * OWNERS: row i is summed by rank i mod n, and every rank gets the sums.
-* DENSE: an all-reduce of the whole table, with one more column that marks the rows that some rank has.
+* DENSE: an all-reduce of the whole table, with one more column that marks the rows that some rank
+  has.
 
-MB that leave a host, predicted for a table of 1,000,000 x 64 in fp32, one rank per host, and 65,536 Zipf ids per rank with exponent 1.05
-(2.2 % of the rows). The last column is the smaller of the other two over OWNERS (benchmarks/sparse_ways.py):
+MB that leave a host, predicted for a table of 1,000,000 x 64 in fp32, one rank per host, and 65,536
+Zipf ids per rank with exponent 1.05 (2.2 % of the rows). The last column is the smaller of the
+other two over OWNERS (benchmarks/sparse_ways.py):
 
     ranks   GATHER   OWNERS   DENSE
         2      5.6      7.7     260   0.73
@@ -18,8 +21,9 @@ MB that leave a host, predicted for a table of 1,000,000 x 64 in fp32, one rank 
        16     85.3     49.4     488   1.73
        64    358.1    117.3     512   3.05
 
-With 262,144 ids (6.5 % of the rows) the factors are 0.74, 1.06, 1.48, 2.08 and 2.30. DENSE sends the least if ranks have a large part of
-the rows and share hosts: rows for owners leave a host once per rank, and an all-reduce leaves it once.
+With 262,144 ids (6.5 % of the rows) the factors are 0.74, 1.06, 1.48, 2.08 and 2.30. DENSE sends
+the least if ranks have a large part of the rows and share hosts: rows for owners leave a host once
+per rank, and an all-reduce leaves it once.
 """
 
 import dataclasses
@@ -41,20 +45,31 @@ INT32_MOST = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Which of some rows have the same id: `order[ends[i] : ends[i + 1]]` are the rows with id `ids[i]`. Ids ascend."""
+    """Which of some rows have the same id: `order[ends[i] : ends[i + 1]]` are the rows with id
+    `ids[i]`.
+
+    Ids ascend.
+    """
 
     ids: torch.Tensor  # [distinct]
     order: torch.Tensor  # [rows]
     ends: torch.Tensor  # [distinct + 1], from 0
 
     def sums(self, rows: torch.Tensor, length: int, scale: float = 1.0) -> torch.Tensor:
-        """The sum of each group of `rows` [rows, width], times `scale`, and then zeros: [length, width]. The same bits on every rank."""
+        """The sum of each group of `rows` [rows, width], times `scale`, and then zeros: [length,
+        width].
+
+        The same bits on every rank.
+        """
         if not len(self.order):
             return rows.new_zeros(length, rows.shape[1])
         ends = F.pad(self.ends, (0, length - len(self.ids)), value=len(self.order))  # empty groups
         scales = torch.full_like(self.order, scale, dtype=rows.dtype) if scale != 1 else None
-        # Adds the rows of a group one after the other, in one pass over memory. index_add_ on a GPU adds in any order.
-        return F.embedding_bag(self.order, rows, ends, mode="sum", include_last_offset=True, per_sample_weights=scales)
+        # Adds the rows of a group one after the other, in one pass over memory. index_add_ on a GPU
+        # adds in any order.
+        return F.embedding_bag(
+            self.order, rows, ends, mode="sum", include_last_offset=True, per_sample_weights=scales
+        )
 
 
 def grouped(ids: torch.Tensor, padding: int = 0) -> Groups:
@@ -62,14 +77,19 @@ def grouped(ids: torch.Tensor, padding: int = 0) -> Groups:
     ascending, order = ids.sort(stable=True)
     found, lengths = torch.unique_consecutive(ascending, return_counts=True)
     ends = F.pad(lengths.cumsum(0), (1, 0))
-    return Groups(found[:-1], order[:-padding], ends[:-1]) if padding else Groups(found, order, ends)
+    return (
+        Groups(found[:-1], order[:-padding], ends[:-1]) if padding else Groups(found, order, ends)
+    )
 
 
-def predicted_bytes(counts: Sequence[int], rows: int, distinct: float, sent: int, dense: int, hosts: int) -> dict[str, float]:
+def predicted_bytes(
+    counts: Sequence[int], rows: int, distinct: float, sent: int, dense: int, hosts: int
+) -> dict[str, float]:
     """The bytes that leave a host, by way.
 
-    `counts`: rows of each rank. `rows`: those of the table. `distinct`: those that some rank has. `sent`, `dense`: bytes of a row that is
-    sent with its id, and of one in an all-reduce. `hosts`: each has as many ranks. Gathers and all-reduces use rings.
+    `counts`: rows of each rank. `rows`: those of the table. `distinct`: those that some rank has.
+    `sent`, `dense`: bytes of a row that is sent with its id, and of one in an all-reduce. `hosts`:
+    each has as many ranks. Gathers and all-reduces use rings.
     """
     ranks, most = len(counts), max(counts)
     return {
@@ -80,7 +100,9 @@ def predicted_bytes(counts: Sequence[int], rows: int, distinct: float, sent: int
 
 
 def fewest_bytes(counts: Sequence[int], rows: int, sent: int, dense: int, hosts: int) -> str:
-    """The way with the fewest predicted bytes. The number of distinct rows is not known yet, and taken as that of independent uniform ids,
+    """The way with the fewest predicted bytes.
+
+    The number of distinct rows is not known yet, and taken as that of independent uniform ids,
     which share the fewest rows.
     """
     untouched = 1.0
@@ -91,7 +113,9 @@ def fewest_bytes(counts: Sequence[int], rows: int, sent: int, dense: int, hosts:
 
 
 class Room:
-    """Memory that exchanges on a CPU use again: new memory took 0.4 ms per MB (benchmarks/sparse_gradients_2cpu_202611)."""
+    """Memory that exchanges on a CPU use again: new memory took 0.4 ms per MB
+    (benchmarks/sparse_gradients_2cpu_202611).
+    """
 
     def __init__(self) -> None:
         self._kept = torch.empty(0)
@@ -106,10 +130,17 @@ class Room:
 
 
 class SparseAverage:
-    """The average of one sparse gradient over the ranks of a communicator. `across`: bytes that left this rank's host so far."""
+    """The average of one sparse gradient over the ranks of a communicator.
 
-    def __init__(self, gradient: torch.Tensor, comm: Communicator, hosts: int, wire: str, room: Room) -> None:
-        """`gradient` is a COO tensor with one sparse dimension. `hosts`: those of all ranks. `wire`: as in Settings, for rows.
+    `across`: bytes that left this rank's host so far.
+    """
+
+    def __init__(
+        self, gradient: torch.Tensor, comm: Communicator, hosts: int, wire: str, room: Room
+    ) -> None:
+        """`gradient` is a COO tensor with one sparse dimension.
+
+        `hosts`: those of all ranks. `wire`: as in Settings, for rows.
 
         Raises:
             UsageError: the gradient has more sparse dimensions or no floating-point type.
@@ -117,13 +148,17 @@ class SparseAverage:
         self.across = 0
         self._room = room
         self._check(gradient)
-        self._comm = dataclasses.replace(comm, staging=None)  # staging has one size for all ranks, known to all
-        self._hosts = hosts if hosts > 1 else comm.size  # on a single host each rank has its own link
+        # staging has one size for all ranks, known to all
+        self._comm = dataclasses.replace(comm, staging=None)
+        # on a single host each rank has its own link
+        self._hosts = hosts if hosts > 1 else comm.size
         self._shape, self._dtype = gradient.shape, gradient.dtype
         self._width = math.prod(gradient.shape[1:])
-        self._exact = torch.float32 if gradient.dtype.itemsize < 4 else gradient.dtype  # the type of sums
+        # the type of sums
+        self._exact = torch.float32 if gradient.dtype.itemsize < 4 else gradient.dtype
         self._wire = DTYPES.get(wire, gradient.dtype)
-        id_type = torch.int32 if gradient.shape[0] <= INT32_MOST else torch.int64  # int32: half the bytes
+        # int32: half the bytes
+        id_type = torch.int32 if gradient.shape[0] <= INT32_MOST else torch.int64
         self._ids = gradient._indices()[0].to(id_type)
         self._values = gradient._values().reshape(-1, self._width).to(self._exact)
 
@@ -132,16 +167,23 @@ class SparseAverage:
         where = f"a sparse gradient of shape {tuple(gradient.shape)}"
         if gradient.sparse_dim() != 1:
             raise UsageError(
-                f"{where} has {gradient.sparse_dim()} sparse dimensions, and accel exchanges rows: one sparse dimension, the first",
+                f"{where} has {gradient.sparse_dim()} sparse dimensions, and accel exchanges rows:"
+                " one sparse dimension, the first",
                 "use nn.Embedding(sparse=True), or a dense gradient",
             )
         if not gradient.is_floating_point():
-            raise UsageError(f"{where} has type {gradient.dtype}, which is not a floating-point type", "use a dense gradient")
+            raise UsageError(
+                f"{where} has type {gradient.dtype}, which is not a floating-point type",
+                "use a dense gradient",
+            )
 
     def result(self) -> torch.Tensor:
-        """The average: a coalesced COO tensor with the same bits on every rank. It has each row that some rank has, also if it is zero.
+        """The average: a coalesced COO tensor with the same bits on every rank.
 
-        On a GPU the host waits for the counts and the ids, since they determine sizes, but not for the values.
+        It has each row that some rank has, also if it is zero.
+
+        On a GPU the host waits for the counts and the ids, since they determine sizes, but not for
+        the values.
         """
         own = grouped(self._ids)
         totals = self._totals(own)
@@ -156,17 +198,24 @@ class SparseAverage:
         else:
             ids, values = self._gathered(own, self._values, totals, 1 / self._comm.size)
         values = values.to(self._dtype).reshape(-1, *self._shape[1:])
-        return torch.sparse_coo_tensor(ids[None].long(), values, self._shape, is_coalesced=True, check_invariants=False)
+        return torch.sparse_coo_tensor(
+            ids[None].long(), values, self._shape, is_coalesced=True, check_invariants=False
+        )
 
     def _way(self, totals: list[int]) -> str:
         if self._comm.group is None:  # no network: no rank has sizes of its own
             return GATHER
         sent = self._ids.itemsize + self._width * self._wire.itemsize
-        return fewest_bytes(totals, self._shape[0], sent, (self._width + 1) * self._exact.itemsize, self._hosts)
+        return fewest_bytes(
+            totals, self._shape[0], sent, (self._width + 1) * self._exact.itemsize, self._hosts
+        )
 
     def _totals(self, groups: Groups) -> list[int]:
         """The number of groups of each rank."""
-        return [total for (total,) in self._all(torch.tensor([len(groups.ids)], device=groups.ids.device))]
+        return [
+            total
+            for (total,) in self._all(torch.tensor([len(groups.ids)], device=groups.ids.device))
+        ]
 
     def _all(self, numbers: torch.Tensor) -> list[list[int]]:
         """These numbers of each rank. The host waits for them."""
@@ -174,8 +223,13 @@ class SparseAverage:
         every: list[list[int]] = self._comm.all_gather(numbers).tolist()
         return every
 
-    def _gathered(self, own: Groups, rows: torch.Tensor, totals: list[int], scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gather the sums of each rank's groups, and sum those with the same id. `totals`: groups of each rank."""
+    def _gathered(
+        self, own: Groups, rows: torch.Tensor, totals: list[int], scale: float = 1.0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gather the sums of each rank's groups, and sum those with the same id.
+
+        `totals`: groups of each rank.
+        """
         ranks, most = self._comm.size, max(totals)
         ids = F.pad(own.ids, (0, most - len(own.ids)), value=self._shape[0])  # no row has this id
         every_id = ids.new_empty(ranks * most)
@@ -190,7 +244,10 @@ class SparseAverage:
         return found.ids, found.sums(every.view(-1, self._width).to(self._exact), len(found.ids))
 
     def _to_owners(self, own: Groups) -> tuple[Groups, torch.Tensor]:
-        """Send the sum of each group to the owner of its id. Returns what this rank owns: groups, and the rows in them."""
+        """Send the sum of each group to the owner of its id.
+
+        Returns what this rank owns: groups, and the rows in them.
+        """
         comm = self._comm
         owners = own.ids % comm.size
         counts = self._all(torch.bincount(owners, minlength=comm.size))  # [rank][owner]
@@ -198,13 +255,17 @@ class SparseAverage:
         by_owner = owners.argsort(stable=True)
         ids = own.ids[by_owner]
         sums = own.sums(self._values, len(ids), 1 / comm.size)[by_owner].to(self._wire)
-        self.across += comm.direct((ids.nbytes + sums.nbytes) * (sum(sent) - sent[comm.rank]) // max(1, sum(sent)))
+        self.across += comm.direct(
+            (ids.nbytes + sums.nbytes) * (sum(sent) - sent[comm.rank]) // max(1, sum(sent))
+        )
         mine = grouped(comm.all_to_all_uneven(ids, sent, came))
         return mine, comm.all_to_all_uneven(sums, sent, came).to(self._exact)
 
     def _in_table(self, own: Groups) -> tuple[torch.Tensor, torch.Tensor]:
         """All-reduce the whole table. Its last column counts the ranks that have a row."""
-        table = torch.zeros(self._shape[0], self._width + 1, dtype=self._exact, device=self._values.device)
+        table = torch.zeros(
+            self._shape[0], self._width + 1, dtype=self._exact, device=self._values.device
+        )
         sums = own.sums(self._values, len(own.ids), 1 / self._comm.size)
         table[own.ids.long()] = F.pad(sums, (0, 1), value=1.0)
         self._comm.all_reduce(table)

@@ -1,7 +1,9 @@
-"""Host staging: exchanges by copies to host memory, busbw-native's transport, and streams that wait for a counter in memory.
+"""Host staging: exchanges by copies to host memory, busbw-native's transport, and streams that wait
+for a counter in memory.
 
-NCCL's kernels occupy multiprocessors of a GPU during a transfer, and kernels that need all of them take twice as long in that time
-(benchmarks/train_2xh200_202611). Host staging occupies none: the copy engines copy, and the stream waits for memory.
+NCCL's kernels occupy multiprocessors of a GPU during a transfer, and kernels that need all of them
+take twice as long in that time (benchmarks/train_2xh200_202611). Host staging occupies none: the
+copy engines copy, and the stream waits for memory.
 """
 
 import ctypes
@@ -15,15 +17,20 @@ import torch.distributed as dist
 from busbw.accel.exchange_session import ExchangeSession, Numbers
 from busbw.core.errors import BusbwError, UsageError
 
-# An exchange is cut into CHUNKS copies of LEAST to MOST bytes, so that copying overlaps with sending.
+# An exchange is cut into CHUNKS copies of LEAST to MOST bytes, so that copying overlaps with
+# sending.
 CHUNKS, LEAST, MOST = 8, 512 << 10, 4 << 20
 JOIN_S = 60.0  # for all ranks to connect
 _ROUND = 1 << 32  # counters wrap around
-_APART = 32  # counters between the one that a stream writes and the one it waits for: another cache line
+# counters between the one that a stream writes and the one it waits for: another cache line
+_APART = 32
 
 
 class HostStaging:
-    """Host staging of one communicator, made by `connect`. On GPUs, exchanges run in the order of the calls."""
+    """Host staging of one communicator, made by `connect`.
+
+    On GPUs, exchanges run in the order of the calls.
+    """
 
     def __init__(self, rank: int, peers: int) -> None:
         """Listen for `peers` peers. `rank` is this rank's index in the communicator."""
@@ -31,13 +38,17 @@ class HostStaging:
         self._rank, self._peers = rank, [one for one in range(peers + 1) if one != rank]
         self._base = self._turn = 0
         on_gpus = torch.cuda.is_available()
-        self._memory = [torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=on_gpus)]  # memory that the session or streams may use
+        # memory that the session or streams may use
+        self._memory = [torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=on_gpus)]
         numbers = self._memory[0]
-        self._numbers = Numbers(numbers.data_ptr(), numbers[_APART:].data_ptr(), numbers[_APART + 1 :].data_ptr())
+        self._numbers = Numbers(
+            numbers.data_ptr(), numbers[_APART:].data_ptr(), numbers[_APART + 1 :].data_ptr()
+        )
         self._outcome = numbers[_APART + 1 : _APART + 2]
         self._rooms: dict[str, torch.Tensor] = {}
         self._stream: torch.cuda.Stream | None = None  # of the last exchange
-        self._failed: torch.Tensor | None = None  # `_outcome` on the device, after the last exchange
+        # `_outcome` on the device, after the last exchange
+        self._failed: torch.Tensor | None = None
         self._end = weakref.finalize(self, _abandoned, self.session, self._memory)
         if on_gpus:
             stream = torch.cuda.current_stream().cuda_stream
@@ -51,14 +62,20 @@ class HostStaging:
         rows[self._rank].copy_(mine)
 
     def all_to_all(self, came: torch.Tensor, rows: torch.Tensor) -> None:
-        """Send row i of `rows` to rank i, and receive row i of `came` from it. Both are contiguous."""
+        """Send row i of `rows` to rank i, and receive row i of `came` from it.
+
+        Both are contiguous.
+        """
         there, here = _bytes(came, len(came)), _bytes(rows, len(rows))
         self._exchange([here[peer] for peer in self._peers], [there[peer] for peer in self._peers])
         there[self._rank].copy_(here[self._rank])
 
     @property
     def failed(self) -> torch.Tensor | None:
-        """On the device, in stream order: not 0 if the last exchange failed. On the CPU the exchange itself raises."""
+        """On the device, in stream order: not 0 if the last exchange failed.
+
+        On the CPU the exchange itself raises.
+        """
         return self._failed
 
     def check(self) -> None:
@@ -123,18 +140,28 @@ class HostStaging:
         stream = torch.cuda.current_stream(device)
         if self._stream is not None and stream != self._stream:
             if stream.device != self._stream.device:
-                raise RuntimeError(f"an exchange on {stream.device} after one on {self._stream.device}: a rank must use one GPU")
+                raise RuntimeError(
+                    f"an exchange on {stream.device} after one on {self._stream.device}: a rank"
+                    " must use one GPU"
+                )
             stream.wait_stream(self._stream)
         self._stream = stream
         handle: int = stream.cuda_stream
         return handle
 
     def _post(self, sent: Sequence[torch.Tensor], came: Sequence[torch.Tensor]) -> int:
-        addresses = [(one.data_ptr(), other.data_ptr()) for one, other in zip(sent, came, strict=True)]
-        return self.session.post(addresses, came[0].numel(), self._chunk(came[0].numel()), self._numbers, self._base)
+        addresses = [
+            (one.data_ptr(), other.data_ptr()) for one, other in zip(sent, came, strict=True)
+        ]
+        return self.session.post(
+            addresses, came[0].numel(), self._chunk(came[0].numel()), self._numbers, self._base
+        )
 
     def _room(self, name: str, nbytes: int) -> torch.Tensor:
-        """A reusable pinned buffer. Sizes are powers of two; outgrown buffers are kept until `close`."""
+        """A reusable pinned buffer.
+
+        Sizes are powers of two; outgrown buffers are kept until `close`.
+        """
         room = self._rooms.get(name)
         if room is None or room.numel() < nbytes:
             room = torch.empty(1 << (nbytes - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
@@ -153,10 +180,13 @@ def _abandoned(session: ExchangeSession, memory: list[torch.Tensor]) -> None:
 
 
 def connect(ranks: Sequence[int], patience_s: float) -> HostStaging | None:
-    """Host staging between `ranks`, which include this rank; None for a single rank. Every rank of the default group must call it.
+    """Host staging between `ranks`, which include this rank; None for a single rank.
+
+    Every rank of the default group must call it.
 
     Raises:
-        UsageError: a rank has no library or interface, or cannot reach another. Raised on every rank.
+        UsageError: a rank has no library or interface, or cannot reach another. Raised on every
+            rank.
     """
     own, size = dist.get_rank(), dist.get_world_size()
     peers = [rank for rank in ranks if rank != own]
@@ -166,11 +196,15 @@ def connect(ranks: Sequence[int], patience_s: float) -> HostStaging | None:
     except Exception as error:  # noqa: BLE001 - all ranks must learn of any error
         reason = error.message if isinstance(error, BusbwError) else str(error)
     every: list[tuple[str, dict[int, bytes]]] = [("", {})] * size
-    dist.all_gather_object(every, (reason, dict(zip(peers, staging.session.handles, strict=True)) if staging else {}))
+    dist.all_gather_object(
+        every, (reason, dict(zip(peers, staging.session.handles, strict=True)) if staging else {})
+    )
     if not any(reason for reason, _ in every):
         try:
             if staging is not None:
-                staging.session.join([every[peer][1][own] for peer in peers], min(JOIN_S, patience_s / 2), patience_s)
+                staging.session.join(
+                    [every[peer][1][own] for peer in peers], min(JOIN_S, patience_s / 2), patience_s
+                )
         except RuntimeError as error:
             reason = str(error)
         dist.all_gather_object(every, (reason, {}))
@@ -178,7 +212,10 @@ def connect(ranks: Sequence[int], patience_s: float) -> HostStaging | None:
     if wrong:
         if staging is not None:
             staging.session.close()
-        hint = "install busbw-native on all ranks; NCCL_SOCKET_IFNAME or BUSBW_NET_IFNAME selects interfaces that reach each other"
+        hint = (
+            "install busbw-native on all ranks; NCCL_SOCKET_IFNAME or BUSBW_NET_IFNAME selects"
+            " interfaces that reach each other"
+        )
         raise UsageError(f"host staging is not possible: {'; '.join(wrong)}", hint)
     return staging
 
@@ -191,12 +228,18 @@ def _bytes(tensor: torch.Tensor, rows: int) -> torch.Tensor:
 def _driver() -> ctypes.CDLL:
     driver = ctypes.CDLL("libcuda.so.1")
     for name in ("cuStreamWriteValue32_v2", "cuStreamWaitValue32_v2"):
-        getattr(driver, name).argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint)
+        getattr(driver, name).argtypes = (
+            ctypes.c_void_p,
+            ctypes.c_uint64,
+            ctypes.c_uint32,
+            ctypes.c_uint,
+        )
     return driver
 
 
 def _queue(what: str, stream: int, address: int, number: int) -> None:
     """Queue on a stream: write a counter, or wait until it is reached."""
-    outcome = getattr(_driver(), f"cuStream{what}Value32_v2")(stream, address, number, 0)  # 0: wait for at least `number`, modulo 2^32
+    # 0: wait for at least `number`, modulo 2^32
+    outcome = getattr(_driver(), f"cuStream{what}Value32_v2")(stream, address, number, 0)
     if outcome:
         raise RuntimeError(f"cuStream{what}Value32 on host memory failed: CUDA error {outcome}")

@@ -48,7 +48,9 @@ class CheckOf(Generic[Subject]):
         """The findings with the check's id, the one with the largest weight first."""
         missing = self.missing(subject)
         findings = [missing] if missing else self.judge(subject)
-        return [checked(self.row, finding) for finding in sorted(findings, key=_weight, reverse=True)]
+        return [
+            checked(self.row, finding) for finding in sorted(findings, key=_weight, reverse=True)
+        ]
 
 
 def checked(row: CheckRow, finding: Found) -> Checked:
@@ -77,7 +79,9 @@ Check = CheckOf[Machine]
 REGISTERED: list[Check] = []  # by the decorators, as their modules are imported
 
 
-def check(row: CheckRow, *, needs: Need[Machine] | None = None, after: CheckRow | None = None) -> Callable[[Judge[Machine]], Check]:
+def check(
+    row: CheckRow, *, needs: Need[Machine] | None = None, after: CheckRow | None = None
+) -> Callable[[Judge[Machine]], Check]:
     """Makes a function of a machine the check of `row`, which the registry then has.
 
     `needs` is what must be known of the machine. Reports have it after the check of `after`.
@@ -98,7 +102,8 @@ def _without_environment(machine: Machine) -> Found | None:
     return not_offered("", "the snapshot has no environment", fix=fix)
 
 
-ENVIRONMENT: Need[Machine] = _without_environment  # the variables of the shell that starts the ranks
+# the variables of the shell that starts the ranks
+ENVIRONMENT: Need[Machine] = _without_environment
 
 
 def passed(subject: str, message: str, *evidence: Evidence) -> Found:
@@ -106,12 +111,16 @@ def passed(subject: str, message: str, *evidence: Evidence) -> Found:
     return Found(Verdict.PASS, subject, message, evidence)
 
 
-def warned(subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0) -> Found:
+def warned(
+    subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0
+) -> Found:
     """It costs speed or may fail later."""
     return Found(Verdict.WARN, subject, message, evidence, fix, weight=weight)
 
 
-def failed(subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0) -> Found:
+def failed(
+    subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0
+) -> Found:
     """It is broken, or stops a job."""
     return Found(Verdict.FAIL, subject, message, evidence, fix, weight=weight)
 
@@ -140,10 +149,14 @@ def not_offered(subject: str, message: str, *evidence: Evidence, fix: str = "") 
 def unread(subject: str, reading: Reading, what: str, fix: str = "") -> Found:
     """What could not be read, with the reason; see `unanswered`."""
     reason = reading.reason or "it has no such value"
-    return (unknown if broken(reading) else not_offered)(subject, f"{what} cannot be read: {reason}", fix=fix or _as_root(reason))
+    return (unknown if broken(reading) else not_offered)(
+        subject, f"{what} cannot be read: {reason}", fix=fix or _as_root(reason)
+    )
 
 
-def unanswered(subject: str, message: str, reason: str, *evidence: Evidence, fix: str = "") -> Found:
+def unanswered(
+    subject: str, message: str, reason: str, *evidence: Evidence, fix: str = ""
+) -> Found:
     """Unknown if `reason` is that of a part which is there and failed, as with an I/O error.
 
     Else not offered.

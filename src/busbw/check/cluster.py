@@ -38,14 +38,18 @@ def here(
     return Node(report=judge(machine, checks, name, expect), facts=facts(machine))
 
 
-def recorded_nodes(files: Sequence[str], checks: Sequence[Check], expect: Expect | None = None) -> ClusterReport:
+def recorded_nodes(
+    files: Sequence[str], checks: Sequence[Check], expect: Expect | None = None
+) -> ClusterReport:
     """Nodes from their snapshots, on all cores: one snapshot takes about 30 ms."""
     judged = partial(_recorded_node, frozenset(check.row.id for check in checks), expect)
     processes = min(len(files) // FILES_EACH, len(os.sched_getaffinity(0)))
     if processes < 2:
         return _read({file: judged(file) for file in files})
     context = get_context("fork")  # a new interpreter would have to import all checks again
-    with ProcessPoolExecutor(processes, context, initializer=_leave_interrupts_to_the_parent) as pool:
+    with ProcessPoolExecutor(
+        processes, context, initializer=_leave_interrupts_to_the_parent
+    ) as pool:
         return _read(dict(zip(files, pool.map(judged, files, chunksize=FILES_EACH), strict=True)))
 
 
@@ -94,7 +98,9 @@ def ask(
         try:
             nodes[done.host] = done.answer(Node)
         except ValueError:
-            silent[done.host] = done.problem or f"unexpected answer: '{done.out[:60].decode(errors='replace')}'"
+            silent[done.host] = (
+                done.problem or f"unexpected answer: '{done.out[:60].decode(errors='replace')}'"
+            )
     if not nodes:
         first, reason = next(iter(silent.items()))
         raise NoMeasurement(
@@ -110,7 +116,10 @@ def joined(nodes: dict[str, Node], silent: dict[str, str]) -> ClusterReport:
     Differences name a node by its host name, or by its key if two hosts share a name.
     """
     hosts = Counter(node.report.host for node in nodes.values())
-    named = {node.report.host if hosts[node.report.host] == 1 else key: node.facts for key, node in nodes.items()}
+    named = {
+        node.report.host if hosts[node.report.host] == 1 else key: node.facts
+        for key, node in nodes.items()
+    }
     return ClusterReport(
         differences=differences(named),
         nodes=[node.report for node in nodes.values()],

@@ -18,7 +18,9 @@ COLUMNS = (
 
 def text(report: TrendReport, width: int | None = None) -> str:
     """The whole report."""
-    links = ", ".join(counted(count, kind) for kind, count in sorted(report.links.items())) or "no link"
+    links = (
+        ", ".join(counted(count, kind) for kind, count in sorted(report.links.items())) or "no link"
+    )
     head = f"{counted(len(report.hosts), 'host')}, {_span(report.hours)}: {links}\n"
     odd = "".join(_odd(one) for one in report.odd) or _none(report)
     named = {(one.growth.host, one.growth.link, one.growth.counter) for one in report.odd}
@@ -32,7 +34,11 @@ def text(report: TrendReport, width: int | None = None) -> str:
 def _none(report: TrendReport) -> str:
     if not report.links:
         return "UNKNOWN no error counter of a link could be compared\n"
-    return "PASS    no link differs from the others\n" if report.grown else "PASS    no error counter of a link grew\n"
+    return (
+        "PASS    no link differs from the others\n"
+        if report.grown
+        else "PASS    no error counter of a link grew\n"
+    )
 
 
 def _odd(one: Odd) -> str:
@@ -44,9 +50,11 @@ def _odd(one: Odd) -> str:
     grew = f"{growth.counter} grew by {_by(growth)} in {growth.hours:.1f} h"
     return (
         f"WARN    {growth.host} {growth.link} differs from the others: {grew}, {others}\n"
-        f"        seen: in {growth.grown} of {counted(growth.periods, 'period')}; "
-        f"chance if all links were alike {chance}, limit {ALPHA:g}\n"
-        "        fix: drain the host, reseat or reset this link, and take another snapshot; a single burst may not recur\n"
+        f"       "
+        f" seen: in {growth.grown} of {counted(growth.periods, 'period')}; chance if all links were"
+        f" alike {chance}, limit {ALPHA:g}\n"
+        f"        fix: drain the host, reseat or reset this link,"
+        " and take another snapshot; a single burst may not recur\n"
     )
 
 

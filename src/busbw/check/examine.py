@@ -22,7 +22,9 @@ from busbw.host.source import Source
 HOSTNAME = "/proc/sys/kernel/hostname"
 
 
-def examine(source: Source, checks: Iterable[Check] = CHECKS, name: str = "", earlier: Machine | None = None) -> CheckReport:
+def examine(
+    source: Source, checks: Iterable[Check] = CHECKS, name: str = "", earlier: Machine | None = None
+) -> CheckReport:
     """The findings of all checks on a machine.
 
     `name` is the snapshot's name, `earlier` an earlier reading of the machine.

@@ -63,7 +63,11 @@ def _files(machine: Machine) -> Iterator[tuple[str, str]]:
     yield (
         "operating system",
         next(
-            (line.partition("=")[2].strip('"') for line in release.splitlines() if line.startswith("PRETTY_NAME")),
+            (
+                line.partition("=")[2].strip('"')
+                for line in release.splitlines()
+                if line.startswith("PRETTY_NAME")
+            ),
             "",
         ),
     )
@@ -89,7 +93,9 @@ def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "GPU model", merged({f"GPU {gpu.index}": gpu.name for gpu in host.gpus})
     yield (
         "NVLinks per GPU",
-        merged({f"GPU {gpu.index}": "" if gpu.nvlink is None else str(gpu.nvlink) for gpu in host.gpus}),
+        merged(
+            {f"GPU {gpu.index}": "" if gpu.nvlink is None else str(gpu.nvlink) for gpu in host.gpus}
+        ),
     )
     yield "PCI addresses of the GPUs", ", ".join(gpu.bus_id for gpu in host.gpus)
 
@@ -108,7 +114,9 @@ def _kernel_options(machine: Machine) -> Iterator[tuple[str, str]]:
 def _libraries(machine: Machine) -> Iterator[tuple[str, str]]:
     yield (
         "NCCL",
-        ", ".join(f"{library.version or 'unknown'} ({library.by})" for library in libraries(machine) or ()),
+        ", ".join(
+            f"{library.version or 'unknown'} ({library.by})" for library in libraries(machine) or ()
+        ),
     )
     mpirun = open_mpi(machine)
     yield "mpirun", (mpirun.version or mpirun.error) if mpirun else ""
@@ -122,7 +130,9 @@ _OF_PORTS: dict[str, Callable[[Machine, Port], str | None]] = {
     "link layer": lambda machine, port: port.layer,
     "GID indices for RoCE v2": lambda machine, port: _gids(machine, port.path) if port.roce else "",
     "partition keys": lambda machine, port: _partitions(machine, port),
-    "MTU": lambda machine, port: machine.text(f"/sys/class/net/{port.netdev}/mtu") if port.netdev else "",
+    "MTU": lambda machine, port: (
+        machine.text(f"/sys/class/net/{port.netdev}/mtu") if port.netdev else ""
+    ),
     "driver": lambda machine, port: _driver(machine, port.netdev) if port.netdev else "",
 }
 
@@ -160,7 +170,10 @@ def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:
     plain = [
         interface
         for interface in machine.interfaces.values()
-        if interface.physical and not interface.rdma and not interface.slaves and interface.name not in named
+        if interface.physical
+        and not interface.rdma
+        and not interface.slaves
+        and interface.name not in named
     ]
     yield "other interfaces", ", ".join(interface.name for interface in plain)
     virtual = [
@@ -174,7 +187,16 @@ def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:
     )
     yield (
         "rate of other interfaces",
-        merged({interface.name: f"{interface.rate * 8 / 1e9:g} Gbit/s" if interface.rate and interface.up else "" for interface in plain}),
+        merged(
+            {
+                interface.name: (
+                    f"{interface.rate * 8 / 1e9:g} Gbit/s"
+                    if interface.rate and interface.up
+                    else ""
+                )
+                for interface in plain
+            }
+        ),
     )
     yield (
         "driver of other interfaces",
@@ -183,7 +205,10 @@ def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:
     for name, bond in read_bonds(machine).items():
         yield (
             f"bond {name}",
-            f"{bond.mode}, {bond.policy}, {sum(slave.up for slave in bond.slaves)} of {len(bond.slaves)} slaves up",
+            (
+                f"{bond.mode}, {bond.policy}, {sum(slave.up for slave in bond.slaves)} of"
+                f" {len(bond.slaves)} slaves up"
+            ),
         )
 
 
@@ -223,8 +248,15 @@ def _gids(machine: Machine, path: str) -> str:
 
 def _partitions(machine: Machine, port: Port) -> str:
     """Keys in use, sorted: the order depends on when the subnet manager assigned them."""
-    texts = (machine.text(f"{port.path}/pkeys/{index}") or "" for index in machine.names(f"{port.path}/pkeys"))
-    return ", ".join(sorted(text for text in texts if text.strip("0x"))) if port.layer == INFINIBAND else ""
+    texts = (
+        machine.text(f"{port.path}/pkeys/{index}") or ""
+        for index in machine.names(f"{port.path}/pkeys")
+    )
+    return (
+        ", ".join(sorted(text for text in texts if text.strip("0x")))
+        if port.layer == INFINIBAND
+        else ""
+    )
 
 
 def _environment(machine: Machine) -> Iterator[tuple[str, str]]:

@@ -100,7 +100,9 @@ def _run(seconds: float) -> Load:
     return Load(reason=said) if isinstance(said, str) else said
 
 
-def under_load(row: CheckRow, *, over_pcie: bool) -> Callable[[Callable[[GpuLoad], Iterator[Found]]], Check]:
+def under_load(
+    row: CheckRow, *, over_pcie: bool
+) -> Callable[[Callable[[GpuLoad], Iterator[Found]]], Check]:
     """Makes a function that judges one GPU under load the check of `row`; see `each_loaded_gpu`."""
 
     def register(judge: Callable[[GpuLoad], Iterator[Found]]) -> Check:
@@ -114,7 +116,9 @@ def under_load(row: CheckRow, *, over_pcie: bool) -> Callable[[Callable[[GpuLoad
     return register
 
 
-def each_loaded_gpu(machine: Machine, judge: Callable[[GpuLoad], Iterator[Found]], *, over_pcie: bool) -> Iterator[Found]:
+def each_loaded_gpu(
+    machine: Machine, judge: Callable[[GpuLoad], Iterator[Found]], *, over_pcie: bool
+) -> Iterator[Found]:
     """The findings on each GPU; skip without a load, unknown if the load failed.
 
     With `over_pcie` a GPU with another link to its CPU is skipped.
@@ -131,7 +135,9 @@ def each_loaded_gpu(machine: Machine, judge: Callable[[GpuLoad], Iterator[Found]
         )
     for gpu in load.gpus if load else ():
         if over_pcie and gpu.name.startswith(WITH_CPU):
-            yield skipped(f"{gpu.name} is connected to its CPU by NVLink-C2C, not by PCIe", gpu.label)
+            yield skipped(
+                f"{gpu.name} is connected to its CPU by NVLink-C2C, not by PCIe", gpu.label
+            )
         else:
             yield from judge(gpu)
 

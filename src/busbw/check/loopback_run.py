@@ -57,7 +57,11 @@ def _pairs(machine: Machine) -> Iterator[tuple[Port, int]]:
 
 
 def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
-    gids = [gid.index for gid in read_gids(machine, port.path) if gid.kind == V2 and gid.routable] if port.roce else []
+    gids = (
+        [gid.index for gid in read_gids(machine, port.path) if gid.kind == V2 and gid.routable]
+        if port.roce
+        else []
+    )
     test = perftest.Test(
         program=perftest.BANDWIDTH,
         device=port.device,

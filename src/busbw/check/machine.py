@@ -134,7 +134,11 @@ class Machine:
         named = self.text(f"{RDMA}/{device}/ports/{number}/gid_attrs/ndevs/0")
         names = self.names(f"{RDMA}/{device}/device/net")
         return named or next(
-            (name for name in names if self.text(f"/sys/class/net/{name}/dev_port") == str(int(number) - 1)),
+            (
+                name
+                for name in names
+                if self.text(f"/sys/class/net/{name}/dev_port") == str(int(number) - 1)
+            ),
             "",
         )
 
@@ -167,7 +171,9 @@ class Machine:
     def _named_hypervisor(self) -> str:
         if self.text("/sys/hypervisor/type"):
             return (self.text("/sys/hypervisor/type") or "").capitalize()
-        vendor, product = (self.text(f"/sys/class/dmi/id/{name}") or "" for name in ("sys_vendor", "product_name"))
+        vendor, product = (
+            self.text(f"/sys/class/dmi/id/{name}") or "" for name in ("sys_vendor", "product_name")
+        )
         if vendor == "Microsoft Corporation" and product != "Virtual Machine":
             return ""
         metal = vendor == "Amazon EC2" and ".metal" in product
@@ -180,11 +186,23 @@ class Machine:
         With cgroup v2 a container's cgroup is `/`, and containerd creates no marker file. But every
         runtime mounts a file over /etc/hosts.
         """
-        marked = self.read("/.dockerenv").data is not None or self.read("/run/.containerenv").data is not None
+        marked = (
+            self.read("/.dockerenv").data is not None
+            or self.read("/run/.containerenv").data is not None
+        )
         groups = self.text("/proc/1/cgroup") or ""
-        mounts = (line.split(" ") for line in (self.text("/proc/self/mountinfo") or "").splitlines())
-        bound = any(len(fields) > 4 and fields[4] == "/etc/hosts" and "/etc/netns/" not in fields[3] for fields in mounts)
-        return marked or bound or any(word in groups for word in ("docker", "kubepods", "containerd", "libpod"))
+        mounts = (
+            line.split(" ") for line in (self.text("/proc/self/mountinfo") or "").splitlines()
+        )
+        bound = any(
+            len(fields) > 4 and fields[4] == "/etc/hosts" and "/etc/netns/" not in fields[3]
+            for fields in mounts
+        )
+        return (
+            marked
+            or bound
+            or any(word in groups for word in ("docker", "kubepods", "containerd", "libpod"))
+        )
 
     @cached_property
     def environment(self) -> Mapping[str, str] | None:

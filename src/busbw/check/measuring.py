@@ -50,4 +50,7 @@ def measured(
         return msgspec.json.decode(out, type=kind)
     except msgspec.DecodeError:
         last = error.decode(errors="replace").strip().splitlines()[-1:]
-        return f"{what} ended with exit code {process.returncode}{''.join(f': {line}' for line in last)}"
+        return (
+            f"{what} ended with exit code"
+            f" {process.returncode}{''.join(f': {line}' for line in last)}"
+        )

@@ -18,14 +18,20 @@ def grade(one: Checked) -> str:
 
 
 def overall(findings: Iterable[Checked], fail_on: Verdict = Verdict.FAIL) -> Verdict:
-    """Fail, unknown, warn or pass, the first that a finding has. With `fail_on` WARN a warning makes it fail.
+    """Fail, unknown, warn or pass, the first that a finding has.
 
-    A value that is not offered here does not count. If nothing else was judged, the verdict is unknown.
+    With `fail_on` WARN a warning makes it fail.
+
+    A value that is not offered here does not count. If nothing else was judged, the verdict is
+    unknown.
     """
     seen = {one.verdict for one in findings if not one.optional}
     if Verdict.FAIL in seen or fail_on in seen:
         return Verdict.FAIL
-    return next((verdict for verdict in (Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS) if verdict in seen), Verdict.UNKNOWN)
+    return next(
+        (verdict for verdict in (Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS) if verdict in seen),
+        Verdict.UNKNOWN,
+    )
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

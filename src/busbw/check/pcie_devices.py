@@ -28,7 +28,11 @@ class Part:
 def gpus(machine: Machine) -> list[Part]:
     """NVIDIA GPUs, by NVML's labels where it lists them."""
     names = {gpu.bus_id: gpu.label for gpu in read_health(machine).gpus}
-    return [Part(names.get(bdf, bdf), device) for bdf, device in read_devices(machine).items() if device.gpu]
+    return [
+        Part(names.get(bdf, bdf), device)
+        for bdf, device in read_devices(machine).items()
+        if device.gpu
+    ]
 
 
 def with_cpu(machine: Machine, part: Part) -> str:
@@ -42,7 +46,9 @@ def nics(machine: Machine) -> list[Part]:
     rdma = {port.bdf: port.device for port in machine.ports}
     real = {bdf: device for bdf, device in read_devices(machine).items() if not device.virtual}
     found = [Part(rdma[bdf], device) for bdf, device in real.items() if bdf in rdma]
-    return found or [Part(_interface(machine, bdf), device) for bdf, device in real.items() if device.network]
+    return found or [
+        Part(_interface(machine, bdf), device) for bdf, device in real.items() if device.network
+    ]
 
 
 def rdma_nics(machine: Machine) -> list[Part]:

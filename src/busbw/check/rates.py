@@ -75,7 +75,10 @@ def risen(name: str, before: int, now: int) -> int | None:
 def with_rises(now: Sequence[Count], before: Sequence[Count]) -> list[Count]:
     """Counters with how much they rose; None for those that were not read before."""
     was = {count.where: count.value for count in before}
-    return [replace(one, rise=risen(one.name, was[one.where], one.value)) if one.where in was else one for one in now]
+    return [
+        replace(one, rise=risen(one.name, was[one.where], one.value)) if one.where in was else one
+        for one in now
+    ]
 
 
 def window(machine: Machine, found: Sequence[Count]) -> Window:
@@ -97,7 +100,9 @@ def interval_s(machine: Machine) -> float | None:
         return now - before
     times = [one.call(TIME, str).text or "" for one in (machine.earlier, machine)]
     try:
-        seconds = (datetime.fromisoformat(times[1]) - datetime.fromisoformat(times[0])).total_seconds()
+        seconds = (
+            datetime.fromisoformat(times[1]) - datetime.fromisoformat(times[0])
+        ).total_seconds()
     except (TypeError, ValueError):
         return None
     return seconds if seconds > 0 else None

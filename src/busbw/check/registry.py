@@ -113,5 +113,7 @@ def find_of_machine(name: str) -> CheckRow:
     """The row of a check or expectation of a machine; UsageError for others."""
     row = find_row(name)
     if row not in OF_MACHINE:
-        raise UsageError(f"{row.name} is a check of command lines", "busbw check command -- mpirun ...")
+        raise UsageError(
+            f"{row.name} is a check of command lines", "busbw check command -- mpirun ..."
+        )
     return row

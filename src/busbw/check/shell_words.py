@@ -1,4 +1,7 @@
-"""Names in commands that a user may paste into a shell. Names of interfaces, devices and files may hold anything, `$(...)` too."""
+"""Names in commands that a user may paste into a shell.
+
+Names of interfaces, devices and files may hold anything, `$(...)` too.
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -7,8 +10,8 @@ from collections.abc import Sequence
 def word(text: str) -> str:
     """The text as one word of a shell command, which neither splits nor expands it.
 
-    Plain names stay as they are. Text with characters that a terminal does not show becomes bash's $'...', so that what is shown can be
-    pasted.
+    Plain names stay as they are. Text with characters that a terminal does not show becomes bash's
+    $'...', so that what is shown can be pasted.
     """
     if text.isprintable():
         return shlex.quote(text)
@@ -29,7 +32,9 @@ def assignment(name: str, value: str) -> str:
 
 
 def filled(template: str, **values: str | int | Sequence[str]) -> str:
-    """A command with values in place of the names in braces: text as one word each, a sequence as several words."""
+    """A command with values in place of the names in braces: text as one word each, a sequence
+    as several words.
+    """
     return template.format(**{name: _words(value) for name, value in values.items()})
 
 

@@ -1,4 +1,6 @@
-"""Checks as text: faults first, with evidence and fix; one line for a monitor; the page of a check."""
+"""Checks as text: faults first, with evidence and fix; one line for a monitor; the page of a
+check.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,8 +15,11 @@ from busbw.ui.columns import Column, aligned, wrapped
 
 SHOWN = ("fail", "unknown", "warn", NO_DATA)
 NAGIOS = {
-    Verdict.FAIL: NagiosExit.CRITICAL, Verdict.WARN: NagiosExit.WARNING, Verdict.UNKNOWN: NagiosExit.UNKNOWN, Verdict.PASS: NagiosExit.OK,
-}  # fmt: skip
+    Verdict.FAIL: NagiosExit.CRITICAL,
+    Verdict.WARN: NagiosExit.WARNING,
+    Verdict.UNKNOWN: NagiosExit.UNKNOWN,
+    Verdict.PASS: NagiosExit.OK,
+}
 _MOST_EVIDENCE = 4
 _MOST_NAMED = 8
 _MOST_VALUES = 4
@@ -22,10 +27,14 @@ _LONG = 5  # parts of a list
 
 
 def text(report: CheckReport, width: int | None = None, *, everything: bool = False) -> str:
-    """All findings that need attention, the worst first; with `everything` those that passed or were skipped too."""
+    """All findings that need attention, the worst first; with `everything` those that passed or
+    were skipped too.
+    """
     of = f" ({report.source})" if report.source else ""
     body = f"{findings(report.findings, everything=everything)}{muted(report.muted)}"
-    head = summary(report.findings).rstrip() + (f"; {counted(len(report.muted), 'finding')} muted" if report.muted else "")
+    head = summary(report.findings).rstrip() + (
+        f"; {counted(len(report.muted), 'finding')} muted" if report.muted else ""
+    )
     return wrapped(f"{report.host}{of}: {head}\n\n{body}", width)
 
 
@@ -37,9 +46,12 @@ def findings(found: Sequence[Checked], *, everything: bool) -> str:
 
 
 def muted(found: Sequence[Muted]) -> str:
-    """`MUTED   mlx5_3: has MTU 1500 (warn)  [BW070 nic-mtu]`, and until when and why; '' if nothing is muted."""
+    """`MUTED   mlx5_3: has MTU 1500 (warn)  [BW070 nic-mtu]`, and until when and why; '' if
+    nothing is muted.
+    """
     return "".join(
-        f"MUTED   {_headline(one.finding)} ({one.finding.verdict.value})  [{one.finding.id} {one.finding.name}]\n"
+        f"MUTED   {_headline(one.finding)} ({one.finding.verdict.value})  [{one.finding.id}"
+        f" {one.finding.name}]\n"
         f"        until: {one.until}, {one.where}: {one.reason}\n"
         for one in found
     )
@@ -47,7 +59,11 @@ def muted(found: Sequence[Muted]) -> str:
 
 def _headline(one: Checked) -> str:
     """The message, with the subject if it is not in there."""
-    return f"{one.subject}: {one.message}" if one.subject and one.subject not in one.message else one.message
+    return (
+        f"{one.subject}: {one.message}"
+        if one.subject and one.subject not in one.message
+        else one.message
+    )
 
 
 def summary(found: Sequence[Checked]) -> str:
@@ -56,7 +72,13 @@ def summary(found: Sequence[Checked]) -> str:
     for one in found:
         worst[one.id] = min(worst.get(one.id, GRADES[-1]), grade(one), key=GRADES.index)
     count = Counter(worst.values())
-    denied = len({one.id for one in found if one.optional and one.fix == AS_ROOT and worst[one.id] == NO_DATA})
+    denied = len(
+        {
+            one.id
+            for one in found
+            if one.optional and one.fix == AS_ROOT and worst[one.id] == NO_DATA
+        }
+    )
     texts = {each: f"{count[each]} {each}" for each in GRADES if count[each]}
     if denied:
         texts[NO_DATA] += f" ({denied} need root)"
@@ -72,8 +94,12 @@ def _groups(found: Sequence[Checked], of: str) -> list[list[Checked]]:
     return list(groups.values())
 
 
-def _alike(groups: Sequence[tuple[list[str], list[Checked]]]) -> list[tuple[list[str], list[list[Checked]]]]:
-    """Groups of nodes and findings; those of several checks that could not judge the same parts for the same reason together."""
+def _alike(
+    groups: Sequence[tuple[list[str], list[Checked]]],
+) -> list[tuple[list[str], list[list[Checked]]]]:
+    """Groups of nodes and findings; those of several checks that could not judge the same parts
+    for the same reason together.
+    """
     found: dict[object, tuple[list[str], list[list[Checked]]]] = {}
     for hosts, group in groups:
         first = group[0]
@@ -85,7 +111,9 @@ def _alike(groups: Sequence[tuple[list[str], list[Checked]]]) -> list[tuple[list
 
 def _others(groups: Sequence[list[Checked]]) -> str:
     """The names of further checks with the same findings."""
-    return f"        the same in: {', '.join(group[0].name for group in groups)}\n" if groups else ""
+    return (
+        f"        the same in: {', '.join(group[0].name for group in groups)}\n" if groups else ""
+    )
 
 
 def _group(group: Sequence[Checked]) -> str:
@@ -94,37 +122,59 @@ def _group(group: Sequence[Checked]) -> str:
     lines = [f"{grade(first).upper():7} {_headline(first)}  [{first.id} {first.name}]"]
     if len(group) > 1:
         others = [one.subject for one in group[1:]]
-        named = ", ".join(others[:_MOST_NAMED]) + (f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else "")
+        named = ", ".join(others[:_MOST_NAMED]) + (
+            f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+        )
         lines.append(f"        also: {named}")
     if grade(first) in SHOWN:
         for evidence in first.evidence[:_MOST_EVIDENCE]:
             expected = f", expected {evidence.expected}" if evidence.expected else ""
             lines.append(f"        seen: {evidence.where}: {evidence.seen}{expected}")
-        lines += [f"        fix: {fix}" for fix in dict.fromkeys(one.fix for one in group if one.fix)]
+        lines += [
+            f"        fix: {fix}" for fix in dict.fromkeys(one.fix for one in group if one.fix)
+        ]
         if first.stays:
             label = "" if first.stays.startswith("after reboot:") else "stays: "
             lines.append(f"        {label}{first.stays}")
     return "\n".join(lines) + "\n"
 
 
-def cluster_text(cluster: ClusterReport, width: int | None = None, *, everything: bool = False) -> str:
+def cluster_text(
+    cluster: ClusterReport, width: int | None = None, *, everything: bool = False
+) -> str:
     """The differences between nodes, then every finding once with the nodes that have it."""
     nodes = len(cluster.nodes) + len(cluster.silent) + len(cluster.unreadable)
     head = f"{counted(nodes, 'node')}, {len(cluster.nodes)} answered\n"
     head += "".join(f"FAIL    {host}: {reason}\n" for host, reason in cluster.silent.items())
     head += "".join(f"UNKNOWN {file}: {reason}\n" for file, reason in cluster.unreadable.items())
-    head += f"\n{counted(len(cluster.differences), 'fact')} not the same on all nodes\n" if cluster.nodes else ""
+    head += (
+        f"\n{counted(len(cluster.differences), 'fact')} not the same on all nodes\n"
+        if cluster.nodes
+        else ""
+    )
     head += _oddest(cluster.differences)
     # A value that differs on every node points to no node.
-    head += "".join(map(_difference, sorted(cluster.differences, key=lambda one: _own_value(one, len(cluster.nodes)))))
+    head += "".join(
+        map(
+            _difference,
+            sorted(cluster.differences, key=lambda one: _own_value(one, len(cluster.nodes))),
+        )
+    )
     groups = _across(cluster.nodes, GRADES if everything else SHOWN)
-    shared = "".join(_on_nodes(first, hosts, len(cluster.nodes)) + _others(others) for hosts, (first, *others) in _alike(groups))
+    shared = "".join(
+        _on_nodes(first, hosts, len(cluster.nodes)) + _others(others)
+        for hosts, (first, *others) in _alike(groups)
+    )
     accepted = "".join(f"{node.host}:\n{muted(node.muted)}" for node in cluster.nodes if node.muted)
     return wrapped(f"{head}\n{shared}{accepted}", width)
 
 
-def _across(nodes: Sequence[CheckReport], grades: Sequence[str]) -> list[tuple[list[str], list[Checked]]]:
-    """Findings of one check on the same nodes together, with the names of the nodes; the worst and most frequent first."""
+def _across(
+    nodes: Sequence[CheckReport], grades: Sequence[str]
+) -> list[tuple[list[str], list[Checked]]]:
+    """Findings of one check on the same nodes together, with the names of the nodes; the worst
+    and most frequent first.
+    """
     hosts: dict[tuple[str, str, str, str], list[str]] = {}
     first: dict[tuple[str, str, str, str], Checked] = {}
     for node in nodes:
@@ -148,8 +198,13 @@ def _on_nodes(findings: Sequence[Checked], hosts: Sequence[str], nodes: int) -> 
 
 def _oddest(differences: Sequence[Difference]) -> str:
     """`unlike the others: gpu-7 (3 facts), gpu-2 (1)`; '' if no fact has a usual value."""
-    count = Counter(host for one in differences if one.usual for hosts in one.odd.values() for host in hosts)
-    named = [f"{host} ({counted(facts, 'fact') if at == 0 else facts})" for at, (host, facts) in enumerate(count.most_common(_MOST_NAMED))]
+    count = Counter(
+        host for one in differences if one.usual for hosts in one.odd.values() for host in hosts
+    )
+    named = [
+        f"{host} ({counted(facts, 'fact') if at == 0 else facts})"
+        for at, (host, facts) in enumerate(count.most_common(_MOST_NAMED))
+    ]
     more = f" and {len(count) - _MOST_NAMED} more" if len(count) > _MOST_NAMED else ""
     return f"unlike the others: {', '.join(named)}{more}\n" if named else ""
 
@@ -170,20 +225,27 @@ def _against(value: str, usual: str) -> str:
     own, most = value.split(", "), usual.split(", ")
     if min(len(own), len(most)) < _LONG or not set(own) & set(most):
         return value
-    lacks, besides = [part for part in most if part not in own], [part for part in own if part not in most]
+    lacks, besides = (
+        [part for part in most if part not in own],
+        [part for part in own if part not in most],
+    )
     texts = [f"without {', '.join(lacks)}"] if lacks else []
     texts += [f"with {', '.join(besides)}"] if besides else []
     return " and ".join(texts) or value
 
 
 def _hosts(hosts: Sequence[str]) -> str:
-    return ", ".join(hosts[:_MOST_NAMED]) + (f" and {len(hosts) - _MOST_NAMED} more" if len(hosts) > _MOST_NAMED else "")
+    return ", ".join(hosts[:_MOST_NAMED]) + (
+        f" and {len(hosts) - _MOST_NAMED} more" if len(hosts) > _MOST_NAMED else ""
+    )
 
 
 def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, str]:
-    """One line in the format of a Nagios plugin, and its exit code: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+    """One line in the format of a Nagios plugin, and its exit code: 0 OK, 1 WARNING, 2 CRITICAL, 3
+    UNKNOWN.
 
-    It names the findings that made the verdict, then says how many others are bad or were not judged.
+    It names the findings that made the verdict, then says how many others are bad or were not
+    judged.
     """
     count = Counter(grade(one) for one in report.findings)
     verdict = overall(report.findings, fail_on)
@@ -192,16 +254,30 @@ def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, st
     bad = [one for each in dict.fromkeys(grades) for one in report.findings if grade(one) == each]
     named = list(dict.fromkeys(f"{one.name} {one.subject}".strip() for one in bad))
     more = [f"{len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
-    texts = [*named[:_MOST_NAMED], *more] or [f"{count['pass']} passed" if count["pass"] else "nothing was judged"]
+    texts = [*named[:_MOST_NAMED], *more] or [
+        f"{count['pass']} passed" if count["pass"] else "nothing was judged"
+    ]
     figures = " ".join(f"{each.replace(' ', '_')}={count[each]}" for each in GRADES)
     figures += f" muted={len(report.muted)}" if report.muted else ""
-    return int(code), f"BUSBW {code.name} - {report.host}: {'; '.join([*texts, *_remaining(count, grades)])} | {figures}\n"
+    return (
+        int(code),
+        (
+            f"BUSBW {code.name} - {report.host}: {'; '.join([*texts, *_remaining(count, grades)])}"
+            f" | {figures}\n"
+        ),
+    )
 
 
 def brief_without(name: str, reason: str, verdict: Verdict) -> tuple[int, str]:
     """The same for a machine that could not be read."""
     code = NAGIOS[verdict]
-    return int(code), f"BUSBW {code.name} - {name or 'this machine'}: {' '.join(reason.split()).replace('|', '/')}\n"
+    return (
+        int(code),
+        (
+            f"BUSBW {code.name} - {name or 'this machine'}:"
+            f" {' '.join(reason.split()).replace('|', '/')}\n"
+        ),
+    )
 
 
 def _remaining(count: Counter[str], named: Sequence[str]) -> list[str]:
@@ -212,10 +288,19 @@ def _remaining(count: Counter[str], named: Sequence[str]) -> list[str]:
 def page(row: CheckRow, width: int | None = None) -> str:
     """The page of one check."""
     fields = (
-        ("layer", row.layer.value), ("right", row.right), ("why", row.why), ("fix", row.fix), ("stays", row.stays),
-        ("reads", ", ".join(row.reads)), ("sources", "; ".join(row.sources)),
-    )  # fmt: skip
-    lines = [f"{row.id}  {row.name}: {row.title}", "", *(f"{name:8} {text}" for name, text in fields if text)]
+        ("layer", row.layer.value),
+        ("right", row.right),
+        ("why", row.why),
+        ("fix", row.fix),
+        ("stays", row.stays),
+        ("reads", ", ".join(row.reads)),
+        ("sources", "; ".join(row.sources)),
+    )
+    lines = [
+        f"{row.id}  {row.name}: {row.title}",
+        "",
+        *(f"{name:8} {text}" for name, text in fields if text),
+    ]
     return wrapped("".join(f"{line}\n" for line in lines), width)
 
 

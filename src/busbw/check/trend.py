@@ -49,13 +49,20 @@ class Taken(msgspec.Struct, frozen=True):
 
 def error_counts(machine: Machine) -> dict[Key, int]:
     """Error counts of all NVLinks, ports and PCIe devices; those that cannot be read are absent."""
-    return {key: value for read in (_nvlinks, _ports, _slots) for key, value in understood(read, machine)}
+    return {
+        key: value
+        for read in (_nvlinks, _ports, _slots)
+        for key, value in understood(read, machine)
+    }
 
 
 def _nvlinks(machine: Machine) -> Iterator[tuple[Key, int]]:
     for gpu in read_health(machine).gpus:
         for link in gpu.active:
-            yield from (((NVLINK, f"{gpu.label} link {link.number}", name), count) for name, count in link.errors.items())
+            yield from (
+                ((NVLINK, f"{gpu.label} link {link.number}", name), count)
+                for name, count in link.errors.items()
+            )
         if gpu.pcie_replays is not None:
             yield (PCIE, gpu.label, "replays"), gpu.pcie_replays
 
@@ -79,9 +86,13 @@ def take(file: str) -> Taken:
     try:
         at = datetime.fromisoformat(machine.call(TIME, str).text or "")
     except ValueError as error:
-        raise UsageError(f"{file}: the snapshot has no time", "busbw snapshot writes one with the time") from error
+        raise UsageError(
+            f"{file}: the snapshot has no time", "busbw snapshot writes one with the time"
+        ) from error
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return Taken(machine.text(HOSTNAME) or file, at, machine.text(BOOT) or "", error_counts(machine))
+    return Taken(
+        machine.text(HOSTNAME) or file, at, machine.text(BOOT) or "", error_counts(machine)
+    )
 
 
 def trend(files: Sequence[str]) -> TrendReport:
@@ -102,7 +113,9 @@ def trend(files: Sequence[str]) -> TrendReport:
             f"no host has two snapshots of different times among {len(files)} files",
             "busbw snapshot -o FILE, again later",
         )
-    growths = [growth for host, taken in sorted(compared.items()) for growth in _of_host(host, taken)]
+    growths = [
+        growth for host, taken in sorted(compared.items()) for growth in _of_host(host, taken)
+    ]
     reasons |= dict.fromkeys(
         compared.keys() - {one.host for one in growths},
         "no error counter of a link is in all its snapshots",

@@ -6,7 +6,9 @@ from busbw.core.finding import Verdict
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """One value that was read: where, what, and what was expected there ('' if nothing in particular)."""
+    """One value that was read: where, what, and what was expected there ('' if nothing in
+    particular).
+    """
 
     where: str
     seen: str
@@ -14,10 +16,13 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a check found on one part of a machine: `subject`, like mlx5_0; '' is the machine. `fix` is empty where none is needed.
+    """What a check found on one part of a machine: `subject`, like mlx5_0; '' is the machine.
 
-    `optional` is for an unknown: this kernel, driver, container or user is not given the value. It says nothing about the part.
-    Of the findings of a check with one verdict, the one with the largest `weight` is the worst, and stands first.
+    `fix` is empty where none is needed.
+
+    `optional` is for an unknown: this kernel, driver, container or user is not given the value. It
+    says nothing about the part. Of the findings of a check with one verdict, the one with the
+    largest `weight` is the worst, and stands first.
     """
 
     verdict: Verdict
@@ -45,7 +50,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Muted(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding that an expectations file accepts until a day (ISO date). It does not count. `where` is the place of the mute."""
+    """A finding that an expectations file accepts until a day (ISO date).
+
+    It does not count. `where` is the place of the mute.
+    """
 
     finding: Checked
     reason: str
@@ -54,7 +62,10 @@ class Muted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_only=True):
-    """All findings on one machine, in the order of the checks. `source` is a snapshot's name, '' for the live machine."""
+    """All findings on one machine, in the order of the checks.
+
+    `source` is a snapshot's name, '' for the live machine.
+    """
 
     host: str
     source: str = ""
@@ -66,7 +77,9 @@ class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_on
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that is not the same on all nodes: the value of most of them ('' if no value is on more than half), and the others' hosts."""
+    """A fact that is not the same on all nodes: the value of most of them ('' if no value is on
+    more than half), and the others' hosts.
+    """
 
     fact: str
     usual: str
@@ -82,7 +95,8 @@ class Node(msgspec.Struct, kw_only=True):
 
 
 class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="schema", kw_only=True):
-    """Several nodes: what differs between them, their reports, and the hosts that gave none, with the reason.
+    """Several nodes: what differs between them, their reports, and the hosts that gave none, with
+    the reason.
 
     `unreadable` are snapshots that hold no machine, which say nothing about the host.
     """
@@ -94,7 +108,10 @@ class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="sche
 
 
 class LineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One command line, with masked secrets, and what was found in it. `where` is its place in a script, '' for one given as words."""
+    """One command line, with masked secrets, and what was found in it.
+
+    `where` is its place in a script, '' for one given as words.
+    """
 
     where: str = ""
     argv: list[str]
@@ -102,7 +119,9 @@ class LineReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandReport(msgspec.Struct, tag="busbw.check-command/1", tag_field="schema", kw_only=True):
-    """Command lines, and the facts of this machine that they were judged with; none if they do not start here."""
+    """Command lines, and the facts of this machine that they were judged with; none if they do
+    not start here.
+    """
 
     lines: list[LineReport]
     facts: dict[str, str] = {}

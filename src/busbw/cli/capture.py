@@ -20,24 +20,46 @@ from busbw.pattern.pattern_lines import lines
 
 FILE = "pattern.jsonl"
 NOT_GLOO = "capture records NCCL alone"
-RECORDER = "PyTorch's Flight Recorder records Gloo too: start with TORCH_FR_BUFFER_SIZE=20000, and give its dumps to busbw pattern"
+RECORDER = (
+    "PyTorch's Flight Recorder records Gloo too: start with TORCH_FR_BUFFER_SIZE=20000, and give"
+    " its dumps to busbw pattern"
+)
 
 
-@click.command("capture", context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
-@click.option("-o", "--output", "folder", type=click.Path(path_type=Path, file_okay=False), required=True, help="folder for the record")
-@click.option("--cheap", "mode", flag_value=CAPTURE.cheap, default=True, help="calls, sizes, order  [default]")
-@click.option("--timed", "mode", flag_value=CAPTURE.timed, help="also how long each call takes on the GPU")
+@click.command(
+    "capture",
+    context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False},
+)
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="folder for the record",
+)
+@click.option(
+    "--cheap", "mode", flag_value=CAPTURE.cheap, default=True, help="calls, sizes, order  [default]"
+)
+@click.option(
+    "--timed", "mode", flag_value=CAPTURE.timed, help="also how long each call takes on the GPU"
+)
 @click.argument("command_line", nargs=-1, required=True, metavar="-- COMMAND...")
 def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
-    """Run COMMAND, which uses NCCL 2.24 or newer, and record its communication: every call, its size, algorithm and order.
+    """Run COMMAND, which uses NCCL 2.24 or newer, and record its communication: every call, its
+    size, algorithm and order.
 
-    Before a launcher it records all ranks and then prints their pattern: busbw capture -o run1 -- mpirun -n 8 python train.py. As the
-    ranks' program (srun busbw capture -o run1 -- python train.py) each rank records itself, and `busbw pattern run1` prints the pattern.
+    Before a launcher it records all ranks and then prints their pattern: busbw capture -o run1 --
+    mpirun -n 8 python train.py. As the ranks' program (srun busbw capture -o run1 -- python
+    train.py) each rank records itself, and `busbw pattern run1` prints the pattern.
 
     Needs busbw-native. Exits with COMMAND's code, with 3 if no rank was recorded.
     """
     if os.environ.get(CAPTURE.plugin):
-        message = f"{CAPTURE.plugin}={os.environ[CAPTURE.plugin]} is set, and NCCL loads one profiler alone"
+        message = (
+            f"{CAPTURE.plugin}={os.environ[CAPTURE.plugin]} is set, and NCCL loads one profiler"
+            " alone"
+        )
         raise UsageError(message, f"unset {CAPTURE.plugin}")
     library = net_plugin.find()
     net_plugin.check(library)
@@ -52,17 +74,24 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder}: the folder is not empty", "name a new folder for each capture")
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # the plugin's files in it have the mode of the umask
+        # the plugin's files in it have the mode of the umask
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}", "name a folder that can be made") from error
     watch = gloo.Watch(os.getpid(), lambda: any(folder.iterdir()), _uses_gloo)
     with contextlib.nullcontext(watch) if word else watch:
-        code = wrap_command.run(wrap_command.command_line(command_line, variables), {**os.environ, **variables})
+        code = wrap_command.run(
+            wrap_command.command_line(command_line, variables), {**os.environ, **variables}
+        )
     return _report(folder, code, by_gloo=bool(word or watch.rank))
 
 
 def _uses_gloo(rank: int) -> None:
-    talk(f"warning: process {rank} communicates with Gloo and not with NCCL: {NOT_GLOO}\n\nhint: {RECORDER}\n")
+    talk(
+        f"warning: process {rank} communicates with Gloo and not with NCCL: {NOT_GLOO}\n\n"
+        f"hint:"
+        f" {RECORDER}\n"
+    )
 
 
 def _become(command_line: tuple[str, ...]) -> None:
@@ -70,11 +99,16 @@ def _become(command_line: tuple[str, ...]) -> None:
     try:
         os.execvp(command_line[0], command_line)
     except OSError as error:
-        raise NoMeasurement(f"{command_line[0]}: {error.strerror}", "give the command after --, as you would start it") from error
+        raise NoMeasurement(
+            f"{command_line[0]}: {error.strerror}",
+            "give the command after --, as you would start it",
+        ) from error
 
 
 def _report(folder: Path, code: int, *, by_gloo: bool) -> int:
-    """Print and keep the pattern of the ranks; returns the exit code: that of the command if it failed."""
+    """Print and keep the pattern of the ranks; returns the exit code: that of the command if it
+    failed.
+    """
     if not code:
         return _print(folder, by_gloo=by_gloo)
     talk(f"note: the command ended with {code}; what it did until then is recorded")
@@ -88,12 +122,25 @@ def _report(folder: Path, code: int, *, by_gloo: bool) -> int:
 def _print(folder: Path, *, by_gloo: bool) -> int:
     if not any(folder.iterdir()):
         if by_gloo:
-            raise NoMeasurement("no rank of the command has used NCCL, but Gloo, which capture does not record", RECORDER)
-        message = f"no rank of the command has used NCCL with the profiler plugin: {folder} is empty"
-        raise NoMeasurement(message, "NCCL_DEBUG=INFO shows what NCCL loads; the plugin needs NCCL 2.24 or newer, loaded dynamically")
+            raise NoMeasurement(
+                "no rank of the command has used NCCL, but Gloo, which capture does not record",
+                RECORDER,
+            )
+        message = (
+            f"no rank of the command has used NCCL with the profiler plugin: {folder} is empty"
+        )
+        raise NoMeasurement(
+            message,
+            "NCCL_DEBUG=INFO shows what NCCL loads; the plugin needs NCCL 2.24 or newer, loaded"
+            " dynamically",
+        )
     found = load([str(folder)])
     save(b"".join(lines(found)), folder / FILE)
     answer(view.table(found, width()))
     talk(f"note: recorded in {folder / FILE}; busbw replay and busbw predict read it")
     header = found.header
-    return int(Exit.BAD if header.dropped or header.skipped or len(header.ranks) < header.world else Exit.OK)
+    return int(
+        Exit.BAD
+        if header.dropped or header.skipped or len(header.ranks) < header.world
+        else Exit.OK
+    )

@@ -34,7 +34,9 @@ from busbw.host.source import Live, Source
 from busbw.launch.hosts import parse_hosts, read_hostfile
 
 
-def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+def _known(
+    _context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...]:
     """Names or ids of checks; UsageError for any other."""
     for name in names:
         find_row(name)
@@ -42,7 +44,9 @@ def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[st
 
 
 def _line_for_a_monitor(run: Callable[..., int | None]) -> Callable[..., int | None]:
-    """`run`, whose errors are a line on stdout and exit code 3 with --brief: a monitor shows nothing else."""
+    """`run`, whose errors are a line on stdout and exit code 3 with --brief: a monitor shows
+    nothing else.
+    """
 
     @wraps(run)
     def guarded(context: click.Context, **options: Any) -> int | None:
@@ -51,21 +55,34 @@ def _line_for_a_monitor(run: Callable[..., int | None]) -> Callable[..., int | N
         except BusbwError as error:
             if not options["brief"]:
                 raise
-            return _not_checked(", ".join(options["files"]) or options["hosts"] or options["hostfile"], error.message)
+            return _not_checked(
+                ", ".join(options["files"]) or options["hosts"] or options["hostfile"],
+                error.message,
+            )
 
     return guarded
 
 
 def _not_checked(name: str, reason: str) -> int:
-    code, line = view.brief_without(name or platform.node(), reason.removeprefix(f"{name}: "), Verdict.UNKNOWN)
+    code, line = view.brief_without(
+        name or platform.node(), reason.removeprefix(f"{name}: "), Verdict.UNKNOWN
+    )
     answer(line)
     return code
 
 
 class _Check(click.Group):
-    """With --brief, options that are wrong give the line and code of unknown too: the usual code 2 would mean critical."""
+    """With --brief, options that are wrong give the line and code of unknown too: the usual code
+    2 would mean critical.
+    """
 
-    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
         """The context of a command line."""
         brief = "--brief" in args
         try:
@@ -76,48 +93,120 @@ class _Check(click.Group):
             raise click.exceptions.Exit(_not_checked("", error.message)) from error
 
 
-@click.group("check", cls=_Check, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--only", multiple=True, metavar="CHECK", callback=_known, help="only this check, by name or id; may be repeated")
-@click.option("--layer", multiple=True, type=click.Choice([layer.value for layer in Layer], case_sensitive=False), help="only this layer")
+@click.group(
+    "check",
+    cls=_Check,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="CHECK",
+    callback=_known,
+    help="only this check, by name or id; may be repeated",
+)
+@click.option(
+    "--layer",
+    multiple=True,
+    type=click.Choice([layer.value for layer in Layer], case_sensitive=False),
+    help="only this layer",
+)
 @click.option(
     "--from",
     "files",
     multiple=True,
     metavar="FILE",
-    help="snapshot of another machine, instead of this one; may be repeated, or a quoted pattern: '*.jsonl'",
+    help=(
+        "snapshot of another machine, instead of this one; may be repeated, or a quoted pattern:"
+        " '*.jsonl'"
+    ),
 )
-@click.option("--hosts", default="", callback=not_empty, help="check these hosts over ssh and compare them: h1,h2")
+@click.option(
+    "--hosts",
+    default="",
+    callback=not_empty,
+    help="check these hosts over ssh and compare them: h1,h2",
+)
 @click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
-@click.option("--limit", "limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds for this host, or for each of --hosts")
+@click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(),
+    default=60.0,
+    show_default=True,
+    help="seconds for this host, or for each of --hosts",
+)
 @click.option(
     "--load",
     "load_s",
     type=Seconds(),
-    help="first load each GPU, and each RDMA port next to one, for so many seconds, and judge links and clocks",
+    help=(
+        "first load each GPU, and each RDMA port next to one, for so many seconds, and judge links"
+        " and clocks"
+    ),
 )
-@click.option("--watch-for", "watch_s", type=Span(), help="read all twice, this time apart (10s), and judge how error counters rose")
 @click.option(
-    "--since", metavar="FILE", default="", callback=not_empty, help="judge how error counters rose since this snapshot of the machine"
+    "--watch-for",
+    "watch_s",
+    type=Span(),
+    help="read all twice, this time apart (10s), and judge how error counters rose",
+)
+@click.option(
+    "--since",
+    metavar="FILE",
+    default="",
+    callback=not_empty,
+    help="judge how error counters rose since this snapshot of the machine",
 )
 @click.option("--differences", is_flag=True, help="only compare the nodes, without checks")
 @check_expect.expect_options
-@click.option("--all", "everything", is_flag=True, help="also print what passed and what does not apply")
+@click.option(
+    "--all", "everything", is_flag=True, help="also print what passed and what does not apply"
+)
 @click.option("--brief", is_flag=True, help="one line and exit code of a Nagios plugin")
 @click.option("--list", "listed", is_flag=True, help="list the checks")
 @click.option("--node", is_flag=True, hidden=True, help="print a node's part of a comparison")
-@click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="output on stdout")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="output on stdout",
+)
 @click.pass_context
 @_line_for_a_monitor
 def command(
-    context: click.Context, only: tuple[str, ...], layer: tuple[str, ...], files: tuple[str, ...], hosts: str, hostfile: str,
-    limit_s: float, load_s: float | None, watch_s: float | None, since: str, differences: bool, everything: bool, brief: bool, listed: bool,
-    node: bool, format_name: str, expect: str, learn: bool, force: bool, fail_on: str,
-) -> int | None:  # fmt: skip
-    """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this machine.
+    context: click.Context,
+    only: tuple[str, ...],
+    layer: tuple[str, ...],
+    files: tuple[str, ...],
+    hosts: str,
+    hostfile: str,
+    limit_s: float,
+    load_s: float | None,
+    watch_s: float | None,
+    since: str,
+    differences: bool,
+    everything: bool,
+    brief: bool,
+    listed: bool,
+    node: bool,
+    format_name: str,
+    expect: str,
+    learn: bool,
+    force: bool,
+    fail_on: str,
+) -> int | None:
+    """Check GPUs, NVLink, PCIe, network ports, kernel, limits, CPUs and the environment of this
+    machine.
 
-    Prints each fault, what was read, and the command that fixes it. With several hosts or snapshots it first prints what differs between
-    them. --learn writes what a node should have, --expect compares with it. Exit code 1 if a check fails (with --differences: if nodes
-    differ), 3 if none fails and a part of the machine could not be judged. `busbw explain BW070` prints the page of a check.
+    Prints each fault, what was read, and the command that fixes it. With several hosts or snapshots
+    it first prints what differs between them. --learn writes what a node should have, --expect
+    compares with it. Exit code 1 if a check fails (with --differences: if nodes differ), 3 if none
+    fails and a part of the machine could not be judged. `busbw explain BW070` prints the page of a
+    check.
     """
     if context.invoked_subcommand:
         _nothing_given(context, context.invoked_subcommand)
@@ -131,21 +220,36 @@ def command(
     also = None if differences else check_expect.expected(expect, _rows(only, layer), node=node)
     if node:
         earlier = check_rates.first(chosen, watch_s, limit_s)
-        found = within(lambda source: cluster.here(source, chosen, earlier=earlier, expect=also), Live(), limit_s=limit_s)
+        found = within(
+            lambda source: cluster.here(source, chosen, earlier=earlier, expect=also),
+            Live(),
+            limit_s=limit_s,
+        )
         answer(msgspec.json.encode(found).decode() + "\n")
         return int(Exit.OK)
     names, files = _names(hosts, hostfile), _matching(files)
     _refuse(names, files, load=bool(load_s), differences=differences, alone=bool(brief or expect))
     check_rates.refuse(watch_s, since, files, hosts=len(names))
-    output = Output(format_name=format_name, everything=everything, brief=brief, fail_on=Verdict(fail_on))
+    output = Output(
+        format_name=format_name, everything=everything, brief=brief, fail_on=Verdict(fail_on)
+    )
     if names:
         options = _options(only, layer, watch_s, also, differences=differences)
-        return output.several(cluster.ask(names, options, limit_s, watch_s or 0.0, check_expect.sent(also)))
+        return output.several(
+            cluster.ask(names, options, limit_s, watch_s or 0.0, check_expect.sent(also))
+        )
     if len(files) > 1:
         return output.several(cluster.recorded_nodes(files, chosen, also))
     if files:
         source = recorded(Path(files[0]))
-        return output.one(judge(Machine(source, check_rates.then(since, source) if since else None), chosen, files[0], also))
+        return output.one(
+            judge(
+                Machine(source, check_rates.then(since, source) if since else None),
+                chosen,
+                files[0],
+                also,
+            )
+        )
     return output.one(_here(chosen, also, load_s, watch_s, since, limit_s))
 
 
@@ -156,51 +260,102 @@ def _names(hosts: str, hostfile: str) -> list[str]:
     return [host.name for host in parse_hosts(hosts)] if hosts else []
 
 
-def _refuse(names: Sequence[str], files: Sequence[str], *, load: bool, differences: bool, alone: bool) -> None:
-    """UsageError for options that exclude each other; `alone` are those that --differences does not read."""
+def _refuse(
+    names: Sequence[str], files: Sequence[str], *, load: bool, differences: bool, alone: bool
+) -> None:
+    """UsageError for options that exclude each other; `alone` are those that --differences does
+    not read.
+    """
     if load and (names or files):
-        raise UsageError("--load is for this machine", "use it without --hosts, --hostfile and --from")
+        raise UsageError(
+            "--load is for this machine", "use it without --hosts, --hostfile and --from"
+        )
     if names and files:
-        raise UsageError("--hosts and --from exclude each other", "use --from with snapshots of those hosts")
+        raise UsageError(
+            "--hosts and --from exclude each other", "use --from with snapshots of those hosts"
+        )
     if differences and (alone or len(names) + len(files) < 2):
-        raise UsageError("--differences compares several nodes", "give --hosts h1,h2 or --from '*.jsonl', without --brief and --expect")
+        raise UsageError(
+            "--differences compares several nodes",
+            "give --hosts h1,h2 or --from '*.jsonl', without --brief and --expect",
+        )
 
 
 def _nothing_given(context: click.Context, invoked: str) -> None:
     """UsageError for an option before the name of a subcommand."""
-    unused = next((parameter.opts[0] for parameter in context.command.params if parameter.name and given(parameter.name)), None)
+    unused = next(
+        (
+            parameter.opts[0]
+            for parameter in context.command.params
+            if parameter.name and given(parameter.name)
+        ),
+        None,
+    )
     if unused:
-        raise UsageError(f"{unused} stands before {invoked}, which does not read it", "give options of a command after its name")
+        raise UsageError(
+            f"{unused} stands before {invoked}, which does not read it",
+            "give options of a command after its name",
+        )
 
 
 def _here(
-    chosen: Sequence[Check], expect: Expect | None, load_s: float | None, watch_s: float | None, since: str, limit_s: float
+    chosen: Sequence[Check],
+    expect: Expect | None,
+    load_s: float | None,
+    watch_s: float | None,
+    since: str,
+    limit_s: float,
 ) -> CheckReport:
-    """The findings on this machine: after a load, if `load_s` is given, which comes between the two readings of `watch_s`."""
+    """The findings on this machine: after a load, if `load_s` is given, which comes between the
+    two readings of `watch_s`.
+    """
     earlier = check_rates.first(chosen, watch_s, limit_s)
 
     def work(source: Source) -> CheckReport:
         if load_s:
             load.begin(source)
-        return judge(Machine(source, check_rates.then(since, source) if since else earlier), chosen, "", expect)
+        return judge(
+            Machine(source, check_rates.then(since, source) if since else earlier),
+            chosen,
+            "",
+            expect,
+        )
 
     longest_s = [load.longest_s(load_s), loopback.longest_s(load_s)] if load_s else [0.0]
     source = load.Loaded(load_s) if load_s else Live()
     return within(work, source, limit_s=limit_s + sum(longest_s), call_s=CALL_S + max(longest_s))
 
 
-def _options(only: Sequence[str], layers: Sequence[str], watch_s: float | None, expect: Expect | None, *, differences: bool) -> list[str]:
+def _options(
+    only: Sequence[str],
+    layers: Sequence[str],
+    watch_s: float | None,
+    expect: Expect | None,
+    *,
+    differences: bool,
+) -> list[str]:
     """The options with which other hosts run the same checks."""
     twice = ["--watch-for", f"{watch_s:g}"] if watch_s else []
-    chosen = [word for option, values in (("--only", only), ("--layer", layers)) for value in values for word in (option, value)]
-    return ["--differences"] if differences else [*chosen, *twice, *check_expect.options_of_nodes(expect)]
+    chosen = [
+        word
+        for option, values in (("--only", only), ("--layer", layers))
+        for value in values
+        for word in (option, value)
+    ]
+    return (
+        ["--differences"]
+        if differences
+        else [*chosen, *twice, *check_expect.options_of_nodes(expect)]
+    )
 
 
 def _matching(files: Sequence[str]) -> tuple[str, ...]:
     """The named files, and those that match patterns."""
     found: list[str] = []
     for file in files:
-        matching = [file] if Path(file).exists() or not set("*?[") & set(file) else sorted(glob(file))  # noqa: PTH207 - Path.glob takes no absolute pattern
+        is_pattern = set("*?[") & set(file) and not Path(file).exists()
+        # Path.glob takes no absolute pattern.
+        matching = sorted(glob(file)) if is_pattern else [file]  # noqa: PTH207
         if not matching:
             raise UsageError(f"--from {file}: no file matches", "busbw snapshot makes one")
         found += matching
@@ -209,9 +364,16 @@ def _matching(files: Sequence[str]) -> tuple[str, ...]:
 
 def _rows(only: Sequence[str], layers: Sequence[str]) -> list[CheckRow]:
     named = {find_row(name).id for name in only}
-    found = [row for row in ROWS if (not named or row.id in named) and (not layers or row.layer.value in layers)]
+    found = [
+        row
+        for row in ROWS
+        if (not named or row.id in named) and (not layers or row.layer.value in layers)
+    ]
     if not found:
-        raise UsageError(f"no check of {', '.join(only)} is of layer {', '.join(layers)}", "busbw check --list names all")
+        raise UsageError(
+            f"no check of {', '.join(only)} is of layer {', '.join(layers)}",
+            "busbw check --list names all",
+        )
     return found
 
 
@@ -224,19 +386,52 @@ def _chosen(only: Sequence[str], layers: Sequence[str]) -> tuple[Check, ...]:
 
 @command.command("launch", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--hosts", default="", callback=not_empty, help="hosts and ranks on each: h1:8,h2:8")
-@click.option("--hostfile", default="", callback=not_empty, help="file with one host per line: `h1 slots=8`")
-@click.option("--ifname", default="", callback=not_empty, help="interface or subnet to use, instead of the first that works")
-@click.option("--engine", type=click.Choice(["auto", "nccl", "mpi"]), default="auto", show_default=True, help="mpi: without GPUs")
-@click.option("--limit", "limit_s", type=Seconds(), default=30.0, show_default=True, help="seconds for each stage")
-@click.option("--format", "format_name", type=click.Choice(["table", "json"]), default="table", show_default=True, help="output on stdout")
-def launch(hosts: str, hostfile: str, ifname: str, engine: str, limit_s: float, format_name: str) -> int:
-    """Find out why a launch over several hosts fails: ssh, busbw, names, subnets, TCP, mpirun, MPI, NCCL, a small all_reduce.
+@click.option(
+    "--hostfile", default="", callback=not_empty, help="file with one host per line: `h1 slots=8`"
+)
+@click.option(
+    "--ifname",
+    default="",
+    callback=not_empty,
+    help="interface or subnet to use, instead of the first that works",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "nccl", "mpi"]),
+    default="auto",
+    show_default=True,
+    help="mpi: without GPUs",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(),
+    default=30.0,
+    show_default=True,
+    help="seconds for each stage",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="output on stdout",
+)
+def launch(
+    hosts: str, hostfile: str, ifname: str, engine: str, limit_s: float, format_name: str
+) -> int:
+    """Find out why a launch over several hosts fails: ssh, busbw, names, subnets, TCP, mpirun, MPI,
+    NCCL, a small all_reduce.
 
-    It stops at the first stage that fails, with its cause. If none does, it prints command lines that work. Exit code 1 if a stage fails.
+    It stops at the first stage that fails, with its cause. If none does, it prints command lines
+    that work. Exit code 1 if a stage fails.
     """
     named = read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ()
     if len(named) < 2:
-        raise UsageError("busbw check launch needs two hosts or more", "name them: --hosts h1:8,h2:8")
+        raise UsageError(
+            "busbw check launch needs two hosts or more", "name them: --hosts h1:8,h2:8"
+        )
     context, done = LaunchContext(named, limit_s, ifname, engine), []
     for stage in examination.stages(context):
         done.append(stage)
@@ -244,7 +439,9 @@ def launch(hosts: str, hostfile: str, ifname: str, engine: str, limit_s: float, 
             answer(launch_text.stage(stage, width()))
     found = examination.diagnosis(context, done)
     answer(
-        msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n" if format_name == "json" else launch_text.commands(found)
+        msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+        if format_name == "json"
+        else launch_text.commands(found)
     )
     return int(Exit.BAD if found.failed else Exit.OK)
 

@@ -21,22 +21,42 @@ from busbw.host.source import Live
 LIMIT_S = 60.0  # for what is read of this machine
 
 
-@click.command("command", context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
+@click.command(
+    "command",
+    context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False},
+)
 @click.argument("words", metavar="LINE...", nargs=-1, type=click.UNPROCESSED)
-@click.option("--no-machine", "alone", is_flag=True, help="use no facts of this machine: for a line meant for other hosts")
-@click.option("--all", "everything", is_flag=True, help="also print what passed and what does not apply")
-@click.option("--format", "format_name", type=click.Choice(["table", "json"]), default="table", show_default=True, help="output on stdout")
+@click.option(
+    "--no-machine",
+    "alone",
+    is_flag=True,
+    help="use no facts of this machine: for a line meant for other hosts",
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="also print what passed and what does not apply"
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="output on stdout",
+)
 def command(words: tuple[str, ...], alone: bool, everything: bool, format_name: str) -> int:
     """Find faults in a command line of mpirun, srun, torchrun or nccl-tests, without running it.
 
-    LINE is the command as you would type it, after -- or in one pair of quotes; a script; or - for stdin. If the launcher is on this
-    machine, busbw uses and prints its Open MPI version, interfaces, GPUs, ports and variables. Exit code 1 if a rule fails.
+    LINE is the command as you would type it, after -- or in one pair of quotes; a script; or - for
+    stdin. If the launcher is on this machine, busbw uses and prints its Open MPI version,
+    interfaces, GPUs, ports and variables. Exit code 1 if a rule fails.
     """
     script = _stdin() if words == (report.STDIN,) else ""
     if alone:
         found = report.report(words, script, None)
     else:
-        found = within(lambda source: report.report(words, script, Machine(source)), Live(), limit_s=LIMIT_S)
+        found = within(
+            lambda source: report.report(words, script, Machine(source)), Live(), limit_s=LIMIT_S
+        )
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     else:

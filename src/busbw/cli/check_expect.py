@@ -30,27 +30,59 @@ from busbw.host.source import Live
 
 STDIN = "-"
 FAIL_ON = (Verdict.FAIL.value, Verdict.WARN.value)
-EXCLUDED = ("only", "layer", "hosts", "hostfile", "load_s", "expect", "differences", "everything", "brief", "fail_on", "format_name")
+EXCLUDED = (
+    "only",
+    "layer",
+    "hosts",
+    "hostfile",
+    "load_s",
+    "expect",
+    "differences",
+    "everything",
+    "brief",
+    "fail_on",
+    "format_name",
+)
 
 expect_options: Decorator = options(
-    click.option("--expect", default="", callback=not_empty, metavar="FILE", help="also compare with what a node should have; - = stdin"),
-    click.option("--learn", is_flag=True, help="print such a file, from this machine or the snapshot of --from"),
-    click.option("--force", is_flag=True, help="with --learn: also from a machine that fails checks"),
     click.option(
-        "--fail-on", type=click.Choice(FAIL_ON), default=Verdict.FAIL.value, show_default=True, help="warn: a warning counts as a failure"
+        "--expect",
+        default="",
+        callback=not_empty,
+        metavar="FILE",
+        help="also compare with what a node should have; - = stdin",
+    ),
+    click.option(
+        "--learn",
+        is_flag=True,
+        help="print such a file, from this machine or the snapshot of --from",
+    ),
+    click.option(
+        "--force", is_flag=True, help="with --learn: also from a machine that fails checks"
+    ),
+    click.option(
+        "--fail-on",
+        type=click.Choice(FAIL_ON),
+        default=Verdict.FAIL.value,
+        show_default=True,
+        help="warn: a warning counts as a failure",
     ),
 )
 
 
 def expected(name: str, rows: Sequence[CheckRow], *, node: bool) -> Expect | None:
-    """The file that --expect names, with the expectations of these rows; UsageError if there is something wrong in it.
+    """The file that --expect names, with the expectations of these rows; UsageError if there is
+    something wrong in it.
 
     On a node of --hosts it comes as JSON over stdin, with its name and the day.
     """
     ids = frozenset(row.id for row in rows if row.layer is Layer.EXPECTED)
     if not name:
         if ids and len(ids) == len(rows):
-            raise UsageError(f"{rows[0].name} compares with a file of what a node should have", "add --expect node.toml")
+            raise UsageError(
+                f"{rows[0].name} compares with a file of what a node should have",
+                "add --expect node.toml",
+            )
         return None
     if node:
         return Expect(msgspec.json.decode(sys.stdin.buffer.read(), type=Text), ids)
@@ -70,7 +102,9 @@ def options_of_nodes(expect: Expect | None) -> list[str]:
 
 
 def learn(files: Sequence[str], limit_s: float, *, asked: bool, force: bool) -> int:
-    """Print the file of a good node. From one that fails checks, print these on stderr instead: exit code 1."""
+    """Print the file of a good node. From one that fails checks, print these on stderr instead:
+    exit code 1.
+    """
     if not asked:
         raise UsageError("--force is for --learn", "busbw check --learn --force > node.toml")
     _alone(files)
@@ -83,10 +117,17 @@ def learn(files: Sequence[str], limit_s: float, *, asked: bool, force: bool) -> 
     if faults and not force:
         number = counted(len({one.id for one in faults}), "check")
         talk(view.findings(faults, everything=False))
-        talk(f"error: nothing is learned from {report.host}: {number} failed\n\nhint: learn from a good node, or add --force")
+        talk(
+            f"error: nothing is learned from {report.host}: {number} failed\n\n"
+            f"hint: learn from a"
+            " good node, or add --force"
+        )
         return int(Exit.BAD)
     if expectations == Expectations():
-        raise NoMeasurement(f"{report.host}: nothing could be read that a node can be expected to have", "run it on a GPU node, as root")
+        raise NoMeasurement(
+            f"{report.host}: nothing could be read that a node can be expected to have",
+            "run it on a GPU node, as root",
+        )
     answer(text(expectations, _origin(report)))
     talk(view.summary(report.findings).strip())
     return int(Exit.OK)
@@ -97,9 +138,14 @@ def _alone(files: Sequence[str]) -> None:
     parameters = {one.name: one for one in click.get_current_context().command.params}
     stray = next((parameters[name].opts[0] for name in EXCLUDED if given(name)), None)
     if stray:
-        raise UsageError(f"--learn does not read {stray}", "busbw check --learn > node.toml, on a good node or with --from its snapshot")
+        raise UsageError(
+            f"--learn does not read {stray}",
+            "busbw check --learn > node.toml, on a good node or with --from its snapshot",
+        )
     if len(files) > 1:
-        raise UsageError(f"--learn reads one node, not {len(files)}", "name one snapshot: --from good.jsonl")
+        raise UsageError(
+            f"--learn reads one node, not {len(files)}", "name one snapshot: --from good.jsonl"
+        )
 
 
 def _origin(report: CheckReport) -> str:

@@ -19,24 +19,61 @@ EXITS = {Verdict.PASS: Exit.OK, Verdict.FAIL: Exit.BAD}
 
 
 @click.command("job", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--hosts", default="", callback=not_empty, help="hosts of the job: h1,h2  [default: those that NCCL RAS names]")
+@click.option(
+    "--hosts",
+    default="",
+    callback=not_empty,
+    help="hosts of the job: h1,h2  [default: those that NCCL RAS names]",
+)
 @click.option("--hostfile", default="", callback=not_empty, help="file with one host per line")
-@click.option("--ras", default="", callback=not_empty, help="HOST:PORT of NCCL RAS  [default: localhost:28028 on a host of the job]")
-@click.option("--flight-recorder", "dumps", default="", callback=not_empty, metavar="DIR", help="dumps of PyTorch's Flight Recorder")
-@click.option("--seconds", type=Seconds(), default=5.0, show_default=True, help="time between the two samples")
-@click.option("--format", "format_name", type=click.Choice(["table", "json"]), default="table", show_default=True, help="output on stdout")
-def command(hosts: str, hostfile: str, ras: str, dumps: str, seconds: float, format_name: str) -> int:
-    """Find out whom a running job waits for: rank, process, host, GPU, collective, and the port that fails.
+@click.option(
+    "--ras",
+    default="",
+    callback=not_empty,
+    help="HOST:PORT of NCCL RAS  [default: localhost:28028 on a host of the job]",
+)
+@click.option(
+    "--flight-recorder",
+    "dumps",
+    default="",
+    callback=not_empty,
+    metavar="DIR",
+    help="dumps of PyTorch's Flight Recorder",
+)
+@click.option(
+    "--seconds", type=Seconds(), default=5.0, show_default=True, help="time between the two samples"
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="output on stdout",
+)
+def command(
+    hosts: str, hostfile: str, ras: str, dumps: str, seconds: float, format_name: str
+) -> int:
+    """Find out whom a running job waits for: rank, process, host, GPU, collective, and the port
+    that fails.
 
-    Asks NCCL's RAS (2.24 and newer) twice, reads counters, GPUs and processes on the hosts in between, and dumps of the Flight Recorder.
-    Changes nothing. Exit code 1 if the job is stalled, 3 if that is unknown. Takes at most a minute beyond --seconds.
+    Asks NCCL's RAS (2.24 and newer) twice, reads counters, GPUs and processes on the hosts in
+    between, and dumps of the Flight Recorder. Changes nothing. Exit code 1 if the job is stalled, 3
+    if that is unknown. Takes at most a minute beyond --seconds.
     """
     if ras and service.host_and_port(ras) is None:
-        raise UsageError(f"--ras {ras}: not HOST:PORT", "give an address like --ras localhost:28028")
-    named = [host.name for host in (read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ())]
+        raise UsageError(
+            f"--ras {ras}: not HOST:PORT", "give an address like --ras localhost:28028"
+        )
+    named = [
+        host.name
+        for host in (read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ())
+    ]
     found, unread = outstanding([dumps]) if dumps else ([], [])
     report = examine(named, ras, seconds, found, unread)
     answer(
-        msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n" if format_name == "json" else view.text(report, width())
+        msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
+        if format_name == "json"
+        else view.text(report, width())
     )
     return int(EXITS.get(report.verdict, Exit.UNKNOWN))

@@ -48,7 +48,10 @@ class Output:
         if self.brief:
             return self._lines(found)
         if self.format_name == "rdma_qos_check":
-            raise UsageError("--format rdma_qos_check is for one machine", "use it without --hosts and with one --from")
+            raise UsageError(
+                "--format rdma_qos_check is for one machine",
+                "use it without --hosts and with one --from",
+            )
         if self.format_name == "json":
             _print_json(found)
         else:
@@ -58,8 +61,13 @@ class Output:
     def _lines(self, found: ClusterReport) -> int:
         """A line for each machine; the exit code of the worst."""
         lines = [view.brief(report, self.fail_on) for report in found.nodes]
-        lines += [view.brief_without(host, reason, Verdict.FAIL) for host, reason in found.silent.items()]
-        lines += [view.brief_without(file, reason, Verdict.UNKNOWN) for file, reason in found.unreadable.items()]
+        lines += [
+            view.brief_without(host, reason, Verdict.FAIL) for host, reason in found.silent.items()
+        ]
+        lines += [
+            view.brief_without(file, reason, Verdict.UNKNOWN)
+            for file, reason in found.unreadable.items()
+        ]
         answer("".join(line for _, line in lines))
         return max((code for code, _ in lines), key=NAGIOS_WORST_LAST.index, default=3)
 
@@ -69,7 +77,9 @@ def _print_json(report: CheckReport | ClusterReport) -> None:
 
 
 def _verdict(found: ClusterReport) -> Verdict:
-    """That of the worst machine. A host that did not answer is bad; so are differences, if nothing else was asked."""
+    """That of the worst machine. A host that did not answer is bad; so are differences, if
+    nothing else was asked.
+    """
     if any(report.findings for report in found.nodes):
         verdicts = [report.verdict for report in found.nodes]
     else:

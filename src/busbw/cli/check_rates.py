@@ -1,4 +1,6 @@
-"""`busbw check --watch-for` and `--since`: the reading before, with which checks see how counters rise."""
+"""`busbw check --watch-for` and `--since`: the reading before, with which checks see how
+counters rise.
+"""
 
 import time
 from collections.abc import Sequence
@@ -15,15 +17,25 @@ from busbw.host.source import Live, Source
 def refuse(watch_s: float | None, since: str, files: Sequence[str], *, hosts: int) -> None:
     """UsageError for options that exclude each other."""
     if watch_s and since:
-        raise UsageError("--watch-for and --since exclude each other", "--since with an older snapshot gives the longer time")
+        raise UsageError(
+            "--watch-for and --since exclude each other",
+            "--since with an older snapshot gives the longer time",
+        )
     if watch_s and files:
-        raise UsageError("--watch-for reads this machine or --hosts, not a snapshot", "give the older snapshot to --since")
+        raise UsageError(
+            "--watch-for reads this machine or --hosts, not a snapshot",
+            "give the older snapshot to --since",
+        )
     if since and (hosts or len(files) > 1):
-        raise UsageError("--since is for one machine", "busbw check trend compares snapshots of several")
+        raise UsageError(
+            "--since is for one machine", "busbw check trend compares snapshots of several"
+        )
 
 
 def first(checks: Sequence[Check], watch_s: float | None, limit_s: float) -> Machine | None:
-    """This machine, read now within `limit_s`; returns after `watch_s` seconds. None at once without them."""
+    """This machine, read now within `limit_s`; returns after `watch_s` seconds. None at once
+    without them.
+    """
     if not watch_s:
         return None
     started = time.monotonic()

@@ -12,15 +12,25 @@ from busbw.core.exits import Exit
 
 @click.command("trend", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, required=True, metavar="SNAPSHOT...")
-@click.option("--format", "format_name", type=click.Choice(["table", "json"]), default="table", show_default=True, help="output on stdout")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="output on stdout",
+)
 def command(files: tuple[str, ...], format_name: str) -> int:
-    """Compare snapshots of several times: how the errors of each NVLink, port and PCIe device grew, and which link differs from the others.
+    """Compare snapshots of several times: how the errors of each NVLink, port and PCIe device grew,
+    and which link differs from the others.
 
-    Snapshots of any number of hosts may be given, in any order: each has its host and time. Exit code 1 if a link differs, 3 if no link
-    could be compared.
+    Snapshots of any number of hosts may be given, in any order: each has its host and time. Exit
+    code 1 if a link differs, 3 if no link could be compared.
     """
     report = trend(files)
     answer(
-        msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n" if format_name == "json" else view.text(report, width())
+        msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
+        if format_name == "json"
+        else view.text(report, width())
     )
     return int(Exit.BAD if report.odd else Exit.OK if report.links else Exit.UNKNOWN)

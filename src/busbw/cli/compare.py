@@ -32,26 +32,77 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
 
 @click.command("compare", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("words", nargs=-1, metavar="A B")
-@click.option("--run", "runs", multiple=True, metavar="OPTIONS", help="twice: run `busbw run` with these options in turn, and compare")
-@click.option("--rounds", type=click.IntRange(1, 100), default=4, show_default=True, help="with --run: runs of each")
-@click.option("--tolerance", type=Share(0.0, 10.0), default="5%", show_default=True, help="largest difference treated as equal")
-@click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="confidence level, over all cells together")
-@click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="how to print it")
-@click.option("--collective", default=None, callback=not_empty, help="the collective of logs that do not name it")
-@click.option("--table", "tables", type=click.IntRange(1), multiple=True, help="which table of logs that hold several; twice: of A, of B")
+@click.option(
+    "--run",
+    "runs",
+    multiple=True,
+    metavar="OPTIONS",
+    help="twice: run `busbw run` with these options in turn, and compare",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 100),
+    default=4,
+    show_default=True,
+    help="with --run: runs of each",
+)
+@click.option(
+    "--tolerance",
+    type=Share(0.0, 10.0),
+    default="5%",
+    show_default=True,
+    help="largest difference treated as equal",
+)
+@click.option(
+    "--confidence",
+    type=Share(0.5, 1.0),
+    default="95%",
+    show_default=True,
+    help="confidence level, over all cells together",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(list(FORMATS)),
+    default="text",
+    show_default=True,
+    help="how to print it",
+)
+@click.option(
+    "--collective",
+    default=None,
+    callback=not_empty,
+    help="the collective of logs that do not name it",
+)
+@click.option(
+    "--table",
+    "tables",
+    type=click.IntRange(1),
+    multiple=True,
+    help="which table of logs that hold several; twice: of A, of B",
+)
 @db_option
 def command(
-    words: tuple[str, ...], runs: tuple[str, ...], rounds: int, tolerance: float, confidence: float, format_name: str,
-    collective: str | None, tables: tuple[int, ...], db: Path,
-) -> int:  # fmt: skip
+    words: tuple[str, ...],
+    runs: tuple[str, ...],
+    rounds: int,
+    tolerance: float,
+    confidence: float,
+    format_name: str,
+    collective: str | None,
+    tables: tuple[int, ...],
+    db: Path,
+) -> int:
     """Compare B with A, cell by cell: same, slower, faster, ambiguous or unmatched.
 
-    A and B are files as busbw show reads them (- = stdin), or directories whose files are repeated runs of one sweep. Exit code 1 when a
-    cell is slower by more than the tolerance, 3 when no cell is on both sides.
+    A and B are files as busbw show reads them (- = stdin), or directories whose files are repeated
+    runs of one sweep. Exit code 1 when a cell is slower by more than the tolerance, 3 when no cell
+    is on both sides.
 
     With one run a side, runs of the same machine and sweep in the history say how much runs differ.
 
-    With --run it measures both itself: busbw compare --run '--net ib' --run '--net socket' -- all_reduce -b 1M -e 1G
+    With --run it measures both itself: busbw compare --run '--net ib' --run '--net socket' --
+    all_reduce -b 1M -e 1G
     """
     if runs:
         first, second = _measured(runs, words, rounds)
@@ -65,7 +116,9 @@ def command(
 
 
 def _stored(first: Sequence[Named], second: Sequence[Named], db: Path) -> Times:
-    """The stored runs of the machine of both sides; none where the sides are of different machines, or there is no history."""
+    """The stored runs of the machine of both sides; none where the sides are of different
+    machines, or there is no history.
+    """
     (_, a), (_, b) = first[0], second[0]
     asked = given("db")
     if machine(a) != machine(b) or not (asked or db.exists()):
@@ -82,20 +135,32 @@ def _stored(first: Sequence[Named], second: Sequence[Named], db: Path) -> Times:
 
 def _measured(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> list[list[Named]]:
     if len(runs) != 2:
-        raise UsageError(f"--run is given {counted(len(runs), 'time')}", "give it twice: for A, then for B")
+        raise UsageError(
+            f"--run is given {counted(len(runs), 'time')}", "give it twice: for A, then for B"
+        )
     if not sweep:
-        raise UsageError("--run without a collective", "name it with its options after --, like -- all_reduce -b 1M -e 1G")
+        raise UsageError(
+            "--run without a collective",
+            "name it with its options after --, like -- all_reduce -b 1M -e 1G",
+        )
     return alternate(runs, sweep, rounds)
 
 
-def _files(words: Sequence[str], collective: str | None, tables: Sequence[int]) -> list[list[Named]]:
+def _files(
+    words: Sequence[str], collective: str | None, tables: Sequence[int]
+) -> list[list[Named]]:
     if len(words) != 2:
-        raise UsageError(f"{counted(len(words), 'result')} to compare", "name two: busbw compare A.json B.json")
+        raise UsageError(
+            f"{counted(len(words), 'result')} to compare", "name two: busbw compare A.json B.json"
+        )
     a, b = words
     if a == b == "-":
         raise UsageError("A and B are both stdin", "name a file for one of them")
     if len(tables) > 2:
-        raise UsageError(f"--table is given {len(tables)} times", "give it once for both sides, or twice: for A, then for B")
+        raise UsageError(
+            f"--table is given {len(tables)} times",
+            "give it once for both sides, or twice: for A, then for B",
+        )
     of_a, of_b = (tables[0], tables[-1]) if tables else (None, None)
     return [load(a, collective, of_a), load(b, collective, of_b)]
 
@@ -106,9 +171,16 @@ def load(name: str, collective: str | None, table: int | None = None) -> list[Na
     if name == "-" or not path.is_dir():
         return [(name, read_sweep(name, collective, table))]
     try:
-        files = sorted(str(file) for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+        files = sorted(
+            str(file) for file in path.iterdir() if file.is_file() and not file.name.startswith(".")
+        )
     except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}", "name a directory that you can read") from error
+        raise UsageError(
+            f"{name}: {error.strerror}", "name a directory that you can read"
+        ) from error
     if not files:
-        raise UsageError(f"{name}: there are no files in this directory", "put the results of repeated runs there: busbw run ... --json")
+        raise UsageError(
+            f"{name}: there are no files in this directory",
+            "put the results of repeated runs there: busbw run ... --json",
+        )
     return [(file, read_sweep(file, collective, table)) for file in files]

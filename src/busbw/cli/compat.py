@@ -1,6 +1,7 @@
 """`busbw compat DIR`: commands named like the binaries of nccl-tests.
 
-Each is a file of its own, not a link to `busbw`: launchers and wrappers that resolve a link would start `busbw` without the name.
+Each is a file of its own, not a link to `busbw`: launchers and wrappers that resolve a link would
+start `busbw` without the name.
 """
 
 import shlex
@@ -35,10 +36,11 @@ exec {python} -P "$0" "$@"
 @click.command("compat", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("directory", type=click.Path(path_type=Path))
 def command(directory: Path) -> int:
-    """Write commands named all_reduce_perf, all_reduce_perf_mpi, ... into DIRECTORY. Under such a name busbw behaves like nccl-tests.
+    """Write commands named all_reduce_perf, all_reduce_perf_mpi, ... into DIRECTORY. Under such a
+    name busbw behaves like nccl-tests.
 
-    Add DIRECTORY to PATH to use them. They run busbw of this Python, under any path that leads to them. Files of other programs are
-    never replaced.
+    Add DIRECTORY to PATH to use them. They run busbw of this Python, under any path that leads to
+    them. Files of other programs are never replaced.
     """
     names = [f"{row.name}_perf{suffix}" for row in COLLECTIVES for suffix in ("", "_mpi")]
     try:
@@ -48,13 +50,20 @@ def command(directory: Path) -> int:
         for name in names:
             _write(directory / name, script(sys.executable, name))
     except OSError as error:
-        raise UsageError(f"{directory}: {error.strerror}", "name a directory that you can write to") from error
-    answer(f'{len(names)} commands in {directory}; use them with: export PATH="{directory.resolve()}:$PATH"\n')
+        raise UsageError(
+            f"{directory}: {error.strerror}", "name a directory that you can write to"
+        ) from error
+    answer(
+        f"{len(names)} commands in {directory}; use them with: export"
+        f' PATH="{directory.resolve()}:$PATH"\n'
+    )
     return 0
 
 
 def script(python: str, name: str) -> str:
-    """A program that is busbw under the name of a binary of nccl-tests. -P: files beside it are no modules."""
+    """A program that is busbw under the name of a binary of nccl-tests. -P: files beside it are
+    no modules.
+    """
     start = f"#!{python} -P"
     if any(character.isspace() for character in python) or len(start.encode()) > LONGEST_FIRST_LINE:
         start = _THROUGH_SHELL.format(python=shlex.quote(python))
@@ -64,7 +73,9 @@ def script(python: str, name: str) -> str:
 def _check_free(path: Path) -> None:
     """UsageError if there is something that busbw did not put there."""
     if (path.exists() or path.is_symlink()) and not _is_own(path):
-        raise UsageError(f"{path}: exists and is not busbw's", "name another directory, or move that file away")
+        raise UsageError(
+            f"{path}: exists and is not busbw's", "name another directory, or move that file away"
+        )
 
 
 def _is_own(path: Path) -> bool:

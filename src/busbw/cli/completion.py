@@ -6,7 +6,8 @@ from click.shell_completion import get_completion_class
 from busbw.cli.streams import answer
 from busbw.core.exits import Exit
 
-VARIABLE = "_BUSBW_COMPLETE"  # click's: with it, busbw answers the shell instead of running a command
+# click's: with it, busbw answers the shell instead of running a command
+VARIABLE = "_BUSBW_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -14,7 +15,8 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def command(context: click.Context, shell: str) -> int:
-    """Print the script that makes SHELL complete commands, options, and values: collectives, engines, formats, systems, files, runs.
+    """Print the script that makes SHELL complete commands, options, and values: collectives,
+    engines, formats, systems, files, runs.
 
     \b
     bash: busbw completion bash > ~/.local/share/bash-completion/completions/busbw

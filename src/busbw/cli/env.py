@@ -21,15 +21,28 @@ def command() -> None:
     """Print the variables that make any NCCL program use busbw's plugins."""
 
 
-@command.command("net", context_settings=_SETTINGS, short_help="The network plugin: many TCP streams.")
-@click.option(
-    "--ifname", default="", callback=not_empty, help="also NCCL_SOCKET_IFNAME: a name, prefix, ^exclusion, or a network like 10.1.0.0/16"
+@command.command(
+    "net", context_settings=_SETTINGS, short_help="The network plugin: many TCP streams."
 )
-@click.option("--format", "format_name", type=click.Choice(("sh", "json", "dotenv")), default="sh", show_default=True, help="output format")
+@click.option(
+    "--ifname",
+    default="",
+    callback=not_empty,
+    help="also NCCL_SOCKET_IFNAME: a name, prefix, ^exclusion, or a network like 10.1.0.0/16",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(("sh", "json", "dotenv")),
+    default="sh",
+    show_default=True,
+    help="output format",
+)
 def net(ifname: str, format_name: str) -> int:
     """The network plugin, for this shell: eval "$(busbw env net)".
 
-    First checks that the plugin is installed, loads, and has the symbols that NCCL needs; exit code 3 if not.
+    First checks that the plugin is installed, loads, and has the symbols that NCCL needs; exit code
+    3 if not.
     """
     path = net_plugin.find()
     net_plugin.check(path)
@@ -41,7 +54,10 @@ def net(ifname: str, format_name: str) -> int:
     same = blocks(wanted, narrow=nvml.count() == 1 and not os.environ.get(THREADS_VARIABLE))
     if same:
         variables |= same
-        talk(f"note: {' and '.join(f'{name}={value}' for name, value in same.items())} must be the same on all hosts")
+        talk(
+            f"note: {' and '.join(f'{name}={value}' for name, value in same.items())} must be the"
+            " same on all hosts"
+        )
     if (plugin := net_plugin.version(path)) != __version__:
         named = f"busbw-native {plugin or 'of unknown version'}, this is busbw {__version__}"
         talk(f"note: {path} is from {named}: install the same version of both")

@@ -33,19 +33,39 @@ _CHECK = re.compile(r"[Bb][Ww]\d{3}")
 @click.command("explain", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", metavar="RESULT")
 @system_options("as recorded")
-@click.option("--nodes", type=click.IntRange(1, MOST_HOSTS), help="number of hosts, where the file does not say")
-@click.option("--nccl", default="", callback=not_empty, help="NCCL's version, where the file does not say")
-@click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, MOST_HOSTS),
+    help="number of hosts, where the file does not say",
+)
+@click.option(
+    "--nccl", default="", callback=not_empty, help="NCCL's version, where the file does not say"
+)
+@click.option(
+    "--collective",
+    default=None,
+    callback=not_empty,
+    help="the collective of a log that does not name it",
+)
 @table_option
 @format_option
 def command(
-    file: str, system: str, topo: str, nics: str, cpu: str | None, nodes: int | None, nccl: str, collective: str | None, table: int | None,
+    file: str,
+    system: str,
+    topo: str,
+    nics: str,
+    cpu: str | None,
+    nodes: int | None,
+    nccl: str,
+    collective: str | None,
+    table: int | None,
     format_name: str,
-) -> int:  # fmt: skip
-    """Explain the largest precise busbw in RESULT, any file that busbw show reads (- = stdin): exclude algorithms by their bounds.
+) -> int:
+    """Explain the largest precise busbw in RESULT, any file that busbw show reads (- = stdin):
+    exclude algorithms by their bounds.
 
-    The links are those that the file recorded, or that the options describe. Exit code 1 when the busbw fits no algorithm. With the id of a
-    check, like BW070, print its page.
+    The links are those that the file recorded, or that the options describe. Exit code 1 when the
+    busbw fits no algorithm. With the id of a check, like BW070, print its page.
     """
     if _CHECK.fullmatch(file):
         answer(check_text.page(find_row(file), width()))
@@ -59,15 +79,26 @@ def command(
     given = given_system(system, topo, nics, cpu)
     hosts, per_host = _shape(result, given[0] if given else None, nodes)
     if hosts * per_host < 2:
-        raise NoMeasurement(f"{file}: with one rank no data crosses a link, so there is nothing to explain", "measure two ranks or more")
+        raise NoMeasurement(
+            f"{file}: with one rank no data crosses a link, so there is nothing to explain",
+            "measure two ranks or more",
+        )
     found, source = given or (_own(result, file, nics, cpu), file)
     found = replace(found, gpus=max(found.gpus, per_host))
     if hosts > 1 and not found.nics:
-        raise UsageError(f"{file}: the NICs of its {hosts} hosts are unknown", "give them, like --nics 8x400G")
+        raise UsageError(
+            f"{file}: the NICs of its {hosts} hosts are unknown", "give them, like --nics 8x400G"
+        )
     row = result.spec.row
-    setting = Setting(found, release(nccl) if nccl else of_number(result.library.nccl), allowed(result.environment, row.name))
+    setting = Setting(
+        found,
+        release(nccl) if nccl else of_number(result.library.nccl),
+        allowed(result.environment, row.name),
+    )
     told = explain(Measured(row, hosts, per_host, figure, file), setting, source)
-    answer(system_text.json(told) if format_name == "json" else explanation_text.text(told, width()))
+    answer(
+        system_text.json(told) if format_name == "json" else explanation_text.text(told, width())
+    )
     return int(Exit.OK if told.fits else Exit.BAD)
 
 

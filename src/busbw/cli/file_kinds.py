@@ -1,4 +1,6 @@
-"""Any file that busbw writes or reads: measurements, checks, tests of links, plans, snapshots and patterns."""
+"""Any file that busbw writes or reads: measurements, checks, tests of links, plans, snapshots
+and patterns.
+"""
 
 import io
 from pathlib import Path
@@ -13,8 +15,12 @@ from busbw.report.results import AnyResult
 SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are taken from a directory
 
 
-def load(file: str, collective: str | None = None, table: int | None = None) -> AnyResult | Document:
-    """What is in the file (- = stdin); UsageError for what is none of them, as for a broken measurement."""
+def load(
+    file: str, collective: str | None = None, table: int | None = None
+) -> AnyResult | Document:
+    """What is in the file (- = stdin); UsageError for what is none of them, as for a broken
+    measurement.
+    """
     data = read_bytes(file)
     found = file_kinds.read(data, file)
     if found is not None:
@@ -44,7 +50,8 @@ def _snapshot(data: bytes, file: str) -> Document:
 def _pattern(data: bytes, file: str, of_sweep: UsageError) -> Document | None:
     """A capture, log or trace of an application; None for a file of another kind.
 
-    UsageError that names the kind where it is one of these without a call, unless the file has the titles of a sweep's table.
+    UsageError that names the kind where it is one of these without a call, unless the file has the
+    titles of a sweep's table.
     """
     from busbw.pattern import text as pattern
     from busbw.pattern.registry import detect
@@ -65,9 +72,17 @@ def _pattern(data: bytes, file: str, of_sweep: UsageError) -> Document | None:
 def files_in(directory: Path) -> list[Path]:
     """The files of a directory that may hold a result, by name; UsageError if there is none."""
     try:
-        found = sorted(path for path in directory.iterdir() if path.suffix in SUFFIXES and path.is_file() and not path.name.startswith("."))
+        found = sorted(
+            path
+            for path in directory.iterdir()
+            if path.suffix in SUFFIXES and path.is_file() and not path.name.startswith(".")
+        )
     except OSError as error:
-        raise UsageError(f"{directory}: {error.strerror}", "name a directory that you can read") from error
+        raise UsageError(
+            f"{directory}: {error.strerror}", "name a directory that you can read"
+        ) from error
     if not found:
-        raise UsageError(f"{directory}: no file in it ends in {', '.join(SUFFIXES)}", "name the files")
+        raise UsageError(
+            f"{directory}: no file in it ends in {', '.join(SUFFIXES)}", "name the files"
+        )
     return found

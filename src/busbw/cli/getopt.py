@@ -1,4 +1,6 @@
-"""The command line of nccl-tests, by its rules: options in any order, `-b8`, `--minb 8`, the last wins, other arguments are ignored."""
+"""The command line of nccl-tests, by its rules: options in any order, `-b8`, `--minb 8`, the
+last wins, other arguments are ignored.
+"""
 
 import getopt
 from collections.abc import Sequence
@@ -10,7 +12,9 @@ from busbw.core.sizes import parse_int, parse_size
 
 SHORT = "".join(f"{row.short}:" for row in OPTIONS) + "h"
 LONG = [f"{row.long}=" for row in OPTIONS] + ["help"]
-_BY_FLAG: dict[str, Option] = {flag: row for row in OPTIONS for flag in (f"-{row.short}", f"--{row.long}")}
+_BY_FLAG: dict[str, Option] = {
+    flag: row for row in OPTIONS for flag in (f"-{row.short}", f"--{row.long}")
+}
 
 
 class BadArguments(UsageError):
@@ -19,7 +23,9 @@ class BadArguments(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Values by SweepSpec field; `help` for -h or an unknown option, with getopt's `message` about that."""
+    """Values by SweepSpec field; `help` for -h or an unknown option, with getopt's `message`
+    about that.
+    """
 
     fields: dict[str, int | str]
     help: bool

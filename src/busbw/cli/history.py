@@ -31,21 +31,29 @@ STANDINGS = {Standing.FINE: Exit.OK, Standing.SLOWER: Exit.BAD, Standing.UNKNOWN
 
 @click.group("history", context_settings=HELP)
 def command() -> None:
-    """Keep results in one SQLite file, list and plot them, and say whether a run differs from the last ones of its machine.
+    """Keep results in one SQLite file, list and plot them, and say whether a run differs from the
+    last ones of its machine.
 
-    A machine is its host names, its GPUs (names and number) and the engine. The file belongs on a local disk: SQLite's write-ahead log
-    does not work over network file systems.
+    A machine is its host names, its GPUs (names and number) and the engine. The file belongs on a
+    local disk: SQLite's write-ahead log does not work over network file systems.
     """
 
 
 @command.command("add", context_settings=HELP)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--collective", default=None, callback=not_empty, help="the collective of logs that do not name it")
+@click.option(
+    "--collective",
+    default=None,
+    callback=not_empty,
+    help="the collective of logs that do not name it",
+)
 @db_option
 def add(files: tuple[str, ...], collective: str | None, db: Path) -> int:
-    """Add the results in FILE... (- = stdin): files as busbw show reads them, and what busbw history export printed.
+    """Add the results in FILE... (- = stdin): files as busbw show reads them, and what busbw
+    history export printed.
 
-    The same result twice is stored once. All are added, or none: when one cannot be read, or there is no room.
+    The same result twice is stored once. All are added, or none: when one cannot be read, or there
+    is no room.
     """
     data = [named for file in files for named in exported.split(read_bytes(file), file)]
     results = [sweep_in(one, name, collective) for name, one in data]
@@ -72,8 +80,12 @@ def list_(machine: str, collective: str, db: Path) -> int:
 
 
 @command.command("plot", context_settings=HELP)
-@click.option("--size", required=True, help="the size whose busbw to plot: bytes, or a number with K, M or G")
-@click.option("--last", type=click.IntRange(1), default=LAST, show_default=True, help="runs to plot, at most")
+@click.option(
+    "--size", required=True, help="the size whose busbw to plot: bytes, or a number with K, M or G"
+)
+@click.option(
+    "--last", type=click.IntRange(1), default=LAST, show_default=True, help="runs to plot, at most"
+)
 @filters
 @db_option
 def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
@@ -81,7 +93,10 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
     wanted = parse_size(size, "--size")
     name = collective_row(collective).name if collective else ""
     with opened(db, create=False) as history:
-        every = ([time for time in history.times([run]) if time.key.size_bytes == wanted] for run in history.runs(machine, name))
+        every = (
+            [time for time in history.times([run]) if time.key.size_bytes == wanted]
+            for run in history.runs(machine, name)
+        )
         times = [time for run in islice(filter(None, every), last) for time in run]
     if not times:
         raise UsageError(f"{db}: no such run has {format_size(wanted)}", "busbw history list")
@@ -91,8 +106,20 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
 
 @command.command("check", context_settings=HELP)
 @click.argument("file", metavar="FILE")
-@click.option("--last", type=click.IntRange(2), default=LAST, show_default=True, help="runs to compare with, at most")
-@click.option("--confidence", type=Share(0.5, 1.0), default="95%", show_default=True, help="how sure to be, over the whole sweep")
+@click.option(
+    "--last",
+    type=click.IntRange(2),
+    default=LAST,
+    show_default=True,
+    help="runs to compare with, at most",
+)
+@click.option(
+    "--confidence",
+    type=Share(0.5, 1.0),
+    default="95%",
+    show_default=True,
+    help="how sure to be, over the whole sweep",
+)
 @click.option(
     "--tolerance",
     type=Share(0.0, 10.0),
@@ -100,13 +127,22 @@ def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
     show_default=True,
     help="with few runs: fine if no cell can be slower by more",
 )
-@click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
+@click.option(
+    "--collective",
+    default=None,
+    callback=not_empty,
+    help="the collective of a log that does not name it",
+)
 @db_option
-def check_(file: str, last: int, confidence: float, tolerance: float, collective: str | None, db: Path) -> int:
-    """Say whether the result in FILE (- = stdin) is slower than the last runs of its machine that have the same cells.
+def check_(
+    file: str, last: int, confidence: float, tolerance: float, collective: str | None, db: Path
+) -> int:
+    """Say whether the result in FILE (- = stdin) is slower than the last runs of its machine that
+    have the same cells.
 
-    Three runs show large changes, by their spread. 19 (at 95 %) also show small ones, by their order. Exit code 1 when a cell is slower,
-    3 when the stored runs do not tell. The result is not added.
+    Three runs show large changes, by their spread. 19 (at 95 %) also show small ones, by their
+    order. Exit code 1 when a cell is slower, 3 when the stored runs do not tell. The result is not
+    added.
     """
     result = read_sweep(file, collective)
     with opened(db, create=False) as history:
@@ -116,7 +152,10 @@ def check_(file: str, last: int, confidence: float, tolerance: float, collective
             before = result_json.read(history.text(newest).encode()) if newest else None
     found = check(result, earlier, confidence, tolerance)
     if not result.complete or result.wrong():
-        talk(f"note: {file} {'had wrong data' if result.wrong() else 'is of a sweep that did not end'}")
+        talk(
+            f"note: {file}"
+            f" {'had wrong data' if result.wrong() else 'is of a sweep that did not end'}"
+        )
     if before and (differing := changes(before, result)):
         talk(f"note: unlike run {newest}: {', '.join(differing)}")
     answer(view.checked(found, width()))
@@ -129,14 +168,25 @@ def _more(found: Check, last: int) -> str:
     """What would help where the runs do not tell."""
     if found.unusual:
         ids = " ".join(map(str, found.unusual))
-        return f"{view.runs_text(found.unusual)} far from the others; remove what had a known fault: busbw history rm {ids}"
+        return (
+            f"{view.runs_text(found.unusual)} far from the others; remove what had a known fault:"
+            f" busbw history rm {ids}"
+        )
     if found.needed > last:
         return f"add --last {found.needed}"
     count, more = len(found.runs), "busbw history add result.json after each run"
     if found.basis is Basis.NONE:
-        return more + (f", or be less sure: --confidence {100 * (1 - 1 / (count + 1)) - 0.05:.1f}%" if count >= 2 else "")
+        return more + (
+            f", or be less sure: --confidence {100 * (1 - 1 / (count + 1)) - 0.05:.1f}%"
+            if count >= 2
+            else ""
+        )
     most = max(cell.most or math.inf for cell in found.cells)
-    return more + (f", or accept more: --tolerance {math.ceil(100 * (most - 1))}%" if most <= MOST_TOLERATED else "")
+    return more + (
+        f", or accept more: --tolerance {math.ceil(100 * (most - 1))}%"
+        if most <= MOST_TOLERATED
+        else ""
+    )
 
 
 for _part in history_runs.COMMANDS:

@@ -18,14 +18,22 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """--db."""
-    text = "the history's file  [default: busbw/history.sqlite under $XDG_DATA_HOME or ~/.local/share]"
-    return click.option("--db", type=File(), default=lambda: default_path(os.environ), help=text)(function)
+    text = (
+        "the history's file  [default: busbw/history.sqlite under $XDG_DATA_HOME or ~/.local/share]"
+    )
+    return click.option("--db", type=File(), default=lambda: default_path(os.environ), help=text)(
+        function
+    )
 
 
 def filters(function: Callable[..., Any]) -> Callable[..., Any]:
     """--machine and --collective."""
-    function = click.option("--collective", default="", callback=not_empty, help="only runs of this collective")(function)
-    return click.option("--machine", default="", callback=not_empty, help="only machines with this in their name")(function)
+    function = click.option(
+        "--collective", default="", callback=not_empty, help="only runs of this collective"
+    )(function)
+    return click.option(
+        "--machine", default="", callback=not_empty, help="only machines with this in their name"
+    )(function)
 
 
 @contextmanager
@@ -35,5 +43,6 @@ def reading(run: int) -> Iterator[None]:
         yield
     except (UsageError, msgspec.DecodeError) as error:
         raise UsageError(
-            f"run {run} is stored with an error: {error}", f"restore a backup, or remove it: busbw history rm {run}"
+            f"run {run} is stored with an error: {error}",
+            f"restore a backup, or remove it: busbw history rm {run}",
         ) from error

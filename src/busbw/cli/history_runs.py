@@ -22,7 +22,13 @@ from busbw.report.registry import VIEWS, render, view
 
 @click.command("show", context_settings=HELP)
 @click.argument("id", type=int)
-@click.option("--format", "format_name", default="table", show_default=True, help=", ".join(v.name for v in VIEWS))
+@click.option(
+    "--format",
+    "format_name",
+    default="table",
+    show_default=True,
+    help=", ".join(v.name for v in VIEWS),
+)
 @db_option
 def show(id: int, format_name: str, db: Path) -> int:
     """Print a run, by its ID in `busbw history list`, as busbw show prints a file.
@@ -43,7 +49,8 @@ def show(id: int, format_name: str, db: Path) -> int:
 @click.option("-y", "--yes", is_flag=True, help="do not ask")
 @db_option
 def rm(ids: tuple[int, ...], yes: bool, db: Path) -> int:
-    """Remove runs, by their IDs in `busbw history list`: all of them, or none when one does not exist.
+    """Remove runs, by their IDs in `busbw history list`: all of them, or none when one does not
+    exist.
 
     Asks first, and then exits with 130 if the answer is no.
     """
@@ -61,27 +68,46 @@ def _ask(ids: tuple[int, ...]) -> None:
     """Abort unless the user agrees; UsageError where nobody can answer."""
     if not sys.stdin.isatty():
         raise UsageError("rm asks before it removes runs, and stdin is not a terminal", "add --yes")
-    if not click.confirm(f"remove {', '.join(f'run {id}' for id in dict.fromkeys(ids))}?", err=True):
+    if not click.confirm(
+        f"remove {', '.join(f'run {id}' for id in dict.fromkeys(ids))}?", err=True
+    ):
         talk("nothing was removed")
         raise click.Abort
 
 
 @click.command("export", context_settings=HELP)
 @click.argument("ids", nargs=-1, type=int, metavar="[ID...]")
-@click.option("-d", "--directory", type=File(), help="write a file for each run, run-ID.json, instead of lines on stdout")
+@click.option(
+    "-d",
+    "--directory",
+    type=File(),
+    help="write a file for each run, run-ID.json, instead of lines on stdout",
+)
 @click.option("--force", is_flag=True, help="replace existing files")
 @filters
 @db_option
-def export(ids: tuple[int, ...], directory: Path | None, force: bool, machine: str, collective: str, db: Path) -> int:
-    """Print runs as JSON lines, oldest first: those with these IDs, or all. `busbw history add` reads them back without loss.
+def export(
+    ids: tuple[int, ...],
+    directory: Path | None,
+    force: bool,
+    machine: str,
+    collective: str,
+    db: Path,
+) -> int:
+    """Print runs as JSON lines, oldest first: those with these IDs, or all. `busbw history add`
+    reads them back without loss.
 
     Each line, and each file of --directory, is a result that busbw show reads.
     """
     if ids and (machine or collective):
-        raise UsageError("IDs and --machine or --collective exclude each other", "busbw history export --help")
+        raise UsageError(
+            "IDs and --machine or --collective exclude each other", "busbw history export --help"
+        )
     name = collective_row(collective).name if collective else ""
     with opened(db, create=False) as history:
-        runs = {id: history.start(id) for id in ids} or {run.id: run.start for run in reversed(history.runs(machine, name))}
+        runs = {id: history.start(id) for id in ids} or {
+            run.id: run.start for run in reversed(history.runs(machine, name))
+        }
         lines = ((id, _line(history, id, start)) for id, start in runs.items())
         if not runs:
             talk("no such run")
@@ -100,11 +126,15 @@ def _line(history: History, id: int, start: str) -> str:
 
 
 def _write(lines: dict[int, str], directory: Path, *, force: bool) -> None:
-    """A file for each run, none if one exists; then their names go to stdout, which may be closed early."""
+    """A file for each run, none if one exists; then their names go to stdout, which may be
+    closed early.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{directory}: {error.strerror}", "name another directory with -d") from error
+        raise UsageError(
+            f"{directory}: {error.strerror}", "name another directory with -d"
+        ) from error
     files = {directory / f"run-{id}.json": line for id, line in lines.items()}
     for file in files:
         check_writable(file, overwrite=force, what=str(file))

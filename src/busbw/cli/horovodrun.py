@@ -1,4 +1,5 @@
-"""`busbw horovodrun`: horovodrun's options. In programs it starts, `import horovod.torch` imports busbw's.
+"""`busbw horovodrun`: horovodrun's options. In programs it starts, `import horovod.torch` imports
+busbw's.
 
 Open MPI's mpirun starts the ranks; of elastic jobs, busbw's own launcher does.
 """
@@ -22,7 +23,8 @@ from busbw.measure.target import FORWARDED, Where, forwarded
 
 # Arguments after COMMAND belong to it.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
-# horovodrun's options with a value, the variable that each sets, and the factor of the value (0: a text; whole, or not: what is allowed).
+# horovodrun's options with a value, the variable that each sets, and the factor of the value (0: a
+# text; whole, or not: what is allowed).
 VALUES = (
     ("--timeline-filename", "HOROVOD_TIMELINE", 0),
     ("--fusion-threshold-mb", "HOROVOD_FUSION_THRESHOLD", 1 << 20),
@@ -50,25 +52,70 @@ def _words(_context: click.Context, _parameter: click.Parameter, text: str | Non
 _TYPES = {int: click.IntRange(0), float: click.FloatRange(0)}
 _tuning_options = [
     *(
-        click.option(name, type=_TYPES[type(factor)] if factor else str, metavar=None if factor else "FILE", help=f"sets {variable}")
+        click.option(
+            name,
+            type=_TYPES[type(factor)] if factor else str,
+            metavar=None if factor else "FILE",
+            help=f"sets {variable}",
+        )
         for name, variable, factor in VALUES
     ),
     *(click.option(name, is_flag=True, help=f"sets {variable}") for name, variable in FLAGS),
 ]
 
 
-@click.command("horovodrun", context_settings=_SETTINGS, short_help="Start a Horovod script on several ranks, like horovodrun.")
-@click.option("-np", "--num-proc", "ranks", type=click.IntRange(min=1), help="number of ranks  [default: the hosts' slots]")
-@click.option("-H", "--hosts", "host_list", default="", callback=not_empty, help="hosts and ranks on each: h1:2,h2:2")
-@click.option("-hostfile", "--hostfile", type=File(), help="file with one host per line: `h1 slots=2`")
-@click.option("--network-interfaces", "ifname", default="", callback=not_empty, help="names, a prefix, or a network like 10.1.0.0/16")
-@click.option("--gloo", is_flag=True, expose_value=False, help="ignored: CPU operations always use Gloo")
-@click.option("--mpi", is_flag=True, help="not supported: CPU operations use Gloo")
-@click.option("--mpi-args", callback=_words, help="more arguments of mpirun: --mpi-args='--timestamp-output'")
-@click.option("--dry-run", is_flag=True, help="print mpirun's command line and stop")
-@click.version_option(__version__, "-v", "--version", message=f"busbw %(version)s, with the API of Horovod {API_VERSION}")
+@click.command(
+    "horovodrun",
+    context_settings=_SETTINGS,
+    short_help="Start a Horovod script on several ranks, like horovodrun.",
+)
 @click.option(
-    "-cb", "--check-build", is_flag=True, is_eager=True, expose_value=False, callback=horovodrun_build.show, help="print what is available"
+    "-np",
+    "--num-proc",
+    "ranks",
+    type=click.IntRange(min=1),
+    help="number of ranks  [default: the hosts' slots]",
+)
+@click.option(
+    "-H",
+    "--hosts",
+    "host_list",
+    default="",
+    callback=not_empty,
+    help="hosts and ranks on each: h1:2,h2:2",
+)
+@click.option(
+    "-hostfile", "--hostfile", type=File(), help="file with one host per line: `h1 slots=2`"
+)
+@click.option(
+    "--network-interfaces",
+    "ifname",
+    default="",
+    callback=not_empty,
+    help="names, a prefix, or a network like 10.1.0.0/16",
+)
+@click.option(
+    "--gloo", is_flag=True, expose_value=False, help="ignored: CPU operations always use Gloo"
+)
+@click.option("--mpi", is_flag=True, help="not supported: CPU operations use Gloo")
+@click.option(
+    "--mpi-args", callback=_words, help="more arguments of mpirun: --mpi-args='--timestamp-output'"
+)
+@click.option("--dry-run", is_flag=True, help="print mpirun's command line and stop")
+@click.version_option(
+    __version__,
+    "-v",
+    "--version",
+    message=f"busbw %(version)s, with the API of Horovod {API_VERSION}",
+)
+@click.option(
+    "-cb",
+    "--check-build",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=horovodrun_build.show,
+    help="print what is available",
 )
 @options(*_tuning_options, *horovodrun_elastic.options, *horovodrun_ignored.options)
 @click.argument("args", nargs=-1, required=True, metavar="COMMAND...")
@@ -87,17 +134,22 @@ def command(
 
     In Python programs that COMMAND runs, `import horovod.torch` imports busbw.horovod.torch.
 
-    With --min-np or --host-discovery-script the job is elastic: if ranks are lost, the others go on from the last commit, and ranks join
-    and leave as slots of this host come and go.
+    With --min-np or --host-discovery-script the job is elastic: if ranks are lost, the others go on
+    from the last commit, and ranks join and leave as slots of this host come and go.
     """
     elastic = horovodrun_elastic.taken_out(tuning)
     elastic.check(ranks)
     named = Where(hosts=host_list, hostfile=hostfile).named()
     if elastic.asked and (dry_run or mpi_args):
         one = "--dry-run" if dry_run else "--mpi-args"
-        raise UsageError(f"{one} is for mpirun, which an elastic job does not use", f"leave out {one}")
+        raise UsageError(
+            f"{one} is for mpirun, which an elastic job does not use", f"leave out {one}"
+        )
     if elastic.asked and ifname:
-        talk("note: --network-interfaces has no effect: the ranks of an elastic job use the loopback interface")
+        talk(
+            "note: --network-interfaces has no effect: the ranks of an elastic job use the loopback"
+            " interface"
+        )
     if elastic.asked:
         return horovodrun_elastic.run(elastic, ranks, named or [], args, variables(tuning))
     if not named and ranks is None:
@@ -108,7 +160,9 @@ def command(
         talk("note: --mpi: operations on CPUs use Gloo, not MPI")
     carried = forwarded((*FORWARDED, "HOROVOD_", "LIGHT_")) if named else {}
     count = sum(host.slots for host in named) or ranks or 1
-    line = mpirun.command(mpirun.find(), args, count, named, ifname, {**carried, **variables(tuning)})
+    line = mpirun.command(
+        mpirun.find(), args, count, named, ifname, {**carried, **variables(tuning)}
+    )
     line[1:1] = mpi_args
     if dry_run:
         answer(shlex.join(line) + "\n")
@@ -119,8 +173,14 @@ def command(
 
 def variables(tuning: dict[str, object]) -> dict[str, str]:
     """The environment variables for the given tuning options, and for `import horovod`."""
-    given = {f"--{name.replace('_', '-')}": str(value) for name, value in tuning.items() if value is not None and value is not False}
+    given = {
+        f"--{name.replace('_', '-')}": str(value)
+        for name, value in tuning.items()
+        if value is not None and value is not False
+    }
     values = {
-        variable: str(type(factor)(given[name]) * factor) if factor else given[name] for name, variable, factor in VALUES if name in given
+        variable: str(type(factor)(given[name]) * factor) if factor else given[name]
+        for name, variable, factor in VALUES
+        if name in given
     }
     return shim.environ() | values | {variable: "1" for name, variable in FLAGS if name in given}

@@ -1,4 +1,6 @@
-"""`busbw horovodrun --check-build`: what is available, in the form that horovodrun prints and scripts search."""
+"""`busbw horovodrun --check-build`: what is available, in the form that horovodrun prints and
+scripts search.
+"""
 
 import click
 
@@ -36,7 +38,11 @@ def text() -> str:
     else:
         torch, gloo, nccl = True, builds.gloo_built(), bool(builds.nccl_built())
     found = {"torch": torch, "gloo": gloo, "nccl": nccl}
-    return _FORM.format(version=__version__, api=API_VERSION, **{name: "X" if value else " " for name, value in found.items()})
+    return _FORM.format(
+        version=__version__,
+        api=API_VERSION,
+        **{name: "X" if value else " " for name, value in found.items()},
+    )
 
 
 def show(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:

@@ -1,4 +1,6 @@
-"""The options of `busbw horovodrun` for elastic jobs, which busbw's own launcher runs on one host."""
+"""The options of `busbw horovodrun` for elastic jobs, which busbw's own launcher runs on one
+host.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -19,23 +21,53 @@ SCRIPT = "--host-discovery-script"
 (_TIMEOUT,) = LAUNCHER_VARIABLES
 
 options = [
-    click.option("--min-np", "--min-num-proc", "min_np", type=click.IntRange(min=1), help="elastic: least ranks to go on with"),
-    click.option("--max-np", "--max-num-proc", "max_np", type=click.IntRange(min=1), help="elastic: most ranks  [default: all slots]"),
     click.option(
-        SCRIPT, "script", default="", callback=not_empty, help="elastic: program that prints `host:slots` lines, run every second"
+        "--min-np",
+        "--min-num-proc",
+        "min_np",
+        type=click.IntRange(min=1),
+        help="elastic: least ranks to go on with",
     ),
-    click.option("--slots-per-host", type=click.IntRange(min=1), help=f"elastic: slots of a host that {SCRIPT} prints without slots"),
+    click.option(
+        "--max-np",
+        "--max-num-proc",
+        "max_np",
+        type=click.IntRange(min=1),
+        help="elastic: most ranks  [default: all slots]",
+    ),
+    click.option(
+        SCRIPT,
+        "script",
+        default="",
+        callback=not_empty,
+        help="elastic: program that prints `host:slots` lines, run every second",
+    ),
+    click.option(
+        "--slots-per-host",
+        type=click.IntRange(min=1),
+        help=f"elastic: slots of a host that {SCRIPT} prints without slots",
+    ),
     click.option(
         "--elastic-timeout",
         type=click.IntRange(min=1),
-        help=f"elastic: seconds to wait for slots or silent ranks  [default: {_TIMEOUT.name}, or {_TIMEOUT.default}]",
+        help=(
+            f"elastic: seconds to wait for slots or silent ranks  [default: {_TIMEOUT.name}, or"
+            f" {_TIMEOUT.default}]"
+        ),
     ),
-    click.option("--reset-limit", type=click.IntRange(min=0), help="elastic: how often ranks may change  [default: no limit]"),
+    click.option(
+        "--reset-limit",
+        type=click.IntRange(min=0),
+        help="elastic: how often ranks may change  [default: no limit]",
+    ),
     click.option(
         "--blacklist-cooldown-range",
         type=(click.IntRange(min=1), click.IntRange(min=1)),
         metavar="FIRST LONGEST",
-        help="elastic: seconds without use of a slot whose rank failed, doubled each time  [default: for ever]",
+        help=(
+            "elastic: seconds without use of a slot whose rank failed, doubled each time  [default:"
+            " for ever]"
+        ),
     ),
 ]
 
@@ -61,7 +93,10 @@ class Elastic:
         """Raises UsageError for options that do not fit together."""
         given = [one.name for one in fields(self) if getattr(self, one.name) not in (None, "")]
         if given and not self.asked:
-            raise UsageError(f"--{given[0].replace('_', '-')} is for elastic jobs", f"give --min-np or {SCRIPT} too")
+            raise UsageError(
+                f"--{given[0].replace('_', '-')} is for elastic jobs",
+                f"give --min-np or {SCRIPT} too",
+            )
         counts = {"--min-np": self.min_np, "-np": ranks, "--max-np": self.max_np}
         ascending = {name: count for name, count in counts.items() if count}
         if list(ascending.values()) != sorted(ascending.values()):
@@ -69,7 +104,10 @@ class Elastic:
             raise UsageError(f"{shown} do not ascend", "give --min-np <= -np <= --max-np")
         first, longest = self.blacklist_cooldown_range or (0, 0)
         if first > longest:
-            raise UsageError(f"--blacklist-cooldown-range {first} {longest} is empty", "give the shorter time first")
+            raise UsageError(
+                f"--blacklist-cooldown-range {first} {longest} is empty",
+                "give the shorter time first",
+            )
 
 
 def taken_out(values: dict[str, object]) -> Elastic:
@@ -78,32 +116,51 @@ def taken_out(values: dict[str, object]) -> Elastic:
     return Elastic(**given)  # type: ignore[arg-type]
 
 
-def run(elastic: Elastic, ranks: int | None, named: Sequence[Host], argv: Sequence[str], variables: Mapping[str, str]) -> int:
+def run(
+    elastic: Elastic,
+    ranks: int | None,
+    named: Sequence[Host],
+    argv: Sequence[str],
+    variables: Mapping[str, str],
+) -> int:
     """Run an elastic job and return its exit code."""
     for host in named:
         if not is_local(host.name):
             raise UsageError(
                 f"{host.name} is not this host, and the workers of an elastic job run on one host",
-                "leave out --min-np, or start the script with torchrun, which restarts all ranks from the last commit",
+                "leave out --min-np, or start the script with torchrun, which restarts all ranks"
+                " from the last commit",
             )
     first = ranks or elastic.min_np or 1
     timeout_s = float(str(elastic.elastic_timeout or _TIMEOUT.value(os.environ)))
-    limits = Limits(first, elastic.min_np or first, elastic.max_np or 1 << 20, timeout_s, elastic.reset_limit)
+    limits = Limits(
+        first, elastic.min_np or first, elastic.max_np or 1 << 20, timeout_s, elastic.reset_limit
+    )
     fixed = sum(host.slots or 1 for host in named) or max(first, elastic.max_np or 0)
     if not elastic.script:
         if fixed < first:
             raise UsageError(
-                f"{fixed} slots are too few for {first} ranks", f"busbw horovodrun -np {fixed}, or give more slots: -H localhost:{first}"
+                f"{fixed} slots are too few for {first} ranks",
+                f"busbw horovodrun -np {fixed}, or give more slots: -H localhost:{first}",
             )
-        return _run(argv, variables, discovery.Slots(lambda: fixed, elastic.blacklist_cooldown_range), limits)
+        return _run(
+            argv,
+            variables,
+            discovery.Slots(lambda: fixed, elastic.blacklist_cooldown_range),
+            limits,
+        )
     script = discovery.Script(elastic.script, elastic.slots_per_host or 1)
     try:
-        return _run(argv, variables, discovery.Slots(script.slots, elastic.blacklist_cooldown_range), limits)
+        return _run(
+            argv, variables, discovery.Slots(script.slots, elastic.blacklist_cooldown_range), limits
+        )
     finally:
         script.stop()
 
 
-def _run(argv: Sequence[str], variables: Mapping[str, str], slots: discovery.Slots, limits: Limits) -> int:
+def _run(
+    argv: Sequence[str], variables: Mapping[str, str], slots: discovery.Slots, limits: Limits
+) -> int:
     launcher = Launcher(argv, {**os.environ, **variables}, slots, limits)
     with terminable():
         try:

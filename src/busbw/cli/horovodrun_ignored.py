@@ -1,4 +1,6 @@
-"""horovodrun's options that busbw's ranks do not need or do not have: job scripts often give them."""
+"""horovodrun's options that busbw's ranks do not need or do not have: job scripts often give
+them.
+"""
 
 from typing import Any, NamedTuple
 

@@ -24,17 +24,38 @@ from busbw.model.systems import MOST_HOSTS
 @click.command("ideal", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("collective", default="all_reduce")
 @system_options("this host")
-@click.option("--nodes", type=click.IntRange(1, MOST_HOSTS), default=1, show_default=True, help="number of hosts")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, MOST_HOSTS),
+    default=1,
+    show_default=True,
+    help="number of hosts",
+)
 @click.option("--gpus", type=click.IntRange(1), help="GPUs used on each host  [default: all]")
 @click.option("-e", "--size", default="16G", show_default=True, help="size for NCCL's model")
 @nccl_option
-@click.option("--counts", default="", callback=not_empty, help="alltoallv: bytes of each pair of ranks, as in busbw run")
+@click.option(
+    "--counts",
+    default="",
+    callback=not_empty,
+    help="alltoallv: bytes of each pair of ranks, as in busbw run",
+)
 @format_option
 def command(
-    collective: str, system: str, topo: str, nics: str, cpu: str | None, nodes: int, gpus: int | None, size: str, nccl: str, counts: str,
+    collective: str,
+    system: str,
+    topo: str,
+    nics: str,
+    cpu: str | None,
+    nodes: int,
+    gpus: int | None,
+    size: str,
+    nccl: str,
+    counts: str,
     format_name: str,
-) -> int:  # fmt: skip
-    """Print the bounds of COLLECTIVE for each algorithm: over the links, over what they carry of data, and by NCCL's cost model.
+) -> int:
+    """Print the bounds of COLLECTIVE for each algorithm: over the links, over what they carry of
+    data, and by NCCL's cost model.
 
     The system is this host, or what --system or --topo describe.
     """
@@ -42,7 +63,10 @@ def command(
     found, source = given_system(system, topo, nics, cpu) or this_system(nics, cpu)
     check(found, nodes, gpus or found.gpus)
     if nodes * (gpus or found.gpus) < 2 or nbytes < 1:
-        raise UsageError("with one rank, or without bytes, no data crosses a link", "give --nodes, --gpus and --size for more")
+        raise UsageError(
+            "with one rank, or without bytes, no data crosses a link",
+            "give --nodes, --gpus and --size for more",
+        )
     moved = _traffic(row.name, counts, nbytes, nodes, gpus or found.gpus) if counts else None
     levels = ideals(row, found, nodes, gpus or found.gpus, nbytes, table, source, traffic=moved)
     answer(system_text.json(levels) if format_name == "json" else ideal_text.text(levels, width()))
@@ -53,7 +77,14 @@ def _traffic(collective: str, counts: str, size: int, hosts: int, per_host: int)
     spec = SweepSpec(collective=collective, min_bytes=size, max_bytes=size, counts=counts)
     check_spec(spec, strict=True)
     matrices = Matrices(spec, hosts * per_host)
-    found = traffic(matrices.at(size, size), matrices.source, [str(rank // per_host) for rank in range(hosts * per_host)])
+    found = traffic(
+        matrices.at(size, size),
+        matrices.source,
+        [str(rank // per_host) for rank in range(hosts * per_host)],
+    )
     if found is None:
-        raise UsageError(f"--counts {counts}: no byte of {size} crosses a link", "give a larger --size, or other counts")
+        raise UsageError(
+            f"--counts {counts}: no byte of {size} crosses a link",
+            "give a larger --size, or other counts",
+        )
     return found

@@ -21,36 +21,80 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 def _name(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--name", default="lab", show_default=True, callback=not_empty, help="name of the lab")(function)
+    return click.option(
+        "--name", default="lab", show_default=True, callback=not_empty, help="name of the lab"
+    )(function)
 
 
 @click.group("lab", context_settings=HELP)
 def command() -> None:
     """Emulate two to eight hosts on this machine, to try or test what runs on several.
 
-    Each has a network and a host name of its own, sshd, and a share of the cores and GPUs. A token bucket limits the rate, and netem
-    delays and drops packets. All share one kernel, memory and file system. It needs root and pip install 'busbw[lab]'.
+    Each has a network and a host name of its own, sshd, and a share of the cores and GPUs. A token
+    bucket limits the rate, and netem delays and drops packets. All share one kernel, memory and
+    file system. It needs root and pip install 'busbw[lab]'.
     """
 
 
 @command.command("up", context_settings=HELP)
-@click.option("--hosts", type=click.IntRange(FEWEST, MOST), default=2, show_default=True, help="hosts, named h1, h2, ...")
 @click.option(
-    "--rate", default="", callback=not_empty, help="limit of what each host sends and receives, 10kbit to 34gbit  [default: none]"
+    "--hosts",
+    type=click.IntRange(FEWEST, MOST),
+    default=2,
+    show_default=True,
+    help="hosts, named h1, h2, ...",
 )
-@click.option("--delay", default="", callback=not_empty, help="added to each packet that a host sends, like 50us  [default: none]")
-@click.option("--loss", type=Share(0, 1), help="share of packets that are dropped, like 0.01%  [default: none]")
+@click.option(
+    "--rate",
+    default="",
+    callback=not_empty,
+    help="limit of what each host sends and receives, 10kbit to 34gbit  [default: none]",
+)
+@click.option(
+    "--delay",
+    default="",
+    callback=not_empty,
+    help="added to each packet that a host sends, like 50us  [default: none]",
+)
+@click.option(
+    "--loss",
+    type=Share(0, 1),
+    help="share of packets that are dropped, like 0.01%  [default: none]",
+)
 @click.option("--mtu", type=int, default=9000, show_default=True, help="largest packet, in bytes")
-@click.option("--gpus", type=click.IntRange(0), help="GPUs of each host  [default: 1, shared through MPS if there are too few]")
-@click.option("--no-sshd", is_flag=True, help="start no sshd: Open MPI and busbw reach the other hosts through an agent of the lab")
+@click.option(
+    "--gpus",
+    type=click.IntRange(0),
+    help="GPUs of each host  [default: 1, shared through MPS if there are too few]",
+)
+@click.option(
+    "--no-sshd",
+    is_flag=True,
+    help="start no sshd: Open MPI and busbw reach the other hosts through an agent of the lab",
+)
 @_name
-def up(hosts: int, rate: str, delay: str, loss: float | None, mtu: int, gpus: int | None, no_sshd: bool, name: str) -> int:
-    """Make a lab. It stays until busbw lab down, or until the machine is booted. An interrupted up leaves none."""
+def up(
+    hosts: int,
+    rate: str,
+    delay: str,
+    loss: float | None,
+    mtu: int,
+    gpus: int | None,
+    no_sshd: bool,
+    name: str,
+) -> int:
+    """Make a lab. It stays until busbw lab down, or until the machine is booted. An interrupted
+    up leaves none.
+    """
     shape = Shape(
-        rate=parse_bit_rate(rate, "--rate") if rate else None, delay=parse_delay(delay, "--delay") if delay else 0.0, loss=loss or 0.0
+        rate=parse_bit_rate(rate, "--rate") if rate else None,
+        delay=parse_delay(delay, "--delay") if delay else 0.0,
+        loss=loss or 0.0,
     )
     names = [f"h{number}" for number in range(1, hosts + 1)]
-    with building.announced(LabSpec(name=name, names=names, shape=shape, mtu=mtu, sshd=not no_sshd, gpus=gpus)) as lab:
+    with building.announced(
+        LabSpec(name=name, names=names, shape=shape, mtu=mtu, sshd=not no_sshd, gpus=gpus)
+    ) as lab:
         for note in lab.notes:
             talk(f"note: {note}")
         answer(view.made(lab))
@@ -59,19 +103,28 @@ def up(hosts: int, rate: str, delay: str, loss: float | None, mtu: int, gpus: in
 
 @command.command("exec", context_settings={**HELP, "allow_interspersed_args": False})
 @_name
-@click.option("--all", "on_all", is_flag=True, help="on all hosts at the same time; each line begins with the host's name")
+@click.option(
+    "--all",
+    "on_all",
+    is_flag=True,
+    help="on all hosts at the same time; each line begins with the host's name",
+)
 @click.argument("words", metavar="HOST -- COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def exec_(name: str, on_all: bool, words: tuple[str, ...]) -> int:
     """Run a command on a host, or on all of them.
 
-    The exit code is the command's; with --all it is the largest. Variables of the environment are passed on. With --all, commands read
-    nothing from stdin and end with this one: five seconds after Ctrl-C at the latest.
+    The exit code is the command's; with --all it is the largest. Variables of the environment are
+    passed on. With --all, commands read nothing from stdin and end with this one: five seconds
+    after Ctrl-C at the latest.
     """
     lab = building.find(name)
     line = words if on_all else words[1:]
     line = line[line[:1] == ("--",) :]
     if not line:
-        raise UsageError("exec: no command", f"busbw lab exec {lab.hosts[0].name} -- hostname, or busbw lab exec --all -- hostname")
+        raise UsageError(
+            "exec: no command",
+            f"busbw lab exec {lab.hosts[0].name} -- hostname, or busbw lab exec --all -- hostname",
+        )
     building.check_hosts(lab, lab.hosts if on_all else [lab.host(words[0])])
     try:
         if on_all:
@@ -79,7 +132,8 @@ def exec_(name: str, on_all: bool, words: tuple[str, ...]) -> int:
         _become(lab, lab.host(words[0]), line)
     except OSError as error:
         raise NoMeasurement(
-            f"{os.fsdecode(error.filename or 'exec')}: {error.strerror}", "install util-linux, which has nsenter, unshare and taskset"
+            f"{os.fsdecode(error.filename or 'exec')}: {error.strerror}",
+            "install util-linux, which has nsenter, unshare and taskset",
         ) from error
 
 
@@ -92,13 +146,22 @@ def _become(lab: Lab, host: LabHost, line: Sequence[str]) -> NoReturn:
 
 @command.command("status", context_settings=HELP)
 @click.option("--name", default="", callback=not_empty, help="only this lab")
-@click.option("--format", "format_name", type=click.Choice(("table", "json")), default="table", show_default=True, help="output on stdout")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(("table", "json")),
+    default="table",
+    show_default=True,
+    help="output on stdout",
+)
 def status(name: str, format_name: str) -> int:
     """Show the labs of this machine. Exit code 1 if something of one has ended."""
     labs = [building.status(lab) for lab in building.every() if name in ("", lab.name)]
     if name and not labs:
         building.find(name)
-    answer(msgspec.json.encode(labs).decode() + "\n" if format_name == "json" else view.status(labs))
+    answer(
+        msgspec.json.encode(labs).decode() + "\n" if format_name == "json" else view.status(labs)
+    )
     return int(Exit.OK if all(one.fine for one in labs) else Exit.BAD)
 
 

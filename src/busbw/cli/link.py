@@ -38,48 +38,137 @@ FORMATS = ("table", "json")
 @click.option("--hosts", default="", callback=not_empty, help="hosts to measure between: h1,h2,h3")
 @click.option("--hostfile", type=File(), help="file with one host per line")
 @click.option(
-    "--test", "method", type=click.Choice(METHODS), default=TCP, show_default=True, help="tcp needs nothing installed; perftest: RDMA"
+    "--test",
+    "method",
+    type=click.Choice(METHODS),
+    default=TCP,
+    show_default=True,
+    help="tcp needs nothing installed; perftest: RDMA",
 )
-@click.option("--rail", "rails", multiple=True, help="interface, RDMA device or CIDR, may be repeated; all = all shared networks")
-@click.option("--seconds", type=Seconds(), default=2.0, show_default=True, help="seconds per transfer")
+@click.option(
+    "--rail",
+    "rails",
+    multiple=True,
+    help="interface, RDMA device or CIDR, may be repeated; all = all shared networks",
+)
+@click.option(
+    "--seconds", type=Seconds(), default=2.0, show_default=True, help="seconds per transfer"
+)
 @click.option("--both", is_flag=True, help="also both directions at the same time")
-@click.option("--streams", type=click.IntRange(1, 64), default=4, show_default=True, help="TCP connections, or queue pairs of perftest")
-@click.option("--rounds", type=click.IntRange(0), default=0, show_default="all pairs", help="rounds of random pairs, for many hosts")
-@click.option("--size", default="", callback=not_empty, help="message size  [default: 1M of perftest, 64M of --suspect]")
-@click.option("--gpu", type=click.IntRange(0), help="perftest: send from the memory of this GPU (GPUDirect RDMA)")
-@click.option("--gid-index", type=click.IntRange(0), help="perftest: GID index  [default: that of RoCE v2 with the port's address]")
-@click.option("--line-rate", type=click.FloatRange(0, min_open=True), help="Gbit/s of ports whose driver reports none")
-@click.option("--limit", "limit_s", type=Seconds(), default=20.0, show_default=True, help="seconds for each answer, beyond the transfer")
-@click.option("--launch-limit", "launch_limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds until a host answers")
-@click.option("--suspect", type=click.Choice(WAYS), help="find slow hosts, or slow pairs, by runs of a collective (busbw run)")
+@click.option(
+    "--streams",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    help="TCP connections, or queue pairs of perftest",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(0),
+    default=0,
+    show_default="all pairs",
+    help="rounds of random pairs, for many hosts",
+)
+@click.option(
+    "--size",
+    default="",
+    callback=not_empty,
+    help="message size  [default: 1M of perftest, 64M of --suspect]",
+)
+@click.option(
+    "--gpu",
+    type=click.IntRange(0),
+    help="perftest: send from the memory of this GPU (GPUDirect RDMA)",
+)
+@click.option(
+    "--gid-index",
+    type=click.IntRange(0),
+    help="perftest: GID index  [default: that of RoCE v2 with the port's address]",
+)
+@click.option(
+    "--line-rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Gbit/s of ports whose driver reports none",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(),
+    default=20.0,
+    show_default=True,
+    help="seconds for each answer, beyond the transfer",
+)
+@click.option(
+    "--launch-limit",
+    "launch_limit_s",
+    type=Seconds(),
+    default=60.0,
+    show_default=True,
+    help="seconds until a host answers",
+)
+@click.option(
+    "--suspect",
+    type=click.Choice(WAYS),
+    help="find slow hosts, or slow pairs, by runs of a collective (busbw run)",
+)
 @click.option("--collective", default="all_reduce", show_default=True, help="of --suspect")
 @click.option(
-    "--engine", type=click.Choice((AUTO, *BY_NAME)), default=AUTO, show_default=True, help="of --suspect: engine of the collective"
+    "--engine",
+    type=click.Choice((AUTO, *BY_NAME)),
+    default=AUTO,
+    show_default=True,
+    help="of --suspect: engine of the collective",
 )
-@click.option("--result", type=File(), help="print this result of an earlier test instead of measuring")
+@click.option(
+    "--result", type=File(), help="print this result of an earlier test instead of measuring"
+)
 @click.option("--html", type=File(), help="write a page with heat maps to this file")
-@click.option("--format", "format_name", type=click.Choice(FORMATS), default="table", show_default=True, help="output on stdout")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="output on stdout",
+)
 @click.option("--node", is_flag=True, hidden=True)
 @result_options
 def command(
-    hosts: str, hostfile: Path | None, rails: tuple[str, ...], size: str, line_rate: float | None, launch_limit_s: float,
-    suspect: str | None, collective: str, engine: str, result: Path | None, html: Path | None, format_name: str,
-    node: bool, json_name: str, force: bool, **fields: Any,
-) -> int:  # fmt: skip
+    hosts: str,
+    hostfile: Path | None,
+    rails: tuple[str, ...],
+    size: str,
+    line_rate: float | None,
+    launch_limit_s: float,
+    suspect: str | None,
+    collective: str,
+    engine: str,
+    result: Path | None,
+    html: Path | None,
+    format_name: str,
+    node: bool,
+    json_name: str,
+    force: bool,
+    **fields: Any,
+) -> int:
     """Measure the links between hosts: every pair, in both directions, and small messages.
 
-    Pairs run at the same time only if they share no host. Slow hosts are distinguished from slow pairs. The hosts need busbw at the same
-    path and ssh without a password. Exit code 1: a host or pair is slow; 3: a host could not be measured, or nothing could be judged.
+    Pairs run at the same time only if they share no host. Slow hosts are distinguished from slow
+    pairs. The hosts need busbw at the same path and ssh without a password. Exit code 1: a host or
+    pair is slow; 3: a host could not be measured, or nothing could be judged.
 
-    --suspect instead runs a collective over some of the hosts, to find slow hosts with few runs. `hosts` halves slow groups. `pairs` runs
-    every two hosts, and also finds two that are slow only together. --hosts h1:8,h2:8 gives the ranks of each host.
+    --suspect instead runs a collective over some of the hosts, to find slow hosts with few runs.
+    `hosts` halves slow groups. `pairs` runs every two hosts, and also finds two that are slow only
+    together. --hosts h1:8,h2:8 gives the ranks of each host.
     """
     if node:
         return _node()
     _fit(click.get_current_context(), bool(suspect), result is not None)
     for option, file in (("--json", result_file(json_name)), ("--html", html)):
         if file is not None and file.exists() and not force:
-            raise UsageError(f"{option} {file}: the file exists", "name another file, or replace it with --force")
+            raise UsageError(
+                f"{option} {file}: the file exists", "name another file, or replace it with --force"
+            )
     output = Output(html, format_name, json_name)
     if result is not None:
         return output.print(_read(result))
@@ -87,10 +176,20 @@ def command(
     if suspect:
         if len(rails) > 1:
             raise UsageError("--suspect uses one network", "give --rail once")
-        search = Search(suspect, collective, parse_size(size or "64M", "--size"), named, engine, next(iter(rails), ""), output.keep)
+        search = Search(
+            suspect,
+            collective,
+            parse_size(size or "64M", "--size"),
+            named,
+            engine,
+            next(iter(rails), ""),
+            output.keep,
+        )
         return _search(search, output)
     rate = line_rate * GBIT if line_rate else None
-    spec = LinkSpec(rails=list(rails), size=parse_size(size or "1M", "--size"), line_rate=rate, **fields)
+    spec = LinkSpec(
+        rails=list(rails), size=parse_size(size or "1M", "--size"), line_rate=rate, **fields
+    )
     if spec.method != PERFTEST and (spec.gpu is not None or spec.gid_index is not None):
         raise UsageError("--gpu and --gid-index are for RDMA", "add --test perftest")
     return _measure([host.name for host in named], spec, launch_limit_s, output)
@@ -98,12 +197,27 @@ def command(
 
 def _fit(context: click.Context, suspect: bool, result: bool) -> None:
     """UsageError for a given option that would be ignored."""
-    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    given = {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
     shown = {"result", "html", "format_name", "force"}
     if result:
         ignored, why = given - shown, "--result prints an earlier test"
     elif suspect:
-        searched = {"hosts", "hostfile", "suspect", "collective", "engine", "size", "rails", "json_name", "format_name", "force"}
+        searched = {
+            "hosts",
+            "hostfile",
+            "suspect",
+            "collective",
+            "engine",
+            "size",
+            "rails",
+            "json_name",
+            "format_name",
+            "force",
+        }
         ignored, why = given - searched, "--suspect runs a collective"
     else:
         ignored, why = given & {"collective", "engine"}, "without --suspect no collective runs"
@@ -114,7 +228,9 @@ def _fit(context: click.Context, suspect: bool, result: bool) -> None:
 
 def _hosts(hosts: str, hostfile: Path | None) -> tuple[Host, ...]:
     if bool(hosts) == bool(hostfile):
-        raise UsageError("link: give the hosts once", "busbw link --hosts h1,h2, or --hostfile FILE")
+        raise UsageError(
+            "link: give the hosts once", "busbw link --hosts h1,h2, or --hostfile FILE"
+        )
     return parse_hosts(hosts) if hosts else read_hostfile(str(hostfile))
 
 
@@ -141,7 +257,11 @@ class Output:
         """Print a report, write its page, and return its exit code."""
         if self.html is not None:
             save(link_html.page(report), self.html, shared=True)
-        answer(json_codec.encode(report).decode() + "\n" if self.as_json else view.render(report, width()))
+        answer(
+            json_codec.encode(report).decode() + "\n"
+            if self.as_json
+            else view.render(report, width())
+        )
         if report.bad():
             return int(Exit.BAD)
         missing = any(finding.id == findings.HOST for finding in report.findings)
@@ -168,7 +288,11 @@ def _search(search: Search, output: Output) -> int:
     except KeyboardInterrupt:
         interrupted = True
     report = search.report
-    answer(json_codec.encode(report).decode() + "\n" if output.as_json else view.render_suspects(report, width()))
+    answer(
+        json_codec.encode(report).decode() + "\n"
+        if output.as_json
+        else view.render_suspects(report, width())
+    )
     return int(Exit.INTERRUPTED if interrupted else suspect_exit(report))
 
 
@@ -183,9 +307,13 @@ def _read(file: Path) -> LinkReport:
     try:
         return json_codec.decode(read_whole(file), LinkReport)
     except OSError as error:
-        raise UsageError(f"--result {file}: {error.strerror}", "name a file that busbw link --json wrote") from error
+        raise UsageError(
+            f"--result {file}: {error.strerror}", "name a file that busbw link --json wrote"
+        ) from error
     except ValueError as error:
-        raise UsageError(f"--result {file}: {error}", "name a file that busbw link --json wrote") from error
+        raise UsageError(
+            f"--result {file}: {error}", "name a file that busbw link --json wrote"
+        ) from error
 
 
 def _node() -> int:
@@ -195,7 +323,9 @@ def _node() -> int:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.stdin.isatty():
-        raise NoMeasurement("link --node: stdin is a terminal", "busbw link --hosts h1,h2 starts it on each host")
+        raise NoMeasurement(
+            "link --node: stdin is a terminal", "busbw link --hosts h1,h2 starts it on each host"
+        )
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # only answers may go to stdout
     service = Service()

@@ -1,4 +1,6 @@
-"""The entry point: selects the frontend, and turns errors into messages and exit codes. Subcommands are imported when used."""
+"""The entry point: selects the frontend, and turns errors into messages and exit codes.
+Subcommands are imported when used.
+"""
 
 import contextlib
 import os
@@ -43,17 +45,29 @@ class _Lazy(click.Group):
 
         return completing(command, cmd_name)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in BY_NAME and not ctx.resilient_parsing:
-            close = [f"did you mean '{name}'? " for name in get_close_matches(args[0], BY_NAME, n=1)]
-            raise UsageError(f"no such command '{args[0]}'", "".join(close) + "busbw --help lists all commands")
+            close = [
+                f"did you mean '{name}'? " for name in get_close_matches(args[0], BY_NAME, n=1)
+            ]
+            raise UsageError(
+                f"no such command '{args[0]}'", "".join(close) + "busbw --help lists all commands"
+            )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(map(len, BY_NAME))
         for purpose in PURPOSES:
             with formatter.section(purpose):
-                formatter.write_dl([(row.name.ljust(widest), row.help) for row in COMMANDS if row.purpose == purpose])
+                formatter.write_dl(
+                    [
+                        (row.name.ljust(widest), row.help)
+                        for row in COMMANDS
+                        if row.purpose == purpose
+                    ]
+                )
 
 
 @click.group(
@@ -63,14 +77,19 @@ class _Lazy(click.Group):
 )
 @click.version_option(__version__, "--version", prog_name="busbw")
 def cli() -> None:
-    """Measure collectives between GPUs, verify their data, and compare the speed with what the links can carry."""
+    """Measure collectives between GPUs, verify their data, and compare the speed with what the
+    links can carry.
+    """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of `busbw` and, under names like all_reduce_perf, of the compat commands. Returns the exit code."""
+    """Entry point of `busbw` and, under names like all_reduce_perf, of the compat commands.
+    Returns the exit code.
+    """
     program, *args = sys.argv if argv is None else argv
     with contextlib.suppress(RuntimeError):  # the user has no home directory
-        os.environ.setdefault("HOME", str(Path.home()))  # services lack it, and Open MPI does not start without it
+        # services lack it, and Open MPI does not start without it
+        os.environ.setdefault("HOME", str(Path.home()))
     if _LOG in os.environ:
         from busbw.core import log
 
@@ -111,9 +130,17 @@ def guarded(args: Sequence[str]) -> int:
 def _usage(error: click.ClickException, args: Sequence[str]) -> int:
     context = getattr(error, "ctx", None)
     # For an option without its value click does not name the command.
-    command = context.command_path if context else " ".join(["busbw", *(arg for arg in args[:1] if arg in BY_NAME)])
+    command = (
+        context.command_path
+        if context
+        else " ".join(["busbw", *(arg for arg in args[:1] if arg in BY_NAME)])
+    )
     help_only = isinstance(error, click.exceptions.NoArgsIsHelpError)
-    talk(error.format_message() if help_only else f"error: {error.format_message()}\n\nhint: {command} --help")
+    talk(
+        error.format_message()
+        if help_only
+        else f"error: {error.format_message()}\n\nhint: {command} --help"
+    )
     return int(Exit.USAGE)
 
 
@@ -124,7 +151,7 @@ def entry() -> None:
     if code == Exit.INTERRUPTED:
         # One more Ctrl-C while the interpreter ends would end it by that signal.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # Without it Python ends by that signal if the first one came in generated code, as importing
-        # a dataclass runs.
+        # Without it Python ends by that signal if the first one came in generated code, as
+        # importing a dataclass runs.
         exec("")
     sys.exit(code)

@@ -1,4 +1,6 @@
-"""`busbw manifest`: a job for Kubernetes or Slurm that runs busbw or another program with collectives."""
+"""`busbw manifest`: a job for Kubernetes or Slurm that runs busbw or another program with
+collectives.
+"""
 
 import shlex
 from typing import Any
@@ -22,51 +24,109 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 def command() -> None:
     """Print a job for Kubernetes or Slurm, or what checks and watches its nodes.
 
-    COMMAND follows `--`. `busbw run` starts its ranks itself; another command, like all_reduce_perf, is started once per rank.
+    COMMAND follows `--`. `busbw run` starts its ranks itself; another command, like
+    all_reduce_perf, is started once per rank.
     """
 
 
 _job_options = options(
     click.option("--name", default="busbw", show_default=True, help="name of the job"),
-    click.option("--hosts", type=click.IntRange(1), default=2, show_default=True, help="number of hosts"),
-    click.option("--gpus-per-host", type=click.IntRange(0), default=8, show_default=True, help="GPUs of each host; 0 = CPUs"),
-    click.option("--ranks", type=click.IntRange(1), help="total ranks  [default: one per GPU, or one per host on CPUs]"),
+    click.option(
+        "--hosts", type=click.IntRange(1), default=2, show_default=True, help="number of hosts"
+    ),
+    click.option(
+        "--gpus-per-host",
+        type=click.IntRange(0),
+        default=8,
+        show_default=True,
+        help="GPUs of each host; 0 = CPUs",
+    ),
+    click.option(
+        "--ranks",
+        type=click.IntRange(1),
+        help="total ranks  [default: one per GPU, or one per host on CPUs]",
+    ),
     click.argument("command", nargs=-1, metavar=f"[-- COMMAND...  (default: {' '.join(DEFAULT)})]"),
 )
 
 
-_rdma_option = click.option("--rdma", default="", help="RDMA resource of each pod, by the device plugin's name: rdma/hca=1")
+_rdma_option = click.option(
+    "--rdma", default="", help="RDMA resource of each pod, by the device plugin's name: rdma/hca=1"
+)
 
 
-@command.command("mpijob", context_settings=_SETTINGS, short_help="An MPIJob of the Kubeflow MPI Operator.")
+@command.command(
+    "mpijob", context_settings=_SETTINGS, short_help="An MPIJob of the Kubeflow MPI Operator."
+)
 @_job_options
-@click.option("--image", required=True, help="container image with busbw, Open MPI and an ssh server")
+@click.option(
+    "--image", required=True, help="container image with busbw, Open MPI and an ssh server"
+)
 @click.option("--namespace", default="", help="namespace  [default: kubectl's]")
 @_rdma_option
-@click.option("--ssh-dir", default="/home/busbw/.ssh", show_default=True, help="directory of the user's ssh keys in the image")
-@click.option("--ssh-port", type=click.IntRange(1, 65535), default=2222, show_default=True, help="port in the image's ssh_config")
-def mpijob_command(image: str, namespace: str, rdma: str, ssh_dir: str, ssh_port: int, **job: Any) -> int:
-    """Print an MPIJob of the Kubeflow MPI Operator (kubeflow.org/v2beta1): `busbw manifest mpijob ... | kubectl apply -f -`."""
+@click.option(
+    "--ssh-dir",
+    default="/home/busbw/.ssh",
+    show_default=True,
+    help="directory of the user's ssh keys in the image",
+)
+@click.option(
+    "--ssh-port",
+    type=click.IntRange(1, 65535),
+    default=2222,
+    show_default=True,
+    help="port in the image's ssh_config",
+)
+def mpijob_command(
+    image: str, namespace: str, rdma: str, ssh_dir: str, ssh_port: int, **job: Any
+) -> int:
+    """Print an MPIJob of the Kubeflow MPI Operator (kubeflow.org/v2beta1): `busbw manifest
+    mpijob ... | kubectl apply -f -`.
+    """
     answer(mpijob.text(plan(**job), mpijob.Pods(image, namespace, rdma, ssh_dir, ssh_port)))
     return 0
 
 
-@command.command("slurm", context_settings=_SETTINGS, short_help="An sbatch script that takes whole nodes.")
+@command.command(
+    "slurm", context_settings=_SETTINGS, short_help="An sbatch script that takes whole nodes."
+)
 @_job_options
 @click.option("--partition", default="", help="partition  [default: Slurm's]")
 @click.option("--account", default="", help="account  [default: Slurm's]")
-@click.option("--time", default="00:30:00", show_default=True, help="time limit of the job, in the format of Slurm")
+@click.option(
+    "--time",
+    default="00:30:00",
+    show_default=True,
+    help="time limit of the job, in the format of Slurm",
+)
 def slurm_command(partition: str, account: str, time: str, **job: Any) -> int:
-    """Print an sbatch script that takes whole nodes: `busbw manifest slurm ... > job.sh && sbatch job.sh`."""
+    """Print an sbatch script that takes whole nodes: `busbw manifest slurm ... > job.sh &&
+    sbatch job.sh`.
+    """
     answer(sbatch.text(plan(**job), sbatch.Site(partition, account, time)))
     return 0
 
 
 _step_options = options(
     click.option("--check", default="", help="options of busbw check: '--layer GPU --layer NIC'"),
-    click.option("--least", default="", help="a run that must reach a busbw: 'all_reduce -b 1G -e 1G --min-percent 80%'"),
-    click.option("--limit", "limit_s", type=click.IntRange(1, 3600), default=60, show_default=True, help="seconds for each step"),
-    click.option("--strict", is_flag=True, help="also refuse a node that could not be judged (exit code 3 of a step)"),
+    click.option(
+        "--least",
+        default="",
+        help="a run that must reach a busbw: 'all_reduce -b 1G -e 1G --min-percent 80%'",
+    ),
+    click.option(
+        "--limit",
+        "limit_s",
+        type=click.IntRange(1, 3600),
+        default=60,
+        show_default=True,
+        help="seconds for each step",
+    ),
+    click.option(
+        "--strict",
+        is_flag=True,
+        help="also refuse a node that could not be judged (exit code 3 of a step)",
+    ),
 )
 
 
@@ -75,40 +135,66 @@ def _steps(check: str, least: str, limit_s: int, *, strict: bool) -> Steps:
 
 
 def _of_check(text: str) -> list[str]:
-    """Options of `busbw check`; UsageError for those with which its exit code does not judge this machine."""
+    """Options of `busbw check`; UsageError for those with which its exit code does not judge
+    this machine.
+    """
     words = _parsed("--check", check_command, text)
     other = next((word for word in words if word in ("--brief", "--list")), None)
     if other:
-        raise UsageError(f"--check '{text}': with {other} the exit code is not that of busbw check", f"leave out {other}")
+        raise UsageError(
+            f"--check '{text}': with {other} the exit code is not that of busbw check",
+            f"leave out {other}",
+        )
     return words
 
 
 def _parsed(option: str, command: click.Command, text: str) -> list[str]:
-    """Words that `busbw COMMAND` accepts; UsageError for others, since a step that cannot start would protect no job."""
+    """Words that `busbw COMMAND` accepts; UsageError for others, since a step that cannot start
+    would protect no job.
+    """
     words = shell_words(option, text)
     try:
         if words:
             command.make_context(command.name, list(words))
     except click.ClickException as error:
-        raise UsageError(f"{option} '{text}': {error.format_message()}", f"busbw {command.name} --help") from error
+        raise UsageError(
+            f"{option} '{text}': {error.format_message()}", f"busbw {command.name} --help"
+        ) from error
     return words
 
 
-@command.command("prolog", context_settings=_SETTINGS, short_help="A Slurm prolog that drains a node that fails a check.")
+@command.command(
+    "prolog",
+    context_settings=_SETTINGS,
+    short_help="A Slurm prolog that drains a node that fails a check.",
+)
 @_step_options
 def prolog_command(**steps: Any) -> int:
-    """Print a prolog for Slurm: `busbw manifest prolog > /etc/slurm/busbw-prolog.sh && chmod +x /etc/slurm/busbw-prolog.sh`."""
+    """Print a prolog for Slurm: `busbw manifest prolog > /etc/slurm/busbw-prolog.sh && chmod +x
+    /etc/slurm/busbw-prolog.sh`.
+    """
     answer(prolog(_steps(**steps)))
     return 0
 
 
-@command.command("preflight", context_settings=_SETTINGS, short_help="An init container that stops a pod on a node that fails a check.")
+@command.command(
+    "preflight",
+    context_settings=_SETTINGS,
+    short_help="An init container that stops a pod on a node that fails a check.",
+)
 @click.option("--image", required=True, help="container image with busbw")
-@click.option("--gpus-per-host", type=click.IntRange(0), default=8, show_default=True, help="GPUs of the pod; 0 = CPUs")
+@click.option(
+    "--gpus-per-host",
+    type=click.IntRange(0),
+    default=8,
+    show_default=True,
+    help="GPUs of the pod; 0 = CPUs",
+)
 @_rdma_option
 @_step_options
 def preflight_command(image: str, gpus_per_host: int, rdma: str, **steps: Any) -> int:
-    """Print a patch that adds an init container with the steps of `busbw manifest prolog` to the pods of a job.
+    """Print a patch that adds an init container with the steps of `busbw manifest prolog` to the
+    pods of a job.
 
     `kubectl patch --local -f job.yaml --patch-file preflight.json -o yaml | kubectl create -f -`
     """
@@ -116,20 +202,57 @@ def preflight_command(image: str, gpus_per_host: int, rdma: str, **steps: Any) -
     return 0
 
 
-@command.command("daemonset", context_settings=_SETTINGS, short_help="A DaemonSet that checks and watches each GPU node.")
+@command.command(
+    "daemonset",
+    context_settings=_SETTINGS,
+    short_help="A DaemonSet that checks and watches each GPU node.",
+)
 @click.option("--image", required=True, help="container image with busbw")
 @click.option("--name", default="busbw-watch", show_default=True, help="name of the DaemonSet")
 @click.option("--namespace", default="", help="namespace  [default: kubectl's]")
-@click.option("--token-secret", "secret", default="busbw-watch", show_default=True, help="Secret whose key `token` scrapers must send")
-@click.option("--port", type=click.IntRange(1, 65535), default=9400, show_default=True, help="port of the metrics on the node's address")
-@click.option("--every", "every_s", type=click.IntRange(60, 86400), default=300, show_default=True, help="seconds between two checks")
-@click.option("--runtime-class", default="nvidia", show_default=True, help="RuntimeClass that shows GPUs; '' = the default")
-@click.option("--node-selector", "selector", default="nvidia.com/gpu.present=true", show_default=True, help="label of the nodes; '' = all")
-@click.option("--check", default=shlex.join(daemonset.CHECK), show_default=True, help="options of busbw check")
+@click.option(
+    "--token-secret",
+    "secret",
+    default="busbw-watch",
+    show_default=True,
+    help="Secret whose key `token` scrapers must send",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=9400,
+    show_default=True,
+    help="port of the metrics on the node's address",
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.IntRange(60, 86400),
+    default=300,
+    show_default=True,
+    help="seconds between two checks",
+)
+@click.option(
+    "--runtime-class",
+    default="nvidia",
+    show_default=True,
+    help="RuntimeClass that shows GPUs; '' = the default",
+)
+@click.option(
+    "--node-selector",
+    "selector",
+    default="nvidia.com/gpu.present=true",
+    show_default=True,
+    help="label of the nodes; '' = all",
+)
+@click.option(
+    "--check", default=shlex.join(daemonset.CHECK), show_default=True, help="options of busbw check"
+)
 def daemonset_command(check: str, **node: Any) -> int:
     """Print a DaemonSet: `busbw manifest daemonset ... | kubectl apply -f -`.
 
-    Each pod serves the counters of `busbw watch` on the node's address. It is ready while `busbw check` finds no fault.
+    Each pod serves the counters of `busbw watch` on the node's address. It is ready while `busbw
+    check` finds no fault.
     """
     answer(daemonset.text(daemonset.Node(check=tuple(_of_check(check)), **node)))
     return 0

@@ -1,4 +1,6 @@
-"""`--min-busbw` and `--min-percent`: a run that does not reach them ends with exit code 1, and one that cannot tell with 3."""
+"""`--min-busbw` and `--min-percent`: a run that does not reach them ends with exit code 1, and
+one that cannot tell with 3.
+"""
 
 import math
 from dataclasses import dataclass
@@ -21,29 +23,47 @@ least_options: Decorator = options(
         "--min-busbw",
         default="",
         metavar="GB/S",
-        help="exit code 1 if the largest precise busbw is below this, 3 if none is precise: 300GB/s",
+        help=(
+            "exit code 1 if the largest precise busbw is below this, 3 if none is precise: 300GB/s"
+        ),
     ),
-    click.option("--min-percent", type=Share(0, 10), help="the same for a part of the ideal, which must be known: 80%"),
+    click.option(
+        "--min-percent",
+        type=Share(0, 10),
+        help="the same for a part of the ideal, which must be known: 80%",
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """What the largest busbw must reach: bytes per second, a part of the ideal; None where it is not asked for."""
+    """What the largest busbw must reach: bytes per second, a part of the ideal; None where it is
+    not asked for.
+    """
 
     busbw: float | None
     share: float | None
 
     def refuse(self, result: Result) -> None:
-        """NoMeasurement, before anything is measured, where a part of an unknown ideal is asked for."""
+        """NoMeasurement, before anything is measured, where a part of an unknown ideal is asked
+        for.
+        """
         if self.share is not None and result.ideal is None:
-            reason = f"--min-percent {100 * self.share:g}%: there is no ideal to compare with: {why_no_ideal(result, result.topology)}"
-            raise NoMeasurement(reason, "set the expected busbw with --ideal GB/s, or require one with --min-busbw GB/s")
+            reason = (
+                f"--min-percent {100 * self.share:g}%: there is no ideal to compare with:"
+                f" {why_no_ideal(result, result.topology)}"
+            )
+            raise NoMeasurement(
+                reason,
+                "set the expected busbw with --ideal GB/s, or require one with --min-busbw GB/s",
+            )
 
     def judge(self, result: Outcome | None) -> tuple[Exit, str]:
-        """The exit code and why; 3 where no cell is precise enough to be judged. A process that has no result is not judged.
+        """The exit code and why; 3 where no cell is precise enough to be judged. A process that has
+        no result is not judged.
 
-        Only cells that reached their precision are judged, and with precise timing only those with an interval.
+        Only cells that reached their precision are judged, and with precise timing only those with
+        an interval.
         """
         if not isinstance(result, Result) or (self.busbw is None and self.share is None):
             return Exit.OK, ""
@@ -53,7 +73,10 @@ class Least:
             return Exit.UNKNOWN, f"{required} cannot be judged: {no_headline(result)}"
         figure = f"busbw {busbw_text(found)} at {format_size(found.row.size_bytes)}"
         if found.cell.stopped and found.half_width == math.inf:
-            return Exit.UNKNOWN, f"{required} cannot be judged: {figure}; give more --iters, or leave it out"
+            return (
+                Exit.UNKNOWN,
+                f"{required} cannot be judged: {figure}; give more --iters, or leave it out",
+            )
         return self._compared(found, result.ideal, figure)
 
     def _compared(self, found: Figure, ideal: Ideal | None, figure: str) -> tuple[Exit, str]:
@@ -61,7 +84,10 @@ class Least:
             return Exit.BAD, f"{figure} is below --min-busbw {bandwidth_text(self.busbw)} {GB}"
         if self.share is not None and ideal is not None and found.busbw < self.share * ideal.busbw:
             percent = percent_text(found.busbw, ideal.busbw)
-            return Exit.BAD, f"{figure} is {percent} % of the ideal, below --min-percent {100 * self.share:g}%"
+            return (
+                Exit.BAD,
+                f"{figure} is {percent} % of the ideal, below --min-percent {100 * self.share:g}%",
+            )
         return Exit.OK, ""
 
 
@@ -74,5 +100,8 @@ def least(busbw: str, share: float | None) -> Least:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise UsageError(f"--min-busbw: '{busbw}' is not a bus bandwidth", "give GB/s as a number above 0, like --min-busbw 300GB/s")
+        raise UsageError(
+            f"--min-busbw: '{busbw}' is not a bus bandwidth",
+            "give GB/s as a number above 0, like --min-busbw 300GB/s",
+        )
     return Least(value * 1e9, share)

@@ -26,7 +26,9 @@ BRIEF = "brief"
 
 
 def exit_code(result: Outcome | None, format_name: str = "") -> int:
-    """0 for a good result, 1 for wrong data; of a sweep as a brief line, 3 where no cell is precise enough for its figure."""
+    """0 for a good result, 1 for wrong data; of a sweep as a brief line, 3 where no cell is
+    precise enough for its figure.
+    """
     if result and result.wrong():
         return int(Exit.BAD)
     if format_name == BRIEF and isinstance(result, Result) and headline(result) is None:
@@ -37,15 +39,21 @@ def exit_code(result: Outcome | None, format_name: str = "") -> int:
 def print_command(prepared: LauncherCommand | None) -> int:
     """Print the launcher's command line, for --dry-run."""
     if prepared is None:
-        raise UsageError("--dry-run: this engine runs in this process and starts no ranks", "leave out --dry-run")
+        raise UsageError(
+            "--dry-run: this engine runs in this process and starts no ranks", "leave out --dry-run"
+        )
     answer(shlex.join(prepared.argv) + "\n")
     return int(Exit.OK)
 
 
 class Output(Sink):
-    """Prints messages, and saves the rows of a run that ended early: without --json in a new file if `save_unasked`."""
+    """Prints messages, and saves the rows of a run that ended early: without --json in a new
+    file if `save_unasked`.
+    """
 
-    def __init__(self, record: Record, frontend: Frontend = OWN, *, save_unasked: bool = True) -> None:
+    def __init__(
+        self, record: Record, frontend: Frontend = OWN, *, save_unasked: bool = True
+    ) -> None:
         super().__init__(record, frontend)
         self.save_unasked = save_unasked
         self._warned = False
@@ -61,7 +69,9 @@ class Output(Sink):
         self._status.show(work)
 
     def take(self, event: Event) -> None:
-        """Record the event and print it. After stdout was closed, only a run with a file continues."""
+        """Record the event and print it. After stdout was closed, only a run with a file
+        continues.
+        """
         super().take(event)
         if self.record.problem and not self._warned:
             self._warned = True
@@ -76,7 +86,10 @@ class Output(Sink):
             if self.record.file is None:
                 raise
             stop_writing()
-            talk(f"note: stdout was closed; measuring continues for {self.record.file} (Ctrl-C ends it)")
+            talk(
+                f"note: stdout was closed; measuring continues for {self.record.file} (Ctrl-C"
+                " ends it)"
+            )
 
     def show(self, event: Event, result: Outcome) -> None:
         """Print the event."""
@@ -103,7 +116,9 @@ class Output(Sink):
             try:
                 record.keep(Path(f"busbw-result-{stamp}.json"))
             except BusbwError as error:
-                return f"the {count} rows measured are above and could not be saved: {error.message}"
+                return (
+                    f"the {count} rows measured are above and could not be saved: {error.message}"
+                )
         file = record.elsewhere or record.file
         if record.saved < count:
             return f"{record.saved} of the {count} rows measured are in {file}"
@@ -113,7 +128,9 @@ class Output(Sink):
 
 
 class SweepOutput(Output):
-    """Prints a sweep in one of the views. `refuse` raises a BusbwError where the result could not be judged."""
+    """Prints a sweep in one of the views. `refuse` raises a BusbwError where the result could
+    not be judged.
+    """
 
     def __init__(
         self,
@@ -132,14 +149,21 @@ class SweepOutput(Output):
         """Print the rows that were to be visited again, then as every output."""
         result = self.record.result
         if isinstance(result, Result) and self.view.streams:
-            with contextlib.suppress(ReaderGone, NoMeasurement):  # the reason of the end is to be said in any case
+            # the reason of the end is to be said in any case
+            with contextlib.suppress(ReaderGone, NoMeasurement):
                 for row in result.rows[self._printed :]:
                     self._print("row", result, row)
         return super().run_aborted(reason)
 
     def take(self, event: Event) -> None:
-        """Before the first size, `refuse` may end the run by an error: machine and ideal are known then."""
-        if isinstance(event, Started) and self.refuse is not None and isinstance(event.result, Result):
+        """Before the first size, `refuse` may end the run by an error: machine and ideal are
+        known then.
+        """
+        if (
+            isinstance(event, Started)
+            and self.refuse is not None
+            and isinstance(event.result, Result)
+        ):
             self.refuse(event.result)
         super().take(event)
 
@@ -155,7 +179,9 @@ class SweepOutput(Output):
             self._print("footer", result)
 
     def print_note(self, note: Note) -> None:
-        """In the nccl-tests view, notes that nccl-tests writes to stdout go there, one line per rank."""
+        """In the nccl-tests view, notes that nccl-tests writes to stdout go there, one line per
+        rank.
+        """
         if note.answer and self.view.name == "nccl-tests":
             answer(note.text + "\n")
         else:

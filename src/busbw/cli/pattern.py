@@ -38,19 +38,51 @@ FORMATS: dict[str, Callable[[Pattern, bool, int], str | bytes]] = {
     callback=not_empty,
     help=f"the format of the files: {', '.join((*BY_NAME, RECORD))}  [default: by content]",
 )
-@click.option("--format", "format_name", type=click.Choice(list(FORMATS)), default="table", show_default=True, help="how to print it")
-@click.option("--calls", is_flag=True, help="pattern-csv: add a column with how often a rank made each call")
-@click.option("--rows", type=COUNT, default=ROWS, show_default=True, help="rows of the table, those with the largest share first")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), default=None, help="write to this file, not to stdout")
-def command(files: tuple[str, ...], source: str | None, format_name: str, calls: bool, rows: int, output: Path | None) -> int:
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(list(FORMATS)),
+    default="table",
+    show_default=True,
+    help="how to print it",
+)
+@click.option(
+    "--calls", is_flag=True, help="pattern-csv: add a column with how often a rank made each call"
+)
+@click.option(
+    "--rows",
+    type=COUNT,
+    default=ROWS,
+    show_default=True,
+    help="rows of the table, those with the largest share first",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="write to this file, not to stdout",
+)
+def command(
+    files: tuple[str, ...],
+    source: str | None,
+    format_name: str,
+    calls: bool,
+    rows: int,
+    output: Path | None,
+) -> int:
     """Print which collectives an application called, how often and how large.
 
-    Each FILE (- = stdin) holds one rank or several of one job; a directory stands for its files. Reads NCCL's log, the JSON of NCCL's
-    Inspector, dumps of PyTorch's Flight Recorder, traces of torch.profiler, clog, Chakra, SimAI, AIBooster's pattern.csv, and the record
-    busbw.pattern/1; also compressed with gzip. Exit code 1 when a part could not be read, 2 when nothing could.
+    Each FILE (- = stdin) holds one rank or several of one job; a directory stands for its files.
+    Reads NCCL's log, the JSON of NCCL's Inspector, dumps of PyTorch's Flight Recorder, traces of
+    torch.profiler, clog, Chakra, SimAI, AIBooster's pattern.csv, and the record busbw.pattern/1;
+    also compressed with gzip. Exit code 1 when a part could not be read, 2 when nothing could.
     """
     if calls and format_name != "pattern-csv":
-        raise UsageError(f"--calls adds a column to pattern-csv, not to {format_name}", "add --format pattern-csv, or leave out --calls")
+        raise UsageError(
+            f"--calls adds a column to pattern-csv, not to {format_name}",
+            "add --format pattern-csv, or leave out --calls",
+        )
     _not_over(output, files)
     record = load(files, source)
     if format_name == "pattern-csv" and (hidden := pattern_csv.left_out(record)):
@@ -63,7 +95,10 @@ def command(files: tuple[str, ...], source: str | None, format_name: str, calls:
 
 
 def _not_over(output: Path | None, files: tuple[str, ...]) -> None:
-    if output is not None and any(file != "-" and Path(file).exists() and output.exists() and output.samefile(file) for file in files):
+    if output is not None and any(
+        file != "-" and Path(file).exists() and output.exists() and output.samefile(file)
+        for file in files
+    ):
         raise UsageError(f"{output}: would overwrite what is read", "name another file with -o")
 
 
@@ -78,4 +113,6 @@ def _write(text: str | bytes, output: Path | None, *, shared: bool) -> None:
         else:
             save(data, output, "name a file that can be written", shared=shared)
     except OSError as error:
-        raise UsageError(f"{output}: {error.strerror}", "name a file that can be written") from error
+        raise UsageError(
+            f"{output}: {error.strerror}", "name a file that can be written"
+        ) from error

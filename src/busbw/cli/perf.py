@@ -1,7 +1,8 @@
-"""The nccl-tests frontend: called as `all_reduce_perf`, by a command that `busbw compat` wrote, busbw behaves like that binary.
+"""The nccl-tests frontend: called as `all_reduce_perf`, by a command that `busbw compat` wrote,
+busbw behaves like that binary.
 
-Intended differences: `-b 0` and endless steps are rejected; `-r all` works; the JSON lists every GPU under devices, and masks the values
-of environment variables that do not concern communication.
+Intended differences: `-b 0` and endless steps are rejected; `-r all` works; the JSON lists every
+GPU under devices, and masks the values of environment variables that do not concern communication.
 """
 
 import os
@@ -68,7 +69,10 @@ def _perf(program: str, args: Sequence[str]) -> int:
     name = Path(program).name
     collective = name.removesuffix("_mpi").removesuffix("_perf")
     if collective not in BY_NAME:
-        raise BadArguments(f"{name}: unknown test", f"link one of {', '.join(f'{known}_perf' for known in BY_NAME)}")
+        raise BadArguments(
+            f"{name}: unknown test",
+            f"link one of {', '.join(f'{known}_perf' for known in BY_NAME)}",
+        )
     parsed = parse(args)
     if parsed.help:
         if parsed.message:
@@ -82,19 +86,32 @@ def _perf(program: str, args: Sequence[str]) -> int:
     spec, file = output_file(spec)
     record = Record(file, lambda result: nccl_tests_json.render(result).encode())
     engine = os.environ.get("BUSBW_ENGINE", AUTO)
-    job = SweepJob(sweep=spec, engine=engine, program=name, argv=[program, *args], compat=True, launch_limit_s=LAUNCH_LIMIT_S)
+    job = SweepJob(
+        sweep=spec,
+        engine=engine,
+        program=name,
+        argv=[program, *args],
+        compat=True,
+        launch_limit_s=LAUNCH_LIMIT_S,
+    )
     try:
-        code = exit_code(run(job, Where(), SweepOutput(record, view("nccl-tests"), COMPAT, save_unasked=False)))
+        code = exit_code(
+            run(job, Where(), SweepOutput(record, view("nccl-tests"), COMPAT, save_unasked=False))
+        )
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     finally:
         if file is not None and record.result is None:
             file.unlink(missing_ok=True)  # nothing was measured
-    return int(NcclTestsExit.WRONG_DATA if code or _below_minimum(record.result) else NcclTestsExit.OK)
+    return int(
+        NcclTestsExit.WRONG_DATA if code or _below_minimum(record.result) else NcclTestsExit.OK
+    )
 
 
 def softened(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
-    """The spec with invalid values replaced as nccl-tests does, and the messages to print. Names are case-sensitive."""
+    """The spec with invalid values replaced as nccl-tests does, and the messages to print. Names
+    are case-sensitive.
+    """
     notes: list[str] = []
     change: dict[str, Any] = {}
 
@@ -107,16 +124,32 @@ def softened(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
     if spec.op not in {row.name for row in REDOPS} | {"all"}:
         replace("op", "sum", f"invalid op {spec.op}, defaulting to sum .. ")
     if not 1 <= spec.device_cta_count <= MAX_CTAS:
-        replace("device_cta_count", DEFAULT_CTAS, f"invalid device CTA count {spec.device_cta_count}, using {DEFAULT_CTAS}")
+        replace(
+            "device_cta_count",
+            DEFAULT_CTAS,
+            f"invalid device CTA count {spec.device_cta_count}, using {DEFAULT_CTAS}",
+        )
     per_iteration = spec.per_iter_timing
     if per_iteration not in (0, 1):
-        replace("per_iter_timing", per_iteration := 0, f"invalid value {spec.per_iter_timing} for -I, per-iteration timing is off")
+        replace(
+            "per_iter_timing",
+            per_iteration := 0,
+            f"invalid value {spec.per_iter_timing} for -I, per-iteration timing is off",
+        )
     elif per_iteration and spec.cudagraph > 0:
-        replace("per_iter_timing", per_iteration := 0, "-I cannot be combined with -G, per-iteration timing is off")
+        replace(
+            "per_iter_timing",
+            per_iteration := 0,
+            "-I cannot be combined with -G, per-iteration timing is off",
+        )
     if spec.blocking == BARRIER_OUTSIDE and spec.cudagraph > 0:
         replace("blocking", 0, "-z 3 cannot be combined with -G, using -z 0")
     if spec.per_iter_skip and not (per_iteration and 0 <= spec.per_iter_skip <= spec.iters - 1):
-        replace("per_iter_skip", 0, f"-K {spec.per_iter_skip} needs -I and fewer than {spec.iters} iterations, using 0")
+        replace(
+            "per_iter_skip",
+            0,
+            f"-K {spec.per_iter_skip} needs -I and fewer than {spec.iters} iterations, using 0",
+        )
     if spec.cudagraph < 0:
         change["cudagraph"] = 0
     return msgspec.structs.replace(spec, **change), notes
@@ -124,27 +157,38 @@ def softened(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
 
 def _refuse(spec: SweepSpec) -> None:
     if spec.min_bytes > spec.max_bytes:
-        raise BadArguments(f"invalid sizes for 'minbytes' and 'maxbytes': {spec.min_bytes} > {spec.max_bytes}")
+        raise BadArguments(
+            f"invalid sizes for 'minbytes' and 'maxbytes': {spec.min_bytes} > {spec.max_bytes}"
+        )
     try:
         check_spec(spec)
     except UsageError as error:
         raise BadArguments(error.message, error.hint) from error
     if spec.device_implementation > 0:
         if spec.local_register != SYMMETRIC:
-            raise BadArguments("device implementation (-D > 0) requires enabling symmetric memory registration (-R 2)")
-        message = f"-D {spec.device_implementation}: busbw has no kernels that use NCCL's device API (LSA, multimem, GIN)"
+            raise BadArguments(
+                "device implementation (-D > 0) requires enabling symmetric memory registration"
+                " (-R 2)"
+            )
+        message = (
+            f"-D {spec.device_implementation}: busbw has no kernels that use NCCL's device API"
+            " (LSA, multimem, GIN)"
+        )
         raise NotSupported(message, "leave out -D, or use NVIDIA's nccl-tests for this one")
 
 
 def output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
-    """-J's file, made on the process that writes it and numbered where it exists already, so that two runs never share one.
+    """-J's file, made on the process that writes it and numbered where it exists already, so that
+    two runs never share one.
 
     None for a name without .json, as in nccl-tests, and on the other processes.
     """
     member, wanted = environment.detect(os.environ), Path(spec.output_file)
     if not wanted.name.lower().endswith(".json") or (member and member.rank):
         return spec, None
-    for file in chain([wanted], (wanted.with_name(f"{wanted.name}.{number}") for number in count())):
+    for file in chain(
+        [wanted], (wanted.with_name(f"{wanted.name}.{number}") for number in count())
+    ):
         try:
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
         except FileExistsError:
@@ -164,7 +208,11 @@ def _below_minimum(result: Outcome | None) -> bool:
     return least is not None and result.average_busbw() < 0.9 * least * 1e9
 
 
-KIND_EXIT = {"TimedOut": NcclTestsExit.TIMEOUT, "CudaFailed": NcclTestsExit.CUDA, "TooFewGpus": NcclTestsExit.NOT_IMPLEMENTED}
+KIND_EXIT = {
+    "TimedOut": NcclTestsExit.TIMEOUT,
+    "CudaFailed": NcclTestsExit.CUDA,
+    "TooFewGpus": NcclTestsExit.NOT_IMPLEMENTED,
+}
 
 
 def exit_of(error: BusbwError) -> int:
@@ -181,9 +229,13 @@ COMPAT = Frontend(exit_of, text_of)
 
 
 def _failed(error: BusbwError) -> int:
-    """Print the line that wrappers of nccl-tests parse to stdout and the error to stderr; returns the exit code."""
+    """Print the line that wrappers of nccl-tests parse to stdout and the error to stderr;
+    returns the exit code.
+    """
     code = exit_of(error)
-    kind = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(NcclTestsExit(code), "NCCL failure")
+    kind = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(
+        NcclTestsExit(code), "NCCL failure"
+    )
     with suppress(BusbwError, ReaderGone):
         host = platform.node().split(".")[0]
         answer(f"{host}: Test {kind} '{reworded(error.message, error.options)}'\n")

@@ -9,7 +9,14 @@ import click
 from busbw.cli import plan_states
 from busbw.cli.output import Output
 from busbw.cli.parameters import COUNT, Share, argv, not_empty
-from busbw.cli.shared_options import format_option, result_file, result_options, start_options, take_where, training_options
+from busbw.cli.shared_options import (
+    format_option,
+    result_file,
+    result_options,
+    start_options,
+    take_where,
+    training_options,
+)
 from busbw.cli.streams import ReaderGone, answer, talk
 from busbw.cli.terminal import width
 from busbw.cli.train_states import states_options, take_states
@@ -30,7 +37,9 @@ from busbw.train.types import TrainSpec
 
 
 class PlanOutput(Output):
-    """Prints the plan over one transport when its last round is measured, or the run has ended early; the header only for the `first`."""
+    """Prints the plan over one transport when its last round is measured, or the run has ended
+    early; the header only for the `first`.
+    """
 
     def __init__(self, *, first: bool) -> None:
         super().__init__(Record(), save_unasked=False)
@@ -54,59 +63,131 @@ class PlanOutput(Output):
     def _lines(self, result: Outcome) -> None:
         if isinstance(result, PlanResult) and result.plan and not self._shown:
             self._shown = True
-            answer((plan_text.surveyed(result, result.plan, width()) if self.first else "") + plan_text.rows(result, result.plan, width()))
+            answer(
+                (plan_text.surveyed(result, result.plan, width()) if self.first else "")
+                + plan_text.rows(result, result.plan, width())
+            )
 
 
 @click.command("plan", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model_name", metavar="MODEL")
 @training_options
-@click.option("--compare", default="", callback=not_empty, help="methods, as in busbw train  [default: all that suit the job]")
 @click.option(
-    "--try", "tried", default="", callback=not_empty, help=f"transports: {', '.join(transports.BY_NAME)}  [default: all that suit the job]"
+    "--compare",
+    default="",
+    callback=not_empty,
+    help="methods, as in busbw train  [default: all that suit the job]",
+)
+@click.option(
+    "--try",
+    "tried",
+    default="",
+    callback=not_empty,
+    help=f"transports: {', '.join(transports.BY_NAME)}  [default: all that suit the job]",
 )
 @states_options
 @plan_states.memory_options
-@click.option("--target", type=Share(0, 1, closed=True), default="95%", show_default=True, help="share of a rank's own rate to reach")
-@click.option("--rounds", type=COUNT, default=4, show_default=True, help="times to measure everything in turn; one gives no intervals")
-@click.option("--warmup", type=click.IntRange(1), default=3, show_default=True, help="uncounted steps before each measurement")
-@click.option("--steps", "batches", type=COUNT, default=5, show_default=True, help="steps of each measurement and check in a round")
-@click.option("--replays", type=COUNT, default=2, show_default=True, help="timed repetitions of each exchange in a round")
 @click.option(
-    "--check", type=click.Choice(("best", "all", "none")), default="best", show_default=True, help="exchanges to check by training"
+    "--target",
+    type=Share(0, 1, closed=True),
+    default="95%",
+    show_default=True,
+    help="share of a rank's own rate to reach",
+)
+@click.option(
+    "--rounds",
+    type=COUNT,
+    default=4,
+    show_default=True,
+    help="times to measure everything in turn; one gives no intervals",
+)
+@click.option(
+    "--warmup",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="uncounted steps before each measurement",
+)
+@click.option(
+    "--steps",
+    "batches",
+    type=COUNT,
+    default=5,
+    show_default=True,
+    help="steps of each measurement and check in a round",
+)
+@click.option(
+    "--replays",
+    type=COUNT,
+    default=2,
+    show_default=True,
+    help="timed repetitions of each exchange in a round",
+)
+@click.option(
+    "--check",
+    type=click.Choice(("best", "all", "none")),
+    default="best",
+    show_default=True,
+    help="exchanges to check by training",
 )
 @start_options
 @format_option
 @result_options
 def command(
-    model_name: str, compare: str, tried: str, target: float, replays: int, check: str, format_name: str, json_name: str, force: bool,
-    limit_s: float, launch_limit_s: float, **fields: Any,
-) -> int:  # fmt: skip
-    """Recommend how to exchange the gradients of MODEL: the exchange that hides the network and loses least.
+    model_name: str,
+    compare: str,
+    tried: str,
+    target: float,
+    replays: int,
+    check: str,
+    format_name: str,
+    json_name: str,
+    force: bool,
+    limit_s: float,
+    launch_limit_s: float,
+    **fields: Any,
+) -> int:
+    """Recommend how to exchange the gradients of MODEL: the exchange that hides the network and
+    loses least.
 
-    Measures a step of each rank alone, when DDP's buckets are ready in it, and the exchange of each bucket: by plain DDP with buckets of
-    several sizes, which lose nothing, then with every method, over every transport. Predicts the step from these, then trains with the
-    recommended exchange; if that falls short, with the next one. Changes no settings.
+    Measures a step of each rank alone, when DDP's buckets are ready in it, and the exchange of each
+    bucket: by plain DDP with buckets of several sizes, which lose nothing, then with every method,
+    over every transport. Predicts the step from these, then trains with the recommended exchange;
+    if that falls short, with the next one. Changes no settings.
 
-    All figures have intervals over --rounds. What is not faster beyond them is not recommended. If figures contradict each other, such as
-    a step alone that is longer than one with the network, or vary too much, nothing is recommended, and the exit code is 3.
+    All figures have intervals over --rounds. What is not faster beyond them is not recommended. If
+    figures contradict each other, such as a step alone that is longer than one with the network, or
+    vary too much, nothing is recommended, and the exit code is 3.
 
-    With --memory, MODEL is gpt: predicts whether it fits, the memory of GPU and host at the peak, and the step, for all states on the
-    GPU, offloaded, and offloaded with streamed weights, and recommends one. Measures this machine's GPU, or takes its rates from options.
+    With --memory, MODEL is gpt: predicts whether it fits, the memory of GPU and host at the peak,
+    and the step, for all states on the GPU, offloaded, and offloaded with streamed weights, and
+    recommends one. Measures this machine's GPU, or takes its rates from options.
     """
     states = take_states(known(model_name), fields)
     memory = plan_states.take_memory(fields, states)
     if states is not None and memory is not None:
         table = format_name == "table" and json_name != "-"
-        return plan_states.run(states, memory, fields, result_file(json_name), force=force, table=table)
+        return plan_states.run(
+            states, memory, fields, result_file(json_name), force=force, table=table
+        )
     if environment.detect(os.environ) is not None:
         message = "busbw plan starts jobs, but this process is a rank of one"
         raise UsageError(message, "run it outside mpirun, srun or torchrun, with --hosts")
     where = Where(**take_where(fields))
     methods, suitable = defaults(where)
     names = tuple(method.name for method in parse_all(compare or ",".join(methods)))
-    spec, plan = TrainSpec(model=known(model_name), methods=names, iters=1, **fields), PlanSpec(replays=replays, target=target)
+    spec, plan = (
+        TrainSpec(model=known(model_name), methods=names, iters=1, **fields),
+        PlanSpec(replays=replays, target=target),
+    )
     job = PlanJob(
-        engine="torch", program="busbw plan", argv=argv(), training=spec, plan=plan, limit_s=limit_s, launch_limit_s=launch_limit_s
+        engine="torch",
+        program="busbw plan",
+        argv=argv(),
+        training=spec,
+        plan=plan,
+        limit_s=limit_s,
+        launch_limit_s=launch_limit_s,
     )
     wanted = transports.parse(tried or ",".join(suitable))
     file = result_file(json_name)

@@ -23,30 +23,73 @@ from busbw.train.types import StatesSpec
 
 GIVEN = ("host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm")
 memory_options = options(
-    click.option("--memory", is_flag=True, help="gpt only: plan where its states are kept, instead of the exchange of gradients"),
-    click.option("--host-memory", default="", callback=not_empty, help="with --memory: host memory for states, like 100G  [default: read]"),
-    click.option("--tflops", type=click.FloatRange(0, min_open=True), help="with --memory: bf16 TFLOP/s that the GPU reaches"),
-    click.option("--pcie", type=click.FloatRange(0, min_open=True), help="with --memory: GB/s of a copy between host and GPU"),
-    click.option("--adam-rate", type=click.FloatRange(0, min_open=True), help="with --memory: AdamW's updates on the CPU, in 1e9 a second"),
-    click.option("--system", default="", callback=not_empty, help="with --memory: GPUs in words, like h100x8, for the rate of PCIe"),
-    click.option("--max-norm", type=click.FloatRange(0, min_open=True), help="with --memory: gradients are clipped to this norm"),
+    click.option(
+        "--memory",
+        is_flag=True,
+        help="gpt only: plan where its states are kept, instead of the exchange of gradients",
+    ),
+    click.option(
+        "--host-memory",
+        default="",
+        callback=not_empty,
+        help="with --memory: host memory for states, like 100G  [default: read]",
+    ),
+    click.option(
+        "--tflops",
+        type=click.FloatRange(0, min_open=True),
+        help="with --memory: bf16 TFLOP/s that the GPU reaches",
+    ),
+    click.option(
+        "--pcie",
+        type=click.FloatRange(0, min_open=True),
+        help="with --memory: GB/s of a copy between host and GPU",
+    ),
+    click.option(
+        "--adam-rate",
+        type=click.FloatRange(0, min_open=True),
+        help="with --memory: AdamW's updates on the CPU, in 1e9 a second",
+    ),
+    click.option(
+        "--system",
+        default="",
+        callback=not_empty,
+        help="with --memory: GPUs in words, like h100x8, for the rate of PCIe",
+    ),
+    click.option(
+        "--max-norm",
+        type=click.FloatRange(0, min_open=True),
+        help="with --memory: gradients are clipped to this norm",
+    ),
 )
 
 
 def take_memory(fields: dict[str, Any], states: StatesSpec | None) -> dict[str, Any] | None:
-    """Remove these options from a command's `fields`; what was given for a plan of memory, None for another plan."""
+    """Remove these options from a command's `fields`; what was given for a plan of memory, None
+    for another plan.
+    """
     asked, given = fields.pop("memory"), {name: fields.pop(name) for name in GIVEN}
     if states is None and asked:
         raise UsageError("--memory is for the model gpt", "busbw plan gpt --params 8B --memory")
     if states is not None and not asked:
-        raise UsageError("busbw plan gpt plans memory only", "add --memory, or plan the exchange of gradients of gpt2")
+        raise UsageError(
+            "busbw plan gpt plans memory only",
+            "add --memory, or plan the exchange of gradients of gpt2",
+        )
     stray = next((name for name, value in given.items() if value not in ("", None)), None)
     if stray and not asked:
         raise UsageError(f"--{stray.replace('_', '-')} is for plans of memory", "add --memory")
     return given if asked else None
 
 
-def run(states: StatesSpec, given: dict[str, Any], fields: dict[str, Any], file: Path | None, *, force: bool, table: bool) -> int:
+def run(
+    states: StatesSpec,
+    given: dict[str, Any],
+    fields: dict[str, Any],
+    file: Path | None,
+    *,
+    force: bool,
+    table: bool,
+) -> int:
     """Make the plan and print it. The exit code is 1 if nothing fits."""
     if file is not None:
         check_writable(file, overwrite=force)
@@ -57,7 +100,9 @@ def run(states: StatesSpec, given: dict[str, Any], fields: dict[str, Any], file:
         recompute=states.recompute,
         max_norm=given["max_norm"],
     )
-    machine = _given(training, given, states.gpu_memory) or _measured(training, given, states.gpu_memory)
+    machine = _given(training, given, states.gpu_memory) or _measured(
+        training, given, states.gpu_memory
+    )
     made = plan(training, machine)
     encoded = json_codec.encode(made) + b"\n"
     answer(states_text.text(made, _command(made), width()) if table else encoded.decode())
@@ -70,35 +115,61 @@ def _given(training: Training, given: dict[str, Any], gpu_memory: int) -> Machin
     """The machine as the options describe it; None if none of its rates is given."""
     pcie = parse_system(given["system"]).pcie * PCIE_PAYLOAD if given["system"] else 0.0
     pcie = given["pcie"] * 1e9 if given["pcie"] else pcie
-    values = {"--tflops": given["tflops"], "--adam-rate": given["adam_rate"], "--pcie or --system": pcie}
+    values = {
+        "--tflops": given["tflops"],
+        "--adam-rate": given["adam_rate"],
+        "--pcie or --system": pcie,
+    }
     if not any(values.values()):
         return None
     values |= {"--gpu-memory": gpu_memory, "--host-memory": given["host_memory"]}
     missing = [name for name, value in values.items() if not value]
     if missing:
         message = f"the machine is described without {', '.join(missing)}"
-        raise UsageError(message, "give all of them, or none on the machine itself, which is then measured")
+        raise UsageError(
+            message, "give all of them, or none on the machine itself, which is then measured"
+        )
     compute = compute_of(training, given["tflops"] * 1e12)
     return Machine(
-        gpu_memory=gpu_memory, host_memory=parse_size(given["host_memory"], "--host-memory"), down=pcie, up=pcie,
-        host_adam=given["adam_rate"] * 1e9, compute=compute,
-    )  # fmt: skip
+        gpu_memory=gpu_memory,
+        host_memory=parse_size(given["host_memory"], "--host-memory"),
+        down=pcie,
+        up=pcie,
+        host_adam=given["adam_rate"] * 1e9,
+        compute=compute,
+    )
 
 
 def _measured(training: Training, given: dict[str, Any], gpu_memory: int) -> Machine:
     try:
         from busbw.train.states import rates
     except ImportError as error:
-        hint = "give --gpu-memory, --host-memory, --tflops, --pcie and --adam-rate, or pip install 'busbw[torch]'"
-        raise NoMeasurement(f"this machine cannot be measured without PyTorch ({error})", hint) from error
+        hint = (
+            "give --gpu-memory, --host-memory, --tflops, --pcie and --adam-rate, or pip install"
+            " 'busbw[torch]'"
+        )
+        raise NoMeasurement(
+            f"this machine cannot be measured without PyTorch ({error})", hint
+        ) from error
     found = rates.machine(training, gpu_memory)
     host = given["host_memory"]
-    return msgspec.structs.replace(found, host_memory=parse_size(host, "--host-memory")) if host else found
+    return (
+        msgspec.structs.replace(found, host_memory=parse_size(host, "--host-memory"))
+        if host
+        else found
+    )
 
 
 def _command(made: StatesPlan) -> str:
     """The command that measures what was planned, without its methods."""
     training, words = made.training, click.get_current_context().params
     again = "--recompute" if training.recompute else "--no-recompute"
-    capped = f" --gpu-memory {words['gpu_memory']}" if words["gpu_memory"] and made.machine.measured else ""
-    return f"busbw train gpt --params {words['params']} --batch-size {training.batch_size} --sequence {training.sequence} {again}{capped}"
+    capped = (
+        f" --gpu-memory {words['gpu_memory']}"
+        if words["gpu_memory"] and made.machine.measured
+        else ""
+    )
+    return (
+        f"busbw train gpt --params {words['params']} --batch-size {training.batch_size} --sequence"
+        f" {training.sequence} {again}{capped}"
+    )

@@ -1,4 +1,6 @@
-"""`busbw predict`: how long a collective, or a recorded application's communication, takes on a system."""
+"""`busbw predict`: how long a collective, or a recorded application's communication, takes on a
+system.
+"""
 
 from dataclasses import replace
 
@@ -39,16 +41,45 @@ _OF_COLLECTIVE = {"collective": "COLLECTIVE", "least": "-b", "most": "-e", "fact
 @click.command("predict", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("collective", default="all_reduce")
 @system_options("this host")
-@click.option("--nodes", type=Counts(), default="1", help="numbers of hosts: 1,2,128  [default: 1; as many as a pattern fills]")
+@click.option(
+    "--nodes",
+    type=Counts(),
+    default="1",
+    help="numbers of hosts: 1,2,128  [default: 1; as many as a pattern fills]",
+)
 @click.option("--gpus", type=click.IntRange(1), help="GPUs used on each host  [default: all]")
 @click.option("-b", "least", default="1K", show_default=True, help="smallest size")
 @click.option("-e", "most", default="16G", show_default=True, help="largest size")
-@click.option("-f", "factor", type=click.IntRange(2), default=16, show_default=True, help="factor between sizes")
+@click.option(
+    "-f",
+    "factor",
+    type=click.IntRange(2),
+    default=16,
+    show_default=True,
+    help="factor between sizes",
+)
 @nccl_option
 @settings_options
-@click.option("--calibrate", "results", multiple=True, help="result of such a system, to correct the model by; may be repeated")
-@click.option("--oversubscription", type=click.FloatRange(1, 64), default=1.0, show_default=True, help="of the network between hosts")
-@click.option("--rails-lost", type=click.IntRange(0), default=0, show_default=True, help="NICs of each host that are out of use")
+@click.option(
+    "--calibrate",
+    "results",
+    multiple=True,
+    help="result of such a system, to correct the model by; may be repeated",
+)
+@click.option(
+    "--oversubscription",
+    type=click.FloatRange(1, 64),
+    default=1.0,
+    show_default=True,
+    help="of the network between hosts",
+)
+@click.option(
+    "--rails-lost",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="NICs of each host that are out of use",
+)
 @click.option(
     "--pattern",
     "pattern_file",
@@ -59,15 +90,32 @@ _OF_COLLECTIVE = {"collective": "COLLECTIVE", "least": "-b", "most": "-e", "fact
 @scale_option
 @format_option
 def command(
-    collective: str, system: str, topo: str, nics: str, cpu: str | None, nodes: tuple[int, ...], gpus: int | None, least: str, most: str,
-    factor: int, nccl: str, algo: str, proto: str, results: tuple[str, ...], oversubscription: float, rails_lost: int, pattern_file: str,
-    scale: str, format_name: str,
-) -> int:  # fmt: skip
-    """Predict time and busbw of COLLECTIVE by size and number of hosts, with how far they may be off.
+    collective: str,
+    system: str,
+    topo: str,
+    nics: str,
+    cpu: str | None,
+    nodes: tuple[int, ...],
+    gpus: int | None,
+    least: str,
+    most: str,
+    factor: int,
+    nccl: str,
+    algo: str,
+    proto: str,
+    results: tuple[str, ...],
+    oversubscription: float,
+    rails_lost: int,
+    pattern_file: str,
+    scale: str,
+    format_name: str,
+) -> int:
+    """Predict time and busbw of COLLECTIVE by size and number of hosts, with how far they may be
+    off.
 
-    The system is this host, or what --system or --topo describe. --calibrate reads any file that busbw show reads. A pattern has its
-    own collectives and sizes; its ranks fill the hosts, and --scale makes it one of other ranks. Exit code 1 when rows of a pattern
-    have no time.
+    The system is this host, or what --system or --topo describe. --calibrate reads any file that
+    busbw show reads. A pattern has its own collectives and sizes; its ranks fill the hosts, and
+    --scale makes it one of other ranks. Exit code 1 when rows of a pattern have no time.
     """
     row = collective_row(collective)
     found, source = given_system(system, topo, nics, cpu) or this_system(nics, cpu)
@@ -78,22 +126,42 @@ def command(
         job = _job(nodes, gpus, scale)
         setting = replace(setting, system=without_rails(found, rails_lost))
         expected = predict_pattern(load([pattern_file]), setting, pattern_file, source, fits, job)
-        answer(system_text.json(expected) if format_name == "json" else prediction_text.pattern_text(expected, width()))
+        answer(
+            system_text.json(expected)
+            if format_name == "json"
+            else prediction_text.pattern_text(expected, width())
+        )
         return int(Exit.BAD if expected.without else Exit.OK)
     if given("scale"):
-        raise UsageError("--scale: only a pattern is scaled", "add --pattern FILE, or leave out --scale")
-    told = predict(setting, row, nodes, gpus or found.gpus, sizes(least, most, factor), source, fits, rails_lost)
+        raise UsageError(
+            "--scale: only a pattern is scaled", "add --pattern FILE, or leave out --scale"
+        )
+    told = predict(
+        setting,
+        row,
+        nodes,
+        gpus or found.gpus,
+        sizes(least, most, factor),
+        source,
+        fits,
+        rails_lost,
+    )
     answer(system_text.json(told) if format_name == "json" else prediction_text.text(told, width()))
     return int(Exit.OK)
 
 
 def calibrate(files: tuple[str, ...], system: System) -> Fits:
-    """The fits of all results. Their systems are what they recorded, with the NICs of `system` where they recorded none."""
+    """The fits of all results. Their systems are what they recorded, with the NICs of `system`
+    where they recorded none.
+    """
     points: list[Point] = []
     for file in files:
         points += _points(file, system)
     if files and not points:
-        raise UsageError(f"--calibrate {files[0]}: no size in it is of a collective that NCCL's model covers", f"busbw show {files[0]}")
+        raise UsageError(
+            f"--calibrate {files[0]}: no size in it is of a collective that NCCL's model covers",
+            f"busbw show {files[0]}",
+        )
     return fit(points)
 
 
@@ -106,27 +174,50 @@ def _points(file: str, system: System) -> list[Point]:
     if hosts > 1 and not own.nics:
         own = replace(own, nics=system.nics, nic=system.nic)
     if hosts > 1 and not own.nics:
-        raise UsageError(f"--calibrate {file}: the NICs of its hosts are unknown", "give them, like --nics 8x400G")
+        raise UsageError(
+            f"--calibrate {file}: the NICs of its hosts are unknown",
+            "give them, like --nics 8x400G",
+        )
     may = allowed(result.environment, result.spec.row.name)
     setting = Setting(replace(own, cpu=system.cpu), of_number(result.library.nccl), may)
-    cells = [(row.size_bytes, cell.time_s) for row in result.rows if (cell := row.out_of_place or row.in_place)]
-    found = (point(setting, result.spec.row.name, hosts, per_host, size, time_s) for size, time_s in cells if size > 0 < time_s)
+    cells = [
+        (row.size_bytes, cell.time_s)
+        for row in result.rows
+        if (cell := row.out_of_place or row.in_place)
+    ]
+    found = (
+        point(setting, result.spec.row.name, hosts, per_host, size, time_s)
+        for size, time_s in cells
+        if size > 0 < time_s
+    )
     return [one for one in found if one is not None]
 
 
 def _refuse_of_collective(file: str, algo: str, proto: str) -> None:
-    """UsageError for options of one collective, where a pattern states its own collectives and sizes."""
+    """UsageError for options of one collective, where a pattern states its own collectives and
+    sizes.
+    """
     for parameter, name in _OF_COLLECTIVE.items():
         if given(parameter):
-            raise UsageError(f"{name}: collectives and sizes are those of {file}", f"leave out {name}, or --pattern")
+            raise UsageError(
+                f"{name}: collectives and sizes are those of {file}",
+                f"leave out {name}, or --pattern",
+            )
     for name, text in (("--algo", algo), ("--proto", proto)):
         if ":" in text:
             message = f"{name} {text}: it is of one collective, and a pattern has several"
-            raise UsageError(message, f"name them for all collectives, like {name} {'Ring' if name == '--algo' else 'Simple'}")
+            raise UsageError(
+                message,
+                f"name them for all collectives, like {name}"
+                f" {'Ring' if name == '--algo' else 'Simple'}",
+            )
 
 
 def _job(nodes: tuple[int, ...], gpus: int | None, scale: str) -> Job:
     """The job to predict a pattern for."""
     if len(nodes) > 1:
-        raise UsageError(f"--nodes {','.join(map(str, nodes))}: a pattern is predicted for one number of hosts", f"--nodes {nodes[-1]}")
+        raise UsageError(
+            f"--nodes {','.join(map(str, nodes))}: a pattern is predicted for one number of hosts",
+            f"--nodes {nodes[-1]}",
+        )
     return Job(nodes[0] if given("nodes") else 0, gpus or 0, scale)

@@ -50,35 +50,85 @@ OUTPUTS = {"table": ReplayOutput, "csv": CsvOutput, "json": JsonOutput}
 
 @click.command("replay", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file")
-@click.option("--engine", type=click.Choice(ENGINES), default=AUTO, show_default=True, help="who moves the data")
-@click.option("--repeats", type=COUNT, default=1, show_default=True, help="times to replay the pattern")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=AUTO,
+    show_default=True,
+    help="who moves the data",
+)
+@click.option(
+    "--repeats", type=COUNT, default=1, show_default=True, help="times to replay the pattern"
+)
 @shared.scale_option
 @click.option(
-    "--choice", type=click.Choice(CHOICES), default="recorded", show_default=True,
+    "--choice",
+    type=click.Choice(CHOICES),
+    default="recorded",
+    show_default=True,
     help="who chooses algorithm and protocol: the pattern where it states them, or NCCL",
-)  # fmt: skip
-@click.option("--rows", type=COUNT, default=ROWS, show_default=True, help="rows of the table, the longest first")
-@click.option("--limit", "limit_s", type=Seconds(zero=True), default=60.0, show_default=True, help="seconds without progress; 0 = no limit")
+)
+@click.option(
+    "--rows",
+    type=COUNT,
+    default=ROWS,
+    show_default=True,
+    help="rows of the table, the longest first",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(zero=True),
+    default=60.0,
+    show_default=True,
+    help="seconds without progress; 0 = no limit",
+)
 @shared.start_options
 @shared.net_option
 @shared.dry_run_option
-@click.option("--format", "format_name", type=click.Choice(tuple(OUTPUTS)), default="table", show_default=True, help="output on stdout")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(tuple(OUTPUTS)),
+    default="table",
+    show_default=True,
+    help="output on stdout",
+)
 @shared.result_options
 def command(
-    file: str, engine: str, repeats: int, scale: str, choice: str, rows: int, limit_s: float, launch_limit_s: float, net: str | None,
-    format_name: str, json_name: str, force: bool, dry_run: bool, **fields: Any,
-) -> int:  # fmt: skip
-    """Replay the communication in FILE: a pattern of `busbw capture`, or any format that `busbw pattern` reads.
+    file: str,
+    engine: str,
+    repeats: int,
+    scale: str,
+    choice: str,
+    rows: int,
+    limit_s: float,
+    launch_limit_s: float,
+    net: str | None,
+    format_name: str,
+    json_name: str,
+    force: bool,
+    dry_run: bool,
+    **fields: Any,
+) -> int:
+    """Replay the communication in FILE: a pattern of `busbw capture`, or any format that `busbw
+    pattern` reads.
 
-    With an order: the calls in that order, on communicators like the recorded ones; calls that overlapped may overlap again. Without one:
-    every row 20 times, weighted by its calls. Nothing is computed between the calls. --format csv prints the columns of the PyTorch
-    benchmark's --pattern.
+    With an order: the calls in that order, on communicators like the recorded ones; calls that
+    overlapped may overlap again. Without one: every row 20 times, weighted by its calls. Nothing is
+    computed between the calls. --format csv prints the columns of the PyTorch benchmark's
+    --pattern.
     """
     where = Where(**shared.take_where(fields))
     job = ReplayJob(
-        engine=engine, program="busbw replay", argv=argv(), net=net or "", limit_s=limit_s, launch_limit_s=launch_limit_s,
+        engine=engine,
+        program="busbw replay",
+        argv=argv(),
+        net=net or "",
+        limit_s=limit_s,
+        launch_limit_s=launch_limit_s,
         replay=ReplaySpec(pattern=file, repeats=repeats, scale=scale, choice=choice),
-    )  # fmt: skip
+    )
     if dry_run:
         return print_command(launcher_command(job, where))
     output = OUTPUTS["json" if json_name == "-" else format_name](

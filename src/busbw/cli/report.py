@@ -32,18 +32,40 @@ DEFAULT = "report.html"
     "-o",
     "--output",
     callback=not_empty,
-    help="where the page goes, - = stdout; by default next to the first FILE, with its name and .html, or in it as report.html",
+    help=(
+        "where the page goes, - = stdout; by default next to the first FILE, with its name and"
+        " .html, or in it as report.html"
+    ),
 )
-@click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
+@click.option(
+    "--collective",
+    default=None,
+    callback=not_empty,
+    help="the collective of a log that does not name it",
+)
 @table_option
-@click.option("--sign", "key", type=File(), metavar="KEY", help="put the results into the page and sign it with this OpenSSH key: FILE.sig")
-def command(files: tuple[str, ...], output: str | None, collective: str | None, table: int | None, key: Path | None) -> int:
+@click.option(
+    "--sign",
+    "key",
+    type=File(),
+    metavar="KEY",
+    help="put the results into the page and sign it with this OpenSSH key: FILE.sig",
+)
+def command(
+    files: tuple[str, ...],
+    output: str | None,
+    collective: str | None,
+    table: int | None,
+    key: Path | None,
+) -> int:
     """Write FILE... (- = stdin) as one self-contained HTML page, and print its path.
 
-    Reads what busbw show reads: sweeps, trainings, plans, replays, patterns, checks, tests of links, snapshots. Up to 8 sweeps fit.
-    Those of one collective, engine and number of ranks share plots, and are compared with the first of them. A directory stands for its
-    files that end in .json, .jsonl, .log, .table or .txt, sweeps by the time of the run; those that cannot be read are named and left
-    out. Exit code 1 when one was left out, or a result holds wrong data; 3 when no cell of any sweep reached its precision.
+    Reads what busbw show reads: sweeps, trainings, plans, replays, patterns, checks, tests of
+    links, snapshots. Up to 8 sweeps fit. Those of one collective, engine and number of ranks share
+    plots, and are compared with the first of them. A directory stands for its files that end in
+    .json, .jsonl, .log, .table or .txt, sweeps by the time of the run; those that cannot be read
+    are named and left out. Exit code 1 when one was left out, or a result holds wrong data; 3 when
+    no cell of any sweep reached its precision.
 
     With --sign the command that verifies the signature is printed too.
     """
@@ -56,7 +78,9 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None, 
     if key is not None and others.files:
         raise UsageError(f"--sign is for sweeps, and {others.files[0][0]} is none", "leave it out")
     if sweeps:
-        named = list(zip(_names([name for name, _ in sweeps]), (result for _, result in sweeps), strict=True))
+        named = list(
+            zip(_names([name for name, _ in sweeps]), (result for _, result in sweeps), strict=True)
+        )
         made = page(named, _comparisons(named), embed=key is not None, others=others)
     else:
         made = page_of_others(others)
@@ -69,7 +93,11 @@ def command(files: tuple[str, ...], output: str | None, collective: str | None, 
             answer(_signed(target, key))
     if others.skipped or any(result.wrong() for _, result in sweeps):
         return int(Exit.BAD)
-    return int(Exit.UNKNOWN if sweeps and all(headline(result) is None for _, result in sweeps) else Exit.OK)
+    return int(
+        Exit.UNKNOWN
+        if sweeps and all(headline(result) is None for _, result in sweeps)
+        else Exit.OK
+    )
 
 
 def _target(files: tuple[str, ...], output: str | None) -> Path | None:
@@ -77,24 +105,38 @@ def _target(files: tuple[str, ...], output: str | None) -> Path | None:
     if output == "-":
         return None
     first = Path(files[0])
-    named = first / DEFAULT if first.is_dir() else Path(DEFAULT) if files[0] == "-" else first.with_suffix(".html")
+    named = (
+        first / DEFAULT
+        if first.is_dir()
+        else Path(DEFAULT)
+        if files[0] == "-"
+        else first.with_suffix(".html")
+    )
     target = Path(output) if output else named
     for file, _ in expanded(files):
         if file != "-" and target.exists() and Path(file).exists() and target.samefile(file):
-            raise UsageError(f"{target}: the page would overwrite a result", f"busbw report {file} -o {DEFAULT}")
+            raise UsageError(
+                f"{target}: the page would overwrite a result", f"busbw report {file} -o {DEFAULT}"
+            )
     return target
 
 
 def _names(files: Sequence[str]) -> list[str]:
     """The names of the files, with their folders where two would read the same."""
     short = ["stdin" if file == "-" else Path(file).name for file in files]
-    return [name if short.count(name) == 1 else file for name, file in zip(short, files, strict=True)]
+    return [
+        name if short.count(name) == 1 else file for name, file in zip(short, files, strict=True)
+    ]
 
 
 def _comparisons(named: Sequence[tuple[str, Result]]) -> dict[int, Comparison]:
     """Each result compared with the first one of its collective, engine and number of ranks."""
     inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
-    return {one.index: compare([named[first.index]], [named[one.index]]) for first, *others in alike(inputs) for one in others}
+    return {
+        one.index: compare([named[first.index]], [named[one.index]])
+        for first, *others in alike(inputs)
+        for one in others
+    }
 
 
 def _signed(target: Path, key: Path) -> str:
@@ -103,4 +145,10 @@ def _signed(target: Path, key: Path) -> str:
     checked = f"-n {NAMESPACE} -s {quote(str(signature))} < {quote(str(target))}"
     if not signer:
         return f"{signature}\n\nverify with:\n  ssh-keygen -Y check-novalidate {checked}\n"
-    return f"{signature}\n\nverify with:\n  echo {quote(signer)} > signers\n  ssh-keygen -Y verify -f signers -I {NAMESPACE} {checked}\n"
+    return (
+        f"{signature}\n\n"
+        f"verify with:\n"
+        f"  echo {quote(signer)} > signers\n"
+        f"  ssh-keygen -Y verify -f"
+        f" signers -I {NAMESPACE} {checked}\n"
+    )

@@ -37,11 +37,14 @@ class _Sweep:
             return math.inf
 
 
-def gathered(files: Sequence[str], collective: str | None, table: int | None) -> tuple[list[tuple[str, Result]], Others]:
-    """The sweeps, and everything else. A named file that cannot be read is a UsageError; one of a directory is noted and skipped.
+def gathered(
+    files: Sequence[str], collective: str | None, table: int | None
+) -> tuple[list[tuple[str, Result]], Others]:
+    """The sweeps, and everything else. A named file that cannot be read is a UsageError; one of a
+    directory is noted and skipped.
 
-    Named files are in the order of the command line. The sweeps of a directory are by the time of the run, so that the first is the
-    earliest; those whose time is not known follow.
+    Named files are in the order of the command line. The sweeps of a directory are by the time of
+    the run, so that the first is the earliest; those whose time is not known follow.
     """
     sweeps: list[_Sweep] = []
     others: list[tuple[str, Document]] = []
@@ -58,9 +61,17 @@ def gathered(files: Sequence[str], collective: str | None, table: int | None) ->
         if isinstance(found, Result):
             sweeps.append(_Sweep(file, noted(found, file), folder))
         else:
-            others.append(("stdin" if file == "-" else file, found if isinstance(found, Document) else _document(found)))
+            others.append(
+                (
+                    "stdin" if file == "-" else file,
+                    found if isinstance(found, Document) else _document(found),
+                )
+            )
     if not sweeps and not others:
-        raise UsageError(f"{files[0]}: none of its files can be read", "busbw show FILE says what is wrong with one")
+        raise UsageError(
+            f"{files[0]}: none of its files can be read",
+            "busbw show FILE says what is wrong with one",
+        )
     return [(one.file, one.result) for one in _in_order(sweeps)], Others(others, skipped)
 
 
@@ -70,7 +81,10 @@ def _in_order(sweeps: Sequence[_Sweep]) -> Iterator[_Sweep]:
         if folder and len(own) > 1:
             for one in own:
                 if one.start_s == math.inf:
-                    talk(f"note: {one.file} does not say when it was measured, so it follows those that do")
+                    talk(
+                        f"note: {one.file} does not say when it was measured, so it follows those"
+                        " that do"
+                    )
             own.sort(key=lambda one: one.start_s)
         yield from own
 
@@ -80,12 +94,18 @@ def expanded(files: Sequence[str]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for file in files:
         path = Path(file)
-        found += [(str(one), file) for one in files_in(path)] if file != "-" and path.is_dir() else [(file, "")]
+        found += (
+            [(str(one), file) for one in files_in(path)]
+            if file != "-" and path.is_dir()
+            else [(file, "")]
+        )
     return found
 
 
 def _document(result: AnyResult) -> Document:
-    """A training, plan or replay; of a training of methods the table alone, without a line for each iteration."""
+    """A training, plan or replay; of a training of methods the table alone, without a line for
+    each iteration.
+    """
     title = kind(result).removeprefix("a ")
 
     def text(width: int | None) -> str:

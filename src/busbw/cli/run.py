@@ -8,7 +8,15 @@ import click
 from busbw.cli.min_busbw import least, least_options
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.parameters import Seconds, Share, argv, given, not_empty
-from busbw.cli.shared_options import dry_run_option, net_option, options, result_file, result_options, start_options, take_where
+from busbw.cli.shared_options import (
+    dry_run_option,
+    net_option,
+    options,
+    result_file,
+    result_options,
+    start_options,
+    take_where,
+)
 from busbw.cli.streams import talk
 from busbw.cli.terminal import width
 from busbw.core.collectives import collective
@@ -30,7 +38,14 @@ TIMED = -1
 SOAK_ROUNDS = 100  # data checks of a row: fewer rows to keep for the same data
 SWEEP_OPTIONS = [row for row in OPTIONS if not row.compat_only]
 PRECISE_ONLY = ("precision", "confidence", "max_time", "tail", "repeats")
-CLASSIC_ONLY = ("blocking", "cudagraph", "report_cputime", "average", "per_iter_timing", "per_iter_skip")
+CLASSIC_ONLY = (
+    "blocking",
+    "cudagraph",
+    "report_cputime",
+    "average",
+    "per_iter_timing",
+    "per_iter_skip",
+)
 MORE_HELP = {  # what applies only to `busbw run`
     "check": "; `timed` = also verify what the timed iterations wrote",
     "iters": "; if not given, precise timing takes as many as needed",
@@ -47,60 +62,119 @@ def _size(_: click.Context, parameter: click.Parameter, value: str) -> int:
 
 def _rounds(_: click.Context, _parameter: click.Parameter, value: str) -> int:
     if value != "timed" and not value.isdecimal():
-        raise UsageError(f"--check: '{value}' is not a number of rounds", "give 0, 1 or more, or `timed`")
+        raise UsageError(
+            f"--check: '{value}' is not a number of rounds", "give 0, 1 or more, or `timed`"
+        )
     return TIMED if value == "timed" else int(value)
 
 
 def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
     """The option of a row."""
     # -n means ranks, as with mpirun.
-    names = [row.name(strict=True), *([f"--{row.long}"] if "_" in row.long else []), *([] if row.short == "n" else [f"-{row.short}"])]
+    names = [
+        row.name(strict=True),
+        *([f"--{row.long}"] if "_" in row.long else []),
+        *([] if row.short == "n" else [f"-{row.short}"]),
+    ]
     kind = "rounds" if row.field == "check" else row.kind
     callback = {"size": _size, "rounds": _rounds}.get(kind)
-    values = f"[{'|'.join(map(str, row.choices))}]" if row.choices else kind.upper() if callback else None
+    values = (
+        f"[{'|'.join(map(str, row.choices))}]"
+        if row.choices
+        else kind.upper()
+        if callback
+        else None
+    )
     allowed = f"; {row.allowed}" if row.allowed and not row.choices else ""
     default = short_size(row.default_for_run) if row.kind == "size" else row.default_for_run
     return click.option(
-        *names, row.field, type=int if kind == "int" else str, callback=callback, default=default, show_default=True,
-        help=row.help + MORE_HELP.get(row.field, more_help) + allowed, metavar=values,
-    )  # fmt: skip
+        *names,
+        row.field,
+        type=int if kind == "int" else str,
+        callback=callback,
+        default=default,
+        show_default=True,
+        help=row.help + MORE_HELP.get(row.field, more_help) + allowed,
+        metavar=values,
+    )
 
 
 _sampling_options = options(
     click.option(
-        "--timing", type=click.Choice(["precise", "classic"]), default="precise", show_default=True,
-        help="precise: medians with intervals, without launch cost; classic: a mean, as in nccl-tests",
+        "--timing",
+        type=click.Choice(["precise", "classic"]),
+        default="precise",
+        show_default=True,
+        help=(
+            "precise: medians with intervals, without launch cost; classic: a mean, as in"
+            " nccl-tests"
+        ),
     ),
     click.option(
-        "--precision", type=Share(0, 1), show_default="1% on GPUs, 10% on CPUs",
+        "--precision",
+        type=Share(0, 1),
+        show_default="1% on GPUs, 10% on CPUs",
         help="how far the median's interval may reach to each side",
     ),
-    click.option("--confidence", type=Share(0.5, 0.99999), default="99%", show_default=True, help="confidence level of that interval"),
     click.option(
-        "--max-time", type=Seconds(), default=Sampling().max_time_s, show_default=True,
-        help="target sampling time per size and placement, in seconds; a slow operation may take up to 2 s longer",
+        "--confidence",
+        type=Share(0.5, 0.99999),
+        default="99%",
+        show_default=True,
+        help="confidence level of that interval",
     ),
-    click.option("--tail", is_flag=True, help="also measure the 99th percentile; needs at least 846 samples at 99% confidence"),
     click.option(
-        "--repeats", type=click.IntRange(1, 1000), default=1, show_default=True,
-        help="times to run the sweep, each with new communicators (unlike --run-cycles) and sizes in random order",
+        "--max-time",
+        type=Seconds(),
+        default=Sampling().max_time_s,
+        show_default=True,
+        help=(
+            "target sampling time per size and placement, in seconds; a slow operation may take up"
+            " to 2 s longer"
+        ),
     ),
-)  # fmt: skip
+    click.option(
+        "--tail",
+        is_flag=True,
+        help="also measure the 99th percentile; needs at least 846 samples at 99% confidence",
+    ),
+    click.option(
+        "--repeats",
+        type=click.IntRange(1, 1000),
+        default=1,
+        show_default=True,
+        help=(
+            "times to run the sweep, each with new communicators (unlike --run-cycles) and sizes in"
+            " random order"
+        ),
+    ),
+)
 MAX_GROUPED = 64  # operations that are all enqueued while the queue is held
 
 
 def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
-    """Remove the timing options from `fields`; None for classic timing. UsageError for options of the other timing."""
+    """Remove the timing options from `fields`; None for classic timing. UsageError for options
+    of the other timing.
+    """
     chosen = {name: fields.pop(name) for name in PRECISE_ONLY}
     if fields.pop("timing") == "classic":
         for name in filter(given, PRECISE_ONLY):
-            raise UsageError(f"--{name.replace('_', '-')} with --timing classic: only precise timing has it", "leave out one of them")
+            raise UsageError(
+                f"--{name.replace('_', '-')} with --timing classic: only precise timing has it",
+                "leave out one of them",
+            )
         return None
     for name in filter(given, CLASSIC_ONLY):
-        raise UsageError(f"{BY_FIELD[name].name(strict=True)}: only classic timing has it", "add --timing classic, or leave it out")
+        raise UsageError(
+            f"{BY_FIELD[name].name(strict=True)}: only classic timing has it",
+            "add --timing classic, or leave it out",
+        )
     iters = fields["iters"] if given("iters") else 0
     if given("iters") and not 1 <= iters <= MAX_TAIL_SAMPLES:
-        raise UsageError(f"--iters {iters}: precise timing takes 1 to {MAX_TAIL_SAMPLES}", "leave it out to take as many as needed")
+        raise UsageError(
+            f"--iters {iters}: precise timing takes 1 to {MAX_TAIL_SAMPLES}",
+            "leave it out to take as many as needed",
+        )
     if fields["agg_iters"] > MAX_GROUPED:
         what = f"--agg-iters {fields['agg_iters']}: precise timing groups at most {MAX_GROUPED}"
         raise UsageError(what, "add --timing classic, or give fewer")
@@ -112,18 +186,44 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
 @click.argument("name", metavar="COLLECTIVE")
 @start_options
 @net_option
-@click.option("--engine", default="auto", callback=not_empty, show_default=True, help=f"auto, {', '.join(row.name for row in ENGINES)}")
-@click.option("--sim", "simulation", default="", help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01")
+@click.option(
+    "--engine",
+    default="auto",
+    callback=not_empty,
+    show_default=True,
+    help=f"auto, {', '.join(row.name for row in ENGINES)}",
+)
+@click.option(
+    "--sim",
+    "simulation",
+    default="",
+    help="parameters of the sim engine: alpha_us=5,gbps=370,noise=0.01",
+)
 @click.option("--inject", default="", help="inject a fault: late:rank=2,us=200")
 @click.option(
     "--counts",
     default="",
     callback=not_empty,
-    help="alltoallv: bytes of each pair of ranks: zipf:1.05[,rows=N][,ids=N,dedup][,sorted|,seed=N], or file:NAME",
+    help=(
+        "alltoallv: bytes of each pair of ranks: zipf:1.05[,rows=N][,ids=N,dedup][,sorted|,seed=N],"
+        " or file:NAME"
+    ),
 )
-@click.option("--watch", is_flag=True, help="show for each size what the ports and NVLinks carried and lost (precise timing)")
-@click.option("--ideal", default="", help="ideal busbw in GB/s, instead of the one from the topology")
-@click.option("--format", "format_name", default="table", show_default=True, help=", ".join(row.name for row in VIEWS))
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="show for each size what the ports and NVLinks carried and lost (precise timing)",
+)
+@click.option(
+    "--ideal", default="", help="ideal busbw in GB/s, instead of the one from the topology"
+)
+@click.option(
+    "--format",
+    "format_name",
+    default="table",
+    show_default=True,
+    help=", ".join(row.name for row in VIEWS),
+)
 @click.option("--brief", is_flag=True, help="the same as --format brief")
 @least_options
 @result_options
@@ -134,22 +234,38 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     type=Seconds(zero=True),
     default=60.0,
     show_default=True,
-    help="stop the run after this many seconds without a completed operation; more if the previous size was slow; 0 = no limit",
+    help=(
+        "stop the run after this many seconds without a completed operation; more if the previous"
+        " size was slow; 0 = no limit"
+    ),
 )
 @click.option(
     "--soak",
     "soak_s",
     type=Seconds(),
     default=None,
-    help=f"repeat the sweep for so many seconds, with {SOAK_ROUNDS} data checks per row, and stop at the first wrong data",
+    help=(
+        f"repeat the sweep for so many seconds, with {SOAK_ROUNDS} data checks per row, and stop at"
+        " the first wrong data"
+    ),
 )
 @_sampling_options
-@options(*(sweep_option(row, FULL_ROWS if row.field == "min_bytes" else "") for row in SWEEP_OPTIONS))
+@options(
+    *(sweep_option(row, FULL_ROWS if row.field == "min_bytes" else "") for row in SWEEP_OPTIONS)
+)
 def command(
-    name: str, format_name: str, json_name: str, force: bool, dry_run: bool, brief: bool, min_busbw: str, min_percent: float | None,
+    name: str,
+    format_name: str,
+    json_name: str,
+    force: bool,
+    dry_run: bool,
+    brief: bool,
+    min_busbw: str,
+    min_percent: float | None,
     **fields: Any,
-) -> int:  # fmt: skip
-    """Measure COLLECTIVE (all_reduce, all-gather, AllToAll ...) over all local GPUs, or over the given ranks or hosts.
+) -> int:
+    """Measure COLLECTIVE (all_reduce, all-gather, AllToAll ...) over all local GPUs, or over the
+    given ranks or hosts.
 
     Under mpirun, srun or torchrun each process is a rank of the existing job.
     """
@@ -163,7 +279,13 @@ def command(
     timed = sweep["check"] == TIMED
     sweep["check"], sweep["counts"] = 1 if timed else sweep["check"], fields.pop("counts")
     soak_s = _take_soak(fields, sweep)
-    spec = SweepSpec(collective=collective(name).name, check_timed=timed, soak_s=soak_s, sampling=sampling, **sweep)
+    spec = SweepSpec(
+        collective=collective(name).name,
+        check_timed=timed,
+        soak_s=soak_s,
+        sampling=sampling,
+        **sweep,
+    )
     _refuse_contradictions(spec, fields)
     to_stdout = json_name == "-"
     if to_stdout and given("format_name") and format_name != "json":
@@ -172,10 +294,17 @@ def command(
     if fields["engine"] == "torch" and format_name == "csv":
         format_name = "torch-csv"  # the CSV of the PyTorch benchmark
     shown = view("json" if to_stdout else format_name, width())
-    fields |= {"net": fields["net"] or "", "program": "busbw run", "argv": argv(), "full_rows": not given("min_bytes")}
+    fields |= {
+        "net": fields["net"] or "",
+        "program": "busbw run",
+        "argv": argv(),
+        "full_rows": not given("min_bytes"),
+    }
     if dry_run:
         return print_command(launcher_command(*prepare(spec, **fields)))
-    sink = SweepOutput(Record(result_file(json_name), overwrite=force), shown, refuse=required.refuse)
+    sink = SweepOutput(
+        Record(result_file(json_name), overwrite=force), shown, refuse=required.refuse
+    )
     result = run(spec, sink=sink, **fields)
     code, reason = required.judge(result)
     if reason:
@@ -184,12 +313,17 @@ def command(
 
 
 def _take_soak(fields: dict[str, Any], sweep: dict[str, Any]) -> float:
-    """Remove --soak from `fields`, and set the number of data checks that goes with it. UsageError if other options contradict it."""
+    """Remove --soak from `fields`, and set the number of data checks that goes with it.
+    UsageError if other options contradict it.
+    """
     soak_s = fields.pop("soak_s")
     if soak_s is None:
         return 0.0
     for name in filter(given, ("run_cycles", "repeats")):
-        raise UsageError(f"--soak with --{name.replace('_', '-')}: both say how often to run the sweep", "leave out one of them")
+        raise UsageError(
+            f"--soak with --{name.replace('_', '-')}: both say how often to run the sweep",
+            "leave out one of them",
+        )
     if not sweep["check"]:
         raise UsageError("--soak with --check 0: nothing would be verified", "leave out --check")
     if not given("check"):
@@ -201,7 +335,10 @@ def _refuse_contradictions(spec: SweepSpec, fields: dict[str, Any]) -> None:
     """UsageError for invalid values, and for options that contradict each other."""
     inject, engine, simulation = fields["inject"], fields["engine"], fields["simulation"]
     if parse_fault(inject) and spec.sampling is None:
-        what = f"--inject {inject} with --timing classic: only precise timing starts operations by a clock"
+        what = (
+            f"--inject {inject} with --timing classic: only precise timing starts operations by a"
+            " clock"
+        )
         raise UsageError(what, "leave out one of them")
     if fields["ideal"]:
         bounds.given(fields["ideal"])

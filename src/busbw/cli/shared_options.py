@@ -28,10 +28,22 @@ def options(*decorators: Decorator) -> Decorator:
 
 
 start_options = options(
-    click.option("-n", "--ranks", type=click.IntRange(1), help="number of ranks  [default: all GPUs, or 2 on CPUs]"),
-    click.option("--hosts", default="", callback=not_empty, help="hosts and ranks on each: h1:8,h2:8"),
+    click.option(
+        "-n",
+        "--ranks",
+        type=click.IntRange(1),
+        help="number of ranks  [default: all GPUs, or 2 on CPUs]",
+    ),
+    click.option(
+        "--hosts", default="", callback=not_empty, help="hosts and ranks on each: h1:8,h2:8"
+    ),
     click.option("--hostfile", type=File(), help="file with one host per line: `h1 slots=8`"),
-    click.option("--ifname", default="", callback=not_empty, help="network interface for MPI, PMIx, Gloo and NCCL"),
+    click.option(
+        "--ifname",
+        default="",
+        callback=not_empty,
+        help="network interface for MPI, PMIx, Gloo and NCCL",
+    ),
     click.option(
         "--launch-limit",
         "launch_limit_s",
@@ -40,28 +52,70 @@ start_options = options(
         show_default=True,
         help="seconds until all ranks must have joined",
     ),
-    click.option("--slurm", is_flag=True, help="start the ranks with srun, in the current allocation or a new one"),
-    click.option("--nodes", type=click.IntRange(1), help="with --slurm: nodes  [default: the allocation's]"),
-    click.option("--ntasks-per-node", type=click.IntRange(1), help="with --slurm: ranks on each node  [default: one per GPU]"),
-    click.option("--gpus-per-node", type=click.IntRange(1), help="with --slurm: GPUs to request on each node"),
-    click.option("--slurm-args", default="", help="with --slurm: other arguments for srun, like '-p gpu -A team -t 10 --exclusive'"),
+    click.option(
+        "--slurm",
+        is_flag=True,
+        help="start the ranks with srun, in the current allocation or a new one",
+    ),
+    click.option(
+        "--nodes", type=click.IntRange(1), help="with --slurm: nodes  [default: the allocation's]"
+    ),
+    click.option(
+        "--ntasks-per-node",
+        type=click.IntRange(1),
+        help="with --slurm: ranks on each node  [default: one per GPU]",
+    ),
+    click.option(
+        "--gpus-per-node", type=click.IntRange(1), help="with --slurm: GPUs to request on each node"
+    ),
+    click.option(
+        "--slurm-args",
+        default="",
+        help="with --slurm: other arguments for srun, like '-p gpu -A team -t 10 --exclusive'",
+    ),
 )
 training_options = options(
-    click.option("--batch-size", type=COUNT, default=32, show_default=True, help="samples per rank and step"),
-    click.option("--sequence", type=COUNT, default=1024, show_default=True, help="tokens per sample of a language model"),
     click.option(
-        "--precision", type=click.Choice(PRECISIONS), default="fp32", show_default=True, help="bf16, fp16: autocast; tf32: fp32 on TF32"
+        "--batch-size", type=COUNT, default=32, show_default=True, help="samples per rank and step"
     ),
-    click.option("--bucket-mb", type=click.FloatRange(0, min_open=True), default=25.0, show_default=True, help="DDP's bucket_cap_mb"),
     click.option(
-        "--limit", "limit_s", type=Seconds(zero=True), default=300.0, show_default=True, help="seconds for one iteration; 0 = no limit"
+        "--sequence",
+        type=COUNT,
+        default=1024,
+        show_default=True,
+        help="tokens per sample of a language model",
+    ),
+    click.option(
+        "--precision",
+        type=click.Choice(PRECISIONS),
+        default="fp32",
+        show_default=True,
+        help="bf16, fp16: autocast; tf32: fp32 on TF32",
+    ),
+    click.option(
+        "--bucket-mb",
+        type=click.FloatRange(0, min_open=True),
+        default=25.0,
+        show_default=True,
+        help="DDP's bucket_cap_mb",
+    ),
+    click.option(
+        "--limit",
+        "limit_s",
+        type=Seconds(zero=True),
+        default=300.0,
+        show_default=True,
+        help="seconds for one iteration; 0 = no limit",
     ),
 )
 net_option = click.option(
     "--net",
     type=click.Choice([row.name for row in NETWORKS]),
     show_default="NCCL's choice",
-    help=f"network that NCCL must use: {'; '.join(f'{row.name} = {row.meaning}' for row in NETWORKS)}",
+    help=(
+        "network that NCCL must use:"
+        f" {'; '.join(f'{row.name} = {row.meaning}' for row in NETWORKS)}"
+    ),
 )
 result_options = options(
     click.option(
@@ -74,13 +128,23 @@ result_options = options(
     click.option("--force", is_flag=True, help="let --json replace an existing file"),
 )
 format_option = click.option(
-    "--format", "format_name", type=click.Choice(("table", "json")), default="table", show_default=True, help="output on stdout"
+    "--format",
+    "format_name",
+    type=click.Choice(("table", "json")),
+    default="table",
+    show_default=True,
+    help="output on stdout",
 )
 scale_option = click.option(
-    "--scale", type=click.Choice(SCALES), default="none", show_default=True,
+    "--scale",
+    type=click.Choice(SCALES),
+    default="none",
+    show_default=True,
     help="rule for a pattern on another number of ranks: keep the bytes of algbw, or NCCL's count",
-)  # fmt: skip
-dry_run_option = click.option("--dry-run", is_flag=True, help="print the launcher's command line and stop")
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="print the launcher's command line and stop"
+)
 
 
 def result_file(json_name: str) -> Path | None:
@@ -89,18 +153,36 @@ def result_file(json_name: str) -> Path | None:
 
 
 def take_where(fields: dict[str, Any]) -> dict[str, Any]:
-    """Remove the options that say where ranks start from a command's `fields`; returns them as arguments of measure.target.Where.
+    """Remove the options that say where ranks start from a command's `fields`; returns them as
+    arguments of measure.target.Where.
 
     UsageError for options of Slurm without --slurm, and for hosts with it.
     """
     taken = {name: fields.pop(name) for name in ("ranks", "hosts", "hostfile", "ifname")}
     slurm, arguments = fields.pop("slurm"), fields.pop("slurm_args")
-    numbers: dict[str, int | None] = {name: fields.pop(name) for name in ("nodes", "ntasks_per_node", "gpus_per_node")}
+    numbers: dict[str, int | None] = {
+        name: fields.pop(name) for name in ("nodes", "ntasks_per_node", "gpus_per_node")
+    }
     if not slurm:
-        stray = next((name for name, value in {**numbers, "slurm_args": arguments}.items() if value), None)
+        stray = next(
+            (name for name, value in {**numbers, "slurm_args": arguments}.items() if value), None
+        )
         if stray:
-            raise UsageError(f"--{stray.replace('_', '-')} is for jobs that srun starts", "add --slurm")
+            raise UsageError(
+                f"--{stray.replace('_', '-')} is for jobs that srun starts", "add --slurm"
+            )
         return taken
     if taken["hosts"] or taken["hostfile"]:
-        raise UsageError("--slurm and --hosts both start the ranks", "leave out --hosts and --hostfile: Slurm chooses the nodes")
-    return taken | {"step": Step(taken["ranks"], numbers["nodes"], numbers["ntasks_per_node"], numbers["gpus_per_node"], split(arguments))}
+        raise UsageError(
+            "--slurm and --hosts both start the ranks",
+            "leave out --hosts and --hostfile: Slurm chooses the nodes",
+        )
+    return taken | {
+        "step": Step(
+            taken["ranks"],
+            numbers["nodes"],
+            numbers["ntasks_per_node"],
+            numbers["gpus_per_node"],
+            split(arguments),
+        )
+    }

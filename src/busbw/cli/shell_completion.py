@@ -1,6 +1,8 @@
-"""What the shell completes: values of options and arguments, by the name of the parameter in the code.
+"""What the shell completes: values of options and arguments, by the name of the parameter in the
+code.
 
-Only while the shell asks are the types of parameters replaced by these; no other run imports this module.
+Only while the shell asks are the types of parameters replaced by these; no other run imports this
+module.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,17 +17,27 @@ NETWORK = (Path("/sys/class/net"), Path("/sys/class/infiniband"))
 
 
 class Words(click.ParamType[str]):
-    """Completes the values that begin like the word; with `separated`, the part after the last comma. `files` adds files to them."""
+    """Completes the values that begin like the word; with `separated`, the part after the last
+    comma. `files` adds files to them.
+    """
 
     name = "text"
 
-    def __init__(self, values: Callable[[], Pairs], *, separated: bool = False, files: bool = False) -> None:
+    def __init__(
+        self, values: Callable[[], Pairs], *, separated: bool = False, files: bool = False
+    ) -> None:
         self.values, self.separated, self.files = values, separated, files
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         """The values that fit."""
         before, comma, last = incomplete.rpartition(",") if self.separated else ("", "", incomplete)
-        found = [CompletionItem(before + comma + value, help=text) for value, text in self.values() if value.startswith(last)]
+        found = [
+            CompletionItem(before + comma + value, help=text)
+            for value, text in self.values()
+            if value.startswith(last)
+        ]
         return found or ([CompletionItem(incomplete, type="file")] if self.files else [])
 
 
@@ -35,12 +47,18 @@ def _nothing() -> Pairs:
 
 def _rows(module: str, table: str, attribute: str = "name", help: str = "") -> Callable[[], Pairs]:
     """The names in a table of rows, which is imported when it is needed."""
-    return lambda: [(getattr(row, attribute), getattr(row, help) if help else "") for row in getattr(import_module(module), table)]
+    return lambda: [
+        (getattr(row, attribute), getattr(row, help) if help else "")
+        for row in getattr(import_module(module), table)
+    ]
 
 
 def _keys(module: str, table: str) -> Callable[[], Pairs]:
     """The keys of a dictionary; its values are their meaning where they are texts."""
-    return lambda: [(key, text if isinstance(text, str) else "") for key, text in getattr(import_module(module), table).items()]
+    return lambda: [
+        (key, text if isinstance(text, str) else "")
+        for key, text in getattr(import_module(module), table).items()
+    ]
 
 
 def _with(values: Callable[[], Pairs], *more: str) -> Callable[[], Pairs]:
@@ -50,11 +68,15 @@ def _with(values: Callable[[], Pairs], *more: str) -> Callable[[], Pairs]:
 def _systems() -> Pairs:
     from busbw.model.systems import USUAL
 
-    return [(f"{row.word}{'nvl72' if row.word.startswith('gb') else 'x8'}", row.source) for row in USUAL]
+    return [
+        (f"{row.word}{'nvl72' if row.word.startswith('gb') else 'x8'}", row.source) for row in USUAL
+    ]
 
 
 def _links() -> Pairs:
-    return [(one.name, "") for folder in NETWORK if folder.is_dir() for one in sorted(folder.iterdir())]
+    return [
+        (one.name, "") for folder in NETWORK if folder.is_dir() for one in sorted(folder.iterdir())
+    ]
 
 
 def _checks() -> Pairs:
@@ -77,20 +99,44 @@ def _runs() -> Pairs:
 
     try:
         with opened(default_path(os.environ), create=False) as history:
-            return [(str(run.id), f"{run.start} {run.collective}, {run.machine}") for run in history.runs()]
+            return [
+                (str(run.id), f"{run.start} {run.collective}, {run.machine}")
+                for run in history.runs()
+            ]
     except BusbwError:  # there is no history yet
         return ()
 
 
 FILE = Words(_nothing, files=True)
 COLLECTIVE = Words(_rows("busbw.core.collectives", "COLLECTIVES"))
-METHODS = Words(_with(_keys("busbw.train.methods", "WORDS"), "torch-bf16", "torch-fp16", "torch-powersgd"), separated=True)
+METHODS = Words(
+    _with(_keys("busbw.train.methods", "WORDS"), "torch-bf16", "torch-fp16", "torch-powersgd"),
+    separated=True,
+)
 LINKS = Words(_links)
 RUNS = Words(_runs)
 FILES = (
-    "file", "files", "words", "results", "topo", "hostfile", "json_name", "output", "directory", "folder", "db", "result", "html",
-    "key", "token_file", "checked", "pattern_file", "command_line", "args", "expect",
-)  # fmt: skip
+    "file",
+    "files",
+    "words",
+    "results",
+    "topo",
+    "hostfile",
+    "json_name",
+    "output",
+    "directory",
+    "folder",
+    "db",
+    "result",
+    "html",
+    "key",
+    "token_file",
+    "checked",
+    "pattern_file",
+    "command_line",
+    "args",
+    "expect",
+)
 # Options with click.Choice complete by themselves.
 BY_PARAMETER: dict[str, Words] = {
     **dict.fromkeys(FILES, FILE),
@@ -123,8 +169,14 @@ BY_COMMAND: dict[tuple[str, str], Words] = {
 def completing(command: click.Command, name: str) -> click.Command:
     """The command, and its subcommands, with types that complete."""
     for parameter in command.params:
-        words = BY_COMMAND.get((name, parameter.name or "")) or BY_PARAMETER.get(parameter.name or "")
-        if words is not None and not isinstance(parameter.type, click.Choice) and not getattr(parameter, "is_flag", False):
+        words = BY_COMMAND.get((name, parameter.name or "")) or BY_PARAMETER.get(
+            parameter.name or ""
+        )
+        if (
+            words is not None
+            and not isinstance(parameter.type, click.Choice)
+            and not getattr(parameter, "is_flag", False)
+        ):
             parameter.type = words
     for part in command.commands.values() if isinstance(command, click.Group) else ():
         completing(part, name)

@@ -18,14 +18,27 @@ from busbw.report.registry import VIEWS, render, view
 
 @click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file")
-@click.option("--format", "format_name", default="table", show_default=True, help=", ".join(v.name for v in VIEWS))
+@click.option(
+    "--format",
+    "format_name",
+    default="table",
+    show_default=True,
+    help=", ".join(v.name for v in VIEWS),
+)
 @table_option
-@click.option("--collective", default=None, callback=not_empty, help="the collective of a log that does not name it")
+@click.option(
+    "--collective",
+    default=None,
+    callback=not_empty,
+    help="the collective of a log that does not name it",
+)
 def command(file: str, format_name: str, collective: str | None, table: int | None) -> int:
-    """Print what is in FILE (- = stdin): any file that busbw wrote, or nccl-tests' JSON or text of any age.
+    """Print what is in FILE (- = stdin): any file that busbw wrote, or nccl-tests' JSON or text of
+    any age.
 
-    Other files than sweeps have the formats table and json. A snapshot is printed as its checks, a log or trace of an application as its
-    pattern. Exit code 1 when the result holds wrong data; 3 with --format brief when no cell reached its precision.
+    Other files than sweeps have the formats table and json. A snapshot is printed as its checks, a
+    log or trace of an application as its pattern. Exit code 1 when the result holds wrong data; 3
+    with --format brief when no cell reached its precision.
     """
     view(format_name)
     found = load(file, collective, table)
@@ -41,5 +54,9 @@ def _text(found: Document, format_name: str, file: str) -> str:
         return found.text(width())
     if format_name == "json" and found.held is not None:
         return msgspec.json.format(json_codec.encode(found.held), indent=2).decode() + "\n"
-    usual = "use --format table, or json" if found.held is not None else f"busbw pattern {file} --format jsonl"
+    usual = (
+        "use --format table, or json"
+        if found.held is not None
+        else f"busbw pattern {file} --format jsonl"
+    )
     raise UsageError(f"{file}: {found.title.lower()}, but '{format_name}' shows sweeps", usual)

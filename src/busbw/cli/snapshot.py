@@ -15,12 +15,21 @@ from busbw.measure.record import check_writable, save
 
 @click.command("snapshot", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-o", "--output", default="-", show_default=True, help="file to write; - is stdout")
-@click.option("--limit", "limit_s", type=Seconds(), default=60.0, show_default=True, help="seconds for all readings together")
+@click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(),
+    default=60.0,
+    show_default=True,
+    help="seconds for all readings together",
+)
 @click.option("--force", is_flag=True, help="replace an existing file")
 def command(output: str, force: bool, limit_s: float) -> int:
-    """Write what the checks read on this machine, for `busbw check --from FILE` elsewhere and for support.
+    """Write what the checks read on this machine, for `busbw check --from FILE` elsewhere and for
+    support.
 
-    Values that look like secrets are masked. Run it as root if you can: some files are readable only by root.
+    Values that look like secrets are masked. Run it as root if you can: some files are readable
+    only by root.
     """
     if output != "-":
         check_writable(Path(output), overwrite=force, what=f"-o {output}")
@@ -31,7 +40,9 @@ def command(output: str, force: bool, limit_s: float) -> int:
         answer(text)
         return int(Exit.OK)
     save(text.encode(), Path(output), "make room, or name another file with -o")
-    talk(f"{output}: {len(text.splitlines()) - 1} readings; busbw check --from {output} checks them")
+    talk(
+        f"{output}: {len(text.splitlines()) - 1} readings; busbw check --from {output} checks them"
+    )
     return int(Exit.OK)
 
 

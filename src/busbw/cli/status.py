@@ -24,7 +24,11 @@ class StatusLine:
         if self.visible and time.monotonic() - self._quiet_since >= QUIET_S:
             left = ""
             if work.left_s is not None:
-                left = f", about {work.left_s:.0f} s left" if work.left_s < 120 else f", about {work.left_s / 60:.0f} min left"
+                left = (
+                    f", about {work.left_s:.0f} s left"
+                    if work.left_s < 120
+                    else f", about {work.left_s / 60:.0f} min left"
+                )
             what = f"{work.phase}: {work.detail}" if work.detail else work.phase
             sys.stderr.write(f"{_ERASE}{seen(what)}{left}")
             sys.stderr.flush()

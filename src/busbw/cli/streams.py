@@ -1,4 +1,6 @@
-"""Output: the answer on stdout, messages on stderr, and what happens when a stream cannot be written."""
+"""Output: the answer on stdout, messages on stderr, and what happens when a stream cannot be
+written.
+"""
 
 import contextlib
 import os
@@ -25,7 +27,8 @@ def before_output(listener: Callable[[], None]) -> None:
 
 
 def answer(text: str | bytes, *, controls: bool = False) -> None:
-    """Write part of the answer to stdout and flush: text that is not seen is written out, unless `controls` says that the caller did it.
+    """Write part of the answer to stdout and flush: text that is not seen is written out, unless
+    `controls` says that the caller did it.
 
     Bytes are for other programs, and unchanged unless stdout is a terminal.
 
@@ -42,7 +45,9 @@ def answer(text: str | bytes, *, controls: bool = False) -> None:
             sys.stdout.buffer.write(text)
         else:
             text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-            sys.stdout.write(plain(text if controls else seen(text), sys.stdout.encoding or "utf-8"))
+            sys.stdout.write(
+                plain(text if controls else seen(text), sys.stdout.encoding or "utf-8")
+            )
         sys.stdout.flush()
 
 
@@ -55,7 +60,9 @@ def _stdout_errors() -> Iterator[None]:
         raise ReaderGone from error
     except OSError as error:
         stop_writing()
-        raise NoMeasurement(f"stdout: {error.strerror or error}", "free some space, or write elsewhere") from error
+        raise NoMeasurement(
+            f"stdout: {error.strerror or error}", "free some space, or write elsewhere"
+        ) from error
 
 
 class _Stdout:
@@ -65,7 +72,8 @@ class _Stdout:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        if text == "":  # click tests with it whether a stream is for text, and ignores what it raises
+        # click tests with it whether a stream is for text, and ignores what it raises
+        if text == "":
             return 0
         with _stdout_errors():
             return self._stream.write(text)
@@ -79,12 +87,20 @@ class _Stdout:
 
 
 def guarded_stdout() -> contextlib.AbstractContextManager[Any]:
-    """Everything written to stdout within it has the errors of `answer`: click prints the help and the version itself."""
-    return contextlib.nullcontext() if sys.stdout is None else contextlib.redirect_stdout(cast(TextIO, _Stdout(sys.stdout)))
+    """Everything written to stdout within it has the errors of `answer`: click prints the help
+    and the version itself.
+    """
+    return (
+        contextlib.nullcontext()
+        if sys.stdout is None
+        else contextlib.redirect_stdout(cast(TextIO, _Stdout(sys.stdout)))
+    )
 
 
 def stop_writing(stream: int = 1) -> None:
-    """Discard all further output to file descriptor `stream`, so that Python's exit does not fail on it."""
+    """Discard all further output to file descriptor `stream`, so that Python's exit does not
+    fail on it.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
@@ -101,10 +117,16 @@ def talk(text: str) -> None:
 
 
 def bug(error: Exception) -> int:
-    """Report an unexpected error with its traceback; returns the exit code. To run out of memory is no bug."""
+    """Report an unexpected error with its traceback; returns the exit code. To run out of memory
+    is no bug.
+    """
     if memory := out_of_memory(error):
         talk(memory.render())
         return int(memory.exit)
     talk("".join(traceback.format_exception(error)).rstrip())
-    talk(f"error: a bug in busbw: {type(error).__name__}: {error}\n\nhint: report it with the lines above")
+    talk(
+        f"error: a bug in busbw: {type(error).__name__}: {error}\n\n"
+        f"hint: report it with the lines"
+        " above"
+    )
     return int(Exit.BUG)

@@ -14,11 +14,18 @@ from busbw.report import file_kinds
 from busbw.report.read import read
 from busbw.report.registry import kind
 
-table_option = click.option("--table", type=click.IntRange(1), default=None, help="which table of a log that holds several, from 1 on")
+table_option = click.option(
+    "--table",
+    type=click.IntRange(1),
+    default=None,
+    help="which table of a log that holds several, from 1 on",
+)
 
 
 def read_sweep(file: str, collective: str | None, table: int | None = None) -> Result:
-    """The sweep in a file, with a warning for what its log leaves in doubt; UsageError for a training or a plan, which have no sizes."""
+    """The sweep in a file, with a warning for what its log leaves in doubt; UsageError for a
+    training or a plan, which have no sizes.
+    """
     return sweep_in(read_bytes(file), file, collective, table)
 
 
@@ -38,11 +45,16 @@ def one_result(data: bytes, file: str) -> None:
     """UsageError for an export of a history with several results."""
     count = len(split(data, file))
     if count > 1:
-        raise UsageError(f"{file}: {count} results, one on each line", f"busbw history add {file}, or one: sed -n 1p {file} | busbw show -")
+        raise UsageError(
+            f"{file}: {count} results, one on each line",
+            f"busbw history add {file}, or one: sed -n 1p {file} | busbw show -",
+        )
 
 
 def noted(result: Result, file: str) -> Result:
-    """The sweep, with a warning for what its log leaves in doubt: several tables, missing rows, figures that contradict each other."""
+    """The sweep, with a warning for what its log leaves in doubt: several tables, missing rows,
+    figures that contradict each other.
+    """
     for finding in result.findings:
         if finding.id in LOG_FINDINGS and finding.verdict is not Verdict.PASS:
             talk(f"warning: {file}: {'; '.join(filter(None, (finding.message, finding.fix)))}")
@@ -50,8 +62,12 @@ def noted(result: Result, file: str) -> Result:
 
 
 def read_bytes(file: str) -> bytes:
-    """What is in the file, or on stdin for `-`; UsageError where it cannot be read, or is too large to be read whole."""
+    """What is in the file, or on stdin for `-`; UsageError where it cannot be read, or is too
+    large to be read whole.
+    """
     try:
         return read_stream(sys.stdin.buffer) if file == "-" else read_whole(file)
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}", "name a result file, or - for stdin") from error
+        raise UsageError(
+            f"{file}: {error.strerror}", "name a result file, or - for stdin"
+        ) from error

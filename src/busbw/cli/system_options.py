@@ -22,23 +22,43 @@ def system_options(default: str) -> Decorator:
     system_help = f"GPU and how many a host has: h100x8, gb200nvl72  [default: {default}]"
     return options(
         click.option("--system", default="", callback=not_empty, help=system_help),
-        click.option("--topo", default="", callback=not_empty, help="a host's topology as NCCL_TOPO_DUMP_FILE writes it"),
-        click.option("--nics", default="", callback=not_empty, help="ports of a host and Gbit/s of each: 8x400G"),
-        click.option("--cpu", type=click.Choice(CPUS), help="the hosts' CPU, which NCCL's model depends on"),
+        click.option(
+            "--topo",
+            default="",
+            callback=not_empty,
+            help="a host's topology as NCCL_TOPO_DUMP_FILE writes it",
+        ),
+        click.option(
+            "--nics",
+            default="",
+            callback=not_empty,
+            help="ports of a host and Gbit/s of each: 8x400G",
+        ),
+        click.option(
+            "--cpu", type=click.Choice(CPUS), help="the hosts' CPU, which NCCL's model depends on"
+        ),
     )
 
 
 nccl_option = click.option(
-    "--nccl", default="latest", callback=not_empty, show_default=True, help="release whose choice is predicted: 2.27"
+    "--nccl",
+    default="latest",
+    callback=not_empty,
+    show_default=True,
+    help="release whose choice is predicted: 2.27",
 )
 settings_options = options(
-    click.option("--algo", default="", callback=not_empty, help="as NCCL_ALGO: Ring, or ^NVLS,NVLSTree"),
+    click.option(
+        "--algo", default="", callback=not_empty, help="as NCCL_ALGO: Ring, or ^NVLS,NVLSTree"
+    ),
     click.option("--proto", default="", callback=not_empty, help="as NCCL_PROTO"),
 )
 
 
 def given_system(system: str, topo: str, nics: str, cpu: str | None) -> tuple[System, str] | None:
-    """The system that options describe and where it comes from; None if neither --system nor --topo is given."""
+    """The system that options describe and where it comes from; None if neither --system nor
+    --topo is given.
+    """
     if system and topo:
         raise UsageError("--system and --topo are both given", "give one of them")
     if not (system or topo):
@@ -66,7 +86,10 @@ def settings(algo: str, proto: str, collective: str) -> Allowed:
         ("--proto", proto, may.protocols, Allowed().protocols),
     ):
         if text and set(left) == set(every):
-            raise UsageError(f"{option}: '{text}' names none of them", f"the names are {', '.join(every)}; ^ excludes")
+            raise UsageError(
+                f"{option}: '{text}' names none of them",
+                f"the names are {', '.join(every)}; ^ excludes",
+            )
     return may
 
 
@@ -75,22 +98,35 @@ class Counts(click.ParamType[tuple[int, ...]]):
 
     name = "counts"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
         """The numbers; UsageError for other text."""
         if isinstance(value, tuple):
             return value
         parts = [part.strip() for part in str(value).split(",")]
-        numbers = [int(part) if part.isascii() and part.isdecimal() and len(part) < 10 else 0 for part in parts]
+        numbers = [
+            int(part) if part.isascii() and part.isdecimal() and len(part) < 10 else 0
+            for part in parts
+        ]
         if not all(1 <= number <= MOST_HOSTS for number in numbers):
-            raise UsageError(f"--nodes: '{value}' are not numbers of hosts", f"give 1 to {MOST_HOSTS}, like --nodes 2 or --nodes 1,2,128")
+            raise UsageError(
+                f"--nodes: '{value}' are not numbers of hosts",
+                f"give 1 to {MOST_HOSTS}, like --nodes 2 or --nodes 1,2,128",
+            )
         return tuple(sorted(set(numbers)))
 
 
 def sizes(least: str, most: str, factor: int) -> list[int]:
-    """The sizes from `least` to `most`, each `factor` times the one before; UsageError if there are none."""
+    """The sizes from `least` to `most`, each `factor` times the one before; UsageError if there
+    are none.
+    """
     first, last = parse_size(least, "-b"), parse_size(most, "-e")
     if not 0 < first <= last:
-        raise UsageError(f"-b {least} -e {most}: there is no size between them", "give a size above 0, and a larger one, like -b 1M -e 16G")
+        raise UsageError(
+            f"-b {least} -e {most}: there is no size between them",
+            "give a size above 0, and a larger one, like -b 1M -e 16G",
+        )
     found = [first]
     while found[-1] * factor <= last:
         found.append(found[-1] * factor)

@@ -8,9 +8,11 @@ from busbw.launch.environment import detect
 
 
 def width() -> int | None:
-    """Columns of the terminal that stdout is (COLUMNS, or the terminal's own); None where stdout is a pipe or a file.
+    """Columns of the terminal that stdout is (COLUMNS, or the terminal's own); None where stdout is
+    a pipe or a file.
 
-    Also None for ranks of an outer launcher: mpirun gives each a terminal of its own, and may write what it reads there to a file.
+    Also None for ranks of an outer launcher: mpirun gives each a terminal of its own, and may write
+    what it reads there to a file.
     """
     if sys.stdout is None or not sys.stdout.isatty() or detect(os.environ):
         return None

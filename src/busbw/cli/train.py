@@ -27,55 +27,112 @@ from busbw.train.types import TrainSpec
 @shared.training_options
 @click.option("--accel", default="", callback=not_empty, help="one method, instead of plain DDP")
 @click.option(
-    "--compare", default="", callback=not_empty, help="methods to run in turn, like none,bf16,torch-powersgd,2d+int8,topk+ratio=0.01"
+    "--compare",
+    default="",
+    callback=not_empty,
+    help="methods to run in turn, like none,bf16,torch-powersgd,2d+int8,topk+ratio=0.01",
 )
 @states_options
 @click.option("--offload", is_flag=True, help="gpt only: the same as --compare compute,offload")
-@click.option("--largest", is_flag=True, help="gpt only: find the largest model of this width that trains by each method")
-@click.option("--warmup", type=click.IntRange(1), default=5, show_default=True, help="uncounted steps before each method in a round")
-@click.option("--iters", type=COUNT, default=4, show_default=True, help="iterations in a round; each gives a rate")
+@click.option(
+    "--largest",
+    is_flag=True,
+    help="gpt only: find the largest model of this width that trains by each method",
+)
+@click.option(
+    "--warmup",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="uncounted steps before each method in a round",
+)
+@click.option(
+    "--iters",
+    type=COUNT,
+    default=4,
+    show_default=True,
+    help="iterations in a round; each gives a rate",
+)
 @click.option("--batches", type=COUNT, default=5, show_default=True, help="steps per iteration")
-@click.option("--rounds", type=COUNT, default=4, show_default=True, help="times to run all methods in turn; one gives no intervals")
+@click.option(
+    "--rounds",
+    type=COUNT,
+    default=4,
+    show_default=True,
+    help="times to run all methods in turn; one gives no intervals",
+)
 @shared.start_options
 @shared.net_option
 @shared.dry_run_option
 @shared.format_option
 @shared.result_options
 def command(
-    model_name: str, accel: str, compare: str, offload: bool, largest: bool, net: str | None, format_name: str,
-    json_name: str, force: bool, dry_run: bool, limit_s: float, launch_limit_s: float, **fields: Any,
-) -> int:  # fmt: skip
-    """Train MODEL on synthetic samples and print samples per second: each rank alone, then all ranks with each method.
+    model_name: str,
+    accel: str,
+    compare: str,
+    offload: bool,
+    largest: bool,
+    net: str | None,
+    format_name: str,
+    json_name: str,
+    force: bool,
+    dry_run: bool,
+    limit_s: float,
+    launch_limit_s: float,
+    **fields: Any,
+) -> int:
+    """Train MODEL on synthetic samples and print samples per second: each rank alone, then all
+    ranks with each method.
 
-    Models: vgg16, resnet50 (torchvision's), gpt2, gpt-small, mlp, mlp-small. Methods: none (plain DDP), torch-bf16, torch-fp16 and
-    torch-powersgd (torch's own hooks), and methods and settings of busbw.accel joined by +, such as 2d+int8 or topk+ratio=0.001.
-    The reference page on training lists them all. Shares and parts of a step have intervals over --rounds. If figures contradict each
-    other, such as a step alone that is longer than one with the network, the exit code is 3.
+    Models: vgg16, resnet50 (torchvision's), gpt2, gpt-small, mlp, mlp-small. Methods: none (plain
+    DDP), torch-bf16, torch-fp16 and torch-powersgd (torch's own hooks), and methods and settings of
+    busbw.accel joined by +, such as 2d+int8 or topk+ratio=0.001. The reference page on training
+    lists them all. Shares and parts of a step have intervals over --rounds. If figures contradict
+    each other, such as a step alone that is longer than one with the network, the exit code is 3.
 
-    The model gpt has any size (--params) and compares where its weights, gradients and AdamW's states are kept: compute, adamw, offload,
-    fsdp2, fsdp2-offload, torchao and deepspeed, with settings as in offload+gpu_share=0.1. It runs on one GPU unless -n or --hosts says
-    otherwise, in bf16.
+    The model gpt has any size (--params) and compares where its weights, gradients and AdamW's
+    states are kept: compute, adamw, offload, fsdp2, fsdp2-offload, torchao and deepspeed, with
+    settings as in offload+gpu_share=0.1. It runs on one GPU unless -n or --hosts says otherwise, in
+    bf16.
     """
     where = Where(**shared.take_where(fields))
-    naming = [name for name, value in (("--accel", accel), ("--compare", compare), ("--offload", offload)) if value]
+    naming = [
+        name
+        for name, value in (("--accel", accel), ("--compare", compare), ("--offload", offload))
+        if value
+    ]
     if len(naming) > 1:
-        raise UsageError(f"{naming[0]} and {naming[1]} both name methods to run", "name all of them with --compare")
+        raise UsageError(
+            f"{naming[0]} and {naming[1]} both name methods to run",
+            "name all of them with --compare",
+        )
     states = take_states(known(model_name), fields)
     if states is None and (offload or largest):
-        raise UsageError(f"--{'offload' if offload else 'largest'} is for the model gpt, not {model_name}", "busbw train gpt --params 1.5B")
+        raise UsageError(
+            f"--{'offload' if offload else 'largest'} is for the model gpt, not {model_name}",
+            "busbw train gpt --params 1.5B",
+        )
     if states is None:
         methods = tuple(method.name for method in parse_all(compare or accel or NONE))
     else:
         methods, where = with_defaults(compare or accel, fields), on_one_gpu(where)
     spec = TrainSpec(model=model_name, methods=methods, states=states, **fields)
     job = TrainJob(
-        engine="torch", program="busbw train", argv=argv(), net=net or "", training=spec, limit_s=limit_s, launch_limit_s=launch_limit_s
+        engine="torch",
+        program="busbw train",
+        argv=argv(),
+        net=net or "",
+        training=spec,
+        limit_s=limit_s,
+        launch_limit_s=launch_limit_s,
     )
     if dry_run:
         return print_command(launcher_command(job, where))
     if states is not None:
         table = json_name != "-" and format_name == "table"
-        return train(job, where, shared.result_file(json_name), largest=largest, force=force, table=table)
+        return train(
+            job, where, shared.result_file(json_name), largest=largest, force=force, table=table
+        )
     output = JsonOutput if json_name == "-" or format_name == "json" else TrainOutput
     result = run(job, where, output(Record(shared.result_file(json_name), overwrite=force)))
     contradicting = train_text.contradiction(result) if isinstance(result, TrainResult) else ""

@@ -27,32 +27,53 @@ from busbw.train.types import StatesSpec
 
 DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1, "rounds": 1}  # its steps take seconds
 states_options = options(
-    click.option("--params", default="", callback=not_empty, help="gpt only: number of parameters, like 1.5B"),
     click.option(
-        "--recompute/--no-recompute", default=None, help="gpt only: compute activations again in backward  [default: from 1B parameters]"
+        "--params", default="", callback=not_empty, help="gpt only: number of parameters, like 1.5B"
     ),
-    click.option("--gpu-memory", default="", callback=not_empty, help="gpt only: the most of a GPU's memory to use, like 24G"),
+    click.option(
+        "--recompute/--no-recompute",
+        default=None,
+        help="gpt only: compute activations again in backward  [default: from 1B parameters]",
+    ),
+    click.option(
+        "--gpu-memory",
+        default="",
+        callback=not_empty,
+        help="gpt only: the most of a GPU's memory to use, like 24G",
+    ),
 )
 NAMES = ("params", "recompute", "gpu_memory")
 
 
 def take_states(model: str, fields: dict[str, Any]) -> StatesSpec | None:
-    """Remove these options from a command's `fields`; the spec of a gpt, None for another model. UsageError where they do not belong."""
+    """Remove these options from a command's `fields`; the spec of a gpt, None for another model.
+    UsageError where they do not belong.
+    """
     taken = {name: fields.pop(name) for name in NAMES}
     if model != GPT:
         stray = next((name for name, value in taken.items() if value not in ("", None)), None)
         if stray:
-            raise UsageError(f"--{stray.replace('_', '-')} is for the model {GPT}, not {model}", "busbw train gpt --params 1.5B")
+            raise UsageError(
+                f"--{stray.replace('_', '-')} is for the model {GPT}, not {model}",
+                "busbw train gpt --params 1.5B",
+            )
         return None
     if not taken["params"]:
-        raise UsageError("gpt has no size of its own", "give the number of parameters, like --params 1.5B")
+        raise UsageError(
+            "gpt has no size of its own", "give the number of parameters, like --params 1.5B"
+        )
     if given("precision") and fields["precision"] != "bf16":
-        raise UsageError(f"--precision {fields['precision']}: gpt computes in bf16", "leave it out, or train gpt2")
+        raise UsageError(
+            f"--precision {fields['precision']}: gpt computes in bf16",
+            "leave it out, or train gpt2",
+        )
     fields["precision"] = "bf16"
     count = parse_count(taken["params"])
     recompute = count >= RECOMPUTE_FROM if taken["recompute"] is None else taken["recompute"]
     memory = parse_size(taken["gpu_memory"], "--gpu-memory") if taken["gpu_memory"] else 0
-    return StatesSpec(shape=shape_of(count, fields["sequence"]), recompute=recompute, gpu_memory=memory)
+    return StatesSpec(
+        shape=shape_of(count, fields["sequence"]), recompute=recompute, gpu_memory=memory
+    )
 
 
 class OneMethod(Output):
@@ -76,14 +97,21 @@ class Table:
         answer(states_text.row(result, run, width()))
 
 
-def train(job: TrainJob, where: Where, file: Path | None, *, largest: bool, force: bool, table: bool) -> int:
+def train(
+    job: TrainJob, where: Where, file: Path | None, *, largest: bool, force: bool, table: bool
+) -> int:
     """Run the comparison and print it."""
     if environment.detect(os.environ) is not None:
-        raise UsageError("busbw train gpt starts its own ranks, but this process is a rank of a job", "run it outside mpirun and torchrun")
+        raise UsageError(
+            "busbw train gpt starts its own ranks, but this process is a rank of a job",
+            "run it outside mpirun and torchrun",
+        )
     if file is not None:
         check_writable(file, overwrite=force)
     shown = Table()
-    comparison = StatesComparison(job, where, file, OneMethod, shown.add if table else lambda *_: None)
+    comparison = StatesComparison(
+        job, where, file, OneMethod, shown.add if table else lambda *_: None
+    )
     result = comparison.largest() if largest else comparison.compare()
     answer(states_text.footer(result, width()) if table else encoded(result).decode())
     return 0
@@ -97,5 +125,7 @@ def with_defaults(methods: str, fields: dict[str, Any]) -> tuple[str, ...]:
 
 def on_one_gpu(where: Where) -> Where:
     """A comparison runs on one GPU unless the command says where."""
-    alone = where.ranks is None and not where.hosts and where.hostfile is None and where.step is None
+    alone = (
+        where.ranks is None and not where.hosts and where.hostfile is None and where.step is None
+    )
     return dataclasses.replace(where, ranks=1) if alone else where

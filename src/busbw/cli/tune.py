@@ -1,4 +1,6 @@
-"""`busbw tune`: which algorithm, protocol and number of channels NCCL should use, found on the user's own ranks."""
+"""`busbw tune`: which algorithm, protocol and number of channels NCCL should use, found on the
+user's own ranks.
+"""
 
 import os
 from collections.abc import Sequence
@@ -40,10 +42,18 @@ from busbw.tune.tuning import TableTuner
 from busbw.tune.types import Tuning, pairs
 from busbw.tune.validate import planned
 
-DEFAULTS = {"min_bytes": 1 << 10, "max_bytes": 64 << 20, "step_bytes": None, "step_factor": 4, "datatype": None, "op": None}
+DEFAULTS = {
+    "min_bytes": 1 << 10,
+    "max_bytes": 64 << 20,
+    "step_bytes": None,
+    "step_factor": 4,
+    "datatype": None,
+    "op": None,
+}
 
 OF_SEARCH = ("file", "force", "seconds", "settings")
-NOT_BLOCKING = "NCCL_COMM_BLOCKING"  # with 0, NCCL chooses in a thread of its own, perhaps when the next candidate is set already
+# with 0, NCCL chooses in a thread of its own, perhaps when the next candidate is set already
+NOT_BLOCKING = "NCCL_COMM_BLOCKING"
 
 
 def _row(field: str, default: int | None) -> Option:
@@ -54,8 +64,16 @@ def _row(field: str, default: int | None) -> Option:
 @click.argument("name", metavar="[COLLECTIVE]", default="")
 @start_options
 @net_option
-@click.option("--engine", default="auto", callback=not_empty, show_default=True, help="auto, nccl, torch or sim")
-@click.option("--sim", "simulation", default="", help="parameters of the sim engine: ll=1.5,channel_us=0.3")
+@click.option(
+    "--engine",
+    default="auto",
+    callback=not_empty,
+    show_default=True,
+    help="auto, nccl, torch or sim",
+)
+@click.option(
+    "--sim", "simulation", default="", help="parameters of the sim engine: ll=1.5,channel_us=0.3"
+)
 @click.option(
     "--output",
     "file",
@@ -65,14 +83,48 @@ def _row(field: str, default: int | None) -> Option:
     help="the table; rules of other collectives in it stay",
 )
 @click.option("--force", is_flag=True, help="replace a table of another system")
-@click.option("--seconds", type=Seconds(), default=6.0, show_default=True, help="target time of the search at each size")
-@click.option("--rounds", type=click.IntRange(4, 100), default=4, show_default=True, help="runs of each side in the check with new ranks")
-@click.option("--settings/--no-settings", default=True, show_default=True, help="also search with more channels, and more socket threads")
 @click.option(
-    "--variables", is_flag=True, help="without the plugin: find values for NCCL_ALGO, NCCL_PROTO and channels, for all sizes alike"
+    "--seconds",
+    type=Seconds(),
+    default=6.0,
+    show_default=True,
+    help="target time of the search at each size",
 )
-@click.option("--check", "checked", type=File(), help="measure this table against NCCL's choice again, instead of tuning")
-@click.option("--format", "format_name", type=click.Choice(("text", "json")), default="text", show_default=True, help="how to print it")
+@click.option(
+    "--rounds",
+    type=click.IntRange(4, 100),
+    default=4,
+    show_default=True,
+    help="runs of each side in the check with new ranks",
+)
+@click.option(
+    "--settings/--no-settings",
+    default=True,
+    show_default=True,
+    help="also search with more channels, and more socket threads",
+)
+@click.option(
+    "--variables",
+    is_flag=True,
+    help=(
+        "without the plugin: find values for NCCL_ALGO, NCCL_PROTO and channels, for all sizes"
+        " alike"
+    ),
+)
+@click.option(
+    "--check",
+    "checked",
+    type=File(),
+    help="measure this table against NCCL's choice again, instead of tuning",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="how to print it",
+)
 @click.option(
     "--limit",
     "limit_s",
@@ -83,21 +135,38 @@ def _row(field: str, default: int | None) -> Option:
 )
 @options(*(sweep_option(_row(field, default)) for field, default in DEFAULTS.items()))
 def command(
-    name: str, file: Path, force: bool, seconds: float, rounds: int, settings: bool, variables: bool, checked: Path | None,
-    format_name: str, **fields: Any,
-) -> int:  # fmt: skip
+    name: str,
+    file: Path,
+    force: bool,
+    seconds: float,
+    rounds: int,
+    settings: bool,
+    variables: bool,
+    checked: Path | None,
+    format_name: str,
+    **fields: Any,
+) -> int:
     """Find what NCCL should run COLLECTIVE with at each size: algorithm, protocol and channels.
 
-    Every candidate is measured in turn with NCCL's choice. What is faster goes into a table for the tuner plugin of busbw-native, after a
-    check with new ranks. Exit code 0 also if NCCL's choice is best; with --check 1 if a size is slower or has wrong data with the table.
+    Every candidate is measured in turn with NCCL's choice. What is faster goes into a table for the
+    tuner plugin of busbw-native, after a check with new ranks. Exit code 0 also if NCCL's choice is
+    best; with --check 1 if a size is slower or has wrong data with the table.
     """
-    _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES) if variables else (TUNER.plugin, TUNER.table, NOT_BLOCKING))
+    _refuse_set(
+        ("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES)
+        if variables
+        else (TUNER.plugin, TUNER.table, NOT_BLOCKING)
+    )
     where = Where(**take_where(fields))
     _refuse_ignored(checked, variables)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
     if given("step_bytes") and not given("step_factor"):
         sweep["step_factor"] = 1
-    jobs = Jobs(_job(_spec(name, checked, sweep), seconds, fields), where, Output(Record(), save_unasked=False))
+    jobs = Jobs(
+        _job(_spec(name, checked, sweep), seconds, fields),
+        where,
+        Output(Record(), save_unasked=False),
+    )
     if checked:
         return _check(checked, jobs, rounds, format_name)
     spec = jobs.job.sweep
@@ -112,8 +181,21 @@ def command(
         jobs.judge = lambda here: refuse_other(file, made_for, here, talk)
     most = len(pairs(spec.collective)) + PAIRS * len(CHANNELS)
     times = " for each setting" if settings else ""
-    talk(f"{counted(count, 'size')}, up to {most} candidates each: about {count * seconds:.0f} s{times}, then {2 * rounds} runs")
-    tuner = TableTuner(jobs, file, before, count, rounds, Limits(), settings, talk, lambda size: talk(tune_text.size_line(size)))
+    talk(
+        f"{counted(count, 'size')}, up to {most} candidates each: about {count * seconds:.0f}"
+        f" s{times}, then {2 * rounds} runs"
+    )
+    tuner = TableTuner(
+        jobs,
+        file,
+        before,
+        count,
+        rounds,
+        Limits(),
+        settings,
+        talk,
+        lambda size: talk(tune_text.size_line(size)),
+    )
     try:
         found = tuner.tune()
     except (KeyboardInterrupt, BusbwError):
@@ -128,13 +210,18 @@ def _refuse_set(names: Sequence[str]) -> None:
     found = [name for name in names if os.environ.get(name)]
     if found:
         what = " ".join(f"{name}={os.environ[name]}" for name in found)
-        raise UsageError(f"{what} is set, so NCCL's own choice could not be measured", f"unset {' '.join(found)}")
+        raise UsageError(
+            f"{what} is set, so NCCL's own choice could not be measured", f"unset {' '.join(found)}"
+        )
 
 
 def _refuse_ignored(checked: Path | None, variables: bool) -> None:
     """UsageError for a given option that would be ignored."""
     if checked:
-        ignored, why = (*OF_SEARCH, *DEFAULTS, "variables"), "--check measures what the table was made from"
+        ignored, why = (
+            (*OF_SEARCH, *DEFAULTS, "variables"),
+            "--check measures what the table was made from",
+        )
     else:
         ignored, why = OF_SEARCH if variables else (), "--variables writes no table"
     every = click.get_current_context().command.params
@@ -145,8 +232,12 @@ def _refuse_ignored(checked: Path | None, variables: bool) -> None:
 
 def _spec(name: str, checked: Path | None, sweep: dict[str, Any]) -> SweepSpec:
     if bool(name) == bool(checked):
-        raise UsageError("a collective or --check FILE is needed, and not both", "busbw tune all_reduce")
-    spec = SweepSpec(collective=collective(name or TUNED[-1]).name, sampling=Sampling(precision=0.0), **sweep)
+        raise UsageError(
+            "a collective or --check FILE is needed, and not both", "busbw tune all_reduce"
+        )
+    spec = SweepSpec(
+        collective=collective(name or TUNED[-1]).name, sampling=Sampling(precision=0.0), **sweep
+    )
     planned(spec)
     return spec
 
@@ -154,19 +245,31 @@ def _spec(name: str, checked: Path | None, sweep: dict[str, Any]) -> SweepSpec:
 def _job(spec: SweepSpec, seconds: float, fields: dict[str, Any]) -> TuneJob:
     simulation = fields["simulation"]
     if simulation and fields["engine"] != "sim":
-        raise UsageError(f"--sim {simulation}: --engine is {fields['engine']}, and only sim has parameters", "add --engine sim")
+        raise UsageError(
+            f"--sim {simulation}: --engine is {fields['engine']}, and only sim has parameters",
+            "add --engine sim",
+        )
     if fields["engine"] == "mpi":
-        raise UsageError("--engine mpi has no algorithms to choose from", "use --engine nccl, torch on GPUs, or sim")
+        raise UsageError(
+            "--engine mpi has no algorithms to choose from",
+            "use --engine nccl, torch on GPUs, or sim",
+        )
     fields |= {"net": fields["net"] or "", "simulation": parse_parameters(simulation)}
     return TuneJob(sweep=spec, seconds=seconds, program="busbw tune", argv=argv(), **fields)
 
 
 def _exports(found: Tuning, jobs: Jobs) -> dict[str, str]:
-    """The variables for any program, with those that --net has set for the ranks; none if NCCL's choice is best."""
+    """The variables for any program, with those that --net has set for the ranks; none if NCCL's
+    choice is best.
+    """
     if not found.kept() and not found.variables:
         return {}
     net = jobs.job.net
-    of_net = {name: jobs.environment[name] for name in (CHANNEL_VARIABLES[0], THREADS_VARIABLE) if net and name in jobs.environment}
+    of_net = {
+        name: jobs.environment[name]
+        for name in (CHANNEL_VARIABLES[0], THREADS_VARIABLE)
+        if net and name in jobs.environment
+    }
     try:
         plugin = {**net_plugin.variables(net), TUNER.plugin: str(net_plugin.find())}
     except NoMeasurement as error:
@@ -176,7 +279,9 @@ def _exports(found: Tuning, jobs: Jobs) -> dict[str, str]:
 
 
 def _print(found: Tuning, exports: dict[str, str], format_name: str) -> int:
-    answer(tune_text.json(found) if format_name == "json" else tune_text.text(found, exports, width()))
+    answer(
+        tune_text.json(found) if format_name == "json" else tune_text.text(found, exports, width())
+    )
     return int(Exit.OK)
 
 
@@ -185,5 +290,11 @@ def _check(file: Path, jobs: Jobs, rounds: int, format_name: str) -> int:
     for found in check_file(file, jobs, rounds, talk):
         compared = found.comparison
         answer(FORMATS[format_name](compared))
-        codes.append(Exit.BAD if found.wrong or compared.beyond() else Exit.OK if compared.has_verdict() else Exit.UNKNOWN)
+        codes.append(
+            Exit.BAD
+            if found.wrong or compared.beyond()
+            else Exit.OK
+            if compared.has_verdict()
+            else Exit.UNKNOWN
+        )
     return int(max(codes, default=Exit.OK, key=(Exit.OK, Exit.UNKNOWN, Exit.BAD).index))

@@ -9,7 +9,10 @@ import click
 
 from busbw.core import log
 
-HELP = f"Write to stderr what busbw decides and why, on all ranks. Also by {log.VARIABLE}={'|'.join(log.LEVELS)}."
+HELP = (
+    "Write to stderr what busbw decides and why, on all ranks. Also by"
+    f" {log.VARIABLE}={'|'.join(log.LEVELS)}."
+)
 
 _ASKED = "busbw.verbose"
 
@@ -19,7 +22,9 @@ def add_verbose(command: click.Command) -> None:
     taken = {name for parameter in command.params for name in parameter.opts}
     names = [name for name in ("-v", "--verbose") if name not in taken]
     if "--verbose" in names:
-        command.params.append(click.Option(names, is_flag=True, expose_value=False, help=HELP, callback=_remember))
+        command.params.append(
+            click.Option(names, is_flag=True, expose_value=False, help=HELP, callback=_remember)
+        )
         if command.callback is not None:
             command.callback = _logged(command.callback)
     if isinstance(command, click.Group):

@@ -40,32 +40,80 @@ class Interval(click.ParamType[float]):
 
     name = "interval"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """The seconds; UsageError outside the bounds."""
         text = str(value).strip()
         seconds = duration(text, bare=1.0)
         if not SHORTEST_S <= seconds <= LONGEST_S:
-            raise UsageError(f"--interval {text}: must be from 100ms to 3600s", "give a time with its unit, like --interval 100ms")
+            raise UsageError(
+                f"--interval {text}: must be from 100ms to 3600s",
+                "give a time with its unit, like --interval 100ms",
+            )
         return seconds
 
 
 @click.command("watch", context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("-i", "--interval", "interval_s", type=Interval(), default="1s", show_default=True, help="time between readings, from 100ms")
-@click.option("-c", "--count", type=COUNT, help="stop after this many intervals  [default: until Ctrl-C]")
+@click.option(
+    "-i",
+    "--interval",
+    "interval_s",
+    type=Interval(),
+    default="1s",
+    show_default=True,
+    help="time between readings, from 100ms",
+)
+@click.option(
+    "-c", "--count", type=COUNT, help="stop after this many intervals  [default: until Ctrl-C]"
+)
 @click.option("--seconds", "seconds", type=Seconds(), help="stop after this many seconds")
-@click.option("-p", "--port", "ports", multiple=True, help="watch only this RDMA device, port, interface or bond; may be repeated")
-@click.option("--no-gpus", is_flag=True, help="skip NVLink and PCIe of GPUs, whose counters take 3 to 4 ms of CPU time to read")
-@click.option("--format", "format_name", type=click.Choice((TABLE, JSON, RDMA_MONITOR)), default=TABLE, show_default=True, help="output")
-@click.option("--listen", default="", help="serve metrics to Prometheus at HOST:PORT, and print nothing unless --format is given")
-@click.option("--token-file", type=File(), help="file with the token that scrapers must send; required beyond loopback")
+@click.option(
+    "-p",
+    "--port",
+    "ports",
+    multiple=True,
+    help="watch only this RDMA device, port, interface or bond; may be repeated",
+)
+@click.option(
+    "--no-gpus",
+    is_flag=True,
+    help="skip NVLink and PCIe of GPUs, whose counters take 3 to 4 ms of CPU time to read",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice((TABLE, JSON, RDMA_MONITOR)),
+    default=TABLE,
+    show_default=True,
+    help="output",
+)
+@click.option(
+    "--listen",
+    default="",
+    help="serve metrics to Prometheus at HOST:PORT, and print nothing unless --format is given",
+)
+@click.option(
+    "--token-file",
+    type=File(),
+    help="file with the token that scrapers must send; required beyond loopback",
+)
 def command(
-    interval_s: float, count: int | None, seconds: float | None, ports: tuple[str, ...], no_gpus: bool, format_name: str, listen: str,
+    interval_s: float,
+    count: int | None,
+    seconds: float | None,
+    ports: tuple[str, ...],
+    no_gpus: bool,
+    format_name: str,
+    listen: str,
     token_file: Path | None,
-) -> int:  # fmt: skip
-    """Show what the RDMA ports, interfaces, NVLinks and PCIe slots of this host carry, and what their counters mean.
+) -> int:
+    """Show what the RDMA ports, interfaces, NVLinks and PCIe slots of this host carry, and what
+    their counters mean.
 
-    Rates are also shares of the links' rates, and pauses are shares of time. Counter patterns found are below the table, such as `the
-    receiver's PCIe is the limit`. It only reads, and needs no root.
+    Rates are also shares of the links' rates, and pauses are shares of time. Counter patterns found
+    are below the table, such as `the receiver's PCIe is the limit`. It only reads, and needs no
+    root.
     """
     last = None if seconds is None else max(1, round(seconds / interval_s))
     token = _token(token_file)
@@ -77,7 +125,9 @@ def command(
         first = reader.read()
         page = Page(first)
         if where:
-            exporter = Exporter(*where, lambda: prometheus.render(page.shown), prometheus.CONTENT_TYPE, token)
+            exporter = Exporter(
+                *where, lambda: prometheus.render(page.shown), prometheus.CONTENT_TYPE, token
+            )
             undo.callback(exporter.close)
             talk(f"note: serving {exporter.url}")
         show = _output(format_name) if not listen or given("format_name") else None
@@ -100,7 +150,10 @@ def _token(file: Path | None) -> str:
             _trusted(file, os.fstat(opened.fileno()))
             text = opened.read(LONGEST_TOKEN).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token-file {file}: {getattr(error, 'strerror', None) or error}", "name a file with the token") from error
+        raise UsageError(
+            f"--token-file {file}: {getattr(error, 'strerror', None) or error}",
+            "name a file with the token",
+        ) from error
     if not text:
         raise UsageError(f"--token-file {file}: it is empty", "write the token into it")
     return text
@@ -110,15 +163,22 @@ def _trusted(file: Path, status: os.stat_result) -> None:
     """UsageError if other users could have written the token."""
     mode = stat.S_IMODE(status.st_mode)
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(f"--token-file {file}: mode {mode:04o}, other users can change the token", f"chmod 600 {word(str(file))}")
+        raise UsageError(
+            f"--token-file {file}: mode {mode:04o}, other users can change the token",
+            f"chmod 600 {word(str(file))}",
+        )
     if status.st_uid not in (os.geteuid(), 0):
         owned = f"mode {mode:04o}, owned by user {status.st_uid}, who is neither you nor root"
         quoted = word(str(file))
-        raise UsageError(f"--token-file {file}: {owned}", f"chown {os.geteuid()} {quoted}; chmod 600 {quoted}")
+        raise UsageError(
+            f"--token-file {file}: {owned}", f"chown {os.geteuid()} {quoted}; chmod 600 {quoted}"
+        )
 
 
 def _ended_by_signals(undo: ExitStack) -> Event:
-    """An event set by SIGINT and SIGTERM, so that output in progress is completed. A second signal acts as usual."""
+    """An event set by SIGINT and SIGTERM, so that output in progress is completed. A second
+    signal acts as usual.
+    """
     stop, before = Event(), dict[int, Any]()
 
     def end(number: int, _frame: object) -> None:
@@ -132,12 +192,16 @@ def _ended_by_signals(undo: ExitStack) -> Event:
 
 
 def _output(format_name: str) -> Show:
-    """What prints an interval. Reasons for missing counters are printed once, on a terminal below the table."""
+    """What prints an interval. Reasons for missing counters are printed once, on a terminal
+    below the table.
+    """
     if format_name == JSON:
         return lambda watched: answer(view.line(watched))
     if format_name == TABLE and width() is not None:
         answer("\x1b[2J", controls=True)
-        return lambda watched: answer(view.screen(watched, width(), shutil.get_terminal_size().lines), controls=True)
+        return lambda watched: answer(
+            view.screen(watched, width(), shutil.get_terminal_size().lines), controls=True
+        )
     said: set[str] = set()
 
     def show(watched: Watched) -> None:
@@ -146,6 +210,10 @@ def _output(format_name: str) -> Show:
             if reason not in said:
                 talk(f"note: {reason}")
         said.update(watched.unread, [""])
-        answer(rdma_monitor.text(watched, first=first) if format_name == RDMA_MONITOR else view.table(watched) + "\n")
+        answer(
+            rdma_monitor.text(watched, first=first)
+            if format_name == RDMA_MONITOR
+            else view.table(watched) + "\n"
+        )
 
     return show

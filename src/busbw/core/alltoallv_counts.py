@@ -1,4 +1,7 @@
-"""The text of --counts: where alltoallv's bytes for each pair of ranks come from. `zipf:1.05,rows=1e7`, `file:counts.csv`, or a path."""
+"""The text of --counts: where alltoallv's bytes for each pair of ranks come from.
+
+`zipf:1.05,rows=1e7`, `file:counts.csv`, or a path.
+"""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -6,18 +9,24 @@ from typing import Any
 from busbw.core.errors import UsageError
 
 KIND, FILE = "zipf", "file:"
-HINT = "write it like --counts zipf:1.05, --counts zipf:1.05,rows=1e7,ids=65536,dedup or --counts file:counts.csv"
+HINT = (
+    "write it like --counts zipf:1.05, --counts zipf:1.05,rows=1e7,ids=65536,dedup or --counts"
+    " file:counts.csv"
+)
 MOST_EXPONENT = 10.0  # the first id is then 99.9 % of all
-NUMBERS = {"rows": (1, 10**12), "ids": (1, 10**12), "seed": (0, 2**53)}  # smallest and largest value
+# smallest and largest value
+NUMBERS = {"rows": (1, 10**12), "ids": (1, 10**12), "seed": (0, 2**53)}
 FLAGS = ("dedup", "sorted")
 
 
 @dataclass(frozen=True, slots=True)
 class Zipf:
-    """Embedding lookups: every rank asks for a batch of ids, and the rank that holds an id's row sends it.
+    """Embedding lookups: every rank asks for a batch of ids, and the rank that holds an id's row
+    sends it.
 
-    The k-th most popular of `rows` ids has a probability proportional to k ** -exponent. With `dedup` a batch of `ids` asks for each of
-    its ids once. Popular ids are scattered over the rows by `seed`; `sorted` puts them first, so that rank 0 holds the most popular.
+    The k-th most popular of `rows` ids has a probability proportional to k ** -exponent. With
+    `dedup` a batch of `ids` asks for each of its ids once. Popular ids are scattered over the rows
+    by `seed`; `sorted` puts them first, so that rank 0 holds the most popular.
     """
 
     exponent: float
@@ -55,9 +64,15 @@ def parse_counts(text: str) -> Zipf | MatrixFile:
             raise UsageError(f"--counts {text}: {name} is given twice", "leave out one of them")
         values[name] = value
     if "ids" in values and "dedup" not in values:
-        raise UsageError(f"--counts {text}: the ratio of bytes depends on ids only with dedup", "add dedup, or leave out ids")
+        raise UsageError(
+            f"--counts {text}: the ratio of bytes depends on ids only with dedup",
+            "add dedup, or leave out ids",
+        )
     if "seed" in values and "sorted" in values:
-        raise UsageError(f"--counts {text}: sorted scatters nothing, so seed has no effect", "leave out one of them")
+        raise UsageError(
+            f"--counts {text}: sorted scatters nothing, so seed has no effect",
+            "leave out one of them",
+        )
     return Zipf(_exponent(exponent, text), **values)
 
 
@@ -67,7 +82,10 @@ def _exponent(word: str, text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= MOST_EXPONENT:
-        raise UsageError(f"--counts {text}: the exponent '{word}' is not a number from 0 to {MOST_EXPONENT:g}", HINT)
+        raise UsageError(
+            f"--counts {text}: the exponent '{word}' is not a number from 0 to {MOST_EXPONENT:g}",
+            HINT,
+        )
     return value
 
 
@@ -84,5 +102,7 @@ def _item(item: str, text: str) -> tuple[str, int]:
     except ValueError:
         value = -1.0
     if not (least <= value <= most and value.is_integer()):
-        raise UsageError(f"--counts {text}: {name} '{word}' is not a whole number from {least} to {most:g}", HINT)
+        raise UsageError(
+            f"--counts {text}: {name} '{word}' is not a whole number from {least} to {most:g}", HINT
+        )
     return name, int(value)

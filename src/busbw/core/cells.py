@@ -1,4 +1,6 @@
-"""The cells of a result: keyed by what they measured, so that results can be compared, and the values that every view prints for them."""
+"""The cells of a result: keyed by what they measured, so that results can be compared, and the
+values that every view prints for them.
+"""
 
 import math
 import statistics
@@ -15,7 +17,10 @@ OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
 
 
 class CellKey(msgspec.Struct, frozen=True, order=True):
-    """What a cell measures, besides the collective. `cycle` counts the rows of a run that are equal in all else, from 0."""
+    """What a cell measures, besides the collective.
+
+    `cycle` counts the rows of a run that are equal in all else, from 0.
+    """
 
     dtype: str
     op: str
@@ -27,7 +32,10 @@ class CellKey(msgspec.Struct, frozen=True, order=True):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One cell with its row and its placement in words. Views print its time, interval and n, and never compute them from samples."""
+    """One cell with its row and its placement in words.
+
+    Views print its time, interval and n, and never compute them from samples.
+    """
 
     row: Row
     placement: str
@@ -35,7 +43,9 @@ class Figure:
 
     @property
     def time_s(self) -> float:
-        """Seconds: with precise timing the median of `n` samples, with classic timing the mean of `n` iterations."""
+        """Seconds: with precise timing the median of `n` samples, with classic timing the mean
+        of `n` iterations.
+        """
         return self.cell.time_s
 
     @property
@@ -45,7 +55,9 @@ class Figure:
 
     @property
     def half_width(self) -> float:
-        """How far the confidence interval extends on its wider side, as a fraction of the time; infinity without an interval."""
+        """How far the confidence interval extends on its wider side, as a fraction of the time;
+        infinity without an interval.
+        """
         low_s, high_s = self.cell.low_s, self.cell.high_s
         if low_s is None or high_s is None or self.time_s <= 0:
             return math.inf
@@ -81,13 +93,20 @@ def cells(result: Result) -> Iterator[tuple[CellKey, Figure]]:
 
 def peak(found: Iterable[Figure]) -> Figure | None:
     """The figure with the highest busbw; None where no busbw is a number."""
-    return max((figure for figure in found if math.isfinite(figure.cell.busbw)), key=lambda figure: figure.busbw, default=None)
+    return max(
+        (figure for figure in found if math.isfinite(figure.cell.busbw)),
+        key=lambda figure: figure.busbw,
+        default=None,
+    )
 
 
 def settled(result: Result) -> list[Figure]:
-    """The cells in table order that are as precise as was asked for. Headlines, gates and findings on bandwidth use only these.
+    """The cells in table order that are as precise as was asked for.
 
-    Classic timing and a given number of iterations ask for no precision. A cell with two modes or a throttled GPU is not settled.
+    Headlines, gates and findings on bandwidth use only these.
+
+    Classic timing and a given number of iterations ask for no precision. A cell with two modes or a
+    throttled GPU is not settled.
     """
     precision = result.spec.sampling.precision if result.spec.sampling else 0.0
     return [figure for figure in every(result) if _settled(figure, precision)]
@@ -100,7 +119,9 @@ def _settled(figure: Figure, precision: float) -> bool:
 
 
 def headline(result: Result) -> Figure | None:
-    """The settled cell with the highest busbw, which speaks for the whole sweep; None where no cell reached its precision."""
+    """The settled cell with the highest busbw, which speaks for the whole sweep; None where no
+    cell reached its precision.
+    """
     return peak(settled(result))
 
 
@@ -118,11 +139,16 @@ def complete_repeats(result: Result) -> list[dict[CellKey, Figure]]:
 
 
 def medians(times_s: Iterable[tuple[CellKey, float]]) -> dict[CellKey, float]:
-    """One time per cell in seconds: the median over its cycles; nan if any of them is not usable."""
+    """One time per cell in seconds: the median over its cycles; nan if any of them is not
+    usable.
+    """
     found: dict[CellKey, list[float]] = {}
     for key, time_s in times_s:
         found.setdefault(msgspec.structs.replace(key, cycle=0), []).append(time_s)
-    return {key: statistics.median(times) if all(map(usable, times)) else math.nan for key, times in found.items()}
+    return {
+        key: statistics.median(times) if all(map(usable, times)) else math.nan
+        for key, times in found.items()
+    }
 
 
 def in_table_order(key: CellKey) -> tuple[str, str, int, int, int, int]:
@@ -136,5 +162,7 @@ def usable(seconds: float) -> bool:
 
 
 def timing(result: Result) -> str:
-    """`precise` (medians of single operations) or `classic` (means over back-to-back operations)."""
+    """`precise` (medians of single operations) or `classic` (means over back-to-back
+    operations).
+    """
     return "precise" if result.spec.sampling else "classic"

@@ -24,8 +24,8 @@ class Layer(Enum):
 class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a check is, for its page.
 
-    `fix` is a command or change with the names of one machine in braces, like {netdev}. `stays` says whether the fix survives a reboot,
-    and if not, what would make it stay.
+    `fix` is a command or change with the names of one machine in braces, like {netdev}. `stays`
+    says whether the fix survives a reboot, and if not, what would make it stay.
     """
 
     id: str  # BW012; never reused

@@ -1,7 +1,9 @@
-"""The table of collectives: one row each, from which engines, verification, bandwidths, docs and tests are derived.
+"""The table of collectives: one row each, from which engines, verification, bandwidths, docs and
+tests are derived.
 
-Counts are elements. `n` is the number of ranks, `c` the requested number of elements (size // itemsize). Sources: nccl-tests 2.19.6 (buffer
-sizes, bandwidth formulas), NCCL's user guide (semantics).
+Counts are elements. `n` is the number of ranks, `c` the requested number of elements (size //
+itemsize). Sources: nccl-tests 2.19.6 (buffer sizes, bandwidth formulas), NCCL's user guide
+(semantics).
 """
 
 from collections.abc import Callable
@@ -19,9 +21,10 @@ BusFactor = Callable[[int], Fraction]
 class Collective:
     """One collective operation.
 
-    `buffers(c, n, itemsize)` gives the element counts of both buffers; `algbw_units(n)` times count and itemsize is the bytes that
-    algbw divides by the time; `bus_factor(n)` is busbw / algbw, exact; `moves(layout, rank)` is the expected result:
-    which elements of which ranks must end up where in the receive buffer (layouts.Move).
+    `buffers(c, n, itemsize)` gives the element counts of both buffers; `algbw_units(n)` times count
+    and itemsize is the bytes that algbw divides by the time; `bus_factor(n)` is busbw / algbw,
+    exact; `moves(layout, rank)` is the expected result: which elements of which ranks must end up
+    where in the receive buffer (layouts.Move).
     """
 
     name: str
@@ -43,7 +46,9 @@ class Collective:
 
     @property
     def synchronizes(self) -> bool:
-        """Whether no rank can end before all have started; then the rank with the shortest duration started last."""
+        """Whether no rank can end before all have started; then the rank with the shortest
+        duration started last.
+        """
         return not self.rooted and not self.uneven and self.name != "sendrecv"
 
 
@@ -63,50 +68,145 @@ _TWICE, _OTHERS, _WHOLE = "2(n-1)/n", "(n-1)/n", "1"
 
 COLLECTIVES: tuple[Collective, ...] = (
     Collective(
-        "all_reduce", "AllReduce", "allreduce", layouts.whole, layouts.reduce_to_all, lambda n: 1, _double_ring, _TWICE, InPlace.SAME,
+        "all_reduce",
+        "AllReduce",
+        "allreduce",
+        layouts.whole,
+        layouts.reduce_to_all,
+        lambda n: 1,
+        _double_ring,
+        _TWICE,
+        InPlace.SAME,
         reduces=True,
     ),
     Collective(
-        "all_gather", "AllGather", "allgather", layouts.gathered, layouts.gather_to_all, lambda n: n, _all_but_own, _OTHERS,
+        "all_gather",
+        "AllGather",
+        "allgather",
+        layouts.gathered,
+        layouts.gather_to_all,
+        lambda n: n,
+        _all_but_own,
+        _OTHERS,
         InPlace.SEND_IN_RECV,
     ),
     Collective(
-        "reduce_scatter", "ReduceScatter", "reducescatter", layouts.scattered, layouts.reduce_and_scatter, lambda n: n, _all_but_own,
-        _OTHERS, InPlace.RECV_IN_SEND, reduces=True,
-    ),
-    Collective(
-        "broadcast", "Broadcast", "broadcast", layouts.whole, layouts.copy_from_root, lambda n: 1, _one, _WHOLE, InPlace.SAME,
-        rooted=True, aliases=("bcast",),
-    ),
-    Collective(
-        "reduce", "Reduce", "reduce", layouts.whole, layouts.reduce_to_root, lambda n: 1, _one, _WHOLE, InPlace.SAME, rooted=True,
+        "reduce_scatter",
+        "ReduceScatter",
+        "reducescatter",
+        layouts.scattered,
+        layouts.reduce_and_scatter,
+        lambda n: n,
+        _all_but_own,
+        _OTHERS,
+        InPlace.RECV_IN_SEND,
         reduces=True,
     ),
     Collective(
-        "alltoall", "AlltoAll", "alltoall", layouts.exchanged, layouts.transpose, lambda n: n, _all_but_own, _OTHERS, InPlace.SAME,
-        in_place_checked=False, aliases=("all_to_all",),
+        "broadcast",
+        "Broadcast",
+        "broadcast",
+        layouts.whole,
+        layouts.copy_from_root,
+        lambda n: 1,
+        _one,
+        _WHOLE,
+        InPlace.SAME,
+        rooted=True,
+        aliases=("bcast",),
     ),
     Collective(
-        "alltoallv", "AlltoAllv", "alltoallv", layouts.exchanged, layouts.transpose_uneven, lambda n: n, _all_but_own, _OTHERS,
-        InPlace.SAME, in_place_checked=False, uneven=True, aliases=("all_to_all_v", "all_to_allv"),
+        "reduce",
+        "Reduce",
+        "reduce",
+        layouts.whole,
+        layouts.reduce_to_root,
+        lambda n: 1,
+        _one,
+        _WHOLE,
+        InPlace.SAME,
+        rooted=True,
+        reduces=True,
     ),
     Collective(
-        "gather", "Gather", "gather", layouts.gathered, layouts.gather_to_root, lambda n: n, _all_but_own, _OTHERS,
-        InPlace.SEND_IN_RECV, rooted=True,
+        "alltoall",
+        "AlltoAll",
+        "alltoall",
+        layouts.exchanged,
+        layouts.transpose,
+        lambda n: n,
+        _all_but_own,
+        _OTHERS,
+        InPlace.SAME,
+        in_place_checked=False,
+        aliases=("all_to_all",),
     ),
     Collective(
-        "scatter", "Scatter", "scatter", layouts.scattered, layouts.scatter_from_root, lambda n: n, _all_but_own, _OTHERS,
-        InPlace.RECV_IN_SEND, rooted=True,
+        "alltoallv",
+        "AlltoAllv",
+        "alltoallv",
+        layouts.exchanged,
+        layouts.transpose_uneven,
+        lambda n: n,
+        _all_but_own,
+        _OTHERS,
+        InPlace.SAME,
+        in_place_checked=False,
+        uneven=True,
+        aliases=("all_to_all_v", "all_to_allv"),
     ),
     Collective(
-        "sendrecv", "SendRecv", "sendrecv", layouts.whole, layouts.copy_from_previous, lambda n: 1, _one, _WHOLE, InPlace.SAME,
-        in_place_checked=False, redop_column="op", aliases=("send_recv",),
+        "gather",
+        "Gather",
+        "gather",
+        layouts.gathered,
+        layouts.gather_to_root,
+        lambda n: n,
+        _all_but_own,
+        _OTHERS,
+        InPlace.SEND_IN_RECV,
+        rooted=True,
     ),
     Collective(
-        "hypercube", "HyperCube", "hypercube", layouts.gathered, layouts.gather_to_all, lambda n: n - 1, _one, _WHOLE,
-        InPlace.SEND_IN_RECV, redop_column="", ranks_power_of_two=True,
+        "scatter",
+        "Scatter",
+        "scatter",
+        layouts.scattered,
+        layouts.scatter_from_root,
+        lambda n: n,
+        _all_but_own,
+        _OTHERS,
+        InPlace.RECV_IN_SEND,
+        rooted=True,
     ),
-)  # fmt: skip
+    Collective(
+        "sendrecv",
+        "SendRecv",
+        "sendrecv",
+        layouts.whole,
+        layouts.copy_from_previous,
+        lambda n: 1,
+        _one,
+        _WHOLE,
+        InPlace.SAME,
+        in_place_checked=False,
+        redop_column="op",
+        aliases=("send_recv",),
+    ),
+    Collective(
+        "hypercube",
+        "HyperCube",
+        "hypercube",
+        layouts.gathered,
+        layouts.gather_to_all,
+        lambda n: n - 1,
+        _one,
+        _WHOLE,
+        InPlace.SEND_IN_RECV,
+        redop_column="",
+        ranks_power_of_two=True,
+    ),
+)
 
 BY_NAME: dict[str, Collective] = {row.name: row for row in COLLECTIVES}
 
@@ -115,12 +215,24 @@ def _key(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 
-_BY_KEY: dict[str, Collective] = {_key(name): row for row in COLLECTIVES for name in (row.name, row.torch_name, *row.aliases)}
+_BY_KEY: dict[str, Collective] = {
+    _key(name): row for row in COLLECTIVES for name in (row.name, row.torch_name, *row.aliases)
+}
 
 
 def collective(name: str) -> Collective:
-    """The row for a name such as `allreduce`, `AllReduce`, `all-reduce` or `bcast`; UsageError for an unknown name."""
+    """The row for a name such as `allreduce`, `AllReduce`, `all-reduce` or `bcast`; UsageError
+    for an unknown name.
+    """
     row = _BY_KEY.get(_key(name))
     if row is None:
-        raise unknown("collective", name, {key: row.name for row in COLLECTIVES for key in (row.name, row.torch_name, *row.aliases)})
+        raise unknown(
+            "collective",
+            name,
+            {
+                key: row.name
+                for row in COLLECTIVES
+                for key in (row.name, row.torch_name, *row.aliases)
+            },
+        )
     return row

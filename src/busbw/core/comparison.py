@@ -1,4 +1,7 @@
-"""The outcome of a comparison: `busbw.comparison/1`, cell by cell. Seconds and fractions; b is compared with a."""
+"""The outcome of a comparison: `busbw.comparison/1`, cell by cell.
+
+Seconds and fractions; b is compared with a.
+"""
 
 from enum import Enum
 
@@ -32,11 +35,13 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell on both sides: its times (None if a side has none), their ratio b / a with its interval, and the verdict.
+    """One cell on both sides: its times (None if a side has none), their ratio b / a with its
+    interval, and the verdict.
 
-    `by` is what was compared (runs, samples or means), `a_count` and `b_count` the number that the times are computed from, `a_effective`
-    and `b_effective` the number of independent samples in the test. The interval is of this cell alone, None for too few samples or runs.
-    `p` is adjusted for all cells of the comparison, None where nothing could be tested.
+    `by` is what was compared (runs, samples or means), `a_count` and `b_count` the number that the
+    times are computed from, `a_effective` and `b_effective` the number of independent samples in
+    the test. The interval is of this cell alone, None for too few samples or runs. `p` is adjusted
+    for all cells of the comparison, None where nothing could be tested.
     """
 
     key: CellKey
@@ -55,7 +60,9 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signs(msgspec.Struct, frozen=True):
-    """The sign test over cells that are single means: in how many b took longer, in how many less time, and p."""
+    """The sign test over cells that are single means: in how many b took longer, in how many
+    less time, and p.
+    """
 
     longer: int
     shorter: int
@@ -81,11 +88,17 @@ class Comparison(msgspec.Struct, frozen=True):
 
     def beyond(self) -> list[ComparedCell]:
         """The cells that are slower by more than the tolerance."""
-        return [cell for cell in self.of(Verdict.SLOWER) if cell.ratio is not None and cell.ratio > 1 + self.tolerance]
+        return [
+            cell
+            for cell in self.of(Verdict.SLOWER)
+            if cell.ratio is not None and cell.ratio > 1 + self.tolerance
+        ]
 
     def has_verdict(self) -> bool:
         """Whether any cell has a verdict."""
-        return any(cell.verdict not in (Verdict.AMBIGUOUS, Verdict.UNMATCHED) for cell in self.cells)
+        return any(
+            cell.verdict not in (Verdict.AMBIGUOUS, Verdict.UNMATCHED) for cell in self.cells
+        )
 
     def is_judged(self) -> bool:
         """Whether any cell of both sides was compared."""

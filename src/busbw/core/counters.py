@@ -1,7 +1,10 @@
-"""The table of counters read before and after each size: where to read each one, its unit, and what an increase means.
+"""The table of counters read before and after each size: where to read each one, its unit, and what
+an increase means.
 
-Names are the kernel's and NVML's own. Sources: Linux Documentation/ABI/stable/sysfs-class-infiniband and
-Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst; Documentation/networking/snmp_counter.rst; nvml.h.
+Names are the kernel's and NVML's own. Sources: Linux
+Documentation/ABI/stable/sysfs-class-infiniband and
+Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst;
+Documentation/networking/snmp_counter.rst; nvml.h.
 """
 
 from dataclasses import dataclass
@@ -29,7 +32,10 @@ class Owner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One counter. Multiplied by `scale` it is in `unit`s. Increases below `notable`, or `notable_per_byte` of traffic, are ignored.
+    """One counter.
+
+    Multiplied by `scale` it is in `unit`s. Increases below `notable`, or `notable_per_byte` of
+    traffic, are ignored.
 
     A counter has `bits` bits; at its largest value it wraps to 0, or stays there if it `saturates`.
     """
@@ -62,42 +68,146 @@ def _port(name: str, kind: Kind, meaning: str, *, bits: int) -> Counter:
     return Counter(name, Owner.RDMA, f"counters/{name}", kind, meaning, bits=bits, saturates=True)
 
 
-def _tcp(name: str, kind: Kind, meaning: str, *, file: str = "netstat", notable: int = 1) -> Counter:
-    return Counter(name, Owner.TCP, f"/proc/net/{file}", kind, meaning, notable=notable, notable_per_byte=SPARSE if notable > 1 else 0.0)
+def _tcp(
+    name: str, kind: Kind, meaning: str, *, file: str = "netstat", notable: int = 1
+) -> Counter:
+    return Counter(
+        name,
+        Owner.TCP,
+        f"/proc/net/{file}",
+        kind,
+        meaning,
+        notable=notable,
+        notable_per_byte=SPARSE if notable > 1 else 0.0,
+    )
 
 
-# Field numbers of policy counters are stable across NVML releases; those of single clocks event reasons are not.
+# Field numbers of policy counters are stable across NVML releases; those of single clocks event
+# reasons are not.
 _GPU = (
-    _gpu("power_policy", "PERF_POLICY_POWER", Kind.THROTTLE, "time with clocks reduced by the power limit", "ns"),
-    _gpu("thermal_policy", "PERF_POLICY_THERMAL", Kind.THROTTLE, "time with clocks reduced by temperature", "ns"),
-    _gpu("board_limit_policy", "PERF_POLICY_BOARD_LIMIT", Kind.THROTTLE, "time with clocks reduced by the board limit", "ns"),
-    _gpu("reliability_policy", "PERF_POLICY_RELIABILITY", Kind.THROTTLE, "time with clocks reduced by voltage reliability", "ns"),
-    _gpu("ecc_corrected", "ECC_SBE_VOL_TOTAL", Kind.LOSS, "memory errors corrected by ECC since the driver started"),
-    _gpu("ecc_uncorrected", "ECC_DBE_VOL_TOTAL", Kind.FAULT, "memory errors that ECC could not correct since the driver started"),
-    _gpu("rows_remapped_uncorrected", "REMAPPED_UNC", Kind.FAULT, "memory rows replaced after uncorrected errors"),
-    _gpu("rows_remapped_pending", "REMAPPED_PENDING", Kind.FAULT, "memory rows will be replaced at the next GPU reset", "yes or no"),
-    _gpu("rows_remap_failed", "REMAPPED_FAILURE", Kind.FAULT, "a memory row could not be replaced", "yes or no"),
-    _gpu("nvlink_crc_flit", "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", Kind.LOSS, "NVLink flow control units with a checksum error, resent"),
-    _gpu("nvlink_crc_data", "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", Kind.LOSS, "NVLink data with a checksum error, resent"),
+    _gpu(
+        "power_policy",
+        "PERF_POLICY_POWER",
+        Kind.THROTTLE,
+        "time with clocks reduced by the power limit",
+        "ns",
+    ),
+    _gpu(
+        "thermal_policy",
+        "PERF_POLICY_THERMAL",
+        Kind.THROTTLE,
+        "time with clocks reduced by temperature",
+        "ns",
+    ),
+    _gpu(
+        "board_limit_policy",
+        "PERF_POLICY_BOARD_LIMIT",
+        Kind.THROTTLE,
+        "time with clocks reduced by the board limit",
+        "ns",
+    ),
+    _gpu(
+        "reliability_policy",
+        "PERF_POLICY_RELIABILITY",
+        Kind.THROTTLE,
+        "time with clocks reduced by voltage reliability",
+        "ns",
+    ),
+    _gpu(
+        "ecc_corrected",
+        "ECC_SBE_VOL_TOTAL",
+        Kind.LOSS,
+        "memory errors corrected by ECC since the driver started",
+    ),
+    _gpu(
+        "ecc_uncorrected",
+        "ECC_DBE_VOL_TOTAL",
+        Kind.FAULT,
+        "memory errors that ECC could not correct since the driver started",
+    ),
+    _gpu(
+        "rows_remapped_uncorrected",
+        "REMAPPED_UNC",
+        Kind.FAULT,
+        "memory rows replaced after uncorrected errors",
+    ),
+    _gpu(
+        "rows_remapped_pending",
+        "REMAPPED_PENDING",
+        Kind.FAULT,
+        "memory rows will be replaced at the next GPU reset",
+        "yes or no",
+    ),
+    _gpu(
+        "rows_remap_failed",
+        "REMAPPED_FAILURE",
+        Kind.FAULT,
+        "a memory row could not be replaced",
+        "yes or no",
+    ),
+    _gpu(
+        "nvlink_crc_flit",
+        "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+        Kind.LOSS,
+        "NVLink flow control units with a checksum error, resent",
+    ),
+    _gpu(
+        "nvlink_crc_data",
+        "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
+        Kind.LOSS,
+        "NVLink data with a checksum error, resent",
+    ),
     _gpu("nvlink_replay", "NVLINK_REPLAY_ERROR_COUNT_TOTAL", Kind.LOSS, "NVLink packets resent"),
-    _gpu("nvlink_recovery", "NVLINK_RECOVERY_ERROR_COUNT_TOTAL", Kind.FAULT, "NVLink was retrained"),
+    _gpu(
+        "nvlink_recovery", "NVLINK_RECOVERY_ERROR_COUNT_TOTAL", Kind.FAULT, "NVLink was retrained"
+    ),
     _gpu("pcie_replay", "PCIE_REPLAY_COUNTER", Kind.LOSS, "PCIe packets resent"),
-)  # fmt: skip
+)
 
 _RDMA = (
-    Counter("port_xmit_data", Owner.RDMA, "counters/port_xmit_data", Kind.TRAFFIC, "data sent", "bytes", scale=4),
-    Counter("port_rcv_data", Owner.RDMA, "counters/port_rcv_data", Kind.TRAFFIC, "data received", "bytes", scale=4),
-    Counter("port_xmit_wait", Owner.RDMA, "counters/port_xmit_wait", Kind.CONGESTION,
-            "data waited for credits: the other end of the link is congested", "ticks",
-            bits=32, saturates=True, notable=1000),
+    Counter(
+        "port_xmit_data",
+        Owner.RDMA,
+        "counters/port_xmit_data",
+        Kind.TRAFFIC,
+        "data sent",
+        "bytes",
+        scale=4,
+    ),
+    Counter(
+        "port_rcv_data",
+        Owner.RDMA,
+        "counters/port_rcv_data",
+        Kind.TRAFFIC,
+        "data received",
+        "bytes",
+        scale=4,
+    ),
+    Counter(
+        "port_xmit_wait",
+        Owner.RDMA,
+        "counters/port_xmit_wait",
+        Kind.CONGESTION,
+        "data waited for credits: the other end of the link is congested",
+        "ticks",
+        bits=32,
+        saturates=True,
+        notable=1000,
+    ),
     _port("symbol_error", Kind.LOSS, "symbol errors: cable or optics", bits=16),
     _port("link_error_recovery", Kind.FAULT, "the link recovered from errors", bits=8),
     _port("link_downed", Kind.FAULT, "the link went down", bits=8),
     _port("port_rcv_errors", Kind.LOSS, "packets received with errors", bits=16),
     _port("port_xmit_discards", Kind.LOSS, "packets dropped before sending", bits=16),
     _port("local_link_integrity_errors", Kind.LOSS, "too many errors on the local link", bits=4),
-    _port("excessive_buffer_overrun_errors", Kind.LOSS, "the other end sent without credits", bits=4),
-    _hw("out_of_sequence", Kind.LOSS, "packets arrived out of order: one was lost, or they took different paths"),
+    _port(
+        "excessive_buffer_overrun_errors", Kind.LOSS, "the other end sent without credits", bits=4
+    ),
+    _hw(
+        "out_of_sequence",
+        Kind.LOSS,
+        "packets arrived out of order: one was lost, or they took different paths",
+    ),
     _hw("packet_seq_err", Kind.LOSS, "the receiver reported a missing packet"),
     _hw("local_ack_timeout_err", Kind.LOSS, "acknowledgements timed out"),
     _hw("implied_nak_seq_err", Kind.LOSS, "an acknowledgement implied a lost packet"),
@@ -108,22 +218,71 @@ _RDMA = (
     _hw("out_of_buffer", Kind.LOSS, "packets dropped because no buffer was posted"),
     _hw("rx_icrc_encapsulated", Kind.LOSS, "RoCE packets with a checksum error"),
     _hw("req_transport_retries_exceeded", Kind.FAULT, "a sender gave up: NCCL fails with error 12"),
-    _hw("req_rnr_retries_exceeded", Kind.FAULT, "a sender gave up on a receiver that was never ready"),
-    _hw("np_ecn_marked_roce_packets", Kind.CONGESTION, "packets arrived with a congestion mark from a switch", bits=64),
-    _hw("np_cnp_sent", Kind.CONGESTION, "congestion notifications sent to slow down remote senders", bits=64),
-    _hw("rp_cnp_handled", Kind.CONGESTION, "congestion notifications received: sending was slowed down", bits=64),
-    _hw("rp_cnp_ignored", Kind.CONGESTION, "congestion notifications ignored: congestion control is off", bits=64),
-)  # fmt: skip
+    _hw(
+        "req_rnr_retries_exceeded",
+        Kind.FAULT,
+        "a sender gave up on a receiver that was never ready",
+    ),
+    _hw(
+        "np_ecn_marked_roce_packets",
+        Kind.CONGESTION,
+        "packets arrived with a congestion mark from a switch",
+        bits=64,
+    ),
+    _hw(
+        "np_cnp_sent",
+        Kind.CONGESTION,
+        "congestion notifications sent to slow down remote senders",
+        bits=64,
+    ),
+    _hw(
+        "rp_cnp_handled",
+        Kind.CONGESTION,
+        "congestion notifications received: sending was slowed down",
+        bits=64,
+    ),
+    _hw(
+        "rp_cnp_ignored",
+        Kind.CONGESTION,
+        "congestion notifications ignored: congestion control is off",
+        bits=64,
+    ),
+)
 
 _INTERFACE = (
     Counter("rx_bytes", Owner.INTERFACE, "/proc/net/dev", Kind.TRAFFIC, "data received", "bytes"),
-    Counter("rx_errors", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets received with errors"),
-    Counter("rx_dropped", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets received and dropped", notable=10),
-    Counter("rx_fifo_errors", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets lost because the host fetched them too late"),
+    Counter(
+        "rx_errors", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets received with errors"
+    ),
+    Counter(
+        "rx_dropped",
+        Owner.INTERFACE,
+        "/proc/net/dev",
+        Kind.LOSS,
+        "packets received and dropped",
+        notable=10,
+    ),
+    Counter(
+        "rx_fifo_errors",
+        Owner.INTERFACE,
+        "/proc/net/dev",
+        Kind.LOSS,
+        "packets lost because the host fetched them too late",
+    ),
     Counter("tx_bytes", Owner.INTERFACE, "/proc/net/dev", Kind.TRAFFIC, "data sent", "bytes"),
-    Counter("tx_errors", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets that could not be sent"),
-    Counter("tx_dropped", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets dropped before sending"),
-    Counter("carrier_down_count", Owner.INTERFACE, "/sys/class/net/*/carrier_down_count", Kind.FAULT, "the link went down"),
+    Counter(
+        "tx_errors", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets that could not be sent"
+    ),
+    Counter(
+        "tx_dropped", Owner.INTERFACE, "/proc/net/dev", Kind.LOSS, "packets dropped before sending"
+    ),
+    Counter(
+        "carrier_down_count",
+        Owner.INTERFACE,
+        "/sys/class/net/*/carrier_down_count",
+        Kind.FAULT,
+        "the link went down",
+    ),
 )
 
 _TCP = (

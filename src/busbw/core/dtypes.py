@@ -9,8 +9,9 @@ from busbw.core.errors import unknown
 class DType:
     """One element type.
 
-    `significand` is the number of bits of a float's significand, including the hidden one. `unit_exponents` are the smallest and
-    largest e for which every integer up to 2^significand - 1, times 2^e, is a normal finite number of the type (engines/host_probe.py).
+    `significand` is the number of bits of a float's significand, including the hidden one.
+    `unit_exponents` are the smallest and largest e for which every integer up to 2^significand - 1,
+    times 2^e, is a normal finite number of the type (engines/host_probe.py).
     """
 
     name: str  # nccl-tests' name, as printed
@@ -44,20 +45,57 @@ DTYPES: tuple[DType, ...] = (
     DType("int64", 4, 8, "int", "int64", aliases=("long",)),
     DType("uint64", 5, 8, "uint", "uint64"),
     DType("half", 6, 2, "float", "float16", 11, 5, (-14, 5), aliases=("float16", "fp16", "f16")),
-    DType("float", 7, 4, "float", "float32", 24, 8, (-126, 104), aliases=("float32", "fp32", "f32")),
-    DType("double", 8, 8, "float", "float64", 53, 11, (-1022, 971), aliases=("float64", "fp64", "f64")),
+    DType(
+        "float", 7, 4, "float", "float32", 24, 8, (-126, 104), aliases=("float32", "fp32", "f32")
+    ),
+    DType(
+        "double", 8, 8, "float", "float64", 53, 11, (-1022, 971), aliases=("float64", "fp64", "f64")
+    ),
     DType("bfloat16", 9, 2, "float", "bfloat16", 8, 8, (-126, 120), aliases=("bf16",)),
-    # 1.875 * 2^8 is NaN in e4m3, so the largest unit exponent is one lower than its exponent field alone would allow.
-    DType("f8e4m3", 10, 1, "float", "float8_e4m3fn", 4, 4, (-6, 4), ("float8_e4m3fn", "float8_e4m3", "fp8_e4m3", "e4m3"), 22400, 90),
-    DType("f8e5m2", 11, 1, "float", "float8_e5m2", 3, 5, (-14, 13), ("float8_e5m2", "fp8_e5m2", "e5m2"), 22400, 90),
+    # 1.875 * 2^8 is NaN in e4m3, so the largest unit exponent is one lower than its exponent field
+    # alone would allow.
+    DType(
+        "f8e4m3",
+        10,
+        1,
+        "float",
+        "float8_e4m3fn",
+        4,
+        4,
+        (-6, 4),
+        ("float8_e4m3fn", "float8_e4m3", "fp8_e4m3", "e4m3"),
+        22400,
+        90,
+    ),
+    DType(
+        "f8e5m2",
+        11,
+        1,
+        "float",
+        "float8_e5m2",
+        3,
+        5,
+        (-14, 13),
+        ("float8_e5m2", "fp8_e5m2", "e5m2"),
+        22400,
+        90,
+    ),
 )
 
 BY_NAME: dict[str, DType] = {name: row for row in DTYPES for name in (row.name, *row.aliases)}
 
 
 def dtype(name: str) -> DType:
-    """The row for nccl-tests' or PyTorch's name, or a common short form; UsageError for an unknown name."""
+    """The row for nccl-tests' or PyTorch's name, or a common short form; UsageError for an
+    unknown name.
+    """
     row = BY_NAME.get(name.lower())
     if row is None:
-        raise unknown("data type", name, {key: row.name for key, row in BY_NAME.items()}, "--datatype: ", ", or all")
+        raise unknown(
+            "data type",
+            name,
+            {key: row.name for key, row in BY_NAME.items()},
+            "--datatype: ",
+            ", or all",
+        )
     return row

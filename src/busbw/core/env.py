@@ -1,6 +1,7 @@
 """The table of environment variables that busbw reads, and the rules for variables in results.
 
-A result contains the variables that concern communication, with values masked if they look like secrets.
+A result contains the variables that concern communication, with values masked if they look like
+secrets.
 """
 
 import re
@@ -58,42 +59,104 @@ TUNER = Tuner()
 
 VARIABLES: tuple[Variable, ...] = (
     Variable("NCCL_TESTS_DEVICE", "index of the first GPU of each process", "nccl-tests"),
-    Variable("NCCL_TESTS_MIN_BW", "fail if average busbw is below 0.9 times this value in GB/s", "nccl-tests"),
-    Variable("NCCL_TESTS_SPLIT_MASK", "split the processes into groups: color = process AND this hexadecimal mask", "nccl-tests"),
-    Variable("NCCL_TESTS_SPLIT", "split the processes into groups: AND, OR, MOD or DIV and a number", "nccl-tests"),
-    Variable(ALLTOALLV.matrix_file, "alltoallv: file with a square matrix of the bytes from each rank to each rank", "nccl-tests"),
-    Variable(ALLTOALLV.matrix_scale, "alltoallv: factor applied to that matrix, 1.0 by default", "nccl-tests"),
-    Variable(ALLTOALLV.spread, "alltoallv: 0 = even; 1 = bytes grow with the distance to the rank, none to itself", "nccl-tests"),
+    Variable(
+        "NCCL_TESTS_MIN_BW",
+        "fail if average busbw is below 0.9 times this value in GB/s",
+        "nccl-tests",
+    ),
+    Variable(
+        "NCCL_TESTS_SPLIT_MASK",
+        "split the processes into groups: color = process AND this hexadecimal mask",
+        "nccl-tests",
+    ),
+    Variable(
+        "NCCL_TESTS_SPLIT",
+        "split the processes into groups: AND, OR, MOD or DIV and a number",
+        "nccl-tests",
+    ),
+    Variable(
+        ALLTOALLV.matrix_file,
+        "alltoallv: file with a square matrix of the bytes from each rank to each rank",
+        "nccl-tests",
+    ),
+    Variable(
+        ALLTOALLV.matrix_scale,
+        "alltoallv: factor applied to that matrix, 1.0 by default",
+        "nccl-tests",
+    ),
+    Variable(
+        ALLTOALLV.spread,
+        "alltoallv: 0 = even; 1 = bytes grow with the distance to the rank, none to itself",
+        "nccl-tests",
+    ),
     Variable(ALLTOALLV.print_summary, "alltoallv: 1 prints the bytes of each rank", "nccl-tests"),
-    Variable("BUSBW_ENGINE", "engine of the compat commands, which have no option for it: nccl, torch, mpi, sim", "busbw"),
-    Variable("BUSBW_IFNAME", "interface or CIDR of NCCL's and Gloo's sockets, resolved on each host; set by --ifname", "busbw"),
-    Variable(CAPTURE.folder, "folder for the files of the profiler plugin; set by `busbw capture`", "busbw"),
-    Variable(TUNER.table, "table of the tuner plugin, written by `busbw tune`; set by `busbw replay` for its own ranks", "busbw"),
-    Variable(CAPTURE.mode, "cheap: calls, sizes and order; timed: also durations on the GPU", "busbw"),
-    Variable("BUSBW_LOG", "info: what busbw decides and why, on stderr; debug: also what it reads and tries; set by -v", "busbw"),
-    Variable("BUSBW_PLUGIN", "path of the NCCL plugin library for --net busbw and `busbw env net`, instead of busbw-native's", "busbw"),
+    Variable(
+        "BUSBW_ENGINE",
+        "engine of the compat commands, which have no option for it: nccl, torch, mpi, sim",
+        "busbw",
+    ),
+    Variable(
+        "BUSBW_IFNAME",
+        "interface or CIDR of NCCL's and Gloo's sockets, resolved on each host; set by --ifname",
+        "busbw",
+    ),
+    Variable(
+        CAPTURE.folder,
+        "folder for the files of the profiler plugin; set by `busbw capture`",
+        "busbw",
+    ),
+    Variable(
+        TUNER.table,
+        "table of the tuner plugin, written by `busbw tune`; set by `busbw replay` for its own"
+        " ranks",
+        "busbw",
+    ),
+    Variable(
+        CAPTURE.mode, "cheap: calls, sizes and order; timed: also durations on the GPU", "busbw"
+    ),
+    Variable(
+        "BUSBW_LOG",
+        "info: what busbw decides and why, on stderr; debug: also what it reads and tries; set"
+        " by -v",
+        "busbw",
+    ),
+    Variable(
+        "BUSBW_PLUGIN",
+        "path of the NCCL plugin library for --net busbw and `busbw env net`, instead of"
+        " busbw-native's",
+        "busbw",
+    ),
 )
 
-# Excludes variables that launchers set for their own processes: addresses, directories and a key of one run.
+# Excludes variables that launchers set for their own processes: addresses, directories and a key of
+# one run.
 _OPEN_MPI = (
     r"OMPI_MCA_(?!initial_wdir|ess_|orte_"
     r"(?:precondition|hnp|local_daemon|jobfam|top_session|tmpdir|app_num|ess|num_nodes|launch))"
 )
 _CARRIED = re.compile(
-    rf"^(R?NCCL_|BUSBW_|{_OPEN_MPI}|PMIX_MCA_|PRTE_MCA_|MPICH_|I_MPI_|UC[XC]_|FI_|GLOO_|TORCH_NCCL_|CUDA_|SLURM_|NVIDIA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$)"
+    rf"^(R?NCCL_|BUSBW_|{_OPEN_MPI}|PMIX_MCA_|PRTE_MCA_|MPICH_|I_MPI_|UC[XC]_|FI_|GLOO_"
+    rf"|TORCH_NCCL_|CUDA_|SLURM_|NVIDIA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$)"
 )
 _OWN = "BUSBW_JOB"  # marks the processes of one run
 
 
 def shown(name: str, value: str) -> str:
-    """The value for a result: masked unless the variable concerns communication and neither name nor value looks like a secret."""
+    """The value for a result: masked unless the variable concerns communication and neither name
+    nor value looks like a secret.
+    """
     return value if _CARRIED.match(name) and masked_value(name, value) == value else MASK
 
 
 def carried(environment: Mapping[str, str], *, all_names: bool = False) -> dict[str, str]:
-    """The variables for a result, sorted by name, with secrets masked. `all_names` adds all others with masked values.
+    """The variables for a result, sorted by name, with secrets masked.
 
-    nccl-tests writes its whole environment to its results; `all_names` keeps the names for programs that read them.
+    `all_names` adds all others with masked values.
+
+    nccl-tests writes its whole environment to its results; `all_names` keeps the names for programs
+    that read them.
     """
-    names = sorted(name for name in environment if (all_names or _CARRIED.match(name)) and name != _OWN)
+    names = sorted(
+        name for name in environment if (all_names or _CARRIED.match(name)) and name != _OWN
+    )
     return {name: shown(name, environment[name]) for name in names}

@@ -1,8 +1,11 @@
 """The errors that busbw raises on purpose, and the exit code of each.
 
-BusbwError               what failed, where, and the value seen; `hint` is the command or change that fixes it
-├── UsageError           invalid arguments or input file                                          exit 2
-└── NoMeasurement        no measurement possible: no GPU, no MPI, a rank or host was lost         exit 3
+BusbwError               what failed, where, and the value seen; `hint` is the command or change
+                         that fixes it
+├── UsageError           invalid arguments or input file
+                         exit 2
+└── NoMeasurement        no measurement possible: no GPU, no MPI, a rank or host was lost
+                         exit 3
     ├── TimedOut         a time limit was reached
     ├── StartFailed      the ranks failed to start because of a transient fault
     └── CudaFailed       a call of the CUDA driver failed
@@ -66,7 +69,9 @@ def unknown(
     near = get_close_matches(name.lower(), names, 1)
     meant = f"did you mean {names[near[0]]}? " if near else ""
     known = ", ".join(dict.fromkeys(names.values()))
-    return UsageError(f"{option}unknown {what} '{name}'", f"{meant}the {what}s are {known}{also}", options)
+    return UsageError(
+        f"{option}unknown {what} '{name}'", f"{meant}the {what}s are {known}{also}", options
+    )
 
 
 class NoMeasurement(BusbwError):
@@ -87,11 +92,20 @@ class CudaFailed(NoMeasurement):
     """A call of the CUDA driver failed."""
 
 
-MEMORY_HINT = "smaller sizes or fewer ranks per host; the limits there: ulimit -v; free -g; cat /sys/fs/cgroup/memory.max"
+MEMORY_HINT = (
+    "smaller sizes or fewer ranks per host; the limits there: ulimit -v; free -g; cat"
+    " /sys/fs/cgroup/memory.max"
+)
 
 
 def out_of_memory(error: BaseException) -> NoMeasurement | None:
-    """The error for an exception that means that this process gets no more memory, of the host or of its GPU; None for another."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or getattr(error, "errno", None) == ENOMEM:
+    """The error for an exception that means that this process gets no more memory, of the host
+    or of its GPU; None for another.
+    """
+    if (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or getattr(error, "errno", None) == ENOMEM
+    ):
         return NoMeasurement(f"out of memory: {error}".removesuffix(": "), MEMORY_HINT)
     return None

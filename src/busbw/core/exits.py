@@ -1,4 +1,6 @@
-"""Exit codes, one row each: those of `busbw`, of its line for a monitor, and of the compat commands, which are nccl-tests' own."""
+"""Exit codes, one row each: those of `busbw`, of its line for a monitor, and of the compat
+commands, which are nccl-tests' own.
+"""
 
 from enum import IntEnum
 from typing import Self
@@ -19,13 +21,21 @@ class Exit(_Code):
     OK = 0, "success"
     BAD = 1, "measured, but the result is bad: wrong data, slower than allowed, or a check failed"
     USAGE = 2, "invalid arguments or input file"
-    UNKNOWN = 3, "no measurement possible: no GPU, NCCL or MPI missing, a rank or host lost; a part or a figure that could not be judged"
+    UNKNOWN = (
+        3,
+        (
+            "no measurement possible: no GPU, NCCL or MPI missing, a rank or host lost; a part or a"
+            " figure that could not be judged"
+        ),
+    )
     BUG = 4, "a bug in busbw"
     INTERRUPTED = 130, "interrupted; completed measurements are saved"
 
 
 class NagiosExit(_Code):
-    """Exit code of `busbw check --brief`, which is that of a Nagios plugin; the name is the word in its line."""
+    """Exit code of `busbw check --brief`, which is that of a Nagios plugin; the name is the word
+    in its line.
+    """
 
     OK = 0, "nothing failed, warns or is unknown"
     WARNING = 1, "a check warns; with --fail-on warn it is CRITICAL"

@@ -1,6 +1,7 @@
 """Exact encoding, decoding and rounding of the float types, in integers and fractions.
 
-All are IEEE 754 binary formats except f8e4m3, which has no infinity: an all-ones exponent holds numbers, and only all ones is NaN.
+All are IEEE 754 binary formats except f8e4m3, which has no infinity: an all-ones exponent holds
+numbers, and only all ones is NaN.
 """
 
 from fractions import Fraction
@@ -13,7 +14,9 @@ def _bias(dtype: DType) -> int:
 
 
 def encode(units: int, exponent: int, dtype: DType) -> int:
-    """Bits of units * 2^exponent, +0 for zero; ValueError if the value is not exactly representable."""
+    """Bits of units * 2^exponent, +0 for zero; ValueError if the value is not exactly
+    representable.
+    """
     if units == 0:
         return 0
     magnitude = abs(units)
@@ -25,7 +28,8 @@ def encode(units: int, exponent: int, dtype: DType) -> int:
     if exponent < lowest:
         raise ValueError(f"{units} * 2^{exponent} is not a {dtype.name}")
     field = magnitude << (exponent - lowest)
-    bits = field + (max(top + bias, 1) - 1 << (p - 1))  # the hidden bit adds 1 to the exponent field
+    # the hidden bit adds 1 to the exponent field
+    bits = field + (max(top + bias, 1) - 1 << (p - 1))
     if bits > _largest(dtype):
         raise ValueError(f"{units} * 2^{exponent} is too large for {dtype.name}")
     return bits | (units < 0) << (dtype.bits - 1)
@@ -51,7 +55,9 @@ def decode(bits: int, dtype: DType) -> Fraction | str:
 
 
 def round_to_bits(value: Fraction, dtype: DType) -> int:
-    """Bits of the nearest number of the type, ties to even; the value must be within its finite range."""
+    """Bits of the nearest number of the type, ties to even; the value must be within its finite
+    range.
+    """
     if value == 0:
         return 0
     magnitude = abs(value)

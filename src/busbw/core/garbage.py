@@ -1,4 +1,7 @@
-"""How often Python looks for garbage in busbw's own processes. Never changed where busbw is a library."""
+"""How often Python looks for garbage in busbw's own processes.
+
+Never changed where busbw is a library.
+"""
 
 import gc
 
@@ -14,5 +17,7 @@ def collect_seldom() -> None:
 
 
 def leave_at_exit() -> None:
-    """Do not look for garbage at exit: Python does so three times, which takes 0.3 s among PyTorch's objects."""
+    """Do not look for garbage at exit: Python does so three times, which takes 0.3 s among
+    PyTorch's objects.
+    """
     gc.freeze()

@@ -1,4 +1,6 @@
-"""Files that a user names, read whole: within a limit, and not from a device, which may have no end."""
+"""Files that a user names, read whole: within a limit, and not from a device, which may have no
+end.
+"""
 
 import errno
 import logging
@@ -9,13 +11,17 @@ from typing import BinaryIO
 
 LOG = logging.getLogger(__name__)
 
-MOST = 1 << 30  # bytes of a measurement, log or trace: read whole, it takes several times as much memory
+# bytes of a measurement, log or trace: read whole, it takes several times as much memory
+MOST = 1 << 30
 SMALL = 64 << 20  # bytes of what people write: lists of hosts, expectations, scripts
 _PIECE = 1 << 20
 
 
 def read_whole(name: str | Path, most: int = MOST) -> bytes:
-    """What is in a file or comes through a pipe. OSError, also for a device and for more than `most` bytes."""
+    """What is in a file or comes through a pipe.
+
+    OSError, also for a device and for more than `most` bytes.
+    """
     refuse_device(name)
     with Path(name).open("rb") as opened:
         if os.fstat(opened.fileno()).st_size > most:

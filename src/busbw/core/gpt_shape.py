@@ -1,4 +1,6 @@
-"""The shape of a transformer with a given number of parameters: layers, width, heads and vocabulary."""
+"""The shape of a transformer with a given number of parameters: layers, width, heads and
+vocabulary.
+"""
 
 import math
 import re
@@ -10,9 +12,12 @@ from busbw.core.errors import UsageError
 STEP = 128  # a width is a multiple of it
 HEAD = 128  # elements of a head; HEAD // 2 below WIDE
 WIDE = 2048
-DEPTH = 128  # width per layer that is aimed at: that of GPT-3 with 6.7e9 parameters and more (Brown et al. 2020, table 2.1)
+# width per layer that is aimed at: that of GPT-3 with 6.7e9 parameters and more (Brown et al. 2020,
+# table 2.1)
+DEPTH = 128
 MOST_WIDTH = 32_768
-VOCABULARY, SMALL_VOCABULARY = 50_304, 4096  # GPT-2's 50,257 rounded up to a multiple of 128; for models below LARGE
+# GPT-2's 50,257 rounded up to a multiple of 128; for models below LARGE
+VOCABULARY, SMALL_VOCABULARY = 50_304, 4096
 LARGE, SMALL = 100_000_000, 10_000_000
 TOLERANCE, SMALL_TOLERANCE = 0.02, 0.05  # below SMALL a layer is a large part of the model
 RECOMPUTE_FROM = 1_000_000_000  # parameters from where on activations are recomputed by default
@@ -34,7 +39,10 @@ class GptShape(msgspec.Struct, frozen=True):
         return 12 * self.width**2 + 13 * self.width
 
     def root(self, sequence: int) -> int:
-        """Parameters outside the layers: tokens, positions and the last norm. The output's weights are those of the tokens."""
+        """Parameters outside the layers: tokens, positions and the last norm.
+
+        The output's weights are those of the tokens.
+        """
         return (self.vocabulary + sequence + 2) * self.width
 
     def parameters(self, sequence: int) -> int:
@@ -60,18 +68,27 @@ def parse_count(text: str) -> int:
 
 
 def shape_of(parameters: int, sequence: int) -> GptShape:
-    """The shape with this number of parameters to 2 % (to 5 % below 10 million), with a width near 128 times its layers.
+    """The shape with this number of parameters to 2 % (to 5 % below 10 million), with a width near
+    128 times its layers.
 
     Raises:
         UsageError: there is none.
     """
     vocabulary = VOCABULARY if parameters >= LARGE else SMALL_VOCABULARY
     tolerance = TOLERANCE if parameters >= SMALL else SMALL_TOLERANCE
-    shapes = [_at_width(width, parameters, vocabulary, sequence) for width in range(STEP, MOST_WIDTH + 1, STEP)]
+    shapes = [
+        _at_width(width, parameters, vocabulary, sequence)
+        for width in range(STEP, MOST_WIDTH + 1, STEP)
+    ]
     close = [one for one in shapes if abs(one.parameters(sequence) / parameters - 1) <= tolerance]
     if not close:
-        nearest = min(shapes, key=lambda one: abs(one.parameters(sequence) - parameters)).parameters(sequence)
-        raise UsageError(f"--params {parameters}: no gpt has this number of parameters", f"the nearest has {nearest / 1e6:.1f} million")
+        nearest = min(
+            shapes, key=lambda one: abs(one.parameters(sequence) - parameters)
+        ).parameters(sequence)
+        raise UsageError(
+            f"--params {parameters}: no gpt has this number of parameters",
+            f"the nearest has {nearest / 1e6:.1f} million",
+        )
     return min(close, key=lambda one: abs(math.log(one.width / one.layers / DEPTH)))
 
 

@@ -8,14 +8,16 @@ import msgspec
 from busbw.core.cells import CellKey
 from busbw.core.result import Result
 
-EARLIEST = 3  # runs to judge a new one by; with 2 a single degree of freedom finds only changes of several times
+# runs to judge a new one by; with 2 a single degree of freedom finds only changes of several times
+EARLIEST = 3
 
 
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the history, without its samples.
 
-    `start` is its start in local time as `YYYY-mm-dd HH:MM:SS`, or else when it was added; `peak_busbw` is in bytes per second. `counts`
-    is the source of alltoallv's bytes, as in core.traffic.
+    `start` is its start in local time as `YYYY-mm-dd HH:MM:SS`, or else when it was added;
+    `peak_busbw` is in bytes per second. `counts` is the source of alltoallv's bytes, as in
+    core.traffic.
     """
 
     id: int
@@ -42,10 +44,12 @@ class StoredTime(msgspec.Struct, frozen=True):
 
 
 class CheckedCell(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell compared with earlier runs: its time, their median, minimum and maximum (seconds), and the adjusted p-value.
+    """One cell compared with earlier runs: its time, their median, minimum and maximum (seconds),
+    and the adjusted p-value.
 
-    `most` is the upper limit of its time over that of earlier runs, where few runs are judged by their spread and have one. `far` says
-    whether the time is far above the median, and few stored runs were as unusual.
+    `most` is the upper limit of its time over that of earlier runs, where few runs are judged by
+    their spread and have one. `far` says whether the time is far above the median, and few stored
+    runs were as unusual.
     """
 
     key: CellKey
@@ -85,10 +89,13 @@ class Standing(Enum):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """A run compared with the last runs of its machine. `alarm` is the probability that a run like them is called slower in any cell.
+    """A run compared with the last runs of its machine.
 
-    By order it holds for any distribution of times, by spread if their logarithms are normal. `needed` runs allow a check by order.
-    `unusual` are the few stored runs with a time far from the median, which can hide a slow cell.
+    `alarm` is the probability that a run like them is called slower in any cell.
+
+    By order it holds for any distribution of times, by spread if their logarithms are normal.
+    `needed` runs allow a check by order. `unusual` are the few stored runs with a time far from the
+    median, which can hide a slow cell.
     """
 
     machine: str
@@ -104,9 +111,14 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine(result: Result) -> str:
-    """The machine of a result: sorted host names, devices by name, and engine. `host1+host2: 16 x NVIDIA H20, nccl`."""
+    """The machine of a result: sorted host names, devices by name, and engine.
+
+    `host1+host2: 16 x NVIDIA H20, nccl`.
+    """
     devices = result.world.devices
     hosts = "+".join(sorted({device.host for device in devices})) or "unnamed host"
     names = sorted(Counter(device.name or "unnamed device" for device in devices).items())
-    kinds = ", ".join([*(f"{count} x {name}" for name, count in names), result.library.engine or "unnamed engine"])
+    kinds = ", ".join(
+        [*(f"{count} x {name}" for name, count in names), result.library.engine or "unnamed engine"]
+    )
     return f"{hosts}: {kinds}"

@@ -35,4 +35,6 @@ def _spelled(value: Any) -> Any:
         return f"{value}"
     if isinstance(value, list | tuple):
         return [_spelled(item) for item in value]
-    return {key: _spelled(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return (
+        {key: _spelled(item) for key, item in value.items()} if isinstance(value, dict) else value
+    )

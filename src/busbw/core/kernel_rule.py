@@ -1,7 +1,7 @@
 """What a rule of the kernel log is: the forms of a line, what each means, and for how long.
 
-A line tells of a moment. What it says may last, as a disk that was switched off, or be over, as a process that was killed. So each sign
-says how long it holds and why.
+A line tells of a moment. What it says may last, as a disk that was switched off, or be over, as a
+process that was killed. So each sign says how long it holds and why.
 """
 
 import re
@@ -11,7 +11,8 @@ from busbw.core.check_row import CheckRow, Layer
 from busbw.core.finding import Verdict
 
 KMSG = "/dev/kmsg"
-DAY_S = 86400.0  # for which an event that is over is shown: somebody has to have the time to read it
+# for which an event that is over is shown: somebody has to have the time to read it
+DAY_S = 86400.0
 BOOT_S = 60.0  # in which firmware and the kernel report what the previous boot left behind
 SUBJECT = "subject"  # the named group of a pattern: a PCI address, disk, process, server
 
@@ -20,9 +21,10 @@ SUBJECT = "subject"  # the named group of a pattern: a PCI address, disk, proces
 class Sign:
     """One form of a line. `says` is the message, with the named groups of `pattern` in braces.
 
-    It holds for `holds_s` seconds, or until the next boot if that is None; `because` is the reason. `ends` is a later line that ends it:
-    on its group `subject` if it has one, else on all subjects. A sign of the first BOOT_S seconds that is `left_over` was left by the
-    previous boot, and only warns.
+    It holds for `holds_s` seconds, or until the next boot if that is None; `because` is the reason.
+    `ends` is a later line that ends it: on its group `subject` if it has one, else on all subjects.
+    A sign of the first BOOT_S seconds that is `left_over` was left by the previous boot, and only
+    warns.
     """
 
     pattern: re.Pattern[str]
@@ -38,7 +40,8 @@ class Sign:
 class KernelRule:
     """A check of the kernel log: the first sign that matches a line counts.
 
-    `covered_by_xid` is an Xid that reports the same on the same GPU, so that it is not reported twice.
+    `covered_by_xid` is an Xid that reports the same on the same GPU, so that it is not reported
+    twice.
     """
 
     row: CheckRow
@@ -78,7 +81,9 @@ def rule(texts: Texts, *signs: Sign, covered_by_xid: int | None = None) -> Kerne
 
 
 def _holding(signs: tuple[Sign, ...]) -> str:
-    """`An error counts until the next boot (a bad block stays bad), others for 24 h (the drive was reset).`"""
+    """`An error counts until the next boot (a bad block stays bad), others for 24 h (the drive
+    was reset).`
+    """
     reasons: dict[str, list[str]] = {}
     for sign in signs:
         known = reasons.setdefault(_span(sign), [])
@@ -95,6 +100,9 @@ def _span(sign: Sign) -> str:
 
 
 def line(text: str) -> re.Pattern[str]:
-    """A pattern of a line. `<bdf>` is a PCI address, `<disk>` a disk's name, both as the subject."""
+    """A pattern of a line.
+
+    `<bdf>` is a PCI address, `<disk>` a disk's name, both as the subject.
+    """
     named = text.replace("<bdf>", r"(?P<subject>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])")
     return re.compile(named.replace("<disk>", r"(?P<subject>[\w.\-]+)"), re.ASCII)

@@ -14,6 +14,8 @@ RULES: tuple[KernelRule, ...] = (*DEVICE_RULES, *HOST_RULES)
 def concerned() -> re.Pattern[str]:
     """One pattern for the lines that a rule judges, and those that end what a rule reports."""
     signs = [sign for rule in RULES for sign in rule.signs]
-    patterns = [sign.pattern.pattern for sign in signs] + [sign.ends.pattern for sign in signs if sign.ends]
+    patterns = [sign.pattern.pattern for sign in signs] + [
+        sign.ends.pattern for sign in signs if sign.ends
+    ]
     unnamed = (re.sub(r"\?P<\w+>", "?:", pattern) for pattern in dict.fromkeys(patterns))
     return re.compile("|".join(unnamed), re.ASCII)

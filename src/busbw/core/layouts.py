@@ -1,7 +1,8 @@
-"""The buffers of a collective: element counts, the in-place rule, and the reference result as moves.
+"""The buffers of a collective: element counts, the in-place rule, and the reference result as
+moves.
 
-A move states which elements of which ranks must end up at an offset of a rank's receive buffer; several sources are reduced.
-Elements without a move must stay unchanged.
+A move states which elements of which ranks must end up at an offset of a rank's receive buffer;
+several sources are reduced. Elements without a move must stay unchanged.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,9 @@ class InPlace(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """Element counts: of the send buffer, of the receive buffer, and the count argument of the call."""
+    """Element counts: of the send buffer, of the receive buffer, and the count argument of the
+    call.
+    """
 
     send: int
     recv: int
@@ -28,7 +31,9 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The parameters of one call: count argument, ranks, root, and for alltoallv the matrix of elements from rank i to rank j."""
+    """The parameters of one call: count argument, ranks, root, and for alltoallv the matrix of
+    elements from rank i to rank j.
+    """
 
     count: int
     ranks: int
@@ -38,7 +43,9 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """`length` elements at `dst` of the receive buffer come from each (rank, offset in its send buffer) of `sources`, reduced."""
+    """`length` elements at `dst` of the receive buffer come from each (rank, offset in its send
+    buffer) of `sources`, reduced.
+    """
 
     dst: int
     length: int
@@ -121,11 +128,15 @@ def scatter_from_root(call: Layout, rank: int) -> tuple[Move, ...]:
 
 def transpose(call: Layout, rank: int) -> tuple[Move, ...]:
     """Part j of rank i lands as part i of rank j."""
-    return tuple(Move(r * call.count, call.count, ((r, rank * call.count),)) for r in range(call.ranks))
+    return tuple(
+        Move(r * call.count, call.count, ((r, rank * call.count),)) for r in range(call.ranks)
+    )
 
 
 def transpose_uneven(call: Layout, rank: int) -> tuple[Move, ...]:
-    """As alltoall, with the matrix's own count for each pair; parts are contiguous, in order of rank."""
+    """As alltoall, with the matrix's own count for each pair; parts are contiguous, in order of
+    rank.
+    """
     moves, dst = [], 0
     for r in range(call.ranks):
         length = call.matrix[r][rank]

@@ -1,4 +1,5 @@
-"""What a watch of a host's links reads and says: the links, a sample of their counters, and the flow of each over an interval.
+"""What a watch of a host's links reads and says: the links, a sample of their counters, and the
+flow of each over an interval.
 
 Rates are per second, bytes and seconds inside. None is unknown, never 0.
 """
@@ -14,9 +15,11 @@ IB, ROCE, RDMA, ETHERNET, NVLINK, PCIE = "ib", "roce", "rdma", "ethernet", "nvli
 
 
 class Link(msgspec.Struct, frozen=True):
-    """One thing that carries data: an RDMA port, an interface, all NVLinks of a GPU, or its PCIe slot.
+    """One thing that carries data: an RDMA port, an interface, all NVLinks of a GPU, or its PCIe
+    slot.
 
-    `rate` is bytes per second in one direction. `interfaces` are those with the port's Ethernet counters: the slaves of a bond.
+    `rate` is bytes per second in one direction. `interfaces` are those with the port's Ethernet
+    counters: the slaves of a bond.
     """
 
     name: str
@@ -30,7 +33,10 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Counters that were read together at `at_s` of the monotonic clock. Another `identity` is another device, or one that came back."""
+    """Counters that were read together at `at_s` of the monotonic clock.
+
+    Another `identity` is another device, or one that came back.
+    """
 
     at_s: float
     identity: int
@@ -38,9 +44,12 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One reading of a host. Groups are by subject (a link's or interface's name, core.telemetry.TCP, or HOST) and source.
+    """One reading of a host.
 
-    A group that was not read again, since the kernel would have repeated its values, is the same as in the sample before.
+    Groups are by subject (a link's or interface's name, core.telemetry.TCP, or HOST) and source.
+
+    A group that was not read again, since the kernel would have repeated its values, is the same as
+    in the sample before.
     """
 
     at_s: float
@@ -59,10 +68,13 @@ class Slave(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Flow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a link carried over one interval. `counters` has the increase of every other counter per second, and levels as they are.
+    """What a link carried over one interval.
 
-    Pauses are shares of time: `rx_pause` is how long the other end kept this port from sending, `tx_pause` how long this port kept the
-    other end. `unknown` says for a counter why its increase is unknown.
+    `counters` has the increase of every other counter per second, and levels as they are.
+
+    Pauses are shares of time: `rx_pause` is how long the other end kept this port from sending,
+    `tx_pause` how long this port kept the other end. `unknown` says for a counter why its increase
+    is unknown.
     """
 
     name: str
@@ -94,8 +106,13 @@ class Said(msgspec.Struct, frozen=True):
     seen: str
 
 
-class Watched(msgspec.Struct, tag="busbw.watch/1", tag_field="schema", omit_defaults=True, kw_only=True):
-    """One interval of a watch. `missed` counts intervals that were not sampled because an earlier one took too long."""
+class Watched(
+    msgspec.Struct, tag="busbw.watch/1", tag_field="schema", omit_defaults=True, kw_only=True
+):
+    """One interval of a watch.
+
+    `missed` counts intervals that were not sampled because an earlier one took too long.
+    """
 
     host: str
     at: str  # ISO time of the reading
@@ -110,7 +127,9 @@ class Watched(msgspec.Struct, tag="busbw.watch/1", tag_field="schema", omit_defa
 
 
 class Exposition(msgspec.Struct, frozen=True, kw_only=True):
-    """What an exporter shows: counters since they began by subject and source, in their units, and levels as they are."""
+    """What an exporter shows: counters since they began by subject and source, in their units,
+    and levels as they are.
+    """
 
     links: tuple[Link, ...]
     values: dict[tuple[str, str], dict[str, int]]

@@ -1,6 +1,8 @@
-"""The log of what busbw decides and why: for `-v` and BUSBW_LOG, on stderr, with the host and the rank, and masked as results are.
+"""The log of what busbw decides and why: for `-v` and BUSBW_LOG, on stderr, with the host and the
+rank, and masked as results are.
 
-Modules log under their own names, so that a program that uses busbw as a library may handle its log as any other.
+Modules log under their own names, so that a program that uses busbw as a library may handle its log
+as any other.
 """
 
 import logging
@@ -25,7 +27,10 @@ class _MaskedFormatter(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes to what stderr is at that time. A message that cannot be written is lost, and nothing else."""
+    """Writes to what stderr is at that time.
+
+    A message that cannot be written is lost, and nothing else.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -36,7 +41,10 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 def switch_on(level: str, rank: int | None = None) -> None:
-    """Write this process' log to stderr, from `level` on. UsageError for a level that is not in LEVELS."""
+    """Write this process' log to stderr, from `level` on.
+
+    UsageError for a level that is not in LEVELS.
+    """
     if level not in LEVELS:
         raise UsageError(f"{VARIABLE}={level}: no such level", f"use one of {', '.join(LEVELS)}")
     process = platform.node() if rank is None else f"{platform.node()} rank {rank}"

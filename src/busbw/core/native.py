@@ -10,17 +10,24 @@ from busbw.core.errors import NoMeasurement
 
 PACKAGE, LIBRARY = "busbw_native", "plugin/libplugin.so"
 OWN_VARIABLE = "BUSBW_PLUGIN"
-INSTALL = f"{sys.executable} -m pip install busbw-native   (in a checkout of busbw: pip install ./native)"
+INSTALL = (
+    f"{sys.executable} -m pip install busbw-native   (in a checkout of busbw: pip install ./native)"
+)
 
 
 def find() -> Path:
-    """The path in BUSBW_PLUGIN, or else of the library in busbw-native; NoMeasurement if there is none."""
+    """The path in BUSBW_PLUGIN, or else of the library in busbw-native; NoMeasurement if there
+    is none.
+    """
     named = os.environ.get(OWN_VARIABLE)
     if not named:
         return _installed()
     path = Path(named).absolute()
     if not path.is_file():
-        raise NoMeasurement(f"{OWN_VARIABLE}={named}: no such file", f"unset {OWN_VARIABLE}, or set it to the path of the library")
+        raise NoMeasurement(
+            f"{OWN_VARIABLE}={named}: no such file",
+            f"unset {OWN_VARIABLE}, or set it to the path of the library",
+        )
     return path
 
 
@@ -32,7 +39,10 @@ def _installed() -> Path:
         raise NoMeasurement(f"busbw-native is not installed for {sys.executable}", INSTALL)
     path = Path(folders[0]).absolute() / LIBRARY
     if not path.is_file():
-        raise NoMeasurement(f"busbw-native in {folders[0]} has no {LIBRARY}", INSTALL.replace("install", "install --force-reinstall"))
+        raise NoMeasurement(
+            f"busbw-native in {folders[0]} has no {LIBRARY}",
+            INSTALL.replace("install", "install --force-reinstall"),
+        )
     return path
 
 

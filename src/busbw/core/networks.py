@@ -1,7 +1,10 @@
-"""The networks of --net: name, NCCL's own name, and the variables that select it. Also the channels for busbw's network.
+"""The networks of --net: name, NCCL's own name, and the variables that select it.
 
-The number of channels is decided here, because NCCL reads it from the environment before it loads the plugin. The plugin itself decides
-which interfaces it uses and how fast they are (host/net_plugin.py asks it), and how many of the channels a small collective uses.
+Also the channels for busbw's network.
+
+The number of channels is decided here, because NCCL reads it from the environment before it loads
+the plugin. The plugin itself decides which interfaces it uses and how fast they are
+(host/net_plugin.py asks it), and how many of the channels a small collective uses.
 """
 
 from collections.abc import Mapping
@@ -12,7 +15,11 @@ LIBRARY_VARIABLE = "NCCL_NET_PLUGIN"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One network. `nccl` is its name in NCCL_NET and in NCCL's log. `variables` select it, along with the path of a `plugin`."""
+    """One network.
+
+    `nccl` is its name in NCCL_NET and in NCCL's log. `variables` select it, along with the path of
+    a `plugin`.
+    """
 
     name: str
     nccl: str
@@ -21,34 +28,51 @@ class Network:
     plugin: bool = False
 
 
-# NCCL_NET selects the network, and NCCL fails if it cannot use it. The other variables override settings of the environment that would
-# prevent it: disabled IB, or an image's own libnccl-net.so, whose tuner NCCL would use even without its network.
+# NCCL_NET selects the network, and NCCL fails if it cannot use it. The other variables override
+# settings of the environment that would prevent it: disabled IB, or an image's own libnccl-net.so,
+# whose tuner NCCL would use even without its network.
 NETWORKS: tuple[Network, ...] = (
-    # Without the count, NCCL 2.28 and 2.29 forget the plugin when the last communicator is destroyed, and the next one does not use it.
+    # Without the count, NCCL 2.28 and 2.29 forget the plugin when the last communicator is
+    # destroyed, and the next one does not use it.
     Network(
-        "busbw", "busbw", "busbw's plugin: many TCP streams (package busbw-native)",
-        {"NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1"}, plugin=True,
+        "busbw",
+        "busbw",
+        "busbw's plugin: many TCP streams (package busbw-native)",
+        {"NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1"},
+        plugin=True,
     ),
     Network(
-        "socket", "Socket", "NCCL's own TCP sockets", {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", LIBRARY_VARIABLE: "none"}
+        "socket",
+        "Socket",
+        "NCCL's own TCP sockets",
+        {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", LIBRARY_VARIABLE: "none"},
     ),
-    Network("ib", "IB", "NCCL's own InfiniBand and RoCE", {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0", LIBRARY_VARIABLE: "none"}),
-)  # fmt: skip
+    Network(
+        "ib",
+        "IB",
+        "NCCL's own InfiniBand and RoCE",
+        {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0", LIBRARY_VARIABLE: "none"},
+    ),
+)
 # If one of these is set, the user has chosen channels.
 CHANNEL_VARIABLES = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS")
 THREADS_VARIABLE = "NCCL_NTHREADS"
-# Rates in bytes per second, and the channels up to each. NCCL makes two for one network device. A channel is a block of GPU threads that
-# moves up to 5 GB/s to or from host memory, and that a training cannot use meanwhile (benchmarks/net_1xh200_202611).
+# Rates in bytes per second, and the channels up to each. NCCL makes two for one network device. A
+# channel is a block of GPU threads that moves up to 5 GB/s to or from host memory, and that a
+# training cannot use meanwhile (benchmarks/net_1xh200_202611).
 CHANNELS = ((6.25e9, 0), (12.5e9, 4), (25e9, 8))
 MAX_CHANNELS, CHANNELS_UNKNOWN = 16, 8
-# A block of 512 threads, NCCL's choice above 12 GB/s, leaves no room for another block on its multiprocessor.
+# A block of 512 threads, NCCL's choice above 12 GB/s, leaves no room for another block on its
+# multiprocessor.
 # Eight blocks of 256 threads are 2 to 10 % slower.
 NARROW_FROM, NARROW_THREADS = 8, 256
 BY_NAME = {row.name: row for row in NETWORKS}
 
 
 def channels(rate: float | None) -> int:
-    """The minimum number of channels for busbw's network at `rate` bytes per second (None: unknown); 0 leaves the number to NCCL."""
+    """The minimum number of channels for busbw's network at `rate` bytes per second (None:
+    unknown); 0 leaves the number to NCCL.
+    """
     if rate is None:
         return CHANNELS_UNKNOWN
     return next((count for most, count in CHANNELS if rate <= most), MAX_CHANNELS)
@@ -62,7 +86,8 @@ def chosen(environ: Mapping[str, str]) -> bool:
 def blocks(count: int, narrow: bool) -> dict[str, str]:
     """The variables for at least `count` channels, none for 0. All ranks must have the same.
 
-    `narrow` allows blocks with fewer threads. That is for hosts of one GPU, as NVLink needs all threads, and if the user has not chosen.
+    `narrow` allows blocks with fewer threads. That is for hosts of one GPU, as NVLink needs all
+    threads, and if the user has not chosen.
     """
     if not count:
         return {}

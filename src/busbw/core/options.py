@@ -1,6 +1,9 @@
-"""The table of sweep options. The arguments of `busbw run` and of the compat commands and the reference page are derived from it.
+"""The table of sweep options.
 
-Letters, long names and defaults are those of nccl-tests 2.19.6; `run_default` is the default of `busbw run` if it differs.
+The arguments of `busbw run` and of the compat commands and the reference page are derived from it.
+
+Letters, long names and defaults are those of nccl-tests 2.19.6; `run_default` is the default of
+`busbw run` if it differs.
 """
 
 from dataclasses import dataclass
@@ -14,8 +17,9 @@ MAX_OPERATIONS = 10**7  # iterations x aggregated operations; each may keep a sa
 class Option:
     """One option. `kind` is int, size, or word (kept as text).
 
-    `least` and `most` bound its value, `choices` lists all valid values. nccl-tests silently accepts values outside of `choices`,
-    and outside of the bounds of a `soft` option; `busbw run` rejects them.
+    `least` and `most` bound its value, `choices` lists all valid values. nccl-tests silently
+    accepts values outside of `choices`, and outside of the bounds of a `soft` option; `busbw run`
+    rejects them.
     """
 
     short: str
@@ -38,13 +42,17 @@ class Option:
 
     @property
     def allowed(self) -> str:
-        """The valid values as text: `0, 1 or 2`, `at least 1`, `from 0 to 9`; empty without bounds."""
+        """The valid values as text: `0, 1 or 2`, `at least 1`, `from 0 to 9`; empty without
+        bounds.
+        """
         if self.choices:
             *first, last = map(str, self.choices)
             return f"{', '.join(first)} or {last}"
         if self.least is None:
             return ""
-        return f"at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
+        return (
+            f"at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
+        )
 
     def name(self, *, strict: bool) -> str:
         """`--agg-iters` for `busbw run` (`strict`), `-m` for the compat commands."""
@@ -61,43 +69,226 @@ class Option:
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("t", "nthreads", "nthreads", "int", 1, "threads per process; ranks = processes x threads x GPUs", compat_only=True, least=1),
+    Option(
+        "t",
+        "nthreads",
+        "nthreads",
+        "int",
+        1,
+        "threads per process; ranks = processes x threads x GPUs",
+        compat_only=True,
+        least=1,
+    ),
     Option("g", "ngpus", "ngpus", "int", 1, "GPUs per thread", compat_only=True, least=1),
     Option("b", "minbytes", "min_bytes", "size", 32 << 20, "smallest size", 8, least=1),
-    Option("e", "maxbytes", "max_bytes", "size", 32 << 20, "largest size, inclusive; limited by memory", 8 << 30, least=1),
-    Option("i", "stepbytes", "step_bytes", "size", 1 << 20, "step between sizes; used with --stepfactor 1", least=0),
-    Option("f", "stepfactor", "step_factor", "int", 1, "factor between sizes; 1 = use the step in bytes", 2, least=1, soft=True),
+    Option(
+        "e",
+        "maxbytes",
+        "max_bytes",
+        "size",
+        32 << 20,
+        "largest size, inclusive; limited by memory",
+        8 << 30,
+        least=1,
+    ),
+    Option(
+        "i",
+        "stepbytes",
+        "step_bytes",
+        "size",
+        1 << 20,
+        "step between sizes; used with --stepfactor 1",
+        least=0,
+    ),
+    Option(
+        "f",
+        "stepfactor",
+        "step_factor",
+        "int",
+        1,
+        "factor between sizes; 1 = use the step in bytes",
+        2,
+        least=1,
+        soft=True,
+    ),
     Option("n", "iters", "iters", "int", 20, "timed iterations", least=0, most=MAX_OPERATIONS),
-    Option("m", "agg_iters", "agg_iters", "int", 1, "operations per iteration, aggregated in one group", least=1, most=MAX_OPERATIONS),
-    Option("w", "warmup_iters", "warmup_iters", "int", 1, "warm-up operations per power-of-two size", least=0),
-    Option("N", "run_cycles", "run_cycles", "int", 1, "number of sweeps, all with the same communicators; 0 = until interrupted", least=0),
-    Option("p", "parallel_init", "parallel_init", "int", 0, "initialize NCCL in parallel, in each thread", compat_only=True),
+    Option(
+        "m",
+        "agg_iters",
+        "agg_iters",
+        "int",
+        1,
+        "operations per iteration, aggregated in one group",
+        least=1,
+        most=MAX_OPERATIONS,
+    ),
+    Option(
+        "w",
+        "warmup_iters",
+        "warmup_iters",
+        "int",
+        1,
+        "warm-up operations per power-of-two size",
+        least=0,
+    ),
+    Option(
+        "N",
+        "run_cycles",
+        "run_cycles",
+        "int",
+        1,
+        "number of sweeps, all with the same communicators; 0 = until interrupted",
+        least=0,
+    ),
+    Option(
+        "p",
+        "parallel_init",
+        "parallel_init",
+        "int",
+        0,
+        "initialize NCCL in parallel, in each thread",
+        compat_only=True,
+    ),
     Option("c", "check", "check", "int", 1, "data checks per size; 0 = none", least=0),
     Option("o", "op", "op", "word", "sum", "reduction: sum, prod, min, max, avg, mulsum or all"),
     Option("d", "datatype", "datatype", "word", "float", "element type, or all"),
-    Option("r", "root", "root", "word", "0", "root of rooted collectives; -1 or all = every rank in turn"),
-    Option("z", "blocking", "blocking", "int", 0, "after each operation: 1 = wait and barrier, 2 = wait, 3 = wait, then an untimed barrier",
-           choices=(0, 1, 2, 3)),
+    Option(
+        "r",
+        "root",
+        "root",
+        "word",
+        "0",
+        "root of rooted collectives; -1 or all = every rank in turn",
+    ),
+    Option(
+        "z",
+        "blocking",
+        "blocking",
+        "int",
+        0,
+        "after each operation: 1 = wait and barrier, 2 = wait, 3 = wait, then an untimed barrier",
+        choices=(0, 1, 2, 3),
+    ),
     Option("y", "stream_null", "stream_null", "int", 0, "use the NULL stream", choices=(0, 1)),
-    Option("T", "timeout", "timeout", "int", 0, "time limit in seconds for waiting on the GPU; 0 = no limit", least=0, soft=True),
-    Option("G", "cudagraph", "cudagraph", "int", 0, "capture the iterations as a CUDA graph and launch it this many times; 0 = no",
-           least=0),
-    Option("C", "report_cputime", "report_cputime", "int", 0,
-           "add a column: CPU time of rank 0 to enqueue one operation; compat: instead of the time", choices=(0, 1)),
-    Option("a", "average", "average", "int", 1, "time over ranks: 0 = rank 0, 1 = mean, 2 = minimum, 3 = maximum", choices=(0, 1, 2, 3)),
-    Option("R", "local_register", "local_register", "int", 0, "register buffers with NCCL: 1 = local, 2 = symmetric window",
-           choices=(0, 1, 2)),
-    Option("x", "cta_policy", "cta_policy", "int", -1, "NCCL's CTA policy (NCCL 2.27 and newer); -1 = NCCL's own choice",
-           choices=(-1, 0, 1, 2)),
-    Option("D", "device_implementation", "device_implementation", "int", 0, "device-side kernels: not supported", compat_only=True),
-    Option("V", "device_cta_count", "device_cta_count", "int", 16, "CTAs of device-side kernels",
-           compat_only=True, least=1, most=128, soft=True),
-    Option("S", "report_timestamps", "report_timestamps", "int", 0, "add a column with the time of day of each row", choices=(0, 1)),
-    Option("J", "output_file", "output_file", "word", "", "also write nccl-tests' JSON to this .json file", compat_only=True),
-    Option("M", "memory", "memory", "int", 0, "report GPU memory use after the run", choices=(0, 1)),
-    Option("u", "unalign", "unalign", "int", 0, "shift both buffers by this many elements", least=0),
-    Option("I", "per_iter_timing", "per_iter_timing", "int", 0, "time each iteration with events and report the spread", choices=(0, 1)),
-    Option("K", "per_iter_skip", "per_iter_skip", "int", 0, "leading iterations excluded from that spread", least=0, soft=True),
-)  # fmt: skip
+    Option(
+        "T",
+        "timeout",
+        "timeout",
+        "int",
+        0,
+        "time limit in seconds for waiting on the GPU; 0 = no limit",
+        least=0,
+        soft=True,
+    ),
+    Option(
+        "G",
+        "cudagraph",
+        "cudagraph",
+        "int",
+        0,
+        "capture the iterations as a CUDA graph and launch it this many times; 0 = no",
+        least=0,
+    ),
+    Option(
+        "C",
+        "report_cputime",
+        "report_cputime",
+        "int",
+        0,
+        "add a column: CPU time of rank 0 to enqueue one operation; compat: instead of the time",
+        choices=(0, 1),
+    ),
+    Option(
+        "a",
+        "average",
+        "average",
+        "int",
+        1,
+        "time over ranks: 0 = rank 0, 1 = mean, 2 = minimum, 3 = maximum",
+        choices=(0, 1, 2, 3),
+    ),
+    Option(
+        "R",
+        "local_register",
+        "local_register",
+        "int",
+        0,
+        "register buffers with NCCL: 1 = local, 2 = symmetric window",
+        choices=(0, 1, 2),
+    ),
+    Option(
+        "x",
+        "cta_policy",
+        "cta_policy",
+        "int",
+        -1,
+        "NCCL's CTA policy (NCCL 2.27 and newer); -1 = NCCL's own choice",
+        choices=(-1, 0, 1, 2),
+    ),
+    Option(
+        "D",
+        "device_implementation",
+        "device_implementation",
+        "int",
+        0,
+        "device-side kernels: not supported",
+        compat_only=True,
+    ),
+    Option(
+        "V",
+        "device_cta_count",
+        "device_cta_count",
+        "int",
+        16,
+        "CTAs of device-side kernels",
+        compat_only=True,
+        least=1,
+        most=128,
+        soft=True,
+    ),
+    Option(
+        "S",
+        "report_timestamps",
+        "report_timestamps",
+        "int",
+        0,
+        "add a column with the time of day of each row",
+        choices=(0, 1),
+    ),
+    Option(
+        "J",
+        "output_file",
+        "output_file",
+        "word",
+        "",
+        "also write nccl-tests' JSON to this .json file",
+        compat_only=True,
+    ),
+    Option(
+        "M", "memory", "memory", "int", 0, "report GPU memory use after the run", choices=(0, 1)
+    ),
+    Option(
+        "u", "unalign", "unalign", "int", 0, "shift both buffers by this many elements", least=0
+    ),
+    Option(
+        "I",
+        "per_iter_timing",
+        "per_iter_timing",
+        "int",
+        0,
+        "time each iteration with events and report the spread",
+        choices=(0, 1),
+    ),
+    Option(
+        "K",
+        "per_iter_skip",
+        "per_iter_skip",
+        "int",
+        0,
+        "leading iterations excluded from that spread",
+        least=0,
+        soft=True,
+    ),
+)
 
 BY_FIELD: dict[str, Option] = {row.field: row for row in OPTIONS}

@@ -1,10 +1,11 @@
 """What an application sends: the record `busbw.pattern/1`.
 
-JSON Lines, one object a line with a `type`: one header, communicators, rows (the histogram: one row for all calls with the same
-arguments), and, where the order is known, every call as a reference to its row. Communicators precede their rows, rows their calls.
+JSON Lines, one object a line with a `type`: one header, communicators, rows (the histogram: one row
+for all calls with the same arguments), and, where the order is known, every call as a reference to
+its row. Communicators precede their rows, rows their calls.
 
-Times carry their kind in their name: `predicted_us` is what NCCL's model expected, `cpu_us` was taken by a host's clock and `gpu_us` by
-the GPU's. They are never mixed.
+Times carry their kind in their name: `predicted_us` is what NCCL's model expected, `cpu_us` was
+taken by a host's clock and `gpu_us` by the GPU's. They are never mixed.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from busbw.core.dtypes import BY_NAME as DTYPES
 SCHEMA = "busbw.pattern/1"
 SEND, RECV = "send", "recv"
 FUNCTIONS = (*COLLECTIVES, SEND, RECV)
-ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")  # in the order of NCCL's numbers
+# in the order of NCCL's numbers
+ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")  # likewise
 US = 1e-6
 
@@ -39,7 +41,10 @@ class Header(msgspec.Struct, tag="header", omit_defaults=True):
 
 
 class Comm(msgspec.Struct, tag="comm", omit_defaults=True, frozen=True):
-    """One communicator. `members` are ranks of the job in the order of the communicator's own ranks; empty: unknown."""
+    """One communicator.
+
+    `members` are ranks of the job in the order of the communicator's own ranks; empty: unknown.
+    """
 
     id: int
     ranks: int  # 0: unknown
@@ -71,7 +76,9 @@ class PatternRow(msgspec.Struct, tag="row", omit_defaults=True):
     dtype: str | None = None
     op: str | None = None
     root: int | None = None  # rank in the communicator
-    rank: int | None = None  # the rank that calls send or recv, in the communicator; None for a collective: all members call it
+    # the rank that calls send or recv, in the communicator; None for a collective: all members call
+    # it
+    rank: int | None = None
     peer: int | None = None
     algorithm: str | None = None
     protocol: str | None = None
@@ -84,14 +91,18 @@ class PatternRow(msgspec.Struct, tag="row", omit_defaults=True):
 
 
 class Call(msgspec.Struct, tag="call", omit_defaults=True, frozen=True):
-    """One call. `group` numbers calls that NCCL started together; `stream` numbers the streams of a rank."""
+    """One call.
+
+    `group` numbers calls that NCCL started together; `stream` numbers the streams of a rank.
+    """
 
     row: int
     at_us: float | None = None
     cpu_us: float | None = None
     gpu_us: float | None = None
     gpu_at_us: float | None = None  # start on the GPU of the rank that took gpu_us, since `started`
-    skew_us: float | None = None  # from the shortest duration on a rank to the longest: how late the last rank was
+    # from the shortest duration on a rank to the longest: how late the last rank was
+    skew_us: float | None = None
     stream: int | None = None
     group: int | None = None
 
@@ -119,6 +130,8 @@ class Pattern:
 
 
 def algbw_bytes(function: str, count: int, dtype: str, ranks: int) -> int:
-    """The bytes that algbw divides by the time, from NCCL's count: send count of all_gather, receive count of reduce_scatter."""
+    """The bytes that algbw divides by the time, from NCCL's count: send count of all_gather,
+    receive count of reduce_scatter.
+    """
     units = COLLECTIVES[function].algbw_units(ranks) if function in COLLECTIVES else 1
     return count * DTYPES[dtype].itemsize * units

@@ -1,4 +1,6 @@
-"""Which ranks of the job a record has, and whether groups of one kind are alike: only then does it speak for the ranks that it lacks."""
+"""Which ranks of the job a record has, and whether groups of one kind are alike: only then does
+it speak for the ranks that it lacks.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -14,16 +16,24 @@ _Calls = Counter[tuple[str, int]]
 
 
 def coverage(pattern: Pattern) -> list[str]:
-    """Notes on a record that lacks ranks: which it has, and, for each named kind of group, whether those read are alike.
+    """Notes on a record that lacks ranks: which it has, and, for each named kind of group, whether
+    those read are alike.
 
     Empty if all ranks were read, or the record does not state which.
     """
     ranks, world = sorted(set(pattern.header.ranks)), world_of(pattern)
     if pattern.header.source in TYPICAL:
-        return [f"the file states the calls of a typical rank: all {world} are taken to make them"] if world > 1 else []
+        return (
+            [f"the file states the calls of a typical rank: all {world} are taken to make them"]
+            if world > 1
+            else []
+        )
     if not lacks_ranks(pattern):
         return []
-    alone = all(members_read(pattern, comm) < min(comm.ranks, 2) or comm.ranks == 1 for comm in pattern.comms)
+    alone = all(
+        members_read(pattern, comm) < min(comm.ranks, 2) or comm.ranks == 1
+        for comm in pattern.comms
+    )
     return [_read(ranks, world), *_kinds(pattern), *([WAITS] if alone else [])]
 
 
@@ -31,7 +41,9 @@ def lacks_ranks(pattern: Pattern) -> bool:
     """Whether ranks of the job are known not to have been read."""
     if not pattern.header.ranks or pattern.header.source in TYPICAL:
         return False
-    return ranks_read(pattern) < world_of(pattern) or any(members_read(pattern, comm) < comm.ranks for comm in pattern.comms)
+    return ranks_read(pattern) < world_of(pattern) or any(
+        members_read(pattern, comm) < comm.ranks for comm in pattern.comms
+    )
 
 
 def average(pattern: Pattern) -> str:
@@ -39,13 +51,21 @@ def average(pattern: Pattern) -> str:
     if not lacks_ranks(pattern):
         return "average of all ranks"
     ranks = sorted(set(pattern.header.ranks))
-    return f"rank {ranks[0]} alone" if len(ranks) == 1 else f"average of the {len(ranks)} ranks read"
+    return (
+        f"rank {ranks[0]} alone" if len(ranks) == 1 else f"average of the {len(ranks)} ranks read"
+    )
 
 
 def _read(ranks: Sequence[int], world: int) -> str:
     if len(ranks) == 1:
-        return f"1 of {world} ranks was read, rank {ranks[0]}: shares and totals are those of this rank"
-    return f"{len(ranks)} of {world} ranks were read, {spans(ranks)}: shares and totals are the average of these"
+        return (
+            f"1 of {world} ranks was read, rank {ranks[0]}: shares and totals are those of this"
+            " rank"
+        )
+    return (
+        f"{len(ranks)} of {world} ranks were read, {spans(ranks)}: shares and totals are the"
+        " average of these"
+    )
 
 
 def spans(ranks: Sequence[int]) -> str:
@@ -61,7 +81,9 @@ def spans(ranks: Sequence[int]) -> str:
 
 
 def _kinds(pattern: Pattern) -> list[str]:
-    """A note for each name and size of groups that are parts of the job, and of which several must exist."""
+    """A note for each name and size of groups that are parts of the job, and of which several
+    must exist.
+    """
     made: dict[int, _Calls] = defaultdict(Counter)
     for row in pattern.rows:
         if row.function not in POINT_TO_POINT:
@@ -70,7 +92,10 @@ def _kinds(pattern: Pattern) -> list[str]:
     for comm in pattern.comms:
         if comm.name and 1 < comm.ranks < world_of(pattern):
             kinds[comm.name, comm.ranks].append(comm)
-    notes = [_kind(name, [made[comm.id] for comm in comms], world_of(pattern) // size) for (name, size), comms in kinds.items()]
+    notes = [
+        _kind(name, [made[comm.id] for comm in comms], world_of(pattern) // size)
+        for (name, size), comms in kinds.items()
+    ]
     return [note for note in notes if note][:MOST_KINDS]
 
 
@@ -79,5 +104,8 @@ def _kind(name: str, calls: Sequence[_Calls], of: int) -> str:
         return ""
     read = f"{len(calls)} of {of} groups {name[:20]} were read"
     if all(one == calls[0] for one in calls):
-        return f"{read}, with the same calls: the other {counted(of - len(calls), 'group')} are taken to be like them"
+        return (
+            f"{read}, with the same calls: the other {counted(of - len(calls), 'group')} are taken"
+            " to be like them"
+        )
     return f"{read}, with different calls: what the others do is unknown"

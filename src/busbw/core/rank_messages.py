@@ -1,4 +1,6 @@
-"""What ranks say of themselves on stderr, one line each: that they are there, and that they stand still."""
+"""What ranks say of themselves on stderr, one line each: that they are there, and that they
+stand still.
+"""
 
 import msgspec
 
@@ -8,8 +10,9 @@ PREFIX = "busbw-report: "
 class Here(msgspec.Struct, frozen=True, tag="here"):
     """A rank has started, or is still alive: `host` as it calls itself, `pid` there.
 
-    `oom_kills` is how often the kernel of that host had killed a process because memory ran out, before the rank started (-1: unknown).
-    `folder` is the directory that the launcher made for the job on that host.
+    `oom_kills` is how often the kernel of that host had killed a process because memory ran out,
+    before the rank started (-1: unknown). `folder` is the directory that the launcher made for the
+    job on that host.
     """
 
     rank: int
@@ -26,9 +29,11 @@ class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """A TCP connection of a rank that waits for lost packets: addresses of both ends, and the interface of the near one.
+    """A TCP connection of a rank that waits for lost packets: addresses of both ends, and the
+    interface of the near one.
 
-    `timeouts` in a row have passed without an answer. `resent` of the last `sent` segments were sent again.
+    `timeouts` in a row have passed without an answer. `resent` of the last `sent` segments were
+    sent again.
     """
 
     local: str
@@ -42,9 +47,11 @@ class Connection(msgspec.Struct, frozen=True):
 class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
     """A rank has been in one phase for longer than its limit.
 
-    `step` counts phases and is equal on all ranks in the same one. `doing` are the innermost calls of the main thread, the innermost last.
-    `local_processes` are the states (/proc/PID/stat) of the other ranks on this host, by pid. `links_down` are interfaces that had a link
-    when the rank started and have none now, `connections` those that lose packets. `library` is the report of the communication library.
+    `step` counts phases and is equal on all ranks in the same one. `doing` are the innermost calls
+    of the main thread, the innermost last. `local_processes` are the states (/proc/PID/stat) of the
+    other ranks on this host, by pid. `links_down` are interfaces that had a link when the rank
+    started and have none now, `connections` those that lose packets. `library` is the report of the
+    communication library.
     """
 
     rank: int
@@ -84,7 +91,9 @@ class Gone(msgspec.Struct, frozen=True, tag="gone"):
 
 
 class Working(msgspec.Struct, frozen=True, tag="working"):
-    """What rank 0 is doing: its phase and detail, and the estimated seconds until the sweep ends, None where unknown."""
+    """What rank 0 is doing: its phase and detail, and the estimated seconds until the sweep
+    ends, None where unknown.
+    """
 
     phase: str
     detail: str
@@ -100,7 +109,9 @@ def encode(report: Report) -> str:
 
 
 def decode(line: str) -> Report | None:
-    """The report in a line of stderr, also behind the launcher's own words; None where there is none."""
+    """The report in a line of stderr, also behind the launcher's own words; None where there is
+    none.
+    """
     at = line.find(PREFIX)
     if at < 0:
         return None

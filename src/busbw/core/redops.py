@@ -7,7 +7,9 @@ from busbw.core.errors import unknown
 
 @dataclass(frozen=True, slots=True)
 class RedOp:
-    """One reduction operator; `nccl` is its ncclRedOp_t, None if NCCL creates it per communicator (mulsum)."""
+    """One reduction operator; `nccl` is its ncclRedOp_t, None if NCCL creates it per
+    communicator (mulsum).
+    """
 
     name: str
     nccl: int | None
@@ -21,7 +23,12 @@ REDOPS: tuple[RedOp, ...] = (
     RedOp("min", 3, "minimum over ranks"),
     RedOp("max", 2, "maximum over ranks"),
     RedOp("avg", 4, "sum over ranks divided by their number", ("mean", "average")),
-    RedOp("mulsum", None, "sum after each rank multiplies by its scalar: 1 on even ranks, 2 on odd ranks", ("premulsum",)),
+    RedOp(
+        "mulsum",
+        None,
+        "sum after each rank multiplies by its scalar: 1 on even ranks, 2 on odd ranks",
+        ("premulsum",),
+    ),
 )
 
 BY_NAME: dict[str, RedOp] = {name: row for row in REDOPS for name in (row.name, *row.aliases)}
@@ -31,5 +38,11 @@ def redop(name: str) -> RedOp:
     """The row for `name`; UsageError for an unknown name."""
     row = BY_NAME.get(name.lower())
     if row is None:
-        raise unknown("reduction operator", name, {key: row.name for key, row in BY_NAME.items()}, "--op: ", ", or all")
+        raise unknown(
+            "reduction operator",
+            name,
+            {key: row.name for key, row in BY_NAME.items()},
+            "--op: ",
+            ", or all",
+        )
     return row

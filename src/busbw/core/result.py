@@ -1,6 +1,9 @@
-"""The result of a run: what those of all kinds have, and that of a sweep. Views print them, and later comparisons read them.
+"""The result of a run: what those of all kinds have, and that of a sweep.
 
-Seconds and bytes throughout; views choose units. A schema may gain optional fields; a change of meaning gets a new number.
+Views print them, and later comparisons read them.
+
+Seconds and bytes throughout; views choose units. A schema may gain optional fields; a change of
+meaning gets a new number.
 """
 
 import itertools
@@ -22,7 +25,9 @@ SHARED_PROCESSORS = "shared_processors"  # a finding that comparisons repeat
 
 
 class Mismatch(msgspec.Struct, frozen=True):
-    """The first wrong element on a rank: `offset` counts elements from the start of its receive buffer; values are text."""
+    """The first wrong element on a rank: `offset` counts elements from the start of its receive
+    buffer; values are text.
+    """
 
     rank: int
     offset: int
@@ -34,21 +39,27 @@ class Mismatch(msgspec.Struct, frozen=True):
 class Cell(msgspec.Struct):
     """One placement (out of place or in place) of one row.
 
-    time_s is the time as nccl-tests defines it; algbw and busbw are bytes per second; wrong counts wrong elements over all ranks, None
-    if they were not checked. samples_s[i] is iteration i's largest duration over ranks, process_samples_s the same for each process.
+    time_s is the time as nccl-tests defines it; algbw and busbw are bytes per second; wrong counts
+    wrong elements over all ranks, None if they were not checked. samples_s[i] is iteration i's
+    largest duration over ranks, process_samples_s the same for each process.
 
-    Only for precise timing: time_s is the median of n samples, and low_s to high_s its confidence interval. op_s is the median of each
-    iteration's smallest duration over ranks: the operation without waiting for a late rank. skew_s is the median time between the first
-    and the last rank's start. Both are None if a rank can end before all have started (rooted and uneven collectives) and no clock
-    shows the starts. launch_s is the time to enqueue one operation on the slowest process, launches_s on each process. stopped is why
-    sampling ended: ok (requested precision reached), fixed (number of iterations given), budget (time limit reached) or unstable (more
-    samples would not help), or interrupted (the run ended before). visits are the numbers of samples of each visit, in the order of
-    samples_s; the others of the sweep were measured in between (empty in older files: all samples were taken in a row). dropped counts
-    leading samples of the warm-up, which are in samples_s but not used. late_s is the lower quartile of each rank's lateness at the start
-    of an operation. modes_s are the medians of two groups of samples with a wide gap between them. p99_s is measured with --tail. tick_s is
-    the resolution of a coarse clock; the interval includes one tick more on either side than order statistics give. n counts the samples
-    that these values are computed from (0 in older files: those of samples_s after the dropped ones). ends_s, only of uneven collectives,
-    is the median time from the first rank's start to each rank's end; where no clock shows the starts, it is each rank's median duration.
+    Only for precise timing: time_s is the median of n samples, and low_s to high_s its confidence
+    interval. op_s is the median of each iteration's smallest duration over ranks: the operation
+    without waiting for a late rank. skew_s is the median time between the first and the last rank's
+    start. Both are None if a rank can end before all have started (rooted and uneven collectives)
+    and no clock shows the starts. launch_s is the time to enqueue one operation on the slowest
+    process, launches_s on each process. stopped is why sampling ended: ok (requested precision
+    reached), fixed (number of iterations given), budget (time limit reached) or unstable (more
+    samples would not help), or interrupted (the run ended before). visits are the numbers of
+    samples of each visit, in the order of samples_s; the others of the sweep were measured in
+    between (empty in older files: all samples were taken in a row). dropped counts leading samples
+    of the warm-up, which are in samples_s but not used. late_s is the lower quartile of each rank's
+    lateness at the start of an operation. modes_s are the medians of two groups of samples with a
+    wide gap between them. p99_s is measured with --tail. tick_s is the resolution of a coarse
+    clock; the interval includes one tick more on either side than order statistics give. n counts
+    the samples that these values are computed from (0 in older files: those of samples_s after the
+    dropped ones). ends_s, only of uneven collectives, is the median time from the first rank's
+    start to each rank's end; where no clock shows the starts, it is each rank's median duration.
     """
 
     time_s: float
@@ -85,7 +96,10 @@ class Cell(msgspec.Struct):
 
     @property
     def moments_s(self) -> list[float]:
-        """One observation of each moment: the median of each visit that counts. Each sample is one if the visits are not known."""
+        """One observation of each moment: the median of each visit that counts.
+
+        Each sample is one if the visits are not known.
+        """
         samples = self.samples_s or []
         if not all(self.visits) or sum(self.visits) != len(samples):
             return self.kept_s
@@ -103,9 +117,10 @@ def parts(samples: Sequence[float], lengths: Sequence[int]) -> list[list[float]]
 class Row(msgspec.Struct):
     """One row of the table. `op` is '' and `root` -1 if the collective has none.
 
-    `repeat` numbers the repeats, each with newly created communicators, from 0. `machine` is what changed on each host while both
-    placements were measured; None if hosts were not sampled. `operations` counts the operations of each rank in that time, the untimed
-    ones included; 0 if they were not counted.
+    `repeat` numbers the repeats, each with newly created communicators, from 0. `machine` is what
+    changed on each host while both placements were measured; None if hosts were not sampled.
+    `operations` counts the operations of each rank in that time, the untimed ones included; 0 if
+    they were not counted.
     """
 
     size_bytes: int
@@ -129,16 +144,23 @@ class Device(msgspec.Struct):
     pid: int
     host: str
     index: int
-    bus: Annotated[str, Meta(description='"0000:00:06", as in the header of nccl-tests; empty for a CPU')]
+    bus: Annotated[
+        str, Meta(description='"0000:00:06", as in the header of nccl-tests; empty for a CPU')
+    ]
     name: str
     group: int = 0
     memory_bytes: int = 0
     process: int = 0
-    cpus: Annotated[str, Meta(description="processors on which its process may run, like 0-7,16; empty if unknown")] = ""
+    cpus: Annotated[
+        str,
+        Meta(description="processors on which its process may run, like 0-7,16; empty if unknown"),
+    ] = ""
 
 
 class Ideal(msgspec.Struct, frozen=True):
-    """A bound on busbw in bytes per second, with its algorithm, the limiting link, and the formula with its inputs."""
+    """A bound on busbw in bytes per second, with its algorithm, the limiting link, and the
+    formula with its inputs.
+    """
 
     busbw: float
     algorithm: str
@@ -147,7 +169,9 @@ class Ideal(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """An exchange between two ranks while all others were idle: seconds, and bytes per second in each direction."""
+    """An exchange between two ranks while all others were idle: seconds, and bytes per second in
+    each direction.
+    """
 
     a: int
     b: int
@@ -158,8 +182,9 @@ class Link(msgspec.Struct, frozen=True):
 class Library(msgspec.Struct):
     """The engine and the versions it reports (nccl as an integer such as 22809).
 
-    network is NCCL's name for its network between hosts (Socket, IB, busbw or another plugin), also if all ranks are on one host and it
-    is not used. It is empty without NCCL, and if the user's NCCL_DEBUG keeps it out of NCCL's log.
+    network is NCCL's name for its network between hosts (Socket, IB, busbw or another plugin), also
+    if all ranks are on one host and it is not used. It is empty without NCCL, and if the user's
+    NCCL_DEBUG keeps it out of NCCL's log.
     """
 
     engine: str
@@ -169,7 +194,9 @@ class Library(msgspec.Struct):
 
 
 class World(msgspec.Struct):
-    """The participants: devices in order of rank, and the number of groups from NCCL_TESTS_SPLIT (1 without it)."""
+    """The participants: devices in order of rank, and the number of groups from NCCL_TESTS_SPLIT
+    (1 without it).
+    """
 
     devices: list[Device]
     processes: int
@@ -178,11 +205,16 @@ class World(msgspec.Struct):
     @property
     def ranks(self) -> int:
         """Number of ranks in the communicator of rank 0, which is the one that is printed."""
-        return sum(device.group == self.devices[0].group for device in self.devices) if self.devices else 0
+        return (
+            sum(device.group == self.devices[0].group for device in self.devices)
+            if self.devices
+            else 0
+        )
 
 
 class Outcome(msgspec.Struct, kw_only=True, tag_field="schema"):
-    """What the results of all kinds of runs have in common; the schema is the first key of the file.
+    """What the results of all kinds of runs have in common; the schema is the first key of the
+    file.
 
     `complete` is False until the run has ended; everything that is present by then is valid.
     """
@@ -224,7 +256,9 @@ class Result(Outcome, tag="busbw.result/1"):
     ideal: Ideal | None = None
     endpoint_ideal: Ideal | None = None
     links: list[Link] = []
-    traffic: Annotated[Traffic | None, Meta(description="of alltoallv: what moves between its ranks")] = None
+    traffic: Annotated[
+        Traffic | None, Meta(description="of alltoallv: what moves between its ranks")
+    ] = None
     out_of_bounds: int = 0
 
     @property
@@ -237,8 +271,15 @@ class Result(Outcome, tag="busbw.result/1"):
         return f", after the row of {short_size(self.rows[-1].size_bytes)}" if self.rows else ""
 
     def average_busbw(self) -> float:
-        """Plain mean of busbw over all cells in bytes per second, as nccl-tests prints it; nan without cells."""
-        cells = [cell.busbw for row in self.rows for cell in (row.out_of_place, row.in_place) if cell is not None]
+        """Plain mean of busbw over all cells in bytes per second, as nccl-tests prints it; nan
+        without cells.
+        """
+        cells = [
+            cell.busbw
+            for row in self.rows
+            for cell in (row.out_of_place, row.in_place)
+            if cell is not None
+        ]
         return sum(cells) / len(cells) if cells else float("nan")
 
     def wrong(self) -> bool:

@@ -1,4 +1,6 @@
-"""Which names of variables, options and fields say that their value is a secret, and which values show it themselves."""
+"""Which names of variables, options and fields say that their value is a secret, and which
+values show it themselves.
+"""
 
 import base64
 import binascii
@@ -6,34 +8,64 @@ import re
 
 # A name with one of these is of a secret, wherever it stands in the name.
 _STRONG = re.compile(
-    r"TOKEN(?!I[SZ])|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|PRIVATE|JWT|COOKIE|PSK|AUTH(?!OR(?!I)|ENTICAT)"
-    r"|(?:API|ACCESS|ACCOUNT|MASTER|STORAGE|SIGNING|ENCRYPTION|LICENSE|SERVICE|DEPLOY|SHARED|SESSION|CLIENT)[_.-]?KEY",
+    r"TOKEN(?!I[SZ])|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|PRIVATE|JWT|COOKIE|PSK"
+    r"|AUTH(?!OR(?!I)|ENTICAT)"
+    r"|(?:API|ACCESS|ACCOUNT|MASTER|STORAGE|SIGNING|ENCRYPTION|LICENSE|SERVICE|DEPLOY|SHARED"
+    r"|SESSION|CLIENT)[_.-]?KEY",
     re.IGNORECASE,
 )
-# A name whose last word is one of these is of a secret too; `_KEY` only outside of settings of communication, which have harmless ones.
-_LAST_WORD = re.compile(r"[_.-](?i:KEY|PASS|PASSIN|PASSOUT|PWD|CREDS?)$|^KEY$|[a-z](?:Key|Pass|Pwd)$")
+# A name whose last word is one of these is of a secret too; `_KEY` only outside of settings of
+# communication, which have harmless ones.
+_LAST_WORD = re.compile(
+    r"[_.-](?i:KEY|PASS|PASSIN|PASSOUT|PWD|CREDS?)$|^KEY$|[a-z](?:Key|Pass|Pwd)$"
+)
 _HARMLESS_KEY = re.compile(
-    r"^-*(?:R?NCCL|UC[XC]|FI|OMPI|PMIX|PRTE|GLOO|I_MPI|MPICH|CUDA|SLURM|BUSBW)_|(?:^|[_.-])(?:[A-Z]|SORT|PRIMARY|FOREIGN|PARTITION|CACHE"
+    r"^-*(?:R?NCCL|UC[XC]|FI|OMPI|PMIX|PRTE|GLOO|I_MPI|MPICH|CUDA|SLURM|BUSBW)_|(?:^"
+    r"|[_.-])(?:[A-Z]|SORT|PRIMARY|FOREIGN|PARTITION|CACHE"
     r"|PUBLIC|PUB|INDEX|HASH|RSS)[_.-]?KEY$",
     re.IGNORECASE,
 )
 _DIRECTORIES = ("PWD", "OLDPWD")
 # Options of ssh that switch a way of logging in, and options that ask for no secret.
 _SETTINGS = re.compile(
-    r"^-*(?:no|without|disable|skip)[_-]|^(?:Pubkey|Password|KbdInteractive|ChallengeResponse|Hostbased|GSSAPI)Authentication$"
+    r"^-*(?:no|without|disable|skip)[_-]|^(?:Pubkey|Password|KbdInteractive|ChallengeResponse"
+    r"|Hostbased|GSSAPI)Authentication$"
     r"|^PreferredAuthentications$|^NumberOfPasswordPrompts$"
-    r"|(?:TYPE|METHODS?|MODE|MECHANISM|PLUGIN|PROVIDER|SCHEME|TIMEOUT|LIFETIME|LENGTH|ENABLED|REQUIRED)$",
+    r"|(?:TYPE|METHODS?|MODE|MECHANISM|PLUGIN|PROVIDER|SCHEME|TIMEOUT|LIFETIME|LENGTH|ENABLED"
+    r"|REQUIRED)$",
     re.IGNORECASE,
 )
-_ALWAYS = re.compile(r"PASS|PWD|SECRET", re.IGNORECASE)  # such a value is secret even if it is a number
+# such a value is secret even if it is a number
+_ALWAYS = re.compile(r"PASS|PWD|SECRET", re.IGNORECASE)
 _OF_A_FILE = re.compile(r"(?:FILES?|PATH|DIR|FOLDER|LOCATION|SOCK|SOCKET)$", re.IGNORECASE)
 
-_WORDS = frozenset(("", "***", "yes", "no", "true", "false", "on", "off", "enabled", "disabled", "none", "null", "(null)", "auto",
-                    "default", "ask", "munge", "files"))  # fmt: skip
+_WORDS = frozenset(
+    (
+        "",
+        "***",
+        "yes",
+        "no",
+        "true",
+        "false",
+        "on",
+        "off",
+        "enabled",
+        "disabled",
+        "none",
+        "null",
+        "(null)",
+        "auto",
+        "default",
+        "ask",
+        "munge",
+        "files",
+    )
+)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # Base64 may begin with a slash: a path is known by a directory that systems have.
 _PATH = re.compile(
-    r"(?:~|\.{1,2}|\$HOME|/(?:etc|home|root|run|var|opt|usr|mnt|tmp|srv|dev|proc|sys|data|work|users|secrets|scratch|shared|nfs|lustre|gpfs))/"
+    r"(?:~|\.{1,2}|\$HOME|/(?:etc|home|root|run|var|opt|usr|mnt|tmp|srv|dev|proc|sys|data|work"
+    r"|users|secrets|scratch|shared|nfs|lustre|gpfs))/"
     r"[\w./@+~:-]*"
 )
 _ANY_PATH = re.compile(r"[~.$\w]*/[\w./@+~:-]*")
@@ -45,11 +77,15 @@ def secret_name(name: str) -> bool:
         return False
     if _STRONG.search(name):
         return True
-    return _LAST_WORD.search(name) is not None and not (name.lower().endswith("key") and _HARMLESS_KEY.search(name))
+    return _LAST_WORD.search(name) is not None and not (
+        name.lower().endswith("key") and _HARMLESS_KEY.search(name)
+    )
 
 
 def harmless_value(name: str, value: str) -> bool:
-    """Whether a value under the name of a secret is none: a switch, a number of something, or the path of a file with the secret."""
+    """Whether a value under the name of a secret is none: a switch, a number of something, or
+    the path of a file with the secret.
+    """
     if value.lower() in _WORDS or _PATH.fullmatch(value):
         return True
     if _OF_A_FILE.search(name) and (_ANY_PATH.fullmatch(value) or value == "FILE"):
@@ -63,29 +99,44 @@ _FORMS = re.compile(
     r"(?:AKIA|ASIA)[0-9A-Z]{12,}"  # access keys of AWS
     r"|hf_[A-Za-z0-9]{16,}|nvapi-[\w-]{16,}"  # Hugging Face, NVIDIA
     r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{10,}"  # GitHub, GitLab
-    r"|sk-(?=[\w-]{0,200}[0-9A-Z])[\w-]{16,}|xox[a-z]-[\w-]{8,}|AIza[\w-]{20,}|npm_[A-Za-z0-9]{20,}|pypi-[\w-]{16,}"
+    r"|sk-(?=[\w-]{0,200}[0-9A-Z])[\w-]{16,}|xox[a-z]-[\w-]{8,}|AIza[\w-]{20,}"
+    r"|npm_[A-Za-z0-9]{20,}|pypi-[\w-]{16,}"
     r"|hvs\.[\w-]{16,}|glsa_\w{16,}|dckr_pat_[\w-]{10,}"
     r"|eyJ[\w-]{4,}\.[\w-]+(?:\.[\w-]*)*"  # JSON web tokens
     r")|\$(?:1|2[abxy]|5|6|y|7|gy)\$[./A-Za-z0-9$=]{12,}"  # hashes of passwords
 )
-_PEM = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\Z)", re.DOTALL)
+_PEM = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?:"
+    r" BLOCK)?-----|\Z)",
+    re.DOTALL,
+)
 _BEARER = re.compile(r"\b(Bearer\s+)(?!tokens?\b|auth|<)([^\s\"',;<>]+)", re.IGNORECASE)
 _BASIC = re.compile(r"\b(Basic\s+)([A-Za-z0-9+/_-]{4,}={0,2})", re.IGNORECASE)
-# `://user:password@`; a number and a slash after the colon are a port. `://token@` without a colon is one if it is long.
-_LOGIN = re.compile(r"://(?:[^\s/@:\"'<>]{0,200}:(?!\d{1,5}/)[^\s\"'<>]{0,500}|[^\s/@:\"'<>]{20,500})@")
+# `://user:password@`; a number and a slash after the colon are a port. `://token@` without a colon
+# is one if it is long.
+_LOGIN = re.compile(
+    r"://(?:[^\s/@:\"'<>]{0,200}:(?!\d{1,5}/)[^\s\"'<>]{0,500}|[^\s/@:\"'<>]{20,500})@"
+)
 
 
 def masked_forms(text: str, mask: str) -> str:
-    """The text with `mask` for each secret that shows its form: keys of known services, private keys, logins in URLs, headers."""
+    """The text with `mask` for each secret that shows its form: keys of known services, private
+    keys, logins in URLs, headers.
+    """
     text = _PEM.sub(mask, text)
     text = _LOGIN.sub(f"://{mask}@", text)
     text = _BEARER.sub(rf"\g<1>{mask}", text)
-    text = _BASIC.sub(lambda found: found.group(1) + mask if _login_in_base64(found.group(2)) else found.group(), text)
+    text = _BASIC.sub(
+        lambda found: found.group(1) + mask if _login_in_base64(found.group(2)) else found.group(),
+        text,
+    )
     return _FORMS.sub(mask, text)
 
 
 def _login_in_base64(text: str) -> bool:
     try:
-        return b":" in base64.b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True)
+        return b":" in base64.b64decode(
+            text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True
+        )
     except (binascii.Error, ValueError):
         return False

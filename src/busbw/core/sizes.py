@@ -7,7 +7,15 @@ import re
 
 from busbw.core.errors import UsageError
 
-_FACTOR = {"": 1, "k": 1 << 10, "K": 1 << 10, "m": 1 << 20, "M": 1 << 20, "g": 1 << 30, "G": 1 << 30}
+_FACTOR = {
+    "": 1,
+    "k": 1 << 10,
+    "K": 1 << 10,
+    "m": 1 << 20,
+    "M": 1 << 20,
+    "g": 1 << 30,
+    "G": 1 << 30,
+}
 _NUMBER = (
     r"[+-]?(?:0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?\d+)?"
     r"|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
@@ -20,17 +28,24 @@ _INT = re.compile(r"\s*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)", re.ASCII
 
 
 def parse_size(text: str, option: str = "size") -> int:
-    """Bytes from `8`, `1.5G`, `64M`, `8GB`, `1e6` (only the suffix's first letter counts); UsageError for other text."""
+    """Bytes from `8`, `1.5G`, `64M`, `8GB`, `1e6` (only the suffix's first letter counts);
+    UsageError for other text.
+    """
     match = _SIZE.match(text)
     factor = _FACTOR.get(match.group(2)) if match else None
     size = _float(match.group(1)) * factor if match and factor else -1.0
     if not 0 <= size < float("inf"):
-        raise UsageError(f"{option}: '{text}' is not a size", "write bytes, or a number with K, M or G, like 8, 64K, 1.5G")
+        raise UsageError(
+            f"{option}: '{text}' is not a size",
+            "write bytes, or a number with K, M or G, like 8, 64K, 1.5G",
+        )
     return int(size)
 
 
 def parse_float(text: str) -> float:
-    """A number as C's atof parses it: decimal, hexadecimal, inf or nan; trailing text is ignored, other text is 0."""
+    """A number as C's atof parses it: decimal, hexadecimal, inf or nan; trailing text is
+    ignored, other text is 0.
+    """
     match = _FLOAT.match(text)
     return _float(match.group(1)) if match else 0.0
 
@@ -43,7 +58,9 @@ def _float(text: str) -> float:
 
 
 def parse_int(text: str) -> int:
-    """A 64-bit integer as C's strtol(text, 0, 0) parses it: 0x and octal prefixes; trailing text is ignored, other text is 0."""
+    """A 64-bit integer as C's strtol(text, 0, 0) parses it: 0x and octal prefixes; trailing text
+    is ignored, other text is 0.
+    """
     match = _INT.match(text)
     if not match:
         return 0

@@ -20,11 +20,13 @@ _ROOT = re.compile(r"all|-1|0|[1-9]\d*|0x[0-9a-f]+", re.ASCII | re.IGNORECASE)
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How precise timing samples a cell: until the confidence interval of the median is within `precision` of it on either side.
+    """How precise timing samples a cell: until the confidence interval of the median is within
+    `precision` of it on either side.
 
-    A precision of 0 means the engine's default: 1 % on GPUs, 10 % on CPUs. `fixed` is a fixed number of iterations (0: as many as
-    needed); `max_time_s` limits the time of a cell; `tail` also measures the 99th percentile with an interval; `repeats` is how often
-    the sweep runs with newly created communicators.
+    A precision of 0 means the engine's default: 1 % on GPUs, 10 % on CPUs. `fixed` is a fixed
+    number of iterations (0: as many as needed); `max_time_s` limits the time of a cell; `tail` also
+    measures the 99th percentile with an interval; `repeats` is how often the sweep runs with newly
+    created communicators.
     """
 
     precision: float = 0.01
@@ -36,10 +38,13 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One sweep as requested. Fields are those of the option table; sizes are bytes. Without `sampling`, timing is classic.
+    """One sweep as requested.
 
-    With `soak_s` the sweep is repeated for so many seconds, or until a check sees wrong data. `counts` says where alltoallv's bytes for
-    each pair of ranks come from (core.alltoallv_counts); '' for nccl-tests' environment variables and their defaults.
+    Fields are those of the option table; sizes are bytes. Without `sampling`, timing is classic.
+
+    With `soak_s` the sweep is repeated for so many seconds, or until a check sees wrong data.
+    `counts` says where alltoallv's bytes for each pair of ranks come from (core.alltoallv_counts);
+    '' for nccl-tests' environment variables and their defaults.
     """
 
     collective: str
@@ -86,7 +91,10 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True):
-    """One data type, operator and root. As in nccl-tests, each series warms up once and then runs all sizes."""
+    """One data type, operator and root.
+
+    As in nccl-tests, each series warms up once and then runs all sizes.
+    """
 
     dtype: str
     op: str  # "" if the collective does not reduce
@@ -94,9 +102,11 @@ class Series(msgspec.Struct, frozen=True):
 
 
 def check_spec(spec: SweepSpec, *, strict: bool = False) -> None:
-    """UsageError for invalid values: outside of the option table's bounds, or sizes that never reach the largest.
+    """UsageError for invalid values: outside of the option table's bounds, or sizes that never
+    reach the largest.
 
-    `strict` checks for `busbw run`: messages use long option names, and values that nccl-tests silently accepts are rejected too.
+    `strict` checks for `busbw run`: messages use long option names, and values that nccl-tests
+    silently accepts are rejected too.
     """
     for field, option in BY_FIELD.items():
         value = getattr(spec, field)
@@ -119,28 +129,49 @@ def _check_counts(spec: SweepSpec) -> None:
 
 def _refuse(option: Option, value: int, strict: bool) -> None:
     name, too_small = option.name(strict=strict), option.least is not None and value < option.least
-    allowed = option.allowed if too_small or (option.choices and strict) else f"at most {option.most or MOST[option.kind]}"
+    allowed = (
+        option.allowed
+        if too_small or (option.choices and strict)
+        else f"at most {option.most or MOST[option.kind]}"
+    )
     raise UsageError(f"{name} {value}: must be {allowed}", f"{name}: {option.help}")
 
 
 def _check_sizes(spec: SweepSpec, strict: bool) -> None:
     low, high = spec.min_bytes, spec.max_bytes
-    smallest, largest, step, factor = (BY_FIELD[field].name(strict=strict) for field in (*ENDS, "step_bytes", "step_factor"))
+    smallest, largest, step, factor = (
+        BY_FIELD[field].name(strict=strict) for field in (*ENDS, "step_bytes", "step_factor")
+    )
     if low > high:
-        raise UsageError(f"{smallest} {low} is larger than {largest} {high}", f"set {largest} to at least {low}, or a smaller {smallest}")
+        raise UsageError(
+            f"{smallest} {low} is larger than {largest} {high}",
+            f"set {largest} to at least {low}, or a smaller {smallest}",
+        )
     if low <= 0:
-        raise UsageError(f"{smallest} {low}: sizes from {low} bytes on would never grow", "start at 1 byte or more")
+        raise UsageError(
+            f"{smallest} {low}: sizes from {low} bytes on would never grow",
+            "start at 1 byte or more",
+        )
     if high > MOST["size"]:
-        raise UsageError(f"{largest} {high}: larger than any memory", f"set {largest} to what fits in the memory of a rank, such as 8G")
+        raise UsageError(
+            f"{largest} {high}: larger than any memory",
+            f"set {largest} to what fits in the memory of a rank, such as 8G",
+        )
     if spec.step_factor <= 1 and spec.step_bytes <= 0 and low < high:
-        raise UsageError(f"{step} {spec.step_bytes}: a step of 0 never reaches {largest} {high}", f"set {factor} 2, or a step above 0")
+        raise UsageError(
+            f"{step} {spec.step_bytes}: a step of 0 never reaches {largest} {high}",
+            f"set {factor} 2, or a step above 0",
+        )
 
 
 def _check_iterations(spec: SweepSpec, strict: bool) -> None:
-    iters, together, skip = (BY_FIELD[field].name(strict=strict) for field in ("iters", "agg_iters", "per_iter_skip"))
+    iters, together, skip = (
+        BY_FIELD[field].name(strict=strict) for field in ("iters", "agg_iters", "per_iter_skip")
+    )
     if spec.iters * spec.agg_iters > MAX_OPERATIONS:
         raise UsageError(
-            f"{iters} {spec.iters} x {together} {spec.agg_iters}: more than {MAX_OPERATIONS} operations for each size",
+            f"{iters} {spec.iters} x {together} {spec.agg_iters}: more than {MAX_OPERATIONS}"
+            " operations for each size",
             f"use fewer; {BY_FIELD['run_cycles'].name(strict=strict)} repeats the sweep",
         )
     if strict and spec.per_iter_timing and spec.per_iter_skip >= spec.iters:
@@ -151,18 +182,28 @@ def _check_iterations(spec: SweepSpec, strict: bool) -> None:
 
 
 def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
-    """The sizes of the sweep in bytes, up to `max_bytes` (the requested maximum, or less if memory is short)."""
+    """The sizes of the sweep in bytes, up to `max_bytes` (the requested maximum, or less if
+    memory is short).
+    """
     size, before = min(spec.min_bytes, max_bytes), -1
     while before < size <= max_bytes:  # a step of 0 is one size
         yield size
-        before, size = size, size * spec.step_factor if spec.step_factor > 1 else size + spec.step_bytes
+        before, size = (
+            size,
+            (size * spec.step_factor if spec.step_factor > 1 else size + spec.step_bytes),
+        )
 
 
 def from_first_full_row(spec: SweepSpec, ranks: int) -> SweepSpec:
-    """The sweep from the first of its sizes at which every rank has an element; unchanged if none of them gives each rank one."""
+    """The sweep from the first of its sizes at which every rank has an element; unchanged if
+    none of them gives each rank one.
+    """
 
     def full(size: int) -> bool:
-        counts = (spec.row.buffers(size // dtype.itemsize, ranks, dtype.itemsize) for dtype in dtypes(spec))
+        counts = (
+            spec.row.buffers(size // dtype.itemsize, ranks, dtype.itemsize)
+            for dtype in dtypes(spec)
+        )
         return all(min(count.send, count.recv) > 0 for count in counts)
 
     first = next(filter(full, sizes(spec, spec.max_bytes)), spec.min_bytes)
@@ -183,7 +224,9 @@ def dtypes(spec: SweepSpec) -> tuple[DType, ...]:
 
 
 def redops(spec: SweepSpec) -> tuple[RedOp | None, ...]:
-    """The requested operators; (None,) if the collective does not reduce (but sendrecv runs once per operator, as in nccl-tests)."""
+    """The requested operators; (None,) if the collective does not reduce (but sendrecv runs once
+    per operator, as in nccl-tests).
+    """
     if not spec.row.reduces and spec.row.redop_column != "op":
         return (None,)
     return REDOPS if spec.op.lower() == "all" else (redop_row(spec.op),)
@@ -197,7 +240,10 @@ def roots(spec: SweepSpec, ranks: int) -> tuple[int, ...]:
     if root == -1:
         return tuple(range(ranks))
     if not 0 <= root < ranks:
-        raise UsageError(f"-r {spec.root}: not one of the {ranks} ranks", f"use a root from 0 to {ranks - 1}, or all")
+        raise UsageError(
+            f"-r {spec.root}: not one of the {ranks} ranks",
+            f"use a root from 0 to {ranks - 1}, or all",
+        )
     return (root,)
 
 

@@ -1,10 +1,12 @@
 """The table of SXids: what NVIDIA's driver reports of an NVSwitch.
 
-Most lines say how serious it is, and that word decides: a number may be fatal on one generation and not on another. The table says it of
-lines without a word, which errors always need a restart of the host, and which need nothing.
+Most lines say how serious it is, and that word decides: a number may be fatal on one generation and
+not on another. The table says it of lines without a word, which errors always need a restart of the
+host, and which need nothing.
 
-Sources: Fabric Manager user guide DU-09883-001 v1.3, appendix D (which are harmless, fatal and always fatal), and NVIDIA's
-open-gpu-kernel-modules df1c9a3, src/common/nvswitch (numbers, short names, and the severity with which the driver reports them).
+Sources: Fabric Manager user guide DU-09883-001 v1.3, appendix D (which are harmless, fatal and
+always fatal), and NVIDIA's open-gpu-kernel-modules df1c9a3, src/common/nvswitch (numbers, short
+names, and the severity with which the driver reports them).
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,10 @@ from enum import Enum
 
 
 class SwitchEffect(Enum):
-    """What an SXid means for the host of the NVSwitch. The value is the word of the reference page."""
+    """What an SXid means for the host of the NVSwitch.
+
+    The value is the word of the reference page.
+    """
 
     ALWAYS = "reboot"  # fatal to the whole fabric
     FATAL = "reset of GPUs and NVSwitches"  # fatal to the jobs that use the link
@@ -24,10 +29,19 @@ _ALWAYS, _FATAL = SwitchEffect.ALWAYS, SwitchEffect.FATAL
 _WATCH, _NOTE = SwitchEffect.WATCH, SwitchEffect.NOTE
 # The driver logs no reset by nvidia-smi: a line in /dev/kmsg tells this check of it.
 FIXES: dict[SwitchEffect, str] = {
-    SwitchEffect.ALWAYS: "drain the host first; stop all users of the GPUs; reboot it; if it comes back, replace the board",
-    SwitchEffect.FATAL: "drain the host first; systemctl stop nvidia-fabricmanager; nvidia-smi --gpu-reset; "
-    "systemctl start nvidia-fabricmanager; echo '{switch}: reset done' > /dev/kmsg; or reboot it; if it comes back, replace the board",
-    SwitchEffect.WATCH: "journalctl -u nvidia-fabricmanager; if it recurs on the same link, dcgmi diag -r 3 and report it to the vendor",
+    SwitchEffect.ALWAYS: (
+        "drain the host first; stop all users of the GPUs; reboot it; if it comes back, replace the"
+        " board"
+    ),
+    SwitchEffect.FATAL: (
+        "drain the host first; systemctl stop nvidia-fabricmanager; nvidia-smi --gpu-reset;"
+        " systemctl start nvidia-fabricmanager; echo '{switch}: reset done' > /dev/kmsg; or reboot"
+        " it; if it comes back, replace the board"
+    ),
+    SwitchEffect.WATCH: (
+        "journalctl -u nvidia-fabricmanager; if it recurs on the same link, dcgmi diag -r 3 and"
+        " report it to the vendor"
+    ),
     SwitchEffect.NOTE: "none",
 }
 _COOLING = "check fans, air flow and the temperature of the intake"
@@ -37,7 +51,8 @@ WORDS: dict[str, SwitchEffect] = {
     "Non-fatal": SwitchEffect.WATCH,
     "Fatal": SwitchEffect.FATAL,
 }
-ENDED_BY: dict[int, int] = {10004: 10005, 28001: 28002, 28003: 28004}  # a condition, and the SXid that reports its end
+# a condition, and the SXid that reports its end
+ENDED_BY: dict[int, int] = {10004: 10005, 28001: 28002, 28003: 28004}
 
 
 @dataclass(frozen=True, slots=True)

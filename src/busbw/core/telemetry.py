@@ -1,6 +1,7 @@
 """A reading of one host's GPUs, ports and counters, and the change between two readings.
 
-Values that could not be read are absent or None, never 0. Clocks are MHz, temperatures degrees Celsius, power watts.
+Values that could not be read are absent or None, never 0. Clocks are MHz, temperatures degrees
+Celsius, power watts.
 """
 
 import msgspec
@@ -17,7 +18,10 @@ TCP = "tcp"  # the subject of counters of the whole network namespace
 
 
 class GpuReading(msgspec.Struct, frozen=True):
-    """One reading of one GPU. `reasons` is NVML's bit mask of clocks event reasons; bus as in Device: "0000:00:06"."""
+    """One reading of one GPU.
+
+    `reasons` is NVML's bit mask of clocks event reasons; bus as in Device: "0000:00:06".
+    """
 
     bus: str
     sm_mhz: int | None = None
@@ -31,7 +35,9 @@ class GpuReading(msgspec.Struct, frozen=True):
 
 
 class XidEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An Xid of a GPU, or an SXid of an NVSwitch (`switch`), logged `times` times; `bus` is the failed device's."""
+    """An Xid of a GPU, or an SXid of an NVSwitch (`switch`), logged `times` times; `bus` is the
+    failed device's.
+    """
 
     bus: str
     number: int
@@ -40,7 +46,10 @@ class XidEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One host at `at_s` of its monotonic clock. `counters` are by port or "tcp"; `events` those since the previous reading."""
+    """One host at `at_s` of its monotonic clock.
+
+    `counters` are by port or "tcp"; `events` those since the previous reading.
+    """
 
     host: str
     at_s: float
@@ -53,8 +62,9 @@ class Reading(msgspec.Struct, frozen=True):
 class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one link of a watched run carried during a row. None is unknown, never 0.
 
-    `sent` and `received` are bytes. Pauses are seconds: `pause_in_s` is how long the other end kept this port from sending, `pause_out_s`
-    how long this port kept the other end. The others are events, as in a watch (core.link_samples.Flow).
+    `sent` and `received` are bytes. Pauses are seconds: `pause_in_s` is how long the other end kept
+    this port from sending, `pause_out_s` how long this port kept the other end. The others are
+    events, as in a watch (core.link_samples.Flow).
     """
 
     name: str
@@ -73,11 +83,13 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
 class HostChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """What changed on one host while one row was measured; unchanged values are left out.
 
-    Lists have one value per GPU, for the host's distinct buses in order of `world.devices`; None is unknown. Values are those after the
-    row. `sm_before_mhz` is present if a clock changed, `sm_max_mhz` and `memory_mhz` if a clock is below its maximum. `throttled` has,
-    by bus, each reason for reduced clocks and its seconds, None if only its flag was seen. `sent` and `received` are bytes by port;
-    `moved` is the increase of every other counter, by port, bus or "tcp". `unread` says what is unknown, and why. `links` has the links
-    of the host where the run is watched (--watch); `resent` are then TCP's segments sent again.
+    Lists have one value per GPU, for the host's distinct buses in order of `world.devices`; None is
+    unknown. Values are those after the row. `sm_before_mhz` is present if a clock changed,
+    `sm_max_mhz` and `memory_mhz` if a clock is below its maximum. `throttled` has, by bus, each
+    reason for reduced clocks and its seconds, None if only its flag was seen. `sent` and `received`
+    are bytes by port; `moved` is the increase of every other counter, by port, bus or "tcp".
+    `unread` says what is unknown, and why. `links` has the links of the host where the run is
+    watched (--watch); `resent` are then TCP's segments sent again.
     """
 
     host: str
@@ -101,7 +113,8 @@ class HostChange(msgspec.Struct, frozen=True, omit_defaults=True):
 def increase(counter: Counter, before: int, after: int) -> int | None:
     """The counter's increase in its unit; None if unknown because it was reset or is saturated.
 
-    A 32-bit counter that fell by more than half of its range has wrapped; a smaller fall counts as a reset.
+    A 32-bit counter that fell by more than half of its range has wrapped; a smaller fall counts as
+    a reset.
     """
     if counter.saturates and before == (1 << counter.bits) - 1:
         return None
@@ -119,22 +132,44 @@ def change(before: Reading, after: Reading) -> HostChange:
     unread = list(after.unread)
     was = {gpu.bus: gpu for gpu in before.gpus}
     pairs = [(was.get(gpu.bus, GpuReading(gpu.bus)), gpu) for gpu in after.gpus]
-    risen = {gpu.bus: _risen(gpu.bus, earlier.counters, gpu.counters, unread) for earlier, gpu in pairs}
-    risen |= {name: _risen(name, before.counters.get(name, {}), now, unread) for name, now in after.counters.items()}
+    risen = {
+        gpu.bus: _risen(gpu.bus, earlier.counters, gpu.counters, unread) for earlier, gpu in pairs
+    }
+    risen |= {
+        name: _risen(name, before.counters.get(name, {}), now, unread)
+        for name, now in after.counters.items()
+    }
     sent = _traffic(risen, ("port_xmit_data", "tx_bytes"))
     received = _traffic(risen, ("port_rcv_data", "rx_bytes"))
-    moved = {name: kept for name, one in risen.items() if (kept := {key: by for key, by in one.items() if by and _is_event(key)})}
-    ports = sorted(sent.keys() | received.keys(), key=lambda name: (-sent.get(name, 0) - received.get(name, 0), name))[:PORTS_KEPT]
+    moved = {
+        name: kept
+        for name, one in risen.items()
+        if (kept := {key: by for key, by in one.items() if by and _is_event(key)})
+    }
+    ports = sorted(
+        sent.keys() | received.keys(),
+        key=lambda name: (-sent.get(name, 0) - received.get(name, 0), name),
+    )[:PORTS_KEPT]
     return HostChange(
         host=after.host,
         seconds=round(after.at_s - before.at_s, 6),
         sm_mhz=_values([gpu.sm_mhz for gpu in after.gpus]),
-        sm_before_mhz=_differing([gpu.sm_mhz for gpu, _ in pairs], [gpu.sm_mhz for gpu in after.gpus]),
-        sm_max_mhz=_differing([gpu.sm_max_mhz for gpu in after.gpus], [gpu.sm_mhz for gpu in after.gpus]),
-        memory_mhz=_differing([gpu.memory_mhz for gpu in after.gpus], [gpu.memory_max_mhz for gpu in after.gpus]),
+        sm_before_mhz=_differing(
+            [gpu.sm_mhz for gpu, _ in pairs], [gpu.sm_mhz for gpu in after.gpus]
+        ),
+        sm_max_mhz=_differing(
+            [gpu.sm_max_mhz for gpu in after.gpus], [gpu.sm_mhz for gpu in after.gpus]
+        ),
+        memory_mhz=_differing(
+            [gpu.memory_mhz for gpu in after.gpus], [gpu.memory_max_mhz for gpu in after.gpus]
+        ),
         temperature_c=_values([gpu.temperature_c for gpu in after.gpus]),
         power_w=_values([gpu.power_w for gpu in after.gpus]),
-        throttled={gpu.bus: held for earlier, gpu in pairs if (held := _throttled(earlier, gpu, risen[gpu.bus]))},
+        throttled={
+            gpu.bus: held
+            for earlier, gpu in pairs
+            if (held := _throttled(earlier, gpu, risen[gpu.bus]))
+        },
         sent={name: sent[name] for name in sorted(ports) if name in sent},
         received={name: received[name] for name in sorted(ports) if name in received},
         moved=dict(list(moved.items())[:MOVED_KEPT]),
@@ -147,31 +182,46 @@ def _is_event(name: str) -> bool:
     return BY_NAME[name].kind not in (Kind.TRAFFIC, Kind.THROTTLE)
 
 
-def _risen(subject: str, before: dict[str, int], after: dict[str, int], unread: list[str]) -> dict[str, int]:
-    """The increase of every counter in both readings; for unknown increases, `unread` gets a message."""
+def _risen(
+    subject: str, before: dict[str, int], after: dict[str, int], unread: list[str]
+) -> dict[str, int]:
+    """The increase of every counter in both readings; for unknown increases, `unread` gets a
+    message.
+    """
     risen = {}
     for name, value in after.items():
         if name not in before or name not in BY_NAME:
             continue
         by = increase(BY_NAME[name], before[name], value)
         if by is None:
-            unread.append(f"{subject} {name}: " + ("it was reset" if value < before[name] else "it is saturated"))
+            unread.append(
+                f"{subject} {name}: "
+                + ("it was reset" if value < before[name] else "it is saturated")
+            )
         else:
             risen[name] = by
     return risen
 
 
 def _traffic(risen: dict[str, dict[str, int]], names: tuple[str, ...]) -> dict[str, int]:
-    return {subject: by for subject, one in risen.items() for name in names if (by := one.get(name))}
+    return {
+        subject: by for subject, one in risen.items() for name in names if (by := one.get(name))
+    }
 
 
-def _throttled(before: GpuReading, after: GpuReading, risen: dict[str, int]) -> dict[str, float | None]:
-    """The reasons that are not harmless: policies with their seconds, flags of both readings with None."""
+def _throttled(
+    before: GpuReading, after: GpuReading, risen: dict[str, int]
+) -> dict[str, float | None]:
+    """The reasons that are not harmless: policies with their seconds, flags of both readings
+    with None.
+    """
     held: dict[str, float | None] = {
         name: by / 1e9 for name, by in risen.items() if by and BY_NAME[name].kind is Kind.THROTTLE
-    }  # fmt: skip
+    }
     flags = clock_reasons((before.reasons or 0) | (after.reasons or 0))
-    return held | {name: None for name in flags if REASON_SEVERITY.get(name) is not Severity.HARMLESS}
+    return held | {
+        name: None for name in flags if REASON_SEVERITY.get(name) is not Severity.HARMLESS
+    }
 
 
 def _values(values: list[int | None]) -> list[int | None]:
@@ -180,4 +230,8 @@ def _values(values: list[int | None]) -> list[int | None]:
 
 def _differing(values: list[int | None], others: list[int | None]) -> list[int | None]:
     known = zip(values, others, strict=True)
-    return values if any(one is not None and other is not None and one != other for one, other in known) else []
+    return (
+        values
+        if any(one is not None and other is not None and one != other for one, other in known)
+        else []
+    )

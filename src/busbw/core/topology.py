@@ -10,40 +10,75 @@ from msgspec import Meta
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU. Its total NVLink rate is `nvlink` x `nvlink_rate`; `pcie` is the rate of its slot at full clock."""
+    """One GPU.
+
+    Its total NVLink rate is `nvlink` x `nvlink_rate`; `pcie` is the rate of its slot at full clock.
+    """
 
     index: Annotated[int, Meta(description="NVML index")]
     name: str
     bus_id: Annotated[str, Meta(description='as sysfs spells it: "0000:1b:00.0"')]
     numa: int | None = None
-    nvlink: Annotated[int | None, Meta(description="active links; 0: a GPU without NVLink; None: not readable")] = None
-    nvlink_rate: Annotated[float | None, Meta(description="nominal rate of one link in bytes per second")] = None
+    nvlink: Annotated[
+        int | None, Meta(description="active links; 0: a GPU without NVLink; None: not readable")
+    ] = None
+    nvlink_rate: Annotated[
+        float | None, Meta(description="nominal rate of one link in bytes per second")
+    ] = None
     pcie: float | None = None
     memory_bytes: int = 0
     sm: Annotated[int, Meta(description="compute capability: 90 is 9.0; 0: not readable")] = 0
-    nvls: Annotated[bool | None, Meta(description="NVLink SHARP: False if the hardware lacks it, None if only CUDA knows")] = None
-    pcie_gen: Annotated[int | None, Meta(description="current generation; an idle GPU lowers it")] = None
+    nvls: Annotated[
+        bool | None,
+        Meta(description="NVLink SHARP: False if the hardware lacks it, None if only CUDA knows"),
+    ] = None
+    pcie_gen: Annotated[
+        int | None, Meta(description="current generation; an idle GPU lowers it")
+    ] = None
     pcie_gen_max: int | None = None
     pcie_width: int | None = None
     pcie_width_max: int | None = None
 
 
 class Nic(msgspec.Struct, frozen=True):
-    """One network port. A bond is one Nic with the sum of its slaves' rates; its slaves are not listed separately."""
+    """One network port.
 
-    name: Annotated[str, Meta(description='RDMA device ("mlx5_0", with ":2" for a second port), or the interface where there is none')]
-    kind: Annotated[str, Meta(description='"ib", "roce", "ethernet", or "rdma" for another RDMA link layer')]
+    A bond is one Nic with the sum of its slaves' rates; its slaves are not listed separately.
+    """
+
+    name: Annotated[
+        str,
+        Meta(
+            description=(
+                'RDMA device ("mlx5_0", with ":2" for a second port), or the interface where there'
+                " is none"
+            )
+        ),
+    ]
+    kind: Annotated[
+        str, Meta(description='"ib", "roce", "ethernet", or "rdma" for another RDMA link layer')
+    ]
     rate: float | None = None
     netdev: Annotated[str, Meta(description="interface")] = ""
     numa: int | None = None
-    virtual: Annotated[bool, Meta(description="not hardware (veth, bridge, tun); the rate that its driver reports is not real")] = False
+    virtual: Annotated[
+        bool,
+        Meta(
+            description=(
+                "not hardware (veth, bridge, tun); the rate that its driver reports is not real"
+            )
+        ),
+    ] = False
     up: bool = True
     mtu: int | None = None
     slaves: list[str] = []
 
 
 class Host(msgspec.Struct, frozen=True):
-    """One machine. `gpu_reason` says why GPUs are missing; it is empty only if NVML could read all of them."""
+    """One machine.
+
+    `gpu_reason` says why GPUs are missing; it is empty only if NVML could read all of them.
+    """
 
     hostname: str
     boot_id: str = ""
@@ -54,8 +89,18 @@ class Host(msgspec.Struct, frozen=True):
     nics: list[Nic] = []
     gpu_reason: str = ""
     driver: Annotated[str, Meta(description="NVIDIA driver's version")] = ""
-    congestion: Annotated[str, Meta(description="TCP congestion control of the reading process, such as cubic or bbr")] = ""
-    running: Annotated[int, Meta(description="processes that ran or waited for a processor when the ranks had started, these included")] = 0
+    congestion: Annotated[
+        str, Meta(description="TCP congestion control of the reading process, such as cubic or bbr")
+    ] = ""
+    running: Annotated[
+        int,
+        Meta(
+            description=(
+                "processes that ran or waited for a processor when the ranks had started, these"
+                " included"
+            )
+        ),
+    ] = 0
 
 
 class Topology(msgspec.Struct, frozen=True):

@@ -8,10 +8,11 @@ import msgspec
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes at the largest size. What a rank sends to itself is left out, except of size_bytes.
 
-    source names the matrix: '' for nccl-tests' spread of 1, else another spread, --counts with its defaults, or the SHA-256 of a file's
-    values. size_bytes is the largest total that a rank sends or receives. sender and receiver are the pair with the most bytes, pair_bytes.
-    rank is the one that sends or receives the most, with both totals. host_bytes is the most that the ranks of one host send to other
-    hosts, or receive from them. total_bytes is the sum over all ranks.
+    source names the matrix: '' for nccl-tests' spread of 1, else another spread, --counts with its
+    defaults, or the SHA-256 of a file's values. size_bytes is the largest total that a rank sends
+    or receives. sender and receiver are the pair with the most bytes, pair_bytes. rank is the one
+    that sends or receives the most, with both totals. host_bytes is the most that the ranks of one
+    host send to other hosts, or receive from them. total_bytes is the sum over all ranks.
     """
 
     source: str
@@ -43,13 +44,17 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def traffic(matrix: Sequence[Sequence[int]], source: str, hosts: Sequence[str]) -> Traffic | None:
-    """The traffic of a matrix of bytes from rank i to rank j, with the host of each rank; None if no byte leaves its rank."""
+    """The traffic of a matrix of bytes from rank i to rank j, with the host of each rank; None
+    if no byte leaves its rank.
+    """
     ranks = range(len(matrix))
     sent = [sum(row) - row[rank] for rank, row in enumerate(matrix)]
     received = [sum(column) - column[rank] for rank, column in enumerate(zip(*matrix, strict=True))]
     if not sum(sent):
         return None
-    pair_bytes, sender, receiver = max(((matrix[i][j], -i, -j) for i in ranks for j in ranks if i != j), default=(0, 0, 0))
+    pair_bytes, sender, receiver = max(
+        ((matrix[i][j], -i, -j) for i in ranks for j in ranks if i != j), default=(0, 0, 0)
+    )
     rank = max(ranks, key=lambda one: max(sent[one], received[one]))
     return Traffic(
         source=source,

@@ -1,12 +1,14 @@
-"""The table that the tuner plugin of busbw-native reads (native/crates/plugin/src/tuner_table.rs): one rule a line.
+"""The table that the tuner plugin of busbw-native reads (native/crates/plugin/src/tuner_table.rs):
+one rule a line.
 
     busbw-tuner-table 1
     about device NVIDIA H200
     2 2 all_reduce 1024 4096 Ring LL 4   # 11.2 % less time than NCCL's choice (9.8 to 12.5)
 
-A rule has ranks, hosts as NCCL counts them (hosts that NVLink joins may be one; * for any number), collective, the smallest and the largest
-bytes, algorithm, protocol and the most channels (* for NCCL's number). Lines that begin with `about` say how the table came about; the
-plugin does not read them.
+A rule has ranks, hosts as NCCL counts them (hosts that NVLink joins may be one; * for any number),
+collective, the smallest and the largest bytes, algorithm, protocol and the most channels (* for
+NCCL's number). Lines that begin with `about` say how the table came about; the plugin does not read
+them.
 """
 
 import itertools
@@ -23,7 +25,18 @@ HEADER = "busbw-tuner-table 1"
 COLUMNS = "# ranks hosts collective first last algorithm protocol channels"
 ABOUT, ANY = "about", "*"
 MOST_CHANNELS = 2**31 - 1  # a C int
-KEYS = ("made", "device", "ranks", "hosts", "nccl", "network", "type", "measured", "variable", "state")
+KEYS = (
+    "made",
+    "device",
+    "ranks",
+    "hosts",
+    "nccl",
+    "network",
+    "type",
+    "measured",
+    "variable",
+    "state",
+)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +53,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     def line(self) -> str:
         """The line without its end."""
         words = (
-            self.ranks, ANY if self.hosts is None else self.hosts, self.collective, self.first, self.last,
-            self.choice.algorithm, self.choice.protocol, self.choice.channels or ANY,
-        )  # fmt: skip
+            self.ranks,
+            ANY if self.hosts is None else self.hosts,
+            self.collective,
+            self.first,
+            self.last,
+            self.choice.algorithm,
+            self.choice.protocol,
+            self.choice.channels or ANY,
+        )
         return " ".join(map(str, words)) + (f"   # {self.note}" if self.note else "")
 
 
@@ -59,12 +78,18 @@ class Table(msgspec.Struct, kw_only=True):
     def text(self) -> str:
         """The file."""
         about = [f"{ABOUT} {key} {text}" for key, text in self.about]
-        return "".join(f"{line}\n" for line in (HEADER, *about, COLUMNS, *(rule.line() for rule in self.rules)))
+        return "".join(
+            f"{line}\n" for line in (HEADER, *about, COLUMNS, *(rule.line() for rule in self.rules))
+        )
 
     def choice(self, ranks: int, hosts: int, collective: str, size_bytes: int) -> Choice | None:
         """What the plugin would ask for."""
         for rule in self.rules:
-            here = rule.ranks == ranks and rule.hosts in (None, hosts) and rule.collective == collective
+            here = (
+                rule.ranks == ranks
+                and rule.hosts in (None, hosts)
+                and rule.collective == collective
+            )
             if here and rule.first <= size_bytes <= rule.last:
                 return rule.choice
         return None
@@ -93,7 +118,9 @@ def parse(text: str, name: str) -> Table:
 
 
 def _wrong(name: str, number: int, what: str, line: str) -> UsageError:
-    return UsageError(f"{name}: line {number} {what}: {line.strip()}", "name a file that busbw tune has written")
+    return UsageError(
+        f"{name}: line {number} {what}: {line.strip()}", "name a file that busbw tune has written"
+    )
 
 
 def _about(name: str, number: int, whole: str) -> tuple[str, str]:
@@ -110,18 +137,35 @@ def _rule(name: str, number: int, line: str, note: str) -> Rule:
     ranks, hosts, collective, first, last, algorithm, protocol, channels = words
     for word, known in ((collective, TUNED), (algorithm, ALGORITHMS), (protocol, PROTOCOLS)):
         if word not in known:
-            raise _wrong(name, number, f"has '{word}' where {', '.join(known[:-1])} or {known[-1]} belongs", line)
+            raise _wrong(
+                name,
+                number,
+                f"has '{word}' where {', '.join(known[:-1])} or {known[-1]} belongs",
+                line,
+            )
     try:
         of_ranks, of_first, of_last = map(_number, (ranks, first, last))
         of_hosts, of_channels = (0 if word == ANY else _number(word) for word in (hosts, channels))
     except ValueError:
-        raise _wrong(name, number, "needs whole numbers of ranks, hosts, bytes and channels", line) from None
+        raise _wrong(
+            name, number, "needs whole numbers of ranks, hosts, bytes and channels", line
+        ) from None
     if of_channels > MOST_CHANNELS:
-        raise _wrong(name, number, f"has {channels} channels, the plugin reads up to {MOST_CHANNELS}", line)
+        raise _wrong(
+            name, number, f"has {channels} channels, the plugin reads up to {MOST_CHANNELS}", line
+        )
     if of_first > of_last:
         raise _wrong(name, number, f"ends before it begins, at {last} bytes", line)
     choice = Choice(algorithm, protocol, of_channels)
-    return Rule(ranks=of_ranks, hosts=of_hosts or None, collective=collective, first=of_first, last=of_last, choice=choice, note=note)
+    return Rule(
+        ranks=of_ranks,
+        hosts=of_hosts or None,
+        collective=collective,
+        first=of_first,
+        last=of_last,
+        choice=choice,
+        note=note,
+    )
 
 
 def whole(text: str) -> int:
@@ -139,14 +183,23 @@ def _number(word: str) -> int:
 def _refuse_overlaps(name: str, rules: Sequence[Rule], numbers: Sequence[int]) -> None:
     for (one, at), (other, number) in itertools.combinations(zip(rules, numbers, strict=True), 2):
         hosts = None in (one.hosts, other.hosts) or one.hosts == other.hosts
-        if (one.ranks, one.collective) == (other.ranks, other.collective) and hosts and one.first <= other.last and other.first <= one.last:
-            raise UsageError(f"{name}: lines {at} and {number} are for the same sizes", "leave one of them")
+        if (
+            (one.ranks, one.collective) == (other.ranks, other.collective)
+            and hosts
+            and one.first <= other.last
+            and other.first <= one.last
+        ):
+            raise UsageError(
+                f"{name}: lines {at} and {number} are for the same sizes", "leave one of them"
+            )
 
 
 def ranges(chosen: Iterable[tuple[int, Choice | None]]) -> list[tuple[int, int, Choice]]:
-    """The bytes for which each choice holds, from measured sizes and what was chosen there (None: NCCL's choice).
+    """The bytes for which each choice holds, from measured sizes and what was chosen there (None:
+    NCCL's choice).
 
-    Sizes between two measured ones follow the nearer on a logarithmic scale; there is no rule below the smallest and above the largest.
+    Sizes between two measured ones follow the nearer on a logarithmic scale; there is no rule below
+    the smallest and above the largest.
     """
     sizes = sorted(chosen, key=lambda pair: pair[0])
     found: list[tuple[int, int, Choice]] = []

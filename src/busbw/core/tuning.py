@@ -4,7 +4,8 @@ import msgspec
 
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
 
-TUNED = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")  # in NCCL's numbers; it asks tuners for no others
+# in NCCL's numbers; it asks tuners for no others
+TUNED = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
 
 
 class Choice(msgspec.Struct, frozen=True, order=True):
@@ -16,7 +17,9 @@ class Choice(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         """`Ring LL128, 4 channels`."""
-        channels = f", {self.channels} channel{'' if self.channels == 1 else 's'}" if self.channels else ""
+        channels = (
+            f", {self.channels} channel{'' if self.channels == 1 else 's'}" if self.channels else ""
+        )
         return f"{self.algorithm} {self.protocol}{channels}"
 
     @property

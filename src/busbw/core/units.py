@@ -12,23 +12,36 @@ _NUMBER = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def duration(text: str, bare: float = math.nan) -> float:
-    """Seconds from `50us`, `1.5ms` or `2s`; nan for other text. `bare` is the unit of a number without one, in seconds."""
+    """Seconds from `50us`, `1.5ms` or `2s`; nan for other text.
+
+    `bare` is the unit of a number without one, in seconds.
+    """
     return _value(text, {**DURATIONS, "": bare})
 
 
 def parse_delay(text: str, option: str) -> float:
-    """Seconds from `50us`, `1.5ms`, `2s` or `0`; UsageError for other text, also for a number without its unit."""
+    """Seconds from `50us`, `1.5ms`, `2s` or `0`; UsageError for other text, also for a number
+    without its unit.
+    """
     seconds = 0.0 if text.strip() == "0" else duration(text)
     if math.isnan(seconds):
-        raise UsageError(f"{option} {text}: it is not a time", f"give a number with us, ms or s, like {option} 50us")
+        raise UsageError(
+            f"{option} {text}: it is not a time",
+            f"give a number with us, ms or s, like {option} 50us",
+        )
     return seconds
 
 
 def parse_bit_rate(text: str, option: str) -> float:
-    """Bytes per second from `25gbit` or `100Mbit/s`: factors of 1000, as tc has them; UsageError for other text, and for 0."""
+    """Bytes per second from `25gbit` or `100Mbit/s`: factors of 1000, as tc has them; UsageError
+    for other text, and for 0.
+    """
     rate = _value(text.strip().lower().removesuffix("/s"), BIT_RATES) / 8
     if not 0 < rate < math.inf:
-        raise UsageError(f"{option} {text}: it is not a rate above 0", f"give a number with kbit, mbit or gbit, like {option} 25gbit")
+        raise UsageError(
+            f"{option} {text}: it is not a rate above 0",
+            f"give a number with kbit, mbit or gbit, like {option} 25gbit",
+        )
     return rate
 
 

@@ -1,8 +1,11 @@
-"""Characters that change what a reader sees without being seen: no text from a file, a host or a user reaches a screen with one."""
+"""Characters that change what a reader sees without being seen: no text from a file, a host or a
+user reaches a screen with one.
+"""
 
 import re
 
-# Controls of terminals (C0, C1), marks and overrides of direction, characters without width, separators of lines, tags.
+# Controls of terminals (C0, C1), marks and overrides of direction, characters without width,
+# separators of lines, tags.
 UNSEEN = (
     "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f"
@@ -16,7 +19,9 @@ class Painted(str):
 
 
 def seen(text: str) -> str:
-    r"""The text with each such character written as JSON writes it, like \u202e: a JSON document keeps its values."""
+    r"""The text with each such character written as JSON writes it, like \u202e: a JSON document
+    keeps its values.
+    """
     return text if isinstance(text, Painted) else _UNSEEN.sub(_written, text)
 
 

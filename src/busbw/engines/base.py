@@ -1,6 +1,7 @@
 """The interface of an engine, which runs collectives.
 
-A process drives one or several ranks (several GPUs under one MPI process, or all of `sim`); every method acts on all of them.
+A process drives one or several ranks (several GPUs under one MPI process, or all of `sim`); every
+method acts on all of them.
 """
 
 import time
@@ -35,7 +36,9 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One collective call as an engine runs it; counts are elements, `shift_bytes` moves both buffers (rotation and -u)."""
+    """One collective call as an engine runs it; counts are elements, `shift_bytes` moves both
+    buffers (rotation and -u).
+    """
 
     collective: Collective
     dtype: DType
@@ -53,28 +56,40 @@ class Call:
 
 
 def placement(call: Call, rank: int, buffer: str) -> tuple[str, slice]:
-    """The memory that holds "send" or "recv" of a call on a rank, and the bytes in it; in place, as in nccl-tests, it is "recv"."""
+    """The memory that holds "send" or "recv" of a call on a rank, and the bytes in it; in place,
+    as in nccl-tests, it is "recv".
+    """
     sends, size = buffer == "send", call.dtype.itemsize
     start = call.shift_bytes
-    if call.in_place and call.collective.in_place is (InPlace.SEND_IN_RECV if sends else InPlace.RECV_IN_SEND):
+    if call.in_place and call.collective.in_place is (
+        InPlace.SEND_IN_RECV if sends else InPlace.RECV_IN_SEND
+    ):
         start += rank * call.layout.count * size
-    return "recv" if call.in_place else buffer, slice(start, start + (call.send if sends else call.recv) * size)
+    return "recv" if call.in_place else buffer, slice(
+        start, start + (call.send if sends else call.recv) * size
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """`length` elements from `offset` (elements) of a buffer, and their expected values: see Probe."""
+    """`length` elements from `offset` (elements) of a buffer, and their expected values: see
+    Probe.
+    """
 
     offset: int
     length: int
-    kind: str  # "sent": rank's own input from first; "reduced": the reduction from first; "untouched": the sentinel
+    # "sent": rank's own input from first; "reduced": the reduction from first; "untouched": the
+    # sentinel
+    kind: str
     rank: int = 0  # whose input, for "sent"
     first: int = 0  # index in that rank's send buffer of the region's first element
 
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """The result of a check: the number of wrong elements, and the first of them (offset in elements of the checked buffer)."""
+    """The result of a check: the number of wrong elements, and the first of them (offset in
+    elements of the checked buffer).
+    """
 
     count: int
     offset: int = 0
@@ -83,30 +98,48 @@ class Wrong:
 
 
 class Memory(Protocol):
-    """Buffer access of one local rank for verification. `buffer` is "send" or "recv" as the call sees them (in-place included)."""
+    """Buffer access of one local rank for verification.
+
+    `buffer` is "send" or "recv" as the call sees them (in-place included).
+    """
 
     def write(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> None:
         """Write each region's values."""
 
     def check(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> Wrong:
-        """Compare each region bit for bit (or within probe.tolerance units); the first wrong element wins over later regions."""
+        """Compare each region bit for bit (or within probe.tolerance units); the first wrong
+        element wins over later regions.
+        """
 
 
 class Tuner(Protocol):
-    """Says what operations of one collective and size run with. All ranks must say the same before each operation."""
+    """Says what operations of one collective and size run with.
+
+    All ranks must say the same before each operation.
+    """
 
     def steer(self, collective: str, size_bytes: int, choice: Choice | None) -> None:
-        """From now on these operations use `choice`; None: NCCL's own. Other operations are NCCL's own."""
+        """From now on these operations use `choice`; None: NCCL's own.
+
+        Other operations are NCCL's own.
+        """
 
     def costs(self) -> dict[Choice, float]:
-        """The seconds that NCCL expects of everything it can run, since the last `steer`; empty if NCCL has not asked."""
+        """The seconds that NCCL expects of everything it can run, since the last `steer`; empty
+        if NCCL has not asked.
+        """
 
     def nodes(self) -> int:
-        """The hosts of the communicator as NCCL counts them: those that NVLink joins may be one. 0 if it has not asked since `steer`."""
+        """The hosts of the communicator as NCCL counts them: those that NVLink joins may be one.
+
+        0 if it has not asked since `steer`.
+        """
 
 
 class Engine(Protocol):
-    """Runs collectives. It is opened on a Control; `ranks` are the local ranks of the communicator, in order.
+    """Runs collectives.
+
+    It is opened on a Control; `ranks` are the local ranks of the communicator, in order.
 
     Methods with a body suit an engine on CPUs, whose calls are complete when they return.
     """
@@ -114,7 +147,8 @@ class Engine(Protocol):
     name: str
     ranks: Sequence[int]
     size: int  # ranks of the communicator
-    asynchronous: bool  # a launch returns before its work is done, so marks time it, not the host's clock
+    # a launch returns before its work is done, so marks time it, not the host's clock
+    asynchronous: bool
 
     def clock(self) -> float:
         """Seconds of the clock that times this engine (the host's; virtual in `sim`)."""
@@ -130,7 +164,9 @@ class Engine(Protocol):
         """Total memory of the smallest local device, None when the sweep need not be capped."""
 
     def memory_use(self) -> dict[str, int]:
-        """Bytes of GPU memory that went to `init`, `user` buffers, `collective` and in `total`; empty if not accounted."""
+        """Bytes of GPU memory that went to `init`, `user` buffers, `collective` and in `total`;
+        empty if not accounted.
+        """
         return {}
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
@@ -151,30 +187,43 @@ class Engine(Protocol):
         return Steps(launches)
 
     def synchronize(self, limit_s: float) -> None:
-        """Wait for everything enqueued; NoMeasurement when it takes longer than limit_s (0: no limit) or the library reports an error."""
+        """Wait for everything enqueued; NoMeasurement when it takes longer than limit_s (0: no
+        limit) or the library reports an error.
+        """
         return
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
-        """A thunk that replays the launches as one CUDA graph; NoMeasurement where there are none."""
+        """A thunk that replays the launches as one CUDA graph; NoMeasurement where there are
+        none.
+        """
         message = f"-G: the {self.name} engine has no CUDA graphs"
         raise NoMeasurement(message, "leave out -G, or use --engine nccl", options=["engine"])
 
     def held(self) -> AbstractContextManager[None]:
-        """Launches in this context begin when it exits; nothing in it may wait for them. Only for `asynchronous` engines."""
+        """Launches in this context begin when it exits; nothing in it may wait for them.
+
+        Only for `asynchronous` engines.
+        """
         return nullcontext()
 
     def fence(self) -> Launch:
-        """A thunk for a tiny collective that no rank leaves before all have entered it. Only for `asynchronous` engines."""
+        """A thunk for a tiny collective that no rank leaves before all have entered it.
+
+        Only for `asynchronous` engines.
+        """
 
     def tuner(self) -> "Tuner | None":
-        """What steers NCCL's choice of algorithm; None if this engine has no algorithms to choose from.
+        """What steers NCCL's choice of algorithm; None if this engine has no algorithms to choose
+        from.
 
         NoMeasurement if busbw-native is not on this host.
         """
         return None
 
     def follow(self, other: "Engine") -> None:
-        """Let what is enqueued from now on begin after all that `other`, of the same kind and process, has enqueued."""
+        """Let what is enqueued from now on begin after all that `other`, of the same kind and
+        process, has enqueued.
+        """
         return
 
     def mark(self, index: int) -> None:

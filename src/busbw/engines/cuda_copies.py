@@ -5,12 +5,16 @@ from contextlib import ExitStack
 
 from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, driver
 
-SIZE = 128 << 20  # bytes of one copy: 2 ms over 16 lanes of generation 5, so that starting it costs nothing
+# bytes of one copy: 2 ms over 16 lanes of generation 5, so that starting it costs nothing
+SIZE = 128 << 20
 BATCH = 8  # copies that are enqueued together
 
 
 class HostCopies:
-    """A pinned buffer, one in GPU memory, and a stream; to be closed. The buffer is near the CPU on which this thread runs."""
+    """A pinned buffer, one in GPU memory, and a stream; to be closed.
+
+    The buffer is near the CPU on which this thread runs.
+    """
 
     def __init__(self, gpu: Gpu) -> None:
         self._opened = ExitStack()

@@ -1,4 +1,6 @@
-"""Holds streams until a number in host memory is reached, so that work is enqueued before any of it runs."""
+"""Holds streams until a number in host memory is reached, so that work is enqueued before any of
+it runs.
+"""
 
 import ctypes
 from collections.abc import Iterator, Sequence
@@ -12,7 +14,9 @@ NUMBERS = 1 << 30  # the comparison is cyclic over 2^32
 
 
 class Gate:
-    """One gate for the streams of a process, made in the context of the first GPU; all its GPUs can read it."""
+    """One gate for the streams of a process, made in the context of the first GPU; all its GPUs
+    can read it.
+    """
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu

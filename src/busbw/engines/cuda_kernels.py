@@ -1,4 +1,6 @@
-"""Compiles probe.cu for one element type and operator with NVRTC, in the background, and stores the code on disk for the next run."""
+"""Compiles probe.cu for one element type and operator with NVRTC, in the background, and stores
+the code on disk for the next run.
+"""
 
 import ctypes
 import hashlib
@@ -24,7 +26,17 @@ class RegionArgument(ctypes.Structure):
     """probe.cu's Region: one region of a buffer and the probe it belongs to."""
 
     _fields_ = tuple(
-        (name, ctypes.c_uint64) for name in ("address", "first", "length", "seed", "ranks", "rank", "average_limit", "tolerance")
+        (name, ctypes.c_uint64)
+        for name in (
+            "address",
+            "first",
+            "length",
+            "seed",
+            "ranks",
+            "rank",
+            "average_limit",
+            "tolerance",
+        )
     )
 
 
@@ -42,12 +54,21 @@ class Found(ctypes.Structure):
 def elements(dtype: DType, op: RedOp | None) -> str:
     """The C++ type of probe.cu for an element type and operator."""
     low, high = dtype.unit_exponents
-    shape = (dtype.bits, int(dtype.kind == "int"), dtype.significand, dtype.exponent_bits, low, high)
+    shape = (
+        dtype.bits,
+        int(dtype.kind == "int"),
+        dtype.significand,
+        dtype.exponent_bits,
+        low,
+        high,
+    )
     return f"Elements<{', '.join(map(str, shape))}, op_{op.name if op else 'none'}>"
 
 
 class Cubins:
-    """Machine code for one GPU architecture (`sm`, such as 90), compiled once per type and operator, stored in `folder` if given."""
+    """Machine code for one GPU architecture (`sm`, such as 90), compiled once per type and
+    operator, stored in `folder` if given.
+    """
 
     def __init__(self, sm: int, folder: Path | None) -> None:
         self._sm, self._folder = sm, folder
@@ -55,7 +76,9 @@ class Cubins:
         self._jobs: dict[str, Future[bytes]] = {}
 
     def start(self, dtype: DType, op: RedOp | None) -> "Future[bytes]":
-        """Start compiling, unless started before; the future raises NoMeasurement when NVRTC is missing or fails."""
+        """Start compiling, unless started before; the future raises NoMeasurement when NVRTC is
+        missing or fails.
+        """
         name = elements(dtype, op)
         if name not in self._jobs:
             self._jobs[name] = self._worker.submit(self._load_or_compile, name)
@@ -67,7 +90,9 @@ class Cubins:
 
     def _load_or_compile(self, name: str) -> bytes:
         source, target = SOURCE.read_bytes(), _target(self._sm)
-        key = hashlib.sha256(b"\0".join((source, name.encode(), target, repr(_nvrtc_version()).encode()))).hexdigest()
+        key = hashlib.sha256(
+            b"\0".join((source, name.encode(), target, repr(_nvrtc_version()).encode()))
+        ).hexdigest()
         file = self._folder / f"probe-{key}.bin" if self._folder else None
         code = _read(file) if file else None
         if code is None:
@@ -93,14 +118,27 @@ def cache_folder() -> Path | None:
 
 
 def compile_source(source: bytes, name: str, target: bytes) -> bytes:
-    """Code of `source` with `name` as its elements, for a target such as sm_90 (machine code) or compute_90 (PTX)."""
+    """Code of `source` with `name` as its elements, for a target such as sm_90 (machine code) or
+    compute_90 (PTX).
+    """
     nvrtc = _nvrtc()
-    program = _checked(nvrtc.nvrtcCreateProgram(source, b"probe.cu", 0, [], []), "nvrtcCreateProgram")
-    options = [b"--gpu-architecture=" + target, b"--std=c++17", b"--disable-warnings", b"-DBUSBW_ELEMENTS=" + name.encode()]
+    program = _checked(
+        nvrtc.nvrtcCreateProgram(source, b"probe.cu", 0, [], []), "nvrtcCreateProgram"
+    )
+    options = [
+        b"--gpu-architecture=" + target,
+        b"--std=c++17",
+        b"--disable-warnings",
+        b"-DBUSBW_ELEMENTS=" + name.encode(),
+    ]
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
         if int(status):
-            log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode(errors="replace").strip("\0 \n")
+            log = (
+                _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+                .decode(errors="replace")
+                .strip("\0 \n")
+            )
             raise NoMeasurement(f"probe.cu: NVRTC for {target.decode()}: {log or status}", INSTALL)
         if target.startswith(b"sm_"):
             return _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
@@ -127,8 +165,12 @@ def _nvrtc() -> Any:
         from cuda.bindings import nvrtc
 
         nvrtc.nvrtcVersion()
-    except Exception as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
-        raise NoMeasurement(f"checking data on a GPU needs NVRTC, which cannot be loaded: {error}", INSTALL) from error
+    except (
+        Exception
+    ) as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
+        raise NoMeasurement(
+            f"checking data on a GPU needs NVRTC, which cannot be loaded: {error}", INSTALL
+        ) from error
     return nvrtc
 
 
@@ -140,7 +182,9 @@ def _nvrtc_version() -> tuple[int, int]:
 
 @lru_cache(maxsize=8)
 def _target(sm: int) -> bytes:
-    """The GPU's own architecture, or PTX for the newest older one that this NVRTC supports; the driver compiles PTX."""
+    """The GPU's own architecture, or PTX for the newest older one that this NVRTC supports; the
+    driver compiles PTX.
+    """
     nvrtc = _nvrtc()
     answer = nvrtc.nvrtcGetSupportedArchs()
     known = [int(arch) for arch in answer[-1]] if not int(answer[0]) else []
@@ -148,7 +192,10 @@ def _target(sm: int) -> bytes:
         return f"sm_{sm}".encode()
     older = [arch for arch in known if arch < sm]
     if not older:
-        raise NoMeasurement(f"NVRTC {_nvrtc_version()[0]} does not support sm_{sm}", "pip install 'busbw[cuda12]', or use -c 0")
+        raise NoMeasurement(
+            f"NVRTC {_nvrtc_version()[0]} does not support sm_{sm}",
+            "pip install 'busbw[cuda12]', or use -c 0",
+        )
     return f"compute_{max(older)}".encode()
 
 

@@ -1,4 +1,6 @@
-"""Verification's access to buffers in GPU memory: kernels write and compare on the GPU, and only their findings are read back."""
+"""Verification's access to buffers in GPU memory: kernels write and compare on the GPU, and only
+their findings are read back.
+"""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -19,7 +21,9 @@ Address = Callable[[Call, str], int]
 
 
 def placed(rank: int, send: int, recv: int) -> Address:
-    """A function from a call and "send" or "recv" to the address of that data on `rank`, by nccl-tests' in-place rule."""
+    """A function from a call and "send" or "recv" to the address of that data on `rank`, by
+    nccl-tests' in-place rule.
+    """
 
     def address(call: Call, buffer: str) -> int:
         name, where = placement(call, rank, buffer)
@@ -29,9 +33,11 @@ def placed(rank: int, send: int, recv: int) -> Address:
 
 
 class CudaMemory:
-    """Buffers of one rank on GPU `device`, used in order with the work of `stream` (a CUstream or torch's `cuda_stream` as an integer).
+    """Buffers of one rank on GPU `device`, used in order with the work of `stream` (a CUstream or
+    torch's `cuda_stream` as an integer).
 
-    `address(call, buffer)` gives where the call's data of that buffer begins; it must be a multiple of the element's size.
+    `address(call, buffer)` gives where the call's data of that buffer begins; it must be a multiple
+    of the element's size.
     """
 
     def __init__(self, device: int | Gpu, stream: int | Stream, address: Address) -> None:
@@ -53,12 +59,16 @@ class CudaMemory:
             if region.length <= 0:
                 continue
             if region.kind == "untouched":
-                self._stream.set_bytes(start + region.offset * size, SENTINEL_BYTE, region.length * size)
+                self._stream.set_bytes(
+                    start + region.offset * size, SENTINEL_BYTE, region.length * size
+                )
             else:
                 self._launch(start, region, probe, write=True, result=0)
 
     def check(self, call: Call, buffer: str, regions: Sequence[Region], probe: Probe) -> Wrong:
-        """Count elements that differ from their region's values, and read the first of them back."""
+        """Count elements that differ from their region's values, and read the first of them
+        back.
+        """
         start, size = self._address(call, buffer), probe.dtype.itemsize
         regions = [region for region in regions if region.length > 0]
         if not regions:
@@ -68,7 +78,9 @@ class CudaMemory:
         self._stream.set_bytes(self._results, 0, each * len(regions))
         for number, region in enumerate(regions):
             self._launch(start, region, probe, write=False, result=self._results + number * each)
-        found = (Found * len(regions)).from_buffer_copy(self._stream.read(self._results, each * len(regions)))
+        found = (Found * len(regions)).from_buffer_copy(
+            self._stream.read(self._results, each * len(regions))
+        )
         bad = next((number for number in range(len(regions)) if found[number].wrong), None)
         if bad is None:
             return Wrong(0)
@@ -89,7 +101,9 @@ class CudaMemory:
             self.close()
             self._results, self._slots = self._gpu.allocate(ctypes.sizeof(Found) * slots), slots
 
-    def _launch(self, start: int, region: Region, probe: Probe, *, write: bool, result: int) -> None:
+    def _launch(
+        self, start: int, region: Region, probe: Probe, *, write: bool, result: int
+    ) -> None:
         size = probe.dtype.itemsize
         average_limit = probe.average_limit if probe.op and probe.op.name == "avg" else 0
         about = RegionArgument(
@@ -102,7 +116,12 @@ class CudaMemory:
             average_limit,
             probe.tolerance,
         )
-        arguments = (about, ctypes.c_uint32(KINDS[region.kind]), ctypes.c_uint32(write), ctypes.c_void_p(result))
+        arguments = (
+            about,
+            ctypes.c_uint32(KINDS[region.kind]),
+            ctypes.c_uint32(write),
+            ctypes.c_void_p(result),
+        )
         vectors = region.length * size // VECTOR_BYTES + 2
         self._stream.launch(self._kernel(probe.dtype, probe.op), vectors, arguments)
 

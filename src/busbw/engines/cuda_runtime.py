@@ -1,4 +1,7 @@
-"""GPUs, streams, events and graphs through the CUDA driver API, with busbw's errors. The only module that calls the driver."""
+"""GPUs, streams, events and graphs through the CUDA driver API, with busbw's errors.
+
+The only module that calls the driver.
+"""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -20,20 +23,29 @@ def driver() -> Any:
     try:
         from cuda.bindings import driver as api
     except ImportError as error:
-        raise NoMeasurement(f"GPUs need the package cuda-bindings, which cannot be imported: {error}", INSTALL) from error
+        raise NoMeasurement(
+            f"GPUs need the package cuda-bindings, which cannot be imported: {error}", INSTALL
+        ) from error
     try:
         status = api.cuInit(0)[0]
-    except Exception as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
+    except (
+        Exception
+    ) as error:  # cuda.pathfinder's errors when the library cannot be loaded have no common base
         message = f"no NVIDIA driver on this host: {error}"
         hint = "install it, or use --engine mpi for CPUs"
         raise NoMeasurement(message, hint, options=["engine"]) from error
     if int(status):
-        raise NoMeasurement(f"the NVIDIA driver does not start: cuInit returned {status.name}", "look at `nvidia-smi` and the kernel log")
+        raise NoMeasurement(
+            f"the NVIDIA driver does not start: cuInit returned {status.name}",
+            "look at `nvidia-smi` and the kernel log",
+        )
     return api
 
 
 def call(name: str, *arguments: Any) -> Any:
-    """The values that a driver function returns, without its status; CudaFailed with the driver's message when it fails."""
+    """The values that a driver function returns, without its status; CudaFailed with the
+    driver's message when it fails.
+    """
     api = driver()
     status, *answer = getattr(api, name)(*arguments)
     if int(status):
@@ -58,7 +70,10 @@ def device_count() -> int:
 
 
 class Gpu:
-    """One GPU and its primary context, which NCCL and PyTorch share. `index` counts within CUDA_VISIBLE_DEVICES."""
+    """One GPU and its primary context, which NCCL and PyTorch share.
+
+    `index` counts within CUDA_VISIBLE_DEVICES.
+    """
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -67,13 +82,25 @@ class Gpu:
         self.activate()
         self.name = call("cuDeviceGetName", 256, self._device).decode(errors="replace").strip("\0 ")
         self.memory_bytes = int(call("cuDeviceTotalMem", self._device))
-        self.sm = 10 * self._attribute("COMPUTE_CAPABILITY_MAJOR") + self._attribute("COMPUTE_CAPABILITY_MINOR")
+        self.sm = 10 * self._attribute("COMPUTE_CAPABILITY_MAJOR") + self._attribute(
+            "COMPUTE_CAPABILITY_MINOR"
+        )
         self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")
-        where = (self._attribute("PCI_DOMAIN_ID"), self._attribute("PCI_BUS_ID"), self._attribute("PCI_DEVICE_ID"))
+        where = (
+            self._attribute("PCI_DOMAIN_ID"),
+            self._attribute("PCI_BUS_ID"),
+            self._attribute("PCI_DEVICE_ID"),
+        )
         self.bus = f"{where[0]:04x}:{where[1]:02x}:{where[2]:02x}"
 
     def _attribute(self, name: str) -> int:
-        return int(call("cuDeviceGetAttribute", getattr(driver().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), self._device))
+        return int(
+            call(
+                "cuDeviceGetAttribute",
+                getattr(driver().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"),
+                self._device,
+            )
+        )
 
     def activate(self) -> None:
         """Make this thread's driver, runtime and NCCL calls act on this GPU."""
@@ -101,16 +128,25 @@ class Gpu:
 
 
 class Stream:
-    """A stream of a GPU: a new one, or an existing one, whose `handle` is given (0: the NULL stream)."""
+    """A stream of a GPU: a new one, or an existing one, whose `handle` is given (0: the NULL
+    stream).
+    """
 
     def __init__(self, gpu: Gpu, handle: int | None = None) -> None:
         self.gpu = gpu
         self._owned = handle is None
         gpu.activate()
-        self.raw = driver().CUstream(handle) if handle is not None else call("cuStreamCreate", STREAM_NON_BLOCKING)
+        self.raw = (
+            driver().CUstream(handle)
+            if handle is not None
+            else call("cuStreamCreate", STREAM_NON_BLOCKING)
+        )
         self.handle = int(self.raw)
         self._passed: Any = None
-        self._query, self._not_ready = driver().cuStreamQuery, driver().CUresult.CUDA_ERROR_NOT_READY
+        self._query, self._not_ready = (
+            driver().cuStreamQuery,
+            driver().CUresult.CUDA_ERROR_NOT_READY,
+        )
 
     def idle(self) -> bool:
         """Whether all enqueued work is done; NoMeasurement when some of it failed."""
@@ -118,17 +154,24 @@ class Stream:
         if status == self._not_ready:
             return False
         if int(status):
-            raise NoMeasurement(f"GPU {self.gpu.index} ({self.gpu.bus}): {_message(status)}", _hint(status))
+            raise NoMeasurement(
+                f"GPU {self.gpu.index} ({self.gpu.bus}): {_message(status)}", _hint(status)
+            )
         return True
 
     def wait_for(self, other: "Stream") -> None:
-        """What is enqueued from now on begins after all that was enqueued on `other`, a stream of the same GPU."""
+        """What is enqueued from now on begins after all that was enqueued on `other`, a stream
+        of the same GPU.
+        """
         api = driver()
         if self._passed is None:
             self.gpu.activate()
             self._passed = call("cuEventCreate", EVENT_DISABLE_TIMING)
         # A wait for an event is for its last recording, so one event serves all waits.
-        for status in (api.cuEventRecord(self._passed, other.raw)[0], api.cuStreamWaitEvent(self.raw, self._passed, 0)[0]):
+        for status in (
+            api.cuEventRecord(self._passed, other.raw)[0],
+            api.cuStreamWaitEvent(self.raw, self._passed, 0)[0],
+        ):
             if int(status):
                 raise CudaFailed(f"waiting for a stream: {_message(status)}", _hint(status))
 
@@ -138,12 +181,16 @@ class Stream:
         call("cuMemsetD8Async", driver().CUdeviceptr(address), value, size, self.raw)
 
     def copying(self, target: int, source: int, size: int) -> Callable[[], None]:
-        """A thunk that enqueues a copy within the GPU: one driver call, because its cost is part of a timed operation.
+        """A thunk that enqueues a copy within the GPU: one driver call, because its cost is part of
+        a timed operation.
 
-        The stream decides where a copy runs, whichever GPU is current (CUDA programming guide, Stream and Event Behavior).
+        The stream decides where a copy runs, whichever GPU is current (CUDA programming guide,
+        Stream and Event Behavior).
         """
         api = driver()
-        copy = partial(api.cuMemcpyDtoDAsync, api.CUdeviceptr(target), api.CUdeviceptr(source), size, self.raw)
+        copy = partial(
+            api.cuMemcpyDtoDAsync, api.CUdeviceptr(target), api.CUdeviceptr(source), size, self.raw
+        )
 
         def run() -> None:
             status = copy()[0]
@@ -156,24 +203,58 @@ class Stream:
         """`size` bytes of GPU memory, read after all work enqueued before."""
         self.gpu.activate()
         buffer = ctypes.create_string_buffer(size)
-        call("cuMemcpyDtoHAsync", ctypes.addressof(buffer), driver().CUdeviceptr(address), size, self.raw)
+        call(
+            "cuMemcpyDtoHAsync",
+            ctypes.addressof(buffer),
+            driver().CUdeviceptr(address),
+            size,
+            self.raw,
+        )
         call("cuStreamSynchronize", self.raw)
         return buffer.raw
 
-    def launch(self, kernel: Any, threads: int, arguments: Sequence["ctypes.Structure | ctypes._SimpleCData[Any]"]) -> None:
-        """Enqueue a kernel for `threads` units of work, which it may distribute over fewer threads."""
+    def launch(
+        self,
+        kernel: Any,
+        threads: int,
+        arguments: Sequence["ctypes.Structure | ctypes._SimpleCData[Any]"],
+    ) -> None:
+        """Enqueue a kernel for `threads` units of work, which it may distribute over fewer
+        threads.
+        """
         self.gpu.activate()
-        blocks = min(-(-threads // THREADS_PER_BLOCK), BLOCKS_PER_MULTIPROCESSOR * self.gpu.multiprocessors)
+        blocks = min(
+            -(-threads // THREADS_PER_BLOCK), BLOCKS_PER_MULTIPROCESSOR * self.gpu.multiprocessors
+        )
         pointers = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
-        call("cuLaunchKernel", kernel, blocks, 1, 1, THREADS_PER_BLOCK, 1, 1, 0, self.raw, ctypes.addressof(pointers), 0)
+        call(
+            "cuLaunchKernel",
+            kernel,
+            blocks,
+            1,
+            1,
+            THREADS_PER_BLOCK,
+            1,
+            1,
+            0,
+            self.raw,
+            ctypes.addressof(pointers),
+            0,
+        )
 
     def begin_capture(self) -> None:
         """Record what is enqueued from now on instead of running it."""
         self.gpu.activate()
-        call("cuStreamBeginCapture", self.raw, driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        call(
+            "cuStreamBeginCapture",
+            self.raw,
+            driver().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        )
 
     def end_capture(self) -> Any:
-        """The recording, for `instantiate`, which CUDA refuses while another stream of this thread is recording."""
+        """The recording, for `instantiate`, which CUDA refuses while another stream of this
+        thread is recording.
+        """
         self.gpu.activate()
         return call("cuStreamEndCapture", self.raw)
 
@@ -235,7 +316,10 @@ class Events:
         events = self._events
         if index >= len(events):
             self._stream.gpu.activate()
-            events.extend(call("cuEventCreate", 0) for _ in range(max(index + 1, 2 * len(events)) - len(events)))
+            events.extend(
+                call("cuEventCreate", 0)
+                for _ in range(max(index + 1, 2 * len(events)) - len(events))
+            )
         status = self._record(events[index], self._stream.raw)[0]
         if int(status):
             raise NoMeasurement(f"cuEventRecord: {_message(status)}", _hint(status))

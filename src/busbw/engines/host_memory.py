@@ -1,4 +1,6 @@
-"""Verification's access to buffers in host memory: writes and compares bit patterns through numpy views, a chunk at a time."""
+"""Verification's access to buffers in host memory: writes and compares bit patterns through
+numpy views, a chunk at a time.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -10,14 +12,17 @@ from busbw.engines.host_probe import Bits, Chunk, bits_type
 from busbw.engines.verification_data import SENTINEL_BYTE, Probe
 
 CHUNK = 1 << 15  # elements; the temporaries of one chunk stay in the second-level cache
-SMALL = 1 << 12  # elements; regions up to this are computed as they are, longer ones come in cached, aligned chunks
+# elements; regions up to this are computed as they are, longer ones come in cached, aligned chunks
+SMALL = 1 << 12
 CACHE_BYTES = 256 << 20  # a sweep asks for the same elements again at every size
 
 View = Callable[[Call, str], "np.ndarray[tuple[int], np.dtype[np.uint8]]"]
 
 
 class HostMemory:
-    """Buffers of one rank in host memory; `view(call, buffer)` gives the bytes from the call's start of that buffer."""
+    """Buffers of one rank in host memory; `view(call, buffer)` gives the bytes from the call's
+    start of that buffer.
+    """
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -57,7 +62,9 @@ def _chunks(region: Region, probe: Probe) -> Iterator[tuple[int, int, Bits]]:
         within = index % CHUNK if region.length > SMALL else 0
         length = min(CHUNK - within, region.length - done)
         if region.length > SMALL and region.kind != "untouched":
-            values = _cached(region.kind, probe, region.rank, index - within)[within : within + length]
+            values = _cached(region.kind, probe, region.rank, index - within)[
+                within : within + length
+            ]
         else:
             values = expected(region.kind, probe, region.rank, index, length)
         yield region.offset + done, length, values
@@ -65,9 +72,13 @@ def _chunks(region: Region, probe: Probe) -> Iterator[tuple[int, int, Bits]]:
 
 
 def expected(kind: str, probe: Probe, rank: int, first: int, length: int) -> Bits:
-    """Bit patterns of `length` elements of a region of this kind (see Region), from index `first` of `rank`'s send buffer."""
+    """Bit patterns of `length` elements of a region of this kind (see Region), from index
+    `first` of `rank`'s send buffer.
+    """
     if kind == "untouched":
-        return np.full(length * probe.dtype.itemsize, SENTINEL_BYTE, np.uint8).view(bits_type(probe.dtype))
+        return np.full(length * probe.dtype.itemsize, SENTINEL_BYTE, np.uint8).view(
+            bits_type(probe.dtype)
+        )
     chunk = Chunk(probe, first, length)
     return chunk.sent(rank) if kind == "sent" else chunk.reduced()
 
@@ -85,6 +96,12 @@ def _cached(kind: str, probe: Probe, rank: int, first: int) -> Bits:
     return values
 
 
-def _differs(got: Bits, values: Bits, tolerance: int) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    apart = got != values if not tolerance else np.where(got > values, got - values, values - got) > tolerance
+def _differs(
+    got: Bits, values: Bits, tolerance: int
+) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    apart = (
+        got != values
+        if not tolerance
+        else np.where(got > values, got - values, values - got) > tolerance
+    )
     return np.asarray(apart)

@@ -1,4 +1,7 @@
-"""Ranks on CPUs: MPI collectives on host memory, one rank a process. Every element type and operator, also those MPI lacks."""
+"""Ranks on CPUs: MPI collectives on host memory, one rank a process.
+
+Every element type and operator, also those MPI lacks.
+"""
 
 import os
 import platform
@@ -21,7 +24,10 @@ LARGEST_COUNT = 2**31 - 1  # Open MPI 5.0 has no large-count collectives
 
 
 class MpiEngine(Engine):
-    """Runs collectives with mpi4py on a communicator of its own. Whatever MPI lacks (half, bfloat16, fp8, avg, mulsum) is computed here."""
+    """Runs collectives with mpi4py on a communicator of its own.
+
+    Whatever MPI lacks (half, bfloat16, fp8, avg, mulsum) is computed here.
+    """
 
     name = "mpi"
     asynchronous = False
@@ -34,7 +40,8 @@ class MpiEngine(Engine):
         self._buffers: dict[str, Any] = {}
         self._marks: dict[int, float] = {}
         self._types = mpi_calls.Types()
-        np.seterr(all="ignore")  # repeated in-place reductions overflow to infinity, which is harmless
+        # repeated in-place reductions overflow to infinity, which is harmless
+        np.seterr(all="ignore")
 
     def devices(self) -> list[Device]:
         """The process itself, with the processor's name."""
@@ -68,7 +75,10 @@ class MpiEngine(Engine):
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Make both buffers."""
-        self._buffers = {name: np.empty(max(size, 1), np.uint8) for name, size in (("send", send_bytes), ("recv", recv_bytes))}
+        self._buffers = {
+            name: np.empty(max(size, 1), np.uint8)
+            for name, size in (("send", send_bytes), ("recv", recv_bytes))
+        }
 
     def memories(self) -> Sequence[HostMemory]:
         """Access to the one rank's buffers."""
@@ -76,7 +86,8 @@ class MpiEngine(Engine):
 
     def view(self, call: Call, buffer: str) -> Any:
         """Bytes of the call's "send" or "recv" data."""
-        # MPI's in-place reduce_scatter leaves the result at the start of the buffer, not at the rank's own part.
+        # MPI's in-place reduce_scatter leaves the result at the start of the buffer, not at the
+        # rank's own part.
         at_start = buffer == "recv" and call.collective.name == "reduce_scatter"
         name, where = placement(call, 0 if at_start else self._rank, buffer)
         return self._buffers[name][where]
@@ -85,10 +96,13 @@ class MpiEngine(Engine):
         """A thunk that runs the call to completion."""
         if max(call.send, call.recv) > LARGEST_COUNT:
             raise NoMeasurement(
-                f"{call.collective.name}: {max(call.send, call.recv)} elements are more than MPI's count of {LARGEST_COUNT}",
+                f"{call.collective.name}: {max(call.send, call.recv)} elements are more than MPI's"
+                f" count of {LARGEST_COUNT}",
                 "use a smaller -e, or a wider --datatype",
             )
-        messages = mpi_calls.Messages(self._comm, self._types, call, self.view(call, "send"), self.view(call, "recv"))
+        messages = mpi_calls.Messages(
+            self._comm, self._types, call, self.view(call, "send"), self.view(call, "recv")
+        )
         return mpi_calls.CALLS[call.collective.name](messages)
 
     def fence(self) -> Launch:
@@ -107,7 +121,10 @@ class MpiEngine(Engine):
         """MPI's errors as NoMeasurement."""
         if not isinstance(error, MPI.Exception):
             return error
-        message = f"MPI failed on rank {self._world_rank} on {platform.node()}: {error.Get_error_string()}"
+        message = (
+            f"MPI failed on rank {self._world_rank} on {platform.node()}:"
+            f" {error.Get_error_string()}"
+        )
         return NoMeasurement(message, "another rank may have ended first: see the lines above")
 
     def close(self, *, abort: bool = False) -> None:

@@ -1,7 +1,7 @@
 """Each collective as MPI calls, and the element types and operators that MPI itself lacks.
 
-half, bfloat16 and fp8 travel as opaque elements and are reduced by operators written in numpy; avg divides after a sum; mulsum
-multiplies before it. Out-of-place calls never change the send buffer.
+half, bfloat16 and fp8 travel as opaque elements and are reduced by operators written in numpy; avg
+divides after a sum; mulsum multiplies before it. Out-of-place calls never change the send buffer.
 """
 
 from collections.abc import Callable
@@ -26,15 +26,32 @@ _NATIVE = {
     "float": MPI.FLOAT,
     "double": MPI.DOUBLE,
 }
-_OPS = {"sum": MPI.SUM, "prod": MPI.PROD, "min": MPI.MIN, "max": MPI.MAX, "avg": MPI.SUM, "mulsum": MPI.SUM}
-_UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum, "avg": np.add, "mulsum": np.add}
+_OPS = {
+    "sum": MPI.SUM,
+    "prod": MPI.PROD,
+    "min": MPI.MIN,
+    "max": MPI.MAX,
+    "avg": MPI.SUM,
+    "mulsum": MPI.SUM,
+}
+_UFUNCS = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "avg": np.add,
+    "mulsum": np.add,
+}
 
 
 MAX_OPS = 16  # that mpi4py holds
 
 
 class Types:
-    """MPI datatypes and operators, made on first use and freed together. Operators belong to no communicator: all engines share them."""
+    """MPI datatypes and operators, made on first use and freed together.
+
+    Operators belong to no communicator: all engines share them.
+    """
 
     _ops: ClassVar[dict[tuple[str, str], MPI.Op]] = {}
 
@@ -52,7 +69,8 @@ class Types:
 
     def op(self, dtype: DType, op: RedOp) -> MPI.Op:
         """The MPI operator: a native one, or numpy's ufunc over the elements."""
-        # Open MPI's sums of 8-bit integers can saturate (seen in 5.0.11); NCCL's wrap, so those are computed here too.
+        # Open MPI's sums of 8-bit integers can saturate (seen in 5.0.11); NCCL's wrap, so those are
+        # computed here too.
         if dtype.name in _NATIVE and dtype.itemsize > 1:
             return _OPS[op.name]
         ufunc, scalar = _UFUNCS[op.name], scalar_type(dtype)
@@ -81,13 +99,22 @@ class Types:
 
 
 class Messages:
-    """One call's buffers as mpi4py takes them, and the steps around it for operators that MPI lacks."""
+    """One call's buffers as mpi4py takes them, and the steps around it for operators that MPI
+    lacks.
+    """
 
     def __init__(self, comm: MPI.Intracomm, types: Types, call: Call, send: Any, recv: Any) -> None:
         self.comm, self.call = comm, call
-        self.rank, self.ranks, self.count, self.root = comm.rank, comm.size, call.layout.count, call.root
+        self.rank, self.ranks, self.count, self.root = (
+            comm.rank,
+            comm.size,
+            call.layout.count,
+            call.root,
+        )
         self.datatype = types.datatype(call.dtype)
-        self.op: Any = types.op(call.dtype, call.op) if call.op and call.collective.reduces else None
+        self.op: Any = (
+            types.op(call.dtype, call.op) if call.op and call.collective.reduces else None
+        )
         self.send_bytes, self.recv_bytes = send, recv
 
     @property
@@ -97,11 +124,17 @@ class Messages:
 
     def message(self, data: Any, count: int | None = None) -> list[Any]:
         """An mpi4py message over `data`, of all its elements or of `count`."""
-        return [data, len(data) // self.call.dtype.itemsize if count is None else count, self.datatype]
+        return [
+            data,
+            len(data) // self.call.dtype.itemsize if count is None else count,
+            self.datatype,
+        ]
 
     @property
     def send(self) -> list[Any]:
-        """The send buffer; mpi4py counts one rank's part where MPI does, which is the call's count for every collective."""
+        """The send buffer; mpi4py counts one rank's part where MPI does, which is the call's
+        count for every collective.
+        """
         return self.message(self.send_bytes, self.count)
 
     @property
@@ -114,8 +147,13 @@ class Messages:
         size = self.count * self.call.dtype.itemsize
         return data[number * size : (number + parts) * size]
 
-    def reduction(self, run: Callable[[Any], Launch], send: Any, result: Any, receives: bool) -> Launch:
-        """`run(send buffer)` with what avg and mulsum need before and after it. `result` is where the answer lands."""
+    def reduction(
+        self, run: Callable[[Any], Launch], send: Any, result: Any, receives: bool
+    ) -> Launch:
+        """`run(send buffer)` with what avg and mulsum need before and after it.
+
+        `result` is where the answer lands.
+        """
         name = self.call.op.name if self.call.op else ""
         if name == "mulsum" and self.rank % 2:
             # A rank that receives nothing keeps its data even in place.
@@ -123,7 +161,9 @@ class Messages:
             scalar = scalar_type(self.call.dtype)
             return partial(_double_then, send.view(scalar), target.view(scalar), run(target))
         if name == "avg" and receives:
-            return partial(_then_divide, run(send), result.view(scalar_type(self.call.dtype)), self.ranks)
+            return partial(
+                _then_divide, run(send), result.view(scalar_type(self.call.dtype)), self.ranks
+            )
         return run(send)
 
 
@@ -135,7 +175,12 @@ def _double_then(source: Any, target: Any, launch: Launch) -> None:
 def _then_divide(launch: Launch, result: Any, ranks: int) -> None:
     launch()
     if result.dtype.kind in "iu":
-        np.floor_divide(result, result.dtype.type(ranks) if ranks <= np.iinfo(result.dtype).max else ranks, out=result, casting="unsafe")
+        np.floor_divide(
+            result,
+            result.dtype.type(ranks) if ranks <= np.iinfo(result.dtype).max else ranks,
+            out=result,
+            casting="unsafe",
+        )
     else:
         wide = result.astype(np.float64 if result.dtype == np.float64 else np.float32)
         result[:] = (wide / wide.dtype.type(ranks)).astype(result.dtype)
@@ -195,7 +240,9 @@ def _scatter(m: Messages) -> Launch:
 def _alltoallv(m: Messages) -> Launch:
     matrix = m.call.layout.matrix
     sends, recvs = list(matrix[m.rank]), [row[m.rank] for row in matrix]
-    return partial(m.comm.Alltoallv, [m.send_bytes, sends, m.datatype], [m.recv_bytes, recvs, m.datatype])
+    return partial(
+        m.comm.Alltoallv, [m.send_bytes, sends, m.datatype], [m.recv_bytes, recvs, m.datatype]
+    )
 
 
 def _sendrecv(m: Messages) -> Launch:
@@ -207,22 +254,32 @@ def _sendrecv(m: Messages) -> Launch:
 
 def _hypercube(m: Messages) -> Launch:
     """Copies its own part, then exchanges all parts held so far with partner rank ^ 2^step."""
-    steps: list[Launch] = [] if m.call.in_place else [partial(np.copyto, m.part(m.recv_bytes, m.rank), m.send_bytes)]
+    steps: list[Launch] = (
+        [] if m.call.in_place else [partial(np.copyto, m.part(m.recv_bytes, m.rank), m.send_bytes)]
+    )
     for step in range(m.ranks.bit_length() - 1):
         parts, partner = 1 << step, m.rank ^ 1 << step
         have, want = m.rank >> step << step, partner >> step << step
         mine, theirs = m.part(m.recv_bytes, have, parts), m.part(m.recv_bytes, want, parts)
-        steps.append(partial(m.comm.Sendrecv, m.message(mine), partner, step, m.message(theirs), partner, step))
+        steps.append(
+            partial(
+                m.comm.Sendrecv, m.message(mine), partner, step, m.message(theirs), partner, step
+            )
+        )
     return Steps(steps)
 
 
 CALLS: dict[str, Callable[[Messages], Launch]] = {
     "all_reduce": _all_reduce,
-    "all_gather": lambda m: partial(m.comm.Allgather, MPI.IN_PLACE if m.call.in_place else m.send, m.recv),
+    "all_gather": lambda m: partial(
+        m.comm.Allgather, MPI.IN_PLACE if m.call.in_place else m.send, m.recv
+    ),
     "reduce_scatter": _reduce_scatter,
     "broadcast": _broadcast,
     "reduce": _reduce,
-    "alltoall": lambda m: partial(m.comm.Alltoall, MPI.IN_PLACE if m.call.in_place else m.send, m.recv),
+    "alltoall": lambda m: partial(
+        m.comm.Alltoall, MPI.IN_PLACE if m.call.in_place else m.send, m.recv
+    ),
     "alltoallv": _alltoallv,
     "gather": _gather,
     "scatter": _scatter,

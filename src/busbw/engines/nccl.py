@@ -1,4 +1,6 @@
-"""Collectives on GPUs through NCCL, called at nccl4py's binding level: one process drives one or several GPUs."""
+"""Collectives on GPUs through NCCL, called at nccl4py's binding level: one process drives one or
+several GPUs.
+"""
 
 import os
 import platform
@@ -32,21 +34,32 @@ from busbw.launch.control import Control
 DEVICE_VARIABLE = "NCCL_TESTS_DEVICE"
 FENCE_BYTES = 256
 POLLS_PER_CHECK = 8  # asking NCCL for errors costs as much as asking CUDA whether a stream is idle
-SPIN_S, NAP_S = 0.1, 1e-4  # shorter waits spin; longer ones leave the core to NCCL's network threads, at a cost of up to 0.2 %
+# shorter waits spin; longer ones leave the core to NCCL's network threads, at a cost of up to 0.2 %
+SPIN_S, NAP_S = 0.1, 1e-4
 
-PRESCALED = ("avg", "mulsum")  # NCCL multiplies the inputs; on one rank its kernel for that has no 8-bit floats
+# NCCL multiplies the inputs; on one rank its kernel for that has no 8-bit floats
+PRESCALED = ("avg", "mulsum")
 
 
 class NcclEngine(Engine):
-    """Runs collectives with NCCL on `local_devices` of this process; ranks are in order of process, then of device.
+    """Runs collectives with NCCL on `local_devices` of this process; ranks are in order of process,
+    then of device.
 
-    `control` joins the processes of the communicator; `process` is this one's number in the whole job where that is another.
+    `control` joins the processes of the communicator; `process` is this one's number in the whole
+    job where that is another.
     """
 
     name = "nccl"
     asynchronous = True
 
-    def __init__(self, control: Control, spec: SweepSpec, local_devices: Sequence[int], group: int = 0, process: int | None = None) -> None:
+    def __init__(
+        self,
+        control: Control,
+        spec: SweepSpec,
+        local_devices: Sequence[int],
+        group: int = 0,
+        process: int | None = None,
+    ) -> None:
         self._nccl = nccl_comms.library()
         self._spec, self._group = spec, group
         self._process = control.process if process is None else process
@@ -61,7 +74,9 @@ class NcclEngine(Engine):
         self._free.append(self._gpus[0].free_bytes())
         self._streams = [Stream(gpu, 0 if spec.stream_null else None) for gpu in self._gpus]
         self._events = [Events(stream) for stream in self._streams]
-        self._buffers = Buffers(self._nccl, self._version, self._gpus, self._comms, spec.local_register)
+        self._buffers = Buffers(
+            self._nccl, self._version, self._gpus, self._comms, spec.local_register
+        )
         self._gate = Gate(self._gpus[0])
         self._fences = [(gpu, gpu.allocate(FENCE_BYTES)) for gpu in self._gpus]
         self._memories: list[CudaMemory] = []
@@ -73,7 +88,7 @@ class NcclEngine(Engine):
             op = redops(self._spec)[0] if self._spec.row.reduces else None
             cubins(self._gpus[0].sm).start(dtypes(self._spec)[0], op)
 
-    # -- what it is -------------------------------------------------------------------------------------------------------------
+    # -- what it is --------------------------------------------------------------------------------
 
     def devices(self) -> list[Device]:
         """The local GPUs."""
@@ -94,8 +109,12 @@ class NcclEngine(Engine):
         ]
 
     def library(self) -> Library:
-        """The versions of NCCL and of the packages that call it, and the allocator of the buffers."""
-        versions = {name: found for name in ("nccl4py", "cuda-bindings") if (found := _package(name))}
+        """The versions of NCCL and of the packages that call it, and the allocator of the
+        buffers.
+        """
+        versions = {
+            name: found for name in ("nccl4py", "cuda-bindings") if (found := _package(name))
+        }
         driver = int(call("cuDriverGetVersion"))
         versions["cuda driver"] = f"{driver // 1000}.{driver % 1000 // 10}"
         versions["buffers"] = self._buffers.source
@@ -106,57 +125,98 @@ class NcclEngine(Engine):
         return min(gpu.memory_bytes for gpu in self._gpus)
 
     def unsupported(self, collective: Collective, dtype: DType, op: RedOp | None) -> str | None:
-        """Element types that the GPU or this NCCL lacks, and on one rank the operators of theirs that NCCL lacks."""
+        """Element types that the GPU or this NCCL lacks, and on one rank the operators of theirs
+        that NCCL lacks.
+        """
         if self._version < dtype.min_nccl:
             return (
-                f"{dtype.name} needs NCCL {nccl_comms.version_text(dtype.min_nccl)}, and this is {nccl_comms.version_text(self._version)}"
+                f"{dtype.name} needs NCCL {nccl_comms.version_text(dtype.min_nccl)}, and this is"
+                f" {nccl_comms.version_text(self._version)}"
             )
         oldest = min(self._gpus, key=lambda gpu: gpu.sm)
         if oldest.sm < dtype.min_sm:
-            return f"{dtype.name} needs a GPU of sm_{dtype.min_sm}, and {oldest.name} is sm_{oldest.sm}"
-        if self.size == 1 and collective.reduces and dtype.is_float and dtype.itemsize == 1 and op and op.name in PRESCALED:
+            return (
+                f"{dtype.name} needs a GPU of sm_{dtype.min_sm}, and {oldest.name} is"
+                f" sm_{oldest.sm}"
+            )
+        if (
+            self.size == 1
+            and collective.reduces
+            and dtype.is_float
+            and dtype.itemsize == 1
+            and op
+            and op.name in PRESCALED
+        ):
             return f"NCCL has no {op.name} of {dtype.name} on one rank"
         return None
 
     def memory_use(self) -> dict[str, int]:
-        """Bytes of the first local GPU taken by NCCL's start, by the buffers, and by the collectives since then."""
+        """Bytes of the first local GPU taken by NCCL's start, by the buffers, and by the
+        collectives since then.
+        """
         before, started, allocated = self._free
         now = self._gpus[0].free_bytes()
-        parts = {"init": before - started, "user": started - allocated, "collective": allocated - now}
+        parts = {
+            "init": before - started,
+            "user": started - allocated,
+            "collective": allocated - now,
+        }
         return {**parts, "total": before - now}
 
-    # -- buffers ----------------------------------------------------------------------------------------------------------------
+    # -- buffers -----------------------------------------------------------------------------------
 
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
-        """Make both buffers of every GPU, both of the larger size, because in place the receive buffer holds both."""
+        """Make both buffers of every GPU, both of the larger size, because in place the receive
+        buffer holds both.
+        """
         self._buffers.allocate(max(send_bytes, recv_bytes, 1))
         self._free.append(self._gpus[0].free_bytes())
         self._memories = [
             CudaMemory(gpu, stream, placed(rank, *pair))
-            for gpu, stream, rank, pair in zip(self._gpus, self._streams, self.ranks, self._buffers.pairs, strict=True)
+            for gpu, stream, rank, pair in zip(
+                self._gpus, self._streams, self.ranks, self._buffers.pairs, strict=True
+            )
         ]
 
     def memories(self) -> Sequence[CudaMemory]:
         """Access to each GPU's buffers."""
         return self._memories
 
-    # -- calls ------------------------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def bind(self, call: Call) -> Launch:
-        """A thunk with every address computed: one NCCL call, a group of them, ordered steps, or nothing where no data moves."""
-        every = [CALLS[call.collective.name](self._message(call, number)) for number in range(len(self._gpus))]
-        steps = [step for parts in _aligned(every) if (step := [launch for launches in parts for launch in launches])]
+        """A thunk with every address computed: one NCCL call, a group of them, ordered steps, or
+        nothing where no data moves.
+        """
+        every = [
+            CALLS[call.collective.name](self._message(call, number))
+            for number in range(len(self._gpus))
+        ]
+        steps = [
+            step
+            for parts in _aligned(every)
+            if (step := [launch for launches in parts for launch in launches])
+        ]
         # A call alone is a group of its own in NCCL; send and receive need theirs.
         launches = [step[0] if len(step) == 1 else together(step) for step in steps]
         return launches[0] if len(launches) == 1 else Steps(launches)
 
     def _message(self, call: Call, number: int) -> Message:
-        who = Rank(self._nccl, self._version, self._comms[number], self._streams[number], self.ranks[number], self.size)
+        who = Rank(
+            self._nccl,
+            self._version,
+            self._comms[number],
+            self._streams[number],
+            self.ranks[number],
+            self.size,
+        )
         address = placed(self.ranks[number], *self._buffers.pairs[number])
         return Message(who, call, address(call, "send"), address(call, "recv"))
 
     def grouped(self, launches: Sequence[Launch]) -> Launch:
-        """All launches in one NCCL group; collectives of several ordered steps run one after the other."""
+        """All launches in one NCCL group; collectives of several ordered steps run one after the
+        other.
+        """
         if len(launches) == 1:
             return launches[0]
         if any(isinstance(launch, Steps) for launch in launches):
@@ -164,9 +224,13 @@ class NcclEngine(Engine):
         return together(launches)
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
-        """Record the launches on every local stream; the thunk enqueues each GPU's graph, which lives as long as the thunk."""
+        """Record the launches on every local stream; the thunk enqueues each GPU's graph, which
+        lives as long as the thunk.
+        """
         if self._spec.stream_null:
-            raise NoMeasurement("-G with -y: CUDA cannot capture the NULL stream", "leave out -y or -G")
+            raise NoMeasurement(
+                "-G with -y: CUDA cannot capture the NULL stream", "leave out -y or -G"
+            )
         begun: list[Stream] = []
         try:
             for stream in self._streams:
@@ -179,11 +243,16 @@ class NcclEngine(Engine):
                 stream.abandon_capture()
             raise
         recorded = [stream.end_capture() for stream in self._streams]
-        replay = Replay([stream.instantiate(graph) for stream, graph in zip(self._streams, recorded, strict=True)])
+        replay = Replay(
+            [
+                stream.instantiate(graph)
+                for stream, graph in zip(self._streams, recorded, strict=True)
+            ]
+        )
         self._replays.add(replay)
         return replay
 
-    # -- time -------------------------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def synchronize(self, limit_s: float) -> None:
         """Poll every stream, and NCCL for errors of peers and network, until all are idle."""
@@ -215,8 +284,10 @@ class NcclEngine(Engine):
             if not stream.idle():
                 late.append(str(rank))
         return TimedOut(
-            f"rank {', '.join(late)} on {platform.node()}: the GPU did not finish within {limit_s:g} s",
-            "a rank may not have joined, or a link may have stalled; `ncclras` on any host shows which ranks wait; -T sets the limit",
+            f"rank {', '.join(late)} on {platform.node()}: the GPU did not finish within"
+            f" {limit_s:g} s",
+            "a rank may not have joined, or a link may have stalled; `ncclras` on any host shows"
+            " which ranks wait; -T sets the limit",
         )
 
     def held(self) -> AbstractContextManager[None]:
@@ -228,7 +299,9 @@ class NcclEngine(Engine):
         kind, op = dtype_row("float").nccl, 0
         launches = [
             partial(self._nccl.all_reduce, address, address, 1, kind, op, comm, stream.handle)
-            for (_, address), comm, stream in zip(self._fences, self._comms, self._streams, strict=True)
+            for (_, address), comm, stream in zip(
+                self._fences, self._comms, self._streams, strict=True
+            )
         ]
         return launches[0] if len(launches) == 1 else together(launches)
 
@@ -254,19 +327,30 @@ class NcclEngine(Engine):
         return [events.seconds(first, last) for events in self._events]
 
     def explained(self, error: Exception) -> Exception:
-        """NCCL's errors as NoMeasurement. Thunks do not catch them, which would cost 0.25 us of a call's 6."""
+        """NCCL's errors as NoMeasurement.
+
+        Thunks do not catch them, which would cost 0.25 us of a call's 6.
+        """
         if isinstance(error, self._nccl.NCCLError):
             return nccl_comms.failure(error, self._comms[0] if self._comms else None, self.ranks)
         return error
 
-    # -- end --------------------------------------------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------
 
     def close(self, *, abort: bool = False) -> None:
-        """Free everything; with `abort`, communicators are torn down without waiting for peers, and errors are ignored."""
-        steps: list[Launch] = [replay.close for replay in list(self._replays)]  # NCCL waits for graphs that hold its work
+        """Free everything; with `abort`, communicators are torn down without waiting for peers,
+        and errors are ignored.
+        """
+        # NCCL waits for graphs that hold its work
+        steps: list[Launch] = [replay.close for replay in list(self._replays)]
         steps += [] if abort else [self._buffers.deregister]
-        steps += [partial(self._nccl.comm_abort if abort else self._nccl.comm_destroy, comm) for comm in self._comms]
-        steps += [memory.close for memory in self._memories] + [events.close for events in self._events]
+        steps += [
+            partial(self._nccl.comm_abort if abort else self._nccl.comm_destroy, comm)
+            for comm in self._comms
+        ]
+        steps += [memory.close for memory in self._memories] + [
+            events.close for events in self._events
+        ]
         steps += [stream.close for stream in self._streams] + [self._buffers.free, self._gate.close]
         steps += [partial(gpu.free, address) for gpu, address in self._fences]
         self._comms, self._memories, self._events, self._streams, self._fences = [], [], [], [], []
@@ -279,7 +363,10 @@ class NcclEngine(Engine):
 
 
 def _aligned(every: Sequence[Groups]) -> list[tuple[list[Launch], ...]]:
-    """Step k of every local rank. Ranks of one collective have as many steps, but for a copy in front that only some need."""
+    """Step k of every local rank.
+
+    Ranks of one collective have as many steps, but for a copy in front that only some need.
+    """
     most = max(map(len, every))
     return list(zip(*([[]] * (most - len(groups)) + groups for groups in every), strict=True))
 
@@ -296,7 +383,8 @@ def _existing(devices: Sequence[int]) -> Sequence[int]:
     if missing or not devices:
         asked = f"GPU {missing[0]} was asked for" if missing else "no GPU was asked for"
         raise NoMeasurement(
-            f"{asked} on {platform.node()}, which has {there}", "start fewer ranks on this host, or check CUDA_VISIBLE_DEVICES"
+            f"{asked} on {platform.node()}, which has {there}",
+            "start fewer ranks on this host, or check CUDA_VISIBLE_DEVICES",
         )
     return devices
 

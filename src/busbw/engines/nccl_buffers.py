@@ -1,4 +1,6 @@
-"""Send and receive buffers of the local GPUs from ncclMemAlloc, and their registration with the communicators."""
+"""Send and receive buffers of the local GPUs from ncclMemAlloc, and their registration with the
+communicators.
+"""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -16,9 +18,13 @@ SYMMETRIC_WINDOW = 1  # NCCL_WIN_COLL_SYMMETRIC
 
 
 class Buffers:
-    """Pairs of (send, recv) addresses, one per GPU; `how` is SweepSpec.local_register, with nccl-tests' fallback on an old NCCL."""
+    """Pairs of (send, recv) addresses, one per GPU; `how` is SweepSpec.local_register, with
+    nccl-tests' fallback on an old NCCL.
+    """
 
-    def __init__(self, nccl: Any, version: int, gpus: Sequence[Gpu], comms: Sequence[Any], how: int) -> None:
+    def __init__(
+        self, nccl: Any, version: int, gpus: Sequence[Gpu], comms: Sequence[Any], how: int
+    ) -> None:
         self._nccl, self._version, self._gpus, self._comms = nccl, version, gpus, comms
         self._how = LOCAL if how == SYMMETRIC and version < SYMMETRIC_SINCE else how
         self.pairs: list[tuple[int, int]] = []
@@ -30,12 +36,17 @@ class Buffers:
         return "ncclMemAlloc" if self._version >= MEM_ALLOC_SINCE else "cudaMalloc"
 
     def allocate(self, size: int) -> None:
-        """Allocate and register both buffers of every GPU, of `size` bytes each; NoMeasurement when memory is short."""
+        """Allocate and register both buffers of every GPU, of `size` bytes each; NoMeasurement
+        when memory is short.
+        """
         self.pairs = [(self._new(gpu, size), self._new(gpu, size)) for gpu in self._gpus]
         if self._how not in (LOCAL, SYMMETRIC):
             return
         if self._version < REGISTER_SINCE:
-            raise NoMeasurement("-R: this NCCL is older than 2.19 and cannot register buffers", "leave out -R, or use a newer NCCL")
+            raise NoMeasurement(
+                "-R: this NCCL is older than 2.19 and cannot register buffers",
+                "leave out -R, or use a newer NCCL",
+            )
         for side in (0, 1):
             self._register([pair[side] for pair in self.pairs], size)
 
@@ -47,10 +58,17 @@ class Buffers:
             return int(self._nccl.mem_alloc(size))
         except self._nccl.NCCLError as error:
             hint = "use a smaller -e, or free the GPU: `nvidia-smi` shows what runs on it"
-            raise NoMeasurement(f"no buffer of {size} bytes on GPU {gpu.index} ({gpu.bus}) of {platform.node()}: {error}", hint) from error
+            raise NoMeasurement(
+                f"no buffer of {size} bytes on GPU {gpu.index} ({gpu.bus}) of {platform.node()}:"
+                f" {error}",
+                hint,
+            ) from error
 
     def _register(self, addresses: Sequence[int], size: int) -> None:
-        """One buffer of every GPU. A symmetric window is collective, so that several GPUs of a process need a group."""
+        """One buffer of every GPU.
+
+        A symmetric window is collective, so that several GPUs of a process need a group.
+        """
         nccl, grouped = self._nccl, self._how == SYMMETRIC and len(self._gpus) > 1
         try:
             if grouped:
@@ -76,7 +94,9 @@ class Buffers:
         self._registered.clear()
 
     def free(self) -> None:
-        """Free the buffers; to be called after the communicators, which may use them, are destroyed."""
+        """Free the buffers; to be called after the communicators, which may use them, are
+        destroyed.
+        """
         for gpu, pair in zip(self._gpus, self.pairs, strict=False):
             gpu.activate()
             for address in pair:

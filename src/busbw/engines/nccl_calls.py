@@ -1,4 +1,6 @@
-"""Each collective as NCCL calls of one rank: groups of launches, to be run in order, each group's launches at once."""
+"""Each collective as NCCL calls of one rank: groups of launches, to be run in order, each
+group's launches at once.
+"""
 
 import ctypes
 from collections.abc import Callable
@@ -50,23 +52,39 @@ class Message:
         return self.count * self.call.dtype.itemsize
 
     def collective(self, function: Callable[..., object], *arguments: int) -> Groups:
-        """One NCCL call over both buffers; `arguments` come between the data type and the communicator."""
+        """One NCCL call over both buffers; `arguments` come between the data type and the
+        communicator.
+        """
         who = self.who
-        every = (self.send, self.recv, self.count, self.call.dtype.nccl, *arguments, who.comm, who.stream.handle)
+        every = (
+            self.send,
+            self.recv,
+            self.count,
+            self.call.dtype.nccl,
+            *arguments,
+            who.comm,
+            who.stream.handle,
+        )
         return [[partial(function, *every)]]
 
     def reduction(self, function: Callable[..., object], *arguments: int) -> Groups:
         """As `collective`, with the operator; mulsum makes its own for the length of the call."""
         op = self.call.op
         if op is None:
-            raise NoMeasurement(f"{self.call.collective.name} reduces and was given no operator", "name one with -o")
+            raise NoMeasurement(
+                f"{self.call.collective.name} reduces and was given no operator", "name one with -o"
+            )
         if op.nccl is not None:
             return self.collective(function, op.nccl, *arguments)
         who, dtype = self.who, self.call.dtype
         scalar = ctypes.create_string_buffer(premultiplier(dtype, who.rank), dtype.itemsize)
         before = (self.send, self.recv, self.count, dtype.nccl)
         after = (*arguments, who.comm, who.stream.handle)
-        create, destroy, address = who.nccl.red_op_create_pre_mul_sum, who.nccl.red_op_destroy, ctypes.addressof(scalar)
+        create, destroy, address = (
+            who.nccl.red_op_create_pre_mul_sum,
+            who.nccl.red_op_destroy,
+            ctypes.addressof(scalar),
+        )
 
         def launch(_kept: object = scalar) -> None:
             made = create(address, dtype.nccl, HOST_IMMEDIATE, who.comm)
@@ -79,12 +97,28 @@ class Message:
         """Send `count` elements to `peer`, from `offset` bytes into the send buffer or `source`."""
         start = self.send if source is None else source
         who = self.who
-        return partial(who.nccl.send, start + offset, count, self.call.dtype.nccl, peer, who.comm, who.stream.handle)
+        return partial(
+            who.nccl.send,
+            start + offset,
+            count,
+            self.call.dtype.nccl,
+            peer,
+            who.comm,
+            who.stream.handle,
+        )
 
     def of(self, peer: int, count: int, offset: int) -> Launch:
         """Receive `count` elements from `peer` at `offset` bytes of the receive buffer."""
         who = self.who
-        return partial(who.nccl.recv, self.recv + offset, count, self.call.dtype.nccl, peer, who.comm, who.stream.handle)
+        return partial(
+            who.nccl.recv,
+            self.recv + offset,
+            count,
+            self.call.dtype.nccl,
+            peer,
+            who.comm,
+            who.stream.handle,
+        )
 
 
 def premultiplier(dtype: DType, rank: int) -> bytes:
@@ -96,7 +130,10 @@ def premultiplier(dtype: DType, rank: int) -> bytes:
 def _alltoall(m: Message) -> Groups:
     if m.who.version >= COLLECTIVE_ALLTOALL_SINCE:
         return m.collective(m.who.nccl.allto_all)
-    pairs = [(m.to(r, m.count, r * m.part_bytes), m.of(r, m.count, r * m.part_bytes)) for r in range(m.who.size)]
+    pairs = [
+        (m.to(r, m.count, r * m.part_bytes), m.of(r, m.count, r * m.part_bytes))
+        for r in range(m.who.size)
+    ]
     return [[launch for pair in pairs for launch in pair]] if m.count else []
 
 
@@ -147,7 +184,12 @@ def _hypercube(m: Message) -> Groups:
     step = 1
     while step < m.who.size:
         held, peer = me & -step, me ^ step
-        groups.append([m.to(peer, step * m.count, held * part, source=m.recv), m.of(peer, step * m.count, (held ^ step) * part)])
+        groups.append(
+            [
+                m.to(peer, step * m.count, held * part, source=m.recv),
+                m.of(peer, step * m.count, (held ^ step) * part),
+            ]
+        )
         step *= 2
     return groups
 

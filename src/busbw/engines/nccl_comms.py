@@ -1,4 +1,6 @@
-"""Opening and closing NCCL communicators: the library, its version, the members, the configuration, and error messages."""
+"""Opening and closing NCCL communicators: the library, its version, the members, the
+configuration, and error messages.
+"""
 
 import platform
 from collections import defaultdict
@@ -25,13 +27,20 @@ def library() -> Any:
     try:
         from nccl.bindings import nccl
     except ImportError as error:
-        raise NoMeasurement(f"NCCL needs the package nccl4py, which cannot be imported: {error}", INSTALL) from error
+        raise NoMeasurement(
+            f"NCCL needs the package nccl4py, which cannot be imported: {error}", INSTALL
+        ) from error
     if not hasattr(nccl, "Comm"):
-        raise NoMeasurement(f"nccl4py for NCCL {nccl.__version__} is too old: busbw needs nccl4py 0.6", INSTALL)
+        raise NoMeasurement(
+            f"nccl4py for NCCL {nccl.__version__} is too old: busbw needs nccl4py 0.6", INSTALL
+        )
     try:
         nccl.get_version()
     except Exception as error:  # the loader's errors have no common base
-        raise NoMeasurement(f"the NCCL library cannot be loaded: {error}", f"{INSTALL}, or set LD_LIBRARY_PATH to libnccl.so.2") from error
+        raise NoMeasurement(
+            f"the NCCL library cannot be loaded: {error}",
+            f"{INSTALL}, or set LD_LIBRARY_PATH to libnccl.so.2",
+        ) from error
     return nccl
 
 
@@ -42,7 +51,9 @@ def version_text(version: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The ranks of a communicator: this process' first, their number, and (host, bus id) of each in order."""
+    """The ranks of a communicator: this process' first, their number, and (host, bus id) of each
+    in order.
+    """
 
     first: int
     size: int
@@ -53,7 +64,11 @@ class Members:
         ranks: dict[tuple[str, str], list[int]] = defaultdict(list)
         for rank, gpu in enumerate(self.gpus):
             ranks[gpu].append(rank)
-        shared = [f"ranks {_and(who)} share GPU {bus} of {host}" for (host, bus), who in ranks.items() if len(who) > 1]
+        shared = [
+            f"ranks {_and(who)} share GPU {bus} of {host}"
+            for (host, bus), who in ranks.items()
+            if len(who) > 1
+        ]
         return "; ".join(shared[:4])
 
 
@@ -70,9 +85,13 @@ def meet(control: Control, gpus: Sequence[Gpu], version: int) -> Members:
         if host not in hosts[other]:
             hosts[other].append(host)
     if len(hosts) > 1:
-        seen = "; ".join(f"{version_text(other)} on {', '.join(sorted(names)[:8])}" for other, names in sorted(hosts.items()))
+        seen = "; ".join(
+            f"{version_text(other)} on {', '.join(sorted(names)[:8])}"
+            for other, names in sorted(hosts.items())
+        )
         raise NoMeasurement(
-            f"NCCL differs between processes: {seen}", "install one version of nvidia-nccl-cu13 (or libnccl2) on every host"
+            f"NCCL differs between processes: {seen}",
+            "install one version of nvidia-nccl-cu13 (or libnccl2) on every host",
         )
     every = tuple((host, bus) for host, _, buses in everyone for bus in buses)
     first = sum(len(buses) for _, _, buses in everyone[: control.process])
@@ -92,8 +111,12 @@ def configuration(spec: SweepSpec, version: int) -> Any:
     return config
 
 
-def open_all(control: Control, spec: SweepSpec, gpus: Sequence[Gpu], members: Members, version: int) -> list[Any]:
-    """A communicator for each local GPU, all initialized in one group; NoMeasurement with NCCL's message when that fails."""
+def open_all(
+    control: Control, spec: SweepSpec, gpus: Sequence[Gpu], members: Members, version: int
+) -> list[Any]:
+    """A communicator for each local GPU, all initialized in one group; NoMeasurement with NCCL's
+    message when that fails.
+    """
     nccl, config = library(), configuration(spec, version)
     comms: list[Any] = []
     try:
@@ -103,14 +126,19 @@ def open_all(control: Control, spec: SweepSpec, gpus: Sequence[Gpu], members: Me
             nccl.group_start()
         for number, gpu in enumerate(gpus):
             gpu.activate()
-            comms.append(nccl.comm_init_rank_config(members.size, shared, members.first + number, config))
+            comms.append(
+                nccl.comm_init_rank_config(members.size, shared, members.first + number, config)
+            )
         if len(gpus) > 1:
             nccl.group_end()
     except nccl.NCCLError as error:
         raise _cannot_open(error, members, len(gpus)) from error
     for number, comm in enumerate(comms):
         if not comm.handle:
-            raise NoMeasurement(f"NCCL gave rank {members.first + number} no communicator", "set NCCL_DEBUG=WARN to see why")
+            raise NoMeasurement(
+                f"NCCL gave rank {members.first + number} no communicator",
+                "set NCCL_DEBUG=WARN to see why",
+            )
     return comms
 
 
@@ -119,13 +147,24 @@ def _cannot_open(error: Exception, members: Members, local: int) -> NoMeasuremen
     shared = members.shared_gpus()
     if not shared:
         return failed
-    hint = "give every rank its own GPU (fewer ranks per host, or unset NCCL_TESTS_DEVICE), or each rank its own NCCL_HOSTID"
+    hint = (
+        "give every rank its own GPU (fewer ranks per host, or unset NCCL_TESTS_DEVICE), or each"
+        " rank its own NCCL_HOSTID"
+    )
     return NoMeasurement(f"{failed.message}; {shared}", hint)
 
 
 def failure(error: Exception | str, comm: Any, ranks: Sequence[int]) -> NoMeasurement:
-    """The error for these local ranks (none: the whole process), with NCCL's last message and the host."""
-    who = "" if not ranks else f" on rank {ranks[0]}" if len(ranks) == 1 else f" on ranks {ranks[0]} to {ranks[-1]}"
+    """The error for these local ranks (none: the whole process), with NCCL's last message and
+    the host.
+    """
+    who = (
+        ""
+        if not ranks
+        else f" on rank {ranks[0]}"
+        if len(ranks) == 1
+        else f" on ranks {ranks[0]} to {ranks[-1]}"
+    )
     last = ""
     with suppress(Exception):  # the error must be reported even if NCCL has no message for it
         nccl = library()

@@ -1,6 +1,8 @@
-"""Reads NCCL's log while it starts: no call of NCCL reports which network it uses, but the log does.
+"""Reads NCCL's log while it starts: no call of NCCL reports which network it uses, but the log
+does.
 
-The lines are those of NCCL 2.4 to 2.32: `Using network Socket`, from 2.28 on also `Assigned NET plugin Socket to comm`.
+The lines are those of NCCL 2.4 to 2.32: `Using network Socket`, from 2.28 on also `Assigned NET
+plugin Socket to comm`.
 """
 
 import contextlib
@@ -34,10 +36,12 @@ class Log:
 
 @contextlib.contextmanager
 def listening() -> Iterator[Log]:
-    """Captures NCCL's log in this context; to be entered before this process first calls NCCL, which reads its variables once.
+    """Captures NCCL's log in this context; to be entered before this process first calls NCCL,
+    which reads its variables once.
 
-    With NCCL_DEBUG set, the log still goes where the user asked: to stdout, or to a file, which is read. Levels below INFO do not name
-    the network, and nothing is captured. Afterwards NCCL logs as it would have without this.
+    With NCCL_DEBUG set, the log still goes where the user asked: to stdout, or to a file, which is
+    read. Levels below INFO do not name the network, and nothing is captured. Afterwards NCCL logs
+    as it would have without this.
     """
     log = Log()
     level = os.environ.get(LEVEL, "").upper()
@@ -51,7 +55,9 @@ def listening() -> Iterator[Log]:
 
 
 def expanded(file: str) -> str:
-    """NCCL_DEBUG_FILE as NCCL reads it: %h is the host's short name, %p the process, %% a percent sign."""
+    """NCCL_DEBUG_FILE as NCCL reads it: %h is the host's short name, %p the process, %% a
+    percent sign.
+    """
     host = platform.node().partition(".")[0].replace("%", "-").replace("/", "-")
     values = {"h": host, "p": str(os.getpid()), "%": "%"}
     return re.sub("%(.)", lambda match: values.get(match.group(1), match.group(0)), file)
@@ -84,11 +90,15 @@ def _alone(log: Log) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _shared(log: Log) -> Iterator[None]:
-    """The log goes to stdout: through `tee`, so that lines appear at once even if NCCL hangs or dies."""
+    """The log goes to stdout: through `tee`, so that lines appear at once even if NCCL hangs or
+    dies.
+    """
     memory = os.memfd_create("nccl-log")
     reading, writing = os.pipe()
     try:
-        tee = subprocess.Popen(["tee", f"/dev/fd/{memory}"], stdin=reading, pass_fds=(memory,), start_new_session=True)
+        tee = subprocess.Popen(
+            ["tee", f"/dev/fd/{memory}"], stdin=reading, pass_fds=(memory,), start_new_session=True
+        )
     except OSError:  # without tee the log is not captured
         for one in (memory, reading, writing):
             os.close(one)
@@ -112,7 +122,9 @@ def _contents(memory: int) -> str:
 
 
 def _redirect(opened: int, target: int) -> None:
-    """Make every other descriptor of the file behind `opened` write to `target`: NCCL never closes its own."""
+    """Make every other descriptor of the file behind `opened` write to `target`: NCCL never
+    closes its own.
+    """
     wanted = os.fstat(opened)
     # The listing's own descriptor must be gone when the names are looked at.
     for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208

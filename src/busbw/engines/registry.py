@@ -1,4 +1,7 @@
-"""The table of engines: purpose, availability and how to open each. Imports happen when an engine is opened."""
+"""The table of engines: purpose, availability and how to open each.
+
+Imports happen when an engine is opened.
+"""
 
 import logging
 import os
@@ -20,8 +23,11 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The arguments for opening an engine. `control` joins the communicator's processes, `process` and `local` number this one in the job
-    and on its host, `gpus` is the number of ranks it drives."""
+    """The arguments for opening an engine.
+
+    `control` joins the communicator's processes, `process` and `local` number this one in the job
+    and on its host, `gpus` is the number of ranks it drives.
+    """
 
     control: Control
     spec: SweepSpec
@@ -34,9 +40,13 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """One engine. `availability` gives the reason why it cannot run here, or None; `install` what would make it run.
+    """One engine.
 
-    `ignores` are the fields of a SweepSpec that it does not use. An option that it refuses when it is called is not among them.
+    `availability` gives the reason why it cannot run here, or None; `install` what would make it
+    run.
+
+    `ignores` are the fields of a SweepSpec that it does not use. An option that it refuses when it
+    is called is not among them.
     """
 
     name: str
@@ -49,7 +59,8 @@ class EngineRow:
     ignores: tuple[str, ...] = ()
 
 
-GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # the driver's: Linux, WSL, Jetson
+# the driver's: Linux, WSL, Jetson
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")
 ROCM_DEVICE = "/dev/kfd"  # AMD's, which a PyTorch for ROCm drives
 NUMPY = {"numpy": "numpy", "ml_dtypes": "ml_dtypes"}  # for the data of verification
 
@@ -74,14 +85,23 @@ def _open_nccl(opening: Opening) -> Engine:
 
     # Slurm and others can show each process only its own GPUs, which then count from 0.
     first = 0 if gpu_count() == opening.gpus else opening.local * opening.gpus
-    return NcclEngine(opening.control, opening.spec, range(first, first + opening.gpus), opening.group, opening.process)
+    return NcclEngine(
+        opening.control,
+        opening.spec,
+        range(first, first + opening.gpus),
+        opening.group,
+        opening.process,
+    )
 
 
 def _open_torch(opening: Opening) -> Engine:
     from busbw.engines.torch import TorchEngine
 
     if opening.gpus > 1:
-        raise NoMeasurement(f"-t and -g ask for {opening.gpus} ranks a process; the torch engine has one", "start a process for each GPU")
+        raise NoMeasurement(
+            f"-t and -g ask for {opening.gpus} ranks a process; the torch engine has one",
+            "start a process for each GPU",
+        )
     return TorchEngine(opening.control, opening.spec, opening.local, opening.group, opening.process)
 
 
@@ -108,19 +128,41 @@ def _open_sim(opening: Opening) -> Engine:
 
 NCCL_ONLY = ("stream_null", "local_register", "cta_policy", "memory")
 ENGINES: tuple[EngineRow, ...] = (
-    EngineRow("nccl", "GPUs through NCCL", "pip install 'busbw[cuda13]' (or [cuda12])", _nccl_available, _open_nccl, nccl=True),
     EngineRow(
-        "torch", "GPUs (NCCL) or CPUs (Gloo) through PyTorch", "pip install 'busbw[torch]'", partial(_missing, torch="PyTorch"),
-        _open_torch, nccl=True, ignores=NCCL_ONLY,
+        "nccl",
+        "GPUs through NCCL",
+        "pip install 'busbw[cuda13]' (or [cuda12])",
+        _nccl_available,
+        _open_nccl,
+        nccl=True,
     ),
     EngineRow(
-        "mpi", "CPUs through MPI", "pip install 'busbw[mpi]'", partial(_missing, mpi4py="mpi4py", **NUMPY), _open_mpi, ignores=NCCL_ONLY
+        "torch",
+        "GPUs (NCCL) or CPUs (Gloo) through PyTorch",
+        "pip install 'busbw[torch]'",
+        partial(_missing, torch="PyTorch"),
+        _open_torch,
+        nccl=True,
+        ignores=NCCL_ONLY,
     ),
     EngineRow(
-        "sim", "no hardware: a model with noise and faults", "pip install 'busbw[mpi]'", partial(_missing, **NUMPY),
-        _open_sim, in_process=True, ignores=(*NCCL_ONLY, "timeout"),
+        "mpi",
+        "CPUs through MPI",
+        "pip install 'busbw[mpi]'",
+        partial(_missing, mpi4py="mpi4py", **NUMPY),
+        _open_mpi,
+        ignores=NCCL_ONLY,
     ),
-)  # fmt: skip
+    EngineRow(
+        "sim",
+        "no hardware: a model with noise and faults",
+        "pip install 'busbw[mpi]'",
+        partial(_missing, **NUMPY),
+        _open_sim,
+        in_process=True,
+        ignores=(*NCCL_ONLY, "timeout"),
+    ),
+)
 BY_NAME = {row.name: row for row in ENGINES}
 AUTO = "auto"
 AUTOMATIC = ("nccl", "mpi")  # tried in this order when no engine is named
@@ -147,28 +189,41 @@ def refuse_network(net: str, name: str) -> None:
 
 
 def ignored_options(spec: SweepSpec, name: str, *, strict: bool = True) -> list[str]:
-    """The options that differ from their defaults and that engine `name` does not use, as `--memory 1`, or `-M 1` without `strict`."""
+    """The options that differ from their defaults and that engine `name` does not use, as
+    `--memory 1`, or `-M 1` without `strict`.
+    """
     rows = [BY_FIELD[field] for field in engine(name).ignores]
-    return [f"{row.name(strict=strict)} {getattr(spec, row.field)}" for row in rows if getattr(spec, row.field) != row.default]
+    return [
+        f"{row.name(strict=strict)} {getattr(spec, row.field)}"
+        for row in rows
+        if getattr(spec, row.field) != row.default
+    ]
 
 
 def refuse_ignored(spec: SweepSpec, name: str) -> None:
     """UsageError where the sweep has options that the engine called `name` does not use."""
     found = ignored_options(spec, name)
     if found:
-        able = " or ".join(f"--engine {row.name}" for row in ENGINES if not ignored_options(spec, row.name))
-        raise UsageError(f"{', '.join(found)}: not used by engine {name}", f"leave it out, or add {able}")
+        able = " or ".join(
+            f"--engine {row.name}" for row in ENGINES if not ignored_options(spec, row.name)
+        )
+        raise UsageError(
+            f"{', '.join(found)}: not used by engine {name}", f"leave it out, or add {able}"
+        )
 
 
 def choose_for(name: str, *, elsewhere: bool) -> tuple[EngineRow | None, str]:
-    """As `choose`; for ranks `elsewhere` a named engine need not run here, and None leaves `auto` to them (a login node has no GPUs)."""
+    """As `choose`; for ranks `elsewhere` a named engine need not run here, and None leaves
+    `auto` to them (a login node has no GPUs).
+    """
     if not elsewhere:
         return choose(name)
     return (None if name in ("", AUTO) else engine(name)), ""
 
 
 def choose(name: str) -> tuple[EngineRow, str]:
-    """The engine to use for `--engine NAME` ('' or 'auto': the first that can run), and why GPUs are not used where they are not.
+    """The engine to use for `--engine NAME` ('' or 'auto': the first that can run), and why GPUs
+    are not used where they are not.
 
     NoMeasurement when the named engine, or every engine, cannot run here.
     """
@@ -188,11 +243,16 @@ def choose(name: str) -> tuple[EngineRow, str]:
         LOG.debug("engine %s cannot run here: %s", row.name, reason)
         reasons[row.name] = reason
     every = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    raise NoMeasurement(f"no engine can run here: {every}", "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs")
+    raise NoMeasurement(
+        f"no engine can run here: {every}",
+        "pip install 'busbw[cuda13]' for GPUs, 'busbw[mpi]' for CPUs",
+    )
 
 
 def gpu_count() -> int:
-    """GPUs that the nccl engine could use here: those of CUDA_VISIBLE_DEVICES, else all that the driver shows."""
+    """GPUs that the nccl engine could use here: those of CUDA_VISIBLE_DEVICES, else all that the
+    driver shows.
+    """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return len([name for name in chosen.split(",") if name.strip() and name.strip() != "-1"])
@@ -205,7 +265,10 @@ def gpu_count() -> int:
 
 
 def torch_gpus() -> int:
-    """GPUs that PyTorch sees here. Where no driver is loaded PyTorch is not asked: to import it takes seconds."""
+    """GPUs that PyTorch sees here.
+
+    Where no driver is loaded PyTorch is not asked: to import it takes seconds.
+    """
     if not any(Path(device).exists() for device in (*GPU_DEVICES, ROCM_DEVICE)):
         return 0
     import torch
@@ -214,5 +277,7 @@ def torch_gpus() -> int:
 
 
 def cpu_ranks() -> int:
-    """Local ranks that the CPU engine starts when none are asked for: two, or as many as one processor allows."""
+    """Local ranks that the CPU engine starts when none are asked for: two, or as many as one
+    processor allows.
+    """
     return 2 if (os.cpu_count() or 1) > 1 else 1

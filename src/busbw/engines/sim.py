@@ -1,7 +1,8 @@
-"""No hardware: an alpha-beta model with noise and injected faults, and real data moved by the collective's own moves.
+"""No hardware: an alpha-beta model with noise and injected faults, and real data moved by the
+collective's own moves.
 
-For documentation, tests of views and findings, and for learning what a fault looks like. All ranks live in this process; the clock is
-virtual, so that a sweep takes no time.
+For documentation, tests of views and findings, and for learning what a fault looks like. All ranks
+live in this process; the clock is virtual, so that a sweep takes no time.
 """
 
 import os
@@ -19,7 +20,14 @@ from busbw.engines.sim_parameters import PARAMETERS
 from busbw.engines.sim_tuner import SimTuner
 from busbw.engines.verification_data import Probe
 
-_UFUNCS = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum, "avg": np.add, "mulsum": np.add}
+_UFUNCS = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "avg": np.add,
+    "mulsum": np.add,
+}
 
 
 class _Memory(HostMemory):
@@ -76,7 +84,9 @@ class SimEngine(Engine):
     def allocate(self, send_bytes: int, recv_bytes: int) -> None:
         """Make all ranks' buffers (memory is taken as it is touched)."""
         sizes = {"send": max(send_bytes, 1), "recv": max(recv_bytes, 1)}
-        self._buffers = {name: [np.zeros(size, np.uint8) for _ in self.ranks] for name, size in sizes.items()}
+        self._buffers = {
+            name: [np.zeros(size, np.uint8) for _ in self.ranks] for name, size in sizes.items()
+        }
 
     def memories(self) -> Sequence[HostMemory]:
         """Access to every rank's buffers."""
@@ -89,7 +99,11 @@ class SimEngine(Engine):
 
     def bind(self, call: Call) -> Launch:
         """A thunk that advances the clock, and moves data when new input was written."""
-        seconds, name, size = self._seconds(call), call.collective.name, max(call.send, call.recv) * call.dtype.itemsize
+        seconds, name, size = (
+            self._seconds(call),
+            call.collective.name,
+            max(call.send, call.recv) * call.dtype.itemsize,
+        )
         late_s = self._p["late_us"] * 1e-6 if _moves(call, int(self._p["late_rank"])) else 0.0
 
         def run() -> None:
@@ -121,7 +135,11 @@ class SimEngine(Engine):
 
     def _seconds(self, call: Call) -> float:
         moved = max(call.send, call.recv) * call.dtype.itemsize
-        gbps = min(self._p["gbps"], self._p["slow_gbps"]) if _moves(call, int(self._p["slow_rank"])) else self._p["gbps"]
+        gbps = (
+            min(self._p["gbps"], self._p["slow_gbps"])
+            if _moves(call, int(self._p["slow_rank"]))
+            else self._p["gbps"]
+        )
         wire = moved * float(call.collective.bus_factor(self.size)) / (gbps * 1e9)
         slow = 2.0 if moved and moved == self._p["dip_bytes"] else 1.0
         return slow * (self._p["alpha_us"] * 1e-6 + wire)
@@ -131,7 +149,9 @@ class SimEngine(Engine):
         return factor * 10 if self._random.random() < self._p["outlier"] else factor
 
     def _move(self, call: Call) -> None:
-        """Run the reference moves on the ranks' data; what was sent is read before anything is written."""
+        """Run the reference moves on the ranks' data; what was sent is read before anything is
+        written.
+        """
         scalar = scalar_type(call.dtype)
         sent = [self.view(call, "send", rank).view(scalar).copy() for rank in self.ranks]
         if call.op and call.op.name == "mulsum":
@@ -140,7 +160,9 @@ class SimEngine(Engine):
             for rank in self.ranks:
                 target = self.view(call, "recv", rank).view(scalar)
                 for move in call.collective.moves(call.layout, rank):
-                    target[move.dst : move.dst + move.length] = _combine(call, sent, move.sources, move.length)
+                    target[move.dst : move.dst + move.length] = _combine(
+                        call, sent, move.sources, move.length
+                    )
         self._corrupt(call)
 
     def _corrupt(self, call: Call) -> None:
@@ -155,7 +177,9 @@ class SimEngine(Engine):
 def _moves(call: Call, rank: int) -> bool:
     """Whether the rank exists and moves any data: no rank waits for one that moves nothing."""
     matrix = call.layout.matrix
-    return 0 <= rank < call.layout.ranks and (not matrix or any(matrix[rank]) or any(row[rank] for row in matrix))
+    return 0 <= rank < call.layout.ranks and (
+        not matrix or any(matrix[rank]) or any(row[rank] for row in matrix)
+    )
 
 
 def _combine(call: Call, sent: list[Any], sources: Sequence[tuple[int, int]], length: int) -> Any:
@@ -165,5 +189,9 @@ def _combine(call: Call, sent: list[Any], sources: Sequence[tuple[int, int]], le
         total = _UFUNCS[call.op.name if call.op else "sum"](total, part)
     if call.op and call.op.name == "avg" and call.collective.reduces:
         ranks = call.layout.ranks
-        total = total // ranks if total.dtype.kind in "iu" else (total.astype(np.float64) / ranks).astype(total.dtype)
+        total = (
+            total // ranks
+            if total.dtype.kind in "iu"
+            else (total.astype(np.float64) / ranks).astype(total.dtype)
+        )
     return total

@@ -1,4 +1,7 @@
-"""The parameters of the simulated engine. A module of its own, so that the command line needs no numpy."""
+"""The parameters of the simulated engine.
+
+A module of its own, so that the command line needs no numpy.
+"""
 
 import math
 from typing import NamedTuple
@@ -29,21 +32,39 @@ PARAMETERS: dict[str, Parameter] = {
     "seed": Parameter(1.0, 0, EXACT, "seed of the noise"),
     "outlier": Parameter(0.0, 0, 1, "probability that an operation takes ten times as long"),
     "dip_bytes": Parameter(0.0, 0, EXACT, "a size that runs at half speed"),
-    "ll": Parameter(1.0, 0.01, 100, "how many times longer operations with protocol LL take than NCCL's model says"),
-    "channel_us": Parameter(0.0, 0, 1e6, "microseconds that every channel of an operation costs, which NCCL's model does not know"),
-    "channels": Parameter(16.0, 1, 32, "channels that NCCL makes unless a variable asks for more; 16 fill the links"),
-    "dies_algo": Parameter(-1.0, -1, EXACT, "NCCL's number of an algorithm of which a rank dies: 0 Tree, 1 Ring"),
+    "ll": Parameter(
+        1.0,
+        0.01,
+        100,
+        "how many times longer operations with protocol LL take than NCCL's model says",
+    ),
+    "channel_us": Parameter(
+        0.0,
+        0,
+        1e6,
+        "microseconds that every channel of an operation costs, which NCCL's model does not know",
+    ),
+    "channels": Parameter(
+        16.0, 1, 32, "channels that NCCL makes unless a variable asks for more; 16 fill the links"
+    ),
+    "dies_algo": Parameter(
+        -1.0, -1, EXACT, "NCCL's number of an algorithm of which a rank dies: 0 Tree, 1 Ring"
+    ),
     "late_rank": Parameter(-1.0, -1, EXACT, "a rank that begins every operation late"),
     "late_us": Parameter(200.0, 0, 1e9, "by how many microseconds"),
     "slow_rank": Parameter(-1.0, -1, EXACT, "a rank whose links are slow"),
     "slow_gbps": Parameter(10.0, 1e-6, 1e9, "how fast those are, in GB/s"),
-    "corrupt_rank": Parameter(-1.0, -1, EXACT, "a rank whose receive buffer gets one wrong element per operation"),
+    "corrupt_rank": Parameter(
+        -1.0, -1, EXACT, "a rank whose receive buffer gets one wrong element per operation"
+    ),
     "corrupt_offset": Parameter(0.0, 0, EXACT, "the offset of that element"),
 }
 
 
 def parse_parameters(text: str) -> dict[str, float]:
-    """`alpha_us=5,noise=0.1` as numbers; UsageError for an unknown name, no number, or one out of range."""
+    """`alpha_us=5,noise=0.1` as numbers; UsageError for an unknown name, no number, or one out
+    of range.
+    """
     values = {}
     for item in filter(None, text.split(",")):
         name, _, value = item.partition("=")
@@ -52,12 +73,21 @@ def parse_parameters(text: str) -> dict[str, float]:
         except ValueError:
             values[name] = math.nan
         if name not in PARAMETERS or math.isnan(values[name]):
-            raise UsageError(f"--sim: '{item}' is not a parameter and its number", f"use {', '.join(PARAMETERS)}, like --sim noise=0.05")
+            raise UsageError(
+                f"--sim: '{item}' is not a parameter and its number",
+                f"use {', '.join(PARAMETERS)}, like --sim noise=0.05",
+            )
         known = PARAMETERS[name]
         if not known.least <= values[name] <= known.most:
-            raise UsageError(f"--sim: '{item}' is out of range", f"give {name} a number {known.allowed}: {known.meaning}")
+            raise UsageError(
+                f"--sim: '{item}' is out of range",
+                f"give {name} a number {known.allowed}: {known.meaning}",
+            )
         if known.most == EXACT and not values[name].is_integer():
-            raise UsageError(f"--sim: '{item}' is not a whole number", f"give {name} a whole number {known.allowed}: {known.meaning}")
+            raise UsageError(
+                f"--sim: '{item}' is not a whole number",
+                f"give {name} a whole number {known.allowed}: {known.meaning}",
+            )
     return values
 
 

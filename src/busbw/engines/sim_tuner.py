@@ -1,7 +1,9 @@
-"""What a simulated operation takes with one algorithm, protocol and number of channels, relative to NCCL's choice by its model.
+"""What a simulated operation takes with one algorithm, protocol and number of channels, relative to
+NCCL's choice by its model.
 
-The model is that of one host (model/nccl). Some parameters are what it does not know: `ll` makes protocol LL slower, as a network does
-that must carry twice the bytes; `channel_us` makes every channel cost time; and fewer than 16 `channels` do not fill the links.
+The model is that of one host (model/nccl). Some parameters are what it does not know: `ll` makes
+protocol LL slower, as a network does that must carry twice the bytes; `channel_us` makes every
+channel cost time; and fewer than 16 `channels` do not fill the links.
 """
 
 import os
@@ -27,9 +29,14 @@ NODES = 1
 
 
 class SimTuner:
-    """For `ranks` ranks with the parameters `p` of the sim engine. The environment is read once, as NCCL does for a communicator."""
+    """For `ranks` ranks with the parameters `p` of the sim engine.
 
-    def __init__(self, ranks: int, p: Mapping[str, float], environment: Mapping[str, str] = os.environ) -> None:
+    The environment is read once, as NCCL does for a communicator.
+    """
+
+    def __init__(
+        self, ranks: int, p: Mapping[str, float], environment: Mapping[str, str] = os.environ
+    ) -> None:
         self._ranks, self._p, self._environment = ranks, p, dict(environment)
         self._steered: tuple[str, int, Choice | None] = ("", 0, None)
         self._asked = False
@@ -56,12 +63,19 @@ class SimTuner:
         return NODES if self._asked else 0
 
     def factor(self, collective: str, size_bytes: int) -> float:
-        """How many times longer than NCCL's choice without `ll` the operation takes. NoMeasurement if a rank dies of it."""
+        """How many times longer than NCCL's choice without `ll` the operation takes.
+
+        NoMeasurement if a rank dies of it.
+        """
         if collective not in TUNED or self._ranks < 2:
             return 1.0
         steered = self._steered[:2] == (collective, size_bytes)
         self._asked = self._asked or steered
-        wanted = self._steered[2] if steered and self._steered[2] else self._table.choice(self._ranks, NODES, collective, size_bytes)
+        wanted = (
+            self._steered[2]
+            if steered and self._steered[2]
+            else self._table.choice(self._ranks, NODES, collective, size_bytes)
+        )
         key = collective, size_bytes, wanted
         if key not in self._factors:
             self._factors[key] = self._factor(*key)
@@ -70,29 +84,58 @@ class SimTuner:
     def _factor(self, collective: str, size_bytes: int, wanted: Choice | None) -> float:
         costs = self._costs(collective, size_bytes)
         if not costs:
-            asked = " ".join(f"{name}={self._environment.get(name, '')}" for name in ("NCCL_ALGO", "NCCL_PROTO"))
-            raise NoMeasurement(f"NCCL has no algorithm for {collective} with {asked}", "unset these variables")
+            asked = " ".join(
+                f"{name}={self._environment.get(name, '')}" for name in ("NCCL_ALGO", "NCCL_PROTO")
+            )
+            raise NoMeasurement(
+                f"NCCL has no algorithm for {collective} with {asked}", "unset these variables"
+            )
         if wanted is None or Choice(wanted.algorithm, wanted.protocol) not in costs:
             wanted = min(costs, key=costs.__getitem__)
         if wanted.numbers[0] == self._p["dies_algo"]:
-            raise NoMeasurement(f"rank 1 ended in {collective} with {wanted} (--sim dies_algo)", "leave out dies_algo")
-        plain = min(choices(self._model, collective, size_bytes), key=lambda choice: choice.parts.time_s)
-        normal_s = self._seconds(collective, size_bytes, Choice(plain.algorithm, plain.protocol), 1.0, {})
-        return self._seconds(collective, size_bytes, wanted, self._p["ll"], self._environment) / normal_s
+            raise NoMeasurement(
+                f"rank 1 ended in {collective} with {wanted} (--sim dies_algo)",
+                "leave out dies_algo",
+            )
+        plain = min(
+            choices(self._model, collective, size_bytes), key=lambda choice: choice.parts.time_s
+        )
+        normal_s = self._seconds(
+            collective, size_bytes, Choice(plain.algorithm, plain.protocol), 1.0, {}
+        )
+        return (
+            self._seconds(collective, size_bytes, wanted, self._p["ll"], self._environment)
+            / normal_s
+        )
 
     def _costs(self, collective: str, size_bytes: int) -> dict[Choice, float]:
         may = allowed(self._environment, collective)
-        found = choices(self._model, collective, size_bytes, may) if collective in TUNED and self._ranks > 1 else []
+        found = (
+            choices(self._model, collective, size_bytes, may)
+            if collective in TUNED and self._ranks > 1
+            else []
+        )
         return {Choice(one.algorithm, one.protocol): one.parts.time_s for one in found}
 
-    def _seconds(self, collective: str, size_bytes: int, choice: Choice, ll: float, environment: Mapping[str, str]) -> float:
+    def _seconds(
+        self,
+        collective: str,
+        size_bytes: int,
+        choice: Choice,
+        ll: float,
+        environment: Mapping[str, str],
+    ) -> float:
         own = int(self._p["channels"])
-        most = min(max(own, _number(environment, LEAST)), _number(environment, MOST) or MOST_CHANNELS)
+        most = min(
+            max(own, _number(environment, LEAST)), _number(environment, MOST) or MOST_CHANNELS
+        )
         channels = min(choice.channels or most, most)
         found = parts(self._model, collective, size_bytes, choice.algorithm, choice.protocol)
         assert found is not None  # it is among the costs
         transfer_s = found.transfer_s * CHANNELS / min(channels, CHANNELS)
-        return (found.latency_s + transfer_s) * (ll if choice.protocol == LL else 1.0) + channels * self._p["channel_us"] * US
+        return (found.latency_s + transfer_s) * (
+            ll if choice.protocol == LL else 1.0
+        ) + channels * self._p["channel_us"] * US
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:
@@ -105,5 +148,8 @@ def _read(name: str) -> tuner_table.Table:
         text = read_text(name)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{TUNER.table}={name}: {reason}", f"name a table that busbw tune wrote, or unset {TUNER.table}") from error
+        raise UsageError(
+            f"{TUNER.table}={name}: {reason}",
+            f"name a table that busbw tune wrote, or unset {TUNER.table}",
+        ) from error
     return tuner_table.parse(text, name)

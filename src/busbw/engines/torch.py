@@ -35,7 +35,9 @@ POLL_S = 50e-6
 class TorchEngine(TorchRank, Engine):
     """One rank a process, on the GPU of its local number or on the CPU."""
 
-    def __init__(self, control: Control, spec: SweepSpec, local: int, group: int, process: int) -> None:
+    def __init__(
+        self, control: Control, spec: SweepSpec, local: int, group: int, process: int
+    ) -> None:
         super().__init__(control, local, group, process)
         self._control, self._spec = control, spec
         self._buffers: dict[str, torch.Tensor] = {}
@@ -55,7 +57,11 @@ class TorchEngine(TorchRank, Engine):
         """The message with which this PyTorch refuses a small call. Collective over the ranks."""
         key = (collective.name, dtype.name, op.name if op else "")
         if key not in self._refused:
-            reasons = [reason for reason in self._control.allgather(self._try(collective, dtype, op)) if reason]
+            reasons = [
+                reason
+                for reason in self._control.allgather(self._try(collective, dtype, op))
+                if reason
+            ]
             self._refused[key] = reasons[0] if reasons else None
         return self._refused[key]
 
@@ -64,8 +70,20 @@ class TorchEngine(TorchRank, Engine):
             return f"PyTorch {torch.__version__} has no {dtype.torch}"
         part = -(-PROBE_ELEMENTS // self.size) * 16
         buffers = collective.buffers(part * self.size, self.size, dtype.itemsize)
-        matrix = tuple((buffers.count,) * self.size for _ in range(self.size)) if collective.uneven else ()
-        call = Call(collective, dtype, op, Layout(buffers.count, self.size, 0, matrix), buffers.send, buffers.recv, in_place=False)
+        matrix = (
+            tuple((buffers.count,) * self.size for _ in range(self.size))
+            if collective.uneven
+            else ()
+        )
+        call = Call(
+            collective,
+            dtype,
+            op,
+            Layout(buffers.count, self.size, 0, matrix),
+            buffers.send,
+            buffers.recv,
+            in_place=False,
+        )
         try:
             self.bind(call)()
             self.synchronize(0)
@@ -83,7 +101,10 @@ class TorchEngine(TorchRank, Engine):
         sizes = {"send": max(send_bytes, least), "recv": max(recv_bytes, least)}
         if self._spec.row.rooted and self._spec.row.reduces:
             sizes["scratch"] = sizes["recv"]
-        self._buffers = {name: torch.zeros(size, dtype=torch.uint8, device=self.device) for name, size in sizes.items()}
+        self._buffers = {
+            name: torch.zeros(size, dtype=torch.uint8, device=self.device)
+            for name, size in sizes.items()
+        }
 
     def memories(self) -> Sequence[Memory]:
         """Access to the one rank's buffers."""
@@ -92,7 +113,11 @@ class TorchEngine(TorchRank, Engine):
         from busbw.engines.cuda_memory import CudaMemory
 
         stream = torch.cuda.current_stream(self._gpu).cuda_stream
-        return (CudaMemory(self._gpu, stream, lambda call, buffer: int(self.view(call, buffer).data_ptr())),)
+        return (
+            CudaMemory(
+                self._gpu, stream, lambda call, buffer: int(self.view(call, buffer).data_ptr())
+            ),
+        )
 
     def view(self, call: Call, buffer: str) -> torch.Tensor:
         """Bytes of the call's "send" or "recv" data."""
@@ -108,7 +133,9 @@ class TorchEngine(TorchRank, Engine):
         kind = getattr(torch, call.dtype.torch)
         send, recv = self.view(call, "send").view(kind), self.view(call, "recv").view(kind)
         scratch = self.scratch(call).view(kind) if "scratch" in self._buffers else None
-        return torch_calls.CALLS[call.collective.name](torch_calls.Tensors(self.process_group, call, send, recv, scratch))
+        return torch_calls.CALLS[call.collective.name](
+            torch_calls.Tensors(self.process_group, call, send, recv, scratch)
+        )
 
     def synchronize(self, limit_s: float) -> None:
         """Wait for the GPU."""
@@ -120,7 +147,10 @@ class TorchEngine(TorchRank, Engine):
         stream, end = torch.cuda.current_stream(self._gpu), time.monotonic() + limit_s
         while not stream.query():
             if time.monotonic() > end:
-                raise TimedOut(f"rank {self._process}: the GPU did not finish within {limit_s:g} s", "raise -T, or look at the other ranks")
+                raise TimedOut(
+                    f"rank {self._process}: the GPU did not finish within {limit_s:g} s",
+                    "raise -T, or look at the other ranks",
+                )
             time.sleep(POLL_S)
 
     def capture(self, launches: Sequence[Launch]) -> Launch:
@@ -174,8 +204,13 @@ class TorchEngine(TorchRank, Engine):
         if not isinstance(error, RuntimeError):
             return error
         text = (str(error).strip() or type(error).__name__).splitlines()[0]
-        message = f"PyTorch with {self.backend} failed on rank {self._process} on {platform.node()}: {text}"
-        return NoMeasurement(message, "another rank may have ended first; TORCH_CPP_LOG_LEVEL=INFO logs more")
+        message = (
+            f"PyTorch with {self.backend} failed on rank {self._process} on {platform.node()}:"
+            f" {text}"
+        )
+        return NoMeasurement(
+            message, "another rank may have ended first; TORCH_CPP_LOG_LEVEL=INFO logs more"
+        )
 
     def close(self, *, abort: bool = False) -> None:
         """Leave the process group; with `abort`, without waiting for peers."""

@@ -78,7 +78,11 @@ def _reduce(t: Tensors) -> Launch:
 
 def _broadcast(t: Tensors) -> Launch:
     launch = partial(dist.broadcast, t.recv, t.root, t.group)
-    return _after_copy(t.recv, t.send, launch) if t.rank == t.call.root and not t.call.in_place else launch
+    return (
+        _after_copy(t.recv, t.send, launch)
+        if t.rank == t.call.root and not t.call.in_place
+        else launch
+    )
 
 
 def _gather(t: Tensors) -> Launch:
@@ -94,8 +98,11 @@ def _scatter(t: Tensors) -> Launch:
 def _alltoallv(t: Tensors) -> Launch:
     matrix = t.call.layout.matrix
     recvs, sends = [row[t.rank] for row in matrix], list(matrix[t.rank])
-    # In place the two buffers are one, of the larger total; PyTorch wants each side exactly as long as its counts.
-    return partial(dist.all_to_all_single, t.recv[: sum(recvs)], t.send[: sum(sends)], recvs, sends, t.group)
+    # In place the two buffers are one, of the larger total; PyTorch wants each side exactly as long
+    # as its counts.
+    return partial(
+        dist.all_to_all_single, t.recv[: sum(recvs)], t.send[: sum(sends)], recvs, sends, t.group
+    )
 
 
 def _exchange(t: Tensors, to: int, source: torch.Tensor, of: int, target: torch.Tensor) -> Launch:
@@ -103,7 +110,10 @@ def _exchange(t: Tensors, to: int, source: torch.Tensor, of: int, target: torch.
         return lambda: target.copy_(source)
 
     def run() -> None:
-        pair = [dist.P2POp(dist.isend, source, t.job_rank(to), t.group), dist.P2POp(dist.irecv, target, t.job_rank(of), t.group)]
+        pair = [
+            dist.P2POp(dist.isend, source, t.job_rank(to), t.group),
+            dist.P2POp(dist.irecv, target, t.job_rank(of), t.group),
+        ]
         for work in dist.batch_isend_irecv(pair):
             work.wait()
 
@@ -116,7 +126,9 @@ def _hypercube(t: Tensors) -> Launch:
     for step in range(t.ranks.bit_length() - 1):
         partner, parts = rank ^ 1 << step, count << step
         have, want = (rank >> step << step) * count, (partner >> step << step) * count
-        steps.append(_exchange(t, partner, t.recv[have : have + parts], partner, t.recv[want : want + parts]))
+        steps.append(
+            _exchange(t, partner, t.recv[have : have + parts], partner, t.recv[want : want + parts])
+        )
     return Steps(steps)
 
 
@@ -130,6 +142,8 @@ CALLS: dict[str, Callable[[Tensors], Launch]] = {
     "alltoallv": _alltoallv,
     "gather": _gather,
     "scatter": _scatter,
-    "sendrecv": lambda t: _exchange(t, (t.rank + 1) % t.ranks, t.send, (t.rank - 1) % t.ranks, t.recv),
+    "sendrecv": lambda t: _exchange(
+        t, (t.rank + 1) % t.ranks, t.send, (t.rank - 1) % t.ranks, t.recv
+    ),
     "hypercube": _hypercube,
 }

@@ -1,4 +1,7 @@
-"""One rank of torch.distributed: its device and its process group. The engine measures on it, and trainings run on it."""
+"""One rank of torch.distributed: its device and its process group.
+
+The engine measures on it, and trainings run on it.
+"""
 
 import gc
 import os
@@ -20,16 +23,24 @@ from busbw.launch.control import Control
 
 SETUP_LIMIT = timedelta(seconds=120)
 CALLBACKS_S = 5.0
-CALLERS = 3  # references to an object in a caller's variable, in a parameter and in that of getrefcount
+# references to an object in a caller's variable, in a parameter and in that of getrefcount
+CALLERS = 3
 
 
 class TorchRank:
-    """A process on the GPU of its local number, or on the CPU where PyTorch sees no GPU. Made on all processes together."""
+    """A process on the GPU of its local number, or on the CPU where PyTorch sees no GPU.
+
+    Made on all processes together.
+    """
 
     name = "torch"
 
-    def __init__(self, control: Control, local: int, group: int, process: int, *, parent: bool = False) -> None:
-        """With `parent`, groups of some of its ranks can be made by these alone: NCCL does not split them from this one."""
+    def __init__(
+        self, control: Control, local: int, group: int, process: int, *, parent: bool = False
+    ) -> None:
+        """With `parent`, groups of some of its ranks can be made by these alone: NCCL does not
+        split them from this one.
+        """
         self._group, self._process = group, process
         self.size = control.processes
         self.ranks: Sequence[int] = (control.process,)
@@ -40,12 +51,22 @@ class TorchRank:
 
     def devices(self) -> list[Device]:
         """The GPU, or the process."""
-        found = Device(self._process, os.getpid(), platform.node(), 0, "", f"CPU, PyTorch {torch.__version__}", self._group)
+        found = Device(
+            self._process,
+            os.getpid(),
+            platform.node(),
+            0,
+            "",
+            f"CPU, PyTorch {torch.__version__}",
+            self._group,
+        )
         found.process = self._process
         if self._gpu is not None:
             facts = torch.cuda.get_device_properties(self._gpu)
             found.index, found.name, found.memory_bytes = self._gpu, facts.name, facts.total_memory
-            found.bus = f"{facts.pci_domain_id:04x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}"
+            found.bus = (
+                f"{facts.pci_domain_id:04x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}"
+            )
         return [found]
 
     def library(self) -> Library:
@@ -66,10 +87,11 @@ class TorchRank:
 
 
 def wait_for_callbacks(group: Any) -> None:
-    """Wait until no callback in a thread of Gloo holds a destroyed group, which the caller holds in one variable.
+    """Wait until no callback in a thread of Gloo holds a destroyed group, which the caller holds in
+    one variable.
 
-    PowerSGD of torch leaves such callbacks. If one frees the last reference, the group ends in its own thread, which joins itself and
-    aborts the process.
+    PowerSGD of torch leaves such callbacks. If one frees the last reference, the group ends in its
+    own thread, which joins itself and aborts the process.
     """
     end_s = time.monotonic() + CALLBACKS_S
     while sys.getrefcount(group) > CALLERS and time.monotonic() < end_s:
@@ -82,36 +104,60 @@ def _pick_gpu(local: int) -> int:
     """The process' GPU: the launcher may show each process its own alone."""
     count = torch.cuda.device_count()
     if local >= count and count != 1:
-        raise NoMeasurement(f"local rank {local} has no GPU: {platform.node()} has {count}", f"start at most {count} ranks on this host")
+        raise NoMeasurement(
+            f"local rank {local} has no GPU: {platform.node()} has {count}",
+            f"start at most {count} ranks on this host",
+        )
     index = local if count > 1 else 0
     torch.cuda.set_device(index)
     return index
 
 
 def _join(control: Control, backend: str, device: torch.device | None) -> Any:
-    """A process group over the control channel's processes, meeting at a store that process 0 opens on a free port.
+    """A process group over the control channel's processes, meeting at a store that process 0 opens
+    on a free port.
 
     The first one must have all processes that later ones have.
     """
     if dist.is_initialized():
-        return dist.new_group(control.allgather(dist.get_rank()), backend=backend, use_local_synchronization=True)
+        return dist.new_group(
+            control.allgather(dist.get_rank()), backend=backend, use_local_synchronization=True
+        )
     store, hosts = None, set(control.allgather(platform.node()))
     if control.process == 0:
-        store = dist.TCPStore(_store_address(len(hosts)), 0, control.processes, True, SETUP_LIMIT, wait_for_workers=False)
+        store = dist.TCPStore(
+            _store_address(len(hosts)),
+            0,
+            control.processes,
+            True,
+            SETUP_LIMIT,
+            wait_for_workers=False,
+        )
     host, port = control.bcast((store.host, store.port) if store else None)
     if store is None:
         store = dist.TCPStore(host, port, control.processes, False, SETUP_LIMIT)
     device_id = device if device is not None and device.type == "cuda" else None
     dist.init_process_group(
-        backend, store=store, rank=control.process, world_size=control.processes, timeout=SETUP_LIMIT, device_id=device_id
+        backend,
+        store=store,
+        rank=control.process,
+        world_size=control.processes,
+        timeout=SETUP_LIMIT,
+        device_id=device_id,
     )
     return dist.group.WORLD
 
 
 def _store_address(hosts: int) -> str:
-    """The address of process 0's store: the loopback, the interface chosen for sockets, or the host name."""
+    """The address of process 0's store: the loopback, the interface chosen for sockets, or the
+    host name.
+    """
     if hosts == 1:
         return "127.0.0.1"
-    chosen = (os.environ.get("GLOO_SOCKET_IFNAME") or os.environ.get("NCCL_SOCKET_IFNAME") or "").split(",")[0].lstrip("=")
+    chosen = (
+        (os.environ.get("GLOO_SOCKET_IFNAME") or os.environ.get("NCCL_SOCKET_IFNAME") or "")
+        .split(",")[0]
+        .lstrip("=")
+    )
     found = address(chosen) if chosen else None
     return str(found.ip) if found else platform.node()

@@ -1,4 +1,5 @@
-"""A comparison as text, Markdown and JSON: warnings and what differs first, then every cell, then what the verdicts rest on.
+"""A comparison as text, Markdown and JSON: warnings and what differs first, then every cell, then
+what the verdicts rest on.
 
 Each sentence is made once for these and for the HTML report.
 """
@@ -21,8 +22,10 @@ from busbw.ui.number_formats import known, nccl_version_text, percent, time_text
 METHODS = {
     "samples": "rank test of the samples",
     "runs": "permutation of whole runs",
-    "means": "single means, which cannot be tested: slower and faster are differences of more than "
-    f"{MEANS_S * 1e6:.0f} us plus {100 * MEANS_SHARE:.0f} %, beyond what such means vary by",
+    "means": (
+        "single means, which cannot be tested: slower and faster are differences of more than "
+        f"{MEANS_S * 1e6:.0f} us plus {100 * MEANS_SHARE:.0f} %, beyond what such means vary by"
+    ),
 }
 BOLD = {verdict: f"**{verdict.value}**" for verdict in (Verdict.SLOWER, Verdict.FASTER)}
 DROP_ORDER = ("interval", "time A", "time B")
@@ -30,17 +33,33 @@ ONLY_WHERE_CELLS_DIFFER = {"type", "op", "root", "cycle"}
 
 
 def ratio_text(ratio: float | None) -> str:
-    """`1.031x`, `53.1x`, `8300x`, `0.00012x`: four digits from 0.1 on, two below; `-` where it is unknown."""
+    """`1.031x`, `53.1x`, `8300x`, `0.00012x`: four digits from 0.1 on, two below; `-` where it
+    is unknown.
+    """
     if ratio is None or not math.isfinite(ratio):
         return "-"
     if ratio < 0.1:
-        return f"{float(f'{ratio:.2g}'):.12f}".rstrip("0").rstrip(".") + "x" if ratio >= 1e-9 else "<0.000000001x"
-    return f"{ratio:.3f}x" if ratio < 9.9995 else f"{ratio:.1f}x" if ratio < 999.95 else f"{float(f'{ratio:.4g}'):.0f}x"
+        return (
+            f"{float(f'{ratio:.2g}'):.12f}".rstrip("0").rstrip(".") + "x"
+            if ratio >= 1e-9
+            else "<0.000000001x"
+        )
+    return (
+        f"{ratio:.3f}x"
+        if ratio < 9.9995
+        else f"{ratio:.1f}x"
+        if ratio < 999.95
+        else f"{float(f'{ratio:.4g}'):.0f}x"
+    )
 
 
 def interval_text(cell: ComparedCell) -> str:
     """`0.980 to 1.020`; `-` where it is unknown."""
-    return "-" if cell.low is None or cell.high is None else f"{ratio_text(cell.low)[:-1]} to {ratio_text(cell.high)[:-1]}"
+    return (
+        "-"
+        if cell.low is None or cell.high is None
+        else f"{ratio_text(cell.low)[:-1]} to {ratio_text(cell.high)[:-1]}"
+    )
 
 
 # The value of each column takes a ComparedCell.
@@ -60,9 +79,13 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def columns(comparison: Comparison) -> list[Column]:
-    """The columns shown: type, operator, root and cycle where the cells differ in them, the interval where any cell has one."""
+    """The columns shown: type, operator, root and cycle where the cells differ in them, the
+    interval where any cell has one.
+    """
     texts = {column.title: {column.text(cell) for cell in comparison.cells} for column in COLUMNS}
-    gone = {title for title in ONLY_WHERE_CELLS_DIFFER if len(texts[title]) < 2} | ({"interval"} if texts["interval"] == {"-"} else set())
+    gone = {title for title in ONLY_WHERE_CELLS_DIFFER if len(texts[title]) < 2} | (
+        {"interval"} if texts["interval"] == {"-"} else set()
+    )
     return [column for column in COLUMNS if column.title not in gone]
 
 
@@ -78,7 +101,11 @@ def cell_text(key: CellKey) -> str:
 
 def side(letter: str, its: Side) -> str:
     """`A  before.json: 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9`."""
-    name = its.files[0] if len(set(its.files)) == 1 else f"{len(its.files)} files, the first {its.files[0]}"
+    name = (
+        its.files[0]
+        if len(set(its.files)) == 1
+        else f"{len(its.files)} files, the first {its.files[0]}"
+    )
     name += f" ({its.runs} runs)" if its.runs > 1 else ""
     nccl = f"NCCL {nccl_version_text(its.nccl)}" if its.nccl else ""
     hosts = f" on {counted(len(its.hosts), 'host')}" if its.hosts else ""
@@ -99,22 +126,36 @@ def warnings(comparison: Comparison) -> list[str]:
         pairs.append((counted(a.ranks, "rank"), counted(b.ranks, "rank")))
         pairs.append((counted(len(a.hosts), "host"), counted(len(b.hosts), "host")))
         pairs.append((" and ".join(a.devices), " and ".join(b.devices)))
-    differing = [f"{ours} / {theirs}" for ours, theirs in pairs if ours and theirs and ours != theirs]
+    differing = [
+        f"{ours} / {theirs}" for ours, theirs in pairs if ours and theirs and ours != theirs
+    ]
     if not differing:
         return []
-    return [f"A and B are different set-ups ({', '.join(differing)}): a ratio says which of them is faster, not what changed"]
+    return [
+        f"A and B are different set-ups ({', '.join(differing)}): a ratio says which of them is"
+        " faster, not what changed"
+    ]
 
 
 def summary(comparison: Comparison) -> str:
-    """`2 of 60 cells slower, largest 1.081x at 1 MiB in place`; whether any is beyond the tolerance."""
+    """`2 of 60 cells slower, largest 1.081x at 1 MiB in place`; whether any is beyond the
+    tolerance.
+    """
     total, slower = counted(len(comparison.cells), "cell"), comparison.of(Verdict.SLOWER)
     if not slower:
         faster = comparison.of(Verdict.FASTER)
-        return f"none of {total} slower, {len(faster)} faster" if comparison.has_verdict() else f"no verdict on any of {total}"
+        return (
+            f"none of {total} slower, {len(faster)} faster"
+            if comparison.has_verdict()
+            else f"no verdict on any of {total}"
+        )
     worst = max(slower, key=lambda cell: cell.ratio or 0.0)
     beyond = len(comparison.beyond())
     tolerated = f"{beyond} of them by more" if beyond else "none by more"
-    text = f"{len(slower)} of {total} slower, largest {ratio_text(worst.ratio)} at {cell_text(worst.key)}"
+    text = (
+        f"{len(slower)} of {total} slower, largest {ratio_text(worst.ratio)} at"
+        f" {cell_text(worst.key)}"
+    )
     return f"{text}; {tolerated} than the tolerance of {percent(comparison.tolerance)}"
 
 
@@ -123,17 +164,28 @@ def closing(comparison: Comparison) -> list[str]:
     counts = ", ".join(f"{len(comparison.of(verdict))} {verdict.value}" for verdict in Verdict)
     lines = [f"{counted(len(comparison.cells), 'cell')}: {counts}"]
     for by in dict.fromkeys(cell.by for cell in comparison.cells if cell.by):
-        confidence = f", {percent(comparison.confidence)} confidence over all cells together; intervals are per cell"
+        confidence = (
+            f", {percent(comparison.confidence)} confidence over all cells together; intervals are"
+            " per cell"
+        )
         lines.append(f"judged by {METHODS[by]}{'' if by == 'means' else confidence}")
     if comparison.signs:
         signs = comparison.signs
-        lines.append(f"whole sweep: B took longer in {signs.longer} cells and shorter in {signs.shorter}, sign test p = {signs.p:.2g}")
+        lines.append(
+            f"whole sweep: B took longer in {signs.longer} cells and shorter in {signs.shorter},"
+            f" sign test p = {signs.p:.2g}"
+        )
     return lines + [f"note: {note}" for note in comparison.notes]
 
 
 def text(comparison: Comparison, width: int | None = None) -> str:
     """The whole text."""
-    head = [BY_NAME[comparison.collective].title, side("A", comparison.a), side("B", comparison.b), ""]
+    head = [
+        BY_NAME[comparison.collective].title,
+        side("A", comparison.a),
+        side("B", comparison.b),
+        "",
+    ]
     head += [*(f"warning: {warning}" for warning in warnings(comparison)), summary(comparison)]
     table = aligned(columns(comparison), comparison.cells, width, DROP_ORDER)
     above, below = ("".join(f"{line}\n" for line in lines) for lines in (head, closing(comparison)))
@@ -141,34 +193,56 @@ def text(comparison: Comparison, width: int | None = None) -> str:
 
 
 def markdown(comparison: Comparison) -> str:
-    """For a pull request: the summary, a table of what is not the same, and the rest of the cells folded away."""
+    """For a pull request: the summary, a table of what is not the same, and the rest of the
+    cells folded away.
+    """
     shown = columns(comparison)
     title = BY_NAME[comparison.collective].title
     parts = [
         f"**{title}: {plain(summary(comparison))}**",
         *(f"**Warning:** {plain(warning)}" for warning in warnings(comparison)),
-        "".join(f"- {plain(side(letter, its))}\n" for letter, its in (("A", comparison.a), ("B", comparison.b))),
+        "".join(
+            f"- {plain(side(letter, its))}\n"
+            for letter, its in (("A", comparison.a), ("B", comparison.b))
+        ),
     ]
     same = [cell for cell in comparison.cells if cell.verdict is Verdict.SAME]
     other = [cell for cell in comparison.cells if cell.verdict is not Verdict.SAME]
     if other:
         parts.append(_table(shown, other))
     if same:
-        parts.append(f"<details><summary>{counted(len(same), 'cell')} the same</summary>\n\n{_table(shown, same)}\n</details>\n")
+        parts.append(
+            f"<details><summary>{counted(len(same), 'cell')} the"
+            f" same</summary>\n\n"
+            f"{_table(shown, same)}\n"
+            f"</details>\n"
+        )
     parts.append("".join(f"- {plain(line)}\n" for line in closing(comparison)))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
 def _table(shown: Sequence[Column], cells: Sequence[ComparedCell]) -> str:
-    return table_head(shown) + "".join(table_line(_text(column, cell) for column in shown) for cell in cells)
+    return table_head(shown) + "".join(
+        table_line(_text(column, cell) for column in shown) for cell in cells
+    )
 
 
 def _text(column: Column, cell: ComparedCell) -> str:
-    return BOLD.get(cell.verdict, cell.verdict.value) if column.title == "verdict" else plain(column.text(cell))
+    return (
+        BOLD.get(cell.verdict, cell.verdict.value)
+        if column.title == "verdict"
+        else plain(column.text(cell))
+    )
 
 
 def json(comparison: Comparison) -> str:
-    """`busbw.comparison/1` with the sentences of the other views, indented, with a newline at its end."""
-    said = {"summary": summary(comparison), "warnings": warnings(comparison), "closing": closing(comparison)}
+    """`busbw.comparison/1` with the sentences of the other views, indented, with a newline at
+    its end.
+    """
+    said = {
+        "summary": summary(comparison),
+        "warnings": warnings(comparison),
+        "closing": closing(comparison),
+    }
     document = msgspec.json.decode(json_codec.encode(comparison)) | said
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

@@ -47,6 +47,12 @@ def _counts(result: Result) -> str:
 
 
 def alike(run: StoredRun, result: Result) -> bool:
-    """Whether a stored run is comparable: complete, without wrong data, and of the same machine, collective, bytes and timing."""
-    same = (run.machine, run.collective, run.timing) == (machine(result), result.spec.collective, timing(result))
+    """Whether a stored run is comparable: complete, without wrong data, and of the same machine,
+    collective, bytes and timing.
+    """
+    same = (run.machine, run.collective, run.timing) == (
+        machine(result),
+        result.spec.collective,
+        timing(result),
+    )
     return same and run.counts == _counts(result) and run.complete and not run.wrong

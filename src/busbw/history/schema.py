@@ -1,4 +1,7 @@
-"""The tables of the history as a list of migrations. A released migration is never changed; new ones are appended."""
+"""The tables of the history as a list of migrations.
+
+A released migration is never changed; new ones are appended.
+"""
 
 import sqlite3
 
@@ -44,7 +47,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def check(connection: sqlite3.Connection, name: str) -> int:
-    """The file's schema number, 0 for an empty file; UsageError for another program's file or a newer busbw's. Writes nothing."""
+    """The file's schema number, 0 for an empty file; UsageError for another program's file or a
+    newer busbw's.
+
+    Writes nothing.
+    """
     with connection:
         connection.execute("BEGIN")  # consistent reads: another process may be creating the tables
         return _checked(connection, name)
@@ -54,13 +61,18 @@ def _checked(connection: sqlite3.Connection, name: str) -> int:
     version = _number(connection, "user_version")
     mark = _number(connection, "application_id")
     marks = (0,) if version <= _UNMARKED else (APPLICATION_ID,)
-    runs = {column for (column,) in connection.execute("SELECT name FROM pragma_table_info('runs')")}
+    runs = {
+        column for (column,) in connection.execute("SELECT name FROM pragma_table_info('runs')")
+    }
     filled = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     strange = _COLUMNS - runs if version else filled
     if mark not in marks or strange:
         raise UsageError(f"{name}: an SQLite file, but not a history of busbw", "use another --db")
     if version > len(MIGRATIONS):
-        raise UsageError(f"{name}: schema {version} is newer than this busbw's {len(MIGRATIONS)}", "use a newer busbw, or another --db")
+        raise UsageError(
+            f"{name}: schema {version} is newer than this busbw's {len(MIGRATIONS)}",
+            "use a newer busbw, or another --db",
+        )
     return version
 
 
@@ -70,7 +82,8 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
         return
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        for step in MIGRATIONS[_checked(connection, name) :]:  # another process may have applied them
+        # another process may have applied them
+        for step in MIGRATIONS[_checked(connection, name) :]:
             for statement in step:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")

@@ -32,9 +32,15 @@ AS_IN_A_TABLE = "dtype, op, root, size_bytes, placement DESC, cycle"
 
 
 def default_path(environment: Mapping[str, str]) -> Path:
-    """`busbw/history.sqlite` under XDG_DATA_HOME, or under ~/.local/share if that is not an absolute path (XDG base directories 0.8)."""
+    """`busbw/history.sqlite` under XDG_DATA_HOME, or under ~/.local/share if that is not an
+    absolute path (XDG base directories 0.8).
+    """
     named = Path(environment.get("XDG_DATA_HOME", ""))
-    return (named if named.is_absolute() else Path.home() / ".local" / "share") / "busbw" / "history.sqlite"
+    return (
+        (named if named.is_absolute() else Path.home() / ".local" / "share")
+        / "busbw"
+        / "history.sqlite"
+    )
 
 
 class History:
@@ -43,18 +49,29 @@ class History:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def add(self, results: Sequence[Result], when: Sequence[datetime | None] = ()) -> list[tuple[int, bool]]:
-        """The id of each run, and whether it is new: equal content is stored once. Stores all results or none.
+    def add(
+        self, results: Sequence[Result], when: Sequence[datetime | None] = ()
+    ) -> list[tuple[int, bool]]:
+        """The id of each run, and whether it is new: equal content is stored once.
 
-        `when` has the time of each result that does not say when it began; the present is used where that is None or missing.
+        Stores all results or none.
+
+        `when` has the time of each result that does not say when it began; the present is used
+        where that is None or missing.
         """
         times = [*when, *[None] * (len(results) - len(when))]
         try:
-            with self._connection:  # commits, or rolls back where the transaction failed and SQLite has not done so
+            # commits, or rolls back where the transaction failed and SQLite has not done so
+            with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
-                return [self._add(result, time) for result, time in zip(results, times, strict=True)]
+                return [
+                    self._add(result, time) for result, time in zip(results, times, strict=True)
+                ]
         except (OverflowError, UnicodeEncodeError) as error:  # only of a corrupt result
-            raise UsageError(f"a value of the result cannot be stored: {error}", "inspect the result with busbw show") from error
+            raise UsageError(
+                f"a value of the result cannot be stored: {error}",
+                "inspect the result with busbw show",
+            ) from error
 
     def _add(self, result: Result, when: datetime | None) -> tuple[int, bool]:
         there = self.id_of(result)
@@ -65,7 +82,11 @@ class History:
         facts |= {"digest": digest(result), "result": json_codec.encode(result).decode()}
         id = self._insert("runs", facts)
         for key, one in cells(result):
-            self._insert("cells", msgspec.structs.asdict(key) | {"run": id, "time_s": one.time_s, "busbw": one.cell.busbw})
+            self._insert(
+                "cells",
+                msgspec.structs.asdict(key)
+                | {"run": id, "time_s": one.time_s, "busbw": one.cell.busbw},
+            )
         return id, True
 
     def text(self, id: int) -> str:
@@ -77,7 +98,11 @@ class History:
         return str(self._of(id, "start"))
 
     def _of(self, id: int, column: str) -> object:
-        row = self._connection.execute(f"SELECT {column} FROM runs WHERE id = ?", (id,)).fetchone() if abs(id) < MOST_ID else None
+        row = (
+            self._connection.execute(f"SELECT {column} FROM runs WHERE id = ?", (id,)).fetchone()
+            if abs(id) < MOST_ID
+            else None
+        )
         if row is None:
             raise UsageError(f"no run {id} is stored", "busbw history list")
         return row[0]
@@ -93,24 +118,31 @@ class History:
     def runs(self, machine: str = "", collective: str = "") -> list[StoredRun]:
         """The runs whose machine contains `machine`, of one collective if given, newest first."""
         rows = self._connection.execute(
-            f"SELECT {', '.join(RUN)} FROM runs WHERE instr(lower(machine), lower(:machine)) AND :collective IN ('', collective) "
-            f"ORDER BY {NEWEST_FIRST}",
+            f"SELECT {', '.join(RUN)} FROM runs WHERE instr(lower(machine), lower(:machine)) AND"
+            f" :collective IN ('', collective) ORDER BY {NEWEST_FIRST}",
             {"machine": machine, "collective": collective},
         )
-        return [msgspec.convert(dict(zip(RUN, row, strict=True)), StoredRun, strict=False) for row in rows]
+        return [
+            msgspec.convert(dict(zip(RUN, row, strict=True)), StoredRun, strict=False)
+            for row in rows
+        ]
 
     def times(self, runs: Sequence[StoredRun]) -> Iterator[StoredTime]:
         """Every cell of these runs, in the order of the runs; missing numbers are nan."""
         for run in runs:
             rows = self._connection.execute(
-                f"SELECT {', '.join(CELL)}, time_s, busbw FROM cells WHERE run = ? ORDER BY {AS_IN_A_TABLE}", (run.id,)
+                f"SELECT {', '.join(CELL)}, time_s, busbw FROM cells WHERE run = ? ORDER BY"
+                f" {AS_IN_A_TABLE}",
+                (run.id,),
             )
             for *key, time_s, busbw in rows:
                 yield StoredTime(run, CellKey(*key), _figure(time_s), _figure(busbw))
 
     def id_of(self, result: Result) -> int | None:
         """The id of the stored result with the same content, or None."""
-        row = self._connection.execute("SELECT id FROM runs WHERE digest = ?", (digest(result),)).fetchone()
+        row = self._connection.execute(
+            "SELECT id FROM runs WHERE digest = ?", (digest(result),)
+        ).fetchone()
         return int(row[0]) if row else None
 
     def _insert(self, table: str, row: dict[str, object]) -> int:
@@ -124,7 +156,9 @@ def _figure(value: float | None) -> float:
 
 @contextmanager
 def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[History]:
-    """The history in `file`. If it does not exist, `create` makes it and its directory; otherwise that is a UsageError.
+    """The history in `file`.
+
+    If it does not exist, `create` makes it and its directory; otherwise that is a UsageError.
 
     Errors of SQLite become a BusbwError that names the file.
     """
@@ -134,18 +168,27 @@ def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[Hist
         if create:
             file.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError):  # its mode may have been changed since, to share it
-                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # SQLite gives its log the same mode
-        with closing(sqlite3.connect(_uri(file, create=create), timeout=wait_s, isolation_level=None, uri=True)) as connection:
+                # SQLite gives its log the same mode
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with closing(
+            sqlite3.connect(
+                _uri(file, create=create), timeout=wait_s, isolation_level=None, uri=True
+            )
+        ) as connection:
             _prepare(connection, file, wait_s, create=create)
             yield History(connection)
     except sqlite3.Error as error:
         raise explained(error, file, wait_s) from error
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror or error}", "use --db with a file in a writable directory") from error
+        raise UsageError(
+            f"{file}: {error.strerror or error}", "use --db with a file in a writable directory"
+        ) from error
 
 
 def _uri(file: Path, *, create: bool) -> str:
-    """The file for SQLite: where nothing can be written beside it, its log cannot be made, and is not needed if no writer left one."""
+    """The file for SQLite: where nothing can be written beside it, its log cannot be made, and
+    is not needed if no writer left one.
+    """
     alone = not create and not os.access(file.parent, os.W_OK) and not Path(f"{file}-wal").exists()
     return file.absolute().as_uri() + ("?immutable=1" if alone else "")
 
@@ -177,13 +220,19 @@ def explained(error: sqlite3.Error, file: Path, wait_s: float) -> BusbwError:
     """SQLite's error as one of busbw's. A failed transaction has changed nothing."""
     code = _code(error)
     if code == sqlite3.SQLITE_BUSY:
-        return TimedOut(f"{file}: locked by another program for more than {wait_s:g} s", f"fuser -v {file}")
+        return TimedOut(
+            f"{file}: locked by another program for more than {wait_s:g} s", f"fuser -v {file}"
+        )
     if code == sqlite3.SQLITE_FULL:
-        return NoMeasurement(f"{file}: the disk is full; earlier runs are still stored", f"df -h {file.parent}")
+        return NoMeasurement(
+            f"{file}: the disk is full; earlier runs are still stored", f"df -h {file.parent}"
+        )
     if code == sqlite3.SQLITE_NOTADB:
         return UsageError(f"{file}: {error}", "use --db with the file of a history")
     if code == sqlite3.SQLITE_CORRUPT:
-        return UsageError(f"{file}: {error}", f"restore a backup, or move it away: mv {file} {file}.broken")
+        return UsageError(
+            f"{file}: {error}", f"restore a backup, or move it away: mv {file} {file}.broken"
+        )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return UsageError(f"{file}: {error}", "use --db with a file in a writable directory")
     return NoMeasurement(f"{file}: {error}", f"df -h {file.parent}; ls -l {file}")

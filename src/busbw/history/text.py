@@ -1,4 +1,6 @@
-"""The history as text: the list of runs, one size over time, and a run compared with the last ones."""
+"""The history as text: the list of runs, one size over time, and a run compared with the last
+ones.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +15,8 @@ from busbw.ui.number_formats import bandwidth_text, nccl_version_text, percent, 
 
 BAR = "█"
 PARTS = " ▏▎▍▌▋▊▉"
-BAR_WIDTH, BESIDE_BAR = 40, 43  # characters of the longest bar, and of id, date and figure before it
+# characters of the longest bar, and of id, date and figure before it
+BAR_WIDTH, BESIDE_BAR = 40, 43
 WIDEST = 100.0  # limit of a ratio that says something
 DROP_ORDER = ("timing", "NCCL", "sizes", "machine", "collective")
 DROP_CELLS = ("p", "least to largest", "median")
@@ -22,13 +25,24 @@ DROP_CELLS = ("p", "least to largest", "median")
 RUNS: tuple[Column, ...] = (
     Column(title="id", value=lambda run: run.id),
     Column(title="when", value=lambda run: run.start, left=True),
-    Column(title="collective", value=lambda run: f"{run.collective} {run.counts}".rstrip(), left=True),
+    Column(
+        title="collective", value=lambda run: f"{run.collective} {run.counts}".rstrip(), left=True
+    ),
     Column(title="sizes", value=lambda run: _sizes(run), left=True),
-    Column(title="peak GB/s", value=lambda run: bandwidth_text(run.peak_busbw) if run.peak_busbw else "-"),
+    Column(
+        title="peak GB/s",
+        value=lambda run: bandwidth_text(run.peak_busbw) if run.peak_busbw else "-",
+    ),
     Column(title="timing", value=lambda run: run.timing, left=True),
-    Column(title="NCCL", value=lambda run: nccl_version_text(run.nccl) if run.nccl else "-", left=True),
+    Column(
+        title="NCCL", value=lambda run: nccl_version_text(run.nccl) if run.nccl else "-", left=True
+    ),
     Column(title="machine", value=lambda run: run.machine, left=True),
-    Column(title="", value=lambda run: "wrong data" if run.wrong else "" if run.complete else "incomplete", left=True),
+    Column(
+        title="",
+        value=lambda run: "wrong data" if run.wrong else "" if run.complete else "incomplete",
+        left=True,
+    ),
 )
 # Values take a CheckedCell.
 CELLS: tuple[Column, ...] = (
@@ -36,7 +50,11 @@ CELLS: tuple[Column, ...] = (
     Column(title="placement", value=lambda cell: placement(cell.key), left=True),
     Column(title="time", value=lambda cell: time_text(cell.time_s)),
     Column(title="median", value=lambda cell: time_text(cell.median_s)),
-    Column(title="least to largest", value=lambda cell: f"{time_text(cell.low_s)} to {time_text(cell.high_s)}", left=True),
+    Column(
+        title="least to largest",
+        value=lambda cell: f"{time_text(cell.low_s)} to {time_text(cell.high_s)}",
+        left=True,
+    ),
     Column(title="ratio", value=lambda cell: ratio_text(cell.ratio)),
     Column(title="p", value=lambda cell: f"{cell.p:.2g}"),
 )
@@ -48,14 +66,20 @@ def listed(runs: Sequence[StoredRun], width: int | None = None) -> str:
 
 
 def _sizes(run: StoredRun) -> str:
-    return format_size(run.min_bytes) + (f" to {format_size(run.max_bytes)}" if run.max_bytes != run.min_bytes else "")
+    return format_size(run.min_bytes) + (
+        f" to {format_size(run.max_bytes)}" if run.max_bytes != run.min_bytes else ""
+    )
 
 
 def plot(times: Iterable[StoredTime], width: int | None = None) -> str:
-    """One bar a run, oldest first, for each machine and cell; bars begin at 0 and end at the largest of their plot."""
+    """One bar a run, oldest first, for each machine and cell; bars begin at 0 and end at the
+    largest of their plot.
+    """
     groups: dict[tuple[str, str, str, str, CellKey], list[StoredTime]] = {}
     for time in times:
-        groups.setdefault((time.run.machine, time.run.collective, time.run.counts, time.run.timing, time.key), []).append(time)
+        groups.setdefault(
+            (time.run.machine, time.run.collective, time.run.counts, time.run.timing, time.key), []
+        ).append(time)
     most = BAR_WIDTH if width is None else max(1, min(BAR_WIDTH, width - BESIDE_BAR))
     return "\n".join(_plot(group, most, width) for group in groups.values())
 
@@ -90,7 +114,9 @@ def _bar(value: float, top: float, most: int) -> str:
 
 
 def checked(check: Check, width: int | None = None) -> str:
-    """A run compared with the last ones: the conclusion first, then the cells that are slower or may be, then what this rests on."""
+    """A run compared with the last ones: the conclusion first, then the cells that are slower or
+    may be, then what this rests on.
+    """
     slower = [cell for cell in check.cells if cell.slower]
     shown = slower or [cell for cell in check.cells if cell.far]
     text = wrapped(f"{_verdict(check, slower)}\n{check.machine}\n", width)
@@ -104,16 +130,29 @@ def _verdict(check: Check, slower: Sequence[CheckedCell]) -> str:
     if slower:
         return f"SLOWER  {len(slower)} of {total} than in the last {count} runs, {_largest(slower)}"
     if far := [cell for cell in check.cells if cell.far]:
-        text = f"UNKNOWN  {len(far)} of {total} much slower than the median of the last {count} runs, {_largest(far)}, which may be chance"
+        text = (
+            f"UNKNOWN  {len(far)} of {total} much slower than the median of the last {count} runs,"
+            f" {_largest(far)}, which may be chance"
+        )
         return f"{text}: {runs_text(check.unusual)} unusual too" if check.unusual else text
     if check.standing is Standing.FINE and check.basis is Basis.ORDER:
         return f"FINE  none of {total} is slower than in the last {count} runs"
     if check.standing is Standing.FINE:
-        return f"FINE  none of {total} is slower than in the last {count} runs by more than {percent(check.tolerance)}"
+        return (
+            f"FINE  none of {total} is slower than in the last {count} runs by more than"
+            f" {percent(check.tolerance)}"
+        )
     if check.basis is Basis.SPREAD:
-        return f"UNKNOWN  no cell is clearly slower than in the last {count} runs, but {_open(check)}"
-    stored = f"{counted(count, 'comparable run')} of this machine {'is' if count == 1 else 'are'} stored"
-    return f"UNKNOWN  {stored}; {EARLIEST} show large changes, {check.needed} are needed for {percent(check.confidence)} confidence"
+        return (
+            f"UNKNOWN  no cell is clearly slower than in the last {count} runs, but {_open(check)}"
+        )
+    stored = (
+        f"{counted(count, 'comparable run')} of this machine {'is' if count == 1 else 'are'} stored"
+    )
+    return (
+        f"UNKNOWN  {stored}; {EARLIEST} show large changes, {check.needed} are needed for"
+        f" {percent(check.confidence)} confidence"
+    )
 
 
 def _largest(cells: Sequence[CheckedCell]) -> str:
@@ -123,7 +162,10 @@ def _largest(cells: Sequence[CheckedCell]) -> str:
 
 def runs_text(ids: Sequence[int]) -> str:
     """`run 9 is`, `runs 9, 12 are`."""
-    return f"run{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))} {'is' if len(ids) == 1 else 'are'}"
+    return (
+        f"run{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
+        f" {'is' if len(ids) == 1 else 'are'}"
+    )
 
 
 def _open(check: Check) -> str:
@@ -131,19 +173,27 @@ def _open(check: Check) -> str:
     unsure = [cell for cell in check.cells if not cell.within(check.tolerance)]
     without = [cell for cell in unsure if cell.most is None]
     widest = max(unsure, key=lambda cell: cell.most or 0.0)
-    may = f"{len(unsure)} of {counted(len(check.cells), 'cell')} may be slower by more than {percent(check.tolerance)}"
+    may = (
+        f"{len(unsure)} of {counted(len(check.cells), 'cell')} may be slower by more than"
+        f" {percent(check.tolerance)}"
+    )
     if widest.most is None:
         return f"{may}: their earlier times are all equal"
     limit = f"at most {ratio_text(widest.most)}" if widest.most < WIDEST else "by any factor"
     largest = f"{limit} at {cell_text(widest.key)}"
-    return f"{may}, {largest}" + (f"; earlier times of {len(without)} are all equal" if without else "")
+    return f"{may}, {largest}" + (
+        f"; earlier times of {len(without)} are all equal" if without else ""
+    )
 
 
 def _basis(check: Check) -> str:
-    chance = f"the chance that a run like those before is called slower, in any cell of the sweep, is {percent(round(check.alarm, 4))}"
+    chance = (
+        "the chance that a run like those before is called slower, in any cell of the sweep, is"
+        f" {percent(round(check.alarm, 4))}"
+    )
     if check.basis is Basis.ORDER:
         return chance
     return (
-        f"judged by the spread of {len(check.runs)} runs: {chance} or less if times vary like a normal distribution; "
-        f"from {check.needed} runs on that chance holds for any distribution"
+        f"judged by the spread of {len(check.runs)} runs: {chance} or less if times vary like a"
+        f" normal distribution; from {check.needed} runs on that chance holds for any distribution"
     )

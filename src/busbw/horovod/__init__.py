@@ -13,4 +13,7 @@ def run(*args: Any, **kwargs: Any) -> NoReturn:
     """
     from busbw.horovod.torch.errors import Unsupported  # imports torch
 
-    raise Unsupported("horovod.run is not supported: start a script that calls the function", "busbw horovodrun -np 2 python train.py")
+    raise Unsupported(
+        "horovod.run is not supported: start a script that calls the function",
+        "busbw horovodrun -np 2 python train.py",
+    )

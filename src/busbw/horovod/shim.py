@@ -1,6 +1,9 @@
-"""Makes `import horovod.torch as hvd` import busbw's module. Opt-in, for one process or for a program and those that it starts.
+"""Makes `import horovod.torch as hvd` import busbw's module.
 
-`busbw horovodrun` and `python -m busbw.horovod SCRIPT ...` do it for a program. A program itself calls `shim.install()` before its imports.
+Opt-in, for one process or for a program and those that it starts.
+
+`busbw horovodrun` and `python -m busbw.horovod SCRIPT ...` do it for a program. A program itself
+calls `shim.install()` before its imports.
 """
 
 import os
@@ -31,23 +34,33 @@ _COMMON = "horovod.common"
 
 
 def environ() -> dict[str, str]:
-    """Variables for a program whose `import horovod` is to find busbw's modules, also in processes that it starts, such as data loaders."""
+    """Variables for a program whose `import horovod` is to find busbw's modules, also in
+    processes that it starts, such as data loaders.
+    """
     folder, own = str(Path(__file__).with_name("path")), os.environ.get("PYTHONPATH")
     return {"PYTHONPATH": f"{folder}{os.pathsep}{own}" if own else folder}
 
 
 class _Rest:
-    """Raises for Horovod's other modules. Without it, `horovod.torch.x` could import a module of busbw a second time."""
+    """Raises for Horovod's other modules.
+
+    Without it, `horovod.torch.x` could import a module of busbw a second time.
+    """
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         """Python's import asks this about modules that are not loaded."""
         if name.startswith("horovod."):
-            raise ModuleNotFoundError(f"busbw has no {name}: of Horovod it has the PyTorch module, horovod.torch", name=name)
+            raise ModuleNotFoundError(
+                f"busbw has no {name}: of Horovod it has the PyTorch module, horovod.torch",
+                name=name,
+            )
 
 
 def install() -> None:
-    """Make `import horovod...` find busbw's modules in this process, even if Horovod is installed."""
+    """Make `import horovod...` find busbw's modules in this process, even if Horovod is
+    installed.
+    """
     if _Rest not in sys.meta_path:
         sys.meta_path.insert(0, _Rest)
     for name, own in MODULES.items():

@@ -1,4 +1,6 @@
-"""Bonds, from /proc/net/bonding (drivers/net/bonding/bond_procfs.c), and the interfaces that carry their traffic."""
+"""Bonds, from /proc/net/bonding (drivers/net/bonding/bond_procfs.c), and the interfaces that
+carry their traffic.
+"""
 
 import re
 from collections.abc import Mapping
@@ -24,7 +26,10 @@ class Slave:
 
 @dataclass(frozen=True, slots=True)
 class Bond:
-    """One bond. `aggregator` and `partner` (the switch's MAC address) are empty unless it is 802.3ad."""
+    """One bond.
+
+    `aggregator` and `partner` (the switch's MAC address) are empty unless it is 802.3ad.
+    """
 
     mode: str
     policy: str
@@ -67,7 +72,9 @@ def _value(text: str, name: str) -> str:
 
 
 def carriers(interfaces: Mapping[str, Interface], netdev: str) -> tuple[str, ...]:
-    """The hardware interfaces that carry the traffic of `netdev`: the slaves of its bond, or itself."""
+    """The hardware interfaces that carry the traffic of `netdev`: the slaves of its bond, or
+    itself.
+    """
     interface = interfaces.get(netdev)
     if interface is None:
         return (netdev,) if netdev else ()

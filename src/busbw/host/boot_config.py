@@ -1,4 +1,5 @@
-"""Files of this machine that set RoCE when it starts: units of systemd, rules of udev, files and scripts of the network, cron.
+"""Files of this machine that set RoCE when it starts: units of systemd, rules of udev, files and
+scripts of the network, cron.
 
 Only their names and the words found are kept, as such files may hold secrets.
 """
@@ -14,19 +15,40 @@ from busbw.host.source import Source
 
 CALL = "files that set RoCE at the start"
 UNITS = ("etc/systemd/system", "usr/lib/systemd/system")
-FILES = ("etc/udev/rules.d", "usr/lib/udev/rules.d", "etc/network/interfaces", "etc/network/interfaces.d", "etc/netplan",
-         "etc/systemd/network", "etc/NetworkManager/system-connections", "etc/sysconfig/network-scripts", "etc/infiniband", "etc/crontab",
-         "etc/cron.d", "var/lib/lldpad/lldpad.conf")  # fmt: skip
+FILES = (
+    "etc/udev/rules.d",
+    "usr/lib/udev/rules.d",
+    "etc/network/interfaces",
+    "etc/network/interfaces.d",
+    "etc/netplan",
+    "etc/systemd/network",
+    "etc/NetworkManager/system-connections",
+    "etc/sysconfig/network-scripts",
+    "etc/infiniband",
+    "etc/crontab",
+    "etc/cron.d",
+    "var/lib/lldpad/lldpad.conf",
+)
 # The system runs these only if they are executable.
-SCRIPTS = ("etc/NetworkManager/dispatcher.d", "etc/network/if-pre-up.d", "etc/network/if-up.d", "etc/networkd-dispatcher", "etc/rc.local",
-           "etc/rc.d/rc.local", "sbin/ifup-local")  # fmt: skip
+SCRIPTS = (
+    "etc/NetworkManager/dispatcher.d",
+    "etc/network/if-pre-up.d",
+    "etc/network/if-up.d",
+    "etc/networkd-dispatcher",
+    "etc/rc.local",
+    "etc/rc.d/rc.local",
+    "sbin/ifup-local",
+)
 WORDS = re.compile(
-    r"mlnx_qos|cma_roce_tos|cma_roce_mode|traffic_class|roce_np|roce_rp|\bdcb (?:-\S+ )*(?:pfc|app|apptrust|ets)\b"
-    r"|dcbtool|lldptool|tlvid0080c20b|priority-flow-control|bnxt_setupcc|niccli|nicctl|rdma_qos_init"
+    r"mlnx_qos|cma_roce_tos|cma_roce_mode|traffic_class|roce_np|roce_rp|\bdcb (?:-\S+"
+    r" )*(?:pfc|app|apptrust|ets)\b"
+    r"|dcbtool|lldptool|tlvid0080c20b|priority-flow-control|bnxt_setupcc|niccli|nicctl"
+    r"|rdma_qos_init"
 )
 _COMMENT = re.compile(r"^\s*[#;].*$", re.MULTILINE)
 _STARTS = re.compile(r"^Exec(?:Start|StartPre|StartPost)=[-@:+!]*(.*)$", re.MULTILINE)
-_RUNS = re.compile(r"(?<![\w/.])/(?:usr|opt|etc|root|home|srv|sbin|bin)/[\w./@+-]+")  # paths in a rule, a file of the network or cron
+# paths in a rule, a file of the network or cron
+_RUNS = re.compile(r"(?<![\w/.])/(?:usr|opt|etc|root|home|srv|sbin|bin)/[\w./@+-]+")
 _WANTED = re.compile(r"(?:^(?:Wants|Requires)=|SYSTEMD_WANTS\}?\+?=\"?)([^\"\n]+)", re.MULTILINE)
 _INSTANCE = re.compile(r"@[^.]+\.")
 _STARTERS = (".timer", ".path", ".socket")  # such a unit starts the service of its name
@@ -35,7 +57,11 @@ _MOST = 4000  # files that are looked at
 
 
 class Setter(msgspec.Struct, frozen=True):
-    """One file. `enabled` is False for a unit that systemd does not start, and for a script that is not executable."""
+    """One file.
+
+    `enabled` is False for a unit that systemd does not start, and for a script that is not
+    executable.
+    """
 
     path: str
     words: list[str]
@@ -45,26 +71,51 @@ class Setter(msgspec.Struct, frozen=True):
 def read_setters(source: Source) -> list[Setter] | str:
     """The files; a text says why they are unknown."""
     reading = source.call(CALL, lambda: msgspec.json.encode(list(setters(Path("/")))).decode())
-    return reading.reason if reading.data is None else msgspec.json.decode(reading.data, type=list[Setter])
+    return (
+        reading.reason
+        if reading.data is None
+        else msgspec.json.decode(reading.data, type=list[Setter])
+    )
 
 
 def setters(root: Path) -> Iterator[Setter]:
-    """Files under `root` with one of the words outside of comments, and those that start such a script."""
+    """Files under `root` with one of the words outside of comments, and those that start such a
+    script.
+    """
     files = list(_files(root, (*UNITS, *FILES, *SCRIPTS)))[:_MOST]
     texts = {path: _text(path) for path in files}
     wanted = _wanted(root, texts.values())
     for path, text in texts.items():
         commands = _STARTS.findall(text) if path.suffix in (".service", ".conf") else [text]
         scripts = dict.fromkeys(script for command in commands for script in _RUNS.findall(command))
-        found = sorted(set(WORDS.findall("".join((text, *(_text(root / script.lstrip("/")) for script in scripts))))))
+        found = sorted(
+            set(
+                WORDS.findall(
+                    "".join((text, *(_text(root / script.lstrip("/")) for script in scripts)))
+                )
+            )
+        )
         if found:
             name = f"/{path.relative_to(root)}"
-            yield Setter(name, found, _starts(path, wanted) if name.startswith(tuple(f"/{unit}/" for unit in UNITS)) else _runs(root, path))
+            yield Setter(
+                name,
+                found,
+                (
+                    _starts(path, wanted)
+                    if name.startswith(tuple(f"/{unit}/" for unit in UNITS))
+                    else _runs(root, path)
+                ),
+            )
 
 
 def _wanted(root: Path, texts: Iterable[str]) -> set[str]:
     """Names of the units that something starts, templates without their instance."""
-    links = {link.name for folder in UNITS for kind in ("wants", "requires") for link in (root / folder).glob(f"*.{kind}/*")}
+    links = {
+        link.name
+        for folder in UNITS
+        for kind in ("wants", "requires")
+        for link in (root / folder).glob(f"*.{kind}/*")
+    }
     named = {name for text in texts for names in _WANTED.findall(text) for name in names.split()}
     return {_INSTANCE.sub("@.", name) for name in links | named}
 
@@ -73,7 +124,9 @@ def _starts(path: Path, wanted: set[str]) -> bool:
     """Whether systemd starts a unit, or that of a drop-in."""
     name = path.parent.name.removesuffix(".d") if path.suffix == ".conf" else path.name
     unit = _INSTANCE.sub("@.", name)
-    return unit in wanted or any(f"{unit.removesuffix('.service')}{kind}" in wanted for kind in _STARTERS)
+    return unit in wanted or any(
+        f"{unit.removesuffix('.service')}{kind}" in wanted for kind in _STARTERS
+    )
 
 
 def _runs(root: Path, path: Path) -> bool:

@@ -9,14 +9,19 @@ from busbw.host.source import Source
 OWN, MOUNT = "/proc/self/cgroup", "/sys/fs/cgroup"
 NONE = 1 << 62  # version 1 writes a number of about 2^63 where there is no limit
 FILES = {
-    "memory": (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")),
+    "memory": (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ),
     "pids": (("pids.max", "pids.current"),),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit, in the file at `path`, and how much of it is used (None: not readable); files that the kernel may drop are no use."""
+    """A limit, in the file at `path`, and how much of it is used (None: not readable); files
+    that the kernel may drop are no use.
+    """
 
     path: str
     limit: int
@@ -25,7 +30,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """CPU time that a group may use, as a number of CPUs, and the periods in which it was stopped for it since the group was made."""
+    """CPU time that a group may use, as a number of CPUs, and the periods in which it was
+    stopped for it since the group was made.
+    """
 
     path: str
     cpus: float
@@ -33,7 +40,8 @@ class Quota:
 
 
 def directories(source: Source, controller: str) -> list[str]:
-    """Directories of this process's group and those above it; empty if they are not known or not mounted.
+    """Directories of this process's group and those above it; empty if they are not known or not
+    mounted.
 
     A container may show its group's path on the host, but its own group's files at the mount.
     """
@@ -51,7 +59,11 @@ def directories(source: Source, controller: str) -> list[str]:
 
 def limits(source: Source, controller: str) -> list[Limit]:
     """Limits of memory (bytes) or pids on the way to the root; groups without one are left out."""
-    return [limit for folder in directories(source, controller) for limit in _limits(source, folder, controller)]
+    return [
+        limit
+        for folder in directories(source, controller)
+        for limit in _limits(source, folder, controller)
+    ]
 
 
 def _limits(source: Source, folder: str, controller: str) -> Iterator[Limit]:
@@ -59,7 +71,11 @@ def _limits(source: Source, folder: str, controller: str) -> Iterator[Limit]:
         text = source.read(f"{folder}/{limit}").text or ""
         if text.isdecimal() and int(text) < NONE:
             now = source.read(f"{folder}/{used}").text or ""
-            yield Limit(f"{folder}/{limit}", int(text), max(0, int(now) - _files(source, folder)) if now.isdecimal() else None)
+            yield Limit(
+                f"{folder}/{limit}",
+                int(text),
+                max(0, int(now) - _files(source, folder)) if now.isdecimal() else None,
+            )
 
 
 def _files(source: Source, folder: str) -> int:
@@ -78,7 +94,10 @@ def _quota(source: Source, folder: str) -> Quota | None:
     words = (source.read(path).text or "").split()
     if not words:
         path = f"{folder}/cpu.cfs_quota_us"
-        words = [source.read(f"{folder}/{name}").text or "" for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+        words = [
+            source.read(f"{folder}/{name}").text or ""
+            for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        ]
     if len(words) != 2 or not all(word.isdecimal() for word in words) or not int(words[1]):
         return None  # `max`, or -1 in version 1: no limit
     counts = named_counts(source.read(f"{folder}/cpu.stat").text or "")
@@ -86,7 +105,9 @@ def _quota(source: Source, folder: str) -> Quota | None:
 
 
 def killed(source: Source) -> tuple[str, int] | None:
-    """The file and number of processes of this group that were killed for memory; None if no such count is readable."""
+    """The file and number of processes of this group that were killed for memory; None if no
+    such count is readable.
+    """
     for folder in directories(source, "memory"):
         for name in ("memory.events", "memory.oom_control"):
             count = named_counts(source.read(f"{folder}/{name}").text or "").get("oom_kill")

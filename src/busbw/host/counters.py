@@ -1,4 +1,7 @@
-"""Counters of network ports and of TCP. Files stay open, so that a reading costs one system call per file."""
+"""Counters of network ports and of TCP.
+
+Files stay open, so that a reading costs one system call per file.
+"""
 
 import os
 from collections.abc import Callable
@@ -12,14 +15,24 @@ from busbw.host.source import Live, Source
 
 Follow = Callable[[], bytes | None]
 _CHUNK_BYTES = 1 << 16
-_HALF_A_PAGE = 2048  # the kernel returns long files of /proc page by page; a shorter read is complete
+# the kernel returns long files of /proc page by page; a shorter read is complete
+_HALF_A_PAGE = 2048
 # Columns of /proc/net/dev after the name (net/core/net-procfs.c).
-_DEV = {"rx_bytes": 0, "rx_errors": 2, "rx_dropped": 3, "rx_fifo_errors": 4, "tx_bytes": 8, "tx_errors": 10, "tx_dropped": 11}
+_DEV = {
+    "rx_bytes": 0,
+    "rx_errors": 2,
+    "rx_dropped": 3,
+    "rx_fifo_errors": 4,
+    "tx_bytes": 8,
+    "tx_errors": 10,
+    "tx_dropped": 11,
+}
 _DEV_COLUMNS = 16
 
 
 def follow(source: Source, path: str, opened: ExitStack) -> Follow | None:
-    """A function that reads the file's current content, or None if that fails; None if the file cannot be read now.
+    """A function that reads the file's current content, or None if that fails; None if the file
+    cannot be read now.
 
     On a live machine the descriptor stays open until `opened` closes.
     """
@@ -58,7 +71,11 @@ class Ports:
         self._files = [(name, _rdma(source, base, opened)) for name, base in _rdma_ports(source)]
         # /sys shows the namespace that mounted it, /proc/net always that of this process.
         if set(source.names(NET)) - {NOT_A_PORT[1]} == names:
-            self._files += [(name, _carrier(source, name, opened)) for name in sorted(names) if name not in NOT_A_PORT]
+            self._files += [
+                (name, _carrier(source, name, opened))
+                for name in sorted(names)
+                if name not in NOT_A_PORT
+            ]
 
     def read(self) -> dict[str, dict[str, int]]:
         """The readable counters, by port."""
@@ -72,17 +89,26 @@ class Ports:
 
 
 def _rdma_ports(source: Source) -> list[tuple[str, str]]:
-    """The name of each RDMA port, as in Nic, and its directory. The name has a port number only if the device has several ports."""
+    """The name of each RDMA port, as in Nic, and its directory.
+
+    The name has a port number only if the device has several ports.
+    """
     found = []
     for device in source.names(RDMA):
         numbers = source.names(f"{RDMA}/{device}/ports")
-        found += [(f"{device}:{port}" if len(numbers) > 1 else device, f"{RDMA}/{device}/ports/{port}") for port in numbers]
+        found += [
+            (f"{device}:{port}" if len(numbers) > 1 else device, f"{RDMA}/{device}/ports/{port}")
+            for port in numbers
+        ]
     return found
 
 
 def _rdma(source: Source, base: str, opened: ExitStack) -> list[tuple[str, Follow]]:
     """The counters of the RDMA port at `base` that its driver has."""
-    files = ((counter.name, follow(source, f"{base}/{counter.source}", opened)) for counter in at(Owner.RDMA))
+    files = (
+        (counter.name, follow(source, f"{base}/{counter.source}", opened))
+        for counter in at(Owner.RDMA)
+    )
     return [(key, file) for key, file in files if file is not None]
 
 
@@ -112,23 +138,41 @@ class Tcp:
     def __init__(self, source: Source, opened: ExitStack) -> None:
         files = dict.fromkeys(counter.source for counter in at(Owner.TCP))
         self._files = [file for path in files if (file := follow(source, path, opened)) is not None]
-        self.reason = "" if len(self._files) == len(files) else f"{TCP}: {' or '.join(files)} cannot be read"
+        self.reason = (
+            "" if len(self._files) == len(files) else f"{TCP}: {' or '.join(files)} cannot be read"
+        )
 
     def read(self) -> dict[str, int]:
         """The counters of the table that this kernel has."""
         values: dict[str, int] = {}
         for file in self._files:
             values |= snmp(file() or b"")
-        return {counter.name: values[counter.name] for counter in at(Owner.TCP) if counter.name in values}
+        return {
+            counter.name: values[counter.name]
+            for counter in at(Owner.TCP)
+            if counter.name in values
+        }
 
 
 def snmp(text: bytes) -> dict[str, int]:
-    """TCP's values by name from the text of /proc/net/snmp or netstat: a line of names, then a line of values, each `Group: ...`."""
+    """TCP's values by name from the text of /proc/net/snmp or netstat: a line of names, then a
+    line of values, each `Group: ...`.
+    """
     found: dict[str, int] = {}
     lines = text.decode("ascii", "replace").splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=False):
         group, *titles = names.split()
         figures = values.split()
-        if group in ("Tcp:", "TcpExt:") and figures[:1] == [group] and len(figures) == len(titles) + 1:
-            found.update({title: int(figure) for title, figure in zip(titles, figures[1:], strict=True) if figure.lstrip("-").isdecimal()})
+        if (
+            group in ("Tcp:", "TcpExt:")
+            and figures[:1] == [group]
+            and len(figures) == len(titles) + 1
+        ):
+            found.update(
+                {
+                    title: int(figure)
+                    for title, figure in zip(titles, figures[1:], strict=True)
+                    if figure.lstrip("-").isdecimal()
+                }
+            )
     return found

@@ -11,7 +11,9 @@ LOAD_READINGS, LOAD_PAUSE_S = 10, 0.005
 
 
 def hypervisor_bit(cpuinfo: Path = CPUINFO) -> str:
-    """`1` if the CPU says that it runs under a hypervisor, else `0`; Unavailable for CPUs that do not say it (only x86 does)."""
+    """`1` if the CPU says that it runs under a hypervisor, else `0`; Unavailable for CPUs that
+    do not say it (only x86 does).
+    """
     try:
         with cpuinfo.open() as lines:
             flags = next((line for line in lines if line.startswith("flags")), "")
@@ -34,7 +36,8 @@ def count_list(text: str) -> int:
 
 
 def running_processes(source: Source) -> int:
-    """How many processes run or wait for a processor, the reading one included: the fewest of some readings, as most run for a moment.
+    """How many processes run or wait for a processor, the reading one included: the fewest of some
+    readings, as most run for a moment.
 
     0 if /proc/loadavg does not say.
     """

@@ -8,7 +8,8 @@ from busbw.host.counters import follow
 from busbw.host.cpu import meminfo
 from busbw.host.source import Source
 
-IDLE, IOWAIT, GUEST = 3, 4, 8  # columns of /proc/stat after the name; guest time is part of user time (fs/proc/stat.c)
+# columns of /proc/stat after the name; guest time is part of user time (fs/proc/stat.c)
+IDLE, IOWAIT, GUEST = 3, 4, 8
 
 
 class System:
@@ -26,11 +27,17 @@ class System:
         if before and now and now[1] > before[1]:
             values["cpu_busy"] = round(1000 * (now[0] - before[0]) / (now[1] - before[1]))
             self._before = now
-        return Group(time.monotonic(), 0, {name: value for name, value in values.items() if value or name == "cpu_busy"})
+        return Group(
+            time.monotonic(),
+            0,
+            {name: value for name, value in values.items() if value or name == "cpu_busy"},
+        )
 
     def _ticks(self) -> tuple[int, int] | None:
         """Busy and all ticks of all CPUs."""
-        name, *columns = ((self._stat() or b"") if self._stat else b"").partition(b"\n")[0].split() or [b""]
+        name, *columns = ((self._stat() or b"") if self._stat else b"").partition(b"\n")[
+            0
+        ].split() or [b""]
         if name != b"cpu" or len(columns) <= IOWAIT:
             return None
         ticks = [int(column) for column in columns[:GUEST]]

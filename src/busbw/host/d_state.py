@@ -14,10 +14,12 @@ Wait = tuple[int, str]  # pid, and how often it has waited so far
 
 
 def stuck_processes() -> str:
-    """JSON list of [pid, name, kernel function] of processes that were in one and the same wait in state D in all looks, 3 s long.
+    """JSON list of [pid, name, kernel function] of processes that were in one and the same wait in
+    state D in all looks, 3 s long.
 
-    A process that reads many files is in state D at most looks too, but its count of waits grows. The function is '' if the kernel does not
-    tell it. Ends at the first look without such a process.
+    A process that reads many files is in state D at most looks too, but its count of waits grows.
+    The function is '' if the kernel does not tell it. Ends at the first look without such a
+    process.
     """
     waits = _waiting([int(entry.name) for entry in Path("/proc").glob("[0-9]*")])
     for _ in range(LOOKS - 1):
@@ -40,12 +42,19 @@ def _function(pid: int) -> str:
 
 def _waiting(pids: list[int]) -> list[Wait]:
     states = [(pid, stat_fields(_text(pid, "stat"))) for pid in pids]
-    stuck = [pid for pid, fields in states if fields and fields[0] == UNINTERRUPTIBLE and fields[1] != KERNEL]
+    stuck = [
+        pid
+        for pid, fields in states
+        if fields and fields[0] == UNINTERRUPTIBLE and fields[1] != KERNEL
+    ]
     return [(pid, waits_so_far(_text(pid, "status"))) for pid in stuck]
 
 
 def waits_so_far(status: str) -> str:
-    """The count of voluntary context switches in /proc/PID/status: it grows with each wait. '' if it is not in there."""
+    """The count of voluntary context switches in /proc/PID/status: it grows with each wait.
+
+    '' if it is not in there.
+    """
     match = re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", status, re.MULTILINE)
     return match[1] if match else ""
 

@@ -1,4 +1,7 @@
-"""Data Center Bridging of an interface, as the kernel reports it by rtnetlink (linux/dcbnl.h). Nothing is changed; root is not needed."""
+"""Data Center Bridging of an interface, as the kernel reports it by rtnetlink (linux/dcbnl.h).
+
+Nothing is changed; root is not needed.
+"""
 
 import errno
 import os
@@ -17,7 +20,14 @@ _IEEE_GET = 21  # DCB_CMD_IEEE_GET
 _IFNAME, _IEEE, _DCBX = 1, 13, 14
 _ETS, _PFC, _APPS, _TRUST = 1, 2, 3, 11
 _DSCP = 5  # IEEE_8021QAZ_APP_SEL_DSCP
-_SELECTORS = {1: "ethertype", 2: "stream port", 3: "datagram port", 4: "any port", _DSCP: "dscp", 255: "pcp"}
+_SELECTORS = {
+    1: "ethertype",
+    2: "stream port",
+    3: "datagram port",
+    4: "any port",
+    _DSCP: "dscp",
+    255: "pcp",
+}
 _HOST = 0x01  # DCB_CAP_DCBX_HOST
 _MESSAGE = struct.Struct("=BBH")
 _LIMIT_S = 2.0
@@ -31,9 +41,12 @@ class Dcb:
     pfc: tuple[int, ...] | None = None  # priorities with priority flow control
     pfc_most: int = 0  # how many may have it at once
     classes: tuple[int, ...] = ()  # traffic class of each priority
-    shares: tuple[int, ...] = ()  # percent of the bandwidth of each traffic class, where its algorithm is ETS
-    dscp: dict[int, int] = field(default_factory=dict)  # priority of a DSCP value; only those that were set
-    trust: tuple[str, ...] = ()  # by what packets get a priority, best first, where the driver has this table
+    # percent of the bandwidth of each traffic class, where its algorithm is ETS
+    shares: tuple[int, ...] = ()
+    # priority of a DSCP value; only those that were set
+    dscp: dict[int, int] = field(default_factory=dict)
+    # by what packets get a priority, best first, where the driver has this table
+    trust: tuple[str, ...] = ()
     host: bool | None = None  # whether the host, not the firmware, negotiates DCBX
 
 
@@ -88,16 +101,26 @@ def _reason(code: int) -> str:
 
 def _state(ieee: dict[int, bytes], dcbx: bytes | None) -> Dcb:
     ets, pfc = ieee.get(_ETS, b""), ieee.get(_PFC, b"")
-    has_ets = len(ets) >= 3 + 4 * PRIORITIES  # struct ieee_ets: three flags, then tx and rx bandwidth, algorithm and class by index
-    apps = [value for _, value in attributes(ieee.get(_APPS, b"")) if len(value) >= 4]  # struct dcb_app
+    # struct ieee_ets: three flags, then tx and rx bandwidth, algorithm and class by index
+    has_ets = len(ets) >= 3 + 4 * PRIORITIES
+    # struct dcb_app
+    apps = [value for _, value in attributes(ieee.get(_APPS, b"")) if len(value) >= 4]
     entries = [struct.unpack_from("=BBH", value) for value in apps]
     return Dcb(
-        pfc=tuple(priority for priority in range(PRIORITIES) if pfc[1] >> priority & 1) if len(pfc) > 1 else None,
+        pfc=(
+            tuple(priority for priority in range(PRIORITIES) if pfc[1] >> priority & 1)
+            if len(pfc) > 1
+            else None
+        ),
         pfc_most=pfc[0] if pfc else 0,
         classes=tuple(ets[3 + 3 * PRIORITIES : 3 + 4 * PRIORITIES]) if has_ets else (),
         shares=tuple(ets[3 : 3 + PRIORITIES]) if has_ets else (),
         dscp={protocol: priority for selector, priority, protocol in entries if selector == _DSCP},
-        trust=tuple(_SELECTORS.get(value[0], str(value[0])) for _, value in attributes(ieee.get(_TRUST, b"")) if value),
+        trust=tuple(
+            _SELECTORS.get(value[0], str(value[0]))
+            for _, value in attributes(ieee.get(_TRUST, b""))
+            if value
+        ),
         host=bool(dcbx[0] & _HOST) if dcbx else None,
     )
 

@@ -1,7 +1,8 @@
-"""The ports of this host that can be addressed: interfaces with an IPv4 address, their MTU and line rate, and their RDMA device.
+"""The ports of this host that can be addressed: interfaces with an IPv4 address, their MTU and line
+rate, and their RDMA device.
 
-Addresses and MTU come from the network namespace of this process. /sys shows the namespace that mounted it, so rates and RDMA devices are
-left out where the two differ.
+Addresses and MTU come from the network namespace of this process. /sys shows the namespace that
+mounted it, so rates and RDMA devices are left out where the two differ.
 """
 
 import ipaddress
@@ -20,7 +21,10 @@ ETHERNET, ROCE, INFINIBAND = "ethernet", "roce", "ib"  # kinds of ports, as in t
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One port of a host. `rate` is its line rate in bytes per second; None if unknown. `device` is its RDMA device."""
+    """One port of a host.
+
+    `rate` is its line rate in bytes per second; None if unknown. `device` is its RDMA device.
+    """
 
     name: str
     address: str
@@ -35,13 +39,17 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def endpoints(source: Source) -> list[Endpoint]:
     """All ports with an address but loopback, in order of interface."""
-    have = {name: address for name, address in local().items() if address and not address.ip.is_loopback}
+    have = {
+        name: address for name, address in local().items() if address and not address.ip.is_loopback
+    }
     shown = same_namespace(source, {name for _index, name in socket.if_nameindex()})
     nics = {nic.netdev: nic for nic in reversed(read_nics(source))} if shown else {}
     return [_endpoint(source, name, address, nics.get(name)) for name, address in have.items()]
 
 
-def _endpoint(source: Source, name: str, address: ipaddress.IPv4Interface, nic: Nic | None) -> Endpoint:
+def _endpoint(
+    source: Source, name: str, address: ipaddress.IPv4Interface, nic: Nic | None
+) -> Endpoint:
     rdma = nic is not None and nic.kind != ETHERNET
     device, _, port = nic.name.partition(":") if nic is not None and rdma else ("", "", "")
     return Endpoint(
@@ -53,10 +61,15 @@ def _endpoint(source: Source, name: str, address: ipaddress.IPv4Interface, nic: 
         kind=nic.kind if nic else ETHERNET,
         device=device,
         port=int(port or 1),
-        gid_index=_gid_index(source, f"{RDMA}/{device}/ports/{port or 1}", address.ip) if device else None,
+        gid_index=(
+            _gid_index(source, f"{RDMA}/{device}/ports/{port or 1}", address.ip) if device else None
+        ),
     )
 
 
 def _gid_index(source: Source, port: str, address: ipaddress.IPv4Address) -> int | None:
     """The index of the RoCE v2 GID with this address; None if the port has none."""
-    return next((gid.index for gid in read_gids(source, port) if gid.kind == V2 and gid.ipv4 == address), None)
+    return next(
+        (gid.index for gid in read_gids(source, port) if gid.kind == V2 and gid.ipv4 == address),
+        None,
+    )

@@ -1,4 +1,8 @@
-"""Statistics and driver of a network interface, as `ethtool -S` and `ethtool -i` print them (linux/ethtool.h). Neither needs root."""
+"""Statistics and driver of a network interface, as `ethtool -S` and `ethtool -i` print them
+(linux/ethtool.h).
+
+Neither needs root.
+"""
 
 import array
 import errno
@@ -14,9 +18,16 @@ from busbw.host.source import Source, Unavailable, once
 _SIOCETHTOOL = 0x8946
 _GDRVINFO, _GSTRINGS, _GSTATS, _GSSET_INFO = 0x03, 0x1B, 0x1D, 0x37
 _STATS, _NAME_BYTES = 1, 32  # ETH_SS_STATS, ETH_GSTRING_LEN
-_DRVINFO_BYTES, _DRIVER, _VERSION, _FIRMWARE, _BUS = 196, slice(4, 36), slice(36, 68), slice(68, 100), slice(100, 132)
+_DRVINFO_BYTES, _DRIVER, _VERSION, _FIRMWARE, _BUS = (
+    196,
+    slice(4, 36),
+    slice(36, 68),
+    slice(68, 100),
+    slice(100, 132),
+)
 _MOST = 1 << 16  # statistics of one interface
-# The kernel writes as many values as the driver has, whatever the request says; their number grows with the queues, at any time.
+# The kernel writes as many values as the driver has, whatever the request says; their number grows
+# with the queues, at any time.
 _SPARE = 4096
 
 
@@ -31,7 +42,10 @@ class Driver:
 
 
 class Statistics:
-    """The statistics of one interface, to be read often. Unavailable if it has none; `close` releases the socket."""
+    """The statistics of one interface, to be read often.
+
+    Unavailable if it has none; `close` releases the socket.
+    """
 
     def __init__(self, interface: str) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -53,16 +67,24 @@ class Statistics:
 
     def _names(self) -> tuple[str, ...]:
         count = self._count()
-        strings = array.array("B", struct.pack("<III", _GSTRINGS, _STATS, count) + bytes(_NAME_BYTES * (count + _SPARE)))
+        strings = array.array(
+            "B",
+            struct.pack("<III", _GSTRINGS, _STATS, count) + bytes(_NAME_BYTES * (count + _SPARE)),
+        )
         self._ask(strings)
         texts = strings.tobytes()[12 : 12 + _NAME_BYTES * count]
-        return tuple(_text(texts[at : at + _NAME_BYTES]) for at in range(0, len(texts), _NAME_BYTES))
+        return tuple(
+            _text(texts[at : at + _NAME_BYTES]) for at in range(0, len(texts), _NAME_BYTES)
+        )
 
     def _values(self) -> "array.array[int]":
         return array.array("B", bytes(8 + 8 * (len(self.names) + _SPARE)))
 
     def read(self) -> dict[str, int]:
-        """All values by name. Unavailable if the interface is gone, or if its statistics change meanwhile."""
+        """All values by name.
+
+        Unavailable if the interface is gone, or if its statistics change meanwhile.
+        """
         if self._count() != len(self.names):
             self.names = self._names()
             self._buffer = self._values()
@@ -70,7 +92,11 @@ class Statistics:
         self._ask(self._buffer)
         if struct.unpack_from("<I", self._buffer, 4) != (len(self.names),):
             raise Unavailable(f"{self._interface}: the number of its statistics changes")
-        return dict(zip(self.names, struct.unpack_from(f"<{len(self.names)}Q", self._buffer, 8), strict=True))
+        return dict(
+            zip(
+                self.names, struct.unpack_from(f"<{len(self.names)}Q", self._buffer, 8), strict=True
+            )
+        )
 
     def _ask(self, buffer: "array.array[int]") -> None:
         ask(self._socket, self._interface, buffer)
@@ -82,7 +108,8 @@ class Statistics:
 
 def ask(asked: socket.socket, interface: str, buffer: "array.array[int]") -> None:
     """One ioctl with `buffer` as its argument; Unavailable with the reason."""
-    request = struct.pack("16sP", interface.encode()[:15], buffer.buffer_info()[0]).ljust(40, b"\0")  # struct ifreq
+    # struct ifreq
+    request = struct.pack("16sP", interface.encode()[:15], buffer.buffer_info()[0]).ljust(40, b"\0")
     try:
         fcntl.ioctl(asked, _SIOCETHTOOL, request)
     except OSError as error:
@@ -107,17 +134,25 @@ def _driver(interface: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         ask(asked, interface, buffer)
     data = buffer.tobytes()
-    return msgspec.json.encode(asdict(Driver(*(_text(data[part]) for part in (_DRIVER, _VERSION, _FIRMWARE, _BUS))))).decode()
+    return msgspec.json.encode(
+        asdict(Driver(*(_text(data[part]) for part in (_DRIVER, _VERSION, _FIRMWARE, _BUS))))
+    ).decode()
 
 
 @once
 def statistics(source: Source, interface: str) -> dict[str, int] | str:
     """Statistics of an interface, by name; a text says why there are none."""
     reading = source.call(f"ethtool -S {interface}", lambda: _statistics(interface))
-    return reading.reason if reading.data is None else msgspec.json.decode(reading.data, type=dict[str, int])
+    return (
+        reading.reason
+        if reading.data is None
+        else msgspec.json.decode(reading.data, type=dict[str, int])
+    )
 
 
 def driver(source: Source, interface: str) -> Driver | str:
     """The driver of an interface; a text says why it is unknown."""
     reading = source.call(f"ethtool -i {interface}", lambda: _driver(interface))
-    return reading.reason if reading.data is None else msgspec.json.decode(reading.data, type=Driver)
+    return (
+        reading.reason if reading.data is None else msgspec.json.decode(reading.data, type=Driver)
+    )

@@ -21,7 +21,8 @@ class Chain:
     family: str
     table: str
     name: str
-    accepts: tuple[str, ...]  # sources and interfaces of which it accepts everything, and wide ranges of ports
+    # sources and interfaces of which it accepts everything, and wide ranges of ports
+    accepts: tuple[str, ...]
 
     @property
     def place(self) -> str:
@@ -43,20 +44,35 @@ def ruleset() -> str:
 
 
 def closed_chains(text: str) -> list[Chain]:
-    """Chains of incoming packets that drop what no rule accepts; ValueError for what is no ruleset."""
+    """Chains of incoming packets that drop what no rule accepts; ValueError for what is no
+    ruleset.
+    """
     try:
         entries: list[dict[str, Any]] = json.loads(text)["nftables"]
         chains = [entry["chain"] for entry in entries if "chain" in entry]
         rules = [entry["rule"] for entry in entries if "rule" in entry]
-        inputs = [chain for chain in chains if chain.get("hook") == "input" and chain["family"] in FAMILIES]
-        return [_chain(one, rules) for one in inputs if one.get("policy") == "drop" or any(map(_drops_all, _of(one, rules)))]
+        inputs = [
+            chain
+            for chain in chains
+            if chain.get("hook") == "input" and chain["family"] in FAMILIES
+        ]
+        return [
+            _chain(one, rules)
+            for one in inputs
+            if one.get("policy") == "drop" or any(map(_drops_all, _of(one, rules)))
+        ]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("it is no ruleset of nft") from error
 
 
 def _of(chain: dict[str, Any], rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
-        rule for rule in rules if all(rule[key] == chain[own] for key, own in (("family", "family"), ("table", "table"), ("chain", "name")))
+        rule
+        for rule in rules
+        if all(
+            rule[key] == chain[own]
+            for key, own in (("family", "family"), ("table", "table"), ("chain", "name"))
+        )
     ]
 
 
@@ -70,15 +86,26 @@ def _drops_all(rule: dict[str, Any]) -> bool:
 
 
 def _chain(chain: dict[str, Any], rules: list[dict[str, Any]]) -> Chain:
-    accepted = [source for rule in rules if rule["table"] == chain["table"] for source in _accepts_all_from(rule)]
+    accepted = [
+        source
+        for rule in rules
+        if rule["table"] == chain["table"]
+        for source in _accepts_all_from(rule)
+    ]
     return Chain(chain["family"], chain["table"], chain["name"], tuple(dict.fromkeys(accepted)))
 
 
 def _accepts_all_from(rule: dict[str, Any]) -> list[str]:
-    """Sources of a rule that looks at nothing but the source and accepts, or hands over to a chain of trusted sources (firewalld)."""
+    """Sources of a rule that looks at nothing but the source and accepts, or hands over to a
+    chain of trusted sources (firewalld).
+    """
     statements = _statements(rule)
     matches = [value for name, value in statements if name == "match"]
-    verdicts = [name for name, value in statements if name == "accept" or (name in ("goto", "jump") and "trusted" in value["target"])]
+    verdicts = [
+        name
+        for name, value in statements
+        if name == "accept" or (name in ("goto", "jump") and "trusted" in value["target"])
+    ]
     sources = [_source(match) for match in matches]
     known = [source for source in sources if source and source != "lo"]
     return known if verdicts and len(known) == len(matches) else []
@@ -86,11 +113,17 @@ def _accepts_all_from(rule: dict[str, Any]) -> list[str]:
 
 def _source(match: dict[str, Any]) -> str:
     left, right = match["left"], match["right"]
-    if left.get("payload", {}).get("field") == "dport" and match.get("op", "==") == "==" and isinstance(right, dict):
+    if (
+        left.get("payload", {}).get("field") == "dport"
+        and match.get("op", "==") == "=="
+        and isinstance(right, dict)
+    ):
         first, last = right.get("range", (0, 0))
         return f"ports {first} to {last}" if last - first >= MANY_PORTS else ""
     by_address = left.get("payload", {}).get("field") == "saddr"
-    if match.get("op", "==") != "==" or not (by_address or left.get("meta", {}).get("key") == "iifname"):
+    if match.get("op", "==") != "==" or not (
+        by_address or left.get("meta", {}).get("key") == "iifname"
+    ):
         return ""
     return _shown(right)
 

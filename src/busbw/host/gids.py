@@ -25,12 +25,17 @@ class Gid:
 
     @property
     def routable(self) -> bool:
-        """Whether routers forward it: an IPv4 address, or an IPv6 address that is not link-local."""
+        """Whether routers forward it: an IPv4 address, or an IPv6 address that is not
+        link-local.
+        """
         return not (self.ipv4 or self.address).is_link_local
 
 
 def read_gids(source: Source, port: str) -> tuple[Gid, ...]:
-    """The entries in use of the port at this directory, by index. Empty if the table cannot be read."""
+    """The entries in use of the port at this directory, by index.
+
+    Empty if the table cannot be read.
+    """
     found: list[Gid] = []
     empty = index = 0
     while empty < _GAP:
@@ -39,7 +44,10 @@ def read_gids(source: Source, port: str) -> tuple[Gid, ...]:
             empty += 1
         else:
             empty = 0
-            kind, netdev = (source.read(f"{port}/gid_attrs/{name}/{index}").text or "" for name in ("types", "ndevs"))
+            kind, netdev = (
+                source.read(f"{port}/gid_attrs/{name}/{index}").text or ""
+                for name in ("types", "ndevs")
+            )
             found.append(Gid(index, address, kind, netdev))
         index += 1
     return tuple(found)

@@ -11,10 +11,12 @@ from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.nvml import read_nvml
 from busbw.host.source import Source
 
-# Bytes per second of 16 lanes in one direction, by generation (PCI-SIG: 2.5, 5 GT/s with 8b/10b; 8 to 64 GT/s).
+# Bytes per second of 16 lanes in one direction, by generation (PCI-SIG: 2.5, 5 GT/s with 8b/10b; 8
+# to 64 GT/s).
 PCIE_X16 = {1: 4e9, 2: 8e9, 3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 126e9}
-# NVLink's nominal bytes per second of one link in one direction by NVML's link version (constants NVML_NVLINK_VERSION_*). 3.1 is left
-# out: the same version runs at different rates on different boards.
+# NVLink's nominal bytes per second of one link in one direction by NVML's link version (constants
+# NVML_NVLINK_VERSION_*). 3.1 is left out: the same version runs at different rates on different
+# boards.
 NVLINK_RATE = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 6: 25e9, 7: 50e9}
 SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
 
@@ -29,14 +31,24 @@ class Gpus:
 
 
 def read_gpus(source: Source) -> Gpus:
-    """GPUs as NVML lists them. Without NVML there are none; the reason then counts those that PCI shows."""
+    """GPUs as NVML lists them.
+
+    Without NVML there are none; the reason then counts those that PCI shows.
+    """
     on_pci = len(gpus_on_pci(source))
     reading = source.call("nvml", read_nvml)
     if reading.text is None:
-        return Gpus(reason=reading.reason + (f"; PCI shows {counted(on_pci, 'NVIDIA GPU')}" if on_pci else ""))
+        return Gpus(
+            reason=reading.reason
+            + (f"; PCI shows {counted(on_pci, 'NVIDIA GPU')}" if on_pci else "")
+        )
     answer = json.loads(reading.text)
     entries = answer["gpus"]
-    reasons = [f"NVML cannot read GPU {entry['index']}: {entry['error']}" for entry in entries if "error" in entry]
+    reasons = [
+        f"NVML cannot read GPU {entry['index']}: {entry['error']}"
+        for entry in entries
+        if "error" in entry
+    ]
     if on_pci > len(entries):
         reasons.append(f"PCI shows {counted(on_pci, 'NVIDIA GPU')}, NVML {len(entries)}")
     if not entries and not reasons:
@@ -69,7 +81,9 @@ def _gpu(source: Source, facts: dict[str, Any]) -> Gpu:
 
 
 def sysfs_bus_id(text: str) -> str:
-    """`00000000:1B:00.0` (NVML) as sysfs writes it, `0000:1b:00.0`; a domain above ffff, as behind VMD, has more digits."""
+    """`00000000:1B:00.0` (NVML) as sysfs writes it, `0000:1b:00.0`; a domain above ffff, as
+    behind VMD, has more digits.
+    """
     domain, _, rest = text.lower().partition(":")
     return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
 
@@ -83,31 +97,43 @@ def _rate(active: list[dict[str, Any]], common_mbps: int | None, sm: int) -> flo
     """The rate of the slowest link: a collective's rings load all links equally."""
     speeds = [link.get("speed_mbps") or common_mbps for link in active]
     known = [speed for speed in speeds if speed]
-    return nvlink_rate(min(known) if len(known) == len(speeds) else None, sm, [link["version"] for link in active])
+    return nvlink_rate(
+        min(known) if len(known) == len(speeds) else None, sm, [link["version"] for link in active]
+    )
 
 
 def nvlink_rate(mbps: int | None, sm: int, versions: list[int | None]) -> float | None:
-    """Nominal bytes per second of one link: from NVML's megabytes per second, else from the links' version; None if both are unknown.
+    """Nominal bytes per second of one link: from NVML's megabytes per second, else from the links'
+    version; None if both are unknown.
 
-    NVML reports the signalling rate: 26562 for 25 GB/s of data on Hopper and 53125 for 50 on Blackwell (16/17 framing), 25781 on
-    Volta (64/66). Nominal rates are multiples of 1/16 GB/s; rounding to them undoes NVML's truncation to whole megabytes.
+    NVML reports the signalling rate: 26562 for 25 GB/s of data on Hopper and 53125 for 50 on
+    Blackwell (16/17 framing), 25781 on Volta (64/66). Nominal rates are multiples of 1/16 GB/s;
+    rounding to them undoes NVML's truncation to whole megabytes.
     """
     if mbps:
         framing = 16 / 17 if sm >= 90 else 64 / 66 if sm // 10 == 7 else 1.0
         return round(mbps * framing / 62.5) * 62.5e6
     # Some drivers report version 5.0 for Hopper's links, which are 4.0.
-    rates = {NVLINK_RATE.get(6 if version == 7 and sm == 90 else version) for version in versions if version is not None}
+    rates = {
+        NVLINK_RATE.get(6 if version == 7 and sm == 90 else version)
+        for version in versions
+        if version is not None
+    }
     return rates.pop() if len(rates) == 1 else None
 
 
 def pcie_rate(generation: int | None, width: int | None) -> float | None:
-    """Bytes per second of `width` lanes in one direction; None if generation or width is unknown."""
+    """Bytes per second of `width` lanes in one direction; None if generation or width is
+    unknown.
+    """
     x16 = PCIE_X16.get(generation) if generation else None
     return x16 * width / 16 if x16 and width else None
 
 
 def _nvls(sm: int, active: list[dict[str, Any]] | None) -> bool | None:
-    """False unless the GPU is Hopper or later behind NVSwitch; then None, because only CUDA's multicast attribute can confirm NVLS."""
+    """False unless the GPU is Hopper or later behind NVSwitch; then None, because only CUDA's
+    multicast attribute can confirm NVLS.
+    """
     if active is None or not sm:
         return None
     remotes = {link["remote"] for link in active}

@@ -9,7 +9,10 @@ SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
 
 
 class Process(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process with memory on a GPU. In a container, NVML may give the pid of another namespace, and no name can be found."""
+    """A process with memory on a GPU.
+
+    In a container, NVML may give the pid of another namespace, and no name can be found.
+    """
 
     pid: int
     used_bytes: int | None = None
@@ -17,7 +20,10 @@ class Process(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Fabric(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a GPU stands with the fabric of NVSwitches. `state` and `status` are NVML's numbers; `cluster` is '' if it has none."""
+    """Where a GPU stands with the fabric of NVSwitches.
+
+    `state` and `status` are NVML's numbers; `cluster` is '' if it has none.
+    """
 
     state: int
     status: int
@@ -27,7 +33,11 @@ class Fabric(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Link(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One NVLink. `errors` are counts since the driver was loaded, by name; those that the driver lacks are absent."""
+    """One NVLink.
+
+    `errors` are counts since the driver was loaded, by name; those that the driver lacks are
+    absent.
+    """
 
     number: int
     active: bool
@@ -38,12 +48,16 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One GPU. `error` says why NVML cannot read it at all. Clocks are MHz, temperatures degrees Celsius, power milliwatts.
+    """One GPU.
 
-    `unsupported` has the fields that this GPU, driver or library does not have; `failed` has NVML's error for the other fields without a
-    value.
-    ECC counts are by location, dram and sram: those since the driver was loaded, and those of the GPU's life (`ever`).
-    `remapped` is NVML's tuple: rows remapped after corrected and after uncorrected errors, whether one is pending, whether one failed.
+    `error` says why NVML cannot read it at all. Clocks are MHz, temperatures degrees Celsius, power
+    milliwatts.
+
+    `unsupported` has the fields that this GPU, driver or library does not have; `failed` has NVML's
+    error for the other fields without a value. ECC counts are by location, dram and sram: those
+    since the driver was loaded, and those of the GPU's life (`ever`). `remapped` is NVML's tuple:
+    rows remapped after corrected and after uncorrected errors, whether one is pending, whether one
+    failed.
     """
 
     index: int
@@ -78,7 +92,8 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     margin_c: int | None = None  # degrees left until clocks are reduced; Hopper and later
     memory_c: int | None = None  # the hottest of its memory
     memory_max_c: int | None = None  # the largest temperature at which the memory may work
-    memory_margin_c: int | None = None  # of Hopper and later: the margin_c at which clocks are reduced for the memory
+    # of Hopper and later: the margin_c at which clocks are reduced for the memory
+    memory_margin_c: int | None = None
     power_limit_mw: int | None = None
     power_default_mw: int | None = None
     compute_mode: int | None = None
@@ -88,7 +103,8 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fabric: Fabric | None = None
     links: tuple[Link, ...] | None = None  # () without NVLink
     pcie_replays: int | None = None
-    recovery_action: int | None = None  # what the driver asks for, NVML's number: 0 for nothing; drivers from 570 on
+    # what the driver asks for, NVML's number: 0 for nothing; drivers from 570 on
+    recovery_action: int | None = None
     inforom: bool | None = None  # whether the checksum of the GPU's configuration memory is right
 
     @property
@@ -108,7 +124,10 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Gpus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All GPUs of NVML; `reason` says why there are none. `peers` are (GPU, GPU, NVML's P2P status of reads) of each pair."""
+    """All GPUs of NVML; `reason` says why there are none.
+
+    `peers` are (GPU, GPU, NVML's P2P status of reads) of each pair.
+    """
 
     driver: str = ""
     cuda: int | None = None  # the newest CUDA of the driver: 12080 is 12.8

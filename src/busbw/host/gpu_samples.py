@@ -1,4 +1,6 @@
-"""Samples of one GPU's PCIe link, clock, heat and power from NVML, taken by a thread while the GPU works."""
+"""Samples of one GPU's PCIe link, clock, heat and power from NVML, taken by a thread while the
+GPU works.
+"""
 
 import threading
 import time
@@ -14,7 +16,10 @@ INTERVAL_S = 0.025
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One reading, `at_s` seconds after the first. What NVML does not give is None. `reasons` are the bits of core.gpu_events."""
+    """One reading, `at_s` seconds after the first.
+
+    What NVML does not give is None. `reasons` are the bits of core.gpu_events.
+    """
 
     at_s: float
     gen: int | None = None
@@ -26,7 +31,9 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Sampler:
-    """An NVML session on the GPU with this bus id ("0000:1b:00"), to be closed; Unavailable as `start`."""
+    """An NVML session on the GPU with this bus id ("0000:1b:00"), to be closed; Unavailable as
+    `start`.
+    """
 
     def __init__(self, bus: str, nvml: Any = None) -> None:
         self._nvml = nvml = start(nvml)
@@ -34,7 +41,9 @@ class Sampler:
         self.index: int | None = ask(nvml, nvml.nvmlDeviceGetIndex, handle)
         self.gen_max: int | None = ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
         self.width_max: int | None = ask(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
-        self.sm_max_mhz: int | None = ask(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM)
+        self.sm_max_mhz: int | None = ask(
+            nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM
+        )
 
     @contextmanager
     def sampling(self) -> Iterator[list[Sample]]:
@@ -64,7 +73,11 @@ class Sampler:
             ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
             ask(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
             # Drivers before 535 have only the former name of this call.
-            reasons if reasons is not None else ask(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
+            (
+                reasons
+                if reasons is not None
+                else ask(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+            ),
             ask(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
             None if milliwatts is None else round(milliwatts / 1000),
         )

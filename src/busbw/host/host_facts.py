@@ -8,7 +8,10 @@ from busbw.host.source import Live, Source
 
 
 def read_host(source: Source | None = None) -> Host:
-    """The Host that `source` describes, by default the live machine. Facts that cannot be read stay empty or 0: see Host."""
+    """The Host that `source` describes, by default the live machine.
+
+    Facts that cannot be read stay empty or 0: see Host.
+    """
     source = source or Live()
 
     def text(path: str) -> str:

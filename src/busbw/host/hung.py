@@ -1,6 +1,8 @@
-"""Reads that block while a process or a server hangs, given up after a while: for programs that must not hang with it.
+"""Reads that block while a process or a server hangs, given up after a while: for programs that
+must not hang with it.
 
-A process that hangs in the kernel may hold the lock of its memory, which its `cmdline`, `environ` and `maps` in /proc need.
+A process that hangs in the kernel may hold the lock of its memory, which its `cmdline`, `environ`
+and `maps` in /proc need.
 """
 
 import os
@@ -50,7 +52,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def answer(subject: str, read: Callable[[], Result]) -> Result:
-    """What `read` returns, or what it raises. TimeoutError, which is an OSError, if that takes longer than LIMIT_S.
+    """What `read` returns, or what it raises.
+
+    TimeoutError, which is an OSError, if that takes longer than LIMIT_S.
 
     While it goes on, other reads of the same `subject` are not begun and raise it at once.
     """

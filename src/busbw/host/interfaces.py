@@ -13,7 +13,11 @@ NOT_A_PORT = ("lo", "bonding_masters")  # the second is a file of the bonding dr
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface. `rate` is bytes per second as its driver reports it; drivers of interfaces that are not `physical` make it up."""
+    """One interface.
+
+    `rate` is bytes per second as its driver reports it; drivers of interfaces that are not
+    `physical` make it up.
+    """
 
     name: str
     rate: float | None
@@ -28,11 +32,19 @@ class Interface:
 
 
 def read_interfaces(source: Source) -> dict[str, Interface]:
-    """Every interface but loopback, by name. A bond's rate is the sum over its slaves that are up (active-backup: the largest)."""
+    """Every interface but loopback, by name.
+
+    A bond's rate is the sum over its slaves that are up (active-backup: the largest).
+    """
     read = {name: _interface(source, name) for name in source.names(NET) if name not in NOT_A_PORT}
     masters = {slave: bond.name for bond in read.values() for slave in bond.slaves}
-    slaved = {name: replace(interface, master=masters.get(name, "")) for name, interface in read.items()}
-    return {name: _bond(interface, slaved) if interface.slaves else interface for name, interface in slaved.items()}
+    slaved = {
+        name: replace(interface, master=masters.get(name, "")) for name, interface in read.items()
+    }
+    return {
+        name: _bond(interface, slaved) if interface.slaves else interface
+        for name, interface in slaved.items()
+    }
 
 
 def _interface(source: Source, name: str) -> Interface:
@@ -40,7 +52,8 @@ def _interface(source: Source, name: str) -> Interface:
     speed = number(source.read(f"{base}/speed").text)
     return Interface(
         name=name,
-        rate=speed * MBIT if speed is not None and speed > 0 else None,  # the kernel writes -1 for unknown
+        # the kernel writes -1 for unknown
+        rate=speed * MBIT if speed is not None and speed > 0 else None,
         up=source.read(f"{base}/operstate").text == "up",
         mtu=number(source.read(f"{base}/mtu").text),
         physical=is_hardware(source, base),
@@ -70,9 +83,11 @@ def _bond_rate(rates: Sequence[float | None], mode: str) -> float | None:
 
 
 def is_hardware(source: Source, base: str) -> bool:
-    """Whether a class directory has a device that is not a virtual function of another port of this machine.
+    """Whether a class directory has a device that is not a virtual function of another port of this
+    machine.
 
-    A virtual function sends through the port of its physical function; counting both would count that port twice.
+    A virtual function sends through the port of its physical function; counting both would count
+    that port twice.
     """
     device = f"{base}/device"
     present = source.link(device) is not None or bool(source.names(device))

@@ -1,4 +1,6 @@
-"""IP addresses of the interfaces in this network namespace: the first IPv4 address of each, and all IPv6 addresses."""
+"""IP addresses of the interfaces in this network namespace: the first IPv4 address of each, and
+all IPv6 addresses.
+"""
 
 import json
 from ipaddress import IPv4Interface, IPv6Address, IPv6Interface
@@ -11,7 +13,10 @@ Address = IPv4Interface | IPv6Interface
 
 
 def read_addresses(source: Source) -> dict[str, list[Address]] | str:
-    """Addresses by interface; those without one have an empty list. A text says why they are unknown."""
+    """Addresses by interface; those without one have an empty list.
+
+    A text says why they are unknown.
+    """
     reading = source.call(IPV4, _first)
     if reading.text is None:
         return reading.reason
@@ -24,11 +29,15 @@ def read_addresses(source: Source) -> dict[str, list[Address]] | str:
 
 
 def _first() -> str:
-    return json.dumps({name: str(address) if address else "" for name, address in addresses.local().items()})
+    return json.dumps(
+        {name: str(address) if address else "" for name, address in addresses.local().items()}
+    )
 
 
 def parse_inet6(text: str) -> list[tuple[str, IPv6Interface]]:
-    """Name and address from each line of /proc/net/if_inet6: address, index, prefix length, scope, flags (hex), name."""
+    """Name and address from each line of /proc/net/if_inet6: address, index, prefix length,
+    scope, flags (hex), name.
+    """
     found = []
     for fields in map(str.split, text.splitlines()):
         if len(fields) == 6 and len(fields[0]) == 32:

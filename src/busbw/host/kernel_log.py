@@ -1,4 +1,6 @@
-"""Errors of GPUs and NVSwitches that the NVIDIA driver writes to the kernel log, from the moment the log is opened."""
+"""Errors of GPUs and NVSwitches that the NVIDIA driver writes to the kernel log, from the moment
+the log is opened.
+"""
 
 import os
 import re
@@ -14,10 +16,11 @@ from busbw.host.source import Live, Source
 
 _RECORD_BYTES = 8192  # the kernel's longest record (Documentation/ABI/testing/dev-kmsg)
 _RECORDS = 4096  # of one reading, so that a flooded log does not delay it
-# "NVRM: Xid (PCI:0000:1b:00): 79, pid=..." of a GPU, "(PCI:0000:01:00 GPU-I:05 GPU-CI:01)" of a MIG instance, "(0000:03:00)" of drivers
-# before 2013, and "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 22013, Fatal, ..." (open-gpu-kernel-modules, kernel_rc.c and
-# common_nvswitch.h). Lines such as "SXid (PCI:0000:c1:00.0): 22013, Severity 1 Engine instance 00 ..." and "..., Data {...}" tell more
-# of the SXid before them.
+# "NVRM: Xid (PCI:0000:1b:00): 79, pid=..." of a GPU, "(PCI:0000:01:00 GPU-I:05 GPU-CI:01)" of a MIG
+# instance, "(0000:03:00)" of drivers before 2013, and "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0):
+# 22013, Fatal, ..." (open-gpu-kernel-modules, kernel_rc.c and common_nvswitch.h). Lines such as
+# "SXid (PCI:0000:c1:00.0): 22013, Severity 1 Engine instance 00 ..." and "..., Data {...}" tell
+# more of the SXid before them.
 _XID = re.compile(
     r"(NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?([0-9a-fA-F:.]+)((?: GPU-C?I:\d+)*)\): (\d+)"
     r"(?!\d|, (?:Severity \d|Data \{|SOE HALT data))([^\n]*)",
@@ -29,8 +32,8 @@ _XID = re.compile(
 class LoggedXid:
     """An Xid of a GPU, or an SXid of an NVSwitch (`switch`), in one line.
 
-    `bus` is the device's address without its function, `instance` the MIG instance (`GPU-I:05`, '' if none), `text` what follows the
-    number.
+    `bus` is the device's address without its function, `instance` the MIG instance (`GPU-I:05`, ''
+    if none), `text` what follows the number.
     """
 
     bus: str
@@ -41,7 +44,9 @@ class LoggedXid:
 
 
 def logged_xids(text: str) -> list[LoggedXid]:
-    """The errors in lines of the kernel log, whatever stands before them: a time, a host, `kernel:`, or fields of /dev/kmsg."""
+    """The errors in lines of the kernel log, whatever stands before them: a time, a host,
+    `kernel:`, or fields of /dev/kmsg.
+    """
     return [
         LoggedXid(short_bus(bus), int(code), "SXid" in kind, instance.strip(), rest)
         for kind, bus, instance, code, rest in _XID.findall(text)
@@ -84,13 +89,18 @@ class KernelLog:
 
 
 def records(descriptor: int, most: int) -> Iterator[bytes]:
-    """Up to `most` records of /dev/kmsg, opened without blocking, that are there now. OSError if it cannot be read."""
+    """Up to `most` records of /dev/kmsg, opened without blocking, that are there now.
+
+    OSError if it cannot be read.
+    """
     for _ in range(most):
         try:
             record = os.read(descriptor, _RECORD_BYTES)
         except BlockingIOError:
             return
-        except BrokenPipeError:  # records were overwritten before they were read: continue with the oldest one left
+        except (
+            BrokenPipeError
+        ):  # records were overwritten before they were read: continue with the oldest one left
             continue
         if not record:
             return

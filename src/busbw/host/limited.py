@@ -1,8 +1,9 @@
 """Reads of the live machine that may never return, done in a child process that can be given up.
 
-A driver that hangs, a dead NFS server or a stuck sysfs attribute blocks whoever reads it, often so that not even SIGKILL ends the
-process. `within` runs work on a machine in a child. A read that does not answer in time gets a reading that says so, and the work
-goes on without it: with the next child, which inherits every answer so far.
+A driver that hangs, a dead NFS server or a stuck sysfs attribute blocks whoever reads it, often so
+that not even SIGKILL ends the process. `within` runs work on a machine in a child. A read that does
+not answer in time gets a reading that says so, and the work goes on without it: with the next
+child, which inherits every answer so far.
 
 report = within(lambda source: examine(source), Live(), limit_s=60.0)
 """
@@ -66,12 +67,19 @@ class _Raised:
     error: Exception
 
 
-def within(work: Callable[[Source], Result], source: Source, *, limit_s: float, file_s: float = FILE_S, call_s: float = CALL_S) -> Result:
+def within(
+    work: Callable[[Source], Result],
+    source: Source,
+    *,
+    limit_s: float,
+    file_s: float = FILE_S,
+    call_s: float = CALL_S,
+) -> Result:
     """What `work` returns for the machine behind `source`; an exception of it is raised here.
 
-    All reads together have `limit_s` seconds. A file has `file_s` of them, a call has `call_s`, but at most half of the limit, so
-    that one read which hangs leaves time for the others. The result and the answers are pickled. NoMeasurement if the work itself
-    does not end after that.
+    All reads together have `limit_s` seconds. A file has `file_s` of them, a call has `call_s`, but
+    at most half of the limit, so that one read which hangs leaves time for the others. The result
+    and the answers are pickled. NoMeasurement if the work itself does not end after that.
     """
     file_s, call_s = min(file_s, limit_s / 2), min(call_s, limit_s / 2)
     state, end = _State(), time.monotonic() + limit_s
@@ -88,7 +96,8 @@ def within(work: Callable[[Source], Result], source: Source, *, limit_s: float, 
             raise last.error
         if state.over and time.monotonic() > end:
             raise NoMeasurement(
-                f"the readings could not be judged within {GRACE_S:.0f} s after the limit of {limit_s:g} s",
+                f"the readings could not be judged within {GRACE_S:.0f} s after the limit of"
+                f" {limit_s:g} s",
                 "busbw check --layer kernel, to begin with a part",
             )
         if time.monotonic() >= end:
@@ -108,8 +117,12 @@ class _Child:
             _run(work, source, state, theirs)
         theirs.close()
 
-    def follow(self, state: _State, end: float, *, call_s: float, file_s: float) -> _Done | _Raised | None:
-        """Take its reports until it ends; None if a read did not answer, which `state` notes, or if the time was up."""
+    def follow(
+        self, state: _State, end: float, *, call_s: float, file_s: float
+    ) -> _Done | _Raised | None:
+        """Take its reports until it ends; None if a read did not answer, which `state` notes, or
+        if the time was up.
+        """
         reading: Key | None = None
         while True:
             left_s = max(0.0, end - time.monotonic())
@@ -143,7 +156,10 @@ class _Child:
         elif code < 0:
             how = signal.Signals(-code).name
         if reading is None:
-            raise NoMeasurement(f"the process that read this machine ended with {how}", "dmesg | tail, to see who ended it")
+            raise NoMeasurement(
+                f"the process that read this machine ended with {how}",
+                "dmesg | tail, to see who ended it",
+            )
         state.silent[reading] = f"{reading[1]}: reading it ended the process with {how}"
 
     def _wait(self) -> int | None:
@@ -159,14 +175,20 @@ class _Child:
             time.sleep(0.01)
 
     def give_up(self) -> None:
-        """End it and what it started. One that hangs in the kernel stays until the kernel lets it go: nobody waits for that."""
+        """End it and what it started.
+
+        One that hangs in the kernel stays until the kernel lets it go: nobody waits for that.
+        """
         self._connection.close()
         if self.pid:
             self._kill()
             self._wait()
 
     def _kill(self) -> None:
-        """Kill it, if it has not ended, and what it started. Its pid is still its own: nobody has waited for it."""
+        """Kill it, if it has not ended, and what it started.
+
+        Its pid is still its own: nobody has waited for it.
+        """
         for kill in (os.killpg, os.kill):  # it may not have its own group yet
             try:
                 kill(self.pid, signal.SIGKILL)
@@ -174,7 +196,9 @@ class _Child:
                 continue
 
 
-def _run(work: Callable[[Source], Any], source: Source, state: _State, connection: Connection) -> None:
+def _run(
+    work: Callable[[Source], Any], source: Source, state: _State, connection: Connection
+) -> None:
     """The child's whole life."""
     code = 1
     try:
@@ -198,7 +222,10 @@ def _outcome(work: Callable[[Source], Any], source: Source) -> bytes:
 
 
 def _raised(error: Exception) -> bytes:
-    """The pickled _Raised. An exception that cannot be read again becomes another one that names it."""
+    """The pickled _Raised.
+
+    An exception that cannot be read again becomes another one that names it.
+    """
     try:
         data = pickle.dumps(_Raised(error))
         pickle.loads(data)
@@ -210,7 +237,9 @@ def _raised(error: Exception) -> bytes:
 
 
 def _leave_streams() -> None:
-    """Close the standard streams: whoever reads the parent's output to its end must not wait for a child that hangs."""
+    """Close the standard streams: whoever reads the parent's output to its end must not wait for
+    a child that hangs.
+    """
     null = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(null, stream)
@@ -218,7 +247,9 @@ def _leave_streams() -> None:
 
 
 class _Followed:
-    """A Source that reports what it reads, answers from what is known, and refuses what did not answer."""
+    """A Source that reports what it reads, answers from what is known, and refuses what did not
+    answer.
+    """
 
     def __init__(self, source: Source, state: _State, connection: Connection) -> None:
         self._source, self._state, self._connection = source, state, connection
@@ -226,22 +257,40 @@ class _Followed:
     def read(self, path: str) -> Reading:
         """Contents of a file."""
         refused = self._refused("read", path)
-        return Reading(None, refused) if refused else self._ask(("read", path), lambda: self._source.read(path))
+        return (
+            Reading(None, refused)
+            if refused
+            else self._ask(("read", path), lambda: self._source.read(path))
+        )
 
     def names(self, path: str) -> tuple[str, ...]:
         """Sorted names in a directory; empty for one that does not answer."""
-        return () if self._refused("names", path) else self._ask(("names", path), lambda: self._source.names(path))
+        return (
+            ()
+            if self._refused("names", path)
+            else self._ask(("names", path), lambda: self._source.names(path))
+        )
 
     def link(self, path: str) -> str | None:
         """Target of a symbolic link; None for one that does not answer."""
-        return None if self._refused("link", path) else self._ask(("link", path), lambda: self._source.link(path))
+        return (
+            None
+            if self._refused("link", path)
+            else self._ask(("link", path), lambda: self._source.link(path))
+        )
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
         """Text of a library call."""
         if name == GIVEN_UP:
-            return Reading(msgspec.json.encode(GivenUp(sorted(self._state.silent.values()), self._state.over)))
+            return Reading(
+                msgspec.json.encode(GivenUp(sorted(self._state.silent.values()), self._state.over))
+            )
         refused = self._refused("call", name)
-        return Reading(None, refused) if refused else self._ask(("call", name), lambda: self._source.call(name, live))
+        return (
+            Reading(None, refused)
+            if refused
+            else self._ask(("call", name), lambda: self._source.call(name, live))
+        )
 
     def _ask(self, key: Key, read: Callable[[], Any]) -> Any:
         if key not in self._state.answers:
@@ -258,7 +307,9 @@ class _Followed:
         return own or self._state.over or self._by_relation(kind, name)
 
     def _by_relation(self, kind: str, name: str) -> str:
-        """Why it is not read if another read of the same kernel object or library did not answer; else ''."""
+        """Why it is not read if another read of the same kernel object or library did not
+        answer; else ''.
+        """
         for (other, silent), why in self._state.silent.items():
             if _would_hang_too((kind, name), (other, silent)):
                 return f"{name}: not read, since {why}"
@@ -274,7 +325,9 @@ def _would_hang_too(key: Key, silent: Key) -> bool:
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """Reads that did not answer, each with its reason, and why nothing more was read ('' if all was)."""
+    """Reads that did not answer, each with its reason, and why nothing more was read ('' if all
+    was).
+    """
 
     silent: list[str] = []
     over: str = ""

@@ -1,4 +1,6 @@
-"""Repeated readings of all links of a host. Descriptors stay open; ports that disappear are left out until they are back.
+"""Repeated readings of all links of a host.
+
+Descriptors stay open; ports that disappear are left out until they are back.
 
 traffic = Traffic(Live())      finds the links and opens their counters
 sample = traffic.read()        as often as wanted
@@ -32,14 +34,18 @@ QUEUE_PAIRS_EVERY_S = 1.0
 ERRORS_EVERY_S = 5.0  # error counters of GPUs: NVML takes milliseconds for them
 NVML, HOST_FILES = "NVML", "/proc and /sys"  # what is read besides links
 CARRIER = "carrier_down_count"
-OPERATIONAL = {b"up": 1, b"down": 0, b"lowerlayerdown": 0}  # others, such as `unknown` of a tunnel, say nothing
+# others, such as `unknown` of a tunnel, say nothing
+OPERATIONAL = {b"up": 1, b"down": 0, b"lowerlayerdown": 0}
 SEGMENTS = frozenset({"OutSegs", *(row.name for row in at(Owner.TCP))})
 
 
 class Traffic:
-    """Reads the links of a host that match `wanted`, all by default; with `gpus` those of GPUs too, with `system` also CPUs, memory
-    and queue pairs. Errors of GPUs are read anew after `errors_every_s`. `note` is called with the name of a link, or NVML, before it is
-    read, so that another process can see which of them hangs. Links named in `without` are left out.
+    """Reads the links of a host that match `wanted`, all by default; with `gpus` those of GPUs too,
+    with `system` also CPUs, memory and queue pairs.
+
+    Errors of GPUs are read anew after `errors_every_s`. `note` is called with the name of a link,
+    or NVML, before it is read, so that another process can see which of them hangs. Links named in
+    `without` are left out.
 
     UsageError if none matches, NoMeasurement if the host has none.
     """
@@ -63,7 +69,11 @@ class Traffic:
         self._ports: list[tuple[Link, PortFiles]] = []
         self._interfaces: dict[str, _Interface] = {}
         self._dev = follow(self._source, "/proc/net/dev", self._always)
-        self._tcp = [file for name in ("snmp", "netstat") if (file := follow(self._source, f"/proc/net/{name}", self._always))]
+        self._tcp = [
+            file
+            for name in ("snmp", "netstat")
+            if (file := follow(self._source, f"/proc/net/{name}", self._always))
+        ]
         note(NVML)
         self._gpus = _Gpus(self._source, self._wanted, errors_every_s) if gpus else None
         self._system = System(self._source, self._always) if system else None
@@ -89,7 +99,12 @@ class Traffic:
         for name, interface in self._interfaces.items():
             if name in devices:
                 self._note(name)
-                groups |= {(name, kind): group for kind, group in interface.read(devices[name], at_s, index.get(name, 0)).items()}
+                groups |= {
+                    (name, kind): group
+                    for kind, group in interface.read(
+                        devices[name], at_s, index.get(name, 0)
+                    ).items()
+                }
         self._note(HOST_FILES)
         groups[TCP, "snmp"] = Group(time.monotonic(), 0, self._segments())
         if self._system:
@@ -114,7 +129,10 @@ class Traffic:
         return frozenset(devices), self._source.names(RDMA)
 
     def _find(self, devices: dict[str, dict[str, int]]) -> None:
-        """Find the links and open what is new. A port that is still here keeps its identity: its counters go on."""
+        """Find the links and open what is new.
+
+        A port that is still here keeps its identity: its counters go on.
+        """
         self._note(HOST_FILES)
         self._names = self._named(devices)
         before = {link.name: files for link, files in self._ports}
@@ -124,13 +142,19 @@ class Traffic:
         for link in links:
             if link.device:
                 self._note(link.name)
-                files = kept.get(link.name) or PortFiles(self._source, f"{RDMA}/{link.device}/ports/{link.port}", next(self._identities))
+                files = kept.get(link.name) or PortFiles(
+                    self._source, f"{RDMA}/{link.device}/ports/{link.port}", next(self._identities)
+                )
                 self._ports.append((link, files))
         for files in set(before.values()) - {files for _, files in self._ports}:
             files.close()
-        self._open_interfaces(dict.fromkeys(name for link in links for name in link.interfaces), devices)
+        self._open_interfaces(
+            dict.fromkeys(name for link in links for name in link.interfaces), devices
+        )
         self._links = (*links, *(self._gpus.links if self._gpus else ()))
-        self._unread = [reason for link, files in self._ports if (reason := files.reason(link.name))]
+        self._unread = [
+            reason for link, files in self._ports if (reason := files.reason(link.name))
+        ]
         self._unread += [self._gpus.reason] if self._gpus and self._gpus.reason else []
 
     def _open_interfaces(self, names: Collection[str], devices: Collection[str]) -> None:
@@ -148,11 +172,21 @@ class Traffic:
 
     def _nothing(self) -> UsageError | NoMeasurement:
         if self._wanted:
-            here = [link.name for link in network_links(self._source, self._devices())] + [link.name for link in gpu_links(self._source)[0]]
+            here = [link.name for link in network_links(self._source, self._devices())] + [
+                link.name for link in gpu_links(self._source)[0]
+            ]
             listed = ", ".join(here) or "none"
-            return UsageError(f"--port {' --port '.join(self._wanted)}: no such port here", f"the ports are {listed}")
-        message = "no link to watch: no RDMA port, no interface but loopback, and no GPU that NVML lists"
-        return NoMeasurement(message, "run it on the host itself, or give the container the host's network (--network=host)")
+            return UsageError(
+                f"--port {' --port '.join(self._wanted)}: no such port here",
+                f"the ports are {listed}",
+            )
+        message = (
+            "no link to watch: no RDMA port, no interface but loopback, and no GPU that NVML lists"
+        )
+        return NoMeasurement(
+            message,
+            "run it on the host itself, or give the container the host's network (--network=host)",
+        )
 
     def close(self) -> None:
         """Close every descriptor, and NVML."""
@@ -165,7 +199,9 @@ class Traffic:
 
 
 class _Interface:
-    """The counters of one interface: of the kernel, and of its driver where that has counters of the wire."""
+    """The counters of one interface: of the kernel, and of its driver where that has counters of
+    the wire.
+    """
 
     def __init__(self, source: Source, name: str, opened: ExitStack, *, shown: bool) -> None:
         self._source, self._name = source, name
@@ -180,9 +216,20 @@ class _Interface:
                     self._live = None
 
     def read(self, device: dict[str, int], at_s: float, index: int) -> dict[str, Group]:
-        """By source. `device` are the values of /proc/net/dev, `index` tells an interface from a later one of the same name."""
-        state, downs = _operational(self._state), number((self._downs() or b"").decode()) if self._downs else None
-        more = {name: value for name, value in (("operational", state), (CARRIER, downs)) if value is not None}
+        """By source.
+
+        `device` are the values of /proc/net/dev, `index` tells an interface from a later one of the
+        same name.
+        """
+        state, downs = (
+            _operational(self._state),
+            (number((self._downs() or b"").decode()) if self._downs else None),
+        )
+        more = {
+            name: value
+            for name, value in (("operational", state), (CARRIER, downs))
+            if value is not None
+        }
         groups = {"dev": Group(at_s, index, device | more)}
         driver = self._driver()
         if driver:
@@ -202,7 +249,10 @@ class _Interface:
 
 
 class _Gpus:
-    """NVLink and PCIe of the GPUs. Errors are read seldom; in between their group stays the same."""
+    """NVLink and PCIe of the GPUs.
+
+    Errors are read seldom; in between their group stays the same.
+    """
 
     def __init__(self, source: Source, wanted: Collection[str], errors_every_s: float) -> None:
         self._errors_every_s = errors_every_s
@@ -227,7 +277,9 @@ class _Gpus:
             self._errors = self._groups(self._nvml.errors(), "errors")
         return self._groups(self._nvml.traffic(), "traffic") | self._errors
 
-    def _groups(self, read: dict[str, tuple[float, dict[str, int]]], kind: str) -> dict[tuple[str, str], Group]:
+    def _groups(
+        self, read: dict[str, tuple[float, dict[str, int]]], kind: str
+    ) -> dict[tuple[str, str], Group]:
         groups = {}
         for link in self.links:
             prefix = {NVLINK: "nvlink", PCIE: "pcie"}[link.kind]
@@ -244,7 +296,10 @@ class _Gpus:
 
 
 class _QueuePairs:
-    """How many queue pairs the ports' devices have. The kernel counts them anew for each answer, so it is asked once a second."""
+    """How many queue pairs the ports' devices have.
+
+    The kernel counts them anew for each answer, so it is asked once a second.
+    """
 
     def __init__(self) -> None:
         self._due_s, self._counts, self._at_s = 0.0, dict[str, int](), 0.0

@@ -1,4 +1,7 @@
-"""Which network interfaces have a link now. By ioctl, because /sys shows another namespace in some containers."""
+"""Which network interfaces have a link now.
+
+By ioctl, because /sys shows another namespace in some containers.
+"""
 
 import fcntl
 import socket
@@ -9,25 +12,53 @@ from busbw.host.addresses import address
 
 SIOCGIFFLAGS = 0x8913  # linux/sockios.h
 IFF_UP, IFF_RUNNING = 0x1, 0x40  # linux/if.h: enabled, and with a carrier
-# Usual names of interfaces of containers, virtual machines and tunnels, which appear and disappear on a busy host.
-VIRTUAL = ("veth", "docker", "br-", "virbr", "bridge", "cni", "cali", "flannel", "lxc", "lxd", "podman", "vnet", "tun", "tap")
+# Usual names of interfaces of containers, virtual machines and tunnels, which appear and disappear
+# on a busy host.
+VIRTUAL = (
+    "veth",
+    "docker",
+    "br-",
+    "virbr",
+    "bridge",
+    "cni",
+    "cali",
+    "flannel",
+    "lxc",
+    "lxd",
+    "podman",
+    "vnet",
+    "tun",
+    "tap",
+)
 _IFREQ = struct.Struct("16sH22x")
 
 
 def linked(selected: Collection[str] = ()) -> frozenset[str]:
-    """Names of the interfaces, loopback included, that are up, have a carrier and may carry a job's data.
+    """Names of the interfaces, loopback included, that are up, have a carrier and may carry a job's
+    data.
 
     Those are the `selected` ones, and those with an IPv4 address whose name is not one of VIRTUAL.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        return frozenset(name for name in _present() if (name in selected or _may_matter(name)) and _carries(sock, name))
+        return frozenset(
+            name
+            for name in _present()
+            if (name in selected or _may_matter(name)) and _carries(sock, name)
+        )
 
 
 def lost(before: Collection[str], selected: Collection[str] = ()) -> list[str]:
-    """Interfaces that were linked `before` and have no link now, sorted by name. A deleted interface counts if it is `selected`."""
+    """Interfaces that were linked `before` and have no link now, sorted by name.
+
+    A deleted interface counts if it is `selected`.
+    """
     present = _present()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        return sorted(name for name in before if (name in present or name in selected) and not _carries(sock, name))
+        return sorted(
+            name
+            for name in before
+            if (name in present or name in selected) and not _carries(sock, name)
+        )
 
 
 def _present() -> set[str]:

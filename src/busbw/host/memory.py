@@ -1,9 +1,12 @@
-"""Memory that this process may still allocate: what the kernel calls available, within the limit of the control group."""
+"""Memory that this process may still allocate: what the kernel calls available, within the limit
+of the control group.
+"""
 
 from busbw.host.cpu import meminfo
 from busbw.host.source import Live, Source
 
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # version 2, version 1
+# version 2, version 1
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def usable_bytes(source: Source | None = None) -> int:

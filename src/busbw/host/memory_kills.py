@@ -14,15 +14,21 @@ _RECORDS = 200_000
 
 
 def count() -> int:
-    """How many since the host was started, of all control groups and users; UNKNOWN before Linux 4.13."""
+    """How many since the host was started, of all control groups and users; UNKNOWN before Linux
+    4.13.
+    """
     with contextlib.suppress(OSError, ValueError):
         lines = VMSTAT.read_text(encoding="ascii").splitlines()
-        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), UNKNOWN)
+        return next(
+            (int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), UNKNOWN
+        )
     return UNKNOWN
 
 
 def killed(pid: int) -> bool:
-    """Whether the kernel log says that memory ran out and this process was killed; False if the log cannot be read."""
+    """Whether the kernel log says that memory ran out and this process was killed; False if the
+    log cannot be read.
+    """
     said = re.compile(rf"(?:Out of memory|out of memory|oom).*Killed process {pid} ".encode())
     try:
         log = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -8,11 +8,36 @@ from busbw.host.os_queries import space
 from busbw.host.source import Reading, Source
 
 MOUNTINFO = "/proc/self/mountinfo"
-# File systems without a block device that hold data: of a network or cluster, or with their own volumes.
+# File systems without a block device that hold data: of a network or cluster, or with their own
+# volumes.
 SHARED = frozenset(
-    ("9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "panfs", "pvfs2", "smb3",
-     "smbfs", "virtiofs", "wekafs", "zfs", "fuse.glusterfs", "fuse.ceph", "fuse.juicefs", "fuse.s3fs", "fuse.gcsfuse")
-)  # fmt: skip
+    (
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "orangefs",
+        "panfs",
+        "pvfs2",
+        "smb3",
+        "smbfs",
+        "virtiofs",
+        "wekafs",
+        "zfs",
+        "fuse.glusterfs",
+        "fuse.ceph",
+        "fuse.juicefs",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+    )
+)
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -34,12 +59,17 @@ class Mounted:
 
     @property
     def keeps_data(self) -> bool:
-        """Whether it is a local or shared file system, not one of the kernel, of memory or of a container."""
+        """Whether it is a local or shared file system, not one of the kernel, of memory or of a
+        container.
+        """
         return self.on_disk or self.kind in SHARED
 
 
 def read_mounts(source: Source) -> dict[str, Mounted] | str:
-    """What is mounted, by path: of several at one path the last, which hides the others. A text says why it cannot be read."""
+    """What is mounted, by path: of several at one path the last, which hides the others.
+
+    A text says why it cannot be read.
+    """
     reading = source.read(MOUNTINFO)
     if not reading.text:
         return reading.reason or f"{MOUNTINFO}: it is empty"
@@ -63,7 +93,9 @@ def total_bytes(reading: Reading) -> int | None:
 
 
 def _mounted(text: str) -> Mounted | None:
-    """One line: `36 35 98:0 /root /path rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`; None for another form."""
+    """One line: `36 35 98:0 /root /path rw,noatime master:1 - ext4 /dev/sda1
+    rw,errors=continue`; None for another form.
+    """
     before, _, after = text.partition(" - ")
     own, other = before.split(" "), after.split(" ")
     if len(own) < 6 or len(other) < 3:

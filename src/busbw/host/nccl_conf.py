@@ -33,7 +33,10 @@ class Assignment:
 
 
 def parse(text: str) -> tuple[Assignment, ...]:
-    """The lines that NCCL takes variables from: those with a = that do not begin with #. Of a name, the first line counts."""
+    """The lines that NCCL takes variables from: those with a = that do not begin with #.
+
+    Of a name, the first line counts.
+    """
     found = []
     for number, line in enumerate(text.split("\n"), 1):
         name, separator, value = line.partition("=")

@@ -13,14 +13,25 @@ from busbw.host.source import Unavailable
 
 NAME = "libnccl.so.2"
 PACKAGE, PATH = "Python package", "LD_LIBRARY_PATH"
-FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib", "/usr/local/cuda/lib64")
-SEARCHED_BYTES = 64 << 20  # the text with the version lies in the first MiB of all releases, before the GPU code
+FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/local/cuda/lib64",
+)
+# the text with the version lies in the first MiB of all releases, before the GPU code
+SEARCHED_BYTES = 64 << 20
 _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)\+")
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """One libnccl. `version` is '' if the file does not tell it. `by` is what leads to it: a Python package, a variable or a folder."""
+    """One libnccl.
+
+    `version` is '' if the file does not tell it. `by` is what leads to it: a Python package, a
+    variable or a folder.
+    """
 
     path: str
     version: str
@@ -29,7 +40,9 @@ class Library:
 
 def live() -> str:
     """The libraries as JSON, for a Machine's call."""
-    return json.dumps([{"path": one.path, "version": one.version, "by": one.by} for one in _distinct()])
+    return json.dumps(
+        [{"path": one.path, "version": one.version, "by": one.by} for one in _distinct()]
+    )
 
 
 def parse(text: str) -> tuple[Library, ...]:
@@ -38,10 +51,14 @@ def parse(text: str) -> tuple[Library, ...]:
 
 
 def located(value: str, kind: str) -> str:
-    """The file that NCCL would load for `value` of NCCL_NET_PLUGIN and the like; '' if there is none. `kind` is net, tuner or profiler.
+    """The file that NCCL would load for `value` of NCCL_NET_PLUGIN and the like; '' if there is
+    none.
 
-    NCCL tries `value` as a library, then libnccl-KIND-VALUE.so. For a name without a slash the dynamic loader looks in
-    LD_LIBRARY_PATH and the system's folders; of these the usual ones are looked into. Raises Unavailable if none of them is readable.
+    `kind` is net, tuner or profiler.
+
+    NCCL tries `value` as a library, then libnccl-KIND-VALUE.so. For a name without a slash the
+    dynamic loader looks in LD_LIBRARY_PATH and the system's folders; of these the usual ones are
+    looked into. Raises Unavailable if none of them is readable.
     """
     if "/" in value:
         return value if Path(value).is_file() else ""

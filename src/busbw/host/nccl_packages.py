@@ -1,4 +1,6 @@
-"""The Python packages that bring NCCL, whose names say for which CUDA they were built: nvidia-nccl-cu12."""
+"""The Python packages that bring NCCL, whose names say for which CUDA they were built:
+nvidia-nccl-cu12.
+"""
 
 import json
 import re
@@ -10,7 +12,11 @@ _NAME = re.compile(r"nvidia-nccl-cu(\d+)", re.IGNORECASE)
 
 def read_packages() -> str:
     """JSON of [name, version] of those that this Python finds."""
-    named = ((one.metadata["Name"], one.version) for one in metadata.distributions() if "Name" in one.metadata)
+    named = (
+        (one.metadata["Name"], one.version)
+        for one in metadata.distributions()
+        if "Name" in one.metadata
+    )
     return json.dumps(sorted({pair for pair in named if _NAME.fullmatch(pair[0])}))
 
 

@@ -40,7 +40,10 @@ def find() -> Path:
             f"ln -s {path} /tmp/ and set {OWN_VARIABLE} to the link",
         )
     if LIST_SEPARATOR in str(path):
-        raise NoMeasurement(f"{path}: NCCL reads the comma as the end of the path", f"set {OWN_VARIABLE} to a link without a comma")
+        raise NoMeasurement(
+            f"{path}: NCCL reads the comma as the end of the path",
+            f"set {OWN_VARIABLE} to a link without a comma",
+        )
     LOG.info("the plugin is %s", path)
     return path
 
@@ -52,20 +55,29 @@ def check(path: Path, limit_s: float = LOAD_LIMIT_S) -> None:
     """
     command = [sys.executable, "-c", _LOAD, str(path), *SYMBOLS]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=limit_s, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            command, capture_output=True, timeout=limit_s, stdin=subprocess.DEVNULL, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise NoMeasurement(f"{path} does not load within {limit_s:g} s", f"ldd {path}") from error
     if done.returncode < 0:
-        raise NoMeasurement(f"loading {path} kills the process with {signal.Signals(-done.returncode).name}", INSTALL)
+        raise NoMeasurement(
+            f"loading {path} kills the process with {signal.Signals(-done.returncode).name}",
+            INSTALL,
+        )
     if done.returncode:
-        why = (done.stderr.decode(errors="replace").strip().splitlines() or ["no error message"])[-1]
+        why = (done.stderr.decode(errors="replace").strip().splitlines() or ["no error message"])[
+            -1
+        ]
         hint = INSTALL if why.startswith(_LACKS) else f"ldd {path}"
         why = why.removeprefix("OSError: ").removeprefix(f"{path}: ")
         raise NoMeasurement(f"NCCL cannot load {path}: {why}", hint)
 
 
 def version(path: Path) -> str:
-    """The version of busbw-native that a library which passed `check` is of; empty if it is too old to say."""
+    """The version of busbw-native that a library which passed `check` is of; empty if it is too
+    old to say.
+    """
     library = ctypes.CDLL(str(path))
     if not hasattr(library, "busbw_version"):
         return ""
@@ -75,7 +87,10 @@ def version(path: Path) -> str:
 
 
 def variables(net: str) -> dict[str, str]:
-    """The environment variables for --net on this host, none for an empty `net`. NoMeasurement if a plugin is needed and not installed."""
+    """The environment variables for --net on this host, none for an empty `net`.
+
+    NoMeasurement if a plugin is needed and not installed.
+    """
     if not net:
         return {}
     row = BY_NAME[net]
@@ -83,9 +98,11 @@ def variables(net: str) -> dict[str, str]:
 
 
 def rate(environ: Mapping[str, str]) -> float | None:
-    """Bytes per second of all interfaces that the plugin would use with `environ`; None if one of them does not state its speed.
+    """Bytes per second of all interfaces that the plugin would use with `environ`; None if one of
+    them does not state its speed.
 
-    The library answers, because it alone decides which interfaces it uses. Raises NoMeasurement if it is not on this host.
+    The library answers, because it alone decides which interfaces it uses. Raises NoMeasurement if
+    it is not on this host.
     """
     path = find()
     try:
@@ -93,5 +110,7 @@ def rate(environ: Mapping[str, str]) -> float | None:
     except (OSError, AttributeError):
         return None  # NCCL reports a library that does not load
     mbps.restype, mbps.argtypes = ctypes.c_uint32, (ctypes.c_char_p,)
-    found: int = mbps(b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items()))
+    found: int = mbps(
+        b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
+    )
     return found * MBIT or None

@@ -1,4 +1,6 @@
-"""Messages of the kernel's netlink sockets (linux/netlink.h): a header, then attributes of which each may hold further ones."""
+"""Messages of the kernel's netlink sockets (linux/netlink.h): a header, then attributes of which
+each may hold further ones.
+"""
 
 import struct
 from collections.abc import Iterator

@@ -1,4 +1,6 @@
-"""The network ports of a machine, from sysfs: RDMA ports first, then the interfaces without RDMA."""
+"""The network ports of a machine, from sysfs: RDMA ports first, then the interfaces without
+RDMA.
+"""
 
 import re
 from collections import Counter
@@ -15,9 +17,16 @@ _RATE = re.compile(r"([\d.]+) Gb/sec")
 
 
 def read_nics(source: Source) -> list[Nic]:
-    """Every port that can carry traffic, RDMA ports first, sorted by name. Slaves of a bond are part of the bond only."""
+    """Every port that can carry traffic, RDMA ports first, sorted by name.
+
+    Slaves of a bond are part of the bond only.
+    """
     interfaces = read_interfaces(source)
-    ports = [(device, port) for device in source.names(RDMA) for port in source.names(f"{RDMA}/{device}/ports")]
+    ports = [
+        (device, port)
+        for device in source.names(RDMA)
+        for port in source.names(f"{RDMA}/{device}/ports")
+    ]
     netdevs = {pair: _netdev(source, *pair, interfaces) for pair in ports}
     sharing = Counter(netdevs.values())
     nics = []
@@ -42,19 +51,26 @@ def _ethernet(interface: Interface) -> Nic:
     )
 
 
-def _rdma(source: Source, device: str, port: str, interface: Interface | None, *, alone: bool) -> Nic:
+def _rdma(
+    source: Source, device: str, port: str, interface: Interface | None, *, alone: bool
+) -> Nic:
     base = f"{RDMA}/{device}/ports/{port}"
     layer = source.read(f"{base}/link_layer").text or ""
     up = (source.read(f"{base}/state").text or "").endswith("ACTIVE")
     hardware = is_hardware(source, f"{RDMA}/{device}")
     several = len(source.names(f"{RDMA}/{device}/ports")) > 1
-    # The RDMA device of a whole bond reports the rate of one slave. If each slave has a device, each reports its own rate.
+    # The RDMA device of a whole bond reports the rate of one slave. If each slave has a device,
+    # each reports its own rate.
     bond = interface if interface is not None and interface.slaves and alone else None
     return Nic(
         name=f"{device}:{port}" if several else device,
         kind=KINDS.get(layer, "rdma"),
         # A port that is down reports its lowest rate.
-        rate=(bond.rate if bond else _rate(source.read(f"{base}/rate").text)) if up and hardware else None,
+        rate=(
+            (bond.rate if bond else _rate(source.read(f"{base}/rate").text))
+            if up and hardware
+            else None
+        ),
         netdev=interface.name if interface else "",
         numa=numa_node(source, f"{RDMA}/{device}/device"),
         virtual=not hardware,
@@ -70,10 +86,16 @@ def _rate(text: str | None) -> float | None:
 
 
 def _netdev(source: Source, device: str, port: str, interfaces: dict[str, Interface]) -> str:
-    """The interface of an RDMA port, or the bond that it belongs to; the port's own name if it has no interface."""
+    """The interface of an RDMA port, or the bond that it belongs to; the port's own name if it
+    has no interface.
+    """
     names = source.names(f"{RDMA}/{device}/device/net")
     named = source.read(f"{RDMA}/{device}/ports/{port}/gid_attrs/ndevs/0").text
-    on_port = [name for name in names if number(source.read(f"/sys/class/net/{name}/dev_port").text) == int(port) - 1]
+    on_port = [
+        name
+        for name in names
+        if number(source.read(f"/sys/class/net/{name}/dev_port").text) == int(port) - 1
+    ]
     name = named or next(iter(on_port or names), "")
     master = interfaces[name].master if name in interfaces else ""
     return master or name or f"{device}:{port}"

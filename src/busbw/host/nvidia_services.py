@@ -1,4 +1,6 @@
-"""What the NVIDIA driver's companions say of themselves: their services, and the versions and states that their commands print."""
+"""What the NVIDIA driver's companions say of themselves: their services, and the versions and
+states that their commands print.
+"""
 
 import re
 import subprocess
@@ -16,7 +18,14 @@ _VERSION = re.compile(r"version is\s*:\s*([0-9][0-9.]*)", re.IGNORECASE)
 def _output(*words: str) -> str:
     """What a command prints; Unavailable if it is not installed, fails or does not end in time."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except FileNotFoundError as error:
         raise Unavailable(f"{words[0]} is not installed") from error
     except OSError as error:
@@ -25,17 +34,23 @@ def _output(*words: str) -> str:
         raise Unavailable(f"{words[0]} gave no answer within {_LIMIT_S} s") from error
     if done.returncode:
         last = (done.stderr or done.stdout).strip().splitlines()
-        raise Unavailable(f"{words[0]} ended with exit code {done.returncode}{f': {last[-1]}' if last else ''}")
+        raise Unavailable(
+            f"{words[0]} ended with exit code {done.returncode}{f': {last[-1]}' if last else ''}"
+        )
     return done.stdout
 
 
 def services() -> str:
-    """`systemctl show` of the fabric manager and of IMEX, for `states`; Unavailable as in a container without systemd."""
+    """`systemctl show` of the fabric manager and of IMEX, for `states`; Unavailable as in a
+    container without systemd.
+    """
     return _output("systemctl", "show", "--property=Id,LoadState,ActiveState", FABRIC_MANAGER, IMEX)
 
 
 def states(text: str) -> dict[str, str]:
-    """The state of each service: `active`, `inactive`, `failed`, ...; `not installed` where systemd has no such unit."""
+    """The state of each service: `active`, `inactive`, `failed`, ...; `not installed` where
+    systemd has no such unit.
+    """
     found = {}
     for block in text.split("\n\n"):
         values = dict(line.partition("=")[::2] for line in block.splitlines())

@@ -1,4 +1,7 @@
-"""The condition of GPUs from NVML, in one reading, for checks. What a GPU or driver does not support is None."""
+"""The condition of GPUs from NVML, in one reading, for checks.
+
+What a GPU or driver does not support is None.
+"""
 
 import ctypes
 from collections.abc import Callable
@@ -16,16 +19,31 @@ from busbw.host.source import Source, Unavailable, once
 
 CALL = "nvml_health"
 READS = 0  # NVML_P2P_CAPS_INDEX_READ; in pynvml that name is a tuple by mistake
-# NVML's counters of one link: of all generations up to Hopper, and the fields that replace them on Blackwell.
-COUNTERS = {"replay": "REPLAY", "recovery": "RECOVERY", "crc_flit": "CRC_FLIT", "crc_data": "CRC_DATA", "ecc_data": "ECC_DATA"}
-FIELDS = {"recovery": "LINK_RECOVERY_EVENTS", "recovery_failed": "LINK_RECOVERY_FAILED_EVENTS", "effective": "EFFECTIVE_ERRORS"}
+# NVML's counters of one link: of all generations up to Hopper, and the fields that replace them on
+# Blackwell.
+COUNTERS = {
+    "replay": "REPLAY",
+    "recovery": "RECOVERY",
+    "crc_flit": "CRC_FLIT",
+    "crc_data": "CRC_DATA",
+    "ecc_data": "ECC_DATA",
+}
+FIELDS = {
+    "recovery": "LINK_RECOVERY_EVENTS",
+    "recovery_failed": "LINK_RECOVERY_FAILED_EVENTS",
+    "effective": "EFFECTIVE_ERRORS",
+}
 
 
 @once
 def read_health(source: Source) -> Gpus:
     """What NVML says of all GPUs, live or recorded."""
     reading = source.call(CALL, read_nvml)
-    return Gpus(reason=reading.reason) if reading.data is None else msgspec.json.decode(reading.data, type=Gpus)
+    return (
+        Gpus(reason=reading.reason)
+        if reading.data is None
+        else msgspec.json.decode(reading.data, type=Gpus)
+    )
 
 
 def read_nvml() -> str:
@@ -59,7 +77,12 @@ def collect(nvml: Any) -> Gpus:
         if status is not None:
             peers.append((one, other, int(status)))
     cuda = ask(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2)
-    return Gpus(driver=ask(nvml, nvml.nvmlSystemGetDriverVersion) or "", cuda=cuda, gpus=tuple(gpus), peers=tuple(peers))
+    return Gpus(
+        driver=ask(nvml, nvml.nvmlSystemGetDriverVersion) or "",
+        cuda=cuda,
+        gpus=tuple(gpus),
+        peers=tuple(peers),
+    )
 
 
 class _Reader:
@@ -71,7 +94,9 @@ class _Reader:
         self._failed: dict[str, str] = {}
         # Older drivers lack functions, or know only older versions of their structures.
         lacking = ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH")
-        self._lacking = {getattr(nvml, f"NVML_ERROR_{name}", nvml.NVML_ERROR_NOT_SUPPORTED) for name in lacking}
+        self._lacking = {
+            getattr(nvml, f"NVML_ERROR_{name}", nvml.NVML_ERROR_NOT_SUPPORTED) for name in lacking
+        }
 
     def _get(self, field: str, function: str, *arguments: Any) -> Any:
         """The result of nvmlDeviceGet`function`; None on an error of NVML."""
@@ -92,7 +117,11 @@ class _Reader:
         bus_id = sysfs_bus_id(nvml.nvmlDeviceGetPciInfo(self._handle).busId)
         memory = get("memory_bytes", "MemoryInfo", nvml.nvmlMemory_v2)
         capability = get("sm", "CudaComputeCapability")
-        persistence, ecc, mig = get("persistence", "PersistenceMode"), get("ecc", "EccMode"), get("mig", "MigMode")
+        persistence, ecc, mig = (
+            get("persistence", "PersistenceMode"),
+            get("ecc", "EccMode"),
+            get("mig", "MigMode"),
+        )
         said: dict[str, Any] = {
             "vbios": get("vbios", "VbiosVersion"),
             "sm": capability and capability[0] * 10 + capability[1],
@@ -112,17 +141,34 @@ class _Reader:
             "inforom": self._inforom(),
         }
         said |= self._memory_errors() | self._clocks() | self._limits()
-        failed = {field: text for field, text in self._failed.items() if said.get(field) in (None, {})}
+        failed = {
+            field: text for field, text in self._failed.items() if said.get(field) in (None, {})
+        }
         unsupported = tuple(dict.fromkeys(self._unsupported))
-        return GpuHealth(index=index, name=name, bus_id=bus_id, unsupported=unsupported, failed=failed, **said)
+        return GpuHealth(
+            index=index, name=name, bus_id=bus_id, unsupported=unsupported, failed=failed, **said
+        )
 
     def _memory_errors(self) -> dict[str, Any]:
         nvml, get = self._nvml, self._get
         places = {"dram": nvml.NVML_MEMORY_LOCATION_DRAM, "sram": nvml.NVML_MEMORY_LOCATION_SRAM}
         counts: dict[str, dict[str, int]] = {}
-        for field, kind in (("uncorrected", nvml.NVML_VOLATILE_ECC), ("uncorrected_ever", nvml.NVML_AGGREGATE_ECC)):
+        for field, kind in (
+            ("uncorrected", nvml.NVML_VOLATILE_ECC),
+            ("uncorrected_ever", nvml.NVML_AGGREGATE_ECC),
+        ):
             asked = (
-                (place, get(field, "MemoryErrorCounter", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, kind, at)) for place, at in places.items()
+                (
+                    place,
+                    get(
+                        field,
+                        "MemoryErrorCounter",
+                        nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+                        kind,
+                        at,
+                    ),
+                )
+                for place, at in places.items()
             )
             counts[field] = {place: count for place, count in asked if count is not None}
         sram = self._filled("sram_exceeded", "SramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
@@ -139,7 +185,9 @@ class _Reader:
         reasons = get("reasons", "CurrentClocksEventReasons")
         return {
             # Drivers before 535 have only the former name of this call.
-            "reasons": reasons if reasons is not None else get("reasons", "CurrentClocksThrottleReasons"),
+            "reasons": (
+                reasons if reasons is not None else get("reasons", "CurrentClocksThrottleReasons")
+            ),
             "sm_mhz": get("sm_mhz", "ClockInfo", sm),
             "sm_max_mhz": get("sm_max_mhz", "MaxClockInfo", sm),
             "memory_mhz": get("memory_mhz", "ClockInfo", memory),
@@ -153,11 +201,17 @@ class _Reader:
         nvml, get = self._nvml, self._get
         return {
             "temperature_c": get("temperature_c", "Temperature", nvml.NVML_TEMPERATURE_GPU),
-            "gpu_max_c": get("gpu_max_c", "TemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX),
-            "slowdown_c": get("slowdown_c", "TemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
+            "gpu_max_c": get(
+                "gpu_max_c", "TemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX
+            ),
+            "slowdown_c": get(
+                "slowdown_c", "TemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+            ),
             "margin_c": get("margin_c", "MarginTemperature"),
             "memory_c": self._value("memory_c", "MEMORY_TEMP"),
-            "memory_max_c": get("memory_max_c", "TemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX),
+            "memory_max_c": get(
+                "memory_max_c", "TemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX
+            ),
             "memory_margin_c": self._value("memory_margin_c", "TEMPERATURE_MEM_MAX_TLIMIT"),
             "power_limit_mw": get("power_limit_mw", "EnforcedPowerLimit"),
             "power_default_mw": get("power_default_mw", "PowerManagementDefaultLimit"),
@@ -165,10 +219,16 @@ class _Reader:
 
     def _processes(self) -> tuple[Process, ...] | None:
         found = self._get("processes", "ComputeRunningProcesses")
-        return None if found is None else tuple(Process(one.pid, one.usedGpuMemory, process.name(one.pid)) for one in found)
+        return (
+            None
+            if found is None
+            else tuple(Process(one.pid, one.usedGpuMemory, process.name(one.pid)) for one in found)
+        )
 
     def _filled(self, field: str, function: str, structure: str) -> Any:
-        """A structure of pynvml that nvmlDeviceGet`function` fills; None if driver or package lack it."""
+        """A structure of pynvml that nvmlDeviceGet`function` fills; None if driver or package
+        lack it.
+        """
         if not hasattr(self._nvml, structure):
             return None
         made = getattr(self._nvml, structure)()
@@ -178,7 +238,13 @@ class _Reader:
         for structure in ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t"):
             if (said := self._filled("fabric", "GpuFabricInfoV", structure)) is not None:
                 cluster = bytes(said.clusterUuid).hex()
-                return Fabric(said.state, said.status, cluster if cluster.strip("0") else "", said.cliqueId, said.healthMask)
+                return Fabric(
+                    said.state,
+                    said.status,
+                    cluster if cluster.strip("0") else "",
+                    said.cliqueId,
+                    said.healthMask,
+                )
         return None
 
     def _links(self) -> tuple[Link, ...] | None:
@@ -200,10 +266,21 @@ class _Reader:
         speed = self._fields({"speed": nvml.NVML_FI_DEV_NVLINK_GET_SPEED}, number) or self._fields(
             {"speed": nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON}, 0
         )
-        names = {name: getattr(nvml, f"NVML_FI_DEV_NVLINK_COUNT_{field}", None) for name, field in FIELDS.items()}
-        counters = ((name, getattr(nvml, f"NVML_NVLINK_ERROR_DL_{counter}")) for name, counter in COUNTERS.items())
-        counts = {name: ask(nvml, nvml.nvmlDeviceGetNvLinkErrorCounter, handle, number, counter) for name, counter in counters}
-        errors = self._fields({name: field for name, field in names.items() if field is not None}, number)
+        names = {
+            name: getattr(nvml, f"NVML_FI_DEV_NVLINK_COUNT_{field}", None)
+            for name, field in FIELDS.items()
+        }
+        counters = (
+            (name, getattr(nvml, f"NVML_NVLINK_ERROR_DL_{counter}"))
+            for name, counter in COUNTERS.items()
+        )
+        counts = {
+            name: ask(nvml, nvml.nvmlDeviceGetNvLinkErrorCounter, handle, number, counter)
+            for name, counter in counters
+        }
+        errors = self._fields(
+            {name: field for name, field in names.items() if field is not None}, number
+        )
         return Link(
             number,
             active=True,
@@ -236,6 +313,11 @@ class _Reader:
 
     def _fields(self, names: dict[str, int], scope: int) -> dict[str, int]:
         asked: Callable[..., Any] = self._nvml.nvmlDeviceGetFieldValues
-        values = ask(self._nvml, asked, self._handle, [(field, scope) for field in names.values()]) or []
-        read = ((name, field_value(self._nvml, value)) for name, value in zip(names, values, strict=False))
+        values = (
+            ask(self._nvml, asked, self._handle, [(field, scope) for field in names.values()]) or []
+        )
+        read = (
+            (name, field_value(self._nvml, value))
+            for name, value in zip(names, values, strict=False)
+        )
         return {name: value for name, value in read if value is not None}

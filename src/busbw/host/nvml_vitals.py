@@ -1,6 +1,8 @@
-"""Current state of GPUs from NVML: clocks, why they are reduced, temperature, power, error counters, Xid events.
+"""Current state of GPUs from NVML: clocks, why they are reduced, temperature, power, error
+counters, Xid events.
 
-Handles stay open between readings. A call takes 10 to 100 us, so one call reads all counters of a GPU.
+Handles stay open between readings. A call takes 10 to 100 us, so one call reads all counters of a
+GPU.
 """
 
 from contextlib import suppress
@@ -25,14 +27,24 @@ class GpuVitals(msgspec.Struct):
 
 
 class Session:
-    """An NVML session on the GPUs with these bus ids ("0000:00:06"), to be closed; Unavailable as `start`."""
+    """An NVML session on the GPUs with these bus ids ("0000:00:06"), to be closed; Unavailable
+    as `start`.
+    """
 
     def __init__(self, buses: list[str], nvml: Any = None) -> None:
         self._nvml = start(nvml)
-        self._handles = [(bus, ask(self._nvml, self._nvml.nvmlDeviceGetHandleByPciBusId, f"{bus}.0")) for bus in buses]
-        named = ((counter.name, getattr(self._nvml, counter.source, None)) for counter in at(Owner.GPU))
+        self._handles = [
+            (bus, ask(self._nvml, self._nvml.nvmlDeviceGetHandleByPciBusId, f"{bus}.0"))
+            for bus in buses
+        ]
+        named = (
+            (counter.name, getattr(self._nvml, counter.source, None)) for counter in at(Owner.GPU)
+        )
         self._fields = [(name, field) for name, field in named if field is not None]
-        self._largest = {bus: (self._clock(handle, "Max", "SM"), self._clock(handle, "Max", "MEM")) for bus, handle in self._handles}
+        self._largest = {
+            bus: (self._clock(handle, "Max", "SM"), self._clock(handle, "Max", "MEM"))
+            for bus, handle in self._handles
+        }
         self._events, self._reason = self._watch()
 
     def _watch(self) -> tuple[Any, str]:
@@ -51,7 +63,10 @@ class Session:
 
     def read(self) -> str:
         """JSON of a GpuVitals; a GPU that cannot be read has only its bus."""
-        gpus = [self._gpu(bus, handle) if handle is not None else GpuReading(bus) for bus, handle in self._handles]
+        gpus = [
+            self._gpu(bus, handle) if handle is not None else GpuReading(bus)
+            for bus, handle in self._handles
+        ]
         return msgspec.json.encode(GpuVitals(gpus, self._seen(), self._reason)).decode()
 
     def _gpu(self, bus: str, handle: Any) -> GpuReading:
@@ -65,7 +80,9 @@ class Session:
             memory_mhz=self._clock(handle, "", "MEM"),
             memory_max_mhz=memory_max,
             reasons=self._reasons(handle),
-            temperature_c=ask(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            temperature_c=ask(
+                nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU
+            ),
             power_w=None if power_mw is None else round(power_mw / 1000),
             counters=self._counters(handle),
         )
@@ -74,19 +91,37 @@ class Session:
         nvml = self._nvml
         bits: int | None = ask(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
         # Drivers before 535 have only the former name of this call.
-        return bits if bits is not None else ask(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        return (
+            bits
+            if bits is not None
+            else ask(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        )
 
     def _clock(self, handle: Any, which: str, kind: str) -> int | None:
         if handle is None:
             return None
         clock: int | None = ask(
-            self._nvml, getattr(self._nvml, f"nvmlDeviceGet{which}ClockInfo"), handle, getattr(self._nvml, f"NVML_CLOCK_{kind}")
+            self._nvml,
+            getattr(self._nvml, f"nvmlDeviceGet{which}ClockInfo"),
+            handle,
+            getattr(self._nvml, f"NVML_CLOCK_{kind}"),
         )
         return clock
 
     def _counters(self, handle: Any) -> dict[str, int]:
-        values = ask(self._nvml, self._nvml.nvmlDeviceGetFieldValues, handle, [field for _, field in self._fields]) or []
-        read = ((name, field_value(self._nvml, value)) for (name, _), value in zip(self._fields, values, strict=False))
+        values = (
+            ask(
+                self._nvml,
+                self._nvml.nvmlDeviceGetFieldValues,
+                handle,
+                [field for _, field in self._fields],
+            )
+            or []
+        )
+        read = (
+            (name, field_value(self._nvml, value))
+            for (name, _), value in zip(self._fields, values, strict=False)
+        )
         return {name: value for name, value in read if value is not None}
 
     def _seen(self) -> list[XidEvent]:

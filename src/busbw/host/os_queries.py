@@ -1,4 +1,6 @@
-"""Answers of the operating system that no file holds, as JSON: space of a file system, access to devices, CPUs, the clock."""
+"""Answers of the operating system that no file holds, as JSON: space of a file system, access to
+devices, CPUs, the clock.
+"""
 
 import ctypes
 import json
@@ -19,16 +21,27 @@ def space(path: str) -> str:
 
 
 def room(path: str) -> dict[str, int]:
-    """{"total", "free"} in bytes, {"files", "free_files"} in inodes (0 if it counts none): what users have of a file system. OSError."""
+    """{"total", "free"} in bytes, {"files", "free_files"} in inodes (0 if it counts none): what
+    users have of a file system.
+
+    OSError.
+    """
     stat = os.statvfs(path)
     size = {"total": stat.f_blocks * stat.f_frsize, "free": stat.f_bavail * stat.f_frsize}
     return size | {"files": stat.f_files, "free_files": stat.f_favail}
 
 
 def accessible(folder: str) -> str:
-    """{name: whether this process may read and write it} of a directory, {} if it is not there; Unavailable if it cannot be listed."""
+    """{name: whether this process may read and write it} of a directory, {} if it is not there;
+    Unavailable if it cannot be listed.
+    """
     try:
-        return json.dumps({entry.name: os.access(entry, os.R_OK | os.W_OK) for entry in sorted(Path(folder).iterdir())})
+        return json.dumps(
+            {
+                entry.name: os.access(entry, os.R_OK | os.W_OK)
+                for entry in sorted(Path(folder).iterdir())
+            }
+        )
     except FileNotFoundError:
         return "{}"
     except OSError as error:
@@ -41,26 +54,40 @@ def allowed_cpus() -> str:
 
 
 def allowed_cpu_list() -> str:
-    """The CPUs on which this process may run as the kernel lists them, like 0-7,16; '' if /proc does not say."""
+    """The CPUs on which this process may run as the kernel lists them, like 0-7,16; '' if /proc
+    does not say.
+    """
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("Cpus_allowed_list:")), "")
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("Cpus_allowed_list:")),
+        "",
+    )
 
 
 class _Timex(ctypes.Structure):
     """struct timex of adjtimex(2); the members after `status` are not read."""
 
     _fields_ = (
-        ("modes", ctypes.c_uint), ("offset", ctypes.c_long), ("freq", ctypes.c_long), ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long), ("status", ctypes.c_int), ("rest", ctypes.c_byte * 256),
-    )  # fmt: skip
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 256),
+    )
 
 
 def clock() -> str:
-    """{"synchronized", "error_us"} of the system clock, the error as its time service estimates it; Unavailable if the kernel refuses."""
+    """{"synchronized", "error_us"} of the system clock, the error as its time service estimates
+    it; Unavailable if the kernel refuses.
+    """
     state = _Timex()
     if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(state)) == _FAILED:
         raise Unavailable(f"adjtimex: {os.strerror(ctypes.get_errno()).lower()}")
-    return json.dumps({"synchronized": not state.status & _UNSYNCHRONIZED, "error_us": state.esterror})
+    return json.dumps(
+        {"synchronized": not state.status & _UNSYNCHRONIZED, "error_us": state.esterror}
+    )

@@ -1,4 +1,7 @@
-"""Global pause of an interface, as `ethtool -a` prints it (linux/ethtool.h). It does not need root."""
+"""Global pause of an interface, as `ethtool -a` prints it (linux/ethtool.h).
+
+It does not need root.
+"""
 
 import array
 import socket
@@ -15,7 +18,9 @@ _GPAUSEPARAM = 0x12  # ETHTOOL_GPAUSEPARAM
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Whether the interface obeys pause frames (rx) and sends them (tx), for all traffic at once."""
+    """Whether the interface obeys pause frames (rx) and sends them (tx), for all traffic at
+    once.
+    """
 
     rx: bool
     tx: bool

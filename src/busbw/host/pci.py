@@ -16,7 +16,11 @@ _SPEED = re.compile(r"([\d.]+) GT/s")
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One PCI function. `above` are the bridges over it from the root port down; None if the device's place is not known."""
+    """One PCI function.
+
+    `above` are the bridges over it from the root port down; None if the device's place is not
+    known.
+    """
 
     bdf: str  # 0000:1b:00.0
     vendor: str  # 0x10de
@@ -31,7 +35,9 @@ class Device:
 
     @property
     def gpu(self) -> bool:
-        """Whether it is an NVIDIA GPU, and not a virtual function that a host of vGPUs makes of one."""
+        """Whether it is an NVIDIA GPU, and not a virtual function that a host of vGPUs makes of
+        one.
+        """
         return self.vendor == NVIDIA and self.kind.startswith(DISPLAY) and not self.virtual
 
     @property
@@ -55,7 +61,13 @@ def _device(source: Source, bdf: str) -> Device:
     vendor, kind = (source.read(f"{at(bdf)}/{name}").text or "" for name in ("vendor", "class"))
     if not kind.startswith((DISPLAY, NETWORK)):
         return Device(bdf, vendor, kind, None)
-    return Device(bdf, vendor, kind, bridges(source.link(at(bdf)), bdf), source.link(f"{at(bdf)}/physfn") is not None)
+    return Device(
+        bdf,
+        vendor,
+        kind,
+        bridges(source.link(at(bdf)), bdf),
+        source.link(f"{at(bdf)}/physfn") is not None,
+    )
 
 
 def driver(source: Source, bdf: str) -> str:
@@ -64,7 +76,9 @@ def driver(source: Source, bdf: str) -> str:
 
 
 def bridges(target: str | None, bdf: str) -> tuple[str, ...] | None:
-    """Addresses in the target of a device's link in /sys/bus/pci/devices, without its own; None if it is not such a link."""
+    """Addresses in the target of a device's link in /sys/bus/pci/devices, without its own; None
+    if it is not such a link.
+    """
     steps = (target or "").split("/")
     if steps[-1] != bdf:
         return None
@@ -73,7 +87,10 @@ def bridges(target: str | None, bdf: str) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One end's view of its link: lanes, and 10^9 transfers per second a lane. None: not known, as in a virtual function."""
+    """One end's view of its link: lanes, and 10^9 transfers per second a lane.
+
+    None: not known, as in a virtual function.
+    """
 
     width: int | None
     width_max: int | None
@@ -83,14 +100,19 @@ class Link:
 
 def read_link(source: Source, bdf: str) -> Link:
     """The link of a device, or below a bridge."""
-    width, width_max = (_width(source.read(f"{at(bdf)}/{which}_link_width").text) for which in ("current", "max"))
-    speed, speed_max = (_speed(source.read(f"{at(bdf)}/{which}_link_speed").text) for which in ("current", "max"))
+    width, width_max = (
+        _width(source.read(f"{at(bdf)}/{which}_link_width").text) for which in ("current", "max")
+    )
+    speed, speed_max = (
+        _speed(source.read(f"{at(bdf)}/{which}_link_speed").text) for which in ("current", "max")
+    )
     return Link(width, width_max, speed, speed_max)
 
 
 def _width(text: str | None) -> int | None:
     lanes = number(text)
-    return lanes if lanes is not None and 1 <= lanes <= 32 else None  # 0, 63 and 255 stand for no link or an unknown width
+    # 0, 63 and 255 stand for no link or an unknown width
+    return lanes if lanes is not None and 1 <= lanes <= 32 else None
 
 
 def _speed(text: str | None) -> float | None:
@@ -101,11 +123,17 @@ def _speed(text: str | None) -> float | None:
 def errors(text: str) -> dict[str, int]:
     """Counts by name of a file aer_dev_*, without its total; lines of another form are left out."""
     rows = (line.rpartition(" ") for line in text.splitlines())
-    return {name: int(count) for name, _, count in rows if name and count.isdecimal() and not name.startswith("TOTAL_")}
+    return {
+        name: int(count)
+        for name, _, count in rows
+        if name and count.isdecimal() and not name.startswith("TOTAL_")
+    }
 
 
 def shared(one: Device, other: Device) -> int:
-    """How many bridges two devices have in common, counted from the root port; 0 if a place is not known."""
+    """How many bridges two devices have in common, counted from the root port; 0 if a place is
+    not known.
+    """
     count = 0
     for mine, its in zip(one.above or (), other.above or (), strict=False):
         if mine != its:
@@ -115,7 +143,8 @@ def shared(one: Device, other: Device) -> int:
 
 
 def links(device: Device) -> list[tuple[str, str]]:
-    """The links from the device up to the root port, each as (upper end, lower end); the upper end is '' where it is not known.
+    """The links from the device up to the root port, each as (upper end, lower end); the upper end
+    is '' where it is not known.
 
     Between two links lies a switch, which shows as two bridges.
     """

@@ -1,4 +1,6 @@
-"""The PCI configuration space: registers of PCI Express, and of Access Control and Address Translation Services."""
+"""The PCI configuration space: registers of PCI Express, and of Access Control and Address
+Translation Services.
+"""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +12,8 @@ HEADER = 64  # bytes of the configuration space that every user may read
 
 # Capabilities and registers of linux/pci_regs.h.
 EXPRESS, ACS, ATS = 0x10, 0x000D, 0x000F
-REDIRECTING = {0: "SrcValid", 2: "ReqRedir", 3: "CmpltRedir", 4: "UpstreamFwd"}  # bits of the ACS control register, as lspci names them
+# bits of the ACS control register, as lspci names them
+REDIRECTING = {0: "SrcValid", 2: "ReqRedir", 3: "CmpltRedir", 4: "UpstreamFwd"}
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,10 @@ def read_config(source: Source, bdf: str) -> Config | str:
     if reading.data is None:
         return reading.reason
     if len(reading.data) <= HEADER:
-        return f"{at(bdf)}/config: only its first {len(reading.data)} bytes are readable; the rest needs root"
+        return (
+            f"{at(bdf)}/config: only its first {len(reading.data)} bytes are readable; the rest"
+            " needs root"
+        )
     return Config(reading.data)
 
 

@@ -1,4 +1,7 @@
-"""How many queue pairs each RDMA device has, as `rdma resource show` says (rdma/rdma_netlink.h). Root is not needed."""
+"""How many queue pairs each RDMA device has, as `rdma resource show` says (rdma/rdma_netlink.h).
+
+Root is not needed.
+"""
 
 import os
 import socket
@@ -10,7 +13,8 @@ from busbw.host.source import Unavailable
 
 NETLINK_RDMA = 20
 RESOURCES = 5 << 10 | 9  # RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_RES_GET)
-DEVICE, SUMMARY, NAME, COUNT = 2, 15, 17, 18  # RDMA_NLDEV_ATTR_DEV_NAME, _RES_SUMMARY, _RES_SUMMARY_ENTRY_NAME, _CURR
+# RDMA_NLDEV_ATTR_DEV_NAME, _RES_SUMMARY, _RES_SUMMARY_ENTRY_NAME, _CURR
+DEVICE, SUMMARY, NAME, COUNT = 2, 15, 17, 18
 LIMIT_S = 1.0  # for the whole answer
 REPLY_BYTES = 1 << 16
 
@@ -28,12 +32,17 @@ def queue_pairs() -> dict[str, int]:
                 if done:
                     return counts
     except OSError as error:  # a TimeoutError, too
-        raise Unavailable(f"queue pairs: netlink: {os.strerror(error.errno).lower() if error.errno else 'no answer'}") from error
+        raise Unavailable(
+            "queue pairs: netlink:"
+            f" {os.strerror(error.errno).lower() if error.errno else 'no answer'}"
+        ) from error
     raise Unavailable("queue pairs: netlink: no answer")
 
 
 def decode(reply: bytes) -> tuple[dict[str, int], bool]:
-    """The numbers in a part of the answer, and whether it is the last part; Unavailable if it is an error."""
+    """The numbers in a part of the answer, and whether it is the last part; Unavailable if it is
+    an error.
+    """
     counts: dict[str, int] = {}
     for kind, body in messages(reply):
         if kind == ERROR:

@@ -1,8 +1,9 @@
 """A client of NCCL's RAS service (NCCL 2.24 and newer), which reports the status of a running job.
 
-Lines over TCP to 127.0.0.1:28028, or NCCL_RAS_ADDR, on any host of the job: the answer to `CLIENT PROTOCOL 2` is `SERVER PROTOCOL n`,
-to `TIMEOUT seconds` it is `OK`, and to `STATUS` it is text until the connection closes (nccl: src/ras/client.cc). From 2.28.7 on,
-`SET FORMAT json` is answered with `OK`, and STATUS with JSON. NCCL_RAS_ENABLE=0 disables the service.
+Lines over TCP to 127.0.0.1:28028, or NCCL_RAS_ADDR, on any host of the job: the answer to `CLIENT
+PROTOCOL 2` is `SERVER PROTOCOL n`, to `TIMEOUT seconds` it is `OK`, and to `STATUS` it is text
+until the connection closes (nccl: src/ras/client.cc). From 2.28.7 on, `SET FORMAT json` is answered
+with `OK`, and STATUS with JSON. NCCL_RAS_ENABLE=0 disables the service.
 """
 
 import math
@@ -20,7 +21,9 @@ GREETING_S = 0.3
 
 
 def address(environ: Mapping[str, str] | None = None) -> tuple[str, int]:
-    """Host and port of this process's RAS service; Unavailable if it is disabled or NCCL_RAS_ADDR is invalid."""
+    """Host and port of this process's RAS service; Unavailable if it is disabled or
+    NCCL_RAS_ADDR is invalid.
+    """
     environ = os.environ if environ is None else environ
     if environ.get("NCCL_RAS_ENABLE", "1").strip() == "0":
         raise Unavailable("NCCL RAS is disabled (NCCL_RAS_ENABLE=0)")
@@ -34,16 +37,19 @@ def address(environ: Mapping[str, str] | None = None) -> tuple[str, int]:
 def host_and_port(text: str) -> tuple[str, int] | None:
     """Host and port of `h1:28028` or `[::1]:28028`; None for other texts."""
     host, _, port = text.rpartition(":")
-    return (host.strip("[]"), int(port)) if host and port.isdecimal() and int(port) < 1 << 16 else None
+    return (
+        (host.strip("[]"), int(port)) if host and port.isdecimal() and int(port) < 1 << 16 else None
+    )
 
 
 def status(where: tuple[str, int], limit_s: float, *, json: bool = False) -> str:
-    """The service's report as text; Unavailable if no complete answer comes within `limit_s` seconds.
+    """The service's report as text; Unavailable if no complete answer comes within `limit_s`
+    seconds.
 
     With `json` it is JSON if NCCL has that format.
 
-    All processes of a host listen on one port, and the kernel picks one for each connection. A stopped process accepts it and stays
-    silent, so the connection is retried.
+    All processes of a host listen on one port, and the kernel picks one for each connection. A
+    stopped process accepts it and stays silent, so the connection is retried.
     """
     deadline = time.monotonic() + limit_s
     while True:
@@ -53,9 +59,13 @@ def status(where: tuple[str, int], limit_s: float, *, json: bool = False) -> str
                 return _report(line, f"{where[0]}:{where[1]}", deadline, json=json)
         except _Silent:
             if left <= GREETING_S:
-                raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]}: no process answers") from None
+                raise Unavailable(
+                    f"NCCL RAS at {where[0]}:{where[1]}: no process answers"
+                ) from None
         except OSError as error:
-            raise Unavailable(f"NCCL RAS at {where[0]}:{where[1]}: {error.strerror or error}") from error
+            raise Unavailable(
+                f"NCCL RAS at {where[0]}:{where[1]}: {error.strerror or error}"
+            ) from error
 
 
 class _Silent(Exception):
@@ -64,7 +74,9 @@ class _Silent(Exception):
 
 def _report(line: socket.socket, name: str, deadline: float, *, json: bool) -> str:
     try:
-        greeting = _ask(line, f"CLIENT PROTOCOL {PROTOCOL}", min(deadline, time.monotonic() + GREETING_S))
+        greeting = _ask(
+            line, f"CLIENT PROTOCOL {PROTOCOL}", min(deadline, time.monotonic() + GREETING_S)
+        )
     except TimeoutError:
         raise _Silent from None
     if not greeting.upper().startswith("SERVER PROTOCOL "):
@@ -74,7 +86,8 @@ def _report(line: socket.socket, name: str, deadline: float, *, json: bool) -> s
     if agreed.upper() != "OK":
         raise Unavailable(f"NCCL RAS at {name} refuses: {agreed[:40]!r}")
     if json:
-        _ask(line, "SET FORMAT json", deadline)  # earlier versions answer with an error, and then with text
+        # earlier versions answer with an error, and then with text
+        _ask(line, "SET FORMAT json", deadline)
     line.sendall(b"STATUS\n")
     return _until_end(line, deadline)
 

@@ -1,6 +1,9 @@
-"""Quality of service of RoCE: which priority packets get, and what that priority has. From sysfs, configfs and DCB.
+"""Quality of service of RoCE: which priority packets get, and what that priority has.
 
-The files qos/trust, ecn/ and tc/ are those of NVIDIA's own driver (DOCA-OFED, MLNX_OFED); the kernel's driver has DCB alone.
+From sysfs, configfs and DCB.
+
+The files qos/trust, ecn/ and tc/ are those of NVIDIA's own driver (DOCA-OFED, MLNX_OFED); the
+kernel's driver has DCB alone.
 """
 
 import re
@@ -18,13 +21,17 @@ ECN_BITS = {0: "no ECN", 1: "ECT(1)", 2: "ECT(0)", 3: "CE"}
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """The settings of one interface. `trust` is '' and the rest None where they cannot be read; `dcb` may be the reason."""
+    """The settings of one interface.
+
+    `trust` is '' and the rest None where they cannot be read; `dcb` may be the reason.
+    """
 
     netdev: str
     trust: str  # dscp or pcp
     trust_where: str
     dcb: Dcb | str
-    notify: tuple[int, ...] | None  # priorities on which it answers ECN marks with CNPs (notification point)
+    # priorities on which it answers ECN marks with CNPs (notification point)
+    notify: tuple[int, ...] | None
     react: tuple[int, ...] | None  # priorities on which it slows down for CNPs (reaction point)
     cnp: str | None  # DSCP of CNPs
     tagged: bool = False  # its packets have a VLAN tag with a priority
@@ -35,7 +42,10 @@ class Qos:
         return None if isinstance(self.dcb, str) else self.dcb.pfc
 
     def priority(self, traffic_class: int) -> int | None:
-        """The priority of packets with this traffic class byte; None if it is not known. Untagged packets have 0 where PCP is trusted."""
+        """The priority of packets with this traffic class byte; None if it is not known.
+
+        Untagged packets have 0 where PCP is trusted.
+        """
         if self.trust == "pcp":
             return None if self.tagged else 0
         return None if isinstance(self.dcb, str) else self.dcb.dscp.get(traffic_class >> 2)
@@ -63,7 +73,11 @@ def read_qos(source: Source, netdev: str, *, tagged: bool = False) -> Qos:
 
 def _enabled(source: Source, folder: str) -> tuple[int, ...] | None:
     read = {priority: source.read(f"{folder}/{priority}").text for priority in range(PRIORITIES)}
-    return None if None in read.values() else tuple(priority for priority, text in read.items() if text == "1")
+    return (
+        None
+        if None in read.values()
+        else tuple(priority for priority, text in read.items() if text == "1")
+    )
 
 
 def traffic_class_path(device: str, port: str) -> str:
@@ -78,7 +92,10 @@ def parse_traffic_class(text: str) -> int | None:
 
 
 def rdma_cm_path(device: str, port: str, name: str) -> str:
-    """A file of RDMA-CM's defaults in configfs. It exists after somebody made the directory of the device."""
+    """A file of RDMA-CM's defaults in configfs.
+
+    It exists after somebody made the directory of the device.
+    """
     return f"{CONFIGFS}/{device}/ports/{port}/{name}"
 
 

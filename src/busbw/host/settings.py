@@ -9,7 +9,9 @@ MOST_CPUS = 1 << 16  # far above the 8192 that Linux allows
 
 
 def soft_limit(text: str, name: str) -> str | None:
-    """The soft limit in /proc/PID/limits, such as `Max open files`: a number or `unlimited`; None if it is not in there."""
+    """The soft limit in /proc/PID/limits, such as `Max open files`: a number or `unlimited`;
+    None if it is not in there.
+    """
     line = next((line for line in text.splitlines() if line.startswith(f"{name} ")), None)
     values = line.removeprefix(name).split() if line else []
     return values[0] if values and (values[0] == UNLIMITED or values[0].isdecimal()) else None
@@ -52,7 +54,9 @@ def cpu_set(text: str) -> set[int]:
 
 
 def logind_setting(texts: list[str], name: str) -> str | None:
-    """The last value in logind.conf and its drop-ins, in their order; else the default, which the file shows as a comment."""
+    """The last value in logind.conf and its drop-ins, in their order; else the default, which
+    the file shows as a comment.
+    """
     pattern = re.compile(rf"^(#?)\s*{name}\s*=\s*(\S*)\s*$", re.MULTILINE)
     found = [match for text in texts for match in pattern.findall(text)]
     chosen = [value for comment, value in found if not comment]

@@ -1,4 +1,6 @@
-"""Signatures of files by OpenSSH (8.1 and newer): `FILE.sig` beside the file, for the namespace busbw."""
+"""Signatures of files by OpenSSH (8.1 and newer): `FILE.sig` beside the file, for the namespace
+busbw.
+"""
 
 import shutil
 import subprocess
@@ -11,7 +13,8 @@ LIMIT_S = 120.0  # a passphrase, or a touch of a security key
 
 
 def sign(file: Path, key: Path) -> Path:
-    """Sign the file with a private key, or with a public one whose private key the agent has; the signature's path.
+    """Sign the file with a private key, or with a public one whose private key the agent has; the
+    signature's path.
 
     UsageError if the key cannot be used, NoMeasurement without ssh-keygen.
     """
@@ -21,12 +24,17 @@ def sign(file: Path, key: Path) -> Path:
     if done.returncode or not made.exists():
         said = done.stderr.strip().splitlines()
         reason = said[-1] if said else f"exit code {done.returncode}"
-        raise UsageError(f"--sign {key}: {reason}", "name an OpenSSH key, like --sign ~/.ssh/id_ed25519; ssh-keygen -t ed25519 makes one")
+        raise UsageError(
+            f"--sign {key}: {reason}",
+            "name an OpenSSH key, like --sign ~/.ssh/id_ed25519; ssh-keygen -t ed25519 makes one",
+        )
     return made
 
 
 def signer(key: Path) -> str:
-    """The line for the receiver's file of allowed signers: `busbw namespaces="busbw" ssh-ed25519 AAAA...`; '' if it is not known."""
+    """The line for the receiver's file of allowed signers: `busbw namespaces="busbw" ssh-ed25519
+    AAAA...`; '' if it is not known.
+    """
     public = key if key.suffix == ".pub" else key.with_name(f"{key.name}.pub")
     try:
         kind, data, *_ = public.read_text(encoding="utf-8").split()
@@ -38,10 +46,20 @@ def signer(key: Path) -> str:
 def _keygen(*words: str) -> subprocess.CompletedProcess[str]:
     program = shutil.which("ssh-keygen")
     if program is None:
-        raise NoMeasurement("--sign: there is no ssh-keygen on PATH", "install OpenSSH's client programs")
+        raise NoMeasurement(
+            "--sign: there is no ssh-keygen on PATH", "install OpenSSH's client programs"
+        )
     try:
-        return subprocess.run([program, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        return subprocess.run(
+            [program, *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
         raise NoMeasurement(
-            f"--sign: ssh-keygen did not end within {LIMIT_S:g} s", "add the key to ssh-agent first: ssh-add KEY"
+            f"--sign: ssh-keygen did not end within {LIMIT_S:g} s",
+            "add the key to ssh-agent first: ssh-add KEY",
         ) from error

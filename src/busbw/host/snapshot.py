@@ -1,7 +1,9 @@
-"""Recorded machines: `Recording` keeps every read made through it, `recorded` and `parse_archive` answer the same reads later.
+"""Recorded machines: `Recording` keeps every read made through it, `recorded` and `parse_archive`
+answer the same reads later.
 
-A recording is a directory tree, or a text file of JSON lines: the schema with the number of lines that follow, then for each read
-{"path", "text" | "base64" | "link" | "names" | "error"} or {"call", "text" | "error"}. Paths are absolute.
+A recording is a directory tree, or a text file of JSON lines: the schema with the number of lines
+that follow, then for each read {"path", "text" | "base64" | "link" | "names" | "error"} or {"call",
+"text" | "error"}. Paths are absolute.
 """
 
 import base64
@@ -26,7 +28,9 @@ CALLS = "calls"  # folder of a directory tree that holds recorded calls, one fil
 class _RecordedTree(Live):
     def call(self, name: str, live: Callable[[], str]) -> Reading:
         reading = self.read(f"/{CALLS}/{name}")
-        return reading if reading.data is not None else Reading(None, f"the recording has no '{name}'")
+        return (
+            reading if reading.data is not None else Reading(None, f"the recording has no '{name}'")
+        )
 
 
 class Entry(msgspec.Struct, gc=False, frozen=True):
@@ -65,7 +69,9 @@ class _RecordedArchive:
 
     def names(self, path: str) -> tuple[str, ...]:
         entry = self._paths.get(path)
-        return tuple(sorted({*self._below(path.rstrip("/") + "/"), *(entry.names if entry else ())}))
+        return tuple(
+            sorted({*self._below(path.rstrip("/") + "/"), *(entry.names if entry else ())})
+        )
 
     def _below(self, folder: str) -> Iterator[str]:
         """Names in a folder that ends with a slash, from the paths of what is in it."""
@@ -89,7 +95,9 @@ def _reading(entry: Entry | None, missing: str) -> Reading:
 
 
 def recorded(path: Path) -> Source:
-    """A recorded machine, from a directory tree or an archive that `Recording` made; UsageError if it is neither."""
+    """A recorded machine, from a directory tree or an archive that `Recording` made; UsageError
+    if it is neither.
+    """
     if path.is_dir():
         return _RecordedTree(path)
     try:
@@ -99,16 +107,23 @@ def recorded(path: Path) -> Source:
 
 
 def parse_archive(text: str | bytes, name: str = "recording") -> Source:
-    """The machine that an archive's text describes; UsageError names the line that is none of an archive."""
+    """The machine that an archive's text describes; UsageError names the line that is none of an
+    archive.
+    """
     data = text.encode() if isinstance(text, str) else text
     try:
         first, *entries = _DECODER.decode_lines(data)
-    except (ValueError, RecursionError) as error:  # a line is wrong or nested without end, or there is none
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # a line is wrong or nested without end, or there is none
         raise _refused(data, name) from error
     if not _begins(first) or not all(map(_described, entries)):
         raise _refused(data, name)
     if first.lines not in (None, len(entries)):
-        raise UsageError(f"{name}: it has {len(entries)} of {first.lines} lines: it was cut off", MADE_BY)
+        raise UsageError(
+            f"{name}: it has {len(entries)} of {first.lines} lines: it was cut off", MADE_BY
+        )
     return _RecordedArchive(entries)
 
 
@@ -170,7 +185,9 @@ class Recording:
 
     def archive(self) -> str:
         """All that was read so far, as the text `parse_archive` takes."""
-        lines: list[dict[str, Any]] = [{"schema": SCHEMA, "lines": len(self._paths) + len(self._calls)}]
+        lines: list[dict[str, Any]] = [
+            {"schema": SCHEMA, "lines": len(self._paths) + len(self._calls)}
+        ]
         lines += [{"path": path, **fields} for path, fields in sorted(self._paths.items())]
         lines += [{"call": name, **fields} for name, fields in sorted(self._calls.items())]
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
@@ -181,7 +198,8 @@ def _fields(reading: Reading) -> dict[str, str]:
     if reading.data is None:
         return {"error": masked(reading.reason)}
     text = masked(reading.data.decode("utf-8", "surrogateescape"))
-    binary = 2 * text.count("\0") > len(text)  # such as PCI configuration: JSON needs six characters for a zero
+    # such as PCI configuration: JSON needs six characters for a zero
+    binary = 2 * text.count("\0") > len(text)
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError:

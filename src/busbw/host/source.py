@@ -1,4 +1,6 @@
-"""Every read of a machine's facts goes through a Source, so that tests can read recorded machines."""
+"""Every read of a machine's facts goes through a Source, so that tests can read recorded
+machines.
+"""
 
 import errno
 import os
@@ -12,7 +14,9 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Bytes of a file or text of a library call; `data` is None if there are none, and `reason` says why."""
+    """Bytes of a file or text of a library call; `data` is None if there are none, and `reason`
+    says why.
+    """
 
     data: bytes | None
     reason: str = ""
@@ -28,7 +32,10 @@ class Unavailable(Exception):
 
 
 class Source(Protocol):
-    """Reads of one machine. No method raises: failed reads are a Reading with a reason, an empty tuple or None."""
+    """Reads of one machine.
+
+    No method raises: failed reads are a Reading with a reason, an empty tuple or None.
+    """
 
     def read(self, path: str) -> Reading:
         """Contents of a file."""
@@ -40,7 +47,9 @@ class Source(Protocol):
         """Target of a symbolic link, unresolved; None if there is no such link."""
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
-        """Text of a library call: from `live()`, which may raise Unavailable, or what a recording holds under `name`."""
+        """Text of a library call: from `live()`, which may raise Unavailable, or what a
+        recording holds under `name`.
+        """
 
 
 _MOST_LINKS = 40  # in one path, as in Linux
@@ -49,8 +58,9 @@ _MOST_LINKS = 40  # in one path, as in Linux
 class Live:
     """The machine under `root`; library calls always go to the machine itself.
 
-    A tree that was copied from another machine is no part of this one: its symbolic links, absolute ones and `..` too, lead to places
-    within the tree, as openat2's RESOLVE_IN_ROOT has it, and only its regular files are read.
+    A tree that was copied from another machine is no part of this one: its symbolic links, absolute
+    ones and `..` too, lead to places within the tree, as openat2's RESOLVE_IN_ROOT has it, and only
+    its regular files are read.
     """
 
     def __init__(self, root: str | Path = "/") -> None:
@@ -102,7 +112,9 @@ class Live:
                 return Reading(None, f"{path}: not a regular file")
             return Reading(file.read_bytes())
         except OSError as error:
-            return Reading(None, f"{path}: {(os.strerror(error.errno) if error.errno else str(error)).lower()}")
+            return Reading(
+                None, f"{path}: {(os.strerror(error.errno) if error.errno else str(error)).lower()}"
+            )
 
     def names(self, path: str) -> tuple[str, ...]:
         """Sorted names in a directory."""
@@ -132,8 +144,12 @@ _Asked = ParamSpec("_Asked")
 _Found = TypeVar("_Found")
 
 
-def once(read: Callable[Concatenate[_Of, _Asked], _Found]) -> Callable[Concatenate[_Of, _Asked], _Found]:
-    """`read`, whose results a source with a dictionary `results` keeps: the checks of one machine ask for the same facts many times."""
+def once(
+    read: Callable[Concatenate[_Of, _Asked], _Found],
+) -> Callable[Concatenate[_Of, _Asked], _Found]:
+    """`read`, whose results a source with a dictionary `results` keeps: the checks of one
+    machine ask for the same facts many times.
+    """
 
     @wraps(read)
     def kept(source: _Of, /, *args: _Asked.args, **kwargs: _Asked.kwargs) -> _Found:

@@ -23,13 +23,17 @@ from busbw.host.source import Live, Source, Unavailable
 
 
 class Vitals:
-    """Reads one host's GPUs among `devices` (the devices of its own ranks), its network ports and TCP.
+    """Reads one host's GPUs among `devices` (the devices of its own ranks), its network ports and
+    TCP.
 
-    `source` is the live machine by default. Descriptors and NVML stay open until `close`. NVML takes milliseconds a GPU: it is asked again
-    when that takes at most `gpu_share` of the time, and its values stay the same meanwhile.
+    `source` is the live machine by default. Descriptors and NVML stay open until `close`. NVML
+    takes milliseconds a GPU: it is asked again when that takes at most `gpu_share` of the time, and
+    its values stay the same meanwhile.
     """
 
-    def __init__(self, devices: Sequence[Device], source: Source | None = None, *, gpu_share: float = 1.0) -> None:
+    def __init__(
+        self, devices: Sequence[Device], source: Source | None = None, *, gpu_share: float = 1.0
+    ) -> None:
         self._source, self._opened = source or Live(), ExitStack()
         self._host = devices[0].host if devices else platform.node()
         self._buses = list(dict.fromkeys(device.bus for device in devices if device.bus))
@@ -53,7 +57,10 @@ class Vitals:
         self._due_s = 0.0
 
     def read(self) -> Reading:
-        """The host's current state. What cannot be read is left out, with the reason in `unread`."""
+        """The host's current state.
+
+        What cannot be read is left out, with the reason in `unread`.
+        """
         at_s = time.monotonic()
         gpus = self._gpus()
         logged = self._log.read() if self._log else []
@@ -75,7 +82,11 @@ class Vitals:
             return msgspec.structs.replace(self._latest, events=[])
         began = time.monotonic()
         answer = self._source.call("nvml_vitals", self._read_nvml)
-        found = GpuVitals([], reason=answer.reason) if answer.data is None else msgspec.json.decode(answer.data, type=GpuVitals)
+        found = (
+            GpuVitals([], reason=answer.reason)
+            if answer.data is None
+            else msgspec.json.decode(answer.data, type=GpuVitals)
+        )
         self._latest, ended = found, time.monotonic()
         self._due_s = began + (ended - began) / self._gpu_share
         return found
@@ -99,7 +110,9 @@ class Vitals:
 
 
 def _merged(events: list[XidEvent], logged: list[XidEvent]) -> list[XidEvent]:
-    """NVML's events and those of the kernel log, which report the same errors: the larger count of each."""
+    """NVML's events and those of the kernel log, which report the same errors: the larger count
+    of each.
+    """
     merged = {(event.bus, event.number, event.switch): event for event in events}
     for event in logged:
         key = event.bus, event.number, event.switch

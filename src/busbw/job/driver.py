@@ -17,27 +17,47 @@ LOCAL = "localhost"
 STARTS_S = 20.0  # for ssh and Python, in addition to the host's own work
 
 
-def examine(hosts: Sequence[str], ras: str, seconds: float, dumps: list[Outstanding], unread: list[str]) -> JobReport:
+def examine(
+    hosts: Sequence[str], ras: str, seconds: float, dumps: list[Outstanding], unread: list[str]
+) -> JobReport:
     """The conclusion about the job on `hosts`; by default the hosts that RAS names, else this one.
 
-    RAS is queried at `ras` (HOST:PORT) from here, else by each host until one answers. Takes at most two queries plus `seconds`.
+    RAS is queried at `ras` (HOST:PORT) from here, else by each host until one answers. Takes at
+    most two queries plus `seconds`.
     """
     before, asked, why = _first(hosts, ras)
-    named = list(hosts) or list(dict.fromkeys(rank.host for rank in before.processes() if rank.host)) or [LOCAL]
+    named = (
+        list(hosts)
+        or list(dict.fromkeys(rank.host for rank in before.processes() if rank.host))
+        or [LOCAL]
+    )
     if asked == LOCAL and not hosts:  # RAS names addresses
         asked = next((name for name in named if remote.is_local(name)), LOCAL)
         named += [] if asked in named else [asked]
     pids = [rank.pid for rank in before.processes() if rank.pid > 0]
-    asks = {name: Ask(seconds=seconds, pids=pids, ras=ras if name == asked else None) for name in named}
+    asks = {
+        name: Ask(seconds=seconds, pids=pids, ras=ras if name == asked else None) for name in named
+    }
     found, silent = _ask(asks, seconds)
     text, gone = _again(found, asked, ras if before.nccl else "")
     after = parse(text)
     no_ras = why or ([gone] if gone else [])
     unread = [*unread, *(f"{name}: {text}" for name, one in found.items() for text in one.unread)]
     seen = Seen(
-        seconds=seconds, before=before, after=after, outstanding=dumps, hosts=found, silent=silent, no_ras="; ".join(no_ras), unread=unread
+        seconds=seconds,
+        before=before,
+        after=after,
+        outstanding=dumps,
+        hosts=found,
+        silent=silent,
+        no_ras="; ".join(no_ras),
+        unread=unread,
     )
-    report = JobReport(at=datetime.now(UTC).isoformat(timespec="seconds"), seconds=seconds, ras=after if after.nccl else before)
+    report = JobReport(
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=seconds,
+        ras=after if after.nccl else before,
+    )
     report.hosts, report.silent, report.outstanding = found, silent, dumps
     conclude(seen, report)
     return report
@@ -51,7 +71,9 @@ def _again(found: dict[str, HostSeen], asked: str, ras: str) -> tuple[str, str]:
 
 
 def _first(hosts: Sequence[str], ras: str) -> tuple[RasSeen, str, list[str]]:
-    """The first report, the host that gave it ('' if it was asked from here), and why there is none."""
+    """The first report, the host that gave it ('' if it was asked from here), and why there is
+    none.
+    """
     if ras:
         text, why = one_host.report(ras)
         seen = parse(text)
@@ -61,7 +83,11 @@ def _first(hosts: Sequence[str], ras: str) -> tuple[RasSeen, str, list[str]]:
         seen = parse(one.ras)
         if seen.nccl:
             return seen, name, []
-    return RasSeen(), "", [f"{name}: {one.no_ras or 'unknown report of NCCL RAS'}" for name, one in found.items()]
+    return (
+        RasSeen(),
+        "",
+        [f"{name}: {one.no_ras or 'unknown report of NCCL RAS'}" for name, one in found.items()],
+    )
 
 
 def _ask(asks: dict[str, Ask], seconds: float) -> tuple[dict[str, HostSeen], dict[str, str]]:
@@ -69,7 +95,9 @@ def _ask(asks: dict[str, Ask], seconds: float) -> tuple[dict[str, HostSeen], dic
     words = [sys.executable, "-m", one_host.__name__]
     given = {name: msgspec.json.encode(ask) for name, ask in asks.items()}
     found, silent = dict[str, HostSeen](), dict[str, str]()
-    for done in remote.run_each(dict.fromkeys(asks, words), seconds + one_host.RAS_S + STARTS_S, given):
+    for done in remote.run_each(
+        dict.fromkeys(asks, words), seconds + one_host.RAS_S + STARTS_S, given
+    ):
         try:
             found[done.host] = done.answer(HostSeen)
         except ValueError as error:

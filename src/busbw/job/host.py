@@ -1,4 +1,5 @@
-"""Data of one host of a job: its processes, GPUs and counters over some seconds, and NCCL's RAS if requested.
+"""Data of one host of a job: its processes, GPUs and counters over some seconds, and NCCL's RAS if
+requested.
 
 `python -m busbw.job.host` answers the request on its stdin.
 """
@@ -23,7 +24,9 @@ RAS_S = 10.0  # NCCL itself waits 5 s for unresponsive ranks
 
 def look(ask: Ask) -> HostSeen:
     """The answer, after `ask.seconds` and at most RAS_S."""
-    seen = HostSeen(node=platform.node(), addresses=[str(one.ip) for one in local().values() if one])
+    seen = HostSeen(
+        node=platform.node(), addresses=[str(one.ip) for one in local().values() if one]
+    )
     if ask.seconds:
         seen.watched = _watched(ask.seconds, seen.unread)
         try:
@@ -37,7 +40,9 @@ def look(ask: Ask) -> HostSeen:
 
 
 def report(at: str) -> tuple[str, str]:
-    """The report of the RAS service at HOST:PORT, by default that of this host's processes, and why there is none."""
+    """The report of the RAS service at HOST:PORT, by default that of this host's processes, and
+    why there is none.
+    """
     try:
         return ras.status(ras.host_and_port(at) or ras.address(), RAS_S, json=True), ""
     except Unavailable as error:
@@ -60,4 +65,6 @@ def _watched(seconds: float, unread: list[str]) -> Watched | None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(msgspec.json.encode(look(msgspec.json.decode(sys.stdin.buffer.read(), type=Ask))).decode())
+    sys.stdout.write(
+        msgspec.json.encode(look(msgspec.json.decode(sys.stdin.buffer.read(), type=Ask))).decode()
+    )

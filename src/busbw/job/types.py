@@ -1,4 +1,6 @@
-"""A running job as seen from outside: what NCCL's RAS, Flight Recorder dumps and its hosts say, and the conclusion."""
+"""A running job as seen from outside: what NCCL's RAS, Flight Recorder dumps and its hosts say,
+and the conclusion.
+"""
 
 import msgspec
 
@@ -9,7 +11,11 @@ from busbw.pattern.pending_collective import Outstanding
 
 
 class RankSeen(msgspec.Struct, kw_only=True):
-    """One rank of a communicator. `counts` are the collectives it launched, by function; `problem` what NCCL says is wrong with it."""
+    """One rank of a communicator.
+
+    `counts` are the collectives it launched, by function; `problem` what NCCL says is wrong with
+    it.
+    """
 
     rank: int
     host: str = ""  # the address that NCCL uses for its own connections
@@ -26,7 +32,10 @@ class RankSeen(msgspec.Struct, kw_only=True):
 
 
 class CommSeen(msgspec.Struct, kw_only=True):
-    """One communicator. `most` are the largest counts by function; text lists only ranks that differ from the others."""
+    """One communicator.
+
+    `most` are the largest counts by function; text lists only ranks that differ from the others.
+    """
 
     name: str
     size: int = 0
@@ -35,7 +44,10 @@ class CommSeen(msgspec.Struct, kw_only=True):
 
     def behind(self) -> dict[str, list[RankSeen]]:
         """By function, the ranks that launched fewer than others."""
-        found = {name: [rank for rank in self.ranks if rank.counts.get(name, most) < most] for name, most in self.most.items()}
+        found = {
+            name: [rank for rank in self.ranks if rank.counts.get(name, most) < most]
+            for name, most in self.most.items()
+        }
         return {name: ranks for name, ranks in found.items() if ranks}
 
 
@@ -52,7 +64,11 @@ class RasSeen(msgspec.Struct, kw_only=True):
 
 
 class Ask(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a host is asked. Without `seconds` it reads no counters; `ras` is its service's HOST:PORT, None if it is not asked."""
+    """What a host is asked.
+
+    Without `seconds` it reads no counters; `ras` is its service's HOST:PORT, None if it is not
+    asked.
+    """
 
     seconds: float = 0.0
     ras: str | None = None
@@ -60,7 +76,10 @@ class Ask(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class HostSeen(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What one host says. `states` are letters of proc(5) by pid, '' for a process that does not exist."""
+    """What one host says.
+
+    `states` are letters of proc(5) by pid, '' for a process that does not exist.
+    """
 
     node: str = ""
     addresses: list[str] = []
@@ -73,7 +92,10 @@ class HostSeen(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=True):
-    """The conclusion in one line, and what it was drawn from. `hosts` are by the names they were asked under."""
+    """The conclusion in one line, and what it was drawn from.
+
+    `hosts` are by the names they were asked under.
+    """
 
     at: str
     seconds: float  # between the two looks at the job

@@ -21,25 +21,39 @@ def check_root() -> None:
     """NoMeasurement for another user than root."""
     if os.geteuid() != 0:
         raise NoMeasurement(
-            "a lab needs root: it makes network namespaces and mounts", "sudo busbw lab ..., or a container with CAP_SYS_ADMIN"
+            "a lab needs root: it makes network namespaces and mounts",
+            "sudo busbw lab ..., or a container with CAP_SYS_ADMIN",
         )
 
 
 def _check_programs() -> None:
-    missing = [program for program in ("nsenter", "unshare", "taskset", "mount", "hostname") if not shutil.which(program)]
+    missing = [
+        program
+        for program in ("nsenter", "unshare", "taskset", "mount", "hostname")
+        if not shutil.which(program)
+    ]
     if missing:
-        raise NoMeasurement(f"no {' and no '.join(missing)} here", "Debian, Ubuntu: apt-get install util-linux hostname")
+        raise NoMeasurement(
+            f"no {' and no '.join(missing)} here",
+            "Debian, Ubuntu: apt-get install util-linux hostname",
+        )
 
 
 def up(spec: LabSpec) -> Lab:
-    """Make a lab that stays until `down`. UsageError if there is one with this name, NoMeasurement if it cannot be made."""
+    """Make a lab that stays until `down`.
+
+    UsageError if there is one with this name, NoMeasurement if it cannot be made.
+    """
     with announced(spec) as lab:
         return msgspec.structs.replace(lab, owner=None)
 
 
 @contextlib.contextmanager
 def announced(spec: LabSpec) -> Iterator[Lab]:
-    """A lab that stays until `down` if the block, which says that it stands, is not interrupted. Else it goes as that of `made`."""
+    """A lab that stays until `down` if the block, which says that it stands, is not interrupted.
+
+    Else it goes as that of `made`.
+    """
     lab = _make(spec)
     try:
         yield lab
@@ -63,7 +77,9 @@ def _keep(lab: Lab) -> None:
 
 @contextlib.contextmanager
 def made(spec: LabSpec) -> Iterator[Lab]:
-    """A lab that is gone at the end, or after this process was killed with the next lab; errors as `up`."""
+    """A lab that is gone at the end, or after this process was killed with the next lab; errors
+    as `up`.
+    """
     lab = _make(spec)
     try:
         yield lab
@@ -73,7 +89,10 @@ def made(spec: LabSpec) -> Iterator[Lab]:
 
 
 def down(name: str) -> None:
-    """Remove a lab with everything in it, and what others left behind. UsageError if there is none."""
+    """Remove a lab with everything in it, and what others left behind.
+
+    UsageError if there is none.
+    """
     check_name(name)
     check_root()
     network.check()
@@ -95,7 +114,10 @@ def find(name: str) -> Lab:
     if lab is None:
         raise _none(name)
     if state.left_behind(lab):
-        raise UsageError(f"lab '{name}' was left behind by a process that has ended", f"busbw lab down --name {name}")
+        raise UsageError(
+            f"lab '{name}' was left behind by a process that has ended",
+            f"busbw lab down --name {name}",
+        )
     return lab
 
 
@@ -104,7 +126,8 @@ def check_hosts(lab: Lab, hosts: Sequence[LabHost]) -> None:
     for host in hosts:
         if not exists(host.namespace):
             raise NoMeasurement(
-                f"the network of {host.name} in lab '{lab.name}' is gone", f"busbw lab down --name {lab.name}, and make it anew"
+                f"the network of {host.name} in lab '{lab.name}' is gone",
+                f"busbw lab down --name {lab.name}, and make it anew",
             )
 
 
@@ -136,13 +159,17 @@ def _make(spec: LabSpec) -> Lab:
     if spec.sshd:
         sshd.check()
     lab = _planned(spec)
-    # Locked until it stands: a `down` meanwhile would remove the state, and so what is made after it would have none.
+    # Locked until it stands: a `down` meanwhile would remove the state, and so what is made after
+    # it would have none.
     with state.locked():
         _sweep()
         for other in every():
             _check_outside(other)
         if state.read(spec.name):
-            raise UsageError(f"there is a lab '{spec.name}'", f"busbw lab down --name {spec.name}, or use another --name")
+            raise UsageError(
+                f"there is a lab '{spec.name}'",
+                f"busbw lab down --name {spec.name}, or use another --name",
+            )
         try:
             state.write(lab)
             _build(lab)
@@ -150,15 +177,21 @@ def _make(spec: LabSpec) -> Lab:
             remove(lab)
             if isinstance(error, OSError):
                 where = error.filename or lab.folder
-                raise NoMeasurement(f"{where}: {error.strerror or error}", f"df -h {state.FOLDER.parent}") from error
+                raise NoMeasurement(
+                    f"{where}: {error.strerror or error}", f"df -h {state.FOLDER.parent}"
+                ) from error
             raise
     return lab
 
 
 def _check_outside(lab: Lab) -> None:
-    """UsageError on a host of the lab: `down` would end itself, and what `up` makes is seen on this host alone."""
+    """UsageError on a host of the lab: `down` would end itself, and what `up` makes is seen on
+    this host alone.
+    """
     if lab.hosts_name in Path("/proc/self/mountinfo").read_text(errors="replace"):
-        raise UsageError(f"this command runs on a host of lab '{lab.name}'", "run it outside of the lab's hosts")
+        raise UsageError(
+            f"this command runs on a host of lab '{lab.name}'", "run it outside of the lab's hosts"
+        )
 
 
 def _build(lab: Lab) -> None:
@@ -179,7 +212,9 @@ def _planned(spec: LabSpec) -> Lab:
     if spec.share_cores or not each:
         each = 0
         if not spec.share_cores:
-            notes.append(f"{count} hosts share {len(usable)} cores: there are fewer cores than hosts")
+            notes.append(
+                f"{count} hosts share {len(usable)} cores: there are fewer cores than hosts"
+            )
     shares = gpus.divide(count, [] if spec.gpus == 0 else gpus.visible(), spec.gpus)
     addresses = [str(address) for address in IPv4Network(NETWORK).hosts()][:count]
     hosts = [
@@ -228,8 +263,12 @@ def remove(lab: Lab) -> None:
             network.remove(namespace)
         # Others whose network somebody else has removed, or which have left it.
         kill_all(partial(mounting, lab.hosts_name))
-        others = [other for name in state.names() if name != lab.name and (other := state.read(name))]
-        if lab.shares_gpus and not any(other.mps == lab.mps for other in others if other.shares_gpus):
+        others = [
+            other for name in state.names() if name != lab.name and (other := state.read(name))
+        ]
+        if lab.shares_gpus and not any(
+            other.mps == lab.mps for other in others if other.shares_gpus
+        ):
             gpus.stop_mps(lab.mps)
     there = state.read(lab.name)
     if there is None or there.token == lab.token:  # not a later one of the same name
@@ -238,4 +277,7 @@ def remove(lab: Lab) -> None:
 
 def _none(name: str) -> UsageError:
     there = state.names()
-    return UsageError(f"no lab '{name}'", f"the labs are {', '.join(there)}" if there else "busbw lab up --hosts 2")
+    return UsageError(
+        f"no lab '{name}'",
+        f"the labs are {', '.join(there)}" if there else "busbw lab up --hosts 2",
+    )

@@ -33,7 +33,10 @@ class _Stream:
     rest: str = ""
 
     def feed(self, data: bytes) -> None:
-        """Write the lines that `data` completes. Without data the stream has ended, and so has its last line."""
+        """Write the lines that `data` completes.
+
+        Without data the stream has ended, and so has its last line.
+        """
         *lines, self.rest = (self.rest + self.decoder.decode(data, final=not data)).split("\n")
         if self.rest and not data:
             lines.append(self.rest)
@@ -42,9 +45,12 @@ class _Stream:
 
 
 def run(lab: Lab, line: Sequence[str], environ: Mapping[str, str], out: Write, err: Write) -> int:
-    """Run `line` on every host; `out` and `err` get lines that begin with the host's name. The largest exit code.
+    """Run `line` on every host; `out` and `err` get lines that begin with the host's name.
 
-    OSError if a program that enters a host is missing. After Ctrl-C, which a terminal also sends to the commands, they have GRACE_S to end.
+    The largest exit code.
+
+    OSError if a program that enters a host is missing. After Ctrl-C, which a terminal also sends to
+    the commands, they have GRACE_S to end.
     """
     with contextlib.ExitStack() as undo, selectors.DefaultSelector() as selector:
         running = []
@@ -61,26 +67,39 @@ def run(lab: Lab, line: Sequence[str], environ: Mapping[str, str], out: Write, e
             undo.callback(process.kill)
             running.append(process)
             for stream, write in _outputs(process, out, err):
-                selector.register(stream, selectors.EVENT_READ, _Stream(host.name, write, _decoder()))
+                selector.register(
+                    stream, selectors.EVENT_READ, _Stream(host.name, write, _decoder())
+                )
         try:
             _copy(selector, running, None)
         except KeyboardInterrupt:
             _copy(selector, running, GRACE_S)
             raise
-        return max(SIGNALLED - code if code < 0 else code for code in (process.wait() for process in running))
+        return max(
+            SIGNALLED - code if code < 0 else code
+            for code in (process.wait() for process in running)
+        )
 
 
-def _outputs(process: "subprocess.Popen[bytes]", out: Write, err: Write) -> Iterator[tuple[IO[bytes], Write]]:
+def _outputs(
+    process: "subprocess.Popen[bytes]", out: Write, err: Write
+) -> Iterator[tuple[IO[bytes], Write]]:
     assert process.stdout and process.stderr
     yield process.stdout, out
     yield process.stderr, err
 
 
 def _decoder() -> io.IncrementalNewlineDecoder:
-    return io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
+    return io.IncrementalNewlineDecoder(
+        codecs.getincrementaldecoder("utf-8")("replace"), translate=True
+    )
 
 
-def _copy(selector: selectors.BaseSelector, running: Sequence["subprocess.Popen[bytes]"], limit_s: float | None) -> None:
+def _copy(
+    selector: selectors.BaseSelector,
+    running: Sequence["subprocess.Popen[bytes]"],
+    limit_s: float | None,
+) -> None:
     """Pass on what the commands print until they have ended, or for at most `limit_s`."""
     start, ended = time.monotonic(), None
     while selector.get_map():
@@ -92,5 +111,7 @@ def _copy(selector: selectors.BaseSelector, running: Sequence["subprocess.Popen[
         now = time.monotonic()
         if all(process.poll() is not None for process in running):
             ended = ended or now
-        if (ended and now - ended > LAST_LINES_S) or (limit_s is not None and now - start > limit_s):
+        if (ended and now - ended > LAST_LINES_S) or (
+            limit_s is not None and now - start > limit_s
+        ):
             return

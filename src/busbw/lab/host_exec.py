@@ -1,4 +1,6 @@
-"""How a command runs on an emulated host: in its network, under its name, on its share of the cores and GPUs, with its /etc/hosts."""
+"""How a command runs on an emulated host: in its network, under its name, on its share of the
+cores and GPUs, with its /etc/hosts.
+"""
 
 import shlex
 from collections.abc import Mapping
@@ -9,8 +11,12 @@ from busbw.lab.processes import NAMESPACES
 from busbw.lab.types import Lab, LabHost
 
 HOSTS_FILE, SSH_CONFIG = "/etc/hosts", "/etc/ssh/ssh_config"
-# What a host's ssh reads, and which file of the lab is mounted there: ssh takes a setting from the first file that has it.
-SSH_CONFIGS = {SSH_CONFIG: "ssh_config", str(Path("~root/.ssh/config").expanduser()): "ssh_config.user"}
+# What a host's ssh reads, and which file of the lab is mounted there: ssh takes a setting from the
+# first file that has it.
+SSH_CONFIGS = {
+    SSH_CONFIG: "ssh_config",
+    str(Path("~root/.ssh/config").expanduser()): "ssh_config.user",
+}
 _SYS = "mount -n -t sysfs sysfs /sys"  # /sys/class/net shows the network in which it was mounted
 # All hosts share this machine's cores without knowing it: ranks that wait must yield.
 YIELD = {"OMPI_MCA_mpi_yield_when_idle": "1"}
@@ -20,25 +26,48 @@ _DROPPED = ("OMPI_MCA_plm", "PRTE_MCA_plm")
 
 def enter(lab: Lab, host: LabHost, *argv: str) -> list[str]:
     """The command line that runs `argv` on a host, in the same process."""
-    # The assignment replaces a HOSTNAME of the environment, which containers have, and exports none.
+    # The assignment replaces a HOSTNAME of the environment, which containers have, and exports
+    # none.
     script = f'hostname "$0"; HOSTNAME=$0; {mounts(lab)}; exec "$@"'
     return [*inside(host), "sh", "-c", script, host.name, *argv]
 
 
 def inside(host: LabHost) -> list[str]:
-    """The words that run what follows in a host's network and on its cores, with a host name and mounts that may be set."""
+    """The words that run what follows in a host's network and on its cores, with a host name and
+    mounts that may be set.
+    """
     cores = ["taskset", "-c", ",".join(map(str, host.cores))] if host.cores else []
     # Slave mounts: a namespace that is removed meanwhile must not stay mounted here.
-    return [*cores, "nsenter", f"--net={NAMESPACES / host.namespace}", "unshare", "--uts", "--mount", "--propagation", "slave"]
+    return [
+        *cores,
+        "nsenter",
+        f"--net={NAMESPACES / host.namespace}",
+        "unshare",
+        "--uts",
+        "--mount",
+        "--propagation",
+        "slave",
+    ]
 
 
 def mounts(lab: Lab) -> str:
-    """Shell commands that mount what differs from this machine. Their failure is printed, and the host is used without them."""
+    """Shell commands that mount what differs from this machine.
+
+    Their failure is printed, and the host is used without them.
+    """
     binds = {HOSTS_FILE: lab.hosts_file}
     for path, file in SSH_CONFIGS.items():
         if Path(path).exists() and Path(lab.folder, file).exists():
             binds[path] = f"{lab.folder}/{file}"
-    return "; ".join([_SYS, *(f"mount -n --bind {shlex.quote(file)} {shlex.quote(path)}" for path, file in binds.items())])
+    return "; ".join(
+        [
+            _SYS,
+            *(
+                f"mount -n --bind {shlex.quote(file)} {shlex.quote(path)}"
+                for path, file in binds.items()
+            ),
+        ]
+    )
 
 
 def variables(lab: Lab, host: LabHost) -> dict[str, str]:
@@ -58,23 +87,36 @@ def variables(lab: Lab, host: LabHost) -> dict[str, str]:
 
 def environment(lab: Lab, host: LabHost, environ: Mapping[str, str]) -> dict[str, str]:
     """`environ` as a process on a host needs it."""
-    return {**{name: value for name, value in environ.items() if name not in _DROPPED}, **variables(lab, host)}
+    return {
+        **{name: value for name, value in environ.items() if name not in _DROPPED},
+        **variables(lab, host),
+    }
 
 
 def write_hosts(lab: Lab) -> None:
     """Write what is mounted at /etc/hosts on each host."""
-    lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{host.address} {host.name}" for host in lab.hosts)]
+    lines = [
+        "127.0.0.1 localhost",
+        "::1 localhost",
+        *(f"{host.address} {host.name}" for host in lab.hosts),
+    ]
     path = Path(lab.hosts_file)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     path.chmod(0o644)  # other users read it too, whatever the umask
 
 
 def write_agent(lab: Lab) -> Path:
-    """Write the program that replaces ssh in a lab without sshd: AGENT [-o OPTION] HOST COMMAND. Like ssh it passes no environment on."""
+    """Write the program that replaces ssh in a lab without sshd: AGENT [-o OPTION] HOST COMMAND.
+
+    Like ssh it passes no environment on.
+    """
     cases = []
     for host in lab.hosts:
         own = " ".join(f"{name}={value}" for name, value in variables(lab, host).items())
-        cases.append(f"{host.address}|{host.name}) name={host.name} own='{own}' enter='{' '.join(inside(host))}';;")
+        cases.append(
+            f"{host.address}|{host.name}) name={host.name} own='{own}'"
+            f" enter='{' '.join(inside(host))}';;"
+        )
     text = "\n".join(
         [
             "#!/bin/sh",
@@ -84,7 +126,10 @@ def write_agent(lab: Lab) -> Path:
             *cases,
             '*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255;;',
             "esac",
-            f'exec env -i PATH="$PATH" HOME="$HOME" $own $enter sh -c "hostname $name; {mounts(lab)}; $*"',
+            (
+                'exec env -i PATH="$PATH" HOME="$HOME" $own $enter sh -c "hostname $name;'
+                f' {mounts(lab)}; $*"'
+            ),
             "",
         ]
     )

@@ -1,4 +1,5 @@
-"""The networks of a lab, made through netlink: namespaces, veth pairs, a bridge, and what each interface does to packets.
+"""The networks of a lab, made through netlink: namespaces, veth pairs, a bridge, and what each
+interface does to packets.
 
 pyroute2 needs neither `ip` nor `tc`, which many images lack.
 """
@@ -18,7 +19,8 @@ from busbw.lab.types import Lab, LabHost, Shape
 LEAST_BURST = 256 << 10
 BURST_S = 1.35e-3
 QUEUE = "20ms"  # of data at the rate; what does not fit is dropped
-# netem drops what exceeds its limit, which is to hold all packets that are on their way: sockets bound those.
+# netem drops what exceeds its limit, which is to hold all packets that are on their way: sockets
+# bound those.
 DELAYED_PACKETS = 1_000_000
 PREFIX = 24
 
@@ -28,11 +30,16 @@ def check() -> None:
     try:
         import pyroute2  # noqa: F401
     except ImportError as error:
-        raise NoMeasurement("a lab needs pyroute2, which is not installed", "pip install 'busbw[lab]'") from error
+        raise NoMeasurement(
+            "a lab needs pyroute2, which is not installed", "pip install 'busbw[lab]'"
+        ) from error
 
 
 def make(lab: Lab) -> None:
-    """Make the hosts' networks, join them, and set addresses. NoMeasurement if the kernel refuses."""
+    """Make the hosts' networks, join them, and set addresses.
+
+    NoMeasurement if the kernel refuses.
+    """
     for name in lab.namespaces:
         _create(name)
     _join(lab)
@@ -48,7 +55,10 @@ def make(lab: Lab) -> None:
 
 
 def limit(host: LabHost, shape: Shape) -> None:
-    """Set what the host's interface does to the packets that it sends; it must not do anything yet. NoMeasurement."""
+    """Set what the host's interface does to the packets that it sends; it must not do anything yet.
+
+    NoMeasurement.
+    """
     if shape == Shape():
         return
     with _inside(host.namespace) as netlink:
@@ -56,12 +66,23 @@ def limit(host: LabHost, shape: Shape) -> None:
 
 
 def queue(netlink: Any, index: int, shape: Shape) -> None:
-    """Add the queueing disciplines of a shape to an interface. NoMeasurement if the kernel lacks one."""
+    """Add the queueing disciplines of a shape to an interface.
+
+    NoMeasurement if the kernel lacks one.
+    """
     below = {}
     if shape.delay or shape.loss:
         delay_us, percent = round(shape.delay * 1e6), shape.loss * 100
         with _needs("sch_netem", "--delay and --loss", "leave them out"):
-            netlink.tc("add", "netem", index, handle="1:0", delay=delay_us, loss=percent, limit=DELAYED_PACKETS)
+            netlink.tc(
+                "add",
+                "netem",
+                index,
+                handle="1:0",
+                delay=delay_us,
+                loss=percent,
+                limit=DELAYED_PACKETS,
+            )
         below = {"parent": "1:1"}
     _limit_rate(netlink, index, shape, **below)
 
@@ -71,11 +92,22 @@ def _limit_rate(netlink: Any, index: int, shape: Shape, **below: str) -> None:
         return
     burst = shape.burst or max(LEAST_BURST, round(shape.rate * BURST_S))
     with _needs("sch_tbf", "rate limits", "leave out --rate"):
-        netlink.tc("add", "tbf", index, handle="10:0", rate=int(shape.rate), burst=burst, latency=QUEUE, **below)
+        netlink.tc(
+            "add",
+            "tbf",
+            index,
+            handle="10:0",
+            rate=int(shape.rate),
+            burst=burst,
+            latency=QUEUE,
+            **below,
+        )
 
 
 def remove(name: str) -> None:
-    """Kill the processes in a namespace and remove it with its interfaces; no effect if it does not exist."""
+    """Kill the processes in a namespace and remove it with its interfaces; no effect if it does
+    not exist.
+    """
     if not (NAMESPACES / name).exists():
         return
     from pyroute2 import netns
@@ -109,13 +141,20 @@ def _join(lab: Lab) -> None:
         for number in range(len(lab.hosts)):
             port = _index(netlink, f"p{number}")
             netlink.link("set", index=port, mtu=lab.spec.mtu, master=bridge, state="up")
-            _limit_rate(netlink, port, lab.spec.shape)  # of what a host receives from all others together
+            # of what a host receives from all others together
+            _limit_rate(netlink, port, lab.spec.shape)
         netlink.link("set", index=bridge, mtu=lab.spec.mtu, state="up")
 
 
 def _veth(netlink: Any, one: tuple[str, str], other: tuple[str, str]) -> None:
     """A pair of interfaces, each made in its namespace."""
-    netlink.link("add", ifname=one[0], net_ns_fd=one[1], kind="veth", peer={"ifname": other[0], "net_ns_fd": other[1]})
+    netlink.link(
+        "add",
+        ifname=one[0],
+        net_ns_fd=one[1],
+        kind="veth",
+        peer={"ifname": other[0], "net_ns_fd": other[1]},
+    )
 
 
 def _index(netlink: Any, name: str) -> int:
@@ -133,7 +172,9 @@ def _inside(namespace: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _needs(module: str, what: str, instead: str) -> Iterator[None]:
-    """NoMeasurement if the kernel does not know this kind of queueing discipline (ENOENT) or interface (EOPNOTSUPP)."""
+    """NoMeasurement if the kernel does not know this kind of queueing discipline (ENOENT) or
+    interface (EOPNOTSUPP).
+    """
     from pyroute2.netlink.exceptions import NetlinkError
 
     try:
@@ -141,7 +182,10 @@ def _needs(module: str, what: str, instead: str) -> Iterator[None]:
     except NetlinkError as error:
         if error.code not in (errno.ENOENT, errno.EOPNOTSUPP):
             raise
-        hint = f"modprobe {module}, {instead}, or run under a kernel that has it: tools/uml.sh in a checkout of busbw"
+        hint = (
+            f"modprobe {module}, {instead}, or run under a kernel that has it: tools/uml.sh in a"
+            " checkout of busbw"
+        )
         raise NoMeasurement(f"this kernel has no {module}, which {what} need", hint) from error
 
 
@@ -149,21 +193,26 @@ def _needs(module: str, what: str, instead: str) -> Iterator[None]:
 def _errors(what: str) -> Iterator[None]:
     """The kernel's refusals as NoMeasurement.
 
-    Signals wait. Python would lose Ctrl-C in the handlers that run when pyroute2 forks, and pyroute2 ends its forks by SIGTERM: a
-    handler of this program that raises would run the ends of its `with` blocks there, and so remove the lab.
+    Signals wait. Python would lose Ctrl-C in the handlers that run when pyroute2 forks, and
+    pyroute2 ends its forks by SIGTERM: a handler of this program that raises would run the ends of
+    its `with` blocks there, and so remove the lab.
     """
     from pyroute2.netlink.exceptions import NetlinkError
 
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    )
     with warnings.catch_warnings():
-        # Python warns of pyroute2's forks in a process with threads; the child only enters a namespace and opens a socket.
+        # Python warns of pyroute2's forks in a process with threads; the child only enters a
+        # namespace and opens a socket.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             yield
         except (NetlinkError, OSError) as error:
             reason = error.args[1] if len(error.args) > 1 else error
             raise NoMeasurement(
-                f"{what}: {reason}", "run it as root on Linux, outside of containers that forbid it (CAP_SYS_ADMIN)"
+                f"{what}: {reason}",
+                "run it as root on Linux, outside of containers that forbid it (CAP_SYS_ADMIN)",
             ) from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -24,7 +24,9 @@ def alive(one: Mark) -> bool:
 
 
 def exists(namespace: str) -> bool:
-    """Whether there is a named network namespace; a file alone is what a killed process or another mount namespace leaves."""
+    """Whether there is a named network namespace; a file alone is what a killed process or
+    another mount namespace leaves.
+    """
     try:
         return (NAMESPACES / namespace).stat().st_dev != NAMESPACES.stat().st_dev
     except OSError:
@@ -46,7 +48,9 @@ def inside(namespace: str) -> list[int]:
 
 
 def mounting(name: str) -> list[int]:
-    """Processes in whose mount namespace a file of this name is mounted, also after it was removed."""
+    """Processes in whose mount namespace a file of this name is mounted, also after it was
+    removed.
+    """
     mounted: dict[Path, bool] = {}
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -60,12 +64,18 @@ def mounting(name: str) -> list[int]:
 
 
 def kill_all(find: Callable[[], list[int]]) -> None:
-    """Kill the processes that `find` finds, also those that they start meanwhile. NoMeasurement if some do not end."""
+    """Kill the processes that `find` finds, also those that they start meanwhile.
+
+    NoMeasurement if some do not end.
+    """
     deadline = time.monotonic() + KILL_LIMIT_S
     while left := find():
         if time.monotonic() > deadline:
             pids = ",".join(map(str, left))
-            raise NoMeasurement(f"processes {pids} do not end {KILL_LIMIT_S:g} s after SIGKILL", f"ps -o pid,stat,wchan:20,args -p {pids}")
+            raise NoMeasurement(
+                f"processes {pids} do not end {KILL_LIMIT_S:g} s after SIGKILL",
+                f"ps -o pid,stat,wchan:20,args -p {pids}",
+            )
         for pid in left:
             kill(pid)
         time.sleep(0.005)

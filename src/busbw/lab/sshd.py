@@ -1,4 +1,7 @@
-"""A real sshd on each emulated host, with keys of the lab's own. It listens at the host's address, which only the lab's network reaches."""
+"""A real sshd on each emulated host, with keys of the lab's own.
+
+It listens at the host's address, which only the lab's network reaches.
+"""
 
 import contextlib
 import shutil
@@ -16,8 +19,13 @@ SSHD = "/usr/sbin/sshd"
 READY_LIMIT_S = 10.0
 LIMIT_S = 20.0
 _PRIVILEGES = Path("/run/sshd")  # sshd separates its privileges in this empty directory
-_HINT = "Debian, Ubuntu: apt-get install openssh-server openssh-client; or make the lab with --no-sshd"
-_NO_LOGIN = "allow root to log in with a key (usermod -U root if the account is locked), or make the lab with --no-sshd"
+_HINT = (
+    "Debian, Ubuntu: apt-get install openssh-server openssh-client; or make the lab with --no-sshd"
+)
+_NO_LOGIN = (
+    "allow root to log in with a key (usermod -U root if the account is locked), or make the lab"
+    " with --no-sshd"
+)
 _CONFIG = """Port 22
 ListenAddress {address}
 HostKey {folder}/host_key
@@ -53,7 +61,10 @@ def check() -> None:
 
 
 def start(lab: Lab) -> None:
-    """Make keys, and start sshd on every host; it takes logins when this returns. NoMeasurement; OSError if files cannot be written."""
+    """Make keys, and start sshd on every host; it takes logins when this returns.
+
+    NoMeasurement; OSError if files cannot be written.
+    """
     _write_keys(lab)
     for host in lab.hosts:
         _start(lab, host)
@@ -66,20 +77,39 @@ def _write_keys(lab: Lab) -> None:
     """The lab's keys, and the client's configuration that uses them."""
     folder = Path(lab.folder)
     for key in ("host_key", "user_key"):
-        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"busbw lab {lab.name}", "-f", str(folder / key)]
+        words = [
+            "ssh-keygen",
+            "-q",
+            "-t",
+            "ed25519",
+            "-N",
+            "",
+            "-C",
+            f"busbw lab {lab.name}",
+            "-f",
+            str(folder / key),
+        ]
         _run("ssh-keygen", words, _HINT)
     shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
     public = " ".join((folder / "host_key.pub").read_text().split()[:2])
-    (folder / "known_hosts").write_text("".join(f"{host.name},{host.address} {public}\n" for host in lab.hosts))
-    own = _CLIENT.format(names=" ".join(word for host in lab.hosts for word in (host.name, host.address)), folder=folder)
+    (folder / "known_hosts").write_text(
+        "".join(f"{host.name},{host.address} {public}\n" for host in lab.hosts)
+    )
+    own = _CLIENT.format(
+        names=" ".join(word for host in lab.hosts for word in (host.name, host.address)),
+        folder=folder,
+    )
     for path, file in SSH_CONFIGS.items():
-        if Path(path).exists():  # what the machine's administrator and user set applies to other hosts
+        # what the machine's administrator and user set applies to other hosts
+        if Path(path).exists():
             (folder / file).write_text(own + Path(path).read_text())
     _PRIVILEGES.mkdir(exist_ok=True)
 
 
 def listens(lab: Lab, host: LabHost) -> bool:
-    """Whether the host takes logins: its sshd wrote its pid, which it does when it listens, and still runs there."""
+    """Whether the host takes logins: its sshd wrote its pid, which it does when it listens, and
+    still runs there.
+    """
     with contextlib.suppress(OSError, ValueError):
         pid = int(Path(lab.folder, f"sshd_pid.{host.name}").read_text())
         return name(pid) == "sshd" and pid in inside(host.namespace)
@@ -89,25 +119,46 @@ def listens(lab: Lab, host: LabHost) -> bool:
 def _start(lab: Lab, host: LabHost) -> None:
     config = Path(lab.folder, f"sshd_config.{host.name}")
     words = " ".join(f'"{name}={value}"' for name, value in variables(lab, host).items())
-    config.write_text(_CONFIG.format(address=host.address, folder=lab.folder, name=host.name, variables=words))
+    config.write_text(
+        _CONFIG.format(address=host.address, folder=lab.folder, name=host.name, variables=words)
+    )
     log = Path(lab.folder, f"sshd_log.{host.name}")
     # It becomes a daemon, so this process need not wait for it.
-    _run(f"sshd of {host.name} does not start", enter(lab, host, SSHD, "-f", str(config), "-E", str(log)), _HINT)
+    _run(
+        f"sshd of {host.name} does not start",
+        enter(lab, host, SSHD, "-f", str(config), "-E", str(log)),
+        _HINT,
+    )
 
 
 def _log_in(lab: Lab, host: LabHost) -> None:
     """Log in to a host: a machine may forbid that to root, whatever the lab's configuration says.
 
-    From the host itself, because a delay or losses between hosts are no reason that it cannot be done.
+    From the host itself, because a delay or losses between hosts are no reason that it cannot be
+    done.
     """
     words = enter(lab, host, "ssh", "-o", "BatchMode=yes", host.name, "true")
-    _run(f"root cannot log in to {host.name} by ssh", words, _NO_LOGIN, Path(lab.folder, f"sshd_log.{host.name}"))
+    _run(
+        f"root cannot log in to {host.name} by ssh",
+        words,
+        _NO_LOGIN,
+        Path(lab.folder, f"sshd_log.{host.name}"),
+    )
 
 
 def _run(what: str, words: list[str], hint: str, log: Path | None = None) -> None:
-    """Run a command; NoMeasurement with what it said, and the end of a log, if it fails or takes too long."""
+    """Run a command; NoMeasurement with what it said, and the end of a log, if it fails or takes
+    too long.
+    """
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
     except subprocess.TimeoutExpired:
         said = f"it is not done within {LIMIT_S:g} s"
@@ -123,5 +174,8 @@ def _wait(lab: Lab, host: LabHost) -> None:
     while not listens(lab, host):
         if time.monotonic() > deadline:
             log = Path(lab.folder, f"sshd_log.{host.name}").read_text(errors="replace").strip()
-            raise NoMeasurement(f"sshd of {host.name} does not listen after {READY_LIMIT_S:g} s: {log[-500:]}", _HINT)
+            raise NoMeasurement(
+                f"sshd of {host.name} does not listen after {READY_LIMIT_S:g} s: {log[-500:]}",
+                _HINT,
+            )
         time.sleep(0.02)

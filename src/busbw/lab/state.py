@@ -1,6 +1,8 @@
-"""What is kept of labs: a folder each, whose state file is written before anything is made and removed after everything is gone.
+"""What is kept of labs: a folder each, whose state file is written before anything is made and
+removed after everything is gone.
 
-So whatever is killed, the file tells the next `up` or `down` what to remove, and nothing else is ever touched.
+So whatever is killed, the file tells the next `up` or `down` what to remove, and nothing else is
+ever touched.
 """
 
 import contextlib
@@ -25,8 +27,12 @@ LOCK_LIMIT_S = 60.0
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
-    """Only one process of this machine makes or removes labs' folders at a time. NoMeasurement if another one takes too long."""
-    lock = os.open(FOLDER.parent, os.O_RDONLY | os.O_DIRECTORY)  # a directory that is there anyway: no file is left behind
+    """Only one process of this machine makes or removes labs' folders at a time.
+
+    NoMeasurement if another one takes too long.
+    """
+    # a directory that is there anyway: no file is left behind
+    lock = os.open(FOLDER.parent, os.O_RDONLY | os.O_DIRECTORY)
     deadline = time.monotonic() + LOCK_LIMIT_S
     try:
         while True:
@@ -36,7 +42,8 @@ def locked() -> Iterator[None]:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise NoMeasurement(
-                        f"another process keeps {FOLDER.parent} locked for {LOCK_LIMIT_S:g} s", "busbw lab status"
+                        f"another process keeps {FOLDER.parent} locked for {LOCK_LIMIT_S:g} s",
+                        "busbw lab status",
                     ) from error
             time.sleep(0.01)
         yield
@@ -55,7 +62,10 @@ def folder(name: str) -> Path:
 
 
 def write(lab: Lab) -> None:
-    """Write the state, making the folder if need be. Only root reads it: the lab's key will be there."""
+    """Write the state, making the folder if need be.
+
+    Only root reads it: the lab's key will be there.
+    """
     where = Path(lab.folder)
     where.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = where / f"{STATE}.new"
@@ -64,7 +74,10 @@ def write(lab: Lab) -> None:
 
 
 def read(name: str) -> Lab | None:
-    """The lab with this name; None if there is none, or a folder whose state was never written. NoMeasurement for another content."""
+    """The lab with this name; None if there is none, or a folder whose state was never written.
+
+    NoMeasurement for another content.
+    """
     file = folder(name) / STATE
     try:
         return json_codec.decode(file.read_bytes(), Lab)
@@ -72,7 +85,8 @@ def read(name: str) -> Lab | None:
         return None
     except msgspec.DecodeError as error:
         raise NoMeasurement(
-            f"{file} is not the state of a lab: {error}", f"remove it, and what ip netns lists of it: rm -r {file.parent}"
+            f"{file} is not the state of a lab: {error}",
+            f"remove it, and what ip netns lists of it: rm -r {file.parent}",
         ) from error
 
 

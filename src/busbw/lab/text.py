@@ -22,7 +22,11 @@ def made(lab: Lab) -> str:
     """What `busbw lab up` made, and the commands that use it."""
     name = "" if lab.name == "lab" else f" --name {lab.name}"
     names = [host.name for host in lab.hosts]
-    way = "by ssh" if lab.spec.sshd else "through the lab's launch agent, which Open MPI and busbw use"
+    way = (
+        "by ssh"
+        if lab.spec.sshd
+        else "through the lab's launch agent, which Open MPI and busbw use"
+    )
     places = ",".join(f"{name}:1" for name in names)
     return (
         f"{_head(lab)}\n"
@@ -49,18 +53,29 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def _lab(one: LabStatus) -> str:
-    left = f"\nleft behind by a process that has ended: busbw lab down --name {one.lab.name}" if one.leftover else ""
+    left = (
+        f"\nleft behind by a process that has ended: busbw lab down --name {one.lab.name}"
+        if one.leftover
+        else ""
+    )
     return f"{_head(one.lab)}{left}\n{aligned(COLUMNS, one.hosts)}"
 
 
 def _head(lab: Lab) -> str:
-    return f"{lab.name}: {counted(len(lab.hosts), 'host')}, {_shape(lab.spec.shape)}, MTU {lab.spec.mtu}"
+    return (
+        f"{lab.name}: {counted(len(lab.hosts), 'host')}, {_shape(lab.spec.shape)}, MTU"
+        f" {lab.spec.mtu}"
+    )
 
 
 def _shape(shape: Shape) -> str:
     parts = [bits_text(shape.rate) if shape.rate else "no rate limit"]
     if shape.delay:
-        parts.append(f"{shape.delay * 1e6:.6g} us delay" if shape.delay < 1e-3 else f"{shape.delay * 1e3:.6g} ms delay")
+        parts.append(
+            f"{shape.delay * 1e6:.6g} us delay"
+            if shape.delay < 1e-3
+            else f"{shape.delay * 1e3:.6g} ms delay"
+        )
     if shape.loss:
         parts.append(f"{shape.loss * 100:.6g} % loss")
     return ", ".join(parts)
@@ -68,7 +83,11 @@ def _shape(shape: Shape) -> str:
 
 def _gpus(one: HostStatus) -> str:
     numbers = ranges(one.host.gpus)
-    return f"{numbers} ({one.host.gpu_percent} %)" if one.host.gpu_percent is not None else numbers or "none"
+    return (
+        f"{numbers} ({one.host.gpu_percent} %)"
+        if one.host.gpu_percent is not None
+        else numbers or "none"
+    )
 
 
 def _state(one: HostStatus) -> str:

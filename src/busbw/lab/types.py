@@ -1,4 +1,6 @@
-"""Labs: hosts emulated on one machine. What was asked for, what was made, and what is kept of it on disk.
+"""Labs: hosts emulated on one machine.
+
+What was asked for, what was made, and what is kept of it on disk.
 
 Seconds, and bytes per second.
 """
@@ -12,9 +14,11 @@ from msgspec import Meta
 from busbw.core.errors import UsageError
 
 FEWEST, MOST = 2, 8  # hosts
-# The kernel's token bucket takes the rate as 32 bits, in bytes per second (linux/pkt_sched.h, struct tc_ratespec).
+# The kernel's token bucket takes the rate as 32 bits, in bytes per second (linux/pkt_sched.h,
+# struct tc_ratespec).
 MOST_RATE = float((1 << 32) - 1)
-LEAST_RATE = 1250.0  # at lower ones, the time of a burst exceeds 32 bits of the kernel's clock ticks
+# at lower ones, the time of a burst exceeds 32 bits of the kernel's clock ticks
+LEAST_RATE = 1250.0
 SHORTEST_DELAY_S, LONGEST_DELAY_S = 1e-6, 10.0
 LEAST_LOSS = 1e-9  # netem counts in shares of 2^-32
 LEAST_MTU, MOST_MTU = 1280, 65535
@@ -23,12 +27,20 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """What each host's interface does to the packets that it sends. The rate is also that at which a host receives from all others."""
+    """What each host's interface does to the packets that it sends.
+
+    The rate is also that at which a host receives from all others.
+    """
 
     rate: Annotated[float | None, Meta(description="bytes per second; null: no limit")] = None
-    burst: Annotated[int | None, Meta(description="bytes that are sent faster than the rate; null: those of 1.35 ms, at least 256 KiB")] = (
-        None
-    )
+    burst: Annotated[
+        int | None,
+        Meta(
+            description=(
+                "bytes that are sent faster than the rate; null: those of 1.35 ms, at least 256 KiB"
+            )
+        ),
+    ] = None
     delay: float = 0.0
     loss: Annotated[float, Meta(description="share of packets that are dropped")] = 0.0
 
@@ -36,16 +48,27 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         """UsageError for what the kernel cannot do."""
         if self.rate is not None and not LEAST_RATE <= self.rate <= MOST_RATE:
             raise UsageError(
-                f"--rate: {self.rate * 8 / 1e9:g} Gbit/s is out of range", "give 10kbit to 34gbit, or leave --rate out for no limit"
+                f"--rate: {self.rate * 8 / 1e9:g} Gbit/s is out of range",
+                "give 10kbit to 34gbit, or leave --rate out for no limit",
             )
         if self.delay and not SHORTEST_DELAY_S <= self.delay <= LONGEST_DELAY_S:
-            raise UsageError(f"--delay: {self.delay:g} s is out of range", "give 1us to 10s, or leave --delay out for none")
+            raise UsageError(
+                f"--delay: {self.delay:g} s is out of range",
+                "give 1us to 10s, or leave --delay out for none",
+            )
         if self.loss and not LEAST_LOSS <= self.loss < 1:
-            raise UsageError(f"--loss: {self.loss:g} is out of range", "give 0.0000001% to 99%, or leave --loss out for none")
+            raise UsageError(
+                f"--loss: {self.loss:g} is out of range",
+                "give 0.0000001% to 99%, or leave --loss out for none",
+            )
 
 
 class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A lab to make. `names` are the host names; `gpus` is how many of the machine's each host has, None for a share of one or one."""
+    """A lab to make.
+
+    `names` are the host names; `gpus` is how many of the machine's each host has, None for a share
+    of one or one.
+    """
 
     name: str = "lab"
     names: list[str]
@@ -59,20 +82,29 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
         """UsageError for what cannot be made."""
         check_name(self.name)
         if not FEWEST <= len(self.names) <= MOST:
-            raise UsageError(f"--hosts {len(self.names)}: a lab has {FEWEST} to {MOST} hosts", "give --hosts 2")
+            raise UsageError(
+                f"--hosts {len(self.names)}: a lab has {FEWEST} to {MOST} hosts", "give --hosts 2"
+            )
         if not LEAST_MTU <= self.mtu <= MOST_MTU:
-            raise UsageError(f"--mtu {self.mtu}: must be from {LEAST_MTU} to {MOST_MTU}", "give --mtu 9000")
+            raise UsageError(
+                f"--mtu {self.mtu}: must be from {LEAST_MTU} to {MOST_MTU}", "give --mtu 9000"
+            )
         self.shape.validate()
 
 
 def check_name(name: str) -> None:
     """UsageError for what is not the name of a lab, which is also that of its folder."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"--name {name}: it is not the name of a lab", "use at most 32 of a to z, 0 to 9 and -")
+        raise UsageError(
+            f"--name {name}: it is not the name of a lab", "use at most 32 of a to z, 0 to 9 and -"
+        )
 
 
 class LabHost(msgspec.Struct, frozen=True, kw_only=True):
-    """An emulated host. `cores` and `gpus` are the machine's own numbers; no cores: it uses all of them."""
+    """An emulated host.
+
+    `cores` and `gpus` are the machine's own numbers; no cores: it uses all of them.
+    """
 
     name: str
     namespace: str
@@ -80,18 +112,25 @@ class LabHost(msgspec.Struct, frozen=True, kw_only=True):
     interface: str
     cores: list[int] = []
     gpus: list[int] = []
-    gpu_percent: Annotated[int | None, Meta(description="share of its GPU's multiprocessors; null: all of them")] = None
+    gpu_percent: Annotated[
+        int | None, Meta(description="share of its GPU's multiprocessors; null: all of them")
+    ] = None
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A process, as pid and start time in clock ticks since boot: a pid alone is given to another process later."""
+    """A process, as pid and start time in clock ticks since boot: a pid alone is given to
+    another process later.
+    """
 
     pid: int
     start: int
 
 
 class Lab(msgspec.Struct, frozen=True, kw_only=True):
-    """A lab that is being made, or was made. `owner` is the process that removes it; None: it stays until `busbw lab down`."""
+    """A lab that is being made, or was made.
+
+    `owner` is the process that removes it; None: it stays until `busbw lab down`.
+    """
 
     schema: str = "busbw.lab/1"
     boot_id: str
@@ -101,7 +140,9 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[LabHost]
     owner: Mark | None
     notes: list[str] = []
-    mps: Annotated[str, Meta(description="where processes that share GPUs find CUDA's Multi-Process Service")] = ""
+    mps: Annotated[
+        str, Meta(description="where processes that share GPUs find CUDA's Multi-Process Service")
+    ] = ""
 
     @property
     def name(self) -> str:
@@ -110,7 +151,9 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def switch(self) -> str:
-        """The namespace of the bridge between more than two hosts; '' for two, which are joined directly."""
+        """The namespace of the bridge between more than two hosts; '' for two, which are joined
+        directly.
+        """
         return f"bb{self.token}sw" if len(self.hosts) > 2 else ""
 
     @property
@@ -120,7 +163,10 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hosts_name(self) -> str:
-        """Name of the file that is mounted at /etc/hosts. No other lab has it, so whoever has it mounted belongs to this one."""
+        """Name of the file that is mounted at /etc/hosts.
+
+        No other lab has it, so whoever has it mounted belongs to this one.
+        """
         return f"hosts.{self.token}"
 
     @property
@@ -138,7 +184,10 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
         for host in self.hosts:
             if name in (host.name, host.address):
                 return host
-        raise UsageError(f"lab '{self.name}' has no host '{name}'", f"its hosts are {', '.join(host.name for host in self.hosts)}")
+        raise UsageError(
+            f"lab '{self.name}' has no host '{name}'",
+            f"its hosts are {', '.join(host.name for host in self.hosts)}",
+        )
 
 
 class HostStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,6 @@
-"""Removes the processes of an aborted job on this host, and the files that a killed Open MPI or NCCL leaves behind."""
+"""Removes the processes of an aborted job on this host, and the files that a killed Open MPI or
+NCCL leaves behind.
+"""
 
 import contextlib
 import functools
@@ -13,17 +15,21 @@ from pathlib import Path
 
 from busbw.host import hung, process
 
-MARKER = "BUSBW_JOB"  # in the environment of every process of a job, because mpirun's local ranks leave its process group
+# in the environment of every process of a job, because mpirun's local ranks leave its process group
+MARKER = "BUSBW_JOB"
 KILL_LIMIT_S = 5.0
-EXEC_READS, EXEC_S = 500, 0.001  # of an environment that is empty while its process executes a new program
+# of an environment that is empty while its process executes a new program
+EXEC_READS, EXEC_S = 500, 0.001
 SHARED = Path("/dev/shm")
 # Open MPI 5, Open MPI 4, NCCL. Other segments may belong to other jobs, such as those of CUDA MPS.
 _SEGMENTS = tuple(f"{SHARED}/{name}" for name in ("sm_segment.", "vader_segment.", "nccl-"))
 _DELETED = " (deleted)"
 # "/dev/shm/sm_segment.HOST.UID.JOB.RANK": all ranks of a job share what is before RANK.
 _OF_JOB = re.compile(r"(.*/(?:sm|vader)_segment\..+\.)\d+")
-DAEMONS = ("prted", "orted")  # of Open MPI 5 and 4, on hosts other than the launching one. They have no MARKER.
-FOLDER = "PMIX_SERVER_TMPDIR"  # the directory that Open MPI's daemon made for its job on a host: /tmp/ompi.PID, /tmp/prted.PID
+# of Open MPI 5 and 4, on hosts other than the launching one. They have no MARKER.
+DAEMONS = ("prted", "orted")
+# the directory that Open MPI's daemon made for its job on a host: /tmp/ompi.PID, /tmp/prted.PID
+FOLDER = "PMIX_SERVER_TMPDIR"
 _FOLDER = re.compile(r"(?:ompi|prte|prted|prterun|pid)\.\d+|ompi\.[^/]+\.\d+")
 
 
@@ -33,9 +39,12 @@ def new_mark() -> str:
 
 
 class Cleanup:
-    """Cleans up the job whose processes have MARKER=`marker` in their environment. `launcher` is mpirun's process on `node`.
+    """Cleans up the job whose processes have MARKER=`marker` in their environment.
 
-    Only processes of this process's network, or of the launcher's, are seen: containers and emulated hosts may share one list of processes.
+    `launcher` is mpirun's process on `node`.
+
+    Only processes of this process's network, or of the launcher's, are seen: containers and
+    emulated hosts may share one list of processes.
     """
 
     def __init__(self, marker: str, launcher: int = 0, node: str = "") -> None:
@@ -43,11 +52,15 @@ class Cleanup:
         self._segments: set[str] = set()
         self._folders: set[Path] = set()
         self._networks = {_network("self")}
-        self._started: dict[int, int] = {}  # when each process began that was seen: it stays one of the job's while it hangs
+        # when each process began that was seen: it stays one of the job's while it hangs
+        self._started: dict[int, int] = {}
         self.on_record: Callable[[str], None] = lambda _path: None
 
     def record(self, pids: Iterable[int] | None = None) -> None:
-        """Record the files of running processes (`pids`, by default all of the job). After they exit, the owner is unknown."""
+        """Record the files of running processes (`pids`, by default all of the job).
+
+        After they exit, the owner is unknown.
+        """
         for pid in self.pids() if pids is None else pids:
             self._started.setdefault(pid, process.start_time(pid))
             for segment in _segments(pid):
@@ -86,7 +99,11 @@ class Cleanup:
             for file in SHARED.glob(f"{Path(of_job[1]).name}*") if of_job else [Path(segment)]:
                 with contextlib.suppress(OSError):
                     file.unlink()
-        for program in ("ompi", "prte", "prterun") if self.launcher and self.node == os.uname().nodename else ():
+        for program in (
+            ("ompi", "prte", "prterun")
+            if self.launcher and self.node == os.uname().nodename
+            else ()
+        ):
             self.record_folder(f"{temporary()}/{program}.{self.launcher}")
         for folder in self._folders:
             with contextlib.suppress(OSError):  # also where its file system does not answer
@@ -94,7 +111,11 @@ class Cleanup:
 
     def see_launcher(self) -> None:
         """Record the launcher's network, which its command line may have entered."""
-        if self.launcher and self.node == os.uname().nodename and process.state(self.launcher) not in process.ENDED:
+        if (
+            self.launcher
+            and self.node == os.uname().nodename
+            and process.state(self.launcher) not in process.ENDED
+        ):
             self._networks |= {_network(self.launcher)} - {""}
 
     def pids(self) -> list[int]:
@@ -105,7 +126,9 @@ class Cleanup:
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 pid = int(entry.name)
-                if (wanted in _environment(pid).split(b"\0") or self._is_daemon(pid)) and _network(pid) in self._networks:
+                if (wanted in _environment(pid).split(b"\0") or self._is_daemon(pid)) and _network(
+                    pid
+                ) in self._networks:
                     found.append(pid)
                     self._started[pid] = process.start_time(pid)
             except TimeoutError:  # it hangs in the kernel
@@ -113,16 +136,28 @@ class Cleanup:
                     found.append(pid)
             except OSError:  # exited meanwhile, or another user's
                 continue
-        parents = {parent for pid in found if (parent := process.parent(pid)) and process.name(parent) in DAEMONS}
+        parents = {
+            parent
+            for pid in found
+            if (parent := process.parent(pid)) and process.name(parent) in DAEMONS
+        }
         return [*found, *(parents - set(found))]
 
     def _is_daemon(self, pid: int) -> bool:
-        """Whether this is a daemon of Open MPI 5, whose command line names the launcher: `prterun-HOST-PID@0`."""
-        return bool(self.launcher) and process.name(pid) in DAEMONS and f"-{self.node}-{self.launcher}@" in process.command(pid)
+        """Whether this is a daemon of Open MPI 5, whose command line names the launcher:
+        `prterun-HOST-PID@0`.
+        """
+        return (
+            bool(self.launcher)
+            and process.name(pid) in DAEMONS
+            and f"-{self.node}-{self.launcher}@" in process.command(pid)
+        )
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove a directory of the job; with it /tmp/ompi.HOST.UID, in which Open MPI 4 has those of all jobs, if it is empty then."""
+    """Remove a directory of the job; with it /tmp/ompi.HOST.UID, in which Open MPI 4 has those
+    of all jobs, if it is empty then.
+    """
     if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
         shutil.rmtree(folder, ignore_errors=True)
         if _FOLDER.fullmatch(folder.parent.name):
@@ -132,11 +167,17 @@ def _remove_folder(folder: Path) -> None:
 
 def temporary() -> Path:
     """Open MPI's directory for temporary files, also one without room."""
-    return Path(next((os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp"))
+    return Path(
+        next(
+            (os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp"
+        )
+    )
 
 
 def variables(pid: int) -> dict[str, str]:
-    """The environment with which a process was started; empty if it has exited, or is another user's."""
+    """The environment with which a process was started; empty if it has exited, or is another
+    user's.
+    """
     try:
         text = _environment(pid).decode(errors="replace")
     except OSError:

@@ -6,7 +6,10 @@ from typing import Any, Protocol
 
 
 class Control(Protocol):
-    """The channel between the processes of a job, outside what is measured. Every method is collective but `abort`."""
+    """The channel between the processes of a job, outside what is measured.
+
+    Every method is collective but `abort`.
+    """
 
     @property
     def process(self) -> int:

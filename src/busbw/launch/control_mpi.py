@@ -9,7 +9,8 @@ from typing import Any
 import mpi4py
 
 mpi4py.rc.thread_level = "funneled"
-# A rank that ends by an exception must end the job. Finalising at exit would deadlock: the other ranks wait for this one.
+# A rank that ends by an exception must end the job. Finalising at exit would deadlock: the other
+# ranks wait for this one.
 mpi4py.rc.finalize = False
 
 _FUNNELED = 1  # MPI_THREAD_FUNNELED of Open MPI and of MPICH
@@ -18,7 +19,8 @@ _FUNNELED = 1  # MPI_THREAD_FUNNELED of Open MPI and of MPICH
 def _function(name: str) -> Any:
     """A function of the MPI library that mpi4py uses; None if it cannot be called without mpi4py.
 
-    mpi4py holds the GIL in MPI_Init_thread and MPI_Finalize, and so keeps the watchdog from reporting a hang there.
+    mpi4py holds the GIL in MPI_Init_thread and MPI_Finalize, and so keeps the watchdog from
+    reporting a hang there.
     """
     found = find_spec("mpi4py.MPI")
     library = ctypes.CDLL(found.origin) if found and found.origin else None

@@ -1,4 +1,6 @@
-"""The control channel over Gloo, for ranks that torchrun started. Importing this module imports torch.
+"""The control channel over Gloo, for ranks that torchrun started.
+
+Importing this module imports torch.
 
 It is separate from torch.distributed's default group, which the torch engine measures.
 """
@@ -19,7 +21,8 @@ from busbw.launch.environment import Membership
 
 LIMIT = timedelta(minutes=30)  # of a collective; longer than any measurement between two of them
 JOIN_LIMIT = timedelta(minutes=2)
-_NUMBERS = itertools.count()  # of this process' joins: torchrun's store keeps the addresses of earlier ones
+# of this process' joins: torchrun's store keeps the addresses of earlier ones
+_NUMBERS = itertools.count()
 _OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
 
@@ -30,11 +33,16 @@ class TorchControl:
         self.process, self.processes = process, processes
         self.library = f"PyTorch {torch.__version__}"
         self._store, self._name, self._splits = store, name, 0
-        self._group = dist.ProcessGroupGloo(dist.PrefixStore(name, store), process, processes, LIMIT)
+        self._group = dist.ProcessGroupGloo(
+            dist.PrefixStore(name, store), process, processes, LIMIT
+        )
 
     @classmethod
     def join(cls, member: Membership) -> "TorchControl":
-        """All ranks of the job, through the store at MASTER_ADDR. Raises NoMeasurement after JOIN_LIMIT."""
+        """All ranks of the job, through the store at MASTER_ADDR.
+
+        Raises NoMeasurement after JOIN_LIMIT.
+        """
         interfaces.name_for_gloo(os.environ.get("MASTER_ADDR", ""))
         try:
             store, process, processes = next(dist.rendezvous("env://", timeout=JOIN_LIMIT))
@@ -42,8 +50,10 @@ class TorchControl:
         except (RuntimeError, ValueError) as error:
             where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
             raise NoMeasurement(
-                f"rank {member.rank} of {member.size} could not meet the others at {where}: {str(error).splitlines()[0]}",
-                "MASTER_ADDR must resolve on every host and MASTER_PORT be open; GLOO_SOCKET_IFNAME names the interface",
+                f"rank {member.rank} of {member.size} could not meet the others at {where}:"
+                f" {str(error).splitlines()[0]}",
+                "MASTER_ADDR must resolve on every host and MASTER_PORT be open; GLOO_SOCKET_IFNAME"
+                " names the interface",
             ) from error
 
     def allgather(self, value: Any) -> list[Any]:
@@ -76,7 +86,12 @@ class TorchControl:
         colors = self.allgather(color)
         members = [process for process, other in enumerate(colors) if other == color]
         self._splits += 1
-        return TorchControl(self._store, members.index(self.process), len(members), f"{self._name}/{self._splits}.{color}")
+        return TorchControl(
+            self._store,
+            members.index(self.process),
+            len(members),
+            f"{self._name}/{self._splits}.{color}",
+        )
 
     def abort(self, code: int, reason: str) -> None:
         """Exit immediately. torchrun then ends the others and exits with 1, whatever `code` is."""

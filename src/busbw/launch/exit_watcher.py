@@ -8,7 +8,10 @@ from busbw.host import process
 
 
 class ExitWatcher:
-    """Watches processes from a thread, since the others exit within milliseconds of the first. `order` lists ranks as they exit."""
+    """Watches processes from a thread, since the others exit within milliseconds of the first.
+
+    `order` lists ranks as they exit.
+    """
 
     def __init__(self) -> None:
         self.order: list[int] = []
@@ -29,7 +32,8 @@ class ExitWatcher:
 
     def _follow(self) -> None:
         while True:
-            for descriptor, _ in self._poll.poll():  # epoll also returns descriptors registered during the wait
+            # epoll also returns descriptors registered during the wait
+            for descriptor, _ in self._poll.poll():
                 self._poll.unregister(descriptor)
                 os.close(descriptor)
                 self.order.append(self._ranks.pop(descriptor))

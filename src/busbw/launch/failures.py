@@ -12,9 +12,13 @@ TAIL_LINES = 5
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One known failure. `pattern` matches text with white space collapsed; its groups, and `host`, fill message and hint.
+    """One known failure.
 
-    A `transient` failure raises StartFailed, so that the run is started again. One that `kills` explains the death of a rank.
+    `pattern` matches text with white space collapsed; its groups, and `host`, fill message and
+    hint.
+
+    A `transient` failure raises StartFailed, so that the run is started again. One that `kills`
+    explains the death of a rank.
     """
 
     pattern: str
@@ -24,22 +28,31 @@ class Failure:
     kills: bool = False
 
 
-DIED = r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal (?P<signal>\d+)"
+DIED = (
+    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal"
+    r" (?P<signal>\d+)"
+)
 KILLED, ABORTED = "Killed", "Aborted"
 TASK_DIED = (
-    r"srun: error: (?P<host>\S+): tasks? (?P<rank>[\d,-]+): (?P<why>Killed|Segmentation fault|Bus error|Aborted|Illegal instruction)"
+    r"srun: error: (?P<host>\S+): tasks? (?P<rank>[\d,-]+): (?P<why>Killed|Segmentation fault|Bus"
+    r" error|Aborted|Illegal instruction)"
 )
 _PROBE = "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true"
 
 DRY_RUN_HINT = "run the command that `busbw run ... --dry-run` prints by hand"  # option id dry_run
-SHARED_HINT = "ls -l /dev/shm   (a container needs --shm-size=8g or --ipc=host; other files there may be left over)"
+SHARED_HINT = (
+    "ls -l /dev/shm   (a container needs --shm-size=8g or --ipc=host; other files there may be left"
+    " over)"
+)
 
-# The first match wins: ssh's own messages are closer to the cause than what mpirun concludes from them.
+# The first match wins: ssh's own messages are closer to the cause than what mpirun concludes from
+# them.
 FAILURES: tuple[Failure, ...] = (
     Failure(
         r"can not load PMIx library",
         "Slurm's PMIx plugin found no PMIx library on this machine",
-        "install it on every node (Debian: apt-get install libpmix-dev); srun --mpi=pmix -N 1 hostname shows that it loads",
+        "install it on every node (Debian: apt-get install libpmix-dev); srun --mpi=pmix -N 1"
+        " hostname shows that it loads",
     ),
     Failure(
         r"srun: error: Unable to allocate resources: (?P<why>.+?) (?:srun:|$)",
@@ -52,16 +65,23 @@ FAILURES: tuple[Failure, ...] = (
         "sinfo -o '%N %G'   (lists the GPUs of each node)",
     ),
     Failure(
-        r"slurmstepd(?:-(?P<host>\S+))?: error: execve\(\): (?P<program>\S+): (?P<why>.+?) (?:srun:|slurmstepd|$)",
+        r"slurmstepd(?:-(?P<host>\S+))?: error: execve\(\): (?P<program>\S+): (?P<why>.+?)"
+        r" (?:srun:|slurmstepd|$)",
         "host {host}: {program} cannot be run ({why})",
-        "install busbw at the same path on every node, or on a shared file system: srun -w {host} ls -l {program}",
+        "install busbw at the same path on every node, or on a shared file system: srun -w {host}"
+        " ls -l {program}",
     ),
     Failure(
         r"srun: error: tasks? (?P<rank>[\d,-]+) launch failed: (?P<why>.+?) (?:srun:|slurmstepd|$)",
         "Slurm could not start rank {rank}: {why}",
-        "read slurmd's log on that node (scontrol show config | grep SlurmdLogFile): PMIx or the temporary directory failed",
+        "read slurmd's log on that node (scontrol show config | grep SlurmdLogFile): PMIx or the"
+        " temporary directory failed",
     ),
-    Failure(r"CANCELLED AT \S+ DUE TO TIME LIMIT", "Slurm's time limit ended the job", "request more time: --slurm-args '-t 30'"),
+    Failure(
+        r"CANCELLED AT \S+ DUE TO TIME LIMIT",
+        "Slurm's time limit ended the job",
+        "request more time: --slurm-args '-t 30'",
+    ),
     Failure(
         r"(?:Node failure on (?P<host>[^\s,]+)|CANCELLED AT \S+ DUE TO NODE FAILURE)",
         "host {host} was lost in the middle of the run",
@@ -76,10 +96,12 @@ FAILURES: tuple[Failure, ...] = (
     Failure(
         TASK_DIED,
         "{ranks} on host {host} died ({why}){or_others}",
-        "Killed: sacct -j JOB -o State,MaxRSS (OUT_OF_MEMORY?); Bus error: srun -w {host} df -h /dev/shm",
+        "Killed: sacct -j JOB -o State,MaxRSS (OUT_OF_MEMORY?); Bus error: srun -w {host} df -h"
+        " /dev/shm",
     ),
     Failure(
-        r"(?P<why>Could not establish a configuration source|Unable to contact slurm controller|cannot stat file \S+slurm\.conf)",
+        r"(?P<why>Could not establish a configuration source|Unable to contact slurm"
+        r" controller|cannot stat file \S+slurm\.conf)",
         "Slurm does not respond: {why}",
         "scontrol ping   (is slurm.conf present, and slurmctld running?)",
     ),
@@ -89,7 +111,8 @@ FAILURES: tuple[Failure, ...] = (
         "getent hosts {host}   (add it to /etc/hosts or use its address)",
     ),
     Failure(
-        r"connect to host (?P<host>\S+) port (?P<port>\d+): (?P<why>No route to host|Network is unreachable)",
+        r"connect to host (?P<host>\S+) port (?P<port>\d+): (?P<why>No route to host|Network is"
+        r" unreachable)",
         "host {host}: {why}",
         "ip route get {host}",
     ),
@@ -99,13 +122,15 @@ FAILURES: tuple[Failure, ...] = (
         _PROBE + "   (another port: export OMPI_MCA_plm_rsh_args='-p 22222')",
     ),
     Failure(  # of Open MPI 4
-        r"from (?P<here>\S+) to: (?P<host>\S+) Unable to connect to the peer (?P<address>\S+) on port \d+: "
+        r"from (?P<here>\S+) to: (?P<host>\S+) Unable to connect to the peer (?P<address>\S+) on"
+        r" port \d+: "
         r"(?P<why>[A-Z][a-z]+(?: [a-z]+){0,3})",
         "host {here} cannot connect to {address} of host {host} ({why})",
         "ssh {here} ip route get {address}   (or leave that network out: --ifname 10.1.0.0/16)",
     ),
     Failure(
-        r"(?:(?P<host>\S+): )?Permission denied \([a-z-]+(?:,[a-z-]+)*\)",  # the brackets list the remaining login methods
+        # the brackets list the remaining login methods
+        r"(?:(?P<host>\S+): )?Permission denied \([a-z-]+(?:,[a-z-]+)*\)",
         "host {host}: ssh cannot log in without a password (permission denied)",
         "ssh-copy-id {host}   (then " + _PROBE + ")",
     ),
@@ -122,23 +147,29 @@ FAILURES: tuple[Failure, ...] = (
     Failure(
         r"(?:orted|prted): (?:command not found|No such file|not found)|Daemon exit status: 127",
         "host {host}: Open MPI's daemon (orted or prted) not found",
-        "install the same Open MPI at the same path on every host, or give --prefix: ssh {host} 'command -v prted orted'",
+        "install the same Open MPI at the same path on every host, or give --prefix: ssh {host}"
+        " 'command -v prted orted'",
     ),
     Failure(
-        r"PMIx detected a call to mkdir was unable to create the desired directory: Directory: (?P<path>.+?) Error: (?P<why>.+?) Please",
-        "Open MPI cannot create its directory {path} on this host ({why})",  # daemons of other hosts do not print it
+        r"PMIx detected a call to mkdir was unable to create the desired directory: Directory:"
+        r" (?P<path>.+?) Error: (?P<why>.+?) Please",
+        # daemons of other hosts do not print it
+        "Open MPI cannot create its directory {path} on this host ({why})",
         "TMPDIR=/tmp busbw run ...   (or another writable directory: test with mktemp -d)",
     ),
     Failure(
-        r"call to mkdir was unable to create the desired directory: Directory: (?P<path>.+?) Error: (?P<why>.+?) Please"
+        r"call to mkdir was unable to create the desired directory: Directory: (?P<path>.+?) Error:"
+        r" (?P<why>.+?) Please"
         r"(?:.*?\[(?P<host>\S+):\d+\] \S+ ORTE_ERROR_LOG: Error in file \S+session_dir)?",
         "host {host}: Open MPI cannot create its directory {path} ({why})",
         "ssh {host} mktemp -d   (if it fails, set TMPDIR on that host to a writable directory)",
     ),
     Failure(
         r"not enough space for (?P<path>\S+) \(the shared-memory backing file\).*?"
-        r"Local host: (?P<host>\S+) Space Requested: (?P<asked>\d+) B Space Available: (?P<free>\d+) B",
-        "host {host}: /dev/shm is full: Open MPI needs {asked} bytes for {path}, and {free} are free",
+        r"Local host: (?P<host>\S+) Space Requested: (?P<asked>\d+) B Space Available:"
+        r" (?P<free>\d+) B",
+        "host {host}: /dev/shm is full: Open MPI needs {asked} bytes for {path}, and {free} are"
+        " free",
         "ssh {host} df -h /dev/shm; " + SHARED_HINT,
         kills=True,
     ),
@@ -149,18 +180,25 @@ FAILURES: tuple[Failure, ...] = (
     ),
     Failure(
         r"Daemon exit status: 213",  # Open MPI 5 prints the same for both
-        "host {host}: no interface of that name for MPI's daemons, or no writable temporary directory",
-        "give the network instead of a name: --ifname 10.1.0.0/16   (ip -brief address); or set TMPDIR there; test with: "
-        "ssh {host} mktemp -d",
+        "host {host}: no interface of that name for MPI's daemons, or no writable temporary"
+        " directory",
+        "give the network instead of a name: --ifname 10.1.0.0/16   (ip -brief address); or set"
+        " TMPDIR there; test with: ssh {host} mktemp -d",
     ),
     Failure(
         r"not enough slots available .*?satisfy the (?P<asked>\d+)",
         "{asked} ranks were requested, but the hosts have fewer slots",
-        "give slots: --hosts h1:8,h2:8   (a comma separates hosts; a colon precedes the number of slots)",
+        "give slots: --hosts h1:8,h2:8   (a comma separates hosts; a colon precedes the number of"
+        " slots)",
     ),
-    Failure(r"attempt to run as root", "mpirun refuses to run as root", "add --allow-run-as-root, or run as another user"),
     Failure(
-        r"not access (?:or execute )?an executable:? Executable: (?P<program>\S+) Node: (?P<host>\S+)",
+        r"attempt to run as root",
+        "mpirun refuses to run as root",
+        "add --allow-run-as-root, or run as another user",
+    ),
+    Failure(
+        r"not access (?:or execute )?an executable:? Executable: (?P<program>\S+) Node:"
+        r" (?P<host>\S+)",
         "host {host}: {program} does not exist or is not executable",
         "install busbw at the same path on every host: ssh {host} ls -l {program}",
     ),
@@ -169,11 +207,14 @@ FAILURES: tuple[Failure, ...] = (
         "a program of the job got no thread or process (Resource temporarily unavailable)",
         "ulimit -u; ulimit -v   (limits of processes and of memory; in a container pids.max, too)",
     ),
-    Failure(DIED, "rank {rank} on host {host} died of signal {signal} ({signal_name})", "{signal_hint}"),
+    Failure(
+        DIED, "rank {rank} on host {host} died of signal {signal} ({signal_name})", "{signal_hint}"
+    ),
     Failure(
         r"(?P<path>/\S+): Permission denied",
         "host {host}: no access to {path} (permission denied)",
-        "ssh {host} ls -l {path}   (it must be executable, on a file system mounted without noexec)",
+        "ssh {host} ls -l {path}   (it must be executable, on a file system mounted without"
+        " noexec)",
     ),
     Failure(
         r"lost communication with a remote daemon.*?Remote daemon: \S+ on node (?P<host>[^\s,]+)",
@@ -181,12 +222,14 @@ FAILURES: tuple[Failure, ...] = (
         _PROBE + "   (then its kernel log: ssh {host} dmesg | tail)",
     ),
     Failure(
-        r"daemon failed to report back.*?Remote host: (?P<host>\S+) Daemon exit status: (?P<code>\d+)",
+        r"daemon failed to report back.*?Remote host: (?P<host>\S+) Daemon exit status:"
+        r" (?P<code>\d+)",
         "host {host} could not be started: its launch agent exited with {code}",
         _PROBE,
     ),
     Failure(
-        r"daemon failed to report back|unable to reliably start one or more daemons|unable to complete a TCP connection",
+        r"daemon failed to report back|unable to reliably start one or more daemons|unable to"
+        r" complete a TCP connection",
         "a host's daemon did not start or did not connect back ({host})",
         _PROBE + "   (a firewall or a wrong interface: --ifname 10.1.0.0/16)",
     ),
@@ -195,20 +238,34 @@ FAILURES: tuple[Failure, ...] = (
 _REMOTE_HOST = re.compile(r"Remote host: (\S+)")
 _SIGNAL_HINTS: dict[int, str] = {
     signal.SIGKILL: "ssh {host} dmesg | tail   (out of memory, or killed by a user)",
-    signal.SIGBUS: "df -h /dev/shm   (shared memory is full: containers need --shm-size or --ipc=host)",
+    signal.SIGBUS: (
+        "df -h /dev/shm   (shared memory is full: containers need --shm-size or --ipc=host)"
+    ),
     signal.SIGTERM: "a user or the scheduler terminated it: request more time",
 }
 
 
 def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError:
-    """The error for a launcher that exited with `status` (-N: killed by signal N), from the end of its stderr. `hosts`: those it used."""
+    """The error for a launcher that exited with `status` (-N: killed by signal N), from the end of
+    its stderr.
+
+    `hosts`: those it used.
+    """
     if error := known(stderr_tail, hosts):
         return error
-    lines = [line.strip() for line in stderr_tail.replace("\0", "").splitlines() if line.strip().strip("-")]
+    lines = [
+        line.strip()
+        for line in stderr_tail.replace("\0", "").splitlines()
+        if line.strip().strip("-")
+    ]
     how = f"died of {signal_words(-status)}" if status < 0 else f"exited with {status}"
     signalled = status - 128 in list(signal.Signals)
     how += f", as after a rank died of {signal_words(status - 128)}" if signalled else ""
-    quoted = "; last lines: " + " / ".join(lines[-TAIL_LINES:]) if lines else ", without an error message"
+    quoted = (
+        "; last lines: " + " / ".join(lines[-TAIL_LINES:])
+        if lines
+        else ", without an error message"
+    )
     where = f" on {', '.join(hosts)}" if hosts else ""
     message = f"the launcher{where} {how}{quoted}"
     if status == -signal.SIGKILL:
@@ -218,7 +275,10 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
 
 
 def known(stderr_tail: str, hosts: Sequence[str] = (), *, kills: bool = False) -> BusbwError | None:
-    """The error for a known failure in the launcher's stderr; None if there is none. `kills`: only one that explains a death."""
+    """The error for a known failure in the launcher's stderr; None if there is none.
+
+    `kills`: only one that explains a death.
+    """
     text = " ".join(stderr_tail.replace("\0", " ").split()) + " "
     for failure in FAILURES:
         if kills and not failure.kills:
@@ -229,12 +289,17 @@ def known(stderr_tail: str, hosts: Sequence[str] = (), *, kills: bool = False) -
             hint = failure.hint.format_map(words)
             kind = StartFailed if failure.transient else NoMeasurement
             # Without hosts, all ranks ran on this machine.
-            return kind(failure.message.format_map(words), hint if hosts else hint.replace(f"ssh {words['host']} ", ""))
+            return kind(
+                failure.message.format_map(words),
+                hint if hosts else hint.replace(f"ssh {words['host']} ", ""),
+            )
     return None
 
 
 def died(stderr: str) -> bool:
-    """Whether the launcher reports that a signal killed a rank, which breaks the connections of the others."""
+    """Whether the launcher reports that a signal killed a rank, which breaks the connections of
+    the others.
+    """
     text = " ".join(stderr.replace("\0", " ").split())
     return any(re.search(pattern, text) for pattern in (DIED, TASK_DIED))
 
@@ -252,13 +317,16 @@ def killed_rank(stderr: str) -> int | None:
 def in_order(stderr: str, gone: Sequence[int]) -> str:
     """The launcher's stderr, with srun's report of the rank that died first moved to the front.
 
-    When a rank dies, Slurm kills the others of the step; some abort on their own. srun may report them in any order. The cause is a rank
-    that died of a fault, otherwise the rank whose exit the others saw first (`gone`). The other reports are dropped if srun also reported
-    the host of the cause first.
+    When a rank dies, Slurm kills the others of the step; some abort on their own. srun may report
+    them in any order. The cause is a rank that died of a fault, otherwise the rank whose exit the
+    others saw first (`gone`). The other reports are dropped if srun also reported the host of the
+    cause first.
     """
     reports = list(re.finditer(TASK_DIED, stderr))
     fault = next((one for one in reports if one["why"] not in (KILLED, ABORTED)), None)
-    seen = next(((one, str(rank)) for rank in gone for one in reports if rank in _ranks(one["rank"])), None)
+    seen = next(
+        ((one, str(rank)) for rank in gone for one in reports if rank in _ranks(one["rank"])), None
+    )
     first, rank = (fault, fault["rank"]) if fault else seen or (None, "")
     if first is None:
         return stderr
@@ -280,14 +348,27 @@ def _named(ranks: str) -> str:
 
 def _or_others(match: re.Match[str], text: str) -> str:
     """The ranks of other hosts that may have died first instead."""
-    others = {one["host"]: one["rank"] for one in re.finditer(TASK_DIED, text) if one["host"] != match.groupdict().get("host")}
+    others = {
+        one["host"]: one["rank"]
+        for one in re.finditer(TASK_DIED, text)
+        if one["host"] != match.groupdict().get("host")
+    }
     names = " and ".join(f"{_named(ranks)} on host {host}" for host, ranks in others.items())
-    return f", or {names} died first: Slurm then kills all others, and reports them in any order" if names else ""
+    return (
+        f", or {names} died first: Slurm then kills all others, and reports them in any order"
+        if names
+        else ""
+    )
 
 
 def aborting_host(stderr: str) -> str:
-    """The host of the rank that called MPI_Abort, according to the launcher; '' if there is none."""
-    match = re.search(r"due to process rank \d+ with PID \d+ on node (\S+) calling", " ".join(stderr.replace("\0", " ").split()))
+    """The host of the rank that called MPI_Abort, according to the launcher; '' if there is
+    none.
+    """
+    match = re.search(
+        r"due to process rank \d+ with PID \d+ on node (\S+) calling",
+        " ".join(stderr.replace("\0", " ").split()),
+    )
     return match.group(1) if match else ""
 
 
@@ -312,6 +393,8 @@ def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, s
     if "signal" in words:
         number = int(words["signal"])
         words["signal_name"] = _signal_name(number)
-        template = _SIGNAL_HINTS.get(number, "ulimit -c unlimited, run again, and read the core file on {host}")
+        template = _SIGNAL_HINTS.get(
+            number, "ulimit -c unlimited, run again, and read the core file on {host}"
+        )
         words["signal_hint"] = template.format_map(words)
     return words

@@ -1,4 +1,6 @@
-"""Notices that the ranks of a command use Gloo and not NCCL, by the names that PyTorch and Gloo give to their threads."""
+"""Notices that the ranks of a command use Gloo and not NCCL, by the names that PyTorch and Gloo
+give to their threads.
+"""
 
 import itertools
 import threading
@@ -9,17 +11,22 @@ from busbw.host import process
 NAME = "gloo"
 GLOO = ("pt_gloo", "gloo_")  # pt_gloo_runloop of PyTorch, gloo_tcp_loop of Gloo
 NCCL = "pt_nccl"  # pt_nccl_watchdg; a job may use both: Gloo for its control
-OFTEN, OFTEN_S, SELDOM_S = 60, 1.0, 60.0  # so many looks a second apart, then one a minute: most jobs join in their first minute
+# so many looks a second apart, then one a minute: most jobs join in their first minute
+OFTEN, OFTEN_S, SELDOM_S = 60, 1.0, 60.0
 SEEN = 2  # looks in a row, as a rank that uses both may create Gloo's threads first
 
 
 def named(words: Sequence[str]) -> str:
-    """The word of a command line that chooses Gloo: `gloo` of `--backend gloo`, `--dist-backend=gloo`; '' if none does."""
+    """The word of a command line that chooses Gloo: `gloo` of `--backend gloo`,
+    `--dist-backend=gloo`; '' if none does.
+    """
     return next((word for word in words if word.rpartition("=")[2] == NAME), "")
 
 
 class Watch:
-    """Looks at the processes below `pid` until one uses Gloo alone, which `tell` gets, or until `recorded()`."""
+    """Looks at the processes below `pid` until one uses Gloo alone, which `tell` gets, or until
+    `recorded()`.
+    """
 
     def __init__(self, pid: int, recorded: Callable[[], bool], tell: Callable[[int], None]) -> None:
         self.rank = 0

@@ -25,7 +25,8 @@ class Guard:
     def __init__(self, job: Cleanup) -> None:
         waits, self._until_killed = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads: the child uses none of their locks
+            # of forks with threads: the child uses none of their locks
+            warnings.simplefilter("ignore", DeprecationWarning)
             self._pid = os.fork()
         if self._pid == 0:
             try:
@@ -50,12 +51,15 @@ class Guard:
 
 
 def _clean_up_after(waits: int, job: Cleanup) -> None:
-    """Wait until the other end of the pipe is closed by the kernel, then end what the launcher leaves."""
+    """Wait until the other end of the pipe is closed by the kernel, then end what the launcher
+    leaves.
+    """
     os.setsid()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)
     os.dup2(waits, 0)
-    for entry in list(Path("/proc/self/fd").iterdir()):  # a reader of this process's output must see its end
+    # a reader of this process's output must see its end
+    for entry in list(Path("/proc/self/fd").iterdir()):
         if entry.name != "0":
             with contextlib.suppress(OSError):
                 os.close(int(entry.name))

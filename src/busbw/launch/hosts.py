@@ -1,4 +1,6 @@
-"""Hosts and their slots, from `--hosts h1:8,h2:8` or a hostfile (`h1 slots=8`, `h1:8`, or one line per slot as PBS writes it)."""
+"""Hosts and their slots, from `--hosts h1:8,h2:8` or a hostfile (`h1 slots=8`, `h1:8`, or one
+line per slot as PBS writes it).
+"""
 
 import re
 from collections.abc import Sequence
@@ -27,17 +29,26 @@ class Host:
 
 
 def is_host(text: str) -> bool:
-    """Whether a text is a host name or an address. Others must not reach ssh, which takes a word that starts with `-` as an option."""
+    """Whether a text is a host name or an address.
+
+    Others must not reach ssh, which takes a word that starts with `-` as an option.
+    """
     return bool(_NAME.fullmatch(text) or _IPV6.fullmatch(text))
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
-    """The hosts of `--hosts`. Raises UsageError for an empty list, an invalid name or number of slots, or a duplicate."""
+    """The hosts of `--hosts`.
+
+    Raises UsageError for an empty list, an invalid name or number of slots, or a duplicate.
+    """
     hosts: list[Host] = []
     for part in text.split(","):
         host = _host(part.strip(), f"--hosts '{text}'")
         if any(host.name == other.name for other in hosts):
-            raise UsageError(f"--hosts '{text}': {host.name} is given twice", f"give it once, with all its slots, like {host.name}:8")
+            raise UsageError(
+                f"--hosts '{text}': {host.name} is given twice",
+                f"give it once, with all its slots, like {host.name}:8",
+            )
         hosts.append(host)
     return tuple(hosts)
 
@@ -48,12 +59,17 @@ def read_hostfile(path: str) -> tuple[Host, ...]:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
-        raise UsageError(f"--hostfile {path}: {reason}", "give a file with lines like: h1 slots=8") from error
+        raise UsageError(
+            f"--hostfile {path}: {reason}", "give a file with lines like: h1 slots=8"
+        ) from error
     return parse_hostfile(text, f"--hostfile {path}")
 
 
 def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
-    """Hosts in order of first line. Slots of repeated hosts are added up, as Open MPI does. UsageError names the line."""
+    """Hosts in order of first line.
+
+    Slots of repeated hosts are added up, as Open MPI does. UsageError names the line.
+    """
     slots: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         entry = line.split("#")[0].strip()
@@ -68,9 +84,11 @@ def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
 
 
 def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[Host, ...]:
-    """The hosts with the slots that `ranks` ranks occupy, filled in order, or evenly if no host has slots; all slots for None.
+    """The hosts with the slots that `ranks` ranks occupy, filled in order, or evenly if no host has
+    slots; all slots for None.
 
-    `default` is the number of slots of a host without any when `ranks` is None. Raises UsageError if there are too few slots.
+    `default` is the number of slots of a host without any when `ranks` is None. Raises UsageError
+    if there are too few slots.
     """
     if ranks is None:
         return tuple(Host(host.name, host.slots or default) for host in hosts)
@@ -78,13 +96,18 @@ def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[H
         raise UsageError(f"-n {ranks}: at least one rank is needed", "give -n 1 or more")
     if not any(host.slots for host in hosts):
         each, more = divmod(ranks, len(hosts))
-        return tuple(Host(host.name, each + (i < more)) for i, host in enumerate(hosts) if each + (i < more))
+        return tuple(
+            Host(host.name, each + (i < more)) for i, host in enumerate(hosts) if each + (i < more)
+        )
     known = tuple(Host(host.name, host.slots or 1) for host in hosts)
     total = sum(host.slots for host in known)
     if ranks > total:
         each = -(-ranks // len(known))
         asked = ",".join(str(Host(host.name, each)) for host in known)
-        raise UsageError(f"-n {ranks}: the {len(known)} hosts have {total} slots", f"give more slots, like --hosts {asked}")
+        raise UsageError(
+            f"-n {ranks}: the {len(known)} hosts have {total} slots",
+            f"give more slots, like --hosts {asked}",
+        )
     return _filled(known, ranks)
 
 
@@ -102,7 +125,10 @@ def _hostfile_line(entry: str, where: str) -> Host:
     match = _SLOTS.search(entry)
     rest = _OTHER_KEYS.sub("", entry.replace(match.group(0), "", 1) if match else entry).split()
     if len(rest) != 1:
-        raise UsageError(f"{where}: '{entry}' is not a host with its slots", "write one host per line, like: h1 slots=8")
+        raise UsageError(
+            f"{where}: '{entry}' is not a host with its slots",
+            "write one host per line, like: h1 slots=8",
+        )
     host = _host(rest[0], where)
     return Host(host.name, _slots(match.group(1), where, host.name)) if match else host
 
@@ -111,15 +137,24 @@ def _host(text: str, where: str) -> Host:
     if text.startswith("["):
         name, bracket, rest = text[1:].partition("]")
         if not bracket or not _IPV6.fullmatch(name) or (rest and not rest.startswith(":")):
-            raise UsageError(f"{where}: '{text}' is not an IPv6 address in brackets", "write [fd00::2] or [fd00::2]:8")
+            raise UsageError(
+                f"{where}: '{text}' is not an IPv6 address in brackets",
+                "write [fd00::2] or [fd00::2]:8",
+            )
         return Host(name, _slots(rest[1:], where, name) if rest else 0)
     if text.count(":") > 1:
-        raise UsageError(f"{where}: '{text}' has more than one colon", "put an IPv6 address in brackets: [fd00::2]:8")
+        raise UsageError(
+            f"{where}: '{text}' has more than one colon",
+            "put an IPv6 address in brackets: [fd00::2]:8",
+        )
     name, colon, slots = text.partition(":")
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where}: '{text}' is not a host name", "write hosts like h1:8,h2:8")
     if _NAME.fullmatch(slots) and not slots.isdigit() and (not slots[0].isdigit() or "." in slots):
-        raise UsageError(f"{where}: '{text}': a number of slots must follow the colon", f"use a comma: {name},{slots}")
+        raise UsageError(
+            f"{where}: '{text}': a number of slots must follow the colon",
+            f"use a comma: {name},{slots}",
+        )
     return Host(name, _slots(slots, where, name) if colon else 0)
 
 
@@ -127,5 +162,10 @@ def _slots(text: str, where: str, host: str) -> int:
     if text.isascii() and text.isdigit():
         if int(text) > 0:
             return int(text)
-        raise UsageError(f"{where}: {host} has {text} slots", f"give at least one slot, like {host}:8, or leave out the host")
-    raise UsageError(f"{where}: '{text}' is not a number of slots of {host}", f"write it like {host}:8")
+        raise UsageError(
+            f"{where}: {host} has {text} slots",
+            f"give at least one slot, like {host}:8, or leave out the host",
+        )
+    raise UsageError(
+        f"{where}: '{text}' is not a number of slots of {host}", f"write it like {host}:8"
+    )

@@ -1,7 +1,9 @@
-"""Selects the network interfaces of a job: `--ifname` in the syntax of NCCL_SOCKET_IFNAME (`eth`, `=eth0`, `^docker`), or a CIDR.
+"""Selects the network interfaces of a job: `--ifname` in the syntax of NCCL_SOCKET_IFNAME (`eth`,
+`=eth0`, `^docker`), or a CIDR.
 
-MPI and its runtime accept exact names or a CIDR, NCCL prefixes but no CIDR, and Gloo one exact name. Only a CIDR fits hosts with
-different interface names, so every rank resolves it on its own host.
+MPI and its runtime accept exact names or a CIDR, NCCL prefixes but no CIDR, and Gloo one exact
+name. Only a CIDR fits hosts with different interface names, so every rank resolves it on its own
+host.
 """
 
 import ipaddress
@@ -21,20 +23,29 @@ Local = Mapping[str, ipaddress.IPv4Interface | None]
 
 
 def resolve(text: str, have: Local) -> tuple[str, ...]:
-    """The names among `have` that `text` selects. Raises UsageError with the existing names if it selects none."""
+    """The names among `have` that `text` selects.
+
+    Raises UsageError with the existing names if it selects none.
+    """
     network = _network(text)
     if network is not None:
         names = tuple(name for name, address in have.items() if address and address.ip in network)
     else:
         names = _matching(text, have)
     if not names:
-        existing = ", ".join(f"{name} ({address})" if address else name for name, address in have.items())
-        raise UsageError(f"--ifname {text}: no such interface on {socket.gethostname()}", f"it has {existing}")
+        existing = ", ".join(
+            f"{name} ({address})" if address else name for name, address in have.items()
+        )
+        raise UsageError(
+            f"--ifname {text}: no such interface on {socket.gethostname()}", f"it has {existing}"
+        )
     return names
 
 
 def selected(text: str) -> tuple[str, ...]:
-    """The interfaces that `text` selects on this host, if any: a host that only launches may be outside the network."""
+    """The interfaces that `text` selects on this host, if any: a host that only launches may be
+    outside the network.
+    """
     try:
         return resolve(text, local()) if text else ()
     except UsageError:
@@ -42,21 +53,30 @@ def selected(text: str) -> tuple[str, ...]:
 
 
 def for_mpi(text: str, have: Local) -> str:
-    """The value for btl_tcp_if_include and the like: the CIDR, or exact names separated by commas."""
+    """The value for btl_tcp_if_include and the like: the CIDR, or exact names separated by
+    commas.
+    """
     names = resolve(text, have)
     network = _network(text)
     return str(network) if network is not None else ",".join(names)
 
 
 def for_prrte(text: str, have: Local) -> str:
-    """The value for prte_if_include: the CIDR, or one exact name. PRRTE of Open MPI 5 crashes with two (openpmix/prrte#2553)."""
+    """The value for prte_if_include: the CIDR, or one exact name.
+
+    PRRTE of Open MPI 5 crashes with two (openpmix/prrte#2553).
+    """
     names = for_mpi(text, have).split(",")
-    reachable = [name for name in names if (address := have.get(name)) and not address.ip.is_loopback]
+    reachable = [
+        name for name in names if (address := have.get(name)) and not address.ip.is_loopback
+    ]
     return (reachable or names)[0]
 
 
 def for_nccl(text: str, have: Local) -> str:
-    """The value of NCCL_SOCKET_IFNAME on this host: `text`, or the exact names of a CIDR's interfaces."""
+    """The value of NCCL_SOCKET_IFNAME on this host: `text`, or the exact names of a CIDR's
+    interfaces.
+    """
     names = resolve(text, have)
     return text if _network(text) is None else "=" + ",".join(names)
 
@@ -76,18 +96,29 @@ def variables(ifname: str) -> dict[str, str]:
 
 
 def towards(peer: str) -> str | None:
-    """The interface of the route to `peer` (name or address); None without a route, or for loopback."""
+    """The interface of the route to `peer` (name or address); None without a route, or for
+    loopback.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((peer, 9))  # queries the routing table only: a datagram socket sends nothing here
+            # queries the routing table only: a datagram socket sends nothing here
+            probe.connect((peer, 9))
         except OSError:
             return None
         own = ipaddress.IPv4Address(probe.getsockname()[0])
-    return None if own.is_loopback else next((name for name, address in local().items() if address and address.ip == own), None)
+    return (
+        None
+        if own.is_loopback
+        else next(
+            (name for name, address in local().items() if address and address.ip == own), None
+        )
+    )
 
 
 def own_name_leads_here() -> bool:
-    """Whether this host's name resolves to an address that other hosts could reach; Gloo listens on that address."""
+    """Whether this host's name resolves to an address that other hosts could reach; Gloo listens
+    on that address.
+    """
     try:
         found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except OSError:
@@ -96,19 +127,26 @@ def own_name_leads_here() -> bool:
 
 
 def name_for_gloo(peer: str) -> None:
-    """Set GLOO_SOCKET_IFNAME to the interface towards `peer`, unless it is set or this host's name resolves to a reachable address.
+    """Set GLOO_SOCKET_IFNAME to the interface towards `peer`, unless it is set or this host's name
+    resolves to a reachable address.
 
     `peer` may be an address of this host.
     """
     if os.environ.get("GLOO_SOCKET_IFNAME") or own_name_leads_here():
         return
     if interface := towards(peer):
-        LOG.info("Gloo uses %s, which leads to %s: this host's name resolves to no address for other hosts", interface, peer)
+        LOG.info(
+            "Gloo uses %s, which leads to %s: this host's name resolves to no address for other"
+            " hosts",
+            interface,
+            peer,
+        )
         os.environ["GLOO_SOCKET_IFNAME"] = interface
 
 
 def settle(env: Mapping[str, str]) -> None:
-    """On a rank: set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of this process from BUSBW_IFNAME in `env`.
+    """On a rank: set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of this process from BUSBW_IFNAME in
+    `env`.
 
     Raises NoMeasurement if this host has no such interface.
     """
@@ -117,9 +155,15 @@ def settle(env: Mapping[str, str]) -> None:
         return
     have = local()
     try:
-        found = {"NCCL_SOCKET_IFNAME": for_nccl(text, have), "GLOO_SOCKET_IFNAME": resolve(text, have)[0]}
+        found = {
+            "NCCL_SOCKET_IFNAME": for_nccl(text, have),
+            "GLOO_SOCKET_IFNAME": resolve(text, have)[0],
+        }
     except BusbwError as error:
-        raise NoMeasurement(error.message, f"{error.hint}; a CIDR, like --ifname 10.1.0.0/16, fits hosts with different names") from error
+        raise NoMeasurement(
+            error.message,
+            f"{error.hint}; a CIDR, like --ifname 10.1.0.0/16, fits hosts with different names",
+        ) from error
     LOG.info("%s=%s selects %s", VARIABLE, text, found)
     os.environ.update(found)
 
@@ -130,7 +174,10 @@ def _network(text: str) -> ipaddress.IPv4Network | None:
     try:
         return ipaddress.IPv4Network(text, strict=False)
     except ValueError as error:
-        raise UsageError(f"--ifname {text}: not an IPv4 network", "write a network like 10.1.0.0/16, or a name like eth0") from error
+        raise UsageError(
+            f"--ifname {text}: not an IPv4 network",
+            "write a network like 10.1.0.0/16, or a name like eth0",
+        ) from error
 
 
 def _matching(text: str, have: Local) -> tuple[str, ...]:
@@ -140,7 +187,8 @@ def _matching(text: str, have: Local) -> tuple[str, ...]:
     wanted = tuple(part.strip() for part in rest.removeprefix("=").split(","))
     if not all(wanted):
         raise UsageError(
-            f"--ifname '{text}': a name is missing", "write names separated by commas, like eth0, =eth0, ^docker,lo, or 10.1.0.0/16"
+            f"--ifname '{text}': a name is missing",
+            "write names separated by commas, like eth0, =eth0, ^docker,lo, or 10.1.0.0/16",
         )
 
     def hit(name: str) -> bool:
@@ -149,4 +197,8 @@ def _matching(text: str, have: Local) -> tuple[str, ...]:
     if not exclude:
         return tuple(name for name in have if hit(name))
     # As in NCCL, an exclusion leaves only interfaces that could reach other hosts.
-    return tuple(name for name, address in have.items() if not hit(name) and address and not address.ip.is_loopback)
+    return tuple(
+        name
+        for name, address in have.items()
+        if not hit(name) and address and not address.ip.is_loopback
+    )

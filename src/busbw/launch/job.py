@@ -1,4 +1,6 @@
-"""Runs a launcher: reads both of its streams, limits how long it may take until a rank first reports, and leaves no process behind here."""
+"""Runs a launcher: reads both of its streams, limits how long it may take until a rank first
+reports, and leaves no process behind here.
+"""
 
 import _thread
 import contextlib
@@ -21,7 +23,8 @@ from busbw.launch.guard import Guard
 __all__ = ["explain", "run", "signals_ignored", "terminable"]
 
 TERM_LIMIT_S = 5.0  # for a launcher to end the ranks of other hosts, if only it can do that
-GRACE_S = 1.5  # the part of it that a second Ctrl-C does not skip; mpirun takes 0.1 to 0.3 s if its ranks respond
+# the part of it that a second Ctrl-C does not skip; mpirun takes 0.1 to 0.3 s if its ranks respond
+GRACE_S = 1.5
 END_LIMIT_S = 30.0  # for the launcher to exit after closing its output
 DRAIN_LIMIT_S = 1.0  # for streams that a process that outlived the launcher holds open
 _POLL_S = 0.2
@@ -34,7 +37,10 @@ StopReason = Callable[[], BusbwError | None]
 
 
 class _Lines:
-    """Splits a stream into lines without newline. Lines that are not events go to `other`, if given."""
+    """Splits a stream into lines without newline.
+
+    Lines that are not events go to `other`, if given.
+    """
 
     def __init__(self, take: Take, other: Take | None = None) -> None:
         self._take, self._other, self._rest = take, other, b""
@@ -75,15 +81,18 @@ def run(
 ) -> int:
     """Run the launcher `argv` and return its exit code, or -N if signal N killed it.
 
-    `on_line` gets each line of stdout that is a JSON object. `on_talk` gets all other lines of stdout (mpirun 5 reports lost daemons
-    there) and of stderr. Lines have no newline and are passed in this thread. `stop_reason` is called several times per second; an error
-    that it returns ends the job.
+    `on_line` gets each line of stdout that is a JSON object. `on_talk` gets all other lines of
+    stdout (mpirun 5 reports lost daemons there) and of stderr. Lines have no newline and are passed
+    in this thread. `stop_reason` is called several times per second; an error that it returns ends
+    the job.
 
-    Raises NoMeasurement if the launcher cannot be started, or if no line for `on_line` arrives within `limit_s` seconds (0: no limit) and
-    `heard` (whether a rank reported by another way) is false; `why_silent` may know a better error. Time spent `queued` does not count.
+    Raises NoMeasurement if the launcher cannot be started, or if no line for `on_line` arrives
+    within `limit_s` seconds (0: no limit) and `heard` (whether a rank reported by another way) is
+    false; `why_silent` may know a better error. Time spent `queued` does not count.
 
-    Before any exception leaves this function (also on SIGINT, SIGTERM or an exception of a callback), the launcher and
-    all processes of the job on this host are ended, with `cleanup`, and those of other hosts by `end_elsewhere`.
+    Before any exception leaves this function (also on SIGINT, SIGTERM or an exception of a
+    callback), the launcher and all processes of the job on this host are ended, with `cleanup`, and
+    those of other hosts by `end_elsewhere`.
     """
     cleanup = cleanup or Cleanup(new_mark())
     process = _started(argv, {**env, MARKER: cleanup.marker})
@@ -95,7 +104,12 @@ def run(
     with terminable():
         try:
             with _pump(process, lines, talk, cleanup.see_launcher) as pump:
-                if not pump(limit_s or None, stop_reason=look, until=lambda: lines.count > 0 or heard(), queued=queued):
+                if not pump(
+                    limit_s or None,
+                    stop_reason=look,
+                    until=lambda: lines.count > 0 or heard(),
+                    queued=queued,
+                ):
                     raise why_silent() or _silent(argv[0], limit_s, hosts)
                 pump(None, stop_reason=look)
                 lines.end()
@@ -124,7 +138,10 @@ def _clean_up(process: subprocess.Popen[bytes], cleanup: Cleanup, guard: Guard |
 
 
 def _started(argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """The launcher as a process in a session of its own. Raises NoMeasurement if it cannot be run."""
+    """The launcher as a process in a session of its own.
+
+    Raises NoMeasurement if it cannot be run.
+    """
     try:
         return subprocess.Popen(
             list(argv),
@@ -137,7 +154,9 @@ def _started(argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[b
             preexec_fn=_prepare_launcher,
         )
     except OSError as error:
-        raise NoMeasurement(f"{argv[0]} cannot be run: {error.strerror}", "install it, or use another launcher") from error
+        raise NoMeasurement(
+            f"{argv[0]} cannot be run: {error.strerror}", "install it, or use another launcher"
+        ) from error
 
 
 def _guard(cleanup: Cleanup) -> Guard | None:
@@ -148,7 +167,9 @@ def _guard(cleanup: Cleanup) -> Guard | None:
 
 
 def _prepare_launcher() -> None:
-    """If this process is killed, the launcher ends its ranks on all hosts, and is not killed itself by what it prints then."""
+    """If this process is killed, the launcher ends its ranks on all hosts, and is not killed
+    itself by what it prints then.
+    """
     die_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
@@ -157,8 +178,12 @@ Pump = Callable[..., bool]
 
 
 @contextlib.contextmanager
-def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, arrived: Callable[[], None]) -> Iterator[Pump]:
-    """A function that reads both streams until they or the process end. It returns False after `limit_s`.
+def _pump(
+    process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, arrived: Callable[[], None]
+) -> Iterator[Pump]:
+    """A function that reads both streams until they or the process end.
+
+    It returns False after `limit_s`.
 
     `arrived` is called before data is read: whoever takes the data may end the process.
     """
@@ -197,7 +222,9 @@ def _pump(process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, arrived
 
 
 def _read(selector: selectors.BaseSelector, arrived: Callable[[], None]) -> None:
-    """Pass on available data of both streams, after a call of `arrived`; wait up to _POLL_S for it."""
+    """Pass on available data of both streams, after a call of `arrived`; wait up to _POLL_S for
+    it.
+    """
     for key, _ in selector.select(_POLL_S):
         arrived()
         data = os.read(key.fd, _CHUNK)
@@ -212,14 +239,19 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
     try:
         return process.wait(END_LIMIT_S)
     except subprocess.TimeoutExpired as error:
-        raise TimedOut(f"the launcher closed its output but did not exit within {END_LIMIT_S:g} s", "ps -ef | grep mpirun") from error
+        raise TimedOut(
+            f"the launcher closed its output but did not exit within {END_LIMIT_S:g} s",
+            "ps -ef | grep mpirun",
+        ) from error
 
 
 def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> NoMeasurement:
     if not hosts:
         message = f"no rank reported within {limit_s:g} s of starting {launcher}"
         return NoMeasurement(message, DRY_RUN_HINT, options=["dry_run"])
-    probe = f"for h in {' '.join(hosts)}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
+    probe = (
+        f"for h in {' '.join(hosts)}; do ssh -o BatchMode=yes -o ConnectTimeout=5 $h hostname; done"
+    )
     return NoMeasurement(
         f"no rank reported within {limit_s:g} s of starting {launcher} on {', '.join(hosts)}: "
         "a host does not respond, a firewall blocks connections back, or the interface is wrong",
@@ -228,16 +260,24 @@ def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> NoMeasuremen
 
 
 def _stop(
-    process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, cleanup: Cleanup, end_elsewhere: Callable[[], None] | None
+    process: subprocess.Popen[bytes],
+    lines: _Lines,
+    talk: _Lines,
+    cleanup: Cleanup,
+    end_elsewhere: Callable[[], None] | None,
 ) -> None:
-    """Send SIGTERM, wait for the launcher to end its ranks while reading its output, then send SIGKILL.
+    """Send SIGTERM, wait for the launcher to end its ranks while reading its output, then send
+    SIGKILL.
 
-    A launcher that was stopped is resumed to do that. After GRACE_S, `end_elsewhere` ends what is left on other hosts. Without it the
-    launcher has more time; a second interrupt skips that, but not GRACE_S, in which a working launcher ends its ranks and removes their
-    shared memory.
+    A launcher that was stopped is resumed to do that. After GRACE_S, `end_elsewhere` ends what is
+    left on other hosts. Without it the launcher has more time; a second interrupt skips that, but
+    not GRACE_S, in which a working launcher ends its ranks and removes their shared memory.
     """
     lines.ending = talk.ending = True
-    with contextlib.suppress(BaseException), _pump(process, lines, talk, cleanup.see_launcher) as pump:
+    with (
+        contextlib.suppress(BaseException),
+        _pump(process, lines, talk, cleanup.see_launcher) as pump,
+    ):
         with signals_ignored():
             cleanup.record()
             _signal_group(process, signal.SIGTERM)
@@ -260,11 +300,13 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """While a job runs, the first SIGTERM or SIGHUP raises SystemExit, so that the job is ended too. Later ones are ignored, as is one
-    that comes when the job has ended.
+    """While a job runs, the first SIGTERM or SIGHUP raises SystemExit, so that the job is ended
+    too.
 
-    A signal that was ignored stays so: nohup ignores SIGHUP, and a shell SIGINT in its background jobs. Has no effect inside another
-    `terminable`.
+    Later ones are ignored, as is one that comes when the job has ended.
+
+    A signal that was ignored stays so: nohup ignores SIGHUP, and a shell SIGINT in its background
+    jobs. Has no effect inside another `terminable`.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     if any(isinstance(handler, _Leave) for handler in before.values()):
@@ -324,7 +366,10 @@ def _once_more(number: int) -> None:
 
 @contextlib.contextmanager
 def _handled(handler: Handler | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
-    """Install a handler for these signals. Does nothing outside the main thread, where Python allows no handlers."""
+    """Install a handler for these signals.
+
+    Does nothing outside the main thread, where Python allows no handlers.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -4,8 +4,10 @@ import re
 
 _OWN = re.compile(
     r"\[\S+:\d+\] (?:Delaying for \d+ seconds before aborting"
-    r"|\d+ more process(?:es)? ha(?:s|ve) sent help message|Set MCA parameter \"orte_base_help_aggregate\")"
-    r"|\[warn\] Epoll (?:ADD|MOD|DEL)\(\d+\) on fd \d+ failed\."  # libevent, of a launcher that closes its ranks' pipes
+    r"|\d+ more process(?:es)? ha(?:s|ve) sent help message|Set MCA parameter"
+    r" \"orte_base_help_aggregate\")"
+    # libevent, of a launcher that closes its ranks' pipes
+    r"|\[warn\] Epoll (?:ADD|MOD|DEL)\(\d+\) on fd \d+ failed\."
 )
 _DASHES = re.compile(r"-{70,}")  # Open MPI's frames have 74, and 76
 FRAME_LINES = 40  # the longest of its messages is shorter
@@ -13,7 +15,9 @@ _STARRED = re.compile(r"(\[\S+:\d+\]) \*\*\* (An error occurred in Socket closed
 
 
 class Framing:
-    """Recognizes the launcher's own messages: those between lines of dashes, and what Open MPI's other ranks write when one has died."""
+    """Recognizes the launcher's own messages: those between lines of dashes, and what Open MPI's
+    other ranks write when one has died.
+    """
 
     def __init__(self) -> None:
         self._left = 0  # lines that the open frame may still hold

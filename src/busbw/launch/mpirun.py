@@ -1,6 +1,7 @@
 """Finds Open MPI's mpirun and builds its command line, which differs between versions 4 and 5.
 
-Checked against 5.0.11: PRRTE reads prte_if_include (one exact name or CIDR), PMIx reads ptl_tcp_if_include.
+Checked against 5.0.11: PRRTE reads prte_if_include (one exact name or CIDR), PMIx reads
+ptl_tcp_if_include.
 """
 
 import os
@@ -19,9 +20,11 @@ from busbw.launch.cleanup import MARKER
 from busbw.launch.hosts import Host
 
 SSH_ARGS = "-o BatchMode=yes -o ConnectTimeout=10"
-# When a rank dies, Open MPI aborts the others of its host. The delay lets mpirun see the first death first.
+# When a rank dies, Open MPI aborts the others of its host. The delay lets mpirun see the first
+# death first.
 ABORT_DELAY = ("--mca", "mpi_abort_delay", "1")  # seconds
-KEEPALIVE = {"time": 10, "intvl": 5, "probes": 3}  # seconds idle, seconds between probes, lost probes: 25 s in total
+# seconds idle, seconds between probes, lost probes: 25 s in total
+KEEPALIVE = {"time": 10, "intvl": 5, "probes": 3}
 VERSION_LIMIT_S = 20.0
 INSTALL = f"{sys.executable} -m pip install 'busbw[mpi]', or install Open MPI 4.1 or newer"
 _VERSION = re.compile(r"Open MPI\)?\s+v?(\d+)\.(\d+)(\.\d+)?")
@@ -40,7 +43,8 @@ class Mpirun:
 
 
 def find(search: Iterable[str] | None = None) -> Mpirun:
-    """The mpirun next to this Python, else the first on PATH (or the first of `search` that exists).
+    """The mpirun next to this Python, else the first on PATH (or the first of `search` that
+    exists).
 
     Raises NoMeasurement if there is none, it does not respond, or it is not Open MPI 4 or newer.
     """
@@ -48,15 +52,27 @@ def find(search: Iterable[str] | None = None) -> Mpirun:
     if not path:
         raise NoMeasurement(f"no mpirun next to {sys.executable} or on PATH", INSTALL)
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, timeout=VERSION_LIMIT_S, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            timeout=VERSION_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
-        raise NoMeasurement(f"{path} --version did not finish within {VERSION_LIMIT_S:g} s", INSTALL) from error
+        raise NoMeasurement(
+            f"{path} --version did not finish within {VERSION_LIMIT_S:g} s", INSTALL
+        ) from error
     except OSError as error:
         raise NoMeasurement(f"{path} cannot be run: {error.strerror}", INSTALL) from error
     text = (done.stdout + done.stderr).decode(errors="replace")
     match = _VERSION.search(text)
     if match is None or int(match.group(1)) < 4:
-        raise NoMeasurement(f"{path} is not Open MPI 4 or newer: --version prints '{text.strip().partition(chr(10))[0]}'", INSTALL)
+        raise NoMeasurement(
+            f"{path} is not Open MPI 4 or newer: --version prints"
+            f" '{text.strip().partition(chr(10))[0]}'",
+            INSTALL,
+        )
     return Mpirun(path, int(match.group(1)), match.group(0).split()[-1].lstrip("v"))
 
 
@@ -70,11 +86,18 @@ def _first(candidates: Iterable[str]) -> str:
 
 
 def command(
-    mpirun: Mpirun, program: Sequence[str], ranks: int, hosts: Sequence[Host] = (), ifname: str = "", env: Mapping[str, str] | None = None
+    mpirun: Mpirun,
+    program: Sequence[str],
+    ranks: int,
+    hosts: Sequence[Host] = (),
+    ifname: str = "",
+    env: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The command line that runs `program` on `ranks` ranks, on this machine or on `hosts` (with slots: see hosts.share).
+    """The command line that runs `program` on `ranks` ranks, on this machine or on `hosts` (with
+    slots: see hosts.share).
 
-    `env` is set on every rank. `ifname` is the user's --ifname. Raises UsageError for an invalid variable name or interface.
+    `env` is set on every rank. `ifname` is the user's --ifname. Raises UsageError for an invalid
+    variable name or interface.
     """
     line = [mpirun.path, "-n", str(ranks), "--bind-to", "none", *ABORT_DELAY]
     if os.geteuid() == 0:
@@ -83,8 +106,11 @@ def command(
     line += _remote(mpirun, hosts, ifname, os.environ) if hosts else _local(mpirun, ranks)
     for name, value in {**(env or {}), **interfaces.variables(ifname)}.items():
         if not _VARIABLE.fullmatch(name):
-            raise UsageError(f"'{name}' is not the name of an environment variable", "write NAME=VALUE")
-        # Other users of this host see the command line. mpirun takes a secret from its own environment.
+            raise UsageError(
+                f"'{name}' is not the name of an environment variable", "write NAME=VALUE"
+            )
+        # Other users of this host see the command line. mpirun takes a secret from its own
+        # environment.
         named = secret_name(name) and os.environ.get(name) == value
         line += ["-x", name if named else f"{name}={value}"]
     return [*line, *program]
@@ -96,34 +122,48 @@ def marked(argv: Sequence[str], marker: str) -> list[str]:
 
 
 def _local(mpirun: Mpirun, ranks: int) -> list[str]:
-    # Shared memory only: no port is opened, and Open MPI saves the second that it takes to start and stop all other transports.
+    # Shared memory only: no port is opened, and Open MPI saves the second that it takes to start
+    # and stop all other transports.
     line = ["--mca", "pml", "ob1", "--mca", "btl", "sm,self" if mpirun.major >= 5 else "vader,self"]
-    if mpirun.major < 5 and not any(map(shutil.which, ("ssh", "rsh"))):  # as in many containers: Open MPI 4 looks for them at its start
+    # as in many containers: Open MPI 4 looks for them at its start
+    if mpirun.major < 5 and not any(map(shutil.which, ("ssh", "rsh"))):
         line += ["--mca", "plm", "isolated"]
-    # Only if needed: ranks of an oversubscribed job yield the processor while they wait, which costs latency.
+    # Only if needed: ranks of an oversubscribed job yield the processor while they wait, which
+    # costs latency.
     if ranks <= _cores():
         return line
     return [*line, *(["--map-by", ":OVERSUBSCRIBE"] if mpirun.major >= 5 else ["--oversubscribe"])]
 
 
-def _remote(mpirun: Mpirun, hosts: Sequence[Host], ifname: str, environ: Mapping[str, str]) -> list[str]:
+def _remote(
+    mpirun: Mpirun, hosts: Sequence[Host], ifname: str, environ: Mapping[str, str]
+) -> list[str]:
     runtime, agent = ("--prtemca", "plm_ssh") if mpirun.major >= 5 else ("--mca", "plm_rsh")
     launching = "PRTE_MCA_plm" if mpirun.major >= 5 else "OMPI_MCA_plm"
-    if environ.get(launching) == "isolated":  # some images set it; mpirun then only reports too few slots
-        raise UsageError(f"{launching}=isolated keeps Open MPI {mpirun.version} from starting ranks on other hosts", f"unset {launching}")
+    # some images set it; mpirun then only reports too few slots
+    if environ.get(launching) == "isolated":
+        raise UsageError(
+            f"{launching}=isolated keeps Open MPI {mpirun.version} from starting ranks on other"
+            " hosts",
+            f"unset {launching}",
+        )
     line = ["--host", ",".join(str(host) for host in hosts)]
     line += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "coll", "^hcoll"]
     if ifname:
-        names, one = (choose(ifname, interfaces.local()) for choose in (interfaces.for_mpi, interfaces.for_prrte))
+        names, one = (
+            choose(ifname, interfaces.local())
+            for choose in (interfaces.for_mpi, interfaces.for_prrte)
+        )
         line += ["--mca", "btl_tcp_if_include", names]
         if mpirun.major >= 5:
             line += ["--prtemca", "prte_if_include", one, "--pmixmca", "ptl_tcp_if_include", one]
         else:
             line += ["--mca", "oob_tcp_if_include", names]
-    # The launching host starts all daemons itself: the hosts need no login to each other, and PRRTE passes plm_ssh_args on truncated at
-    # its second '='.
+    # The launching host starts all daemons itself: the hosts need no login to each other, and PRRTE
+    # passes plm_ssh_args on truncated at its second '='.
     line += [runtime, f"{agent}_no_tree_spawn", "1"]
-    # A daemon of an unreachable host exits with its ranks after this time; the defaults take 8 minutes.
+    # A daemon of an unreachable host exits with its ranks after this time; the defaults take 8
+    # minutes.
     for name, seconds in KEEPALIVE.items():
         line += [runtime, f"oob_tcp_keepalive_{name}", str(seconds)]
     arguments = ssh_args(environ)
@@ -131,13 +171,17 @@ def _remote(mpirun: Mpirun, hosts: Sequence[Host], ifname: str, environ: Mapping
 
 
 def launch_agent(environ: Mapping[str, str]) -> str:
-    """The program, with arguments, that starts daemons on other hosts: the first of Open MPI's list, such as `ssh : rsh`."""
+    """The program, with arguments, that starts daemons on other hosts: the first of Open MPI's
+    list, such as `ssh : rsh`.
+    """
     every = next((environ[name] for name in _AGENTS if environ.get(name)), "")
     return every.partition(":")[0].strip() or "ssh"
 
 
 def ssh_args(environ: Mapping[str, str]) -> str:
-    """Options for the launch agent: the user's, then those that keep ssh from prompting; none for another agent."""
+    """Options for the launch agent: the user's, then those that keep ssh from prompting; none
+    for another agent.
+    """
     if Path(launch_agent(environ).split()[0]).name != "ssh":
         return ""
     own = next((environ[name] for name in _AGENT_ARGS if environ.get(name)), "")
@@ -145,7 +189,9 @@ def ssh_args(environ: Mapping[str, str]) -> str:
 
 
 def _cores() -> int:
-    """Physical cores of this machine, which Open MPI counts as slots; at most the processors this process may use."""
+    """Physical cores of this machine, which Open MPI counts as slots; at most the processors
+    this process may use.
+    """
     siblings = set()
     for cpu in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list"):
         try:

@@ -1,7 +1,9 @@
-"""A process on another host that answers requests: JSON lines over its stdin and stdout, through the launch agent.
+"""A process on another host that answers requests: JSON lines over its stdin and stdout, through
+the launch agent.
 
-The process ends when its stdin closes, so nothing remains of a driver that was killed. Requests and answers carry a number, so that
-several can be open at once. Lines of stdout that are no answers, such as greetings of a login shell, are ignored.
+The process ends when its stdin closes, so nothing remains of a driver that was killed. Requests and
+answers carry a number, so that several can be open at once. Lines of stdout that are no answers,
+such as greetings of a login shell, are ignored.
 """
 
 import contextlib
@@ -43,7 +45,10 @@ class NodeFailed(NoMeasurement):
 
 
 class Node:
-    """A process started on `host` with the words `words`. NodeLost if the agent cannot be started; `close` ends the process."""
+    """A process started on `host` with the words `words`.
+
+    NodeLost if the agent cannot be started; `close` ends the process.
+    """
 
     def __init__(self, host: str, words: Sequence[str]) -> None:
         self.host = host
@@ -51,11 +56,17 @@ class Node:
         try:
             self._errors = os.fdopen(os.memfd_create("errors"), "w+b")
         except OSError as error:
-            raise NodeLost(f"{host}: {error.strerror}", "raise the limit of open files, `ulimit -n`") from error
+            raise NodeLost(
+                f"{host}: {error.strerror}", "raise the limit of open files, `ulimit -n`"
+            ) from error
         try:
             # A session of its own: Ctrl-C reaches the driver alone, which then ends its nodes.
             self._process = subprocess.Popen(
-                line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, start_new_session=True
+                line,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,
             )
         except OSError as error:
             self._errors.close()
@@ -75,7 +86,10 @@ class Node:
                 raise self.lost
             self._last += 1
             self._open[self._last] = future
-            line = msgspec.json.encode(_Request(self._last, msgspec.Raw(msgspec.json.encode(request)))) + b"\n"
+            line = (
+                msgspec.json.encode(_Request(self._last, msgspec.Raw(msgspec.json.encode(request))))
+                + b"\n"
+            )
             assert self._process.stdin is not None
             with contextlib.suppress(OSError):  # its end is noticed by the reader
                 self._process.stdin.write(line)
@@ -83,14 +97,23 @@ class Node:
         return future
 
     def result(self, future: Future[bytes], kind: type[T], limit_s: float) -> T:
-        """The answer to a request. NodeFailed; NodeLost also after `limit_s` seconds, and then the process is not asked again."""
+        """The answer to a request.
+
+        NodeFailed; NodeLost also after `limit_s` seconds, and then the process is not asked again.
+        """
         try:
             return msgspec.json.decode(future.result(limit_s), type=kind)
         except TimeoutError as error:
-            self.lost = NodeLost(f"{self.host}: no answer within {limit_s:g} s", "is the host overloaded? allow more with --limit")
+            self.lost = NodeLost(
+                f"{self.host}: no answer within {limit_s:g} s",
+                "is the host overloaded? allow more with --limit",
+            )
             raise self.lost from error
         except ValueError as error:
-            raise NodeFailed(f"{self.host}: unexpected answer: {error}", "install the same version of busbw on all hosts") from error
+            raise NodeFailed(
+                f"{self.host}: unexpected answer: {error}",
+                "install the same version of busbw on all hosts",
+            ) from error
 
     def ask(self, request: msgspec.Struct, kind: type[T], limit_s: float) -> T:
         """Send a request and wait for its answer, as `result` does."""
@@ -120,7 +143,10 @@ class Node:
         with self._lock:
             code, said = self._process.poll(), self._said()
             why = f"exit code {code}" if code else "its process ended"
-            lost = NodeLost(f"{self.host}: {why}{f': {said}' if said else ''}", "does `ssh HOST true` work without a password?")
+            lost = NodeLost(
+                f"{self.host}: {why}{f': {said}' if said else ''}",
+                "does `ssh HOST true` work without a password?",
+            )
             self.lost = self.lost or lost
             left, self._open = list(self._open.values()), {}
         for future in left:
@@ -134,7 +160,9 @@ class Node:
         return ""
 
     def close(self) -> None:
-        """End the process: close its stdin, then kill it if it has not ended after END_S seconds."""
+        """End the process: close its stdin, then kill it if it has not ended after END_S
+        seconds.
+        """
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -147,9 +175,11 @@ class Node:
 
 
 def serve(handle: Callable[[bytes], msgspec.Struct], requests: BinaryIO, answers: BinaryIO) -> None:
-    """In the process: answer every line of `requests`, each in a thread, until the end of the input.
+    """In the process: answer every line of `requests`, each in a thread, until the end of the
+    input.
 
-    `handle` gets the JSON of a request. Its BusbwError or OSError becomes the answer; other exceptions too, with their type.
+    `handle` gets the JSON of a request. Its BusbwError or OSError becomes the answer; other
+    exceptions too, with their type.
     """
     lock = threading.Lock()
 

@@ -1,7 +1,7 @@
 """What there is of a job on each host, and its end there.
 
-`python -m busbw.launch.on_host` answers the request on its stdin. It is started through the launch agent, so that a host can be asked
-whose daemon of Open MPI, or whose network for the job, fails.
+`python -m busbw.launch.on_host` answers the request on its stdin. It is started through the launch
+agent, so that a host can be asked whose daemon of Open MPI, or whose network for the job, fails.
 """
 
 import os
@@ -28,7 +28,8 @@ LEAST_SHARED = 32 << 20  # bytes that Open MPI's or NCCL's ranks of one host nee
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request about the job with `marker`, whose mpirun is process `launcher` on `node`.
 
-    `pids` are ranks whose state is wanted too. With `end` the job's processes are killed, and its files removed, also `folders`.
+    `pids` are ranks whose state is wanted too. With `end` the job's processes are killed, and its
+    files removed, also `folders`.
     """
 
     marker: str
@@ -50,9 +51,12 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class OnHost(msgspec.Struct, omit_defaults=True):
-    """The answer of a host called `node`. `states` has the requested pids; `full` the file systems without room.
+    """The answer of a host called `node`.
 
-    `oom_kills` is the number of processes that the kernel has killed since its start as memory ran out, `killed` which of the pids.
+    `states` has the requested pids; `full` the file systems without room.
+
+    `oom_kills` is the number of processes that the kernel has killed since its start as memory ran
+    out, `killed` which of the pids.
     """
 
     node: str
@@ -67,9 +71,13 @@ def look(ask: Ask) -> OnHost:
     """The answer for this host, after the end if that was asked for."""
     job = Cleanup(ask.marker, ask.launcher, ask.node)
     found = OnHost(os.uname().nodename, oom_kills=memory_kills.count(), full=full())
-    found.running = [Running(pid, process.name(pid), process.state(pid), _rank(pid)) for pid in job.pids()]
+    found.running = [
+        Running(pid, process.name(pid), process.state(pid), _rank(pid)) for pid in job.pids()
+    ]
     found.states = {pid: process.state(pid) for pid in ask.pids}
-    found.killed = [pid for pid in ask.pids if found.states[pid] in process.ENDED and memory_kills.killed(pid)]
+    found.killed = [
+        pid for pid in ask.pids if found.states[pid] in process.ENDED and memory_kills.killed(pid)
+    ]
     if ask.end:
         for folder in ask.folders:
             job.record_folder(folder)
@@ -86,7 +94,9 @@ def full() -> list[str]:
         except OSError:
             continue
         if seen["free"] < least:
-            found.append(f"{folder} has no room ({_size(seen['free'])} of {_size(seen['total'])} are free)")
+            found.append(
+                f"{folder} has no room ({_size(seen['free'])} of {_size(seen['total'])} are free)"
+            )
     return found
 
 
@@ -104,7 +114,9 @@ def _rank(pid: int) -> int:
 
 
 def ask(asks: Mapping[str, Ask], limit_s: float) -> dict[str, OnHost | None]:
-    """The answers of hosts, within `limit_s` seconds for all. None for a host that does not answer or that ssh cannot reach.
+    """The answers of hosts, within `limit_s` seconds for all.
+
+    None for a host that does not answer or that ssh cannot reach.
 
     A host that answers something else is left out.
     """

@@ -1,4 +1,6 @@
-"""The launcher's view of its ranks: which have started, which report that they are stuck, and when the job must end."""
+"""The launcher's view of its ranks: which have started, which report that they are stuck, and
+when the job must end.
+"""
 
 import os
 import time
@@ -14,28 +16,35 @@ from busbw.launch.cleanup import Cleanup, new_mark
 from busbw.launch.exit_watcher import ExitWatcher
 from busbw.launch.failures import signal_words
 
-GATHER_S = 1.5  # from the first stall report to the last; the limits of ranks began within one operation of each other
+# from the first stall report to the last; the limits of ranks began within one operation of each
+# other
+GATHER_S = 1.5
 LIBRARY_S = 3.5  # the same, if NCCL's own report is expected
 ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before they exit
 MOST_S = 3 * ASK_S  # for all answers, also if processes of this host hang in the kernel
 MARGIN_S = 3.0
-LEAVING_S = (5.0, 60.0)  # at least and at most for the launcher to exit after the result is complete: --limit within these
-RECORDED_ROWS = 3  # after which the files of ranks are known; libraries make some with the first operation
+# at least and at most for the launcher to exit after the result is complete: --limit within these
+LEAVING_S = (5.0, 60.0)
+# after which the files of ranks are known; libraries make some with the first operation
+RECORDED_ROWS = 3
 END_S = 6.0  # for other hosts to end what is left of a job
 PROGRAM = "busbw"  # in the command line of every rank
 LOOK_S = 0.5  # between checks of the processes of this host
-STOPPED_CONFIRM_S = 1.0  # before a process counts as stopped; debuggers and profilers stop it briefly
+# before a process counts as stopped; debuggers and profilers stop it briefly
+STOPPED_CONFIRM_S = 1.0
 ENDED_S = 5.0  # for the launcher to end a job that lost a process
-AWAY_S = 2.0  # between checks of the job: a longer gap means that this process was stopped (Ctrl-Z) or blocked on its output
+# between checks of the job: a longer gap means that this process was stopped (Ctrl-Z) or blocked on
+# its output
+AWAY_S = 2.0
 
 
 @dataclass(slots=True)
 class RankMonitor:
     """Follows a job of `ranks` processes (0: unknown).
 
-    `hosts` are the user's names of their hosts in order of rank, empty for this machine. `limit_s` and `launch_limit_s` are the limits of
-    the ranks (see Job). `gpus` returns the devices of ranks once they are known. Interfaces of `ifname` are watched in addition to the
-    default ones.
+    `hosts` are the user's names of their hosts in order of rank, empty for this machine. `limit_s`
+    and `launch_limit_s` are the limits of the ranks (see Job). `gpus` returns the devices of ranks
+    once they are known. Interfaces of `ifname` are watched in addition to the default ones.
     """
 
     ranks: int
@@ -53,8 +62,10 @@ class RankMonitor:
     begun: float = field(default_factory=time.monotonic)
     last_report: float = 0.0
     last_check: float = 0.0
-    local_pids: dict[int, int] = field(default_factory=dict)  # pid by rank, for processes of this host
-    not_running: dict[int, tuple[float, str]] = field(default_factory=dict)  # ranks of this host that do not run: time and state
+    # pid by rank, for processes of this host
+    local_pids: dict[int, int] = field(default_factory=dict)
+    # ranks of this host that do not run: time and state
+    not_running: dict[int, tuple[float, str]] = field(default_factory=dict)
     announced: set[int] = field(default_factory=set)  # ranks that `changes` has reported
     last_process_check: float = 0.0
     first_stalled: float = 0.0
@@ -65,7 +76,8 @@ class RankMonitor:
     last_left: float = 0.0  # when the result was complete, or a rank left after that
     launcher_stopped: float = 0.0  # since when the launcher is stopped; 0 while it runs
     rows: int = 0
-    asked: "Future[survey.Survey] | None" = None  # what the hosts say, asked at the first report of a stall
+    # what the hosts say, asked at the first report of a stall
+    asked: "Future[survey.Survey] | None" = None
     unreachable: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -80,7 +92,11 @@ class RankMonitor:
         self.last_report = time.monotonic()
         if isinstance(report, Here):
             # A pid from a container of this host belongs to another process here.
-            if report.rank not in self.here and report.host == os.uname().nodename and PROGRAM in process.command(report.pid):
+            if (
+                report.rank not in self.here
+                and report.host == os.uname().nodename
+                and PROGRAM in process.command(report.pid)
+            ):
                 self.local_pids[report.rank] = report.pid
                 self.exits.watch(report.rank, report.pid)
             self.here[report.rank] = report
@@ -91,10 +107,15 @@ class RankMonitor:
         elif isinstance(report, Leaving):
             self.last_left = self.last_report
         elif isinstance(report, Gone):
-            self.gone += [rank for rank, here in self.here.items() if (here.host, here.pid) == (report.host, report.pid)]
+            self.gone += [
+                rank
+                for rank, here in self.here.items()
+                if (here.host, here.pid) == (report.host, report.pid)
+            ]
         else:
             if not self.first_stalled:
-                self.first_stalled, self.asked = self.last_report, self._ask_hosts()  # asked while the other ranks report
+                # asked while the other ranks report
+                self.first_stalled, self.asked = self.last_report, self._ask_hosts()
             self.stalled[report.rank] = report
         return True
 
@@ -109,7 +130,9 @@ class RankMonitor:
         self.first_stalled, self.asked = 0.0, None
 
     def stop_reason(self, *, queued: bool = False) -> BusbwError | None:
-        """The error that ends the job, or None. If the job must end, hosts are asked for process states, which takes up to ASK_S.
+        """The error that ends the job, or None.
+
+        If the job must end, hosts are asked for process states, which takes up to ASK_S.
 
         Time in a scheduler's queue (`queued`) does not count.
         """
@@ -118,21 +141,38 @@ class RankMonitor:
         if queued:
             self.begun = now
         if not self.started:
-            self.job.record(self.local_pids.values())  # libraries make files at any moment of the start
+            # libraries make files at any moment of the start
+            self.job.record(self.local_pids.values())
         if error := self._not_running_for_long(now):
             return error
-        if self.launcher_stopped and self._limit_s() and now - max(self.launcher_stopped, self.last_report) > self._limit_s():
+        if (
+            self.launcher_stopped
+            and self._limit_s()
+            and now - max(self.launcher_stopped, self.last_report) > self._limit_s()
+        ):
             return self.conclude()
         if self.first_stalled:
             return self.conclude() if self._gathered(now) else None
         if not self.started:
-            if self.launch_limit_s and self.here and len(self.here) < self.ranks and now - self.begun > self.launch_limit_s:
+            if (
+                self.launch_limit_s
+                and self.here
+                and len(self.here) < self.ranks
+                and now - self.begun > self.launch_limit_s
+            ):
                 return self.absent()
-            late = len(self.here) >= max(self.ranks, 1) and now - self.last_report > self.launch_limit_s + MARGIN_S
+            late = (
+                len(self.here) >= max(self.ranks, 1)
+                and now - self.last_report > self.launch_limit_s + MARGIN_S
+            )
             return self.conclude() if self.launch_limit_s and late else None
         if self.leaving:
             return self.conclude() if now - self.last_left > self._limit_s() else None
-        return self.conclude() if self.limit_s and now - self.last_report > 2 * self.limit_s + MARGIN_S else None
+        return (
+            self.conclude()
+            if self.limit_s and now - self.last_report > 2 * self.limit_s + MARGIN_S
+            else None
+        )
 
     def _limit_s(self) -> float:
         """How long the job may stand still now; 0: no limit."""
@@ -145,12 +185,17 @@ class RankMonitor:
         """Do not count time in which this process did not run as silence of the ranks."""
         away_s, self.last_check = now - (self.last_check or now), now
         if away_s > AWAY_S:
-            self.begun, self.last_report = min(self.begun + away_s, now), min(self.last_report + away_s, now)
+            self.begun, self.last_report = (
+                min(self.begun + away_s, now),
+                min(self.last_report + away_s, now),
+            )
             self.last_left, self.launcher_stopped = min(self.last_left + away_s, now), 0.0
             self.not_running.clear()
 
     def changes(self) -> list[str]:
-        """Messages to print immediately: ranks of this host that are stopped, have exited, or run again."""
+        """Messages to print immediately: ranks of this host that are stopped, have exited, or
+        run again.
+        """
         now, messages = time.monotonic(), []
         if now - self.last_process_check < LOOK_S:
             return []
@@ -162,10 +207,16 @@ class RankMonitor:
         for rank, pid in self.local_pids.items():
             state = process.state(pid)
             if state in process.STOPPED | process.ENDED:
-                since, _ = self.not_running[rank] = (self.not_running.get(rank, (now, ""))[0], state)
+                since, _ = self.not_running[rank] = (
+                    self.not_running.get(rank, (now, ""))[0],
+                    state,
+                )
                 if now - since >= STOPPED_CONFIRM_S and rank not in self.announced:
                     self.announced.add(rank)
-                    messages.append(f"{self._known().name(rank)} is {process.STATES[state]}{self._consequence(state)}")
+                    messages.append(
+                        f"{self._known().name(rank)} is"
+                        f" {process.STATES[state]}{self._consequence(state)}"
+                    )
                 continue
             self.not_running.pop(rank, None)
             if rank in self.announced:
@@ -177,23 +228,37 @@ class RankMonitor:
         if state in process.ENDED:
             return ""
         limit_s = self._limit_s()
-        return f": the run ends unless it resumes within {limit_s:g} s" if limit_s else ": the run waits for it"
+        return (
+            f": the run ends unless it resumes within {limit_s:g} s"
+            if limit_s
+            else ": the run waits for it"
+        )
 
     def _not_running_for_long(self, now: float) -> BusbwError | None:
-        """The error if the launcher does not end a job that lost a process, or if a rank is stopped beyond the limit."""
+        """The error if the launcher does not end a job that lost a process, or if a rank is
+        stopped beyond the limit.
+        """
         limit_s = self._limit_s()
         for rank, (since, state) in self.not_running.items():
             if state in process.ENDED and now - since > ENDED_S:
                 killer = process.fatal_signal(self.local_pids[rank])
-                return diagnosis.death(self._known(), rank, *([f"died of {signal_words(killer)}"] if killer else []))
-            if state in process.STOPPED and limit_s and now - max(since, self.last_report) > limit_s + MARGIN_S:
+                return diagnosis.death(
+                    self._known(), rank, *([f"died of {signal_words(killer)}"] if killer else [])
+                )
+            if (
+                state in process.STOPPED
+                and limit_s
+                and now - max(since, self.last_report) > limit_s + MARGIN_S
+            ):
                 return self.conclude()
         return None
 
     def conclude(self) -> BusbwError:
         """The diagnosis of a stalled job."""
         now = time.monotonic()
-        return diagnosis.conclude(self.evidence(), now - self.last_report, now - self.last_left if self.leaving else None)
+        return diagnosis.conclude(
+            self.evidence(), now - self.last_report, now - self.last_left if self.leaving else None
+        )
 
     def absent(self) -> BusbwError:
         """The error if some ranks have not started within the limit."""
@@ -202,7 +267,9 @@ class RankMonitor:
     def why_silent(self) -> BusbwError | None:
         """The error if no rank has started within the limit and a stopped process is the cause."""
         seen = self.evidence()
-        return diagnosis.absent(seen, self.launch_limit_s) if seen.broken() or seen.helpers else None
+        return (
+            diagnosis.absent(seen, self.launch_limit_s) if seen.broken() or seen.helpers else None
+        )
 
     def end_elsewhere(self) -> None:
         """End what is left of the job on other hosts; takes up to END_S."""
@@ -214,13 +281,22 @@ class RankMonitor:
         return rank in self.here and survey.ran_out_of_memory(self.here[rank], host, ASK_S)
 
     def death(self, host: str = "") -> BusbwError | None:
-        """The error for the rank that others saw exit first, if possible one on `host`. None if they saw none."""
+        """The error for the rank that others saw exit first, if possible one on `host`.
+
+        None if they saw none.
+        """
         near = [rank for rank in self.gone if self.here[rank].host == host]
         return diagnosis.death(self._known(), (near or self.gone)[0]) if self.gone else None
 
     def killed_by(self, signal: int) -> BusbwError | None:
-        """The error if the launcher only reports that a rank died of `signal`: it names the first local rank that exited."""
-        return diagnosis.death(self._known(), self.exits.order[0], f"died of {signal_words(signal)}") if self.exits.order else None
+        """The error if the launcher only reports that a rank died of `signal`: it names the
+        first local rank that exited.
+        """
+        return (
+            diagnosis.death(self._known(), self.exits.order[0], f"died of {signal_words(signal)}")
+            if self.exits.order
+            else None
+        )
 
     def _known(self) -> diagnosis.Evidence:
         return diagnosis.Evidence(self.ranks, self.here, {}, gpus=self.gpus(), hosts=self.hosts)
@@ -238,9 +314,17 @@ class RankMonitor:
         if self.leaving:  # a rank that has ended is right then
             silent = {rank: state for rank, state in silent.items() if state not in process.ENDED}
         return diagnosis.Evidence(
-            self.ranks, self.here, self.stalled, silent, seen.unreachable, self.gpus(), self.hosts, self._links_down(), seen.found,
+            self.ranks,
+            self.here,
+            self.stalled,
+            silent,
+            seen.unreachable,
+            self.gpus(),
+            self.hosts,
+            self._links_down(),
+            seen.found,
             seen.helpers,
-        )  # fmt: skip
+        )
 
     def _ask_hosts(self) -> "Future[survey.Survey]":
         return survey.begin(self.job, self.here, self.local_pids, self.hosts, ASK_S)

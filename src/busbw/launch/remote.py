@@ -1,4 +1,6 @@
-"""Runs one command on several hosts at once through the launch agent: ssh, or the agent that Open MPI is configured to use."""
+"""Runs one command on several hosts at once through the launch agent: ssh, or the agent that
+Open MPI is configured to use.
+"""
 
 import contextlib
 import os
@@ -20,7 +22,9 @@ from busbw.launch import remote_ps
 from busbw.launch.hosts import is_host
 
 Answer = TypeVar("Answer")
-MOST = 64  # agents at once: sshd refuses more unauthenticated connections than MaxStartups, and each takes memory
+# agents at once: sshd refuses more unauthenticated connections than MaxStartups, and each takes
+# memory
+MOST = 64
 _POLL_S = 0.02
 _KILLED_S = 1.0  # for a killed process to end
 _ERROR_BYTES = 4096  # the last of what a host prints to stderr
@@ -29,7 +33,10 @@ _MOST_BYTES = 128 << 20  # of an answer: they are kept in memory
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a command did on a host. `code` is its exit code, 255 also if ssh failed; None: it was killed, and `killed` says why."""
+    """What a command did on a host.
+
+    `code` is its exit code, 255 also if ssh failed; None: it was killed, and `killed` says why.
+    """
 
     host: str
     code: int | None
@@ -46,7 +53,10 @@ class Done:
         return f"exit code {self.code}{f': {last}' if last else ''}" if self.code else ""
 
     def answer(self, kind: type[Answer]) -> Answer:
-        """The JSON in the last line of stdout; a login shell may greet before it. ValueError if it is none of this kind."""
+        """The JSON in the last line of stdout; a login shell may greet before it.
+
+        ValueError if it is none of this kind.
+        """
         return msgspec.json.decode(self.out.strip().rpartition(b"\n")[2], type=kind)
 
 
@@ -54,7 +64,8 @@ class Done:
 class _Running:
     host: str
     process: subprocess.Popen[bytes]
-    out: BinaryIO  # a file, not a pipe: processes that the agent leaves behind could keep a pipe open
+    # a file, not a pipe: processes that the agent leaves behind could keep a pipe open
+    out: BinaryIO
     error: BinaryIO
     deadline: float
 
@@ -67,7 +78,9 @@ class _Running:
 
 
 def busbw(*arguments: str) -> list[str]:
-    """The words that run a busbw command with this installation, which other hosts have at the same path."""
+    """The words that run a busbw command with this installation, which other hosts have at the
+    same path.
+    """
     return [sys.executable, "-m", "busbw", *arguments]
 
 
@@ -78,20 +91,32 @@ def is_local(host: str) -> bool:
 
 
 def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None = None) -> list[str]:
-    """The command line that runs `words` on `host`: directly on this machine, else through the agent's shell."""
+    """The command line that runs `words` on `host`: directly on this machine, else through the
+    agent's shell.
+    """
     return list(words) if is_local(host) else remote_ps.command(host, [shlex.join(words)], environ)
 
 
-def run(hosts: Sequence[str], words: Sequence[str], limit_s: float, given: bytes = b"") -> list[Done]:
+def run(
+    hosts: Sequence[str], words: Sequence[str], limit_s: float, given: bytes = b""
+) -> list[Done]:
     """Run `words` on all hosts with `given` on stdin; as `run_each`."""
     return run_each(dict.fromkeys(hosts, words), limit_s, dict.fromkeys(hosts, given))
 
 
-def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[str, bytes], *, together: bool = False) -> list[Done]:
-    """Run the words of each host on it, with the host's `given` on stdin. In the order of the hosts.
+def run_each(
+    words: Mapping[str, Sequence[str]],
+    limit_s: float,
+    given: Mapping[str, bytes],
+    *,
+    together: bool = False,
+) -> list[Done]:
+    """Run the words of each host on it, with the host's `given` on stdin.
 
-    MOST run at a time, and each has `limit_s` seconds. With `together` all run at the same time, and the limit is one for all. What
-    has not ended then is killed.
+    In the order of the hosts.
+
+    MOST run at a time, and each has `limit_s` seconds. With `together` all run at the same time,
+    and the limit is one for all. What has not ended then is killed.
     """
     hosts, most = list(words), len(words) if together else MOST
     waiting, running, done = list(hosts), dict[str, _Running](), dict[str, Done]()
@@ -102,7 +127,9 @@ def run_each(words: Mapping[str, Sequence[str]], limit_s: float, given: Mapping[
         while waiting or running:
             while waiting and len(running) < most:
                 host = waiting.pop(0)
-                started = _start(host, words[host], given[host], end if together else time.monotonic() + limit_s)
+                started = _start(
+                    host, words[host], given[host], end if together else time.monotonic() + limit_s
+                )
                 if isinstance(started, Done):
                     done[host] = started
                 else:
@@ -129,7 +156,14 @@ def _start(host: str, words: Sequence[str], given: bytes, deadline: float) -> _R
             said.write(given)
             said.seek(0)
             # A session of its own: what the agent started ends with it.
-            process = subprocess.Popen(line, stdin=said, stdout=out, stderr=error, start_new_session=True, preexec_fn=die_with_parent)
+            process = subprocess.Popen(
+                line,
+                stdin=said,
+                stdout=out,
+                stderr=error,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
     except OSError as failure:
         out.close()
         error.close()
@@ -148,7 +182,10 @@ def _end(one: _Running, why: str = "") -> Done:
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a process that has a session of its own, and what it started there. One that hangs in the kernel is left to it."""
+    """Kill a process that has a session of its own, and what it started there.
+
+    One that hangs in the kernel is left to it.
+    """
     os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_KILLED_S)

@@ -1,4 +1,6 @@
-"""The launch agent that runs a command on another host: ssh, or the one that Open MPI is configured to use."""
+"""The launch agent that runs a command on another host: ssh, or the one that Open MPI is
+configured to use.
+"""
 
 import os
 import shlex

@@ -1,6 +1,8 @@
-"""Builds srun's command line, which starts the ranks as one job step with PMIx, and interprets srun's own lines on stderr.
+"""Builds srun's command line, which starts the ranks as one job step with PMIx, and interprets
+srun's own lines on stderr.
 
-Checked against Slurm 22.05.8 with PMIx 4.2 and Open MPI 5.0.11: srun forwards lines of any length and adds none to stdout.
+Checked against Slurm 22.05.8 with PMIx 4.2 and Open MPI 5.0.11: srun forwards lines of any length
+and adds none to stdout.
 """
 
 import re
@@ -15,17 +17,34 @@ from busbw.launch import interfaces
 
 LIST_LIMIT_S = 20.0
 WITHOUT_PMIX = (
-    "start the ranks by ssh inside an allocation: salloc -N 2 busbw run ... --hosts h1:8,h2:8; or install Slurm's mpi/pmix plugin"
+    "start the ranks by ssh inside an allocation: salloc -N 2 busbw run ... --hosts h1:8,h2:8; or"
+    " install Slurm's mpi/pmix plugin"
 )
-# A failing rank ends the step. NCCL's threads need more than one core, and NCCL must see all GPUs of its host.
+# A failing rank ends the step. NCCL's threads need more than one core, and NCCL must see all GPUs
+# of its host.
 TASKS = ("--export=ALL", "--kill-on-bad-exit=1", "--cpu-bind=none", "--gpu-bind=none")
 _PMIX = re.compile(r"\bpmix(?:_v\d+)?\b")
-_HINT_ARGS = "give only options other than the numbers of ranks, like --slurm-args '-p gpu -A team -t 10'"
+_HINT_ARGS = (
+    "give only options other than the numbers of ranks, like --slurm-args '-p gpu -A team -t 10'"
+)
 # Results arrive on the ranks' stdout as whole lines without labels.
-_OUTPUT = ("-l", "--label", "-o", "--output", "-e", "--error", "--pty", "-i", "--input", "-u", "--unbuffered")
+_OUTPUT = (
+    "-l",
+    "--label",
+    "-o",
+    "--output",
+    "-e",
+    "--error",
+    "--pty",
+    "-i",
+    "--input",
+    "-u",
+    "--unbuffered",
+)
 _NUMBERS = ("-n", "--ntasks", "-N", "--nodes", "--ntasks-per-node", "--gpus-per-node")
 _OWN_LINES = re.compile(
-    r"slurmstepd|srun: (error:|launch/slurm|Force Terminated|forcing job termination|Job step aborted|cluster configuration lacks)"
+    r"slurmstepd|srun: (error:|launch/slurm|Force Terminated|forcing job termination|Job step"
+    r" aborted|cluster configuration lacks)"
 )
 # MPI must not use the network that NCCL is about to measure. The user's settings are kept.
 _BETWEEN_HOSTS = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_coll": "^hcoll"}
@@ -33,7 +52,10 @@ _BETWEEN_HOSTS = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_c
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The requested job step. None: Slurm or the allocation decides. `arguments` are extra arguments of srun."""
+    """The requested job step.
+
+    None: Slurm or the allocation decides. `arguments` are extra arguments of srun.
+    """
 
     ranks: int | None = None
     nodes: int | None = None
@@ -51,7 +73,10 @@ class Srun:
 
 
 class Queue:
-    """Tracks from srun's messages whether the job waits for resources. Queue time is not launch time."""
+    """Tracks from srun's messages whether the job waits for resources.
+
+    Queue time is not launch time.
+    """
 
     def __init__(self) -> None:
         self.waiting = False
@@ -65,33 +90,50 @@ class Queue:
 
 
 def own_line(line: str) -> bool:
-    """Whether a line of stderr is srun's report of how a step ended. It matters only after a failure."""
+    """Whether a line of stderr is srun's report of how a step ended.
+
+    It matters only after a failure.
+    """
     return _OWN_LINES.match(line) is not None
 
 
 def split(text: str) -> tuple[str, ...]:
-    """The arguments of --slurm-args. Raises UsageError for an unclosed quote, and for options that busbw sets or that change the output."""
+    """The arguments of --slurm-args.
+
+    Raises UsageError for an unclosed quote, and for options that busbw sets or that change the
+    output.
+    """
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
         raise UsageError(f"--slurm-args {text}: {str(error).lower()}", _HINT_ARGS) from error
     for word in words:
         if _is_of(word, _OUTPUT):
-            raise UsageError(f"--slurm-args {text}: {word} would change the ranks' output, which busbw reads", _HINT_ARGS)
+            raise UsageError(
+                f"--slurm-args {text}: {word} would change the ranks' output, which busbw reads",
+                _HINT_ARGS,
+            )
         if _is_of(word, _NUMBERS):
-            raise UsageError(f"--slurm-args {text}: busbw sets {word} itself", "busbw run ... --slurm --nodes 2 --ntasks-per-node 8")
+            raise UsageError(
+                f"--slurm-args {text}: busbw sets {word} itself",
+                "busbw run ... --slurm --nodes 2 --ntasks-per-node 8",
+            )
     return words
 
 
 def _is_of(word: str, names: Sequence[str]) -> bool:
     """Whether `word` is one of these options: `--name`, `--name=value`, `-x` or `-xvalue`."""
-    return word.partition("=")[0] in names or (word[:1] == "-" and word[1:2] != "-" and word[:2] in names)
+    return word.partition("=")[0] in names or (
+        word[:1] == "-" and word[1:2] != "-" and word[:2] in names
+    )
 
 
 def settle(step: Step, env: Mapping[str, str]) -> Step:
-    """The step with all numbers set; missing ones follow from the GPUs and from the allocation in `env`.
+    """The step with all numbers set; missing ones follow from the GPUs and from the allocation in
+    `env`.
 
-    One rank per GPU, and the same number on every node if it divides. Raises UsageError for missing or contradictory numbers.
+    One rank per GPU, and the same number on every node if it divides. Raises UsageError for missing
+    or contradictory numbers.
     """
     nodes = step.nodes or _number(env, "SLURM_JOB_NUM_NODES")
     ranks, each = step.ranks, step.ranks_per_node
@@ -108,50 +150,96 @@ def settle(step: Step, env: Mapping[str, str]) -> Step:
             )
     if each is None and ranks and nodes and ranks % nodes == 0:
         each = ranks // nodes
-    if each is None and ranks and not nodes and step.gpus_per_node and ranks % step.gpus_per_node == 0:
+    if (
+        each is None
+        and ranks
+        and not nodes
+        and step.gpus_per_node
+        and ranks % step.gpus_per_node == 0
+    ):
         each = step.gpus_per_node
     if each is not None:
         nodes = nodes or (-(-ranks // each) if ranks else 1)
         if ranks not in (None, nodes * each):
-            raise UsageError(f"-n {ranks}: {nodes} nodes with {each} ranks each are {nodes * each}", "leave out -n, or --ntasks-per-node")
+            raise UsageError(
+                f"-n {ranks}: {nodes} nodes with {each} ranks each are {nodes * each}",
+                "leave out -n, or --ntasks-per-node",
+            )
         ranks = nodes * each
     if ranks == 1:
-        raise UsageError("--slurm: a single rank has no peer", "busbw run ... --slurm --nodes 2 --ntasks-per-node 8")
+        raise UsageError(
+            "--slurm: a single rank has no peer",
+            "busbw run ... --slurm --nodes 2 --ntasks-per-node 8",
+        )
     return replace(step, ranks=ranks, nodes=nodes, ranks_per_node=each)
 
 
 def find() -> Srun:
-    """The srun on PATH and its PMIx. Raises NoMeasurement if srun is missing, does not respond, or has no PMIx."""
+    """The srun on PATH and its PMIx.
+
+    Raises NoMeasurement if srun is missing, does not respond, or has no PMIx.
+    """
     path = shutil.which("srun")
     if path is None:
-        raise NoMeasurement("no srun on PATH", "busbw run ... --hosts h1:8,h2:8, or add Slurm's bin directory to PATH")
+        raise NoMeasurement(
+            "no srun on PATH",
+            "busbw run ... --hosts h1:8,h2:8, or add Slurm's bin directory to PATH",
+        )
     try:
         done = subprocess.run(
-            [path, "--mpi=list"], capture_output=True, text=True, timeout=LIST_LIMIT_S, stdin=subprocess.DEVNULL, check=False
+            [path, "--mpi=list"],
+            capture_output=True,
+            text=True,
+            timeout=LIST_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise NoMeasurement(f"{path} --mpi=list did not finish within {LIST_LIMIT_S:g} s", "scontrol ping") from error
+        raise NoMeasurement(
+            f"{path} --mpi=list did not finish within {LIST_LIMIT_S:g} s", "scontrol ping"
+        ) from error
     except OSError as error:
         raise NoMeasurement(f"{path} cannot be run: {error.strerror}", "srun --version") from error
     text = done.stdout + done.stderr  # releases differ in the stream
     if done.returncode:
-        raise NoMeasurement(f"{path} --mpi=list exited with {done.returncode}: {_last(text)}", "scontrol ping   (is slurm.conf present?)")
+        raise NoMeasurement(
+            f"{path} --mpi=list exited with {done.returncode}: {_last(text)}",
+            "scontrol ping   (is slurm.conf present?)",
+        )
     return Srun(path, pmix(text))
 
 
 def pmix(listed: str) -> str:
-    """`pmix`, or the newest `pmix_vN`, in the output of `srun --mpi=list`. Raises NoMeasurement if there is neither."""
+    """`pmix`, or the newest `pmix_vN`, in the output of `srun --mpi=list`.
+
+    Raises NoMeasurement if there is neither.
+    """
     names = set(_PMIX.findall(listed))
     if names:
-        return "pmix" if "pmix" in names else max(names, key=lambda name: int(name.removeprefix("pmix_v")))
-    listing = [line.strip().removeprefix("srun: ") for line in listed.splitlines() if line.strip() and "are..." not in line]
-    raise NoMeasurement(f"this Slurm has no PMIx, which the ranks need to find each other; it has {', '.join(listing)}", WITHOUT_PMIX)
+        return (
+            "pmix"
+            if "pmix" in names
+            else max(names, key=lambda name: int(name.removeprefix("pmix_v")))
+        )
+    listing = [
+        line.strip().removeprefix("srun: ")
+        for line in listed.splitlines()
+        if line.strip() and "are..." not in line
+    ]
+    raise NoMeasurement(
+        "this Slurm has no PMIx, which the ranks need to find each other; it has"
+        f" {', '.join(listing)}",
+        WITHOUT_PMIX,
+    )
 
 
-def command(srun: Srun, program: Sequence[str], step: Step, ifname: str, env: Mapping[str, str]) -> list[str]:
+def command(
+    srun: Srun, program: Sequence[str], step: Step, ifname: str, env: Mapping[str, str]
+) -> list[str]:
     """The command line that runs `program` as the ranks of `step`, which `settle` has completed.
 
-    `ifname` is the user's --ifname, `env` the environment of this process. Raises UsageError for an invalid interface.
+    `ifname` is the user's --ifname, `env` the environment of this process. Raises UsageError for an
+    invalid interface.
     """
     words = [srun.path]
     if not any(word.startswith("--mpi=") for word in step.arguments):
@@ -165,16 +253,27 @@ def command(srun: Srun, program: Sequence[str], step: Step, ifname: str, env: Ma
     words += [f"{name}={number}" for name, number in numbers if number is not None]
     words += [*TASKS, *step.arguments]
     variables = _variables(step, ifname, env)
-    return [*words, *(["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []), *program]
+    return [
+        *words,
+        *(["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []),
+        *program,
+    ]
 
 
 def _variables(step: Step, ifname: str, env: Mapping[str, str]) -> dict[str, str]:
     # Passed through env(1): --export cannot carry values with commas.
-    variables = {} if step.nodes == 1 else {name: value for name, value in _BETWEEN_HOSTS.items() if name not in env}
+    variables = (
+        {}
+        if step.nodes == 1
+        else {name: value for name, value in _BETWEEN_HOSTS.items() if name not in env}
+    )
     if ifname and step.nodes != 1:
-        # A login node may have no interface in the network that all nodes share, so a CIDR is not resolved here.
+        # A login node may have no interface in the network that all nodes share, so a CIDR is not
+        # resolved here.
         cidr = interfaces.is_cidr(ifname)
-        variables["OMPI_MCA_btl_tcp_if_include"] = ifname if cidr else interfaces.for_mpi(ifname, interfaces.local())
+        variables["OMPI_MCA_btl_tcp_if_include"] = (
+            ifname if cidr else interfaces.for_mpi(ifname, interfaces.local())
+        )
     return {**variables, **interfaces.variables(ifname)}
 
 
@@ -184,7 +283,9 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
 
 
 def _gpus_per_node(env: Mapping[str, str]) -> int | None:
-    """GPUs per node of the allocation: SLURM_GPUS_ON_NODE, else SLURM_GPUS_PER_NODE, which is `8` or `h100:8`."""
+    """GPUs per node of the allocation: SLURM_GPUS_ON_NODE, else SLURM_GPUS_PER_NODE, which is
+    `8` or `h100:8`.
+    """
     asked = env.get("SLURM_GPUS_PER_NODE", "").rpartition(":")[2]
     return _number(env, "SLURM_GPUS_ON_NODE") or _number({"": asked}, "")
 

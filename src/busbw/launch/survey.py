@@ -19,9 +19,11 @@ _SHOWN = {"prterun": "mpirun"}  # the name of the program that the user knows
 
 @dataclass(slots=True)
 class Survey:
-    """What the hosts of a job know: `states` by rank, `found` ranks that have not reported, stopped `helpers` that start and end ranks.
+    """What the hosts of a job know: `states` by rank, `found` ranks that have not reported, stopped
+    `helpers` that start and end ranks.
 
-    `unreachable` are the hosts that gave no answer, under the user's names. `full` are file systems without room, by host.
+    `unreachable` are the hosts that gave no answer, under the user's names. `full` are file systems
+    without room, by host.
     """
 
     states: dict[int, str] = field(default_factory=dict)
@@ -31,14 +33,27 @@ class Survey:
     full: dict[str, list[str]] = field(default_factory=dict)
 
 
-def survey(job: Cleanup, here: Mapping[int, Here], local: Mapping[int, int], hosts: tuple[str, ...], limit_s: float) -> Survey:
-    """Ask this host and, for `limit_s` seconds, those of `hosts` (the user's names, by rank). `local` are pids of this host's ranks."""
+def survey(
+    job: Cleanup,
+    here: Mapping[int, Here],
+    local: Mapping[int, int],
+    hosts: tuple[str, ...],
+    limit_s: float,
+) -> Survey:
+    """Ask this host and, for `limit_s` seconds, those of `hosts` (the user's names, by rank).
+
+    `local` are pids of this host's ranks.
+    """
     own = on_host.look(_ask(job, local.values()))
     names = on_host.away(hosts)[:MAX_ASKED]
     of_rank = {rank: hosts[rank] for rank in here if rank < len(hosts) and hosts[rank] in names}
-    pids = {name: [here[rank].pid for rank, host in of_rank.items() if host == name] for name in names}
+    pids = {
+        name: [here[rank].pid for rank, host in of_rank.items() if host == name] for name in names
+    }
     answers = on_host.ask({name: _ask(job, pids[name]) for name in names}, limit_s)
-    result = Survey(unreachable=frozenset(name for name, answer in answers.items() if answer is None))
+    result = Survey(
+        unreachable=frozenset(name for name, answer in answers.items() if answer is None)
+    )
     for answer in (own, *answers.values()):
         if answer is not None:
             _add(result, answer, here)
@@ -51,7 +66,13 @@ def survey(job: Cleanup, here: Mapping[int, Here], local: Mapping[int, int], hos
     return result
 
 
-def begin(job: Cleanup, here: Mapping[int, Here], local: Mapping[int, int], hosts: tuple[str, ...], limit_s: float) -> Future[Survey]:
+def begin(
+    job: Cleanup,
+    here: Mapping[int, Here],
+    local: Mapping[int, int],
+    hosts: tuple[str, ...],
+    limit_s: float,
+) -> Future[Survey]:
     """`survey` in a thread, from what is known now."""
     future: Future[Survey] = Future()
     here, local = dict(here), dict(local)
@@ -76,24 +97,41 @@ def _add(result: Survey, answer: OnHost, here: Mapping[int, Here]) -> None:
             result.found[one.rank] = Here(one.rank, answer.node, one.pid)
             result.states[one.rank] = one.state
         elif one.rank < 0 and one.state in process.STOPPED:
-            result.helpers.append(Helper(answer.node, _SHOWN.get(one.name, one.name), one.pid, one.name in DAEMONS))
+            result.helpers.append(
+                Helper(answer.node, _SHOWN.get(one.name, one.name), one.pid, one.name in DAEMONS)
+            )
     if answer.full:
         result.full[answer.node] = answer.full
 
 
-def end(job: Cleanup, here: Mapping[int, Here], hosts: tuple[str, ...], silent: Collection[str], limit_s: float) -> None:
-    """Kill what is left of the job on other hosts, and remove its files there. Hosts that were `silent` before are not asked again."""
+def end(
+    job: Cleanup,
+    here: Mapping[int, Here],
+    hosts: tuple[str, ...],
+    silent: Collection[str],
+    limit_s: float,
+) -> None:
+    """Kill what is left of the job on other hosts, and remove its files there.
+
+    Hosts that were `silent` before are not asked again.
+    """
     names = [host for host in on_host.away(hosts)[:MAX_ASKED] if host not in silent]
     folders: dict[str, set[str]] = {name: set() for name in names}
     for rank, one in here.items():
         if rank < len(hosts) and hosts[rank] in folders and one.folder:
             folders[hosts[rank]].add(one.folder)
-    asks = {name: Ask(job.marker, job.launcher, job.node, end=True, folders=sorted(found)) for name, found in folders.items()}
+    asks = {
+        name: Ask(job.marker, job.launcher, job.node, end=True, folders=sorted(found))
+        for name, found in folders.items()
+    }
     on_host.ask(asks, limit_s)
 
 
 def ran_out_of_memory(one: Here, host: str, limit_s: float) -> bool:
-    """Whether the kernel killed this rank, which SIGKILL has ended, because memory ran out. `host` is the user's name of its host."""
+    """Whether the kernel killed this rank, which SIGKILL has ended, because memory ran out.
+
+    `host` is the user's name of its host.
+    """
     ask = Ask(marker="none", pids=[one.pid])
     if one.host == os.uname().nodename:
         answer: OnHost | None = on_host.look(ask)

@@ -1,4 +1,6 @@
-"""Runs a user's own command line with variables for all of its ranks, whichever launcher it begins with."""
+"""Runs a user's own command line with variables for all of its ranks, whichever launcher it
+begins with.
+"""
 
 import os
 import signal
@@ -11,24 +13,44 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.launch import mpirun
 
 OPEN_MPI = ("mpirun", "mpiexec", "orterun", "prterun")
-STARTERS = ("env", "timeout", "numactl", "taskset", "nice", "ionice", "chrt", "setsid", "stdbuf", "time")  # that start what follows
+# that start what follows
+STARTERS = (
+    "env",
+    "timeout",
+    "numactl",
+    "taskset",
+    "nice",
+    "ionice",
+    "chrt",
+    "setsid",
+    "stdbuf",
+    "time",
+)
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
 PASS_ON_S = 0.5
 
 
 def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """The command line that gives `variables`, which are in the environment too, to ranks on other hosts.
+    """The command line that gives `variables`, which are in the environment too, to ranks on other
+    hosts.
 
-    Open MPI's mpirun passes none on by itself. srun, MPICH's mpiexec and torchrun pass on all; srun not with --export. UsageError for
-    an srun that leaves them out.
+    Open MPI's mpirun passes none on by itself. srun, MPICH's mpiexec and torchrun pass on all; srun
+    not with --export. UsageError for an srun that leaves them out.
     """
     at = _launcher(argv)
     program = Path(argv[at]).name
     if program in OPEN_MPI and _is_open_mpi(argv[at]):
-        return [*argv[: at + 1], *(word for name in variables for word in ("-x", name)), *argv[at + 1 :]]
+        return [
+            *argv[: at + 1],
+            *(word for name in variables for word in ("-x", name)),
+            *argv[at + 1 :],
+        ]
     export = _export(argv[at + 1 :]) if program == "srun" else None
     if export is not None and "ALL" not in export.split(","):
-        raise UsageError(f"srun --export={export} passes no variables of busbw to the ranks", "srun --export=ALL,... keeps those named")
+        raise UsageError(
+            f"srun --export={export} passes no variables of busbw to the ranks",
+            "srun --export=ALL,... keeps those named",
+        )
     return list(argv)
 
 
@@ -53,22 +75,32 @@ def _export(words: Sequence[str]) -> str | None:
 
 def _is_open_mpi(program: str) -> bool:
     try:
-        mpirun.find([program] if "/" in program else [found] if (found := _on_path(program)) else [])
+        mpirun.find(
+            [program] if "/" in program else [found] if (found := _on_path(program)) else []
+        )
     except NoMeasurement:
         return False
     return True
 
 
 def _on_path(program: str) -> str:
-    return next((str(path) for folder in os.get_exec_path() if os.access(path := Path(folder, program), os.X_OK)), "")
+    return next(
+        (
+            str(path)
+            for folder in os.get_exec_path()
+            if os.access(path := Path(folder, program), os.X_OK)
+        ),
+        "",
+    )
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command to its end; returns its exit code, 128 and the signal's number if one ended it.
+    """Run the command to its end; returns its exit code, 128 and the signal's number if one ended
+    it.
 
-    Ctrl-C reaches the command too, as it belongs to the same terminal. SIGTERM and SIGHUP are passed on if it still runs a moment later: a
-    scheduler sends them to it too, and launchers take a second one as an order to end at once.
-    NoMeasurement if it cannot be started.
+    Ctrl-C reaches the command too, as it belongs to the same terminal. SIGTERM and SIGHUP are
+    passed on if it still runs a moment later: a scheduler sends them to it too, and launchers take
+    a second one as an order to end at once. NoMeasurement if it cannot be started.
     """
     children: list[subprocess.Popen[bytes]] = []
 
@@ -81,11 +113,14 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         timer.daemon = True
         timer.start()
 
-    passed_on = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
-    before = {number: signal.signal(number, pass_on) for number in passed_on}  # before the start: one that comes then is not lost
+    # nohup ignores SIGHUP
+    passed_on = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    # before the start: one that comes then is not lost
+    before = {number: signal.signal(number, pass_on) for number in passed_on}
     try:
         children.append(_started(argv, environ))
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)  # after it: the command would inherit that
+        # after it: the command would inherit that
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
         code = children[0].wait()
     finally:
         for number, handler in before.items():
@@ -97,4 +132,6 @@ def _started(argv: Sequence[str], environ: Mapping[str, str]) -> "subprocess.Pop
     try:
         return subprocess.Popen(argv, env=dict(environ))
     except OSError as error:
-        raise NoMeasurement(f"{argv[0]}: {error.strerror}", "give the command after --, as you would start it") from error
+        raise NoMeasurement(
+            f"{argv[0]}: {error.strerror}", "give the command after --, as you would start it"
+        ) from error

@@ -1,7 +1,9 @@
-"""Mutual authentication of a pair's two nodes: both ends prove that they know the token before any data is sent.
+"""Mutual authentication of a pair's two nodes: both ends prove that they know the token before any
+data is sent.
 
-The driver draws a token for each test and gives it to both nodes through the control channel. Each end sends a random challenge and
-answers the other's with HMAC-SHA256 under the token. The token itself is never sent over the tested network.
+The driver draws a token for each test and gives it to both nodes through the control channel. Each
+end sends a random challenge and answers the other's with HMAC-SHA256 under the token. The token
+itself is never sent over the tested network.
 """
 
 import hmac
@@ -39,7 +41,13 @@ def connector(connection: socket.socket, key: str) -> None:
     _prove(connection, key.encode(), _CONNECTOR, _LISTENER)
 
 
-def _prove(connection: socket.socket, key: bytes, own: bytes, other: bytes, spoke: Callable[[], None] = lambda: None) -> None:
+def _prove(
+    connection: socket.socket,
+    key: bytes,
+    own: bytes,
+    other: bytes,
+    spoke: Callable[[], None] = lambda: None,
+) -> None:
     deadline = time.monotonic() + LIMIT_S
     connection.settimeout(LIMIT_S)
     try:
@@ -67,7 +75,8 @@ def _proof(key: bytes, role: bytes, challenge: bytes, own: bytes) -> bytes:
 def _exactly(connection: socket.socket, count: int, deadline: float) -> bytes:
     data = b""
     while len(data) < count:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))  # one deadline for all parts: a stranger may send one byte at a time
+        # one deadline for all parts: a stranger may send one byte at a time
+        connection.settimeout(max(0.001, deadline - time.monotonic()))
         part = connection.recv(count - len(data))
         if not part:
             raise Refused("the other end closed the connection before it proved itself")

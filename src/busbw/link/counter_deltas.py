@@ -1,4 +1,6 @@
-"""Counter increases during transfers, as evidence for a rate: pauses and symbol errors are different causes."""
+"""Counter increases during transfers, as evidence for a rate: pauses and symbol errors are
+different causes.
+"""
 
 from collections.abc import Collection, Iterable
 
@@ -26,4 +28,11 @@ def evidence(flows: Iterable[Flow]) -> str:
     found = sums(flows, {Kind.LOSS, Kind.CONGESTION, Kind.FAULT})
     times = {key: by / BY_NAME[key[2]].notable for key, by in found.items()}
     largest = sorted((key for key in times if times[key] >= 1), key=lambda key: -times[key])[:SHOWN]
-    return "meanwhile " + ", ".join(f"{host} {port} {name} +{found[host, port, name]}" for host, port, name in largest) if largest else ""
+    return (
+        "meanwhile "
+        + ", ".join(
+            f"{host} {port} {name} +{found[host, port, name]}" for host, port, name in largest
+        )
+        if largest
+        else ""
+    )

@@ -1,4 +1,6 @@
-"""A tournament between hosts: starts a node on each, measures pairs in rounds, and judges the results."""
+"""A tournament between hosts: starts a node on each, measures pairs in rounds, and judges the
+results.
+"""
 
 import threading
 import time
@@ -35,15 +37,25 @@ def now() -> str:
 
 
 class Tournament:
-    """Measures all pairs of `hosts`. `save` gets the report after every pair, `warn` gets warnings at once.
+    """Measures all pairs of `hosts`.
 
-    Use it as a context manager, which closes all nodes. `report` has the results so far, also after Ctrl-C.
+    `save` gets the report after every pair, `warn` gets warnings at once.
+
+    Use it as a context manager, which closes all nodes. `report` has the results so far, also after
+    Ctrl-C.
     """
 
-    def __init__(self, hosts: Sequence[str], spec: LinkSpec, save: Callable[[LinkReport], None], warn: Warn) -> None:
+    def __init__(
+        self, hosts: Sequence[str], spec: LinkSpec, save: Callable[[LinkReport], None], warn: Warn
+    ) -> None:
         if len(hosts) < 2:
-            raise UsageError(f"--hosts {','.join(hosts)}: a link needs two hosts", "give two or more, like --hosts h1,h2")
-        self.report = LinkReport(spec=spec, busbw=__version__, start=now(), hosts=[LinkHost(name) for name in hosts])
+            raise UsageError(
+                f"--hosts {','.join(hosts)}: a link needs two hosts",
+                "give two or more, like --hosts h1,h2",
+            )
+        self.report = LinkReport(
+            spec=spec, busbw=__version__, start=now(), hosts=[LinkHost(name) for name in hosts]
+        )
         self._spec, self._save, self._warn = spec, save, warn
         self._nodes: dict[int, Node] = {}
         self._lock = threading.Lock()
@@ -54,7 +66,12 @@ class Tournament:
         """The tournament."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Close all nodes, judge, and save."""
         with self._lock:
             self._ended = True
@@ -65,13 +82,21 @@ class Tournament:
         self._save(self.report)
 
     def run(self, launch_limit_s: float) -> None:
-        """Start the nodes and measure. NoMeasurement if fewer than two hosts answer or they share no network."""
+        """Start the nodes and measure.
+
+        NoMeasurement if fewer than two hosts answer or they share no network.
+        """
         described = self._start(launch_limit_s)
         names = [host.name for host in self.report.hosts]
         ports = [described[at].endpoints if at in described else [] for at in range(len(names))]
         if len(described) < 2:
-            problems = "; ".join(f"{host.name}: {host.problem}" for host in self.report.hosts if host.problem)
-            raise NoMeasurement(f"{len(described)} of {len(names)} hosts answered: {problems}", "does `ssh HOST true` work on each?")
+            problems = "; ".join(
+                f"{host.name}: {host.problem}" for host in self.report.hosts if host.problem
+            )
+            raise NoMeasurement(
+                f"{len(described)} of {len(names)} hosts answered: {problems}",
+                "does `ssh HOST true` work on each?",
+            )
         if self._spec.method == PERFTEST:
             self._check(ports)
             ports = [[port for port in some if port.device] for some in ports]
@@ -85,7 +110,9 @@ class Tournament:
         self.report.complete = True
 
     def _start(self, limit_s: float) -> dict[int, messages.Description]:
-        """Start a node on each host and ask for its ports; the report has the problem of each host that fails."""
+        """Start a node on each host and ask for its ports; the report has the problem of each
+        host that fails.
+        """
         allow_open_files()
 
         def start(at: int) -> messages.Description | None:
@@ -124,19 +151,34 @@ class Tournament:
             if host.problem:
                 continue
             if host.perftest is None:
-                raise NoMeasurement(f"{host.name}: ib_write_bw is not installed", "install perftest on all hosts, or use --test tcp")
+                raise NoMeasurement(
+                    f"{host.name}: ib_write_bw is not installed",
+                    "install perftest on all hosts, or use --test tcp",
+                )
             if self._spec.gpu is not None and not host.perftest.gpu:
-                raise NoMeasurement(f"{host.name}: ib_write_bw {host.perftest.version} was built without CUDA (no --use_cuda)", BUILD)
+                raise NoMeasurement(
+                    f"{host.name}: ib_write_bw {host.perftest.version} was built without CUDA (no"
+                    " --use_cuda)",
+                    BUILD,
+                )
             if not any(port.device for port in some):
-                raise NoMeasurement(f"{host.name}: no RDMA device has an interface with an IPv4 address", "use --test tcp")
+                raise NoMeasurement(
+                    f"{host.name}: no RDMA device has an interface with an IPv4 address",
+                    "use --test tcp",
+                )
 
     def _round(self, rail: int, pairs: Sequence[Pair], *, again: bool = False) -> None:
-        """Measure pairs at the same time. `again`: replace earlier results if the new rate is higher."""
+        """Measure pairs at the same time.
+
+        `again`: replace earlier results if the new rate is higher.
+        """
         pairs = without(pairs, self._left_out(rail))
         _all(lambda pair: self._pair(rail, pair, again), pairs, len(pairs))
 
     def _left_out(self, rail: int) -> list[int]:
-        """Hosts that were lost, have no port on the rail, or failed in HOPELESS pairs without a single success."""
+        """Hosts that were lost, have no port on the rail, or failed in HOPELESS pairs without a
+        single success.
+        """
         endpoints = self.report.rails[rail].endpoints
         failed, fine = Counter[int](), set[int]()
         for flow in self.report.flows:
@@ -145,7 +187,11 @@ class Tournament:
             elif flow.rail == rail:
                 fine.update((flow.sender, flow.receiver))
         hopeless = {at for at, count in failed.items() if count >= 2 * HOPELESS and at not in fine}
-        return [at for at, host in enumerate(self.report.hosts) if host.problem or endpoints[at] is None or at in hopeless]
+        return [
+            at
+            for at, host in enumerate(self.report.hosts)
+            if host.problem or endpoints[at] is None or at in hopeless
+        ]
 
     def _pair(self, rail: int, pair: Pair, again: bool) -> None:
         a, b = (self._place(rail, at) for at in pair)
@@ -167,7 +213,9 @@ class Tournament:
             self._save_sometimes()
 
     def _save_sometimes(self) -> None:
-        """Save, unless that would take more than a tenth of the time: reports of many hosts are long."""
+        """Save, unless that would take more than a tenth of the time: reports of many hosts are
+        long.
+        """
         start_s = time.monotonic()
         if start_s >= self._next_save:
             self._save(self.report)
@@ -180,11 +228,17 @@ class Tournament:
 
     def _slow(self, rail: int) -> list[Pair]:
         """Slow pairs of hosts that are not slow: other traffic may have disturbed them."""
-        slow = (sorted((flow.sender, flow.receiver)) for flow in findings.solution(self.report, rail).pairs)
+        slow = (
+            sorted((flow.sender, flow.receiver))
+            for flow in findings.solution(self.report, rail).pairs
+        )
         return list(dict.fromkeys((a, b) for a, b in slow))[:REPEATED]
 
     def _replace(self, flows: Sequence[Flow]) -> None:
-        places = {(flow.rail, flow.sender, flow.receiver, flow.together): at for at, flow in enumerate(self.report.flows)}
+        places = {
+            (flow.rail, flow.sender, flow.receiver, flow.together): at
+            for at, flow in enumerate(self.report.flows)
+        }
         for flow in flows:
             at = places[flow.rail, flow.sender, flow.receiver, flow.together]
             if (flow.rate or 0.0) > (self.report.flows[at].rate or 0.0):
@@ -192,7 +246,10 @@ class Tournament:
 
 
 def _all(work: Callable[[Item], Answer], items: Sequence[Item], most: int) -> list[Answer]:
-    """The answers of `work` for all items, `most` at a time. Ctrl-C ends the wait; what still runs ends when its nodes are closed."""
+    """The answers of `work` for all items, `most` at a time.
+
+    Ctrl-C ends the wait; what still runs ends when its nodes are closed.
+    """
     if not items:
         return []
     pool = ThreadPoolExecutor(most)

@@ -1,4 +1,6 @@
-"""Findings of a tournament: slow hosts and pairs, transfers below the pass mark, and what could not be judged."""
+"""Findings of a tournament: slow hosts and pairs, transfers below the pass mark, and what could
+not be judged.
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +13,10 @@ from busbw.link.types import TCP, Flow, LinkReport, bits_text
 
 HOST = "link.host"  # the finding of a host that was not measured
 NAMED = 6  # of a list in a message
-FIX = "compare cable, port speed, MTU and error counters with a good host: `ethtool {port}`, `ethtool -S {port}`, `busbw check`"
+FIX = (
+    "compare cable, port speed, MTU and error counters with a good host: `ethtool {port}`, `ethtool"
+    " -S {port}`, `busbw check`"
+)
 
 
 def findings(report: LinkReport) -> list[Finding]:
@@ -29,23 +34,40 @@ def solution(report: LinkReport, rail: int, *, together: bool = False) -> Soluti
 
 
 def limit(report: LinkReport, flow: Flow) -> float | None:
-    """The most data in bytes per second that a flow's link can carry; None if its line rate or MTU is unknown."""
+    """The most data in bytes per second that a flow's link can carry; None if its line rate or
+    MTU is unknown.
+    """
     ends = report.rails[flow.rail].endpoints
     sender, receiver = ends[flow.sender], ends[flow.receiver]
     if sender is None or receiver is None:
         return None
     spec = report.spec
-    return payload.limit(sender, receiver, tcp=spec.method == TCP, mtu=flow.mtu, line_rate=spec.line_rate)
+    return payload.limit(
+        sender, receiver, tcp=spec.method == TCP, mtu=flow.mtu, line_rate=spec.line_rate
+    )
 
 
 def _missing(report: LinkReport) -> list[Finding]:
     found = [
-        Finding(HOST, Verdict.UNKNOWN, f"{host.name} was not measured completely: {host.problem}") for host in report.hosts if host.problem
+        Finding(HOST, Verdict.UNKNOWN, f"{host.name} was not measured completely: {host.problem}")
+        for host in report.hosts
+        if host.problem
     ]
     for rail in report.rails:
-        names = [host.name for host, port in zip(report.hosts, rail.endpoints, strict=True) if port is None and not host.problem]
+        names = [
+            host.name
+            for host, port in zip(report.hosts, rail.endpoints, strict=True)
+            if port is None and not host.problem
+        ]
         if names:
-            found.append(Finding(HOST, Verdict.UNKNOWN, f"no port on {rail.name}: {_listed(names)}", fix="name it with --rail"))
+            found.append(
+                Finding(
+                    HOST,
+                    Verdict.UNKNOWN,
+                    f"no port on {rail.name}: {_listed(names)}",
+                    fix="name it with --rail",
+                )
+            )
     return found
 
 
@@ -63,7 +85,11 @@ class _Rail:
         for together in (False, True):
             bad += self._solved(solution(self.report, self.rail, together=together), together)
         bad += self._faults()
-        rest = [flow for flow in self.flows if flow.rate and not self.slow & {End(flow.sender, True), End(flow.receiver, False)}]
+        rest = [
+            flow
+            for flow in self.flows
+            if flow.rate and not self.slow & {End(flow.sender, True), End(flow.receiver, False)}
+        ]
         marked = self._mark(rest)
         quiet = self._without_latency()
         if bad or not rest or any(one.verdict is Verdict.WARN for one in marked):
@@ -71,11 +97,20 @@ class _Rail:
         return [self._alike(rest, marked), *marked, *quiet]
 
     def _failed(self) -> list[Finding]:
-        """Transfers without a rate. A host that failed with all others gets one finding. Lost hosts have their own finding."""
+        """Transfers without a rate.
+
+        A host that failed with all others gets one finding. Lost hosts have their own finding.
+        """
         lost = {at for at, host in enumerate(self.report.hosts) if host.problem}
-        failed = [flow for flow in self.flows if flow.rate is None and not lost & {flow.sender, flow.receiver}]
+        failed = [
+            flow
+            for flow in self.flows
+            if flow.rate is None and not lost & {flow.sender, flow.receiver}
+        ]
         fine = {at for flow in self.flows if flow.rate for at in (flow.sender, flow.receiver)}
-        dead = {at for flow in failed for at in (flow.sender, flow.receiver)} - fine if fine else set()
+        dead = (
+            {at for flow in failed for at in (flow.sender, flow.receiver)} - fine if fine else set()
+        )
         found = []
         for at in sorted(dead):
             error = next(flow.error for flow in failed if at in (flow.sender, flow.receiver))
@@ -85,7 +120,15 @@ class _Rail:
         if rest:
             listed = _listed([self._pair(flow.sender, flow.receiver) for flow in rest])
             message = f"{len(rest)} of {len(self.flows)} transfers failed on {self.name}: {listed}"
-            found.append(Finding("link.failed", Verdict.FAIL, message, rest[0].error, "check firewall, route and MTU: `ping -M do`"))
+            found.append(
+                Finding(
+                    "link.failed",
+                    Verdict.FAIL,
+                    message,
+                    rest[0].error,
+                    "check firewall, route and MTU: `ping -M do`",
+                )
+            )
         return found
 
     def _solved(self, solved: Solution, together: bool) -> list[Finding]:
@@ -95,13 +138,30 @@ class _Rail:
         found = []
         ends = [one for one in solved.ends if one.end not in self.slow]
         for host in dict.fromkeys(one.end.host for one in ends):
-            slow = sorted((one for one in ends if one.end.host == host), key=lambda one: not one.end.sends)
-            said = " and ".join(f"{'sends' if one.end.sends else 'receives'} {bits_text(one.rate)}" for one in slow)
-            own = [flow for flow in flows if any(host == (flow.sender if one.end.sends else flow.receiver) for one in slow)]
-            busy = "; the CPUs of one end were saturated" if all(flow.processor_bound for flow in own) else ""
+            slow = sorted(
+                (one for one in ends if one.end.host == host), key=lambda one: not one.end.sends
+            )
+            said = " and ".join(
+                f"{'sends' if one.end.sends else 'receives'} {bits_text(one.rate)}" for one in slow
+            )
+            own = [
+                flow
+                for flow in flows
+                if any(host == (flow.sender if one.end.sends else flow.receiver) for one in slow)
+            ]
+            busy = (
+                "; the CPUs of one end were saturated"
+                if all(flow.processor_bound for flow in own)
+                else ""
+            )
             usual = f"the usual rate is {bits_text(solved.usual or 0.0)}"
-            message = f"{self._host(host)} is slow on {self.name}{when}: it {said} in {slow[0].pairs} pairs, {usual}{busy}"
-            found.append(Finding("link.host_slow", Verdict.WARN, message, evidence(own), self._fix(host)))
+            message = (
+                f"{self._host(host)} is slow on {self.name}{when}: it {said} in {slow[0].pairs}"
+                f" pairs, {usual}{busy}"
+            )
+            found.append(
+                Finding("link.host_slow", Verdict.WARN, message, evidence(own), self._fix(host))
+            )
         self.slow.update(one.end for one in ends)
         pairs = [
             one
@@ -109,43 +169,91 @@ class _Rail:
             if not self.slow & {End(one.sender, True), End(one.receiver, False)}
         ]
         if pairs:
-            listed = _listed([f"{self._pair(one.sender, one.receiver)} {bits_text(one.rate)}" for one in pairs])
+            listed = _listed(
+                [f"{self._pair(one.sender, one.receiver)} {bits_text(one.rate)}" for one in pairs]
+            )
             slow_pairs = {(one.sender, one.receiver) for one in pairs}
             own = [flow for flow in flows if (flow.sender, flow.receiver) in slow_pairs]
-            message = f"slow on {self.name}{when}, although both hosts are fast with others: {listed}"
-            fix = "the fault is between them: a switch, a cable between switches, or the path of their flows"
+            message = (
+                f"slow on {self.name}{when}, although both hosts are fast with others: {listed}"
+            )
+            fix = (
+                "the fault is between them: a switch, a cable between switches, or the path of"
+                " their flows"
+            )
             found.append(Finding("link.pair_slow", Verdict.WARN, message, evidence(own), fix))
         return found
 
     def _faults(self) -> list[Finding]:
         """Counters of faults that rose: a link went down, or a sender gave up."""
         return [
-            Finding("link.fault", Verdict.WARN, f"{host} {port} during the test on {self.name}: {name} +{by} ({BY_NAME[name].meaning})")
+            Finding(
+                "link.fault",
+                Verdict.WARN,
+                f"{host} {port} during the test on {self.name}: {name} +{by}"
+                f" ({BY_NAME[name].meaning})",
+            )
             for (host, port, name), by in sums(self.flows, {Kind.FAULT}).items()
         ]
 
     def _mark(self, flows: Sequence[Flow]) -> list[Finding]:
-        """Transfers below the pass mark; unknown if there is no mark, or if the CPUs limited the rate."""
+        """Transfers below the pass mark; unknown if there is no mark, or if the CPUs limited the
+        rate.
+        """
         gpu = self.report.spec.gpu is not None
         limits = [(flow, most) for flow in flows if (most := limit(self.report, flow)) is not None]
-        share = f"{100 * (payload.GPU_MARK if gpu else payload.HOST_MARK):g} % of what the link can carry"
+        share = (
+            f"{100 * (payload.GPU_MARK if gpu else payload.HOST_MARK):g} % of what the link can"
+            " carry"
+        )
         found = []
         for bound in (False, True):
-            below = [one for one in limits if one[0].processor_bound is bound and (one[0].rate or 0.0) < payload.mark(one[1], gpu=gpu)]
+            below = [
+                one
+                for one in limits
+                if one[0].processor_bound is bound
+                and (one[0].rate or 0.0) < payload.mark(one[1], gpu=gpu)
+            ]
             if not below:
                 continue
             worst, most = min(below, key=lambda one: (one[0].rate or 0.0) / one[1])
-            slowest = f"{self._pair(worst.sender, worst.receiver)} {bits_text(worst.rate or 0.0)} of {bits_text(most)}"
-            message = f"{len(below)} of {len(flows)} transfers on {self.name} are below {share}; the slowest: {slowest}"
+            slowest = (
+                f"{self._pair(worst.sender, worst.receiver)} {bits_text(worst.rate or 0.0)} of"
+                f" {bits_text(most)}"
+            )
+            message = (
+                f"{len(below)} of {len(flows)} transfers on {self.name} are below {share}; the"
+                f" slowest: {slowest}"
+            )
             message += ", but there the CPUs limited the rate, not the link" if bound else ""
-            fix = "measure with --test perftest, or with more --streams" if bound else self._fix(worst.sender)
+            fix = (
+                "measure with --test perftest, or with more --streams"
+                if bound
+                else self._fix(worst.sender)
+            )
             found.append(
-                Finding("link.mark", Verdict.UNKNOWN if bound else Verdict.WARN, message, evidence([one for one, _ in below]), fix)
+                Finding(
+                    "link.mark",
+                    Verdict.UNKNOWN if bound else Verdict.WARN,
+                    message,
+                    evidence([one for one, _ in below]),
+                    fix,
+                )
             )
         without = len(flows) - len(limits)
         if without:
-            text = f"no pass mark for {without} of {len(flows)} transfers on {self.name}: the line rate or MTU of a port is unknown"
-            found.append(Finding("link.mark", Verdict.UNKNOWN, text, fix="give the line rate in Gbit/s with --line-rate"))
+            text = (
+                f"no pass mark for {without} of {len(flows)} transfers on {self.name}: the line"
+                " rate or MTU of a port is unknown"
+            )
+            found.append(
+                Finding(
+                    "link.mark",
+                    Verdict.UNKNOWN,
+                    text,
+                    fix="give the line rate in Gbit/s with --line-rate",
+                )
+            )
         return found
 
     def _without_latency(self) -> list[Finding]:
@@ -154,18 +262,34 @@ class _Rail:
         if not failed:
             return []
         listed = _listed([self._pair(one.a, one.b) for one in failed])
-        return [Finding("link.latency", Verdict.UNKNOWN, f"small messages were not timed on {self.name}: {listed}", failed[0].error)]
+        return [
+            Finding(
+                "link.latency",
+                Verdict.UNKNOWN,
+                f"small messages were not timed on {self.name}: {listed}",
+                failed[0].error,
+            )
+        ]
 
     def _alike(self, flows: Sequence[Flow], marked: Sequence[Finding]) -> Finding:
         solved = solution(self.report, self.rail)
         slowest = f"the slowest transfer has {bits_text(min(flow.rate or 0.0 for flow in flows))}"
         if solved.usual is not None:
             return Finding(
-                "link.alike", Verdict.PASS, f"no slow host or pair on {self.name}: the usual rate is {bits_text(solved.usual)}, {slowest}"
+                "link.alike",
+                Verdict.PASS,
+                f"no slow host or pair on {self.name}: the usual rate is {bits_text(solved.usual)},"
+                f" {slowest}",
             )
         if not marked:
-            return Finding("link.alike", Verdict.PASS, f"all transfers on {self.name} reach the pass mark, {slowest}")
-        return Finding("link.alike", Verdict.UNKNOWN, f"too few hosts on {self.name} to compare, {slowest}")
+            return Finding(
+                "link.alike",
+                Verdict.PASS,
+                f"all transfers on {self.name} reach the pass mark, {slowest}",
+            )
+        return Finding(
+            "link.alike", Verdict.UNKNOWN, f"too few hosts on {self.name} to compare, {slowest}"
+        )
 
     def _host(self, at: int) -> str:
         """The host as the user named it, with its hostname if that differs."""
@@ -182,4 +306,6 @@ class _Rail:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return ", ".join(names[:NAMED]) + (
+        f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    )

@@ -31,17 +31,29 @@ STYLE = """
 
 
 def page(report: LinkReport) -> bytes:
-    """The page as UTF-8. Pointing at a cell shows its pair and rate; the table holds the rates of each host."""
+    """The page as UTF-8.
+
+    Pointing at a cell shows its pair and rate; the table holds the rates of each host.
+    """
     title = f"Links between {counted(len(report.hosts), 'host')}"
-    header = tag("header", tag("h1", title), tag("p", f"{method(report)}, {local_time(report.start)}", class_="facts-line"))
+    header = tag(
+        "header",
+        tag("h1", title),
+        tag("p", f"{method(report)}, {local_time(report.start)}", class_="facts-line"),
+    )
     if not report.complete:
-        header.append(tag("p", "The test did not finish; these are the results so far.", class_="warning"))
+        header.append(
+            tag("p", "The test did not finish; these are the results so far.", class_="warning")
+        )
     return framed(title, tag("main", header, *parts(report)), STYLE)
 
 
 def parts(report: LinkReport, level: str = "h2") -> list[Element]:
     """The findings, then the heat maps and the table of each rail; they need STYLE."""
-    rails = (section(one.name, *_maps(report, rail), _table(report, rail), level=level) for rail, one in enumerate(report.rails))
+    rails = (
+        section(one.name, *_maps(report, rail), _table(report, rail), level=level)
+        for rail, one in enumerate(report.rails)
+    )
     return [section("Findings", findings(report.findings), level=level), *rails]
 
 
@@ -49,7 +61,11 @@ def _maps(report: LinkReport, rail: int) -> list[Element]:
     found: list[Element] = []
     for together, rows, full in maps(report, rail):
         how = "Both directions at the same time. " if together else ""
-        found += [tag("p", f"{how}Rows send, columns receive.", class_="note"), _map(report, rows, full), _keys(full)]
+        found += [
+            tag("p", f"{how}Rows send, columns receive.", class_="note"),
+            _map(report, rows, full),
+            _keys(full),
+        ]
     return found or [tag("p", "Nothing was measured here.", class_="note")]
 
 
@@ -59,8 +75,16 @@ def _map(report: LinkReport, rows: Matrix, full: float) -> Element:
     font = max(11.0, CELL * count / 38)
     margin = 2.2 * font
     side = margin + CELL * count
-    drawing = tag("svg", viewBox=f"0 0 {side:g} {side:g}", class_="map", role="img", aria_label="rates between hosts")
-    drawing.set("style", f"max-width: {min(LARGEST * side / CELL, max(NARROW, SMALLEST * count)):.0f}px")
+    drawing = tag(
+        "svg",
+        viewBox=f"0 0 {side:g} {side:g}",
+        class_="map",
+        role="img",
+        aria_label="rates between hosts",
+    )
+    drawing.set(
+        "style", f"max-width: {min(LARGEST * side / CELL, max(NARROW, SMALLEST * count)):.0f}px"
+    )
     step = next((step for step in STEPS if step * CELL >= 1.6 * font), count)
     for at in range(count):
         if at % step == 0:
@@ -70,13 +94,22 @@ def _map(report: LinkReport, rows: Matrix, full: float) -> Element:
         for to, flow in enumerate(rows[at]):
             if to != at:
                 drawing.append(
-                    _cell(f"{report.hosts[at].name} to {report.hosts[to].name}", flow, full, margin + CELL * to, margin + CELL * at)
+                    _cell(
+                        f"{report.hosts[at].name} to {report.hosts[to].name}",
+                        flow,
+                        full,
+                        margin + CELL * to,
+                        margin + CELL * at,
+                    )
                 )
     return drawing
 
 
 def _cell(pair: str, flow: Flow | None, full: float, x: float, y: float) -> Element:
-    """A cell: a shade of the rate, a cross if it failed, a dot if nothing was measured. Cross and dot are legible without color."""
+    """A cell: a shade of the rate, a cross if it failed, a dot if nothing was measured.
+
+    Cross and dot are legible without color.
+    """
     said = "not measured" if flow is None else flow.error or known(flow.rate, bits_text)
     cell = tag("g", tag("title", f"{pair}: {said}"), transform=f"translate({x:g} {y:g})")
     part = share(flow, full) if flow else None
@@ -90,7 +123,12 @@ def _square(value: Color) -> Element:
 
 def _failed() -> Element:
     return tag(
-        "path", d=f"M1 1h{CELL - 3}v{CELL - 3}h-{CELL - 3}zl{CELL - 3} {CELL - 3}m0 -{CELL - 3}l-{CELL - 3} {CELL - 3}", class_="failed"
+        "path",
+        d=(
+            f"M1 1h{CELL - 3}v{CELL - 3}h-{CELL - 3}zl{CELL - 3} {CELL - 3}m0"
+            f" -{CELL - 3}l-{CELL - 3} {CELL - 3}"
+        ),
+        class_="failed",
     )
 
 
@@ -100,7 +138,9 @@ def _absent() -> Element:
 
 def _keys(full: float) -> Element:
     ends = {SCALE[0][0]: " or less", SCALE[-1][0]: " or more"}
-    keys = [(f"{bits_text(part * full)}{ends.get(part, '')}", _square(value)) for part, value in SCALE]
+    keys = [
+        (f"{bits_text(part * full)}{ends.get(part, '')}", _square(value)) for part, value in SCALE
+    ]
     keys += [("failed", _failed()), ("not measured", _absent())]
     return tag("ul", *(tag("li", _sample(drawn), name) for name, drawn in keys), class_="keys")
 
@@ -111,7 +151,16 @@ def _sample(drawn: Element) -> Element:
 
 def _titles(report: LinkReport) -> list[str]:
     resent = ["resent"] if report.spec.method == TCP else []
-    return ["", "host", "port", "sends (median)", "receives (median)", "slowest", latency_title(report), *resent]
+    return [
+        "",
+        "host",
+        "port",
+        "sends (median)",
+        "receives (median)",
+        "slowest",
+        latency_title(report),
+        *resent,
+    ]
 
 
 def _hex(value: Color) -> str:
@@ -127,7 +176,14 @@ def _table(report: LinkReport, rail: int) -> Element:
 
 def _line(one: PortLine, titles: Sequence[str]) -> Element:
     middle = [statistics.median(rates) if rates else None for rates in (one.sent, one.received)]
-    texts = [one.host, one.port, *(known(rate, bits_text) for rate in middle), known(min(one.sent + one.received, default=None), bits_text)]
+    texts = [
+        one.host,
+        one.port,
+        *(known(rate, bits_text) for rate in middle),
+        known(min(one.sent + one.received, default=None), bits_text),
+    ]
     texts += [known(one.median_s, time_text), known(one.resent, str)]
-    cells = (tag("td", text, data_title=title) for title, text in zip(titles[1:], texts, strict=False))
+    cells = (
+        tag("td", text, data_title=title) for title, text in zip(titles[1:], texts, strict=False)
+    )
     return tag("tr", tag("th", str(one.number)), *cells)

@@ -1,7 +1,8 @@
-"""A listener for one test: bound to one address, it accepts only authenticated connections and closes when it has them all.
+"""A listener for one test: bound to one address, it accepts only authenticated connections and
+closes when it has them all.
 
-When too many connections wait to prove themselves, the one that has waited longest without a word makes room: strangers, however many,
-do not keep the peer out, who speaks at once.
+When too many connections wait to prove themselves, the one that has waited longest without a word
+makes room: strangers, however many, do not keep the peer out, who speaks at once.
 """
 
 import contextlib
@@ -21,20 +22,27 @@ CONNECT_S = 5.0
 
 
 class Listener:
-    """Listens on an ephemeral port of `address`. `refused` counts connections that failed to authenticate."""
+    """Listens on an ephemeral port of `address`.
+
+    `refused` counts connections that failed to authenticate.
+    """
 
     def __init__(self, address: str, token: str) -> None:
         self._socket = socket.create_server((address, 0), backlog=_BACKLOG)
         self._token = token
         self._lock = threading.Lock()
         self._joined: list[socket.socket] = []
-        self._pending: dict[socket.socket, bool] = {}  # in order of age: whether it has said anything
+        # in order of age: whether it has said anything
+        self._pending: dict[socket.socket, bool] = {}
         self._closed = False
         self.refused = 0
         self.port: int = self._socket.getsockname()[1]
 
     def accept(self, count: int, limit_s: float) -> list[socket.socket]:
-        """`count` connections from the peer; stops listening. TimeoutError if they do not arrive in time."""
+        """`count` connections from the peer; stops listening.
+
+        TimeoutError if they do not arrive in time.
+        """
         deadline = time.monotonic() + limit_s
         self._socket.settimeout(_POLL_S)
         try:
@@ -51,14 +59,23 @@ class Listener:
             self._closed = True
             for connection in self._joined:
                 connection.close()
-            strangers = f"; {counted(self.refused, 'other')} did not have the token" if self.refused else ""
-            raise TimeoutError(f"{len(self._joined)} of {count} connections arrived within {limit_s:g} s{strangers}")
+            strangers = (
+                f"; {counted(self.refused, 'other')} did not have the token" if self.refused else ""
+            )
+            raise TimeoutError(
+                f"{len(self._joined)} of {count} connections arrived within {limit_s:g}"
+                f" s{strangers}"
+            )
 
     def _take(self, connection: socket.socket) -> None:
         """Hand a connection to a thread, so that a silent stranger does not delay the peer."""
         with self._lock:
             if len(self._pending) >= _MOST_PENDING:
-                silent = (each for each, spoke in self._pending.items() if not spoke and not has_data(each))
+                silent = (
+                    each
+                    for each, spoke in self._pending.items()
+                    if not spoke and not has_data(each)
+                )
                 oldest = next(silent, next(iter(self._pending)))
                 del self._pending[oldest]
                 with contextlib.suppress(OSError):  # its thread sees the end and closes it
@@ -89,12 +106,15 @@ class Listener:
                 self._pending.pop(connection, None)
 
 
-def connect(source: tuple[str, str], address: str, port: int, token: str, limit_s: float) -> socket.socket:
+def connect(
+    source: tuple[str, str], address: str, port: int, token: str, limit_s: float
+) -> socket.socket:
     """A connection to a listener from `source`: interface and address.
 
     OSError if it cannot be reached within `limit_s` and CONNECT_S, Refused if it is not the peer.
 
-    With several interfaces in one network the kernel would use the first. Before Linux 5.7, only root can choose another.
+    With several interfaces in one network the kernel would use the first. Before Linux 5.7, only
+    root can choose another.
     """
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:

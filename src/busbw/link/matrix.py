@@ -1,4 +1,6 @@
-"""The rates of one rail as a matrix, senders by receivers, and the color of a share of the reference rate."""
+"""The rates of one rail as a matrix, senders by receivers, and the color of a share of the
+reference rate.
+"""
 
 from collections.abc import Sequence
 
@@ -8,11 +10,19 @@ from busbw.stats.summary import nearest_rank
 Matrix = Sequence[Sequence[Flow | None]]
 Color = tuple[int, int, int]
 # From slow (dark, red) to fast, legible by lightness alone. Shares of the reference rate.
-SCALE: tuple[tuple[float, Color], ...] = ((0.25, (98, 10, 30)), (0.6, (205, 62, 40)), (0.85, (247, 183, 100)), (1.0, (226, 242, 233)))
+SCALE: tuple[tuple[float, Color], ...] = (
+    (0.25, (98, 10, 30)),
+    (0.6, (205, 62, 40)),
+    (0.85, (247, 183, 100)),
+    (1.0, (226, 242, 233)),
+)
 
 
 def matrix(report: LinkReport, rail: int, *, together: bool = False) -> Matrix:
-    """Row: sender, column: receiver; None where nothing was measured. `together`: the transfers in both directions at once."""
+    """Row: sender, column: receiver; None where nothing was measured.
+
+    `together`: the transfers in both directions at once.
+    """
     count = len(report.hosts)
     rows: list[list[Flow | None]] = [[None] * count for _ in range(count)]
     for flow in report.flows:
@@ -22,7 +32,9 @@ def matrix(report: LinkReport, rail: int, *, together: bool = False) -> Matrix:
 
 
 def maps(report: LinkReport, rail: int) -> list[tuple[bool, Matrix, float]]:
-    """The maps of a rail that have a rate: whether both directions ran at once, the matrix, and the reference rate."""
+    """The maps of a rail that have a rate: whether both directions ran at once, the matrix, and
+    the reference rate.
+    """
     found = []
     for together in (False, True):
         rows = matrix(report, rail, together=together)
@@ -50,7 +62,9 @@ def shade(part: float) -> Color:
         if part <= above[0]:
             width = above[0] - below[0]
             weight = (part - below[0]) / width if width else 0.0
-            red, green, blue = (round(x + (y - x) * weight) for x, y in zip(below[1], above[1], strict=True))
+            red, green, blue = (
+                round(x + (y - x) * weight) for x, y in zip(below[1], above[1], strict=True)
+            )
             return red, green, blue
         below = above
     return SCALE[-1][1]

@@ -1,4 +1,7 @@
-"""Requests of the driver to a node, and the answers. A ticket identifies a listener or server on the node."""
+"""Requests of the driver to a node, and the answers.
+
+A ticket identifies a listener or server on the node.
+"""
 
 import msgspec
 
@@ -48,7 +51,10 @@ class Receive(msgspec.Struct, frozen=True, tag=True):
 
 
 class Send(msgspec.Struct, frozen=True, tag=True):
-    """Send to a listener until it closes, from an interface and its address. Answer: Taken, without a rate."""
+    """Send to a listener until it closes, from an interface and its address.
+
+    Answer: Taken, without a rate.
+    """
 
     source: tuple[str, str]
     address: str

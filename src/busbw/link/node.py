@@ -31,9 +31,16 @@ class Service:
         self._listeners: dict[int, Listener] = {}
         self._servers: dict[int, perftest.Running] = {}
         self._handlers: dict[type, Callable[..., msgspec.Struct]] = {
-            m.Describe: self._describe, m.Listen: self._listen, m.Receive: self._receive, m.Send: self._send, m.Answer: self._answer,
-            m.Ping: self._ping, m.Serve: self._serve, m.Finish: self._finish, m.Client: self._client,
-        }  # fmt: skip
+            m.Describe: self._describe,
+            m.Listen: self._listen,
+            m.Receive: self._receive,
+            m.Send: self._send,
+            m.Answer: self._answer,
+            m.Ping: self._ping,
+            m.Serve: self._serve,
+            m.Finish: self._finish,
+            m.Client: self._client,
+        }
 
     def handle(self, request: bytes) -> msgspec.Struct:
         """The answer to the JSON of one request. Raises what prevents it."""
@@ -75,7 +82,15 @@ class Service:
         most_s = asked.seconds + tcp.WARM_UP_S + MARGIN_S
 
         def work() -> m.Taken:
-            load = tcp.send(asked.source, asked.address, asked.port, asked.token, asked.streams, asked.limit_s, most_s)
+            load = tcp.send(
+                asked.source,
+                asked.address,
+                asked.port,
+                asked.token,
+                asked.streams,
+                asked.limit_s,
+                most_s,
+            )
             return m.Taken(load.cores, load.bound)
 
         return self._taken(work)
@@ -85,7 +100,9 @@ class Service:
         return m.Done()
 
     def _ping(self, asked: m.Ping) -> m.Trips:
-        return m.Trips(*tcp.ping(asked.source, asked.address, asked.port, asked.token, asked.limit_s))
+        return m.Trips(
+            *tcp.ping(asked.source, asked.address, asked.port, asked.token, asked.limit_s)
+        )
 
     def _serve(self, asked: m.Serve) -> m.Listening:
         server, port = perftest.serve(asked.test, asked.limit_s)

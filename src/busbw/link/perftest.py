@@ -31,7 +31,10 @@ _DETECT_S = 10.0
 _BIND = "--bind_source_ip"
 _POLL_S = 0.02
 _LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp (include/net/tcp_states.h)
-BUILD = "build it with CUDA: ./autogen.sh && ./configure CUDA_H_PATH=/usr/local/cuda/include/cuda.h && make"
+BUILD = (
+    "build it with CUDA: ./autogen.sh && ./configure CUDA_H_PATH=/usr/local/cuda/include/cuda.h &&"
+    " make"
+)
 
 
 class Test(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,15 +52,38 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
 
     def words(self, port: int, server: str = "") -> list[str]:
         """The command line; for a client, with the address of the `server`."""
-        words = [self.program, "-d", self.device, "-i", str(self.device_port), "-p", str(port), "-s", str(self.size), "-F"]
+        words = [
+            self.program,
+            "-d",
+            self.device,
+            "-i",
+            str(self.device_port),
+            "-p",
+            str(port),
+            "-s",
+            str(self.size),
+            "-F",
+        ]
         if self.program == BANDWIDTH:
             duration = max(1, round(self.seconds)) + 2 * MARGIN_S
-            words += ["-q", str(self.queue_pairs), "-D", str(duration), "-f", str(MARGIN_S), "--report_gbits"]
+            words += [
+                "-q",
+                str(self.queue_pairs),
+                "-D",
+                str(duration),
+                "-f",
+                str(MARGIN_S),
+                "--report_gbits",
+            ]
         else:
             words += ["-n", str(ITERATIONS)]
         words += [] if self.gid_index is None else ["-x", str(self.gid_index)]
         words += [] if self.gpu is None else [f"--use_cuda={self.gpu}"]
-        words += [f"{_BIND}={self.address}"] if self.address and _BIND in _said(self.program, "--help") else []
+        words += (
+            [f"{_BIND}={self.address}"]
+            if self.address and _BIND in _said(self.program, "--help")
+            else []
+        )
         return words + ([server] if server else [])
 
 
@@ -96,16 +122,28 @@ def end_all() -> None:
 
 
 def detect() -> Program | None:
-    """The installed ib_write_bw; None if there is none. Its --version may exit with 1, so only the text counts."""
+    """The installed ib_write_bw; None if there is none.
+
+    Its --version may exit with 1, so only the text counts.
+    """
     if shutil.which(BANDWIDTH) is None:
         return None
-    return Program(perftest_text.version(_said(BANDWIDTH, "--version")), perftest_text.sends_from_gpu(_said(BANDWIDTH, "--help")))
+    return Program(
+        perftest_text.version(_said(BANDWIDTH, "--version")),
+        perftest_text.sends_from_gpu(_said(BANDWIDTH, "--help")),
+    )
 
 
 @functools.cache
 def _said(program: str, option: str) -> str:
     try:
-        done = subprocess.run([program, option], stdin=subprocess.DEVNULL, capture_output=True, timeout=_DETECT_S, check=False)
+        done = subprocess.run(
+            [program, option],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_DETECT_S,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (done.stdout + done.stderr).decode(errors="replace")
@@ -116,10 +154,14 @@ def start(words: list[str]) -> Running:
     descriptor, name = tempfile.mkstemp(prefix="busbw-perftest-")
     with os.fdopen(descriptor, "wb") as out:
         try:
-            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            )
         except OSError as error:
             Path(name).unlink()
-            raise NoMeasurement(f"{words[0]}: {error.strerror}", "install perftest on all hosts, or use --test tcp") from error
+            raise NoMeasurement(
+                f"{words[0]}: {error.strerror}", "install perftest on all hosts, or use --test tcp"
+            ) from error
     running = Running(process, Path(name), words)
     with _lock:
         _running[id(running)] = running
@@ -127,9 +169,12 @@ def start(words: list[str]) -> Running:
 
 
 def serve(test: Test, limit_s: float) -> tuple[Running, int]:
-    """A server that listens, and its port. NoMeasurement if it ends or does not listen within `limit_s`.
+    """A server that listens, and its port.
 
-    The port is looked up in /proc: the line that a server prints when it waits may stay in its output buffer.
+    NoMeasurement if it ends or does not listen within `limit_s`.
+
+    The port is looked up in /proc: the line that a server prints when it waits may stay in its
+    output buffer.
     """
     port = free_port()
     running = start(test.words(port))
@@ -139,7 +184,11 @@ def serve(test: Test, limit_s: float) -> tuple[Running, int]:
         if ended or time.monotonic() >= deadline:
             text = running.output()
             running.end()
-            why = f"exit code {running.process.returncode}" if ended else f"does not listen on port {port} after {limit_s:g} s"
+            why = (
+                f"exit code {running.process.returncode}"
+                if ended
+                else f"does not listen on port {port} after {limit_s:g} s"
+            )
             raise _failed(running.words, why, text)
         time.sleep(_POLL_S)
     return running, port
@@ -152,7 +201,9 @@ def client(test: Test, server: str, port: int, limit_s: float) -> str:
         code = running.process.wait(limit_s)
         text = running.output()
     except subprocess.TimeoutExpired as error:
-        raise _failed(running.words, f"did not end within {limit_s:g} s", running.output()) from error
+        raise _failed(
+            running.words, f"did not end within {limit_s:g} s", running.output()
+        ) from error
     finally:
         running.end()
     if code:
@@ -162,12 +213,18 @@ def client(test: Test, server: str, port: int, limit_s: float) -> str:
 
 def unreadable(text: str) -> NoMeasurement:
     """The error for output without the row of the test."""
-    return NoMeasurement(f"perftest printed no result: {perftest_text.complaint(text)!r}", "run the same command by hand on both hosts")
+    return NoMeasurement(
+        f"perftest printed no result: {perftest_text.complaint(text)!r}",
+        "run the same command by hand on both hosts",
+    )
 
 
 def _failed(words: list[str], why: str, text: str) -> NoMeasurement:
     said = perftest_text.complaint(text)
-    return NoMeasurement(f"`{' '.join(words)}`: {why}{f': {said}' if said else ''}", "run the same command by hand on both hosts")
+    return NoMeasurement(
+        f"`{' '.join(words)}`: {why}{f': {said}' if said else ''}",
+        "run the same command by hand on both hosts",
+    )
 
 
 def free_port() -> int:
@@ -177,13 +234,20 @@ def free_port() -> int:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether a program, or what it has started, listens on a TCP port. Another one may have taken the port since it was free."""
+    """Whether a program, or what it has started, listens on a TCP port.
+
+    Another one may have taken the port since it was free.
+    """
     found = _listening(port)
-    return bool(found) and any(not found.isdisjoint(_open_files(one)) for one in (pid, *children(pid)))
+    return bool(found) and any(
+        not found.isdisjoint(_open_files(one)) for one in (pid, *children(pid))
+    )
 
 
 def _listening(port: int) -> set[str]:
-    """The sockets of this network namespace that listen on a port, as links in /proc/PID/fd name them."""
+    """The sockets of this network namespace that listen on a port, as links in /proc/PID/fd name
+    them.
+    """
     found = set()
     for family in ("tcp", "tcp6"):
         try:

@@ -1,8 +1,9 @@
 """Parses perftest's output: versions, options, and the table of a test.
 
-Rows are recognized by their numbers: messages about CPU frequencies come between the lines, and some versions print the
-header twice. A row of bandwidth has two integers and three decimals, one of latency two integers and three or more decimals.
-Without --report_gbits bandwidth is in units of 2^20 bytes, whether the header says MB/sec or MiB/sec.
+Rows are recognized by their numbers: messages about CPU frequencies come between the lines, and
+some versions print the header twice. A row of bandwidth has two integers and three decimals, one of
+latency two integers and three or more decimals. Without --report_gbits bandwidth is in units of
+2^20 bytes, whether the header says MB/sec or MiB/sec.
 """
 
 import re
@@ -21,7 +22,9 @@ US = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """`rate` is the average in bytes per second, `mtu` the RDMA MTU of the header, None if it does not say."""
+    """`rate` is the average in bytes per second, `mtu` the RDMA MTU of the header, None if it
+    does not say.
+    """
 
     rate: float
     mtu: int | None
@@ -43,7 +46,13 @@ def bandwidth(text: str, size: int) -> Bandwidth | None:
         return None
     rows = [row for row in _BANDWIDTH.finditer(text, unit.end()) if int(row.group(1)) == size]
     mtu = _MTU.search(text)
-    return Bandwidth(float(rows[-1].group(4)) * _UNITS[unit.group(1)], int(mtu.group(1)) if mtu else None) if rows else None
+    return (
+        Bandwidth(
+            float(rows[-1].group(4)) * _UNITS[unit.group(1)], int(mtu.group(1)) if mtu else None
+        )
+        if rows
+        else None
+    )
 
 
 def latency(text: str) -> Trips | None:
@@ -53,7 +62,9 @@ def latency(text: str) -> Trips | None:
     if not rows:
         return None
     values = [float(value) * US for value in rows[-1].group(3).split()]
-    return Trips(values[_TYPICAL], values[_P99] if len(values) > _P99 else None, int(rows[-1].group(2)))
+    return Trips(
+        values[_TYPICAL], values[_P99] if len(values) > _P99 else None, int(rows[-1].group(2))
+    )
 
 
 def version(text: str) -> str:
@@ -68,9 +79,16 @@ def sends_from_gpu(text: str) -> bool:
 
 
 def complaint(text: str) -> str:
-    """The last line of text but warnings, for an error message; '' if there is none. For an unknown option, the line that names it."""
+    """The last line of text but warnings, for an error message; '' if there is none.
+
+    For an unknown option, the line that names it.
+    """
     lines = [line.strip() for line in text.splitlines()]
     if unknown := next((line for line in lines if "unrecognized option" in line), ""):
         return unknown
-    said = (line for line in reversed(lines) if line and not line.startswith("WARNING") and not set(line) <= set("-*= "))
+    said = (
+        line
+        for line in reversed(lines)
+        if line and not line.startswith("WARNING") and not set(line) <= set("-*= ")
+    )
     return next(said, "")

@@ -9,7 +9,8 @@ Pair = tuple[int, int]
 def rounds(count: int, most: int = 0, seed: int = 0) -> list[list[Pair]]:
     """All pairs of `count` hosts, by the circle method: count - 1 rounds, count if it is odd.
 
-    Each pair comes once. With `most` above 0, that many rounds in random order, so that each host meets random peers.
+    Each pair comes once. With `most` above 0, that many rounds in random order, so that each host
+    meets random peers.
     """
     ring: list[int | None] = [*range(count)] if count % 2 == 0 else [*range(count), None]
     half = len(ring) // 2

@@ -1,7 +1,8 @@
 """Which ends of links are slow, from the rates of pairs.
 
-A pair runs at the rate of its slower end: the sender's transmit side or the receiver's receive side. All pairs of a slow end are slow, so
-each end is judged by the 80th percentile of its rates with ends that are not accused. Neither other traffic nor a slow peer lowers that.
+A pair runs at the rate of its slower end: the sender's transmit side or the receiver's receive
+side. All pairs of a slow end are slow, so each end is judged by the 80th percentile of its rates
+with ends that are not accused. Neither other traffic nor a slow peer lowers that.
 """
 
 import statistics
@@ -45,7 +46,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """`usual` is what healthy ends reach, None if there are too few pairs to judge. `least` is the rate below which an end is slow.
+    """`usual` is what healthy ends reach, None if there are too few pairs to judge.
+
+    `least` is the rate below which an end is slow.
 
     `pairs` are slow although neither of their ends is.
     """
@@ -57,7 +60,10 @@ class Solution:
 
 
 def solve(flows: Sequence[Measured]) -> Solution:
-    """The slow ends and slow pairs. Needs pairs of at least three hosts, and ends with two peers."""
+    """The slow ends and slow pairs.
+
+    Needs pairs of at least three hosts, and ends with two peers.
+    """
     if len({flow.sender for flow in flows} | {flow.receiver for flow in flows}) < 3:
         return Solution()
     accused: set[End] = set()
@@ -65,19 +71,29 @@ def solve(flows: Sequence[Measured]) -> Solution:
     if all(level.pairs < LEAST_PEERS for level in levels.values()):
         return Solution()
     while True:
-        usual, least = _band([level.rate for end, level in levels.items() if end not in accused], LEAST_GAP)
-        slow = [end for end, level in levels.items() if end not in accused and level.rate < least and level.pairs >= LEAST_PEERS]
+        usual, least = _band(
+            [level.rate for end, level in levels.items() if end not in accused], LEAST_GAP
+        )
+        slow = [
+            end
+            for end, level in levels.items()
+            if end not in accused and level.rate < least and level.pairs >= LEAST_PEERS
+        ]
         if not slow:
             break
         accused.add(min(slow, key=lambda end: levels[end].rate))
         levels = _levels(flows, accused)
     # A slow peer may have lowered the level of an end before that peer was accused itself.
-    kept = tuple(levels[end] for end in sorted(accused) if end in levels and levels[end].rate < least)
+    kept = tuple(
+        levels[end] for end in sorted(accused) if end in levels and levels[end].rate < least
+    )
     return Solution(usual, least, kept, _slow_pairs(flows, {one.end for one in kept}, levels))
 
 
 def _levels(flows: Iterable[Measured], accused: Collection[End]) -> dict[End, Level]:
-    """The 80th percentile of each end's rates with ends that are not accused; with up to four rates, the largest."""
+    """The 80th percentile of each end's rates with ends that are not accused; with up to four
+    rates, the largest.
+    """
     rates: dict[End, list[float]] = {}
     for sender, receiver, rate in flows:
         out, into = End(sender, True), End(receiver, False)
@@ -85,7 +101,9 @@ def _levels(flows: Iterable[Measured], accused: Collection[End]) -> dict[End, Le
             rates.setdefault(out, []).append(rate)
         if out not in accused:
             rates.setdefault(into, []).append(rate)
-    return {end: Level(end, nearest_rank(sorted(some), 80), len(some)) for end, some in rates.items()}
+    return {
+        end: Level(end, nearest_rank(sorted(some), 80), len(some)) for end, some in rates.items()
+    }
 
 
 def _band(values: Sequence[float], gap: float) -> tuple[float, float]:
@@ -99,7 +117,9 @@ def _band(values: Sequence[float], gap: float) -> tuple[float, float]:
     return usual, usual - max(gap * usual, min(DEVIATIONS * spread, MOST_GAP * usual))
 
 
-def _slow_pairs(flows: Sequence[Measured], slow: Collection[End], levels: Mapping[End, Level]) -> tuple[Measured, ...]:
+def _slow_pairs(
+    flows: Sequence[Measured], slow: Collection[End], levels: Mapping[End, Level]
+) -> tuple[Measured, ...]:
     """Pairs far below the level of both of their ends."""
     shares = []
     for flow in flows:

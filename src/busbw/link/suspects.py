@@ -1,8 +1,10 @@
-"""Finds slow hosts, or two that are slow only together, with a few runs of a collective over subsets of the hosts.
+"""Finds slow hosts, or two that are slow only together, with a few runs of a collective over
+subsets of the hosts.
 
-A collective is as fast as its slowest host. Groups of equal size are compared, since the rate may depend on the number of hosts. `halves`
-needs the fewest runs, but sees a slow pair only inside one of its first groups. `pairs` runs every two hosts and assumes nothing. Both only
-suspect at first; repeated runs in turn with others decide.
+A collective is as fast as its slowest host. Groups of equal size are compared, since the rate may
+depend on the number of hosts. `halves` needs the fewest runs, but sees a slow pair only inside one
+of its first groups. `pairs` runs every two hosts and assumes nothing. Both only suspect at first;
+repeated runs in turn with others decide.
 """
 
 import itertools
@@ -21,7 +23,10 @@ GROUPS = 8  # of the first step, and pairs whose spread is measured
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A slow host, or two that are slow only together. `share` is their share of the usual rate; None if their runs failed."""
+    """A slow host, or two that are slow only together.
+
+    `share` is their share of the usual rate; None if their runs failed.
+    """
 
     hosts: tuple[int, ...]
     share: float | None
@@ -37,9 +42,11 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a search found, and what it left open; `usual` is None if too few runs succeeded to know it.
+    """What a search found, and what it left open; `usual` is None if too few runs succeeded to know
+    it.
 
-    `spread` is how much two runs over the same hosts typically differ, as a fraction of the slower one; None if unknown.
+    `spread` is how much two runs over the same hosts typically differ, as a fraction of the slower
+    one; None if unknown.
     """
 
     found: tuple[Found, ...]
@@ -71,37 +78,55 @@ class _Search:
         return [*group, *self.draw.sample(others, min(max(0, self.size - len(group)), len(others)))]
 
     def share(self, group: Sequence[int]) -> float:
-        """The rate of one run over a group, filled up, as a share of the usual rate; 0 if it failed."""
+        """The rate of one run over a group, filled up, as a share of the usual rate; 0 if it
+        failed.
+        """
         return (self.run(self.filled(group)) or 0.0) / self.usual
 
     def decide(self, group: Sequence[int], many: int) -> None:
-        """Repeat runs over one of `many` suspects in turn with others, and note what they show of it.
+        """Repeat runs over one of `many` suspects in turn with others, and note what they show of
+        it.
 
-        The others of one host are fast hosts. Those of two hosts have either of the two in turn: they are slow together only if both are
-        fast without each other.
+        The others of one host are fast hosts. Those of two hosts have either of the two in turn:
+        they are slow together only if both are fast without each other.
         """
         hosts = tuple(sorted(group))
         turns = itertools.cycle([()] if len(hosts) == 1 else [(host,) for host in hosts])
-        seen = compared(self.run, lambda: self.filled(hosts), lambda: self.filled(next(turns), without=hosts), many)
+        seen = compared(
+            self.run,
+            lambda: self.filled(hosts),
+            lambda: self.filled(next(turns), without=hosts),
+            many,
+        )
         if seen.slow:
             self.found.append(Found(hosts, seen.share or None))
         elif seen.slow is None:
             self.left_open.append(Open(hosts, seen.share))
 
     def outcome(self, repeated: Sequence[Sequence[float]]) -> Outcome:
-        """The outcome, with the spread of groups that were run repeatedly. Hosts that are slower by less than that are left open."""
+        """The outcome, with the spread of groups that were run repeatedly.
+
+        Hosts that are slower by less than that are left open.
+        """
         differ = spread(repeated)
-        within = [one for one in self.found if one.share is not None and differ is not None and 1 - one.share <= differ]
+        within = [
+            one
+            for one in self.found
+            if one.share is not None and differ is not None and 1 - one.share <= differ
+        ]
         found = tuple(one for one in self.found if one not in within)
-        left_open = (*self.left_open, *(Open(one.hosts, one.share) for one in within if one.share is not None))
+        left_open = (
+            *self.left_open,
+            *(Open(one.hosts, one.share) for one in within if one.share is not None),
+        )
         return Outcome(found, self.usual, left_open, differ)
 
 
 def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     """Slow hosts among `count`, by halving groups that are slow.
 
-    The upper quartile of the first groups counts as usual, so at least a quarter of them must be without a slow host. ValueError for fewer
-    than four hosts.
+    The upper quartile of the first groups counts as usual, so at least a quarter of them must be
+    without a slow host. ValueError for fewer than four hosts.
     """
     if count < 4:
         raise ValueError("halving needs four hosts or more")
@@ -116,7 +141,9 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     search.usual = nearest_rank(sorted(medians.values()), 75)
     if not search.usual:
         return Outcome((), None)
-    search.fast = [host for group in groups if medians[group] >= SLOW * search.usual for host in group]
+    search.fast = [
+        host for group in groups if medians[group] >= SLOW * search.usual for host in group
+    ]
     slow = [group for group in groups if medians[group] < SLOW * search.usual]
     suspects = [suspect for group in slow for suspect in _inside(search, group)]
     for suspect in suspects:
@@ -124,8 +151,13 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     return search.outcome(list(rates.values()))
 
 
-def _in_turn(search: _Search, groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[float]]:
-    """The rates of REPEATS runs over each group, in a new order each time. A failed run, with rate 0, is the group's last."""
+def _in_turn(
+    search: _Search, groups: Sequence[tuple[int, ...]]
+) -> dict[tuple[int, ...], list[float]]:
+    """The rates of REPEATS runs over each group, in a new order each time.
+
+    A failed run, with rate 0, is the group's last.
+    """
     rates: dict[tuple[int, ...], list[float]] = {group: [] for group in groups}
     for _ in range(REPEATS):
         for group in search.draw.sample(list(groups), len(groups)):
@@ -135,7 +167,9 @@ def _in_turn(search: _Search, groups: Sequence[tuple[int, ...]]) -> dict[tuple[i
 
 
 def _inside(search: _Search, group: Sequence[int]) -> list[list[int]]:
-    """The hosts of a slow group that one run each makes suspect; two hosts if each half of it is fast without the other."""
+    """The hosts of a slow group that one run each makes suspect; two hosts if each half of it is
+    fast without the other.
+    """
     if len(group) == 1:
         return [list(group)]
     parts = list(group[: len(group) // 2]), list(group[len(group) // 2 :])
@@ -162,12 +196,20 @@ def _together(search: _Search, first: list[int], second: list[int]) -> list[int]
 def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> Outcome:
     """Slow hosts, slow pairs and pairs that failed, from runs over two hosts each.
 
-    count * (count - 1) / 2 runs, with `most_rounds` at most count / 2 for each round; then those that repeat suspects and a few others.
+    count * (count - 1) / 2 runs, with `most_rounds` at most count / 2 for each round; then those
+    that repeat suspects and a few others.
     """
     search = _Search(run, random.Random(seed))
     every = rounds(count, most_rounds, seed)
     rates = {pair: run(pair) for together in every for pair in together}
-    solved = solve([Measured(*ends, rate) for (a, b), rate in rates.items() if rate is not None for ends in ((a, b), (b, a))])
+    solved = solve(
+        [
+            Measured(*ends, rate)
+            for (a, b), rate in rates.items()
+            if rate is not None
+            for ends in ((a, b), (b, a))
+        ]
+    )
     failed = [pair for pair, rate in rates.items() if rate is None]
     if solved.usual is None:
         return Outcome(tuple(Found(pair, None) for pair in failed), None)

@@ -1,8 +1,11 @@
-"""A TCP test that needs nothing installed: several streams from one node to another, and round trips of small messages.
+"""A TCP test that needs nothing installed: several streams from one node to another, and round
+trips of small messages.
 
-Each stream has a blocking thread at each end that moves PIECE bytes per system call. Python's lock is free during the call, so threads
-of one process suffice. The receiver's kernel counts the bytes between two points in time: its threads may be late on a busy host. The
-kernel drops the received data (MSG_TRUNC, tcp(7)): copying it would take more CPU time than all else, and says nothing about the link.
+Each stream has a blocking thread at each end that moves PIECE bytes per system call. Python's lock
+is free during the call, so threads of one process suffice. The receiver's kernel counts the bytes
+between two points in time: its threads may be late on a busy host. The kernel drops the received
+data (MSG_TRUNC, tcp(7)): copying it would take more CPU time than all else, and says nothing about
+the link.
 """
 
 import contextlib
@@ -54,19 +57,27 @@ class _Meter:
 
     def ends(self) -> None:
         """Keep the times of the calling thread."""
-        self._times.append(process.thread_times(threading.get_native_id()) or (time.thread_time(), 0.0))
+        self._times.append(
+            process.thread_times(threading.get_native_id()) or (time.thread_time(), 0.0)
+        )
 
     def load(self) -> Load:
-        """The load until now. Time spent waiting for a CPU counts too, since other work on the host is a limit as well."""
+        """The load until now.
+
+        Time spent waiting for a CPU counts too, since other work on the host is a limit as well.
+        """
         seconds = max(time.monotonic() - self._start_s, 1e-9)
-        running, waiting = (sum(times) for times in zip(*self._times, strict=True)) if self._times else (0.0, 0.0)
+        running, waiting = (
+            (sum(times) for times in zip(*self._times, strict=True)) if self._times else (0.0, 0.0)
+        )
         return Load(round(running / seconds, 3), (running + waiting) / seconds >= BUSY * self._most)
 
 
 def receive(listener: Listener, streams: int, seconds: float, limit_s: float) -> Received:
     """Take `streams` connections, and count what arrives during `seconds` after WARM_UP_S.
 
-    TimeoutError if the connections do not arrive within `limit_s`, ConnectionError if they end early or carry nothing.
+    TimeoutError if the connections do not arrive within `limit_s`, ConnectionError if they end
+    early or carry nothing.
     """
     connections = listener.accept(streams, limit_s)
     counts, ended, stop = [0] * streams, list[int](), threading.Event()
@@ -74,14 +85,18 @@ def receive(listener: Listener, streams: int, seconds: float, limit_s: float) ->
 
     def take(number: int) -> None:
         with contextlib.suppress(OSError):
-            while not stop.is_set() and (got := connections[number].recv_into(nowhere, PIECE, socket.MSG_TRUNC)):
+            while not stop.is_set() and (
+                got := connections[number].recv_into(nowhere, PIECE, socket.MSG_TRUNC)
+            ):
                 counts[number] += got
         ended.append(number)
         meter.ends()
 
     for connection in connections:
         _blocking(connection, socket.SO_RCVTIMEO, limit_s)
-    threads = [threading.Thread(target=take, args=(number,), daemon=True) for number in range(streams)]
+    threads = [
+        threading.Thread(target=take, args=(number,), daemon=True) for number in range(streams)
+    ]
     for thread in threads:
         thread.start()
     try:
@@ -95,12 +110,15 @@ def receive(listener: Listener, streams: int, seconds: float, limit_s: float) ->
     if early:
         raise ConnectionError(f"{early} of {streams} streams ended during the test")
     if after == before:
-        raise ConnectionError(f"connected, but no data arrived for {seconds:g} s: does the path drop large packets?")
+        raise ConnectionError(
+            f"connected, but no data arrived for {seconds:g} s: does the path drop large packets?"
+        )
     return Received(after - before, end_s - start_s, meter.load())
 
 
 def _arrived(connections: Sequence[socket.socket], read: Sequence[int]) -> tuple[int, float]:
-    """The bytes that have arrived, and when that was; the bytes `read`, where the kernel does not count.
+    """The bytes that have arrived, and when that was; the bytes `read`, where the kernel does not
+    count.
 
     Tried again if this thread was interrupted between the two.
     """
@@ -113,8 +131,19 @@ def _arrived(connections: Sequence[socket.socket], read: Sequence[int]) -> tuple
     return counted, end_s
 
 
-def send(source: tuple[str, str], address: str, port: int, token: str, streams: int, limit_s: float, most_s: float) -> Load:
-    """Send through `streams` connections until the receiver closes them, at most `most_s` seconds. OSError if one cannot be made."""
+def send(
+    source: tuple[str, str],
+    address: str,
+    port: int,
+    token: str,
+    streams: int,
+    limit_s: float,
+    most_s: float,
+) -> Load:
+    """Send through `streams` connections until the receiver closes them, at most `most_s` seconds.
+
+    OSError if one cannot be made.
+    """
     connections: list[socket.socket] = []
     threads: list[threading.Thread] = []
     try:
@@ -129,7 +158,10 @@ def send(source: tuple[str, str], address: str, port: int, token: str, streams: 
                     connection.send(piece)
             meter.ends()
 
-        threads += [threading.Thread(target=give, args=(connection,), daemon=True) for connection in connections]
+        threads += [
+            threading.Thread(target=give, args=(connection,), daemon=True)
+            for connection in connections
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -139,7 +171,9 @@ def send(source: tuple[str, str], address: str, port: int, token: str, streams: 
         _finish(connections, threads, limit_s)
 
 
-def _finish(connections: list[socket.socket], threads: list[threading.Thread], limit_s: float) -> None:
+def _finish(
+    connections: list[socket.socket], threads: list[threading.Thread], limit_s: float
+) -> None:
     """Reset the connections, and wait for their threads, `limit_s` for all.
 
     A reset also ends the other end's call, if data that fills its buffer never arrives.
@@ -164,13 +198,20 @@ def answer(listener: Listener, limit_s: float) -> None:
             connection.sendall(data)
 
 
-def ping(source: tuple[str, str], address: str, port: int, token: str, limit_s: float) -> tuple[float, float, int]:
-    """Median, 99th percentile and number of round trips of small messages, in seconds. OSError if one takes longer than `limit_s`."""
+def ping(
+    source: tuple[str, str], address: str, port: int, token: str, limit_s: float
+) -> tuple[float, float, int]:
+    """Median, 99th percentile and number of round trips of small messages, in seconds.
+
+    OSError if one takes longer than `limit_s`.
+    """
     with connect(source, address, port, token, limit_s) as connection:
         _prompt(connection, limit_s)
         trips: list[float] = []
         end_s = time.monotonic() + PING_S
-        while len(trips) < PINGS + PING_WARM_UP and (len(trips) <= PING_WARM_UP or time.monotonic() < end_s):
+        while len(trips) < PINGS + PING_WARM_UP and (
+            len(trips) <= PING_WARM_UP or time.monotonic() < end_s
+        ):
             start_s = time.perf_counter()
             connection.sendall(MESSAGE)
             left = len(MESSAGE)
@@ -190,6 +231,10 @@ def _prompt(connection: socket.socket, limit_s: float) -> None:
 
 
 def _blocking(connection: socket.socket, option: int, limit_s: float) -> None:
-    """Calls that block in the kernel, at most `limit_s`: Python's own timeout would cost a system call for each."""
+    """Calls that block in the kernel, at most `limit_s`: Python's own timeout would cost a
+    system call for each.
+    """
     connection.settimeout(None)
-    connection.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(limit_s), int(limit_s % 1 * 1e6)))
+    connection.setsockopt(
+        socket.SOL_SOCKET, option, struct.pack("ll", int(limit_s), int(limit_s % 1 * 1e6))
+    )

@@ -33,8 +33,13 @@ def render(report: LinkReport, width: int | None = None) -> str:
     """The whole text."""
     parts = [_header(report)]
     for rail, one in enumerate(report.rails):
-        parts.append(f"\n{one.name}\n" + aligned(_columns(report), lines(report, rail), width, DROP_ORDER))
-        parts += [characters(rows, full, width, together=together) for together, rows, full in maps(report, rail)]
+        parts.append(
+            f"\n{one.name}\n" + aligned(_columns(report), lines(report, rail), width, DROP_ORDER)
+        )
+        parts += [
+            characters(rows, full, width, together=together)
+            for together, rows, full in maps(report, rail)
+        ]
     found = "".join(wrapped(finding_text(finding), width) for finding in report.findings)
     return wrapped("".join(parts), width) + ("\n" + found if found else "")
 
@@ -43,8 +48,16 @@ def lines(report: LinkReport, rail: int) -> list[PortLine]:
     """The ports of a rail in order of hosts, those without any measurement left out."""
     found = []
     for at, (host, port) in enumerate(zip(report.hosts, report.rails[rail].endpoints, strict=True)):
-        own = [flow for flow in report.flows if flow.rail == rail and not flow.together and at in (flow.sender, flow.receiver)]
-        times = [one for one in report.latencies if one.rail == rail and at in (one.a, one.b) and one.median_s is not None]
+        own = [
+            flow
+            for flow in report.flows
+            if flow.rail == rail and not flow.together and at in (flow.sender, flow.receiver)
+        ]
+        times = [
+            one
+            for one in report.latencies
+            if one.rail == rail and at in (one.a, one.b) and one.median_s is not None
+        ]
         if port is None or not own:
             continue
         found.append(
@@ -52,9 +65,17 @@ def lines(report: LinkReport, rail: int) -> list[PortLine]:
                 number=at + 1,
                 host=host.name,
                 port=port.name if report.spec.method == TCP else port.device,
-                sent=tuple(flow.rate for flow in own if flow.sender == at and flow.rate is not None),
-                received=tuple(flow.rate for flow in own if flow.receiver == at and flow.rate is not None),
-                median_s=statistics.median(one.median_s for one in times if one.median_s is not None) if times else None,
+                sent=tuple(
+                    flow.rate for flow in own if flow.sender == at and flow.rate is not None
+                ),
+                received=tuple(
+                    flow.rate for flow in own if flow.receiver == at and flow.rate is not None
+                ),
+                median_s=(
+                    statistics.median(one.median_s for one in times if one.median_s is not None)
+                    if times
+                    else None
+                ),
                 p99_s=max((one.p99_s for one in times if one.p99_s is not None), default=None),
                 resent=_resent(own, host.name) if report.spec.method == TCP else None,
             )
@@ -66,18 +87,28 @@ def _resent(flows: list[Flow], host: str) -> int:
     return sum(flow.moved.get(host, {}).get("tcp", {}).get("RetransSegs", 0) for flow in flows)
 
 
-def characters(rows: Matrix, full: float, width: int | None = None, *, together: bool = False) -> str:
+def characters(
+    rows: Matrix, full: float, width: int | None = None, *, together: bool = False
+) -> str:
     """Senders by receivers, a bar for each rate as a share of `full`; '' if it does not fit."""
     if width is not None and LABEL + len(rows) > width:
         return ""
     how = "both directions at once, " if together else ""
-    title = f"\n{how}from row to column; {BARS[-1]} is {bits_text(full)} in steps of an eighth, {FAILED} failed\n"
+    title = (
+        f"\n"
+        f"{how}from row to column; {BARS[-1]} is {bits_text(full)} in steps of an eighth,"
+        f" {FAILED} failed\n"
+    )
     numbers = [" " * LABEL + "".join(str(at + 1)[-1] for at in range(len(rows))) + "\n"]
-    return title + "".join(numbers + [f"{at + 1:>{LABEL - 1}} {_row(at, rows, full)}\n" for at in range(len(rows))])
+    return title + "".join(
+        numbers + [f"{at + 1:>{LABEL - 1}} {_row(at, rows, full)}\n" for at in range(len(rows))]
+    )
 
 
 def _row(at: int, rows: Matrix, full: float) -> str:
-    return "".join(SELF if to == at else _character(flow, full) for to, flow in enumerate(rows[at])).rstrip()
+    return "".join(
+        SELF if to == at else _character(flow, full) for to, flow in enumerate(rows[at])
+    ).rstrip()
 
 
 def _character(flow: Flow | None, full: float) -> str:
@@ -90,7 +121,11 @@ def _character(flow: Flow | None, full: float) -> str:
 def method(report: LinkReport) -> str:
     """How it was measured: `TCP, 4 streams, 2 s each`."""
     spec = report.spec
-    how = f"TCP, {counted(spec.streams, 'stream')}" if spec.method == TCP else f"perftest, {format_size(spec.size)}, {spec.streams} QPs"
+    how = (
+        f"TCP, {counted(spec.streams, 'stream')}"
+        if spec.method == TCP
+        else f"perftest, {format_size(spec.size)}, {spec.streams} QPs"
+    )
     memory = f", GPU {spec.gpu}" if spec.gpu is not None else ""
     return f"{how}{memory}, {spec.seconds:g} s each"
 
@@ -101,19 +136,39 @@ def latency_title(report: LinkReport) -> str:
 
 
 def _header(report: LinkReport) -> str:
-    text = f"# {method(report)}: {counted(len(report.hosts), 'host')}, {counted(len(report.flows), 'transfer')}\n"
-    return text + ("" if report.complete else "# the test did not finish; these are the results so far\n")
+    text = (
+        f"# {method(report)}: {counted(len(report.hosts), 'host')},"
+        f" {counted(len(report.flows), 'transfer')}\n"
+    )
+    return text + (
+        "" if report.complete else "# the test did not finish; these are the results so far\n"
+    )
 
 
 def _columns(report: LinkReport) -> list[Column]:
-    resent = [Column(title="resent", value=lambda one: known(one.resent, str))] if report.spec.method == TCP else []
+    resent = (
+        [Column(title="resent", value=lambda one: known(one.resent, str))]
+        if report.spec.method == TCP
+        else []
+    )
     return [
         Column(title="", value=lambda one: one.number),
         Column(title="host", value=lambda one: one.host, left=True),
         Column(title="port", value=lambda one: one.port, left=True),
-        Column(title="sends", value=lambda one: known(statistics.median(one.sent) if one.sent else None, bits_text)),
-        Column(title="receives", value=lambda one: known(statistics.median(one.received) if one.received else None, bits_text)),
-        Column(title="least", value=lambda one: known(min(one.sent + one.received, default=None), bits_text)),
+        Column(
+            title="sends",
+            value=lambda one: known(statistics.median(one.sent) if one.sent else None, bits_text),
+        ),
+        Column(
+            title="receives",
+            value=lambda one: known(
+                statistics.median(one.received) if one.received else None, bits_text
+            ),
+        ),
+        Column(
+            title="least",
+            value=lambda one: known(min(one.sent + one.received, default=None), bits_text),
+        ),
         Column(title=latency_title(report), value=lambda one: known(one.median_s, time_text)),
         Column(title="99 %", value=lambda one: known(one.p99_s, time_text)),
         *resent,
@@ -131,12 +186,24 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
     ]
     said = "".join(
         f"slow{' only together' if len(one.hosts) > 1 else ''}: {' and '.join(one.hosts)}, "
-        + ("its runs failed\n" if one.share is None else f"{100 * one.share:.0f} % of the usual rate\n")
+        + (
+            "its runs failed\n"
+            if one.share is None
+            else f"{100 * one.share:.0f} % of the usual rate\n"
+        )
         for one in report.suspects
     )
     said += "".join(f"unknown: {doubt}\n" for doubt in report.doubts)
     said += f"\nhint: {QUIETER}\n" if report.doubts else ""
     if not said:
-        said = f"no slow host found: the usual rate is {bits_text(report.usual)}\n" if report.usual else "too few runs succeeded to judge\n"
+        said = (
+            f"no slow host found: the usual rate is {bits_text(report.usual)}\n"
+            if report.usual
+            else "too few runs succeeded to judge\n"
+        )
     ended = "" if report.complete else "the search did not finish\n"
-    return wrapped(head, width) + aligned(columns, report.runs) + wrapped(f"\n{said if report.complete else ''}{ended}", width)
+    return (
+        wrapped(head, width)
+        + aligned(columns, report.runs)
+        + wrapped(f"\n{said if report.complete else ''}{ended}", width)
+    )

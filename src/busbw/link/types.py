@@ -19,11 +19,16 @@ BAD = (Verdict.FAIL, Verdict.WARN)
 
 def bits_text(rate: float) -> str:
     """`94.12 Gbit/s`, `96.1 Mbit/s`: bytes per second in the unit of line rates, four digits."""
-    return f"{rate * 8 / 1e9:.4g} Gbit/s" if rate * 8 >= 0.9995e9 else f"{rate * 8 / 1e6:.4g} Mbit/s"
+    return (
+        f"{rate * 8 / 1e9:.4g} Gbit/s" if rate * 8 >= 0.9995e9 else f"{rate * 8 / 1e6:.4g} Mbit/s"
+    )
 
 
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure. `rails` are as on the command line; empty: the network that leads to the first other host."""
+    """What to measure.
+
+    `rails` are as on the command line; empty: the network that leads to the first other host.
+    """
 
     method: str = TCP
     rails: list[str] = []
@@ -32,14 +37,23 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     streams: Annotated[int, Meta(description="TCP connections, or queue pairs of perftest")] = 4
     rounds: Annotated[int, Meta(description="rounds of disjoint pairs; 0: all pairs")] = 0
     size: Annotated[int, Meta(description="message size of perftest in bytes")] = 1 << 20
-    gpu: Annotated[int | None, Meta(description="perftest sends from the memory of this GPU; null: host memory")] = None
+    gpu: Annotated[
+        int | None,
+        Meta(description="perftest sends from the memory of this GPU; null: host memory"),
+    ] = None
     gid_index: int | None = None
-    line_rate: Annotated[float | None, Meta(description="bytes per second, where no driver reports it")] = None
-    limit_s: Annotated[float, Meta(description="seconds for each answer of a host, beyond the measured time")] = 20.0
+    line_rate: Annotated[
+        float | None, Meta(description="bytes per second, where no driver reports it")
+    ] = None
+    limit_s: Annotated[
+        float, Meta(description="seconds for each answer of a host, beyond the measured time")
+    ] = 20.0
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A program of perftest on a host: its version as it prints it, and whether it can send from GPU memory."""
+    """A program of perftest on a host: its version as it prints it, and whether it can send from
+    GPU memory.
+    """
 
     version: str
     gpu: bool
@@ -56,17 +70,22 @@ class LinkHost(msgspec.Struct):
 
 
 class Rail(msgspec.Struct, frozen=True):
-    """The ports of all hosts on one network, or with one name; None for a host without such a port."""
+    """The ports of all hosts on one network, or with one name; None for a host without such a
+    port.
+    """
 
     name: str
     endpoints: list[Endpoint | None]
 
 
 class Flow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Data in one direction. `rate` is bytes of data per second at the receiver, None if it failed: `error` says why.
+    """Data in one direction.
 
-    `together`: the opposite direction ran at the same time. `cores` are the processor cores that sender and receiver used.
-    `moved` has what counters of loss, congestion and faults rose by: host, port or "tcp", counter. `mtu` is what the test reported.
+    `rate` is bytes of data per second at the receiver, None if it failed: `error` says why.
+
+    `together`: the opposite direction ran at the same time. `cores` are the processor cores that
+    sender and receiver used. `moved` has what counters of loss, congestion and faults rose by:
+    host, port or "tcp", counter. `mtu` is what the test reported.
     """
 
     rail: int
@@ -87,7 +106,9 @@ class Flow(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Latency(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Round trips of small messages in one pair for TCP; for perftest what ib_write_lat prints, which is half of a round trip."""
+    """Round trips of small messages in one pair for TCP; for perftest what ib_write_lat prints,
+    which is half of a round trip.
+    """
 
     rail: int
     a: int
@@ -99,7 +120,10 @@ class Latency(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only=True):
-    """All that was measured, in the order of measurement. `complete` is false if the tournament was interrupted."""
+    """All that was measured, in the order of measurement.
+
+    `complete` is false if the tournament was interrupted.
+    """
 
     spec: LinkSpec
     busbw: str = ""
@@ -114,17 +138,24 @@ class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only
     findings: list[Finding] = []
 
     def __post_init__(self) -> None:
-        """ValueError, and so a DecodeError of a file, where an index names no host or rail of the report."""
+        """ValueError, and so a DecodeError of a file, where an index names no host or rail of
+        the report.
+        """
         hosts, rails = range(len(self.hosts)), range(len(self.rails))
         for rail in self.rails:
             if len(rail.endpoints) != len(hosts):
-                raise ValueError(f"rail {rail.name} has {len(rail.endpoints)} endpoints, but there are {counted(len(hosts), 'host')}")
+                raise ValueError(
+                    f"rail {rail.name} has {len(rail.endpoints)} endpoints, but there are"
+                    f" {counted(len(hosts), 'host')}"
+                )
         ends = [("flow", one.rail, one.sender, one.receiver) for one in self.flows]
         ends += [("latency", one.rail, one.a, one.b) for one in self.latencies]
         for what, at, a, b in ends:
             if at not in rails or a not in hosts or b not in hosts:
                 there = f"{counted(len(rails), 'rail')} and {counted(len(hosts), 'host')}"
-                raise ValueError(f"a {what} is on rail {at} between hosts {a} and {b}, but there are {there}")
+                raise ValueError(
+                    f"a {what} is on rail {at} between hosts {a} and {b}, but there are {there}"
+                )
 
     def bad(self) -> bool:
         """Whether an endpoint or a pair is below what it should be."""
@@ -144,7 +175,10 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """One host, or two that are slow only together. `share` is its rate as a share of the usual one; None if the runs failed."""
+    """One host, or two that are slow only together.
+
+    `share` is its rate as a share of the usual one; None if the runs failed.
+    """
 
     hosts: list[str]
     share: float | None
@@ -165,5 +199,8 @@ class SuspectReport(msgspec.Struct, tag="busbw.suspect/1", tag_field="schema", k
     runs: list[Run] = []
     suspects: list[Suspect] = []
     doubts: Annotated[list[str], Meta(description="what the runs left open, and why")] = []
-    spread: Annotated[float | None, Meta(description="typical relative difference between two runs over the same hosts")] = None
+    spread: Annotated[
+        float | None,
+        Meta(description="typical relative difference between two runs over the same hosts"),
+    ] = None
     complete: bool = False

@@ -1,4 +1,7 @@
-"""The Python API: `busbw.run` measures a collective and returns the result. The command line uses it too."""
+"""The Python API: `busbw.run` measures a collective and returns the result.
+
+The command line uses it too.
+"""
 
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -19,7 +22,8 @@ from busbw.measure.target import Where
 class Options(TypedDict, total=False):
     """Where and how to run, as the options of `busbw run`."""
 
-    ranks: int | None  # local ranks, or ranks over all hosts; all GPUs, or two CPU ranks, by default
+    # local ranks, or ranks over all hosts; all GPUs, or two CPU ranks, by default
+    ranks: int | None
     hosts: str  # "h1:8,h2:8"
     hostfile: Path | None
     ifname: str  # network interface for MPI, PMIx and NCCL
@@ -37,15 +41,18 @@ class Options(TypedDict, total=False):
     argv: list[str]
 
 
-def run(collective: str | SweepSpec, *, sink: Sink | None = None, **options: Unpack[Options]) -> Result:
-    """Measure a collective over all local GPUs, or over the given ranks or hosts, and return the result.
+def run(
+    collective: str | SweepSpec, *, sink: Sink | None = None, **options: Unpack[Options]
+) -> Result:
+    """Measure a collective over all local GPUs, or over the given ranks or hosts, and return the
+    result.
 
-    `collective` is a name, for the sizes and timing of `busbw run`, or a SweepSpec. `sink` receives events and messages; without one
-    messages are logged under the name `busbw`. In a process that an outer mpirun, srun or torchrun started, every rank calls this and
-    only rank 0 gets rows.
+    `collective` is a name, for the sizes and timing of `busbw run`, or a SweepSpec. `sink` receives
+    events and messages; without one messages are logged under the name `busbw`. In a process that
+    an outer mpirun, srun or torchrun started, every rank calls this and only rank 0 gets rows.
 
-    Raises UsageError for invalid arguments and NoMeasurement where no measurement is possible. In a job of several processes that have
-    joined, an error is logged and ends the job on all ranks.
+    Raises UsageError for invalid arguments and NoMeasurement where no measurement is possible. In a
+    job of several processes that have joined, an error is logged and ends the job on all ranks.
     """
     job, where = prepare(collective, **options)
     result = start(job, where, sink or Sink(Record()))
@@ -56,13 +63,30 @@ def prepare(collective: str | SweepSpec, **options: Unpack[Options]) -> tuple[Sw
     """The job that `run` would start, and where; raises as `run` does."""
     if isinstance(collective, str):
         sampling = Sampling(precision=0.0)  # 0: the engine's default
-        collective = SweepSpec(collective=collective_row(collective).name, step_factor=2, sampling=sampling)
+        collective = SweepSpec(
+            collective=collective_row(collective).name, step_factor=2, sampling=sampling
+        )
     if options.get("watch") and collective.sampling is None:
-        raise UsageError("--watch with --timing classic: only precise timing reads counters between sizes", "leave out one of them")
+        raise UsageError(
+            "--watch with --timing classic: only precise timing reads counters between sizes",
+            "leave out one of them",
+        )
     check_spec(collective, strict=True)
     dtypes(collective)
     redops(collective)
-    given: dict[str, Any] = {"program": "busbw.run", "limit_s": 60.0, "launch_limit_s": 120.0, "simulation": "", **options}
-    where = Where(**{name: given.pop(name) for name in ("ranks", "hosts", "hostfile", "ifname", "step") if name in given})
+    given: dict[str, Any] = {
+        "program": "busbw.run",
+        "limit_s": 60.0,
+        "launch_limit_s": 120.0,
+        "simulation": "",
+        **options,
+    }
+    where = Where(
+        **{
+            name: given.pop(name)
+            for name in ("ranks", "hosts", "hostfile", "ifname", "step")
+            if name in given
+        }
+    )
     simulation = parse_parameters(given.pop("simulation"))
     return SweepJob(sweep=collective, simulation=simulation, **given), where

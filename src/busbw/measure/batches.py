@@ -1,4 +1,6 @@
-"""Batches of operations, each timed on every rank: between marks on device queues, by a common clock on CPUs."""
+"""Batches of operations, each timed on every rank: between marks on device queues, by a common
+clock on CPUs.
+"""
 
 import itertools
 import os
@@ -17,21 +19,26 @@ from busbw.measure.progress import Progress
 
 BLOCKING = ("CUDA_LAUNCH_BLOCKING", "TORCH_NCCL_BLOCKING_WAIT")
 SHORTEST_S = 1e-9
-MAX_HELD = 32  # operations enqueued before the first runs; a GPU queue holds about a thousand entries
-LEAD_IN_S, MAX_LEAD_IN = 300e-6, 8  # untimed operations that put caches and links into the state of a long series
+# operations enqueued before the first runs; a GPU queue holds about a thousand entries
+MAX_HELD = 32
+# untimed operations that put caches and links into the state of a long series
+LEAD_IN_S, MAX_LEAD_IN = 300e-6, 8
 ENQUEUE_S = 30e-6  # an operation with its fence and marks
-TRAIL = 8  # untimed fences after the last operation: the last four entries of a queue run 2 to 4 % slower
+# untimed fences after the last operation: the last four entries of a queue run 2 to 4 % slower
+TRAIL = 8
 TRAIL_UP_TO_S = 1e-3  # longer operations do not show that
 TICKS = 64  # empty intervals from which the clock's resolution is read
 FINEST_TICK_S = 1e-9  # smaller differences are rounding errors
 SLACK = 1.5  # length of a slot of the common clock, in typical durations
 SLOT_MARGIN_S = 100e-6  # added to a slot for ranks that wake up late
-WARM_S, MAX_WARM = 1e-3, 8  # untimed slots at the head of a batch: caches hold the data of another size
+# untimed slots at the head of a batch: caches hold the data of another size
+WARM_S, MAX_WARM = 1e-3, 8
 
 
 @dataclass(slots=True)
 class Taken:
-    """One batch in seconds. durations_s[k][i]: operation i on local rank k. late_s[k][i]: its start after that of the first rank.
+    """One batch in seconds. durations_s[k][i]: operation i on local rank k. late_s[k][i]: its start
+    after that of the first rank.
 
     launch_s[i]: the time to enqueue operation i; empty if a launch completes the operation.
     """
@@ -42,7 +49,10 @@ class Taken:
 
 
 class Batches(Protocol):
-    """A way to time operations. `tick_s` is the clock's resolution, 0 if it is negligible; `progress` counts completed operations.
+    """A way to time operations.
+
+    `tick_s` is the clock's resolution, 0 if it is negligible; `progress` counts completed
+    operations.
 
     `launched` counts the launches so far, the untimed ones included.
     """
@@ -58,20 +68,28 @@ class Batches(Protocol):
         """The operations of such a duration that a batch runs before the timed ones."""
 
     def take(self, launches: Sequence[Launch], estimate_s: float) -> Taken:
-        """Run and time the launches in step with all processes. `estimate_s` is the expected duration of one, the same on all processes."""
+        """Run and time the launches in step with all processes.
+
+        `estimate_s` is the expected duration of one, the same on all processes.
+        """
 
 
 class HeldBatches:
-    """Operations on a device queue, all enqueued before the first runs, so that the host's speed does not affect their times.
+    """Operations on a device queue, all enqueued before the first runs, so that the host's speed
+    does not affect their times.
 
-    Each follows a fence of one or two tiny collectives, so that all ranks start it close together. The number is random, the same on all
-    ranks, because the library alternates between buffers whose times differ by more than 1 %.
+    Each follows a fence of one or two tiny collectives, so that all ranks start it close together.
+    The number is random, the same on all ranks, because the library alternates between buffers
+    whose times differ by more than 1 %.
     """
 
     def __init__(self, engine: Engine, spec: SweepSpec) -> None:
         blocking = [name for name in BLOCKING if os.environ.get(name, "0") not in ("", "0")]
         if blocking:
-            message = f"{blocking[0]}={os.environ[blocking[0]]} makes each launch wait for the queue, which is held until all are enqueued"
+            message = (
+                f"{blocking[0]}={os.environ[blocking[0]]} makes each launch wait for the queue,"
+                " which is held until all are enqueued"
+            )
             raise NoMeasurement(message, f"unset {blocking[0]}, or use --timing classic")
         self._engine, self._limit_s = engine, spec.timeout
         self.progress, self.launched = Progress(0), 0
@@ -89,8 +107,19 @@ class HeldBatches:
             self._engine.mark(2 * number)
             self._engine.mark(2 * number + 1)
         self._engine.synchronize(self._limit_s)
-        every = sorted(seconds for number in range(TICKS) for seconds in self._engine.elapsed_s(2 * number, 2 * number + 1))
-        return min((after - before for before, after in itertools.pairwise(every) if after - before > FINEST_TICK_S), default=0.0)
+        every = sorted(
+            seconds
+            for number in range(TICKS)
+            for seconds in self._engine.elapsed_s(2 * number, 2 * number + 1)
+        )
+        return min(
+            (
+                after - before
+                for before, after in itertools.pairwise(every)
+                if after - before > FINEST_TICK_S
+            ),
+            default=0.0,
+        )
 
     def each_s(self, estimate_s: float) -> float:
         """See Batches: the operation, a fence, and the time to enqueue both."""
@@ -134,10 +163,12 @@ class HeldBatches:
 
 
 class HostClockBatches:
-    """Operations that are complete when their launch returns: each starts at an agreed time of synchronized clocks.
+    """Operations that are complete when their launch returns: each starts at an agreed time of
+    synchronized clocks.
 
-    Clocks are synchronized for every batch, so that drift does not matter. `late_s` is an injected delay. A rank that misses its time, for
-    example because the scheduler suspended it, starts immediately, and its lateness is recorded.
+    Clocks are synchronized for every batch, so that drift does not matter. `late_s` is an injected
+    delay. A rank that misses its time, for example because the scheduler suspended it, starts
+    immediately, and its lateness is recorded.
     """
 
     def __init__(self, control: Control, late_s: float = 0.0) -> None:
@@ -162,7 +193,9 @@ class HostClockBatches:
         before = clock()
         self._control.barrier()
         # Ten barriers are enough for the message with the common start to reach all ranks.
-        begin = float(self._control.bcast(clock() + 10 * (clock() - before) + SLOT_MARGIN_S)) - ahead
+        begin = (
+            float(self._control.bcast(clock() + 10 * (clock() - before) + SLOT_MARGIN_S)) - ahead
+        )
         warm = self.untimed(estimate_s)
         starts: list[float] = []
         ends: list[float] = []
@@ -179,12 +212,18 @@ class HostClockBatches:
         self.launched += len(ends)
         durations = [end - start for start, end in zip(starts[warm:], ends[warm:], strict=True)]
         shared = [start + ahead for start in starts[warm:]]
-        earliest = [-value for value in self._control.reduce_all([-start for start in shared], "max")]
-        return Taken([durations], [[start - first for start, first in zip(shared, earliest, strict=True)]])
+        earliest = [
+            -value for value in self._control.reduce_all([-start for start in shared], "max")
+        ]
+        return Taken(
+            [durations], [[start - first for start, first in zip(shared, earliest, strict=True)]]
+        )
 
 
 def _until(moment: float) -> None:
-    """Wait for a time of this clock: sleep first, then poll, yielding to processes that share the core."""
+    """Wait for a time of this clock: sleep first, then poll, yielding to processes that share
+    the core.
+    """
     left = moment - time.perf_counter()
     if left > 1e-3:
         time.sleep(left - 5e-4)

@@ -1,4 +1,6 @@
-"""One cell of a sweep on one process: check the data and time the operation, in step with the other processes."""
+"""One cell of a sweep on one process: check the data and time the operation, in step with the
+other processes.
+"""
 
 import time
 from collections.abc import Sequence
@@ -23,8 +25,10 @@ MISMATCHES_KEPT = 8  # per cell; the count of wrong elements is always complete
 MAX_POSITIONS = 4096  # buffer positions that a cell uses in turn; more would only cost memory
 POSITIONS = 8  # with precise timing
 UNTIMED = 3  # operations before the first visit: the shortest tells how long one takes
-RETRIED = 2  # visits after which an operation is run untimed even if it seems long: they may have been disturbed
-LONG_S = 5e-3  # a longer operation is not affected by the one before it: a GPU's caches are filled again in 20 us
+# visits after which an operation is run untimed even if it seems long: they may have been disturbed
+RETRIED = 2
+# a longer operation is not affected by the one before it: a GPU's caches are filled again in 20 us
+LONG_S = 5e-3
 
 
 class Begin(Protocol):
@@ -36,7 +40,10 @@ class Begin(Protocol):
 
 @dataclass
 class Setup:
-    """What all cells of a sweep share. `world` connects all processes; `group` only those of this communicator."""
+    """What all cells of a sweep share.
+
+    `world` connects all processes; `group` only those of this communicator.
+    """
 
     engine: Engine
     world: Control
@@ -47,18 +54,25 @@ class Setup:
     begin: Begin
     late_s: float = 0.0
     batches: Batches | None = field(default=None, init=False)
-    group_id: int = field(default=0, init=False)  # ranks of different groups do not wait for each other
+    # ranks of different groups do not wait for each other
+    group_id: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         """Prepare the batches of precise timing."""
         if self.spec.sampling:
             held = self.engine.asynchronous
-            self.batches = HeldBatches(self.engine, self.spec) if held else HostClockBatches(self.world, self.late_s)
+            self.batches = (
+                HeldBatches(self.engine, self.spec)
+                if held
+                else HostClockBatches(self.world, self.late_s)
+            )
             self.group_id = int(self.group.bcast(self.world.process))
 
     @property
     def iters(self) -> int:
-        """Operations that are guaranteed to be timed: data verified afterwards must come from them."""
+        """Operations that are guaranteed to be timed: data verified afterwards must come from
+        them.
+        """
         sampling = self.spec.sampling
         return min(sampling.fixed or POSITIONS, MAX_HELD) if sampling else self.spec.iters
 
@@ -66,7 +80,9 @@ class Setup:
     def awaited_together(self) -> int:
         """Operations of a device queue."""
         spec = self.spec
-        return (MAX_HELD + MAX_LEAD_IN if spec.sampling else spec.iters * max(spec.cudagraph, 1)) * spec.agg_iters
+        return (
+            MAX_HELD + MAX_LEAD_IN if spec.sampling else spec.iters * max(spec.cudagraph, 1)
+        ) * spec.agg_iters
 
     def most(self, seconds: float) -> float:
         """The largest value over all processes, the same on each."""
@@ -78,10 +94,12 @@ class Setup:
 
 
 class CellRun:
-    """A cell while it is measured: `check`, then `time_once`, or with precise timing `visit` while `more` is above 0; then `cell`.
+    """A cell while it is measured: `check`, then `time_once`, or with precise timing `visit` while
+    `more` is above 0; then `cell`.
 
-    All are collective. `operations` counts those of each rank, the untimed ones included; `check_s`, `visit_s` and `operation_s` are the
-    seconds of the check, of the last timing and of one operation; `bad_rounds` are the checks that found wrong data.
+    All are collective. `operations` counts those of each rank, the untimed ones included;
+    `check_s`, `visit_s` and `operation_s` are the seconds of the check, of the last timing and of
+    one operation; `bad_rounds` are the checks that found wrong data.
     """
 
     def __init__(self, setup: Setup, calls: Calls, size: int, *, in_place: bool) -> None:
@@ -103,15 +121,22 @@ class CellRun:
         return self._visiting.more if self._visiting else 0
 
     def check(self) -> None:
-        """Verify operations until a rank finds wrong data. With precise timing run untimed ones too, so that none follows a check."""
+        """Verify operations until a rank finds wrong data.
+
+        With precise timing run untimed ones too, so that none follows a check.
+        """
         began, checked_s = time.perf_counter(), 0.0
         if self._tally:
-            checked_s = self._check_rounds(self._tally, self.setup.begin("verify", self.where, self.size, 1))
+            checked_s = self._check_rounds(
+                self._tally, self.setup.begin("verify", self.where, self.size, 1)
+            )
         self.check_s = time.perf_counter() - began
         sampling = self.setup.spec.sampling
         if sampling:
             checked_s = self.setup.most(checked_s)
-            self.operation_s = self.setup.most(min(self._untimed_s(checked_s) for _ in range(UNTIMED)))
+            self.operation_s = self.setup.most(
+                min(self._untimed_s(checked_s) for _ in range(UNTIMED))
+            )
             self._visiting = self._prepared(sampling)
 
     def time_once(self) -> None:
@@ -120,7 +145,9 @@ class CellRun:
         targets = self._targets()
         checking = self._write_timed(targets)
         progress = self.setup.begin("timing", self.where, self.size, self.setup.awaited_together)
-        self._classic = self._timed([self.setup.engine.bind(target) for target in targets], progress)
+        self._classic = self._timed(
+            [self.setup.engine.bind(target) for target in targets], progress
+        )
         if checking:
             self._check_timed(checking, targets)
         self.setup.world.barrier()
@@ -129,7 +156,9 @@ class CellRun:
         self.operation_s = self.visit_s / max(self.setup.spec.iters, 1)
 
     def visit(self) -> None:
-        """One visit of precise timing; the first also checks what was timed, and shares the counts of wrong elements."""
+        """One visit of precise timing; the first also checks what was timed, and shares the
+        counts of wrong elements.
+        """
         setup, state, began = self.setup, self._visiting, time.perf_counter()
         assert state is not None and setup.batches is not None and setup.spec.sampling is not None
         is_first = not state.visited
@@ -141,7 +170,9 @@ class CellRun:
         if not is_first and not self._is_undisturbed(state, setup.batches):
             state.estimate_s = min(state.estimate_s, setup.most(self._once_untimed_s()))
         setup.batches.progress, launched = progress, setup.batches.launched
-        adaptive_timing.visit(state, setup.batches, setup.world, setup.spec.sampling, setup.throttled, setup.group_id)
+        adaptive_timing.visit(
+            state, setup.batches, setup.world, setup.spec.sampling, setup.throttled, setup.group_id
+        )
         self.operations += (setup.batches.launched - launched) * setup.spec.agg_iters
         self.operation_s = state.estimate_s
         if checking:
@@ -163,9 +194,14 @@ class CellRun:
         if self._visiting and self.setup.spec.sampling:
             spec = self.setup.spec
             cell = adaptive_timing.cell(
-                self._visiting.seen, self.setup.spec.sampling, spec.agg_iters, self.calls.rates(self.call),
-                synchronizes=spec.row.synchronizes, host_timed=not self.setup.engine.asynchronous, uneven=spec.row.uneven,
-            )  # fmt: skip
+                self._visiting.seen,
+                self.setup.spec.sampling,
+                spec.agg_iters,
+                self.calls.rates(self.call),
+                synchronizes=spec.row.synchronizes,
+                host_timed=not self.setup.engine.asynchronous,
+                uneven=spec.row.uneven,
+            )
         if cell is not None and self._wrong is not None:
             cell.wrong, cell.mismatches = self._wrong
         return cell
@@ -175,7 +211,9 @@ class CellRun:
         took_s = [0.0]
         for number in range(self.setup.spec.check):
             probe = self._probe(number)
-            wrong = verification.run_round(self.setup.engine, self.call, lambda: took_s.append(self._once_s()), probe)
+            wrong = verification.run_round(
+                self.setup.engine, self.call, lambda: took_s.append(self._once_s()), probe
+            )
             tally.add(self.setup.engine.ranks, wrong, probe)
             progress.done += 1
             if self.setup.spec.check > 1 and self.setup.most(float(tally.bad_rounds)):
@@ -183,22 +221,28 @@ class CellRun:
         return took_s[-1]
 
     def _probe(self, number: int) -> Probe:
-        # Sizes share a seed so that data can be reused; rounds differ so that data of an earlier round cannot pass.
+        # Sizes share a seed so that data can be reused; rounds differ so that data of an earlier
+        # round cannot pass.
         return Probe(number + 1, self.call.dtype, self.call.op, self.setup.engine.size)
 
     def _untimed_s(self, known_s: float) -> float:
-        """Run one untimed operation, so that no timed one directly follows a check or another size; returns its seconds.
+        """Run one untimed operation, so that no timed one directly follows a check or another size;
+        returns its seconds.
 
-        Skipped if one is known to take longer than LONG_S: `known_s`, the same on all processes, is returned instead.
+        Skipped if one is known to take longer than LONG_S: `known_s`, the same on all processes, is
+        returned instead.
         """
         return known_s if known_s > LONG_S else self._once_untimed_s()
 
     def _is_undisturbed(self, state: adaptive_timing.Visiting, batches: Batches) -> bool:
-        """Whether a visit needs no untimed operation after those of other sizes: it is long, or its batch begins with some.
+        """Whether a visit needs no untimed operation after those of other sizes: it is long, or its
+        batch begins with some.
 
         Not for the first visits, whose estimate may be of disturbed samples.
         """
-        return state.visited > RETRIED and (state.estimate_s > LONG_S or batches.untimed(state.estimate_s) > 0)
+        return state.visited > RETRIED and (
+            state.estimate_s > LONG_S or batches.untimed(state.estimate_s) > 0
+        )
 
     def _once_untimed_s(self) -> float:
         progress = self.setup.begin("timing", self.where, self.size, 1)
@@ -217,27 +261,46 @@ class CellRun:
         size_bytes = self.calls.moved_bytes(self.call)[0]
         positions = max(self.setup.max_bytes // size_bytes, 1) if size_bytes else 1
         most = min(positions, max(self.setup.iters * self.setup.spec.agg_iters, 1), MAX_POSITIONS)
-        return [self.calls.at(self.size, in_place=self.call.in_place, shift_bytes=size_bytes * number) for number in range(most)]
+        return [
+            self.calls.at(self.size, in_place=self.call.in_place, shift_bytes=size_bytes * number)
+            for number in range(most)
+        ]
 
     def _prepared(self, sampling: Sampling) -> adaptive_timing.Visiting:
         setup = self.setup
         launches = [setup.engine.bind(target) for target in self._targets()]
         iterations = timing.iterations(setup.engine, setup.world, launches, setup.spec, setup.iters)
         if setup.spec.agg_iters > 1:
-            iterations[0]()  # an aggregated launch (ncclGroup) may use other paths, whose setup must not wait in a held queue
+            # an aggregated launch (ncclGroup) may use other paths, whose setup must not wait in a
+            # held queue
+            iterations[0]()
             setup.engine.synchronize(setup.spec.timeout)
             self.operations += setup.spec.agg_iters
         assert setup.batches is not None
         seen = adaptive_timing.Measured(tick_s=setup.batches.tick_s)
-        return adaptive_timing.Visiting(cycle(iterations), first(sampling, setup.batches.each_s(self.operation_s)), self.operation_s, seen)
+        return adaptive_timing.Visiting(
+            cycle(iterations),
+            first(sampling, setup.batches.each_s(self.operation_s)),
+            self.operation_s,
+            seen,
+        )
 
     def _write_timed(self, targets: Sequence[Call]) -> Probe | None:
-        """Write data into what is timed next, so that it can be checked afterwards; None if it is not to be checked."""
+        """Write data into what is timed next, so that it can be checked afterwards; None if it
+        is not to be checked.
+        """
         setup = self.setup
-        wanted = setup.spec.check_timed and setup.iters > 0 and not (self.call.in_place and self.calls.collective.reduces)
+        wanted = (
+            setup.spec.check_timed
+            and setup.iters > 0
+            and not (self.call.in_place and self.calls.collective.reduces)
+        )
         if not wanted or not self._tally:
             return None
-        probe, progress = self._probe(setup.spec.check), setup.begin("verify", self.where, self.size, 1)
+        probe, progress = (
+            self._probe(setup.spec.check),
+            setup.begin("verify", self.where, self.size, 1),
+        )
         for target in targets:
             verification.write(setup.engine, target, probe)
             progress.done += 1
@@ -247,7 +310,9 @@ class CellRun:
         assert self._tally is not None
         progress = self.setup.begin("verify", self.where, self.size, 1)
         for target in targets:
-            self._tally.add(self.setup.engine.ranks, verification.check(self.setup.engine, target, probe), probe)
+            self._tally.add(
+                self.setup.engine.ranks, verification.check(self.setup.engine, target, probe), probe
+            )
             progress.done += 1
 
     def _timed(self, launches: Sequence[Launch], progress: Progress) -> Cell:
@@ -269,7 +334,9 @@ class CellRun:
         tally = self._tally
         if tally is None:
             return
-        every = self.setup.world.gather((tally.wrong, tally.bad_rounds, tally.mismatches[:MISMATCHES_KEPT]))
+        every = self.setup.world.gather(
+            (tally.wrong, tally.bad_rounds, tally.mismatches[:MISMATCHES_KEPT])
+        )
         if every is None:
             return
         mismatches = [mismatch for _, _, some in every for mismatch in some][:MISMATCHES_KEPT]

@@ -1,8 +1,9 @@
 """Offsets between the monotonic clocks of hosts, measured over the control channel.
 
-Ranks pair up in log2(p) rounds as in HCA (Hunold and Carpen-Amarie 2018): in round k rank r + 2^k learns its offset from rank r, which
-already knows its own. The fastest of several round trips bounds the error by half its duration. Drift, at worst about 10 us per second,
-is ignored because offsets are measured for every batch.
+Ranks pair up in log2(p) rounds as in HCA (Hunold and Carpen-Amarie 2018): in round k rank r + 2^k
+learns its offset from rank r, which already knows its own. The fastest of several round trips
+bounds the error by half its duration. Drift, at worst about 10 us per second, is ignored because
+offsets are measured for every batch.
 """
 
 import time
@@ -16,7 +17,9 @@ ROUND_TRIPS = 20
 
 @lru_cache(maxsize=1)
 def identity() -> str:
-    """An id of the monotonic clock that this process shares with others: the booted kernel and the time namespace."""
+    """An id of the monotonic clock that this process shares with others: the booted kernel and
+    the time namespace.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     try:
         return f"{boot} {Path('/proc/self/ns/time').readlink()}"
@@ -25,7 +28,10 @@ def identity() -> str:
 
 
 class Clocks:
-    """The clocks of a job's processes, with a channel for every pair. The constructor and `offset_s` are collective."""
+    """The clocks of a job's processes, with a channel for every pair.
+
+    The constructor and `offset_s` are collective.
+    """
 
     def __init__(self, control: Control) -> None:
         self._pairs: list[Control | None] = []  # this process' partner in each round
@@ -33,14 +39,18 @@ class Clocks:
             return
         reach = 1
         while reach < control.processes:
-            partner = control.process + reach if control.process < reach else control.process - reach
+            partner = (
+                control.process + reach if control.process < reach else control.process - reach
+            )
             paired = control.process < 2 * reach and partner < control.processes
             pair = control.split(min(control.process, partner) if paired else control.processes)
             self._pairs.append(pair if paired else None)
             reach *= 2
 
     def offset_s(self) -> float:
-        """Seconds to add to this process' perf_counter to get process 0's; 0.0 if all share one clock."""
+        """Seconds to add to this process' perf_counter to get process 0's; 0.0 if all share one
+        clock.
+        """
         mine = 0.0
         for pair in self._pairs:
             if pair is not None:
@@ -49,7 +59,9 @@ class Clocks:
 
 
 def _learn(pair: Control, mine: float) -> float:
-    """This process' offset, which process 1 of the pair learns from process 0; `mine` is process 0's own."""
+    """This process' offset, which process 1 of the pair learns from process 0; `mine` is process
+    0's own.
+    """
     best, found = float("inf"), mine
     for _ in range(ROUND_TRIPS):
         start = time.perf_counter()

@@ -1,4 +1,6 @@
-"""The events that rank 0 reports while it measures, one JSON object per line, and the report of a rank that fails."""
+"""The events that rank 0 reports while it measures, one JSON object per line, and the report of
+a rank that fails.
+"""
 
 import os
 import sys
@@ -27,13 +29,16 @@ class Event(msgspec.Struct, tag_field="event"):
 
 
 class Started(Event, Generic[R], tag="started"):
-    """All ranks have joined and allocated their buffers; `result` has everything but measurements."""
+    """All ranks have joined and allocated their buffers; `result` has everything but
+    measurements.
+    """
 
     result: R
 
 
 class RowDone(Event, tag="row"):
-    """Row `number` of its repeat is measured; `out_of_bounds` is the number of checks so far that found wrong data.
+    """Row `number` of its repeat is measured; `out_of_bounds` is the number of checks so far that
+    found wrong data.
 
     A row that is not `final` will be visited again, and comes again then.
     """
@@ -108,7 +113,9 @@ def now() -> str:
 
 
 def write_failure(failed: Failed) -> None:
-    """Write a failure to stderr for the launcher, in one write so that lines of several ranks do not mix."""
+    """Write a failure to stderr for the launcher, in one write so that lines of several ranks do
+    not mix.
+    """
     sys.stderr.write(f"{FAILED_PREFIX}{msgspec.json.encode(failed).decode()}\n")
     sys.stderr.flush()
 

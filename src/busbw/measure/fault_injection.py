@@ -35,16 +35,26 @@ def parse(text: str) -> Late | None:
 def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
     """Seconds by which this process, `rank` of `ranks`, must start late.
 
-    UsageError for a missing rank and for the sim engine, NoMeasurement for operations queued on a GPU, which the host cannot delay.
+    UsageError for a missing rank and for the sim engine, NoMeasurement for operations queued on a
+    GPU, which the host cannot delay.
     """
     if late is None:
         return 0.0
     if engine.name == "sim":  # its ranks share a process and a simulated clock
         asked = f"late:rank={late.rank},us={late.us:g}"
-        raise UsageError(f"--inject {asked}: the sim engine takes faults from --sim", f"--sim late_rank={late.rank},late_us={late.us:g}")
+        raise UsageError(
+            f"--inject {asked}: the sim engine takes faults from --sim",
+            f"--sim late_rank={late.rank},late_us={late.us:g}",
+        )
     if late.rank >= ranks:
-        raise UsageError(f"--inject late:rank={late.rank}: there is no such rank among {ranks}", f"use a rank from 0 to {ranks - 1}")
+        raise UsageError(
+            f"--inject late:rank={late.rank}: there is no such rank among {ranks}",
+            f"use a rank from 0 to {ranks - 1}",
+        )
     if engine.asynchronous:
-        what = f"--inject: the {engine.name} engine starts operations on the GPU, where they cannot be delayed"
+        what = (
+            f"--inject: the {engine.name} engine starts operations on the GPU, where they cannot be"
+            " delayed"
+        )
         raise NoMeasurement(what, "use --engine mpi, or --engine sim --sim late_rank=2")
     return late.us * 1e-6 if late.rank == rank else 0.0

@@ -24,7 +24,9 @@ def together(parts: Sequence[HostChange]) -> HostChange:
         received=_sums([part.received for part in parts]),
         moved=_tables([part.moved for part in parts]),
         events=[event for part in parts for event in part.events][:EVENTS_KEPT],
-        unread=list(dict.fromkeys(reason for part in parts for reason in part.unread))[:UNREAD_KEPT],
+        unread=list(dict.fromkeys(reason for part in parts for reason in part.unread))[
+            :UNREAD_KEPT
+        ],
         links=_links([part.links for part in parts]),
         resent=_sum([part.resent for part in parts]),
     )
@@ -42,7 +44,9 @@ def _tables(every: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[
     return {name: _sums([tables[name] for tables in every if name in tables]) for name in names}
 
 
-def _throttles(every: Sequence[Mapping[str, Mapping[str, float | None]]]) -> dict[str, dict[str, float | None]]:
+def _throttles(
+    every: Sequence[Mapping[str, Mapping[str, float | None]]],
+) -> dict[str, dict[str, float | None]]:
     """Seconds by bus and reason; None where only the flag was seen."""
     total: dict[str, dict[str, float | None]] = {}
     for table in every:
@@ -65,7 +69,9 @@ def _links(every: Sequence[Sequence[Carried]]) -> list[Carried]:
 
 def _joined(parts: Sequence[Carried]) -> Carried:
     counts: dict[str, Any] = {
-        field: _sum([getattr(part, field) for part in parts]) for field in Carried.__struct_fields__ if field not in NAMES
+        field: _sum([getattr(part, field) for part in parts])
+        for field in Carried.__struct_fields__
+        if field not in NAMES
     }
     return msgspec.structs.replace(parts[0], **counts)
 

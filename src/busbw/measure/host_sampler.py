@@ -14,7 +14,8 @@ GPU_SHARE = 0.05  # of the time of a sweep
 
 
 class HostSampler:
-    """Readings of this host, by the one of its processes that gets its `devices`; others read nothing.
+    """Readings of this host, by the one of its processes that gets its `devices`; others read
+    nothing.
 
     With `watch`, a row also has what each link carried.
     """
@@ -27,7 +28,9 @@ class HostSampler:
         self._slowed = False
 
     def throttled_since_last(self) -> bool:
-        """Whether heat or a power brake slowed a GPU of this host since this was last asked, as far as NVML has been asked since."""
+        """Whether heat or a power brake slowed a GPU of this host since this was last asked, as
+        far as NVML has been asked since.
+        """
         if self._vitals is None:
             return False
         if self._vitals.gpus_due:
@@ -64,7 +67,9 @@ class HostSampler:
         self._events += self._latest.events
         if self._latest.gpus is not before.gpus:  # NVML has been asked
             reasons = change(before, self._latest).throttled.values()
-            self._slowed |= any(REASON_SEVERITY.get(reason) is Severity.BAD for held in reasons for reason in held)
+            self._slowed |= any(
+                REASON_SEVERITY.get(reason) is Severity.BAD for held in reasons for reason in held
+            )
         return self._latest
 
     def close(self) -> None:

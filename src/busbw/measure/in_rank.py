@@ -32,12 +32,18 @@ def inside(requested_job: Job, where: Where, sink: Sink) -> None:
     from busbw.launch.rendezvous import join
 
     if where.ranks or where.hosts or where.hostfile or where.step:
-        message = "-n, --hosts, --hostfile and --slurm start ranks, but this process is already a rank of a running job"
+        message = (
+            "-n, --hosts, --hostfile and --slurm start ranks, but this process is already a rank of"
+            " a running job"
+        )
         raise UsageError(message, "leave them to the outer launcher")
     limited_job = with_timeout(requested_job)
     if isinstance(limited_job, SweepJob) and limited_job.compat:
-        limited_job = msgspec.structs.replace(limited_job, launch_limit_s=0.0)  # nccl-tests has no limit but -T
-    watchdog = start_watchdog(limited_job, reporting(sink), code=sink.frontend.exit_of(TimedOut("")))
+        # nccl-tests has no limit but -T
+        limited_job = msgspec.structs.replace(limited_job, launch_limit_s=0.0)
+    watchdog = start_watchdog(
+        limited_job, reporting(sink), code=sink.frontend.exit_of(TimedOut(""))
+    )
     try:
         watchdog.enter_phase("rendezvous")
         control = join({**os.environ, **interfaces.variables(where.ifname)}, expect=None)
@@ -59,7 +65,9 @@ def _as_rank(requested_job: Job, control: Control, sink: Sink, watchdog: Watchdo
                     options=["start_sim"],
                 )
             if isinstance(work, SweepJob) and work.compat:
-                work = msgspec.structs.replace(work, gpus_per_process=work.sweep.nthreads * work.sweep.ngpus)
+                work = msgspec.structs.replace(
+                    work, gpus_per_process=work.sweep.nthreads * work.sweep.ngpus
+                )
             ask_nccl(watchdog, work, control.process)
             perform(work, control, sink.take, watchdog.enter_phase)
     except BaseException as error:
@@ -81,7 +89,9 @@ def reporting(sink: Sink) -> Reporter:
         reported.add(found.step)
         saved_note = sink.run_aborted(f"{found.phase_text} made no progress")
         hint = "look first at the rank that is at the lowest step; the others are waiting for it"
-        sink.error(f"error: {found.message()}{f' ({saved_note})' if saved_note else ''}\n\nhint: {hint}")
+        sink.error(
+            f"error: {found.message()}{f' ({saved_note})' if saved_note else ''}\n\nhint: {hint}"
+        )
 
     return report
 
@@ -111,7 +121,8 @@ def abort_job(error: BaseException, control: Control, sink: Sink) -> NoReturn:
     with job.signals_ignored():
         saved_note = sink.run_aborted(known.message)
     if isinstance(error, UsageError) and control.process:
-        time.sleep(SAME_ERROR_S)  # all ranks have the same error, and process 0 prints it and ends the others
+        # all ranks have the same error, and process 0 prints it and ends the others
+        time.sleep(SAME_ERROR_S)
     with contextlib.suppress(Exception):
         sink.error(sink.frontend.text_of(known) + (f"\n{saved_note}" if saved_note else ""))
     control.abort(sink.frontend.exit_of(known), known.message)

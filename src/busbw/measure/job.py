@@ -1,4 +1,6 @@
-"""The job that every rank receives: what to measure, with which engine, and the call to record in the result."""
+"""The job that every rank receives: what to measure, with which engine, and the call to record
+in the result.
+"""
 
 import msgspec
 
@@ -9,9 +11,10 @@ from busbw.engines.registry import AUTO
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """The fields of all jobs.
 
-    `ranks` is the expected number (0: as many as the launcher started), so that a split job is detected. After `limit_s` without a
-    completed operation, or `launch_limit_s` before the first, the job is stopped (0: no limit). `net` is the network that NCCL must use
-    ('' for NCCL's choice). With `progress` rank 0 reports once a second what it is doing.
+    `ranks` is the expected number (0: as many as the launcher started), so that a split job is
+    detected. After `limit_s` without a completed operation, or `launch_limit_s` before the first,
+    the job is stopped (0: no limit). `net` is the network that NCCL must use ('' for NCCL's
+    choice). With `progress` rank 0 reports once a second what it is doing.
     """
 
     engine: str = AUTO
@@ -28,10 +31,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
 class SweepJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="sweep"):
     """One collective over many sizes.
 
-    Each process drives `gpus_per_process` ranks. `ideal` is the user's own bound in GB/s ('' for that of the topology), `simulation`
-    configures the sim engine, `inject` is a fault to inject (measure.fault_injection), and `compat` selects the behavior of nccl-tests.
-    With `watch` each row has what the links of every host carried. `table` is the text of a table for NCCL's tuner. With `full_rows` the
-    sweep begins at the first size at which every rank has an element, which its number of ranks decides.
+    Each process drives `gpus_per_process` ranks. `ideal` is the user's own bound in GB/s ('' for
+    that of the topology), `simulation` configures the sim engine, `inject` is a fault to inject
+    (measure.fault_injection), and `compat` selects the behavior of nccl-tests. With `watch` each
+    row has what the links of every host carried. `table` is the text of a table for NCCL's tuner.
+    With `full_rows` the sweep begins at the first size at which every rank has an element, which
+    its number of ranks decides.
     """
 
     sweep: SweepSpec
@@ -49,5 +54,7 @@ def encode(job: Job) -> str:
     fields = msgspec.to_builtins(job)
     if isinstance(job, SweepJob):
         plain = msgspec.to_builtins(SweepSpec(collective=""))
-        fields["sweep"] = {name: value for name, value in fields["sweep"].items() if value != plain[name]}
+        fields["sweep"] = {
+            name: value for name, value in fields["sweep"].items() if value != plain[name]
+        }
     return msgspec.json.encode(fields).decode()

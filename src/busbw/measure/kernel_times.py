@@ -1,4 +1,6 @@
-"""Times of operations by the profiler plugin: switched on before NCCL starts, read after the communicators have ended."""
+"""Times of operations by the profiler plugin: switched on before NCCL starts, read after the
+communicators have ended.
+"""
 
 import os
 import tempfile
@@ -14,7 +16,8 @@ from busbw.host import net_plugin
 from busbw.measure import profiler_calls, profiler_file
 from busbw.measure.profiler_calls import Called
 
-SINCE = 22800  # the NCCL that reports the application's own calls too, so that groups can be told apart
+# the NCCL that reports the application's own calls too, so that groups can be told apart
+SINCE = 22800
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,10 @@ class Kernel:
 
 
 class KernelTimes:
-    """Records this process' operations while it is open. Without the plugin, or with another one, `running` is False."""
+    """Records this process' operations while it is open.
+
+    Without the plugin, or with another one, `running` is False.
+    """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._stack = ExitStack()
@@ -39,8 +45,14 @@ class KernelTimes:
             library = net_plugin.find()
         except NoMeasurement:
             return
-        self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="busbw-replay-")))
-        os.environ |= {CAPTURE.plugin: str(library), CAPTURE.folder: str(self.folder), CAPTURE.mode: CAPTURE.timed}
+        self.folder = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="busbw-replay-"))
+        )
+        os.environ |= {
+            CAPTURE.plugin: str(library),
+            CAPTURE.folder: str(self.folder),
+            CAPTURE.mode: CAPTURE.timed,
+        }
 
     @property
     def running(self) -> bool:
@@ -48,7 +60,8 @@ class KernelTimes:
         return self.folder is not None
 
     def by_comm(self) -> list[list[Kernel]]:
-        """The operations on each communicator that had any, in their order; communicators in the order of their creation.
+        """The operations on each communicator that had any, in their order; communicators in the
+        order of their creation.
 
         Empty if nothing was recorded.
         """
@@ -58,7 +71,9 @@ class KernelTimes:
         found = profiler_file.read(files[0])
         if found.dropped:
             return []
-        calls: dict[int, list[Called]] = {record.comm: [] for record, _ in profiler_file.names(found)}
+        calls: dict[int, list[Called]] = {
+            record.comm: [] for record, _ in profiler_file.names(found)
+        }
         for called in profiler_calls.calls(found).made:
             calls[called.comm].append(called)
         return [list(_operations(calls[comm])) for comm in sorted(calls) if calls[comm]]
@@ -83,11 +98,17 @@ def _operations(calls: Sequence[Called]) -> Iterator[Kernel]:
 
 
 def _same_group(first: Called, calls: Sequence[Called], at: int) -> bool:
-    together = first.function in (SEND, RECV) and at < len(calls) and calls[at].function in (SEND, RECV)
+    together = (
+        first.function in (SEND, RECV) and at < len(calls) and calls[at].function in (SEND, RECV)
+    )
     return together and first.group is not None and calls[at].group == first.group
 
 
 def _kernel(calls: Sequence[Called]) -> Kernel:
     spans = [called.gpu_ns for called in calls if called.gpu_ns]
-    time_us = (max(end for _, end in spans) - min(start for start, _ in spans)) / 1000 if len(spans) == len(calls) else None
+    time_us = (
+        (max(end for _, end in spans) - min(start for start, _ in spans)) / 1000
+        if len(spans) == len(calls)
+        else None
+    )
     return Kernel(time_us, calls[0].algorithm, calls[0].protocol, calls[0].channels)

@@ -1,4 +1,6 @@
-"""The kinds of runs: the job that every rank receives, what rank 0 reports, and what the result is."""
+"""The kinds of runs: the job that every rank receives, what rank 0 reports, and what the result
+is.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +25,11 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of run. `perform` is the module and function of a rank's part; `events` are those that other kinds do not have."""
+    """One kind of run.
+
+    `perform` is the module and function of a rank's part; `events` are those that other kinds do
+    not have.
+    """
 
     job: type[Job]
     result: type[Outcome]
@@ -33,7 +39,8 @@ class Kind:
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Any]:
         events = (Started[self.result], Note, Ended, *self.events)  # type: ignore[name-defined]
-        return msgspec.json.Decoder(Union[events], strict=False)  # noqa: UP007 - a tuple made at run time
+        # The tuple of types is made at run time.
+        return msgspec.json.Decoder(Union[events], strict=False)  # noqa: UP007
 
     def decode_event(self, line: bytes) -> Event:
         """The event of one line of rank 0; msgspec.DecodeError if it is none."""

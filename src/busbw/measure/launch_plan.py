@@ -10,7 +10,16 @@ import msgspec
 
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.sweep import roots
-from busbw.engines.registry import AUTO, EngineRow, choose_for, cpu_ranks, engine, gpu_count, refuse_network, torch_gpus
+from busbw.engines.registry import (
+    AUTO,
+    EngineRow,
+    choose_for,
+    cpu_ranks,
+    engine,
+    gpu_count,
+    refuse_network,
+    torch_gpus,
+)
 from busbw.host import net_plugin
 from busbw.launch import mpirun, slurm, torchrun
 from busbw.launch.hosts import Host, share
@@ -28,12 +37,16 @@ class TooFewGpus(NoMeasurement):
 
     def __init__(self, asked: int, present: int) -> None:
         message = f"Invalid number of GPUs: {asked} requested but only {present} were found."
-        super().__init__(message, f"ask for at most {present}, or name more --hosts", options=["hosts"])
+        super().__init__(
+            message, f"ask for at most {present}, or name more --hosts", options=["hosts"]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherCommand:
-    """A prepared start: the launcher's command line, the job for the ranks, and their hosts with slots."""
+    """A prepared start: the launcher's command line, the job for the ranks, and their hosts with
+    slots.
+    """
 
     argv: list[str]
     job: Job
@@ -43,11 +56,16 @@ class LauncherCommand:
 
 
 def launcher_command(job: Job, where: Where) -> LauncherCommand | None:
-    """The launch; None for an engine that runs in this process. UsageError if job and `where` contradict each other."""
+    """The launch; None for an engine that runs in this process.
+
+    UsageError if job and `where` contradict each other.
+    """
     if where.ranks is not None and where.ranks < 1:
         raise UsageError(f"{where.ranks} ranks: there must be at least one", "give 1 or more")
     if bool(where.hosts) + bool(where.hostfile) + bool(where.step) > 1:
-        raise UsageError("hosts, a hostfile and a Slurm step exclude each other", "give one of them")
+        raise UsageError(
+            "hosts, a hostfile and a Slurm step exclude each other", "give one of them"
+        )
     if where.step:
         return _by_slurm(job, where, where.step)
     named = where.named()
@@ -56,19 +74,27 @@ def launcher_command(job: Job, where: Where) -> LauncherCommand | None:
         refuse_network(job.net, row.name)
     if row and row.in_process:
         if named:
-            raise UsageError(f"engine {row.name} runs in this process and starts no ranks on hosts", "leave out --hosts")
+            raise UsageError(
+                f"engine {row.name} runs in this process and starts no ranks on hosts",
+                "leave out --hosts",
+            )
         return None
     if named:
         asked = where.ranks is None and not all(host.slots for host in named)
         named = share(named, where.ranks, _slots_per_host(row) if asked else 1)
     ranks = sum(host.slots for host in named) or (_local_ranks(row, job, where) if row else 1)
     prepared = _prepared(job, row.name if row else AUTO, ranks)
-    # Local ranks inherit the environment; ranks on other hosts get the variables that affect communication.
+    # Local ranks inherit the environment; ranks on other hosts get the variables that affect
+    # communication.
     argv = _command(row, prepared, ranks, named, where.ifname)
     hosts = ", ".join(f"{host.name} ({host.slots} ranks)" for host in named) or "this host"
     LOG.info("%d ranks on %s: %s", ranks, hosts, shlex.join(argv))
     return LauncherCommand(
-        argv=argv, job=prepared, hosts=named, ifname=where.ifname, note=f"note: measuring on CPUs: {missing}" if missing else ""
+        argv=argv,
+        job=prepared,
+        hosts=named,
+        ifname=where.ifname,
+        note=f"note: measuring on CPUs: {missing}" if missing else "",
     )
 
 
@@ -76,14 +102,20 @@ def _slots_per_host(row: EngineRow | None) -> int:
     """The slots of a host that names none: as many GPUs as this machine has, or 1."""
     if row and row.name == "torch":
         return (torch_gpus() if row.availability() is None else 0) or 1
-    return gpu_count() if engine("nccl").availability() is None and (row is None or row.name == "nccl") else 1
+    return (
+        gpu_count()
+        if engine("nccl").availability() is None and (row is None or row.name == "nccl")
+        else 1
+    )
 
 
 def _by_slurm(job: Job, where: Where, asked: slurm.Step) -> LauncherCommand:
     """A launch by srun. The ranks choose the engine for `auto`: a login node has no GPUs."""
     if job.engine != AUTO:
         if engine(job.engine).in_process:
-            raise UsageError(f"engine {job.engine} runs in this process and starts no ranks", "leave out --slurm")
+            raise UsageError(
+                f"engine {job.engine} runs in this process and starts no ranks", "leave out --slurm"
+            )
         refuse_network(job.net, job.engine)
     step = slurm.settle(asked, os.environ)
     prepared = _prepared(job, job.engine, step.ranks or 0)
@@ -99,14 +131,19 @@ def _prepared(job: Job, name: str, ranks: int) -> Job:
 
 
 def with_timeout(job: Job) -> Job:
-    """The job with -T as its limit for engines that block in their library and so cannot check it themselves."""
+    """The job with -T as its limit for engines that block in their library and so cannot check
+    it themselves.
+    """
     if isinstance(job, SweepJob) and job.sweep.timeout and job.engine in ("mpi", "torch", AUTO):
         return msgspec.structs.replace(job, limit_s=float(job.sweep.timeout))
     return job
 
 
 def _local_ranks(row: EngineRow, job: Job, where: Where) -> int:
-    """Ranks on this machine: as requested, one per GPU, or two on CPUs. UsageError or TooFewGpus for too many."""
+    """Ranks on this machine: as requested, one per GPU, or two on CPUs.
+
+    UsageError or TooFewGpus for too many.
+    """
     net_plugin.variables(job.net)  # reports a missing plugin before ranks are started
     if where.ranks:
         ranks = where.ranks
@@ -132,7 +169,9 @@ def program(job: Job) -> list[str]:
     return [sys.executable, "-m", PROGRAM, encode(job)]
 
 
-def _command(row: EngineRow | None, job: Job, ranks: int, named: tuple[Host, ...], ifname: str) -> list[str]:
+def _command(
+    row: EngineRow | None, job: Job, ranks: int, named: tuple[Host, ...], ifname: str
+) -> list[str]:
     """mpirun's command line, or torchrun's for local PyTorch ranks without MPI."""
     try:
         found = mpirun.find()

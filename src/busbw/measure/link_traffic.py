@@ -1,4 +1,7 @@
-"""What the links of a watched run carried, by size and host, against what its operations must send. Pure."""
+"""What the links of a watched run carried, by size and host, against what its operations must send.
+
+Pure.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -11,15 +14,18 @@ from busbw.core.telemetry import USED, Carried
 
 NETWORK = "network"
 PER_RANK = ("alltoall",)  # each rank of a host sends its own data to the other hosts
-SHARED = ("all_reduce", "all_gather", "reduce_scatter")  # data that leaves a host once for all of its ranks
+# data that leaves a host once for all of its ranks
+SHARED = ("all_reduce", "all_gather", "reduce_scatter")
 SUMMED = ("sent", "received", "cnp_in", "cnp_out", "ecn", "lost", "dropped")
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What the links of one kind (NETWORK, NVLINK or PCIE) of a host carried during a row, summed; pauses are the longest of a port.
+    """What the links of one kind (NETWORK, NVLINK or PCIE) of a host carried during a row, summed;
+    pauses are the longest of a port.
 
-    `least` is the bytes that the operations of the row must send from a host, None where that is not known. `resent` are TCP's segments
-    of the host. `troubled` names the links with lost or dropped packets, pauses or notifications.
+    `least` is the bytes that the operations of the row must send from a host, None where that is
+    not known. `resent` are TCP's segments of the host. `troubled` names the links with lost or
+    dropped packets, pauses or notifications.
     """
 
     row: Row
@@ -39,30 +45,45 @@ def loads(result: Result) -> list[Load]:
 
 
 def least_sent(result: Result, row: Row, kind: str = NETWORK) -> int | None:
-    """Bytes that the operations of a row must send from each host, without reduction in the network; of NVLink, from all GPUs of one host.
+    """Bytes that the operations of a row must send from each host, without reduction in the
+    network; of NVLink, from all GPUs of one host.
 
-    None for hosts with different numbers of ranks, several groups, and collectives in which ranks have different parts; of the network for
-    one host, of NVLink for several.
+    None for hosts with different numbers of ranks, several groups, and collectives in which ranks
+    have different parts; of the network for one host, of NVLink for several.
     """
     ranks = Counter(device.host for device in result.world.devices)
     collective, per_host = result.spec.row, set(ranks.values())
-    if len(per_host) != 1 or result.world.groups > 1 or not row.operations or collective.name not in (*SHARED, *PER_RANK):
+    if (
+        len(per_host) != 1
+        or result.world.groups > 1
+        or not row.operations
+        or collective.name not in (*SHARED, *PER_RANK)
+    ):
         return None
     hosts, each = len(ranks), per_host.pop()
     if kind == NVLINK and hosts == 1:
         return round(each * collective.bus_factor(each) * row.size_bytes * row.operations)
     if kind != NETWORK or hosts == 1:
         return None
-    return round(collective.bus_factor(hosts) * (each if collective.name in PER_RANK else 1) * row.size_bytes * row.operations)
+    return round(
+        collective.bus_factor(hosts)
+        * (each if collective.name in PER_RANK else 1)
+        * row.size_bytes
+        * row.operations
+    )
 
 
 def _used(result: Result) -> set[tuple[str, str]]:
-    """Host and name of the links with at least USED of the bytes of the busiest of their kind; the network's only between hosts."""
+    """Host and name of the links with at least USED of the bytes of the busiest of their kind;
+    the network's only between hosts.
+    """
     moved: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for row in result.rows:
         for change in row.machine or []:
             for link in change.links:
-                moved[change.host, _kind(link)][link.name] += (link.sent or 0) + (link.received or 0)
+                moved[change.host, _kind(link)][link.name] += (link.sent or 0) + (
+                    link.received or 0
+                )
     alone = len({device.host for device in result.world.devices}) < 2
     return {
         (host, name)
@@ -85,20 +106,38 @@ def _of_row(result: Result, row: Row, used: set[tuple[str, str]]) -> Iterator[Lo
         for kind, links in groups.items():
             network = kind == NETWORK
             yield Load(
-                row, change.host, kind, len(links), _sum(kind, links),
+                row,
+                change.host,
+                kind,
+                len(links),
+                _sum(kind, links),
                 least=least_sent(result, row, kind),
                 resent=change.resent if network else None,
                 troubled=tuple(link.name for link in links if _troubled(link)),
-            )  # fmt: skip
+            )
 
 
 def _troubled(link: Carried) -> bool:
-    return any((link.lost, link.dropped, link.pause_in_s, link.pause_out_s, link.cnp_in, link.cnp_out, link.ecn))
+    return any(
+        (
+            link.lost,
+            link.dropped,
+            link.pause_in_s,
+            link.pause_out_s,
+            link.cnp_in,
+            link.cnp_out,
+            link.ecn,
+        )
+    )
 
 
 def _sum(kind: str, links: Sequence[Carried]) -> Carried:
     """Of values that no link knows None."""
-    sums = {name: sum(known) for name in SUMMED if (known := [value for link in links if (value := getattr(link, name)) is not None])}
+    sums = {
+        name: sum(known)
+        for name in SUMMED
+        if (known := [value for link in links if (value := getattr(link, name)) is not None])
+    }
     pauses = {
         name: max(known)
         for name in ("pause_in_s", "pause_out_s")

@@ -19,14 +19,21 @@ from busbw.measure.job import Job
 LOG = logging.getLogger(__name__)
 
 MAX_HOSTS = 4  # named in an error
-HINT = "NCCL_DEBUG=INFO busbw run ...   (the reason), and busbw env net on that host   (whether the plugin loads)"
+HINT = (
+    "NCCL_DEBUG=INFO busbw run ...   (the reason), and busbw env net on that host   (whether the"
+    " plugin loads)"
+)
 
 
 @contextmanager
 def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
-    """Around the start of an engine: set this process' NCCL variables for --net, and read NCCL's log meanwhile. Collective.
+    """Around the start of an engine: set this process' NCCL variables for --net, and read NCCL's
+    log meanwhile.
 
-    UsageError for an engine without NCCL. NoMeasurement if the plugin is not on this host, or NCCL does not start with that network.
+    Collective.
+
+    UsageError for an engine without NCCL. NoMeasurement if the plugin is not on this host, or NCCL
+    does not start with that network.
     """
     refuse_network(job.net, job.engine)
     os.environ.update(net_plugin.variables(job.net))
@@ -41,13 +48,21 @@ def starting(job: Job, control: Control) -> Iterator[nccl_log.Log]:
         except (NoMeasurement, RuntimeError) as error:  # PyTorch's errors are RuntimeErrors
             if not job.net:
                 raise
-            raise NoMeasurement(f"{error} (with --net {job.net} NCCL uses no other network)", HINT) from error
+            raise NoMeasurement(
+                f"{error} (with --net {job.net} NCCL uses no other network)", HINT
+            ) from error
 
 
 def _blocks(job: Job, control: Control) -> dict[str, str]:
-    """The channel variables, equal on all ranks: those for the fastest network of any host; none if the user has chosen. Collective."""
+    """The channel variables, equal on all ranks: those for the fastest network of any host; none if
+    the user has chosen.
+
+    Collective.
+    """
     mine = None if chosen(os.environ) else channels(net_plugin.rate(os.environ))
-    said = control.allgather((mine, platform.node(), job.gpus_per_process, os.environ.get(THREADS_VARIABLE)))
+    said = control.allgather(
+        (mine, platform.node(), job.gpus_per_process, os.environ.get(THREADS_VARIABLE))
+    )
     wanted, hosts, gpus, threads = zip(*said, strict=True)
     if None in wanted:
         return {}
@@ -56,13 +71,18 @@ def _blocks(job: Job, control: Control) -> dict[str, str]:
 
 
 def agreed(job: Job, control: Control, library: Library, heard: Sequence[str]) -> str:
-    """The network of all processes, from the networks that each process `heard` of in NCCL's log; '' if no log names one. Collective.
+    """The network of all processes, from the networks that each process `heard` of in NCCL's log;
+    '' if no log names one.
 
-    NoMeasurement if a process uses another network than --net: the measurement would be of the wrong one. UsageError if the engine's
-    `library` is not NCCL.
+    Collective.
+
+    NoMeasurement if a process uses another network than --net: the measurement would be of the
+    wrong one. UsageError if the engine's `library` is not NCCL.
     """
     if job.net and not library.nccl:
-        raise UsageError(f"--net {job.net}: PyTorch found no GPU and does not use NCCL", "run without --net")
+        raise UsageError(
+            f"--net {job.net}: PyTorch found no GPU and does not use NCCL", "run without --net"
+        )
     hosts_by_name: dict[str, list[str]] = defaultdict(list)
     for host, names in control.allgather((platform.node(), tuple(heard))):
         for name in names:
@@ -89,4 +109,6 @@ def unconfirmed(job: Job, network: str) -> str:
         return ""
     level = os.environ.get(nccl_log.LEVEL, "")
     why = f"NCCL_DEBUG={level} hides it in NCCL's log" if level else "NCCL's log does not name it"
-    return f"note: --net {job.net} could not be confirmed: {why}; NCCL was set to use no other network"
+    return (
+        f"note: --net {job.net} could not be confirmed: {why}; NCCL was set to use no other network"
+    )

@@ -21,7 +21,9 @@ LARGEST_UNALIGN_BYTES = 8  # the widest element: how far -u can shift by one ele
 
 
 def memory_cap(spec: SweepSpec, memory_bytes: int) -> int:
-    """Largest size that fits, by nccl-tests' rule: a reserve of 1/16 (1 to 4 GiB) and 1 GiB, and the rest for 2 or 3 buffers."""
+    """Largest size that fits, by nccl-tests' rule: a reserve of 1/16 (1 to 4 GiB) and 1 GiB, and
+    the rest for 2 or 3 buffers.
+    """
     reserve = min(-(-memory_bytes // (16 * GIB)), 4) * GIB
     left = memory_bytes - reserve - GIB
     if left <= 0:  # small machines: half of what there is
@@ -31,7 +33,11 @@ def memory_cap(spec: SweepSpec, memory_bytes: int) -> int:
 
 def capped_max(spec: SweepSpec, memory_bytes: int | None) -> int:
     """The largest size that will be measured."""
-    return spec.max_bytes if memory_bytes is None else min(spec.max_bytes, memory_cap(spec, memory_bytes))
+    return (
+        spec.max_bytes
+        if memory_bytes is None
+        else min(spec.max_bytes, memory_cap(spec, memory_bytes))
+    )
 
 
 def buffer_bytes(spec: SweepSpec, max_bytes: int) -> int:
@@ -40,19 +46,31 @@ def buffer_bytes(spec: SweepSpec, max_bytes: int) -> int:
 
 
 def refuse_empty(spec: SweepSpec, max_bytes: int, ranks: int) -> None:
-    """UsageError where even the largest size holds no element for each rank, so that every row would move 0 bytes."""
+    """UsageError where even the largest size holds no element for each rank, so that every row
+    would move 0 bytes.
+    """
     if spec.row.uneven:
         return
     sizes = [row.itemsize for row in dtypes(spec)]
     if not any(spec.row.buffers(max_bytes // item, ranks, item).count for item in sizes):
         item = min(sizes)
-        enough = next(n for n in (item, max(item, ALIGNED_BYTES) * ranks) if spec.row.buffers(n // item, ranks, item).count)
-        raise UsageError(f"--maxbytes {max_bytes}: {spec.collective} over {ranks} ranks needs {enough} B or more", f"give -e {enough}")
+        enough = next(
+            n
+            for n in (item, max(item, ALIGNED_BYTES) * ranks)
+            if spec.row.buffers(n // item, ranks, item).count
+        )
+        raise UsageError(
+            f"--maxbytes {max_bytes}: {spec.collective} over {ranks} ranks needs {enough} B or"
+            " more",
+            f"give -e {enough}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What turns a call's time into bandwidths: the bytes that algbw divides by the time, and the bus factor."""
+    """What turns a call's time into bandwidths: the bytes that algbw divides by the time, and
+    the bus factor.
+    """
 
     bytes: float
     bus_factor: float
@@ -82,15 +100,25 @@ class Calls:
         send, recv = buffers.send, buffers.recv
         if self.collective.uneven:
             matrix = elements(self.matrix_bytes(asked * self.dtype.itemsize), self.dtype.itemsize)
-            send, recv = layouts.matrix_totals(matrix)  # one call serves all of a process' ranks, whose own totals may be smaller
+            # one call serves all of a process' ranks, whose own totals may be smaller
+            send, recv = layouts.matrix_totals(matrix)
         layout = Layout(buffers.count, self.ranks, self.series.root, matrix)
         shift = shift_bytes + self.spec.unalign * self.dtype.itemsize
-        return Call(self.collective, self.dtype, self.reduction, layout, send, recv, in_place, shift)
+        return Call(
+            self.collective, self.dtype, self.reduction, layout, send, recv, in_place, shift
+        )
 
     def matrix_bytes(self, size: int) -> Matrix:
-        """alltoallv's bytes for each pair of ranks, the same for a size as long as the series runs."""
+        """alltoallv's bytes for each pair of ranks, the same for a size as long as the series
+        runs.
+        """
         if size not in self._made:
-            whole_parts = self.collective.buffers(size // self.dtype.itemsize, self.ranks, self.dtype.itemsize).send * self.dtype.itemsize
+            whole_parts = (
+                self.collective.buffers(
+                    size // self.dtype.itemsize, self.ranks, self.dtype.itemsize
+                ).send
+                * self.dtype.itemsize
+            )
             self._made[size] = self.matrices.at(size, whole_parts)
         return self._made[size]
 
@@ -105,7 +133,11 @@ class Calls:
         if self.collective.uneven:
             largest = max(layouts.matrix_totals(call.layout.matrix)) * item
             return largest, 0 if self.matrices.from_file else call.layout.count, largest
-        return max(call.send, call.recv) * item, call.layout.count, call.layout.count * self.collective.algbw_units(self.ranks) * item
+        return (
+            max(call.send, call.recv) * item,
+            call.layout.count,
+            call.layout.count * self.collective.algbw_units(self.ranks) * item,
+        )
 
     def rates(self, call: Call) -> Rates:
         """The bandwidths of the call."""
@@ -116,7 +148,9 @@ def refuse_unsupported(reason: str | None, calls: Calls) -> None:
     """NoMeasurement when the engine cannot run the one type and operator that was asked for."""
     if reason:
         raise NoMeasurement(
-            f"{calls.collective.name} of {calls.dtype.name} {calls.series.op}: {reason}".replace("  ", " "),
+            f"{calls.collective.name} of {calls.dtype.name} {calls.series.op}: {reason}".replace(
+                "  ", " "
+            ),
             "choose another --datatype, --op or --engine",
             options=["engine"],
         )

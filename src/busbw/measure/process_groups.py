@@ -19,8 +19,8 @@ from busbw.measure.rank_groups import color
 
 @dataclass(slots=True)
 class Party:
-    """The control channels of all processes (`world`) and of this process' group; the group's color, the number of groups, and the number
-    of this process on its host (`local`).
+    """The control channels of all processes (`world`) and of this process' group; the group's
+    color, the number of groups, and the number of this process on its host (`local`).
     """
 
     world: Control
@@ -51,7 +51,11 @@ def join_groups(control: Control) -> Party:
 
 
 def facts(job: Job, party: Party, opened: Opened, *, all_names: bool = False) -> dict[str, Any]:
-    """The fields of core.result.Outcome known before measuring; `all_names` keeps all variables, with masked values. Collective."""
+    """The fields of core.result.Outcome known before measuring; `all_names` keeps all variables,
+    with masked values.
+
+    Collective.
+    """
     own = opened.devices()
     for device in own:
         device.cpus = allowed_cpu_list()

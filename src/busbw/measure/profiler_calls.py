@@ -1,4 +1,6 @@
-"""The calls in a process's file: what the application called, joined with what NCCL made of it and how long the GPU took."""
+"""The calls in a process's file: what the application called, joined with what NCCL made of it
+and how long the GPU took.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,20 +9,44 @@ from typing import NamedTuple
 from busbw.core.dtypes import DTYPES
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS, RECV, SEND
 from busbw.measure.kernel_clock import SELF_COUNTED, drop_overwritten, drop_shifted
-from busbw.measure.profiler_file import COLL, COLL_CALL, P2P, P2P_CALL, TIMED, UNKNOWN, ProcessFile, Record, names
+from busbw.measure.profiler_file import (
+    COLL,
+    COLL_CALL,
+    P2P,
+    P2P_CALL,
+    TIMED,
+    UNKNOWN,
+    ProcessFile,
+    Record,
+    names,
+)
 
 FUNCTIONS = (
-    "broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce", "sendrecv", SEND, RECV, "alltoall", "scatter", "gather",
-)  # fmt: skip
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "sendrecv",
+    SEND,
+    RECV,
+    "alltoall",
+    "scatter",
+    "gather",
+)
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
 CAPTURED = 1
 ALL_GATHERV = 22900  # from which NCCL on a broadcast may run without a task
-WITHOUT_TYPE = ("all_gather", "broadcast")  # whose elements NCCL counts as bytes once they are enqueued
+# whose elements NCCL counts as bytes once they are enqueued
+WITHOUT_TYPE = ("all_gather", "broadcast")
 
 
 @dataclass(slots=True)
 class Called:
-    """One call of a process. `comm` is the communicator's number there, `gpu_ns` start and end by the GPU's clock."""
+    """One call of a process.
+
+    `comm` is the communicator's number there, `gpu_ns` start and end by the GPU's clock.
+    """
 
     comm: int
     function: str
@@ -45,7 +71,9 @@ class Called:
 
 
 class Calls(NamedTuple):
-    """The calls in the order in which they were made, the number of those of an unknown function, and of those with a time of another."""
+    """The calls in the order in which they were made, the number of those of an unknown
+    function, and of those with a time of another.
+    """
 
     made: list[Called]
     unknown: int
@@ -76,9 +104,17 @@ def calls(found: ProcessFile) -> Calls:
             (join.enqueued.setdefault(record.id, []) if record.id else join.alone).append(record)
         elif record.kind == TIMED:
             join.timed[record.id] = (record.a, record.b)
-    made = [called for number in sorted(join.calls) for called in _with_tasks(join.calls[number], join.enqueued.get(number, ()), join)]
+    made = [
+        called
+        for number in sorted(join.calls)
+        for called in _with_tasks(join.calls[number], join.enqueued.get(number, ()), join)
+    ]
     unknown += sum(record.function >= len(FUNCTIONS) for record in join.alone)
-    made += [_with_task(_called(record), record, join) for record in join.alone if record.function < len(FUNCTIONS)]
+    made += [
+        _with_task(_called(record), record, join)
+        for record in join.alone
+        if record.function < len(FUNCTIONS)
+    ]
     if any(called.captured for called in made):
         made.sort(key=lambda called: called.at_ns)
     shifted = drop_shifted(made)
@@ -90,18 +126,41 @@ def _called(record: Record) -> Called:
     function = FUNCTIONS[record.function]
     untyped = record.kind == COLL and function in WITHOUT_TYPE
     dtype = DTYPES[record.dtype].name if record.dtype < len(DTYPES) and not untyped else None
-    called = Called(record.comm, function, record.elements, dtype, record.time, root=record.peer if function in ROOTED else None)
+    called = Called(
+        record.comm,
+        function,
+        record.elements,
+        dtype,
+        record.time,
+        root=record.peer if function in ROOTED else None,
+    )
     if record.kind in (COLL_CALL, P2P_CALL):
-        called.stream, called.group, called.captured = record.a, record.b or None, bool(record.flags & CAPTURED)
+        called.stream, called.group, called.captured = (
+            record.a,
+            record.b or None,
+            bool(record.flags & CAPTURED),
+        )
     return called
 
 
-def _with_tasks(called: Called, tasks: tuple[Record, ...] | list[Record], join: _Join) -> Iterator[Called]:
-    """The call with its tasks: several sends and receives make one alltoall; a CUDA graph enqueues a collective at each replay."""
+def _with_tasks(
+    called: Called, tasks: tuple[Record, ...] | list[Record], join: _Join
+) -> Iterator[Called]:
+    """The call with its tasks: several sends and receives make one alltoall; a CUDA graph
+    enqueues a collective at each replay.
+    """
     collectives = [task for task in tasks if task.kind == COLL]
     if called.captured and collectives:
         for task in collectives:
-            again = Called(called.comm, called.function, called.count, called.dtype, task.time, called.root, stream=called.stream)
+            again = Called(
+                called.comm,
+                called.function,
+                called.count,
+                called.dtype,
+                task.time,
+                called.root,
+                stream=called.stream,
+            )
             again.captured = True
             yield _with_task(again, task, join)
         return

@@ -1,6 +1,8 @@
-"""Reads the file that the profiler plugin writes for one process: header, ring, and the records that have left the ring.
+"""Reads the file that the profiler plugin writes for one process: header, ring, and the records
+that have left the ring.
 
-The layout is that of native/crates/events. The ring is read too, because a process that was killed had no time to empty it.
+The layout is that of native/crates/events. The ring is read too, because a process that was killed
+had no time to empty it.
 """
 
 import struct
@@ -21,7 +23,9 @@ UNKNOWN = 255
 
 
 class Record(NamedTuple):
-    """One record; the meaning of `id`, `a` and `b` depends on its kind (native/crates/events/src/record.rs)."""
+    """One record; the meaning of `id`, `a` and `b` depends on its kind
+    (native/crates/events/src/record.rs).
+    """
 
     ticket: int
     kind: int
@@ -45,8 +49,8 @@ class Record(NamedTuple):
 class ProcessFile:
     """The file of one process.
 
-    `dropped` records found no room in the ring or on the disk, or were being written when the process ended. `broken` bytes at the end
-    are no record.
+    `dropped` records found no room in the ring or on the disk, or were being written when the
+    process ended. `broken` bytes at the end are no record.
     """
 
     name: str
@@ -67,15 +71,22 @@ class ProcessFile:
 
     @property
     def rank(self) -> int | None:
-        """The rank of the process in its job, from its launcher's variables; None if it had none."""
-        names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")  # torchrun may run under any other
-        return next((int(self.facts[name]) for name in names if self.facts.get(name, "").isdecimal()), None)
+        """The rank of the process in its job, from its launcher's variables; None if it had
+        none.
+        """
+        # torchrun may run under any other
+        names = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+        return next(
+            (int(self.facts[name]) for name in names if self.facts.get(name, "").isdecimal()), None
+        )
 
     @property
     def world(self) -> int:
         """The number of ranks of the job; 0 if no variable says."""
         names = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-        return next((int(self.facts[name]) for name in names if self.facts.get(name, "").isdecimal()), 0)
+        return next(
+            (int(self.facts[name]) for name in names if self.facts.get(name, "").isdecimal()), 0
+        )
 
 
 def read(path: Path) -> ProcessFile:
@@ -84,12 +95,34 @@ def read(path: Path) -> ProcessFile:
 
 
 def parse(data: bytes, name: str) -> ProcessFile:
-    """The file in `data`, with its records in the order in which they were put in; UsageError if it is none."""
+    """The file in `data`, with its records in the order in which they were put in; UsageError if
+    it is none.
+    """
     if len(data) < HEADER_BYTES or not data.startswith(MAGIC):
-        raise UsageError(f"{name}: not a file of busbw's profiler plugin", "busbw capture writes them: one for each process")
-    _, version, capacity, head, _, dropped, untimed, _, errno, realtime, monotonic, nccl, interface = _HEADER.unpack_from(data)
+        raise UsageError(
+            f"{name}: not a file of busbw's profiler plugin",
+            "busbw capture writes them: one for each process",
+        )
+    (
+        _,
+        version,
+        capacity,
+        head,
+        _,
+        dropped,
+        untimed,
+        _,
+        errno,
+        realtime,
+        monotonic,
+        nccl,
+        interface,
+    ) = _HEADER.unpack_from(data)
     if version != VERSION:
-        raise UsageError(f"{name}: version {version} of the layout; this busbw reads {VERSION}", "use the busbw that recorded it")
+        raise UsageError(
+            f"{name}: version {version} of the layout; this busbw reads {VERSION}",
+            "use the busbw that recorded it",
+        )
     (text_bytes,) = _TEXT_BYTES.unpack_from(data, TEXT_AT - 8)
     text = data[TEXT_AT : min(TEXT_AT + text_bytes, HEADER_BYTES)].decode("utf-8", "replace")
     facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
@@ -102,10 +135,16 @@ def parse(data: bytes, name: str) -> ProcessFile:
 
 
 def _records(data: bytes, ring_end: int) -> list[Record]:
-    """All records by ticket. One may stand in the ring and behind it, if the process was killed between writing it and letting it go."""
+    """All records by ticket.
+
+    One may stand in the ring and behind it, if the process was killed between writing it and
+    letting it go.
+    """
     by_ticket = {}
     for first, last in ((HEADER_BYTES, min(ring_end, len(data))), (ring_end, len(data))):
-        whole = memoryview(data)[first : first + max(0, last - first) // _RECORD.size * _RECORD.size]
+        whole = memoryview(data)[
+            first : first + max(0, last - first) // _RECORD.size * _RECORD.size
+        ]
         for fields in _RECORD.iter_unpack(whole):
             if fields[0]:
                 by_ticket[fields[0]] = Record(*fields)

@@ -3,15 +3,19 @@
 import math
 import operator
 
-SLACK = 3.0  # how many times longer than expected from the previous size a step may take, if that exceeds --limit
+# how many times longer than expected from the previous size a step may take, if that exceeds
+# --limit
+SLACK = 3.0
 SLOWEST_BYTES_S = 1e8  # assumed before the first measurement: 0.8 Gbit/s
 
 
 class Progress:
-    """What a rank has completed of one phase at one size: `done` steps of `operations` operations each, awaited together.
+    """What a rank has completed of one phase at one size: `done` steps of `operations` operations
+    each, awaited together.
 
-    `left_s` is the estimated time from the start of the phase until the sweep ends. `batch` is a container that the timed loop fills or
-    drains anyway, one item per operation; the watchdog's thread reads its length.
+    `left_s` is the estimated time from the start of the phase until the sweep ends. `batch` is a
+    container that the timed loop fills or drains anyway, one item per operation; the watchdog's
+    thread reads its length.
     """
 
     __slots__ = ("batch", "done", "left_s", "operations", "size_bytes")
@@ -37,7 +41,10 @@ class Pace:
         """A phase ended after `took_s`."""
         if progress is None or not progress.done:
             return
-        sizes, each_s = self._known.setdefault(phase, {}), took_s / (progress.done * progress.operations)
+        sizes, each_s = (
+            self._known.setdefault(phase, {}),
+            took_s / (progress.done * progress.operations),
+        )
         sizes[progress.size_bytes] = max(each_s, sizes.get(progress.size_bytes, 0.0))
 
     def allowed_s(self, phase: str, progress: Progress | None) -> float:
@@ -50,8 +57,12 @@ class Pace:
         if phase in self._known:
             each_s = SLACK * _likely_s(self._known[phase], size)
         else:
-            each_s = max((SLACK * _likely_s(sizes, size) for sizes in self._known.values()), default=slowest_s)
-            each_s = max(each_s, slowest_s) if phase == "verify" else each_s  # data is generated and compared
+            each_s = max(
+                (SLACK * _likely_s(sizes, size) for sizes in self._known.values()),
+                default=slowest_s,
+            )
+            # data is generated and compared
+            each_s = max(each_s, slowest_s) if phase == "verify" else each_s
         return max(self.limit_s, each_s * progress.operations)
 
 

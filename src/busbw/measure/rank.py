@@ -1,4 +1,5 @@
-"""The program that a launcher starts as every rank: join the others, run the job, and report from rank 0.
+"""The program that a launcher starts as every rank: join the others, run the job, and report from
+rank 0.
 
 Started as `python -m busbw.measure.rank JOB`.
 """
@@ -22,7 +23,16 @@ from busbw.host import process, ras
 from busbw.host.source import Unavailable
 from busbw.launch.control import Control
 from busbw.launch.environment import detect
-from busbw.measure.events import Emit, EnterPhase, Event, Failed, Note, encode, write_failure, write_report
+from busbw.measure.events import (
+    Emit,
+    EnterPhase,
+    Event,
+    Failed,
+    Note,
+    encode,
+    write_failure,
+    write_report,
+)
 from busbw.measure.job import Job, SweepJob
 from busbw.measure.kind import decode_job, kind_of
 from busbw.measure.watchdog import Reporter, Watchdog
@@ -33,10 +43,15 @@ RAS_LIMIT_S = 3.0
 RAS_CHARACTERS = 2000  # its summary comes first; the line must go through a pipe in one piece
 
 
-def perform(job: Job, control: Control, emit: Emit, enter_phase: EnterPhase = lambda *_: None) -> None:
-    """Run this process' part of a job. `emit` is called on process 0 only, `enter_phase` before every phase.
+def perform(
+    job: Job, control: Control, emit: Emit, enter_phase: EnterPhase = lambda *_: None
+) -> None:
+    """Run this process' part of a job.
 
-    Only what this kind of job needs is imported: ranks start faster, and the command line that starts them needs none of it.
+    `emit` is called on process 0 only, `enter_phase` before every phase.
+
+    Only what this kind of job needs is imported: ranks start faster, and the command line that
+    starts them needs none of it.
     """
     if isinstance(job, SweepJob) and job.full_rows:
         ranks = control.processes * job.gpus_per_process
@@ -45,7 +60,10 @@ def perform(job: Job, control: Control, emit: Emit, enter_phase: EnterPhase = la
 
 
 def resolve_engine(job: Job, control: Control, emit: Emit) -> Job:
-    """The job with `auto` replaced by process 0's choice: the launching host may have no GPU. Collective."""
+    """The job with `auto` replaced by process 0's choice: the launching host may have no GPU.
+
+    Collective.
+    """
     if job.engine != AUTO:
         return job
     name = None
@@ -57,13 +75,24 @@ def resolve_engine(job: Job, control: Control, emit: Emit) -> Job:
     return msgspec.structs.replace(job, engine=control.bcast(name))
 
 
-def start_watchdog(job: Job, report: Reporter, daemons: tuple[str, ...] = (), code: int = Exit.UNKNOWN) -> Watchdog:
+def start_watchdog(
+    job: Job, report: Reporter, daemons: tuple[str, ...] = (), code: int = Exit.UNKNOWN
+) -> Watchdog:
     """Start a watchdog for this process."""
     member = detect(os.environ)
     rank = member.rank if member else 0
     log.from_environment(rank)
-    launcher = f"rank {member.rank} of {member.size}, started by {member.launcher.name}" if member else "no launcher"
-    LOG.info("%s; at most %g s without progress, %g s until the first operation (0: no limit)", launcher, job.limit_s, job.launch_limit_s)
+    launcher = (
+        f"rank {member.rank} of {member.size}, started by {member.launcher.name}"
+        if member
+        else "no launcher"
+    )
+    LOG.info(
+        "%s; at most %g s without progress, %g s until the first operation (0: no limit)",
+        launcher,
+        job.limit_s,
+        job.launch_limit_s,
+    )
     dog = Watchdog(rank, job, report, daemons, code)
     ask_nccl(dog, job, rank)
     dog.start()
@@ -71,7 +100,10 @@ def start_watchdog(job: Job, report: Reporter, daemons: tuple[str, ...] = (), co
 
 
 def ask_nccl(dog: Watchdog, job: Job, rank: int) -> None:
-    """Make process 0 query NCCL's RAS service when a limit passes. Called again once the engine is known."""
+    """Make process 0 query NCCL's RAS service when a limit passes.
+
+    Called again once the engine is known.
+    """
     if rank == 0 and job.engine == "nccl":
         dog.library = nccl_report
 
@@ -92,9 +124,23 @@ def failure_report(error: BaseException, control: Control | None) -> Failed:
         kind, options = type(error).__name__, list(error.options)
         return Failed(error.message, error.hint, int(error.exit), rank, host, kind, options)
     if isinstance(error, KeyboardInterrupt):
-        return Failed("interrupted (SIGINT)", "start again", int(Exit.UNKNOWN), rank, host, NoMeasurement.__name__)
+        return Failed(
+            "interrupted (SIGINT)",
+            "start again",
+            int(Exit.UNKNOWN),
+            rank,
+            host,
+            NoMeasurement.__name__,
+        )
     what = f"a rank failed: {type(error).__name__}: {error}"
-    return Failed(what, "please report this, with the lines above", int(Exit.BUG), rank, host, type(error).__name__)
+    return Failed(
+        what,
+        "please report this, with the lines above",
+        int(Exit.BUG),
+        rank,
+        host,
+        type(error).__name__,
+    )
 
 
 def fail(error: BaseException, control: Control | None) -> int:
@@ -117,7 +163,10 @@ def claim_stdout() -> Callable[[Event], None]:
         try:
             own.write(encode(event))
         except BrokenPipeError as error:
-            raise NoMeasurement("the process that reads the results has exited", "look for the busbw that started the ranks") from error
+            raise NoMeasurement(
+                "the process that reads the results has exited",
+                "look for the busbw that started the ranks",
+            ) from error
 
     return emit
 
@@ -139,7 +188,7 @@ def main(argv: list[str] | None = None) -> int:
         perform(job, control, emit, dog.enter_phase)
         dog.leave()
         control.close()
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - any error must end the other ranks too
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - ends the other ranks too
         return fail(error, control)
     return int(Exit.OK)
 

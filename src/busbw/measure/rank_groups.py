@@ -10,7 +10,10 @@ _FORM = re.compile(r"\s*(and|&|or|\||mod|%|div|/)[a-z]*\s*(?:0b([01]+)|([+-]?\w+
 
 
 def color(process: int, environment: Mapping[str, str]) -> int:
-    """The group of `process`; 0 without these variables. UsageError for MOD and DIV by less than 1."""
+    """The group of `process`; 0 without these variables.
+
+    UsageError for MOD and DIV by less than 1.
+    """
     mask = environment.get("NCCL_TESTS_SPLIT_MASK")
     if mask is not None:
         digits = re.match(r"\s*(?:0[xX])?([0-9a-fA-F]+)", mask)
@@ -26,5 +29,7 @@ def color(process: int, environment: Mapping[str, str]) -> int:
     if operation in ("or", "|"):
         return process | value
     if value <= 0:
-        raise UsageError(f"NCCL_TESTS_SPLIT={text}: dividing processes by {value}", "give a number above 0")
+        raise UsageError(
+            f"NCCL_TESTS_SPLIT={text}: dividing processes by {value}", "give a number above 0"
+        )
     return process % value if operation in ("mod", "%") else process // value

@@ -24,7 +24,9 @@ LOG = logging.getLogger(__name__)
 OWNER_ONLY = 0o600
 QUICK_S = 0.05  # a file that takes longer to write is written less often than after every row,
 WRITING_SHARE = 0.1  # so that writing takes a tenth of the time,
-LONGEST_WAIT_S = 10.0  # but after no longer than this: a program that was suspended while it wrote did not write for so long
+# but after no longer than this: a program that was suspended while it wrote did not write for so
+# long
+LONGEST_WAIT_S = 10.0
 
 
 def encoded(result: Outcome) -> bytes:
@@ -33,13 +35,22 @@ def encoded(result: Outcome) -> bytes:
 
 
 class Record:
-    """Collects one run. `result` is None until all ranks have joined; `file` is updated with the output of `render`.
+    """Collects one run.
 
-    A failed write does not stop the run: `problem` is its error until a later write succeeds, and the rows go to `elsewhere` meanwhile: a
-    file of the same name in the working directory, the home or the temporary directory. `overwrite` allows `file` to exist.
+    `result` is None until all ranks have joined; `file` is updated with the output of `render`.
+
+    A failed write does not stop the run: `problem` is its error until a later write succeeds, and
+    the rows go to `elsewhere` meanwhile: a file of the same name in the working directory, the home
+    or the temporary directory. `overwrite` allows `file` to exist.
     """
 
-    def __init__(self, file: Path | None = None, render: Callable[[Any], bytes] = encoded, *, overwrite: bool = True) -> None:
+    def __init__(
+        self,
+        file: Path | None = None,
+        render: Callable[[Any], bytes] = encoded,
+        *,
+        overwrite: bool = True,
+    ) -> None:
         self.result: Outcome | None = None
         self.file = file
         self.saved = 0  # rows that the file holds
@@ -75,7 +86,9 @@ class Record:
         return self.result.measured if self.result else 0
 
     def keep(self, file: Path) -> None:
-        """Write to another file, or to one of its name in a directory that can be written; NoMeasurement if there is none."""
+        """Write to another file, or to one of its name in a directory that can be written;
+        NoMeasurement if there is none.
+        """
         data = self._render(self.result)
         try:
             save(data, file)
@@ -98,7 +111,11 @@ class Record:
         except BusbwError as error:
             self._rescue(data, self.file, error)
         end = time.monotonic()
-        self._next_write = end + min((end - start) / WRITING_SHARE, LONGEST_WAIT_S) if end - start > QUICK_S else 0.0
+        self._next_write = (
+            end + min((end - start) / WRITING_SHARE, LONGEST_WAIT_S)
+            if end - start > QUICK_S
+            else 0.0
+        )
 
     def _rescue(self, data: bytes, file: Path, error: BusbwError) -> None:
         """The file cannot be written: write elsewhere, and say so in `problem`."""
@@ -117,13 +134,17 @@ class Record:
 
 
 def _save_elsewhere(data: bytes, file: Path, before: Path | None = None) -> Path | None:
-    """Write the data that cannot be written to `file` to `before` or another place, which is returned. None if there is none.
+    """Write the data that cannot be written to `file` to `before` or another place, which is
+    returned.
+
+    None if there is none.
 
     A file that exists is not replaced.
     """
     places = [before] if before is not None else []
     for folder in (Path.cwd, Path.home, lambda: Path(tempfile.gettempdir())):
-        with contextlib.suppress(OSError, RuntimeError):  # the directory was removed, or the user has none
+        # the directory was removed, or the user has none
+        with contextlib.suppress(OSError, RuntimeError):
             places.append(_free_name(folder() / file.name))
     for place in places:
         with contextlib.suppress(BusbwError, OSError):
@@ -134,7 +155,9 @@ def _save_elsewhere(data: bytes, file: Path, before: Path | None = None) -> Path
 
 def _free_name(file: Path) -> Path:
     """The file, or the first of `NAME-1.json`, `NAME-2.json` ... that does not exist."""
-    numbered = (file.with_name(f"{file.stem}-{number}{file.suffix}") for number in itertools.count(1))
+    numbered = (
+        file.with_name(f"{file.stem}-{number}{file.suffix}") for number in itertools.count(1)
+    )
     return next(one for one in itertools.chain([file], numbered) if not os.path.lexists(one))
 
 
@@ -145,15 +168,19 @@ def _unlink(file: Path | None) -> None:
 
 
 def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> None:
-    """Replace the file atomically; NoMeasurement, with `hint` or one about --json, if it cannot be written.
+    """Replace the file atomically; NoMeasurement, with `hint` or one about --json, if it cannot be
+    written.
 
-    Only its owner reads it, whatever the umask, as what was measured or read may hold more than others should know. A `shared` one, a
-    report or a table that other users need, has the mode that the umask gives.
+    Only its owner reads it, whatever the umask, as what was measured or read may hold more than
+    others should know. A `shared` one, a report or a table that other users need, has the mode that
+    the umask gives.
     """
     draft = None
     try:
         target = Path(os.path.realpath(file))  # keeps a symbolic link
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as draft:
+        with tempfile.NamedTemporaryFile(
+            dir=target.parent, prefix=f".{target.name}.", delete=False
+        ) as draft:
             draft.write(data)
         Path(draft.name).chmod(0o666 & ~_umask() if shared else OWNER_ONLY)
         Path(draft.name).replace(target)
@@ -169,14 +196,19 @@ def save(data: bytes, file: Path, hint: str = "", *, shared: bool = False) -> No
 
 def _umask() -> int:
     """The mask of this process' new files. Setting it to read it would be seen by other threads."""
-    for line in Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in (
+        Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    ):
         if line.startswith("Umask:"):  # since Linux 4.7
             return int(line.partition(":")[2], 8)
     return 0o077
 
 
 def check_writable(file: Path, *, overwrite: bool = True, what: str = "") -> None:
-    """UsageError if the file could not be written, or would replace one without `overwrite`. `what` is it as the user gave it."""
+    """UsageError if the file could not be written, or would replace one without `overwrite`.
+
+    `what` is it as the user gave it.
+    """
     options = [] if what else ["json"]
     what = what or f"--json {file}"
     if not overwrite and file.is_file() and file.stat().st_size:

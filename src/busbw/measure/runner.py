@@ -1,7 +1,9 @@
-"""One process's part of a sweep: for every series warm up, then for every size verify, time and report, in step with the others.
+"""One process's part of a sweep: for every series warm up, then for every size verify, time and
+report, in step with the others.
 
-With precise timing all sizes are visited again and again, so that no figure is of one moment alone. Rows are reported after their first
-visit, so that a run that ends early loses none, and again when they are final, in the order of their sizes.
+With precise timing all sizes are visited again and again, so that no figure is of one moment alone.
+Rows are reported after their first visit, so that a run that ends early loses none, and again when
+they are final, in the order of their sizes.
 """
 
 import itertools
@@ -27,12 +29,16 @@ from busbw.measure.progress import Progress
 from busbw.stats.sampling import fewest_visits
 
 WARM_UP_BYTES = 64 << 20  # larger sizes take the same path in a library
-PASS_S = 10e-3  # a pass over the cells takes at least this long: what disturbs a visit is over at the next one
+# a pass over the cells takes at least this long: what disturbs a visit is over at the next one
+PASS_S = 10e-3
 
 
 @dataclass
 class _Row:
-    """A row while it is measured. `number` counts the rows of this repeat; `changes` are what each host has seen in each visit."""
+    """A row while it is measured.
+
+    `number` counts the rows of this repeat; `changes` are what each host has seen in each visit.
+    """
 
     number: int
     cells: tuple[CellRun, CellRun]
@@ -54,9 +60,11 @@ class _Row:
 class Runner:
     """Runs a sweep on an engine.
 
-    `world` connects all processes; `group` only those of this communicator. Without a split they are the same. `enter_phase` is called
-    before each phase (warm-up, verify, timing) with its detail (`1 MiB in place`); `late_s` is an injected delay of this process;
-    `host_sampler` reads the counters of its host; `repeat` is the number of times the communicators have been recreated so far.
+    `world` connects all processes; `group` only those of this communicator. Without a split they
+    are the same. `enter_phase` is called before each phase (warm-up, verify, timing) with its
+    detail (`1 MiB in place`); `late_s` is an injected delay of this process; `host_sampler` reads
+    the counters of its host; `repeat` is the number of times the communicators have been recreated
+    so far.
     """
 
     engine: Engine
@@ -77,22 +85,37 @@ class Runner:
         self._forecast = Forecast(())
         self._rows = 0
         self._repeats = self.spec.sampling.repeats if self.spec.sampling else 1
-        self._setup = Setup(self.engine, self.world, self.group, self.spec, self.max_bytes, self.host_sampler, self._begin, self.late_s)
+        self._setup = Setup(
+            self.engine,
+            self.world,
+            self.group,
+            self.spec,
+            self.max_bytes,
+            self.host_sampler,
+            self._begin,
+            self.late_s,
+        )
 
     def sweep(self) -> None:
         """Run all cycles of all series.
 
-        Emits only a note if the collective requires a power-of-two number of ranks and this job has a different number.
+        Emits only a note if the collective requires a power-of-two number of ranks and this job has
+        a different number.
         """
         ranks = self.engine.size
         if self.spec.row.ranks_power_of_two and ranks & (ranks - 1):
             line = f"nRanks {ranks} is not a power of 2, skipping"
-            self._emit(Note("\n".join([line] * self.world.processes), answer=True))  # in nccl-tests every process prints it
+            # in nccl-tests every process prints it
+            self._emit(Note("\n".join([line] * self.world.processes), answer=True))
             return
         sampling, every_series = self.spec.sampling, list(series(self.spec, ranks))
         cycles = (self._repeats - self.repeat) * max(self.spec.run_cycles, 1)
         rows = list(sizes(self.spec, self.max_bytes)) * len(every_series) * cycles
-        self._forecast = Forecast(rows, fewest_visits(sampling)) if sampling else Forecast(rows, operations=self.spec.iters)
+        self._forecast = (
+            Forecast(rows, fewest_visits(sampling))
+            if sampling
+            else Forecast(rows, operations=self.spec.iters)
+        )
         self._end_s = time.monotonic() + self.spec.soak_s
         endless = self.spec.soak_s or not self.spec.run_cycles
         for _ in itertools.count() if endless else range(self.spec.run_cycles):
@@ -109,15 +132,27 @@ class Runner:
         return bool(self.world.bcast(self.out_of_bounds > 0 or over))
 
     def links(self, devices: Sequence[Device]) -> list[Link]:
-        """The exchanges of each pair of ranks alone, with precise timing and one communicator of three or more ranks; otherwise []."""
+        """The exchanges of each pair of ranks alone, with precise timing and one communicator of
+        three or more ranks; otherwise [].
+        """
         if self._setup.batches is None or self.group.processes != self.world.processes:
             return []
-        return links.measure(self.engine, self.world, self._setup.batches, devices, self.max_bytes, self.enter_phase, self.spec.timeout)
+        return links.measure(
+            self.engine,
+            self.world,
+            self._setup.batches,
+            devices,
+            self.max_bytes,
+            self.enter_phase,
+            self.spec.timeout,
+        )
 
     def _series(self, one: Series) -> None:
         calls = Calls(self.spec, one, self.engine.size)
         # GPUs may differ between hosts: all ranks skip what one of them does not support.
-        reasons = self.world.allgather(self.engine.unsupported(calls.collective, calls.dtype, calls.reduction))
+        reasons = self.world.allgather(
+            self.engine.unsupported(calls.collective, calls.dtype, calls.reduction)
+        )
         reason = next(filter(None, reasons), None)
         if reason:
             if "all" not in (self.spec.datatype.lower(), self.spec.op.lower()):
@@ -135,10 +170,14 @@ class Runner:
             return
         first = self._rows
         self._rows += len(every)
-        self._in_visits([_Row(first + number, self._cells(calls, size)) for number, size in enumerate(every)])
+        self._in_visits(
+            [_Row(first + number, self._cells(calls, size)) for number, size in enumerate(every)]
+        )
 
     def _cells(self, calls: Calls, size: int) -> tuple[CellRun, CellRun]:
-        return CellRun(self._setup, calls, size, in_place=False), CellRun(self._setup, calls, size, in_place=True)
+        return CellRun(self._setup, calls, size, in_place=False), CellRun(
+            self._setup, calls, size, in_place=True
+        )
 
     def _row_at_once(self, calls: Calls, size: int) -> None:
         row = _Row(self._rows, self._cells(calls, size))
@@ -151,7 +190,10 @@ class Runner:
         self._report(row)
 
     def _in_visits(self, rows: Sequence[_Row]) -> None:
-        """Visit all rows, in another order each time, until each has been visited often enough. Collective."""
+        """Visit all rows, in another order each time, until each has been visited often enough.
+
+        Collective.
+        """
         dice, waiting, order = random.Random(self.repeat), list(rows), list(rows)
         if self._repeats > 1:
             dice.shuffle(order)  # the same on all ranks
@@ -187,8 +229,13 @@ class Runner:
     def _warm_up(self, calls: Calls) -> None:
         if not self.spec.warmup_iters:
             return
-        # With precise timing every size has an untimed operation, and large sizes need no other warm-up.
-        most = min(self.max_bytes, max(self.spec.min_bytes, WARM_UP_BYTES)) if self.spec.sampling else self.max_bytes
+        # With precise timing every size has an untimed operation, and large sizes need no other
+        # warm-up.
+        most = (
+            min(self.max_bytes, max(self.spec.min_bytes, WARM_UP_BYTES))
+            if self.spec.sampling
+            else self.max_bytes
+        )
         for size in warmup_sizes(self.spec, most):
             progress = self._begin("warm-up", short_size(size), size, self.spec.warmup_iters)
             launch = self.engine.bind(calls.at(size, in_place=False))
@@ -199,14 +246,21 @@ class Runner:
             progress.done += self.engine.asynchronous
 
     def _begin(self, phase: str, detail: str, size: int, operations: int) -> Progress:
-        """Report the phase that begins. The `operations` of a device queue are awaited together, others one by one."""
-        progress = Progress(size, max(operations, 1) if self.engine.asynchronous else 1, self._forecast.left_s())
+        """Report the phase that begins.
+
+        The `operations` of a device queue are awaited together, others one by one.
+        """
+        progress = Progress(
+            size, max(operations, 1) if self.engine.asynchronous else 1, self._forecast.left_s()
+        )
         self.enter_phase(phase, detail, progress)
         return progress
 
     def _learn(self, row: _Row, cell: CellRun) -> None:
         key = row.number, cell.call.in_place
-        self._forecast.learn(key, cell.size, cell.check_s, cell.visit_s, cell.operation_s, last=not cell.more)
+        self._forecast.learn(
+            key, cell.size, cell.check_s, cell.visit_s, cell.operation_s, last=not cell.more
+        )
 
     def _pause(self, began: float) -> None:
         """Lengthen a short pass; simulated operations are not disturbed."""
@@ -224,8 +278,22 @@ class Runner:
         calls, call = row.cells[0].calls, row.cells[0].call
         size_bytes, count, _ = calls.moved_bytes(call)
         stamp = now() if self.spec.report_timestamps else ""
-        one, iters = calls.series, len(out_of_place.samples_s or ()) if self.spec.sampling else self.spec.iters
-        found = Row(size_bytes, count, one.dtype, one.op, one.root, out_of_place, in_place, iters, stamp, repeat=self.repeat)
+        one, iters = (
+            calls.series,
+            (len(out_of_place.samples_s or ()) if self.spec.sampling else self.spec.iters),
+        )
+        found = Row(
+            size_bytes,
+            count,
+            one.dtype,
+            one.op,
+            one.root,
+            out_of_place,
+            in_place,
+            iters,
+            stamp,
+            repeat=self.repeat,
+        )
         found.machine = row.machine()
         found.operations = sum(cell.operations for cell in row.cells) if found.machine else 0
         self._emit(RowDone(found, self.out_of_bounds, row.number, final=final))

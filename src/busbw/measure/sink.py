@@ -24,7 +24,10 @@ OWN = Frontend(lambda error: int(error.exit), BusbwError.render)
 
 
 class Sink:
-    """Records one run and logs its messages under the name `busbw`. A subclass in the command line prints them."""
+    """Records one run and logs its messages under the name `busbw`.
+
+    A subclass in the command line prints them.
+    """
 
     def __init__(self, record: Record, frontend: Frontend = OWN) -> None:
         self.record, self.frontend = record, frontend
@@ -50,6 +53,8 @@ class Sink:
         LOG.error("%s", text)
 
     def run_aborted(self, reason: str) -> str:
-        """Record why the run ended early; returns a sentence about the file of its rows, '' if there is none."""
+        """Record why the run ended early; returns a sentence about the file of its rows, '' if
+        there is none.
+        """
         self.record.run_aborted(reason)
         return ""

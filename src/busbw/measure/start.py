@@ -1,4 +1,6 @@
-"""One run: in this process if it is already a rank or the engine needs no others, otherwise through a launcher."""
+"""One run: in this process if it is already a rank or the engine needs no others, otherwise
+through a launcher.
+"""
 
 import contextlib
 import os
@@ -23,14 +25,17 @@ SIMULATED_RANKS = 8
 
 
 def run(work: Job, where: Where, sink: Sink) -> Outcome | None:
-    """Run the job and return its result: None on nonzero ranks of a job that mpirun, srun or torchrun started.
+    """Run the job and return its result: None on nonzero ranks of a job that mpirun, srun or
+    torchrun started.
 
-    What ends the run early is raised after the measurements are saved: BusbwError, KeyboardInterrupt, or SystemExit (SIGTERM, SIGHUP).
+    What ends the run early is raised after the measurements are saved: BusbwError,
+    KeyboardInterrupt, or SystemExit (SIGTERM, SIGHUP).
     """
     argv = masked_words([arg.encode("utf-8", "replace").decode() for arg in work.argv])
     work = msgspec.structs.replace(work, argv=argv, progress=sink.progress)
     rank = environment.detect(os.environ) is not None
-    # Joining the others waits in a library, which only the default action of a signal ends: `inside` adds handlers later.
+    # Joining the others waits in a library, which only the default action of a signal ends:
+    # `inside` adds handlers later.
     with contextlib.nullcontext() if rank else job.terminable():
         try:
             (inside if rank else _start)(work, where, sink)
@@ -68,4 +73,8 @@ def _in_process(work: Job, where: Where, sink: Sink) -> None:
     ranks = where.ranks or work.sweep.nthreads * work.sweep.ngpus
     if ranks == 1 and where.ranks is None and not work.compat:
         ranks = SIMULATED_RANKS
-    perform(msgspec.structs.replace(work, engine=choose(work.engine)[0].name, gpus_per_process=ranks), SoloControl(), sink.take)
+    perform(
+        msgspec.structs.replace(work, engine=choose(work.engine)[0].name, gpus_per_process=ranks),
+        SoloControl(),
+        sink.take,
+    )

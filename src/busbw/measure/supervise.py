@@ -1,4 +1,6 @@
-"""Follows a launcher to its end: events go to the sink, and a failure becomes an error that names its cause."""
+"""Follows a launcher to its end: events go to the sink, and a failure becomes an error that
+names its cause.
+"""
 
 import os
 import signal
@@ -26,11 +28,17 @@ ABORT_S = 10.0  # for the launcher to end the job after a rank reported why it f
 
 
 class RankFailed(BusbwError):
-    """A rank ended and reported why; `exit` and `kind` are its exit code and the class of its error."""
+    """A rank ended and reported why; `exit` and `kind` are its exit code and the class of its
+    error.
+    """
 
     def __init__(self, failed: Failed) -> None:
         # A usage error is the same on all ranks.
-        where = f"rank {failed.rank} on {failed.host}: " if failed.rank >= 0 and failed.exit != Exit.USAGE else ""
+        where = (
+            f"rank {failed.rank} on {failed.host}: "
+            if failed.rank >= 0 and failed.exit != Exit.USAGE
+            else ""
+        )
         super().__init__(where + failed.message, failed.hint, failed.options)
         self.exit, self.kind = Exit(failed.exit), failed.kind
 
@@ -44,14 +52,23 @@ class Follower:
         work = started.job
         self._kind = kind_of(work)
         library = work.engine in ("nccl", AUTO)
-        self.monitor = RankMonitor(work.ranks, of_rank, work.limit_s, work.launch_limit_s, library, self._gpus, ifname=started.ifname)
+        self.monitor = RankMonitor(
+            work.ranks,
+            of_rank,
+            work.limit_s,
+            work.launch_limit_s,
+            library,
+            self._gpus,
+            ifname=started.ifname,
+        )
         self.monitor.working = sink.working
         self.queue = slurm.Queue()
         self._framing = Framing()
         self._tail: list[str] = []
         self._failures: list[Failed] = []
         self._failed_at = 0.0
-        self._exit_before_failure = False  # a rank had exited before the first one that reported a failure
+        # a rank had exited before the first one that reported a failure
+        self._exit_before_failure = False
 
     def follow(self, argv: list[str], launch_limit_s: float) -> None:
         """Run the launcher; RankFailed or NoMeasurement if it fails."""
@@ -85,14 +102,18 @@ class Follower:
         if not isinstance(event, Note):
             self.monitor.event(leaving=isinstance(event, Ended))
         if isinstance(event, Started):
-            self.monitor.library = event.result.library.engine == "nccl"  # with `auto` known only now
+            # with `auto` known only now
+            self.monitor.library = event.result.library.engine == "nccl"
         self.sink.take(event)
 
     def _on_message(self, line: bytes) -> None:
-        text = line.decode(errors="replace").replace("\0", "").rstrip()  # mpirun 5 writes stray NULs
+        # mpirun 5 writes stray NULs
+        text = line.decode(errors="replace").replace("\0", "").rstrip()
         failed = failure(text)
         if failed:
-            self._exit_before_failure = self._exit_before_failure or (not self._failures and bool(self.monitor.gone))
+            self._exit_before_failure = self._exit_before_failure or (
+                not self._failures and bool(self.monitor.gone)
+            )
             self._failures.append(failed)
             self._failed_at = self._failed_at or time.monotonic()
         if failed or self.monitor.take(text):
@@ -106,7 +127,11 @@ class Follower:
     def _stop_reason(self) -> BusbwError | None:
         """The error with which to stop a job that is still running."""
         if self._failures:
-            return RankFailed(self._failures[0]) if time.monotonic() - self._failed_at > ABORT_S else None
+            return (
+                RankFailed(self._failures[0])
+                if time.monotonic() - self._failed_at > ABORT_S
+                else None
+            )
         for change in self.monitor.changes():
             self.sink.note(f"note: {change}")
         return self.monitor.stop_reason(queued=self.queue.waiting)
@@ -117,8 +142,11 @@ class Follower:
         result = self.sink.record.result
         if status == 0 and result is not None and result.complete and not self._failures:
             return None
-        # The death of a rank causes errors on others, and one of them may abort before the launcher has seen the death.
-        death = known(text, self.hosts, kills=True) or (job.explain(status, text, self.hosts) if died(text) else None)
+        # The death of a rank causes errors on others, and one of them may abort before the launcher
+        # has seen the death.
+        death = known(text, self.hosts, kills=True) or (
+            job.explain(status, text, self.hosts) if died(text) else None
+        )
         if death is None and (self._exit_before_failure or not self._failures):
             death = self.monitor.death(aborting_host(text))
         if death is None and self._failures:
@@ -126,14 +154,20 @@ class Follower:
         if death is None and self.monitor.stalled:
             return self.monitor.conclude()
         # Open MPI 4 exits with 255 after a rank that gave up.
-        fallen = self.monitor.killed_by(status - SIGNALLED) if SIGNALLED < status < SIGNALLED + signal.NSIG else None
+        fallen = (
+            self.monitor.killed_by(status - SIGNALLED)
+            if SIGNALLED < status < SIGNALLED + signal.NSIG
+            else None
+        )
         error = death or known(text, self.hosts) or fallen or job.explain(status, text, self.hosts)
         error = self._for_want_of_room(error, status, text) or error
         error.add(self._reached())
         return error
 
     def _for_want_of_room(self, error: BusbwError, status: int, text: str) -> BusbwError | None:
-        """The error if a rank died because its host has no memory, or the job because this host has no room for its files."""
+        """The error if a rank died because its host has no memory, or the job because this host
+        has no room for its files.
+        """
         rank = self._killed(status, text)
         if rank is not None and self.monitor.memory_ran_out(rank):
             message = f"{error.message}: out of memory, so the kernel of that host killed it"
@@ -159,11 +193,17 @@ class Follower:
 
     def _gpus(self) -> dict[int, str]:
         result = self.sink.record.result
-        return {device.rank: f"GPU {device.index}" for device in (result.world.devices if result else []) if device.bus}
+        return {
+            device.rank: f"GPU {device.index}"
+            for device in (result.world.devices if result else [])
+            if device.bus
+        }
 
 
 def follow(argv: list[str], launch_limit_s: float, make: Callable[[], Follower]) -> None:
-    """Start the job with `argv` and follow it to its end; a transient failure of the start is retried once."""
+    """Start the job with `argv` and follow it to its end; a transient failure of the start is
+    retried once.
+    """
     follower = make()
     try:
         follower.follow(argv, launch_limit_s)

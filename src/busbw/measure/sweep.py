@@ -1,4 +1,6 @@
-"""One rank's part of a sweep: open the engine, agree on sizes and buffers, measure, and report from rank 0."""
+"""One rank's part of a sweep: open the engine, agree on sizes and buffers, measure, and report
+from rank 0.
+"""
 
 import os
 import platform
@@ -31,13 +33,23 @@ GPU_PRECISION, CPU_PRECISION = 0.01, 0.1  # reached between visits on machines t
 OfSweep = TypeVar("OfSweep", bound=SweepJob)
 
 
-def measure(job: SweepJob, control: Control, emit: Emit, enter_phase: EnterPhase = lambda *_: None) -> None:
-    """Run this process' part of the job. `emit` is called on process 0 only, `enter_phase` before every phase."""
+def measure(
+    job: SweepJob, control: Control, emit: Emit, enter_phase: EnterPhase = lambda *_: None
+) -> None:
+    """Run this process' part of the job.
+
+    `emit` is called on process 0 only, `enter_phase` before every phase.
+    """
     party = join_groups(control)
     row = engine(job.engine)
     if job.engine == "mpi" and job.gpus_per_process > 1:
-        message = f"-t and -g request {job.gpus_per_process} ranks per process, but each CPU rank is a separate process"
-        raise NoMeasurement(message, f"mpirun -np {control.processes * job.gpus_per_process}, without -t and -g")
+        message = (
+            f"-t and -g request {job.gpus_per_process} ranks per process, but each CPU rank is a"
+            " separate process"
+        )
+        raise NoMeasurement(
+            message, f"mpirun -np {control.processes * job.gpus_per_process}, without -t and -g"
+        )
     if job.compat:
         ignored = ignored_options(job.sweep, row.name, strict=False)
         if ignored and control.process == 0:
@@ -45,13 +57,21 @@ def measure(job: SweepJob, control: Control, emit: Emit, enter_phase: EnterPhase
     else:
         refuse_ignored(job.sweep, row.name)
     opening = Opening(
-        control=party.group, spec=job.sweep, process=control.process, local=party.local, group=party.color, gpus=job.gpus_per_process,
+        control=party.group,
+        spec=job.sweep,
+        process=control.process,
+        local=party.local,
+        group=party.color,
+        gpus=job.gpus_per_process,
         simulation=job.simulation,
-    )  # fmt: skip
+    )
     repeats = job.sweep.sampling.repeats if job.sweep.sampling else 1
     for repeat in range(repeats):
         enter_phase("init", job.engine)
-        with tuner_table.loaded(job.table, row.name, party.world), network.starting(job, control) as log:
+        with (
+            tuner_table.loaded(job.table, row.name, party.world),
+            network.starting(job, control) as log,
+        ):
             opened = row.open(opening)
         job = settled(job, opened)
         with running(opened):
@@ -63,7 +83,9 @@ def measure(job: SweepJob, control: Control, emit: Emit, enter_phase: EnterPhase
 
 @contextmanager
 def running(opened: Engine) -> Iterator[None]:
-    """Close the engine at the end; after an error, which its library may explain, without waiting for other ranks."""
+    """Close the engine at the end; after an error, which its library may explain, without
+    waiting for other ranks.
+    """
     try:
         yield
     except BaseException as error:
@@ -76,19 +98,35 @@ def running(opened: Engine) -> Iterator[None]:
 
 
 def settled(job: OfSweep, opened: Engine) -> OfSweep:
-    """The job with a default precision that its ranks can reach; CPU ranks share their cores with other processes."""
+    """The job with a default precision that its ranks can reach; CPU ranks share their cores
+    with other processes.
+    """
     sampling = job.sweep.sampling
     if sampling is None or sampling.precision:
         return job
-    sampling = msgspec.structs.replace(sampling, precision=GPU_PRECISION if opened.asynchronous else CPU_PRECISION)
+    sampling = msgspec.structs.replace(
+        sampling, precision=GPU_PRECISION if opened.asynchronous else CPU_PRECISION
+    )
     return msgspec.structs.replace(job, sweep=msgspec.structs.replace(job.sweep, sampling=sampling))
 
 
-def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, enter_phase: EnterPhase, repeat: int, networks: Sequence[str]) -> Ended:
-    """One pass of the sweep on new communicators; `networks` are those that NCCL named while creating them."""
+def sweep(
+    job: SweepJob,
+    party: Party,
+    opened: Engine,
+    emit: Emit,
+    enter_phase: EnterPhase,
+    repeat: int,
+    networks: Sequence[str],
+) -> Ended:
+    """One pass of the sweep on new communicators; `networks` are those that NCCL named while
+    creating them.
+    """
     first = party.world.process == 0 and repeat == 0
     last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
-    late_s = fault_injection.delay_s(fault_injection.parse(job.inject), opened, party.world.process, party.world.processes)
+    late_s = fault_injection.delay_s(
+        fault_injection.parse(job.inject), opened, party.world.process, party.world.processes
+    )
     enter_phase("prepare", "")
     result, max_bytes = prepare(job, party, opened)
     result.library.network = network.agreed(job, party.world, result.library, networks)
@@ -99,32 +137,48 @@ def sweep(job: SweepJob, party: Party, opened: Engine, emit: Emit, enter_phase: 
             emit(Note(note))
     if first and job.sweep.row.uneven:
         _describe_matrix(job, opened, max_bytes, emit)
-    samples = party.local == 0 and job.sweep.sampling is not None  # one process of each host, with precise timing
+    # one process of each host, with precise timing
+    samples = party.local == 0 and job.sweep.sampling is not None
     own = [device for device in result.world.devices if samples and device.host == platform.node()]
     with closing(HostSampler(own, watch=job.watch)) as host_sampler:
         runner = Runner(
-            opened, world=party.world, group=party.group, spec=job.sweep, max_bytes=max_bytes, emit=emit, enter_phase=enter_phase,
-            late_s=late_s, host_sampler=host_sampler, repeat=repeat,
-        )  # fmt: skip
+            opened,
+            world=party.world,
+            group=party.group,
+            spec=job.sweep,
+            max_bytes=max_bytes,
+            emit=emit,
+            enter_phase=enter_phase,
+            late_s=late_s,
+            host_sampler=host_sampler,
+            repeat=repeat,
+        )
         runner.sweep()
         links = runner.links(result.world.devices) if last else []
     return Ended(now(), opened.memory_use() if job.sweep.memory else {}, links)
 
 
 def refuse_out_of_step(job: SweepJob, sizes: set[int]) -> None:
-    """UsageError if groups of different sizes would run different sweeps and so wait for each other forever."""
+    """UsageError if groups of different sizes would run different sweeps and so wait for each
+    other forever.
+    """
     spec = job.sweep
     every_root = spec.row.rooted and spec.root.strip().lower() in ("all", "-1")
     if len(sizes) > 1 and (every_root or spec.row.ranks_power_of_two):
         what = f"{spec.collective} with every root" if every_root else spec.collective
         message = (
-            f"NCCL_TESTS_SPLIT creates groups of {', '.join(map(str, sorted(sizes)))} ranks, and {what} needs a different sweep in each"
+            f"NCCL_TESTS_SPLIT creates groups of {', '.join(map(str, sorted(sizes)))} ranks, and"
+            f" {what} needs a different sweep in each"
         )
         raise UsageError(message, "split into equal groups")
 
 
 def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
-    """Agree on the largest size, allocate the buffers, and gather the facts of the result; returns both. Collective."""
+    """Agree on the largest size, allocate the buffers, and gather the facts of the result; returns
+    both.
+
+    Collective.
+    """
     roots(job.sweep, opened.size)
     refuse_out_of_step(job, set(party.world.allgather(opened.size)))
     memory = [size for size in party.world.allgather(opened.memory_bytes()) if size is not None]
@@ -135,7 +189,9 @@ def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
     opened.allocate(size, size)
     result = Result(spec=job.sweep, **facts(job, party, opened, all_names=job.compat))
     result.traffic = _traffic(job, party, result.world, opened.size, max_bytes)
-    best, endpoint = ideals(job.sweep.collective, result.world, result.topology, result.environment, result.traffic)
+    best, endpoint = ideals(
+        job.sweep.collective, result.world, result.topology, result.environment, result.traffic
+    )
     if job.ideal:
         best = endpoint = given(job.ideal)
     result.reduced_max_bytes = max_bytes if max_bytes < job.sweep.max_bytes else None
@@ -143,8 +199,13 @@ def prepare(job: SweepJob, party: Party, opened: Engine) -> tuple[Result, int]:
     return result, max_bytes
 
 
-def _traffic(job: SweepJob, party: Party, world: World, ranks: int, max_bytes: int) -> Traffic | None:
-    """What alltoallv moves at the largest size. UsageError if ranks read different files, and would wait for each other forever."""
+def _traffic(
+    job: SweepJob, party: Party, world: World, ranks: int, max_bytes: int
+) -> Traffic | None:
+    """What alltoallv moves at the largest size.
+
+    UsageError if ranks read different files, and would wait for each other forever.
+    """
     if not job.sweep.row.uneven:
         return None
     calls = plan.Calls(job.sweep, next(series(job.sweep, ranks)), ranks)
@@ -161,7 +222,12 @@ def _traffic(job: SweepJob, party: Party, world: World, ranks: int, max_bytes: i
 def _describe_matrix(job: SweepJob, opened: Engine, max_bytes: int, emit: Emit) -> None:
     counts = parse_counts(job.sweep.counts) if job.sweep.counts else None
     if isinstance(counts, Zipf) and counts.dedup:
-        emit(Note(f"note: a batch of {counts.ids} ids asks for {unique_ids(counts):.0f} different rows"))
+        emit(
+            Note(
+                f"note: a batch of {counts.ids} ids asks for {unique_ids(counts):.0f} different"
+                " rows"
+            )
+        )
     if os.environ.get(ALLTOALLV.print_summary, "0") in ("", "0"):
         return
     calls = plan.Calls(job.sweep, next(series(job.sweep, opened.size)), opened.size)

@@ -14,12 +14,18 @@ PER_HOST = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # not forwarded: they 
 
 def forwarded(prefixes: tuple[str, ...] = FORWARDED) -> dict[str, str]:
     """The environment variables with these prefixes, for ranks on other hosts."""
-    return {name: value for name, value in os.environ.items() if name.startswith(prefixes) and name not in PER_HOST}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(prefixes) and name not in PER_HOST
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """The requested number of ranks, hosts as text or in a file, network interface, or Slurm step."""
+    """The requested number of ranks, hosts as text or in a file, network interface, or Slurm
+    step.
+    """
 
     ranks: int | None = None
     hosts: str = ""

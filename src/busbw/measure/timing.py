@@ -1,7 +1,8 @@
 """Classic timing: the same steps as nccl-tests.
 
-One untimed operation, a barrier, then n iterations of m operations enqueued back to back, and one wait at the end. The time is a pipelined
-mean, not a latency: for small sizes it is the longer of enqueueing and running.
+One untimed operation, a barrier, then n iterations of m operations enqueued back to back, and one
+wait at the end. The time is a pipelined mean, not a latency: for small sizes it is the longer of
+enqueueing and running.
 """
 
 import itertools
@@ -19,16 +20,24 @@ SYNC_AND_BARRIER, SYNC_ONLY, BARRIER_OUTSIDE = 1, 2, 3
 
 @dataclass(slots=True)
 class Timing:
-    """Seconds per operation on this process: in total, for enqueueing alone, and of each iteration with -I."""
+    """Seconds per operation on this process: in total, for enqueueing alone, and of each
+    iteration with -I.
+    """
 
     time_s: float
     cpu_time_s: float
     samples_s: list[float] = field(default_factory=list)
 
 
-def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, progress: Progress) -> Timing:
-    """Time `spec.iters` iterations of `launches` in turn: one per offset in the buffers, as successive operations use successive
-    pieces of them.
+def run(
+    engine: Engine,
+    control: Control,
+    launches: Sequence[Launch],
+    spec: SweepSpec,
+    progress: Progress,
+) -> Timing:
+    """Time `spec.iters` iterations of `launches` in turn: one per offset in the buffers, as
+    successive operations use successive pieces of them.
     """
     turn = iterations(engine, control, launches, spec, spec.iters)
     operations = max(spec.iters * spec.agg_iters, 1)
@@ -37,11 +46,14 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
         turn, count, operations = [replay], spec.cudagraph, operations * spec.cudagraph
     else:
         count = spec.iters
-    progress.batch = left = itertools.repeat(True, count)  # as fast as a slice, and its length can be read by the watchdog
+    # as fast as a slice, and its length can be read by the watchdog
+    progress.batch = left = itertools.repeat(True, count)
     counted = itertools.compress(itertools.cycle(turn), left)
     enqueue = _enqueue_with_barriers if spec.blocking == BARRIER_OUTSIDE else _enqueue
-    if not spec.check_timed:  # else it would write what the check is to find written by timed operations
-        launches[0]()  # last of all, so that the loop begins with its code in the caches, as it does in C
+    # else it would write what the check is to find written by timed operations
+    if not spec.check_timed:
+        # last of all, so that the loop begins with its code in the caches, as it does in C
+        launches[0]()
         engine.synchronize(spec.timeout)
     control.barrier()
     start = engine.clock()
@@ -56,17 +68,25 @@ def run(engine: Engine, control: Control, launches: Sequence[Launch], spec: Swee
     return timing
 
 
-def iterations(engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, iters: int) -> list[Launch]:
-    """The iterations as functions to call in turn, `iters` at most: m operations in a group, and the waits of -z.
+def iterations(
+    engine: Engine, control: Control, launches: Sequence[Launch], spec: SweepSpec, iters: int
+) -> list[Launch]:
+    """The iterations as functions to call in turn, `iters` at most: m operations in a group, and
+    the waits of -z.
 
-    They are created before the clock starts: on CPUs an operation takes 2 us, and choosing the next one would add a tenth.
+    They are created before the clock starts: on CPUs an operation takes 2 us, and choosing the next
+    one would add a tenth.
     """
     size, count = spec.agg_iters, len(launches)
     if size == 1:
         return [_waited(engine, control, [launch], spec) for launch in launches]
-    # Operation k of the run uses offset k modulo their number, so groups repeat only after `turns` iterations.
+    # Operation k of the run uses offset k modulo their number, so groups repeat only after `turns`
+    # iterations.
     turns = count // math.gcd(count, size)
-    groups = [[launches[(turn * size + k) % count] for k in range(size)] for turn in range(min(turns, max(iters, 1)))]
+    groups = [
+        [launches[(turn * size + k) % count] for k in range(size)]
+        for turn in range(min(turns, max(iters, 1)))
+    ]
     return [_waited(engine, control, group, spec) for group in groups]
 
 
@@ -84,7 +104,9 @@ def _waited(engine: Engine, control: Control, group: Sequence[Launch], spec: Swe
     return run
 
 
-def _enqueue(engine: Engine, control: Control, iterations: Iterable[Launch], spec: SweepSpec) -> float:
+def _enqueue(
+    engine: Engine, control: Control, iterations: Iterable[Launch], spec: SweepSpec
+) -> float:
     """Run all iterations; returns the seconds to subtract: 0."""
     if not spec.per_iter_timing or spec.cudagraph:
         for iteration in iterations:
@@ -98,8 +120,12 @@ def _enqueue(engine: Engine, control: Control, iterations: Iterable[Launch], spe
     return 0.0
 
 
-def _enqueue_with_barriers(engine: Engine, control: Control, iterations: Iterable[Launch], spec: SweepSpec) -> float:
-    """Run each iteration to completion, then a barrier; returns the seconds to subtract: those of the barriers."""
+def _enqueue_with_barriers(
+    engine: Engine, control: Control, iterations: Iterable[Launch], spec: SweepSpec
+) -> float:
+    """Run each iteration to completion, then a barrier; returns the seconds to subtract: those
+    of the barriers.
+    """
     outside = 0.0
     for number, iteration in enumerate(iterations):
         if spec.per_iter_timing:
@@ -122,7 +148,9 @@ def _samples(engine: Engine, spec: SweepSpec) -> list[float]:
 
 
 def over_ranks(control: Control, seconds: float, average: int) -> float:
-    """Combine the times of all processes: -a 0 takes process 0's, 1 the mean, 2 the smallest, 3 the largest."""
+    """Combine the times of all processes: -a 0 takes process 0's, 1 the mean, 2 the smallest, 3
+    the largest.
+    """
     if average == 0:
         return float(control.bcast(seconds))
     how = {1: "sum", 2: "min", 3: "max"}.get(average, "sum")

@@ -1,4 +1,6 @@
-"""Tables for the tuner of busbw-native while communicators are created: what a pattern states, what a tuning found, or steering."""
+"""Tables for the tuner of busbw-native while communicators are created: what a pattern states,
+what a tuning found, or steering.
+"""
 
 import os
 import platform
@@ -23,7 +25,8 @@ WITHOUT = "install it on all hosts, or tune without it: busbw tune ... --variabl
 def of_pattern(pattern: Pattern) -> tuple[Table, int]:
     """The table of what a pattern states, and how many of its rows the table cannot hold.
 
-    NCCL tells its tuner function, bytes and the communicator's size, so rows that differ in type or root alone share the first one's rule.
+    NCCL tells its tuner function, bytes and the communicator's size, so rows that differ in type or
+    root alone share the first one's rule.
     """
     rules: dict[tuple[int, str, int], Rule] = {}
     left_out = 0
@@ -34,7 +37,14 @@ def of_pattern(pattern: Pattern) -> tuple[Table, int]:
             left_out += 1
             continue
         ranks, choice = pattern.comm(row).ranks, Choice(row.algorithm, row.protocol)
-        rule = Rule(ranks=ranks, hosts=None, collective=row.function, first=row.bytes, last=row.bytes, choice=choice)
+        rule = Rule(
+            ranks=ranks,
+            hosts=None,
+            collective=row.function,
+            first=row.bytes,
+            last=row.bytes,
+            choice=choice,
+        )
         left_out += rules.setdefault((ranks, row.function, row.bytes), rule) != rule
     return Table(rules=list(rules.values())), left_out
 
@@ -50,7 +60,11 @@ def _library(environment: Mapping[str, str]) -> tuple[Path | None, str]:
 
 
 def _agreed(control: Control, environment: Mapping[str, str]) -> tuple[Path | None, str]:
-    """The plugin, or why not all ranks can use it: NCCL waits forever where ranks choose differently. Collective."""
+    """The plugin, or why not all ranks can use it: NCCL waits forever where ranks choose
+    differently.
+
+    Collective.
+    """
     library, reason = _library(environment)
     return library, next(filter(None, control.allgather(reason)), "")
 
@@ -66,8 +80,14 @@ def _set(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def asking(pattern: Pattern, control: Control, environment: Mapping[str, str] = os.environ) -> Iterator[list[str]]:
-    """Let NCCL's tuner ask for what the pattern states while communicators are made; gives notes for the user. Collective."""
+def asking(
+    pattern: Pattern, control: Control, environment: Mapping[str, str] = os.environ
+) -> Iterator[list[str]]:
+    """Let NCCL's tuner ask for what the pattern states while communicators are made; gives notes
+    for the user.
+
+    Collective.
+    """
     table, left_out = of_pattern(pattern)
     if not table.rules:
         yield []
@@ -77,12 +97,18 @@ def asking(pattern: Pattern, control: Control, environment: Mapping[str, str] = 
         yield [f"algorithms and protocols of the pattern were not asked for: {refused}"]
         return
     with _file(table.text()) as variables, _set(variables | {TUNER.plugin: str(library)}):
-        yield [f"{left_out} rows ask for what NCCL's tuner cannot tell apart or choose"] if left_out else []
+        yield (
+            [f"{left_out} rows ask for what NCCL's tuner cannot tell apart or choose"]
+            if left_out
+            else []
+        )
 
 
 @contextmanager
 def loaded(text: str, name: str, control: Control) -> Iterator[None]:
-    """Communicators of engine `name` that are created meanwhile use this table; '' for none. Collective.
+    """Communicators of engine `name` that are created meanwhile use this table; '' for none.
+
+    Collective.
 
     NoMeasurement if a rank lacks the plugin.
     """
@@ -95,7 +121,10 @@ def loaded(text: str, name: str, control: Control) -> Iterator[None]:
 
 @contextmanager
 def steered(name: str, control: Control) -> Iterator[None]:
-    """Communicators of engine `name` that are created meanwhile can be steered. Collective; raises as `loaded`."""
+    """Communicators of engine `name` that are created meanwhile can be steered.
+
+    Collective; raises as `loaded`.
+    """
     plugin = _plugin(name, control)
     if plugin:
         NcclTuner()

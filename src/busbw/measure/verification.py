@@ -1,4 +1,6 @@
-"""Verification of one call: the data to write, to expect, and to find unchanged, from the collective's moves."""
+"""Verification of one call: the data to write, to expect, and to find unchanged, from the
+collective's moves.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +28,9 @@ def around(call: Call, rank: int) -> list[Region]:
 
 
 def expected(call: Call, rank: int) -> list[Region]:
-    """The receive buffer of `rank` after the call: moved or reduced data, and the rest unchanged."""
+    """The receive buffer of `rank` after the call: moved or reduced data, and the rest
+    unchanged.
+    """
     moves = sorted(call.collective.moves(call.layout, rank), key=lambda move: move.dst)
     regions, done = [], 0
     for move in moves:
@@ -36,7 +40,11 @@ def expected(call: Call, rank: int) -> list[Region]:
         kind = "reduced" if call.collective.reduces else "sent"
         regions.append(Region(move.dst, move.length, kind, source, first))
         done = move.dst + move.length
-    return [region for region in (*regions, *untouched(call, rank, done, call.recv)) if region.length > 0]
+    return [
+        region
+        for region in (*regions, *untouched(call, rank, done, call.recv))
+        if region.length > 0
+    ]
 
 
 def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
@@ -46,7 +54,13 @@ def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
     if call.collective.in_place is InPlace.SEND_IN_RECV:
         own = rank * call.layout.count
         parts = ((start, min(end, own)), (max(start, own + call.layout.count), end))
-        mine = Region(max(start, own), min(end, own + call.layout.count) - max(start, own), "sent", rank, max(start - own, 0))
+        mine = Region(
+            max(start, own),
+            min(end, own + call.layout.count) - max(start, own),
+            "sent",
+            rank,
+            max(start - own, 0),
+        )
         before, after = (Region(a, b - a, "untouched") for a, b in parts)
         return [before, mine, after]
     first = rank * call.layout.count if call.collective.in_place is InPlace.RECV_IN_SEND else 0
@@ -55,12 +69,17 @@ def untouched(call: Call, rank: int, start: int, end: int) -> list[Region]:
 
 def check(engine: Engine, call: Call, probe: Probe) -> list[Wrong]:
     """The wrong elements in each local rank's receive buffer."""
-    return [memory.check(call, "recv", expected(call, rank), probe) for memory, rank in zip(engine.memories(), engine.ranks, strict=True)]
+    return [
+        memory.check(call, "recv", expected(call, rank), probe)
+        for memory, rank in zip(engine.memories(), engine.ranks, strict=True)
+    ]
 
 
 @dataclass(slots=True)
 class Tally:
-    """The wrong elements of one cell over rounds and local ranks, with each rank's first mismatch."""
+    """The wrong elements of one cell over rounds and local ranks, with each rank's first
+    mismatch.
+    """
 
     wrong: int = 0
     bad_rounds: int = 0
@@ -70,7 +89,10 @@ class Tally:
         """Count one round."""
         for rank, wrong in zip(ranks, seen, strict=True):
             if wrong.count:
-                expected, got = (probe.text(int.from_bytes(bits, "little")) for bits in (wrong.expected, wrong.got))
+                expected, got = (
+                    probe.text(int.from_bytes(bits, "little"))
+                    for bits in (wrong.expected, wrong.got)
+                )
                 self.mismatches.append(Mismatch(rank, wrong.offset, expected, got, wrong.count))
         self.wrong += sum(wrong.count for wrong in seen)
         self.bad_rounds += any(wrong.count for wrong in seen)

@@ -1,7 +1,8 @@
 """A thread that reports when its rank makes no progress, or when another rank of the host ends.
 
-It looks twice a second at counters that the timed loop updates anyway, so watching does not make operations slower. A call that holds the
-interpreter's lock also blocks this thread; the launcher's limits and the other ranks cover that.
+It looks twice a second at counters that the timed loop updates anyway, so watching does not make
+operations slower. A call that holds the interpreter's lock also blocks this thread; the launcher's
+limits and the other ranks cover that.
 """
 
 import contextlib
@@ -32,7 +33,8 @@ GATHERING = frozenset({"start", "rendezvous"})  # ranks of this host are still s
 GATHERING_POLL_S = 0.1  # between looks for them
 TEARDOWN = "teardown"
 TEARDOWN_S = (5.0, 60.0)  # for it: at least, and at most, also without a limit
-STARTING = frozenset({"rendezvous", "init", "prepare"})  # share one deadline, --launch-limit after the rank's start
+# share one deadline, --launch-limit after the rank's start
+STARTING = frozenset({"rendezvous", "init", "prepare"})
 GRACE_S = 8.0  # for the launcher to end the job after a report; then the rank exits
 POLL_S = 0.5
 AWAY_S = 2.0  # a wait longer by this much means that this process was stopped itself
@@ -45,7 +47,9 @@ Reporter = Callable[[Report], None]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What a rank is doing: `step` counts phases, `since` is a monotonic time, `allowed_s` may pass without progress."""
+    """What a rank is doing: `step` counts phases, `since` is a monotonic time, `allowed_s` may
+    pass without progress.
+    """
 
     step: int
     name: str
@@ -60,13 +64,21 @@ class Phase:
 
 
 class Watchdog:
-    """Watches the main thread of rank `rank` with the limits of `job`; reports go to `report`, on rank 0 with the current work if asked.
+    """Watches the main thread of rank `rank` with the limits of `job`; reports go to `report`, on
+    rank 0 with the current work if asked.
 
-    If the job is not ended after a report, the rank exits with `code`. It first kills its parent if that is one of the `daemons` (by name),
-    which could outlive the job.
+    If the job is not ended after a report, the rank exits with `code`. It first kills its parent if
+    that is one of the `daemons` (by name), which could outlive the job.
     """
 
-    def __init__(self, rank: int, job: Job, report: Reporter, daemons: tuple[str, ...] = (), code: int = Exit.UNKNOWN) -> None:
+    def __init__(
+        self,
+        rank: int,
+        job: Job,
+        report: Reporter,
+        daemons: tuple[str, ...] = (),
+        code: int = Exit.UNKNOWN,
+    ) -> None:
         now = time.monotonic()
         self._rank, self._host, self._report = rank, os.uname().nodename, report
         self._daemons, self._code = daemons, code
@@ -74,15 +86,19 @@ class Watchdog:
         self._pace = Pace(job.limit_s)
         self._launch_deadline = now + job.launch_limit_s if job.launch_limit_s else math.inf
         self.phase = Phase(0, "start", "", now)
-        self.library: Callable[[], str] | None = None  # gets the report of the communication library
+        # gets the report of the communication library
+        self.library: Callable[[], str] | None = None
         self._selected = interfaces.selected(os.environ.get(interfaces.VARIABLE, ""))
         self._linked = link_state.linked(self._selected)
         self._main = threading.main_thread().ident
-        self._poll_s = min([POLL_S, *(limit / 4 for limit in (job.limit_s, job.launch_limit_s) if limit)])
+        self._poll_s = min(
+            [POLL_S, *(limit / 4 for limit in (job.limit_s, job.launch_limit_s) if limit)]
+        )
         self._completed, self._progressed = self.phase.completed(), now
         self._last_here = self._last_work = now
         self._oom_kills = memory_kills.count()
-        self._connections: dict[tcp_connections.Ends, tcp_connections.Counts] = {}  # when half of the limit had passed
+        # when half of the limit had passed
+        self._connections: dict[tcp_connections.Ends, tcp_connections.Counts] = {}
         self._counted: object = None  # what was completed then
         self._stopped, self._starting = False, True
         self._poll = select.poll()
@@ -101,14 +117,18 @@ class Watchdog:
         self._starting = self._starting and phase in STARTING
         if self._starting:
             LOG.debug("phase %s %s", phase, detail)
-        allowed_s = self._launch_deadline - now if self._starting else self._pace.allowed_s(phase, progress)
+        allowed_s = (
+            self._launch_deadline - now if self._starting else self._pace.allowed_s(phase, progress)
+        )
         if phase == TEARDOWN:
             least_s, most_s = TEARDOWN_S
             allowed_s = min(max(allowed_s, least_s), most_s)
         self.phase = Phase(before.step + 1, phase, detail, now, allowed_s, progress)
 
     def leave(self) -> None:
-        """The rank has measured everything and leaves the job, which is watched too: a library may wait for ranks and daemons there."""
+        """The rank has measured everything and leaves the job, which is watched too: a library
+        may wait for ranks and daemons there.
+        """
         self.enter_phase(TEARDOWN, "")
         self._report(Leaving(self._rank))
 
@@ -128,8 +148,13 @@ class Watchdog:
                 self._exit()
 
     def _look(self) -> Phase | None:
-        """Wait for a moment, and report the current work and that the rank is alive when due; the phase if it exceeded its limit."""
-        asked, poll_s = time.monotonic(), GATHERING_POLL_S if self.phase.name in GATHERING else self._poll_s
+        """Wait for a moment, and report the current work and that the rank is alive when due;
+        the phase if it exceeded its limit.
+        """
+        asked, poll_s = (
+            time.monotonic(),
+            (GATHERING_POLL_S if self.phase.name in GATHERING else self._poll_s),
+        )
         # Not Condition.wait: with an older C library it uses the time of day, which may jump.
         for descriptor, _ in self._poll.poll(math.ceil(poll_s * 1e3)):
             self._sibling_ended(descriptor)
@@ -140,7 +165,9 @@ class Watchdog:
         if now - asked > poll_s + AWAY_S:
             self._completed, self._progressed = completed, now
         elif completed != self._completed:
-            self._progressed = phase.since if completed[0] != self._completed[0] and not any(completed[1]) else now
+            self._progressed = (
+                phase.since if completed[0] != self._completed[0] and not any(completed[1]) else now
+            )
             self._completed = completed
         if now - self._progressed > phase.allowed_s / 2 and self._counted != completed:
             self._counted, self._connections = completed, tcp_connections.read()
@@ -148,7 +175,11 @@ class Watchdog:
             return phase
         if self._reports_work and now - self._last_work > WORK_S:
             self._last_work, left_s = now, phase.progress.left_s if phase.progress else None
-            left_s = None if left_s is None or left_s < now - phase.since else left_s - (now - phase.since)
+            left_s = (
+                None
+                if left_s is None or left_s < now - phase.since
+                else left_s - (now - phase.since)
+            )
             self._report(Working(phase.name, phase.detail, left_s))
         if self._rank == 0 and now - self._last_here > (self._pace.limit_s or HEARTBEAT_S):
             self._last_here = now
@@ -163,7 +194,9 @@ class Watchdog:
             self._report(Gone(self._rank, self._host, pid))
 
     def _watch_siblings(self) -> None:
-        """Watch the ranks of this host that have started, for the last time after all ranks have joined."""
+        """Watch the ranks of this host that have started, for the last time after all ranks have
+        joined.
+        """
         self._all_known = self.phase.name not in GATHERING
         for pid in process.siblings().keys() - self._siblings.values():
             descriptor = process.watch(pid)
@@ -172,22 +205,42 @@ class Watchdog:
                 self._poll.register(descriptor, select.POLLIN)
 
     def _here(self) -> Here:
-        return Here(self._rank, self._host, os.getpid(), self._oom_kills, os.environ.get(FOLDER, ""))
+        return Here(
+            self._rank, self._host, os.getpid(), self._oom_kills, os.environ.get(FOLDER, "")
+        )
 
     def _report_stall(self, phase: Phase) -> None:
         frame = sys._current_frames().get(self._main or 0)
-        calls = [f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in traceback.extract_stack(frame)[-FRAMES:] if frame]
-        waited_s, links_down = time.monotonic() - self._progressed, link_state.lost(self._linked, self._selected)
+        calls = [
+            f"{Path(call.filename).name}:{call.lineno} {call.name}"
+            for call in traceback.extract_stack(frame)[-FRAMES:]
+            if frame
+        ]
+        waited_s, links_down = (
+            time.monotonic() - self._progressed,
+            link_state.lost(self._linked, self._selected),
+        )
         stalled = Stalled(
-            self._rank, self._host, os.getpid(), phase.name, phase.detail, phase.step, waited_s, calls, process.siblings(), links_down,
+            self._rank,
+            self._host,
+            os.getpid(),
+            phase.name,
+            phase.detail,
+            phase.step,
+            waited_s,
+            calls,
+            process.siblings(),
+            links_down,
             connections=tcp_connections.lossy(self._connections),
-        )  # fmt: skip
+        )
         self._report(stalled)
         if self.library is not None:
             self._report(msgspec.structs.replace(stalled, library=self.library()))
 
     def _exit(self) -> None:
-        """End this rank, since the launcher is out of reach, and its daemon, so that nothing remains on this host."""
+        """End this rank, since the launcher is out of reach, and its daemon, so that nothing
+        remains on this host.
+        """
         parent = os.getppid()
         if process.name(parent) in self._daemons:
             process.kill(parent)  # ends its other ranks too: see process.die_with_parent

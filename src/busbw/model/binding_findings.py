@@ -1,4 +1,6 @@
-"""The finding on ranks that are bound to fewer processors than they are, which delays collectives on GPUs too when the host is busy."""
+"""The finding on ranks that are bound to fewer processors than they are, which delays
+collectives on GPUs too when the host is busy.
+"""
 
 from busbw.core.finding import Verdict
 from busbw.core.result import SHARED_PROCESSORS, Device
@@ -7,7 +9,10 @@ from busbw.model.rule import Conclusion, Rule, Run
 
 NAMED = 4  # ranks
 EVIDENCE = "Cpus_allowed_list in /proc/self/status of each rank"
-FIX = "give each rank processors of its own (mpirun --bind-to core, srun --cpu-bind=cores), and start busbw without taskset or numactl -C"
+FIX = (
+    "give each rank processors of its own (mpirun --bind-to core, srun --cpu-bind=cores), and start"
+    " busbw without taskset or numactl -C"
+)
 
 
 def _shared_processors(run: Run) -> Conclusion | None:
@@ -21,7 +26,9 @@ def _shared_processors(run: Run) -> Conclusion | None:
         processes = len({device.pid for device in devices})
         narrowed = 0 < processors < host_cpus.get(host, 0)
         if narrowed and processors < processes:
-            return Conclusion(Verdict.WARN, _message(host, cpus, processors, devices), EVIDENCE, FIX)
+            return Conclusion(
+                Verdict.WARN, _message(host, cpus, processors, devices), EVIDENCE, FIX
+            )
     return None
 
 
@@ -33,6 +40,10 @@ def _message(host: str, cpus: str, processors: int, devices: list[Device]) -> st
 
 
 RULES = (
-    Rule(SHARED_PROCESSORS, (Verdict.WARN,),
-         "ranks of a host are bound to fewer processors than they are, although the host has more", _shared_processors),
-)  # fmt: skip
+    Rule(
+        SHARED_PROCESSORS,
+        (Verdict.WARN,),
+        "ranks of a host are bound to fewer processors than they are, although the host has more",
+        _shared_processors,
+    ),
+)

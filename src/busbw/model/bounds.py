@@ -1,9 +1,12 @@
-"""The largest bus bandwidth of each algorithm over the links found, without protocol overhead, latency or other traffic.
+"""The largest bus bandwidth of each algorithm over the links found, without protocol overhead,
+latency or other traffic.
 
-Letters in formulas: N ranks on Q hosts with P each; B is a GPU's link to its peers, I all NICs of a host, R one NIC, each in one
-direction; t is the share of I that each byte gets on the busiest host of a double tree: 1, 2/3 or 1/2; f = busbw / algbw. Ranks are
-numbered host by host. Of an alltoallv, S is (N-1)/N of the size, X the bytes of the busiest rank to or from the other ranks, and Y
-those of the busiest host to or from the other hosts. An algorithm's bound is f x the smallest term, whose link binds.
+Letters in formulas: N ranks on Q hosts with P each; B is a GPU's link to its peers, I all NICs of a
+host, R one NIC, each in one direction; t is the share of I that each byte gets on the busiest host
+of a double tree: 1, 2/3 or 1/2; f = busbw / algbw. Ranks are numbered host by host. Of an
+alltoallv, S is (N-1)/N of the size, X the bytes of the busiest rank to or from the other ranks, and
+Y those of the busiest host to or from the other hosts. An algorithm's bound is f x the smallest
+term, whose link binds.
 """
 
 from collections.abc import Callable
@@ -23,7 +26,9 @@ P2P = "point-to-point"
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One limit on busbw / f in bytes per second: formula in letters, formula with numbers in GB/s, and the link it comes from."""
+    """One limit on busbw / f in bytes per second: formula in letters, formula with numbers in
+    GB/s, and the link it comes from.
+    """
 
     rate: float
     formula: str
@@ -33,7 +38,9 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the run may use: NVLink SHARP multicast, and reduction in the switches of the network (CollNet)."""
+    """What the run may use: NVLink SHARP multicast, and reduction in the switches of the network
+    (CollNet).
+    """
 
     nvls: bool = False
     collnet: bool = False
@@ -45,7 +52,10 @@ EVERY = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One row: its collectives, when it can run, its terms, and whether f multiplies them. `why` gives the reason for the bound."""
+    """One row: its collectives, when it can run, its terms, and whether f multiplies them.
+
+    `why` gives the reason for the bound.
+    """
 
     name: str
     collectives: tuple[str, ...]
@@ -64,17 +74,22 @@ def _nic(fab: Fabric, share: float = 1.0, formula: str = "I") -> list[Term]:
 
 
 def _scaled(rate: float, share: float, formula: str, link: str) -> Term:
-    return Term(rate * share, formula, gb(rate) if share == 1 else f"{gb(rate)} x {share:.4g}", link)
+    return Term(
+        rate * share, formula, gb(rate) if share == 1 else f"{gb(rate)} x {share:.4g}", link
+    )
 
 
 def _tree_share(hosts: int) -> float:
-    """The share of I for each byte on the busiest host of a double binary tree, whose degrees add up to 2, 3, then 4."""
+    """The share of I for each byte on the busiest host of a double binary tree, whose degrees
+    add up to 2, 3, then 4.
+    """
     return {1: 1.0, 2: 1.0, 3: 2 / 3}.get(hosts, 0.5)
 
 
 def _tree(fab: Fabric) -> list[Term]:
-    # In a chain of two GPUs each sends the data once. From three GPUs on, those in the middle send it up and down. B/2 assumes the same
-    # order of GPUs in all channels; with different orders the bound would be B P/(2(P-1)).
+    # In a chain of two GPUs each sends the data once. From three GPUs on, those in the middle send
+    # it up and down. B/2 assumes the same order of GPUs in all channels; with different orders the
+    # bound would be B P/(2(P-1)).
     gpu = _gpu(fab) if fab.per_host == 2 else _gpu(fab, 1 / 2, "B/2")
     return gpu + _nic(fab, _tree_share(fab.hosts), "I t")
 
@@ -124,7 +139,11 @@ def _root(fab: Fabric) -> list[Term]:
     share = (n - 1) / (n - p)
     terms = _nic(fab, share, "I (N-1)/(N-P)")
     if not fab.over_nvlink:
-        return terms + ([Term(fab.pcie, "root's PCIe", gb(fab.pcie), "PCIe of the root's GPU")] if fab.pcie else [])
+        return terms + (
+            [Term(fab.pcie, "root's PCIe", gb(fab.pcie), "PCIe of the root's GPU")]
+            if fab.pcie
+            else []
+        )
     if fab.gpu and fab.pcie:
         both = f"{fab.gpu_link}, and PCIe, {gb(fab.pcie)} GB/s"
         terms.append(Term(fab.gpu + fab.pcie, "B + PCIe", f"{gb(fab.gpu)} + {gb(fab.pcie)}", both))
@@ -149,36 +168,111 @@ def _multicast(fab: Fabric, may: Features) -> bool:
     return may.nvls and fab.over_nvlink and fab.per_host > 1
 
 
-# Ring to PAT: the load of NCCL's algorithms on links; the factor 1 + 1/P of NVLS is NVIDIA's (NVIDIA/nccl issue 2140).
+# Ring to PAT: the load of NCCL's algorithms on links; the factor 1 + 1/P of NVLS is NVIDIA's
+# (NVIDIA/nccl issue 2140).
 ALGORITHMS: tuple[Algorithm, ...] = (
-    Algorithm("Ring", EVERY, _always, lambda f: _gpu(f) + _nic(f),
-              "every GPU forwards busbw on one link, and one edge of each ring leaves each host"),
-    Algorithm("Tree", ("all_reduce",), _always, _tree,
-              "a GPU in the middle of its host's chain sends the data up and down", times_factor=True),
-    Algorithm("NVLS", ("all_reduce",), lambda f, may: _multicast(f, may) and (f.hosts == 1 or may.collnet), _nvls,
-              "the switch reduces: each GPU moves the data 1 + 1/P times", times_factor=True),
-    Algorithm("NVLS", ("all_gather", "reduce_scatter"), lambda f, may: _multicast(f, may) and f.hosts == 1, _gpu,
-              "multicast also returns each GPU's own share", times_factor=True),
-    Algorithm("NVLSTree", ("all_reduce",), lambda f, may: _multicast(f, may) and f.hosts > 1, _nvls_tree,
-              "NVLS within hosts and a double tree between them, which sends each byte over the wire once", times_factor=True),
-    Algorithm("CollNetChain", ("all_reduce",), lambda f, may: may.collnet and f.hosts > 1,
-              lambda f: _gpu(f, 1 / 2, "B/2") + _nic(f), "the network reduces: data enters and leaves each host once", times_factor=True),
-    Algorithm("CollNetDirect", ("all_reduce",), lambda f, may: may.collnet and f.hosts > 1, _direct,
-              "the network reduces: data enters and leaves each host once", times_factor=True),
-    Algorithm("PAT", ("all_gather", "reduce_scatter"), lambda f, may: f.hosts > 1 and f.per_host == 1, _nic,
-              "each host receives the shares of the others once"),
+    Algorithm(
+        "Ring",
+        EVERY,
+        _always,
+        lambda f: _gpu(f) + _nic(f),
+        "every GPU forwards busbw on one link, and one edge of each ring leaves each host",
+    ),
+    Algorithm(
+        "Tree",
+        ("all_reduce",),
+        _always,
+        _tree,
+        "a GPU in the middle of its host's chain sends the data up and down",
+        times_factor=True,
+    ),
+    Algorithm(
+        "NVLS",
+        ("all_reduce",),
+        lambda f, may: _multicast(f, may) and (f.hosts == 1 or may.collnet),
+        _nvls,
+        "the switch reduces: each GPU moves the data 1 + 1/P times",
+        times_factor=True,
+    ),
+    Algorithm(
+        "NVLS",
+        ("all_gather", "reduce_scatter"),
+        lambda f, may: _multicast(f, may) and f.hosts == 1,
+        _gpu,
+        "multicast also returns each GPU's own share",
+        times_factor=True,
+    ),
+    Algorithm(
+        "NVLSTree",
+        ("all_reduce",),
+        lambda f, may: _multicast(f, may) and f.hosts > 1,
+        _nvls_tree,
+        "NVLS within hosts and a double tree between them, which sends each byte over the wire"
+        " once",
+        times_factor=True,
+    ),
+    Algorithm(
+        "CollNetChain",
+        ("all_reduce",),
+        lambda f, may: may.collnet and f.hosts > 1,
+        lambda f: _gpu(f, 1 / 2, "B/2") + _nic(f),
+        "the network reduces: data enters and leaves each host once",
+        times_factor=True,
+    ),
+    Algorithm(
+        "CollNetDirect",
+        ("all_reduce",),
+        lambda f, may: may.collnet and f.hosts > 1,
+        _direct,
+        "the network reduces: data enters and leaves each host once",
+        times_factor=True,
+    ),
+    Algorithm(
+        "PAT",
+        ("all_gather", "reduce_scatter"),
+        lambda f, may: f.hosts > 1 and f.per_host == 1,
+        _nic,
+        "each host receives the shares of the others once",
+    ),
     Algorithm(P2P, ("alltoall",), _always, _exchange, "each host sends P(N-P)/N of the data out"),
-    Algorithm(P2P, ("alltoallv",), _always, _uneven, "the rank, or the host, that moves the most ends last (without a matrix: even)"),
-    Algorithm(P2P, ("sendrecv",), _always, _neighbours, "each rank sends to the next, over the NICs nearest to its GPU at most"),
-    Algorithm(P2P, ("gather", "scatter"), _always, _root, "all parts but the root's own pass through the root's host and GPU"),
-    Algorithm(P2P, ("hypercube",), lambda f, may: f.ranks & (f.ranks - 1) == 0, _rounds,
-              "consecutive rounds: P-1 parts within the host, then N-P parts of each rank between hosts"),
-)  # fmt: skip
+    Algorithm(
+        P2P,
+        ("alltoallv",),
+        _always,
+        _uneven,
+        "the rank, or the host, that moves the most ends last (without a matrix: even)",
+    ),
+    Algorithm(
+        P2P,
+        ("sendrecv",),
+        _always,
+        _neighbours,
+        "each rank sends to the next, over the NICs nearest to its GPU at most",
+    ),
+    Algorithm(
+        P2P,
+        ("gather", "scatter"),
+        _always,
+        _root,
+        "all parts but the root's own pass through the root's host and GPU",
+    ),
+    Algorithm(
+        P2P,
+        ("hypercube",),
+        lambda f, may: f.ranks & (f.ranks - 1) == 0,
+        _rounds,
+        "consecutive rounds: P-1 parts within the host, then N-P parts of each rank between hosts",
+    ),
+)
 
 
 def bounds(row: Collective, fab: Fabric, may: Features) -> list[Ideal]:
     """One Ideal (busbw in bytes per second) for each algorithm that can run."""
-    return [_bound(row, fab, algorithm) for algorithm in ALGORITHMS if row.name in algorithm.collectives and algorithm.runs(fab, may)]
+    return [
+        _bound(row, fab, algorithm)
+        for algorithm in ALGORITHMS
+        if row.name in algorithm.collectives and algorithm.runs(fab, may)
+    ]
 
 
 def _bound(row: Collective, fab: Fabric, algorithm: Algorithm) -> Ideal:
@@ -189,38 +283,58 @@ def _bound(row: Collective, fab: Fabric, algorithm: Algorithm) -> Ideal:
 def _ideal(name: str, factor: float, factor_text: str, terms: list[Term], why: str) -> Ideal:
     binding = min(terms, key=lambda term: term.rate)
     value = factor * binding.rate
-    letters, numbers = (", ".join(getattr(term, field) for term in terms) for field in ("formula", "numbers"))
+    letters, numbers = (
+        ", ".join(getattr(term, field) for term in terms) for field in ("formula", "numbers")
+    )
     if len(terms) > 1:
         letters, numbers = f"min({letters})", f"min({numbers})"
     if factor_text and factor != 1:
         letters, numbers = f"{factor_text} x {letters}", f"{factor:.4g} x {numbers}"
-    sums = f"{letters} = {numbers}" if numbers == gb(value) else f"{letters} = {numbers} = {gb(value)}"
+    sums = (
+        f"{letters} = {numbers}" if numbers == gb(value) else f"{letters} = {numbers} = {gb(value)}"
+    )
     return Ideal(value, name, binding.link, f"{sums} GB/s: {why}")
 
 
 def endpoint(row: Collective, fab: Fabric) -> Ideal | None:
-    """The bound of all algorithms that reduce at the endpoints, with each byte entering or leaving a host as few times as possible.
+    """The bound of all algorithms that reduce at the endpoints, with each byte entering or leaving
+    a host as few times as possible.
 
-    For all_reduce, all_gather and reduce_scatter min(I (N-1)Q/(N(Q-1)), B (N-1)/(N-Q)), which the AIBooster PyTorch benchmark calls
-    ideal; the minimum of B and I for broadcast and reduce; its point-to-point bound for the others, None if it cannot run.
+    For all_reduce, all_gather and reduce_scatter min(I (N-1)Q/(N(Q-1)), B (N-1)/(N-Q)), which the
+    AIBooster PyTorch benchmark calls ideal; the minimum of B and I for broadcast and reduce; its
+    point-to-point bound for the others, None if it cannot run.
     """
     if row.name not in ("all_reduce", "all_gather", "reduce_scatter"):
         plain = bounds(row, fab, Features())
         return msgspec.structs.replace(plain[0], algorithm=ENDPOINT) if plain else None
     n, q = fab.ranks, fab.hosts
     if q == 1:
-        return _ideal(ENDPOINT, 1.0, "", _gpu(fab), "each GPU moves the data over its own links once")
+        return _ideal(
+            ENDPOINT, 1.0, "", _gpu(fab), "each GPU moves the data over its own links once"
+        )
     terms = _nic(fab, (n - 1) * q / (n * (q - 1)), "I (N-1)Q/(N(Q-1))")
     terms += _gpu(fab, (n - 1) / (n - q), "B (N-1)/(N-Q)") if n > q else []
-    return _ideal(ENDPOINT, 1.0, "", terms, "each byte enters or leaves a host the fewest times possible without reduction in the network")
+    return _ideal(
+        ENDPOINT,
+        1.0,
+        "",
+        terms,
+        "each byte enters or leaves a host the fewest times possible without reduction in the"
+        " network",
+    )
 
 
 def given(text: str) -> Ideal:
-    """The Ideal from a value in GB/s (10^9 bytes) such as `450`; UsageError if it is not a number above 0."""
+    """The Ideal from a value in GB/s (10^9 bytes) such as `450`; UsageError if it is not a
+    number above 0.
+    """
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise UsageError(f"--ideal: '{text}' is not a bus bandwidth", "give GB/s as a number above 0, like --ideal 450")
+        raise UsageError(
+            f"--ideal: '{text}' is not a bus bandwidth",
+            "give GB/s as a number above 0, like --ideal 450",
+        )
     return Ideal(value * 1e9, GIVEN, "", f"--ideal {text} GB/s")

@@ -18,7 +18,9 @@ def _data(run: Run) -> Conclusion | None:
         return _wrong(wrong, len(checked))
     if result.wrong():
         message = f"wrong data: {counted(result.out_of_bounds, 'check')} failed"
-        return Conclusion(Verdict.FAIL, message, fix="do not rely on this machine until the cause is found")
+        return Conclusion(
+            Verdict.FAIL, message, fix="do not rely on this machine until the cause is found"
+        )
     if not checked:
         return Conclusion(Verdict.SKIP, "the data was not checked", fix="check the data with -c 1")
     return Conclusion(Verdict.PASS, f"no wrong element in {counted(len(checked), 'check')}")
@@ -31,11 +33,21 @@ def _wrong(wrong: list[Figure], checks: int) -> Conclusion:
     message = f"wrong data: {counted(first.cell.wrong or 0, 'element')} at {what}"
     if first.cell.mismatches:
         seen = min(first.cell.mismatches, key=lambda mismatch: (mismatch.rank, mismatch.offset))
-        message += f", first on rank {seen.rank} at element {seen.offset}: expected {seen.expected}, got {seen.got}"
+        message += (
+            f", first on rank {seen.rank} at element {seen.offset}: expected {seen.expected}, got"
+            f" {seen.got}"
+        )
     ranks = sorted({mismatch.rank for figure in wrong for mismatch in figure.cell.mismatches})
-    where = f", on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else ""
+    where = (
+        f", on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else ""
+    )
     evidence = f"{len(wrong)} of {checks} checks failed{where}"
-    return Conclusion(Verdict.FAIL, message, evidence, "run again with fewer GPUs or hosts until the faulty one is found")
+    return Conclusion(
+        Verdict.FAIL,
+        message,
+        evidence,
+        "run again with fewer GPUs or hosts until the faulty one is found",
+    )
 
 
 def _empty_rows(run: Run) -> Conclusion | None:
@@ -64,9 +76,23 @@ def _reduced(run: Run) -> Conclusion | None:
 
 
 RULES = (
-    Rule("data", (Verdict.PASS, Verdict.FAIL, Verdict.SKIP),
-         "whether any element was wrong; for the first one rank, offset, expected and actual value", _data),
-    Rule("empty_rows", (Verdict.WARN,),
-         "sizes that are smaller than an element, or than 16 bytes per rank, moved no data but count in the average", _empty_rows),
-    Rule("memory", (Verdict.SKIP,), "memory is too small for the largest sizes of the sweep", _reduced),
-)  # fmt: skip
+    Rule(
+        "data",
+        (Verdict.PASS, Verdict.FAIL, Verdict.SKIP),
+        "whether any element was wrong; for the first one rank, offset, expected and actual value",
+        _data,
+    ),
+    Rule(
+        "empty_rows",
+        (Verdict.WARN,),
+        "sizes that are smaller than an element, or than 16 bytes per rank, moved no data but count"
+        " in the average",
+        _empty_rows,
+    ),
+    Rule(
+        "memory",
+        (Verdict.SKIP,),
+        "memory is too small for the largest sizes of the sweep",
+        _reduced,
+    ),
+)

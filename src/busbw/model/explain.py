@@ -1,4 +1,7 @@
-"""Which algorithm a measured busbw fits: bounds exclude some, NCCL's model chooses among the rest. And how much of each link it uses."""
+"""Which algorithm a measured busbw fits: bounds exclude some, NCCL's model chooses among the rest.
+
+And how much of each link it uses.
+"""
 
 from dataclasses import dataclass
 from math import log
@@ -17,13 +20,21 @@ NEAR = 0.20  # of the model: further away, a measurement fits no algorithm
 LATENCY_BOUND = 1 << 20
 LARGE = 1 << 40  # bytes, beyond every correction by size
 RING_TEST = "NCCL_ALGO=Ring measures the network (NVIDIA/nccl-tests issue 196)"
-ONCE = "on two hosts a tree sends each byte over the network once, so busbw may exceed the NICs' rate; " + RING_TEST
-NOT_A_LINK = "with NVLS the switch reduces, so busbw is no link's load (NVIDIA/nccl-tests issue 212)"
+ONCE = (
+    "on two hosts a tree sends each byte over the network once, so busbw may exceed the NICs'"
+    " rate; " + RING_TEST
+)
+NOT_A_LINK = (
+    "with NVLS the switch reduces, so busbw is no link's load (NVIDIA/nccl-tests issue 212)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One figure of a result, on `hosts` hosts with `per_host` ranks each. `source` names the file."""
+    """One figure of a result, on `hosts` hosts with `per_host` ranks each.
+
+    `source` names the file.
+    """
 
     row: Collective
     hosts: int
@@ -33,21 +44,32 @@ class Measured:
 
 
 def explain(measured: Measured, setting: Setting, system_source: str) -> Explanation:
-    """Judge every algorithm that the system has; the model is that of the latest constants, without calibration."""
+    """Judge every algorithm that the system has; the model is that of the latest constants,
+    without calibration.
+    """
     row, hosts, per_host, figure = measured.row, measured.hosts, measured.per_host, measured.figure
     size, ranks = figure.row.size_bytes, measured.hosts * measured.per_host
     judged = _judged(measured, setting)
-    release = choices(setting.system.model(setting.release, hosts, per_host), row.name, size, setting.may)
+    release = choices(
+        setting.system.model(setting.release, hosts, per_host), row.name, size, setting.may
+    )
     chosen = release[0].algorithm if release else ""
     fits = _nearest(judged, chosen)
     busbw = figure.busbw
     return Explanation(
-        source=measured.source, collective=row.name,
+        source=measured.source,
+        collective=row.name,
         described=described(setting.system, hosts, per_host, setting.release, system_source),
-        size_bytes=size, placement=figure.placement, busbw=busbw, algbw=busbw / float(row.bus_factor(ranks)), judged=judged, fits=fits,
-        chosen=chosen, loads=_loads(measured, setting, fits or chosen or (judged[0].algorithm if judged else "")),
+        size_bytes=size,
+        placement=figure.placement,
+        busbw=busbw,
+        algbw=busbw / float(row.bus_factor(ranks)),
+        judged=judged,
+        fits=fits,
+        chosen=chosen,
+        loads=_loads(measured, setting, fits or chosen or (judged[0].algorithm if judged else "")),
         notes=[*_channels(measured, setting, fits), *_notes(measured, judged, fits, chosen)],
-    )  # fmt: skip
+    )
 
 
 def _judged(measured: Measured, setting: Setting) -> list[Judged]:
@@ -59,7 +81,16 @@ def _judged(measured: Measured, setting: Setting) -> list[Judged]:
         own = next((choice for choice in timed if choice.algorithm == bound.algorithm), None)
         planned = factor * size / own.parts.time_s if own else None
         off = busbw / planned - 1 if planned else None
-        found.append(Judged(bound.algorithm, bound.busbw, busbw > bound.busbw, planned, own.protocol if own else "", off))
+        found.append(
+            Judged(
+                bound.algorithm,
+                bound.busbw,
+                busbw > bound.busbw,
+                planned,
+                own.protocol if own else "",
+                off,
+            )
+        )
     return sorted(found, key=lambda judged: (judged.excluded, abs(_distance(judged))))
 
 
@@ -68,20 +99,49 @@ def _distance(judged: Judged) -> float:
 
 
 def _nearest(judged: list[Judged], chosen: str) -> str:
-    """NCCL's choice if the measurement is near its model, else the nearest of the others; empty if none is near."""
-    near = [one for one in judged if not one.excluded and one.off is not None and abs(one.off) <= NEAR]
-    return next((one.algorithm for one in near if one.algorithm == chosen), near[0].algorithm if near else "")
+    """NCCL's choice if the measurement is near its model, else the nearest of the others; empty
+    if none is near.
+    """
+    near = [
+        one for one in judged if not one.excluded and one.off is not None and abs(one.off) <= NEAR
+    ]
+    return next(
+        (one.algorithm for one in near if one.algorithm == chosen),
+        near[0].algorithm if near else "",
+    )
 
 
 def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
-    """What the algorithm moves over each kind of link, per GPU or per host, if the measured busbw is reached by it."""
-    wire, data = (setting.system.fabric(measured.hosts, measured.per_host, payload=payload) for payload in (False, True))
+    """What the algorithm moves over each kind of link, per GPU or per host, if the measured
+    busbw is reached by it.
+    """
+    wire, data = (
+        setting.system.fabric(measured.hosts, measured.per_host, payload=payload)
+        for payload in (False, True)
+    )
     for row in ALGORITHMS:
-        if row.name == algorithm and measured.row.name in row.collectives and row.runs(wire, setting.system.features()):
-            factor = float(measured.row.bus_factor(measured.hosts * measured.per_host)) if row.times_factor else 1.0
-            shares = {term.link: measured.figure.busbw / factor / term.rate for term in row.terms(wire)}
-            rates = {wire.gpu_link: (wire.gpu or 0.0, data.gpu or 0.0), wire.nic_link: (wire.nics, data.nics)}
-            return [Load(link, *rates[link], used=share * rates[link][0]) for link, share in shares.items() if link in rates]
+        if (
+            row.name == algorithm
+            and measured.row.name in row.collectives
+            and row.runs(wire, setting.system.features())
+        ):
+            factor = (
+                float(measured.row.bus_factor(measured.hosts * measured.per_host))
+                if row.times_factor
+                else 1.0
+            )
+            shares = {
+                term.link: measured.figure.busbw / factor / term.rate for term in row.terms(wire)
+            }
+            rates = {
+                wire.gpu_link: (wire.gpu or 0.0, data.gpu or 0.0),
+                wire.nic_link: (wire.nics, data.nics),
+            }
+            return [
+                Load(link, *rates[link], used=share * rates[link][0])
+                for link, share in shares.items()
+                if link in rates
+            ]
     return []
 
 
@@ -94,13 +154,19 @@ def _channels(measured: Measured, setting: Setting, fits: str) -> list[str]:
     if own is None or graph is None:
         return []
     rate = LARGE * float(measured.row.bus_factor(model.ranks)) / own.parts.transfer_s
-    return [f"in NCCL's model {fits} has {graph.channels} channels of {gb(rate / graph.channels)} GB/s, {gb(rate)} together"]
+    return [
+        f"in NCCL's model {fits} has {graph.channels} channels of {gb(rate / graph.channels)} GB/s,"
+        f" {gb(rate)} together"
+    ]
 
 
 def _notes(measured: Measured, judged: list[Judged], fits: str, chosen: str) -> list[str]:
     notes = []
     if measured.figure.row.size_bytes < LATENCY_BOUND:
-        notes.append("the largest busbw is at a small size, where latency decides: measure larger sizes, like -e 8G")
+        notes.append(
+            "the largest busbw is at a small size, where latency decides: measure larger sizes,"
+            " like -e 8G"
+        )
     if fits in (NVLS_TREE, TREE) and measured.hosts == 2:
         notes.append(ONCE)
     if fits == NVLS:
@@ -108,7 +174,13 @@ def _notes(measured: Measured, judged: list[Judged], fits: str, chosen: str) -> 
     expected = next((one for one in judged if one.algorithm == chosen), None)
     if not fits and expected is not None and expected.off is not None:
         more = "faster" if expected.off > 0 else "slower"
-        notes.append(f"it is {abs(expected.off):.0%} {more} than the model of {chosen}, which NCCL takes here")
+        notes.append(
+            f"it is {abs(expected.off):.0%} {more} than the model of {chosen}, which NCCL takes"
+            " here"
+        )
     if fits and chosen and fits != chosen:
-        notes.append(f"NCCL's own choice would be {chosen}: was another one forced, or is {chosen} not available?")
+        notes.append(
+            f"NCCL's own choice would be {chosen}: was another one forced, or is {chosen} not"
+            " available?"
+        )
     return notes

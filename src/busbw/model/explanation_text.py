@@ -31,21 +31,38 @@ def text(answer: Explanation, width: int | None = None) -> str:
         Column(title="off", unit="%", value=_off),
         Column(title="verdict", value=lambda judged: _verdict(answer, judged), left=True),
     ]
-    where = f"{format_size(answer.size_bytes)}{' in place' if answer.placement == 'in place' else ''}"
+    where = (
+        f"{format_size(answer.size_bytes)}{' in place' if answer.placement == 'in place' else ''}"
+    )
     head = f"{answer.source}: {system_text.title(answer.collective, answer.described)}\n"
-    head += f"{bandwidth_text(answer.busbw)} GB/s of busbw at {where}, algbw {bandwidth_text(answer.algbw)}\n\n{summary(answer)}\n"
-    meaning = "GB/s; at most = bound at the rates of the links; off = measured, relative to NCCL's model\n"
+    head += (
+        f"{bandwidth_text(answer.busbw)} GB/s of busbw at {where}, algbw"
+        f" {bandwidth_text(answer.algbw)}\n\n"
+        f"{summary(answer)}\n"
+    )
+    meaning = (
+        "GB/s; at most = bound at the rates of the links; off = measured, relative to NCCL's"
+        " model\n"
+    )
     table = aligned(columns, answer.judged, width, DROP_ORDER)
     return f"{wrapped(head, width)}\n{table}{wrapped(meaning, width)}\n{_loads(answer, width)}"
 
 
 def summary(answer: Explanation) -> str:
-    """`not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree: its model says 461.17`."""
-    said = [f"not {one.algorithm}: at most {bandwidth_text(one.at_most)}" for one in answer.judged if one.excluded]
+    """`not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree: its model says
+    461.17`.
+    """
+    said = [
+        f"not {one.algorithm}: at most {bandwidth_text(one.at_most)}"
+        for one in answer.judged
+        if one.excluded
+    ]
     fitting = next((one for one in answer.judged if one.algorithm == answer.fits), None)
     if fitting is not None and fitting.planned is not None:
         said.append(f"fits {fitting.algorithm}: its model says {bandwidth_text(fitting.planned)}")
-    return "; ".join(said or ["no algorithm is excluded"]) + ("" if answer.fits else "; fits no algorithm's model")
+    return "; ".join(said or ["no algorithm is excluded"]) + (
+        "" if answer.fits else "; fits no algorithm's model"
+    )
 
 
 def _loads(answer: Explanation, width: int | None) -> str:
@@ -56,7 +73,11 @@ def _loads(answer: Explanation, width: int | None) -> str:
         Column(title="used", unit="GB/s", value=lambda load: bandwidth_text(load.used)),
         Column(title="used", unit="%", value=lambda load: f"{100 * load.used / load.rate:.0f}"),
     ]
-    text = f"What {answer.fits or answer.chosen} moves over the links at this busbw, each way:\n" if answer.loads else ""
+    text = (
+        f"What {answer.fits or answer.chosen} moves over the links at this busbw, each way:\n"
+        if answer.loads
+        else ""
+    )
     text += aligned(columns, answer.loads, width, LOAD_DROP_ORDER) if answer.loads else ""
     foot = "".join(f"{_rest(load)}\n" for load in answer.loads)
     foot += system_text.notes(answer.described, answer.notes)
@@ -68,5 +89,11 @@ def _rest(load: Load) -> str:
     headers, idle = load.rate - load.payload, load.payload - load.used
     name = load.link.partition(",")[0]
     if idle < 0:
-        return f"{name}: {bandwidth_text(load.used)} GB/s is more than what NCCL's constants leave for data"
-    return f"{name}: {bandwidth_text(headers)} GB/s are headers and checksums, {bandwidth_text(idle)} are not used"
+        return (
+            f"{name}: {bandwidth_text(load.used)} GB/s is more than what NCCL's constants leave for"
+            " data"
+        )
+    return (
+        f"{name}: {bandwidth_text(headers)} GB/s are headers and checksums, {bandwidth_text(idle)}"
+        " are not used"
+    )

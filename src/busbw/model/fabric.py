@@ -1,6 +1,7 @@
 """The link rates that bound a run: those of each GPU and of each host's ports.
 
-A Fabric exists only if all its rates are known and equal on all hosts; otherwise a NoFabric gives the reason.
+A Fabric exists only if all its rates are known and equal on all hosts; otherwise a NoFabric gives
+the reason.
 """
 
 from collections.abc import Sequence
@@ -15,10 +16,12 @@ NVLINK_BETWEEN_HOSTS = ("GB200", "GB300")  # sold in racks whose hosts share one
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """`hosts` (Q) machines of `per_host` (P) ranks each; rates are bytes per second in one direction.
+    """`hosts` (Q) machines of `per_host` (P) ranks each; rates are bytes per second in one
+    direction.
 
-    `gpu` (B) is one GPU's link to its peers, `pcie` its slot, `nics` (I) all ports of one host together, `rail` one of these ports.
-    `traffic` is what an alltoallv moves between the ranks; None for an even exchange.
+    `gpu` (B) is one GPU's link to its peers, `pcie` its slot, `nics` (I) all ports of one host
+    together, `rail` one of these ports. `traffic` is what an alltoallv moves between the ranks;
+    None for an even exchange.
     """
 
     hosts: int
@@ -46,10 +49,14 @@ class NoFabric:
 
 
 def fabric(hosts: Sequence[Host], ranks_per_host: Sequence[int]) -> Fabric | NoFabric:
-    """The Fabric of a run with `ranks_per_host[i]` ranks on host i, one rank per GPU, over the ports of `ports_in_use`."""
+    """The Fabric of a run with `ranks_per_host[i]` ranks on host i, one rank per GPU, over the
+    ports of `ports_in_use`.
+    """
     per_host = set(ranks_per_host)
     if len(per_host) != 1 or not hosts:
-        return NoFabric("the number of ranks per host varies: " + ", ".join(map(str, ranks_per_host)))
+        return NoFabric(
+            "the number of ranks per host varies: " + ", ".join(map(str, ranks_per_host))
+        )
     ranks = per_host.pop()
     if missing := _missing_gpus(hosts, ranks):
         return NoFabric(missing)
@@ -71,10 +78,14 @@ def gb(rate: float) -> str:
 def _missing_gpus(hosts: Sequence[Host], ranks: int) -> str:
     for host in hosts:
         if not host.gpus:
-            return f"no GPU of host {host.hostname} could be read: {host.gpu_reason or 'it has none'}"
+            return (
+                f"no GPU of host {host.hostname} could be read: {host.gpu_reason or 'it has none'}"
+            )
         if len(host.gpus) < ranks:
             why = f" ({host.gpu_reason})" if host.gpu_reason else ""
-            return f"host {host.hostname} runs {ranks} ranks on {counted(len(host.gpus), 'GPU')}{why}"
+            return (
+                f"host {host.hostname} runs {ranks} ranks on {counted(len(host.gpus), 'GPU')}{why}"
+            )
     return ""
 
 
@@ -84,15 +95,26 @@ def _gpus(gpus: Sequence[Gpu], ranks: int) -> Fabric | NoFabric:
     if ranks == 1:
         return Fabric(1, ranks, None, "", pcie, over_nvlink=False)
     if len({(gpu.nvlink, gpu.nvlink_rate) for gpu in gpus}) > 1:
-        return NoFabric("the GPUs' NVLinks differ: " + ", ".join(sorted({_nvlink(gpu) for gpu in gpus})))
+        return NoFabric(
+            "the GPUs' NVLinks differ: " + ", ".join(sorted({_nvlink(gpu) for gpu in gpus}))
+        )
     gpu = gpus[0]
     if gpu.nvlink and gpu.nvlink_rate:
-        return Fabric(1, ranks, gpu.nvlink * gpu.nvlink_rate, f"NVLink, {_nvlink(gpu)}", pcie, over_nvlink=True)
+        return Fabric(
+            1,
+            ranks,
+            gpu.nvlink * gpu.nvlink_rate,
+            f"NVLink, {_nvlink(gpu)}",
+            pcie,
+            over_nvlink=True,
+        )
     if gpu.nvlink is None or gpu.nvlink:
         return NoFabric(f"the NVLink rate of {gpu.name} could not be read: {_nvlink(gpu)}")
     if pcie is None:
         return NoFabric("the GPUs have no NVLink, and their PCIe links differ or could not be read")
-    shape = f" Gen{gpu.pcie_gen_max} x{gpu.pcie_width}" if gpu.pcie_gen_max and gpu.pcie_width else ""
+    shape = (
+        f" Gen{gpu.pcie_gen_max} x{gpu.pcie_width}" if gpu.pcie_gen_max and gpu.pcie_width else ""
+    )
     return Fabric(1, ranks, pcie, f"PCIe{shape}, {gb(pcie)} GB/s", pcie, over_nvlink=False)
 
 
@@ -108,16 +130,32 @@ def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:
             return NoFabric(_no_port(host))
         unknown = [nic.name for nic in ports if nic.rate is None]
         if unknown:
-            return NoFabric(f"the rate of {unknown[0]} on host {host.hostname} is unknown: its rate could not be read")
+            return NoFabric(
+                f"the rate of {unknown[0]} on host {host.hostname} is unknown: its rate could not"
+                " be read"
+            )
     ports = chosen[0][1]
-    if len({nic.rate for _, each in chosen for nic in each}) > 1 or len({len(each) for _, each in chosen}) > 1:
-        return NoFabric("the NICs of the hosts differ: " + "; ".join(f"host {h.hostname} {_ports(p)}" for h, p in chosen[:4]))
+    if (
+        len({nic.rate for _, each in chosen for nic in each}) > 1
+        or len({len(each) for _, each in chosen}) > 1
+    ):
+        return NoFabric(
+            "the NICs of the hosts differ: "
+            + "; ".join(f"host {h.hostname} {_ports(p)}" for h, p in chosen[:4])
+        )
     rail = ports[0].rate or 0
-    return replace(fabric, nics=rail * len(ports), rail=rail, nic_link=f"NICs of each host, {len(ports)} x {gb(rail)} GB/s")
+    return replace(
+        fabric,
+        nics=rail * len(ports),
+        rail=rail,
+        nic_link=f"NICs of each host, {len(ports)} x {gb(rail)} GB/s",
+    )
 
 
 def ports_in_use(host: Host) -> list[Nic]:
-    """The ports NCCL would use: the RDMA ports that are up, or else the Ethernet ports; without virtual ones."""
+    """The ports NCCL would use: the RDMA ports that are up, or else the Ethernet ports; without
+    virtual ones.
+    """
     real = [nic for nic in host.nics if nic.up and not nic.virtual]
     return [nic for nic in real if nic.kind != "ethernet"] or real
 
@@ -127,10 +165,15 @@ def _no_port(host: Host) -> str:
     if down:
         return f"all network ports of host {host.hostname} are down: {', '.join(down)}"
     if host.nics:
-        return f"host {host.hostname} has only virtual network interfaces: {', '.join(nic.name for nic in host.nics)}"
+        return (
+            f"host {host.hostname} has only virtual network interfaces:"
+            f" {', '.join(nic.name for nic in host.nics)}"
+        )
     return f"host {host.hostname} has no network port"
 
 
 def _ports(ports: Sequence[Nic]) -> str:
     rates = sorted({nic.rate or 0 for nic in ports}, reverse=True)
-    return " + ".join(f"{sum(nic.rate == rate for nic in ports)} x {gb(rate)} GB/s" for rate in rates)
+    return " + ".join(
+        f"{sum(nic.rate == rate for nic in ports)} x {gb(rate)} GB/s" for rate in rates
+    )

@@ -1,4 +1,8 @@
-"""What each link carried over an interval, from the rates of its groups: those of its RDMA port and of its interfaces. Pure."""
+"""What each link carried over an interval, from the rates of its groups: those of its RDMA port and
+of its interfaces.
+
+Pure.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,10 +11,12 @@ from busbw.core.watch_counters import DIRECTIONS, LEVELS, PRIORITIES
 from busbw.host.gpu import pcie_rate
 from busbw.model.rates import Rates
 
-# The first that is known counts: on the wire where the driver says so, else data of RDMA, else what the kernel sends.
+# The first that is known counts: on the wire where the driver says so, else data of RDMA, else what
+# the kernel sends.
 SENT = ("tx_bytes_phy", "port_xmit_data", "tx_bytes", "nvlink_tx", "pcie_tx")
 RECEIVED = ("rx_bytes_phy", "port_rcv_data", "rx_bytes", "nvlink_rx", "pcie_rx")
-# Of several counters of the same event one is taken. out_of_sequence is left out: with adaptive routing it is normal.
+# Of several counters of the same event one is taken. out_of_sequence is left out: with adaptive
+# routing it is normal.
 LOST = (
     "packet_seq_err",
     "local_ack_timeout_err",
@@ -22,7 +28,13 @@ LOST = (
 )
 DROPPED = ("out_of_buffer", "rx_discards_phy", "tx_discards_phy", "port_xmit_discards", "rx_drops")
 DROPPED_BY_KERNEL = ("rx_dropped", "tx_dropped", "rx_fifo_errors")
-PAUSES = {way: (*(f"{way}_prio{number}_pause_duration" for number in PRIORITIES), f"{way}_global_pause_duration") for way in DIRECTIONS}
+PAUSES = {
+    way: (
+        *(f"{way}_prio{number}_pause_duration" for number in PRIORITIES),
+        f"{way}_global_pause_duration",
+    )
+    for way in DIRECTIONS
+}
 MICRO = 1e-6
 UP, DOWN, NEW, GONE = "", "down", "new", "gone"
 ACTIVE = 4
@@ -37,7 +49,12 @@ def flow(link: Link, found: Rates, *, new: bool = False, seconds: float = 1.0) -
     parts = {name: found.of(name) for name in link.interfaces}
     counters = own | _sum(parts.values())
     dropped = DROPPED + DROPPED_BY_KERNEL if link.kind == ETHERNET else DROPPED
-    unknown = {name: why for (subject, _), one in found.unknown.items() if subject in (link.name, *parts) for name, why in one.items()}
+    unknown = {
+        name: why
+        for (subject, _), one in found.unknown.items()
+        if subject in (link.name, *parts)
+        for name, why in one.items()
+    }
     return Flow(
         name=link.name,
         kind=link.kind,
@@ -69,7 +86,9 @@ def _slave(name: str, values: dict[str, float]) -> Slave:
 
 
 def _rate(link: Link, counters: dict[str, float]) -> float | None:
-    """A GPU lowers its PCIe generation when idle, and some slots have fewer lanes: the current rate, where it is known."""
+    """A GPU lowers its PCIe generation when idle, and some slots have fewer lanes: the current
+    rate, where it is known.
+    """
     if link.kind != PCIE:
         return link.rate
     generation, width = (counters.get(name) for name in ("pcie_gen", "pcie_width"))

@@ -1,7 +1,8 @@
 """The table of GPUs' NVLink constants and their sources.
 
-A GPU is matched by name, number of links and the link rate that was read, not by NVML's link version: some drivers report 5.0 for
-Hopper, and export variants differ from their family only in links.
+A GPU is matched by name, number of links and the link rate that was read, not by NVML's link
+version: some drivers report 5.0 for Hopper, and export variants differ from their family only in
+links.
 """
 
 from dataclasses import dataclass
@@ -9,12 +10,15 @@ from dataclasses import dataclass
 from busbw.core.topology import Gpu
 
 NCCL_TOPO = "NCCL src/graph/topo.h, bandwidth constants (GB/s)"
-NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}  # the rates that NCCL plans with for 16 lanes; NCCL src/graph/topo.h, xml link speeds
+# the rates that NCCL plans with for 16 lanes; NCCL src/graph/topo.h, xml link speeds
+NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """GPUs with the same links. Rates are bytes per second of one link in one direction; `planned` is NCCL's constant.
+    """GPUs with the same links.
+
+    Rates are bytes per second of one link in one direction; `planned` is NCCL's constant.
 
     `sm` is the compute capability times 10, `pcie_gen` the generation of its 16 lanes.
     """
@@ -29,22 +33,87 @@ class Generation:
 
 
 GENERATIONS: tuple[Generation, ...] = (
-    Generation(("P100",), 4, 20e9, 18e9, f"NVIDIA P100 data sheet: 160 GB/s both ways; {NCCL_TOPO} SM60", 60, 3),
-    Generation(("V100",), 6, 25e9, 20e9, f"NVIDIA V100 data sheet: 300 GB/s both ways; {NCCL_TOPO} SM70", 70, 3),
-    Generation(("A100",), 12, 25e9, 20e9, f"NVIDIA A100 data sheet: 600 GB/s both ways; {NCCL_TOPO} SM80", 80, 4),
-    Generation(("A800",), 8, 25e9, 20e9, f"NVIDIA A800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM80", 80, 4),
-    Generation(("H800",), 8, 25e9, 20.6e9, f"NVIDIA H800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM90", 90, 5),
-    Generation(("H100", "H200", "H20", "GH200"), 18, 25e9, 20.6e9, f"NVIDIA H100 data sheet: 900 GB/s both ways; {NCCL_TOPO} SM90", 90, 5),
     Generation(
-        ("B200", "GB200", "B300", "GB300"), 18, 50e9, 40.1e9, f"NVIDIA B200 data sheet: 1.8 TB/s both ways; {NCCL_TOPO} SM100", 100, 5
+        ("P100",),
+        4,
+        20e9,
+        18e9,
+        f"NVIDIA P100 data sheet: 160 GB/s both ways; {NCCL_TOPO} SM60",
+        60,
+        3,
     ),
-    Generation(("A6000",), 4, 14.0625e9, 12e9, f"NVIDIA RTX A6000 data sheet: 112.5 GB/s both ways over a bridge; {NCCL_TOPO} SM86", 86, 4),
+    Generation(
+        ("V100",),
+        6,
+        25e9,
+        20e9,
+        f"NVIDIA V100 data sheet: 300 GB/s both ways; {NCCL_TOPO} SM70",
+        70,
+        3,
+    ),
+    Generation(
+        ("A100",),
+        12,
+        25e9,
+        20e9,
+        f"NVIDIA A100 data sheet: 600 GB/s both ways; {NCCL_TOPO} SM80",
+        80,
+        4,
+    ),
+    Generation(
+        ("A800",),
+        8,
+        25e9,
+        20e9,
+        f"NVIDIA A800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM80",
+        80,
+        4,
+    ),
+    Generation(
+        ("H800",),
+        8,
+        25e9,
+        20.6e9,
+        f"NVIDIA H800 data sheet: 400 GB/s both ways; {NCCL_TOPO} SM90",
+        90,
+        5,
+    ),
+    Generation(
+        ("H100", "H200", "H20", "GH200"),
+        18,
+        25e9,
+        20.6e9,
+        f"NVIDIA H100 data sheet: 900 GB/s both ways; {NCCL_TOPO} SM90",
+        90,
+        5,
+    ),
+    Generation(
+        ("B200", "GB200", "B300", "GB300"),
+        18,
+        50e9,
+        40.1e9,
+        f"NVIDIA B200 data sheet: 1.8 TB/s both ways; {NCCL_TOPO} SM100",
+        100,
+        5,
+    ),
+    Generation(
+        ("A6000",),
+        4,
+        14.0625e9,
+        12e9,
+        f"NVIDIA RTX A6000 data sheet: 112.5 GB/s both ways over a bridge; {NCCL_TOPO} SM86",
+        86,
+        4,
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Xgmi:
-    """AMD's GPUs with the same links, by the beginning of the architecture's name. `planned` is RCCL's constant for a link."""
+    """AMD's GPUs with the same links, by the beginning of the architecture's name.
+
+    `planned` is RCCL's constant for a link.
+    """
 
     gcn: str
     name: str
@@ -55,30 +124,62 @@ class Xgmi:
 
 RCCL_TOPO = "RCCL src/graph/topo.h, ncclTopoXGMISpeed (GB/s)"
 XGMI: tuple[Xgmi, ...] = (
-    Xgmi("gfx908", "MI100", 46e9, 24e9, f"ROCm's documentation of MI100: 23 GT/s, 16 lanes; {RCCL_TOPO}"),
-    Xgmi("gfx90a", "MI200", 50e9, 36e9, f"ROCm's documentation of MI250: 25 GT/s, 16 lanes; {RCCL_TOPO}"),
-    Xgmi("gfx94", "MI300", 64e9, 48e9, f"Linux drivers/gpu/drm/amd/amdgpu/amdgpu_xgmi.c: 32 GT/s, 16 lanes; {RCCL_TOPO}"),
-    Xgmi("gfx95", "MI350", 76.8e9, 48e9, f"AMD CDNA 4 white paper: 153.6 GB/s both ways; {RCCL_TOPO}"),
+    Xgmi(
+        "gfx908",
+        "MI100",
+        46e9,
+        24e9,
+        f"ROCm's documentation of MI100: 23 GT/s, 16 lanes; {RCCL_TOPO}",
+    ),
+    Xgmi(
+        "gfx90a",
+        "MI200",
+        50e9,
+        36e9,
+        f"ROCm's documentation of MI250: 25 GT/s, 16 lanes; {RCCL_TOPO}",
+    ),
+    Xgmi(
+        "gfx94",
+        "MI300",
+        64e9,
+        48e9,
+        f"Linux drivers/gpu/drm/amd/amdgpu/amdgpu_xgmi.c: 32 GT/s, 16 lanes; {RCCL_TOPO}",
+    ),
+    Xgmi(
+        "gfx95", "MI350", 76.8e9, 48e9, f"AMD CDNA 4 white paper: 153.6 GB/s both ways; {RCCL_TOPO}"
+    ),
 )
 _GCN_NUMBERS = {"910": "90a"}  # of older RCCL; others are the name without gfx
 
 
 def xgmi(gcn: str) -> Xgmi | None:
-    """The row for AMD's architecture as RCCL's topology names it, such as `gfx942:sramecc+`; None if there is none."""
+    """The row for AMD's architecture as RCCL's topology names it, such as `gfx942:sramecc+`;
+    None if there is none.
+    """
     return next((row for row in XGMI if gcn_name(gcn).startswith(row.gcn)), None)
 
 
 def gcn_name(gcn: str) -> str:
     """`gfx942` for RCCL's `gfx942:sramecc+:xnack-` or `942`."""
     name = gcn.partition(":")[0].lower()[:20]
-    return f"gfx{_GCN_NUMBERS.get(name, name)}" if name.isalnum() and not name.startswith("gfx") else name
+    return (
+        f"gfx{_GCN_NUMBERS.get(name, name)}"
+        if name.isalnum() and not name.startswith("gfx")
+        else name
+    )
 
 
 def generation(gpu: Gpu) -> Generation | None:
-    """The row that matches the GPU's name, link rate and number of links, of which some may be down; None if there is none."""
+    """The row that matches the GPU's name, link rate and number of links, of which some may be
+    down; None if there is none.
+    """
     words = gpu.name.upper().replace("-", " ").split()
     for row in GENERATIONS:
-        fits = gpu.nvlink is not None and 0 < gpu.nvlink <= row.links and gpu.nvlink_rate == row.link_rate
+        fits = (
+            gpu.nvlink is not None
+            and 0 < gpu.nvlink <= row.links
+            and gpu.nvlink_rate == row.link_rate
+        )
         if fits and any(name in words for name in row.names):
             return row
     return None
@@ -90,6 +191,8 @@ def by_name(word: str) -> Generation | None:
 
 
 def of_links(sm: int, links: int) -> Generation | None:
-    """The row for a compute capability and a number of links, of which some may be down; None if there is none."""
+    """The row for a compute capability and a number of links, of which some may be down; None if
+    there is none.
+    """
     rows = [row for row in GENERATIONS if row.sm // 10 == sm // 10 and links <= row.links]
     return min(rows, key=lambda row: (row.sm != sm, row.links - links), default=None)

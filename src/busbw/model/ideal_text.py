@@ -30,11 +30,21 @@ def text(answer: Ideals, width: int | None = None) -> str:
     about, size = answer.described, format_size(answer.size_bytes)
     head = f"{system_text.title(answer.collective, about)}: the most busbw that is possible\n\n"
     head += "".join(f"{line}\n" for line in system_text.links(about))
-    foot = "links = bound at the rates of the links; data = bound at what they carry of data, without headers\n"
+    foot = (
+        "links = bound at the rates of the links; data = bound at what they carry of data, without"
+        " headers\n"
+    )
     foot += f"NCCL  = what the cost model of NCCL from {about.nccl} on expects of {size}"
-    foot += f"; * NCCL takes {answer.chosen}\n" if answer.chosen else "; it has no model of this collective\n"
+    foot += (
+        f"; * NCCL takes {answer.chosen}\n"
+        if answer.chosen
+        else "; it has no model of this collective\n"
+    )
     if answer.endpoint:
-        foot += f"any algorithm without reduction in switches: {bandwidth_text(answer.endpoint.busbw)} GB/s at the rates of the links\n"
+        foot += (
+            f"any algorithm without reduction in switches: {bandwidth_text(answer.endpoint.busbw)}"
+            " GB/s at the rates of the links\n"
+        )
     foot += system_text.notes(about, [])
     table = aligned(columns(answer), answer.levels, width, DROP_ORDER)
     return f"{wrapped(head, width)}\n{table}\n{wrapped(foot, width)}"

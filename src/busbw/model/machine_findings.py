@@ -1,6 +1,7 @@
 """Findings on what happened on the hosts while rows were measured.
 
-A counter that moved unusually fast in a row that is slower than its neighbors coincided with it. That does not prove a cause.
+A counter that moved unusually fast in a row that is slower than its neighbors coincided with it.
+That does not prove a cause.
 """
 
 from busbw.core.counters import Kind
@@ -18,10 +19,20 @@ COUNTERS_NAMED = 2  # per part
 
 
 def _xids(run: Run) -> Conclusion | None:
-    gpus = {(device.host, device.bus): f"{device.host} GPU {device.index} ({device.bus})" for device in run.result.world.devices}
+    gpus = {
+        (device.host, device.bus): f"{device.host} GPU {device.index} ({device.bus})"
+        for device in run.result.world.devices
+    }
     changes = [(change, row) for row in run.result.rows for change in row.machine or []]
     seen = [
-        (event, f"{_event(event)} on {gpus.get((change.host, event.bus), f'{change.host} {event.bus}')} during {_size(row)}")
+        (
+            event,
+            (
+                f"{_event(event)} on"
+                f" {gpus.get((change.host, event.bus), f'{change.host} {event.bus}')} during"
+                f" {_size(row)}"
+            ),
+        )
         for change, row in changes
         for event in change.events
         if event.switch or (change.host, event.bus) in gpus
@@ -31,7 +42,12 @@ def _xids(run: Run) -> Conclusion | None:
     first = seen[0][0]
     device, switch = f"{first.bus}.0", sxid(first.number)
     fix = switch.fix(switch.effect, device) if first.switch else xid(first.number).fix(device)
-    return Conclusion(Verdict.WARN, _listed([text for _, text in seen]), "from the kernel log and NVML events", fix)
+    return Conclusion(
+        Verdict.WARN,
+        _listed([text for _, text in seen]),
+        "from the kernel log and NVML events",
+        fix,
+    )
 
 
 def _event(event: XidEvent) -> str:
@@ -43,7 +59,12 @@ def _event(event: XidEvent) -> str:
 
 def _faults(run: Run) -> Conclusion | None:
     """Links that went down and memory that failed are reported for any row, slow or not."""
-    seen = [(sign, row) for row in run.result.rows for sign in run.signs.of(row) if sign.kind is Kind.FAULT]
+    seen = [
+        (sign, row)
+        for row in run.result.rows
+        for sign in run.signs.of(row)
+        if sign.kind is Kind.FAULT
+    ]
     if not seen:
         return None
     parts = [f"{sign.where}: {sign.what} during {_size(row)}" for sign, row in seen]
@@ -61,15 +82,22 @@ def _coincided(run: Run) -> Conclusion | None:
     message = f"{bad[0].message}; at the same time {_listed(_grouped(unusual))}"
     others = list(dict.fromkeys(_size(one.figure.row) for one in bad if one.figure.row is not row))
     if others:
-        message += f". The same for {', '.join(others[:NAMED])}" + (f" and {len(others) - NAMED} more" if len(others) > NAMED else "")
+        message += f". The same for {', '.join(others[:NAMED])}" + (
+            f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+        )
     evidence = f"{_meanings(unusual)}; this coincided, which does not prove it to be the cause"
     if unread := signs.unread(row):
         evidence += f"; not read: {', '.join(unread)}"
-    return Conclusion(Verdict.WARN, message, evidence, "fix the named problem and measure these sizes again")
+    return Conclusion(
+        Verdict.WARN, message, evidence, "fix the named problem and measure these sizes again"
+    )
 
 
 def _quiet(run: Run) -> Conclusion | None:
-    """Signs without a bad row. If most rows have them, their cost is unknown: too few rows are without."""
+    """Signs without a bad row.
+
+    If most rows have them, their cost is unknown: too few rows are without.
+    """
     result, reported = run.result, {id(one.figure.row) for one in run.bad}
     seen: dict[str, list[Sign]] = {}
     rows: dict[str, set[int]] = {}
@@ -80,13 +108,24 @@ def _quiet(run: Run) -> Conclusion | None:
                 rows.setdefault(sign.where, set()).add(id(row))
     if not seen:
         return None
-    ordered = sorted(seen, key=lambda where: (min(sign.order for sign in seen[where]), -len(rows[where])))
-    parts = [f"{_grouped([_largest(seen[where])])[0]} in {len(rows[where])} of {len(result.rows)} rows" for where in ordered]
+    ordered = sorted(
+        seen, key=lambda where: (min(sign.order for sign in seen[where]), -len(rows[where]))
+    )
+    parts = [
+        f"{_grouped([_largest(seen[where])])[0]} in {len(rows[where])} of {len(result.rows)} rows"
+        for where in ordered
+    ]
     evidence = _meanings([_largest(seen[where]) for where in ordered])
-    costly = {where for where, found in seen.items() if any(sign.hard or sign.kind is Kind.LOSS for sign in found)}
+    costly = {
+        where
+        for where, found in seen.items()
+        if any(sign.hard or sign.kind is Kind.LOSS for sign in found)
+    }
     if any(2 * len(rows[where]) > len(result.rows) for where in costly):
         message = f"{_listed(parts)}; too few rows are without it to show its effect"
-        return Conclusion(Verdict.UNKNOWN, message, evidence, "fix it, then compare with this result")
+        return Conclusion(
+            Verdict.UNKNOWN, message, evidence, "fix it, then compare with this result"
+        )
     return Conclusion(Verdict.PASS, f"{_listed(parts)}; no row was slower with it", evidence)
 
 
@@ -118,11 +157,29 @@ def _size(row: Row) -> str:
 
 
 RULES = (
-    Rule("machine_xid", (Verdict.WARN,), "an Xid of a GPU of the run, or an SXid of an NVSwitch, while a row was measured", _xids),
-    Rule("machine_fault", (Verdict.WARN,), "a link went down, memory failed or a sender gave up while a row was measured", _faults),
-    Rule("machine", (Verdict.WARN,),
-         "a row is slow or uncertain, and during it a GPU's clocks were reduced, or a counter of a port or TCP moved unusually fast: "
-         "[host counters](../explanation/machine-counters.md)", _coincided),
-    Rule("machine_note", (Verdict.PASS, Verdict.UNKNOWN),
-         "a counter moved, but no row was slower with it; unknown if it moved in most rows", _quiet),
-)  # fmt: skip
+    Rule(
+        "machine_xid",
+        (Verdict.WARN,),
+        "an Xid of a GPU of the run, or an SXid of an NVSwitch, while a row was measured",
+        _xids,
+    ),
+    Rule(
+        "machine_fault",
+        (Verdict.WARN,),
+        "a link went down, memory failed or a sender gave up while a row was measured",
+        _faults,
+    ),
+    Rule(
+        "machine",
+        (Verdict.WARN,),
+        "a row is slow or uncertain, and during it a GPU's clocks were reduced, or a counter of a"
+        " port or TCP moved unusually fast: [host counters](../explanation/machine-counters.md)",
+        _coincided,
+    ),
+    Rule(
+        "machine_note",
+        (Verdict.PASS, Verdict.UNKNOWN),
+        "a counter moved, but no row was slower with it; unknown if it moved in most rows",
+        _quiet,
+    ),
+)

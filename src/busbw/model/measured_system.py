@@ -16,11 +16,16 @@ DESCRIBE = "describe the system, like --system h100x8 --nics 8x400G"
 def of_host(host: Host) -> System:
     """The system of this machine; NoMeasurement where its GPUs or their links could not be read."""
     if not host.gpus:
-        raise NoMeasurement(f"no GPU of host {host.hostname} could be read: {host.gpu_reason or 'it has none'}", DESCRIBE)
+        raise NoMeasurement(
+            f"no GPU of host {host.hostname} could be read: {host.gpu_reason or 'it has none'}",
+            DESCRIBE,
+        )
     kinds = {(gpu.name, gpu.nvlink, gpu.nvlink_rate) for gpu in host.gpus}
     if len(kinds) > 1:
         raise NoMeasurement(
-            f"host {host.hostname}: its GPUs or their NVLinks differ: {', '.join(sorted({kind[0] for kind in kinds}))}", DESCRIBE
+            f"host {host.hostname}: its GPUs or their NVLinks differ:"
+            f" {', '.join(sorted({kind[0] for kind in kinds}))}",
+            DESCRIBE,
         )
     ports = [nic for nic in ports_in_use(host) if nic.rate]
     nic = min((nic.rate or 0.0 for nic in ports), default=0.0)
@@ -36,23 +41,42 @@ def shape(result: Result) -> tuple[int, int]:
     devices = result.world.devices
     ranks = Counter(device.host for device in devices if device.group == devices[0].group)
     if not ranks:
-        raise UsageError("the file names no ranks", "give how many there were, like --nodes 2 with --system h100x8")
+        raise UsageError(
+            "the file names no ranks",
+            "give how many there were, like --nodes 2 with --system h100x8",
+        )
     if len(set(ranks.values())) > 1:
-        raise UsageError(f"the ranks per host differ: {', '.join(map(str, ranks.values()))}", "measure with as many on every host")
+        raise UsageError(
+            f"the ranks per host differ: {', '.join(map(str, ranks.values()))}",
+            "measure with as many on every host",
+        )
     return len(ranks), next(iter(ranks.values()))
 
 
 def of_result(result: Result) -> System | str:
-    """The system of a result: by its recorded links, else by its device's name, then without NICs. Text says what is missing."""
+    """The system of a result: by its recorded links, else by its device's name, then without NICs.
+
+    Text says what is missing.
+    """
     use = used(result.world, result.topology, result.environment)
     if not isinstance(use, NoFabric):
         count = round(use.fabric.nics / use.fabric.rail) if use.fabric.rail else 0
         gpu = use.hosts[0].gpus[0]
-        return of_gpus(gpu, use.fabric.per_host, count, use.fabric.rail, nvls=use.features.nvls and gpu.sm >= 90)
+        return of_gpus(
+            gpu,
+            use.fabric.per_host,
+            count,
+            use.fabric.rail,
+            nvls=use.features.nvls and gpu.sm >= 90,
+        )
     devices = result.world.devices
     row = of_device(devices[0].name) if devices and devices[0].name else None
     if row is None:
-        return f"{devices[0].name or 'its device'} is not in the table of GPUs" if devices else "the file names no devices"
+        return (
+            f"{devices[0].name or 'its device'} is not in the table of GPUs"
+            if devices
+            else "the file names no devices"
+        )
     _, per_host = shape(result)
     found = of_generation(row, devices[0].name, per_host)
     return replace(found, name="")

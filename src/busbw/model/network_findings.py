@@ -9,26 +9,38 @@ PACED = "bbr"  # prefix of all its versions
 NAMED = 3
 SOCKET = "Socket"  # NCCL's name of its own TCP
 MEASURED = (
-    "between two emulated hosts an all_reduce of 16 MiB took 1.4 to 1.8 times as long with BBR as with reno, one of 32 KiB the same time: "
-    "benchmarks/net_loss_2cpu_202611"
+    "between two emulated hosts an all_reduce of 16 MiB took 1.4 to 1.8 times as long with BBR as"
+    " with reno, one of 32 KiB the same time: benchmarks/net_loss_2cpu_202611"
 )
 
 
 def paced(result: Outcome, topology: Topology) -> Conclusion | None:
-    """BBR on hosts that exchanged data over the system's TCP: it slows down streams that pause, as those of collectives do."""
+    """BBR on hosts that exchanged data over the system's TCP: it slows down streams that pause,
+    as those of collectives do.
+    """
     names = {device.host for device in result.world.devices}
     hosts = [host for host in topology.hosts if host.hostname in names]
     paced = [host.hostname for host in hosts if host.congestion.startswith(PACED)]
     if len(names) < 2 or not paced or not _by_tcp(result, hosts):
         return None
-    where = ", ".join(paced[:NAMED]) + (f" and {len(paced) - NAMED} more" if len(paced) > NAMED else "")
-    message = f"TCP's congestion control is BBR on {where}, which slows down the streams of collectives because they pause"
-    fix = "measure again after `sysctl net.ipv4.tcp_congestion_control=cubic` on every host; for GPUs, --net busbw selects cubic itself"
+    where = ", ".join(paced[:NAMED]) + (
+        f" and {len(paced) - NAMED} more" if len(paced) > NAMED else ""
+    )
+    message = (
+        f"TCP's congestion control is BBR on {where}, which slows down the streams of collectives"
+        " because they pause"
+    )
+    fix = (
+        "measure again after `sysctl net.ipv4.tcp_congestion_control=cubic` on every host; for"
+        " GPUs, --net busbw selects cubic itself"
+    )
     return Conclusion(Verdict.WARN, message, MEASURED, fix)
 
 
 def _by_tcp(result: Outcome, hosts: list[Host]) -> bool:
-    """Whether hosts exchanged data over the system's TCP; if that is not known, whether they have no RDMA port."""
+    """Whether hosts exchanged data over the system's TCP; if that is not known, whether they
+    have no RDMA port.
+    """
     if result.library.network:
         return result.library.network == SOCKET
     return not any(nic.up and nic.kind != "ethernet" for host in hosts for nic in host.nics)
@@ -39,7 +51,11 @@ def _paced(run: Run) -> Conclusion | None:
 
 
 RULES = (
-    Rule("tcp_congestion", (Verdict.WARN,),
-         "hosts exchanged data over the system's TCP, and its congestion control is BBR "
-         "([its effect](../../benchmarks/net_loss_2cpu_202611/README.md#what-any-tcp-loses-by-it))", _paced),
-)  # fmt: skip
+    Rule(
+        "tcp_congestion",
+        (Verdict.WARN,),
+        "hosts exchanged data over the system's TCP, and its congestion control is BBR "
+        "([its effect](../../benchmarks/net_loss_2cpu_202611/README.md#what-any-tcp-loses-by-it))",
+        _paced,
+    ),
+)

@@ -19,13 +19,17 @@ from busbw.model.predict import check, forecast
 from busbw.model.types import Forecast, PatternPrediction, PredictedRow
 
 PACKED = "ranks whose place is unknown are placed host by host"
-ADDED = "calls are added up one after the other, {}: what overlaps with other calls or computation costs less"
+ADDED = (
+    "calls are added up one after the other, {}: what overlaps with other calls or computation"
+    " costs less"
+)
 SENT = "its time is that of the send"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The job that a pattern is predicted for: `hosts` with `per_host` ranks each, by the rule `scale` where that is not as recorded.
+    """The job that a pattern is predicted for: `hosts` with `per_host` ranks each, by the rule
+    `scale` where that is not as recorded.
 
     0 is not given: all GPUs of a host, and as many hosts as the recorded ranks fill.
     """
@@ -36,11 +40,19 @@ class Job:
 
 
 def predict_pattern(
-    pattern: Pattern, setting: Setting, source: str, system_source: str, fits: Fits | None = None, job: Job | None = None
+    pattern: Pattern,
+    setting: Setting,
+    source: str,
+    system_source: str,
+    fits: Fits | None = None,
+    job: Job | None = None,
 ) -> PatternPrediction:
-    """Every row of the pattern. Ranks of the job fill the hosts one after the other, whatever hosts they were recorded on.
+    """Every row of the pattern.
 
-    UsageError if the pattern has another number of ranks than the job, and no rule makes one of the other.
+    Ranks of the job fill the hosts one after the other, whatever hosts they were recorded on.
+
+    UsageError if the pattern has another number of ranks than the job, and no rule makes one of the
+    other.
     """
     job = job or Job()
     per_host = job.per_host or setting.system.gpus
@@ -51,14 +63,19 @@ def predict_pattern(
     if job.hosts:
         notes += _unsized(pattern, ranks)
         made = scaled(_sized(pattern, ranks), ranks, job.scale)
-    rows = [_row(made, row, weight, setting, per_host, fits or {}) for row, weight in zip(made.rows, weights(made), strict=True)]
+    rows = [
+        _row(made, row, weight, setting, per_host, fits or {})
+        for row, weight in zip(made.rows, weights(made), strict=True)
+    ]
     hosts = job.hosts or max([1, ceil(ranks / per_host), *(row.hosts for row in rows)])
     fullest = per_host if job.hosts else max((row.per_host for row in rows), default=1)
     if any(not comm.members and 1 < comm.ranks != ranks for comm in made.comms):
         notes.append(PACKED)
     return PatternPrediction(
         source=source,
-        described=described(setting.system, hosts, min(fullest, per_host), setting.release, system_source),
+        described=described(
+            setting.system, hosts, min(fullest, per_host), setting.release, system_source
+        ),
         rows=rows,
         recorded_s=pattern.header.seconds,
         ranks=ranks,
@@ -70,27 +87,54 @@ def predict_pattern(
 
 def _unsized(pattern: Pattern, ranks: int) -> list[str]:
     unknown = sum(not comm.ranks for comm in pattern.comms)
-    return [f"{counted(unknown, 'communicator')} of an unknown number of ranks: taken to be all {ranks}"] if unknown and ranks > 1 else []
+    return (
+        [
+            f"{counted(unknown, 'communicator')} of an unknown number of ranks: taken to be all"
+            f" {ranks}"
+        ]
+        if unknown and ranks > 1
+        else []
+    )
 
 
 def _sized(pattern: Pattern, ranks: int) -> Pattern:
     """The pattern with communicators of an unknown size as those of all ranks."""
-    comms = [comm if comm.ranks else msgspec.structs.replace(comm, ranks=ranks) for comm in pattern.comms]
+    comms = [
+        comm if comm.ranks else msgspec.structs.replace(comm, ranks=ranks) for comm in pattern.comms
+    ]
     return replace(pattern, comms=comms)
 
 
-def _row(pattern: Pattern, row: PatternRow, weight: float, setting: Setting, per_host: int, fits: Fits) -> PredictedRow:
+def _row(
+    pattern: Pattern, row: PatternRow, weight: float, setting: Setting, per_host: int, fits: Fits
+) -> PredictedRow:
     hosts, fullest = placed(pattern.comm(row), per_host)
     if row.function in (SEND, RECV):
         hosts, fullest = (1, 2) if _beside(pattern.comm(row), row, per_host) else (2, 1)
     found, reason = _forecast(pattern, row, setting, (hosts, fullest), fits)
-    occupied = 1 / ranks_read(pattern) if row.function in (SEND, RECV) else weight  # the sends of a group follow each other
-    return PredictedRow(row.id, row.function, row.bytes, row.calls, hosts, fullest, found, reason, measured(row, weight), occupied)
+    # the sends of a group follow each other
+    occupied = 1 / ranks_read(pattern) if row.function in (SEND, RECV) else weight
+    return PredictedRow(
+        row.id,
+        row.function,
+        row.bytes,
+        row.calls,
+        hosts,
+        fullest,
+        found,
+        reason,
+        measured(row, weight),
+        occupied,
+    )
 
 
-def _forecast(pattern: Pattern, row: PatternRow, setting: Setting, place: tuple[int, int], fits: Fits) -> tuple[Forecast | None, str]:
+def _forecast(
+    pattern: Pattern, row: PatternRow, setting: Setting, place: tuple[int, int], fits: Fits
+) -> tuple[Forecast | None, str]:
     hosts, per_host = place
-    if row.function == RECV and any(other.function == SEND and other.comm == row.comm for other in pattern.rows):
+    if row.function == RECV and any(
+        other.function == SEND and other.comm == row.comm for other in pattern.rows
+    ):
         return None, SENT
     if not hosts:
         return None, "how many ranks it has is unknown: --nodes says it of the job"
@@ -110,7 +154,8 @@ def _forecast(pattern: Pattern, row: PatternRow, setting: Setting, place: tuple[
 def placed(comm: Comm, per_host: int) -> tuple[int, int]:
     """On how many hosts of `per_host` ranks a communicator is, and how many of its ranks share one.
 
-    Uneven ones count as if the fullest host were every host. (0, 0) where the number of ranks is unknown.
+    Uneven ones count as if the fullest host were every host. (0, 0) where the number of ranks is
+    unknown.
     """
     if comm.members:
         on = Counter(member // per_host for member in comm.members)
@@ -122,7 +167,9 @@ def placed(comm: Comm, per_host: int) -> tuple[int, int]:
 
 
 def _beside(comm: Comm, row: PatternRow, per_host: int) -> bool:
-    """Whether both sides of a send or receive are on one host; unknown sides are, if the whole communicator is."""
+    """Whether both sides of a send or receive are on one host; unknown sides are, if the whole
+    communicator is.
+    """
     if row.rank is None or row.peer is None:
         return placed(comm, per_host)[0] == 1
     one, other = (_member(comm.members, rank) for rank in (row.rank, row.peer))
@@ -134,7 +181,8 @@ def _member(members: Sequence[int], rank: int) -> int:
 
 
 def measured(row: PatternRow, weight: float) -> float | None:
-    """What all calls took where they were recorded, in seconds, by the GPU's clock or else the host's; None if none was timed.
+    """What all calls took where they were recorded, in seconds, by the GPU's clock or else the
+    host's; None if none was timed.
 
     Averaged over the ranks read, of which a call occupied the part `weight`.
     """

@@ -1,6 +1,8 @@
-"""Bounds with NCCL's own constants, which exclude packet headers and checksums, instead of nominal rates.
+"""Bounds with NCCL's own constants, which exclude packet headers and checksums, instead of nominal
+rates.
 
-In NCCL's tables, data is about 82 % of NVLink's nominal rate and 76 % of PCIe's; NICs count with their nominal rate.
+In NCCL's tables, data is about 82 % of NVLink's nominal rate and 76 % of PCIe's; NICs count with
+their nominal rate.
 """
 
 from dataclasses import replace
@@ -15,10 +17,19 @@ from busbw.model.hardware import NCCL_PCI, generation
 
 
 def planned_rate(gpu: Gpu) -> tuple[float, str] | None:
-    """NCCL's bytes per second for the GPU's link to its peers, and a description; None for hardware not in the table."""
+    """NCCL's bytes per second for the GPU's link to its peers, and a description; None for
+    hardware not in the table.
+    """
     if gpu.nvlink:
         row = generation(gpu)
-        return (gpu.nvlink * row.planned, f"NVLink as NCCL plans, {counted(gpu.nvlink, 'link')} x {gb(row.planned)} GB/s") if row else None
+        return (
+            (
+                gpu.nvlink * row.planned,
+                f"NVLink as NCCL plans, {counted(gpu.nvlink, 'link')} x {gb(row.planned)} GB/s",
+            )
+            if row
+            else None
+        )
     x16 = NCCL_PCI.get(gpu.pcie_gen_max or 0)
     if x16 is None or not gpu.pcie_width:
         return None
@@ -27,7 +38,9 @@ def planned_rate(gpu: Gpu) -> tuple[float, str] | None:
 
 
 def plan(row: Collective, fab: Fabric, gpu: Gpu) -> Ideal | None:
-    """The bound of Ring, or the point-to-point bound without Ring, with NCCL's constants; None for hardware not in the table."""
+    """The bound of Ring, or the point-to-point bound without Ring, with NCCL's constants; None
+    for hardware not in the table.
+    """
     if fab.gpu is not None:
         planned = planned_rate(gpu)
         if planned is None:

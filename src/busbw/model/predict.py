@@ -16,17 +16,19 @@ from busbw.model.types import Crossing, Fit, Forecast, Prediction
 
 CHECKED_HOSTS = 248  # the largest job with public figures that the model was compared with
 P2P_BAND = 0.5
-# SimAI's table: rings over 4 to 128 hosts are 27 to 61 % slower than the model where latency takes most of the time.
+# SimAI's table: rings over 4 to 128 hosts are 27 to 61 % slower than the model where latency takes
+# most of the time.
 MANY_HOSTS, LATENCY_BAND = 3, 0.6
-# On two H200 all_gather and reduce_scatter of 1 GiB are 23 and 24 % slower. Each GPU also copies its own half; whether that is why was
-# not measured.
+# On two H200 all_gather and reduce_scatter of 1 GiB are 23 and 24 % slower. Each GPU also copies
+# its own half; whether that is why was not measured.
 COPYING, COPY_BAND = ("all_gather", "reduce_scatter"), 0.25
 MOST_SIZE = 1 << 42
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """How far busbw may be off from `from_bytes` on, without and with a calibration of the algorithm and protocol.
+    """How far busbw may be off from `from_bytes` on, without and with a calibration of the
+    algorithm and protocol.
 
     `source` names the errors found without one: how far the measured busbw is from the model's.
     """
@@ -38,15 +40,23 @@ class Band:
 
 
 BANDS: tuple[Band, ...] = (
-    Band(1 << 30, 0.15, 0.05, "2 x 8 H100: 1.8 %; 2 x 8 H20: 4.2 %; 4 x 8 H100, nccl issue 1221: 12 %; 2 H200: 8 %"),
+    Band(
+        1 << 30,
+        0.15,
+        0.05,
+        "2 x 8 H100: 1.8 %; 2 x 8 H20: 4.2 %; 4 x 8 H100, nccl issue 1221: 12 %; 2 H200: 8 %",
+    ),
     Band((64 << 20) + 1, 0.20, 0.10, "2 x 8 H20: 19 % at 128 MiB; 2 H200: 17 %"),
     Band(1 << 20, 0.35, 0.20, "2 x 8 H20: up to 36 %; 2 H200: 30 % at 2 MiB"),
     Band(0, 0.50, 0.30, "2 x 8 H20: 20 to 46 %"),
 )
 
 
-def band(row: Collective, shape: tuple[int, int], size_bytes: int, choice: Choice, fit: Fit | None) -> float:
-    """How far busbw may be off on `shape` (hosts, ranks on each): by the table, or the calibration's own error if that is larger.
+def band(
+    row: Collective, shape: tuple[int, int], size_bytes: int, choice: Choice, fit: Fit | None
+) -> float:
+    """How far busbw may be off on `shape` (hosts, ranks on each): by the table, or the
+    calibration's own error if that is larger.
 
     A calibration does not count beyond its hosts, nor below half of its smallest size.
     """
@@ -64,11 +74,15 @@ def band(row: Collective, shape: tuple[int, int], size_bytes: int, choice: Choic
 def without_rails(system: System, lost: int) -> System:
     """The system with `lost` NICs less on every host; UsageError if none is left."""
     if lost and lost >= system.nics:
-        raise UsageError(f"--rails-lost {lost}: a host has {system.nics} NICs", "lose fewer than it has")
+        raise UsageError(
+            f"--rails-lost {lost}: a host has {system.nics} NICs", "lose fewer than it has"
+        )
     return replace(system, nics=system.nics - lost)
 
 
-def forecast(setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int, fits: Fits) -> Forecast | None:
+def forecast(
+    setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int, fits: Fits
+) -> Forecast | None:
     """One size; None where nothing can run."""
     chosen = estimate(setting, row.name, hosts, per_host, size_bytes)
     if chosen is None:
@@ -79,9 +93,18 @@ def forecast(setting: Setting, row: Collective, hosts: int, per_host: int, size_
     busbw = size_bytes * float(row.bus_factor(ranks)) / time_s
     off = band(row, (hosts, per_host), size_bytes, chosen, fit)
     return Forecast(
-        hosts, ranks, size_bytes, chosen.algorithm, chosen.protocol, time_s, timed.parts.latency_s, busbw, off, fit is not None,
+        hosts,
+        ranks,
+        size_bytes,
+        chosen.algorithm,
+        chosen.protocol,
+        time_s,
+        timed.parts.latency_s,
+        busbw,
+        off,
+        fit is not None,
         hosts > (fit.hosts if fit else CHECKED_HOSTS),
-    )  # fmt: skip
+    )
 
 
 def crossing(setting: Setting, row: Collective, hosts: int, per_host: int, fits: Fits) -> Crossing:
@@ -101,21 +124,40 @@ def crossing(setting: Setting, row: Collective, hosts: int, per_host: int, fits:
 
 
 def predict(
-    setting: Setting, row: Collective, hosts: Sequence[int], per_host: int, sizes: Sequence[int], source: str, fits: Fits | None = None,
+    setting: Setting,
+    row: Collective,
+    hosts: Sequence[int],
+    per_host: int,
+    sizes: Sequence[int],
+    source: str,
+    fits: Fits | None = None,
     rails_lost: int = 0,
-) -> Prediction:  # fmt: skip
-    """Every size on every number of hosts. UsageError where nothing can run, as with one rank, or with no NIC between hosts."""
+) -> Prediction:
+    """Every size on every number of hosts.
+
+    UsageError where nothing can run, as with one rank, or with no NIC between hosts.
+    """
     fits = fits or {}
     lost = replace(setting, system=without_rails(setting.system, rails_lost))
     check(lost.system, max(hosts), per_host)
-    rows = [found for count in hosts for size in sizes if (found := forecast(lost, row, count, per_host, size, fits))]
+    rows = [
+        found
+        for count in hosts
+        for size in sizes
+        if (found := forecast(lost, row, count, per_host, size, fits))
+    ]
     if not rows:
-        raise UsageError(f"{row.name} on {max(hosts)} x {per_host} ranks: there is nothing to predict", "give at least two ranks")
+        raise UsageError(
+            f"{row.name} on {max(hosts)} x {per_host} ranks: there is nothing to predict",
+            "give at least two ranks",
+        )
     return Prediction(
         collective=row.name,
         described=described(lost.system, max(hosts), per_host, setting.release, source),
         rows=rows,
-        crossings=[crossing(lost, row, count, per_host, fits) for count in hosts if count * per_host > 1],
+        crossings=[
+            crossing(lost, row, count, per_host, fits) for count in hosts if count * per_host > 1
+        ],
         fits=list(fits.values()),
         oversubscription=setting.oversubscription,
         rails_lost=rails_lost,
@@ -126,38 +168,64 @@ def predict(
 def check(system: System, hosts: int, per_host: int) -> None:
     """UsageError if the system has no NICs for several hosts, or fewer GPUs than asked for."""
     if hosts > 1 and not system.nics:
-        raise UsageError(f"{system.name or system.gpu} on {hosts} hosts: its NICs are unknown", "give them, like --nics 8x400G")
+        raise UsageError(
+            f"{system.name or system.gpu} on {hosts} hosts: its NICs are unknown",
+            "give them, like --nics 8x400G",
+        )
     if system.part_unknown and 1 < per_host < system.gpus:
         raise UsageError(
-            f"--gpus {per_host}: the GPUs of {system.name} are joined unevenly, so their links to each other differ",
+            f"--gpus {per_host}: the GPUs of {system.name} are joined unevenly, so their links to"
+            " each other differ",
             f"--gpus {system.gpus}",
         )
     if per_host > system.gpus:
-        raise UsageError(f"--gpus {per_host}: a host of {system.name or system.gpu} has {system.gpus} GPUs", f"--gpus {system.gpus}")
+        raise UsageError(
+            f"--gpus {per_host}: a host of {system.name or system.gpu} has {system.gpus} GPUs",
+            f"--gpus {system.gpus}",
+        )
 
 
 def _notes(rows: Sequence[Forecast], setting: Setting, fits: Fits) -> list[str]:
     notes = []
     if any(row.extrapolated for row in rows):
-        known = f"than the {max(fit.hosts for fit in fits.values())} calibrated" if fits else f"than the {CHECKED_HOSTS} compared with"
+        known = (
+            f"than the {max(fit.hosts for fit in fits.values())} calibrated"
+            if fits
+            else f"than the {CHECKED_HOSTS} compared with"
+        )
         notes.append(
-            f"extrapolated: more hosts {known}; assumes a non-blocking network along rails, without congestion, lost links or late ranks"
+            f"extrapolated: more hosts {known}; assumes a non-blocking network along rails, without"
+            " congestion, lost links or late ranks"
         )
     if any(row.algorithm == P2P for row in rows):
-        notes.append("NCCL builds this of sends and receives, and has no model of it: the rate is its point-to-point bound")
+        notes.append(
+            "NCCL builds this of sends and receives, and has no model of it: the rate is its"
+            " point-to-point bound"
+        )
     if setting.oversubscription > 1:
         notes.append(
-            f"oversubscription {setting.oversubscription:g}: traffic between hosts has 1/{setting.oversubscription:g} of the NICs' rate"
+            f"oversubscription {setting.oversubscription:g}: traffic between hosts has"
+            f" 1/{setting.oversubscription:g} of the NICs' rate"
         )
-    missing = {(row.algorithm, row.protocol) for row in rows if not row.calibrated and row.algorithm != P2P}
+    missing = {
+        (row.algorithm, row.protocol) for row in rows if not row.calibrated and row.algorithm != P2P
+    }
     if fits and missing:
         notes.append("not calibrated: " + ", ".join(sorted(" ".join(pair) for pair in missing)))
     return notes
 
 
-def point(setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int, time_s: float) -> Point | None:
+def point(
+    setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int, time_s: float
+) -> Point | None:
     """A measured time as a point of a calibration; None for what NCCL has no model of."""
-    chosen = estimate(setting, collective, hosts, per_host, size_bytes) if collective in BY_NAME else None
+    chosen = (
+        estimate(setting, collective, hosts, per_host, size_bytes)
+        if collective in BY_NAME
+        else None
+    )
     if chosen is None or chosen.algorithm == P2P or size_bytes <= 0:
         return None
-    return Point(collective, chosen.algorithm, chosen.protocol, hosts, size_bytes, chosen.parts, time_s)
+    return Point(
+        collective, chosen.algorithm, chosen.protocol, hosts, size_bytes, chosen.parts, time_s
+    )

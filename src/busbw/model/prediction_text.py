@@ -37,10 +37,14 @@ COLUMNS: tuple[Column, ...] = (
 def text(answer: Prediction, width: int | None = None) -> str:
     """The whole text."""
     about = answer.described
-    head = f"{system_text.title(answer.collective, about)}, NCCL from {about.nccl} on, predicted\n\n"
+    head = (
+        f"{system_text.title(answer.collective, about)}, NCCL from {about.nccl} on, predicted\n\n"
+    )
     head += "".join(f"{line}\n" for line in system_text.links(about))
     shown = [column for column in COLUMNS if column.title != "mark" or any(map(_mark, answer.rows))]
-    foot = "".join(f"{line}\n" for line in [*map(crossing_text, answer.crossings), *map(fit_text, answer.fits)])
+    foot = "".join(
+        f"{line}\n" for line in [*map(crossing_text, answer.crossings), *map(fit_text, answer.fits)]
+    )
     foot += system_text.notes(about, answer.notes)
     table = aligned(shown, answer.rows, width, DROP_ORDER)
     return f"{wrapped(head, width)}\n{table}\n{wrapped(foot, width)}"
@@ -57,11 +61,15 @@ def crossing_text(crossing: Crossing) -> str:
 def fit_text(fit: Fit) -> str:
     """The factors of one algorithm, from how many times they come, and how well they fit."""
     text = (
-        f"calibrated {fit.collective} {fit.algorithm} {fit.protocol}: latency x {fit.latency:.3g}, bytes x {fit.transfer:.3g}, from "
-        f"{counted(fit.points, 'time')} on up to {counted(fit.hosts, 'host')}, which it meets within {100 * fit.worst:.1f} %"
+        f"calibrated {fit.collective} {fit.algorithm} {fit.protocol}: latency x {fit.latency:.3g},"
+        f" bytes x {fit.transfer:.3g}, from {counted(fit.points, 'time')} on up to"
+        f" {counted(fit.hosts, 'host')}, which it meets within {100 * fit.worst:.1f} %"
     )
     if fit.held_worst is not None:
-        text += f"; those on {fit.held_hosts} hosts, predicted from the smaller jobs, within {100 * fit.held_worst:.1f} %"
+        text += (
+            f"; those on {fit.held_hosts} hosts, predicted from the smaller jobs, within"
+            f" {100 * fit.held_worst:.1f} %"
+        )
     return text
 
 
@@ -71,27 +79,50 @@ PATTERN_COLUMNS: tuple[Column, ...] = (
     Column(title="size", value=lambda row: format_size(row.bytes)),
     Column(title="ranks", value=lambda row: f"{row.hosts} x {row.per_host}"),
     Column(title="calls", value=lambda row: row.calls),
-    Column(title="each", value=lambda row: known(row.forecast, lambda found: time_text(found.time_s))),
+    Column(
+        title="each", value=lambda row: known(row.forecast, lambda found: time_text(found.time_s))
+    ),
     Column(title="total", value=lambda row: time_text(row.total_s) if row.forecast else "-"),
     Column(title="measured", value=lambda row: known(row.measured_s, time_text)),
-    Column(title="+-", unit="%", value=lambda row: known(row.forecast, lambda found: _share(found.band))),
-    Column(title="algorithm", value=lambda row: row.forecast.algorithm if row.forecast else "-", left=True),
-    Column(title="bound by", value=lambda row: row.forecast.regime if row.forecast else "-", left=True),
+    Column(
+        title="+-",
+        unit="%",
+        value=lambda row: known(row.forecast, lambda found: _share(found.band)),
+    ),
+    Column(
+        title="algorithm",
+        value=lambda row: row.forecast.algorithm if row.forecast else "-",
+        left=True,
+    ),
+    Column(
+        title="bound by", value=lambda row: row.forecast.regime if row.forecast else "-", left=True
+    ),
 )
 
 
 def pattern_text(answer: PatternPrediction, width: int | None = None) -> str:
     """The rows that take longest, the total, and the rows that have no time."""
     about = answer.described
-    head = f"{answer.source} on {system_text.ranks_text(about)} ({about.system}), NCCL from {about.nccl} on, predicted\n"
+    head = (
+        f"{answer.source} on {system_text.ranks_text(about)} ({about.system}), NCCL from"
+        f" {about.nccl} on, predicted\n"
+    )
     if answer.ranks:
         scaled = f", scaled from {answer.recorded_ranks} by {answer.scale}" if answer.scale else ""
         head += f"{counted(answer.ranks, 'rank')}{scaled}\n"
     head += "\n" + "".join(f"{line}\n" for line in system_text.links(about))
     rows = sorted((row for row in answer.rows if row.forecast), key=lambda row: -row.total_s)
-    shown = [column for column in PATTERN_COLUMNS if column.title != "measured" or any(row.measured_s for row in rows)]
+    shown = [
+        column
+        for column in PATTERN_COLUMNS
+        if column.title != "measured" or any(row.measured_s for row in rows)
+    ]
     table = aligned(shown, rows[:MOST_ROWS], width, PATTERN_DROP_ORDER)
-    rest = f"... and {counted(len(rows) - MOST_ROWS, 'row')} that take less\n" if len(rows) > MOST_ROWS else ""
+    rest = (
+        f"... and {counted(len(rows) - MOST_ROWS, 'row')} that take less\n"
+        if len(rows) > MOST_ROWS
+        else ""
+    )
     return f"{wrapped(head, width)}\n{table}{rest}\n{wrapped(_pattern_foot(answer), width)}"
 
 
@@ -99,11 +130,17 @@ def _pattern_foot(answer: PatternPrediction) -> str:
     calls = sum(row.calls for row in answer.rows if row.forecast)
     foot = f"total  {time_text(answer.total_s)} in {counted(calls, 'call')}"
     if answer.recorded_s:
-        foot += f"; the record lasts {time_text(answer.recorded_s)}, of which that is {100 * answer.total_s / answer.recorded_s:.1f} %"
+        foot += (
+            f"; the record lasts {time_text(answer.recorded_s)}, of which that is"
+            f" {100 * answer.total_s / answer.recorded_s:.1f} %"
+        )
     foot += "\n"
     reasons: dict[str, list[PredictedRow]] = {}
     for row in answer.without:
         reasons.setdefault(f"{row.function}: {row.reason}", []).append(row)
     for reason, rows in reasons.items():
-        foot += f"no time for {counted(len(rows), 'row')} of {counted(sum(row.calls for row in rows), 'call')}: {reason}\n"
+        foot += (
+            f"no time for {counted(len(rows), 'row')} of"
+            f" {counted(sum(row.calls for row in rows), 'call')}: {reason}\n"
+        )
     return foot + system_text.notes(answer.described, answer.notes)

@@ -12,7 +12,9 @@ RESET, SATURATED = "reset", "saturated"
 
 @dataclass(slots=True)
 class Rates:
-    """Of one interval, by group. `per_s` has levels as they are; `unknown` the counters whose increase is unknown, and why.
+    """Of one interval, by group.
+
+    `per_s` has levels as they are; `unknown` the counters whose increase is unknown, and why.
 
     Those of `increases` are of the whole interval.
     """
@@ -32,8 +34,8 @@ class Rates:
 def rates(before: Sample, after: Sample, held: Rates | None = None) -> Rates:
     """The increases between two samples of one host.
 
-    A group that was not read in between has those of `held`, the rates before, since its counters show nothing new yet. A device that
-    was not there before, or that came back, has levels alone.
+    A group that was not read in between has those of `held`, the rates before, since its counters
+    show nothing new yet. A device that was not there before, or that came back, has levels alone.
     """
     found = Rates()
     for key, group in after.groups.items():
@@ -42,19 +44,25 @@ def rates(before: Sample, after: Sample, held: Rates | None = None) -> Rates:
             found.per_s[key] = _levels(group) | (held.per_s.get(key, {}) if held else {})
             continue
         same = earlier is not None and earlier.identity == group.identity
-        found.per_s[key], unknown = _of(earlier if same else None, group, group.at_s - earlier.at_s if earlier else 0.0)
+        found.per_s[key], unknown = _of(
+            earlier if same else None, group, group.at_s - earlier.at_s if earlier else 0.0
+        )
         if unknown:
             found.unknown[key] = unknown
     return found
 
 
 def increases(before: Sample, after: Sample) -> Rates:
-    """The whole increases between two samples of one host; none of a group that was not read in between."""
+    """The whole increases between two samples of one host; none of a group that was not read in
+    between.
+    """
     found = Rates()
     for key, group in after.groups.items():
         earlier = before.groups.get(key)
         if earlier is not None and earlier.at_s < group.at_s:
-            found.per_s[key], unknown = _of(earlier if earlier.identity == group.identity else None, group, 1.0)
+            found.per_s[key], unknown = _of(
+                earlier if earlier.identity == group.identity else None, group, 1.0
+            )
             found.unknown |= {key: unknown} if unknown else {}
     return found
 
@@ -63,7 +71,9 @@ def _levels(group: Group) -> dict[str, float]:
     return {name: value for name, value in group.values.items() if name in LEVELS}
 
 
-def _of(before: Group | None, after: Group, seconds: float) -> tuple[dict[str, float], dict[str, str]]:
+def _of(
+    before: Group | None, after: Group, seconds: float
+) -> tuple[dict[str, float], dict[str, str]]:
     """Increases since `before`, divided by `seconds`, and levels."""
     per_s = _levels(after)
     unknown: dict[str, str] = {}

@@ -1,4 +1,7 @@
-"""A rule makes at most one finding from a run. The reference page of findings is generated from the tables of rules."""
+"""A rule makes at most one finding from a run.
+
+The reference page of findings is generated from the tables of rules.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -30,9 +33,13 @@ class Run:
 
     @cached_property
     def series(self) -> list[Series]:
-        """The series without cells that did not reach the requested precision: only the others are judged."""
+        """The series without cells that did not reach the requested precision: only the others
+        are judged.
+        """
         precise = {id(figure.cell) for figure in settled(self.result)}
-        kept = ([figure for figure in line if id(figure.cell) in precise] for line in self.all_series)
+        kept = (
+            [figure for figure in line if id(figure.cell) in precise] for line in self.all_series
+        )
         return [line for line in kept if line]
 
     @property
@@ -71,7 +78,9 @@ Find = Callable[[Run], Conclusion | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of finding: its id in results, possible verdicts, description (Markdown, for the reference), and function."""
+    """One kind of finding: its id in results, possible verdicts, description (Markdown, for the
+    reference), and function.
+    """
 
     id: str
     verdicts: tuple[Verdict, ...]

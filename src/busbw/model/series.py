@@ -6,16 +6,20 @@ from busbw.core.sizes import format_size
 
 HALF = 0.5
 DIP = 0.75
-DIP_FLOOR = 0.1  # of the peak: below, latency dominates, and twenty iterations cannot tell noise from a dip
+# of the peak: below, latency dominates, and twenty iterations cannot tell noise from a dip
+DIP_FLOOR = 0.1
 STILL_RISING = 1.10
-BANDWIDTH_BOUND = 32 << 20  # a single size is judged from here on: latency is a small part of its time
+# a single size is judged from here on: latency is a small part of its time
+BANDWIDTH_BOUND = 32 << 20
 
 Series = list[Figure]
 
 
 def where_text(figure: Figure) -> str:
     """`8 B`, or `8 B in place`: out of place is the table's main column."""
-    return format_size(figure.row.size_bytes) + (f" {IN_PLACE}" if figure.placement == IN_PLACE else "")
+    return format_size(figure.row.size_bytes) + (
+        f" {IN_PLACE}" if figure.placement == IN_PLACE else ""
+    )
 
 
 def duration(seconds: float) -> str:
@@ -32,11 +36,15 @@ def sampled(result: Result) -> Series:
 
 
 def series(result: Result) -> list[Series]:
-    """Every series of the result, sorted by size, without rows that moved no bytes; of --repeats the middle one."""
+    """Every series of the result, sorted by size, without rows that moved no bytes; of --repeats
+    the middle one.
+    """
     found: dict[tuple[str, str, int, str], Series] = {}
     for key, same in repeated(result).items():
         if key.size_bytes > 0:
-            found.setdefault((key.dtype, key.op, key.root, key.placement), []).append(same[len(same) // 2])
+            found.setdefault((key.dtype, key.op, key.root, key.placement), []).append(
+                same[len(same) // 2]
+            )
     return [sorted(line, key=lambda figure: figure.row.size_bytes) for line in found.values()]
 
 
@@ -49,12 +57,15 @@ def repeated(result: Result) -> dict[CellKey, Series]:
 
 
 def half_peak(line: Series, top: Figure) -> Figure:
-    """The smallest size that reaches half of the peak: from there on time depends more on bandwidth than on latency."""
+    """The smallest size that reaches half of the peak: from there on time depends more on
+    bandwidth than on latency.
+    """
     return next(figure for figure in line if figure.busbw >= HALF * top.busbw)
 
 
 def dips(line: Series) -> list[tuple[Figure, float]]:
-    """Sizes whose busbw is more than a quarter below both neighbors', each with its ratio to the lower neighbor.
+    """Sizes whose busbw is more than a quarter below both neighbors', each with its ratio to the
+    lower neighbor.
 
     Both neighbors must reach a tenth of the peak.
     """
@@ -67,7 +78,9 @@ def dips(line: Series) -> list[tuple[Figure, float]]:
 
 
 def still_rising(line: Series) -> bool:
-    """Whether bandwidth may not have leveled off: a last step up of more than a tenth, or a single small size."""
+    """Whether bandwidth may not have leveled off: a last step up of more than a tenth, or a
+    single small size.
+    """
     if len(line) < 2:
         return line[-1].row.size_bytes < BANDWIDTH_BOUND
     return line[-1].busbw > STILL_RISING * line[-2].busbw

@@ -21,12 +21,16 @@ def title(collective: str, about: Described) -> str:
 
 
 def links(about: Described) -> list[str]:
-    """A line for each kind of link that the ranks use: what it is, its rate, and what it carries of data."""
+    """A line for each kind of link that the ranks use: what it is, its rate, and what it carries
+    of data.
+    """
     lines = []
     if about.link:
         lines.append(f"GPU   {about.link_text}: {_rates(about.link, about.link_payload)}")
     if about.nics:
-        lines.append(f"NICs  {about.nics_text} of each host: {_rates(about.nics, about.nics_payload)}")
+        lines.append(
+            f"NICs  {about.nics_text} of each host: {_rates(about.nics, about.nics_payload)}"
+        )
     return lines
 
 

@@ -1,6 +1,9 @@
-"""Systems described in words: `h100x8`, `8x400G`. A System is what the bounds and NCCL's model are computed from.
+"""Systems described in words: `h100x8`, `8x400G`.
 
-Rates are bytes per second in one direction. A system's hosts are alike; `fabric` and `model` add how many hosts and GPUs take part.
+A System is what the bounds and NCCL's model are computed from.
+
+Rates are bytes per second in one direction. A system's hosts are alike; `fabric` and `model` add
+how many hosts and GPUs take part.
 """
 
 import re
@@ -19,8 +22,9 @@ from busbw.model.payload import planned_rate
 
 GBIT = 1e9 / 8
 PCIE_WIRE = {3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 126e9}  # 16 lanes; PCI-SIG, as in host/gpu.py
-# Shares of a link's rate that are left for data. RoCE v2: 82 of 4178 bytes of a packet at MTU 4096 are headers, preamble and gap (IEEE
-# 802.3, InfiniBand architecture annex A17). PCIe: 55.4 of 63 GB/s, nvbandwidth host to device on an H200.
+# Shares of a link's rate that are left for data. RoCE v2: 82 of 4178 bytes of a packet at MTU 4096
+# are headers, preamble and gap (IEEE 802.3, InfiniBand architecture annex A17). PCIe: 55.4 of 63
+# GB/s, nvbandwidth host to device on an H200.
 ROCE_PAYLOAD, PCIE_PAYLOAD = 4096 / (4096 + 82), 55.4 / 63
 MOST_HOSTS, MOST_GPUS = 100_000, 1024
 CPUS = ("intel", "amd", "arm")
@@ -28,9 +32,12 @@ CPUS = ("intel", "amd", "arm")
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A kind of host. `link` joins a GPU to its peers (NVLink, or PCIe), `planned` is NCCL's constant for it.
+    """A kind of host.
 
-    `name` is empty for a machine whose links were read. `near` says whether NICs and GPUs share PCIe switches.
+    `link` joins a GPU to its peers (NVLink, or PCIe), `planned` is NCCL's constant for it.
+
+    `name` is empty for a machine whose links were read. `near` says whether NICs and GPUs share
+    PCIe switches.
     """
 
     name: str
@@ -49,7 +56,8 @@ class System:
     cpu: str = "intel"
     near: bool = True
     pair: "Pair | None" = None  # of GPUs that are joined each to each other, without a switch
-    part_unknown: bool = False  # the GPUs are joined unevenly: `link` is that of all of them together
+    # the GPUs are joined unevenly: `link` is that of all of them together
+    part_unknown: bool = False
     rccl: bool = False  # AMD's GPUs, of whose library there is no model
 
     @property
@@ -62,30 +70,60 @@ class System:
         return Features(nvls=self.nvls)
 
     def fabric(self, hosts: int, per_host: int, *, payload: bool = False) -> Fabric:
-        """The links of `per_host` GPUs on each of `hosts` hosts, at their rates, or at what these carry of data.
+        """The links of `per_host` GPUs on each of `hosts` hosts, at their rates, or at what these
+        carry of data.
 
-        GPUs take along the NICs next to them: half of the GPUs use half of the NICs, but at least one.
+        GPUs take along the NICs next to them: half of the GPUs use half of the NICs, but at least
+        one.
         """
         nic = self.payload_nic if payload else self.nic
         nics = self._nics(per_host) if hosts > 1 else 0
         gpu = self._link(per_host, payload=payload) if per_host > 1 else None
         text = self.pair.text(per_host) if self.pair else self.link_text
         return Fabric(
-            hosts, per_host, gpu, text if gpu else "", self.pcie, self.over_nvlink and gpu is not None, nics * nic,
-            nic if nics else 0.0, f"NICs of each host, {nics} x {gb(nic)} GB/s" if nics else "",
-        )  # fmt: skip
+            hosts,
+            per_host,
+            gpu,
+            text if gpu else "",
+            self.pcie,
+            self.over_nvlink and gpu is not None,
+            nics * nic,
+            nic if nics else 0.0,
+            f"NICs of each host, {nics} x {gb(nic)} GB/s" if nics else "",
+        )
 
     def model(self, release: Release, hosts: int, per_host: int) -> Model:
-        """NCCL's model of a communicator of `per_host` GPUs on each of `hosts` hosts; UsageError for AMD's GPUs, which use RCCL."""
+        """NCCL's model of a communicator of `per_host` GPUs on each of `hosts` hosts; UsageError
+        for AMD's GPUs, which use RCCL.
+        """
         if self.rccl:
-            raise UsageError(f"{self.name or self.gpu}: busbw has no model of RCCL", "use the bounds of the links: busbw ideal --topo")
+            raise UsageError(
+                f"{self.name or self.gpu}: busbw has no model of RCCL",
+                "use the bounds of the links: busbw ideal --topo",
+            )
         rails, rail = self._rails(per_host) if hosts > 1 else (0, 0.0)
-        host = Host(per_host, self.sm, self._link(per_host, payload=True) / 1e9, self.pcie_planned / 1e9, rails, rail / 1e9, self.nvls)
+        host = Host(
+            per_host,
+            self.sm,
+            self._link(per_host, payload=True) / 1e9,
+            self.pcie_planned / 1e9,
+            rails,
+            rail / 1e9,
+            self.nvls,
+        )
         channels = ring(host)
         return Model(
-            release, hosts, per_host, self.sm, self.over_nvlink and per_host > 1, channels, tree(host, channels.channels), nvls(host),
-            self.cpu, near=self.near,
-        )  # fmt: skip
+            release,
+            hosts,
+            per_host,
+            self.sm,
+            self.over_nvlink and per_host > 1,
+            channels,
+            tree(host, channels.channels),
+            nvls(host),
+            self.cpu,
+            near=self.near,
+        )
 
     def _link(self, per_host: int, *, payload: bool) -> float:
         """A GPU's links to the others that take part."""
@@ -97,7 +135,9 @@ class System:
         return max(1, self.nics * per_host // self.gpus) if self.nics else 0
 
     def _rails(self, per_host: int) -> tuple[int, float]:
-        """NICs as NCCL plans with them: it joins the ports next to one GPU (NCCL_IB_MERGE_NICS), and none is faster than its slot."""
+        """NICs as NCCL plans with them: it joins the ports next to one GPU (NCCL_IB_MERGE_NICS),
+        and none is faster than its slot.
+        """
         nics = self._nics(per_host)
         joined = nics // per_host if nics > per_host and nics % per_host == 0 else 1
         return nics // joined, min(self.nic * joined, self.pcie_planned)
@@ -119,7 +159,9 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What hosts of one GPU usually have: `per_gpu` NICs of `gbit` for each GPU, and the vendor's host that this row describes."""
+    """What hosts of one GPU usually have: `per_gpu` NICs of `gbit` for each GPU, and the
+    vendor's host that this row describes.
+    """
 
     word: str
     gbit: int
@@ -138,19 +180,35 @@ USUAL: tuple[Usual, ...] = (
     Usual("h20", 400, "intel", "HGX H20: 18 NVLinks as H100"),
     Usual("b200", 400, "intel", "NVIDIA DGX B200: 8 x 400 Gbit/s, Intel Xeon 8570"),
     Usual("b300", 800, "intel", "NVIDIA DGX B300: 8 x 800 Gbit/s, PCIe 6", 6),
-    Usual("gb200", 400, "arm", "NVIDIA GB200 NVL72: 72 GPUs in one NVLink domain, a 400 Gbit/s NIC each"),
-    Usual("gb300", 800, "arm", "NVIDIA GB300 NVL72: 72 GPUs in one NVLink domain, an 800 Gbit/s NIC each", 6),
+    Usual(
+        "gb200",
+        400,
+        "arm",
+        "NVIDIA GB200 NVL72: 72 GPUs in one NVLink domain, a 400 Gbit/s NIC each",
+    ),
+    Usual(
+        "gb300",
+        800,
+        "arm",
+        "NVIDIA GB300 NVL72: 72 GPUs in one NVLink domain, an 800 Gbit/s NIC each",
+        6,
+    ),
 )
 _USUAL = {row.word: row for row in USUAL}
 _NAME = re.compile(r"([a-z]+[0-9]+[a-z]*?)(?:x|nvl)([0-9]{1,4})", re.ASCII)
-_NICS = re.compile(r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?)\s*(?:g|gb/s|gbit/s|gbps)?", re.ASCII | re.IGNORECASE)
+_NICS = re.compile(
+    r"(?:([0-9]{1,3})\s*x\s*)?([0-9]{1,4}(?:\.[0-9]+)?)\s*(?:g|gb/s|gbit/s|gbps)?",
+    re.ASCII | re.IGNORECASE,
+)
 SYSTEM_HINT = "name the GPU and how many a host has, like h100x8, a100x8 or gb200nvl72"
 
 
 def parse_system(text: str) -> System:
-    """The system called `h100x8`, `h100x4` or `gb200nvl72`: a GPU of the table and how many of them share NVLink on a host.
+    """The system called `h100x8`, `h100x4` or `gb200nvl72`: a GPU of the table and how many of them
+    share NVLink on a host.
 
-    It has one NIC for each GPU at the usual rate, which `with_nics` replaces. UsageError for other text.
+    It has one NIC for each GPU at the usual rate, which `with_nics` replaces. UsageError for other
+    text.
     """
     match = _NAME.fullmatch(text.strip().lower())
     if match is None:
@@ -160,11 +218,17 @@ def parse_system(text: str) -> System:
     if row is None or word not in _USUAL:
         raise unknown("GPU", word, {known: known for known in _USUAL}, "--system: ")
     if not 1 <= gpus <= MOST_GPUS:
-        raise UsageError(f"--system {text}: a host has {gpus} GPUs", f"give 1 to {MOST_GPUS}, like {word}x8")
+        raise UsageError(
+            f"--system {text}: a host has {gpus} GPUs", f"give 1 to {MOST_GPUS}, like {word}x8"
+        )
     usual = _USUAL[word]
     nics = 8 if (word, gpus) == ("v100", 16) else gpus
     return replace(
-        of_generation(row, word.upper(), gpus, usual.pcie_gen), name=text.strip().lower(), nics=nics, nic=usual.gbit * GBIT, cpu=usual.cpu
+        of_generation(row, word.upper(), gpus, usual.pcie_gen),
+        name=text.strip().lower(),
+        nics=nics,
+        nic=usual.gbit * GBIT,
+        cpu=usual.cpu,
     )
 
 
@@ -173,9 +237,18 @@ def of_generation(row: Generation, gpu: str, gpus: int, pcie_gen: int = 0) -> Sy
     gen = pcie_gen or row.pcie_gen
     text = f"NVLink, {counted(row.links, 'link')} x {gb(row.link_rate)} GB/s"
     return System(
-        f"{gpu.lower()}x{gpus}", gpu, gpus, row.sm, row.links * row.link_rate, text, row.links * row.planned, True, PCIE_WIRE[gen],
-        NCCL_PCI[gen], nvls=row.sm >= 90 and gpus > 1,
-    )  # fmt: skip
+        f"{gpu.lower()}x{gpus}",
+        gpu,
+        gpus,
+        row.sm,
+        row.links * row.link_rate,
+        text,
+        row.links * row.planned,
+        True,
+        PCIE_WIRE[gen],
+        NCCL_PCI[gen],
+        nvls=row.sm >= 90 and gpus > 1,
+    )
 
 
 def of_gpus(gpu: Gpu, gpus: int, nics: int, nic: float, *, nvls: bool) -> System | str:
@@ -189,26 +262,48 @@ def of_gpus(gpu: Gpu, gpus: int, nics: int, nic: float, *, nvls: bool) -> System
     link = gpu.nvlink * (gpu.nvlink_rate or 0.0) if over_nvlink else gpu.pcie
     if link is None:
         return f"the PCIe link of {gpu.name} could not be read"
-    text = f"NVLink, {counted(gpu.nvlink, 'link')} x {gb(gpu.nvlink_rate or 0)} GB/s" if over_nvlink else f"PCIe, {gb(link)} GB/s"
+    text = (
+        f"NVLink, {counted(gpu.nvlink, 'link')} x {gb(gpu.nvlink_rate or 0)} GB/s"
+        if over_nvlink
+        else f"PCIe, {gb(link)} GB/s"
+    )
     gen = gpu.pcie_gen_max or (row.pcie_gen if (row := generation(gpu)) else 4)
     lanes = (gpu.pcie_width or 16) / 16
     pcie = gpu.pcie or PCIE_WIRE.get(gen, 63e9) * lanes
     return System(
-        "", gpu.name, gpus, gpu.sm, link, text, planned[0], over_nvlink, pcie, NCCL_PCI.get(gen, 48e9) * lanes,
-        nics, nic, nvls and over_nvlink,
-    )  # fmt: skip
+        "",
+        gpu.name,
+        gpus,
+        gpu.sm,
+        link,
+        text,
+        planned[0],
+        over_nvlink,
+        pcie,
+        NCCL_PCI.get(gen, 48e9) * lanes,
+        nics,
+        nic,
+        nvls and over_nvlink,
+    )
 
 
 def with_nics(system: System, text: str) -> System:
-    """The system with other NICs, such as `8x400G`: how many ports a host has, and the Gbit/s of each; UsageError for other text."""
+    """The system with other NICs, such as `8x400G`: how many ports a host has, and the Gbit/s of
+    each; UsageError for other text.
+    """
     match = _NICS.fullmatch(text.strip())
     count, rate = (int(match.group(1) or 1), float(match.group(2))) if match else (0, 0.0)
     if not (count and rate):
-        raise UsageError(f"--nics: '{text}' are not NICs", "give the ports of a host and their Gbit/s, like --nics 8x400G")
+        raise UsageError(
+            f"--nics: '{text}' are not NICs",
+            "give the ports of a host and their Gbit/s, like --nics 8x400G",
+        )
     return replace(system, nics=count, nic=rate * GBIT)
 
 
 def of_device(name: str) -> Generation | None:
-    """The row of the table for a device's name, such as `NVIDIA H100 80GB HBM3`, if its links are those of the table."""
+    """The row of the table for a device's name, such as `NVIDIA H100 80GB HBM3`, if its links
+    are those of the table.
+    """
     words = name.upper().replace("-", " ").split()
     return next((row for row in GENERATIONS if any(known in words for known in row.names)), None)

@@ -1,4 +1,6 @@
-"""Signs of trouble in the changes of hosts' counters and clocks during rows, and which signs are unusual for the run."""
+"""Signs of trouble in the changes of hosts' counters and clocks during rows, and which signs are
+unusual for the run.
+"""
 
 from dataclasses import dataclass, replace
 from statistics import median
@@ -19,9 +21,10 @@ _ORDER = (Kind.FAULT, Kind.THROTTLE, Kind.LOSS, Kind.CONGESTION)
 class Sign:
     """One counter that moved, or reduced clocks of one GPU, during one row.
 
-    Rows are compared by `rate`: for reduced clocks the share of the row's time, for a port's counters the increase per byte of its
-    traffic (a slow row has more seconds, not more data), for other counters the increase per second. `name` is the counter, or the
-    reasons for reduced clocks.
+    Rows are compared by `rate`: for reduced clocks the share of the row's time, for a port's
+    counters the increase per byte of its traffic (a slow row has more seconds, not more data), for
+    other counters the increase per second. `name` is the counter, or the reasons for reduced
+    clocks.
     """
 
     host: str
@@ -38,7 +41,9 @@ class Sign:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Identifies the same sign in other rows; the reasons for a GPU's reduced clocks may vary."""
+        """Identifies the same sign in other rows; the reasons for a GPU's reduced clocks may
+        vary.
+        """
         return self.host, self.subject, "" if self.kind is Kind.THROTTLE else self.name
 
     @property
@@ -52,16 +57,29 @@ class Signs:
 
     def __init__(self, result: Result) -> None:
         ports, rows = UsedPorts(result), result.rows
-        found = {id(row): [sign for change in row.machine or [] for sign in _signs(result, change, ports)] for row in rows}
+        found = {
+            id(row): [
+                sign for change in row.machine or [] for sign in _signs(result, change, ports)
+            ]
+            for row in rows
+        }
         rates: dict[tuple[str, str, str], list[float]] = {}
         for sign in (sign for signs in found.values() for sign in signs):
             rates.setdefault(sign.key, []).append(sign.rate)
-        normal = {key: median(seen + [0.0] * (len(rows) - len(seen))) for key, seen in rates.items()}
+        normal = {
+            key: median(seen + [0.0] * (len(rows) - len(seen))) for key, seen in rates.items()
+        }
         self._of: dict[int, list[Sign]] = {}
         for row, signs in found.items():
-            judged = [replace(sign, unusual=sign.hard or sign.rate > UNUSUAL * normal[sign.key]) for sign in signs]
+            judged = [
+                replace(sign, unusual=sign.hard or sign.rate > UNUSUAL * normal[sign.key])
+                for sign in signs
+            ]
             self._of[row] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
-        self._unread = {id(row): sorted({one for change in row.machine or [] for one in _unread(change, ports)}) for row in rows}
+        self._unread = {
+            id(row): sorted({one for change in row.machine or [] for one in _unread(change, ports)})
+            for row in rows
+        }
 
     def of(self, row: Row) -> list[Sign]:
         """All signs of a row, the most serious first."""
@@ -77,19 +95,40 @@ class Signs:
 
 
 def _unread(change: HostChange, ports: UsedPorts) -> list[str]:
-    """What could not be read, without ports that carried no data; a reason begins with its subject."""
-    return [reason for reason in change.unread if not ports.unused(change.host, reason.partition(" ")[0].rstrip(":"))]
+    """What could not be read, without ports that carried no data; a reason begins with its
+    subject.
+    """
+    return [
+        reason
+        for reason in change.unread
+        if not ports.unused(change.host, reason.partition(" ")[0].rstrip(":"))
+    ]
 
 
 def _signs(result: Result, change: HostChange, ports: UsedPorts) -> list[Sign]:
-    throttled = (_throttled(result, change, bus, severity) for bus in change.throttled for severity in (Severity.BAD, Severity.LOAD))
-    counted = (_counted(result, change, subject, name, by, ports) for subject, one in change.moved.items() for name, by in one.items())
+    throttled = (
+        _throttled(result, change, bus, severity)
+        for bus in change.throttled
+        for severity in (Severity.BAD, Severity.LOAD)
+    )
+    counted = (
+        _counted(result, change, subject, name, by, ports)
+        for subject, one in change.moved.items()
+        for name, by in one.items()
+    )
     return [sign for sign in (*throttled, *counted) if sign is not None]
 
 
 def _throttled(result: Result, change: HostChange, bus: str, severity: Severity) -> Sign | None:
-    """Reasons for a GPU's reduced clocks. The power limit is normal under load, and a sign only if the clock fell."""
-    held = {name: seconds for name, seconds in change.throttled[bus].items() if REASON_SEVERITY.get(name, Severity.BAD) is severity}
+    """Reasons for a GPU's reduced clocks.
+
+    The power limit is normal under load, and a sign only if the clock fell.
+    """
+    held = {
+        name: seconds
+        for name, seconds in change.throttled[bus].items()
+        if REASON_SEVERITY.get(name, Severity.BAD) is severity
+    }
     clock, fell = _clock(result, change, bus)
     if not held or (severity is Severity.LOAD and not fell):
         return None
@@ -97,17 +136,37 @@ def _throttled(result: Result, change: HostChange, bus: str, severity: Severity)
     share = 1.0 if seconds is None or change.seconds <= 0 else min(seconds / change.seconds, 1.0)
     name = ", ".join(sorted(held, key=lambda one: one in BY_NAME))
     what = f"clocks reduced by {name}{clock}"
-    meaning = "; ".join(_MEANING.get(one) or (BY_NAME[one].meaning if one in BY_NAME else "unknown reason") for one in held)
-    return Sign(change.host, f"{bus} {severity.value}", name, Kind.THROTTLE, share, share, _gpu(result, change.host, bus), what, meaning,
-                hard=severity is Severity.BAD)  # fmt: skip
+    meaning = "; ".join(
+        _MEANING.get(one) or (BY_NAME[one].meaning if one in BY_NAME else "unknown reason")
+        for one in held
+    )
+    return Sign(
+        change.host,
+        f"{bus} {severity.value}",
+        name,
+        Kind.THROTTLE,
+        share,
+        share,
+        _gpu(result, change.host, bus),
+        what,
+        meaning,
+        hard=severity is Severity.BAD,
+    )
 
 
 def _clock(result: Result, change: HostChange, bus: str) -> tuple[str, bool]:
     """Text on the SM clock, and whether it fell or is below its maximum."""
-    buses = list(dict.fromkeys(device.bus for device in result.world.devices if device.host == change.host and device.bus))
+    buses = list(
+        dict.fromkeys(
+            device.bus
+            for device in result.world.devices
+            if device.host == change.host and device.bus
+        )
+    )
     index = buses.index(bus) if bus in buses else len(buses)
     now, before, largest = (
-        values[index] if index < len(values) else None for values in (change.sm_mhz, change.sm_before_mhz, change.sm_max_mhz)
+        values[index] if index < len(values) else None
+        for values in (change.sm_mhz, change.sm_before_mhz, change.sm_max_mhz)
     )
     if now is not None and before is not None and now < before:
         return f", {before} -> {now} MHz", True
@@ -116,7 +175,9 @@ def _clock(result: Result, change: HostChange, bus: str) -> tuple[str, bool]:
     return "", False
 
 
-def _counted(result: Result, change: HostChange, subject: str, name: str, by: int, ports: UsedPorts) -> Sign | None:
+def _counted(
+    result: Result, change: HostChange, subject: str, name: str, by: int, ports: UsedPorts
+) -> Sign | None:
     counter = BY_NAME.get(name)
     traffic = _traffic(change, subject)
     if counter is None or (counter.owner is not Owner.GPU and not ports.used(change.host, subject)):
@@ -125,9 +186,23 @@ def _counted(result: Result, change: HostChange, subject: str, name: str, by: in
         return None
     seconds = change.seconds or 1.0
     rate = by / max(traffic, LEAST_BYTES) if traffic else by / seconds
-    where = _gpu(result, change.host, subject) if counter.owner is Owner.GPU else f"{change.host} {_port(result, change, subject)}"
+    where = (
+        _gpu(result, change.host, subject)
+        if counter.owner is Owner.GPU
+        else f"{change.host} {_port(result, change, subject)}"
+    )
     short = counter.meaning.partition(":")[0]
-    return Sign(change.host, subject, name, counter.kind, by, rate, where, f"{name} +{by:,} ({short})", counter.meaning)
+    return Sign(
+        change.host,
+        subject,
+        name,
+        counter.kind,
+        by,
+        rate,
+        where,
+        f"{name} +{by:,} ({short})",
+        counter.meaning,
+    )
 
 
 def _traffic(change: HostChange, subject: str) -> int:
@@ -137,7 +212,14 @@ def _traffic(change: HostChange, subject: str) -> int:
 
 
 def _gpu(result: Result, host: str, bus: str) -> str:
-    index = next((device.index for device in result.world.devices if (device.host, device.bus) == (host, bus)), None)
+    index = next(
+        (
+            device.index
+            for device in result.world.devices
+            if (device.host, device.bus) == (host, bus)
+        ),
+        None,
+    )
     return f"{host} GPU {bus if index is None else index}"
 
 
@@ -145,7 +227,13 @@ def _port(result: Result, change: HostChange, subject: str) -> str:
     """The port; for TCP the interfaces that sent the most."""
     if subject != TCP:
         return subject
-    rdma = {nic.name for host in result.topology.hosts if host.hostname == change.host for nic in host.nics if nic.kind != "ethernet"}
+    rdma = {
+        nic.name
+        for host in result.topology.hosts
+        if host.hostname == change.host
+        for nic in host.nics
+        if nic.kind != "ethernet"
+    }
     sent = {name: by for name, by in change.sent.items() if name not in rdma}
     most = max(sent.values(), default=0)
     return "+".join(name for name, by in sent.items() if 2 * by >= most) or "TCP"

@@ -1,7 +1,9 @@
-"""How the GPUs of a topology are joined: over switches, each to each other, or in some other way; by the targets of their links.
+"""How the GPUs of a topology are joined: over switches, each to each other, or in some other way;
+by the targets of their links.
 
-NCCL tells targets apart by their PCI class: 0x068000 is an NVSwitch, 0x068001 a CPU (IBM Power), 0x03 and 0x12 a GPU. A target that is not
-in the file and has no class counts as a switch, as in NCCL. Source: NCCL src/graph/topo.cc and xml.cc, RCCL's ncclTopoAddXGMI.
+NCCL tells targets apart by their PCI class: 0x068000 is an NVSwitch, 0x068001 a CPU (IBM Power),
+0x03 and 0x12 a GPU. A target that is not in the file and has no class counts as a switch, as in
+NCCL. Source: NCCL src/graph/topo.cc and xml.cc, RCCL's ncclTopoAddXGMI.
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,11 @@ MEASURE = "measure it instead: busbw run all_reduce"
 
 @dataclass(slots=True)
 class Gpu:
-    """A GPU of the file. `gcn` is AMD's name of its architecture, '' for NVIDIA's; `links` are (target, count, class of the target)."""
+    """A GPU of the file.
+
+    `gcn` is AMD's name of its architecture, '' for NVIDIA's; `links` are (target, count, class of
+    the target).
+    """
 
     bus: str = ""
     sm: int = 0
@@ -40,7 +46,9 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """All links of a GPU, and how many go to each other GPU: 0 over switches, None where that differs."""
+    """All links of a GPU, and how many go to each other GPU: 0 over switches, None where that
+    differs.
+    """
 
     links: int
     to_each: int | None
@@ -49,8 +57,8 @@ class Joined:
 def joined(gpus: Sequence[Gpu], kind: str, name: str) -> Joined:
     """How GPUs with equally many links are joined. `kind` is NVLink or xGMI.
 
-    UsageError where links end at a CPU, at the GPU itself or outside the file, or where they leave GPUs apart: then the path between
-    these GPUs is not known.
+    UsageError where links end at a CPU, at the GPU itself or outside the file, or where they leave
+    GPUs apart: then the path between these GPUs is not known.
     """
     hint = MEASURE if gpus[0].gcn else DESCRIBE
     by_bus = {gpu.bus: number for number, gpu in enumerate(gpus) if gpu.bus}
@@ -64,7 +72,8 @@ def joined(gpus: Sequence[Gpu], kind: str, name: str) -> Joined:
     if len(parts) > 1:
         sizes = ", ".join(str(len(part)) for part in parts)
         raise UsageError(
-            f"{name}: {kind} joins the {len(gpus)} GPUs in {len(parts)} groups ({sizes}), and busbw has no model of the path between these",
+            f"{name}: {kind} joins the {len(gpus)} GPUs in {len(parts)} groups ({sizes}), and busbw"
+            " has no model of the path between these",
             hint,
         )
     counts = {count for own in peers for count in own.values()}
@@ -78,15 +87,24 @@ def _peers(gpu: Gpu, by_bus: dict[str, int], kind: str, name: str) -> dict[int, 
     hint = MEASURE if gpu.gcn else DESCRIBE
     for target, count, category in gpu.links:
         if category.startswith(CPU):
-            raise UsageError(f"{name}: {counted(count, kind)} of GPU {gpu.bus} end at a CPU, and busbw has no model of that path", hint)
+            raise UsageError(
+                f"{name}: {counted(count, kind)} of GPU {gpu.bus} end at a CPU, and busbw has no"
+                " model of that path",
+                hint,
+            )
         if target and target == gpu.bus:
             why = "as in a virtual machine: which GPUs they join is unknown"
-            raise UsageError(f"{name}: {counted(count, kind)} of GPU {gpu.bus} end at that GPU itself, {why}", hint)
+            raise UsageError(
+                f"{name}: {counted(count, kind)} of GPU {gpu.bus} end at that GPU itself, {why}",
+                hint,
+            )
         if target in by_bus:
             found[by_bus[target]] = found.get(by_bus[target], 0) + count
         elif category.startswith(GPU):
             raise UsageError(
-                f"{name}: {counted(count, kind)} of GPU {gpu.bus} end at {target[:20]}, a GPU that is not in the file", DESCRIBE
+                f"{name}: {counted(count, kind)} of GPU {gpu.bus} end at {target[:20]}, a GPU that"
+                " is not in the file",
+                DESCRIBE,
             )
     return found
 

@@ -11,28 +11,54 @@ from busbw.model.series import duration, where_text
 from busbw.model.timing_findings import who
 
 EVEN, SKEWED = 1.05, 1.25  # the busiest rank's bytes over the mean of all ranks
-FIX = "move data from this rank to others: shard the table differently, or send each row once per batch"
+FIX = (
+    "move data from this rank to others: shard the table differently, or send each row once per"
+    " batch"
+)
 
 
 def _uneven(run: Run) -> Conclusion | None:
     result = run.result
     traffic = result.traffic
-    if traffic is None or not result.rows or (traffic.rank_factor < EVEN and not result.spec.counts):
+    if (
+        traffic is None
+        or not result.rows
+        or (traffic.rank_factor < EVEN and not result.spec.counts)
+    ):
         return None
-    name, times = _name(result, traffic.rank), f"{traffic.rank_factor:.2f} times the mean of all ranks"
+    name, times = (
+        _name(result, traffic.rank),
+        f"{traffic.rank_factor:.2f} times the mean of all ranks",
+    )
     if traffic.rank_factor < SKEWED:
-        return Conclusion(Verdict.PASS, f"the ranks move about the same: {name} moves the most, {times}", _pair(traffic))
+        return Conclusion(
+            Verdict.PASS,
+            f"the ranks move about the same: {name} moves the most, {times}",
+            _pair(traffic),
+        )
     sent, received = (format_size(size) for size in (traffic.sent_bytes, traffic.received_bytes))
     most, less = f"sends {sent} to the others", f"receives {received}"
     if traffic.received_bytes > traffic.sent_bytes:
         most, less = f"receives {received} from the others", f"sends {sent}"
-    even = f"spread evenly over equal links, the same data would take {100 / traffic.rank_factor:.0f} % of the time"
+    even = (
+        f"spread evenly over equal links, the same data would take {100 / traffic.rank_factor:.0f}"
+        " % of the time"
+    )
     evidence = "; ".join(filter(None, (_pair(traffic), _measured(result))))
-    return Conclusion(Verdict.WARN, f"{name} {most}, {times}, and {less}: {even}", evidence, FIX + _dedup(result.spec.counts))
+    return Conclusion(
+        Verdict.WARN,
+        f"{name} {most}, {times}, and {less}: {even}",
+        evidence,
+        FIX + _dedup(result.spec.counts),
+    )
 
 
 def _dedup(counts: str) -> str:
-    return f"; --counts {counts},dedup shows what that gives" if counts.startswith(KIND) and "dedup" not in counts else ""
+    return (
+        f"; --counts {counts},dedup shows what that gives"
+        if counts.startswith(KIND) and "dedup" not in counts
+        else ""
+    )
 
 
 def _name(result: Result, rank: int) -> str:
@@ -42,7 +68,10 @@ def _name(result: Result, rank: int) -> str:
 
 def _pair(traffic: Traffic) -> str:
     pair = f"rank {traffic.sender} to rank {traffic.receiver}, {format_size(traffic.pair_bytes)}"
-    return f"hottest pair at {format_size(traffic.size_bytes)}: {pair}, {traffic.pair_factor:.2f} times the mean of all pairs"
+    return (
+        f"hottest pair at {format_size(traffic.size_bytes)}: {pair}, {traffic.pair_factor:.2f}"
+        " times the mean of all pairs"
+    )
 
 
 def _measured(result: Result) -> str:
@@ -53,12 +82,20 @@ def _measured(result: Result) -> str:
     figure = max(timed, key=lambda one: one.row.size_bytes)
     ends = figure.cell.ends_s or []
     first, last = (pick(range(len(ends)), key=ends.__getitem__) for pick in (min, max))
-    both = f"rank {last} ends last, after {duration(ends[last])}, rank {first} first, after {duration(ends[first])}"
+    both = (
+        f"rank {last} ends last, after {duration(ends[last])}, rank {first} first, after"
+        f" {duration(ends[first])}"
+    )
     return f"at {where_text(figure)} {both}"
 
 
 RULES = (
-    Rule("uneven", (Verdict.PASS, Verdict.WARN),
-         "alltoallv: the rank that sends or receives the most, the hottest pair, and which ranks ended last and first. Warns where that "
-         "rank moves 1.25 times the mean of all ranks or more", _uneven),
-)  # fmt: skip
+    Rule(
+        "uneven",
+        (Verdict.PASS, Verdict.WARN),
+        "alltoallv: the rank that sends or receives the most, the hottest pair, and which ranks"
+        " ended last and first. Warns where that rank moves 1.25 times the mean of all ranks or"
+        " more",
+        _uneven,
+    ),
+)

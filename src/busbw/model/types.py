@@ -1,6 +1,7 @@
 """How fast communication should be: what `busbw ideal`, `predict` and `explain` answer.
 
-Rates are bytes per second in one direction, times are seconds, busbw is that of the collective. Bands and shares are fractions.
+Rates are bytes per second in one direction, times are seconds, busbw is that of the collective.
+Bands and shares are fractions.
 """
 
 import msgspec
@@ -9,7 +10,10 @@ from busbw.core.result import Ideal
 
 
 class Described(msgspec.Struct, frozen=True):
-    """The hardware that an answer is about. `source` says where it comes from; `nccl` is the first release of the row of constants."""
+    """The hardware that an answer is about.
+
+    `source` says where it comes from; `nccl` is the first release of the row of constants.
+    """
 
     source: str
     system: str
@@ -27,9 +31,11 @@ class Described(msgspec.Struct, frozen=True):
 
 
 class Level(msgspec.Struct, frozen=True):
-    """One algorithm: its bound at the link rates, at what the links carry of data, and what NCCL's model expects of the size.
+    """One algorithm: its bound at the link rates, at what the links carry of data, and what NCCL's
+    model expects of the size.
 
-    `link` is what limits the bound of the data. `planned` is None where NCCL has no model of the algorithm.
+    `link` is what limits the bound of the data. `planned` is None where NCCL has no model of the
+    algorithm.
     """
 
     algorithm: str
@@ -42,7 +48,10 @@ class Level(msgspec.Struct, frozen=True):
 
 
 class Ideals(msgspec.Struct, tag="busbw.ideal/1", tag_field="schema", kw_only=True):
-    """The bounds of one collective, the highest first. `chosen` is the algorithm that NCCL takes for `size_bytes`."""
+    """The bounds of one collective, the highest first.
+
+    `chosen` is the algorithm that NCCL takes for `size_bytes`.
+    """
 
     collective: str
     size_bytes: int
@@ -53,7 +62,10 @@ class Ideals(msgspec.Struct, tag="busbw.ideal/1", tag_field="schema", kw_only=Tr
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """The expected time of one size on `hosts` hosts. `band` is how far busbw may be off, as a share of it, to either side."""
+    """The expected time of one size on `hosts` hosts.
+
+    `band` is how far busbw may be off, as a share of it, to either side.
+    """
 
     hosts: int
     ranks: int
@@ -69,15 +81,19 @@ class Forecast(msgspec.Struct, frozen=True):
 
     @property
     def regime(self) -> str:
-        """`latency` where more than half of the time does not depend on the size, else `bandwidth`."""
+        """`latency` where more than half of the time does not depend on the size, else
+        `bandwidth`.
+        """
         return "latency" if 2 * self.latency_s > self.time_s else "bandwidth"
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """What measurements make of NCCL's figures for one algorithm and protocol of a collective: factors of latency and transfer time.
+    """What measurements make of NCCL's figures for one algorithm and protocol of a collective:
+    factors of latency and transfer time.
 
-    `worst` is the largest relative error over the `points` that it was made from, of `least_bytes` and more. `held_hosts` are the hosts
-    of the largest job, and `held_worst` its error by a fit to the smaller jobs alone; None where all points are of one host count.
+    `worst` is the largest relative error over the `points` that it was made from, of `least_bytes`
+    and more. `held_hosts` are the hosts of the largest job, and `held_worst` its error by a fit to
+    the smaller jobs alone; None where all points are of one host count.
     """
 
     collective: str
@@ -94,7 +110,9 @@ class Fit(msgspec.Struct, frozen=True):
 
 
 class Crossing(msgspec.Struct, frozen=True):
-    """From `size_bytes` on, bytes take more of the time than latency does; None where they never do."""
+    """From `size_bytes` on, bytes take more of the time than latency does; None where they never
+    do.
+    """
 
     hosts: int
     ranks: int
@@ -115,9 +133,11 @@ class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", k
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """One algorithm against a measurement: `excluded` if the measurement is above its bound `at_most`.
+    """One algorithm against a measurement: `excluded` if the measurement is above its bound
+    `at_most`.
 
-    `planned` is the busbw that the model expects of this size, `off` the measurement relative to it (0.01: 1 % above).
+    `planned` is the busbw that the model expects of this size, `off` the measurement relative to it
+    (0.01: 1 % above).
     """
 
     algorithm: str
@@ -129,7 +149,9 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """How much of a link the measured operation uses: `used` of its rate, of which `payload` is left for data."""
+    """How much of a link the measured operation uses: `used` of its rate, of which `payload` is
+    left for data.
+    """
 
     link: str
     rate: float
@@ -138,7 +160,10 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema", kw_only=True):
-    """Which algorithm a measurement fits, and where the rest of the hardware is. `fits` is empty if it fits none."""
+    """Which algorithm a measurement fits, and where the rest of the hardware is.
+
+    `fits` is empty if it fits none.
+    """
 
     source: str
     collective: str
@@ -155,9 +180,12 @@ class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema",
 
 
 class PredictedRow(msgspec.Struct, frozen=True):
-    """One row of a pattern on the other system. `forecast` is None where no time can be given, and `reason` says why.
+    """One row of a pattern on the other system.
 
-    `weight` is the part of the ranks read that a call occupies (core.pattern_weights), of a send that of its sender.
+    `forecast` is None where no time can be given, and `reason` says why.
+
+    `weight` is the part of the ranks read that a call occupies (core.pattern_weights), of a send
+    that of its sender.
     """
 
     row: int
@@ -177,10 +205,13 @@ class PredictedRow(msgspec.Struct, frozen=True):
         return self.weight * self.forecast.time_s * self.calls if self.forecast else 0.0
 
 
-class PatternPrediction(msgspec.Struct, tag="busbw.pattern-prediction/1", tag_field="schema", kw_only=True):
+class PatternPrediction(
+    msgspec.Struct, tag="busbw.pattern-prediction/1", tag_field="schema", kw_only=True
+):
     """What a recorded application's communication takes on another system.
 
-    `ranks` is how many it was predicted for, and `recorded_ranks` how many it was recorded on; `scale` is the rule where they differ.
+    `ranks` is how many it was predicted for, and `recorded_ranks` how many it was recorded on;
+    `scale` is the rule where they differ.
     """
 
     source: str
@@ -194,7 +225,9 @@ class PatternPrediction(msgspec.Struct, tag="busbw.pattern-prediction/1", tag_fi
 
     @property
     def total_s(self) -> float:
-        """The time of all calls of all rows with a forecast, one after the other, averaged over the ranks that were read."""
+        """The time of all calls of all rows with a forecast, one after the other, averaged over
+        the ranks that were read.
+        """
         return sum(row.total_s for row in self.rows)
 
     @property

@@ -1,4 +1,6 @@
-"""The hardware that a run can use: the GPUs of its ranks, and the ports and features that its NCCL settings allow."""
+"""The hardware that a run can use: the GPUs of its ranks, and the ports and features that its
+NCCL settings allow.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +17,20 @@ from busbw.model.fabric import Fabric, NoFabric, fabric
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """The hosts in order of their first rank, with only the GPUs and ports in use, and what `bounds` needs to know of them."""
+    """The hosts in order of their first rank, with only the GPUs and ports in use, and what
+    `bounds` needs to know of them.
+    """
 
     hosts: list[Host]
     fabric: Fabric
     features: Features
 
 
-def used(world: World, topology: Topology, environment: Mapping[str, str], traffic: Traffic | None = None) -> Used | NoFabric:
-    """The part of `topology` that `world` uses with NCCL's settings in `environment`, and for what `traffic`, or why it is unknown.
+def used(
+    world: World, topology: Topology, environment: Mapping[str, str], traffic: Traffic | None = None
+) -> Used | NoFabric:
+    """The part of `topology` that `world` uses with NCCL's settings in `environment`, and for what
+    `traffic`, or why it is unknown.
 
     If only CUDA could tell whether NVLS works, it counts as available unless NCCL_NVLS_ENABLE is 0.
     """
@@ -45,36 +52,54 @@ def used(world: World, topology: Topology, environment: Mapping[str, str], traff
         return links
     capable = all(gpu.nvls is not False for host in hosts for gpu in host.gpus)
     nvls = capable and environment.get("NCCL_NVLS_ENABLE", "").strip() != "0"
-    return Used(hosts, replace(links, traffic=traffic), Features(nvls, collnet=environment.get("NCCL_COLLNET_ENABLE", "").strip() == "1"))
+    return Used(
+        hosts,
+        replace(links, traffic=traffic),
+        Features(nvls, collnet=environment.get("NCCL_COLLNET_ENABLE", "").strip() == "1"),
+    )
 
 
 def ideals(
-    collective: str, world: World, topology: Topology, environment: Mapping[str, str], traffic: Traffic | None = None
+    collective: str,
+    world: World,
+    topology: Topology,
+    environment: Mapping[str, str],
+    traffic: Traffic | None = None,
 ) -> tuple[Ideal | None, Ideal | None]:
-    """The largest bound and the `endpoint` of a run, for Result.ideal and Result.endpoint_ideal; None if unknown."""
+    """The largest bound and the `endpoint` of a run, for Result.ideal and Result.endpoint_ideal;
+    None if unknown.
+    """
     row, use = collective_row(collective), used(world, topology, environment, traffic)
     if isinstance(use, NoFabric):
         return None, None
-    return max(bounds(row, use.fabric, use.features), key=lambda bound: bound.busbw, default=None), endpoint(row, use.fabric)
+    return max(
+        bounds(row, use.fabric, use.features), key=lambda bound: bound.busbw, default=None
+    ), endpoint(row, use.fabric)
 
 
 def _host(topology: Topology, name: str) -> Host | None:
     """The host with that name or short name: processes of one job may report either form."""
     exact = next((host for host in topology.hosts if host.hostname == name), None)
     short = name.partition(".")[0]
-    return exact or next((host for host in topology.hosts if host.hostname.partition(".")[0] == short), None)
+    return exact or next(
+        (host for host in topology.hosts if host.hostname.partition(".")[0] == short), None
+    )
 
 
 def _narrowed(host: Host, devices: Sequence[Device], environment: Mapping[str, str]) -> Host:
-    prefixes = tuple(f"{device.bus.lower().partition('.')[0]}." for device in devices)  # a Device.bus has no function number
+    # a Device.bus has no function number
+    prefixes = tuple(f"{device.bus.lower().partition('.')[0]}." for device in devices)
     gpus = [gpu for gpu in host.gpus if gpu.bus_id.startswith(prefixes)]
-    return msgspec.structs.replace(host, gpus=gpus or host.gpus, nics=nics_left(host.nics, environment))
+    return msgspec.structs.replace(
+        host, gpus=gpus or host.gpus, nics=nics_left(host.nics, environment)
+    )
 
 
 def nics_left(nics: Sequence[Nic], environment: Mapping[str, str]) -> list[Nic]:
     """The ports that NCCL may use under NCCL_IB_HCA, NCCL_IB_DISABLE and NCCL_SOCKET_IFNAME.
 
-    With sockets, a RoCE port counts as its interface, and InfiniBand ports are left out: the rate of IP over InfiniBand is unknown.
+    With sockets, a RoCE port counts as its interface, and InfiniBand ports are left out: the rate
+    of IP over InfiniBand is unknown.
     """
     rdma = [nic for nic in nics if nic.kind != "ethernet" and not nic.virtual]
     if rdma and environment.get("NCCL_IB_DISABLE", "").strip() != "1":
@@ -82,11 +107,16 @@ def nics_left(nics: Sequence[Nic], environment: Mapping[str, str]) -> list[Nic]:
         return [nic for nic in rdma if list_matches(hca, nic.name)]
     names = environment.get("NCCL_SOCKET_IFNAME", "")
     sockets = [nic for nic in nics if nic.kind in ("ethernet", "roce") and nic.netdev]
-    return [msgspec.structs.replace(nic, name=nic.netdev, kind="ethernet") for nic in sockets if list_matches(names, nic.netdev)]
+    return [
+        msgspec.structs.replace(nic, name=nic.netdev, kind="ethernet")
+        for nic in sockets
+        if list_matches(names, nic.netdev)
+    ]
 
 
 def list_matches(wanted: str, name: str) -> bool:
-    """Whether a list in NCCL's syntax matches `name`: prefixes, exact names after `=`, exclusions after `^`; an empty list matches all.
+    """Whether a list in NCCL's syntax matches `name`: prefixes, exact names after `=`, exclusions
+    after `^`; an empty list matches all.
 
     An entry with a port (`mlx5_0:1`) matches only that port.
     """

@@ -1,1 +1,3 @@
-"""What an application sends: capture, readers of logs, traces and dumps, what several ranks saw together, replay."""
+"""What an application sends: capture, readers of logs, traces and dumps, what several ranks saw
+together, replay.
+"""

@@ -1,6 +1,7 @@
 """Collects the calls that readers find, and makes a record of them.
 
-Up to ORDER_LIMIT calls are kept in order. A longer source is counted instead: the memory needed is then that of its distinct calls.
+Up to ORDER_LIMIT calls are kept in order. A longer source is counted instead: the memory needed is
+then that of its distinct calls.
 """
 
 import math
@@ -15,12 +16,25 @@ from busbw.pattern.pattern_lines import MAX_NOTES
 ORDER_LIMIT = 1_000_000
 MOST_RANKS = 1 << 30
 _MOST = 1 << 62  # figures of the record have 64 bits
-ARGUMENTS = ("function", "bytes", "count", "dtype", "op", "root", "peer", "algorithm", "protocol", "channels")
+ARGUMENTS = (
+    "function",
+    "bytes",
+    "count",
+    "dtype",
+    "op",
+    "root",
+    "peer",
+    "algorithm",
+    "protocol",
+    "channels",
+)
 
 
 @dataclass(slots=True)
 class Group:
-    """A communicator: `own` has the rank in it of each process that was read, `members` ranks of the job where the source lists them."""
+    """A communicator: `own` has the rank in it of each process that was read, `members` ranks of
+    the job where the source lists them.
+    """
 
     ranks: int = 0
     name: str = ""
@@ -53,7 +67,10 @@ class Counts:
 
 
 class Collector:
-    """Takes what readers find. A process is whatever makes calls in an order of its own: a rank, named by any key."""
+    """Takes what readers find.
+
+    A process is whatever makes calls in an order of its own: a rank, named by any key.
+    """
 
     def __init__(self, source: str, limit: int = ORDER_LIMIT) -> None:
         self.header = Header(source=source)
@@ -66,7 +83,8 @@ class Collector:
         self.choices: dict[Hashable, Choice | None] = {}
         self.omitted: Counter[tuple[str, Hashable]] = Counter()
         self.lost: dict[tuple[Hashable, Hashable], int] = {}
-        self.unnumbered: set[Hashable] = set()  # communicators whose calls have numbers that differ between ranks
+        # communicators whose calls have numbers that differ between ranks
+        self.unnumbered: set[Hashable] = set()
         self._kept = 0
         self.found = 0
 
@@ -86,7 +104,9 @@ class Collector:
         self.omitted[what, process] += 1
 
     def dropped(self, comm: Hashable, process: Hashable, calls: int) -> None:
-        """State how many calls of a communicator were made but not recorded in a process; the largest number counts."""
+        """State how many calls of a communicator were made but not recorded in a process; the
+        largest number counts.
+        """
         self.lost[comm, process] = max(calls, self.lost.get((comm, process), 0))
 
     def host(self, name: str) -> None:
@@ -100,14 +120,24 @@ class Collector:
             self.ranks[process] = rank
 
     def comm(
-        self, comm: Hashable, ranks: int = 0, name: str = "", hosts: int = 0, members: Sequence[int] = (),
-        process: Hashable = None, rank: int | None = None,
-    ) -> Group:  # fmt: skip
+        self,
+        comm: Hashable,
+        ranks: int = 0,
+        name: str = "",
+        hosts: int = 0,
+        members: Sequence[int] = (),
+        process: Hashable = None,
+        rank: int | None = None,
+    ) -> Group:
         """Add what is known of a communicator: also `rank`, that of `process` in it."""
         group = self.groups.setdefault(comm, Group())
         ranks, hosts = (number if 0 < number <= MOST_RANKS else 0 for number in (ranks, hosts))
         members = members if all(0 <= number < MOST_RANKS for number in members) else ()
-        group.ranks, group.name, group.hosts = ranks or group.ranks, name or group.name, hosts or group.hosts
+        group.ranks, group.name, group.hosts = (
+            ranks or group.ranks,
+            name or group.name,
+            hosts or group.hosts,
+        )
         group.members = members or group.members
         if rank is not None:
             self.process(process)
@@ -139,7 +169,9 @@ class Collector:
             self.queues.setdefault(process, []).append(call)
             self._kept += 1
             if self._kept > self._limit:
-                self.note(f"more than {self._limit} calls: they are counted, their order is not kept")
+                self.note(
+                    f"more than {self._limit} calls: they are counted, their order is not kept"
+                )
                 self.unordered()
         else:
             self._count(process, call, calls)

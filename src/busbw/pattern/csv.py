@@ -1,4 +1,6 @@
-"""A pattern as AIBooster's pattern.csv, byte for byte in its titles and layout, and as a CSV of all fields."""
+"""A pattern as AIBooster's pattern.csv, byte for byte in its titles and layout, and as a CSV of
+all fields.
+"""
 
 import csv
 import io
@@ -10,8 +12,15 @@ from busbw.core.pattern import Pattern, PatternRow, Times
 from busbw.core.pattern_weights import parts
 
 TITLES = (
-    "routine", "num_samples", "datatype", "nranks", "ALGO", "PROTOCOL", "TOTALBYTES", "TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC",
-)  # fmt: skip
+    "routine",
+    "num_samples",
+    "datatype",
+    "nranks",
+    "ALGO",
+    "PROTOCOL",
+    "TOTALBYTES",
+    "TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC",
+)
 CALLS = "calls"
 UNKNOWN = "?"
 
@@ -19,18 +28,37 @@ UNKNOWN = "?"
 def pattern_csv(pattern: Pattern, *, calls: bool = False) -> str:
     """A line for each distinct collective call. Send and recv have no place in this format.
 
-    With `calls` a last column says how often a rank made it, on average over the ranks read, and at least 1.
+    With `calls` a last column says how often a rank made it, on average over the ranks read, and at
+    least 1.
     """
     lines: dict[tuple[str, ...], tuple[str, float]] = {}
     for row, part in zip(pattern.rows, parts(pattern), strict=True):
         if row.function in COLLECTIVES:
-            known = (COLLECTIVES[row.function].torch_name, row.count, row.dtype and DTYPES[row.dtype].torch, pattern.comm(row).ranks,
-                     row.algorithm, row.protocol, row.bytes)  # fmt: skip
+            known = (
+                COLLECTIVES[row.function].torch_name,
+                row.count,
+                row.dtype and DTYPES[row.dtype].torch,
+                pattern.comm(row).ranks,
+                row.algorithm,
+                row.protocol,
+                row.bytes,
+            )
             name = tuple(UNKNOWN if value is None else str(value) for value in known)
             time, before = lines.get(name, (UNKNOWN, 0))
-            lines[name] = (time if row.predicted_us is None else repr(row.predicted_us), before + part * row.calls)
+            lines[name] = (
+                time if row.predicted_us is None else repr(row.predicted_us),
+                before + part * row.calls,
+            )
     head = (*TITLES, CALLS) if calls else TITLES
-    return _text([head, *((*name, time, *([max(1, round(number))] if calls else [])) for name, (time, number) in lines.items())])
+    return _text(
+        [
+            head,
+            *(
+                (*name, time, *([max(1, round(number))] if calls else []))
+                for name, (time, number) in lines.items()
+            ),
+        ]
+    )
 
 
 def left_out(pattern: Pattern) -> int:
@@ -40,7 +68,9 @@ def left_out(pattern: Pattern) -> int:
 
 def _times(name: str) -> tuple[tuple[str, Callable[[Pattern, PatternRow], object]], ...]:
     def value(field: str) -> Callable[[Pattern, PatternRow], object]:
-        return lambda pattern, row: None if (times := getattr(row, name)) is None else getattr(times, field)
+        return lambda pattern, row: (
+            None if (times := getattr(row, name)) is None else getattr(times, field)
+        )
 
     kind = name.removesuffix("_us")
     units = {field: "" if field == "n" else "_us" for field in Times.__struct_fields__}
@@ -51,21 +81,46 @@ FIELDS: tuple[tuple[str, Callable[[Pattern, PatternRow], object]], ...] = (
     ("comm", lambda pattern, row: row.comm),
     ("comm_name", lambda pattern, row: pattern.comm(row).name),
     ("ranks", lambda pattern, row: pattern.comm(row).ranks or None),
-    *((name, lambda pattern, row, name=name: getattr(row, name)) for name in (
-        "function", "bytes", "calls", "count", "dtype", "op", "root", "rank", "peer", "algorithm", "protocol", "channels", "first_us",
-        "last_us", "predicted_us",
-    )),
+    *(
+        (name, lambda pattern, row, name=name: getattr(row, name))
+        for name in (
+            "function",
+            "bytes",
+            "calls",
+            "count",
+            "dtype",
+            "op",
+            "root",
+            "rank",
+            "peer",
+            "algorithm",
+            "protocol",
+            "channels",
+            "first_us",
+            "last_us",
+            "predicted_us",
+        )
+    ),
     *_times("cpu_us"),
     *_times("gpu_us"),
-)  # fmt: skip
+)
 
 
 def table_csv(pattern: Pattern) -> str:
-    """A line for each row with all its fields; times of each kind in columns of their own, in microseconds."""
-    return _text([[name for name, _ in FIELDS], *([value(pattern, row) for _, value in FIELDS] for row in pattern.rows)])
+    """A line for each row with all its fields; times of each kind in columns of their own, in
+    microseconds.
+    """
+    return _text(
+        [
+            [name for name, _ in FIELDS],
+            *([value(pattern, row) for _, value in FIELDS] for row in pattern.rows),
+        ]
+    )
 
 
 def _text(lines: Iterable[Iterable[object]]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(["" if value is None else value for value in line] for line in lines)
+    csv.writer(out, lineterminator="\n").writerows(
+        ["" if value is None else value for value in line] for line in lines
+    )
     return out.getvalue()

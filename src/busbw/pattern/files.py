@@ -15,7 +15,8 @@ CAPTURED = ".capture"
 
 
 def load(files: Sequence[str], source: str | None = None) -> Pattern:
-    """The record in these files (- = stdin, a directory stands for its files), in the format `source` or that of their content.
+    """The record in these files (- = stdin, a directory stands for its files), in the format
+    `source` or that of their content.
 
     UsageError if they cannot be read, or hold no call.
     """
@@ -23,7 +24,9 @@ def load(files: Sequence[str], source: str | None = None) -> Pattern:
 
 
 def sources(files: Sequence[str]) -> Iterator[Source]:
-    """Every file, opened when it is needed: a job can have more ranks than a process may open files."""
+    """Every file, opened when it is needed: a job can have more ranks than a process may open
+    files.
+    """
     names = [name for file in files for name in _names(file)]
     if names.count("-") > 1:
         raise UsageError("stdin is given twice", "give - once")
@@ -36,12 +39,21 @@ def _names(file: str) -> list[str]:
     if file == "-" or not path.is_dir():
         return [file]
     try:
-        found = sorted((one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")), key=_in_order)
-        found = [one for one in found if one.suffix == CAPTURED] or found  # beside them stands the pattern that was made of them
+        found = sorted(
+            (one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")),
+            key=_in_order,
+        )
+        # beside them stands the pattern that was made of them
+        found = [one for one in found if one.suffix == CAPTURED] or found
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}", "name a directory that you can read") from error
+        raise UsageError(
+            f"{file}: {error.strerror}", "name a directory that you can read"
+        ) from error
     if not found:
-        raise UsageError(f"{file}: there are no files in this directory", "name the directory with the files of the ranks")
+        raise UsageError(
+            f"{file}: there are no files in this directory",
+            "name the directory with the files of the ranks",
+        )
     return [str(one) for one in found]
 
 

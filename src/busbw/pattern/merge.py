@@ -1,7 +1,7 @@
 """Merges what several ranks saw into one order: a collective is one call of all its members.
 
-Repeatedly a call is taken that is next on every rank that made it. Ranks disagree about the order where a rank uses several streams;
-then the call that started first is taken, and counted.
+Repeatedly a call is taken that is next on every rank that made it. Ranks disagree about the order
+where a rank uses several streams; then the call that started first is taken, and counted.
 """
 
 import heapq
@@ -21,10 +21,11 @@ _FILLED = ("count", "dtype", "op", "root", "algorithm", "protocol", "channels", 
 class Observed(msgspec.Struct):
     """One call as one rank saw it. None is what the source does not say.
 
-    `comm` is the same on all ranks of a communicator. `seq` is the number that the source gives the call among those of the communicator;
-    without it, calls are the same if they are on each rank the n-th with their function and size. `at_us` is the start since any moment
-    common to all ranks. `stream` and `group` are compared within one rank only. `gpu_at_us` is the start by
-    the GPU's clock, moved to the host's.
+    `comm` is the same on all ranks of a communicator. `seq` is the number that the source gives the
+    call among those of the communicator; without it, calls are the same if they are on each rank
+    the n-th with their function and size. `at_us` is the start since any moment common to all
+    ranks. `stream` and `group` are compared within one rank only. `gpu_at_us` is the start by the
+    GPU's clock, moved to the host's.
     """
 
     comm: Hashable
@@ -52,8 +53,9 @@ class Observed(msgspec.Struct):
 class Joined:
     """One call of all ranks in `queues` (indices).
 
-    Its duration is the shortest of any rank, which waited for no other. It is a lower bound where a rank can leave before all have
-    entered, as in a broadcast. `skew_us` is the longest less the shortest.
+    Its duration is the shortest of any rank, which waited for no other. It is a lower bound where a
+    rank can leave before all have entered, as in a broadcast. `skew_us` is the longest less the
+    shortest.
     """
 
     call: Observed
@@ -63,7 +65,9 @@ class Joined:
 
 @dataclass(slots=True)
 class Merged:
-    """The calls in one order, and how often ranks disagreed: about the order, or about the arguments of one call."""
+    """The calls in one order, and how often ranks disagreed: about the order, or about the
+    arguments of one call.
+    """
 
     calls: list[Joined] = field(default_factory=list)
     forced: int = 0
@@ -71,7 +75,9 @@ class Merged:
 
 
 def merge(queues: Sequence[Sequence[Observed]]) -> Merged:
-    """The calls of all ranks in one order; `queues` has the calls of each rank, in the order in which it made them."""
+    """The calls of all ranks in one order; `queues` has the calls of each rank, in the order in
+    which it made them.
+    """
     return _Merge(queues).run()
 
 
@@ -112,14 +118,23 @@ class _Merge:
         one = ids[self._heads[number]]
         self._waiting[one] += 1
         if self._waiting[one] == self._needed[one]:
-            start = min((call.at_us for call in self._calls(one) if call.at_us is not None), default=0.0)
+            start = min(
+                (call.at_us for call in self._calls(one) if call.at_us is not None), default=0.0
+            )
             heapq.heappush(self._ready, (start, len(self._taken) * len(self._queues) + number, one))
 
     def _earliest(self) -> Hashable | None:
-        heads = [(self._queues[number][at], number) for number, at in enumerate(self._heads) if at < len(self._ids[number])]
+        heads = [
+            (self._queues[number][at], number)
+            for number, at in enumerate(self._heads)
+            if at < len(self._ids[number])
+        ]
         if not heads:
             return None
-        _, number = min(heads, key=lambda head: (float("inf") if head[0].at_us is None else head[0].at_us, head[1]))
+        _, number = min(
+            heads,
+            key=lambda head: (float("inf") if head[0].at_us is None else head[0].at_us, head[1]),
+        )
         return self._ids[number][self._heads[number]]
 
     def _take(self, one: Hashable) -> None:
@@ -137,7 +152,9 @@ class _Merge:
 
 
 def _identities(queue: Sequence[Observed], number: int) -> list[Hashable]:
-    """What each call of a rank has in common with the same call on others: communicator and number; nothing for send and recv."""
+    """What each call of a rank has in common with the same call on others: communicator and
+    number; nothing for send and recv.
+    """
     seen: Counter[tuple[Hashable, ...]] = Counter()
     found: list[Hashable] = []
     for at, call in enumerate(queue):
@@ -146,14 +163,20 @@ def _identities(queue: Sequence[Observed], number: int) -> list[Hashable]:
             continue
         name: tuple[Hashable, ...] = (call.comm, call.seq)
         if call.seq is None:
-            name = (call.comm, *(("alltoall",) if call.function in _ALL_TO_ALL else (call.function, call.bytes)))
+            name = (
+                call.comm,
+                *(("alltoall",) if call.function in _ALL_TO_ALL else (call.function, call.bytes)),
+            )
         found.append((*name, seen[name]))  # calls that were made together can share their number
         seen[name] += 1
     return found
 
 
 def join(seen: Sequence[Observed]) -> tuple[Joined, bool]:
-    """One call from what each of its ranks saw, and whether they agree about its arguments. What one rank lacks comes from another."""
+    """One call from what each of its ranks saw, and whether they agree about its arguments.
+
+    What one rank lacks comes from another.
+    """
     first = seen[0]
     if len(seen) == 1:
         return Joined(first, []), True
@@ -165,7 +188,11 @@ def join(seen: Sequence[Observed]) -> tuple[Joined, bool]:
         call.function, call.bytes, call.count, agreed = "alltoallv", max(sizes), None, True
     for name in _FILLED if agreed and call.function == first.function else ():
         if getattr(call, name) is None:
-            setattr(call, name, next((value for one in seen if (value := getattr(one, name)) is not None), None))
+            setattr(
+                call,
+                name,
+                next((value for one in seen if (value := getattr(one, name)) is not None), None),
+            )
     call.at_us = min((one.at_us for one in seen if one.at_us is not None), default=None)
     skew_us = None
     for name in ("cpu_us", "gpu_us"):
@@ -173,6 +200,8 @@ def join(seen: Sequence[Observed]) -> tuple[Joined, bool]:
         if taken:
             setattr(call, name, min(taken))
             if name == "gpu_us":
-                call.gpu_at_us = min(seen, key=lambda one: float("inf") if one.gpu_us is None else one.gpu_us).gpu_at_us
+                call.gpu_at_us = min(
+                    seen, key=lambda one: float("inf") if one.gpu_us is None else one.gpu_us
+                ).gpu_at_us
             skew_us = max(taken) - min(taken) if len(taken) > 1 else None
     return Joined(call, [], skew_us), agreed

@@ -23,7 +23,9 @@ def lines(pattern: Pattern) -> Iterator[bytes]:
 
 
 def read(source: Iterable[bytes], name: str) -> Pattern:
-    """The record in these lines. Lines that cannot be read are counted in `header.skipped` and the first few named in its notes.
+    """The record in these lines.
+
+    Lines that cannot be read are counted in `header.skipped` and the first few named in its notes.
 
     UsageError if the first line is no header of this format.
     """
@@ -47,7 +49,10 @@ def _header(text: bytes, name: str) -> Header:
 
 
 class _Reader:
-    """Adds lines to a pattern. Ids become positions, so that a lost line loses only what refers to it."""
+    """Adds lines to a pattern.
+
+    Ids become positions, so that a lost line loses only what refers to it.
+    """
 
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
@@ -72,14 +77,18 @@ class _Reader:
             case PatternRow() if line.comm in self._comms and line.id not in self._rows:
                 _check(line)
                 self._rows[line.id] = len(pattern.rows)
-                pattern.rows.append(replace(line, id=len(pattern.rows), comm=self._comms[line.comm]))
+                pattern.rows.append(
+                    replace(line, id=len(pattern.rows), comm=self._comms[line.comm])
+                )
             case Comm() if line.id not in self._comms:
                 self._comms[line.id] = len(pattern.comms)
                 pattern.comms.append(replace(line, id=len(pattern.comms)))
             case Call():
                 raise ValueError(f"a call of row {line.row}, which was not read")
             case PatternRow():
-                raise ValueError(f"row {line.id} stands twice, or its communicator {line.comm} was not read")
+                raise ValueError(
+                    f"row {line.id} stands twice, or its communicator {line.comm} was not read"
+                )
             case _:
                 raise ValueError("a second header, or a communicator that stands twice")
 

@@ -1,4 +1,6 @@
-"""Which collectives have not ended, and who has not called them: Flight Recorder dumps of a job that hangs."""
+"""Which collectives have not ended, and who has not called them: Flight Recorder dumps of a job
+that hangs.
+"""
 
 import re
 from collections.abc import Sequence
@@ -16,9 +18,11 @@ Calls = dict[int, dict[str, Any]]  # entries by number within their group
 
 
 class Outstanding(msgspec.Struct, kw_only=True):
-    """The first collective of a process group that some ranks have called and that has not ended, from Flight Recorder dumps.
+    """The first collective of a process group that some ranks have called and that has not ended,
+    from Flight Recorder dumps.
 
-    Ranks are those of the job. `absent` have not called it; `silent` gave no dump. `since_ns` is Unix time of its first call.
+    Ranks are those of the job. `absent` have not called it; `silent` gave no dump. `since_ns` is
+    Unix time of its first call.
     """
 
     group: str
@@ -31,11 +35,16 @@ class Outstanding(msgspec.Struct, kw_only=True):
 
 
 def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
-    """Of each process group the first collective that has not ended on all ranks, the oldest first; and what could not be read.
+    """Of each process group the first collective that has not ended on all ranks, the oldest first;
+    and what could not be read.
 
     The number of a rank is in the name of its file. UsageError if a file cannot be opened.
     """
-    collector, groups, configured = Collector("flight recorder"), dict[str, dict[int, Calls]](), dict[str, Any]()
+    collector, groups, configured = (
+        Collector("flight recorder"),
+        dict[str, dict[int, Calls]](),
+        dict[str, Any](),
+    )
     for source in sources(files):
         with source.stream:
             dump = whole(source, collector) or {}
@@ -46,7 +55,11 @@ def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
                 _take(entry, rank, groups)
             except json_recovery.UNEXPECTED as error:
                 collector.problem(f"{source.name}: {type(error).__name__}: {error}")
-    found = [one for name, ranks in groups.items() if (one := _first(name, ranks, _listed(configured, name)))]
+    found = [
+        one
+        for name, ranks in groups.items()
+        if (one := _first(name, ranks, _listed(configured, name)))
+    ]
     return sorted(found, key=lambda one: one.since_ns), collector.header.notes
 
 
@@ -70,7 +83,12 @@ def _ended(entry: dict[str, Any]) -> bool:
 
 def _first(group: str, ranks: dict[int, Calls], listed: set[int]) -> Outstanding | None:
     """The collective with the lowest number that has not ended, if there is one."""
-    open_calls = [(number, entry) for calls in ranks.values() for number, entry in calls.items() if not _ended(entry)]
+    open_calls = [
+        (number, entry)
+        for calls in ranks.values()
+        for number, entry in calls.items()
+        if not _ended(entry)
+    ]
     if not open_calls:
         return None
     number = min(number for number, _ in open_calls)
@@ -81,8 +99,13 @@ def _first(group: str, ranks: dict[int, Calls], listed: set[int]) -> Outstanding
         seq=number,
         function=_function(same[0]),
         since_ns=min((int(entry.get("time_created_ns") or 0) for entry in same), default=0),
-        waiting=sorted(rank for rank, calls in ranks.items() if number in calls and not _ended(calls[number])),
-        absent={rank: f"{_function(calls[max(calls)])} number {max(calls)}" for rank, calls in sorted(late.items())},
+        waiting=sorted(
+            rank for rank, calls in ranks.items() if number in calls and not _ended(calls[number])
+        ),
+        absent={
+            rank: f"{_function(calls[max(calls)])} number {max(calls)}"
+            for rank, calls in sorted(late.items())
+        },
         silent=sorted(listed - ranks.keys()),
     )
 

@@ -27,7 +27,9 @@ from busbw.pattern.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: `recognized` takes a file's first bytes; `read` adds what is in a file to a collector."""
+    """A format: `recognized` takes a file's first bytes; `read` adds what is in a file to a
+    collector.
+    """
 
     name: str
     title: str
@@ -42,59 +44,112 @@ RECORD = "record"
 # The first that recognizes a file reads it: those with the clearest marks are first.
 FORMATS: tuple[Format, ...] = (
     Format(
-        "profiler", "Files of busbw's profiler plugin", "`busbw capture`",
-        "every call in order, type, root, streams, groups, communicators, algorithm, protocol, channels; with --timed times on the GPU",
-        "operator; replays of CUDA graphs that use no network", profiler.recognized, profiler.read,
+        "profiler",
+        "Files of busbw's profiler plugin",
+        "`busbw capture`",
+        "every call in order, type, root, streams, groups, communicators, algorithm, protocol,"
+        " channels; with --timed times on the GPU",
+        "operator; replays of CUDA graphs that use no network",
+        profiler.recognized,
+        profiler.read,
     ),
     Format(
-        "pattern-csv", "AIBooster's pattern.csv", "AIBooster's NCCL pattern analyzer; `busbw pattern --format pattern-csv`",
-        "distinct calls: count, type, ranks, algorithm, protocol, predicted time", "order, communicators, operator, root, measured times",
-        pattern_csv.recognized, pattern_csv.read,
+        "pattern-csv",
+        "AIBooster's pattern.csv",
+        "AIBooster's NCCL pattern analyzer; `busbw pattern --format pattern-csv`",
+        "distinct calls: count, type, ranks, algorithm, protocol, predicted time",
+        "order, communicators, operator, root, measured times",
+        pattern_csv.recognized,
+        pattern_csv.read,
     ),
     Format(
-        "clog", "torchcomms' clog, V1", "`torchcomms.hooks.clog`",
-        "every call in order, replays of CUDA graphs, type, operator, root, communicators, the host's times in milliseconds",
-        "times on the GPU, algorithm and protocol", torchcomms_log.recognized, torchcomms_log.read,
+        "clog",
+        "torchcomms' clog, V1",
+        "`torchcomms.hooks.clog`",
+        "every call in order, replays of CUDA graphs, type, operator, root, communicators, the"
+        " host's times in milliseconds",
+        "times on the GPU, algorithm and protocol",
+        torchcomms_log.recognized,
+        torchcomms_log.read,
     ),
     Format(
-        "inspector", "NCCL Inspector's JSON, v4.0 to v4.3", "`NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1`",
-        "bytes, times on the GPU, communicators, from v4.2 on algorithm, protocol and how many calls were dropped",
-        "type, operator, root, the order between communicators, messages below 8192 bytes by default", inspector.recognized, inspector.read,
+        "inspector",
+        "NCCL Inspector's JSON, v4.0 to v4.3",
+        "`NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1`",
+        "bytes, times on the GPU, communicators, from v4.2 on algorithm, protocol and how many"
+        " calls were dropped",
+        "type, operator, root, the order between communicators, messages below 8192 bytes by"
+        " default",
+        inspector.recognized,
+        inspector.read,
     ),
     Format(
-        "flight-recorder", "PyTorch's Flight Recorder, 2.0 to 2.10", "`TORCH_FR_BUFFER_SIZE=20000`, and a dump",
-        "the last calls in order, type, communicators; with TORCH_NCCL_ENABLE_TIMING=1 times on the GPU",
-        "operator, root, algorithm, protocol, calls that the ring buffer lost", flight_recorder.recognized, flight_recorder.read,
+        "flight-recorder",
+        "PyTorch's Flight Recorder, 2.0 to 2.10",
+        "`TORCH_FR_BUFFER_SIZE=20000`, and a dump",
+        "the last calls in order, type, communicators; with TORCH_NCCL_ENABLE_TIMING=1 times on"
+        " the GPU",
+        "operator, root, algorithm, protocol, calls that the ring buffer lost",
+        flight_recorder.recognized,
+        flight_recorder.read,
     ),
     Format(
-        "kineto", "Trace of torch.profiler", "`prof.export_chrome_trace(\"trace.json.gz\")`",
-        "calls in order, type, communicators, times on the GPU", "operator, in most releases root, algorithm and protocol",
-        kineto.recognized, kineto.read,
+        "kineto",
+        "Trace of torch.profiler",
+        '`prof.export_chrome_trace("trace.json.gz")`',
+        "calls in order, type, communicators, times on the GPU",
+        "operator, in most releases root, algorithm and protocol",
+        kineto.recognized,
+        kineto.read,
     ),
     Format(
-        "execution-trace", "PyTorch's execution trace, 1.0.1 to 1.1.1", "`torch.profiler.ExecutionTraceObserver`, PARAM",
-        "calls in order, type, root, with PyTorch 2.4 and newer communicators", "times, operator, algorithm and protocol",
-        execution_trace.recognized, execution_trace.read,
+        "execution-trace",
+        "PyTorch's execution trace, 1.0.1 to 1.1.1",
+        "`torch.profiler.ExecutionTraceObserver`, PARAM",
+        "calls in order, type, root, with PyTorch 2.4 and newer communicators",
+        "times, operator, algorithm and protocol",
+        execution_trace.recognized,
+        execution_trace.read,
     ),
     Format(
-        "simai", "SimAI's workload", "SimAI's workload generator (AICB)", "calls of a training step in order, bytes, kinds of groups",
-        "times, type, operator, root", simai.recognized, simai.read,
+        "simai",
+        "SimAI's workload",
+        "SimAI's workload generator (AICB)",
+        "calls of a training step in order, bytes, kinds of groups",
+        "times, type, operator, root",
+        simai.recognized,
+        simai.read,
     ),
     Format(
-        "nccl-log", "NCCL's log", "`NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING`, best with `NCCL_DEBUG_FILE=nccl.%h.%p.log`",
-        "every call in order, type, operator, root, communicators, algorithm and protocol; NCCL 2.20 to 2.23 predict the time",
-        "times; replays of CUDA graphs", nccl_log.recognized, nccl_log.read,
+        "nccl-log",
+        "NCCL's log",
+        "`NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING`, best with"
+        " `NCCL_DEBUG_FILE=nccl.%h.%p.log`",
+        "every call in order, type, operator, root, communicators, algorithm and protocol; NCCL"
+        " 2.20 to 2.23 predict the time",
+        "times; replays of CUDA graphs",
+        nccl_log.recognized,
+        nccl_log.read,
     ),
     Format(
-        "chakra", "Chakra's execution trace (.et)", "`chakra_converter`, ASTRA-sim's generators",
-        "calls in order, bytes, communicators, times where the converter had them", "type, operator, root, algorithm and protocol",
-        chakra.recognized, chakra.read,
+        "chakra",
+        "Chakra's execution trace (.et)",
+        "`chakra_converter`, ASTRA-sim's generators",
+        "calls in order, bytes, communicators, times where the converter had them",
+        "type, operator, root, algorithm and protocol",
+        chakra.recognized,
+        chakra.read,
     ),
     Format(
-        "chakra-json", "Chakra's execution trace as JSON", "`chakra_jsonizer`", "as chakra", "as chakra", chakra_json.recognized,
+        "chakra-json",
+        "Chakra's execution trace as JSON",
+        "`chakra_jsonizer`",
+        "as chakra",
+        "as chakra",
+        chakra_json.recognized,
         chakra_json.read,
     ),
-)  # fmt: skip
+)
 BY_NAME = {row.name: row for row in FORMATS}
 _HINT = f"name the format: --from {', '.join((*BY_NAME, RECORD))}"
 
@@ -106,14 +161,19 @@ def detect(source: Source) -> str:
         return RECORD
     found = next((row.name for row in FORMATS if row.recognized(head)), None)
     if found is None:
-        raise UsageError(f"{source.name}: {'empty, or not readable' if not head else 'no known format'}", _HINT)
+        raise UsageError(
+            f"{source.name}: {'empty, or not readable' if not head else 'no known format'}", _HINT
+        )
     return found
 
 
 def read(sources: Iterable[Source], given: str | None = None, limit: int = ORDER_LIMIT) -> Pattern:
-    """The record of a job from its files: all of one format, each of other ranks. Each is closed before the next is taken.
+    """The record of a job from its files: all of one format, each of other ranks.
 
-    More than `limit` calls are counted without their order. UsageError if the files hold no call, or are of several formats.
+    Each is closed before the next is taken.
+
+    More than `limit` calls are counted without their order. UsageError if the files hold no call,
+    or are of several formats.
     """
     if given is not None and given not in (*BY_NAME, RECORD):
         raise unknown("format", given, {name: name for name in (*BY_NAME, RECORD)}, "--from: ")
@@ -146,11 +206,15 @@ class _Job:
         """Read a file of this format; UsageError for another."""
         if name != self._row.name:
             stated = f"{self._first} is {self._row.name}, {source.name} is {name}"
-            raise UsageError(f"files of several formats: {stated}", "give the files of one job in one format")
+            raise UsageError(
+                f"files of several formats: {stated}", "give the files of one job in one format"
+            )
         self._row.read(source, self._collector)
 
     def pattern(self, unrecognized: Sequence[UsageError]) -> Pattern:
-        """The record, in which files that no format recognized are named; UsageError if no file held a call."""
+        """The record, in which files that no format recognized are named; UsageError if no file
+        held a call.
+        """
         for error in unrecognized:
             self._collector.problem(error.message)
         if not self._collector.found:
@@ -163,7 +227,10 @@ class _Job:
 
 def _record(source: Source) -> Pattern:
     if source.files > 1:
-        raise UsageError(f"{source.files} files, the first of them a record: a record holds all ranks of a job", "give one record")
+        raise UsageError(
+            f"{source.files} files, the first of them a record: a record holds all ranks of a job",
+            "give one record",
+        )
     scrap = Collector(RECORD)
     record = pattern_lines.read((line for _, line in source.lines(scrap)), source.name)
     record.header.skipped += scrap.header.skipped

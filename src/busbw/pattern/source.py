@@ -15,13 +15,18 @@ LINE_LIMIT = 1 << 24  # what is longer is no line of any format
 WHOLE_LIMIT = 2 << 30  # formats that cannot be read in pieces
 _PIECE = 1 << 16
 _FREE = 256 << 20  # bytes that a compressed file may always become
-_RATIO = 200  # times its size that it may become beyond: logs and traces become 5 to 50 times, a file made to fill memory 1,000
+# times its size that it may become beyond: logs and traces become 5 to 50 times, a file made to
+# fill memory 1,000
+_RATIO = 200
 _GZIP = 31  # zlib: the largest window, with the header and trailer of gzip
 _RANK = re.compile(r"(?:rank[_-]?|[._-])(\d+)(?:\.[A-Za-z]\w*)*$")
 
 
 class _Unpacked(io.RawIOBase):
-    """What is compressed in a stream, also in several gzip members. Where the stream is cut, all before the cut is given first."""
+    """What is compressed in a stream, also in several gzip members.
+
+    Where the stream is cut, all before the cut is given first.
+    """
 
     def __init__(self, packed: io.BufferedIOBase) -> None:
         super().__init__()
@@ -40,7 +45,9 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer, which is as long as is wanted; EOFError or zlib.error where the stream is cut or broken."""
+        """Fill the buffer, which is as long as is wanted; EOFError or zlib.error where the
+        stream is cut or broken.
+        """
         while True:
             if self._member.eof:
                 self._rest = self._member.unused_data or self._fresh()
@@ -53,7 +60,9 @@ class _Unpacked(io.RawIOBase):
             if found:
                 self._given += len(found)
                 if self._given > _FREE + _RATIO * self._taken:
-                    raise zlib.error(f"{self._taken} compressed bytes become more than {_RATIO} times as many")
+                    raise zlib.error(
+                        f"{self._taken} compressed bytes become more than {_RATIO} times as many"
+                    )
                 buffer[: len(found)] = found
                 return len(found)
             if not fresh and not self._member.eof:
@@ -84,7 +93,9 @@ class Source:
 
     @property
     def rank(self) -> int | None:
-        """The number at the end of the file's name: `trace.3.et`, `rank_3.json`, `nccl_trace_rank_3`."""
+        """The number at the end of the file's name: `trace.3.et`, `rank_3.json`,
+        `nccl_trace_rank_3`.
+        """
         found = _RANK.search(self.name.rsplit("/", 1)[-1].removesuffix(".gz"))
         return int(found[1]) if found and len(found[1]) < 8 else None
 
@@ -111,7 +122,9 @@ class Source:
                 size += len(piece)
                 if size > WHOLE_LIMIT:
                     raise UsageError(
-                        f"{self.name}: larger than {WHOLE_LIMIT >> 30} GiB, and this format cannot be read in pieces", "trim it"
+                        f"{self.name}: larger than {WHOLE_LIMIT >> 30} GiB, and this format cannot"
+                        " be read in pieces",
+                        "trim it",
                     )
         except (EOFError, OSError, zlib.error) as error:
             collector.problem(f"{self.name}: byte {size}: {error}")
@@ -124,7 +137,9 @@ def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Source:
     try:
         packed = stream.peek(2)[:2] == b"\x1f\x8b"
     except OSError as error:
-        raise UsageError(f"{name}: {error.strerror or error}", "name a file that can be read") from error
+        raise UsageError(
+            f"{name}: {error.strerror or error}", "name a file that can be read"
+        ) from error
     if packed:
         stream = io.BufferedReader(_Unpacked(stream), HEAD)
     return Source(name, stream, number, files)

@@ -44,7 +44,9 @@ class Tally:
         self._seen: dict[Arguments, _Seen] = {}
         self._calls: list[Call] = []
 
-    def comm(self, ranks: int, name: str = "", hosts: int = 0, members: Sequence[int] = (), read: int = 0) -> int:
+    def comm(
+        self, ranks: int, name: str = "", hosts: int = 0, members: Sequence[int] = (), read: int = 0
+    ) -> int:
         """Add a communicator; returns its id."""
         self._comms.append(Comm(len(self._comms), ranks, name, hosts, list(members), read))
         return len(self._comms) - 1
@@ -66,7 +68,9 @@ class Tally:
         """Add one call, or several that are alike and have no order."""
         seen = self._seen.get(arguments)
         if seen is None:
-            seen = self._seen[arguments] = _Seen(PatternRow(len(self._seen), calls=0, **msgspec.structs.asdict(arguments)))
+            seen = self._seen[arguments] = _Seen(
+                PatternRow(len(self._seen), calls=0, **msgspec.structs.asdict(arguments))
+            )
         row = seen.row
         row.calls += calls
         if predicted_us is not None:
@@ -79,7 +83,9 @@ class Tally:
         if gpu_us is not None:
             seen.gpu_us.append(gpu_us)
         if self._ordered:
-            self._calls.extend([Call(row.id, at_us, cpu_us, gpu_us, gpu_at_us, skew_us, stream, group)] * calls)
+            self._calls.extend(
+                [Call(row.id, at_us, cpu_us, gpu_us, gpu_at_us, skew_us, stream, group)] * calls
+            )
 
     def pattern(self) -> Pattern:
         """The record of what was added so far."""

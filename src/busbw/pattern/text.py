@@ -1,4 +1,6 @@
-"""A pattern as people read it: what took most time or moved most bytes first, then totals, and what is missing."""
+"""A pattern as people read it: what took most time or moved most bytes first, then totals, and
+what is missing.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +16,17 @@ from busbw.ui.number_formats import known, peers_text, percent_text, time_text
 
 NARROWED = 80
 DROP_ORDER = ("least", "protocol", "group", "predicted", "op", "algorithm", "peers", "median")
-_OPTIONAL = {"type", "op", "group", "algorithm", "protocol", "peers", "predicted", "median", "least"}
+_OPTIONAL = {
+    "type",
+    "op",
+    "group",
+    "algorithm",
+    "protocol",
+    "peers",
+    "predicted",
+    "median",
+    "least",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +40,10 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What the table is sorted by: a kind of time, or bytes. `meaning` goes on after "average of all ranks"."""
+    """What the table is sorted by: a kind of time, or bytes.
+
+    `meaning` goes on after "average of all ranks".
+    """
 
     name: str
     field: str
@@ -44,11 +59,22 @@ KINDS = (
 
 def kind(pattern: Pattern) -> _Kind:
     """The GPU's time if any call has one, else the host's, else bytes."""
-    return next((one for one in KINDS if one.field and any(getattr(row, one.field) for row in pattern.rows)), KINDS[-1])
+    return next(
+        (
+            one
+            for one in KINDS
+            if one.field and any(getattr(row, one.field) for row in pattern.rows)
+        ),
+        KINDS[-1],
+    )
 
 
 def _function(line: _Line) -> str:
-    return COLLECTIVES[line.row.function].name if line.row.function in COLLECTIVES else line.row.function
+    return (
+        COLLECTIVES[line.row.function].name
+        if line.row.function in COLLECTIVES
+        else line.row.function
+    )
 
 
 def _time(field: str) -> Callable[[_Line], str]:
@@ -62,11 +88,16 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="op", value=lambda line: line.row.op or "-", left=True),
     Column(title="peers", value=lambda line: peers_text(line.row), left=True),
     Column(title="ranks", value=lambda line: line.pattern.comm(line.row).ranks or "-"),
-    Column(title="group", value=lambda line: line.pattern.comm(line.row).name[:12] or "-", left=True),
+    Column(
+        title="group", value=lambda line: line.pattern.comm(line.row).name[:12] or "-", left=True
+    ),
     Column(title="algorithm", value=lambda line: line.row.algorithm or "-", left=True),
     Column(title="protocol", value=lambda line: line.row.protocol or "-", left=True),
     Column(title="calls", value=lambda line: line.row.calls),
-    Column(title="predicted", value=lambda line: known(line.row.predicted_us, lambda time: time_text(time * 1e-6))),
+    Column(
+        title="predicted",
+        value=lambda line: known(line.row.predicted_us, lambda time: time_text(time * 1e-6)),
+    ),
     Column(title="least", value=_time("least")),
     Column(title="median", value=_time("median")),
     Column(title="share", unit="%", value=lambda line: percent_text(line.weight, line.whole)),
@@ -74,22 +105,30 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def table(pattern: Pattern, width: int | None = None, most: int = ROWS) -> str:
-    """The histogram sorted by share of time, totals, and what the record lacks; at most `width` characters wide, 80 without one.
+    """The histogram sorted by share of time, totals, and what the record lacks; at most `width`
+    characters wide, 80 without one.
 
     It has the `most` rows with the largest share.
     """
     limit = width or NARROWED
     chosen = kind(pattern)
     lines = sorted(_lines(pattern, chosen), key=lambda line: (-line.weight, line.row.id))
-    shown = [column for column in COLUMNS if column.title not in _OPTIONAL or any(column.text(line) != "-" for line in lines)]
-    rest = more(lines[most:], sum(line.weight for line in lines[most:]), sum(line.weight for line in lines))
+    shown = [
+        column
+        for column in COLUMNS
+        if column.title not in _OPTIONAL or any(column.text(line) != "-" for line in lines)
+    ]
+    rest = more(
+        lines[most:], sum(line.weight for line in lines[most:]), sum(line.weight for line in lines)
+    )
     meaning = "" if chosen.field and len(pattern.header.ranks) == 1 else chosen.meaning
-    head = wrapped(f"{_title(pattern)}\nsorted by share of {chosen.name} ({average(pattern)}{meaning})\n", limit)
+    head = wrapped(
+        f"{_title(pattern)}\nsorted by share of {chosen.name} ({average(pattern)}{meaning})\n",
+        limit,
+    )
     table = aligned(shown, lines[:most], limit, DROP_ORDER)
     foot = wrapped(_totals(pattern, chosen) + _remarks(pattern), limit)
-    return (
-        f"{head}\n{table}{rest}\n{foot}"
-    )
+    return f"{head}\n{table}{rest}\n{foot}"
 
 
 def _lines(pattern: Pattern, chosen: _Kind) -> list[_Line]:
@@ -111,33 +150,56 @@ def _part(row: PatternRow, chosen: _Kind) -> float:
 
 def _title(pattern: Pattern) -> str:
     header = pattern.header
-    facts = [f"from {header.source}" if header.source else "", counted(header.world, "rank") if header.world else "",
-             counted(len(header.hosts), "host") if header.hosts else "", f"NCCL {header.nccl}" if header.nccl else ""]  # fmt: skip
+    facts = [
+        f"from {header.source}" if header.source else "",
+        counted(header.world, "rank") if header.world else "",
+        counted(len(header.hosts), "host") if header.hosts else "",
+        f"NCCL {header.nccl}" if header.nccl else "",
+    ]
     return ", ".join(filter(None, facts)) or "from an unknown source"
 
 
 def _totals(pattern: Pattern, chosen: _Kind) -> str:
     calls = sum(row.calls for row in pattern.rows)
     size = sum(row.calls * row.bytes for row in pattern.rows)
-    counts = (counted(calls, "call"), counted(len(pattern.rows), "row"), counted(len(pattern.comms), "communicator"))
+    counts = (
+        counted(calls, "call"),
+        counted(len(pattern.rows), "row"),
+        counted(len(pattern.comms), "communicator"),
+    )
     text = "{} in {} over {}, ".format(*counts) + format_size(size)
     if chosen.field:
         timed = [
-            (times, weight) for row, weight in zip(pattern.rows, weights(pattern), strict=True) if (times := getattr(row, chosen.field))
+            (times, weight)
+            for row, weight in zip(pattern.rows, weights(pattern), strict=True)
+            if (times := getattr(row, chosen.field))
         ]
-        text += f"; {chosen.name} {time_text(sum(times.total * weight for times, weight in timed) * 1e-6)}"
+        text += (
+            f"; {chosen.name}"
+            f" {time_text(sum(times.total * weight for times, weight in timed) * 1e-6)}"
+        )
         number = sum(times.n for times, _ in timed)
         text += f" of {counted(number, 'call')}" if number < calls else ""
     if pattern.header.seconds:
         text += f", over {time_text(pattern.header.seconds)}"
     skews = [call.skew_us for call in pattern.calls if call.skew_us is not None]
-    text += f"\nskew between ranks: {time_text(sum(skews) * 1e-6)} in total, {time_text(max(skews) * 1e-6)} at most" if skews else ""
+    text += (
+        f"\n"
+        f"skew between ranks: {time_text(sum(skews) * 1e-6)} in total,"
+        f" {time_text(max(skews) * 1e-6)} at most"
+        if skews
+        else ""
+    )
     return text + "\n"
 
 
 def _remarks(pattern: Pattern) -> str:
     header = pattern.header
     text = "" if pattern.ordered else "the order of the calls is unknown\n"
-    text += f"{counted(header.dropped, 'call')} dropped by what recorded them\n" if header.dropped else ""
+    text += (
+        f"{counted(header.dropped, 'call')} dropped by what recorded them\n"
+        if header.dropped
+        else ""
+    )
     text += f"{counted(header.skipped, 'record')} could not be read\n" if header.skipped else ""
     return text + "".join(f"note: {note}\n" for note in [*header.notes, *coverage(pattern)])

@@ -1,4 +1,6 @@
-"""Files that are alike, compared with the first of them: the times of each cell, their ratio and the verdict."""
+"""Files that are alike, compared with the first of them: the times of each cell, their ratio and
+the verdict.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
@@ -6,7 +8,14 @@ from xml.etree.ElementTree import Element
 from busbw.core.cells import CellKey
 from busbw.core.comparison import ComparedCell, Comparison
 from busbw.core.sizes import format_size
-from busbw.history.comparison import closing, interval_text, placement, ratio_text, summary, warnings
+from busbw.history.comparison import (
+    closing,
+    interval_text,
+    placement,
+    ratio_text,
+    summary,
+    warnings,
+)
 from busbw.report.report_input import ReportInput
 from busbw.report.rows import NONE, scroll
 from busbw.ui.html.element import add, tag
@@ -19,7 +28,10 @@ Compared = Mapping[CellKey, ComparedCell]
 
 
 def comparison(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
-    """What was compared and how, and the table. `inputs` are alike; `found` has the comparisons of the page with their baselines."""
+    """What was compared and how, and the table.
+
+    `inputs` are alike; `found` has the comparisons of the page with their baselines.
+    """
     first, *others = inputs
     compared = [source for source in others if source.index in found]
     if not compared:
@@ -43,11 +55,36 @@ def _table(first: ReportInput, others: Sequence[ReportInput], found: Comparisons
     groups, titles = tag("tr", tag("td", colspan=4), class_="extra"), tag("tr")
     add(titles, *(tag("th", title, scope="col", class_=classes) for title, classes in KEYS))
     for source in (first, *others):
-        columns = (("time", "first"),) if source is first else (("time", "first extra"), ("ratio", None), ("verdict", "words"))
-        add(groups, tag("th", swatch(source.index, "plain"), f" {source.title}", scope="colgroup", colspan=len(columns)))
-        add(titles, *(tag("th", f"{title} {source.letter}", scope="col", class_=classes) for title, classes in columns))
-    lines = (tag("tr", *_line(key, compared)) for key in dict.fromkeys(key for one in compared for key in one))
-    return scroll(tag("table", tag("thead", groups, titles), tag("tbody", *lines), class_="rows compared"), "Comparison")
+        columns = (
+            (("time", "first"),)
+            if source is first
+            else (("time", "first extra"), ("ratio", None), ("verdict", "words"))
+        )
+        add(
+            groups,
+            tag(
+                "th",
+                swatch(source.index, "plain"),
+                f" {source.title}",
+                scope="colgroup",
+                colspan=len(columns),
+            ),
+        )
+        add(
+            titles,
+            *(
+                tag("th", f"{title} {source.letter}", scope="col", class_=classes)
+                for title, classes in columns
+            ),
+        )
+    lines = (
+        tag("tr", *_line(key, compared))
+        for key in dict.fromkeys(key for one in compared for key in one)
+    )
+    return scroll(
+        tag("table", tag("thead", groups, titles), tag("tbody", *lines), class_="rows compared"),
+        "Comparison",
+    )
 
 
 def _line(key: CellKey, compared: Sequence[Compared]) -> Iterator[Element]:
@@ -58,8 +95,14 @@ def _line(key: CellKey, compared: Sequence[Compared]) -> Iterator[Element]:
     for one in compared:
         cell = one.get(key)
         yield _time(cell.b_s if cell else None, "first extra")
-        interval = tag("small", f" {interval_text(cell)}", class_="extra") if cell and cell.low is not None else None
-        yield tag("td", ratio_text(cell.ratio) if cell and cell.ratio is not None else NONE, interval)
+        interval = (
+            tag("small", f" {interval_text(cell)}", class_="extra")
+            if cell and cell.low is not None
+            else None
+        )
+        yield tag(
+            "td", ratio_text(cell.ratio) if cell and cell.ratio is not None else NONE, interval
+        )
         said = cell.verdict.value if cell else ""
         yield tag("td", said or NONE, class_=f"words c-{said}" if said else "words")
 

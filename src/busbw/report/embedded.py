@@ -15,8 +15,9 @@ from busbw.ui.html.element import tag
 
 KIND = "busbw-result"
 NOTE = (
-    "The results are in this page. busbw compare FILE FILE --table 1 --table 2 computes the comparison of the first two anew, and "
-    "busbw show FILE --table 1 prints the first; FILE is this page."
+    "The results are in this page. busbw compare FILE FILE --table 1 --table 2 computes the"
+    " comparison of the first two anew, and busbw show FILE --table 1 prints the first; FILE is"
+    " this page."
 )
 _BLOCK = re.compile(rb'<pre class="' + KIND.encode() + rb'" hidden="hidden">(.*?)</pre>', re.DOTALL)
 
@@ -31,12 +32,18 @@ def _ascii(result: Result) -> str:
 
 
 def extract(page: bytes, table: int | None) -> bytes:
-    """The JSON of the result with this number, the only one by default; UsageError where there is none, or no number for several."""
+    """The JSON of the result with this number, the only one by default; UsageError where there
+    is none, or no number for several.
+    """
     found = _BLOCK.findall(page)
     if not found:
-        raise UsageError("a page without results in it", "only pages of busbw report --sign have them")
+        raise UsageError(
+            "a page without results in it", "only pages of busbw report --sign have them"
+        )
     if table is None and len(found) > 1:
         raise UsageError(f"this page has {len(found)} results", "choose one: --table 1")
     if (table or 1) > len(found):
-        raise UsageError(f"--table {table}: this page has {len(found)}", f"give a number from 1 to {len(found)}")
+        raise UsageError(
+            f"--table {table}: this page has {len(found)}", f"give a number from 1 to {len(found)}"
+        )
     return html.unescape(found[(table or 1) - 1].decode()).encode()

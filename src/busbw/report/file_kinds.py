@@ -1,4 +1,6 @@
-"""Everything that busbw writes besides measurements (core.result): how it is called, and its text."""
+"""Everything that busbw writes besides measurements (core.result): how it is called, and its
+text.
+"""
 
 import re
 from collections.abc import Callable
@@ -31,13 +33,17 @@ from busbw.watch import text as watch_text
 
 Text = Callable[[Any, int | None], str]
 # In files of JSON lines, the first of them may have a type too.
-_SCHEMA = re.compile(rb'\s*\{\s*(?:"type"\s*:\s*"header"\s*,\s*)?"schema"\s*:\s*"(busbw\.[a-z-]+/\d+)"')
+_SCHEMA = re.compile(
+    rb'\s*\{\s*(?:"type"\s*:\s*"header"\s*,\s*)?"schema"\s*:\s*"(busbw\.[a-z-]+/\d+)"'
+)
 SNAPSHOT, PATTERN, TUNER_TABLE = "Snapshot", "Pattern", "Tuner table"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of file: its title, its structure, and its text for a terminal of some width (None for a file)."""
+    """One kind of file: its title, its structure, and its text for a terminal of some width
+    (None for a file).
+    """
 
     title: str
     structure: type[msgspec.Struct]
@@ -73,12 +79,17 @@ KINDS: tuple[Kind, ...] = (
     Kind("Explanation", Explanation, explanation_text.text),
 )
 BY_SCHEMA = {kind.name: kind for kind in KINDS}
-_TITLES = {_without_version(kind.name): kind.title for kind in KINDS} | {"busbw.host": SNAPSHOT, _without_version(pattern.SCHEMA): PATTERN}
+_TITLES = {_without_version(kind.name): kind.title for kind in KINDS} | {
+    "busbw.host": SNAPSHOT,
+    _without_version(pattern.SCHEMA): PATTERN,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file holds: its title, its structure if views know it, and its text by the width of the terminal."""
+    """What a file holds: its title, its structure if views know it, and its text by the width of
+    the terminal.
+    """
 
     title: str
     text: Callable[[int | None], str]
@@ -91,14 +102,17 @@ def _schema(data: bytes) -> str:
 
 
 def title(data: bytes) -> str | None:
-    """What a file of busbw is, by its first bytes and in any version; None for measurements, and for what busbw did not write."""
+    """What a file of busbw is, by its first bytes and in any version; None for measurements, and
+    for what busbw did not write.
+    """
     if data.startswith(tuner_table.HEADER.encode()):
         return TUNER_TABLE
     return _TITLES.get(_without_version(_schema(data)))
 
 
 def read(data: bytes, source: str) -> Document | None:
-    """The document in `data`, None for a file of another kind; UsageError, which names `source`, for a broken one.
+    """The document in `data`, None for a file of another kind; UsageError, which names `source`,
+    for a broken one.
 
     Counters of links have a line for each interval: their text is the last interval's.
     """
@@ -108,10 +122,14 @@ def read(data: bytes, source: str) -> Document | None:
     its = BY_SCHEMA.get(_schema(data))
     if its is None:
         return None
-    lines = [line for line in data.splitlines() if line.strip()] if its.structure is Watched else [data]
+    lines = (
+        [line for line in data.splitlines() if line.strip()] if its.structure is Watched else [data]
+    )
     try:
         held = [json_codec.decode(line, its.structure) for line in lines][-1]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{source}: {its.name}: {error}", "give a file that busbw wrote; it must be complete") from error
+        raise UsageError(
+            f"{source}: {its.name}: {error}", "give a file that busbw wrote; it must be complete"
+        ) from error
     head = f"the last of {len(lines)} intervals\n" if len(lines) > 1 else ""
     return Document(its.title, lambda width: head + its.text(held, width), held)

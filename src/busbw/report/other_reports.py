@@ -1,4 +1,6 @@
-"""The sections of a report for files that are not sweeps: trainings, plans, patterns, checks, tests of links, predictions."""
+"""The sections of a report for files that are not sweeps: trainings, plans, patterns, checks,
+tests of links, predictions.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,23 +26,38 @@ class Others:
     @property
     def style(self) -> str:
         """What their sections need besides style.css."""
-        return link_html.STYLE if any(isinstance(document.held, LinkReport) for _, document in self.files) else ""
+        return (
+            link_html.STYLE
+            if any(isinstance(document.held, LinkReport) for _, document in self.files)
+            else ""
+        )
 
     def warnings(self) -> list[Element]:
         """A paragraph for each file that was skipped."""
-        return [tag("p", f"{name} was skipped: {reason}.", class_="warning") for name, reason in self.skipped]
+        return [
+            tag("p", f"{name} was skipped: {reason}.", class_="warning")
+            for name, reason in self.skipped
+        ]
 
     def sections(self) -> list[Element]:
         """A section for each file."""
-        return [section(f"{document.title}: {name}", *_parts(document)) for name, document in self.files]
+        return [
+            section(f"{document.title}: {name}", *_parts(document)) for name, document in self.files
+        ]
 
 
 def page(others: Others) -> bytes:
     """A report without a sweep."""
     titles = list(dict.fromkeys(document.title for _, document in others.files))
     title = ", ".join(titles)
-    header = tag("header", tag("h1", title), tag("p", counted(len(others.files), "file"), class_="facts-line"))
-    return framed(title, tag("main", add(header, *others.warnings()), *others.sections()), others.style)
+    header = tag(
+        "header",
+        tag("h1", title),
+        tag("p", counted(len(others.files), "file"), class_="facts-line"),
+    )
+    return framed(
+        title, tag("main", add(header, *others.warnings()), *others.sections()), others.style
+    )
 
 
 def _parts(document: Document) -> list[Element]:
@@ -48,4 +65,6 @@ def _parts(document: Document) -> list[Element]:
     if isinstance(document.held, LinkReport):
         return link_html.parts(document.held, level="h3")
     text = tag("pre", document.text(None).rstrip("\n"), class_="text-output")
-    return [tag("div", text, class_="scroll", tabindex="0", role="region", aria_label=document.title)]
+    return [
+        tag("div", text, class_="scroll", tabindex="0", role="region", aria_label=document.title)
+    ]

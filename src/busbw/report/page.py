@@ -20,36 +20,55 @@ from busbw.ui.html.frame import framed, section
 
 NO_OTHERS = Others()
 READING = (
-    "time is that of one operation over all ranks. algbw is its bytes over its time; busbw is algbw times a factor that makes figures of "
-    "different rank counts comparable with the rate of one link; ideal is busbw in percent of what the links could carry."
+    "time is that of one operation over all ranks. algbw is its bytes over its time; busbw is algbw"
+    " times a factor that makes figures of different rank counts comparable with the rate of one"
+    " link; ideal is busbw in percent of what the links could carry."
 )
-CLASSIC = "Classic timing: time is the mean over n operations that were started back to back, with what starting them costs."
+CLASSIC = (
+    "Classic timing: time is the mean over n operations that were started back to back, with what"
+    " starting them costs."
+)
 PRECISE = (
-    "Precise timing: time is the median of n samples, interval where the true median lies with the confidence in the title, launch what "
-    "the host needs to enqueue one operation, skew the part of time spent waiting for the rank that came last. Sampling stopped because "
-    "the figure was as precise as asked (ok), the number of samples was given (fixed), time was up (budget), or more samples would not "
-    "help (unstable)."
+    "Precise timing: time is the median of n samples, interval where the true median lies with the"
+    " confidence in the title, launch what the host needs to enqueue one operation, skew the part"
+    " of time spent waiting for the rank that came last. Sampling stopped because the figure was as"
+    " precise as asked (ok), the number of samples was given (fixed), time was up (budget), or more"
+    " samples would not help (unstable)."
 )
 
 
 def page(
-    named: Sequence[tuple[str, Result]], found: Comparisons | None = None, *, embed: bool = False, others: Others = NO_OTHERS
+    named: Sequence[tuple[str, Result]],
+    found: Comparisons | None = None,
+    *,
+    embed: bool = False,
+    others: Others = NO_OTHERS,
 ) -> bytes:
-    """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more: there are no more distinct colors.
+    """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more:
+    there are no more distinct colors.
 
-    `found` holds the comparison of each file with the baseline of its group (`alike`), by its index. Files of different groups share no
-    plot. With `embed` the results themselves are in the page. Files that are not sweeps follow in sections of their own.
+    `found` holds the comparison of each file with the baseline of its group (`alike`), by its
+    index. Files of different groups share no plot. With `embed` the results themselves are in the
+    page. Files that are not sweeps follow in sections of their own.
     """
     found = found or {}
     if len(named) > len(LETTERS):
-        raise UsageError(f"report: {len(named)} files, and a page shows at most {len(LETTERS)}", f"name {len(LETTERS)} files or fewer")
+        raise UsageError(
+            f"report: {len(named)} files, and a page shows at most {len(LETTERS)}",
+            f"name {len(LETTERS)} files or fewer",
+        )
     inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
     title, facts = heading(inputs)
-    header = tag("header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None)
+    header = tag(
+        "header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None
+    )
     add(header, *sentence(inputs, found), *others.warnings(), *warnings(inputs), summary(inputs))
     sweep = tag("section", tag("h2", "Sweep"), *_plots(inputs, found), class_="sweep")
     ways = {timing(source.result) for source in inputs}
-    reading = [READING, *(text for way, text in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways)]
+    reading = [
+        READING,
+        *(text for way, text in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways),
+    ]
     main = tag(
         "main",
         header,
@@ -69,7 +88,10 @@ def _sections(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element
         return _parts(inputs[0].result, "h2")
     files = (section(source.title, *_parts(source.result, "h3")) for source in inputs)
     groups = [group for group in alike(inputs) if len(group) > 1]
-    return [*(section(_title(group, len(groups)), *comparison(group, found)) for group in groups), *files]
+    return [
+        *(section(_title(group, len(groups)), *comparison(group, found)) for group in groups),
+        *files,
+    ]
 
 
 def _title(group: Sequence[ReportInput], groups: int) -> str:
@@ -83,7 +105,9 @@ def _plots(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
         own = {source.index: found[source.index] for source in group if source.index in found}
         name = group[0].letter if len(groups) > 1 else ""
         if name:
-            drawn.append(tag("h3", f"{heading(group)[0]}: {', '.join(source.title for source in group)}"))
+            drawn.append(
+                tag("h3", f"{heading(group)[0]}: {', '.join(source.title for source in group)}")
+            )
         drawn.append(tag("div", *plots(group, own, name)))
     return drawn
 

@@ -1,4 +1,6 @@
-"""The plots of a report: busbw over size with its bounds, time over size with the launch cost, and the ratio to the first file."""
+"""The plots of a report: busbw over size with its bounds, time over size with the launch cost,
+and the ratio to the first file.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,19 +18,28 @@ from busbw.ui.number_formats import bandwidth_text, time_text
 KINDS = {OUT_OF_PLACE: "out", IN_PLACE: "in"}
 
 
-def plots(inputs: Sequence[ReportInput], found: Mapping[int, Comparison] | None = None, group: str = "") -> list[Element]:
+def plots(
+    inputs: Sequence[ReportInput], found: Mapping[int, Comparison] | None = None, group: str = ""
+) -> list[Element]:
     """The figures of files that are alike, with their legends.
 
-    The ratio is drawn where files were compared: logarithmic axes hide differences of a few percent. `group` names these files where a
-    page has several groups.
+    The ratio is drawn where files were compared: logarithmic axes hide differences of a few
+    percent. `group` names these files where a page has several groups.
     """
     drawn = [_bandwidth(inputs), _time(inputs), *([_ratio(inputs, found)] if found else [])]
-    return [_figure(replace(plot, name=f"{plot.name}{group}"), inputs, "h4" if group else "h3") for plot in drawn]
+    return [
+        _figure(replace(plot, name=f"{plot.name}{group}"), inputs, "h4" if group else "h3")
+        for plot in drawn
+    ]
 
 
 def _figure(plot: Plot, inputs: Sequence[ReportInput], level: str) -> Element:
     if not plot.curves:
-        return tag("figure", tag("figcaption", tag(level, plot.title)), tag("p", "No row has a figure to draw.", class_="note"))
+        return tag(
+            "figure",
+            tag("figcaption", tag(level, plot.title)),
+            tag("p", "No row has a figure to draw.", class_="note"),
+        )
     caption = tag("figcaption", tag(level, plot.title), _legend(plot, inputs))
     return tag("figure", caption, draw(plot, WIDE), draw(plot, NARROW))
 
@@ -38,21 +49,53 @@ def _bandwidth(inputs: Sequence[ReportInput]) -> Plot:
         Curve(source.index, KINDS[key[-1]], points)
         for source in inputs
         for key, line in series(source.result).items()
-        if (points := [_point(figure, figure.cell.busbw, -1) for figure in line if drawable(figure.cell.busbw)])
+        if (
+            points := [
+                _point(figure, figure.cell.busbw, -1)
+                for figure in line
+                if drawable(figure.cell.busbw)
+            ]
+        )
     ]
     said = _said(curves, bandwidth_text, " GB/s")
-    return Plot("busbw", "Bus bandwidth over message size", said, "busbw, GB/s", curves, _bounds(inputs), _gb_tick)
+    return Plot(
+        "busbw",
+        "Bus bandwidth over message size",
+        said,
+        "busbw, GB/s",
+        curves,
+        _bounds(inputs),
+        _gb_tick,
+    )
 
 
 def _time(inputs: Sequence[ReportInput]) -> Plot:
     curves = []
     for source in inputs:
         for key, line in series(source.result).items():
-            curves.append(Curve(source.index, KINDS[key[-1]], [_point(figure, figure.cell.time_s, 1) for figure in line]))
-            launches = [Point(figure.row.size_bytes, cost, "") for figure in line if drawable(cost := figure.cell.launch_s or 0.0)]
+            curves.append(
+                Curve(
+                    source.index,
+                    KINDS[key[-1]],
+                    [_point(figure, figure.cell.time_s, 1) for figure in line],
+                )
+            )
+            launches = [
+                Point(figure.row.size_bytes, cost, "")
+                for figure in line
+                if drawable(cost := figure.cell.launch_s or 0.0)
+            ]
             if launches:
                 curves.append(Curve(source.index, "launch", launches))
-    return Plot("time", "Time over message size", _said(curves, time_text, ""), "time", curves, [], _time_tick)
+    return Plot(
+        "time",
+        "Time over message size",
+        _said(curves, time_text, ""),
+        "time",
+        curves,
+        [],
+        _time_tick,
+    )
 
 
 def _ratio(inputs: Sequence[ReportInput], found: Mapping[int, Comparison]) -> Plot:
@@ -61,24 +104,46 @@ def _ratio(inputs: Sequence[ReportInput], found: Mapping[int, Comparison]) -> Pl
         lines: dict[tuple[str, str, int, str], list[Point]] = {}
         for cell in comparison.cells:
             key = cell.key
-            if cell.ratio is not None and drawable(cell.ratio) and key.size_bytes > 0 and not key.cycle:
+            if (
+                cell.ratio is not None
+                and drawable(cell.ratio)
+                and key.size_bytes > 0
+                and not key.cycle
+            ):
                 known = cell.low and cell.high and drawable(cell.low) and drawable(cell.high)
                 note = f"{cell_text(key)}: {ratio_text(cell.ratio)}, {cell.verdict.value}"
-                point = Point(key.size_bytes, cell.ratio, note, *((cell.low, cell.high) if known else ()))
+                point = Point(
+                    key.size_bytes, cell.ratio, note, *((cell.low, cell.high) if known else ())
+                )
                 lines.setdefault((key.dtype, key.op, key.root, placement(key)), []).append(point)
-        curves += [Curve(index, KINDS[key[-1]], sorted(points, key=lambda one: one.x)) for key, points in lines.items()]
+        curves += [
+            Curve(index, KINDS[key[-1]], sorted(points, key=lambda one: one.x))
+            for key, points in lines.items()
+        ]
     base = inputs[0].letter
     said = _said(curves, ratio_text, "", "The axis of the ratio is linear.")
     rules = [Guide(None, 1.0, "")]
     return Plot(
-        "ratio", f"Time over the time of {base}", said, f"ratio, below 1 is faster than {base}", curves, rules, "{:.6g}".format, True
+        "ratio",
+        f"Time over the time of {base}",
+        said,
+        f"ratio, below 1 is faster than {base}",
+        curves,
+        rules,
+        "{:.6g}".format,
+        True,
     )
 
 
 def _point(figure: Figure, value: float, power: int) -> Point:
-    """`value` and its interval go with this power of the time: 1 for the time itself, -1 for busbw, which is bytes over time."""
+    """`value` and its interval go with this power of the time: 1 for the time itself, -1 for
+    busbw, which is bytes over time.
+    """
     cell, size = figure.cell, figure.row.size_bytes
-    note = f"{format_size(size)} {figure.row.dtype} {figure.placement}: {time_text(cell.time_s)}, busbw {bandwidth_text(cell.busbw)} GB/s"
+    note = (
+        f"{format_size(size)} {figure.row.dtype} {figure.placement}: {time_text(cell.time_s)},"
+        f" busbw {bandwidth_text(cell.busbw)} GB/s"
+    )
     interval = [end for end in (cell.low_s, cell.high_s) if end is not None and drawable(end)]
     ends = sorted(value * (end / cell.time_s) ** power for end in interval)
     return Point(size, value, note, *ends) if len(ends) == 2 else Point(size, value, note)
@@ -89,19 +154,29 @@ def _bounds(inputs: Sequence[ReportInput]) -> list[Guide]:
     found: dict[str, tuple[float, list[ReportInput]]] = {}
     for source in inputs:
         values: set[str] = set()
-        for name, bound in (("ideal", source.result.ideal), ("endpoint ideal", source.result.endpoint_ideal)):
+        for name, bound in (
+            ("ideal", source.result.ideal),
+            ("endpoint ideal", source.result.endpoint_ideal),
+        ):
             value = nominal(bound.busbw) if bound is not None and drawable(bound.busbw) else ""
             if bound and value and value not in values:
                 values.add(value)
                 found.setdefault(f"{name} {value}", (bound.busbw, []))[1].append(source)
     rules = []
     for label, (busbw, owners) in found.items():
-        letters = "" if len(owners) == len(inputs) else " ".join(source.letter for source in owners) + " "
+        letters = (
+            "" if len(owners) == len(inputs) else " ".join(source.letter for source in owners) + " "
+        )
         rules.append(Guide(owners[0].index if len(owners) == 1 else None, busbw, letters + label))
     return rules
 
 
-def _said(curves: Sequence[Curve], text: Callable[[float], str], unit: str, axes: str = "Both axes are logarithmic.") -> str:
+def _said(
+    curves: Sequence[Curve],
+    text: Callable[[float], str],
+    unit: str,
+    axes: str = "Both axes are logarithmic.",
+) -> str:
     """The plot as text, for screen readers."""
     points = [point for curve in curves if curve.kind != "launch" for point in curve.points]
     if not points:
@@ -118,7 +193,11 @@ def _legend(plot: Plot, inputs: Sequence[ReportInput]) -> Element:
     several = len(inputs) > 1
     look = None if several else inputs[0].index
     items = [(swatch(source.index, "plain"), source.title) for source in inputs if several]
-    for kind, label in (("out", OUT_OF_PLACE), ("in", IN_PLACE), ("launch", "launch cost on the host")):
+    for kind, label in (
+        ("out", OUT_OF_PLACE),
+        ("in", IN_PLACE),
+        ("launch", "launch cost on the host"),
+    ):
         if kind in kinds:
             items.append((swatch(look, kind), label))
     if plot.rules and not plot.linear:
@@ -133,5 +212,12 @@ def _gb_tick(value: float) -> str:
 
 
 def _time_tick(value: float) -> str:
-    scale, unit = next(((scale, unit) for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")) if value >= scale * 0.99), (1e-9, "ns"))
+    scale, unit = next(
+        (
+            (scale, unit)
+            for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+            if value >= scale * 0.99
+        ),
+        (1e-9, "ns"),
+    )
     return f"{value / scale:g} {unit}"

@@ -1,5 +1,5 @@
-"""Reads a result from any file that holds one: busbw's JSON, a signed report, nccl-tests' JSON, rccl-tests' file, or a log
-with nccl-tests' table.
+"""Reads a result from any file that holds one: busbw's JSON, a signed report, nccl-tests' JSON,
+rccl-tests' file, or a log with nccl-tests' table.
 """
 
 import json
@@ -7,18 +7,30 @@ import re
 
 from busbw.core.errors import UsageError
 from busbw.core.result import Result
-from busbw.measure.formats import foreign, json_repair, read_nccl_tests_json, read_nccl_tests_text, read_rccl_tests_file, reading
+from busbw.measure.formats import (
+    foreign,
+    json_repair,
+    read_nccl_tests_json,
+    read_nccl_tests_text,
+    read_rccl_tests_file,
+    reading,
+)
 from busbw.report import embedded, result_json, sanity
 from busbw.report.results import AnyResult
 
 RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
 
 
-def read(data: bytes, source: str, collective: str | None = None, table: int | None = None) -> AnyResult:
-    """The result in `data`. `source` names the file in errors; `collective` is for logs that do not name it; `table` (from 1 on)
-    chooses one of several tables in a log, or results in a report.
+def read(
+    data: bytes, source: str, collective: str | None = None, table: int | None = None
+) -> AnyResult:
+    """The result in `data`.
 
-    UsageError when the data has no known format, is broken beyond repair, is of another collective, or has no such table.
+    `source` names the file in errors; `collective` is for logs that do not name it; `table` (from 1
+    on) chooses one of several tables in a log, or results in a report.
+
+    UsageError when the data has no known format, is broken beyond repair, is of another collective,
+    or has no such table.
     """
     if not data.strip():
         raise UsageError(f"{source}: the file is empty", reading.FORMATS)
@@ -27,8 +39,13 @@ def read(data: bytes, source: str, collective: str | None = None, table: int | N
         sanity.check(result)
     except UsageError as error:
         if (other := foreign.kind(data)) is not None:
-            raise UsageError(f"{source}: {other.name}, which busbw does not read", other.hint) from error
-        raise UsageError(f"{source}: {error.message}; it begins with {_beginning(data)}", error.hint or reading.FORMATS) from error
+            raise UsageError(
+                f"{source}: {other.name}, which busbw does not read", other.hint
+            ) from error
+        raise UsageError(
+            f"{source}: {error.message}; it begins with {_beginning(data)}",
+            error.hint or reading.FORMATS,
+        ) from error
     return result
 
 

@@ -22,7 +22,10 @@ def _nothing(*unused: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view: header, rows and footer are the whole text. One that does not stream writes everything in its footer, at the end."""
+    """One view: header, rows and footer are the whole text.
+
+    One that does not stream writes everything in its footer, at the end.
+    """
 
     name: str
     help: str
@@ -33,7 +36,11 @@ class View:
 
     def render(self, result: Result) -> str:
         """The whole text."""
-        parts = [self.header(result), *(self.row(result, row) for row in result.rows), self.footer(result)]
+        parts = [
+            self.header(result),
+            *(self.row(result, row) for row in result.rows),
+            self.footer(result),
+        ]
         return type(parts[0])("".join(parts))
 
 
@@ -45,16 +52,27 @@ VIEWS: tuple[View, ...] = (
     _streaming("table", "a table to read, with the shape of the sweep and findings", table),
     _streaming("nccl-tests", "the text of nccl-tests, byte for byte", nccl_tests_text),
     _streaming("csv", "every value, one line per row and placement", csv),
-    View("torch-csv", "the CSV of the PyTorch benchmark: in place, with ideal and efficiency", csv.torch_header, csv.torch_row),
+    View(
+        "torch-csv",
+        "the CSV of the PyTorch benchmark: in place, with ideal and efficiency",
+        csv.torch_header,
+        csv.torch_row,
+    ),
     _streaming("markdown", "a table for GitHub", markdown),
     View(
         "brief",
-        "one line: the largest precise busbw, its part of the ideal, and whether the data was right",
+        "one line: the largest precise busbw, its part of the ideal, and whether the data was"
+        " right",
         footer=one_line.footer,
         streams=False,
     ),
     View("json", "busbw's own format, busbw.result/1", footer=result_json.render, streams=False),
-    View("nccl-tests-json", "the JSON of nccl-tests -J, version 3", footer=nccl_tests_json.render, streams=False),
+    View(
+        "nccl-tests-json",
+        "the JSON of nccl-tests -J, version 3",
+        footer=nccl_tests_json.render,
+        streams=False,
+    ),
 )
 BY_NAME: dict[str, View] = {view.name: view for view in VIEWS}
 
@@ -62,7 +80,8 @@ BY_NAME: dict[str, View] = {view.name: view for view in VIEWS}
 def view(name: str, width: int | None = None) -> View:
     """The view called `name`; UsageError when there is none.
 
-    `width` is the number of columns of the terminal that it is for: the table then has colors and keeps within them.
+    `width` is the number of columns of the terminal that it is for: the table then has colors and
+    keeps within them.
     """
     found = BY_NAME.get(name)
     if found is None:
@@ -76,11 +95,17 @@ def _in_terminal(plain: View, width: int) -> View:
     def escaped(part: Callable[..., Any]) -> Callable[..., str]:
         return lambda *shown: rich.escaped(part(*shown, width))
 
-    return replace(plain, header=escaped(rich.header), row=escaped(rich.row), footer=escaped(rich.footer))
+    return replace(
+        plain, header=escaped(rich.header), row=escaped(rich.row), footer=escaped(rich.footer)
+    )
 
 
-def render(result: AnyResult, name: str, source: str = "this result", width: int | None = None) -> str:
-    """The whole text of a result in the view called `name`; UsageError, which names `source`, where that view is for sweeps only."""
+def render(
+    result: AnyResult, name: str, source: str = "this result", width: int | None = None
+) -> str:
+    """The whole text of a result in the view called `name`; UsageError, which names `source`,
+    where that view is for sweeps only.
+    """
     shown = view(name, width)
     if isinstance(result, Result):
         return shown.render(result)
@@ -96,7 +121,9 @@ def render(result: AnyResult, name: str, source: str = "this result", width: int
         return train_text.render_all(result, width)
     if name == "markdown" and isinstance(result, TrainResult) and result.training.spec.states:
         return states_text.markdown(result)
-    raise UsageError(f"{source} is {kind(result)}, but '{name}' shows sweeps", "use --format table, or json")
+    raise UsageError(
+        f"{source} is {kind(result)}, but '{name}' shows sweeps", "use --format table, or json"
+    )
 
 
 def kind(result: AnyResult) -> str:
@@ -105,4 +132,7 @@ def kind(result: AnyResult) -> str:
         return f"a sweep of {result.spec.collective}"
     if isinstance(result, ReplayResult):
         return f"a replay of {result.replay.spec.pattern}"
-    return f"a {'plan for' if isinstance(result, PlanResult) else 'training of'} {result.training.spec.model}"
+    return (
+        f"a {'plan for' if isinstance(result, PlanResult) else 'training of'}"
+        f" {result.training.spec.model}"
+    )

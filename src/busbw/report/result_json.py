@@ -32,8 +32,14 @@ def read(data: bytes) -> AnyResult:
                     data = msgspec.json.encode(head)
             result = json_codec.decode(data, cast(type[AnyResult], SCHEMAS[schema]))
             if isinstance(result, Result) and result.spec.collective not in BY_NAME:
-                raise UsageError(f"busbw result: spec.collective is '{result.spec.collective}'", f"busbw knows {', '.join(BY_NAME)}")
+                raise UsageError(
+                    f"busbw result: spec.collective is '{result.spec.collective}'",
+                    f"busbw knows {', '.join(BY_NAME)}",
+                )
             return result
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"busbw result: {error}", HINT) from error
-    raise UsageError(f"busbw result: the schema is {schema!r}, this busbw reads {', '.join(SCHEMAS)}", "read it with a newer busbw")
+    raise UsageError(
+        f"busbw result: the schema is {schema!r}, this busbw reads {', '.join(SCHEMAS)}",
+        "read it with a newer busbw",
+    )

@@ -5,4 +5,9 @@ from busbw.pattern.replay.kind import ReplayResult
 from busbw.train.kinds import PlanResult, TrainResult
 
 AnyResult = Result | TrainResult | PlanResult | ReplayResult
-SCHEMAS = {"busbw.result/1": Result, "busbw.training/1": TrainResult, "busbw.plan/1": PlanResult, "busbw.replay/1": ReplayResult}
+SCHEMAS = {
+    "busbw.result/1": Result,
+    "busbw.training/1": TrainResult,
+    "busbw.plan/1": PlanResult,
+    "busbw.replay/1": ReplayResult,
+}

@@ -1,4 +1,6 @@
-"""The table of rows: one line for each placement, and only those columns that have a value in this result."""
+"""The table of rows: one line for each placement, and only those columns that have a value in
+this result.
+"""
 
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
@@ -14,7 +16,8 @@ from busbw.ui.number_formats import time_text
 NONE = "–"
 MAX_MISMATCHES = 20
 WORDS = {"type", "op", "placement", "stop"}  # columns that are aligned to the left
-EXTRA = {"type", "repeat", "interval", "n", "stop", "launch", "skew", "p99", "algbw"}  # hidden on narrow screens
+# hidden on narrow screens
+EXTRA = {"type", "repeat", "interval", "n", "stop", "launch", "skew", "p99", "algbw"}
 
 
 def _interval(result: Result, figure: Figure) -> str:
@@ -35,16 +38,29 @@ CELL_COLUMNS: tuple[Column, ...] = (
     Column(title="interval", value=_interval),
     Column(title="n", value=lambda result, figure: figure.n or NONE),
     *(BY_TITLE[title] for title in ("stop", "launch", "skew")),
-    Column(title="p99", value=lambda result, figure: NONE if figure.cell.p99_s is None else time_text(figure.cell.p99_s)),
+    Column(
+        title="p99",
+        value=lambda result, figure: (
+            NONE if figure.cell.p99_s is None else time_text(figure.cell.p99_s)
+        ),
+    ),
     *(BY_TITLE[title] for title in ("algbw", "busbw", "ideal")),
-    Column(title="wrong", value=lambda result, figure: "N/A" if figure.cell.wrong is None else figure.cell.wrong),
+    Column(
+        title="wrong",
+        value=lambda result, figure: "N/A" if figure.cell.wrong is None else figure.cell.wrong,
+    ),
 )
 
 
 def _shown(result: Result, columns: Sequence[Column]) -> list[Column]:
     """The columns that this result's table has and that are not empty."""
     empty = ("", "-", NONE)
-    return [column for column in columns if column.shown(result) and any(column.text(result, one) not in empty for one in every(result))]
+    return [
+        column
+        for column in columns
+        if column.shown(result)
+        and any(column.text(result, one) not in empty for one in every(result))
+    ]
 
 
 def rows(result: Result) -> Element:
@@ -52,10 +68,19 @@ def rows(result: Result) -> Element:
     if not result.rows:
         return tag("p", "No size was measured.", class_="note")
     above, columns = _shown(result, ROW_COLUMNS), _shown(result, CELL_COLUMNS)
-    head = tag("tr", tag("th", "size", scope="col"), *(_title(result, column) for column in above + columns))
+    head = tag(
+        "tr",
+        tag("th", "size", scope="col"),
+        *(_title(result, column) for column in above + columns),
+    )
     bodies = [_body(result, row, above, columns) for row in result.rows]
     note = tag("p", "A wider window shows more columns.", class_="note narrow-only")
-    return tag("div", note, scroll(tag("table", tag("thead", head), *bodies, class_="rows"), "Rows"), _mismatches(result))
+    return tag(
+        "div",
+        note,
+        scroll(tag("table", tag("thead", head), *bodies, class_="rows"), "Rows"),
+        _mismatches(result),
+    )
 
 
 def scroll(table: Element, name: str) -> Element:
@@ -65,7 +90,11 @@ def scroll(table: Element, name: str) -> Element:
 
 def _title(result: Result, column: Column) -> Element:
     sampling = result.spec.sampling
-    unit = f"{sampling.confidence * 100:g} %" if sampling and column.title == "interval" else column.unit
+    unit = (
+        f"{sampling.confidence * 100:g} %"
+        if sampling and column.title == "interval"
+        else column.unit
+    )
     title = tag("th", column.title, scope="col", class_=_class(column))
     return add(title, " ", tag("small", unit)) if unit else title
 
@@ -88,15 +117,20 @@ def _cell(result: Result, figure: Figure, column: Column, span: int | None = Non
 
 
 def _class(column: Column, *, warn: bool = False) -> str | None:
-    names = ("words" if column.title in WORDS else "", "extra" if column.title in EXTRA else "", "warn" if warn else "")
+    names = (
+        "words" if column.title in WORDS else "",
+        "extra" if column.title in EXTRA else "",
+        "warn" if warn else "",
+    )
     return " ".join(filter(None, names)) or None
 
 
 def _mismatches(result: Result) -> Element | None:
     """The first wrong element that each rank saw, as far as they were kept."""
     found = [
-        f"{format_size(figure.row.size_bytes)} {figure.row.dtype} {figure.placement}: rank {wrong.rank} got {wrong.got} "
-        f"instead of {wrong.expected} at element {wrong.offset}; {wrong.wrong} wrong on this rank"
+        f"{format_size(figure.row.size_bytes)} {figure.row.dtype} {figure.placement}: rank"
+        f" {wrong.rank} got {wrong.got} instead of {wrong.expected} at element {wrong.offset};"
+        f" {wrong.wrong} wrong on this rank"
         for figure in every(result)
         for wrong in figure.cell.mismatches
     ]

@@ -1,4 +1,6 @@
-"""Checks what was read from a file, so that views can show it: files come from other tools and newer versions, or were edited."""
+"""Checks what was read from a file, so that views can show it: files come from other tools and
+newer versions, or were edited.
+"""
 
 import math
 from collections.abc import Iterable
@@ -26,7 +28,9 @@ def check(result: AnyResult) -> None:
         for run in result.training.runs:
             _check_run(run)
             if result.training.spec.states and not run.failed and run.states is None:
-                raise UsageError(f"the training by {run.method} has no memory figures", reading.FORMATS)
+                raise UsageError(
+                    f"the training by {run.method} has no memory figures", reading.FORMATS
+                )
         if isinstance(result, PlanResult) and result.plan:
             _check_plan(result.plan)
         return
@@ -35,10 +39,17 @@ def check(result: AnyResult) -> None:
 
 
 def _check_row(row: Row, number: int) -> None:
-    for name, value in (("size", row.size_bytes), ("count", row.count), ("number of iterations", row.iters)):
+    for name, value in (
+        ("size", row.size_bytes),
+        ("count", row.count),
+        ("number of iterations", row.iters),
+    ):
         if not 0 <= value <= MOST:
             raise UsageError(f"row {number}: a {name} of {_short(value)}", reading.FORMATS)
-    where, cells = f"row {number}, of {row.size_bytes} bytes", [cell for cell in (row.out_of_place, row.in_place) if cell is not None]
+    where, cells = (
+        f"row {number}, of {row.size_bytes} bytes",
+        [cell for cell in (row.out_of_place, row.in_place) if cell is not None],
+    )
     if not cells:
         raise UsageError(f"{where}: it has no figures", reading.FORMATS)
     for cell in cells:
@@ -47,19 +58,31 @@ def _check_row(row: Row, number: int) -> None:
 
 def _short(value: int) -> str:
     """The number; a long one, which Python may refuse to print, as a power."""
-    return str(value) if abs(value) <= 10 * MOST else f"{'-' if value < 0 else ''}2^{value.bit_length() - 1}"
+    return (
+        str(value)
+        if abs(value) <= 10 * MOST
+        else f"{'-' if value < 0 else ''}2^{value.bit_length() - 1}"
+    )
 
 
 def _check_cell(cell: Cell, where: str) -> None:
-    for name, value, unit in (("time", cell.time_s, "s"), ("algbw", cell.algbw / 1e9, "GB/s"), ("busbw", cell.busbw / 1e9, "GB/s")):
+    for name, value, unit in (
+        ("time", cell.time_s, "s"),
+        ("algbw", cell.algbw / 1e9, "GB/s"),
+        ("busbw", cell.busbw / 1e9, "GB/s"),
+    ):
         if value < 0:
-            raise UsageError(f"{where}: a {name} of {value:g} {unit}", "give the file as its program wrote it")
+            raise UsageError(
+                f"{where}: a {name} of {value:g} {unit}", "give the file as its program wrote it"
+            )
     _check_samples(cell.samples_s or [], cell.skipped, where)
 
 
 def _check_samples(samples_s: list[float], skipped: int, where: str) -> None:
     if samples_s and not 0 <= skipped < len(samples_s):
-        raise UsageError(f"{where}: {skipped} of {len(samples_s)} samples are skipped", reading.FORMATS)
+        raise UsageError(
+            f"{where}: {skipped} of {len(samples_s)} samples are skipped", reading.FORMATS
+        )
     for sample in samples_s:
         if sample < 0 or LONGEST_S < sample < math.inf:
             raise UsageError(f"{where}: a sample of {sample:g} seconds", reading.FORMATS)
@@ -114,15 +137,25 @@ def _check_plan_run(run: PlanRun) -> None:
 
 def _check_exchange(plan: Plan, one: Exchange, where: str) -> None:
     if one.transport not in TRANSPORTS:
-        raise UsageError(f"{where}: the transport is '{one.transport}', this busbw knows {', '.join(TRANSPORTS)}", NEWER)
+        raise UsageError(
+            f"{where}: the transport is '{one.transport}', this busbw knows"
+            f" {', '.join(TRANSPORTS)}",
+            NEWER,
+        )
     if not 0 <= one.loss < len(LOSSES):
-        raise UsageError(f"{where}: the loss is {one.loss}, this busbw knows 0 to {len(LOSSES) - 1}", NEWER)
+        raise UsageError(
+            f"{where}: the loss is {one.loss}, this busbw knows 0 to {len(LOSSES) - 1}", NEWER
+        )
     if one.rounds:
         _check_rounds(plan, one, where)
     elif len(one.bucket_s) != len(plan.buckets):
-        raise UsageError(f"{where}: {len(one.bucket_s)} times for {len(plan.buckets)} buckets", reading.FORMATS)
+        raise UsageError(
+            f"{where}: {len(one.bucket_s)} times for {len(plan.buckets)} buckets", reading.FORMATS
+        )
     if min(one.bucket_s, default=-1) < 0 or (one.checked_s is not None and one.checked_s <= 0):
-        raise UsageError(f"{where}: a bucket takes less than 0 s, or its checked step no time", reading.FORMATS)
+        raise UsageError(
+            f"{where}: a bucket takes less than 0 s, or its checked step no time", reading.FORMATS
+        )
     _check_times([*one.bucket_s, *one.busy_s], where)
     steps = [step for each in one.checks for step in (each.alone_s, each.step_s)]
     _check_steps([*steps, *([one.checked_s] if one.checked_s is not None else [])], where)
@@ -136,8 +169,15 @@ def _check_rounds(plan: Plan, one: Exchange, where: str) -> None:
     except KeyError:
         layout = None
     if layout is None:
-        raise UsageError(f"{where}: it has rounds, but the plan has no steps for it", reading.FORMATS)
+        raise UsageError(
+            f"{where}: it has rounds, but the plan has no steps for it", reading.FORMATS
+        )
     for own, around in zip(one.rounds, layout.rounds, strict=False):
-        if len(own.bucket_s) != len(around.buckets) or (own.busy_s and len(own.busy_s) != len(own.bucket_s)):
-            raise UsageError(f"{where}: {len(own.bucket_s)} times for {len(around.buckets)} buckets", reading.FORMATS)
+        if len(own.bucket_s) != len(around.buckets) or (
+            own.busy_s and len(own.busy_s) != len(own.bucket_s)
+        ):
+            raise UsageError(
+                f"{where}: {len(own.bucket_s)} times for {len(around.buckets)} buckets",
+                reading.FORMATS,
+            )
         _check_times([*own.bucket_s, *own.busy_s], where)

@@ -22,30 +22,51 @@ def heading(inputs: Sequence[ReportInput]) -> tuple[str, str]:
     """The title, and the machine and engine where all files share them."""
     titles = dict.fromkeys(source.result.spec.row.title for source in inputs)
     lines = dict.fromkeys(_machine(source.result) for source in inputs)
-    return ", ".join(titles), next(iter(lines)) if len(lines) == 1 else f"{len(inputs)} results from {len(lines)} set-ups"
+    return ", ".join(titles), (
+        next(iter(lines)) if len(lines) == 1 else f"{len(inputs)} results from {len(lines)} set-ups"
+    )
 
 
 def sentence(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
-    """The summary: peak, data check and findings of one file; of several a sentence for each comparison, and for what is too unlike."""
+    """The summary: peak, data check and findings of one file; of several a sentence for each
+    comparison, and for what is too unlike.
+    """
     texts = []
     for first, *others in alike(inputs):
         texts += [f"{unlike(inputs[0], first)}."] if first is not inputs[0] else []
         texts += [
-            f"{one.letter} compared with {first.letter}: {comparison_summary(found[one.index])}." for one in others if one.index in found
+            f"{one.letter} compared with {first.letter}: {comparison_summary(found[one.index])}."
+            for one in others
+            if one.index in found
         ]
     if len(inputs) == 1:
         result = inputs[0].result
         top, bad = peak_text(result), Counter(finding.verdict.value for finding in result.findings)
-        judged = ", ".join(counted(bad[verdict], noun) for verdict, noun in (("fail", "failure"), ("warn", "warning")) if bad[verdict])
-        known = (f"Peak busbw {top}" if headline(result) else top[:1].upper() + top[1:], f"data check: {_data(result)}", judged)
+        judged = ", ".join(
+            counted(bad[verdict], noun)
+            for verdict, noun in (("fail", "failure"), ("warn", "warning"))
+            if bad[verdict]
+        )
+        known = (
+            f"Peak busbw {top}" if headline(result) else top[:1].upper() + top[1:],
+            f"data check: {_data(result)}",
+            judged,
+        )
         texts = ["; ".join(filter(None, known)) + "."]
     return [tag("p", text, class_="lead") for text in texts]
 
 
 def warnings(inputs: Sequence[ReportInput]) -> list[Element]:
     """Wrong data, incomplete sweeps and errors."""
-    owned = ((f"{source.letter}: " if len(inputs) > 1 else "", problem) for source in inputs for problem in problems(source.result))
-    return [tag("p", f"{owner}{problem[:1].upper()}{problem[1:]}.", class_="warning") for owner, problem in owned]
+    owned = (
+        (f"{source.letter}: " if len(inputs) > 1 else "", problem)
+        for source in inputs
+        for problem in problems(source.result)
+    )
+    return [
+        tag("p", f"{owner}{problem[:1].upper()}{problem[1:]}.", class_="warning")
+        for owner, problem in owned
+    ]
 
 
 def summary(inputs: Sequence[ReportInput]) -> Element | None:
@@ -53,7 +74,9 @@ def summary(inputs: Sequence[ReportInput]) -> Element | None:
     if len(inputs) > 1:
         return _table(inputs)
     known = [one for one in _figures(inputs[0].result) if one[1] != NONE]
-    tiles = facts((name, tag("span", tag("b", figure), tag("small", below))) for name, figure, below in known)
+    tiles = facts(
+        (name, tag("span", tag("b", figure), tag("small", below))) for name, figure, below in known
+    )
     if tiles is not None:
         tiles.set("class", "tiles")
     return tiles
@@ -62,11 +85,19 @@ def summary(inputs: Sequence[ReportInput]) -> Element | None:
 def _figures(result: Result) -> list[tuple[str, str, str]]:
     """Name, number, and what it belongs to."""
     top, ideal = headline(result), result.ideal
-    first = min((one for one in settled(result) if drawable(one.time_s)), key=lambda one: one.time_s, default=None)
+    first = min(
+        (one for one in settled(result) if drawable(one.time_s)),
+        key=lambda one: one.time_s,
+        default=None,
+    )
     bound = f"{nominal(ideal.busbw)} GB/s, {ideal.algorithm}" if ideal else ""
     return [
         ("peak busbw", busbw_text(top) if top else NONE, _where(top)),
-        ("of ideal", f"{percent_text(top.cell.busbw, ideal.busbw)} %" if top and ideal else NONE, bound),
+        (
+            "of ideal",
+            f"{percent_text(top.cell.busbw, ideal.busbw)} %" if top and ideal else NONE,
+            bound,
+        ),
         ("shortest time", time_text(first.cell.time_s) if first else NONE, _where(first)),
         ("data check", _data(result), counted(_checks(result), "check")),
     ]
@@ -85,12 +116,24 @@ def _data(result: Result) -> str:
 
 
 def _table(inputs: Sequence[ReportInput]) -> Element:
-    titles = ("file", "collective", "machine", "start", *(name for name, _, _ in _figures(inputs[0].result)))
+    titles = (
+        "file",
+        "collective",
+        "machine",
+        "start",
+        *(name for name, _, _ in _figures(inputs[0].result)),
+    )
     lines: list[list[str | Element]] = []
     for source in inputs:
         result = source.result
-        lines.append([tag("span", swatch(source.index, "plain"), f" {source.title}"), result.spec.row.title])
-        lines[-1] += [_machine(result) or NONE, result.start or NONE, *(figure for _, figure, _ in _figures(result))]
+        lines.append(
+            [tag("span", swatch(source.index, "plain"), f" {source.title}"), result.spec.row.title]
+        )
+        lines[-1] += [
+            _machine(result) or NONE,
+            result.start or NONE,
+            *(figure for _, figure, _ in _figures(result)),
+        ]
     return table(titles, lines, "Files")
 
 

@@ -1,4 +1,6 @@
-"""Two results, or two sets of repeated runs, compared: which cells match, and what limits the verdicts."""
+"""Two results, or two sets of repeated runs, compared: which cells match, and what limits the
+verdicts.
+"""
 
 import math
 import statistics
@@ -20,14 +22,24 @@ from busbw.stats.run_tests import fewest_chance
 Named = tuple[str, Result]  # a file name and its result
 
 
-def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None, earlier: Times | None = None) -> Comparison:
-    """Compare b with a, one or more runs each. Repeats in a file count as runs. UsageError if collectives or alltoallv's bytes differ.
+def compare(
+    a: Sequence[Named],
+    b: Sequence[Named],
+    limits: Limits | None = None,
+    earlier: Times | None = None,
+) -> Comparison:
+    """Compare b with a, one or more runs each.
 
-    `earlier` has seconds by stored run of this machine and cell; it shows how much runs differ where there is one run a side.
+    Repeats in a file count as runs. UsageError if collectives or alltoallv's bytes differ.
+
+    `earlier` has seconds by stored run of this machine and cell; it shows how much runs differ
+    where there is one run a side.
     """
     limits = limits or Limits()
     collective = _collective([*a, *b])
-    first, second = ([run for _, result in side for run in complete_repeats(result)] for side in (a, b))
+    first, second = (
+        [run for _, result in side for run in complete_repeats(result)] for side in (a, b)
+    )
     every = [*first, *second]
     order = list(dict.fromkeys(key for run in every for key in run))
     one_each = len(first) == len(second) == 1
@@ -57,18 +69,34 @@ def compare(a: Sequence[Named], b: Sequence[Named], limits: Limits | None = None
     else:
         notes += _too_few_runs(len(first), len(second), limits)
     sides = (_side(a, len(first)), _side(b, len(second)))
-    return Comparison(SCHEMA, collective, limits.tolerance, limits.confidence, *sides, compared, _signs(compared), notes)
+    return Comparison(
+        SCHEMA,
+        collective,
+        limits.tolerance,
+        limits.confidence,
+        *sides,
+        compared,
+        _signs(compared),
+        notes,
+    )
 
 
 def _collective(files: Sequence[Named]) -> str:
     name, result = files[0]
     for other, second in files[1:]:
         if second.spec.collective != result.spec.collective:
-            both = f"{name} measures {result.spec.collective}, {other} measures {second.spec.collective}"
+            both = (
+                f"{name} measures {result.spec.collective}, {other} measures"
+                f" {second.spec.collective}"
+            )
             raise UsageError(both, "compare files of one collective")
         if result.traffic and second.traffic and result.traffic.source != second.traffic.source:
-            sources = (one.traffic.source or "the default" for one in (result, second) if one.traffic)
-            both = "{name} has the bytes of {}, {other} those of {}".format(*sources, name=name, other=other)
+            sources = (
+                one.traffic.source or "the default" for one in (result, second) if one.traffic
+            )
+            both = "{name} has the bytes of {}, {other} those of {}".format(
+                *sources, name=name, other=other
+            )
             raise UsageError(both, "compare runs of the same --counts")
     return result.spec.collective
 
@@ -76,13 +104,27 @@ def _collective(files: Sequence[Named]) -> str:
 def _side(files: Sequence[Named], runs: int) -> Side:
     result = files[0][1]
     devices = result.world.devices
-    names, hosts = Counter(device.name or "unnamed device" for device in devices), dict.fromkeys(device.host for device in devices)
+    names, hosts = (
+        Counter(device.name or "unnamed device" for device in devices),
+        dict.fromkeys(device.host for device in devices),
+    )
     library, ranks = result.library, result.world.ranks
-    return Side([name for name, _ in files], runs, list(hosts), dict(names), library.engine, library.nccl, ranks)
+    return Side(
+        [name for name, _ in files],
+        runs,
+        list(hosts),
+        dict(names),
+        library.engine,
+        library.nccl,
+        ranks,
+    )
 
 
 def _unmatched(key: CellKey, a: Sequence[Cells], b: Sequence[Cells]) -> ComparedCell:
-    times = ([run[key].time_s for run in side if key in run and usable(run[key].time_s)] for side in (a, b))
+    times = (
+        [run[key].time_s for run in side if key in run and usable(run[key].time_s)]
+        for side in (a, b)
+    )
     a_s, b_s = (statistics.median(side) if side else None for side in times)
     return ComparedCell(key=key, verdict=Verdict.UNMATCHED, a_s=a_s, b_s=b_s)
 
@@ -94,20 +136,31 @@ def _signs(compared: Sequence[ComparedCell]) -> Signs | None:
 
 
 def _states(letter: str, files: Sequence[Named]) -> list[str]:
-    broken = [f"{letter}: the sweep of {name} is incomplete" for name, result in files if not result.complete]
+    broken = [
+        f"{letter}: the sweep of {name} is incomplete"
+        for name, result in files
+        if not result.complete
+    ]
     wrong = [f"{letter}: {name} has wrong data" for name, result in files if result.wrong()]
     return [*broken, *wrong, *_bindings(letter, files)]
 
 
 def _bindings(letter: str, files: Sequence[Named]) -> list[str]:
-    """Ranks that share processors: on GPUs it may cost nothing now, and still is a difference between the sides."""
+    """Ranks that share processors: on GPUs it may cost nothing now, and still is a difference
+    between the sides.
+    """
     return [
-        f"{letter}: {name}: {finding.message}" for name, result in files for finding in result.findings if finding.id == SHARED_PROCESSORS
+        f"{letter}: {name}: {finding.message}"
+        for name, result in files
+        for finding in result.findings
+        if finding.id == SHARED_PROCESSORS
     ]
 
 
 def _busy(letter: str, files: Sequence[Named]) -> list[str]:
-    return [f"{letter}: {name}: {reason}" for name, result in files if (reason := overloaded(result))]
+    return [
+        f"{letter}: {name}: {reason}" for name, result in files if (reason := overloaded(result))
+    ]
 
 
 def _too_few_samples(compared: Sequence[ComparedCell], limits: Limits) -> list[str]:
@@ -117,8 +170,9 @@ def _too_few_samples(compared: Sequence[ComparedCell], limits: Limits) -> list[s
     if not few:
         return []
     return [
-        f"{few} of {len(tested)} cells have too few independent samples to be called slower or faster "
-        f"at {100 * limits.confidence:g} % over all cells: {fewest(len(tested), limits.level)} per side are needed"
+        f"{few} of {len(tested)} cells have too few independent samples to be called slower or"
+        f" faster at {100 * limits.confidence:g} % over all cells:"
+        f" {fewest(len(tested), limits.level)} per side are needed"
     ]
 
 
@@ -126,8 +180,9 @@ def _stored(earlier: Times, known: Mapping[CellKey, float]) -> list[str]:
     if not known:
         return []
     return [
-        f"{counted(len(earlier), 'stored run')} of this machine and sweep differ by {100 * statistics.median(known.values()):.1f} % "
-        "(standard deviation, median of the cells): a difference must be larger than that explains"
+        f"{counted(len(earlier), 'stored run')} of this machine and sweep differ by"
+        f" {100 * statistics.median(known.values()):.1f} % (standard deviation, median of the"
+        " cells): a difference must be larger than that explains"
     ]
 
 
@@ -136,8 +191,8 @@ def _undecided(compared: Sequence[ComparedCell]) -> list[str]:
     if not count:
         return []
     return [
-        f"{count} of {len(compared)} cells are ambiguous: one run a side does not show how much runs differ; "
-        "busbw run --repeats 4 on each side decides, or busbw compare --run"
+        f"{count} of {len(compared)} cells are ambiguous: one run a side does not show how much"
+        " runs differ; busbw run --repeats 4 on each side decides, or busbw compare --run"
     ]
 
 
@@ -146,6 +201,6 @@ def _too_few_runs(first: int, second: int, limits: Limits) -> list[str]:
     if chance <= limits.level:
         return []
     return [
-        f"{first} and {second} runs cannot show a difference at {100 * limits.confidence:g} % confidence, "
-        f"only at {100 * (1 - chance):.3g} %: {fewest(1, limits.level)} per side can"
+        f"{first} and {second} runs cannot show a difference at {100 * limits.confidence:g} %"
+        f" confidence, only at {100 * (1 - chance):.3g} %: {fewest(1, limits.level)} per side can"
     ]

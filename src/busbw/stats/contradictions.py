@@ -1,6 +1,8 @@
-"""Figures of a training that contradict each other: a part larger than its whole, or a step that is longer without the network.
+"""Figures of a training that contradict each other: a part larger than its whole, or a step that is
+longer without the network.
 
-They come from disturbances, such as ranks that compete for processors. No recommendation can rest on them.
+They come from disturbances, such as ranks that compete for processors. No recommendation can rest
+on them.
 """
 
 from collections.abc import Sequence
@@ -36,8 +38,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`figure` cannot be more than `limit`. Whole steps and shares are compared by ratio, and parts by difference, of which `step_s` are
-    the steps. `name` is the method.
+    """`figure` cannot be more than `limit`.
+
+    Whole steps and shares are compared by ratio, and parts by difference, of which `step_s` are the
+    steps. `name` is the method.
     """
 
     figure: Figure
@@ -46,19 +50,32 @@ class Bound:
     name: str = ""
 
     def broken(self, confidence: float) -> bool:
-        """Whether the figure is more than the limit, by more than SLACK and beyond the interval of this confidence."""
+        """Whether the figure is more than the limit, by more than SLACK and beyond the interval
+        of this confidence.
+        """
         pairs = list(zip(self.figure.values, self.limit.values, strict=False))
         if self.step_s:
             differences = [value - limit for value, limit in pairs]
-            excess, interval, none = fmean(differences) / fmean(self.step_s), rounds.of_mean(differences, confidence), 0.0
+            excess, interval, none = (
+                fmean(differences) / fmean(self.step_s),
+                rounds.of_mean(differences, confidence),
+                0.0,
+            )
         else:
             ratios = [value / limit for value, limit in pairs]
-            excess, interval, none = geometric_mean(ratios) - 1, rounds.of_ratio(ratios, confidence), 1.0
+            excess, interval, none = (
+                geometric_mean(ratios) - 1,
+                rounds.of_ratio(ratios, confidence),
+                1.0,
+            )
         if interval is None:
             return excess > SLACK_OF_ONE_ROUND
         return excess > SLACK and interval.low > none
 
 
 def broken(bounds: Sequence[Bound]) -> list[Bound]:
-    """The bounds that do not hold. The confidence of each accounts for their number (Bonferroni)."""
+    """The bounds that do not hold.
+
+    The confidence of each accounts for their number (Bonferroni).
+    """
     return [one for one in bounds if one.broken(1 - 2 * ERROR / len(bounds))]

@@ -1,8 +1,9 @@
-"""Confidence intervals of a median from order statistics: no assumption about the shape of the distribution.
+"""Confidence intervals of a median from order statistics: no assumption about the shape of the
+distribution.
 
-Sources: the exact interval between two order statistics (binomial), Conover 1999, 3.2; interpolation between neighboring ones so that the
-coverage is the requested one, Hettmansperger and Sheather 1986; the loss by autocorrelation, n_eff = n (1 - r) / (1 + r), Zwiers and von
-Storch 1995.
+Sources: the exact interval between two order statistics (binomial), Conover 1999, 3.2;
+interpolation between neighboring ones so that the coverage is the requested one, Hettmansperger and
+Sheather 1986; the loss by autocorrelation, n_eff = n (1 - r) / (1 + r), Zwiers and von Storch 1995.
 """
 
 import itertools
@@ -18,7 +19,9 @@ LEAST_CORRELATION = 0.2  # weaker correlation widens an interval less than its o
 
 @lru_cache(maxsize=4096)
 def coverage(n: int, k: int) -> float:
-    """Probability that the median lies between the k-th smallest and k-th largest of n independent samples (0 for k > n/2)."""
+    """Probability that the median lies between the k-th smallest and k-th largest of n
+    independent samples (0 for k > n/2).
+    """
     if 2 * k > n:
         return 0.0
     if n <= EXACT_UP_TO:
@@ -28,10 +31,13 @@ def coverage(n: int, k: int) -> float:
 
 @lru_cache(maxsize=4096)
 def depth(n: int, confidence: float) -> float | None:
-    """The rank from either end, with a fraction, of the order statistics that bound such an interval; None for too few samples."""
+    """The rank from either end, with a fraction, of the order statistics that bound such an
+    interval; None for too few samples.
+    """
     if coverage(n, 1) < confidence:
         return None
-    low = bisect_left(range(1, n // 2 + 1), True, key=lambda k: coverage(n, k) < confidence)  # the largest whole k that still covers
+    # the largest whole k that still covers
+    low = bisect_left(range(1, n // 2 + 1), True, key=lambda k: coverage(n, k) < confidence)
     outer, inner = coverage(n, low), coverage(n, low + 1)
     share = (outer - confidence) / (outer - inner)
     # Linear interpolation would cover too little; this weight is right for symmetric distributions.
@@ -47,10 +53,13 @@ def least_samples(confidence: float) -> int:
 def interval(samples: Sequence[float], confidence: float) -> tuple[float, float] | None:
     """Interval of the median of samples in the order in which they were taken; None for too few.
 
-    If neighbours are correlated (lag 1, above 0.2 and significant), it is as wide as that of a smaller number of independent samples.
+    If neighbours are correlated (lag 1, above 0.2 and significant), it is as wide as that of a
+    smaller number of independent samples.
     """
     n, r = len(samples), correlation(samples)
-    effective = int(n * (1 - r) / (1 + r)) if r > max(LEAST_CORRELATION, 2 / math.sqrt(n or 1)) else n
+    effective = (
+        int(n * (1 - r) / (1 + r)) if r > max(LEAST_CORRELATION, 2 / math.sqrt(n or 1)) else n
+    )
     deep = depth(effective, confidence)
     if deep is None:
         return None
@@ -67,7 +76,9 @@ def _between(ordered: Sequence[float], position: float) -> float:
 
 
 def correlation(samples: Sequence[float]) -> float:
-    """Lag-1 autocorrelation of the samples' ranks, which outliers do not dominate; 0 for fewer than 8 or equal samples."""
+    """Lag-1 autocorrelation of the samples' ranks, which outliers do not dominate; 0 for fewer
+    than 8 or equal samples.
+    """
     n = len(samples)
     if n < 8:
         return 0.0
@@ -78,7 +89,9 @@ def correlation(samples: Sequence[float]) -> float:
 
 
 def _ranks(samples: Sequence[float]) -> list[float]:
-    """The position of each sample in ascending order, from 0; equal samples get the mean of theirs."""
+    """The position of each sample in ascending order, from 0; equal samples get the mean of
+    theirs.
+    """
     ranks: dict[float, float] = {}
     start = 0
     for value, equal in itertools.groupby(sorted(samples)):
@@ -88,8 +101,12 @@ def _ranks(samples: Sequence[float]) -> list[float]:
     return [ranks[sample] for sample in samples]
 
 
-def quantile_interval(samples: Sequence[float], share: float, confidence: float) -> tuple[float, float] | None:
-    """Interval of the quantile below which `share` of the samples lie, by the normal approximation; None for too few samples."""
+def quantile_interval(
+    samples: Sequence[float], share: float, confidence: float
+) -> tuple[float, float] | None:
+    """Interval of the quantile below which `share` of the samples lie, by the normal
+    approximation; None for too few samples.
+    """
     ordered, n = sorted(samples), len(samples)
     reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(n * share * (1 - share))
     low, high = math.floor(n * share - reach), math.ceil(n * share + reach) + 1

@@ -1,4 +1,6 @@
-"""Which runs are unlike the others, by medians: a few unusual runs hardly move these, so that they do not hide each other."""
+"""Which runs are unlike the others, by medians: a few unusual runs hardly move these, so that
+they do not hide each other.
+"""
 
 import math
 import statistics
@@ -15,16 +17,22 @@ def deviation(values: Sequence[float]) -> float:
     return OF_NORMAL * statistics.median(abs(value - middle) for value in values)
 
 
-def distances(logs: Sequence[Sequence[float]], spreads: Sequence[float], rate: float, least: float) -> list[list[int]]:
-    """For each cell, -1, 0 or 1 for each run: whether its time is far below, near or far above the median of the stored runs.
+def distances(
+    logs: Sequence[Sequence[float]], spreads: Sequence[float], rate: float, least: float
+) -> list[list[int]]:
+    """For each cell, -1, 0 or 1 for each run: whether its time is far below, near or far above the
+    median of the stored runs.
 
-    logs[cell][run] is the logarithm of a time; the last run is the new one. Far is more than the factor `least`, and further than
-    Student's t allows at `rate` over all cells, with `spreads` as the standard deviations. A spread of 0 says nothing: all is near.
+    logs[cell][run] is the logarithm of a time; the last run is the new one. Far is more than the
+    factor `least`, and further than Student's t allows at `rate` over all cells, with `spreads` as
+    the standard deviations. A spread of 0 says nothing: all is near.
     """
     runs = len(logs[0]) - 1
     scale = quantile(rate / len(logs), runs - 1) * math.sqrt(1 + 1 / runs)
     found = []
     for log, spread in zip(logs, spreads, strict=True):
         middle, limit = statistics.median(log[:-1]), max(scale * spread, math.log(least))
-        found.append([(value - middle > limit) - (middle - value > limit) if spread else 0 for value in log])
+        found.append(
+            [(value - middle > limit) - (middle - value > limit) if spread else 0 for value in log]
+        )
     return found

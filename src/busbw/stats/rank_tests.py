@@ -1,6 +1,7 @@
 """Which of two samples is higher, and by how much: tests and intervals that assume no distribution.
 
-Sources: Mann and Whitney 1947 (U and its exact distribution), Hodges and Lehmann 1963 (the shift and its interval), Holm 1979.
+Sources: Mann and Whitney 1947 (U and its exact distribution), Hodges and Lehmann 1963 (the shift
+and its interval), Holm 1979.
 """
 
 import itertools
@@ -16,7 +17,9 @@ PRECISION = 1e-7  # of a shift of logarithms: finer than any timer
 
 
 class Shift(msgspec.Struct, frozen=True):
-    """How b compares with a: the two-sided `p`, the ratio b / a, and its interval, None for too few samples."""
+    """How b compares with a: the two-sided `p`, the ratio b / a, and its interval, None for too
+    few samples.
+    """
 
     p: float
     ratio: float
@@ -25,16 +28,25 @@ class Shift(msgspec.Struct, frozen=True):
 
 
 def shift(a: Sequence[float], b: Sequence[float], confidence: float) -> Shift:
-    """Mann-Whitney's test of two samples of positive numbers, and Hodges and Lehmann's ratio with its interval at `confidence`."""
+    """Mann-Whitney's test of two samples of positive numbers, and Hodges and Lehmann's ratio
+    with its interval at `confidence`.
+    """
     first, second = sorted(map(math.log, a)), sorted(map(math.log, b))
     pairs = len(first) * len(second)
-    middle = (_difference(first, second, (pairs + 1) // 2) + _difference(first, second, pairs // 2 + 1)) / 2
+    middle = (
+        _difference(first, second, (pairs + 1) // 2) + _difference(first, second, pairs // 2 + 1)
+    ) / 2
     outside = _outside(len(first), len(second), level(confidence) / 2)
     low = high = None
     if outside is not None:
         low = math.exp(_difference(first, second, outside + 1))
         high = math.exp(_difference(first, second, pairs - outside))
-    return Shift(min(1.0, 2 * min(p_higher(first, second), p_higher(second, first))), math.exp(middle), low, high)
+    return Shift(
+        min(1.0, 2 * min(p_higher(first, second), p_higher(second, first))),
+        math.exp(middle),
+        low,
+        high,
+    )
 
 
 def p_higher(a: Sequence[float], b: Sequence[float]) -> float:
@@ -58,7 +70,9 @@ def tail(m: int, n: int, u: int) -> float:
 
 @lru_cache(maxsize=1024)
 def _cumulated(m: int, n: int) -> tuple[int, ...]:
-    """Arrangements of m and n values with U at most 0, 1, ... m n / 2: the coefficients of the Gaussian binomial, summed."""
+    """Arrangements of m and n values with U at most 0, 1, ... m n / 2: the coefficients of the
+    Gaussian binomial, summed.
+    """
     counts = [1] + [0] * (m * n // 2)
     for i in range(1, m + 1):
         for u in range(len(counts) - 1, n + i - 1, -1):
@@ -70,7 +84,9 @@ def _cumulated(m: int, n: int) -> tuple[int, ...]:
 
 
 def _outside(m: int, n: int, share: float) -> int | None:
-    """How many of the m n differences an interval may omit per side to miss the shift there with a probability of at most `share`."""
+    """How many of the m n differences an interval may omit per side to miss the shift there with
+    a probability of at most `share`.
+    """
     if tail(m, n, 0) > share:
         return None
     return bisect_right(range(m * n // 2), share, key=lambda u: tail(m, n, u)) - 1
@@ -84,7 +100,9 @@ def _at_most(a: Sequence[float], b: Sequence[float], limit: float) -> int:
 
 
 def _difference(a: Sequence[float], b: Sequence[float], rank: int) -> float:
-    """The rank-th smallest (from 1) of all differences b - a, by bisection: a table of all pairs would be too large."""
+    """The rank-th smallest (from 1) of all differences b - a, by bisection: a table of all pairs
+    would be too large.
+    """
     low, high = b[0] - a[-1], b[-1] - a[0]
     while high - low > PRECISION:
         middle = (low + high) / 2
@@ -96,7 +114,9 @@ def _difference(a: Sequence[float], b: Sequence[float], rank: int) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Adjusted p-values of a family of tests: rejecting all below a level makes any false rejection at most that likely."""
+    """Adjusted p-values of a family of tests: rejecting all below a level makes any false
+    rejection at most that likely.
+    """
     order = sorted(range(len(ps)), key=ps.__getitem__)
     adjusted, largest = [0.0] * len(ps), 0.0
     for rank, index in enumerate(order):
@@ -106,7 +126,9 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 
 def sign_test(higher: int, lower: int) -> float:
-    """The two-sided p-value of these counts of signs, if both signs are equally likely; 1 without any."""
+    """The two-sided p-value of these counts of signs, if both signs are equally likely; 1
+    without any.
+    """
     count, fewer = higher + lower, min(higher, lower)
     as_uneven = sum(math.comb(count, k) for k in range(fewer + 1))
     return min(1.0, float(2 * as_uneven / 2**count))
@@ -118,5 +140,9 @@ def level(confidence: float) -> float:
 
 
 def fewest(family: int, rate: float) -> int:
-    """The samples per side at which the most extreme order has a p-value of at most `rate`, over a family of that many tests."""
-    return next(count for count in itertools.count(1) if 2 * family <= rate * math.comb(2 * count, count))
+    """The samples per side at which the most extreme order has a p-value of at most `rate`, over
+    a family of that many tests.
+    """
+    return next(
+        count for count in itertools.count(1) if 2 * family <= rate * math.comb(2 * count, count)
+    )

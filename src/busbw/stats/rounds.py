@@ -1,7 +1,9 @@
-"""Intervals of what was measured once in each of several rounds: Student's t over the values of the rounds.
+"""Intervals of what was measured once in each of several rounds: Student's t over the values of the
+rounds.
 
-Steps of one round follow each other and are no independent samples, so each round gives one value. Methods take turns within a round, so a
-comparison of two uses the differences, or the logarithms of the ratios, of values of the same round: what changes slowly cancels out.
+Steps of one round follow each other and are no independent samples, so each round gives one value.
+Methods take turns within a round, so a comparison of two uses the differences, or the logarithms of
+the ratios, of values of the same round: what changes slowly cancels out.
 """
 
 import math
@@ -12,7 +14,8 @@ from typing import NamedTuple
 from busbw.stats import student
 
 CONFIDENCE = 0.95
-UNCLEAR = 2.0  # the ends of a ratio's interval may differ by this factor; beyond it, the rounds say nothing of use
+# the ends of a ratio's interval may differ by this factor; beyond it, the rounds say nothing of use
+UNCLEAR = 2.0
 LARGEST_LOG = 700.0  # the exponential of more is no finite number
 
 
@@ -33,7 +36,9 @@ def of_mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval
 
 
 def of_ratio(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """The interval of the geometric mean of one positive ratio per round; None for fewer than two."""
+    """The interval of the geometric mean of one positive ratio per round; None for fewer than
+    two.
+    """
     logs = of_mean([math.log(ratio) for ratio in ratios], confidence)
     return Interval(math.exp(logs.low), math.exp(min(logs.high, LARGEST_LOG))) if logs else None
 

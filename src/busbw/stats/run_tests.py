@@ -1,7 +1,8 @@
 """Which rows of a sweep differ between two sets of whole runs.
 
-Westfall and Young's permutation of the largest statistic (1993). It permutes the labels of whole runs, and with them what the rows of a
-run have in common (a warm GPU, a busy switch). The level holds over all rows together.
+Westfall and Young's permutation of the largest statistic (1993). It permutes the labels of whole
+runs, and with them what the rows of a run have in common (a warm GPU, a busy switch). The level
+holds over all rows together.
 """
 
 import math
@@ -15,9 +16,11 @@ ROUNDING = 1e-9
 
 
 def sweep_test(rows: Sequence[Sequence[float]], first: int, *, two_sided: bool) -> list[float]:
-    """Each row's p-value, adjusted for all rows. rows[r][i] is the logarithm of row r's time in run i; the `first` runs are the baseline.
+    """Each row's p-value, adjusted for all rows. rows[r][i] is the logarithm of row r's time in run
+    i; the `first` runs are the baseline.
 
-    Two-sided, or for the alternative that the other runs are slower. With fewer than 3 runs all are 1.
+    Two-sided, or for the alternative that the other runs are slower. With fewer than 3 runs all are
+    1.
     """
     runs = len(rows[0]) if rows else 0
     if runs < 3 or not 0 < first < runs:
@@ -25,8 +28,12 @@ def sweep_test(rows: Sequence[Sequence[float]], first: int, *, two_sided: bool) 
     centred = [[value - statistics.fmean(row) for value in row] for row in rows]
     squares = [math.fsum(value * value for value in row) for row in centred]
     found = _statistics(centred, squares, range(first), two_sided)
-    largest = [max(_statistics(centred, squares, split, two_sided)) for split in _splits(runs, first)]
-    return [sum(other >= own - abs(own) * ROUNDING for other in largest) / len(largest) for own in found]
+    largest = [
+        max(_statistics(centred, squares, split, two_sided)) for split in _splits(runs, first)
+    ]
+    return [
+        sum(other >= own - abs(own) * ROUNDING for other in largest) / len(largest) for own in found
+    ]
 
 
 def fewest_chance(first: int, second: int, *, two_sided: bool) -> float:
@@ -46,10 +53,13 @@ def _splits(runs: int, first: int) -> Iterator[Sequence[int]]:
         yield draw.sample(range(runs), first)
 
 
-def _statistics(rows: Sequence[Sequence[float]], squares: Sequence[float], split: Sequence[int], two_sided: bool) -> list[float]:
+def _statistics(
+    rows: Sequence[Sequence[float]], squares: Sequence[float], split: Sequence[int], two_sided: bool
+) -> list[float]:
     """Each row's difference of means over its standard deviation within the two sets.
 
-    The median deviation of all rows is added to each, so that a row whose few runs agree by chance does not dominate the maximum.
+    The median deviation of all rows is added to each, so that a row whose few runs agree by chance
+    does not dominate the maximum.
     """
     runs, first = len(rows[0]), len(split)
     differences, deviations = [], []

@@ -19,26 +19,42 @@ from busbw.train.types import ALONE, Training, TrainRun, TrainSpec
 
 SEED = 7
 SETTLES = 3  # steps until DDP has rebuilt its buckets and methods have started
-Report = Callable[[str, int, int, float], None]  # method, round, iteration, samples per second and rank
+# method, round, iteration, samples per second and rank
+Report = Callable[[str, int, int, float], None]
 
 
 class Bench:
-    """One training benchmark. Every rank creates it and calls the same methods in the same order."""
+    """One training benchmark.
 
-    def __init__(self, spec: TrainSpec, model: Model, device: torch.device, control: Control) -> None:
+    Every rank creates it and calls the same methods in the same order.
+    """
+
+    def __init__(
+        self, spec: TrainSpec, model: Model, device: torch.device, control: Control
+    ) -> None:
         settle(spec.precision)
         self.spec, self.model, self.device, self.control = spec, model, device, control
         torch.manual_seed(SEED)
         self.net = model.build(spec).to(device)
         self.hosts: list[str] = control.allgather(platform.node())
-        sizes = [parameter.numel() * parameter.element_size() for parameter in self.net.parameters()]
+        sizes = [
+            parameter.numel() * parameter.element_size() for parameter in self.net.parameters()
+        ]
         count = sum(parameter.numel() for parameter in self.net.parameters())
         self.training = Training(spec, model.unit, count, sum(sizes), len(set(self.hosts)))
 
-    def run(self, methods: Sequence[Method], report: Report, done: Callable[[TrainRun], None], enter_phase: EnterPhase) -> None:
+    def run(
+        self,
+        methods: Sequence[Method],
+        report: Report,
+        done: Callable[[TrainRun], None],
+        enter_phase: EnterPhase,
+    ) -> None:
         """All rounds. Each round first runs every rank alone."""
         for number in range(self.spec.rounds):
-            silent_s = self._silent(ALONE, self.loop(still(self.net, self.device, self.spec.bucket_mb)), enter_phase)
+            silent_s = self._silent(
+                ALONE, self.loop(still(self.net, self.device, self.spec.bucket_mb)), enter_phase
+            )
             alone = self.alone(number, report, enter_phase)
             alone.silent_s = silent_s
             done(alone)
@@ -61,9 +77,23 @@ class Bench:
 
     def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> Loop:
         """The training loop of `net`, which may be wrapped."""
-        return Loop(self.spec, self.model, net, self.device, scaler or scaler_for(self.spec.precision, self.device))
+        return Loop(
+            self.spec,
+            self.model,
+            net,
+            self.device,
+            scaler or scaler_for(self.spec.precision, self.device),
+        )
 
-    def _measured(self, name: str, number: int, loop: Loop, wrapped: Wrapped | None, report: Report, enter_phase: EnterPhase) -> TrainRun:
+    def _measured(
+        self,
+        name: str,
+        number: int,
+        loop: Loop,
+        wrapped: Wrapped | None,
+        report: Report,
+        enter_phase: EnterPhase,
+    ) -> TrainRun:
         spec = self.spec
         enter_phase("warm-up", name)
         loop.timed(spec.warmup)
@@ -85,12 +115,17 @@ class Bench:
         count = spec.iters * spec.batches
         run = TrainRun(name, number, steps, rates, loss=float(loop.loss.detach()))
         if wrapped is not None:
-            run.counted = self.by_host(wrapped.sent(self.training.gradients, count, counted, self.training.hosts))
+            run.counted = self.by_host(
+                wrapped.sent(self.training.gradients, count, counted, self.training.hosts)
+            )
             run.seen = self.control.reduce_all([seen / count], "max")[0]
         return run
 
     def _silent(self, name: str, loop: Loop, enter_phase: EnterPhase) -> list[float]:
-        """Steps without an exchange, each the longest over ranks. Gradients are wrong, so parameters are not updated."""
+        """Steps without an exchange, each the longest over ranks.
+
+        Gradients are wrong, so parameters are not updated.
+        """
         enter_phase("warm-up", f"{name}, over a perfect network")
         with loop.frozen():
             loop.timed(SETTLES)
@@ -104,11 +139,19 @@ class Bench:
         values: list[float | None] = self.control.allgather(mine)
         if None in values:
             return None
-        return max(sum(value or 0.0 for at, value in zip(self.hosts, values, strict=True) if at == host) for host in set(self.hosts))
+        return max(
+            sum(value or 0.0 for at, value in zip(self.hosts, values, strict=True) if at == host)
+            for host in set(self.hosts)
+        )
 
 
 def _out_bytes() -> int:
-    """Bytes that this host has sent over all interfaces except loopback. Counts slaves instead of bonds, and no RDMA traffic."""
+    """Bytes that this host has sent over all interfaces except loopback.
+
+    Counts slaves instead of bonds, and no RDMA traffic.
+    """
     names = device_counters(Path("/proc/net/dev").read_bytes())
     bonds = {name for name in names if Path(f"/proc/net/bonding/{name}").exists()}
-    return sum(values["tx_bytes"] for name, values in names.items() if name != "lo" and name not in bonds)
+    return sum(
+        values["tx_bytes"] for name, values in names.items() if name != "lo" and name not in bonds
+    )

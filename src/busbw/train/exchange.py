@@ -27,7 +27,10 @@ ONE_BUCKET_MB = 1e6
 
 @dataclass(slots=True)
 class Wrapped:
-    """A model under DistributedDataParallel with a method. `hook` exchanges a bucket; it may be DDP's own all-reduce."""
+    """A model under DistributedDataParallel with a method.
+
+    `hook` exchanges a bucket; it may be DDP's own all-reduce.
+    """
 
     net: DistributedDataParallel
     attached: Attachment | None
@@ -35,7 +38,8 @@ class Wrapped:
     hook: Hook
 
     def sent(self, gradients: int, steps: int, before: int, hosts: int) -> float | None:
-        """This rank's share of the bytes per step that left its host, over `steps` steps since `before` (see `mark`).
+        """This rank's share of the bytes per step that left its host, over `steps` steps since
+        `before` (see `mark`).
 
         None if the method does not count bytes: torch's PowerSGD.
         """
@@ -53,7 +57,10 @@ class Wrapped:
 
     @contextmanager
     def silent(self) -> Iterator[bool]:
-        """Exchange without a network. Yields whether the method supports that; torch's hooks do not."""
+        """Exchange without a network.
+
+        Yields whether the method supports that; torch's hooks do not.
+        """
         if self.attached is None:
             yield False
             return
@@ -71,11 +78,14 @@ class Wrapped:
 def under_ddp(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
     """`net` under DistributedDataParallel. Gradients are views of buckets, which saves copies.
 
-    With DDP's default the first bucket is smaller than the others, as in a script that does not set bucket_cap_mb.
+    With DDP's default the first bucket is smaller than the others, as in a script that does not set
+    bucket_cap_mb.
     """
     devices = [device.index] if device.type == "cuda" else None
     limit = None if bucket_mb == DEFAULT_BUCKET_MB else bucket_mb
-    return DistributedDataParallel(net, device_ids=devices, bucket_cap_mb=limit, gradient_as_bucket_view=True)
+    return DistributedDataParallel(
+        net, device_ids=devices, bucket_cap_mb=limit, gradient_as_bucket_view=True
+    )
 
 
 def still(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
@@ -86,10 +96,17 @@ def still(net: nn.Module, device: torch.device, bucket_mb: float) -> Distributed
     return made
 
 
-def wrap(net: nn.Module, method: Method, device: torch.device, bucket_mb: float, scaler: torch.amp.GradScaler) -> Wrapped:
+def wrap(
+    net: nn.Module,
+    method: Method,
+    device: torch.device,
+    bucket_mb: float,
+    scaler: torch.amp.GradScaler,
+) -> Wrapped:
     """`net` under DistributedDataParallel with the hook of a method. `scaler` is that of the loop.
 
-    Torch's PowerSGD gets one bucket on CPUs: Gloo's threads call it in any order, and several buckets then wait for each other forever.
+    Torch's PowerSGD gets one bucket on CPUs: Gloo's threads call it in any order, and several
+    buckets then wait for each other forever.
     """
     single = method.hook == "powersgd" and device.type == "cpu"
     made = under_ddp(net, device, ONE_BUCKET_MB if single else bucket_mb)
@@ -106,6 +123,8 @@ def wrap(net: nn.Module, method: Method, device: torch.device, bucket_mb: float,
 def _of_torch(name: str) -> tuple[Any, Callable[[Any, Any], torch.futures.Future[torch.Tensor]]]:
     """The arguments of register_comm_hook for one of torch's own hooks."""
     if name == "powersgd":
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=POWERSGD_START)
+        state = powerSGD_hook.PowerSGDState(
+            None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=POWERSGD_START
+        )
         return state, powerSGD_hook.powerSGD_hook
     return None, getattr(default_hooks, f"{name}_compress_hook")

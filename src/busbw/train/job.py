@@ -41,7 +41,9 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
         bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
     else:
         bench = StatesBench(spec, opened.device, control)
-    result = (PlanResult if isinstance(job, PlanJob) else TrainResult)(training=bench.training, **facts(job, party, opened))
+    result = (PlanResult if isinstance(job, PlanJob) else TrainResult)(
+        training=bench.training, **facts(job, party, opened)
+    )
     result.library.network = network.agreed(job, control, result.library, log.networks)
 
     def report(event: Event) -> None:
@@ -57,15 +59,22 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
         survey(bench, job.plan, [parse(name) for name in spec.methods], report, enter_phase)
     else:
         methods = [parse(name) for name in spec.methods]
-        bench.run(methods, lambda *values: report(Iteration(*values)), lambda run: report(Trained(run)), enter_phase)
+        bench.run(
+            methods,
+            lambda *values: report(Iteration(*values)),
+            lambda run: report(Trained(run)),
+            enter_phase,
+        )
     enter_phase("teardown", "")
     report(Ended(now(), {}))
     opened.close()
 
 
 def share_processors(control: Control) -> None:
-    """Divide the processors of a machine between its ranks. With more threads than cores, threads wait for each other; and under mpirun
-    torch begins with a single thread (see busbw.accel.host_threads).
+    """Divide the processors of a machine between its ranks.
+
+    With more threads than cores, threads wait for each other; and under mpirun torch begins with a
+    single thread (see busbw.accel.host_threads).
     """
     import torch
 
@@ -76,7 +85,9 @@ def share_processors(control: Control) -> None:
 
 
 def machine() -> str:
-    """What containers and emulated hosts on one machine have in common; the host's name where it cannot be read."""
+    """What containers and emulated hosts on one machine have in common; the host's name where it
+    cannot be read.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -84,6 +95,10 @@ def machine() -> str:
 
 
 def share_of(own: tuple[str, list[int]], every: Sequence[tuple[str, list[int]]]) -> int:
-    """The threads of a rank, at least 1: each core of a machine is divided by the ranks that may use it. Ranks are machine and cores."""
+    """The threads of a rank, at least 1: each core of a machine is divided by the ranks that may
+    use it.
+
+    Ranks are machine and cores.
+    """
     users = Counter(core for where, cores in every if where == own[0] for core in cores)
     return max(1, int(sum(Fraction(1, users[core]) for core in own[1])))

@@ -1,4 +1,7 @@
-"""The two kinds of runs that train a model: the benchmark, and the measurements for a plan. Jobs, results, and what rank 0 reports."""
+"""The two kinds of runs that train a model: the benchmark, and the measurements for a plan.
+
+Jobs, results, and what rank 0 reports.
+"""
 
 from busbw.core.result import Outcome
 from busbw.measure.events import Event
@@ -37,7 +40,9 @@ class TrainResult(Outcome, tag="busbw.training/1"):
 
 
 class PlanResult(Outcome, tag="busbw.plan/1"):
-    """The result of measuring ways to exchange gradients; `plan` is None until the step without any exchange was measured."""
+    """The result of measuring ways to exchange gradients; `plan` is None until the step without
+    any exchange was measured.
+    """
 
     training: Training
     plan: Plan | None = None

@@ -1,4 +1,6 @@
-"""Trains a model by several ways to keep its states, each in processes of its own: one that does not fit ends alone."""
+"""Trains a model by several ways to keep its states, each in processes of its own: one that does
+not fit ends alone.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,14 +17,18 @@ from busbw.measure.target import Where
 from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.types import Largest, TrainRun, TrainSpec
 
-FINENESS = 0.02  # the search for the largest model ends when the next one tried would be larger by at most this
+# the search for the largest model ends when the next one tried would be larger by at most this
+FINENESS = 0.02
 TRIES = 24  # at most, for one method
 MOST_LAYERS = 4096
 
 
 @dataclass(slots=True)
 class StatesComparison:
-    """Runs `job` with one method at a time. `sink` makes the sink of each run; `done` gets the result so far and the new run."""
+    """Runs `job` with one method at a time.
+
+    `sink` makes the sink of each run; `done` gets the result so far and the new run.
+    """
 
     job: TrainJob
     where: Where
@@ -40,7 +46,9 @@ class StatesComparison:
         spec, first = self.job.training, None
         for number in range(spec.rounds):
             for method in spec.methods:
-                made, error = self._train(msgspec.structs.replace(spec, methods=(method,), rounds=1))
+                made, error = self._train(
+                    msgspec.structs.replace(spec, methods=(method,), rounds=1)
+                )
                 made.round = number
                 first = first or error
                 if self.result is None:
@@ -67,7 +75,9 @@ class StatesComparison:
 
     def _largest(self, method: str) -> tuple[Largest, BusbwError | None]:
         """Doubles the layers until a model does not train, then halves the gap."""
-        spec = msgspec.structs.replace(self.job.training, methods=(method,), warmup=1, iters=1, batches=1, rounds=1)
+        spec = msgspec.structs.replace(
+            self.job.training, methods=(method,), warmup=1, iters=1, batches=1, rounds=1
+        )
         assert spec.states is not None
         shape, fits, refused, error = spec.states.shape, 0, 0, None
         reason = "not found: the search ended first"
@@ -86,7 +96,9 @@ class StatesComparison:
             else:
                 fits = layers
         best = msgspec.structs.replace(shape, layers=fits)
-        sizes = [parameters(with_layers(spec, layers)) if layers else 0 for layers in (fits, refused)]
+        sizes = [
+            parameters(with_layers(spec, layers)) if layers else 0 for layers in (fits, refused)
+        ]
         return Largest(method, best if fits else None, sizes[0], sizes[1], reason), error
 
     def _train(self, spec: TrainSpec) -> tuple[TrainRun, BusbwError | None]:
@@ -108,7 +120,16 @@ class StatesComparison:
             self.result.end = found.end
         if runs:
             return runs[0], None
-        return TrainRun(spec.methods[0], 0, [], [], failed=failure.message if failure else "ended without a result"), failure
+        return (
+            TrainRun(
+                spec.methods[0],
+                0,
+                [],
+                [],
+                failed=failure.message if failure else "ended without a result",
+            ),
+            failure,
+        )
 
     def _ended(self, error: BusbwError | None) -> TrainResult:
         if self.result is None:
@@ -137,7 +158,10 @@ def parameters(spec: TrainSpec) -> int:
 
 
 def _next_layers(first: int, fits: int, refused: int) -> int | None:
-    """The number of layers to try next; None at the end. `fits` and `refused` are the best and the worst so far, 0 for none."""
+    """The number of layers to try next; None at the end.
+
+    `fits` and `refused` are the best and the worst so far, 0 for none.
+    """
     if not refused:
         layers = 2 * fits or first
         return layers if layers <= MOST_LAYERS else None

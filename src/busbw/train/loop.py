@@ -19,7 +19,14 @@ _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 class Loop:
     """Training of a model on one device. `net` is the model, possibly wrapped."""
 
-    def __init__(self, spec: TrainSpec, model: Model, net: nn.Module, device: torch.device, scaler: torch.amp.GradScaler) -> None:
+    def __init__(
+        self,
+        spec: TrainSpec,
+        model: Model,
+        net: nn.Module,
+        device: torch.device,
+        scaler: torch.amp.GradScaler,
+    ) -> None:
         self.spec, self.device, self.net = spec, device, net
         samples = model.samples(spec, torch.Generator().manual_seed(SEED))
         self.inputs, self.wanted = (part.to(device) for part in samples)
@@ -83,7 +90,10 @@ def scaler_for(precision: str, device: torch.device) -> torch.amp.GradScaler:
 
 
 def settle(precision: str) -> None:
-    """Set the precision of matrix products. With fp32, convolutions still use TF32, which is PyTorch's default."""
+    """Set the precision of matrix products.
+
+    With fp32, convolutions still use TF32, which is PyTorch's default.
+    """
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True

@@ -1,4 +1,6 @@
-"""Parses the methods of `--compare`: plain DDP, torch's own hooks, and combinations of busbw.accel's settings."""
+"""Parses the methods of `--compare`: plain DDP, torch's own hooks, and combinations of
+busbw.accel's settings.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -23,7 +25,10 @@ WORDS: dict[str, dict[str, object]] = {
 HOOKS = {
     "torch-bf16": "None, default_hooks.bf16_compress_hook",
     "torch-fp16": "None, default_hooks.fp16_compress_hook",
-    "torch-powersgd": "powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook",
+    "torch-powersgd": (
+        "powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2),"
+        " powerSGD_hook.powerSGD_hook"
+    ),
 }
 _FIELDS = {one.name: one for one in dataclasses.fields(Settings)}
 _READ: dict[Any, tuple[Callable[[str], object], str]] = {
@@ -50,7 +55,9 @@ class Method:
 
     @property
     def settles(self) -> int:
-        """Exchanges of a new hook until each takes as long as the next, if the same method has run before in this process."""
+        """Exchanges of a new hook until each takes as long as the next, if the same method has
+        run before in this process.
+        """
         return 3 if self.hook == "powersgd" else 1  # torch's PowerSGD begins with two dense ones
 
     @property
@@ -66,13 +73,16 @@ class Method:
         if self.settings is None:
             return f"model.register_comm_hook({HOOKS[f'torch-{self.hook}']})" if self.hook else ""
         changed = [
-            f"{one.name}={value!r}" for one in dataclasses.fields(Settings) if (value := getattr(self.settings, one.name)) != one.default
+            f"{one.name}={value!r}"
+            for one in dataclasses.fields(Settings)
+            if (value := getattr(self.settings, one.name)) != one.default
         ]
         return f"busbw.accel.attach(model, busbw.accel.Settings({', '.join(changed)}))"
 
 
 def parse(text: str) -> Method:
-    """The method of `none`, `torch-bf16`, or names and settings of busbw.accel joined by +: `2d+topk+ratio=0.001`.
+    """The method of `none`, `torch-bf16`, or names and settings of busbw.accel joined by +:
+    `2d+topk+ratio=0.001`.
 
     Raises:
         UsageError: an unknown name or an invalid value.
@@ -96,9 +106,14 @@ def _values(word: str, text: str) -> dict[str, object]:
         try:
             return {name: read(value)}
         except (ValueError, KeyError):
-            raise UsageError(f"'{value}' of '{text}' is not a value of {name}", f"give {wanted}") from None
+            raise UsageError(
+                f"'{value}' of '{text}' is not a value of {name}", f"give {wanted}"
+            ) from None
     known = ", ".join([NONE, *HOOKS, *WORDS])
-    raise UsageError(f"'{word}' of '{text}' is not a method", f"use {known}, or join names with +, as in 2d+topk+ratio=0.001")
+    raise UsageError(
+        f"'{word}' of '{text}' is not a method",
+        f"use {known}, or join names with +, as in 2d+topk+ratio=0.001",
+    )
 
 
 def parse_all(text: str) -> list[Method]:
@@ -110,5 +125,8 @@ def parse_all(text: str) -> list[Method]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     twice = sorted({name for name in names if names.count(name) > 1})
     if not names or twice:
-        raise UsageError(f"'{text}' names {'no method' if not names else f'{twice[0]} twice'}", "name each once, like none,bf16,2d+int8")
+        raise UsageError(
+            f"'{text}' names {'no method' if not names else f'{twice[0]} twice'}",
+            "name each once, like none,bf16,2d+int8",
+        )
     return [parse(name) for name in names]

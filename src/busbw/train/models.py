@@ -30,7 +30,10 @@ def _vision(name: str) -> Callable[[TrainSpec], nn.Module]:
         try:
             models = importlib.import_module("torchvision.models")
         except ImportError as error:
-            raise NoMeasurement(f"{name} needs torchvision, which is not installed ({error})", "pip install 'busbw[train]'") from error
+            raise NoMeasurement(
+                f"{name} needs torchvision, which is not installed ({error})",
+                "pip install 'busbw[train]'",
+            ) from error
         made: nn.Module = getattr(models, name)()
         return made
 
@@ -39,7 +42,13 @@ def _vision(name: str) -> Callable[[TrainSpec], nn.Module]:
 
 def _mlp(width: int) -> Callable[[TrainSpec], nn.Module]:
     def build(spec: TrainSpec) -> nn.Module:
-        layers = [nn.Linear(WIDTH, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES)]
+        layers = [
+            nn.Linear(WIDTH, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, CLASSES),
+        ]
         return nn.Sequential(*layers)
 
     return build
@@ -61,11 +70,15 @@ def gpt(
 
 
 def _images(spec: TrainSpec, made: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(spec.batch_size, 3, IMAGE, IMAGE, generator=made), torch.randint(CLASSES, (spec.batch_size,), generator=made)
+    return torch.randn(spec.batch_size, 3, IMAGE, IMAGE, generator=made), torch.randint(
+        CLASSES, (spec.batch_size,), generator=made
+    )
 
 
 def _vectors(spec: TrainSpec, made: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(spec.batch_size, WIDTH, generator=made), torch.randint(CLASSES, (spec.batch_size,), generator=made)
+    return torch.randn(spec.batch_size, WIDTH, generator=made), torch.randint(
+        CLASSES, (spec.batch_size,), generator=made
+    )
 
 
 MODELS = (

@@ -1,4 +1,6 @@
-"""Measures the inputs of a plan on one rank, in rounds: a step alone, DDP's buckets, and the exchange of each bucket by each method."""
+"""Measures the inputs of a plan on one rank, in rounds: a step alone, DDP's buckets, and the
+exchange of each bucket by each method.
+"""
 
 import sys
 import time
@@ -16,12 +18,28 @@ from busbw.train.exchange import under_ddp, wrap
 from busbw.train.kinds import Surveyed, Trained
 from busbw.train.loop import scaler_for
 from busbw.train.methods import Method
-from busbw.train.plan_types import BUCKETS_MB, Bucket, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun, PlanSpec
+from busbw.train.plan_types import (
+    BUCKETS_MB,
+    Bucket,
+    Exchange,
+    ExchangeRound,
+    Layout,
+    LayoutRound,
+    Plan,
+    PlanRun,
+    PlanSpec,
+)
 from busbw.train.replay import Hook, Recorder, Replayed
 from busbw.train.types import DEFAULT_BUCKET_MB
 
 
-def survey(bench: Bench, spec: PlanSpec, methods: Sequence[Method], emit: Callable[[Event], None], enter_phase: EnterPhase) -> None:
+def survey(
+    bench: Bench,
+    spec: PlanSpec,
+    methods: Sequence[Method],
+    emit: Callable[[Event], None],
+    enter_phase: EnterPhase,
+) -> None:
     """Measure all parts in each round, and report the plan so far after each exchange."""
     found = Survey(bench, spec, methods)
     for number in range(bench.spec.rounds):
@@ -35,7 +53,10 @@ def survey(bench: Bench, spec: PlanSpec, methods: Sequence[Method], emit: Callab
 
 
 class Survey:
-    """Measurements of one training. Every rank creates it and calls the same methods in the same order."""
+    """Measurements of one training.
+
+    Every rank creates it and calls the same methods in the same order.
+    """
 
     def __init__(self, bench: Bench, spec: PlanSpec, methods: Sequence[Method]) -> None:
         self.bench, self.spec, self.methods = bench, spec, list(methods)
@@ -45,7 +66,9 @@ class Survey:
         self._room = torch.empty(0)
 
     def begin(self, alone_s: float, enter_phase: EnterPhase) -> None:
-        """A round begins: a step of each rank alone took this. Measure the steps under DDP without an exchange, for all bucket sizes.
+        """A round begins: a step of each rank alone took this.
+
+        Measure the steps under DDP without an exchange, for all bucket sizes.
 
         Bucket sizes that give the same buckets as another one are left out.
         """
@@ -73,11 +96,23 @@ class Survey:
         """The plan so far."""
         run, rounds = self._run, self._run.layouts[0].rounds
         ready = _means([[bucket.ready_s for bucket in one.buckets] for one in rounds])
-        buckets = [Bucket(bucket.nbytes, when) for bucket, when in zip(rounds[0].buckets, ready, strict=True)]
-        return Plan(self.spec.target, fmean(run.alone_s), fmean(one.still_s for one in rounds), buckets, self._exchanges, [run])
+        buckets = [
+            Bucket(bucket.nbytes, when)
+            for bucket, when in zip(rounds[0].buckets, ready, strict=True)
+        ]
+        return Plan(
+            self.spec.target,
+            fmean(run.alone_s),
+            fmean(one.still_s for one in rounds),
+            buckets,
+            self._exchanges,
+            [run],
+        )
 
     def _still(self, bucket_mb: float, enter_phase: EnterPhase) -> None:
-        """The step under DDP without an exchange, and its buckets: medians over steps of the slowest rank."""
+        """The step under DDP without an exchange, and its buckets: medians over steps of the
+        slowest rank.
+        """
         bench, layouts = self.bench, self._run.layouts
         self._kept.pop(bucket_mb, None)  # not twice at a time
         enter_phase("training", f"DDP without an exchange, buckets of {bucket_mb:g} MB")
@@ -92,21 +127,31 @@ class Survey:
         recorder.keep = False
         sizes = [one.nbytes for one in recorder.buckets]
         known = next((layout for layout in layouts if layout.bucket_mb == bucket_mb), None)
-        if known is None and sizes in [[bucket.nbytes for bucket in layout.rounds[0].buckets] for layout in layouts]:
+        if known is None and sizes in [
+            [bucket.nbytes for bucket in layout.rounds[0].buckets] for layout in layouts
+        ]:
             return
         steps = loop.timed(count)
         readies = recorder.ready_s(count)
         self._kept[bucket_mb] = recorder.buckets
         # The slowest rank of each step counts, as for a step alone.
-        step, *ready = (median(bench.control.reduce_all(list(each), "max")) for each in (steps, *zip(*readies, strict=True)))
-        measured = LayoutRound(step, [Bucket(nbytes, when) for nbytes, when in zip(sizes, ready, strict=True)])
+        step, *ready = (
+            median(bench.control.reduce_all(list(each), "max"))
+            for each in (steps, *zip(*readies, strict=True))
+        )
+        measured = LayoutRound(
+            step, [Bucket(nbytes, when) for nbytes, when in zip(sizes, ready, strict=True)]
+        )
         if known is None:
             layouts.append(Layout(bucket_mb, [measured]))
         else:
             known.rounds.append(measured)
 
     def exchange(self, method: Method, bucket_mb: float | None, enter_phase: EnterPhase) -> None:
-        """Exchange every bucket separately, several times. A method that needs what a rank lacks is left out from now on."""
+        """Exchange every bucket separately, several times.
+
+        A method that needs what a rank lacks is left out from now on.
+        """
         size = self.bench.spec.bucket_mb if bucket_mb is None else bucket_mb
         enter_phase("exchange", f"{method.name}, buckets of {size:g} MB")
         try:
@@ -118,31 +163,65 @@ class Survey:
             if dist.get_rank() == 0:  # the error is the same on every rank
                 sys.stderr.write(f"busbw plan: {method.name} is skipped: {error.message}\n")
             return
-        made = next((one for one in self._exchanges if (one.method, one.bucket_mb) == (method.name, bucket_mb)), None)
+        made = next(
+            (
+                one
+                for one in self._exchanges
+                if (one.method, one.bucket_mb) == (method.name, bucket_mb)
+            ),
+            None,
+        )
         if made is None:
             code = method.code if bucket_mb is None else bucket_code(bucket_mb)
-            made = Exchange(self.spec.transport, method.name, method.loss, [], [], sent, code, bucket_mb=bucket_mb)
+            made = Exchange(
+                self.spec.transport,
+                method.name,
+                method.loss,
+                [],
+                [],
+                sent,
+                code,
+                bucket_mb=bucket_mb,
+            )
             self._exchanges.append(made)
         made.rounds.append(measured)
-        made.bucket_s, made.busy_s = (_means([getattr(one, name) for one in made.rounds]) for name in ("bucket_s", "busy_s"))
+        made.bucket_s, made.busy_s = (
+            _means([getattr(one, name) for one in made.rounds]) for name in ("bucket_s", "busy_s")
+        )
 
     def _measured(self, method: Method, bucket_mb: float) -> tuple[ExchangeRound, float | None]:
-        """The medians of each bucket over the replays of a round, and the bytes per step that leave a host."""
+        """The medians of each bucket over the replays of a round, and the bytes per step that
+        leave a host.
+        """
         bench, spec, kept = self.bench, self.spec, self._kept[bucket_mb]
-        wrapped = wrap(bench.net, method, bench.device, bucket_mb, scaler_for(bench.spec.precision, bench.device))
+        wrapped = wrap(
+            bench.net,
+            method,
+            bench.device,
+            bucket_mb,
+            scaler_for(bench.spec.precision, bench.device),
+        )
         for _ in range(SETTLES if len(self._run.alone_s) == 1 else method.settles):
             self._replay(wrapped.hook, kept)
         counted = wrapped.mark()
-        taken, busy = zip(*(self._replay(wrapped.hook, kept) for _ in range(spec.replays)), strict=True)
+        taken, busy = zip(
+            *(self._replay(wrapped.hook, kept) for _ in range(spec.replays)), strict=True
+        )
         sent = wrapped.sent(bench.training.gradients, spec.replays, counted, bench.training.hosts)
         wrapped.close()
         busy_s = [] if bench.device.type == "cuda" else _medians(busy)
         return ExchangeRound(_medians(taken), busy_s), bench.by_host(sent)
 
     def _replay(self, hook: Hook, buckets: Sequence[Replayed]) -> tuple[list[float], list[float]]:
-        """Exchange each bucket once. Returns the time of the rank that began last (the others waited for it) and the largest CPU time."""
+        """Exchange each bucket once.
+
+        Returns the time of the rank that began last (the others waited for it) and the largest CPU
+        time.
+        """
         took, busy = zip(*(self._alone(hook, bucket) for bucket in buckets), strict=True)
-        return self.bench.control.reduce_all(list(took), "min"), self.bench.control.reduce_all(list(busy), "max")
+        return self.bench.control.reduce_all(list(took), "min"), self.bench.control.reduce_all(
+            list(busy), "max"
+        )
 
     def _alone(self, hook: Hook, bucket: Replayed) -> tuple[float, float]:
         """Seconds, and the CPU time of all threads divided by the number of backward's threads."""
@@ -152,7 +231,10 @@ class Survey:
         begun, computed = time.perf_counter(), time.process_time()
         hook(bucket).wait()
         self._synchronize()
-        return time.perf_counter() - begun, (time.process_time() - computed) / torch.get_num_threads()
+        return (
+            time.perf_counter() - begun,
+            (time.process_time() - computed) / torch.get_num_threads(),
+        )
 
     def _synchronize(self) -> None:
         if self.bench.device.type == "cuda":
@@ -171,6 +253,8 @@ def _medians(runs: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _means(rounds: Sequence[Sequence[float]]) -> list[float]:
-    """The mean of each bucket over the rounds with as many buckets as the first: DDP may divide gradients differently in another round."""
+    """The mean of each bucket over the rounds with as many buckets as the first: DDP may divide
+    gradients differently in another round.
+    """
     alike = [one for one in rounds if len(one) == len(rounds[0])]
     return [fmean(each) for each in zip(*alike, strict=True)]

@@ -1,4 +1,6 @@
-"""The runs of one plan: the exchanges over each transport, then trainings that check the predictions."""
+"""The runs of one plan: the exchanges over each transport, then trainings that check the
+predictions.
+"""
 
 import contextlib
 import os
@@ -29,7 +31,10 @@ from busbw.train.variation import parts
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Runs `job` over several transports. `sink` makes the sink of each run, given whether it is the first; each updates `file`."""
+    """Runs `job` over several transports.
+
+    `sink` makes the sink of each run, given whether it is the first; each updates `file`.
+    """
 
     job: PlanJob
     where: Where
@@ -37,9 +42,11 @@ class Planner:
     sink: Callable[[bool], Sink]
 
     def run(self, wanted: Sequence[Transport], check: str) -> PlanResult:
-        """Measure over every transport, then check by training: the `best` exchange, `all` or `none`.
+        """Measure over every transport, then check by training: the `best` exchange, `all` or
+        `none`.
 
-        The error of the first transport is raised; a later one that fails is left out. The file gets all completed measurements.
+        The error of the first transport is raised; a later one that fails is left out. The file
+        gets all completed measurements.
         """
         whole: PlanResult | None = None
         for transport in wanted:
@@ -76,7 +83,9 @@ class Planner:
             sink.note(f"warning: {error.message}; measuring continues")
 
     def _check(self, whole: PlanResult, wanted: Sequence[Transport], check: str) -> None:
-        """Train with all exchanges, or with the recommended one until a checked one remains recommended."""
+        """Train with all exchanges, or with the recommended one until a checked one remains
+        recommended.
+        """
         plan = whole.plan
         if plan is None or check == "none":
             return
@@ -86,15 +95,23 @@ class Planner:
                 for size in dict.fromkeys(one.bucket_mb for one in mine):
                     self._train(transport, [one for one in mine if one.bucket_mb == size])
         else:
-            while (best := recommended(plan)) and best.checked_s is None and self._train(transports.BY_NAME[best.transport], [best]):
+            while (
+                (best := recommended(plan))
+                and best.checked_s is None
+                and self._train(transports.BY_NAME[best.transport], [best])
+            ):
                 self._save(whole, self.sink(False))
         self._save(whole, self.sink(False))
 
     def _train(self, transport: Transport, exchanges: Sequence[Exchange]) -> bool:
-        """Train with each exchange, all with buckets of one size, and store its steps; whether all of them were trained."""
+        """Train with each exchange, all with buckets of one size, and store its steps; whether
+        all of them were trained.
+        """
         sink = self.sink(False)
         common = {name: getattr(self.job, name) for name in Job.__struct_fields__}
-        spec = msgspec.structs.replace(self.job.training, methods=tuple(one.method for one in exchanges))
+        spec = msgspec.structs.replace(
+            self.job.training, methods=tuple(one.method for one in exchanges)
+        )
         if exchanges and exchanges[0].bucket_mb is not None:
             spec = msgspec.structs.replace(spec, bucket_mb=exchanges[0].bucket_mb)
         try:
@@ -105,7 +122,9 @@ class Planner:
         finally:
             result = sink.record.result
             for one in exchanges:
-                one.checks = checks(result.training, one.method) if isinstance(result, TrainResult) else []
+                one.checks = (
+                    checks(result.training, one.method) if isinstance(result, TrainResult) else []
+                )
                 one.checked_s = fmean(each.step_s for each in one.checks) if one.checks else None
         return all(one.checks for one in exchanges)
 
@@ -113,7 +132,9 @@ class Planner:
 def checks(made: Training, method: str) -> list[CheckRound]:
     """The rounds of a training by one method."""
     found = parts(made, method)
-    return [CheckRound(alone, step) for alone, step in zip(found.alone_s, found.step_s, strict=True)]
+    return [
+        CheckRound(alone, step) for alone, step in zip(found.alone_s, found.step_s, strict=True)
+    ]
 
 
 @contextlib.contextmanager
@@ -129,7 +150,10 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def defaults(where: Where) -> tuple[list[str], list[str]]:
-    """The methods and the transports to compare by default. Transports differ only between GPUs of several hosts."""
+    """The methods and the transports to compare by default.
+
+    Transports differ only between GPUs of several hosts.
+    """
     hosts = where.named()
     two_d = len(hosts) > 1 and all((host.slots or 1) > 1 for host in hosts)
     if not ((hosts or where.step) and torch_gpus()):
@@ -137,11 +161,18 @@ def defaults(where: Where) -> tuple[list[str], list[str]]:
     plugin = False
     with contextlib.suppress(BusbwError):
         plugin = bool(net_plugin.find())
-    return methods(two_d=two_d, host=plugin), [AS_IS, "sockets", *(["tree"] if two_d else []), *(["busbw"] if plugin else [])]
+    return methods(two_d=two_d, host=plugin), [
+        AS_IS,
+        "sockets",
+        *(["tree"] if two_d else []),
+        *(["busbw"] if plugin else []),
+    ]
 
 
 def methods(*, two_d: bool, host: bool) -> list[str]:
-    """The methods to compare by default: in two dimensions for hosts with several ranks each, and with host staging for large codecs."""
+    """The methods to compare by default: in two dimensions for hosts with several ranks each,
+    and with host staging for large codecs.
+    """
     prefix = "2d+" if two_d else ""
     names = ["none", *(["2d"] if two_d else []), f"{prefix}bf16"]
     for codec in CODECS:
@@ -149,5 +180,7 @@ def methods(*, two_d: bool, host: bool) -> list[str]:
             if two_d and "last=" in variant:
                 continue
             name = f"{'' if codec.needs_matrices else prefix}{codec.name}{variant}"
-            names += [name, f"{name}+host"] if host and codec.plan_with_host and not variant else [name]
+            names += (
+                [name, f"{name}+host"] if host and codec.plan_with_host and not variant else [name]
+            )
     return names

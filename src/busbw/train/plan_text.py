@@ -6,7 +6,14 @@ from busbw.train import recommendation
 from busbw.train import text as train_text
 from busbw.train.kinds import PlanResult
 from busbw.train.plan_types import AS_IS, LOSSES, Exchange, Plan
-from busbw.train.rounds_text import MS, contradiction_text, note, percent_plus_minus, plus_minus, unclear_text
+from busbw.train.rounds_text import (
+    MS,
+    contradiction_text,
+    note,
+    percent_plus_minus,
+    plus_minus,
+    unclear_text,
+)
 from busbw.train.transports import BY_NAME
 from busbw.train.types import DEFAULT_BUCKET_MB
 from busbw.ui.columns import Column, fitting, line, wrapped
@@ -18,7 +25,9 @@ DROP_ORDER = ("what a gradient loses", "MB sent", "exchange ms", "exposed ms", "
 
 
 def label(one: Exchange) -> str:
-    """The method, with the size of DDP's buckets if it is not that of the training: `none, 4 MB buckets`."""
+    """The method, with the size of DDP's buckets if it is not that of the training: `none, 4 MB
+    buckets`.
+    """
     return one.method if one.bucket_mb is None else f"{one.method}, {one.bucket_mb:g} MB buckets"
 
 
@@ -34,23 +43,41 @@ def surveyed(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     stills = [one.still_s for one in run.layouts[0].rounds] if run else []
     means = f"; {said}" if (said := note(len(run.alone_s) if run else 1)) else ""
     text = (
-        f"# a step alone takes {alone} ms, on a perfect network {plus_minus(plan.still_s, rounds.of_mean(stills), MS, 2)}; "
-        f"{counted(len(plan.buckets), 'bucket')}, the last of {last.nbytes / MB:.1f} MB ready after {last.ready_s * MS:.2f}{means}\n"
+        f"# a step alone takes {alone} ms, on a perfect network"
+        f" {plus_minus(plan.still_s, rounds.of_mean(stills), MS, 2)};"
+        f" {counted(len(plan.buckets), 'bucket')}, the last of {last.nbytes / MB:.1f} MB ready"
+        f" after {last.ready_s * MS:.2f}{means}\n"
     )
     shown = _columns(result, width)
     return f"{wrapped(text, width)}\n{line(shown, [column.title for column in shown])}"
 
 
 def _columns(result: PlanResult, width: int | None) -> list[Column]:
-    """The columns, whose values take the plan and an exchange. The methods are known before the first exchange, so widths are too."""
+    """The columns, whose values take the plan and an exchange.
+
+    The methods are known before the first exchange, so widths are too.
+    """
     local = result.training.hosts == 1  # then nothing leaves the host
     spec = result.training.spec
     more = INTERVAL if spec.rounds > 1 else 0
     columns = [
         Column(title="transport", value=lambda plan, one: one.transport, width=9, left=True),
-        Column(title="method", value=lambda plan, one: label(one), width=max([METHOD, *map(len, spec.methods)]), left=True),
-        Column(title="MB sent", value=lambda plan, one: "-" if one.counted is None or local else f"{one.counted / MB:.2f}", width=9),
-        Column(title="exchange ms", value=lambda plan, one: f"{sum(one.bucket_s) * MS:.2f}", width=11),
+        Column(
+            title="method",
+            value=lambda plan, one: label(one),
+            width=max([METHOD, *map(len, spec.methods)]),
+            left=True,
+        ),
+        Column(
+            title="MB sent",
+            value=lambda plan, one: (
+                "-" if one.counted is None or local else f"{one.counted / MB:.2f}"
+            ),
+            width=9,
+        ),
+        Column(
+            title="exchange ms", value=lambda plan, one: f"{sum(one.bucket_s) * MS:.2f}", width=11
+        ),
         Column(title="exposed ms", value=_exposed, width=10 + more),
         Column(title="step ms", value=_step, width=9 + more),
         Column(title="of alone", value=_share, width=8 + more),
@@ -84,19 +111,27 @@ def rows(result: PlanResult, plan: Plan, width: int | None = None) -> str:
 
 
 def footer(result: PlanResult, width: int | None = None) -> str:
-    """What to do, the code that does it, and how predicted steps compare with measured ones; or why nothing is recommended."""
+    """What to do, the code that does it, and how predicted steps compare with measured ones; or
+    why nothing is recommended.
+    """
     text, plan = "", result.plan
     chosen = recommendation.recommended(plan) if plan else None
     if plan and chosen:
-        text += wrapped(f"\n{_advice(plan, chosen)}{_alike(plan, chosen)}", width) + _lines(result, plan, chosen)
+        text += wrapped(f"\n{_advice(plan, chosen)}{_alike(plan, chosen)}", width) + _lines(
+            result, plan, chosen
+        )
     if plan:
-        text += wrapped("".join(_check(plan, one) for one in plan.exchanges if one.checked_s is not None), width)
+        text += wrapped(
+            "".join(_check(plan, one) for one in plan.exchanges if one.checked_s is not None), width
+        )
         text += wrapped(refusal(result), width)
     return text + wrapped("".join(f"error: {error}\n" for error in result.errors), width)
 
 
 def refusal(result: PlanResult) -> str:
-    """Why nothing is recommended, and what to do: figures contradict each other, or vary too much; '' if neither."""
+    """Why nothing is recommended, and what to do: figures contradict each other, or vary too
+    much; '' if neither.
+    """
     plan, count = result.plan, result.training.spec.rounds
     if plan is None:
         return ""
@@ -105,7 +140,9 @@ def refusal(result: PlanResult) -> str:
     one = recommendation.unclear(plan)
     if one is None or (interval := recommendation.share_interval(plan, one)) is None:
         return ""
-    return unclear_text("no recommendation: rounds differ too much", label(one), interval, result, count)
+    return unclear_text(
+        "no recommendation: rounds differ too much", label(one), interval, result, count
+    )
 
 
 def render_all(result: PlanResult, width: int | None = None) -> str:
@@ -123,24 +160,40 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
     takes = "which took" if chosen.checked_s else "expected to take"
     interval = recommendation.share_interval(plan, chosen)
     near = (
-        " of alone" if interval is None or not interval.low < plan.target < interval.high else f" of alone, an interval that has {target}"
+        " of alone"
+        if interval is None or not interval.low < plan.target < interval.high
+        else f" of alone, an interval that has {target}"
     )
-    figures = f"{takes} {_known(plan, chosen)} ms a step, {percent_plus_minus(plan.share(chosen), interval)}{near}"
+    figures = (
+        f"{takes} {_known(plan, chosen)} ms a step,"
+        f" {percent_plus_minus(plan.share(chosen), interval)}{near}"
+    )
     if plan.reaches(chosen) and chosen.loss == 0:
         return f"nothing lossy is needed: {where}, {figures} (wanted: {target})\n"
     if any(map(plan.reaches, plan.exchanges)):
-        reaches = f"the least lossy that reaches {target}" if plan.reaches(chosen) else f"nothing is seen to be faster in reaching {target}"
+        reaches = (
+            f"the least lossy that reaches {target}"
+            if plan.reaches(chosen)
+            else f"nothing is seen to be faster in reaching {target}"
+        )
     else:
         reaches = f"nothing reaches {target}; best"
     dense = min((one for one in plan.exchanges if one.loss == 0), key=plan.step_s, default=None)
     pays = ""
     if dense is not None and chosen.loss:
-        pays = f"; {label(dense)} should expose {plan.exposed_s(dense) * MS:.2f} ms, this {plan.exposed_s(chosen) * MS:.2f}"
+        pays = (
+            f"; {label(dense)} should expose {plan.exposed_s(dense) * MS:.2f} ms, this"
+            f" {plan.exposed_s(chosen) * MS:.2f}"
+        )
     return f"{reaches}: {where}, {figures}{pays}\n"
 
 
 def _known(plan: Plan, one: Exchange) -> str:
-    interval = rounds.of_mean([each.step_s for each in one.checks]) if one.checked_s else recommendation.step_interval(plan, one)
+    interval = (
+        rounds.of_mean([each.step_s for each in one.checks])
+        if one.checked_s
+        else recommendation.step_interval(plan, one)
+    )
     return plus_minus(plan.known_s(one), interval, MS, 2)
 
 
@@ -151,7 +204,11 @@ def _alike(plan: Plan, chosen: Exchange) -> str:
         return ""
     ratio, interval = recommendation.gain(plan, best, chosen)
     between = f" ({100 * interval.low:.1f} to {100 * interval.high:.1f})" if interval else ""
-    seen = f"less than {100 * recommendation.ALIKE:g} % faster" if interval and interval.low > 1 else "no difference seen"
+    seen = (
+        f"less than {100 * recommendation.ALIKE:g} % faster"
+        if interval and interval.low > 1
+        else "no difference seen"
+    )
     over = "" if best.transport == chosen.transport else f" over {best.transport}"
     return f"{seen}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
 
@@ -164,7 +221,10 @@ def _lines(result: PlanResult, plan: Plan, chosen: Exchange) -> str:
     if chosen.bucket_mb is not None:
         lines.append(f"in busbw train: --bucket-mb {chosen.bucket_mb:g}")
         if any(one.method != chosen.method for one in plan.exchanges) and not plan.reaches(chosen):
-            lines.append(f"busbw plan --bucket-mb {chosen.bucket_mb:g} measures the other methods with these buckets")
+            lines.append(
+                f"busbw plan --bucket-mb {chosen.bucket_mb:g} measures the other methods with these"
+                " buckets"
+            )
     return "".join(f"  {one}\n" for one in lines)
 
 
@@ -172,6 +232,6 @@ def _check(plan: Plan, one: Exchange) -> str:
     assert one.checked_s is not None
     predicted = plan.step_s(one)
     return (
-        f"checked: {label(one)} over {one.transport}: {_step(plan, one)} ms predicted, {_known(plan, one)} ms measured "
-        f"({100 * (predicted / one.checked_s - 1):+.1f} %)\n"
+        f"checked: {label(one)} over {one.transport}: {_step(plan, one)} ms predicted,"
+        f" {_known(plan, one)} ms measured ({100 * (predicted / one.checked_s - 1):+.1f} %)\n"
     )

@@ -1,11 +1,14 @@
-"""What `busbw plan` measured, and its prediction; a part of busbw.plan/1. Times are seconds and sizes bytes.
+"""What `busbw plan` measured, and its prediction; a part of busbw.plan/1.
 
-DDP passes on its buckets one after the other during backward; each waits until the previous one has been exchanged. Each bucket's
-exchange was measured with nothing else running. Computation of an exchange on the processors of backward delays backward by its
-duration. The time from the last bucket being ready to the end of its exchange is exposed.
+Times are seconds and sizes bytes.
 
-Everything is measured once in each of several rounds, and each round gives its own prediction. train.recommendation says what follows from
-them.
+DDP passes on its buckets one after the other during backward; each waits until the previous one has
+been exchanged. Each bucket's exchange was measured with nothing else running. Computation of an
+exchange on the processors of backward delays backward by its duration. The time from the last
+bucket being ready to the end of its exchange is exposed.
+
+Everything is measured once in each of several rounds, and each round gives its own prediction.
+train.recommendation says what follows from them.
 """
 
 from collections.abc import Sequence
@@ -25,11 +28,14 @@ LOSSES = (
     "the largest now, the rest later",
     "rounded to 4 bits, the rest sent later",
 )
-BUCKETS_MB = (1.0, 4.0, 25.0, 100.0)  # sizes of DDP's buckets to try besides the one of the training
+# sizes of DDP's buckets to try besides the one of the training
+BUCKETS_MB = (1.0, 4.0, 25.0, 100.0)
 
 
 class PlanSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement for a plan: the transport (train.transports), the repeats of each exchange in a round, and the target efficiency."""
+    """One measurement for a plan: the transport (train.transports), the repeats of each exchange
+    in a round, and the target efficiency.
+    """
 
     transport: str = AS_IS
     replays: int = 5
@@ -37,14 +43,18 @@ class PlanSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """One of DDP's buckets, in the order of exchange: bytes, and when its gradients are ready in a step, on the slowest rank."""
+    """One of DDP's buckets, in the order of exchange: bytes, and when its gradients are ready in
+    a step, on the slowest rank.
+    """
 
     nbytes: int
     ready_s: float
 
 
 class LayoutRound(msgspec.Struct, frozen=True):
-    """One round of steps under DDP over a perfect network: the median step, and the buckets with median times."""
+    """One round of steps under DDP over a perfect network: the median step, and the buckets with
+    median times.
+    """
 
     still_s: float
     buckets: list[Bucket]
@@ -58,7 +68,8 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class PlanRun(msgspec.Struct, frozen=True):
-    """What the exchanges over one transport are compared with: each round's median step of a rank on its own, and all layouts.
+    """What the exchanges over one transport are compared with: each round's median step of a rank
+    on its own, and all layouts.
 
     The first layout is that of the training's own bucket_mb.
     """
@@ -83,7 +94,9 @@ class ExchangeRound(msgspec.Struct, frozen=True):
 
 
 class CheckRound(msgspec.Struct, frozen=True):
-    """One round of a training run that checks an exchange: the median step of a rank on its own, and that with the exchange."""
+    """One round of a training run that checks an exchange: the median step of a rank on its own,
+    and that with the exchange.
+    """
 
     alone_s: float
     step_s: float
@@ -92,11 +105,13 @@ class CheckRound(msgspec.Struct, frozen=True):
 class Exchange(msgspec.Struct):
     """One method over one transport.
 
-    `loss` is an index into LOSSES. `bucket_s` is the time of each bucket's exchange, on the rank that started last. `busy_s` is
-    the part that delays backward on CPUs: the largest processor time of a rank divided by its threads; empty on GPUs. Both are the means
-    over `rounds` of medians; files without rounds have one median. `counted` is the bytes per step that leave a host, the maximum over
-    hosts, None if unknown. `code` is the line of Python that selects the method. `bucket_mb` is the size of DDP's buckets if it is not that
-    of the training. `checked_s` is the step of a training run with it, if there was one: the mean over `checks`.
+    `loss` is an index into LOSSES. `bucket_s` is the time of each bucket's exchange, on the rank
+    that started last. `busy_s` is the part that delays backward on CPUs: the largest processor time
+    of a rank divided by its threads; empty on GPUs. Both are the means over `rounds` of medians;
+    files without rounds have one median. `counted` is the bytes per step that leave a host, the
+    maximum over hosts, None if unknown. `code` is the line of Python that selects the method.
+    `bucket_mb` is the size of DDP's buckets if it is not that of the training. `checked_s` is the
+    step of a training run with it, if there was one: the mean over `checks`.
     """
 
     transport: str
@@ -113,7 +128,9 @@ class Exchange(msgspec.Struct):
 
 
 class Prediction(NamedTuple):
-    """A step as predicted from the measurements of one round, in seconds: alone, over a perfect network, and what is exposed."""
+    """A step as predicted from the measurements of one round, in seconds: alone, over a perfect
+    network, and what is exposed.
+    """
 
     alone_s: float
     still_s: float
@@ -126,10 +143,11 @@ class Prediction(NamedTuple):
 
 
 class Plan(msgspec.Struct):
-    """`target` as in PlanSpec; `alone_s` is a step of a rank on its own, `still_s` one under DDP over a perfect network.
+    """`target` as in PlanSpec; `alone_s` is a step of a rank on its own, `still_s` one under DDP
+    over a perfect network.
 
-    They and `buckets` are of the first transport and the training's own bucket_mb, as means over rounds. `runs` has all transports;
-    it is empty in files without rounds.
+    They and `buckets` are of the first transport and the training's own bucket_mb, as means over
+    rounds. `runs` has all transports; it is empty in files without rounds.
     """
 
     target: float
@@ -143,10 +161,20 @@ class Plan(msgspec.Struct):
         """One for each round; a single one of the medians in a file without rounds."""
         run = next((one for one in self.runs if one.transport == exchange.transport), None)
         if run is None or not exchange.rounds:
-            return [Prediction(self.alone_s, self.still_s, exposed_s(self.buckets, exchange.bucket_s, exchange.busy_s))]
+            return [
+                Prediction(
+                    self.alone_s,
+                    self.still_s,
+                    exposed_s(self.buckets, exchange.bucket_s, exchange.busy_s),
+                )
+            ]
         layout = run.layout(exchange.bucket_mb)
-        together = zip(run.alone_s, layout.rounds, exchange.rounds, strict=False)  # the last round may be incomplete
-        return [Prediction(alone, one.still_s, exposed_s(one.buckets, own.bucket_s, own.busy_s)) for alone, one, own in together]
+        # the last round may be incomplete
+        together = zip(run.alone_s, layout.rounds, exchange.rounds, strict=False)
+        return [
+            Prediction(alone, one.still_s, exposed_s(one.buckets, own.bucket_s, own.busy_s))
+            for alone, one, own in together
+        ]
 
     def exposed_s(self, exchange: Exchange) -> float:
         """How long a step waits for its exchange."""
@@ -165,7 +193,9 @@ class Plan(msgspec.Struct):
         return exchange.checked_s or self.step_s(exchange)
 
     def shares(self, exchange: Exchange) -> list[float]:
-        """The rate divided by that of a rank on its own, in each round of the training run if there was one, otherwise as predicted."""
+        """The rate divided by that of a rank on its own, in each round of the training run if
+        there was one, otherwise as predicted.
+        """
         if exchange.checks:
             return [one.alone_s / one.step_s for one in exchange.checks]
         if exchange.checked_s:
@@ -181,8 +211,12 @@ class Plan(msgspec.Struct):
         return self.share(exchange) >= self.target
 
 
-def exposed_s(buckets: Sequence[Bucket], bucket_s: Sequence[float], busy_s: Sequence[float]) -> float:
-    """How long a step waits for the exchange of its buckets, each of which takes `bucket_s` and delays backward by `busy_s`."""
+def exposed_s(
+    buckets: Sequence[Bucket], bucket_s: Sequence[float], busy_s: Sequence[float]
+) -> float:
+    """How long a step waits for the exchange of its buckets, each of which takes `bucket_s` and
+    delays backward by `busy_s`.
+    """
     end = late = 0.0
     for bucket, took, busy in zip(buckets, bucket_s, busy_s or repeat(0.0), strict=False):
         end = max(end, bucket.ready_s + late) + took

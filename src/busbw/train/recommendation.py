@@ -34,33 +34,43 @@ def share_interval(plan: Plan, one: Exchange) -> Interval | None:
 
 
 def gain(plan: Plan, one: Exchange, other: Exchange) -> tuple[float, Interval | None]:
-    """How many times the rate of `other` the rate of `one` is, each as a share of alone, and the interval."""
+    """How many times the rate of `other` the rate of `one` is, each as a share of alone, and the
+    interval.
+    """
     ratios = [mine / its for mine, its in zip(plan.shares(one), plan.shares(other), strict=False)]
     return math.exp(fmean(map(math.log, ratios))), rounds.of_ratio(ratios)
 
 
 def faster(plan: Plan, one: Exchange, other: Exchange) -> bool:
-    """Whether `one` is faster than `other` by more than ALIKE and beyond the interval, if there is one."""
+    """Whether `one` is faster than `other` by more than ALIKE and beyond the interval, if there
+    is one.
+    """
     ratio, interval = gain(plan, one, other)
     return ratio > 1 + ALIKE and (interval is None or interval.low > 1)
 
 
 def recommended(plan: Plan) -> Exchange | None:
-    """The exchange to use; None before the first one, if the figures contradict each other, or if the best is `unclear`."""
+    """The exchange to use; None before the first one, if the figures contradict each other, or
+    if the best is `unclear`.
+    """
     if not plan.exchanges or contradictions(plan) or unclear(plan):
         return None
     return _best(plan)
 
 
 def unclear(plan: Plan) -> Exchange | None:
-    """The exchange that would be recommended, if its share of alone is known so badly that nothing can be said of it."""
+    """The exchange that would be recommended, if its share of alone is known so badly that
+    nothing can be said of it.
+    """
     best = _best(plan) if plan.exchanges else None
     return best if best and rounds.unclear(share_interval(plan, best)) else None
 
 
 def _best(plan: Plan) -> Exchange:
-    """Of those that reach the target the least lossy; of those that lose the same the fastest; if none reaches the target, the least
-    lossy of those as fast as the fastest. Where no difference is seen, the first listed. A lossy one must be faster than all that lose
+    """Of those that reach the target the least lossy; of those that lose the same the fastest; if
+    none reaches the target, the least lossy of those as fast as the fastest.
+
+    Where no difference is seen, the first listed. A lossy one must be faster than all that lose
     nothing, beyond the interval.
     """
     fine = [one for one in plan.exchanges if plan.reaches(one)]
@@ -76,7 +86,9 @@ def _best(plan: Plan) -> Exchange:
 
 
 def no_slower(plan: Plan, chosen: Exchange) -> Exchange | None:
-    """The fastest other exchange, if its rate is higher than that of `chosen`, so that the choice needs a reason."""
+    """The fastest other exchange, if its rate is higher than that of `chosen`, so that the
+    choice needs a reason.
+    """
     best = max(plan.exchanges, key=plan.share)
     return best if plan.share(best) > plan.share(chosen) else None
 
@@ -98,14 +110,20 @@ def contradictions(plan: Plan) -> list[Bound]:
         checks = one.checks or ([CheckRound(plan.alone_s, one.checked_s)] if one.checked_s else [])
         if checks:
             alone = Figure("a step alone", [each.alone_s for each in checks])
-            bounds.append(Bound(alone, Figure(f"a step with {one.method}", [each.step_s for each in checks])))
+            bounds.append(
+                Bound(alone, Figure(f"a step with {one.method}", [each.step_s for each in checks]))
+            )
     return broken(bounds)
 
 
 def _bounds(run: PlanRun) -> list[Bound]:
     alone = Figure("a step alone", run.alone_s)
     stills = [
-        Figure(f"a step on a perfect network{_sized(run, layout)}", [each.still_s for each in layout.rounds]) for layout in run.layouts
+        Figure(
+            f"a step on a perfect network{_sized(run, layout)}",
+            [each.still_s for each in layout.rounds],
+        )
+        for layout in run.layouts
     ]
     return [Bound(alone, still) for still in stills]
 

@@ -1,4 +1,6 @@
-"""Records DDP's buckets and when they are ready, so that their exchange can be repeated without training."""
+"""Records DDP's buckets and when they are ready, so that their exchange can be repeated without
+training.
+"""
 
 import time
 from collections.abc import Callable
@@ -13,9 +15,13 @@ Hook = Callable[[Any], torch.futures.Future[torch.Tensor]]
 
 
 class Replayed:
-    """One bucket as communication hooks see it (torch.distributed.GradBucket), with a gradient that can be put back."""
+    """One bucket as communication hooks see it (torch.distributed.GradBucket), with a gradient
+    that can be put back.
+    """
 
-    def __init__(self, index: int, parameters: list[nn.Parameter], gradient: torch.Tensor, *, last: bool) -> None:
+    def __init__(
+        self, index: int, parameters: list[nn.Parameter], gradient: torch.Tensor, *, last: bool
+    ) -> None:
         self._index, self._parameters, self._last = index, parameters, last
         self._gradient, self._flat = gradient, torch.empty(0)
 
@@ -42,7 +48,10 @@ class Replayed:
     def gradients(self) -> list[torch.Tensor]:
         """Views of the buffer, one per parameter."""
         parts = self._flat.split([parameter.numel() for parameter in self._parameters])
-        return [part.view(parameter.shape) for part, parameter in zip(parts, self._parameters, strict=True)]
+        return [
+            part.view(parameter.shape)
+            for part, parameter in zip(parts, self._parameters, strict=True)
+        ]
 
     @property
     def gradient(self) -> torch.Tensor:
@@ -57,9 +66,12 @@ class Replayed:
 
 @dataclass(slots=True)
 class Recorder:
-    """Records DDP's buckets. `steps` has the start of each step, then the time each bucket was ready.
+    """Records DDP's buckets.
 
-    While `keep` is set, buckets are recorded too: with a `copy` of their gradients, or with zeros that take no memory.
+    `steps` has the start of each step, then the time each bucket was ready.
+
+    While `keep` is set, buckets are recorded too: with a `copy` of their gradients, or with zeros
+    that take no memory.
     """
 
     device: torch.device
@@ -73,11 +85,20 @@ class Recorder:
         self.steps.append([self._now()])
 
     def ready_s(self, count: int) -> list[list[float]]:
-        """Seconds from the start of each of the last `count` steps until each bucket was ready. The device must be idle."""
-        return [[self._between(first, mark) for mark in marks] for first, *marks in self.steps[-count:]]
+        """Seconds from the start of each of the last `count` steps until each bucket was ready.
+
+        The device must be idle.
+        """
+        return [
+            [self._between(first, mark) for mark in marks] for first, *marks in self.steps[-count:]
+        ]
 
     def _between(self, before: Any, after: Any) -> float:
-        return float(before.elapsed_time(after)) / 1e3 if self.device.type == "cuda" else float(after - before)
+        return (
+            float(before.elapsed_time(after)) / 1e3
+            if self.device.type == "cuda"
+            else float(after - before)
+        )
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """A DDP communication hook that records the bucket and exchanges nothing."""
@@ -85,7 +106,9 @@ class Recorder:
         if self.keep:
             flat = bucket.buffer().detach()
             flat = flat.clone() if self.copy else flat.new_zeros(1).expand(flat.numel())
-            self.buckets.append(Replayed(bucket.index(), list(bucket.parameters()), flat, last=bucket.is_last()))
+            self.buckets.append(
+                Replayed(bucket.index(), list(bucket.parameters()), flat, last=bucket.is_last())
+            )
         return unchanged(None, bucket)
 
     def _now(self) -> Any:
@@ -100,6 +123,8 @@ class Recorder:
 def unchanged(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A DDP communication hook that exchanges nothing."""
     flat = bucket.buffer()
-    done: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else [])
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future(
+        devices=[flat.device] if flat.is_cuda else []
+    )
     done.set_result(flat)
     return done

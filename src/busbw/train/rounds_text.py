@@ -13,7 +13,9 @@ NOTE = "+- is the 95 % interval over {rounds} rounds, by Student's t"
 
 
 def plus_minus(value: float, interval: Interval | None, scale: float, decimals: int) -> str:
-    """`523.10 +-4.20`: a value and the wider side of its interval, if there is one, in units of 1/scale."""
+    """`523.10 +-4.20`: a value and the wider side of its interval, if there is one, in units of
+    1/scale.
+    """
     text = f"{scale * value:.{decimals}f}"
     if interval is None:
         return text
@@ -22,7 +24,9 @@ def plus_minus(value: float, interval: Interval | None, scale: float, decimals: 
 
 
 def percent_plus_minus(share: float, interval: Interval | None) -> str:
-    """`90.4 % +-0.7`; `12.1 - 88.0 %` for an interval that says nothing of use, whose ends are not equally far from the value."""
+    """`90.4 % +-0.7`; `12.1 - 88.0 %` for an interval that says nothing of use, whose ends are
+    not equally far from the value.
+    """
     if interval is not None and unclear(interval):
         return f"{100 * interval.low:.1f} - {100 * interval.high:.1f} %"
     value, plus, half = plus_minus(share, interval, 100, 1).partition(" +-")
@@ -35,11 +39,18 @@ def note(rounds: int) -> str:
 
 
 def contradiction_text(lead: str, found: Sequence[Bound], result: Outcome, rounds: int) -> str:
-    """`lead`, which figures contradict each other, with their intervals, and what to do; '' for none."""
+    """`lead`, which figures contradict each other, with their intervals, and what to do; '' for
+    none.
+    """
     if not found:
         return ""
     lines = dict.fromkeys(f"  {_bound(one)}\n" for one in found)
-    return f"\n{lead}: figures contradict each other:\n{''.join(lines)}hint: {remedy(result, rounds)}\n"
+    return (
+        f"\n"
+        f"{lead}: figures contradict each other:\n"
+        f"{''.join(lines)}hint:"
+        f" {remedy(result, rounds)}\n"
+    )
 
 
 def unclear_text(lead: str, what: str, interval: Interval, result: Outcome, rounds: int) -> str:
@@ -67,22 +78,33 @@ def _figure(one: Figure) -> str:
 def remedy(result: Outcome, rounds: int) -> str:
     """What makes figures vary less."""
     crowded = crowding(result)
-    first = f"{crowded}: start at most one for each core" if crowded else "measure while nothing else runs on these hosts"
+    first = (
+        f"{crowded}: start at most one for each core"
+        if crowded
+        else "measure while nothing else runs on these hosts"
+    )
     return f"{first}, or measure for longer: --rounds {2 * rounds}"
 
 
 def crowding(result: Outcome) -> str:
-    """`4 ranks share 2 cores`, where ranks compute on CPUs and a machine has more of them than cores; '' elsewhere.
+    """`4 ranks share 2 cores`, where ranks compute on CPUs and a machine has more of them than
+    cores; '' elsewhere.
 
     Hosts with one boot id are containers, or an emulation, on one machine.
     """
     if any(device.bus for device in result.world.devices):
         return ""
-    machines = {host.hostname: (host.boot_id or host.hostname, host.cpus) for host in result.topology.hosts}
+    machines = {
+        host.hostname: (host.boot_id or host.hostname, host.cpus) for host in result.topology.hosts
+    }
     ranks: dict[tuple[str, int], int] = {}
     for device in result.world.devices:
         if device.host in machines:
             machine = machines[device.host]
             ranks[machine] = ranks.get(machine, 0) + 1
     crowded = [(count, cores) for (_, cores), count in ranks.items() if 0 < cores < count]
-    return f"{counted(crowded[0][0], 'rank')} share {counted(crowded[0][1], 'core')}" if crowded else ""
+    return (
+        f"{counted(crowded[0][0], 'rank')} share {counted(crowded[0][1], 'core')}"
+        if crowded
+        else ""
+    )

@@ -1,4 +1,6 @@
-"""A comparison of ways to keep a model's states, for people: a line for each way, and what they mean."""
+"""A comparison of ways to keep a model's states, for people: a line for each way, and what they
+mean.
+"""
 
 from statistics import median
 
@@ -11,7 +13,18 @@ from busbw.ui.number_formats import library, machine
 GB = 1e9
 METHOD = 14  # characters
 CONFIDENCE = 0.95
-DROP_ORDER = ("reserved GB", "pinned GB", "95 % interval", "start s", "up B/P", "down B/P", "waited ms", "up ms", "down ms", "loss")
+DROP_ORDER = (
+    "reserved GB",
+    "pinned GB",
+    "95 % interval",
+    "start s",
+    "up B/P",
+    "down B/P",
+    "waited ms",
+    "up ms",
+    "down ms",
+    "loss",
+)
 
 
 def header(result: TrainResult, width: int | None = None) -> str:
@@ -24,10 +37,13 @@ def header(result: TrainResult, width: int | None = None) -> str:
     again = "activations recomputed" if states.recompute else "activations kept"
     sharded = f", sharded over {result.world.ranks} ranks" if result.world.ranks > 1 else ""
     text = (
-        f"# gpt: {made.parameters:,} parameters in {shape.layers} layers of {shape.width}, vocabulary of {shape.vocabulary:,}\n"
+        f"# gpt: {made.parameters:,} parameters in {shape.layers} layers of {shape.width},"
+        f" vocabulary of {shape.vocabulary:,}\n"
         f"# {machine(result)}, {library(result)}\n"
-        f"# batch {spec.batch_size} x {spec.sequence} = {spec.batch_size * spec.sequence:,} tokens a step and rank, bf16, {again}"
-        f"{sharded}{capped}; {spec.iters * spec.batches} steps after {spec.warmup} of warm-up\n"
+        f"# batch"
+        f" {spec.batch_size} x {spec.sequence} = {spec.batch_size * spec.sequence:,} tokens a step"
+        f" and rank, bf16, {again}{sharded}{capped}; {spec.iters * spec.batches} steps after"
+        f" {spec.warmup} of warm-up\n"
     )
     shown = _columns(made, width)
     return f"{wrapped(text, width)}\n{line(shown, [column.title for column in shown])}"
@@ -44,25 +60,45 @@ def row(result: TrainResult, run: TrainRun, width: int | None = None) -> str:
 def footer(result: TrainResult, width: int | None = None) -> str:
     """The largest models, and errors."""
     text = "".join(map(_largest, result.training.largest))
-    return wrapped(("\n" if text else "") + text + "".join(f"error: {error}\n" for error in result.errors), width)
+    return wrapped(
+        ("\n" if text else "") + text + "".join(f"error: {error}\n" for error in result.errors),
+        width,
+    )
 
 
 def render_all(result: TrainResult, width: int | None = None) -> str:
     """The whole text of a stored result."""
-    return header(result, width) + "".join(row(result, run, width) for run in result.training.runs) + footer(result, width)
+    return (
+        header(result, width)
+        + "".join(row(result, run, width) for run in result.training.runs)
+        + footer(result, width)
+    )
 
 
 def markdown(result: TrainResult) -> str:
     """The table for GitHub."""
     made = result.training
     shown = _columns(made, None)
-    lines = [[column.title for column in shown], ["---" if column.left else "---:" for column in shown]]
-    lines += [[run.method, run.failed, *[""] * (len(shown) - 2)] if run.failed else [one.text(run) for one in shown] for run in made.runs]
+    lines = [
+        [column.title for column in shown],
+        ["---" if column.left else "---:" for column in shown],
+    ]
+    lines += [
+        (
+            [run.method, run.failed, *[""] * (len(shown) - 2)]
+            if run.failed
+            else [one.text(run) for one in shown]
+        )
+        for run in made.runs
+    ]
     return "".join(f"| {' | '.join(texts)} |\n" for texts in lines)
 
 
 def _columns(made: Training, width: int | None) -> list[Column]:
-    """The columns, whose values take a run. The methods are known before the first run, so widths are too."""
+    """The columns, whose values take a run.
+
+    The methods are known before the first run, so widths are too.
+    """
     methods = max([METHOD, *map(len, made.spec.methods)])
     columns = [
         Column(title="method", value=lambda run: run.method, width=methods, left=True),
@@ -71,11 +107,15 @@ def _columns(made: Training, width: int | None) -> list[Column]:
         Column(title="tokens/s", value=lambda run: f"{run.rate:.0f}", width=8),
         Column(title="exposed ms", value=lambda run: _exposed(made, run), width=10),
         Column(title="GPU GB", value=lambda run: f"{run.states.gpu_bytes / GB:.2f}", width=7),
-        Column(title="reserved GB", value=lambda run: f"{run.states.gpu_reserved / GB:.2f}", width=11),
+        Column(
+            title="reserved GB", value=lambda run: f"{run.states.gpu_reserved / GB:.2f}", width=11
+        ),
         Column(title="host GB", value=lambda run: f"{run.states.host_bytes / GB:.2f}", width=7),
         Column(title="pinned GB", value=lambda run: f"{run.states.pinned / GB:.2f}", width=9),
         Column(title="start s", value=lambda run: f"{run.states.start_s:.1f}", width=7),
-        Column(title="down B/P", value=lambda run: _of_parameter(made, run.states.down_bytes), width=8),
+        Column(
+            title="down B/P", value=lambda run: _of_parameter(made, run.states.down_bytes), width=8
+        ),
         Column(title="up B/P", value=lambda run: _of_parameter(made, run.states.up_bytes), width=6),
         Column(title="down ms", value=lambda run: _ms(run.states.down_s), width=8),
         Column(title="update ms", value=lambda run: _ms(run.states.update_s), width=9),
@@ -83,7 +123,10 @@ def _columns(made: Training, width: int | None) -> list[Column]:
         Column(title="waited ms", value=lambda run: _ms(run.states.waited_s), width=9),
         Column(title="loss", value=lambda run: f"{run.loss:.4f}", width=8),
     ]
-    return [columns[at] for at in fitting(columns, [column.width for column in columns], width, DROP_ORDER)]
+    return [
+        columns[at]
+        for at in fitting(columns, [column.width for column in columns], width, DROP_ORDER)
+    ]
 
 
 def _interval(run: TrainRun) -> str:
@@ -93,7 +136,11 @@ def _interval(run: TrainRun) -> str:
 
 def _exposed(made: Training, run: TrainRun) -> str:
     compute_s = made.step_s(COMPUTE)
-    return "-" if compute_s is None or run.method == COMPUTE else f"{1e3 * (median(run.steps_s) - compute_s):+.1f}"
+    return (
+        "-"
+        if compute_s is None or run.method == COMPUTE
+        else f"{1e3 * (median(run.steps_s) - compute_s):+.1f}"
+    )
 
 
 def _of_parameter(made: Training, nbytes: float | None) -> str:
@@ -108,4 +155,7 @@ def _largest(one: Largest) -> str:
     stopped = f"{one.refused / 1e9:.2f}B did not train: {one.reason}" if one.refused else one.reason
     if one.shape is None:
         return f"{one.method}: no model trained; {stopped}\n"
-    return f"{one.method}: the largest has {one.parameters / 1e9:.2f}B parameters in {one.shape.layers} layers; {stopped}\n"
+    return (
+        f"{one.method}: the largest has {one.parameters / 1e9:.2f}B parameters in"
+        f" {one.shape.layers} layers; {stopped}\n"
+    )

@@ -1,4 +1,6 @@
-"""A training benchmark for people: the lines that Horovod's benchmark prints, and below them a table of all methods."""
+"""A training benchmark for people: the lines that Horovod's benchmark prints, and below them a
+table of all methods.
+"""
 
 from collections.abc import Sequence
 from statistics import median, quantiles
@@ -6,7 +8,13 @@ from statistics import median, quantiles
 from busbw.core.result import Outcome
 from busbw.stats import rounds
 from busbw.train.kinds import PlanResult, TrainResult
-from busbw.train.rounds_text import contradiction_text, note, percent_plus_minus, plus_minus, unclear_text
+from busbw.train.rounds_text import (
+    contradiction_text,
+    note,
+    percent_plus_minus,
+    plus_minus,
+    unclear_text,
+)
 from busbw.train.types import ALONE, Training
 from busbw.train.variation import contradictions, parts, share_interval, unclear
 from busbw.ui.columns import Column, aligned, wrapped
@@ -23,17 +31,25 @@ def device(result: Outcome) -> str:
     return "GPU" if any(one.bus for one in result.world.devices) else "CPU"
 
 
-def header(result: TrainResult | PlanResult, width: int | None = None, *, iterations: bool = True) -> str:
+def header(
+    result: TrainResult | PlanResult, width: int | None = None, *, iterations: bool = True
+) -> str:
     """Model, machine and settings."""
     made = result.training
     spec = made.spec
     sequence = f" of {spec.sequence} tokens" if made.unit == "seq" else ""
     turns = f", in each of {spec.rounds} rounds" if spec.rounds > 1 else ""
-    counts = f"; {spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up{turns}" if iterations else ""
+    counts = (
+        f"; {spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up{turns}"
+        if iterations
+        else ""
+    )
     text = (
-        f"# {spec.model}: {made.parameters:,} parameters, {made.gradients / MB:.1f} MB of gradients a step\n"
+        f"# {spec.model}: {made.parameters:,} parameters, {made.gradients / MB:.1f} MB of gradients"
+        f" a step\n"
         f"# {machine(result)}, {library(result)}\n"
-        f"# batch {spec.batch_size}{sequence} a rank, {spec.precision}, buckets of {spec.bucket_mb:g} MB{counts}\n"
+        f"# batch {spec.batch_size}{sequence} a"
+        f" rank, {spec.precision}, buckets of {spec.bucket_mb:g} MB{counts}\n"
     )
     return wrapped(text, width)
 
@@ -68,21 +84,29 @@ def footer(result: TrainResult, width: int | None = None) -> str:
     made = result.training
     names = list(dict.fromkeys(run.method for run in made.runs))
     table = "\n" + aligned(_columns(result), names, width, DROP_ORDER) if names else ""
-    text = (LEAST_NOTE if LEAST in table else "") + _below(made) + (contradiction(result) or _unclear(result))
+    text = (
+        (LEAST_NOTE if LEAST in table else "")
+        + _below(made)
+        + (contradiction(result) or _unclear(result))
+    )
     text += "".join(f"error: {error}\n" for error in result.errors)
     return table + wrapped(text + "".join(map(finding_text, result.findings)), width)
 
 
 def contradiction(result: TrainResult) -> str:
     """Which figures contradict each other, and what to do; '' if none do."""
-    return contradiction_text("no comparison", contradictions(result.training), result, result.training.spec.rounds)
+    return contradiction_text(
+        "no comparison", contradictions(result.training), result, result.training.spec.rounds
+    )
 
 
 def render_all(result: TrainResult, width: int | None = None) -> str:
     """The whole text of a stored result."""
     text = header(result, width)
     for run in result.training.runs:
-        text += "".join(iteration(result, run.method, number, rate) for number, rate in enumerate(run.rates))
+        text += "".join(
+            iteration(result, run.method, number, rate) for number, rate in enumerate(run.rates)
+        )
     return text + footer(result, width)
 
 
@@ -99,7 +123,9 @@ def _unclear(result: TrainResult) -> str:
     if not found:
         return ""
     worst = max(found, key=lambda name: found[name].high / found[name].low)
-    return unclear_text("rounds differ too much to compare", worst, found[worst], result, made.spec.rounds)
+    return unclear_text(
+        "rounds differ too much to compare", worst, found[worst], result, made.spec.rounds
+    )
 
 
 def _meaning(made: Training) -> str:
@@ -121,13 +147,25 @@ def _columns(result: TrainResult) -> list[Column]:
     made = result.training
     return [
         Column(title="method", value=str, left=True),
-        Column(title=f"{made.unit}/s per {device(result)}", value=lambda name: known(made.rate(name), rate_text)),
+        Column(
+            title=f"{made.unit}/s per {device(result)}",
+            value=lambda name: known(made.rate(name), rate_text),
+        ),
         Column(title="of alone", value=lambda name: _share(made, name)),
-        Column(title="step ms", value=lambda name: known(made.step_s(name), lambda step: f"{1e3 * step:.2f}")),
+        Column(
+            title="step ms",
+            value=lambda name: known(made.step_s(name), lambda step: f"{1e3 * step:.2f}"),
+        ),
         Column(title="10 % - 90 %", value=lambda name: _tenths(made, name)),
-        Column(title="exposed ms", value=lambda name: _part(name, made.exposed_s(name), parts(made, name).exposed_s)),
+        Column(
+            title="exposed ms",
+            value=lambda name: _part(name, made.exposed_s(name), parts(made, name).exposed_s),
+        ),
         Column(title="codec ms", value=lambda name: _codec(made, name)),
-        Column(title="network ms", value=lambda name: _part(name, made.network_s(name), parts(made, name).network_s)),
+        Column(
+            title="network ms",
+            value=lambda name: _part(name, made.network_s(name), parts(made, name).network_s),
+        ),
         Column(title="MB counted", value=lambda name: _bytes(made, name, "counted")),
         Column(title="MB seen", value=lambda name: _bytes(made, name, "seen")),
     ]
@@ -145,23 +183,30 @@ def _share(made: Training, name: str) -> str:
 
 
 def _codec(made: Training, name: str) -> str:
-    return "-" if _as_it_is(made, name) else _part(name, made.codec_s(name), parts(made, name).codec_s)
+    return (
+        "-" if _as_it_is(made, name) else _part(name, made.codec_s(name), parts(made, name).codec_s)
+    )
 
 
 def _part(name: str, seconds: float | None, values: Sequence[float]) -> str:
-    """Milliseconds of a step, with the interval over rounds. Less than is printed, or a negative value within the interval, is not told
-    from nothing.
+    """Milliseconds of a step, with the interval over rounds.
+
+    Less than is printed, or a negative value within the interval, is not told from nothing.
     """
     if seconds is None or name == ALONE:
         return "-"
     interval = rounds.of_mean(values)
     if 1e3 * seconds >= 0.005:
         return plus_minus(seconds, interval, 1e3, 2)
-    return LEAST if interval is None or interval.high >= 0 else plus_minus(seconds, interval, 1e3, 2)
+    return (
+        LEAST if interval is None or interval.high >= 0 else plus_minus(seconds, interval, 1e3, 2)
+    )
 
 
 def _as_it_is(made: Training, name: str) -> bool:
-    """Whether a method is DDP without a hook, whose steps over a perfect network were measured alone: it has no codec."""
+    """Whether a method is DDP without a hook, whose steps over a perfect network were measured
+    alone: it has no codec.
+    """
     silent = [step for run in made.of(name) for step in run.silent_s]
     return silent == [step for run in made.of(ALONE) for step in run.silent_s]
 

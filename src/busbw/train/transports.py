@@ -1,4 +1,7 @@
-"""The table of NCCL settings that `busbw plan` compares: name, meaning and variables. They do not change the numbers sent."""
+"""The table of NCCL settings that `busbw plan` compares: name, meaning and variables.
+
+They do not change the numbers sent.
+"""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +23,11 @@ class Transport:
         """The shell command that applies it, '' if none is needed."""
         if self.net == "busbw":
             return 'eval "$(busbw env net)"'
-        return " ".join(["export", *(f"{name}={value}" for name, value in self.variables.items())]) if self.variables else ""
+        return (
+            " ".join(["export", *(f"{name}={value}" for name, value in self.variables.items())])
+            if self.variables
+            else ""
+        )
 
 
 TRANSPORTS = (
@@ -32,7 +39,9 @@ TRANSPORTS = (
         "socket",
     ),
     Transport(
-        "tree", "all_reduce by NCCL's double tree: fewer bytes over each NIC of a host with several GPUs", {"NCCL_ALGO": "allreduce:tree"}
+        "tree",
+        "all_reduce by NCCL's double tree: fewer bytes over each NIC of a host with several GPUs",
+        {"NCCL_ALGO": "allreduce:tree"},
     ),
     Transport("busbw", "busbw's network plugin", net="busbw"),
 )
@@ -40,11 +49,16 @@ BY_NAME = {row.name: row for row in TRANSPORTS}
 
 
 def parse(text: str) -> list[Transport]:
-    """The rows for comma-separated names; the first is the baseline. UsageError for an unknown, repeated or missing name."""
+    """The rows for comma-separated names; the first is the baseline.
+
+    UsageError for an unknown, repeated or missing name.
+    """
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in BY_NAME:
-            raise UsageError(f"'{name}' in '{text}' is not a transport", f"use {', '.join(BY_NAME)}")
+            raise UsageError(
+                f"'{name}' in '{text}' is not a transport", f"use {', '.join(BY_NAME)}"
+            )
         if names.count(name) > 1:
             raise UsageError(f"'{text}' contains {name} twice", "give each name once")
     if not names:

@@ -1,4 +1,7 @@
-"""The settings and results of a training benchmark, a part of busbw.training/1. Times are seconds and sizes bytes."""
+"""The settings and results of a training benchmark, a part of busbw.training/1.
+
+Times are seconds and sizes bytes.
+"""
 
 from statistics import harmonic_mean, median, pstdev
 
@@ -8,15 +11,18 @@ from busbw.core.gpt_shape import GptShape
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 ALONE = "alone"  # each rank trains on its own: the baseline of all methods
-COMPUTE = "compute"  # forward and backward without an update: the baseline of ways to keep a model's states
-DEFAULT_BUCKET_MB = 25.0  # DDP's own: its first bucket then holds 1 MB, so that the first exchange begins early
+# forward and backward without an update: the baseline of ways to keep a model's states
+COMPUTE = "compute"
+# DDP's own: its first bucket then holds 1 MB, so that the first exchange begins early
+DEFAULT_BUCKET_MB = 25.0
 NORMAL_95 = 1.96  # standard deviations, as in Horovod's benchmark
 
 
 class StatesSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A training that compares ways to keep a model's states: weights, gradients and moments.
 
-    `recompute`: activations inside a layer are computed again in backward. `gpu_memory`: the most bytes of a GPU to use, 0 for all.
+    `recompute`: activations inside a layer are computed again in backward. `gpu_memory`: the most
+    bytes of a GPU to use, 0 for all.
     """
 
     shape: GptShape
@@ -27,9 +33,10 @@ class StatesSpec(msgspec.Struct, frozen=True, kw_only=True):
 class TrainSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One training benchmark as requested.
 
-    `batch_size` is samples per rank and step, `sequence` tokens per sample of a language model. An iteration has `batches` steps and
-    gives one rate. All `methods` run one after the other, `rounds` times. `bucket_mb` is DDP's bucket_cap_mb. With `states`, methods are
-    ways to keep the states of a gpt, not exchanges of gradients under DDP.
+    `batch_size` is samples per rank and step, `sequence` tokens per sample of a language model. An
+    iteration has `batches` steps and gives one rate. All `methods` run one after the other,
+    `rounds` times. `bucket_mb` is DDP's bucket_cap_mb. With `states`, methods are ways to keep the
+    states of a gpt, not exchanges of gradients under DDP.
     """
 
     model: str
@@ -48,11 +55,13 @@ class TrainSpec(msgspec.Struct, frozen=True, kw_only=True):
 class StatesUse(msgspec.Struct):
     """What one way to keep states needed, and where its steps went.
 
-    `start_s`: from the model in memory to the first step. `gpu_bytes`: the most that tensors held on one GPU, and `gpu_reserved` with what
-    the allocator kept. `host_bytes`: the most memory of a host, of all its ranks: what their processes held, or what the host lost from
-    before them until after the last step, if that is more. `pinned`: the part that cannot be paged out, where it is known. The others
-    are per step on the slowest rank, None where unknown: bytes copied to the host and to the GPU, the seconds of these copies and of
-    updates on the CPU, and how long the program waited for them.
+    `start_s`: from the model in memory to the first step. `gpu_bytes`: the most that tensors held
+    on one GPU, and `gpu_reserved` with what the allocator kept. `host_bytes`: the most memory of a
+    host, of all its ranks: what their processes held, or what the host lost from before them until
+    after the last step, if that is more. `pinned`: the part that cannot be paged out, where it is
+    known. The others are per step on the slowest rank, None where unknown: bytes copied to the host
+    and to the GPU, the seconds of these copies and of updates on the CPU, and how long the program
+    waited for them.
     """
 
     start_s: float
@@ -71,12 +80,14 @@ class StatesUse(msgspec.Struct):
 class TrainRun(msgspec.Struct):
     """One method in one round.
 
-    `steps_s` are the durations of steps, each the maximum over ranks; `rates` are samples per second and rank of each iteration, on the
-    slowest rank. `counted` and `seen` are bytes per step that left a host, the maximum over hosts: as counted by the exchange (for DDP
-    and torch's hooks computed for a ring), and by the host's interfaces; None if unknown. `loss` is the last one of rank 0. `silent_s`
-    are steps over a perfect network: no data is exchanged, each rank uses its own in place of the others'. For `alone` they are the
-    steps under DDP; they are empty for torch's hooks. `states`: only for a training that compares ways to keep states. `failed` says why
-    it has no steps, and is empty if it has.
+    `steps_s` are the durations of steps, each the maximum over ranks; `rates` are samples per
+    second and rank of each iteration, on the slowest rank. `counted` and `seen` are bytes per step
+    that left a host, the maximum over hosts: as counted by the exchange (for DDP and torch's hooks
+    computed for a ring), and by the host's interfaces; None if unknown. `loss` is the last one of
+    rank 0. `silent_s` are steps over a perfect network: no data is exchanged, each rank uses its
+    own in place of the others'. For `alone` they are the steps under DDP; they are empty for
+    torch's hooks. `states`: only for a training that compares ways to keep states. `failed` says
+    why it has no steps, and is empty if it has.
     """
 
     method: str
@@ -92,12 +103,16 @@ class TrainRun(msgspec.Struct):
 
     @property
     def rate(self) -> float:
-        """Samples per second and rank: all samples over all time, which of iterations of one size is the harmonic mean of their rates."""
+        """Samples per second and rank: all samples over all time, which of iterations of one
+        size is the harmonic mean of their rates.
+        """
         return harmonic_mean(self.rates)
 
 
 class Largest(msgspec.Struct, frozen=True):
-    """The largest model that trained by a method, None if none did; and of the next larger one the parameters and why it did not."""
+    """The largest model that trained by a method, None if none did; and of the next larger one
+    the parameters and why it did not.
+    """
 
     method: str
     shape: GptShape | None
@@ -107,7 +122,10 @@ class Largest(msgspec.Struct, frozen=True):
 
 
 class Training(msgspec.Struct):
-    """The benchmark and its runs. `unit` is the unit of rates (img, seq, token); `gradients` is the gradient bytes of a step."""
+    """The benchmark and its runs.
+
+    `unit` is the unit of rates (img, seq, token); `gradients` is the gradient bytes of a step.
+    """
 
     spec: TrainSpec
     unit: str
@@ -127,12 +145,18 @@ class Training(msgspec.Struct):
         return [run for run in self.runs if run.method == method]
 
     def rate(self, method: str) -> tuple[float, float | None] | None:
-        """Samples per second and rank, and 1.96 standard deviations of an iteration (None for one iteration); None before its run.
+        """Samples per second and rank, and 1.96 standard deviations of an iteration (None for one
+        iteration); None before its run.
 
-        All samples over all time: iterations have equally many samples, so this is the harmonic mean of their rates.
+        All samples over all time: iterations have equally many samples, so this is the harmonic
+        mean of their rates.
         """
         rates = [rate for run in self.of(method) for rate in run.rates]
-        return (harmonic_mean(rates), NORMAL_95 * pstdev(rates) if len(rates) > 1 else None) if rates else None
+        return (
+            (harmonic_mean(rates), NORMAL_95 * pstdev(rates) if len(rates) > 1 else None)
+            if rates
+            else None
+        )
 
     def step_s(self, method: str) -> float | None:
         """The median step."""
@@ -145,7 +169,9 @@ class Training(msgspec.Struct):
         return own[0] / alone[0] if own and alone and alone[0] > 0 else None
 
     def exposed_s(self, method: str) -> float | None:
-        """How much longer a step takes than the baseline's: communication and updates that are not hidden, and compression."""
+        """How much longer a step takes than the baseline's: communication and updates that are
+        not hidden, and compression.
+        """
         own, alone = self.step_s(method), self.step_s(self.baseline)
         return own - alone if own is not None and alone is not None else None
 

@@ -11,7 +11,8 @@ from busbw.train.types import ALONE, Training
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One method's figures, a value for each round of its own and of the rank alone: shares of alone, and seconds of a step.
+    """One method's figures, a value for each round of its own and of the rank alone: shares of
+    alone, and seconds of a step.
 
     `codec_s` and `network_s` are empty where the method has no step over a perfect network.
     """
@@ -27,9 +28,15 @@ class Parts:
 def parts(made: Training, method: str) -> Parts:
     """The figures of each round in which both the method and the rank alone were measured."""
     alone = {run.round: run for run in made.of(made.baseline) if run.steps_s}
-    pairs = [(alone[run.round], run) for run in made.of(method) if run.steps_s and run.round in alone]
+    pairs = [
+        (alone[run.round], run) for run in made.of(method) if run.steps_s and run.round in alone
+    ]
     steps = [(median(base.steps_s), median(run.steps_s)) for base, run in pairs]
-    stills = [(median(base.silent_s), median(run.silent_s)) for base, run in pairs if base.silent_s and run.silent_s]
+    stills = [
+        (median(base.silent_s), median(run.silent_s))
+        for base, run in pairs
+        if base.silent_s and run.silent_s
+    ]
     complete = len(stills) == len(steps)
     return Parts(
         shares=[run.rate / base.rate for base, run in pairs],
@@ -37,7 +44,11 @@ def parts(made: Training, method: str) -> Parts:
         step_s=[step for _, step in steps],
         exposed_s=[step - base for base, step in steps],
         codec_s=[silent - still for still, silent in stills] if complete else [],
-        network_s=[step - silent for (_, step), (_, silent) in zip(steps, stills, strict=True)] if complete else [],
+        network_s=(
+            [step - silent for (_, step), (_, silent) in zip(steps, stills, strict=True)]
+            if complete
+            else []
+        ),
     )
 
 
@@ -53,7 +64,9 @@ def unclear(made: Training) -> list[str]:
 
 
 def contradictions(made: Training) -> list[Bound]:
-    """What the figures say that cannot be: a step alone that is longer than one under DDP, a part larger than its whole or negative."""
+    """What the figures say that cannot be: a step alone that is longer than one under DDP, a
+    part larger than its whole or negative.
+    """
     if made.spec.states:
         return []
     bounds = _alone(made)
@@ -66,7 +79,11 @@ def contradictions(made: Training) -> list[Bound]:
 
 
 def _alone(made: Training) -> list[Bound]:
-    stills = [(median(run.steps_s), median(run.silent_s)) for run in made.of(ALONE) if run.steps_s and run.silent_s]
+    stills = [
+        (median(run.steps_s), median(run.silent_s))
+        for run in made.of(ALONE)
+        if run.steps_s and run.silent_s
+    ]
     if not stills:
         return []
     alone, still = zip(*stills, strict=True)
@@ -77,12 +94,26 @@ def _bounds(method: str, own: Parts) -> list[Bound]:
     if not own.step_s:
         return []
     bounds = [
-        Bound(Figure("a step alone", own.alone_s), Figure(f"a step with {method}", own.step_s), name=method),
-        Bound(Figure(f"{method} of alone", own.shares, share=True), Figure("all", [1.0] * len(own.shares), share=True), name=method),
+        Bound(
+            Figure("a step alone", own.alone_s),
+            Figure(f"a step with {method}", own.step_s),
+            name=method,
+        ),
+        Bound(
+            Figure(f"{method} of alone", own.shares, share=True),
+            Figure("all", [1.0] * len(own.shares), share=True),
+            name=method,
+        ),
     ]
     if own.codec_s:
-        exposed, none = Figure(f"what {method} exposes", own.exposed_s), Figure("nothing", [0.0] * len(own.step_s))
-        codec, network = Figure(f"the codec of {method}", own.codec_s), Figure(f"the network of {method}", own.network_s)
+        exposed, none = (
+            Figure(f"what {method} exposes", own.exposed_s),
+            Figure("nothing", [0.0] * len(own.step_s)),
+        )
+        codec, network = (
+            Figure(f"the codec of {method}", own.codec_s),
+            Figure(f"the network of {method}", own.network_s),
+        )
         bounds += [
             Bound(codec, exposed, own.step_s, method),
             Bound(none, codec, own.step_s, method),

@@ -12,17 +12,27 @@ from busbw.tune.jobs import Jobs
 from busbw.tune.types import TunedSystem
 
 
-def refuse_other(file: Path, made_for: TunedSystem, here: TunedSystem, say: Callable[[str], None]) -> None:
-    """UsageError if a table is for another system than this one; says what differs and is harmless."""
+def refuse_other(
+    file: Path, made_for: TunedSystem, here: TunedSystem, say: Callable[[str], None]
+) -> None:
+    """UsageError if a table is for another system than this one; says what differs and is
+    harmless.
+    """
     wrong, harmless = table_file.differences(made_for, here)
     if wrong:
-        raise UsageError(f"{file} is for another system: {'; '.join(wrong)}", "tune here, into another file: busbw tune ... --output FILE")
+        raise UsageError(
+            f"{file} is for another system: {'; '.join(wrong)}",
+            "tune here, into another file: busbw tune ... --output FILE",
+        )
     for text in harmless:
         say(f"note: {text}")
 
 
 def check_file(file: Path, jobs: Jobs, rounds: int, say: Callable[[str], None]) -> Iterator[Check]:
-    """Each collective of the table, compared with NCCL's choice. UsageError for a table of another system."""
+    """Each collective of the table, compared with NCCL's choice.
+
+    UsageError for a table of another system.
+    """
     name = str(file)
     table = table_file.read(file)
     made_for, variables = table_file.system(table, name), table_file.variables(table, name)

@@ -1,4 +1,6 @@
-"""A tuning without the plugin: NCCL's own variables, which hold for all sizes of a collective, each measured in jobs of its own."""
+"""A tuning without the plugin: NCCL's own variables, which hold for all sizes of a collective,
+each measured in jobs of its own.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -38,13 +40,21 @@ class VariablesTuner:
     _failed: dict[str, str] = field(default_factory=dict, init=False)
 
     def tune(self) -> Tuning:
-        """The variables that help most without making a measured size slower by over 2 %; none if there are no such."""
+        """The variables that help most without making a measured size slower by over 2 %; none
+        if there are no such.
+        """
         own = self.jobs.own()
         assert self.jobs.system is not None
         if not self.jobs.system.nccl and own.library.engine != SIM:
-            raise NoMeasurement(f"the {own.library.engine} engine does not use NCCL, whose variables are tuned", NO_ALGORITHMS)
+            raise NoMeasurement(
+                f"the {own.library.engine} engine does not use NCCL, whose variables are tuned",
+                NO_ALGORITHMS,
+            )
         every = list(candidates(self.jobs.job.sweep.collective, self.jobs.system.nccl))
-        self.say(f"{counted(len(every), 'candidate')}, each in a run between two of NCCL's choice; then {4 * self.rounds} runs at most")
+        self.say(
+            f"{counted(len(every), 'candidate')}, each in a run between two of NCCL's choice; then"
+            f" {4 * self.rounds} runs at most"
+        )
         scores = {}
         for variables in every:
             name = text_of(variables)
@@ -62,7 +72,10 @@ class VariablesTuner:
                 continue
             before, own = own, self.jobs.own()
             ratios = _ratios(before, seen, own)
-            self.say(f"{name}: {together(ratios):.3f} of the time of NCCL's choice, at worst {max(ratios):.3f}")
+            self.say(
+                f"{name}: {together(ratios):.3f} of the time of NCCL's choice, at worst"
+                f" {max(ratios):.3f}"
+            )
             if together(ratios) < WORTH and max(ratios) < MAYBE_SLOWER:
                 scores[name] = together(ratios), variables
         finalists = sorted(scores.values(), key=lambda pair: pair[0])[:FINALISTS]
@@ -87,16 +100,33 @@ class VariablesTuner:
             gain = found[row.size_bytes].gain if row.size_bytes in found else None
             cell = row.out_of_place or row.in_place
             own_s = gain.default_s if gain else cell.time_s if cell else 0.0
-            sizes.append(Tuned(size_bytes=row.size_bytes, own=None, own_s=own_s, candidates=0, gain=gain, check=gain))
+            sizes.append(
+                Tuned(
+                    size_bytes=row.size_bytes,
+                    own=None,
+                    own_s=own_s,
+                    candidates=0,
+                    gain=gain,
+                    check=gain,
+                )
+            )
         collective = self.jobs.job.sweep.collective
         findings = list(self.jobs.findings.values())
         return Tuning(
-            collective=collective, system=self.jobs.system, sizes=sizes, variables=variables, dropped=self._failed, findings=findings
+            collective=collective,
+            system=self.jobs.system,
+            sizes=sizes,
+            variables=variables,
+            dropped=self._failed,
+            findings=findings,
         )
 
 
 def candidates(collective: str, nccl: int) -> Iterator[dict[str, str]]:
-    """The variables to try with a version of NCCL (0: a simulation). They name the collective where NCCL can read that."""
+    """The variables to try with a version of NCCL (0: a simulation).
+
+    They name the collective where NCCL can read that.
+    """
     prefix = f"{BY_NAME[collective].title.lower()}:" if not 0 < nccl < BY_COLLECTIVE else ""
     for choice in pairs(collective):
         yield {"NCCL_ALGO": prefix + choice.algorithm, "NCCL_PROTO": prefix + choice.protocol}
@@ -105,6 +135,13 @@ def candidates(collective: str, nccl: int) -> Iterator[dict[str, str]]:
 
 def _ratios(before: Result, seen: Result, after: Result) -> list[float]:
     """For each cell the time as a share of that of NCCL's choice, before and after."""
-    times = [{key: figure.time_s for key, figure in cells(result) if usable(figure.time_s)} for result in (before, seen, after)]
+    times = [
+        {key: figure.time_s for key, figure in cells(result) if usable(figure.time_s)}
+        for result in (before, seen, after)
+    ]
     first, own, last = times
-    return [time_s / median((first[key], last[key])) for key, time_s in own.items() if key in first and key in last] or [1.0]
+    return [
+        time_s / median((first[key], last[key]))
+        for key, time_s in own.items()
+        if key in first and key in last
+    ] or [1.0]

@@ -21,16 +21,27 @@ def fastest(times_s: Mapping[Candidate, Sequence[float]], keep: int) -> list[Can
 
 
 def plainest(times_s: Mapping[Choice | None, Sequence[float]]) -> Choice | None:
-    """Of the fastest candidates, NCCL's own choice (None), else NCCL's number of channels, else the fewest: they leave room for others."""
+    """Of the fastest candidates, NCCL's own choice (None), else NCCL's number of channels, else
+    the fewest: they leave room for others.
+    """
     most = ALIKE * min(map(median, times_s.values()))
     alike = [choice for choice, times in times_s.items() if median(times) <= most]
     return min(alike, key=lambda choice: (choice is not None, choice.channels if choice else 0))
 
 
 def gain(default_s: Sequence[float], choice_s: Sequence[float], confidence: float) -> Gain:
-    """What a choice gains, from samples that were not used to choose it; `p` is of this size alone."""
+    """What a choice gains, from samples that were not used to choose it; `p` is of this size
+    alone.
+    """
     found = shift(independent(default_s), independent(choice_s), confidence)
-    return Gain(default_s=median(default_s), choice_s=median(choice_s), ratio=found.ratio, low=found.low, high=found.high, p=found.p)
+    return Gain(
+        default_s=median(default_s),
+        choice_s=median(choice_s),
+        ratio=found.ratio,
+        low=found.low,
+        high=found.high,
+        p=found.p,
+    )
 
 
 def adjusted(ps: Sequence[float], sizes: int) -> list[float]:

@@ -1,6 +1,8 @@
-"""One rank's part of a tuning: for every size search the fastest algorithm, protocol and number of channels, then measure its gain.
+"""One rank's part of a tuning: for every size search the fastest algorithm, protocol and number of
+channels, then measure its gain.
 
-All candidates use the same communicator and buffers, and take turns with NCCL's own choice, a few operations each.
+All candidates use the same communicator and buffers, and take turns with NCCL's own choice, a few
+operations each.
 """
 
 import time
@@ -40,15 +42,23 @@ Turn = tuple[Choice | None, list[list[float]]]  # what ran, and seconds by local
 
 
 def tune(job: TuneJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
-    """Run this process' part. `emit` is called on process 0 only, `enter_phase` before every phase."""
+    """Run this process' part.
+
+    `emit` is called on process 0 only, `enter_phase` before every phase.
+    """
     party = join_groups(control)
     if party.groups > 1:
         raise UsageError("NCCL_TESTS_SPLIT makes groups, but a tuning uses all ranks", "unset it")
     row = engine(job.engine)
     opening = Opening(
-        control=control, spec=job.sweep, process=control.process, local=party.local, group=party.color, gpus=job.gpus_per_process,
+        control=control,
+        spec=job.sweep,
+        process=control.process,
+        local=party.local,
+        group=party.color,
+        gpus=job.gpus_per_process,
         simulation=job.simulation,
-    )  # fmt: skip
+    )
     enter_phase("init", job.engine)
     with tuner_table.steered(row.name, control), network.starting(job, control) as log:
         opened = row.open(opening)
@@ -69,9 +79,14 @@ def tune(job: TuneJob, control: Control, emit: Emit, enter_phase: EnterPhase) ->
 def _tuner(opened: Engine) -> Tuner:
     tuner = opened.tuner()
     if tuner is None or not opened.asynchronous:
-        raise NoMeasurement(f"the {opened.name} engine has no algorithms to choose from on these ranks", NO_ALGORITHMS)
+        raise NoMeasurement(
+            f"the {opened.name} engine has no algorithms to choose from on these ranks",
+            NO_ALGORITHMS,
+        )
     if opened.size < 2:
-        raise NoMeasurement("one rank sends nothing, so there is nothing to tune", "use two ranks or more")
+        raise NoMeasurement(
+            "one rank sends nothing, so there is nothing to tune", "use two ranks or more"
+        )
     return tuner
 
 
@@ -88,12 +103,16 @@ class Search:
 
     def __post_init__(self) -> None:
         """Bind the calls of the only series."""
-        self._calls = Calls(self.job.sweep, next(series(self.job.sweep, self.engine.size)), self.engine.size)
+        self._calls = Calls(
+            self.job.sweep, next(series(self.job.sweep, self.engine.size)), self.engine.size
+        )
         self._batches: Batches = HeldBatches(self.engine, self.job.sweep)
         self._name, self._done = self.job.sweep.collective, set(self.job.done)
 
     def size(self, size: int) -> None:
-        """The search at one size, unless it was done before or is one that other rows have rounded to."""
+        """The search at one size, unless it was done before or is one that other rows have
+        rounded to.
+        """
         call = self._calls.at(size, in_place=False)
         self._bytes, self._launch = self._calls.moved_bytes(call)[0], self.engine.bind(call)
         if not self._bytes or self._bytes in self._done:
@@ -104,29 +123,60 @@ class Search:
         self.enter_phase("tuning", short_size(self._bytes), self._progress)
         self._once(None)
         nodes, (mine, *others) = self.tuner.nodes(), self.control.allgather(self.tuner.costs())
-        costs = {choice: cost for choice, cost in mine.items() if all(choice in other for other in others)}  # else ranks choose differently
+        # else ranks choose differently
+        costs = {
+            choice: cost
+            for choice, cost in mine.items()
+            if all(choice in other for other in others)
+        }
         if not costs:
             what = f"NCCL did not ask its tuner for {self._name} of {short_size(self._bytes)}"
-            raise NoMeasurement(what, "busbw tune needs NCCL 2.24 or newer; busbw tune ... --variables works with older ones")
+            raise NoMeasurement(
+                what,
+                "busbw tune needs NCCL 2.24 or newer; busbw tune ... --variables works with older"
+                " ones",
+            )
         own = min(costs, key=lambda choice: costs[choice])
         self._search(own, costs, nodes)
 
     def _search(self, own: Choice, costs: dict[Choice, float], nodes: int) -> None:
-        """Search and measure the gain. NCCL's choice is also a candidate by name: busbw's network has a tuner that changes it."""
+        """Search and measure the gain.
+
+        NCCL's choice is also a candidate by name: busbw's network has a tuner that changes it.
+        """
         dropped = set(self.job.dropped)
-        pairs = [pair for pair, cost in costs.items() if cost <= HOPELESS * costs[own] and pair not in dropped]
+        pairs = [
+            pair
+            for pair, cost in costs.items()
+            if cost <= HOPELESS * costs[own] and pair not in dropped
+        ]
         pairs_s, channels_s, duel_s = (share * self.job.seconds for share in ROUNDS)
         seen = self._round([None, *pairs], pairs_s)
         order = [own if choice is None else choice for choice in fastest(seen, PAIRS + 1)]
         best = self.control.bcast(list(dict.fromkeys(order))[:PAIRS])
-        limited = [Choice(pair.algorithm, pair.protocol, channels) for pair in best for channels in CHANNELS]
+        limited = [
+            Choice(pair.algorithm, pair.protocol, channels)
+            for pair in best
+            for channels in CHANNELS
+        ]
         limited = [choice for choice in limited if choice not in dropped]
-        seen = self._round([None, *(pair for pair in best if pair not in dropped), *limited], channels_s / 2)
+        seen = self._round(
+            [None, *(pair for pair in best if pair not in dropped), *limited], channels_s / 2
+        )
         left = self.control.bcast(fastest(seen, max(len(seen) // 4, 2)))
-        seen = self._round([None, *(choice for choice in left if choice is not None)], channels_s / 2)
+        seen = self._round(
+            [None, *(choice for choice in left if choice is not None)], channels_s / 2
+        )
         winner = self.control.bcast(plainest(seen) if seen else None)
         own_s = median(seen[None]) if seen else 0.0
-        trial = Trial(size_bytes=self._bytes, own=own, own_s=own_s, candidates=len(pairs) + len(limited), nodes=nodes, choice=winner)
+        trial = Trial(
+            size_bytes=self._bytes,
+            own=own,
+            own_s=own_s,
+            candidates=len(pairs) + len(limited),
+            nodes=nodes,
+            choice=winner,
+        )
         if winner is not None:
             seen = self._round([None, winner], duel_s, DUEL_TURNS)
             trial.default_s, trial.choice_s = seen.get(None, []), seen.get(winner, [])
@@ -135,9 +185,15 @@ class Search:
             self.emit(Tried(trial))
 
     def _round(
-        self, choices: Sequence[Choice | None], seconds: float, turns: tuple[int, int] = (LEAST_TURNS, MOST_TURNS)
+        self,
+        choices: Sequence[Choice | None],
+        seconds: float,
+        turns: tuple[int, int] = (LEAST_TURNS, MOST_TURNS),
     ) -> dict[Choice | None, list[float]]:
-        """The samples of each choice on process 0, {} on others. All take turns; the order is reversed in every second turn."""
+        """The samples of each choice on process 0, {} on others.
+
+        All take turns; the order is reversed in every second turn.
+        """
         took = {choice: self._once(choice) for choice in choices}
         each = {choice: 1 if took_s > LONG_S else BLOCK for choice, took_s in took.items()}
         turn_s = sum(took_s * each[choice] for choice, took_s in took.items())
@@ -149,11 +205,19 @@ class Search:
                 break
             for choice in choices if number % 2 == 0 else reversed(choices):
                 self._steer(choice)
-                taken.append((choice, self._batches.take([self._launch] * each[choice], took[choice]).durations_s))
+                taken.append(
+                    (
+                        choice,
+                        self._batches.take([self._launch] * each[choice], took[choice]).durations_s,
+                    )
+                )
         return _longest(self.control.gather(taken))
 
     def _once(self, choice: Choice | None) -> float:
-        """Seconds of one operation, the same on all ranks. Another goes before it: the first of a choice may create connections."""
+        """Seconds of one operation, the same on all ranks.
+
+        Another goes before it: the first of a choice may create connections.
+        """
         self._steer(choice)
         for _ in range(2):
             begun = self.engine.clock()
@@ -170,12 +234,16 @@ class Search:
 
 
 def _longest(every: Sequence[Sequence[Turn]] | None) -> dict[Choice | None, list[float]]:
-    """For each choice a duration of every turn, from the turns of all processes: the median over operations of the longest over ranks.
+    """For each choice a duration of every turn, from the turns of all processes: the median over
+    operations of the longest over ranks.
 
-    Operations of one turn are more alike than those of different turns. Counted singly, they would make equal choices look different.
+    Operations of one turn are more alike than those of different turns. Counted singly, they would
+    make equal choices look different.
     """
     seen: dict[Choice | None, list[float]] = {}
     for turns in zip(*(every or []), strict=True):
         ranks = [durations for _, local in turns for durations in local]
-        seen.setdefault(turns[0][0], []).append(median(max(values) for values in zip(*ranks, strict=True)))
+        seen.setdefault(turns[0][0], []).append(
+            median(max(values) for values in zip(*ranks, strict=True))
+        )
     return seen

@@ -1,4 +1,6 @@
-"""The jobs of a tuning, each with new ranks: searches, and sweeps with NCCL's choice or with what was found."""
+"""The jobs of a tuning, each with new ranks: searches, and sweeps with NCCL's choice or with
+what was found.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -28,9 +30,14 @@ MOST_FAILURES = 8  # candidates that may fail; each costs a start of all ranks
 
 
 class Listener(Sink):
-    """Passes messages on, and knows what a search is trying. `started` and `tried` are called after these events."""
+    """Passes messages on, and knows what a search is trying.
 
-    def __init__(self, shown: Sink, started: Callable[[Result], None], tried: Callable[[Trial], None]) -> None:
+    `started` and `tried` are called after these events.
+    """
+
+    def __init__(
+        self, shown: Sink, started: Callable[[Result], None], tried: Callable[[Trial], None]
+    ) -> None:
         super().__init__(Record())
         self.trying: Trying | None = None
         self._shown, self._started, self._tried = shown, started, tried
@@ -52,7 +59,8 @@ class Listener(Sink):
         elif isinstance(event, Trying):
             self.trying = event
         elif isinstance(event, Tried):
-            self.trying = None  # what fails from here on is no candidate's fault, such as a full disk
+            # what fails from here on is no candidate's fault, such as a full disk
+            self.trying = None
             self._tried(event.trial)
 
     def note(self, text: str) -> None:
@@ -66,8 +74,10 @@ class Listener(Sink):
 
 @dataclass(slots=True)
 class Jobs:
-    """Starts jobs like `job`, and says what happens to `sink`. `system` is what they run on and `environment` what their ranks see, known
-    when the first has started; `judge` raises if it is the wrong system.
+    """Starts jobs like `job`, and says what happens to `sink`.
+
+    `system` is what they run on and `environment` what their ranks see, known when the first has
+    started; `judge` raises if it is the wrong system.
     """
 
     job: TuneJob
@@ -80,7 +90,9 @@ class Jobs:
     findings: dict[str, Finding] = field(default_factory=dict)  # of the check with new ranks, by id
 
     def search(self, variables: Mapping[str, str], tried: Callable[[Trial], None]) -> None:
-        """Search at all sizes. A candidate during which the job fails is dropped, and the search goes on with new ranks.
+        """Search at all sizes.
+
+        A candidate during which the job fails is dropped, and the search goes on with new ranks.
 
         Raises what ended the job if no candidate was running, or too many have failed.
         """
@@ -102,7 +114,12 @@ class Jobs:
 
     def _drop(self, trying: Trying | None, error: BusbwError) -> None:
         """Drop the candidate that was running; raises the error if there is none."""
-        if error.exit is Exit.USAGE or trying is None or trying.choice is None or len(self.dropped) >= MOST_FAILURES:
+        if (
+            error.exit is Exit.USAGE
+            or trying is None
+            or trying.choice is None
+            or len(self.dropped) >= MOST_FAILURES
+        ):
             raise error
         where = f"{trying.choice} at {short_size(trying.size_bytes)}"
         self.dropped[trying.choice] = f"at {short_size(trying.size_bytes)}: {error.message}"
@@ -111,17 +128,25 @@ class Jobs:
     def sweep(self, variables: Mapping[str, str], table: str = "") -> Result:
         """One sweep as `busbw run` makes it."""
         fields = {name: getattr(self.job, name) for name in SweepJob.__struct_fields__}
-        result = self._run(SweepJob(**{**fields, "table": table}), variables, Listener(self.sink, self._started, lambda _: None))
+        result = self._run(
+            SweepJob(**{**fields, "table": table}),
+            variables,
+            Listener(self.sink, self._started, lambda _: None),
+        )
         if not isinstance(result, Result):
             raise NoMeasurement("the sweep ended without a result", "run it alone: busbw run")
         return result
 
     def own(self) -> Result:
-        """One sweep with NCCL's choice. NoMeasurement if its data is wrong, as no table can repair that."""
+        """One sweep with NCCL's choice.
+
+        NoMeasurement if its data is wrong, as no table can repair that.
+        """
         result = self.sweep({})
         if result.wrong():
             raise NoMeasurement(
-                "ranks receive wrong data with NCCL's own choice", f"find the fault first: busbw run {result.spec.collective}"
+                "ranks receive wrong data with NCCL's own choice",
+                f"find the fault first: busbw run {result.spec.collective}",
             )
         return result
 
@@ -131,10 +156,14 @@ class Jobs:
             self.judge(system)
             self.system, self.environment = system, result.environment
 
-    def _run(self, job: SweepJob, variables: Mapping[str, str], listener: Listener) -> Outcome | None:
+    def _run(
+        self, job: SweepJob, variables: Mapping[str, str], listener: Listener
+    ) -> Outcome | None:
         if environment.detect(os.environ) is not None:
             raise UsageError(
-                "this process is a rank of a running job, but busbw tune starts ranks several times", "start it without mpirun"
+                "this process is a rank of a running job, but busbw tune starts ranks several"
+                " times",
+                "start it without mpirun",
             )
         with _environment(variables):
             return run(job, self.where, listener)
@@ -145,7 +174,13 @@ def system_of(result: Result) -> TunedSystem:
     devices = result.world.devices
     names = " and ".join(sorted({device.name for device in devices}))
     hosts = len({device.host for device in devices})
-    return TunedSystem(device=names, ranks=result.world.ranks, hosts=hosts, nccl=result.library.nccl, network=result.library.network)
+    return TunedSystem(
+        device=names,
+        ranks=result.world.ranks,
+        hosts=hosts,
+        nccl=result.library.nccl,
+        network=result.library.network,
+    )
 
 
 @contextmanager

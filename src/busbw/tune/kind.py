@@ -1,4 +1,7 @@
-"""The kind of run that searches the fastest algorithms: job, and what rank 0 reports. Its result is that of a sweep."""
+"""The kind of run that searches the fastest algorithms: job, and what rank 0 reports.
+
+Its result is that of a sweep.
+"""
 
 import msgspec
 
@@ -11,7 +14,8 @@ from busbw.tune.types import Trial
 
 
 class TuneJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="tune"):
-    """The search for the fastest algorithm, protocol and number of channels of each size, at most `seconds` for each.
+    """The search for the fastest algorithm, protocol and number of channels of each size, at most
+    `seconds` for each.
 
     `done` are sizes to leave out, `dropped` candidates that have failed.
     """
@@ -22,7 +26,9 @@ class TuneJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="tune
 
 
 class Trying(Event, tag="trying"):
-    """The next operations of a tuning use this choice (None: NCCL's own), so that a failure has a name."""
+    """The next operations of a tuning use this choice (None: NCCL's own), so that a failure has
+    a name.
+    """
 
     size_bytes: int
     choice: Choice | None

@@ -1,4 +1,6 @@
-"""The file of a tuning: written after every size, for one system, with the rules of several collectives."""
+"""The file of a tuning: written after every size, for one system, with the rules of several
+collectives.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,8 +34,13 @@ def system(table: Table, name: str) -> TunedSystem:
     said = {key: next(iter(table.said(key)), "") for key in SYSTEM}
     numbers = {key: whole(said[key]) for key in ("ranks", "hosts", "nccl")}
     if not said["device"] or min(numbers["ranks"], numbers["hosts"]) < 1 or numbers["nccl"] < 0:
-        raise UsageError(f"{name}: it does not say for which device, ranks, hosts and NCCL it was made", "tune again")
-    return TunedSystem(device=said["device"], network=said["network"] if said["network"] != "-" else "", **numbers)
+        raise UsageError(
+            f"{name}: it does not say for which device, ranks, hosts and NCCL it was made",
+            "tune again",
+        )
+    return TunedSystem(
+        device=said["device"], network=said["network"] if said["network"] != "-" else "", **numbers
+    )
 
 
 def variables(table: Table, name: str) -> dict[str, str]:
@@ -41,7 +48,10 @@ def variables(table: Table, name: str) -> dict[str, str]:
     pairs = [text.partition("=") for text in table.said("variable")]
     wrong = [key for key, _, value in pairs if key not in NAMES or whole(value) < 1]
     if wrong:
-        raise UsageError(f"{name}: {wrong[0]} is not {', '.join(NAMES[:-1])} or {NAMES[-1]} with a number", "tune again")
+        raise UsageError(
+            f"{name}: {wrong[0]} is not {', '.join(NAMES[:-1])} or {NAMES[-1]} with a number",
+            "tune again",
+        )
     return {key: value for key, _, value in pairs}
 
 
@@ -51,17 +61,26 @@ def is_checked(table: Table, collective: str) -> bool:
 
 
 def differences(table: TunedSystem, here: TunedSystem) -> tuple[list[str], list[str]]:
-    """What makes a table useless on a system, and what is harmless: another patch release of NCCL, another network by name."""
+    """What makes a table useless on a system, and what is harmless: another patch release of
+    NCCL, another network by name.
+    """
     wrong = [
         f"{what} {theirs}, here {ours}"
         for what, theirs, ours in (
-            ("GPU", table.device, here.device), ("ranks", table.ranks, here.ranks), ("hosts", table.hosts, here.hosts),
-            ("NCCL", _release(table.nccl), _release(here.nccl)), ("network", table.network or "none", here.network or "none"),
+            ("GPU", table.device, here.device),
+            ("ranks", table.ranks, here.ranks),
+            ("hosts", table.hosts, here.hosts),
+            ("NCCL", _release(table.nccl), _release(here.nccl)),
+            ("network", table.network or "none", here.network or "none"),
         )
         if theirs != ours
-    ]  # fmt: skip
+    ]
     patch = not wrong and table.nccl != here.nccl
-    return wrong, [f"the table is for NCCL {_version(table.nccl)}, here is {_version(here.nccl)}"] if patch else []
+    return wrong, (
+        [f"the table is for NCCL {_version(table.nccl)}, here is {_version(here.nccl)}"]
+        if patch
+        else []
+    )
 
 
 def _release(nccl: int) -> str:
@@ -87,14 +106,25 @@ def sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
         if not numbers or min(numbers) < 1 or words[5][0] not in "x+":
             raise UsageError(f"{name}: 'about measured {text}' is no sweep", "tune again")
         first, last, step = numbers
-        steps = {"step_factor": step} if words[5][0] == "x" else {"step_factor": 1, "step_bytes": step}
+        steps = (
+            {"step_factor": step} if words[5][0] == "x" else {"step_factor": 1, "step_bytes": step}
+        )
         fields = {name: getattr(like, name) for name in SweepSpec.__struct_fields__}
-        fields |= {"collective": words[0], "datatype": words[1], "op": words[2], "min_bytes": first, "max_bytes": last, **steps}
+        fields |= {
+            "collective": words[0],
+            "datatype": words[1],
+            "op": words[2],
+            "min_bytes": first,
+            "max_bytes": last,
+            **steps,
+        }
         spec = SweepSpec(**fields)
         try:
             planned(spec)
         except UsageError as error:
-            raise UsageError(f"{name}: 'about measured {text}': {error.message}", "tune again") from error
+            raise UsageError(
+                f"{name}: 'about measured {text}': {error.message}", "tune again"
+            ) from error
         found.append(spec)
     if not found:
         raise UsageError(f"{name}: it does not say what was measured", "tune again")
@@ -102,41 +132,67 @@ def sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
 
 
 def made(
-    here: TunedSystem, spec: SweepSpec, sizes: Sequence[Tuned], settings: Mapping[str, str], before: Table | None, *, checked: bool
+    here: TunedSystem,
+    spec: SweepSpec,
+    sizes: Sequence[Tuned],
+    settings: Mapping[str, str],
+    before: Table | None,
+    *,
+    checked: bool,
 ) -> Table:
     """The table of these sizes, and of the other collectives `before`."""
     others = [rule for rule in before.rules if rule.collective != spec.collective] if before else []
     swept, states = (
-        [text for text in before.said(key) if text.split()[0] != spec.collective] if before else [] for key in ("measured", "state")
+        [text for text in before.said(key) if text.split()[0] != spec.collective] if before else []
+        for key in ("measured", "state")
     )
     notes = {size.size_bytes: _note(size) for size in sizes if size.kept}
     nodes = next((size.nodes for size in sizes if size.nodes), here.hosts)
     rules = [
         Rule(
-            ranks=here.ranks, hosts=nodes, collective=spec.collective, first=first, last=last, choice=choice,
+            ranks=here.ranks,
+            hosts=nodes,
+            collective=spec.collective,
+            first=first,
+            last=last,
+            choice=choice,
             note="; ".join(note for size, note in notes.items() if first <= size <= last),
         )
-        for first, last, choice in ranges((size.size_bytes, size.choice if size.kept else None) for size in sizes)
-    ]  # fmt: skip
+        for first, last, choice in ranges(
+            (size.size_bytes, size.choice if size.kept else None) for size in sizes
+        )
+    ]
     about = [
         ("made", f"{now()} by busbw {__version__}"),
-        ("device", here.device), ("ranks", str(here.ranks)), ("hosts", str(here.hosts)), ("nccl", str(here.nccl)),
+        ("device", here.device),
+        ("ranks", str(here.ranks)),
+        ("hosts", str(here.hosts)),
+        ("nccl", str(here.nccl)),
         ("network", here.network or "-"),
         *(("variable", f"{name}={value}") for name, value in settings.items()),
         *(("measured", text) for text in (*swept, measured(spec))),
-        *(("state", text) for text in (*states, f"{spec.collective} {CHECKED if checked else FOUND}")),
-    ]  # fmt: skip
+        *(
+            ("state", text)
+            for text in (*states, f"{spec.collective} {CHECKED if checked else FOUND}")
+        ),
+    ]
     return Table(rules=[*others, *rules], about=about)
 
 
 def _note(size: Tuned) -> str:
     """`1024 B: 12.1 % less time than NCCL's Ring LL (11.0 to 13.2)`."""
     assert size.gain is not None
-    less = [f"{100 * (1 - ratio):.1f}" for ratio in (size.gain.high, size.gain.low) if ratio is not None]
+    less = [
+        f"{100 * (1 - ratio):.1f}" for ratio in (size.gain.high, size.gain.low) if ratio is not None
+    ]
     reach = f" ({' to '.join(less)})" if len(less) == 2 else ""
-    return f"{size.size_bytes} B: {100 * (1 - size.gain.ratio):.1f} % less time than NCCL's {size.own}{reach}"
+    return (
+        f"{size.size_bytes} B: {100 * (1 - size.gain.ratio):.1f} % less time than NCCL's"
+        f" {size.own}{reach}"
+    )
 
 
 def write(table: Table, file: Path) -> None:
     """Replace the file atomically; NoMeasurement if it cannot be written."""
-    save(table.text().encode(), file, "give --output a path with room", shared=True)  # NCCL of other users reads it too
+    # NCCL of other users reads it too
+    save(table.text().encode(), file, "give --output a path with room", shared=True)

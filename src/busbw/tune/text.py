@@ -17,7 +17,11 @@ def less(gain: Gain | None) -> str:
     """`12.1 % (11.0 to 13.2)`: how much less time, with its interval; `-` where it is unknown."""
     if gain is None:
         return "-"
-    reach = f" ({_percent(gain.high)} to {_percent(gain.low)})" if gain.low is not None and gain.high is not None else ""
+    reach = (
+        f" ({_percent(gain.high)} to {_percent(gain.low)})"
+        if gain.low is not None and gain.high is not None
+        else ""
+    )
     return f"{_percent(gain.ratio)} %{reach}"
 
 
@@ -32,9 +36,13 @@ def _found(size: Tuned) -> str:
 COLUMNS: tuple[Column, ...] = (
     Column(title="size", value=lambda size: format_size(size.size_bytes)),
     Column(title="NCCL's choice", value=lambda size: size.own or "-", left=True),
-    Column(title="time", value=lambda size: time_text(size.gain.default_s if size.gain else size.own_s)),
+    Column(
+        title="time", value=lambda size: time_text(size.gain.default_s if size.gain else size.own_s)
+    ),
     Column(title="table", value=_found, left=True),
-    Column(title="new time", value=lambda size: time_text(size.gain.choice_s) if size.gain else "-"),
+    Column(
+        title="new time", value=lambda size: time_text(size.gain.choice_s) if size.gain else "-"
+    ),
     Column(title="less time", value=lambda size: less(size.gain), left=True),
     Column(title="with new ranks", value=lambda size: less(size.check), left=True),
     Column(title="why not", value=lambda size: "" if size.kept else size.reason, left=True),
@@ -56,35 +64,64 @@ def title(collective: str, system: TunedSystem) -> str:
     """`AllReduce, 2 ranks on 2 hosts, NVIDIA H200, NCCL 2.28.9, Socket`."""
     nccl = f"NCCL {nccl_version_text(system.nccl)}" if system.nccl else ""
     where = f"{counted(system.ranks, 'rank')} on {counted(system.hosts, 'host')}"
-    return ", ".join(filter(None, (BY_NAME[collective].title, where, system.device, nccl, system.network)))
+    return ", ".join(
+        filter(None, (BY_NAME[collective].title, where, system.device, nccl, system.network))
+    )
 
 
 def size_line(size: Tuned) -> str:
-    """`64 KiB: Tree LL128, 8 channels is best of 18, 2.4 % (2.3 to 2.6) less time than NCCL's Ring LL`."""
+    """`64 KiB: Tree LL128, 8 channels is best of 18, 2.4 % (2.3 to 2.6) less time than NCCL's
+    Ring LL`.
+    """
     own = f"NCCL's {size.own}" if size.own else "NCCL's choice"
     if size.choice is None or size.gain is None:
-        return f"{format_size(size.size_bytes)}: {own} is best of {size.candidates}, {time_text(size.own_s)}"
+        return (
+            f"{format_size(size.size_bytes)}: {own} is best of {size.candidates},"
+            f" {time_text(size.own_s)}"
+        )
     kept = "" if size.kept else f" ({size.reason})"
-    return f"{format_size(size.size_bytes)}: {size.choice} is best of {size.candidates}, {less(size.gain)} less time than {own}{kept}"
+    return (
+        f"{format_size(size.size_bytes)}: {size.choice} is best of {size.candidates},"
+        f" {less(size.gain)} less time than {own}{kept}"
+    )
 
 
 def summary(tuning: Tuning) -> str:
     """What came out of it, in one sentence."""
     total, kept = counted(len(tuning.sizes), "size"), tuning.kept()
     if not kept and not tuning.variables:
-        return f"NCCL's choice is best for all of {total}: nothing else is faster by 2 % or more, and holds with new ranks"
-    slower = [format_size(size.size_bytes) for size in tuning.sizes if size.check and size.check.ratio > 1 + RELEVANT and tuning.variables]
-    unharmed = f"{', '.join(slower)} slower by over 2 %" if slower else "no measured size is slower by over 2 % with new ranks"
+        return (
+            f"NCCL's choice is best for all of {total}: nothing else is faster by 2 % or more, and"
+            " holds with new ranks"
+        )
+    slower = [
+        format_size(size.size_bytes)
+        for size in tuning.sizes
+        if size.check and size.check.ratio > 1 + RELEVANT and tuning.variables
+    ]
+    unharmed = (
+        f"{', '.join(slower)} slower by over 2 %"
+        if slower
+        else "no measured size is slower by over 2 % with new ranks"
+    )
     if not tuning.file:
-        return f"{text_of(tuning.variables)} for all sizes alike, as NCCL's variables cannot vary by size; {unharmed}"
+        return (
+            f"{text_of(tuning.variables)} for all sizes alike, as NCCL's variables cannot vary by"
+            f" size; {unharmed}"
+        )
     with_variables = f", with {text_of(tuning.variables)}" if tuning.variables else ""
     return f"the table has rules for {len(kept)} of {total}{with_variables}; {unharmed}"
 
 
 def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -> str:
-    """The whole text; `exports` are the variables with which any NCCL program uses what was found."""
+    """The whole text; `exports` are the variables with which any NCCL program uses what was
+    found.
+    """
     top = [title(tuning.collective, tuning.system), ""]
-    below = [summary(tuning), *(f"dropped: {choice}: {reason}" for choice, reason in tuning.dropped.items())]
+    below = [
+        summary(tuning),
+        *(f"dropped: {choice}: {reason}" for choice, reason in tuning.dropped.items()),
+    ]
     parts = [
         "\n".join(top) + "\n",
         aligned(columns(tuning), tuning.sizes, width, DROP_ORDER),
@@ -95,7 +132,10 @@ def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -
     if exports:
         where = "To use it with any NCCL program, export on every host:"
         if tuning.file:
-            where = f"To use it with any NCCL program, copy {tuning.file} to the same path on every host, and export there:"
+            where = (
+                f"To use it with any NCCL program, copy {tuning.file} to the same path on every"
+                " host, and export there:"
+            )
         lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in exports.items())
         parts.append("\n" + wrapped(where + "\n", width) + "\n" + lines)
     return "".join(parts)
@@ -104,7 +144,11 @@ def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -
 def table_text(table: Table, width: int | None = None) -> str:
     """A table for NCCL's tuner interface: what it says of itself, and its rules."""
     about = "".join(f"{key:<9} {said}\n" for key, said in table.about)
-    rules = aligned(RULES, table.rules, width, ("note", "hosts")) if table.rules else "no rule: NCCL's choice is best\n"
+    rules = (
+        aligned(RULES, table.rules, width, ("note", "hosts"))
+        if table.rules
+        else "no rule: NCCL's choice is best\n"
+    )
     return f"{wrapped(about, width)}\n{rules}"
 
 
@@ -112,7 +156,12 @@ def columns(tuning: Tuning) -> list[Column]:
     """The columns in which any size has something."""
     gone = {"with new ranks"} if tuning.variables else set()  # the gain is that of the check
     gone |= set() if tuning.file else {"table"}
-    return [column for column in COLUMNS if column.title not in gone and any(column.text(size) not in ("", "-") for size in tuning.sizes)]
+    return [
+        column
+        for column in COLUMNS
+        if column.title not in gone
+        and any(column.text(size) not in ("", "-") for size in tuning.sizes)
+    ]
 
 
 def json(tuning: Tuning) -> str:

@@ -1,4 +1,8 @@
-"""A tuning: which algorithm, protocol and number of channels NCCL should use for each size, and what that gains. Seconds and bytes."""
+"""A tuning: which algorithm, protocol and number of channels NCCL should use for each size, and
+what that gains.
+
+Seconds and bytes.
+"""
 
 from collections.abc import Mapping
 
@@ -18,10 +22,16 @@ ALGORITHMS_OF = {
 
 
 def pairs(collective: str) -> list[Choice]:
-    """What NCCL may run a collective with, before it looks at the hardware: all but CollNet, which needs switches that reduce."""
+    """What NCCL may run a collective with, before it looks at the hardware: all but CollNet,
+    which needs switches that reduce.
+    """
     found = []
     for algorithm in ALGORITHMS_OF.get(collective, ("Ring",)):
-        found += [Choice(algorithm, protocol) for protocol in PROTOCOLS if algorithm in EVERY_PROTOCOL or protocol == PROTOCOLS[-1]]
+        found += [
+            Choice(algorithm, protocol)
+            for protocol in PROTOCOLS
+            if algorithm in EVERY_PROTOCOL or protocol == PROTOCOLS[-1]
+        ]
     return found
 
 
@@ -33,10 +43,11 @@ def text_of(variables: Mapping[str, str]) -> str:
 class Trial(msgspec.Struct, kw_only=True):
     """The search at one size.
 
-    `choice` had the shortest time of `candidates`, None if that was NCCL's own choice. `own` is NCCL's choice by its model, with its number
-    of channels, and `own_s` its median time in the last round of the search. The samples were taken in turn after the search had ended;
-    each is of one turn: the median over its operations of the longest duration over ranks. `nodes` are the hosts of the communicator as
-    NCCL counts them: those that NVLink joins may be one.
+    `choice` had the shortest time of `candidates`, None if that was NCCL's own choice. `own` is
+    NCCL's choice by its model, with its number of channels, and `own_s` its median time in the last
+    round of the search. The samples were taken in turn after the search had ended; each is of one
+    turn: the median over its operations of the longest duration over ranks. `nodes` are the hosts
+    of the communicator as NCCL counts them: those that NVLink joins may be one.
     """
 
     size_bytes: int
@@ -50,7 +61,8 @@ class Trial(msgspec.Struct, kw_only=True):
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """A choice compared with NCCL's: both medians, and the ratio of the times (choice / default) with its interval.
+    """A choice compared with NCCL's: both medians, and the ratio of the times (choice / default)
+    with its interval.
 
     `p` is adjusted for all sizes of the tuning.
     """
@@ -64,10 +76,11 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tuned(msgspec.Struct, kw_only=True):
-    """One size: NCCL's choice and its time, the best candidate and its gain, and the gain in the check with new ranks.
+    """One size: NCCL's choice and its time, the best candidate and its gain, and the gain in the
+    check with new ranks.
 
-    With variables the gain is that of the check, and without a table NCCL's choice is not known. `kept` says whether the table has the
-    choice, `reason` why not. `nodes`: see Trial.
+    With variables the gain is that of the check, and without a table NCCL's choice is not known.
+    `kept` says whether the table has the choice, `reason` why not. `nodes`: see Trial.
     """
 
     size_bytes: int
@@ -98,7 +111,11 @@ class TunedSystem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tuning(msgspec.Struct, tag=SCHEMA, tag_field="schema", kw_only=True):
-    """The outcome. `dropped` are the candidates that failed, with the reason; `findings` are about the machines during the check."""
+    """The outcome.
+
+    `dropped` are the candidates that failed, with the reason; `findings` are about the machines
+    during the check.
+    """
 
     collective: str
     system: TunedSystem

@@ -1,4 +1,6 @@
-"""Texts that several views share: numbers with units, versions, the machine, and the column of the operator."""
+"""Texts that several views share: numbers with units, versions, the machine, and the column of
+the operator.
+"""
 
 import math
 from collections import Counter
@@ -19,8 +21,12 @@ PLAIN_BARS = ".:-=+*#@"
 
 
 def time_text(seconds: float) -> str:
-    """`17.41 us`, `12.44 ms`, `1.79 s`: the largest unit in which the number is at least 1, four digits."""
-    scale, unit = next(((scale, unit) for scale, unit in TIME_UNITS if seconds >= scale), TIME_UNITS[-1])
+    """`17.41 us`, `12.44 ms`, `1.79 s`: the largest unit in which the number is at least 1, four
+    digits.
+    """
+    scale, unit = next(
+        ((scale, unit) for scale, unit in TIME_UNITS if seconds >= scale), TIME_UNITS[-1]
+    )
     value = seconds / scale
     if not math.isfinite(value):
         return f"{value} {unit}"
@@ -33,7 +39,9 @@ def bandwidth_text(bytes_per_s: float) -> str:
     value = bytes_per_s / 1e9
     if 0 < value < 0.005:
         return "<0.01"
-    return f"{value:.2f}" if value < 999.995 else f"{value:.1f}" if value < 9999.95 else f"{value:.0f}"
+    return (
+        f"{value:.2f}" if value < 999.995 else f"{value:.1f}" if value < 9999.95 else f"{value:.0f}"
+    )
 
 
 def micro_text(seconds: float) -> str:
@@ -48,7 +56,9 @@ def percent(share: float) -> str:
 
 
 def percent_text(part: float, whole: float | None) -> str:
-    """`77.2`: part in percent of whole, `-` when the whole is unknown; `<0.1` for what would be rounded to 0."""
+    """`77.2`: part in percent of whole, `-` when the whole is unknown; `<0.1` for what would be
+    rounded to 0.
+    """
     if not whole or not math.isfinite(part):
         return "-"
     value = 100 * part / whole
@@ -56,9 +66,19 @@ def percent_text(part: float, whole: float | None) -> str:
 
 
 def half_width_text(figure: Figure) -> str:
-    """The wider side of a cell's interval as a percentage of its time: `4.9`, `120`, `>999`; `-` without an interval."""
+    """The wider side of a cell's interval as a percentage of its time: `4.9`, `120`, `>999`; `-`
+    without an interval.
+    """
     percent = 100 * figure.half_width
-    return "-" if percent == math.inf else ">999" if percent > 999 else f"{percent:.0f}" if percent >= 99.95 else f"{percent:.1f}"
+    return (
+        "-"
+        if percent == math.inf
+        else ">999"
+        if percent > 999
+        else f"{percent:.0f}"
+        if percent >= 99.95
+        else f"{percent:.1f}"
+    )
 
 
 def busbw_text(figure: Figure) -> str:
@@ -67,7 +87,11 @@ def busbw_text(figure: Figure) -> str:
     if not figure.cell.stopped:
         return text
     known = figure.half_width < math.inf
-    return f"{text} +-{half_width_text(figure)} %" if known else f"{text}, {counted(figure.n, 'sample')} without an interval"
+    return (
+        f"{text} +-{half_width_text(figure)} %"
+        if known
+        else f"{text}, {counted(figure.n, 'sample')} without an interval"
+    )
 
 
 def no_headline(result: Result) -> str:
@@ -75,7 +99,11 @@ def no_headline(result: Result) -> str:
     count = sum(1 for _ in every(result))
     if settled(result):
         return "its cells have no busbw"
-    return f"none of {counted(count, 'cell')} reached the requested precision" if count else "nothing was measured"
+    return (
+        f"none of {counted(count, 'cell')} reached the requested precision"
+        if count
+        else "nothing was measured"
+    )
 
 
 def peers_text(row: PatternRow) -> str:
@@ -94,7 +122,9 @@ def known(value: Any, text: Callable[[Any], str]) -> str:
 
 
 def nccl_version_text(number: int) -> str:
-    """`2.28.9` of NCCL's version number 22809; before 2.9 the minor version had one digit less (2804 is 2.8.4)."""
+    """`2.28.9` of NCCL's version number 22809; before 2.9 the minor version had one digit less
+    (2804 is 2.8.4).
+    """
     major, rest = divmod(number, 10000) if number >= 10000 else divmod(number, 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
@@ -112,7 +142,10 @@ def machine(result: Outcome) -> str:
         return ""
     names = Counter(device.name or "unnamed device" for device in devices)
     hosts = len({device.host for device in devices})
-    return ", ".join(f"{count} x {name}" for name, count in names.items()) + f" on {counted(hosts, 'host')}"
+    return (
+        ", ".join(f"{count} x {name}" for name, count in names.items())
+        + f" on {counted(hosts, 'host')}"
+    )
 
 
 def library(result: Outcome) -> str:
@@ -130,11 +163,15 @@ def known_count(row: Row) -> int | None:
 
 def op_column(collective: Collective, row: Row) -> str:
     """The text of nccl-tests' redop column."""
-    return row.op if collective.reduces or collective.redop_column == "op" else collective.redop_column
+    return (
+        row.op if collective.reduces or collective.redop_column == "op" else collective.redop_column
+    )
 
 
 def op_of_column(collective: Collective, text: str) -> str:
-    """The operator a row was run with, from the text of nccl-tests' redop column: the inverse of `op_column`."""
+    """The operator a row was run with, from the text of nccl-tests' redop column: the inverse of
+    `op_column`.
+    """
     return text if collective.reduces or collective.redop_column == "op" else ""
 
 
@@ -142,7 +179,8 @@ def problems(result: Result) -> list[str]:
     """Wrong data, an incomplete sweep and errors, a sentence each."""
     checks = [figure.cell.wrong for figure in every(result) if figure.cell.wrong is not None]
     of_all = f"{sum(map(bool, checks))} of {counted(len(checks), 'check')}"
-    wrong = of_all if any(checks) else counted(result.out_of_bounds, "check")  # a log may state only the sum
+    # a log may state only the sum
+    wrong = of_all if any(checks) else counted(result.out_of_bounds, "check")
     said = [f"wrong data: {wrong} saw wrong elements"] if result.wrong() else []
     if not result.complete:
         said.append("the sweep did not end; these sizes are what was measured")
@@ -150,21 +188,32 @@ def problems(result: Result) -> list[str]:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One bar per value, from the lowest for 0 to the highest for the largest; a space where there is no finite value."""
+    """One bar per value, from the lowest for 0 to the highest for the largest; a space where
+    there is no finite value.
+    """
     top = max((value for value in values if math.isfinite(value)), default=0.0)
     steps = len(BARS) - 1
-    return "".join(BARS[round(steps * (value / top)) if top > 0 else 0] if math.isfinite(value) else " " for value in values)
+    return "".join(
+        BARS[round(steps * (value / top)) if top > 0 else 0] if math.isfinite(value) else " "
+        for value in values
+    )
 
 
 def finding_text(finding: Finding) -> str:
     """`FAIL    message  [id]`, and under it the evidence and the fix where there are any."""
     lines = [f"{finding.verdict.value.upper():<7} {finding.message}  [{finding.id}]"]
-    lines += [f"{'':8}{name}: {said}" for name, said in (("evidence", finding.evidence), ("fix", finding.fix)) if said]
+    lines += [
+        f"{'':8}{name}: {said}"
+        for name, said in (("evidence", finding.evidence), ("fix", finding.fix))
+        if said
+    ]
     return "\n".join(lines) + "\n"
 
 
 def local_time(text: str) -> str:
-    """A time of day as nccl-tests writes it (`2026-11-21 18:24:51`); other texts stay as they are."""
+    """A time of day as nccl-tests writes it (`2026-11-21 18:24:51`); other texts stay as they
+    are.
+    """
     try:
         return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
@@ -172,23 +221,37 @@ def local_time(text: str) -> str:
 
 
 def printed_time_s(result: Result, cell: Cell) -> float:
-    """What the time column shows: with -C the CPU's time to enqueue where it was measured, else the time of the operation."""
-    return cell.cpu_time_s if result.spec.report_cputime and cell.cpu_time_s is not None else cell.time_s
+    """What the time column shows: with -C the CPU's time to enqueue where it was measured, else
+    the time of the operation.
+    """
+    return (
+        cell.cpu_time_s
+        if result.spec.report_cputime and cell.cpu_time_s is not None
+        else cell.time_s
+    )
 
 
 def minimum_gb_s(result: Result) -> float | None:
-    """NCCL_TESTS_MIN_BW in GB/s as C's atof reads it, `100GB` as 100 and no number as 0; -1 counts as not set, as in nccl-tests."""
+    """NCCL_TESTS_MIN_BW in GB/s as C's atof reads it, `100GB` as 100 and no number as 0; -1
+    counts as not set, as in nccl-tests.
+    """
     text = result.environment.get("NCCL_TESTS_MIN_BW")
     value = -1.0 if text is None else parse_float(text)
     return None if value == -1 else value
 
 
 def plain(text: str, encoding: str) -> str:
-    """The text in the characters of `encoding`: bars become ASCII where it has none, other missing characters a question mark."""
+    """The text in the characters of `encoding`: bars become ASCII where it has none, other
+    missing characters a question mark.
+    """
     try:
         text.encode(encoding)
     except LookupError:
         return plain(text, "ascii")
     except UnicodeEncodeError:
-        return text.translate(str.maketrans(BARS, PLAIN_BARS)).encode(encoding, "replace").decode(encoding)
+        return (
+            text.translate(str.maketrans(BARS, PLAIN_BARS))
+            .encode(encoding, "replace")
+            .decode(encoding)
+        )
     return text

@@ -1,7 +1,8 @@
 """A web server for Prometheus: GET /metrics returns the last reading. A request reads no counter.
 
-Beyond loopback a scraper has to know a token. Connections are few, and each has a time limit. When there are too many, the one that has
-waited longest without asking for anything makes room, so that strangers who only connect keep no scraper out.
+Beyond loopback a scraper has to know a token. Connections are few, and each has a time limit. When
+there are too many, the one that has waited longest without asking for anything makes room, so that
+strangers who only connect keep no scraper out.
 """
 
 import contextlib
@@ -22,15 +23,23 @@ from busbw.host.sockets import has_data
 LOOPBACK, PORT = "127.0.0.1", 9400
 MOST = 64  # connections at once
 REQUEST_S = 5.0  # for one connection, from its first byte to its last
-INDEX = b'<html><head><title>busbw watch</title></head><body><a href="/metrics">metrics</a></body></html>\n'
+INDEX = (
+    b"<html><head><title>busbw watch</title></head><body><a"
+    b' href="/metrics">metrics</a></body></html>\n'
+)
 
 
 def address(text: str, token: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:9400`, `:9400`, `9400` or `[::1]:9400`; UsageError also for access by other hosts without a token."""
+    """Host and port of `127.0.0.1:9400`, `:9400`, `9400` or `[::1]:9400`; UsageError also for
+    access by other hosts without a token.
+    """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or LOOPBACK
     if not port.isdecimal() or not 0 <= int(port) <= 65535:
-        raise UsageError(f"--listen {text}: '{port}' is not a port", f"give HOST:PORT, like --listen {LOOPBACK}:{PORT}")
+        raise UsageError(
+            f"--listen {text}: '{port}' is not a port",
+            f"give HOST:PORT, like --listen {LOOPBACK}:{PORT}",
+        )
     if not token and not _is_loopback(host):
         raise UsageError(
             f"--listen {text}: other hosts could read the counters",
@@ -47,13 +56,18 @@ def _is_loopback(host: str) -> bool:
 
 
 class Exporter(ThreadingMixIn, HTTPServer):
-    """Serves `page()` in threads of its own until `close`. UsageError if the address cannot be used."""
+    """Serves `page()` in threads of its own until `close`.
+
+    UsageError if the address cannot be used.
+    """
 
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 128  # connections that wait to be accepted
 
-    def __init__(self, host: str, port: int, page: Callable[[], bytes], content_type: str, token: str = "") -> None:
+    def __init__(
+        self, host: str, port: int, page: Callable[[], bytes], content_type: str, token: str = ""
+    ) -> None:
         self.page, self.content_type, self._token = page, content_type, token
         self._open: dict[socket.socket, float] = {}  # in order of age
         self._asking: set[socket.socket] = set()  # their first line has come
@@ -64,9 +78,12 @@ class Exporter(ThreadingMixIn, HTTPServer):
             super().__init__((host, port), _Handler)
         except OSError as error:
             raise UsageError(
-                f"--listen {host}:{port}: {error.strerror or error}", "choose another port, or an address of this host"
+                f"--listen {host}:{port}: {error.strerror or error}",
+                "choose another port, or an address of this host",
             ) from error
-        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.5}, name="exporter", daemon=True)
+        self._thread = threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.5}, name="exporter", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -78,10 +95,15 @@ class Exporter(ThreadingMixIn, HTTPServer):
     def allows(self, header: str | None) -> bool:
         """Whether the header Authorization has the token, if one is needed."""
         # http.server decodes headers as Latin-1, whatever the client encoded.
-        return not self._token or hmac.compare_digest((header or "").encode("latin-1", "replace"), f"Bearer {self._token}".encode())
+        return not self._token or hmac.compare_digest(
+            (header or "").encode("latin-1", "replace"), f"Bearer {self._token}".encode()
+        )
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether one more connection is accepted: always, unless all others are being answered. An idle one is ended for it."""
+        """Whether one more connection is accepted: always, unless all others are being answered.
+
+        An idle one is ended for it.
+        """
         with self._lock:
             idle = self._longest_idle() if len(self._open) >= MOST else None
             if idle is not None:
@@ -93,9 +115,13 @@ class Exporter(ThreadingMixIn, HTTPServer):
             return True
 
     def _longest_idle(self) -> socket.socket | None:
-        """The oldest connection that has sent nothing, else the oldest that has sent no whole request."""
+        """The oldest connection that has sent nothing, else the oldest that has sent no whole
+        request.
+        """
         waiting = [request for request in self._open if request not in self._answering]
-        silent = (request for request in waiting if request not in self._asking and not has_data(request))
+        silent = (
+            request for request in waiting if request not in self._asking and not has_data(request)
+        )
         return next(silent, waiting[0] if waiting else None)
 
     def asking(self, request: socket.socket, *, whole: bool) -> None:
@@ -114,7 +140,11 @@ class Exporter(ThreadingMixIn, HTTPServer):
     def service_actions(self) -> None:
         """End connections that exceed their time limit; called twice a second."""
         with self._lock:
-            late = [request for request, since_s in self._open.items() if time.monotonic() - since_s > REQUEST_S]
+            late = [
+                request
+                for request, since_s in self._open.items()
+                if time.monotonic() - since_s > REQUEST_S
+            ]
         for request in late:
             _end(request)
 
@@ -159,7 +189,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asking(self.request, whole=True)
         if not self.server.allows(self.headers.get("Authorization")):
-            self._answer(401, b"the token is missing or wrong\n", "text/plain", {"WWW-Authenticate": "Bearer"})
+            self._answer(
+                401,
+                b"the token is missing or wrong\n",
+                "text/plain",
+                {"WWW-Authenticate": "Bearer"},
+            )
         elif self.path == "/metrics":
             self._answer_packed(self.server.page())
         elif self.path == "/":
@@ -168,15 +203,23 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"only / and /metrics are here\n", "text/plain")
 
     def _answer_packed(self, page: bytes) -> None:
-        """The metrics, gzipped for a client that accepts it, as Prometheus does: a tenth of the bytes."""
+        """The metrics, gzipped for a client that accepts it, as Prometheus does: a tenth of the
+        bytes.
+        """
         headers = {"Vary": "Accept-Encoding"}
         if _accepts_gzip(self.headers.get("Accept-Encoding", "")):
             page, headers["Content-Encoding"] = gzip.compress(page, compresslevel=1), "gzip"
         self._answer(200, page, self.server.content_type, headers)
 
-    def _answer(self, status: int, body: bytes, content_type: str, headers: dict[str, str] | None = None) -> None:
+    def _answer(
+        self, status: int, body: bytes, content_type: str, headers: dict[str, str] | None = None
+    ) -> None:
         self.send_response(status)
-        for name, value in {"Content-Type": content_type, "Content-Length": str(len(body)), **(headers or {})}.items():
+        for name, value in {
+            "Content-Type": content_type,
+            "Content-Length": str(len(body)),
+            **(headers or {}),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

@@ -23,5 +23,10 @@ class Page:
         self._missed += watched.missed
         values = self._totals.of(sample)
         return Exposition(
-            links=sample.links, values=values, said=watched.said, samples=self._samples, missed=self._missed, unix_s=time.time()
+            links=sample.links,
+            values=values,
+            said=watched.said,
+            samples=self._samples,
+            missed=self._missed,
+            unix_s=time.time(),
         )

@@ -1,7 +1,9 @@
-"""The counters of this host, read by a child process: a driver or NVML that hangs blocks the child alone.
+"""The counters of this host, read by a child process: a driver or NVML that hangs blocks the child
+alone.
 
 reader = Reader(Wanted(ports=("mlx5_0",)))    starts the child, which finds the links
-sample = reader.read()                        as often as wanted; names in `unread` what did not answer
+sample = reader.read()                        as often as wanted; names in `unread` what did not
+    answer
 reader.close()
 """
 
@@ -40,7 +42,9 @@ class Reader:
     UsageError and NoMeasurement as of Traffic; TimedOut if nothing can be read without what hangs.
     """
 
-    def __init__(self, wanted: Wanted, *, answer_s: float = ANSWER_S, start_s: float = START_S) -> None:
+    def __init__(
+        self, wanted: Wanted, *, answer_s: float = ANSWER_S, start_s: float = START_S
+    ) -> None:
         self._wanted, self._answer_s, self._start_s = wanted, answer_s, start_s
         self._lost: list[str] = []
         self._tries = 0  # children in a row that gave no sample, for no link's fault
@@ -70,7 +74,11 @@ class Reader:
             with theirs:
                 words = (sys.executable, "-m", "busbw.watch.reader", str(theirs.fileno()))
                 self._child = subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
                 )
             self._connection = Connection(ours.detach())
             self._send(self._wanted)
@@ -82,7 +90,9 @@ class Reader:
             self._connection.send(message)
 
     def _answer(self, limit_s: float) -> object:
-        """What the child says after the names of what it reads; None if it hangs or ended, and is given up."""
+        """What the child says after the names of what it reads; None if it hangs or ended, and
+        is given up.
+        """
         name = ""
         try:
             while self._connection.poll(limit_s):
@@ -99,17 +109,25 @@ class Reader:
         return None
 
     def _give_up(self, name: str, what: str) -> None:
-        """End the child. The next one reads without the link, or without NVML, whose counters did not come."""
+        """End the child.
+
+        The next one reads without the link, or without NVML, whose counters did not come.
+        """
         self.close()
         if name in ("", HOST_FILES):
             self._tries += 1
             if self._tries == TRIES:
-                raise TimedOut(f"reading the counters of this host: {name or 'busbw'}: {what}", "dmesg -T | tail -50")
+                raise TimedOut(
+                    f"reading the counters of this host: {name or 'busbw'}: {what}",
+                    "dmesg -T | tail -50",
+                )
             return
         if name == NVML:
             self._wanted = msgspec.structs.replace(self._wanted, gpus=False)
         else:
-            self._wanted = msgspec.structs.replace(self._wanted, without=(*self._wanted.without, name))
+            self._wanted = msgspec.structs.replace(
+                self._wanted, without=(*self._wanted.without, name)
+            )
         self._lost.append(f"{name}: {what}; it is not read any more")
 
 
@@ -120,7 +138,13 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     wanted: Wanted = connection.recv()
     try:
-        traffic = Traffic(wanted=wanted.ports, gpus=wanted.gpus, system=wanted.system, without=wanted.without, note=connection.send)
+        traffic = Traffic(
+            wanted=wanted.ports,
+            gpus=wanted.gpus,
+            system=wanted.system,
+            without=wanted.without,
+            note=connection.send,
+        )
     except Exception as error:  # noqa: BLE001 - raised again in the parent
         connection.send(error)
         return

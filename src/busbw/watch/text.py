@@ -1,4 +1,6 @@
-"""An interval of a watch: a line for each link, then the counter patterns found; or a line of JSON."""
+"""An interval of a watch: a line for each link, then the counter patterns found; or a line of
+JSON.
+"""
 
 from datetime import datetime
 
@@ -23,11 +25,25 @@ def columns() -> list[Column]:
         Column(title="link", value=lambda flow: flow.name, left=True),
         Column(title="rate", unit="GB/s", value=lambda flow: known(flow.rate, bandwidth_text)),
         Column(title="sent", unit="GB/s", value=lambda flow: known(flow.tx, bandwidth_text)),
-        Column(title="%", value=lambda flow: "-" if flow.tx is None else percent_text(flow.tx, flow.rate)),
+        Column(
+            title="%",
+            value=lambda flow: "-" if flow.tx is None else percent_text(flow.tx, flow.rate),
+        ),
         Column(title="received", unit="GB/s", value=lambda flow: known(flow.rx, bandwidth_text)),
-        Column(title="%", value=lambda flow: "-" if flow.rx is None else percent_text(flow.rx, flow.rate)),
-        Column(title="pause in", unit="%", value=lambda flow: "-" if flow.rx_pause is None else percent_text(flow.rx_pause, 1)),
-        Column(title="pause out", unit="%", value=lambda flow: "-" if flow.tx_pause is None else percent_text(flow.tx_pause, 1)),
+        Column(
+            title="%",
+            value=lambda flow: "-" if flow.rx is None else percent_text(flow.rx, flow.rate),
+        ),
+        Column(
+            title="pause in",
+            unit="%",
+            value=lambda flow: "-" if flow.rx_pause is None else percent_text(flow.rx_pause, 1),
+        ),
+        Column(
+            title="pause out",
+            unit="%",
+            value=lambda flow: "-" if flow.tx_pause is None else percent_text(flow.tx_pause, 1),
+        ),
         Column(title="CNP in", unit="/s", value=lambda flow: known(flow.cnp_handled, per_second)),
         Column(title="CNP out", unit="/s", value=lambda flow: known(flow.cnp_sent, per_second)),
         Column(title="ECN", unit="/s", value=lambda flow: known(flow.ecn_marked, per_second)),
@@ -40,12 +56,23 @@ def columns() -> list[Column]:
 def table(watched: Watched, width: int | None = None) -> str:
     """The whole text of one interval."""
     local = datetime.fromisoformat(watched.at).astimezone()
-    head = f"{watched.host}  {local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}  {_seconds(watched.seconds)}"
+    head = (
+        f"{watched.host}  {local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03} "
+        f" {_seconds(watched.seconds)}"
+    )
     head += f"  {watched.missed} missed" if watched.missed else ""
     resent = watched.tcp.get("RetransSegs")
     head += f"  TCP retransmits {per_second(resent)}/s" if resent is not None else ""
-    said = "".join(f"{_word(one.verdict):<5} {one.link}: {one.message}: {one.seen}  [{one.pattern}]\n" for one in watched.said)
-    shown = [column for column in columns() if column.title in ALWAYS or any(column.value(flow) not in ("-", "") for flow in watched.links)]
+    said = "".join(
+        f"{_word(one.verdict):<5} {one.link}: {one.message}: {one.seen}  [{one.pattern}]\n"
+        for one in watched.said
+    )
+    shown = [
+        column
+        for column in columns()
+        if column.title in ALWAYS
+        or any(column.value(flow) not in ("-", "") for flow in watched.links)
+    ]
     return f"{head}\n{aligned(shown, watched.links, width, DROP_ORDER)}{wrapped(said, width)}"
 
 
@@ -58,11 +85,20 @@ def _word(verdict: Verdict) -> str:
 
 
 def screen(watched: Watched, width: int | None, height: int) -> str:
-    """The table, which replaces the previous one, with what could not be read, cut to the height of the terminal."""
-    text = table(watched, width) + wrapped("".join(f"note: {reason}\n" for reason in watched.unread), width)
+    """The table, which replaces the previous one, with what could not be read, cut to the height
+    of the terminal.
+    """
+    text = table(watched, width) + wrapped(
+        "".join(f"note: {reason}\n" for reason in watched.unread), width
+    )
     lines = seen(text).splitlines()
     shown = (
-        lines if len(lines) < height else [*lines[: height - 2], f"... {len(lines) - height + 2} more lines: a larger window shows them"]
+        lines
+        if len(lines) < height
+        else [
+            *lines[: height - 2],
+            f"... {len(lines) - height + 2} more lines: a larger window shows them",
+        ]
     )
     return HOME + "".join(f"{line}{NEXT}" for line in shown) + REST
 

@@ -1,4 +1,6 @@
-"""Counters since the watch began, as an exporter needs them: they never decrease, even if a counter wraps or a driver reloads."""
+"""Counters since the watch began, as an exporter needs them: they never decrease, even if a
+counter wraps or a driver reloads.
+"""
 
 from busbw.core.counters import Counter
 from busbw.core.link_samples import Group, Sample
@@ -9,7 +11,9 @@ Key = tuple[str, str]
 
 
 class Totals:
-    """The sum of all increases of each counter, on top of its first value, in the counter's unit."""
+    """The sum of all increases of each counter, on top of its first value, in the counter's
+    unit.
+    """
 
     def __init__(self) -> None:
         self._last: dict[Key, Group] = {}
@@ -24,7 +28,9 @@ class Totals:
                 sums = self._sums.setdefault(key, {})
                 for name, value in group.values.items():
                     if name not in LEVELS and known.get(name) != value:
-                        sums[name] = sums.get(name, 0) + _more(BY_NAME[name], known.get(name, 0), value)
+                        sums[name] = sums.get(name, 0) + _more(
+                            BY_NAME[name], known.get(name, 0), value
+                        )
                 self._last[key] = group
 
     def of(self, sample: Sample) -> dict[Key, dict[str, int]]:

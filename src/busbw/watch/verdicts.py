@@ -1,7 +1,10 @@
-"""Counter patterns and what they mean for a link, one row each. Pure: a flow over about a second in, sentences out.
+"""Counter patterns and what they mean for a link, one row each.
 
-Meaning of the counters: Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst. A pattern whose counters
-cannot be read never matches.
+Pure: a flow over about a second in, sentences out.
+
+Meaning of the counters: Linux
+Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst. A pattern whose
+counters cannot be read never matches.
 """
 
 from collections.abc import Callable
@@ -15,13 +18,24 @@ from busbw.model.flows import DOWN, GONE, PAUSES, total
 PAUSED = 0.01  # of the time: fewer pauses cost less than measurement noise
 STALLED_PERCENT = 10  # of the last second
 FULL = 0.9  # of the line rate
-BIT_ERRORS = 1e-5  # limits from 1e-7 up are in use; this one also suits links that normally correct many bits
+# limits from 1e-7 up are in use; this one also suits links that normally correct many bits
+BIT_ERRORS = 1e-5
 RARE = 1.0  # notifications per second: practically none
 CREDIT_TICKS = 1000  # per second, the notable count of core/counters.py
 RDMA_BYTES = 10e6  # per second: below it, another priority's share is not measurable
 HALF = 0.5
-RESENT = ("packet_seq_err", "local_ack_timeout_err", "implied_nak_seq_err", "roce_adp_retrans", "retrans_pkts")
-CLASS_DROPS = tuple(f"rx_prio{number}_{what}" for number in PRIORITIES for what in ("discards", "buf_discard", "cong_discard"))
+RESENT = (
+    "packet_seq_err",
+    "local_ack_timeout_err",
+    "implied_nak_seq_err",
+    "roce_adp_retrans",
+    "retrans_pkts",
+)
+CLASS_DROPS = tuple(
+    f"rx_prio{number}_{what}"
+    for number in PRIORITIES
+    for what in ("discards", "buf_discard", "cong_discard")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +53,29 @@ class Pattern:
 
 
 def judge(flows: list[Flow]) -> list[Said]:
-    """The patterns found, by link in table order. `flows` cover about one second, so that levels match them."""
+    """The patterns found, by link in table order.
+
+    `flows` cover about one second, so that levels match them.
+    """
     said = []
     for flow in flows:
         for pattern in PATTERNS:
             if flow.state != GONE or pattern.name == "gone":
                 seen = pattern.seen(flow)
                 if seen:
-                    said.append(Said(flow.name, pattern.name, pattern.verdict, pattern.message, seen))
+                    said.append(
+                        Said(flow.name, pattern.name, pattern.verdict, pattern.message, seen)
+                    )
     return said
 
 
 def _rising(*names: str) -> Callable[[Flow], str]:
     """The counters that increase."""
-    return lambda flow: ", ".join(f"{name} {per_second(flow.counters[name])}/s" for name in names if flow.counters.get(name, 0) > 0)
+    return lambda flow: ", ".join(
+        f"{name} {per_second(flow.counters[name])}/s"
+        for name in names
+        if flow.counters.get(name, 0) > 0
+    )
 
 
 def _pause(flow: Flow, side: str) -> str:
@@ -60,7 +83,10 @@ def _pause(flow: Flow, side: str) -> str:
     share = flow.tx_pause if side == "tx" else flow.rx_pause
     if share is None or share < PAUSED:
         return ""
-    name = max((name for name in PAUSES[side] if name in flow.counters), key=lambda name: flow.counters[name])
+    name = max(
+        (name for name in PAUSES[side] if name in flow.counters),
+        key=lambda name: flow.counters[name],
+    )
     return f"{name} {100 * share:.0f} % of the time"
 
 
@@ -73,15 +99,27 @@ def _without_ecn(flow: Flow) -> str:
 
 def _slowed(flow: Flow) -> str:
     below = flow.rate is not None and flow.tx is not None and flow.tx < FULL * flow.rate
-    if (flow.cnp_handled or 0) < RARE or not below or flow.rx_pause is None or flow.rx_pause >= PAUSED:
+    if (
+        (flow.cnp_handled or 0) < RARE
+        or not below
+        or flow.rx_pause is None
+        or flow.rx_pause >= PAUSED
+    ):
         return ""
     share = 100 * (flow.tx or 0) / (flow.rate or 1)
-    return f"rp_cnp_handled {flow.cnp_handled:,.0f}/s, rx pauses {100 * flow.rx_pause:.1f} %, sent {share:.0f} % of the rate"
+    return (
+        f"rp_cnp_handled {flow.cnp_handled:,.0f}/s, rx pauses {100 * flow.rx_pause:.1f} %, sent"
+        f" {share:.0f} % of the rate"
+    )
 
 
 def _stalled(flow: Flow, side: str) -> str:
     percent = flow.counters.get(f"outbound_pci_stalled_{side}")
-    return f"outbound_pci_stalled_{side} {percent:.0f} %" if percent is not None and percent >= STALLED_PERCENT else ""
+    return (
+        f"outbound_pci_stalled_{side} {percent:.0f} %"
+        if percent is not None and percent >= STALLED_PERCENT
+        else ""
+    )
 
 
 def _pcie_limit(flow: Flow) -> str:
@@ -94,7 +132,11 @@ def _slow_receiver(flow: Flow) -> str:
     if not paused or _stalled(flow, "wr"):
         return ""
     known = "outbound_pci_stalled_wr" in flow.counters
-    return f"{paused}, outbound_pci_stalled_wr {flow.counters['outbound_pci_stalled_wr']:.0f} %" if known else paused
+    return (
+        f"{paused}, outbound_pci_stalled_wr {flow.counters['outbound_pci_stalled_wr']:.0f} %"
+        if known
+        else paused
+    )
 
 
 def _bit_errors(flow: Flow) -> str:
@@ -106,15 +148,27 @@ def _bit_errors(flow: Flow) -> str:
 
 def _credits(flow: Flow) -> str:
     ticks = flow.counters.get("port_xmit_wait", 0)
-    return f"port_xmit_wait {ticks:,.0f} ticks/s" if flow.kind == IB and ticks >= CREDIT_TICKS else ""
+    return (
+        f"port_xmit_wait {ticks:,.0f} ticks/s" if flow.kind == IB and ticks >= CREDIT_TICKS else ""
+    )
 
 
 def _wrong_class(flow: Flow) -> str:
     """RDMA data that only priority 0 can have carried."""
     rdma = flow.counters.get("tx_vport_rdma_unicast_bytes", flow.counters.get("port_xmit_data"))
     by_priority = [flow.counters.get(f"tx_prio{number}_bytes") for number in PRIORITIES]
-    default, others = by_priority[0], total(flow.counters, [f"tx_prio{number}_bytes" for number in PRIORITIES[1:]])
-    if rdma is None or default is None or others is None or rdma < RDMA_BYTES or others > HALF * rdma or default < HALF * rdma:
+    default, others = (
+        by_priority[0],
+        total(flow.counters, [f"tx_prio{number}_bytes" for number in PRIORITIES[1:]]),
+    )
+    if (
+        rdma is None
+        or default is None
+        or others is None
+        or rdma < RDMA_BYTES
+        or others > HALF * rdma
+        or default < HALF * rdma
+    ):
         return ""
     return f"tx_prio0_bytes {default / 1e9:.2f} GB/s, RDMA {rdma / 1e9:.2f} GB/s"
 
@@ -126,43 +180,201 @@ def _rise(name: str, verdict: Verdict, message: str, *counters: str) -> Pattern:
 
 FAIL, WARN = Verdict.FAIL, Verdict.WARN
 PATTERNS: tuple[Pattern, ...] = (
-    Pattern("gone", FAIL, "the port is gone", (), lambda flow: "it is not listed now" if flow.state == GONE else ""),
-    Pattern("down", WARN, "the port is down", ("state", "operational"), lambda flow: "its state is not up" if flow.state == DOWN else ""),
-    _rise("link-lost", FAIL, "the link went down: cable, optic, or the other end",
-          "link_downed", "link_down_events_phy", "carrier_down_count"),
-    _rise("link-recovered", WARN, "the link retrained after errors", "link_error_recovery", "nvlink_recovery"),
-    _rise("gave-up", FAIL, "a sender gave up: NCCL ends with error 12", "req_transport_retries_exceeded", "req_rnr_retries_exceeded"),
-    _rise("no-answer", FAIL, "the other end does not respond: NCCL ends with a network error", "unresponsive_remote_events"),
-    Pattern("pcie-limit", WARN, "the receiver's PCIe is the limit: check its generation and width, ACS and the IOMMU",
-            (*PAUSES["tx"], "outbound_pci_stalled_wr"), _pcie_limit),
-    Pattern("slow-receiver", WARN, "this port cannot keep up with what arrives, and the PCIe counters do not show why",
-            (*PAUSES["tx"], "outbound_pci_stalled_wr"), _slow_receiver),
-    Pattern("reads-stalled", WARN, "the NIC waits for reads of host memory: check ATS, the IOMMU and MaxReadReq",
-            ("outbound_pci_stalled_rd",), lambda flow: _stalled(flow, "rd")),
-    _rise("pci-overflow", WARN, "packets are dropped because PCIe cannot take them", "outbound_pci_buffer_overflow"),
-    Pattern("pfc-without-ecn", WARN,
-            "pauses without congestion notifications: DCQCN is off, or switches mark later than they pause",
-            (*PAUSES["rx"], "np_cnp_sent", "rp_cnp_handled"), _without_ecn),
-    _rise("pause-storm", WARN, "this port paused the other end for a long time: its NIC or host accepts no data",
-          "tx_pause_storm_warning_events", "tx_pause_storm_error_events"),
-    Pattern("congestion-control", WARN, "congestion control slows this sender: many senders to one receiver, or a slow receiver",
-            ("rp_cnp_handled", *PAUSES["rx"]), _slowed),
-    _rise("ecn-off", WARN, "congestion notifications are ignored: ECN is off on this port", "rp_cnp_ignored"),
-    _rise("lossy-class", WARN, "the traffic class of the data is lossy: it has no PFC", "rx_discards_phy", *CLASS_DROPS),
-    _rise("loss", WARN, "packets are lost and retransmitted; if this continues, a sender gives up and NCCL ends with an error", *RESENT),
-    Pattern("out-of-order", WARN, "packets arrive out of order: normal with adaptive routing, otherwise loss", ("out_of_sequence", *RESENT),
-            lambda flow: "" if _rising(*RESENT)(flow) else _rising("out_of_sequence")(flow)),
-    _rise("no-receive", WARN, "the receiver does not post buffers in time: its CPU is busy", "rnr_nak_retry_err", "out_of_buffer"),
-    Pattern("cable", WARN, "many bit errors: cable or optic", ("rx_corrected_bits_phy", "rx_bits_phy"), _bit_errors),
-    _rise("symbol-errors", WARN, "errors of the physical link: cable or optic",
-          "symbol_error", "rx_symbol_err_phy", "rx_pcs_symbol_err_phy", "port_rcv_errors", "local_link_integrity_errors"),
-    _rise("bad-checksums", WARN, "packets arrive with bad checksums: cable, optic, or a device on the path",
-          "rx_crc_errors_phy", "rx_icrc_encapsulated"),
-    _rise("oversize", WARN, "packets exceed the MTU: the other end's MTU is larger", "rx_oversize_pkts_phy"),
-    _rise("module", WARN, "the optical module or its cable reports a fault", "module_high_temp", "module_bus_stuck", "module_bad_shorted"),
-    Pattern("credits", WARN, "data waits for credits: the congestion is further along the path", ("port_xmit_wait",), _credits),
-    Pattern("wrong-class", WARN, "RDMA data is on priority 0, which usually has no PFC: check ToS, traffic class and trust",
-            ("tx_vport_rdma_unicast_bytes", "port_xmit_data", *(f"tx_prio{number}_bytes" for number in PRIORITIES)), _wrong_class),
-    _rise("nvlink-errors", WARN, "NVLink retransmits data", "nvlink_replay", "nvlink_crc_flit", "nvlink_crc_data"),
-    _rise("pcie-errors", WARN, "PCIe retransmits packets", "pcie_replay", "rx_pci_signal_integrity", "tx_pci_signal_integrity"),
-)  # fmt: skip
+    Pattern(
+        "gone",
+        FAIL,
+        "the port is gone",
+        (),
+        lambda flow: "it is not listed now" if flow.state == GONE else "",
+    ),
+    Pattern(
+        "down",
+        WARN,
+        "the port is down",
+        ("state", "operational"),
+        lambda flow: "its state is not up" if flow.state == DOWN else "",
+    ),
+    _rise(
+        "link-lost",
+        FAIL,
+        "the link went down: cable, optic, or the other end",
+        "link_downed",
+        "link_down_events_phy",
+        "carrier_down_count",
+    ),
+    _rise(
+        "link-recovered",
+        WARN,
+        "the link retrained after errors",
+        "link_error_recovery",
+        "nvlink_recovery",
+    ),
+    _rise(
+        "gave-up",
+        FAIL,
+        "a sender gave up: NCCL ends with error 12",
+        "req_transport_retries_exceeded",
+        "req_rnr_retries_exceeded",
+    ),
+    _rise(
+        "no-answer",
+        FAIL,
+        "the other end does not respond: NCCL ends with a network error",
+        "unresponsive_remote_events",
+    ),
+    Pattern(
+        "pcie-limit",
+        WARN,
+        "the receiver's PCIe is the limit: check its generation and width, ACS and the IOMMU",
+        (*PAUSES["tx"], "outbound_pci_stalled_wr"),
+        _pcie_limit,
+    ),
+    Pattern(
+        "slow-receiver",
+        WARN,
+        "this port cannot keep up with what arrives, and the PCIe counters do not show why",
+        (*PAUSES["tx"], "outbound_pci_stalled_wr"),
+        _slow_receiver,
+    ),
+    Pattern(
+        "reads-stalled",
+        WARN,
+        "the NIC waits for reads of host memory: check ATS, the IOMMU and MaxReadReq",
+        ("outbound_pci_stalled_rd",),
+        lambda flow: _stalled(flow, "rd"),
+    ),
+    _rise(
+        "pci-overflow",
+        WARN,
+        "packets are dropped because PCIe cannot take them",
+        "outbound_pci_buffer_overflow",
+    ),
+    Pattern(
+        "pfc-without-ecn",
+        WARN,
+        "pauses without congestion notifications: DCQCN is off, or switches mark later than they"
+        " pause",
+        (*PAUSES["rx"], "np_cnp_sent", "rp_cnp_handled"),
+        _without_ecn,
+    ),
+    _rise(
+        "pause-storm",
+        WARN,
+        "this port paused the other end for a long time: its NIC or host accepts no data",
+        "tx_pause_storm_warning_events",
+        "tx_pause_storm_error_events",
+    ),
+    Pattern(
+        "congestion-control",
+        WARN,
+        "congestion control slows this sender: many senders to one receiver, or a slow receiver",
+        ("rp_cnp_handled", *PAUSES["rx"]),
+        _slowed,
+    ),
+    _rise(
+        "ecn-off",
+        WARN,
+        "congestion notifications are ignored: ECN is off on this port",
+        "rp_cnp_ignored",
+    ),
+    _rise(
+        "lossy-class",
+        WARN,
+        "the traffic class of the data is lossy: it has no PFC",
+        "rx_discards_phy",
+        *CLASS_DROPS,
+    ),
+    _rise(
+        "loss",
+        WARN,
+        "packets are lost and retransmitted; if this continues, a sender gives up and NCCL ends"
+        " with an error",
+        *RESENT,
+    ),
+    Pattern(
+        "out-of-order",
+        WARN,
+        "packets arrive out of order: normal with adaptive routing, otherwise loss",
+        ("out_of_sequence", *RESENT),
+        lambda flow: "" if _rising(*RESENT)(flow) else _rising("out_of_sequence")(flow),
+    ),
+    _rise(
+        "no-receive",
+        WARN,
+        "the receiver does not post buffers in time: its CPU is busy",
+        "rnr_nak_retry_err",
+        "out_of_buffer",
+    ),
+    Pattern(
+        "cable",
+        WARN,
+        "many bit errors: cable or optic",
+        ("rx_corrected_bits_phy", "rx_bits_phy"),
+        _bit_errors,
+    ),
+    _rise(
+        "symbol-errors",
+        WARN,
+        "errors of the physical link: cable or optic",
+        "symbol_error",
+        "rx_symbol_err_phy",
+        "rx_pcs_symbol_err_phy",
+        "port_rcv_errors",
+        "local_link_integrity_errors",
+    ),
+    _rise(
+        "bad-checksums",
+        WARN,
+        "packets arrive with bad checksums: cable, optic, or a device on the path",
+        "rx_crc_errors_phy",
+        "rx_icrc_encapsulated",
+    ),
+    _rise(
+        "oversize",
+        WARN,
+        "packets exceed the MTU: the other end's MTU is larger",
+        "rx_oversize_pkts_phy",
+    ),
+    _rise(
+        "module",
+        WARN,
+        "the optical module or its cable reports a fault",
+        "module_high_temp",
+        "module_bus_stuck",
+        "module_bad_shorted",
+    ),
+    Pattern(
+        "credits",
+        WARN,
+        "data waits for credits: the congestion is further along the path",
+        ("port_xmit_wait",),
+        _credits,
+    ),
+    Pattern(
+        "wrong-class",
+        WARN,
+        "RDMA data is on priority 0, which usually has no PFC: check ToS, traffic class and trust",
+        (
+            "tx_vport_rdma_unicast_bytes",
+            "port_xmit_data",
+            *(f"tx_prio{number}_bytes" for number in PRIORITIES),
+        ),
+        _wrong_class,
+    ),
+    _rise(
+        "nvlink-errors",
+        WARN,
+        "NVLink retransmits data",
+        "nvlink_replay",
+        "nvlink_crc_flit",
+        "nvlink_crc_data",
+    ),
+    _rise(
+        "pcie-errors",
+        WARN,
+        "PCIe retransmits packets",
+        "pcie_replay",
+        "rx_pci_signal_integrity",
+        "tx_pci_signal_integrity",
+    ),
+)

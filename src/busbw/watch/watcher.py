@@ -22,7 +22,9 @@ class Watcher:
         self._recent, self._judged = deque([first]), Rates()
         self._links: dict[str, Link] = {link.name: link for link in first.links}
 
-    def take(self, sample: Sample, missed: int = 0, now: Callable[[], float] = time.time) -> Watched:
+    def take(
+        self, sample: Sample, missed: int = 0, now: Callable[[], float] = time.time
+    ) -> Watched:
         """What happened since the previous sample."""
         before = self._recent[-1]
         while len(self._recent) > 1 and sample.at_s - self._recent[1].at_s >= JUDGED_S:

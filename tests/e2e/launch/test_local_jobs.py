@@ -1,4 +1,6 @@
-"""Real launchers on this machine: ranks meet, failures end the job with the right code, a split brain is refused."""
+"""Real launchers on this machine: ranks meet, failures end the job with the right code, a split
+brain is refused.
+"""
 
 import json
 import os
@@ -52,7 +54,10 @@ def test_a_rank_that_fails_ends_the_job_instead_of_hanging_it(open_mpi):
 
 
 def test_a_rank_that_dies_is_named(open_mpi):
-    die = "import os; from mpi4py import MPI; MPI.COMM_WORLD.rank and os.kill(os.getpid(), 9); MPI.COMM_WORLD.Barrier()"
+    die = (
+        "import os; from mpi4py import MPI; MPI.COMM_WORLD.rank and os.kill(os.getpid(), 9);"
+        " MPI.COMM_WORLD.Barrier()"
+    )
     status, _, talk = run(mpirun.command(open_mpi, [sys.executable, "-c", die], 2))
     assert status == 137
     error = job.explain(status, talk)
@@ -67,7 +72,8 @@ def test_a_program_that_is_not_there_is_named(open_mpi):
 
 
 def test_a_temporary_directory_that_cannot_be_made_is_named(open_mpi, monkeypatch):
-    monkeypatch.delitem(ENV, "PRTE_MCA_prte_local_tmpdir_base", raising=False)  # of these tests, before TMPDIR
+    # of these tests, before TMPDIR
+    monkeypatch.delitem(ENV, "PRTE_MCA_prte_local_tmpdir_base", raising=False)
     monkeypatch.setitem(ENV, "TMPDIR", "/proc/none")
     status, _, talk = run(mpirun.command(open_mpi, ["true"], 1))
     assert "Open MPI cannot create its directory /proc/none" in job.explain(status, talk).message
@@ -82,17 +88,39 @@ def test_the_wrong_number_of_ranks_is_refused(open_mpi):
 @pytest.mark.parametrize(
     ("env", "launcher", "hint"),
     [
-        ({"OMPI_COMM_WORLD_RANK": "{rank}", "OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI", "mpirun -n 2"),
-        ({"SLURM_STEP_ID": "0", "SLURM_PROCID": "{rank}", "SLURM_NTASKS": "2", "SLURM_JOB_ID": "1"}, "Slurm", "srun --mpi=pmix -n 2"),
+        (
+            {"OMPI_COMM_WORLD_RANK": "{rank}", "OMPI_COMM_WORLD_SIZE": "2"},
+            "Open MPI",
+            "mpirun -n 2",
+        ),
+        (
+            {
+                "SLURM_STEP_ID": "0",
+                "SLURM_PROCID": "{rank}",
+                "SLURM_NTASKS": "2",
+                "SLURM_JOB_ID": "1",
+            },
+            "Slurm",
+            "srun --mpi=pmix -n 2",
+        ),
         ({"PMI_RANK": "{rank}", "PMI_SIZE": "2"}, "MPICH", "mpirun -n 2"),
     ],
 )
 def test_a_split_brain_is_refused_by_every_process(open_mpi, env, launcher, hint):
-    clean = {name: value for name, value in ENV.items() if not name.startswith(("OMPI_", "PMIX_", "PMI_", "SLURM_"))}
+    clean = {
+        name: value
+        for name, value in ENV.items()
+        if not name.startswith(("OMPI_", "PMIX_", "PMI_", "SLURM_"))
+    }
     for rank in range(2):
         settings = {name: value.format(rank=rank) for name, value in env.items()}
         done = subprocess.run(
-            [sys.executable, RANK, "meet"], env={**clean, **settings}, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, RANK, "meet"],
+            env={**clean, **settings},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 3, done.stderr
         error = json.loads(done.stdout)["error"]
@@ -103,7 +131,10 @@ def test_a_split_brain_is_refused_by_every_process(open_mpi, env, launcher, hint
 
 def test_a_silent_launcher_and_its_children_are_killed(tmp_path):
     pids = tmp_path / "pids"
-    script = f"trap '' TERM; (setsid sleep 600 & echo $! >{pids}); echo talk >&2; echo not an event; while :; do sleep 600; done"
+    script = (
+        f"trap '' TERM; (setsid sleep 600 & echo $! >{pids}); echo talk >&2; echo not an event;"
+        " while :; do sleep 600; done"
+    )
     talk: list[bytes] = []
     with pytest.raises(NoMeasurement, match=r"no rank reported within 0\.5 s of starting sh"):
         job.run(["sh", "-c", script], ENV, lambda _: None, talk.append, 0.5)
@@ -134,12 +165,20 @@ def test_telling_busbw_to_terminate_ends_its_ranks_too(open_mpi, tmp_path):
         "import os, sys; from busbw.launch import job;"
         "job.run(sys.argv[1:], os.environ, lambda _: print('up', flush=True), lambda _: None, 60)"
     )
-    with subprocess.Popen([sys.executable, "-c", main, *argv], env={**ENV, "BUSBW_TEST": str(tmp_path)}, stdout=subprocess.PIPE) as busbw:
+    with subprocess.Popen(
+        [sys.executable, "-c", main, *argv],
+        env={**ENV, "BUSBW_TEST": str(tmp_path)},
+        stdout=subprocess.PIPE,
+    ) as busbw:
         assert busbw.stdout is not None
         assert busbw.stdout.readline() == b"up\n"
         busbw.send_signal(signal.SIGTERM)
         assert busbw.wait(20) == 128 + signal.SIGTERM
-    left = [entry for entry in Path("/proc").glob("[0-9]*/environ") if f"BUSBW_TEST={tmp_path}".encode() in _read(entry)]
+    left = [
+        entry
+        for entry in Path("/proc").glob("[0-9]*/environ")
+        if f"BUSBW_TEST={tmp_path}".encode() in _read(entry)
+    ]
     assert left == []
 
 
@@ -151,7 +190,9 @@ def test_a_second_sigterm_does_not_cut_cleanup_short(tmp_path):
         "job.run(sys.argv[1:], os.environ, lambda _: print('up', flush=True), lambda _: None, 60)"
     )
     words = [sys.executable, "-c", main, "sh", "-c", script]
-    with subprocess.Popen(words, env={**ENV, "BUSBW_TEST": str(tmp_path)}, stdout=subprocess.PIPE) as busbw:
+    with subprocess.Popen(
+        words, env={**ENV, "BUSBW_TEST": str(tmp_path)}, stdout=subprocess.PIPE
+    ) as busbw:
         assert busbw.stdout is not None
         assert busbw.stdout.readline() == b"up\n"
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP):
@@ -162,7 +203,10 @@ def test_a_second_sigterm_does_not_cut_cleanup_short(tmp_path):
     assert left == []
 
 
-@pytest.mark.parametrize(("number", "said"), [(signal.SIGTERM, "SystemExit(143)"), (signal.SIGINT, "KeyboardInterrupt()")])
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGTERM, "SystemExit(143)"), (signal.SIGINT, "KeyboardInterrupt()")],
+)
 def test_sigterm_in_a_finalizer_still_ends_the_process(number, said):
     program = f"""
 import os, time
@@ -181,23 +225,52 @@ try:
 except BaseException as error:
     print(repr(error))
 """
-    done = subprocess.run([sys.executable, "-c", program], env=ENV, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=ENV,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == (f"{said}\n", "")
 
 
-@pytest.mark.parametrize(("number", "reason", "code"), [(signal.SIGTERM, "terminated", 143), (signal.SIGINT, "interrupted", 130)])
+@pytest.mark.parametrize(
+    ("number", "reason", "code"),
+    [(signal.SIGTERM, "terminated", 143), (signal.SIGINT, "interrupted", 130)],
+)
 def test_sigterm_under_an_outer_mpirun_saves_the_result(open_mpi, tmp_path, number, reason, code):
     file = tmp_path / "out.json"
-    words = ["run", "all_reduce", "-b", "8", "-e", "256M", "--engine", "mpi", "--iters", "200", "--json", str(file)]
+    words = [
+        "run",
+        "all_reduce",
+        "-b",
+        "8",
+        "-e",
+        "256M",
+        "--engine",
+        "mpi",
+        "--iters",
+        "200",
+        "--json",
+        str(file),
+    ]
     argv = mpirun.command(open_mpi, [sys.executable, "-m", "busbw", *words], 2)
-    with subprocess.Popen(argv, env=ENV, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launcher:
+    with subprocess.Popen(
+        argv, env=ENV, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as launcher:
         end = time.monotonic() + 90
         while b'"time_s"' not in _read(file) and launcher.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
         os.kill(json.loads(file.read_bytes())["world"]["devices"][0]["pid"], number)
         launcher.communicate(timeout=30)
     result = json.loads(file.read_bytes())
-    assert (launcher.returncode, result["errors"], result.get("complete", False)) == (code, [reason], False)
+    assert (launcher.returncode, result["errors"], result.get("complete", False)) == (
+        code,
+        [reason],
+        False,
+    )
     assert result["rows"]
 
 
@@ -208,12 +281,18 @@ def test_killing_busbw_ends_its_ranks(open_mpi, tmp_path):
         "job.run(sys.argv[1:], os.environ, lambda _: print('up', flush=True), lambda _: None, 60)"
     )
     mark = f"BUSBW_TEST={tmp_path}".encode()
-    with subprocess.Popen([sys.executable, "-c", main, *argv], env={**ENV, "BUSBW_TEST": str(tmp_path)}, stdout=subprocess.PIPE) as busbw:
+    with subprocess.Popen(
+        [sys.executable, "-c", main, *argv],
+        env={**ENV, "BUSBW_TEST": str(tmp_path)},
+        stdout=subprocess.PIPE,
+    ) as busbw:
         assert busbw.stdout is not None
         assert busbw.stdout.readline() == b"up\n"
         busbw.kill()
     end = time.monotonic() + 15
-    while (left := [entry for entry in Path("/proc").glob("[0-9]*/environ") if mark in _read(entry)]) and time.monotonic() < end:
+    while (
+        left := [entry for entry in Path("/proc").glob("[0-9]*/environ") if mark in _read(entry)]
+    ) and time.monotonic() < end:
         time.sleep(0.1)
     assert left == []
 

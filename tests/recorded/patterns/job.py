@@ -1,4 +1,5 @@
-"""Makes a Flight Recorder dump and a profiler trace of a small training with DDP, on CPUs with Gloo or on GPUs with NCCL:
+"""Makes a Flight Recorder dump and a profiler trace of a small training with DDP, on CPUs with Gloo
+or on GPUs with NCCL:
 
 TORCH_FR_BUFFER_SIZE=2000 torchrun --nproc-per-node 2 job.py
 """
@@ -47,18 +48,26 @@ def main() -> None:
     if GPU:
         torch.cuda.set_device(DEVICE)
     dist.init_process_group("nccl" if GPU else "gloo")
-    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)).to(DEVICE)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)
+    ).to(DEVICE)
     wrapped = DistributedDataParallel(model, bucket_cap_mb=0.05)
     optimizer = torch.optim.SGD(wrapped.parameters(), 0.1)
     pair = dist.new_group([0, 1])
-    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if GPU else [])]) as profiler:
+    with profile(
+        activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if GPU else [])]
+    ) as profiler:
         for _ in range(3):
             optimizer.zero_grad()
             wrapped(ones(8, 64)).sum().backward()
             optimizer.step()
         collectives(dist.get_world_size(), pair)
     profiler.export_chrome_trace(f"kineto_rank_{RANK}.json")
-    binary, text = (c10d._dump_nccl_trace, c10d._dump_nccl_trace_json) if GPU else (c10d._dump_fr_trace, c10d._dump_fr_trace_json)
+    binary, text = (
+        (c10d._dump_nccl_trace, c10d._dump_nccl_trace_json)
+        if GPU
+        else (c10d._dump_fr_trace, c10d._dump_fr_trace_json)
+    )
     Path(f"flight_recorder_rank_{RANK}.pickle").write_bytes(binary(True, False, False))
     Path(f"flight_recorder_rank_{RANK}.json").write_bytes(text(True, False))
     dist.destroy_process_group()

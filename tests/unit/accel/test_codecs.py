@@ -17,9 +17,19 @@ from busbw.train.plan_types import LOSSES
 
 
 def test_every_codec_class_is_registered():
-    modules = [import_module(f"busbw.accel.codecs.{module.name}") for module in pkgutil.iter_modules(codecs.__path__)]
-    classes = {one for module in modules for _, one in inspect.getmembers(module, inspect.isclass) if issubclass(one, Codec)}
-    assert {type(codec_for(codec.name, Settings())) for codec in CODECS} == {one for one in classes if not one.__subclasses__()}
+    modules = [
+        import_module(f"busbw.accel.codecs.{module.name}")
+        for module in pkgutil.iter_modules(codecs.__path__)
+    ]
+    classes = {
+        one
+        for module in modules
+        for _, one in inspect.getmembers(module, inspect.isclass)
+        if issubclass(one, Codec)
+    }
+    assert {type(codec_for(codec.name, Settings())) for codec in CODECS} == {
+        one for one in classes if not one.__subclasses__()
+    }
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
@@ -27,15 +37,26 @@ def test_codec_is_a_method_of_train_and_plan(codec):
     assert parse(codec.name).settings == Settings(method=codec.name)
     assert parse(codec.name).loss == codec.loss < len(LOSSES)
     planned = [name for rows in (False, True) for name in methods(two_d=rows, host=True)]
-    assert [parse(name) for name in planned] and (codec.name == "dense" or any(codec.name in name for name in planned))
+    assert [parse(name) for name in planned] and (
+        codec.name == "dense" or any(codec.name in name for name in planned)
+    )
 
 
 @pytest.mark.parametrize(
     ("rows", "host", "wanted"),
     [
-        (False, True, "none bf16 int8 int8+host int4 int4+host int4+last=powersgd+matrix_rank=16 powersgd topk+ratio=0.1 topk"),
+        (
+            False,
+            True,
+            (
+                "none bf16 int8 int8+host int4 int4+host int4+last=powersgd+matrix_rank=16 powersgd"
+                " topk+ratio=0.1 topk"
+            ),
+        ),
         (True, False, "none 2d 2d+bf16 2d+int8 2d+int4 powersgd 2d+topk+ratio=0.1 2d+topk"),
     ],
 )
 def test_plan_tries_the_variants_of_each_codec(rows, host, wanted):
-    assert [name for name in methods(two_d=rows, host=host) if name in wanted.split()] == wanted.split()
+    assert [
+        name for name in methods(two_d=rows, host=host) if name in wanted.split()
+    ] == wanted.split()

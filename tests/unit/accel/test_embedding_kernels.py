@@ -1,4 +1,6 @@
-"""A table with kernels compared with one in plain torch; see test_kernels.py for where kernels run."""
+"""A table with kernels compared with one in plain torch; see test_kernels.py for where kernels
+run.
+"""
 
 import math
 import os
@@ -74,7 +76,11 @@ def batches(count: int, seed: int = 0, most: int = 30) -> list[torch.Tensor]:
     made = []
     for turn in range(count):
         ids = torch.cat(
-            [torch.randint(-most, most, (36,), generator=random) + 5 * turn, torch.full((12,), 7), torch.tensor([LEAST, MOST, LEAST])]
+            [
+                torch.randint(-most, most, (36,), generator=random) + 5 * turn,
+                torch.full((12,), 7),
+                torch.tensor([LEAST, MOST, LEAST]),
+            ]
         )
         made.append(ids[torch.randperm(len(ids), generator=random)].to(DEVICE))
     return made
@@ -92,7 +98,10 @@ def alike(one: Table, other: Table) -> bool:
     mine, wanted = chunk_of(one), chunk_of(other)
     assert replace(one.counters, promoted=0, demoted=0, in_place=0) == other.counters
     assert mine.keys() == wanted.keys()
-    return all(torch.allclose(mine[name].double(), wanted[name].double(), rtol=1e-4, atol=1e-5) for name in wanted)
+    return all(
+        torch.allclose(mine[name].double(), wanted[name].double(), rtol=1e-4, atol=1e-5)
+        for name in wanted
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +114,8 @@ def alike(one: Table, other: Table) -> bool:
     ],
 )
 def test_any_table_has_the_rows_and_counts_of_plain_torch(monkeypatch, optimizer, given):
-    monkeypatch.setattr(index, "LEAST_SLOTS", 1024 if "admission" in given else 16)  # else lookups so far may be forgotten
+    # else lookups so far may be forgotten
+    monkeypatch.setattr(index, "LEAST_SLOTS", 1024 if "admission" in given else 16)
     mine, plainly = both(monkeypatch, optimizer=optimizer, **given)
     for turn, ids in enumerate(batches(2)):
         for table in (mine, plainly):
@@ -114,7 +124,9 @@ def test_any_table_has_the_rows_and_counts_of_plain_torch(monkeypatch, optimizer
     if "eviction" in given:
         assert mine.counters.evicted > 0
     other = batches(1, seed=9, most=100)[0]
-    assert torch.allclose(mine.rows(other, train=False), plainly.rows(other, train=False), rtol=1e-4, atol=1e-5)
+    assert torch.allclose(
+        mine.rows(other, train=False), plainly.rows(other, train=False), rtol=1e-4, atol=1e-5
+    )
     for table in (mine, plainly):
         table.update(other, gradients(other, 9))
     assert alike(mine, plainly) and mine.counters.skipped > 0
@@ -130,7 +142,8 @@ def test_chunks_load_into_a_table_with_kernels(monkeypatch):
     for table in (mine, plainly):
         table.update(ids, gradients(ids, 1, 5))
     assert all(
-        torch.allclose(one, other, atol=1e-6) for one, other in zip(chunk_of(mine).values(), chunk_of(plainly).values(), strict=True)
+        torch.allclose(one, other, atol=1e-6)
+        for one, other in zip(chunk_of(mine).values(), chunk_of(plainly).values(), strict=True)
     )
 
 
@@ -163,14 +176,18 @@ def test_initial_values_match_plain_torch(monkeypatch, init):
     table, _ = both(monkeypatch, init=init, seed=5)
     ids = torch.tensor([LEAST, -1, 0, 1, MOST], device=DEVICE)
     found, wanted = table.rows(ids), initial(ids, DIM, init, 0.05, 5)
-    assert torch.equal(found, wanted) if init != "normal" else torch.allclose(found, wanted, atol=1e-6)
+    assert (
+        torch.equal(found, wanted) if init != "normal" else torch.allclose(found, wanted, atol=1e-6)
+    )
 
 
 def test_a_full_table_refuses_new_ids_alone(monkeypatch):
     table, _ = both(monkeypatch, capacity=10)
     kept = table.rows(torch.arange(8, device=DEVICE))
     found = table.rows(torch.arange(20, device=DEVICE))
-    assert torch.equal(found[:8], kept) and torch.equal(found, initial(torch.arange(20, device=DEVICE), DIM, "uniform", 0.05, 0))
+    assert torch.equal(found[:8], kept) and torch.equal(
+        found, initial(torch.arange(20, device=DEVICE), DIM, "uniform", 0.05, 0)
+    )
     assert len(table) == 10 and table.counters.refused == 10
 
 
@@ -184,7 +201,9 @@ def test_counts_of_lookups_do_not_overflow(monkeypatch):
 
 
 def test_every_optimizer_has_a_kernel_and_every_initial_value():
-    assert [getattr(update, name.upper()).value for name in OPTIMIZERS] == list(range(len(OPTIMIZERS)))
+    assert [getattr(update, name.upper()).value for name in OPTIMIZERS] == list(
+        range(len(OPTIMIZERS))
+    )
     assert [getattr(hashing, name.upper()).value for name in INITS[:2]] == [0, 1]
     assert not kernels.usable(torch.device("cpu"))
 
@@ -194,7 +213,10 @@ def test_every_optimizer_has_a_kernel_and_every_initial_value():
     [
         (12, {}),
         (12, {"optimizer": "sgd", "capacity": 40, "eviction": "lru"}),
-        (8, {"optimizer": "rowwise_adam", "capacity": 32, "eviction": "lfu", "deterministic": True}),
+        (
+            8,
+            {"optimizer": "rowwise_adam", "capacity": 32, "eviction": "lfu", "deterministic": True},
+        ),
     ],
 )
 def test_rows_in_host_memory_are_as_if_all_were_on_the_gpu(monkeypatch, places, given):
@@ -213,7 +235,9 @@ def test_rows_in_host_memory_are_as_if_all_were_on_the_gpu(monkeypatch, places, 
     for table in (loaded, plainly):
         table.step = 3
         table.update(other, gradients(other, 9))
-    assert torch.allclose(loaded.rows(other, train=False), plainly.rows(other, train=False), rtol=1e-4, atol=1e-5)
+    assert torch.allclose(
+        loaded.rows(other, train=False), plainly.rows(other, train=False), rtol=1e-4, atol=1e-5
+    )
 
 
 def on_the_gpu(table: Table) -> set[int]:
@@ -230,7 +254,8 @@ def test_rows_that_were_not_used_for_the_longest_time_make_room(monkeypatch):
         table.rows(ids[first : first + 4])
     before = table.counters
     assert on_the_gpu(table) == {*range(4), *range(8, 12)} and before.in_place == 0
-    for _ in range(4):  # places of the last list that were used since do not make room before the next list
+    # places of the last list that were used since do not make room before the next list
+    for _ in range(4):
         table.rows(ids[4:8])
     assert on_the_gpu(table) == set(range(4, 12)) and table.counters.promoted == before.promoted + 4
 
@@ -253,7 +278,10 @@ def test_rows_that_are_looked_up_less_often_stay_in_host_memory(monkeypatch):
     [
         ({"gpu_bytes": 9}, "gpu_bytes is 9, and a row with its states has 96 B"),
         (in_host_memory(4, 4, capacity=9), "a capacity of 9 rows needs 864 B"),
-        ({"dim": 1 << 14, "gpu_bytes": 196608, "host_bytes": 196608 << 29}, r"536870912 rows of a table in host memory need \d+.* usable"),
+        (
+            {"dim": 1 << 14, "gpu_bytes": 196608, "host_bytes": 196608 << 29},
+            r"536870912 rows of a table in host memory need \d+.* usable",
+        ),
     ],
 )
 def test_memory_that_is_too_small_is_named_before_anything_is_allocated(monkeypatch, given, seen):
@@ -272,4 +300,7 @@ def test_growth_that_finds_no_host_memory_changes_nothing(monkeypatch):
             table._parts.store.grow(1 << 24)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-    assert torch.equal(table.rows(torch.arange(4, device=DEVICE)), kept) and table._parts.store.rows == 4
+    assert (
+        torch.equal(table.rows(torch.arange(4, device=DEVICE)), kept)
+        and table._parts.store.rows == 4
+    )

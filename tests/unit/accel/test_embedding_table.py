@@ -1,4 +1,6 @@
-"""A table of embedding rows compared with a dictionary in fp64, in plain torch; test_embedding_kernels.py compares the kernels with it."""
+"""A table of embedding rows compared with a dictionary in fp64, in plain torch;
+test_embedding_kernels.py compares the kernels with it.
+"""
 
 import math
 import resource
@@ -79,7 +81,11 @@ class Reference:
         if self.optimizer == "sgd":
             return [weight - 0.1 * gradient, moment, square]
         if self.optimizer == "rowwise_adagrad":
-            return [weight - 0.1 * gradient / ((square + energy).sqrt() + 1e-8), moment, square + energy]
+            return [
+                weight - 0.1 * gradient / ((square + energy).sqrt() + 1e-8),
+                moment,
+                square + energy,
+            ]
         moment, square = 0.9 * moment + 0.1 * gradient, 0.999 * square + 0.001 * energy
         root = (square / (1 - 0.999**self.step)).sqrt() + 1e-8
         return [weight - 0.1 * moment / (1 - 0.9**self.step) / root, moment, square]
@@ -89,10 +95,16 @@ class Reference:
         for one in self.rows.keys() - stored:
             del self.rows[one]
         for one in stored - self.rows.keys():
-            self.rows[one] = [first_values(one), torch.zeros(DIM, dtype=torch.float64), torch.zeros(DIM, dtype=torch.float64)]
+            self.rows[one] = [
+                first_values(one),
+                torch.zeros(DIM, dtype=torch.float64),
+                torch.zeros(DIM, dtype=torch.float64),
+            ]
 
     def values(self, ids: list[int]) -> torch.Tensor:
-        return torch.stack([self.rows[one][0] if one in self.rows else first_values(one) for one in ids])
+        return torch.stack(
+            [self.rows[one][0] if one in self.rows else first_values(one) for one in ids]
+        )
 
     def check(self, table: Table) -> None:
         found = contents(table)
@@ -102,15 +114,23 @@ class Reference:
 
 
 @given(
-    optimizer=st.sampled_from(OPTIMIZERS), admission=st.integers(1, 3), capacity=st.sampled_from([None, 5, 9]),
-    eviction=st.sampled_from(["none", "lru", "lfu"]), steps=st.lists(st.lists(IDS, max_size=12), max_size=6),
-)  # fmt: skip
+    optimizer=st.sampled_from(OPTIMIZERS),
+    admission=st.integers(1, 3),
+    capacity=st.sampled_from([None, 5, 9]),
+    eviction=st.sampled_from(["none", "lru", "lfu"]),
+    steps=st.lists(st.lists(IDS, max_size=12), max_size=6),
+)
 @settings(max_examples=40, deadline=None)
-def test_any_sequence_gives_the_rows_of_the_dictionary(optimizer, admission, capacity, eviction, steps):
+def test_any_sequence_gives_the_rows_of_the_dictionary(
+    optimizer, admission, capacity, eviction, steps
+):
     eviction = eviction if capacity else "none"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "LEAST_SLOTS", 16 if admission == 1 else 256)  # many new indexes, or none that forgets lookups
-        table = table_of(optimizer=optimizer, admission=admission, capacity=capacity, eviction=eviction)
+        # many new indexes, or none that forgets lookups
+        patch.setattr(index, "LEAST_SLOTS", 16 if admission == 1 else 256)
+        table = table_of(
+            optimizer=optimizer, admission=admission, capacity=capacity, eviction=eviction
+        )
     known, random = Reference(optimizer), torch.Generator().manual_seed(0)
     for ids in steps:
         before, counted, old_scores = set(known.rows), table.counters, scores(table)
@@ -136,7 +156,9 @@ def test_any_sequence_gives_the_rows_of_the_dictionary(optimizer, admission, cap
         for one in new | evicted:
             known.lookups.pop(one, None)
         known.follow(stored)
-        assert torch.allclose(values.double(), known.values(ids) if ids else values.double(), rtol=1e-4, atol=1e-5)
+        assert torch.allclose(
+            values.double(), known.values(ids) if ids else values.double(), rtol=1e-4, atol=1e-5
+        )
         gradients = torch.randn(len(ids), DIM, generator=random)
         table.apply(handle, gradients)
         known.update(ids, gradients)
@@ -156,7 +178,9 @@ def test_initial_values_depend_on_the_seed_and_the_id_alone():
     ids = ids_of(LEAST, -1, 0, 1, MOST)
     alone, after = table_of(), table_of(init="normal", init_scale=2.0)
     together = alone.rows(ids)
-    assert torch.equal(together, torch.cat([table_of().rows(one[None]) for one in ids.flip(0)]).flip(0))
+    assert torch.equal(
+        together, torch.cat([table_of().rows(one[None]) for one in ids.flip(0)]).flip(0)
+    )
     assert torch.equal(together, table_of().rows(ids, train=False))
     assert not torch.equal(together, table_of(seed=4).rows(ids))
     assert len(together.unique()) == together.numel() and float(together.abs().max()) < 0.05
@@ -245,7 +269,13 @@ def test_a_full_table_refuses_or_raises(eviction):
     kept = table.rows(torch.arange(4))
     with pytest.raises(UsageError, match="capacity of 2"):
         table_of(capacity=2).load(next(iter(table.export(4))))
-    with pytest.raises(UsageError, match=rf"6 new ids for {4 if eviction == 'lru' else 0} free rows of a table with a capacity of 4 rows"):
+    with pytest.raises(
+        UsageError,
+        match=(
+            rf"6 new ids for {4 if eviction == 'lru' else 0} free rows of a table with a capacity"
+            r" of 4 rows"
+        ),
+    ):
         table.rows(torch.arange(10, 16))
     assert table.counters.refused == 0
     assert eviction == "lru" or torch.equal(table.rows(torch.arange(4)), kept)
@@ -273,7 +303,13 @@ def test_without_memory_growth_fails_and_nothing_is_lost(monkeypatch):
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 40), limits[1]))
     try:
-        with pytest.raises(NoMeasurement, match=r"no memory for 99999 more rows \(1677704822784 B\) of a table with 1 \(16777216 B\)"):
+        with pytest.raises(
+            NoMeasurement,
+            match=(
+                r"no memory for 99999 more rows \(1677704822784 B\) of a table with 1"
+                r" \(16777216 B\)"
+            ),
+        ):
             table.rows(torch.arange(100_000))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
@@ -294,7 +330,10 @@ def test_bad_input_is_named():
         with pytest.raises(UsageError, match="gradients are"):
             table.apply(handle, gradients)
     chunk = dict(next(iter(table.export(9))))
-    for change, seen in (({"ids": ids_of(1, 1)}, "2 ids of a chunk with 1"), ({"rows": torch.zeros(2, 1)}, "'rows' of a chunk is")):
+    for change, seen in (
+        ({"ids": ids_of(1, 1)}, "2 ids of a chunk with 1"),
+        ({"rows": torch.zeros(2, 1)}, "'rows' of a chunk is"),
+    ):
         with pytest.raises(UsageError, match=seen):
             table_of().load(chunk | change)
     del chunk["moment"]
@@ -304,9 +343,21 @@ def test_bad_input_is_named():
 
 @pytest.mark.parametrize(
     "given",
-    [{"optimizer": "lamb"}, {"capacity": 0}, {"initial": 0}, {"admission": 0}, {"lr": math.nan}, {"eps": -1.0}, {"betas": (0.9, 1.0)},
-     {"eviction": "lru"}, {"init": "ones"}, {"capacity": 1 << 40}, {"gpu_bytes": 0}, {"host_bytes": 1}],
-)  # fmt: skip
+    [
+        {"optimizer": "lamb"},
+        {"capacity": 0},
+        {"initial": 0},
+        {"admission": 0},
+        {"lr": math.nan},
+        {"eps": -1.0},
+        {"betas": (0.9, 1.0)},
+        {"eviction": "lru"},
+        {"init": "ones"},
+        {"capacity": 1 << 40},
+        {"gpu_bytes": 0},
+        {"host_bytes": 1},
+    ],
+)
 def test_settings_without_sense_are_refused(given):
     with pytest.raises(UsageError, match=next(iter(given))):
         TableSettings(**given)

@@ -11,7 +11,13 @@ from busbw.accel.settings import Settings
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(1, 200_000), st.integers(1, 300), st.integers(0, 300), st.sampled_from(["fp32", "fp16"]), st.integers(0, 2**31))
+@given(
+    st.integers(1, 200_000),
+    st.integers(1, 300),
+    st.integers(0, 300),
+    st.sampled_from(["fp32", "fp16"]),
+    st.integers(0, 2**31),
+)
 def test_entries_are_read_back(length, room, count, fmt, seed):
     room = min(room, length)
     count = min(count, room)
@@ -33,12 +39,21 @@ def test_entries_are_read_back(length, room, count, fmt, seed):
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.sampled_from([8, 4]), st.integers(1, 4), st.integers(1, 8), st.floats(-30, 30), st.integers(0, 2**31))
+@given(
+    st.sampled_from([8, 4]),
+    st.integers(1, 4),
+    st.integers(1, 8),
+    st.floats(-30, 30),
+    st.integers(0, 2**31),
+)
 def test_an_integer_is_within_half_a_step_of_its_block(bits, rows, blocks, power, seed):
     made = torch.Generator().manual_seed(seed)
     values = torch.randn(rows, blocks * integers.BLOCK, generator=made) * 10.0**power
     packed, rest = integers.pack(values, bits)
-    assert packed.shape == (rows, blocks * (integers.BLOCK * bits // 8 + integers.SCALE_BYTES)) and packed.dtype == torch.uint8
+    assert (
+        packed.shape == (rows, blocks * (integers.BLOCK * bits // 8 + integers.SCALE_BYTES))
+        and packed.dtype == torch.uint8
+    )
     got = integers.unpack(packed, values.shape[1], bits)
     assert torch.allclose(rest.view_as(got), values - got, atol=float(values.abs().max()) * 1e-6)
     step = values.view(rows, blocks, -1).abs().amax(2) / {8: 127, 4: 7}[bits]
@@ -55,7 +70,13 @@ def test_zero_blocks_stay_zero_and_infinite_ones_are_nan(bits):
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.integers(1, 5000), st.integers(1, 400), st.floats(0, 1), st.integers(0, 1000), st.integers(0, 2**31))
+@given(
+    st.integers(1, 5000),
+    st.integers(1, 400),
+    st.floats(0, 1),
+    st.integers(0, 1000),
+    st.integers(0, 2**31),
+)
 def test_positions_start_at_the_turn_and_wrap_around(length, room, share, step, seed):
     room = min(room, length)
     chosen = torch.rand(length, generator=torch.Generator().manual_seed(seed)) < share
@@ -92,7 +113,9 @@ def test_a_threshold_is_found_though_columns_differ(factor):
 
 
 def test_what_is_left_below_a_sharp_edge_is_sent_in_the_end():
-    """Error feedback leaves magnitudes that all end below the last threshold; without new gradients they have to drain."""
+    """Error feedback leaves magnitudes that all end below the last threshold; without new
+    gradients they have to drain.
+    """
     left = torch.rand(20_000, generator=torch.Generator().manual_seed(0)) + 1.0
     state, room = {}, 200
     for step in range(400):
@@ -114,10 +137,19 @@ def test_the_next_threshold_is_nearer_to_what_fits(share):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5], ids=["gradients", "velocities"])
 def test_of_one_rank_what_is_sent_and_what_stays_are_what_came(momentum):
-    """Momentum correction sends velocities instead of gradients, and begins a velocity anew where it was sent."""
-    chosen = Settings(method="topk", ratio=0.1, momentum=momentum, compress_least=0, dense_below_2d=False)
+    """Momentum correction sends velocities instead of gradients, and begins a velocity anew
+    where it was sent.
+    """
+    chosen = Settings(
+        method="topk", ratio=0.1, momentum=momentum, compress_least=0, dense_below_2d=False
+    )
     codec, alone = topk.TopK(chosen), Communicator(None, 1, 0, 1)
-    made, state, velocity, left = torch.Generator().manual_seed(0), {}, torch.zeros(500), torch.zeros(500)
+    made, state, velocity, left = (
+        torch.Generator().manual_seed(0),
+        {},
+        torch.zeros(500),
+        torch.zeros(500),
+    )
     for step in range(6):
         gradient = torch.randn(500, generator=made)
         part = gradient.clone()
@@ -134,5 +166,10 @@ def test_of_one_rank_what_is_sent_and_what_stays_are_what_came(momentum):
 
 def test_without_feedback_nothing_stays():
     codec, state = topk.TopK(Settings(method="topk", ratio=0.1, feedback=False)), {}
-    codec.exchange(torch.randn(500, generator=torch.Generator().manual_seed(0)), Communicator(None, 1, 0, 1), state, 0)
+    codec.exchange(
+        torch.randn(500, generator=torch.Generator().manual_seed(0)),
+        Communicator(None, 1, 0, 1),
+        state,
+        0,
+    )
     assert set(state) == {topk.THRESHOLD}

@@ -1,4 +1,6 @@
-"""Triton kernels compared with plain torch: on a GPU directly, elsewhere through Triton's interpreter (see tests/conftest.py)."""
+"""Triton kernels compared with plain torch: on a GPU directly, elsewhere through Triton's
+interpreter (see tests/conftest.py).
+"""
 
 import os
 from pathlib import Path
@@ -41,14 +43,18 @@ def gradient(seed: int, length: int = LENGTH, kind: torch.dtype = torch.float32)
     return (torch.randn(length, generator=made) ** 3).to(kind).to(DEVICE)
 
 
-def chosen(blob: torch.Tensor, room: int, length: int, fmt: str) -> tuple[torch.Tensor, torch.Tensor]:
+def chosen(
+    blob: torch.Tensor, room: int, length: int, fmt: str
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions and values of what is no padding."""
     index, values = sparse_packing.unpack(blob, room, length, fmt)
     count = int(sparse_packing.views(blob, room, length, fmt)[0][1:].sum())
     return index[:count], values[:count]
 
 
-@pytest.mark.parametrize(("fmt", "kind"), [("fp32", torch.float32), ("fp16", torch.float32), ("fp32", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("fmt", "kind"), [("fp32", torch.float32), ("fp16", torch.float32), ("fp32", torch.bfloat16)]
+)
 def test_what_is_sent_is_the_largest_and_the_rest_is_kept(fmt, kind):
     room, state, residual = ROOM, {}, None
     for step in range(3):
@@ -58,9 +64,16 @@ def test_what_is_sent_is_the_largest_and_the_rest_is_kept(fmt, kind):
         index, values = chosen(blob, room, LENGTH, fmt)
         assert 0.5 * room < len(index) <= room
         assert bool((index.diff() > 0).all())
-        assert torch.allclose(values, expected[index], rtol=1e-3 if fmt == "fp16" else 1e-6, atol=1e-4 if fmt == "fp16" else 1e-6)
+        assert torch.allclose(
+            values,
+            expected[index],
+            rtol=1e-3 if fmt == "fp16" else 1e-6,
+            atol=1e-4 if fmt == "fp16" else 1e-6,
+        )
         if len(index) < room:  # nothing had to wait
-            assert expected[index].abs().min() >= rest.abs().max() - (1e-2 if fmt == "fp16" else 1e-5)
+            assert expected[index].abs().min() >= rest.abs().max() - (
+                1e-2 if fmt == "fp16" else 1e-5
+            )
         everything = rest.double().index_add(0, index, values.double())
         assert torch.allclose(everything, expected.double(), rtol=0, atol=1e-5), "nothing is lost"
         residual = rest
@@ -69,7 +82,9 @@ def test_what_is_sent_is_the_largest_and_the_rest_is_kept(fmt, kind):
 def test_a_threshold_that_is_far_off_is_found_anew():
     room, state = ROOM, {}
     for step in range(2):
-        blob, _ = topk.packed(gradient(step) * 1000**step, None, state, 1, room, step, "fp32", feedback=False)
+        blob, _ = topk.packed(
+            gradient(step) * 1000**step, None, state, 1, room, step, "fp32", feedback=False
+        )
         assert 0.5 * room < len(chosen(blob, room, LENGTH, "fp32")[0]) <= room
 
 
@@ -98,25 +113,38 @@ def test_everything_is_sent_where_there_is_room_for_it(length):
 
 
 @pytest.mark.parametrize(
-    ("length", "fmt", "kind"), [(LENGTH, "fp32", torch.float16), (LENGTH, "fp16", torch.float32), (66_001, "fp32", torch.float32)]
+    ("length", "fmt", "kind"),
+    [
+        (LENGTH, "fp32", torch.float16),
+        (LENGTH, "fp16", torch.float32),
+        (66_001, "fp32", torch.float32),
+    ],
 )
 def test_the_sum_of_what_ranks_sent(length, fmt, kind):
     """One length is of more than one block of positions."""
     room = length // 20
-    blobs = [topk.packed(gradient(rank, length), None, {}, 2, room, 0, fmt, feedback=False)[0] for rank in range(2)]
+    blobs = [
+        topk.packed(gradient(rank, length), None, {}, 2, room, 0, fmt, feedback=False)[0]
+        for rank in range(2)
+    ]
     part = gradient(9, length, kind)
     wrong = topk.add(torch.stack(blobs), part, room, fmt)
     expected = torch.zeros(length, device=DEVICE)
     for blob in blobs:
         expected.index_add_(0, *chosen(blob, room, length, fmt))
-    assert torch.allclose(part.float(), expected.to(kind).float(), rtol=2**-10 if kind == torch.float16 else 1e-6)
+    assert torch.allclose(
+        part.float(), expected.to(kind).float(), rtol=2**-10 if kind == torch.float16 else 1e-6
+    )
     assert int(wrong) == 0
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # the interpreter's numpy says so of infinities
 @pytest.mark.parametrize("feedback", [True, False])
 def test_the_codec_keeps_what_it_did_not_send_only_with_feedback(feedback):
-    codec, alone = TopK(Settings(method="topk", ratio=0.1, feedback=feedback)), Communicator(None, 1, 0, 1)
+    codec, alone = (
+        TopK(Settings(method="topk", ratio=0.1, feedback=feedback)),
+        Communicator(None, 1, 0, 1),
+    )
     state, left = {}, torch.zeros(300, device=DEVICE)
     for step in range(2):
         part = gradient(step, 300)
@@ -146,7 +174,12 @@ def test_infinite_gradients_propagate_and_keep_the_residual(odd):
 
 
 def test_a_sum_that_fp16_cannot_have_counts_as_not_finite():
-    blobs = [topk.packed(torch.full((9,), 6e4, device=DEVICE), None, {}, 1, 9, 0, "fp32", feedback=False)[0] for _ in range(2)]
+    blobs = [
+        topk.packed(
+            torch.full((9,), 6e4, device=DEVICE), None, {}, 1, 9, 0, "fp32", feedback=False
+        )[0]
+        for _ in range(2)
+    ]
     part = torch.zeros(9, dtype=torch.float16, device=DEVICE)
     assert int(topk.add(torch.stack(blobs), part, 9, "fp32")) == 1
 
@@ -172,11 +205,19 @@ def test_integers_and_scales_say_what_those_of_plain_torch_do(kind, bits):
     both = torch.empty(length - 3, dtype=kind, device=DEVICE)
     assert int(integers.add(sent, length, bits, both)) == 0
     assert torch.allclose(
-        both.float(), plain.unpack(sent, length, bits).sum(0)[:-3], rtol=1e-5 if kind == torch.float32 else 2**-7, atol=1e-6
+        both.float(),
+        plain.unpack(sent, length, bits).sum(0)[:-3],
+        rtol=1e-5 if kind == torch.float32 else 2**-7,
+        atol=1e-6,
     )
     out = torch.empty(7000, dtype=kind, device=DEVICE)
     assert int(integers.unpack(sent, length, bits, out)) == 0
-    assert torch.allclose(out.float(), plain.unpack(sent, length, bits).view(-1)[:7000], rtol=0 if kind == torch.float32 else 2**-7, atol=0)
+    assert torch.allclose(
+        out.float(),
+        plain.unpack(sent, length, bits).view(-1)[:7000],
+        rtol=0 if kind == torch.float32 else 2**-7,
+        atol=0,
+    )
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -200,7 +241,9 @@ def test_corrupt_bytes_do_not_write_outside_the_gradient(fmt):
     for seed in range(3):
         whole = torch.zeros(LENGTH + 2 * guard, device=DEVICE)
         made = torch.Generator().manual_seed(seed)
-        blobs = torch.randint(0, 256, (2, sparse_packing.size(room, LENGTH, fmt)), dtype=torch.uint8, generator=made).to(DEVICE)
+        blobs = torch.randint(
+            0, 256, (2, sparse_packing.size(room, LENGTH, fmt)), dtype=torch.uint8, generator=made
+        ).to(DEVICE)
         topk.add(blobs, whole[guard:-guard], room, fmt)
         assert not whole[:guard].any() and not whole[-guard:].any()
 
@@ -226,7 +269,8 @@ def test_without_a_compiler_codecs_use_torch_and_warn_once(monkeypatch, capsys):
         kernels._works.cache_clear()
     assert (
         capsys.readouterr().err.count(
-            "busbw accel: codecs run in plain torch, several times slower: Triton failed with RuntimeError('Failed"
+            "busbw accel: codecs run in plain torch, several times slower: Triton failed with"
+            " RuntimeError('Failed"
         )
         == 1
     )

@@ -16,13 +16,20 @@ Shapes = st.lists(st.lists(st.integers(0, 40), max_size=4).map(tuple), max_size=
 
 
 @given(Shapes, st.integers(1, 9))
-def test_every_element_is_in_a_matrix_or_sent_densely(shapes: tuple[tuple[int, ...], ...], rank: int) -> None:
+def test_every_element_is_in_a_matrix_or_sent_densely(
+    shapes: tuple[tuple[int, ...], ...], rank: int
+) -> None:
     made = powersgd_math.layout(shapes, rank)
-    stretches = sorted([(one.begin, one.begin + one.rows * one.columns) for one in made.matrices] + list(made.others))
+    stretches = sorted(
+        [(one.begin, one.begin + one.rows * one.columns) for one in made.matrices]
+        + list(made.others)
+    )
     assert sum(end - begin for begin, end in stretches) == sum(map(math.prod, shapes))
     assert all(before[1] <= after[0] for before, after in pairwise(stretches))
     assert all(begin < end for begin, end in stretches)
-    assert all(2 * rank * (one.rows + one.columns) <= one.rows * one.columns for one in made.matrices)
+    assert all(
+        2 * rank * (one.rows + one.columns) <= one.rows * one.columns for one in made.matrices
+    )
     assert made.left == sum(one.rows for one in made.matrices)
     assert made.right == sum(one.columns for one in made.matrices)
 
@@ -34,23 +41,40 @@ def test_a_convolution_is_a_matrix_of_its_outputs() -> None:
 
 def orthonormal(*bases: torch.Tensor) -> list[torch.Tensor]:
     """Each with what makes its columns orthonormal."""
-    made = powersgd_math.Layout(tuple(powersgd_math.Matrix(0, len(one), 0, 0, 0) for one in bases), (), 0, 0)
+    made = powersgd_math.Layout(
+        tuple(powersgd_math.Matrix(0, len(one), 0, 0, 0) for one in bases), (), 0, 0
+    )
     owners = powersgd_math._owners(made, torch.device("cpu"), left=True)
     every = torch.cat(bases)
-    return list(powersgd_math._times(every, powersgd_math._orthonormal(every, owners), owners).split([len(one) for one in bases]))
+    return list(
+        powersgd_math._times(every, powersgd_math._orthonormal(every, owners), owners).split(
+            [len(one) for one in bases]
+        )
+    )
 
 
 @settings(deadline=None)
-@given(st.integers(1, 6), st.lists(st.floats(1e-25, 1e25), min_size=1, max_size=4), st.integers(0, 99))
-def test_columns_become_orthonormal_whatever_their_size(rank: int, sizes: list[float], seed: int) -> None:
+@given(
+    st.integers(1, 6), st.lists(st.floats(1e-25, 1e25), min_size=1, max_size=4), st.integers(0, 99)
+)
+def test_columns_become_orthonormal_whatever_their_size(
+    rank: int, sizes: list[float], seed: int
+) -> None:
     made = torch.Generator().manual_seed(seed)
-    for one in orthonormal(*(size * torch.randn(20 + 10 * number, rank, generator=made) for number, size in enumerate(sizes))):
+    for one in orthonormal(
+        *(
+            size * torch.randn(20 + 10 * number, rank, generator=made)
+            for number, size in enumerate(sizes)
+        )
+    ):
         assert torch.allclose(one.T @ one, torch.eye(rank), atol=1e-3)
 
 
 def test_dependent_and_zero_columns_stay_bounded() -> None:
     column = torch.randn(50, 1)
-    for one in orthonormal(torch.cat([column, column, 2 * column], 1), torch.zeros(50, 3), torch.randn(50, 3)):
+    for one in orthonormal(
+        torch.cat([column, column, 2 * column], 1), torch.zeros(50, 3), torch.randn(50, 3)
+    ):
         assert torch.isfinite(one).all()
         assert torch.linalg.matrix_norm(one, 2) <= 1.001
 

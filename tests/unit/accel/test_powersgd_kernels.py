@@ -22,14 +22,22 @@ from busbw.accel.codecs.kernels import powersgd, tables  # noqa: E402
 os.environ.pop("TRITON_INTERPRET", None)
 pytestmark = pytest.mark.torch
 
-# Matrices of less and of more than a tile, a stack and a span, with other parameters before, between and after them.
+# Matrices of less and of more than a tile, a stack and a span, with other parameters before,
+# between and after them.
 SHAPES = ((3,), (10, 70), (7,), (18, 3, 30), (70, 47), (3, 3), (13, 200), (11,))
-LARGE = ((3,), (70, 66), (7,), (50, 5, 33), (3, 3), (66, 100), (11,), (60, 3, 50), (2,))  # for factors of more columns
+# for factors of more columns
+LARGE = ((3,), (70, 66), (7,), (50, 5, 33), (3, 3), (66, 100), (11,), (60, 3, 50), (2,))
 RANKS = [1, 3, 4, 9, 16]
-# A case: columns of a factor, number of ranks (powers of two are multiplied, others divided by), kind of gradient, feedback.
-# Each rank with one, and rank 3 with every kind of gradient and feedback: the interpreter takes up to a second for a case.
+# A case: columns of a factor, number of ranks (powers of two are multiplied, others divided by),
+# kind of gradient, feedback.
+# Each rank with one, and rank 3 with every kind of gradient and feedback: the interpreter takes up
+# to a second for a case.
 CASES = [
-    *((3, 2, kind, feedback) for kind in (torch.float32, torch.bfloat16) for feedback in (True, False)),
+    *(
+        (3, 2, kind, feedback)
+        for kind in (torch.float32, torch.bfloat16)
+        for feedback in (True, False)
+    ),
     (1, 3, torch.float32, False),
     (4, 3, torch.bfloat16, True),
     (9, 2, torch.float32, True),
@@ -41,7 +49,8 @@ CASES = [
 def where(monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE.type == "cpu":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
-    for name, small in {"MAX_ROWS": 50, "STRETCH": 4, "SPAN": 60}.items():  # so that there are several of each
+    # so that there are several of each
+    for name, small in {"MAX_ROWS": 50, "STRETCH": 4, "SPAN": 60}.items():
         monkeypatch.setattr(tables, name, small)
     tables.tables_of.cache_clear()
     yield
@@ -54,7 +63,9 @@ def random(seed: int, *shape: int) -> torch.Tensor:
     return (made * torch.logspace(0, -3, shape[1]) if len(shape) == 2 else made).to(DEVICE)
 
 
-def given(rank: int) -> tuple[powersgd_math.Layout, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+def given(
+    rank: int,
+) -> tuple[powersgd_math.Layout, torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """The layout, a gradient, a basis and a residual."""
     shapes = SHAPES if rank <= tables.FEW else LARGE
     made, length = powersgd_math.layout(shapes, rank), sum(map(math.prod, shapes))
@@ -71,8 +82,11 @@ def test_the_first_factor_matches_plain_torch(rank, size, kind, feedback):
     made, gradient, basis, state = given(rank)
     comm = SimpleNamespace(size=size)
     total, sent = powersgd.project(made, gradient.to(kind), comm, state, basis, feedback=feedback)
-    wanted_total, wanted = powersgd_math.project(made, gradient.to(kind), comm, state, basis, feedback=feedback)
-    assert torch.allclose(total, wanted_total, rtol=1e-6, atol=1e-6)  # CUDA divides by numbers as it multiplies by their inverse
+    wanted_total, wanted = powersgd_math.project(
+        made, gradient.to(kind), comm, state, basis, feedback=feedback
+    )
+    # CUDA divides by numbers as it multiplies by their inverse
+    assert torch.allclose(total, wanted_total, rtol=1e-6, atol=1e-6)
     left, others = powersgd_math.apart(made, sent, rank)
     wanted_left, wanted_others = powersgd_math.apart(made, wanted, rank)
     assert torch.allclose(others, wanted_others, rtol=1e-6, atol=1e-6)
@@ -83,7 +97,9 @@ def test_the_first_factor_matches_plain_torch(rank, size, kind, feedback):
 def test_the_second_factor_matches_plain_torch(rank):
     made, gradient, _, _ = given(rank)
     sent = random(4, made.left, rank).flatten()
-    right, wanted = (means.answer(made, gradient, sent, rank) for means in (powersgd, powersgd_math))
+    right, wanted = (
+        means.answer(made, gradient, sent, rank) for means in (powersgd, powersgd_math)
+    )
     assert all(alike(one.right_of(right), one.right_of(wanted), 1e-4) for one in made.matrices)
 
 
@@ -97,7 +113,11 @@ def test_factor_product_and_residual_match_plain_torch(rank, size, kind, feedbac
     wrong = powersgd.multiply(made, sent, right, part, rest, size, feedback=feedback)
     powersgd_math.multiply(made, sent, right, wanted, wanted_rest, size, feedback=feedback)
     # Triton's interpreter does not round to bf16 as GPUs do.
-    assert torch.equal(part, wanted) if kind == torch.float32 or DEVICE.type == "cuda" else torch.allclose(part, wanted, rtol=1e-2)
+    assert (
+        torch.equal(part, wanted)
+        if kind == torch.float32 or DEVICE.type == "cuda"
+        else torch.allclose(part, wanted, rtol=1e-2)
+    )
     if feedback:
         assert torch.allclose(rest, wanted_rest, rtol=1e-6, atol=1e-6)
     else:
@@ -111,7 +131,9 @@ def test_infinite_factors_and_vectors_are_detected(place):
     made, gradient, _, _ = given(3)
     sent, right = random(6, powersgd_math.room(made, 3, DEVICE).numel()), random(5, made.right, 3)
     sent[place] = torch.nan
-    assert int(powersgd.multiply(made, sent, right, gradient, gradient.clone(), 3, feedback=True)) == 1
+    assert (
+        int(powersgd.multiply(made, sent, right, gradient, gradient.clone(), 3, feedback=True)) == 1
+    )
 
 
 def test_zero_and_skipped_bases_are_not_kept():

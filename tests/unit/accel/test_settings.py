@@ -25,20 +25,35 @@ from busbw.core.errors import UsageError
         ({"ratio": 1.5}, "ratio is 1.5"),
         ({"ratio": float("nan")}, "ratio is nan"),
         ({"momentum": 1.0}, "momentum is 1.0"),
-        ({"momentum": 0.9, "method": "topk"}, "momentum correction with parts that use another method"),
+        (
+            {"momentum": 0.9, "method": "topk"},
+            "momentum correction with parts that use another method",
+        ),
         (
             {"momentum": 0.9, "method": "int8", "compress_least": 0, "dense_below_2d": False},
             "momentum correction is for top-k, and the method is int8",
         ),
         ({"method": "powersgd", "factors": "fp16"}, "factors 'fp16' is not one of fp32, bf16"),
         ({"last": "top"}, f"last 'top' is not one of {', '.join(NAMES)}"),
-        ({"warmup_steps": 10, "method": "int4", "last": "int8"}, "a warm-up is for PowerSGD and top-k, and the method is int4"),
         (
-            {"momentum": 0.9, "method": "topk", "last": "int4", "compress_least": 0, "dense_below_2d": False},
+            {"warmup_steps": 10, "method": "int4", "last": "int8"},
+            "a warm-up is for PowerSGD and top-k, and the method is int4",
+        ),
+        (
+            {
+                "momentum": 0.9,
+                "method": "topk",
+                "last": "int4",
+                "compress_least": 0,
+                "dense_below_2d": False,
+            },
             "momentum correction with parts that use another method",
         ),
         ({"warmup_steps": 10}, "a warm-up is for PowerSGD and top-k, and the method is dense"),
-        ({"method": "powersgd", "two_d": True}, "PowerSGD needs whole matrices, which two_d divides"),
+        (
+            {"method": "powersgd", "two_d": True},
+            "PowerSGD needs whole matrices, which two_d divides",
+        ),
         ({"matrix_rank": 0}, "matrix_rank is 0: a factor has at least one column"),
         ({"momentum": 0.9, "feedback": False}, "momentum correction needs error feedback"),
         ({"compress_least": -1}, "compress_least is -1, and cannot be negative"),
@@ -73,7 +88,9 @@ def test_thresholds_are_of_bytes_and_inclusive():
     settings = Settings(method=TOPK, two_d=True, two_d_most=1000, compress_least=100)
     assert [settings.method_for(nbytes) for nbytes in (99, 100, 101)] == [DENSE, TOPK, TOPK]
     assert [settings.two_d_for(nbytes, TOPK) for nbytes in (999, 1000, 1001)] == [True, True, False]
-    assert not Settings().two_d_for(10, DENSE) and not settings.two_d_for(1000, "powersgd"), "which needs whole matrices"
+    assert not Settings().two_d_for(10, DENSE) and not settings.two_d_for(1000, "powersgd"), (
+        "which needs whole matrices"
+    )
 
 
 def test_the_last_bucket_may_have_a_method_of_its_own():
@@ -82,8 +99,13 @@ def test_the_last_bucket_may_have_a_method_of_its_own():
     assert settings.method_for(99, last=True) == DENSE
     assert Settings(method=TOPK, compress_least=0).method_for(1, last=True) == TOPK
     assert settings.describe() == "int4 last=powersgd compress_least=100"
-    assert not settings.small and Settings(method=TOPK, last="powersgd").small and not Settings().small
-    assert not Settings(method=TOPK, ratio=0.1).small and not Settings(method="powersgd", warmup_steps=1).small
+    assert (
+        not settings.small and Settings(method=TOPK, last="powersgd").small and not Settings().small
+    )
+    assert (
+        not Settings(method=TOPK, ratio=0.1).small
+        and not Settings(method="powersgd", warmup_steps=1).small
+    )
 
 
 def test_the_seven_switches_have_lightccs_defaults():
@@ -98,7 +120,9 @@ def test_the_seven_switches_have_lightccs_defaults():
         "LIGHT_TOPK_FP16": "0",
     }
     assert lightcc_env.from_env({}) == Settings()
-    assert lightcc_env.from_env({"LIGHT_TOPK_RATIO": " "}) == Settings(), "an empty value is an unset one"
+    assert lightcc_env.from_env({"LIGHT_TOPK_RATIO": " "}) == Settings(), (
+        "an empty value is an unset one"
+    )
 
 
 def test_switches_become_settings():
@@ -113,11 +137,27 @@ def test_switches_become_settings():
         "OTHER": "x",
     }
     assert lightcc_env.from_env(given_words) == Settings(
-        method=TOPK, two_d=True, intra_size=4, two_d_most=5, compress_least=2097152, ratio=0.05, values="fp16"
+        method=TOPK,
+        two_d=True,
+        intra_size=4,
+        two_d_most=5,
+        compress_least=2097152,
+        ratio=0.05,
+        values="fp16",
     )
-    limits = {"LIGHT_INTRA_SIZE": "1", "LIGHT_HIERARCHICAL_THRESHOLD": "0", "LIGHT_TOPK_RATIO": "1", "LIGHT_TOPK_THRESHOLD": "0"}
-    assert lightcc_env.from_env(limits) == Settings(intra_size=1, two_d_most=0, ratio=1.0, compress_least=0)
-    assert lightcc_env.unknown(given_words | {"LIGHT_TOPK": "1", "LIGHT_2D": "1"}) == ["LIGHT_2D", "LIGHT_TOPK"]
+    limits = {
+        "LIGHT_INTRA_SIZE": "1",
+        "LIGHT_HIERARCHICAL_THRESHOLD": "0",
+        "LIGHT_TOPK_RATIO": "1",
+        "LIGHT_TOPK_THRESHOLD": "0",
+    }
+    assert lightcc_env.from_env(limits) == Settings(
+        intra_size=1, two_d_most=0, ratio=1.0, compress_least=0
+    )
+    assert lightcc_env.unknown(given_words | {"LIGHT_TOPK": "1", "LIGHT_2D": "1"}) == [
+        "LIGHT_2D",
+        "LIGHT_TOPK",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +193,9 @@ def test_rows_are_the_ranks_of_a_host_or_blocks(hosts, size, rows):
 def test_a_2d_group_over_hosts_gets_a_note():
     rows, note = rows_of("aabbcc", 3)
     assert rows == [[0, 1, 2], [3, 4, 5]]
-    assert note == "the 2D group of ranks 0, 1, 2 spans hosts, so its inner traffic uses the network"
+    assert (
+        note == "the 2D group of ranks 0, 1, 2 spans hosts, so its inner traffic uses the network"
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +214,11 @@ def test_one_dimension_has_a_reason(hosts, size, why):
 
 
 def test_bytes_that_leave_a_host_by_ring_and_direct():
-    flat, column, row = Communicator(None, 4, 0, 2), Communicator(None, 2, 0, 1), Communicator(None, 2, 1, 2)
+    flat, column, row = (
+        Communicator(None, 4, 0, 2),
+        Communicator(None, 2, 0, 1),
+        Communicator(None, 2, 1, 2),
+    )
     assert [line.ring(600) for line in (flat, column, row)] == [300, 600, 0]
     assert [line.direct(600) for line in (flat, column, row)] == [400, 600, 0]
 

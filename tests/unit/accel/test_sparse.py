@@ -11,22 +11,36 @@ from busbw.accel.sparse import DENSE, GATHER, OWNERS, fewest_bytes, grouped  # n
 pytestmark = pytest.mark.torch
 
 
-@given(st.lists(st.integers(0, 9), max_size=30), st.integers(0, 3), st.integers(0, 3), st.sampled_from([1.0, 0.25]))
+@given(
+    st.lists(st.integers(0, 9), max_size=30),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.sampled_from([1.0, 0.25]),
+)
 def test_rows_with_the_same_id_are_summed(ids, padding, more, scale):
     rows = torch.arange(1.0, 2 * (len(ids) + padding) + 1).view(-1, 2)
     groups = grouped(torch.tensor(ids + [10] * padding, dtype=torch.int32), padding)
     assert groups.ids.tolist() == sorted(set(ids))
     expected = [
-        [scale * sum(float(rows[at, column]) for at, one in enumerate(ids) if one == each) for column in (0, 1)]
+        [
+            scale * sum(float(rows[at, column]) for at, one in enumerate(ids) if one == each)
+            for column in (0, 1)
+        ]
         for each in sorted(set(ids))
     ]
-    assert groups.sums(rows, len(groups.ids) + more, scale).tolist() == expected + [[0.0, 0.0]] * more
+    assert (
+        groups.sums(rows, len(groups.ids) + more, scale).tolist() == expected + [[0.0, 0.0]] * more
+    )
 
 
 def test_rows_that_are_not_finite_stay_in_their_sum():
     rows = torch.tensor([[torch.nan, 1.0], [2.0, torch.inf], [3.0, 4.0]])
     sums = grouped(torch.tensor([5, 5, 7])).sums(rows, 2)
-    assert sums[0].isnan().tolist() == [True, False] and sums[0, 1] == torch.inf and sums[1].tolist() == [3.0, 4.0]
+    assert (
+        sums[0].isnan().tolist() == [True, False]
+        and sums[0, 1] == torch.inf
+        and sums[1].tolist() == [3.0, 4.0]
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
-"""For each check a change that makes it fire on the healthy server, and for some the servers on which it passes.
+"""For each check a change that makes it fire on the healthy server, and for some the servers on
+which it passes.
 
-A case is a change, or (server, change) where only another server has what is checked. MORE has further variants of that server by title: a
-change, two changes with a minute between them, or another server.
+A case is a change, or (server, change) where only another server has what is checked. MORE has
+further variants of that server by title: a change, two changes with a minute between them, or
+another server.
 """
 
 from cases_gpu import GPU
@@ -21,5 +23,14 @@ from tree import Change, Tree
 Variant = Change | Tree | tuple[Change, Change]
 CASES = GPU | PCIE | NIC | OS | NCCL | KERNEL_LOG
 MORE: dict[str, dict[str, Variant]] = {
-    **MORE_PCIE, **MORE_NVLINK, **MORE_ROCE, **MORE_NIC, **MORE_GPU, **MORE_KERNEL, **MORE_LIMITS, **MORE_CPU, **MORE_NCCL, **MORE_LAUNCHER,
-}  # fmt: skip
+    **MORE_PCIE,
+    **MORE_NVLINK,
+    **MORE_ROCE,
+    **MORE_NIC,
+    **MORE_GPU,
+    **MORE_KERNEL,
+    **MORE_LIMITS,
+    **MORE_CPU,
+    **MORE_NCCL,
+    **MORE_LAUNCHER,
+}

@@ -10,7 +10,12 @@ PERF = "./build/all_reduce_perf -b 8 -e 8G -f 2 -g 1"
 
 def machine(version="5.0.8", interfaces=(), host="gpu-1", euid="0", **variables):
     """The healthy server with a version of Open MPI, more interfaces, a name, and variables."""
-    tree = healthy().update("mpirun", version=version).update("environment", **variables).file("/proc/sys/kernel/hostname", host)
+    tree = (
+        healthy()
+        .update("mpirun", version=version)
+        .update("environment", **variables)
+        .file("/proc/sys/kernel/hostname", host)
+    )
     tree.call("euid", euid)
     for name in interfaces:
         tree.file(f"/sys/class/net/{name}/operstate", "up")
@@ -52,14 +57,33 @@ ALONE = [
     ("line-export", f"NCCL_DEBUG=WARN mpirun -x NCCL_DEBUG -n 2 -H h1,h2 {PERF}", Verdict.PASS),
     ("line-export", f"NCCL_DEBUG=WARN mpirun -n 2 {PERF}", Verdict.PASS),
     ("line-export", f"NCCL_DEBUG=WARN srun -N 2 {PERF}", Verdict.PASS),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 {PERF}", Verdict.PASS),
+    (
+        "line-interfaces",
+        f"mpirun --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 {PERF}",
+        Verdict.PASS,
+    ),
     ("line-interfaces", f"mpirun --mca btl_tcp_if_include eth0 {PERF}", Verdict.WARN),
     ("line-interfaces", f"mpirun --mca btl_tcp_if_include eth0 -n 8 -H h1:8 {PERF}", Verdict.PASS),
     ("line-interfaces", f"mpirun --mca btl_openib_if_include mlx5_0:1 {PERF}", Verdict.SKIP),
-    ("line-interfaces", f"mpirun -H h1,h2 --mca btl_tcp_if_exclude docker0 --mca oob_tcp_if_exclude docker0 {PERF}", Verdict.FAIL),
+    (
+        "line-interfaces",
+        f"mpirun -H h1,h2 --mca btl_tcp_if_exclude docker0 --mca oob_tcp_if_exclude docker0 {PERF}",
+        Verdict.FAIL,
+    ),
     ("line-interfaces", f"mpirun --prtemca prte_if_exclude docker0,lo {PERF}", Verdict.FAIL),
-    ("line-interfaces", f"mpirun --prtemca prte_if_include 10.1.0.0/16,10.2.0.0/16 {PERF}", Verdict.PASS),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include a --mca btl_tcp_if_exclude lo --mca oob_tcp_if_include a {PERF}", Verdict.FAIL),
+    (
+        "line-interfaces",
+        f"mpirun --prtemca prte_if_include 10.1.0.0/16,10.2.0.0/16 {PERF}",
+        Verdict.PASS,
+    ),
+    (
+        "line-interfaces",
+        (
+            "mpirun --mca btl_tcp_if_include a --mca btl_tcp_if_exclude lo --mca"
+            f" oob_tcp_if_include a {PERF}"
+        ),
+        Verdict.FAIL,
+    ),
     ("line-interfaces", f"mpirun {PERF}", Verdict.SKIP),
     ("line-mpi-version", f"mpirun --mca orte_base_help_aggregate 0 {PERF}", Verdict.PASS),
     ("line-mpi-version", f"mpirun --mca plm_ssh_args '-p 22' {PERF}", Verdict.UNKNOWN),
@@ -69,20 +93,46 @@ ALONE = [
     ("line-binding", f"mpirun -n 2 {PERF}", Verdict.WARN),
     ("line-binding", f"mpirun -n 2 --bind-to none {PERF}", Verdict.PASS),
     ("line-binding", f"mpirun -n 16 --bind-to core {PERF}", Verdict.WARN),
-    ("line-binding", "mpirun -n 16 --bind-to core:overload-allowed -x NCCL_DEBUG=WARN python3 train.py", Verdict.WARN),
+    (
+        "line-binding",
+        "mpirun -n 16 --bind-to core:overload-allowed -x NCCL_DEBUG=WARN python3 train.py",
+        Verdict.WARN,
+    ),
     ("line-binding", f"mpirun -n 16 --map-by ppr:8:node:PE=8 --bind-to core {PERF}", Verdict.PASS),
     ("line-binding", f"mpirun -n 2 --mca hwloc_base_binding_policy none {PERF}", Verdict.PASS),
     ("line-binding", "mpirun -n 2 python3 script.py", Verdict.SKIP),
     ("line-binding", f"mpirun -n 3 {PERF}", Verdict.PASS),
     ("line-binding", "mpirun -n 2 hostname", Verdict.SKIP),
-    ("line-visible-devices", f"mpirun -n 16 -H h1:8,h2:8 -x CUDA_VISIBLE_DEVICES=0,1 {PERF}", Verdict.FAIL),
-    ("line-visible-devices", f"mpirun -n 4 -H h1:2,h2:2 -x CUDA_VISIBLE_DEVICES=0,1 {PERF}", Verdict.PASS),
+    (
+        "line-visible-devices",
+        f"mpirun -n 16 -H h1:8,h2:8 -x CUDA_VISIBLE_DEVICES=0,1 {PERF}",
+        Verdict.FAIL,
+    ),
+    (
+        "line-visible-devices",
+        f"mpirun -n 4 -H h1:2,h2:2 -x CUDA_VISIBLE_DEVICES=0,1 {PERF}",
+        Verdict.PASS,
+    ),
     ("line-per-node", f"mpirun -n 17 -npernode 8 -H h1,h2 {PERF}", Verdict.FAIL),
     ("line-per-node", f"mpirun -n 15 -npernode 8 -H h1,h2 {PERF}", Verdict.PASS),
     ("line-per-node", f"mpirun -N 8 --map-by :OVERSUBSCRIBE -n 16 -H h1,h2 {PERF}", Verdict.PASS),
     ("line-per-node", f"mpirun -N 8 --map-by numa -n 16 -H h1,h2 {PERF}", Verdict.WARN),
-    ("line-per-node", "srun -N 2 --ntasks-per-node=8 torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint=h1:29500 t.py", Verdict.FAIL),
-    ("line-per-node", "srun -N 2 --ntasks-per-node=1 torchrun --nnodes 2 --nproc-per-node 8 --rdzv-endpoint=h1:29500 t.py", Verdict.PASS),
+    (
+        "line-per-node",
+        (
+            "srun -N 2 --ntasks-per-node=8 torchrun --nnodes 2 --nproc-per-node 8"
+            " --rdzv-endpoint=h1:29500 t.py"
+        ),
+        Verdict.FAIL,
+    ),
+    (
+        "line-per-node",
+        (
+            "srun -N 2 --ntasks-per-node=1 torchrun --nnodes 2 --nproc-per-node 8"
+            " --rdzv-endpoint=h1:29500 t.py"
+        ),
+        Verdict.PASS,
+    ),
     ("line-per-node", f"mpirun -n 16 --map-by ppr:8:node -H h1,h2 {PERF}", Verdict.PASS),
     ("line-per-node", f"mpirun -npernode 4 --map-by ppr:8:node -H h1,h2 {PERF}", Verdict.FAIL),
     ("line-per-node", f"srun -N2 -n15 --ntasks-per-node=8 {PERF}", Verdict.PASS),
@@ -95,11 +145,22 @@ ALONE = [
     ("line-srun-mpi", f"srun --mpi pmix_v4 {PERF}", Verdict.PASS),
     ("line-srun-mpi", "srun -N 2 python train.py", Verdict.SKIP),
     ("line-torchrun", "torchrun --nnodes 2 --nproc_per_node 8 train.py", Verdict.FAIL),
-    ("line-torchrun", "torchrun --nnodes=2 --rdzv_endpoint=localhost:29500 --rdzv-backend=c10d train.py", Verdict.FAIL),
+    (
+        "line-torchrun",
+        "torchrun --nnodes=2 --rdzv_endpoint=localhost:29500 --rdzv-backend=c10d train.py",
+        Verdict.FAIL,
+    ),
     ("line-torchrun", "torchrun --nnodes=2 --standalone train.py", Verdict.FAIL),
     ("line-torchrun", "torchrun --nnodes=2 --master-addr=h1 train.py", Verdict.FAIL),
     ("line-torchrun", "torchrun --nnodes=2 --master-addr=h1 --node-rank=1 train.py", Verdict.PASS),
-    ("line-torchrun", "python -m torch.distributed.run --nnodes=1:4 --rdzv-backend=c10d --rdzv-endpoint=h1:29500 t.py", Verdict.PASS),
+    (
+        "line-torchrun",
+        (
+            "python -m torch.distributed.run --nnodes=1:4 --rdzv-backend=c10d"
+            " --rdzv-endpoint=h1:29500 t.py"
+        ),
+        Verdict.PASS,
+    ),
     ("line-torchrun", "torchrun --nproc-per-node=8 train.py", Verdict.SKIP),
     ("line-torchrun", "srun -N 2 torchrun --nnodes 2 --nproc-per-node 8 train.py", Verdict.FAIL),
     ("line-sizes", "all_reduce_perf -b 32M -e 32M", Verdict.WARN),
@@ -118,7 +179,7 @@ ALONE = [
     ("line-btl", f"mpirun --mca pml ucx --mca btl tcp {PERF}", Verdict.SKIP),
     ("line-dashes", "mpirun \u2014np 1 \u2014\u2014allow-run-as-root train", Verdict.FAIL),
     ("line-dashes", f"mpirun -np 1 {PERF}", Verdict.PASS),
-]  # fmt: skip
+]
 
 
 ON_A_MACHINE = [
@@ -126,36 +187,130 @@ ON_A_MACHINE = [
     ("line-root", f"mpirun --allow-run-as-root {PERF}", machine(), Verdict.PASS),
     ("line-export", f"mpirun -x NCCL_DEBUG {PERF}", machine(), Verdict.WARN),
     ("line-export", f"mpirun -x NCCL_DEBUG {PERF}", machine(NCCL_DEBUG="WARN"), Verdict.PASS),
-    ("line-root", f"mpirun -x OMPI_ALLOW_RUN_AS_ROOT=1 -x OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {PERF}", machine(), Verdict.FAIL),
-    ("line-root", f"OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun {PERF}", machine(), Verdict.PASS),
+    (
+        "line-root",
+        f"mpirun -x OMPI_ALLOW_RUN_AS_ROOT=1 -x OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {PERF}",
+        machine(),
+        Verdict.FAIL,
+    ),
+    (
+        "line-root",
+        f"OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun {PERF}",
+        machine(),
+        Verdict.PASS,
+    ),
     ("line-root", f"OMPI_ALLOW_RUN_AS_ROOT=1 mpirun {PERF}", machine(), Verdict.FAIL),
-    ("line-export", f"NCCL_DEBUG=WARN mpirun -n 2 -H h1,h2 {PERF}", machine(SLURM_JOB_ID="7"), Verdict.PASS),
+    (
+        "line-export",
+        f"NCCL_DEBUG=WARN mpirun -n 2 -H h1,h2 {PERF}",
+        machine(SLURM_JOB_ID="7"),
+        Verdict.PASS,
+    ),
     ("line-slots", f"mpirun -n 16 -H h1,h2 {PERF}", machine(SLURM_JOB_ID="7"), Verdict.SKIP),
-    ("line-binding", f"mpirun -n 2 --mca hwloc_base_binding_policy none {PERF}", machine("5.0.11"), Verdict.WARN),
+    (
+        "line-binding",
+        f"mpirun -n 2 --mca hwloc_base_binding_policy none {PERF}",
+        machine("5.0.11"),
+        Verdict.WARN,
+    ),
     ("line-per-node", f"mpirun -N 8 --map-by numa {PERF}", machine("5.0.11"), Verdict.FAIL),
-    ("line-per-node", f"mpirun -N 8 --map-by numa -n 16 -H h1:8,h2:8 {PERF}", machine("4.1.8"), Verdict.PASS),
+    (
+        "line-per-node",
+        f"mpirun -N 8 --map-by numa -n 16 -H h1:8,h2:8 {PERF}",
+        machine("4.1.8"),
+        Verdict.PASS,
+    ),
     ("line-gpus", f"mpirun -n 4 -H gpu-1:4 {PERF} -g 4", machine(), Verdict.FAIL),
     ("line-gpus", f"mpirun -n 4 -H other:4 {PERF} -g 4", machine(), Verdict.PASS),
     ("line-gpus", f"mpirun -n 8 -H gpu-1:4,gpu-2:4 {PERF} -g 4", machine(), Verdict.WARN),
     ("line-gpus", "all_reduce_perf -g 4 -t 2", machine(), Verdict.PASS),
-    ("line-interfaces", "mpirun --mca btl_tcp_if_include 10.1.0.0/16 --mca oob_tcp_if_include 10.1.0.0/16 a", machine(), Verdict.PASS),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include bond9 --prtemca prte_if_include bond9 {PERF}", machine(), Verdict.FAIL),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include bond9 --prtemca prte_if_include eth0 -H h1,h2 {PERF}", machine("5.0.8", ["eth0"]),
-     Verdict.PASS),
-    ("line-interfaces", f"mpirun --mca oob_tcp_if_exclude docker0,lo {PERF}", machine("5.0.11"), Verdict.FAIL),
-    ("line-interfaces", f"mpirun --mca oob_tcp_if_exclude docker0,lo {PERF}", machine("4.1.8"), Verdict.PASS),
-    ("line-mpi-version", f"mpirun --prtemca prte_if_include eth0 {PERF}", machine("4.1.8"), Verdict.FAIL),
-    ("line-mpi-version", f"mpirun --pmixmca ptl_tcp_if_include eth0 {PERF}", machine("4.1.8"), Verdict.FAIL),
-    ("line-mpi-version", f"mpirun --mca plm_ssh_args '-p 22' {PERF}", machine("4.1.8"), Verdict.WARN),
-    ("line-mpi-version", f"mpirun --prtemca plm_rsh_args '-p 22' {PERF}", machine("5.0.8"), Verdict.WARN),
-    ("line-mpi-version", f"mpirun --mca plm_rsh_args '-p 22' {PERF}", machine("4.1.8"), Verdict.PASS),
-    ("line-mpi-version", f"mpirun --mca plm_rsh_args '-p 22' {PERF}", machine("5.0.8"), Verdict.PASS),
-    ("line-repeated", f"mpirun --mca btl tcp,self --mca btl sm,self {PERF}", machine("5.0.8"), Verdict.FAIL),
-    ("line-repeated", f"mpirun --mca btl tcp,self --mca btl tcp,self {PERF}", machine("5.0.8"), Verdict.PASS),
-    ("line-repeated", f"mpirun --mca btl tcp,self --mca btl tcp,self {PERF}", machine("4.1.8"), Verdict.FAIL),
+    (
+        "line-interfaces",
+        "mpirun --mca btl_tcp_if_include 10.1.0.0/16 --mca oob_tcp_if_include 10.1.0.0/16 a",
+        machine(),
+        Verdict.PASS,
+    ),
+    (
+        "line-interfaces",
+        f"mpirun --mca btl_tcp_if_include bond9 --prtemca prte_if_include bond9 {PERF}",
+        machine(),
+        Verdict.FAIL,
+    ),
+    (
+        "line-interfaces",
+        f"mpirun --mca btl_tcp_if_include bond9 --prtemca prte_if_include eth0 -H h1,h2 {PERF}",
+        machine("5.0.8", ["eth0"]),
+        Verdict.PASS,
+    ),
+    (
+        "line-interfaces",
+        f"mpirun --mca oob_tcp_if_exclude docker0,lo {PERF}",
+        machine("5.0.11"),
+        Verdict.FAIL,
+    ),
+    (
+        "line-interfaces",
+        f"mpirun --mca oob_tcp_if_exclude docker0,lo {PERF}",
+        machine("4.1.8"),
+        Verdict.PASS,
+    ),
+    (
+        "line-mpi-version",
+        f"mpirun --prtemca prte_if_include eth0 {PERF}",
+        machine("4.1.8"),
+        Verdict.FAIL,
+    ),
+    (
+        "line-mpi-version",
+        f"mpirun --pmixmca ptl_tcp_if_include eth0 {PERF}",
+        machine("4.1.8"),
+        Verdict.FAIL,
+    ),
+    (
+        "line-mpi-version",
+        f"mpirun --mca plm_ssh_args '-p 22' {PERF}",
+        machine("4.1.8"),
+        Verdict.WARN,
+    ),
+    (
+        "line-mpi-version",
+        f"mpirun --prtemca plm_rsh_args '-p 22' {PERF}",
+        machine("5.0.8"),
+        Verdict.WARN,
+    ),
+    (
+        "line-mpi-version",
+        f"mpirun --mca plm_rsh_args '-p 22' {PERF}",
+        machine("4.1.8"),
+        Verdict.PASS,
+    ),
+    (
+        "line-mpi-version",
+        f"mpirun --mca plm_rsh_args '-p 22' {PERF}",
+        machine("5.0.8"),
+        Verdict.PASS,
+    ),
+    (
+        "line-repeated",
+        f"mpirun --mca btl tcp,self --mca btl sm,self {PERF}",
+        machine("5.0.8"),
+        Verdict.FAIL,
+    ),
+    (
+        "line-repeated",
+        f"mpirun --mca btl tcp,self --mca btl tcp,self {PERF}",
+        machine("5.0.8"),
+        Verdict.PASS,
+    ),
+    (
+        "line-repeated",
+        f"mpirun --mca btl tcp,self --mca btl tcp,self {PERF}",
+        machine("4.1.8"),
+        Verdict.FAIL,
+    ),
     ("line-srun-mpi", f"srun --mpi=pmi2 {PERF}", machine(), Verdict.WARN),
     ("line-srun-mpi", f"srun {PERF}", machine(SLURM_MPI_TYPE="pmix"), Verdict.PASS),
-]  # fmt: skip
+]
 
 
 # What else is said of them, which the golden file has.
@@ -192,9 +347,18 @@ MORE_ALONE = [
     ("line-visible-devices", f"mpirun -n 2 -x CUDA_VISIBLE_DEVICES=$DEVICES {PERF}"),
     ("line-visible-devices", "mpirun -n 2 -x CUDA_VISIBLE_DEVICES=0 python3 train.py"),
     ("line-visible-devices", f"mpirun -n 2 {PERF}"),
-    ("line-mpi-version", f"mpirun --mca plm_ssh_args '-p 22' --mca orte_keep_fqdn_hostnames 1 {PERF}"),
-    ("line-mpi-version", f"mpirun --prtemca prte_if_include eth0 --mca plm_ssh_args '-p 22' {PERF}"),
-    ("line-mpi-version", f"mpirun --prtemca prte_if_include eth0 --mca oob_tcp_if_include eth0 {PERF}"),
+    (
+        "line-mpi-version",
+        f"mpirun --mca plm_ssh_args '-p 22' --mca orte_keep_fqdn_hostnames 1 {PERF}",
+    ),
+    (
+        "line-mpi-version",
+        f"mpirun --prtemca prte_if_include eth0 --mca plm_ssh_args '-p 22' {PERF}",
+    ),
+    (
+        "line-mpi-version",
+        f"mpirun --prtemca prte_if_include eth0 --mca oob_tcp_if_include eth0 {PERF}",
+    ),
     ("line-mpi-version", f"srun -n 2 {PERF}"),
     ("line-mpi-version", f"mpirun {PERF}"),
     ("line-per-node", f"mpirun -n 16 -npernode 8 {PERF}"),
@@ -210,19 +374,37 @@ MORE_ALONE = [
     ("line-slots", f"mpirun -n 15 -H h1:4,h2:4 {PERF}"),
     ("line-slots", f"mpirun -n 3 -H h1:2 {PERF}"),
     ("line-binding", "mpirun -n 2 -x NCCL_DEBUG=WARN python3 train.py"),
-    ("line-binding", f"mpirun -n 2 --mca rmaps_default_binding_policy none --prtemca hwloc_default_binding_policy none {PERF}"),
+    (
+        "line-binding",
+        (
+            "mpirun -n 2 --mca rmaps_default_binding_policy none --prtemca"
+            f" hwloc_default_binding_policy none {PERF}"
+        ),
+    ),
     ("line-binding", f"srun -n 2 {PERF}"),
     ("line-btl", f"srun -n 2 {PERF}"),
     ("line-btl", f"mpirun {PERF}"),
     ("line-export", f"NCCL_DEBUG=WARN OMPI_MCA_pml=ob1 mpirun -n 2 -H h1,h2 {PERF}"),
     ("line-export", f"OMPI_MCA_pml=ob1 mpirun -n 2 -H h1,h2 {PERF}"),
     ("line-torchrun", "torchrun --nproc-per-node=8 --nnodes=$N --node-rank=0 train.py"),
-    ("line-torchrun", "torchrun --nproc-per-node=8 --nnodes=2 --node-rank=0 --master-addr=127.0.0.1 train.py"),
+    (
+        "line-torchrun",
+        "torchrun --nproc-per-node=8 --nnodes=2 --node-rank=0 --master-addr=127.0.0.1 train.py",
+    ),
     ("line-torchrun", "torchrun --rdzv-backend=c10d train.py"),
     ("line-torchrun", "mpirun -n 2 train"),
-    ("line-interfaces", f"mpirun -n 2 -H h1 --mca btl_tcp_if_exclude docker0 --mca oob_tcp_if_exclude docker0 {PERF}"),
-    ("line-interfaces", f"mpirun -n 2 --mca btl_tcp_if_exclude docker0 --mca oob_tcp_if_exclude docker0 {PERF}"),
-]  # fmt: skip
+    (
+        "line-interfaces",
+        (
+            "mpirun -n 2 -H h1 --mca btl_tcp_if_exclude docker0 --mca oob_tcp_if_exclude docker0"
+            f" {PERF}"
+        ),
+    ),
+    (
+        "line-interfaces",
+        f"mpirun -n 2 --mca btl_tcp_if_exclude docker0 --mca oob_tcp_if_exclude docker0 {PERF}",
+    ),
+]
 MORE_ON_A_MACHINE = [
     ("line-root", f"mpirun {PERF}", machine(euid="1000")),
     ("line-root", f"srun {PERF}", machine()),
@@ -236,14 +418,50 @@ MORE_ON_A_MACHINE = [
     ("line-srun-mpi", f"srun --mpi=pmi2 {PERF}", machine("4.1.8")),
     ("line-srun-mpi", f"srun {PERF}", machine(SLURM_MPI_TYPE="none")),
     ("line-binding", f"mpirun -n 2 --mca hwloc_base_binding_policy none {PERF}", machine("4.1.8")),
-    ("line-binding", f"mpirun -n 2 --mca rmaps_default_binding_policy none {PERF}", machine("5.0.8")),
-    ("line-binding", f"mpirun -n 2 --prtemca hwloc_default_binding_policy none {PERF}", machine("5.0.8")),
+    (
+        "line-binding",
+        f"mpirun -n 2 --mca rmaps_default_binding_policy none {PERF}",
+        machine("5.0.8"),
+    ),
+    (
+        "line-binding",
+        f"mpirun -n 2 --prtemca hwloc_default_binding_policy none {PERF}",
+        machine("5.0.8"),
+    ),
     ("line-per-node", f"mpirun -npernode 8 --map-by node -n 16 -H h1,h2 {PERF}", machine("5.0.8")),
-    ("line-per-node", f"mpirun -npernode 8 --map-by ppr:4:node -n 16 -H h1,h2 {PERF}", machine("4.1.8")),
-    ("line-per-node", f"mpirun -npernode 8 --map-by ppr:8:node -n 16 -H h1,h2 {PERF}", machine("4.1.8")),
-    ("line-root", f"OMPI_ALLOW_RUN_AS_ROOT=1 mpirun {PERF}", machine(OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include eth0 -H h1,h2 {PERF}", machine("4.1.8", ["eth0"])),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_include eth0 -H h1,h2 {PERF}", machine("5.0.8", ["eth0"])),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_exclude lo,docker0 -H h1,h2 {PERF}", machine("4.1.8", ["eth0"])),
-    ("line-interfaces", f"mpirun --mca btl_tcp_if_exclude docker0 -n 2 {PERF}", machine("4.1.8", ["eth0"])),
-]  # fmt: skip
+    (
+        "line-per-node",
+        f"mpirun -npernode 8 --map-by ppr:4:node -n 16 -H h1,h2 {PERF}",
+        machine("4.1.8"),
+    ),
+    (
+        "line-per-node",
+        f"mpirun -npernode 8 --map-by ppr:8:node -n 16 -H h1,h2 {PERF}",
+        machine("4.1.8"),
+    ),
+    (
+        "line-root",
+        f"OMPI_ALLOW_RUN_AS_ROOT=1 mpirun {PERF}",
+        machine(OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"),
+    ),
+    (
+        "line-interfaces",
+        f"mpirun --mca btl_tcp_if_include eth0 -H h1,h2 {PERF}",
+        machine("4.1.8", ["eth0"]),
+    ),
+    (
+        "line-interfaces",
+        f"mpirun --mca btl_tcp_if_include eth0 -H h1,h2 {PERF}",
+        machine("5.0.8", ["eth0"]),
+    ),
+    (
+        "line-interfaces",
+        f"mpirun --mca btl_tcp_if_exclude lo,docker0 -H h1,h2 {PERF}",
+        machine("4.1.8", ["eth0"]),
+    ),
+    (
+        "line-interfaces",
+        f"mpirun --mca btl_tcp_if_exclude docker0 -n 2 {PERF}",
+        machine("4.1.8", ["eth0"]),
+    ),
+]

@@ -20,12 +20,17 @@ def with_variable(name: str, value: str, *, call: str = "", answer: str = ""):
 
 
 def two_libraries(tree: Tree) -> Tree:
-    found = [library("/opt/venv/lib/libnccl.so.2", "2.27.7"), library("/opt/nccl/lib/libnccl.so.2", "2.21.5", PATH)]
+    found = [
+        library("/opt/venv/lib/libnccl.so.2", "2.27.7"),
+        library("/opt/nccl/lib/libnccl.so.2", "2.21.5", PATH),
+    ]
     return tree.call("nccl-libraries", json.dumps(found))
 
 
 def bonded(tree: Tree) -> Tree:
-    tree.file("/sys/class/net/bond0/bonding/slaves", "eth0 eth9").file("/sys/class/net/eth9/operstate", "up")
+    tree.file("/sys/class/net/bond0/bonding/slaves", "eth0 eth9").file(
+        "/sys/class/net/eth9/operstate", "up"
+    )
     return tree.link("/sys/class/net/eth0/master", "../bond0")
 
 
@@ -58,32 +63,46 @@ NCCL = {
     "nccl-libraries": two_libraries,
     "nccl-conf-files": lambda tree: tree.file("/etc/nccl.conf", "NCCL_IB_TC = 106"),
     "nccl-net-plugin": with_variable("NCCL_NET_PLUGIN", "ofi", call="nccl-plugin net ofi"),
-    "nccl-tuner-plugin": with_variable("NCCL_TUNER_PLUGIN", "/opt/tuner.so", call="nccl-plugin tuner /opt/tuner.so"),
-    "nccl-profiler-plugin": with_variable("NCCL_PROFILER_PLUGIN", "inspector", call="nccl-plugin profiler inspector"),
+    "nccl-tuner-plugin": with_variable(
+        "NCCL_TUNER_PLUGIN", "/opt/tuner.so", call="nccl-plugin tuner /opt/tuner.so"
+    ),
+    "nccl-profiler-plugin": with_variable(
+        "NCCL_PROFILER_PLUGIN", "inspector", call="nccl-plugin profiler inspector"
+    ),
     "cuda-visible-devices": environment(CUDA_VISIBLE_DEVICES="0,1,2,3"),
     "nccl-collnet": environment(NCCL_COLLNET_ENABLE="1"),
     "gloo-socket-ifname": environment(GLOO_SOCKET_IFNAME="eno1", NCCL_SOCKET_IFNAME="eth0"),
     "torch-nccl-names": environment(NCCL_ASYNC_ERROR_HANDLING="1", TORCH_NCCL_BLOCKING_WAIT="1"),
     "nccl-names": environment(NCCL_IB_GID_INDX="3", NCCL_TIMEOUT="7200"),
     "nccl-values": environment(NCCL_P2P_DISABLE="true"),
-    "nccl-topo-file": lambda tree: environment(NCCL_TOPO_FILE=f"{HOME}/topo.xml")(tree).error(f"{HOME}/topo.xml", MISSING),
+    "nccl-topo-file": (
+        lambda tree: environment(NCCL_TOPO_FILE=f"{HOME}/topo.xml")(tree).error(
+            f"{HOME}/topo.xml", MISSING
+        )
+    ),
 }
 
 
 def mpi_job() -> Tree:
     """The healthy server as the launcher of an MPIJob with two workers."""
-    tree = healthy().file("/etc/mpi/hostfile", "job-worker-0.job.ns.svc slots=8\njob-worker-1.job.ns.svc slots=8")
+    tree = healthy().file(
+        "/etc/mpi/hostfile", "job-worker-0.job.ns.svc slots=8\njob-worker-1.job.ns.svc slots=8"
+    )
     environment(
-        OMPI_MCA_orte_default_hostfile="/etc/mpi/hostfile", OMPI_MCA_orte_keep_fqdn_hostnames="true",
-        OMPI_MCA_plm_rsh_args="-o ConnectionAttempts=10", OMPI_MCA_orte_set_default_slots="8",
-    )(tree)  # fmt: skip
+        OMPI_MCA_orte_default_hostfile="/etc/mpi/hostfile",
+        OMPI_MCA_orte_keep_fqdn_hostnames="true",
+        OMPI_MCA_plm_rsh_args="-o ConnectionAttempts=10",
+        OMPI_MCA_orte_set_default_slots="8",
+    )(tree)
     return tree
 
 
 NCCL |= {
     "mpirun-version": lambda tree: tree.update("mpirun", version="5.0.5"),
     "mpirun-isolated": environment(PRTE_MCA_plm="isolated"),
-    "hostname-loopback": lambda tree: tree.file("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 gpu-1"),
+    "hostname-loopback": lambda tree: tree.file(
+        "/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 gpu-1"
+    ),
     "hostname-resolves": lambda tree: tree.call("own-addresses", ""),
     "reverse-lookup": lambda tree: tree.update("reverse-lookups", **{"::ffff:10.1.0.1": 5.01}),
     "ssh-keys": lambda tree: tree.update("ssh-login", keys={"id_rsa": 0o644}),

@@ -79,9 +79,23 @@ def bonded(text=BOND):
 def cloud(driver, **files):
     """A server with one device of a cloud's virtual network."""
     base = "/sys/class/infiniband/rdmap0"
-    tree = Tree().link(f"{base}/device", "../../../0000:00:05.0").link(f"{base}/device/driver", f"../../drivers/{driver}")
-    tree.files(f"{base}/ports/1", state="4: ACTIVE", phys_state="5: LinkUp", link_layer="Ethernet" if driver == "erdma" else "Unknown")
-    tree.files(f"{base}/ports/1/hw_counters", unresponsive_remote_events="0", rx_drops="0", rx_pkts="1000000")
+    tree = (
+        Tree()
+        .link(f"{base}/device", "../../../0000:00:05.0")
+        .link(f"{base}/device/driver", f"../../drivers/{driver}")
+    )
+    tree.files(
+        f"{base}/ports/1",
+        state="4: ACTIVE",
+        phys_state="5: LinkUp",
+        link_layer="Ethernet" if driver == "erdma" else "Unknown",
+    )
+    tree.files(
+        f"{base}/ports/1/hw_counters",
+        unresponsive_remote_events="0",
+        rx_drops="0",
+        rx_pkts="1000000",
+    )
     for path, text in files.items():
         tree.file(path, text)
     return tree
@@ -96,14 +110,19 @@ def efa():
 def erdma(mtu="8500"):
     """A server with eRDMA."""
     tree = cloud("erdma").file("/sys/class/infiniband/rdmap0/ports/1/gid_attrs/ndevs/0", "eth0")
-    return tree.files("/sys/class/net/eth0", mtu=mtu, operstate="up").call("addresses", json.dumps({"eth0": "172.16.0.5/24"}))
+    return tree.files("/sys/class/net/eth0", mtu=mtu, operstate="up").call(
+        "addresses", json.dumps({"eth0": "172.16.0.5/24"})
+    )
 
 
 def gids_in_another_order(tree):
     """The addresses of mlx5_3 came first."""
     for index in range(4):
         tree.file(f"{PORT}/gids/{index + 4}", tree.paths[f"{PORT}/gids/{index}"]["text"].strip())
-        tree.file(f"{PORT}/gid_attrs/types/{index + 4}", tree.paths[f"{PORT}/gid_attrs/types/{index}"]["text"].strip())
+        tree.file(
+            f"{PORT}/gid_attrs/types/{index + 4}",
+            tree.paths[f"{PORT}/gid_attrs/types/{index}"]["text"].strip(),
+        )
     for index in (2, 3):
         tree.drop(f"{PORT}/gids/{index}")
 
@@ -113,12 +132,18 @@ def one_network(tree):
     addresses = {f"eth{index}": f"10.0.0.{index + 1}/24" for index in range(8)}
     tree.call("addresses", json.dumps(addresses))
     for name in ("all", *addresses):
-        tree.files(f"/proc/sys/net/ipv4/conf/{name}", arp_ignore="0", arp_announce="0", rp_filter="2")
+        tree.files(
+            f"/proc/sys/net/ipv4/conf/{name}", arp_ignore="0", arp_announce="0", rp_filter="2"
+        )
 
 
 NIC = {
     "nic-present": lambda tree: tree.drop("/sys/class/infiniband/mlx5_3"),
-    "nic-missing": lambda tree: tree.drop("/sys/class/infiniband/mlx5_3").drop(f"/sys/bus/pci/devices/{port_bdf(3)}"),
+    "nic-missing": (
+        lambda tree: tree.drop("/sys/class/infiniband/mlx5_3").drop(
+            f"/sys/bus/pci/devices/{port_bdf(3)}"
+        )
+    ),
     "nic-state": lambda tree: tree.file(f"{PORT}/state", "1: DOWN"),
     "nic-physical-state": lambda tree: tree.file(f"{PORT}/phys_state", "2: Polling"),
     "nic-subnet-manager": infiniband("sm_lid", "0x0"),
@@ -134,7 +159,10 @@ NIC = {
     "nic-gid-order": gids_in_another_order,
     "nic-bond": (
         bonded(),
-        lambda tree: tree.file("/proc/net/bonding/bond0", BOND.replace("eth1\nMII Status: up", "eth1\nMII Status: down")),
+        lambda tree: tree.file(
+            "/proc/net/bonding/bond0",
+            BOND.replace("eth1\nMII Status: up", "eth1\nMII Status: down"),
+        ),
     ),
     "nic-multirail": one_network,
     "nic-flap": counter("link_downed", 7, "counters"),
@@ -144,14 +172,23 @@ NIC = {
     "nic-module": statistic(module_high_temp=1),
     "nic-pci-stalls": statistic(outbound_pci_stalled_wr=40),
     "nic-retransmissions": counter("packet_seq_err", 10**6),
-    "nic-efa": (efa(), lambda tree: tree.file("/sys/class/infiniband/rdmap0/ports/1/hw_counters/rx_drops", "3")),
+    "nic-efa": (
+        efa(),
+        lambda tree: tree.file("/sys/class/infiniband/rdmap0/ports/1/hw_counters/rx_drops", "3"),
+    ),
     "nic-erdma-mtu": (erdma(), lambda tree: tree.file("/sys/class/net/eth0/mtu", "1500")),
     "roce-trust": lambda tree: tree.file(f"{NET}/qos/trust", "pcp"),
     "roce-pfc": lambda tree: tree.update("dcb eth3", pfc=[]),
     "roce-ecn": lambda tree: tree.file(f"{NET}/ecn/roce_rp/enable/3", "0"),
-    "roce-cm-mode": lambda tree: tree.file("/sys/kernel/config/rdma_cm/mlx5_3/ports/1/default_roce_mode", "IB/RoCE v1"),
-    "roce-cm-tos": lambda tree: tree.file("/sys/kernel/config/rdma_cm/mlx5_3/ports/1/default_roce_tos", "0"),
-    "roce-traffic-class": lambda tree: tree.file("/sys/class/infiniband/mlx5_3/tc/1/traffic_class", "Global tclass=162"),
+    "roce-cm-mode": lambda tree: tree.file(
+        "/sys/kernel/config/rdma_cm/mlx5_3/ports/1/default_roce_mode", "IB/RoCE v1"
+    ),
+    "roce-cm-tos": lambda tree: tree.file(
+        "/sys/kernel/config/rdma_cm/mlx5_3/ports/1/default_roce_tos", "0"
+    ),
+    "roce-traffic-class": lambda tree: tree.file(
+        "/sys/class/infiniband/mlx5_3/tc/1/traffic_class", "Global tclass=162"
+    ),
     "roce-priority-traffic": statistic(tx_prio0_bytes=4 * 10**13, tx_prio3_bytes=0),
     "roce-alike": lambda tree: tree.file(f"{NET}/ecn/roce_np/cnp_dscp", "4"),
     "roce-pause-global": lambda tree: tree.update("ethtool -a eth3", rx=True),

@@ -9,14 +9,29 @@ from healthy_pcie import DEVICES
 from busbw.host.limited import GIVEN_UP
 
 NODE, CPU = "/sys/devices/system/node", "/sys/devices/system/cpu"
-CLOSED = {"chain": {"family": "inet", "table": "filter", "name": "input", "hook": "input", "policy": "drop"}}
+CLOSED = {
+    "chain": {
+        "family": "inet",
+        "table": "filter",
+        "name": "input",
+        "hook": "input",
+        "policy": "drop",
+    }
+}
 
 
 def efa():
     """The server with an EFA device."""
     tree = healthy().link("/sys/class/infiniband/rdmap0/device", "../../../0000:a0:00.0")
-    tree.files("/sys/class/infiniband/rdmap0/ports/1", link_layer="Unspecified", state="4: ACTIVE", rate="400 Gb/sec (4X NDR)")
-    return tree.files(f"{DEVICES}/0000:a0:00.0", vendor="0x1d0f", **{"class": "0x020000"}, numa_node="0")
+    tree.files(
+        "/sys/class/infiniband/rdmap0/ports/1",
+        link_layer="Unspecified",
+        state="4: ACTIVE",
+        rate="400 Gb/sec (4X NDR)",
+    )
+    return tree.files(
+        f"{DEVICES}/0000:a0:00.0", vendor="0x1d0f", **{"class": "0x020000"}, numa_node="0"
+    )
 
 
 def container():
@@ -33,13 +48,17 @@ def without(*modules):
 def limit(name, value):
     """Another soft limit."""
     line = next(line for line in LIMITS.splitlines() if line.startswith(name))
-    return lambda tree: tree.file("/proc/self/limits", LIMITS.replace(line, f"{name:25} {value:20} unlimited"))
+    return lambda tree: tree.file(
+        "/proc/self/limits", LIMITS.replace(line, f"{name:25} {value:20} unlimited")
+    )
 
 
 def proprietary(tree):
     """NVIDIA's proprietary driver and no module for peer memory."""
     without("nvidia_peermem")(tree)
-    tree.file("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.158.01")
+    tree.file(
+        "/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.158.01"
+    )
 
 
 def no_rdma_devices(tree):
@@ -53,7 +72,9 @@ SILENT = '{"silent": ["/mnt/data: did not answer within 5 s"], "over": ""}'
 
 def full(path, **values):
     """Another state of a file system."""
-    return lambda tree: tree.update("file systems", **{path: json.loads(tree.calls["file systems"]["text"])[path] | values})
+    return lambda tree: tree.update(
+        "file systems", **{path: json.loads(tree.calls["file systems"]["text"])[path] | values}
+    )
 
 
 KERNEL = {
@@ -62,13 +83,23 @@ KERNEL = {
     "gdrcopy": lambda tree: tree.listing("/dev", "infiniband"),
     "rdma-modules": no_rdma_devices,
     "rdma-access": lambda tree: tree.update("access /dev/infiniband", uverbs3=False),
-    "kernel-removeipc": lambda tree: tree.file("/etc/systemd/logind.conf", "[Login]\n#RemoveIPC=yes"),
+    "kernel-removeipc": lambda tree: tree.file(
+        "/etc/systemd/logind.conf", "[Login]\n#RemoveIPC=yes"
+    ),
     "kernel-numa-balancing": lambda tree: tree.file("/proc/sys/kernel/numa_balancing", "1"),
     "kernel-zone-reclaim": lambda tree: tree.file("/proc/sys/vm/zone_reclaim_mode", "1"),
-    "kernel-thp": lambda tree: tree.file("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]"),
-    "kernel-tcp-memory": lambda tree: tree.file("/proc/sys/net/ipv4/tcp_wmem", "4096\t16384\t262144"),
-    "kernel-tcp-congestion": lambda tree: tree.file("/proc/sys/net/ipv4/tcp_congestion_control", "bbr"),
-    "kernel-port-range": lambda tree: tree.file("/proc/sys/net/ipv4/ip_local_port_range", "50000\t50999"),
+    "kernel-thp": lambda tree: tree.file(
+        "/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]"
+    ),
+    "kernel-tcp-memory": lambda tree: tree.file(
+        "/proc/sys/net/ipv4/tcp_wmem", "4096\t16384\t262144"
+    ),
+    "kernel-tcp-congestion": lambda tree: tree.file(
+        "/proc/sys/net/ipv4/tcp_congestion_control", "bbr"
+    ),
+    "kernel-port-range": lambda tree: tree.file(
+        "/proc/sys/net/ipv4/ip_local_port_range", "50000\t50999"
+    ),
     "kernel-time-sync": lambda tree: tree.update("clock", synchronized=False),
     "firewall": lambda tree: tree.call("nft ruleset", json.dumps({"nftables": [CLOSED]})),
     "yama-ptrace": lambda tree: tree.file("/proc/sys/kernel/yama/ptrace_scope", "2"),
@@ -83,17 +114,26 @@ LIMIT = {
     "disk-space": full("/tmp", free=0),
     "cgroup-memory": lambda tree: tree.file(f"{GROUP}/memory.events", "oom 2\noom_kill 2"),
     "allowed-cpus": lambda tree: tree.call("allowed cpus", "[0, 1, 2, 3]"),
-    "cpu-quota": lambda tree: tree.files(GROUP, **{"cpu.max": "800000 100000", "cpu.stat": "nr_periods 90\nnr_throttled 7"}),
+    "cpu-quota": lambda tree: tree.files(
+        GROUP, **{"cpu.max": "800000 100000", "cpu.stat": "nr_periods 90\nnr_throttled 7"}
+    ),
     "cgroup-pids": lambda tree: tree.file(f"{GROUP}/pids.max", "1024"),
 }
 CPUS = {
     "cpu-governor": lambda tree: tree.file(f"{CPU}/cpu7/cpufreq/scaling_governor", "powersave"),
-    "cpu-clocksource": lambda tree: tree.file("/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet"),
-    "cpu-irq-affinity": lambda tree: [tree.file(f"/proc/irq/{number}/effective_affinity_list", "60") for number in (100, 101, 102)],
+    "cpu-clocksource": lambda tree: tree.file(
+        "/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet"
+    ),
+    "cpu-irq-affinity": lambda tree: [
+        tree.file(f"/proc/irq/{number}/effective_affinity_list", "60") for number in (100, 101, 102)
+    ],
     "cpu-online": lambda tree: tree.file(f"{CPU}/online", "0-95"),
     "cpu-isolated": lambda tree: tree.file(f"{CPU}/isolated", "8-15"),
     "mem-numa-nodes": lambda tree: tree.file(f"{NODE}/node1/meminfo", "Node 1 MemTotal: 0 kB"),
-    "mem-numa-policy": (container(), lambda tree: tree.file("/proc/self/status", "CapEff:\t00000000a80425fb")),
+    "mem-numa-policy": (
+        container(),
+        lambda tree: tree.file("/proc/self/status", "CapEff:\t00000000a80425fb"),
+    ),
     "mem-hugepages": (efa(), lambda tree: tree.file("/proc/meminfo", MEMORY.replace("5128", "0"))),
     "mem-free": lambda tree: tree.file("/proc/meminfo", MEMORY.replace("2050000000", "9000000")),
     "mem-errors": lambda tree: tree.file("/sys/devices/system/edac/mc/mc0/ue_count", "1"),

@@ -60,27 +60,43 @@ MORE_GPU = {
         "off the bus": lambda tree: tree.data(f"{GPU}/config", b"\xff" * 64),
         "one that does not answer": changed(error=LOST),
         "one without address that does not answer": changed(error=LOST, bus_id=""),
-        "two without address that do not answer": both(changed(2, error=LOST, bus_id=""), changed(4, error=LOST, bus_id="")),
+        "two without address that do not answer": both(
+            changed(2, error=LOST, bus_id=""), changed(4, error=LOST, bus_id="")
+        ),
         "one without address, and one too few": both(
-            changed(2, error=LOST, bus_id=""), lambda tree: nvml(gpus=json.loads(tree.calls["nvml_health"]["text"])["gpus"][:7])(tree)
+            changed(2, error=LOST, bus_id=""),
+            lambda tree: nvml(gpus=json.loads(tree.calls["nvml_health"]["text"])["gpus"][:7])(tree),
         ),
         "one that is withheld": changed(error=WITHHELD),
         "one lost in a call": changed(failed={"temperature_c": LOST}),
         "NVML fails": nvml(gpus=[], reason="Driver/library version mismatch"),
-        "NVML fails in a container": both(container, lambda tree: tree.file("/dev/nvidiactl", ""), nvml(gpus=[], reason="Unknown Error")),
+        "NVML fails in a container": both(
+            container,
+            lambda tree: tree.file("/dev/nvidiactl", ""),
+            nvml(gpus=[], reason="Unknown Error"),
+        ),
         "NVML lists none": nvml(gpus=[]),
-        "two too few": lambda tree: nvml(gpus=json.loads(tree.calls["nvml_health"]["text"])["gpus"][:6])(tree),
-        "one too few in a job": both(slurm, lambda tree: nvml(gpus=json.loads(tree.calls["nvml_health"]["text"])["gpus"][:7])(tree)),
+        "two too few": lambda tree: nvml(
+            gpus=json.loads(tree.calls["nvml_health"]["text"])["gpus"][:6]
+        )(tree),
+        "one too few in a job": both(
+            slurm,
+            lambda tree: nvml(gpus=json.loads(tree.calls["nvml_health"]["text"])["gpus"][:7])(tree),
+        ),
         "PCI is not known": lambda tree: tree.drop("/sys/bus/pci"),
     },
     "gpu-driver": {
         "another version": nvml(driver="570.172.08"),
         "mismatch": nvml(gpus=[], reason="Driver/library version mismatch"),
         "mismatch without a module": both(
-            nvml(gpus=[], reason="Driver/library version mismatch"), lambda tree: tree.drop("/proc/driver/nvidia/version")
+            nvml(gpus=[], reason="Driver/library version mismatch"),
+            lambda tree: tree.drop("/proc/driver/nvidia/version"),
         ),
         "not loaded": both(nvml(gpus=[], reason="no driver"), without_driver),
-        "proprietary": lambda tree: tree.file("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.158.01"),
+        "proprietary": lambda tree: tree.file(
+            "/proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.158.01",
+        ),
         "no version": lambda tree: tree.file("/proc/driver/nvidia/version", "NVRM"),
     },
     "gpu-persistence": {
@@ -97,7 +113,9 @@ MORE_GPU = {
         "no driver": both(nvml(gpus=[]), without_driver),
         "cards for a screen with a driver": both(nvml(gpus=[]), display),
         "cards for a screen": both(nvml(gpus=[]), display, without_driver),
-        "cards for a screen, modules not known": both(nvml(gpus=[]), display, lambda tree: tree.drop("/proc/modules").drop("/sys/module")),
+        "cards for a screen, modules not known": both(
+            nvml(gpus=[]), display, lambda tree: tree.drop("/proc/modules").drop("/sys/module")
+        ),
     },
     "gpu-xid": {
         "four": many(79, 48, 94, 63),
@@ -111,8 +129,13 @@ MORE_GPU = {
             changed(2, processes=[{"pid": 1, "used_bytes": 1, "name": "a"}], used_bytes=1 << 33),
             changed(4, processes=[{"pid": 2, "used_bytes": 1, "name": ""}], used_bytes=1 << 34),
         ),
-        "how much is not known": changed(processes=[{"pid": 1, "used_bytes": None, "name": "a"}], used_bytes=None),
-        "in a container": both(container, changed(processes=[{"pid": 1, "used_bytes": None, "name": "a"}], used_bytes=1 << 34)),
+        "how much is not known": changed(
+            processes=[{"pid": 1, "used_bytes": None, "name": "a"}], used_bytes=None
+        ),
+        "in a container": both(
+            container,
+            changed(processes=[{"pid": 1, "used_bytes": None, "name": "a"}], used_bytes=1 << 34),
+        ),
         "no process": changed(used_bytes=1 << 31),
         "exactly so much": changed(used_bytes=1 << 30),
         "exactly so much beside a CPU": changed(used_bytes=1 << 30, name="NVIDIA GB200"),
@@ -121,7 +144,10 @@ MORE_GPU = {
         "Windows": both(changed(used_bytes=1 << 34), lambda tree: tree.file("/dev/dxg", "")),
         "not reported": changed(used_bytes=None),
     },
-    "gpu-mig": {"off after a reset": changed(mig=True, mig_pending=False), "on after a reset": changed(mig=False, mig_pending=True)},
+    "gpu-mig": {
+        "off after a reset": changed(mig=True, mig_pending=False),
+        "on after a reset": changed(mig=False, mig_pending=True),
+    },
     "gpu-p2p": {
         **{f"status {status}": peers(*[0] * 14, status) for status in range(1, 8)},
         "four pairs": peers(*[4] * 4, *[0] * 11),
@@ -145,32 +171,48 @@ MORE_GPU = {
         "two GPUs": healthy(gpus=2),
     },
     "gpu-cuda-driver": {
-        "CUDA 13": both(nvml(cuda=13010), lambda tree: tree.call("nccl_packages", json.dumps([["nvidia-nccl-cu13", "2.30.7"]]))),
-        "CUDA 11.8": both(nvml(cuda=11080), lambda tree: tree.call("nccl_packages", json.dumps(PACKAGE))),
-        "CUDA 12.0": both(nvml(cuda=12000), lambda tree: tree.call("nccl_packages", json.dumps(PACKAGE))),
+        "CUDA 13": both(
+            nvml(cuda=13010),
+            lambda tree: tree.call("nccl_packages", json.dumps([["nvidia-nccl-cu13", "2.30.7"]])),
+        ),
+        "CUDA 11.8": both(
+            nvml(cuda=11080), lambda tree: tree.call("nccl_packages", json.dumps(PACKAGE))
+        ),
+        "CUDA 12.0": both(
+            nvml(cuda=12000), lambda tree: tree.call("nccl_packages", json.dumps(PACKAGE))
+        ),
         "not known": nvml(cuda=None),
         "no package": lambda tree: tree.call("nccl_packages", "[]"),
     },
     "gpu-compute-mode": {f"mode {mode}": changed(compute_mode=mode) for mode in range(5)},
     "gpu-nouveau": {
         "both": lambda tree: tree.file("/proc/modules", MODULES),
-        "a module whose user has the name": lambda tree: tree.file("/proc/modules", "nvidia 1 0 nouveau Live 0x0"),
+        "a module whose user has the name": lambda tree: tree.file(
+            "/proc/modules", "nvidia 1 0 nouveau Live 0x0"
+        ),
     },
     "gpu-missing": {
-        "two switches": lambda tree: [tree.drop(f"{DEVICES}/0000:0{number}:00.0") for number in (7, 8)],
+        "two switches": lambda tree: [
+            tree.drop(f"{DEVICES}/0000:0{number}:00.0") for number in (7, 8)
+        ],
         "nine switches": lambda tree: [
-            tree.files(f"{DEVICES}/0000:1{number}:00.0", vendor="0x10de", **{"class": "0x068000"}) for number in range(3)
+            tree.files(f"{DEVICES}/0000:1{number}:00.0", vendor="0x10de", **{"class": "0x068000"})
+            for number in range(3)
         ],
         "no switch, more device files": lambda tree: (
             [tree.drop(f"{DEVICES}/0000:0{number}:00.0") for number in range(5, 9)],
             all_changed(links=[])(tree),
             [tree.file(f"/dev/nvidia{number}", "") for number in range(10)],
         ),
-        "sixteen": healthy(gpus=8).files(f"{DEVICES}/0000:20:00.0", vendor="0x10de", **{"class": "0x030200"}),
+        "sixteen": (
+            healthy(gpus=8).files(
+                f"{DEVICES}/0000:20:00.0", vendor="0x10de", **{"class": "0x030200"}
+            )
+        ),
     },
     "gpu-load-throttle": {
         "hot at times": loading(first=3, reasons=0x40, temperature_c=92, power_w=700),
         "a brake": loading(reasons=0x80, sm_mhz=990),
         "temperature is not known": loading(reasons=0x40, temperature_c=None, power_w=None),
     },
-}  # fmt: skip
+}

@@ -14,9 +14,14 @@ CONFIGFS = "/sys/kernel/config/rdma_cm/mlx5_3/ports/1"
 NO_FABRIC_MANAGER = "bash: nv-fabricmanager: command not found"
 
 
-def recovered(first: int, last: int, errors: dict[str, int], usual: int = 0) -> list[dict[str, object]]:
+def recovered(
+    first: int, last: int, errors: dict[str, int], usual: int = 0
+) -> list[dict[str, object]]:
     """Links of a GPU, of which some have errors."""
-    return [{**one, "errors": errors if first <= number <= last else {"recovery": usual}} for number, one in enumerate(links())]
+    return [
+        {**one, "errors": errors if first <= number <= last else {"recovery": usual}}
+        for number, one in enumerate(links())
+    ]
 
 
 def services(state: str) -> Change:
@@ -44,7 +49,10 @@ def fewer(tree: Tree) -> None:
 
 def imex(*nodes: str, domain: str = "UP") -> Change:
     """The state of each node, and of the domain."""
-    lines = [f"Node #{number}   - 10.0.0.{number + 1}   - {state}   - Version: 570.172" for number, state in enumerate(nodes)]
+    lines = [
+        f"Node #{number}   - 10.0.0.{number + 1}   - {state}   - Version: 570.172"
+        for number, state in enumerate(nodes)
+    ]
     start, _, _ = IMEX.partition("Node #0")
     end = f"\n\nDomain State: {domain}" if domain else ""
     return lambda tree: tree.call("imex", start + "\n".join(lines) + end)
@@ -67,50 +75,82 @@ MORE_NVLINK = {
         "three links": gpu_changed(links=recovered(2, 4, {"recovery": 1})),
         "five links": gpu_changed(links=recovered(2, 6, {"recovery": 2, "replay": 3})),
         "the most errors first": both(
-            gpu_changed(2, links=recovered(3, 3, {"recovery": 7})), gpu_changed(5, links=recovered(3, 3, {"recovery": 9}))
+            gpu_changed(2, links=recovered(3, 3, {"recovery": 7})),
+            gpu_changed(5, links=recovered(3, 3, {"recovery": 9})),
         ),
         "an outlier": gpu_changed(links=recovered(3, 3, {"recovery": 0, "ecc_data": 10})),
         "few errors": gpu_changed(links=recovered(3, 3, {"recovery": 0, "ecc_data": 9})),
-        "many errors everywhere": all_changed(links=[{**one, "errors": {"crc_flit": 5}} for one in links()]),
+        "many errors everywhere": all_changed(
+            links=[{**one, "errors": {"crc_flit": 5}} for one in links()]
+        ),
         "ten times as many as elsewhere": both(
             all_changed(links=[{**one, "errors": {"crc_flit": 5}} for one in links()]),
             gpu_changed(links=links(errors={"crc_flit": 50})),
             gpu_changed(4, links=links(errors={"crc_flit": 51})),
         ),
         "no counters of a link": gpu_changed(links=links(errors={})),
-        "more in a minute": (gpu_changed(links=links(errors={"recovery": 5})), gpu_changed(links=links(errors={"recovery": 7}))),
-        "none more in a minute": (gpu_changed(links=links(errors={"recovery": 5})), gpu_changed(links=links(errors={"recovery": 5}))),
-        "reset in the minute": (gpu_changed(links=links(errors={"recovery": 5})), gpu_changed(links=links(errors={"recovery": 2}))),
+        "more in a minute": (
+            gpu_changed(links=links(errors={"recovery": 5})),
+            gpu_changed(links=links(errors={"recovery": 7})),
+        ),
+        "none more in a minute": (
+            gpu_changed(links=links(errors={"recovery": 5})),
+            gpu_changed(links=links(errors={"recovery": 5})),
+        ),
+        "reset in the minute": (
+            gpu_changed(links=links(errors={"recovery": 5})),
+            gpu_changed(links=links(errors={"recovery": 2})),
+        ),
         "a GPU that was not there": (both(fewer), gpu_changed(links=links(errors={"recovery": 5}))),
     },
     "nvlink-fabric": {
-        **{f"state {state}": gpu_changed(fabric={"state": state, "status": 0}) for state in range(6)},
+        **{
+            f"state {state}": gpu_changed(fabric={"state": state, "status": 0})
+            for state in range(6)
+        },
         "joined with an error": gpu_changed(fabric={"state": 3, "status": 1}),
         "not supported with an error": gpu_changed(fabric={"state": 0, "status": 1}),
         "every problem": gpu_changed(fabric={"state": 3, "status": 0, "health_mask": 0x55}),
         "one problem": gpu_changed(fabric={"state": 3, "status": 0, "health_mask": 0x9A}),
         "no field": gpu_changed(fabric=None),
         "a rack": gpu_changed(name="NVIDIA GB200", fabric={"state": 1, "status": 0}),
-        "a rack of another model": gpu_changed(fabric={"state": 1, "status": 0, "cluster": "6f0c" * 8, "clique": 1}),
+        "a rack of another model": gpu_changed(
+            fabric={"state": 1, "status": 0, "cluster": "6f0c" * 8, "clique": 1}
+        ),
         "the service failed": services("failed"),
         "the service is elsewhere": services("inactive"),
         "no field, and the service failed": both(gpu_changed(fabric=None), services("failed")),
-        "no field, and no service": both(gpu_changed(fabric=None), lambda tree: tree.call("nvidia_services", "")),
-        "no field, and the service failed in a virtual machine": both(gpu_changed(fabric=None), services("failed"), virtual),
-        "no field, and the service failed in a container": both(gpu_changed(fabric=None), services("failed"), containers),
+        "no field, and no service": both(
+            gpu_changed(fabric=None), lambda tree: tree.call("nvidia_services", "")
+        ),
+        "no field, and the service failed in a virtual machine": both(
+            gpu_changed(fabric=None), services("failed"), virtual
+        ),
+        "no field, and the service failed in a container": both(
+            gpu_changed(fabric=None), services("failed"), containers
+        ),
         "no field, and the services do not answer": both(
-            gpu_changed(fabric=None), lambda tree: tree.failing("nvidia_services", "systemctl did not answer within 5 s")
+            gpu_changed(fabric=None),
+            lambda tree: tree.failing("nvidia_services", "systemctl did not answer within 5 s"),
         ),
         "GPUs that are joined directly": all_changed(links=PEERS),
         "one link that leads anywhere": both(all_changed(links=PEERS), gpu_changed(links=MIXED)),
         "links that fail": both(all_changed(links=PEERS), gpu_changed(links=None)),
-        "one GPU that another user does not see": both(all_changed(links=PEERS), gpu_changed(links=None, error=UNSEEN)),
-        "one GPU that fails": both(all_changed(links=PEERS), gpu_changed(links=None, error="NVML: GPU is lost")),
+        "one GPU that another user does not see": both(
+            all_changed(links=PEERS), gpu_changed(links=None, error=UNSEEN)
+        ),
+        "one GPU that fails": both(
+            all_changed(links=PEERS), gpu_changed(links=None, error="NVML: GPU is lost")
+        ),
     },
     "nvlink-fabric-manager-version": {
         "none": lambda tree: tree.call("fabricmanager_version", NO_FABRIC_MANAGER),
-        "none in a container": lambda tree: containers(tree).call("fabricmanager_version", NO_FABRIC_MANAGER),
-        "none in a virtual machine": lambda tree: virtual(tree).call("fabricmanager_version", NO_FABRIC_MANAGER),
+        "none in a container": (
+            lambda tree: containers(tree).call("fabricmanager_version", NO_FABRIC_MANAGER)
+        ),
+        "none in a virtual machine": (
+            lambda tree: virtual(tree).call("fabricmanager_version", NO_FABRIC_MANAGER)
+        ),
         "none in a rack": rack().call("fabricmanager_version", NO_FABRIC_MANAGER),
         "none, and one GPU of a rack": both(
             gpu_changed(fabric={"state": 3, "status": 0, "cluster": "6f0c" * 8}),
@@ -119,9 +159,13 @@ MORE_NVLINK = {
         "no driver": lambda tree: tree.update("nvml_health", driver=""),
     },
     "nvlink-imex": {
-        "four channels": lambda tree: [tree.file(f"/dev/nvidia-caps-imex-channels/channel{number}", "") for number in range(4)],
+        "four channels": lambda tree: [
+            tree.file(f"/dev/nvidia-caps-imex-channels/channel{number}", "") for number in range(4)
+        ],
         "no channel": lambda tree: tree.drop("/dev/nvidia-caps-imex-channels"),
-        "four nodes are not ready": imex("READY", "UNAVAILABLE", "VERSION_MISMATCH", "INITIALIZING", "UNAVAILABLE"),
+        "four nodes are not ready": imex(
+            "READY", "UNAVAILABLE", "VERSION_MISMATCH", "INITIALIZING", "UNAVAILABLE"
+        ),
         "the domain is degraded": imex("READY", "READY", domain="DEGRADED"),
         "no domain": imex("READY", domain=""),
         "no node": imex(),
@@ -130,29 +174,41 @@ MORE_NVLINK = {
         "no fabric": all_changed(fabric=None),
     },
     "nvlink-links": {
-        "two links are down": gpu_changed(links=[one | {"active": one["number"] not in (3, 7)} for one in links()]),
+        "two links are down": gpu_changed(
+            links=[one | {"active": one["number"] not in (3, 7)} for one in links()]
+        ),
         "all are down": gpu_changed(links=[one | {"active": False} for one in links()]),
-        "all are down with MIG": gpu_changed(mig=True, links=[one | {"active": False} for one in links()]),
+        "all are down with MIG": gpu_changed(
+            mig=True, links=[one | {"active": False} for one in links()]
+        ),
         "one is down in a virtual machine": both(virtual, gpu_changed(links=links(active=False))),
         "one is down in a virtual machine without NVSwitch": both(
-            virtual, all_changed(links=PEERS), gpu_changed(links=[one | {"active": one["number"] != 3} for one in PEERS])
+            virtual,
+            all_changed(links=PEERS),
+            gpu_changed(links=[one | {"active": one["number"] != 3} for one in PEERS]),
         ),
         "a single GPU": alone(links=[one | {"active": False} for one in links()]),
         "a model without NVLink": gpu_changed(name="NVIDIA L40S", links=[]),
         "a model that is not known": gpu_changed(name="NVIDIA X1"),
-        "a model that is not known, with a link that is down": gpu_changed(name="NVIDIA X1", links=links(active=False)),
+        "a model that is not known, with a link that is down": gpu_changed(
+            name="NVIDIA X1", links=links(active=False)
+        ),
         "cards with a bridge": gpu_changed(name="NVIDIA H100 NVL", links=links(active=False)),
         "a GPU that fails": gpu_changed(error="NVML: GPU is lost"),
         "links that fail": gpu_changed(links=None),
     },
     "nvlink-speed": {
-        "two links": gpu_changed(links=[one | ({"speed_mbps": 13281} if one["number"] in (3, 7) else {}) for one in links()]),
+        "two links": gpu_changed(
+            links=[
+                one | ({"speed_mbps": 13281} if one["number"] in (3, 7) else {}) for one in links()
+            ]
+        ),
         "a speed that is not known": gpu_changed(links=links(speed_mbps=None, version=None)),
         "a model that is not known": gpu_changed(name="NVIDIA X1", links=links(speed_mbps=13281)),
         "no link": gpu_changed(links=[one | {"active": False} for one in links()]),
         "a GPU that fails": gpu_changed(error="NVML: GPU is lost"),
     },
-}  # fmt: skip
+}
 
 
 def dcb(netdev: str = "eth3", **values: object) -> Change:
@@ -173,7 +229,9 @@ def nccl_class(value: str) -> Change:
 def ecn(**parts: tuple[int, ...]) -> Change:
     """The priorities with congestion control."""
     return lambda tree: [
-        tree.file(f"{NET}/ecn/{part}/enable/{priority}", str(int(priority in on))) for part, on in parts.items() for priority in range(8)
+        tree.file(f"{NET}/ecn/{part}/enable/{priority}", str(int(priority in on)))
+        for part, on in parts.items()
+        for priority in range(8)
     ]
 
 
@@ -182,7 +240,10 @@ def traffic(**values: int | None) -> Change:
 
     def change(tree: Tree) -> None:
         found = json.loads(tree.calls["ethtool -S eth3"]["text"]) | values
-        tree.call("ethtool -S eth3", json.dumps({name: value for name, value in found.items() if value is not None}))
+        tree.call(
+            "ethtool -S eth3",
+            json.dumps({name: value for name, value in found.items() if value is not None}),
+        )
 
     return change
 
@@ -195,10 +256,16 @@ def setters(*files: dict[str, object]) -> Change:
 def other_model(rate: str) -> Change:
     """A card of another model with this rate."""
     base = "/sys/class/infiniband/mlx5_3"
-    return lambda tree: tree.file(f"{base}/board_id", "MT_1").file(f"{PORT}/rate", f"{rate} Gb/sec (4X EDR)" if rate else "")
+    return lambda tree: tree.file(f"{base}/board_id", "MT_1").file(
+        f"{PORT}/rate", f"{rate} Gb/sec (4X EDR)" if rate else ""
+    )
 
 
-UNIT = {"path": "/etc/systemd/system/qos@.service", "words": ["mlnx_qos", "cma_roce_tos"], "enabled": False}
+UNIT = {
+    "path": "/etc/systemd/system/qos@.service",
+    "words": ["mlnx_qos", "cma_roce_tos"],
+    "enabled": False,
+}
 SCRIPT = {"path": "/etc/rc.local", "words": ["mlnx_qos"], "enabled": False}
 
 MORE_ROCE = {
@@ -208,23 +275,37 @@ MORE_ROCE = {
         "a range of DSCP": dcb(dscp={"0": 0, "1": 0, "2": 0, "26": 3, "30": 4, "31": 4}),
         "no flow control": dcb(pfc=[]),
         "not readable on one port": lambda tree: tree.drop(f"{NET}/ecn/roce_np"),
-        "not readable on most ports": lambda tree: [tree.drop(f"/sys/class/net/eth{index}/ecn/roce_rp") for index in range(1, 8)],
-        "two settings of two ports": both(dcb(classes=[0, 1, 2, 3, 4, 5, 6, 7]), dcb("eth5", shares=[0, 50, 50, 0, 0, 0, 0, 0])),
+        "not readable on most ports": lambda tree: [
+            tree.drop(f"/sys/class/net/eth{index}/ecn/roce_rp") for index in range(1, 8)
+        ],
+        "two settings of two ports": both(
+            dcb(classes=[0, 1, 2, 3, 4, 5, 6, 7]), dcb("eth5", shares=[0, 50, 50, 0, 0, 0, 0, 0])
+        ),
         "a bond": bonded(),
     },
     "roce-at-start": {
         "none": setters(),
         "none in a container": both(setters(), containers),
-        "none on a node of Kubernetes": both(setters(), lambda tree: tree.listing("/var/lib/kubelet", "pods")),
+        "none on a node of Kubernetes": both(
+            setters(), lambda tree: tree.listing("/var/lib/kubelet", "pods")
+        ),
         "a unit that does not start": setters(UNIT),
         "a script that does not start": setters(SCRIPT),
         "two of which one starts": setters(SCRIPT, UNIT | {"enabled": True}),
         "firmware of one port": both(setters(), dcb(host=False)),
-        "firmware of all ports": both(setters(), *(dcb(f"eth{index}", host=False) for index in range(8))),
-        "not readable": lambda tree: tree.failing("files that set RoCE at the start", "permission denied"),
-        "nothing to set": both(*(dcb(f"eth{index}", pfc=[]) for index in range(8)), *(
-            lambda tree, index=index: tree.file(f"/sys/class/net/eth{index}/qos/trust", "pcp") for index in range(8)
-        )),
+        "firmware of all ports": both(
+            setters(), *(dcb(f"eth{index}", host=False) for index in range(8))
+        ),
+        "not readable": lambda tree: tree.failing(
+            "files that set RoCE at the start", "permission denied"
+        ),
+        "nothing to set": both(
+            *(dcb(f"eth{index}", pfc=[]) for index in range(8)),
+            *(
+                lambda tree, index=index: tree.file(f"/sys/class/net/eth{index}/qos/trust", "pcp")
+                for index in range(8)
+            ),
+        ),
         "trust alone": both(*(dcb(f"eth{index}", pfc=[]) for index in range(8))),
     },
     "roce-cm-tos": {
@@ -232,16 +313,34 @@ MORE_ROCE = {
         "the same DSCP": lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "104"),
         "the same priority": lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "96"),
         "no number": lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "none"),
-        "two without a directory": lambda tree: tree.drop(CONFIGFS).drop(CONFIGFS.replace("mlx5_3", "mlx5_5")),
-        "no flow control": both(dcb(pfc=[]), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")),
-        "nothing sets the class": both(unclassed, lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")),
-        "another class of NCCL": both(nccl_class("106"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")),
-        "the highest class of NCCL": both(nccl_class("255"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")),
-        "no class of NCCL": both(nccl_class("256"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")),
-        "the lowest class of NCCL": both(nccl_class("0"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "8")),
-        "below the lowest class of NCCL": both(nccl_class("-1"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "8")),
+        "two without a directory": (
+            lambda tree: tree.drop(CONFIGFS).drop(CONFIGFS.replace("mlx5_3", "mlx5_5"))
+        ),
+        "no flow control": both(
+            dcb(pfc=[]), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")
+        ),
+        "nothing sets the class": both(
+            unclassed, lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")
+        ),
+        "another class of NCCL": both(
+            nccl_class("106"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")
+        ),
+        "the highest class of NCCL": both(
+            nccl_class("255"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")
+        ),
+        "no class of NCCL": both(
+            nccl_class("256"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "0")
+        ),
+        "the lowest class of NCCL": both(
+            nccl_class("0"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "8")
+        ),
+        "below the lowest class of NCCL": both(
+            nccl_class("-1"), lambda tree: tree.file(f"{CONFIGFS}/default_roce_tos", "8")
+        ),
         "no environment": lambda tree: (
-            unclassed(tree), tree.failing("environment", "not in the recording"), tree.file(f"{CONFIGFS}/default_roce_tos", "0")
+            unclassed(tree),
+            tree.failing("environment", "not in the recording"),
+            tree.file(f"{CONFIGFS}/default_roce_tos", "0"),
         ),
     },
     "roce-traffic-class": {
@@ -255,10 +354,15 @@ MORE_ROCE = {
         "exactly the share": both(counter("rp_cnp_ignored", 1), counter("rp_cnp_handled", 99)),
         "the most first": both(
             counter("rp_cnp_ignored", 1000),
-            lambda tree: tree.file("/sys/class/infiniband/mlx5_5/ports/1/hw_counters/rp_cnp_ignored", "2000"),
+            lambda tree: tree.file(
+                "/sys/class/infiniband/mlx5_5/ports/1/hw_counters/rp_cnp_ignored", "2000"
+            ),
         ),
         "not counted": lambda tree: tree.drop(f"{PORT}/hw_counters/rp_cnp_ignored"),
-        "in a minute": (counter("rp_cnp_ignored", 1000), both(counter("rp_cnp_ignored", 1010), counter("rp_cnp_handled", 4642))),
+        "in a minute": (
+            counter("rp_cnp_ignored", 1000),
+            both(counter("rp_cnp_ignored", 1010), counter("rp_cnp_handled", 4642)),
+        ),
         "none in a minute": (counter("rp_cnp_ignored", 1000), counter("rp_cnp_ignored", 1000)),
     },
     "roce-ecn": {
@@ -273,32 +377,53 @@ MORE_ROCE = {
     },
     "roce-priority-traffic": {
         "half": traffic(tx_vport_rdma_unicast_bytes=4 * 10**13, tx_prio3_bytes=2 * 10**13),
-        "less than half": traffic(tx_vport_rdma_unicast_bytes=4 * 10**13, tx_prio3_bytes=2 * 10**13 - 1),
-        "a part of it inside the host": traffic(
-            tx_vport_rdma_unicast_bytes=4 * 10**13, vport_loopback_bytes=10**13, tx_prio3_bytes=15 * 10**12
+        "less than half": traffic(
+            tx_vport_rdma_unicast_bytes=4 * 10**13, tx_prio3_bytes=2 * 10**13 - 1
         ),
-        "enough": traffic(tx_vport_rdma_unicast_bytes=10**9, vport_loopback_bytes=None, tx_prio3_bytes=0),
+        "a part of it inside the host": traffic(
+            tx_vport_rdma_unicast_bytes=4 * 10**13,
+            vport_loopback_bytes=10**13,
+            tx_prio3_bytes=15 * 10**12,
+        ),
+        "enough": traffic(
+            tx_vport_rdma_unicast_bytes=10**9, vport_loopback_bytes=None, tx_prio3_bytes=0
+        ),
         "not enough": traffic(tx_vport_rdma_unicast_bytes=10**9 - 1, tx_prio3_bytes=0),
-        "two priorities": both(dcb(pfc=[3, 4]), traffic(tx_prio3_bytes=10**13, tx_prio4_bytes=2 * 10**13)),
+        "two priorities": both(
+            dcb(pfc=[3, 4]), traffic(tx_prio3_bytes=10**13, tx_prio4_bytes=2 * 10**13)
+        ),
         "no flow control": dcb(pfc=[]),
-        "flow control is not known": lambda tree: tree.failing("dcb eth3", "operation not supported"),
+        "flow control is not known": lambda tree: tree.failing(
+            "dcb eth3", "operation not supported"
+        ),
         "not counted": traffic(tx_prio0_bytes=None),
         "statistics that fail": lambda tree: tree.failing("ethtool -S eth3", "input/output error"),
     },
     "roce-storm": {
         "the most first": both(
             statistic(tx_pause_storm_error_events=2),
-            lambda tree: tree.update("ethtool -S eth5", tx_pause_storm_error_events=2, tx_pause_storm_warning_events=1),
+            lambda tree: tree.update(
+                "ethtool -S eth5", tx_pause_storm_error_events=2, tx_pause_storm_warning_events=1
+            ),
         ),
         "warnings alone": statistic(tx_pause_storm_warning_events=1),
-        "none in a minute": (statistic(tx_pause_storm_error_events=2), statistic(tx_pause_storm_error_events=2)),
-        "one in a minute": (statistic(tx_pause_storm_error_events=2), statistic(tx_pause_storm_error_events=3)),
+        "none in a minute": (
+            statistic(tx_pause_storm_error_events=2),
+            statistic(tx_pause_storm_error_events=2),
+        ),
+        "one in a minute": (
+            statistic(tx_pause_storm_error_events=2),
+            statistic(tx_pause_storm_error_events=3),
+        ),
     },
     "roce-trust": {
         "a bond": bonded().file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "bond0"),
-        "a slow port of the same model": lambda tree: tree.file(f"{PORT}/rate", "100 Gb/sec (4X EDR)"),
+        "a slow port of the same model": lambda tree: tree.file(
+            f"{PORT}/rate", "100 Gb/sec (4X EDR)"
+        ),
         **{
-            f"a port of another model with {rate or 'no'} Gbit/s": other_model(rate) for rate in ("", "0.5", "100", "200", "201")
+            f"a port of another model with {rate or 'no'} Gbit/s": other_model(rate)
+            for rate in ("", "0.5", "100", "200", "201")
         },
         "a VLAN": lambda tree: (
             tree.file(f"{NET}/qos/trust", "pcp").file(f"{NET}/upper_eth3.100/ifindex", "9"),
@@ -308,12 +433,16 @@ MORE_ROCE = {
             tree.file(f"{NET}/qos/trust", "pcp").file(f"{NET}/upper_br0/ifindex", "9"),
             tree.file("/sys/class/net/br0/uevent", "DEVTYPE=bridge"),
         ),
-        "a bond of two cards": bonded()
-        .file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "bond0")
-        .file("/sys/class/infiniband/mlx5_1/ports/1/gid_attrs/ndevs/0", "bond0"),
+        "a bond of two cards": (
+            bonded()
+            .file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "bond0")
+            .file("/sys/class/infiniband/mlx5_1/ports/1/gid_attrs/ndevs/0", "bond0")
+        ),
         "a driver without mlnx_qos": both(
             lambda tree: tree.file(f"{NET}/qos/trust", "pcp"),
-            lambda tree: tree.link("/sys/class/infiniband/mlx5_3/device/driver", "../../../../bus/pci/drivers/irdma"),
+            lambda tree: tree.link(
+                "/sys/class/infiniband/mlx5_3/device/driver", "../../../../bus/pci/drivers/irdma"
+            ),
         ),
     },
-}  # fmt: skip
+}

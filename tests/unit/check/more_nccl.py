@@ -1,4 +1,6 @@
-"""Variants of the layers NCCL and launcher: values, versions and machines on which a variable is right or wrong."""
+"""Variants of the layers NCCL and launcher: values, versions and machines on which a variable is
+right or wrong.
+"""
 
 import json
 
@@ -25,7 +27,9 @@ def on(tree: Tree, change: Change) -> Tree:
 
 def version(number: str) -> Change:
     """NCCL of one version."""
-    return lambda tree: tree.call("nccl-libraries", json.dumps([library("/opt/venv/lib/libnccl.so.2", number)]))
+    return lambda tree: tree.call(
+        "nccl-libraries", json.dumps([library("/opt/venv/lib/libnccl.so.2", number)])
+    )
 
 
 def set_to(name: str, *values: str) -> dict[str, Change]:
@@ -61,12 +65,16 @@ def unread_mpirun(tree: Tree) -> None:
 def bridge(name: str, address: str) -> Change:
     """An interface of a bridge, and its address."""
     files = {"operstate": "up", "mtu": "1500"}
-    return lambda tree: tree.files(f"/sys/class/net/{name}", **files).update("addresses", **{name: address})
+    return lambda tree: tree.files(f"/sys/class/net/{name}", **files).update(
+        "addresses", **{name: address}
+    )
 
 
 def two_ports_of(device: str) -> Change:
     """A storage port that is slower."""
-    return lambda tree: tree.file(f"/sys/class/infiniband/{device}/ports/1/rate", "100 Gb/sec (4X EDR)")
+    return lambda tree: tree.file(
+        f"/sys/class/infiniband/{device}/ports/1/rate", "100 Gb/sec (4X EDR)"
+    )
 
 
 GID = {"NCCL_IB_GID_INDEX": "3"}
@@ -83,76 +91,125 @@ MORE_NCCL = {
     "nccl-conf-files": {
         "two lines": conf("NCCL_DEBUG=WARN\nNCCL_IB_TC=106"),
         "nothing but a comment": conf("# nothing"),
-        "a line that the environment overrides": conf("NCCL_DEBUG=WARN\nNCCL_IB_TC=106", environment(NCCL_IB_TC="41")),
+        "a line that the environment overrides": conf(
+            "NCCL_DEBUG=WARN\nNCCL_IB_TC=106", environment(NCCL_IB_TC="41")
+        ),
         "a line that an empty value overrides": conf("NCCL_IB_TC=106", environment(NCCL_IB_TC="")),
-        "a line that the environment has too": conf("NCCL_IB_TC=106", environment(NCCL_IB_TC="106")),
-        "both faults": conf("export NCCL_DEBUG='WARN'\nNCCL_IB_TC=106", environment(NCCL_IB_TC="41")),
+        "a line that the environment has too": conf(
+            "NCCL_IB_TC=106", environment(NCCL_IB_TC="106")
+        ),
+        "both faults": conf(
+            "export NCCL_DEBUG='WARN'\nNCCL_IB_TC=106", environment(NCCL_IB_TC="41")
+        ),
         "a file that is missing": environment(NCCL_CONF_FILE="/etc/mine.conf"),
-        "a file that cannot be read": lambda tree: tree.error("/etc/nccl.conf", "permission denied"),
+        "a file that cannot be read": lambda tree: tree.error(
+            "/etc/nccl.conf", "permission denied"
+        ),
     },
     "nccl-cross-nic": {
         **set_to("NCCL_CROSS_NIC", "0", "2", "3"),
         "one port": on(healthy(ports=1), environment(NCCL_CROSS_NIC="1")),
         "two ports": on(healthy(ports=2), environment(NCCL_CROSS_NIC="1")),
     },
-    "nccl-net-gdr-level": set_to("NCCL_NET_GDR_LEVEL", "0", "1", "4", "5", "LOC", "PIX", "pix", "far")
-    | set_to("NCCL_IB_GDR_LEVEL", "3", "PHB"),
+    "nccl-net-gdr-level": (
+        set_to("NCCL_NET_GDR_LEVEL", "0", "1", "4", "5", "LOC", "PIX", "pix", "far")
+        | set_to("NCCL_IB_GDR_LEVEL", "3", "PHB")
+    ),
     "nccl-gid-index": {
         **set_to("NCCL_IB_GID_INDEX", "2", "9"),
         "NCCL 2.20": both(environment(**GID), version("2.20.5")),
         "NCCL 2.20 with another type": both(environment(NCCL_IB_GID_INDEX="2"), version("2.20.5")),
         "NCCL 2.21": both(environment(**GID), version("2.21")),
-        "NCCL of no known version": both(environment(**GID), lambda tree: tree.call("nccl-libraries", "[]")),
+        "NCCL of no known version": both(
+            environment(**GID), lambda tree: tree.call("nccl-libraries", "[]")
+        ),
         "no port": on(NO_PORT, environment(**GID)),
         "nothing is known": on(blind(healthy()), environment(**GID)),
     },
     "gloo-socket-ifname": {
         **set_to("GLOO_SOCKET_IFNAME", "eth1", "eth1,eth77", "lo"),
-        "absent, with a choice of NCCL": environment(GLOO_SOCKET_IFNAME="eth77", NCCL_SOCKET_IFNAME="eth3"),
-        "absent, with lo for NCCL": environment(GLOO_SOCKET_IFNAME="eth77", NCCL_SOCKET_IFNAME="lo"),
-        "absent, with no choice of NCCL": environment(GLOO_SOCKET_IFNAME="eth77", NCCL_SOCKET_IFNAME="ib9"),
+        "absent, with a choice of NCCL": environment(
+            GLOO_SOCKET_IFNAME="eth77", NCCL_SOCKET_IFNAME="eth3"
+        ),
+        "absent, with lo for NCCL": environment(
+            GLOO_SOCKET_IFNAME="eth77", NCCL_SOCKET_IFNAME="lo"
+        ),
+        "absent, with no choice of NCCL": environment(
+            GLOO_SOCKET_IFNAME="eth77", NCCL_SOCKET_IFNAME="ib9"
+        ),
         "NCCL has no choice": environment(GLOO_SOCKET_IFNAME="eth1", NCCL_SOCKET_IFNAME="ib9"),
         "the same as NCCL": environment(GLOO_SOCKET_IFNAME="eth1,eth2", NCCL_SOCKET_IFNAME="eth2"),
         "nothing is known": on(blind(healthy()), environment(GLOO_SOCKET_IFNAME="eth1")),
     },
     "nccl-ib-disable": {
         **set_to("NCCL_IB_DISABLE", "0"),
-        "one port is up": both(environment(NCCL_IB_DISABLE="1"), lambda tree: [
-            tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/state", "1: DOWN") for index in range(7)
-        ]),
-        "no port": on(NO_PORT, environment(NCCL_IB_DISABLE="1")),
-        "EFA": on(healthy(ports=1), both(
+        "one port is up": both(
             environment(NCCL_IB_DISABLE="1"),
-            lambda tree: tree.link("/sys/class/infiniband/mlx5_0/device/driver", "../../../../bus/pci/drivers/efa"),
-        )),
+            lambda tree: [
+                tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/state", "1: DOWN")
+                for index in range(7)
+            ],
+        ),
+        "no port": on(NO_PORT, environment(NCCL_IB_DISABLE="1")),
+        "EFA": on(
+            healthy(ports=1),
+            both(
+                environment(NCCL_IB_DISABLE="1"),
+                lambda tree: tree.link(
+                    "/sys/class/infiniband/mlx5_0/device/driver", "../../../../bus/pci/drivers/efa"
+                ),
+            ),
+        ),
     },
     "nccl-ib-hca": {
-        **set_to("NCCL_IB_HCA", "mlx5", "=mlx5_0,mlx5_1", "^mlx5_0", "^mlx5_77", "^=mlx5_77", "^mlx5", "irdma"),
+        **set_to(
+            "NCCL_IB_HCA",
+            "mlx5",
+            "=mlx5_0,mlx5_1",
+            "^mlx5_0",
+            "^mlx5_77",
+            "^=mlx5_77",
+            "^mlx5",
+            "irdma",
+        ),
         "a slow port": both(environment(NCCL_IB_HCA="mlx5"), two_ports_of("mlx5_3")),
-        "a slow port among named ones": both(environment(NCCL_IB_HCA="=mlx5_3,mlx5_4"), two_ports_of("mlx5_3")),
+        "a slow port among named ones": both(
+            environment(NCCL_IB_HCA="=mlx5_3,mlx5_4"), two_ports_of("mlx5_3")
+        ),
         "a prefix": on(healthy(ports=11), environment(NCCL_IB_HCA="mlx5_1")),
         "prefixes on an unknown machine": on(NO_PORT, environment(NCCL_IB_HCA="mlx5_0,mlx5_1")),
-        "a prefix without a number on an unknown machine": on(NO_PORT, environment(NCCL_IB_HCA="mlx5,mlx5_1")),
+        "a prefix without a number on an unknown machine": on(
+            NO_PORT, environment(NCCL_IB_HCA="mlx5,mlx5_1")
+        ),
         "names on an unknown machine": on(NO_PORT, environment(NCCL_IB_HCA="=mlx5_0")),
     },
     "nccl-ib-qps": {
         **set_to("NCCL_IB_QPS_PER_CONNECTION", "0", "1", "2", "128", "129"),
         "one of a bond": both(bonded, environment(NCCL_IB_QPS_PER_CONNECTION="1")),
         "two of a bond": both(bonded, environment(NCCL_IB_QPS_PER_CONNECTION="2")),
-        "a bond of one": lambda tree: (bonded(tree), tree.file("/sys/class/net/bond0/bonding/slaves", "eth0")),
-    },
-    "nccl-ib-tc": set_to("NCCL_IB_TC", "0", "106", "255", "256", "-1")
-    | {
-        "no port": on(NO_PORT, environment(NCCL_IB_TC="106")),
-        "InfiniBand": on(INFINIBAND, environment(NCCL_IB_TC="106")),
-        "nothing is known": on(blind(healthy()), environment(NCCL_IB_TC="106")),
-        "two ports cannot be read": both(
-            environment(NCCL_IB_TC="106"), lambda tree: [tree.drop(f"/sys/class/infiniband/mlx5_{index}/tc") for index in (3, 5)]
-        ),
-        "a port without a class": both(
-            environment(NCCL_IB_TC="0"), lambda tree: tree.file("/sys/class/infiniband/mlx5_3/tc/1/traffic_class", "")
+        "a bond of one": lambda tree: (
+            bonded(tree),
+            tree.file("/sys/class/net/bond0/bonding/slaves", "eth0"),
         ),
     },
+    "nccl-ib-tc": (
+        set_to("NCCL_IB_TC", "0", "106", "255", "256", "-1")
+        | {
+            "no port": on(NO_PORT, environment(NCCL_IB_TC="106")),
+            "InfiniBand": on(INFINIBAND, environment(NCCL_IB_TC="106")),
+            "nothing is known": on(blind(healthy()), environment(NCCL_IB_TC="106")),
+            "two ports cannot be read": both(
+                environment(NCCL_IB_TC="106"),
+                lambda tree: [
+                    tree.drop(f"/sys/class/infiniband/mlx5_{index}/tc") for index in (3, 5)
+                ],
+            ),
+            "a port without a class": both(
+                environment(NCCL_IB_TC="0"),
+                lambda tree: tree.file("/sys/class/infiniband/mlx5_3/tc/1/traffic_class", ""),
+            ),
+        }
+    ),
     "nccl-ib-timeout": {
         **set_to("NCCL_IB_TIMEOUT", "0", "1", "19", "20", "22", "31", "32"),
         "NCCL 2.22": both(environment(NCCL_IB_TIMEOUT="17"), version("2.22.3")),
@@ -160,29 +217,53 @@ MORE_NCCL = {
         "NCCL 2.13": both(environment(NCCL_IB_TIMEOUT="14"), version("2.13.4")),
         "NCCL 2.13 with less": both(environment(NCCL_IB_TIMEOUT="13"), version("2.13.4")),
         "NCCL 2.23": both(environment(NCCL_IB_TIMEOUT="19"), version("2.23")),
-        "NCCL of no known version": both(environment(NCCL_IB_TIMEOUT="19"), lambda tree: tree.call("nccl-libraries", "[]")),
+        "NCCL of no known version": both(
+            environment(NCCL_IB_TIMEOUT="19"), lambda tree: tree.call("nccl-libraries", "[]")
+        ),
     },
     "nccl-names": set_to("NCCL_IB_HCAS", "mlx5") | set_to("NCCL_DEBUG", "WARN"),
     "nccl-nvls": {
         **set_to("NCCL_NVLS_ENABLE", "1", "2"),
         "one GPU of another generation": both(environment(NCCL_NVLS_ENABLE="0"), changed(sm=80)),
-        "A100": both(environment(NCCL_NVLS_ENABLE="0"), all_changed(sm=80, name="NVIDIA A100-SXM4-80GB")),
+        "A100": both(
+            environment(NCCL_NVLS_ENABLE="0"), all_changed(sm=80, name="NVIDIA A100-SXM4-80GB")
+        ),
         "one GPU": on(healthy(gpus=1), environment(NCCL_NVLS_ENABLE="0")),
-        "no NVSwitch": both(environment(NCCL_NVLS_ENABLE="0"), all_changed(links=[one | {"remote": 1} for one in links()])),
+        "no NVSwitch": both(
+            environment(NCCL_NVLS_ENABLE="0"),
+            all_changed(links=[one | {"remote": 1} for one in links()]),
+        ),
     },
-    "nccl-p2p-disable": set_to("NCCL_P2P_DISABLE", "0") | set_to("NCCL_P2P_LEVEL", "LOC", "0", "NVL", "5", "far")
-    | {
-        "no GPU": on(healthy(gpus=0), environment(NCCL_P2P_DISABLE="1")),
-        "one GPU": on(healthy(gpus=1), environment(NCCL_P2P_DISABLE="1")),
-        "no NVLink": both(environment(NCCL_P2P_DISABLE="1"), lambda tree: tree.update(
-            "nvml", gpus=[one | {"nvlink": []} for one in json.loads(tree.calls["nvml"]["text"])["gpus"]]
-        )),
-    },
+    "nccl-p2p-disable": (
+        set_to("NCCL_P2P_DISABLE", "0")
+        | set_to("NCCL_P2P_LEVEL", "LOC", "0", "NVL", "5", "far")
+        | {
+            "no GPU": on(healthy(gpus=0), environment(NCCL_P2P_DISABLE="1")),
+            "one GPU": on(healthy(gpus=1), environment(NCCL_P2P_DISABLE="1")),
+            "no NVLink": both(
+                environment(NCCL_P2P_DISABLE="1"),
+                lambda tree: tree.update(
+                    "nvml",
+                    gpus=[
+                        one | {"nvlink": []}
+                        for one in json.loads(tree.calls["nvml"]["text"])["gpus"]
+                    ],
+                ),
+            ),
+        }
+    ),
     "nccl-net-plugin": {
         **set_to("NCCL_NET_PLUGIN", "none", "NONE,static_plugin"),
-        "one that is there": with_variable("NCCL_NET_PLUGIN", "ofi", call="nccl-plugin net ofi", answer="/opt/libnccl-net-ofi.so"),
+        "one that is there": with_variable(
+            "NCCL_NET_PLUGIN", "ofi", call="nccl-plugin net ofi", answer="/opt/libnccl-net-ofi.so"
+        ),
         "a list": both(
-            with_variable("NCCL_NET_PLUGIN", "ofi,/opt/b.so", call="nccl-plugin net ofi", answer="/opt/libnccl-net-ofi.so"),
+            with_variable(
+                "NCCL_NET_PLUGIN",
+                "ofi,/opt/b.so",
+                call="nccl-plugin net ofi",
+                answer="/opt/libnccl-net-ofi.so",
+            ),
             lambda tree: tree.call("nccl-plugin net /opt/b.so", "/opt/b.so"),
         ),
         "not known": environment(NCCL_NET_PLUGIN="ofi"),
@@ -190,10 +271,18 @@ MORE_NCCL = {
     "nccl-proto": set_to("NCCL_PROTO", "Simple", "^LL128", "allreduce:LL128;^LL"),
     "nccl-socket-ifname": {
         **set_to("NCCL_SOCKET_IFNAME", "eth", "=eth0,eth1", "^eth", "lo", "eth1,lo"),
-        "virtual": both(environment(NCCL_SOCKET_IFNAME="=virbr0"), bridge("virbr0", "172.17.0.1/16")),
-        "virtual and another": both(environment(NCCL_SOCKET_IFNAME="=virbr0,eth1"), bridge("virbr0", "172.17.0.1/16")),
-        "docker": both(environment(NCCL_SOCKET_IFNAME="=docker0"), bridge("docker0", "172.17.0.1/16")),
-        "docker and another": both(environment(NCCL_SOCKET_IFNAME="=docker0,eth1"), bridge("docker0", "172.17.0.1/16")),
+        "virtual": both(
+            environment(NCCL_SOCKET_IFNAME="=virbr0"), bridge("virbr0", "172.17.0.1/16")
+        ),
+        "virtual and another": both(
+            environment(NCCL_SOCKET_IFNAME="=virbr0,eth1"), bridge("virbr0", "172.17.0.1/16")
+        ),
+        "docker": both(
+            environment(NCCL_SOCKET_IFNAME="=docker0"), bridge("docker0", "172.17.0.1/16")
+        ),
+        "docker and another": both(
+            environment(NCCL_SOCKET_IFNAME="=docker0,eth1"), bridge("docker0", "172.17.0.1/16")
+        ),
         "a prefix": both(environment(NCCL_SOCKET_IFNAME="eth1"), bridge("eth10", "10.9.0.1/16")),
         "a bridge that NCCL may choose": bridge("virbr0", "192.168.122.1/24"),
         "a bridge without an address": bridge("cali1", ""),
@@ -201,38 +290,73 @@ MORE_NCCL = {
         "nothing is known": on(blind(healthy()), environment(NCCL_SOCKET_IFNAME="eth1")),
         "no interface": blind(healthy()),
         "nothing is known of the hosts": on(
-            Tree().call("environment", "{}").call("home", HOME), environment(NCCL_SOCKET_IFNAME="eth1")
+            Tree().call("environment", "{}").call("home", HOME),
+            environment(NCCL_SOCKET_IFNAME="eth1"),
         ),
     },
     "nccl-socket-threads": {
         "few": environment(NCCL_SOCKET_NTHREADS="4", NCCL_NSOCKS_PERTHREAD="4"),
         "the most": environment(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="8"),
-        "without RDMA": on(NO_PORT, environment(NCCL_SOCKET_NTHREADS="4", NCCL_NSOCKS_PERTHREAD="4")),
-        "the most without RDMA": on(NO_PORT, environment(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="8")),
-        "too many without RDMA": on(NO_PORT, environment(NCCL_SOCKET_NTHREADS="13", NCCL_NSOCKS_PERTHREAD="5")),
+        "without RDMA": on(
+            NO_PORT, environment(NCCL_SOCKET_NTHREADS="4", NCCL_NSOCKS_PERTHREAD="4")
+        ),
+        "the most without RDMA": on(
+            NO_PORT, environment(NCCL_SOCKET_NTHREADS="8", NCCL_NSOCKS_PERTHREAD="8")
+        ),
+        "too many without RDMA": on(
+            NO_PORT, environment(NCCL_SOCKET_NTHREADS="13", NCCL_NSOCKS_PERTHREAD="5")
+        ),
         "threads alone": environment(NCCL_SOCKET_NTHREADS="4"),
         "sockets alone": environment(NCCL_NSOCKS_PERTHREAD="4"),
     },
     "nccl-topo-file": {
-        "no topology": both(environment(NCCL_TOPO_FILE="/t.xml"), lambda tree: tree.file("/t.xml", "x" * 90 + "\nsecond")),
-        "a topology": both(environment(NCCL_TOPO_FILE="/t.xml"), lambda tree: tree.file("/t.xml", '<system version="1">')),
-        "not allowed": both(environment(NCCL_TOPO_FILE="/t.xml"), lambda tree: tree.error("/t.xml", "permission denied")),
-        "a virtual machine": both(environment(NCCL_TOPO_FILE="/t.xml"), lambda tree: (
-            tree.file("/t.xml", '<system version="1">').files("/sys/class/dmi/id", sys_vendor="QEMU")
-        )),
+        "no topology": both(
+            environment(NCCL_TOPO_FILE="/t.xml"),
+            lambda tree: tree.file("/t.xml", "x" * 90 + "\nsecond"),
+        ),
+        "a topology": both(
+            environment(NCCL_TOPO_FILE="/t.xml"),
+            lambda tree: tree.file("/t.xml", '<system version="1">'),
+        ),
+        "not allowed": both(
+            environment(NCCL_TOPO_FILE="/t.xml"),
+            lambda tree: tree.error("/t.xml", "permission denied"),
+        ),
+        "a virtual machine": both(
+            environment(NCCL_TOPO_FILE="/t.xml"),
+            lambda tree: tree.file("/t.xml", '<system version="1">').files(
+                "/sys/class/dmi/id", sys_vendor="QEMU"
+            ),
+        ),
     },
-    "nccl-values": set_to("NCCL_P2P_DISABLE", "1", "-1", "+1", "1x", "yes", "off", "x1", " 1") | set_to("NCCL_LOCAL_REGISTER", "true")
-    | set_to("MY_ENABLE", "true"),
+    "nccl-values": (
+        set_to("NCCL_P2P_DISABLE", "1", "-1", "+1", "1x", "yes", "off", "x1", " 1")
+        | set_to("NCCL_LOCAL_REGISTER", "true")
+        | set_to("MY_ENABLE", "true")
+    ),
     "cuda-visible-devices": {
-        **set_to("CUDA_VISIBLE_DEVICES", "", "0,1,2,3,4,5,6,7", "7,8,0", "-1", "0,0,1,2,3,4,5,6", "GPU-1,0"),
+        **set_to(
+            "CUDA_VISIBLE_DEVICES",
+            "",
+            "0,1,2,3,4,5,6,7",
+            "7,8,0",
+            "-1",
+            "0,0,1,2,3,4,5,6",
+            "GPU-1,0",
+        ),
         "no GPU": on(healthy(gpus=0), environment(CUDA_VISIBLE_DEVICES="0")),
-        "GPUs are not known": both(environment(CUDA_VISIBLE_DEVICES="0"), lambda tree: tree.failing("nvml", "the driver does not answer")),
+        "GPUs are not known": both(
+            environment(CUDA_VISIBLE_DEVICES="0"),
+            lambda tree: tree.failing("nvml", "the driver does not answer"),
+        ),
     },
-}  # fmt: skip
+}
 
 MORE_LAUNCHER: dict[str, dict[str, Change]] = {
     "hostname-loopback": {
-        "its own name and others": lambda tree: tree.file("/etc/hosts", "127.0.0.1 gpu-1 localhost gpu-1.cluster"),
+        "its own name and others": lambda tree: tree.file(
+            "/etc/hosts", "127.0.0.1 gpu-1 localhost gpu-1.cluster"
+        ),
         "its own name last": lambda tree: tree.file("/etc/hosts", "127.0.0.1 localhost gpu-1"),
         "no address": lambda tree: tree.file("/etc/hosts", "gpu-1 gpu-1\n127.0.1.1 gpu-1"),
         "of IPv6": lambda tree: tree.file("/etc/hosts", "::1 gpu-1"),
@@ -240,20 +364,30 @@ MORE_LAUNCHER: dict[str, dict[str, Change]] = {
         "none": lambda tree: tree.file("/etc/hosts", "127.0.0.1 localhost"),
     },
     "hostname-resolves": {
-        "to loopback alone": lambda tree: tree.call("own-addresses", "127.0.1.1 STREAM gpu-1\n::1 STREAM"),
-        "to loopback among others": lambda tree: tree.call("own-addresses", "127.0.1.1 STREAM gpu-1\n10.1.0.1 STREAM"),
+        "to loopback alone": lambda tree: tree.call(
+            "own-addresses", "127.0.1.1 STREAM gpu-1\n::1 STREAM"
+        ),
+        "to loopback among others": lambda tree: tree.call(
+            "own-addresses", "127.0.1.1 STREAM gpu-1\n10.1.0.1 STREAM"
+        ),
         "to a local address": lambda tree: tree.call("own-addresses", "fe80::1%eth0 STREAM gpu-1"),
     },
     "mpi-interfaces": {
-        "both lists": environment(OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_btl_tcp_if_exclude="lo"),
+        "both lists": environment(
+            OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_btl_tcp_if_exclude="lo"
+        ),
         "exclude without loopback": environment(OMPI_MCA_btl_tcp_if_exclude="docker0"),
         "exclude with loopback": environment(OMPI_MCA_btl_tcp_if_exclude="docker0,lo"),
         "exclude of the daemons": environment(PRTE_MCA_prte_if_exclude="docker0"),
         "an interface that is there": environment(OMPI_MCA_btl_tcp_if_include="eth0"),
         "two of the daemons": environment(PRTE_MCA_prte_if_include="eth0,eth1"),
         "a network of loopback": environment(OMPI_MCA_btl_tcp_if_exclude="docker0,127.0.0.0/8"),
-        "a snapshot without Open MPI": both(environment(OMPI_MCA_btl_tcp_if_include="bond0"), unread_mpirun),
-        "Open MPI is not known": both(environment(OMPI_MCA_btl_tcp_if_include="bond0"), unversioned),
+        "a snapshot without Open MPI": both(
+            environment(OMPI_MCA_btl_tcp_if_include="bond0"), unread_mpirun
+        ),
+        "Open MPI is not known": both(
+            environment(OMPI_MCA_btl_tcp_if_include="bond0"), unversioned
+        ),
     },
     "mpi-transport": {
         **set_to("OMPI_MCA_coll", "hcoll", "^hcoll", "basic,hcoll", "basic"),
@@ -267,11 +401,18 @@ MORE_LAUNCHER: dict[str, dict[str, Change]] = {
     "mpi-variables": {
         "one of Open MPI": environment(OMPI_MCA_pml="ob1"),
         "arguments of ssh": environment(OMPI_MCA_plm_rsh_args="-o A -o B"),
-        "those of an MPIJob": environment(OMPI_MCA_orte_default_hostfile="/etc/mpi/hostfile", OMPI_MCA_plm_rsh_args="-o A"),
-        "one of version 4 and one of version 5": environment(OMPI_MCA_plm_rsh_agent="ssh", PRTE_MCA_plm_ssh_agent="ssh"),
+        "those of an MPIJob": environment(
+            OMPI_MCA_orte_default_hostfile="/etc/mpi/hostfile", OMPI_MCA_plm_rsh_args="-o A"
+        ),
+        "one of version 4 and one of version 5": environment(
+            OMPI_MCA_plm_rsh_agent="ssh", PRTE_MCA_plm_ssh_agent="ssh"
+        ),
     },
     "mpirun-isolated": {
-        "of Open MPI 4": both(environment(OMPI_MCA_plm="isolated"), lambda tree: tree.update("mpirun", version="4.1.6")),
+        "of Open MPI 4": both(
+            environment(OMPI_MCA_plm="isolated"),
+            lambda tree: tree.update("mpirun", version="4.1.6"),
+        ),
         "of the other version": environment(OMPI_MCA_plm="isolated"),
         "Open MPI is not known": both(environment(OMPI_MCA_plm="isolated"), unversioned),
         "a snapshot without Open MPI": both(environment(OMPI_MCA_plm="isolated"), unread_mpirun),
@@ -279,6 +420,8 @@ MORE_LAUNCHER: dict[str, dict[str, Change]] = {
     },
     "reverse-lookup": {
         "at the limit": lambda tree: tree.update("reverse-lookups", **{"::ffff:10.1.0.1": 1.0}),
-        "slow": lambda tree: tree.update("reverse-lookups", **{"::ffff:10.1.0.1": 1.01, "::ffff:127.0.0.1": 2.0}),
+        "slow": lambda tree: tree.update(
+            "reverse-lookups", **{"::ffff:10.1.0.1": 1.01, "::ffff:127.0.0.1": 2.0}
+        ),
     },
-}  # fmt: skip
+}

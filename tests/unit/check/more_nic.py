@@ -26,12 +26,18 @@ def container(tree: Tree) -> Tree:
 
 def two(name: str, first: int, second: int) -> Change:
     """A counter of the hardware of mlx5_3 and mlx5_5."""
-    return both(counter(name, first), lambda tree: tree.file(f"{RDMA_5}/ports/1/hw_counters/{name}", str(second)))
+    return both(
+        counter(name, first),
+        lambda tree: tree.file(f"{RDMA_5}/ports/1/hw_counters/{name}", str(second)),
+    )
 
 
 def on_all(name: str, value: int, folder: str = "hw_counters", ports: int = 8) -> Change:
     """A counter of every port."""
-    return lambda tree: [tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/{folder}/{name}", str(value)) for index in range(ports)]
+    return lambda tree: [
+        tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/{folder}/{name}", str(value))
+        for index in range(ports)
+    ]
 
 
 def of_ports(count: int, change: Change) -> Tree:
@@ -59,7 +65,9 @@ def without_cards(tree: Tree) -> Tree:
 
 def card(vendor: str, device: str) -> Change:
     """One more network card."""
-    return lambda tree: tree.files(f"{DEVICES}/0000:20:00.0", vendor=vendor, device=device, **{"class": "0x020000"})
+    return lambda tree: tree.files(
+        f"{DEVICES}/0000:20:00.0", vendor=vendor, device=device, **{"class": "0x020000"}
+    )
 
 
 def unlayered(tree: Tree) -> None:
@@ -72,7 +80,9 @@ def unset_rails(tree: Tree) -> None:
     """Two rails in one network, with settings that are no numbers."""
     tree.update("addresses", eth3="10.0.0.9/16", eth0="10.0.0.1/16")
     for name in ("all", "eth0", "eth3"):
-        tree.files(f"/proc/sys/net/ipv4/conf/{name}", arp_ignore="x", arp_announce="2", rp_filter="2")
+        tree.files(
+            f"/proc/sys/net/ipv4/conf/{name}", arp_ignore="x", arp_announce="2", rp_filter="2"
+        )
 
 
 def unlinked(text: str) -> str:
@@ -85,8 +95,12 @@ def unlinked(text: str) -> str:
 def ordered(speeds: tuple[int, int]) -> str:
     """The bond with other speeds."""
     first, second = speeds
-    text = BOND.replace("eth0\nMII Status: up\nSpeed: 400000", f"eth0\nMII Status: up\nSpeed: {first}")
-    return text.replace("eth1\nMII Status: up\nSpeed: 400000", f"eth1\nMII Status: up\nSpeed: {second}")
+    text = BOND.replace(
+        "eth0\nMII Status: up\nSpeed: 400000", f"eth0\nMII Status: up\nSpeed: {first}"
+    )
+    return text.replace(
+        "eth1\nMII Status: up\nSpeed: 400000", f"eth1\nMII Status: up\nSpeed: {second}"
+    )
 
 
 def unrooted(text: str) -> str:
@@ -102,7 +116,10 @@ def sensor(**values: str) -> Change:
 
 def rates(*texts: str) -> Change:
     """The rates of the first ports."""
-    return lambda tree: [tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/rate", text) for index, text in enumerate(texts)]
+    return lambda tree: [
+        tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/rate", text)
+        for index, text in enumerate(texts)
+    ]
 
 
 def down(*indices: int) -> Change:
@@ -129,19 +146,33 @@ def of_infiniband(*changes: Change) -> Tree:
 
 MORE_NIC = {
     "nic-missing": {
-        "a card of the log is there": logged(LOGGED.format(class_="000").replace("0000:20:00.0", port_bdf(3))),
+        "a card of the log is there": logged(
+            LOGGED.format(class_="000").replace("0000:20:00.0", port_bdf(3))
+        ),
         "an Ethernet card is gone": logged(LOGGED.format(class_="000")),
-        "an Ethernet card is gone from a virtual machine": both(virtual, logged(LOGGED.format(class_="000"))),
-        "an InfiniBand card is gone from a virtual machine": both(virtual, logged(LOGGED.format(class_="700"))),
+        "an Ethernet card is gone from a virtual machine": both(
+            virtual, logged(LOGGED.format(class_="000"))
+        ),
+        "an InfiniBand card is gone from a virtual machine": both(
+            virtual, logged(LOGGED.format(class_="700"))
+        ),
         "a gap": off_bus,
         "a gap in a virtual machine": both(virtual, off_bus),
         "no card, but NVSwitches": without_cards(healthy(ports=0)),
         "no card in a container": container(healthy(ports=0)),
-        "no card, no NVSwitch": without_cards(healthy(gpus=0, ports=0).drop(f"{DEVICES}/0000:05:00.0").drop(f"{DEVICES}/0000:06:00.0")
-                                              .drop(f"{DEVICES}/0000:07:00.0").drop(f"{DEVICES}/0000:08:00.0")),
-        "another name": lambda tree: tree.link("/sys/class/infiniband/storage0/device", "../../../0000:31:00.0"),
+        "no card, no NVSwitch": without_cards(
+            healthy(gpus=0, ports=0)
+            .drop(f"{DEVICES}/0000:05:00.0")
+            .drop(f"{DEVICES}/0000:06:00.0")
+            .drop(f"{DEVICES}/0000:07:00.0")
+            .drop(f"{DEVICES}/0000:08:00.0")
+        ),
+        "another name": lambda tree: tree.link(
+            "/sys/class/infiniband/storage0/device", "../../../0000:31:00.0"
+        ),
         "the log without its start": lambda tree: (
-            tree.update("kmsg", lines=[], begins_s=99.0), tree.link("/sys/class/infiniband/storage0/device", "../../../0000:31:00.0")
+            tree.update("kmsg", lines=[], begins_s=99.0),
+            tree.link("/sys/class/infiniband/storage0/device", "../../../0000:31:00.0"),
         ),
     },
     "nic-present": {
@@ -169,7 +200,9 @@ MORE_NIC = {
         "no port is up": down(*range(8)),
     },
     "nic-link-layer": {
-        "mixed": of_two_ports(lambda tree: tree.file("/sys/class/infiniband/mlx5_1/ports/1/link_layer", "InfiniBand")),
+        "mixed": of_two_ports(
+            lambda tree: tree.file("/sys/class/infiniband/mlx5_1/ports/1/link_layer", "InfiniBand")
+        ),
         "one port": healthy(ports=1),
         "a card of another model": lambda tree: tree.file(f"{RDMA}/board_id", "MT_1"),
         "one of eight": lambda tree: tree.file(f"{PORT}/link_layer", "InfiniBand"),
@@ -182,7 +215,9 @@ MORE_NIC = {
         "two ports": healthy(ports=2),
         "not readable": lambda tree: tree.drop(f"{RDMA}/fw_ver"),
         "no model": lambda tree: tree.drop(f"{RDMA}/board_id").drop(f"{RDMA}/hca_type"),
-        "another one of another model": lambda tree: tree.files(RDMA, fw_ver="16.35.1012", board_id="MT_1"),
+        "another one of another model": lambda tree: tree.files(
+            RDMA, fw_ver="16.35.1012", board_id="MT_1"
+        ),
     },
     "nic-rate": {
         "the slowest first": rates("200 Gb/sec (2X NDR)", "100 Gb/sec (4X EDR)"),
@@ -198,7 +233,9 @@ MORE_NIC = {
         "link-local": lambda tree: tree.update("addresses", eth3="169.254.1.1/16"),
         "another namespace": lambda tree: tree.call("addresses", '{"lo": "127.0.0.1/8"}'),
         "addresses are not known": lambda tree: tree.failing("addresses", "not supported"),
-        "no interface": lambda tree: tree.drop(f"{PORT}/gid_attrs/ndevs").drop(f"{RDMA}/device/net"),
+        "no interface": (
+            lambda tree: tree.drop(f"{PORT}/gid_attrs/ndevs").drop(f"{RDMA}/device/net")
+        ),
         "eRDMA without an address": erdma().call("addresses", '{"eth0": ""}'),
         "eRDMA": erdma(),
         "down": lambda tree: tree.file(f"{NET}/operstate", "down"),
@@ -211,13 +248,17 @@ MORE_NIC = {
     },
     "nic-mtu-equal": {
         "not readable": lambda tree: tree.drop(f"{NET}/mtu"),
-        "two values": lambda tree: tree.file(f"{NET}/mtu", "4200").file("/sys/class/net/eth5/mtu", "4500"),
+        "two values": (
+            lambda tree: tree.file(f"{NET}/mtu", "4200").file("/sys/class/net/eth5/mtu", "4500")
+        ),
     },
     "nic-gid": {
         "no type": without_types,
         "no type in a container": both(container, without_types),
         "no GID": lambda tree: tree.drop(f"{PORT}/gids"),
-        "types of RoCE v1 alone": lambda tree: [tree.file(f"{PORT}/gid_attrs/types/{index}", "IB/RoCE v1") for index in range(4)],
+        "types of RoCE v1 alone": lambda tree: [
+            tree.file(f"{PORT}/gid_attrs/types/{index}", "IB/RoCE v1") for index in range(4)
+        ],
         "one type alone": lambda tree: [
             tree.file(f"{PORT}/gid_attrs/types/0", "IB/RoCE v1"),
             *(tree.drop(f"{PORT}/gid_attrs/types/{index}") for index in (1, 2, 3)),
@@ -232,32 +273,49 @@ MORE_NIC = {
         "the first is slower": bonded(ordered((200000, 400000))),
         "the second is slower": bonded(ordered((400000, 200000))),
         "as another user": bonded(unrooted(BOND)),
-        "as another user, with two aggregators": bonded(unrooted(BOND)[::-1].replace("1 :DI", "2 :DI", 1)[::-1]),
+        "as another user, with two aggregators": bonded(
+            unrooted(BOND)[::-1].replace("1 :DI", "2 :DI", 1)[::-1]
+        ),
         "none is up": bonded(unlinked(BOND)),
         "none is up, as another user": bonded(unlinked(unrooted(BOND))),
         "no slave": bonded(BOND.partition("\nSlave")[0]),
     },
     "nic-multirail": {
-        "two rails in one network": lambda tree: tree.update("addresses", eth3="10.0.0.9/16", eth0="10.0.0.1/16"),
+        "two rails in one network": lambda tree: tree.update(
+            "addresses", eth3="10.0.0.9/16", eth0="10.0.0.1/16"
+        ),
         "no setting": unset_rails,
-        "one setting": lambda tree: (unset_rails(tree), tree.files("/proc/sys/net/ipv4/conf/all", arp_ignore="1")),
+        "one setting": lambda tree: (
+            unset_rails(tree),
+            tree.files("/proc/sys/net/ipv4/conf/all", arp_ignore="1"),
+        ),
         "right for all": lambda tree: (
             unset_rails(tree),
             tree.files("/proc/sys/net/ipv4/conf/all", arp_ignore="1"),
-            [tree.files(f"/proc/sys/net/ipv4/conf/{name}", arp_ignore="0") for name in ("eth0", "eth3")],
+            [
+                tree.files(f"/proc/sys/net/ipv4/conf/{name}", arp_ignore="0")
+                for name in ("eth0", "eth3")
+            ],
         ),
     },
     "nic-flap": {
         "the most first": both(
-            counter("link_downed", 9, "counters"), lambda tree: tree.file(f"{RDMA_5}/ports/1/counters/link_downed", "12")
+            counter("link_downed", 9, "counters"),
+            lambda tree: tree.file(f"{RDMA_5}/ports/1/counters/link_downed", "12"),
         ),
         "two ports": of_two_ports(on_all("link_downed", 6, "counters", 2)),
         "three ports": healthy(ports=3),
         "at its maximum": counter("link_downed", 255, "counters"),
         "at its maximum on InfiniBand": of_infiniband(counter("link_downed", 255, "counters")),
-        "more in a minute": (counter("link_downed", 9, "counters"), counter("link_downed", 10, "counters")),
+        "more in a minute": (
+            counter("link_downed", 9, "counters"),
+            counter("link_downed", 10, "counters"),
+        ),
         "not counted before": (
-            lambda tree: (tree.drop(f"{PORT}/counters/link_downed").drop(f"{NET}/carrier_down_count"), tree.call("ethtool -S eth3", "{}")),
+            lambda tree: (
+                tree.drop(f"{PORT}/counters/link_downed").drop(f"{NET}/carrier_down_count"),
+                tree.call("ethtool -S eth3", "{}"),
+            ),
             counter("link_downed", 9, "counters"),
         ),
     },
@@ -266,16 +324,27 @@ MORE_NIC = {
         "one more": counter("symbol_error", 121, "counters"),
         "at its maximum": counter("symbol_error", 65535, "counters"),
         "at its maximum on InfiniBand": of_infiniband(counter("symbol_error", 65535, "counters")),
-        "at its maximum in a minute": (counter("symbol_error", 65535, "counters"), counter("symbol_error", 65535, "counters")),
-        "more in a minute": (counter("symbol_error", 200, "counters"), counter("symbol_error", 400, "counters")),
+        "at its maximum in a minute": (
+            counter("symbol_error", 65535, "counters"),
+            counter("symbol_error", 65535, "counters"),
+        ),
+        "more in a minute": (
+            counter("symbol_error", 200, "counters"),
+            counter("symbol_error", 400, "counters"),
+        ),
         "no buffer left": counter("excessive_buffer_overrun_errors", 200, "counters"),
         "no buffer left in a minute": (
-            counter("excessive_buffer_overrun_errors", 200, "counters"), counter("excessive_buffer_overrun_errors", 400, "counters")
+            counter("excessive_buffer_overrun_errors", 200, "counters"),
+            counter("excessive_buffer_overrun_errors", 400, "counters"),
         ),
-        "both": both(counter("excessive_buffer_overrun_errors", 200, "counters"), counter("symbol_error", 200, "counters")),
+        "both": both(
+            counter("excessive_buffer_overrun_errors", 200, "counters"),
+            counter("symbol_error", 200, "counters"),
+        ),
         "recovered too often to count": counter("link_error_recovery", 255, "counters"),
         "the most first": both(
-            counter("symbol_error", 200, "counters"), lambda tree: tree.file(f"{RDMA_5}/ports/1/counters/symbol_error", "300")
+            counter("symbol_error", 200, "counters"),
+            lambda tree: tree.file(f"{RDMA_5}/ports/1/counters/symbol_error", "300"),
         ),
     },
     "nic-ber": {
@@ -285,18 +354,28 @@ MORE_NIC = {
         "exactly the limit": statistic(rx_bits_phy=10**17, rx_corrected_bits_phy=10**10),
         "more than the limit": statistic(rx_bits_phy=10**17, rx_corrected_bits_phy=10**10 + 1),
         "the worst first": both(
-            statistic(rx_corrected_bits_phy=2 * 10**10), lambda tree: tree.update("ethtool -S eth5", rx_corrected_bits_phy=3 * 10**10)
+            statistic(rx_corrected_bits_phy=2 * 10**10),
+            lambda tree: tree.update("ethtool -S eth5", rx_corrected_bits_phy=3 * 10**10),
         ),
-        "few bits in a minute": (statistic(), statistic(rx_bits_phy=10**17 + 10**9, rx_corrected_bits_phy=10**8 + 10**9)),
+        "few bits in a minute": (
+            statistic(),
+            statistic(rx_bits_phy=10**17 + 10**9, rx_corrected_bits_phy=10**8 + 10**9),
+        ),
     },
     "nic-discards": {
-        "not counted": lambda tree: (tree.drop(f"{PORT}/counters"), tree.call("ethtool -S eth3", '{"rx_packets_phy": 5}')),
+        "not counted": lambda tree: (
+            tree.drop(f"{PORT}/counters"),
+            tree.call("ethtool -S eth3", '{"rx_packets_phy": 5}'),
+        ),
         "the most first": both(
             statistic(rx_discards_phy=10**6, rx_oversize_pkts_phy=10),
             lambda tree: tree.update("ethtool -S eth5", rx_discards_phy=10**6),
         ),
         "at its maximum": counter("port_xmit_discards", 65535, "counters"),
-        "on InfiniBand": of_infiniband(counter("port_xmit_discards", 60000, "counters"), lambda tree: tree.call("ethtool -S ib3", "{}")),
+        "on InfiniBand": of_infiniband(
+            counter("port_xmit_discards", 60000, "counters"),
+            lambda tree: tree.call("ethtool -S ib3", "{}"),
+        ),
     },
     "nic-module": {
         "at its maximum": sensor(temp2_input="75000", temp2_max="75000", temp2_crit="80000"),
@@ -309,41 +388,79 @@ MORE_NIC = {
     },
     "nic-pci-stalls": {
         "the most first": both(
-            statistic(outbound_pci_stalled_wr=40, outbound_pci_stalled_wr_events=70, outbound_pci_buffer_overflow=9),
-            lambda tree: tree.update("ethtool -S eth5", outbound_pci_stalled_wr=40, outbound_pci_stalled_wr_events=70),
+            statistic(
+                outbound_pci_stalled_wr=40,
+                outbound_pci_stalled_wr_events=70,
+                outbound_pci_buffer_overflow=9,
+            ),
+            lambda tree: tree.update(
+                "ethtool -S eth5", outbound_pci_stalled_wr=40, outbound_pci_stalled_wr_events=70
+            ),
         ),
-        "not counted": lambda tree: tree.call("ethtool -S eth3", '{"outbound_pci_stalled_wr_events": 5}'),
+        "not counted": lambda tree: tree.call(
+            "ethtool -S eth3", '{"outbound_pci_stalled_wr_events": 5}'
+        ),
         "a tenth of the time": (statistic(), statistic(outbound_pci_stalled_wr_events=6)),
         "once in a minute": (statistic(), statistic(outbound_pci_stalled_wr_events=1)),
     },
     "nic-retransmissions": {
         "the most first": two("packet_seq_err", 10**6, 2 * 10**6),
         "given up": two("req_transport_retries_exceeded", 20, 30),
-        "given up on all": both(on_all("req_transport_retries_exceeded", 5), counter("req_transport_retries_exceeded", 15)),
-        "given up on all, one less": both(on_all("req_transport_retries_exceeded", 5), counter("req_transport_retries_exceeded", 14)),
-        "given up on both of two": of_two_ports(on_all("req_transport_retries_exceeded", 10, ports=2)),
+        "given up on all": both(
+            on_all("req_transport_retries_exceeded", 5),
+            counter("req_transport_retries_exceeded", 15),
+        ),
+        "given up on all, one less": both(
+            on_all("req_transport_retries_exceeded", 5),
+            counter("req_transport_retries_exceeded", 14),
+        ),
+        "given up on both of two": of_two_ports(
+            on_all("req_transport_retries_exceeded", 10, ports=2)
+        ),
         "given up on three": of_ports(3, on_all("req_transport_retries_exceeded", 10, ports=3)),
         "not counted": lambda tree: tree.drop(f"{PORT}/hw_counters"),
         "packets are not counted": lambda tree: tree.drop(f"{PORT}/counters"),
-        "some, and packets are not counted": both(counter("packet_seq_err", 5), lambda tree: tree.drop(f"{PORT}/counters")),
+        "some, and packets are not counted": both(
+            counter("packet_seq_err", 5), lambda tree: tree.drop(f"{PORT}/counters")
+        ),
     },
     "nic-efa": {
         "no counter": lambda tree: tree.drop("/sys/class/infiniband/rdmap0/ports/1/hw_counters"),
         "no packet, and no answer": lambda tree: tree.files(
-            "/sys/class/infiniband/rdmap0/ports/1/hw_counters", unresponsive_remote_events="3", rx_pkts="0"
+            "/sys/class/infiniband/rdmap0/ports/1/hw_counters",
+            unresponsive_remote_events="3",
+            rx_pkts="0",
         ),
-        "no answer of a few": lambda tree: tree.file("/sys/class/infiniband/rdmap0/ports/1/hw_counters/unresponsive_remote_events", "3"),
+        "no answer of a few": lambda tree: tree.file(
+            "/sys/class/infiniband/rdmap0/ports/1/hw_counters/unresponsive_remote_events", "3"
+        ),
         "no GPU": efa().drop(f"{DEVICES}/0000:1b:00.0"),
-        "a network card beside the GPU": efa().files(f"{DEVICES}/0000:20:00.0", vendor="0x1d0f", **{"class": "0x020000"}),
+        "a network card beside the GPU": (
+            efa().files(f"{DEVICES}/0000:20:00.0", vendor="0x1d0f", **{"class": "0x020000"})
+        ),
         "no plugin": lambda tree: tree.drop("/opt/amazon"),
     },
     "nic-physical-state": {
         "polling": lambda tree: tree.file(f"{PORT}/phys_state", "2: Polling"),
         "polling without an interface": lambda tree: (
-            tree.file(f"{PORT}/phys_state", "2: Polling").drop(f"{PORT}/gid_attrs/ndevs").drop(f"{RDMA}/device/net")
+            tree.file(f"{PORT}/phys_state", "2: Polling")
+            .drop(f"{PORT}/gid_attrs/ndevs")
+            .drop(f"{RDMA}/device/net")
         ),
-        "polling on InfiniBand": of_infiniband(lambda tree: tree.file(f"{PORT}/phys_state", "2: Polling")),
-        "switched off": lambda tree: tree.file(f"{PORT}/phys_state", "3: Disabled").file(f"{NET}/flags", "0x1002"),
+        "polling on InfiniBand": of_infiniband(
+            lambda tree: tree.file(f"{PORT}/phys_state", "2: Polling")
+        ),
+        "switched off": (
+            lambda tree: tree.file(f"{PORT}/phys_state", "3: Disabled").file(
+                f"{NET}/flags", "0x1002"
+            )
+        ),
     },
-    "nic-pkey": {"two partitions": infiniband("pkeys/0", "0x8001")[0].file(f"{PORT}/pkeys/0", "0x8001").file(f"{PORT}/pkeys/1", "0xffff")},
-}  # fmt: skip
+    "nic-pkey": {
+        "two partitions": (
+            infiniband("pkeys/0", "0x8001")[0]
+            .file(f"{PORT}/pkeys/0", "0x8001")
+            .file(f"{PORT}/pkeys/1", "0xffff")
+        )
+    },
+}

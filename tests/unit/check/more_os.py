@@ -21,12 +21,17 @@ def both(*changes: Change) -> Change:
 
 def release(text: str) -> Change:
     """Another kernel, without a module for peer memory."""
-    return both(without("nvidia_peermem"), lambda tree: tree.file("/proc/sys/kernel/osrelease", text))
+    return both(
+        without("nvidia_peermem"), lambda tree: tree.file("/proc/sys/kernel/osrelease", text)
+    )
 
 
 def down(*indices: int) -> Change:
     """Ports without a link."""
-    return lambda tree: [tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/state", "1: DOWN") for index in indices]
+    return lambda tree: [
+        tree.file(f"/sys/class/infiniband/mlx5_{index}/ports/1/state", "1: DOWN")
+        for index in indices
+    ]
 
 
 def access(**files: bool) -> Change:
@@ -36,29 +41,44 @@ def access(**files: bool) -> Change:
 
 def stuck(count: int) -> Change:
     """Processes that wait."""
-    return lambda tree: tree.call("stuck processes", json.dumps([[4242 + number, f"python{number}"] for number in range(count)]))
+    return lambda tree: tree.call(
+        "stuck processes",
+        json.dumps([[4242 + number, f"python{number}"] for number in range(count)]),
+    )
 
 
 def group(**values: str) -> Change:
     """Files of the cgroup of this process."""
-    return lambda tree: tree.files(GROUP, **{name.replace("_", ".", 1): text for name, text in values.items()})
+    return lambda tree: tree.files(
+        GROUP, **{name.replace("_", ".", 1): text for name, text in values.items()}
+    )
 
 
 def above(**values: str) -> Change:
     """Files of the cgroup above."""
-    return lambda tree: tree.files(GROUP.rpartition("/")[0], **{name.replace("_", ".", 1): text for name, text in values.items()})
+    return lambda tree: tree.files(
+        GROUP.rpartition("/")[0],
+        **{name.replace("_", ".", 1): text for name, text in values.items()},
+    )
 
 
 def other_card() -> Tree:
     """A server with a network card of another maker, and memory of a BlueField."""
-    tree = healthy(ports=0).files(f"{DEVICES}/0000:31:00.0", vendor="0x8086", **{"class": "0x020000"})
+    tree = healthy(ports=0).files(
+        f"{DEVICES}/0000:31:00.0", vendor="0x8086", **{"class": "0x020000"}
+    )
     return tree.files(f"{DEVICES}/0000:32:00.0", vendor="0x15b3", **{"class": "0x058000"})
 
 
 def of_amazon() -> Tree:
     """EFA alone, without the driver of NVIDIA's cards."""
     tree = healthy(ports=0).link("/sys/class/infiniband/rdmap0/device", "../../../0000:a0:00.0")
-    tree.files("/sys/class/infiniband/rdmap0/ports/1", link_layer="Unspecified", state="4: ACTIVE", rate="400 Gb/sec (4X NDR)")
+    tree.files(
+        "/sys/class/infiniband/rdmap0/ports/1",
+        link_layer="Unspecified",
+        state="4: ACTIVE",
+        rate="400 Gb/sec (4X NDR)",
+    )
     tree.files(f"{DEVICES}/0000:a0:00.0", vendor="0x1d0f", **{"class": "0x020000"})
     without("mlx5_ib")(tree)
     return tree
@@ -92,7 +112,11 @@ def silent(*reasons: str, over: str = "") -> Change:
 MORE_KERNEL = {
     "reads-answer": {
         "not all was read": silent(over="60 s were over before all was read"),
-        "both": silent("/mnt/data: did not answer within 5 s", "NVML: did not answer within 5 s", over="60 s were over"),
+        "both": silent(
+            "/mnt/data: did not answer within 5 s",
+            "NVML: did not answer within 5 s",
+            over="60 s were over",
+        ),
         "one": lambda tree: tree.call(GIVEN_UP, SILENT),
     },
     "gpudirect-path": {
@@ -100,7 +124,9 @@ MORE_KERNEL = {
         "Linux 5.11": release("5.11.0-27-generic"),
         "Linux 5.12": release("5.12.0"),
         "Linux 6.1": release("6.1.0"),
-        "an old driver on an old kernel": both(release("4.18.0"), lambda tree: tree.file("/proc/driver/nvidia/version", OLD_DRIVER)),
+        "an old driver on an old kernel": both(
+            release("4.18.0"), lambda tree: tree.file("/proc/driver/nvidia/version", OLD_DRIVER)
+        ),
         "no driver": both(release("6.8.0"), lambda tree: tree.drop("/proc/driver/nvidia/version")),
         "EFA alone": of_amazon(),
     },
@@ -111,7 +137,9 @@ MORE_KERNEL = {
         "two files": access(uverbs0=True, uverbs1=False, uverbs2=False, rdma_cm=False),
     },
     "rdma-modules": {
-        "no connection manager": both(without("rdma_cm", "rdma_ucm"), lambda tree: tree.listing("/dev/infiniband", "uverbs0")),
+        "no connection manager": both(
+            without("rdma_cm", "rdma_ucm"), lambda tree: tree.listing("/dev/infiniband", "uverbs0")
+        ),
         "built in": without("ib_uverbs", "rdma_cm", "rdma_ucm"),
         "no file either": no_rdma_devices,
         "no driver": without("mlx5_ib"),
@@ -124,19 +152,25 @@ MORE_KERNEL = {
         "six": stuck(6),
         "seven in a container": both(stuck(7), lambda tree: tree.file("/.dockerenv", "")),
     },
-}  # fmt: skip
+}
 
 MORE_CPU = {
     "mem-hugepages": {
-        "one page": lambda tree: tree.file("/proc/meminfo", MEMORY.replace("HugePages_Free:     5128", "HugePages_Free:     1")),
-        "free pages are not known": lambda tree: tree.file("/proc/meminfo", MEMORY.rpartition("\n")[0]),
+        "one page": lambda tree: tree.file(
+            "/proc/meminfo", MEMORY.replace("HugePages_Free:     5128", "HugePages_Free:     1")
+        ),
+        "free pages are not known": lambda tree: tree.file(
+            "/proc/meminfo", MEMORY.rpartition("\n")[0]
+        ),
         "none is reserved": lambda tree: tree.file("/proc/meminfo", MEMORY.replace("5128", "0")),
     },
     "mem-free": {
         "exactly the share": available(211339014),
         "less than the share": available(211339013),
         "not known": lambda tree: tree.file("/proc/meminfo", "MemTotal:       2113390140 kB"),
-        "the total is not known": lambda tree: tree.file("/proc/meminfo", "MemAvailable:       2113390140 kB"),
+        "the total is not known": lambda tree: tree.file(
+            "/proc/meminfo", "MemAvailable:       2113390140 kB"
+        ),
     },
     "mem-numa-nodes": {
         "half of the other": node("Node 1 MemTotal: 528347535 kB"),
@@ -150,28 +184,39 @@ MORE_CPU = {
         "not known": lambda tree: tree.file("/proc/self/status", "Name: busbw"),
     },
     "mem-errors": {
-        "a folder of another kind": lambda tree: tree.files("/sys/devices/system/edac/mc/power", ue_count="5"),
-        "a folder of another kind with a number": lambda tree: tree.files("/sys/devices/system/edac/mc/pc1", ue_count="5"),
-        "a folder of another name": lambda tree: tree.files("/sys/devices/system/edac/mc/mcx", ue_count="5"),
+        "a folder of another kind": lambda tree: tree.files(
+            "/sys/devices/system/edac/mc/power", ue_count="5"
+        ),
+        "a folder of another kind with a number": lambda tree: tree.files(
+            "/sys/devices/system/edac/mc/pc1", ue_count="5"
+        ),
+        "a folder of another name": lambda tree: tree.files(
+            "/sys/devices/system/edac/mc/mcx", ue_count="5"
+        ),
         "corrected": errors(ce_count="100"),
         "many corrected": errors(ce_count="100000"),
         "more in a minute": (errors(ce_count="100"), errors(ce_count="200")),
         "a few in a minute": (errors(ce_count="100"), errors(ce_count="101")),
-        "not counted before": (lambda tree: tree.drop("/sys/devices/system/edac/mc/mc0/ce_count"), errors(ce_count="100")),
+        "not counted before": (
+            lambda tree: tree.drop("/sys/devices/system/edac/mc/mc0/ce_count"),
+            errors(ce_count="100"),
+        ),
     },
     "cpu-irq-affinity": {
         "one node": lambda tree: tree.file("/sys/devices/system/node/online", "0"),
         "nodes are not known": lambda tree: tree.file("/sys/devices/system/node/online", ""),
     },
-}  # fmt: skip
+}
 
 MORE_LIMITS = {
     "cgroup-memory": {
         "a limit": group(memory_max=str(64 * GIB), memory_current=str(GIB)),
-        "two limits": both(group(memory_max=str(64 * GIB)), above(memory_max=str(3 * MIB + 1), memory_current="1")),
+        "two limits": both(group(memory_max=str(64 * GIB)), above(memory_max=str(3 * MIB + 1),
+            memory_current="1")),
         "nearly full": group(memory_max=str(100 * MIB), memory_current=str(90 * MIB + 1)),
         "not nearly full": group(memory_max=str(100 * MIB), memory_current=str(90 * MIB)),
-        "not known how full": both(group(memory_max=str(100 * MIB)), lambda tree: tree.drop(f"{GROUP}/memory.current")),
+        "not known how full": both(group(memory_max=str(100 * MIB)),
+            lambda tree: tree.drop(f"{GROUP}/memory.current")),
         "killed at a limit": both(
             above(memory_max=str(3 * GIB), memory_current="1"),
             group(memory_max=str(64 * GIB), memory_events="oom 2\noom_kill 1"),
@@ -182,8 +227,10 @@ MORE_LIMITS = {
     "cgroup-pids": {
         "exactly enough": group(pids_max="4126"),
         "one too few": group(pids_max="4125"),
-        "not known how many": both(group(pids_max="4096"), lambda tree: tree.drop(f"{GROUP}/pids.current")),
-        "not known how many, one too few": both(group(pids_max="4095"), lambda tree: tree.drop(f"{GROUP}/pids.current")),
+        "not known how many": both(group(pids_max="4096"),
+            lambda tree: tree.drop(f"{GROUP}/pids.current")),
+        "not known how many, one too few": both(group(pids_max="4095"),
+            lambda tree: tree.drop(f"{GROUP}/pids.current")),
         "too few above": both(group(pids_max="50000"), above(pids_max="100", pids_current="7")),
         "no such cgroup": lambda tree: tree.file("/proc/self/cgroup", "0::/elsewhere"),
     },
@@ -199,27 +246,36 @@ MORE_LIMITS = {
         "one percent of a small one": full("/var", total=100 * MIB, free=MIB),
         "few files": full("/var", files=10**7, free_files=99_999),
         "no file": full("/var", files=10**7, free_files=0),
-        "few files and little room": both(full("/var", free=GIB, files=10**7, free_files=1), full("/", free=2 * GIB)),
+        "few files and little room": both(full("/var", free=GIB, files=10**7, free_files=1),
+            full("/", free=2 * GIB)),
         "the fullest first, by room or by files": both(
             full("/var", files=2 * 10**6, free_files=99_999), full("/", total=100 * GIB, free=GIB)
         ),
         "both are as full": both(
-            full("/var", total=100 * GIB, free=2 * GIB, files=2 * 10**6, free_files=80_000), full("/", total=100 * GIB, free=3 * GIB)
+            full("/var", total=100 * GIB, free=2 * GIB, files=2 * 10**6, free_files=80_000),
+            full("/", total=100 * GIB, free=3 * GIB)
         ),
         "little room and few files": full("/var", free=1, files=10**7, free_files=99_999),
         "no inodes": full("/var", files=0, free_files=0),
-        "not allowed": lambda tree: tree.update("file systems", **{"/root": {"error": "permission denied"}}),
+        "not allowed": lambda tree: tree.update("file systems",
+            **{"/root": {"error": "permission denied"}}),
     },
     "memlock": {
         "all of the RAM": limit("Max locked memory", str(2113390140 * 1024)),
         "less than the RAM": limit("Max locked memory", str(2113390140 * 1024 - 1)),
-        "the RAM is not known": both(limit("Max locked memory", "8388608"), lambda tree: tree.drop("/proc/meminfo")),
-        "without root": both(limit("Max locked memory", "8388608"), lambda tree: tree.file("/proc/self/status", "CapEff:\t0")),
-        "exactly what NCCL needs": both(limit("Max locked memory", str(GIB)), lambda tree: tree.file("/proc/self/status", "CapEff:\t0")),
-        "nearly what NCCL needs": both(limit("Max locked memory", str(GIB - 1)), lambda tree: tree.file("/proc/self/status", "CapEff:\t0")),
-        "in a container": both(limit("Max locked memory", "8388608"), lambda tree: tree.file("/.dockerenv", "")),
+        "the RAM is not known": both(limit("Max locked memory", "8388608"),
+            lambda tree: tree.drop("/proc/meminfo")),
+        "without root": both(limit("Max locked memory", "8388608"),
+            lambda tree: tree.file("/proc/self/status", "CapEff:\t0")),
+        "exactly what NCCL needs": both(limit("Max locked memory", str(GIB)),
+            lambda tree: tree.file("/proc/self/status", "CapEff:\t0")),
+        "nearly what NCCL needs": both(limit("Max locked memory", str(GIB - 1)),
+            lambda tree: tree.file("/proc/self/status", "CapEff:\t0")),
+        "in a container": both(limit("Max locked memory", "8388608"),
+            lambda tree: tree.file("/.dockerenv", "")),
         "without RDMA": both(
-            limit("Max locked memory", "8388608"), lambda tree: [tree.drop(f"/sys/class/infiniband/mlx5_{index}") for index in range(8)]
+            limit("Max locked memory", "8388608"),
+            lambda tree: [tree.drop(f"/sys/class/infiniband/mlx5_{index}") for index in range(8)]
         ),
     },
     "process-count": {

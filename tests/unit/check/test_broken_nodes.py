@@ -1,4 +1,6 @@
-"""A node with a broken part is never fine: the exit code of the whole check, and what the line for a monitor names."""
+"""A node with a broken part is never fine: the exit code of the whole check, and what the line
+for a monitor names.
+"""
 
 import json
 from pathlib import Path
@@ -54,7 +56,11 @@ def gpus_gone(*indices: int) -> Change:
     def change(tree: Tree) -> None:
         without(*(f"{PCI}/{gpu_bdf(index)}" for index in indices))(tree)
         left = [index for index in range(8) if index not in indices]
-        tree.update("nvml_health", gpus=[health(at) | {"bus_id": gpu_bdf(index)} for at, index in enumerate(left)], peers=[])
+        tree.update(
+            "nvml_health",
+            gpus=[health(at) | {"bus_id": gpu_bdf(index)} for at, index in enumerate(left)],
+            peers=[],
+        )
 
     return change
 
@@ -64,7 +70,9 @@ def ports_gone(*indices: int, pci: bool = True) -> Change:
 
     def change(tree: Tree) -> None:
         for index in indices:
-            without(f"{RDMA}/mlx5_{index}", f"/sys/class/net/ib{index}", f"/sys/class/net/eth{index}")(tree)
+            without(
+                f"{RDMA}/mlx5_{index}", f"/sys/class/net/ib{index}", f"/sys/class/net/eth{index}"
+            )(tree)
             if pci:
                 tree.drop(f"{PCI}/{port_bdf(index)}")
 
@@ -114,16 +122,27 @@ def unloaded(*modules: str) -> Change:
 
     def change(tree: Tree) -> None:
         lines = tree.paths["/proc/modules"]["text"].splitlines()
-        tree.file("/proc/modules", "\n".join(line for line in lines if line.split(" ")[0] not in modules))
+        tree.file(
+            "/proc/modules", "\n".join(line for line in lines if line.split(" ")[0] not in modules)
+        )
 
     return change
 
 
 ALL = range(8)
-SEEN = tuple(f"pci {gpu_bdf(index)}: [10de:2330] type 00 class 0x030200 PCIe Endpoint" for index in ALL)
-CARDS = tuple(f"mlx5_core {port_bdf(index)}: 252.048 Gb/s available PCIe bandwidth (16.0 GT/s PCIe x16 link)" for index in ALL)
+SEEN = tuple(
+    f"pci {gpu_bdf(index)}: [10de:2330] type 00 class 0x030200 PCIe Endpoint" for index in ALL
+)
+CARDS = tuple(
+    f"mlx5_core {port_bdf(index)}: 252.048 Gb/s available PCIe bandwidth (16.0 GT/s PCIe x16 link)"
+    for index in ALL
+)
 CASES: dict[str, tuple[Change, int, str]] = {
-    "a GPU answers Unknown Error, as after Xid 79": (nvml_error("Unknown Error"), 1, "gpu-count GPU 3"),
+    "a GPU answers Unknown Error, as after Xid 79": (
+        nvml_error("Unknown Error"),
+        1,
+        "gpu-count GPU 3",
+    ),
     "a GPU is lost": (nvml_error("GPU is lost"), 1, "gpu-count GPU 3"),
     "a GPU lacks power": (nvml_error("Insufficient External Power"), 1, "gpu-count GPU 3"),
     "a GPU is withheld by a cgroup": (nvml_error("Insufficient Permissions"), 0, "no data"),
@@ -138,22 +157,58 @@ CASES: dict[str, tuple[Change, int, str]] = {
         "gpu-temperature GPU 3",
     ),
     "NVML is dead with the module loaded": (nvml_dead(f"{NVML}: Unknown Error"), 1, "gpu-count"),
-    "NVML says that the driver is not loaded": (both(nvml_dead(f"{NVML}: Driver Not Loaded"), unloaded("nvidia")), 1, "gpu-driver"),
-    "NVML's library is not here": (nvml_dead(f"{NVML}: NVML Shared Library Not Found"), 3, "gpu-count"),
-    "busbw lacks its package for NVML": (nvml_dead("the Python package nvidia-ml-py is not installed"), 3, "gpu-count"),
+    "NVML says that the driver is not loaded": (
+        both(nvml_dead(f"{NVML}: Driver Not Loaded"), unloaded("nvidia")),
+        1,
+        "gpu-driver",
+    ),
+    "NVML's library is not here": (
+        nvml_dead(f"{NVML}: NVML Shared Library Not Found"),
+        3,
+        "gpu-count",
+    ),
+    "busbw lacks its package for NVML": (
+        nvml_dead("the Python package nvidia-ml-py is not installed"),
+        3,
+        "gpu-count",
+    ),
     "all GPUs are gone from PCI": (gpus_gone(*ALL), 1, "gpu-missing"),
-    "all GPUs and NVSwitches are gone, the module is loaded": (both(gpus_gone(*ALL), without(*SWITCHES)), 1, "gpu-missing"),
-    "all GPUs are gone, the module is not loaded": (both(gpus_gone(*ALL), unloaded("nvidia", "nvidia_uvm")), 1, "gpu-missing"),
-    "two GPUs are gone from PCI, beside NVSwitches": (gpus_gone(2, 5), 1, "gpu-missing"),
-    "two GPUs are gone, and the boot log saw them": (both(gpus_gone(2, 5), without(*SWITCHES), logged(*SEEN, ago_s=9e5)), 1, "gpu-missing"),
-    "two GPUs are gone, and have device files": (
-        both(gpus_gone(2, 5), without(*SWITCHES), lambda tree: tree.files("/dev", **{f"nvidia{index}": "" for index in ALL})),
+    "all GPUs and NVSwitches are gone, the module is loaded": (
+        both(gpus_gone(*ALL), without(*SWITCHES)),
         1,
         "gpu-missing",
     ),
-    "PCI has 8 GPUs, NVML 6": (lambda tree: tree.update("nvml_health", gpus=[health(index) for index in range(6)]), 1, "gpu-count"),
+    "all GPUs are gone, the module is not loaded": (
+        both(gpus_gone(*ALL), unloaded("nvidia", "nvidia_uvm")),
+        1,
+        "gpu-missing",
+    ),
+    "two GPUs are gone from PCI, beside NVSwitches": (gpus_gone(2, 5), 1, "gpu-missing"),
+    "two GPUs are gone, and the boot log saw them": (
+        both(gpus_gone(2, 5), without(*SWITCHES), logged(*SEEN, ago_s=9e5)),
+        1,
+        "gpu-missing",
+    ),
+    "two GPUs are gone, and have device files": (
+        both(
+            gpus_gone(2, 5),
+            without(*SWITCHES),
+            lambda tree: tree.files("/dev", **{f"nvidia{index}": "" for index in ALL}),
+        ),
+        1,
+        "gpu-missing",
+    ),
+    "PCI has 8 GPUs, NVML 6": (
+        lambda tree: tree.update("nvml_health", gpus=[health(index) for index in range(6)]),
+        1,
+        "gpu-count",
+    ),
     "all network cards are gone from PCI": (ports_gone(*ALL), 1, "nic-missing"),
-    "one network card is gone, and the boot log saw it": (both(ports_gone(3), logged(*CARDS, ago_s=9e5)), 1, f"nic-missing {port_bdf(3)}"),
+    "one network card is gone, and the boot log saw it": (
+        both(ports_gone(3), logged(*CARDS, ago_s=9e5)),
+        1,
+        f"nic-missing {port_bdf(3)}",
+    ),
     "network cards without RDMA devices": (ports_gone(*ALL, pci=False), 1, "nic-present"),
     "a network card without a driver": (
         both(ports_gone(3, pci=False), without(f"{PCI}/{port_bdf(3)}/driver")),
@@ -163,29 +218,56 @@ CASES: dict[str, tuple[Change, int, str]] = {
     "an RDMA device without ports": (without(f"{RDMA}/mlx5_3/ports"), 1, "nic-state mlx5_3"),
     "one rail is down": (port(3, state="1: DOWN", phys_state="2: Polling"), 1, "nic-state mlx5_3"),
     "one port waits for its subnet manager": (port(3, state="2: INIT"), 1, "nic-state mlx5_3"),
-    "all ports wait": (both(*(port(index, state="2: INIT") for index in ALL)), 1, "nic-state mlx5_0"),
+    "all ports wait": (
+        both(*(port(index, state="2: INIT") for index in ALL)),
+        1,
+        "nic-state mlx5_0",
+    ),
     "files of a port give I/O errors": (unreadable, 1, "nic-state mlx5_3"),
     "hardware thermal slowdown": (changed(3, reasons=0x48), 1, "gpu-throttle GPU 3"),
     "power brake": (changed(3, reasons=0x80), 1, "gpu-throttle GPU 3"),
     "software thermal slowdown": (changed(3, reasons=0x20), 0, "gpu-throttle GPU 3"),
     "a gap in the names of RDMA devices": (ports_gone(3), 0, "nic-missing"),
-    "a network card reads as ones": (lambda tree: tree.data(f"{PCI}/{port_bdf(3)}/config", b"\xff" * 64), 1, f"nic-present {port_bdf(3)}"),
-    "a GPU reads as ones": (lambda tree: tree.data(f"{PCI}/{gpu_bdf(3)}/config", b"\xff" * 64), 1, f"gpu-count {gpu_bdf(3)}"),
+    "a network card reads as ones": (
+        lambda tree: tree.data(f"{PCI}/{port_bdf(3)}/config", b"\xff" * 64),
+        1,
+        f"nic-present {port_bdf(3)}",
+    ),
+    "a GPU reads as ones": (
+        lambda tree: tree.data(f"{PCI}/{gpu_bdf(3)}/config", b"\xff" * 64),
+        1,
+        f"gpu-count {gpu_bdf(3)}",
+    ),
     "an NVLink is down": (changed(3, links=links(active=False)), 1, "nvlink-links GPU 3"),
     "a link of PCIe shows no width": (
-        lambda tree: tree.files(f"{PCI}/{port_bdf(3)}", current_link_width="63", current_link_speed="Unknown"),
+        lambda tree: tree.files(
+            f"{PCI}/{port_bdf(3)}", current_link_width="63", current_link_speed="Unknown"
+        ),
         3,
         "pcie-width mlx5_3",
     ),
-    "an idle GPU lowers its link": (lambda tree: tree.file(f"{PCI}/{gpu_bdf(3)}/current_link_speed", "2.5 GT/s PCIe"), 0, "no data"),
-    "a container that was given no GPU": (in_container(nvml_dead(f"{NVML}: NVML Shared Library Not Found")), 0, "no data"),
+    "an idle GPU lowers its link": (
+        lambda tree: tree.file(f"{PCI}/{gpu_bdf(3)}/current_link_speed", "2.5 GT/s PCIe"),
+        0,
+        "no data",
+    ),
+    "a container that was given no GPU": (
+        in_container(nvml_dead(f"{NVML}: NVML Shared Library Not Found")),
+        0,
+        "no data",
+    ),
     "a container that lost its GPUs": (
-        in_container(both(nvml_dead(f"{NVML}: Unknown Error"), lambda tree: tree.file("/dev/nvidiactl", ""))),
+        in_container(
+            both(nvml_dead(f"{NVML}: Unknown Error"), lambda tree: tree.file("/dev/nvidiactl", ""))
+        ),
         1,
         "gpu-count",
     ),
     "a job of Slurm that has two GPUs": (
-        both(environment(SLURM_JOB_ID="7"), lambda tree: tree.update("nvml_health", gpus=[health(0), health(1)], peers=[[0, 1, 0]])),
+        both(
+            environment(SLURM_JOB_ID="7"),
+            lambda tree: tree.update("nvml_health", gpus=[health(0), health(1)], peers=[[0, 1, 0]]),
+        ),
         0,
         "no data",
     ),
@@ -194,14 +276,20 @@ CASES: dict[str, tuple[Change, int, str]] = {
         1,
         "device-files mlx5_3",
     ),
-    "a bridge gives I/O errors": (lambda tree: tree.error(f"{PCI}/0000:16:01.0/aer_dev_fatal", EIO), 1, "device-files 0000:16:01.0"),
+    "a bridge gives I/O errors": (
+        lambda tree: tree.error(f"{PCI}/0000:16:01.0/aer_dev_fatal", EIO),
+        1,
+        "device-files 0000:16:01.0",
+    ),
     "a GPU's files say that there is no such device": (
         lambda tree: tree.error(f"{PCI}/{gpu_bdf(3)}/current_link_speed", "no such device"),
         1,
         "device-files GPU 3",
     ),
     "the counts of memory errors give I/O errors": (
-        unanswered("/sys/devices/system/edac/mc/mc0/ue_count", "/sys/devices/system/edac/mc/mc0/ce_count"),
+        unanswered(
+            "/sys/devices/system/edac/mc/mc0/ue_count", "/sys/devices/system/edac/mc/mc0/ce_count"
+        ),
         3,
         "mem-errors",
     ),
@@ -212,10 +300,26 @@ CASES: dict[str, tuple[Change, int, str]] = {
 @pytest.mark.parametrize(
     ("name", "code", "why"),
     [
-        ("h100x8-ib", 3, "8 NVIDIA GPUs on PCI, but NVML lists none: the recording has no 'nvml_health'"),
-        ("h200x2-recorded", 3, "2 NVIDIA GPUs on PCI, but NVML lists none: the recording has no 'nvml_health'"),
-        ("vm-veth", 3, "1 NVIDIA GPU on PCI, but NVML lists none: the recording has no 'nvml_health'"),
-        ("no-nic", 3, "1 NVIDIA GPU on PCI, but NVML lists none: the recording has no 'nvml_health'"),
+        (
+            "h100x8-ib",
+            3,
+            "8 NVIDIA GPUs on PCI, but NVML lists none: the recording has no 'nvml_health'",
+        ),
+        (
+            "h200x2-recorded",
+            3,
+            "2 NVIDIA GPUs on PCI, but NVML lists none: the recording has no 'nvml_health'",
+        ),
+        (
+            "vm-veth",
+            3,
+            "1 NVIDIA GPU on PCI, but NVML lists none: the recording has no 'nvml_health'",
+        ),
+        (
+            "no-nic",
+            3,
+            "1 NVIDIA GPU on PCI, but NVML lists none: the recording has no 'nvml_health'",
+        ),
         ("roce-bond", 0, ""),
     ],
 )
@@ -223,7 +327,11 @@ def test_a_recorded_host_is_fine_or_says_why_not(name: str, code: int, why: str)
     """They hold what a run needs to know of a machine, which is less than a snapshot has."""
     report = examine(recorded(HOSTS / f"{name}.jsonl"))
     assert exit_code(report.verdict) == code
-    assert {one.message for one in report.findings if one.verdict is Verdict.UNKNOWN and not one.optional} == ({why} if why else set())
+    assert {
+        one.message
+        for one in report.findings
+        if one.verdict is Verdict.UNKNOWN and not one.optional
+    } == ({why} if why else set())
 
 
 @pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
@@ -241,7 +349,9 @@ def test_the_exit_code_is_the_one_that_an_operator_wants(case: str, layer: str) 
 
 
 def test_a_machine_without_gpus_and_rdma_is_fine() -> None:
-    tree = healthy(gpus=0, ports=0).files(f"{PCI}/0000:00:1f.0", vendor="0x8086", **{"class": "0x060100"})
+    tree = healthy(gpus=0, ports=0).files(
+        f"{PCI}/0000:00:1f.0", vendor="0x8086", **{"class": "0x060100"}
+    )
     both(
         without(*SWITCHES, "/proc/driver/nvidia", "/dev/nvidia-uvm"),
         unloaded("nvidia", "nvidia_uvm", "nvidia_peermem", "mlx5_ib", "mlx5_core"),
@@ -252,12 +362,18 @@ def test_a_machine_without_gpus_and_rdma_is_fine() -> None:
 
 
 def test_a_user_without_rights_and_a_kernel_that_offers_less_are_not_a_fault() -> None:
-    tree = healthy().call("euid", "1000").failing("kmsg", "/dev/kmsg: operation not permitted (it needs root)")
+    tree = (
+        healthy()
+        .call("euid", "1000")
+        .failing("kmsg", "/dev/kmsg: operation not permitted (it needs root)")
+    )
     for path in list(tree.paths):
         if path.endswith("/config"):
             tree.data(path, b"\0" * 64)
     for index in range(8):
-        tree.failing(f"dcb eth{index}", "operation not supported").drop(f"/sys/class/net/eth{index}/ecn")
+        tree.failing(f"dcb eth{index}", "operation not supported").drop(
+            f"/sys/class/net/eth{index}/ecn"
+        )
     report = examine(tree.source())
     status, line = view.brief(report)
     assert (status, exit_code(report.verdict)) == (0, 0), line

@@ -23,7 +23,10 @@ GOOD = {Verdict.PASS, Verdict.SKIP}
 BAD = {Verdict.WARN, Verdict.FAIL}
 # At the start of a line, but in the module of the kernel log, which makes a check for each rule.
 DECORATOR = re.compile(
-    r"^(?:    )?@(?:check|per_gpu|under_load|soft_limit|variable|per_port|per_interface|rule|expectation)\((?!row)", re.MULTILINE
+    r"^(?:   "
+    r" )?@(?:check|per_gpu|under_load|soft_limit|variable|per_port|per_interface|rule"
+    r"|expectation)\((?!row)",
+    re.MULTILINE,
 )
 
 
@@ -48,7 +51,9 @@ def test_check_passes_where_its_fault_is_not(name):
     tree, _ = server(CASES[name])
     found = find(name).run(Machine(tree.source()))
     assert {one.verdict for one in found} <= GOOD
-    assert any(one.verdict is Verdict.PASS for one in found), "the server of the case has what is checked"
+    assert any(one.verdict is Verdict.PASS for one in found), (
+        "the server of the case has what is checked"
+    )
 
 
 @pytest.mark.parametrize("layer", ["Ethernet", "InfiniBand"])
@@ -69,7 +74,9 @@ def test_machine_that_tells_nothing_passes_no_check(name):
 
 def test_registry_imports_every_module_that_has_a_check():
     folder = Path(room.__file__).parent
-    decorated = [path for path in folder.glob("*/*.py") if DECORATOR.search(path.read_text(encoding="utf-8"))]
+    decorated = [
+        path for path in folder.glob("*/*.py") if DECORATOR.search(path.read_text(encoding="utf-8"))
+    ]
     names = {f"busbw.check.{path.parent.name}.{path.stem}" for path in decorated}
     assert len(names) > 50
     assert names == {module.__name__ for module in MODULES}
@@ -77,7 +84,12 @@ def test_registry_imports_every_module_that_has_a_check():
 
 
 def test_every_row_of_a_check_is_registered_once():
-    defined = [value for module in MODULES for value in vars(module).values() if isinstance(value, CheckRow)]
+    defined = [
+        value
+        for module in MODULES
+        for value in vars(module).values()
+        if isinstance(value, CheckRow)
+    ]
     registered = [row.id for row in ROWS]
     assert len(set(registered)) == len(registered)
     assert {row.id for row in defined} | {rule.row.id for rule in KERNEL_RULES} == set(registered)
@@ -87,7 +99,9 @@ def test_checks_are_in_the_order_of_their_ids_but_those_that_follow_another():
     for _, group in groupby(CHECKS, lambda check: check.judge.__module__.rpartition(".")[0]):
         checks = list(group)
         ids = [check.row.id for check in checks]
-        assert [one.row.id for one in checks if not one.after] == sorted(one.row.id for one in checks if not one.after)
+        assert [one.row.id for one in checks if not one.after] == sorted(
+            one.row.id for one in checks if not one.after
+        )
         assert all(ids.index(one.row.id) == ids.index(one.after) + 1 for one in checks if one.after)
 
 
@@ -95,7 +109,11 @@ def test_what_several_checks_lack_is_asked_for_once():
     report = examine(healthy().failing(ENVIRONMENT, "not in the recording").source())
     (lacking,) = [one for one in report.findings if "environment" in one.message]
     needing = [check.row.name for check in CHECKS if check.needs]
-    assert (lacking.name, lacking.verdict, lacking.optional) == ("reads-answer", Verdict.UNKNOWN, True)
+    assert (lacking.name, lacking.verdict, lacking.optional) == (
+        "reads-answer",
+        Verdict.UNKNOWN,
+        True,
+    )
     assert len(needing) > 25 and all(name in lacking.message for name in needing)
     assert not {one.name for one in report.findings} & set(needing)
     assert report.verdict is Verdict.PASS

@@ -50,7 +50,8 @@ def rule(name, text, on=None):
 
 def test_line_with_the_daemons_interface_left_open():
     bad = found(OCI, machine("4.1.7", ["eth0"], host="inst-x"))
-    assert set(bad) == {"line-interfaces", "nccl-gid-index", "nccl-ib-tc"}  # the server's ports send with 106
+    # the server's ports send with 106
+    assert set(bad) == {"line-interfaces", "nccl-gid-index", "nccl-ib-tc"}
     assert bad["line-interfaces"].fix == "add --mca oob_tcp_if_exclude docker0,lo"
     assert bad["nccl-gid-index"].fix == "leave out -x NCCL_IB_GID_INDEX=3"
     assert bad["nccl-ib-tc"].message.startswith("NCCL_IB_TC is 41 (DSCP 10, ECT(1))")
@@ -59,28 +60,39 @@ def test_line_with_the_daemons_interface_left_open():
 def test_line_of_open_mpi_4_with_ssh_options_under_5():
     bad = found(OCI, machine("5.0.8", ["eth0"]))
     assert "line-mpi-version" not in bad  # mpirun 5.0.8 and 5.0.11 give the agent -p 22222
-    assert bad["line-interfaces"].fix.startswith("add --prtemca prte_if_include SUBNET")  # they crash with a list to exclude
-    assert "line-mpi-version" in found(OCI.replace("-mca plm", "--prtemca plm"), machine("5.0.8"))  # and ignore this
+    # they crash with a list to exclude
+    assert bad["line-interfaces"].fix.startswith("add --prtemca prte_if_include SUBNET")
+    # and ignore this
+    assert "line-mpi-version" in found(OCI.replace("-mca plm", "--prtemca plm"), machine("5.0.8"))
 
 
 @pytest.mark.parametrize("version", ["4.1.8", "5.0.8"])
 def test_line_with_both_interfaces_has_no_fault(version):
     assert found(H20_HELLO, machine(version, ["bond1"])) == {}
     assert (
-        found(H20_HELLO, machine(version))["line-interfaces"].message == "--mca oob_tcp_if_include bond1: this host has no such interface"
+        found(H20_HELLO, machine(version))["line-interfaces"].message
+        == "--mca oob_tcp_if_include bond1: this host has no such interface"
     )
 
 
 def test_line_with_leftovers_of_tests():
     expected = {"nccl-gid-index", "nccl-net-gdr-level", "nccl-debug"}
     assert set(found(H20, machine("4.1.8", ["bond1"], host="10.1.1.1"))) == expected
-    assert set(found(H20)) == {*expected, "nccl-ib-hca"}  # without the machine, mlx5_ may be any port
+    # without the machine, mlx5_ may be any port
+    assert set(found(H20)) == {*expected, "nccl-ib-hca"}
     assert found(H20)["nccl-debug"].fix == "-x NCCL_DEBUG=WARN"
 
 
 def test_line_with_a_colon_between_hosts():
     bad = found(SCCGN, machine("4.1.3", ["bond0"]))
-    assert set(bad) == {"line-hosts", "line-interfaces", "line-sizes", "nccl-gid-index", "nccl-ib-hca", "nccl-debug"}
+    assert set(bad) == {
+        "line-hosts",
+        "line-interfaces",
+        "line-sizes",
+        "nccl-gid-index",
+        "nccl-ib-hca",
+        "nccl-debug",
+    }
     assert bad["line-hosts"].verdict is Verdict.FAIL
     assert bad["line-hosts"].fix == "-H '{host1}:8,{host2}:8'"
     assert bad["line-interfaces"].fix == "add --mca oob_tcp_if_include bond0"
@@ -123,15 +135,23 @@ def test_two_variables_of_a_fix_are_two_options():
 
 
 def test_variables_of_the_machine_are_not_the_lines():
-    assert "nccl-algo" not in found(f"mpirun --allow-run-as-root -n 8 {PERF}", machine(NCCL_ALGO="Ring"))
+    assert "nccl-algo" not in found(
+        f"mpirun --allow-run-as-root -n 8 {PERF}", machine(NCCL_ALGO="Ring")
+    )
     assert "nccl-algo" not in found(f"mpirun -x NCCL_ALGO=$ALGO {PERF}")
-    assert "nccl-algo" in found(f"mpirun --allow-run-as-root -n 8 -x NCCL_ALGO=Ring {PERF}", machine())
+    assert "nccl-algo" in found(
+        f"mpirun --allow-run-as-root -n 8 -x NCCL_ALGO=Ring {PERF}", machine()
+    )
 
 
-@pytest.mark.parametrize("start", ["NCCL_ALGO=Ring", "env NCCL_ALGO=Ring", "timeout 60 env NCCL_ALGO=Ring"])
+@pytest.mark.parametrize(
+    "start", ["NCCL_ALGO=Ring", "env NCCL_ALGO=Ring", "timeout 60 env NCCL_ALGO=Ring"]
+)
 def test_variables_before_the_program(start):
     for program in (PERF, f"srun --mpi=pmix {PERF}", "torchrun train.py"):
-        assert ("nccl-algo" in found(f"{start} {program}")) or (start.startswith("timeout") and program == PERF)
+        assert ("nccl-algo" in found(f"{start} {program}")) or (
+            start.startswith("timeout") and program == PERF
+        )
 
 
 def test_masked_values_stay_masked():
@@ -148,7 +168,10 @@ def test_masked_values_stay_masked():
         ("mpirun --host=h1 --map-by ppr:8:node --tag-output prog -n 3", ("prog", "-n", "3")),
         ("srun -N2 -n16 --gpus-per-node=8 -l --container-image img prog -n 3", ("prog", "-n", "3")),
         ("srun --mpi=pmix -- prog", ("prog",)),
-        ("torchrun --nnodes 2 --nproc_per_node 8 -m pkg.train --lr 1", ("-m", "pkg.train", "--lr", "1")),
+        (
+            "torchrun --nnodes 2 --nproc_per_node 8 -m pkg.train --lr 1",
+            ("-m", "pkg.train", "--lr", "1"),
+        ),
         ("timeout 60 mpirun -n 2 prog", ("prog",)),
         ("mpiexec.hydra -genv NCCL_DEBUG WARN -hosts h1,h2 -ppn 8 prog -n 3", ("prog", "-n", "3")),
         ("mpirun -ppn 8 -hosts h1,h2 -n 16 prog", ("prog",)),
@@ -169,10 +192,19 @@ def test_numbers_of_a_line():
 
 
 def test_program_inside_a_shell():
-    assert inner(("bash", "-c", "source env.sh && ./all_reduce_perf -g 8")) == ("./all_reduce_perf", "-g", "8")
+    assert inner(("bash", "-c", "source env.sh && ./all_reduce_perf -g 8")) == (
+        "./all_reduce_perf",
+        "-g",
+        "8",
+    )
     assert inner(("bash", "-lc", "cd x; prog")) == ("prog",)
     assert inner(("bash", "-c", "echo 'open")) == ("bash", "-c", "echo 'open")
-    tests = perf(Line((), program=("bash", "-c", "x && ./build/sendrecv_perf -b 1M --maxbytes 2M -i 1M -g2 -t 3")))
+    tests = perf(
+        Line(
+            (),
+            program=("bash", "-c", "x && ./build/sendrecv_perf -b 1M --maxbytes 2M -i 1M -g2 -t 3"),
+        )
+    )
     assert (tests.least, tests.most, tests.stepped, tests.devices) == (1 << 20, 2 << 20, True, 6)
 
 
@@ -180,9 +212,26 @@ def test_sizes_that_are_none_are_not_judged():
     assert perf(Line((), program=("all_reduce_perf", "-b", "$SIZE"))) is None
 
 
-WORDS = [*(f"-{name}" for names in ONE.values() for name in names), *(f"--{name}" for name in TWO["mpirun"] | TWO["hydra"]),
-         "mpirun", "srun", "torchrun", "h1:h2",
-         "all_reduce_perf", "-g", "8", "-b", "NCCL_ALGO=Ring", "[fd00::1", "--", "-", "bash", "-c", "", "="]  # fmt: skip
+WORDS = [
+    *(f"-{name}" for names in ONE.values() for name in names),
+    *(f"--{name}" for name in TWO["mpirun"] | TWO["hydra"]),
+    "mpirun",
+    "srun",
+    "torchrun",
+    "h1:h2",
+    "all_reduce_perf",
+    "-g",
+    "8",
+    "-b",
+    "NCCL_ALGO=Ring",
+    "[fd00::1",
+    "--",
+    "-",
+    "bash",
+    "-c",
+    "",
+    "=",
+]
 
 
 @settings(max_examples=200, deadline=None)
@@ -210,8 +259,12 @@ def test_rules_have_ids_of_their_own():
 
 def test_variables_that_checks_judge_are_known():
     modules = [module for module in MODULES if module.__name__.startswith("busbw.check.nccl.")]
-    constants = {value for module in modules for value in vars(module).values() if isinstance(value, str)}
-    judged = {value for value in constants if re.fullmatch("NCCL_[A-Z0-9_]+", value)} | set(TUNING_DEFAULTS)
+    constants = {
+        value for module in modules for value in vars(module).values() if isinstance(value, str)
+    }
+    judged = {value for value in constants if re.fullmatch("NCCL_[A-Z0-9_]+", value)} | set(
+        TUNING_DEFAULTS
+    )
     assert len(judged) > 40
     assert judged <= NAMES
 

@@ -1,4 +1,6 @@
-"""Command lines in text and scripts, the facts of this machine, and the command that prints what is found."""
+"""Command lines in text and scripts, the facts of this machine, and the command that prints what
+is found.
+"""
 
 import json
 import subprocess
@@ -30,7 +32,11 @@ srun --mpi=pmix -N 2 --ntasks-per-node=8 ./all_gather_perf -b 1G -e 1G; date
 
 def test_commands_of_a_script():
     first, second = commands(SCRIPT, "job.sh")
-    assert (first.number, first.words[:4], first.exported) == (6, ("time", "mpirun", "-n", "16"), {"NCCL_DEBUG": "WARN"})
+    assert (first.number, first.words[:4], first.exported) == (
+        6,
+        ("time", "mpirun", "-n", "16"),
+        {"NCCL_DEBUG": "WARN"},
+    )
     assert first.words[-1] == "2>" and "log" not in first.words
     assert (second.number, second.words[0], second.words[-1]) == (10, "srun", "1G")
 
@@ -42,9 +48,13 @@ def test_quotes_over_several_lines():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("echo hello", "no command of mpirun"), ("", "no command of mpirun"), ("a\nmpirun 'x", "stdin, line 2: a quotation does not end"),
-     ("mpirun 'x \\", "a quotation does not end")],
-)  # fmt: skip
+    [
+        ("echo hello", "no command of mpirun"),
+        ("", "no command of mpirun"),
+        ("a\nmpirun 'x", "stdin, line 2: a quotation does not end"),
+        ("mpirun 'x \\", "a quotation does not end"),
+    ],
+)
 def test_text_without_a_command(text, message):
     with pytest.raises(UsageError, match=message):
         commands(text, "stdin")
@@ -52,7 +62,9 @@ def test_text_without_a_command(text, message):
 
 def bad(words, machine=None, stdin=""):
     found = report.report(words, stdin, machine)
-    return [[one.name for one in line.findings if one.verdict is Verdict.FAIL] for line in found.lines]
+    return [
+        [one.name for one in line.findings if one.verdict is Verdict.FAIL] for line in found.lines
+    ]
 
 
 def test_line_as_words_in_quotes_in_a_file_and_from_stdin(tmp_path):
@@ -80,25 +92,58 @@ def test_file_that_is_no_script(tmp_path):
 def test_facts_of_this_machine_count_where_the_launcher_is(monkeypatch, tmp_path):
     (tmp_path / "mpirun").write_text("#!/bin/sh\n", encoding="utf-8")
     (tmp_path / "mpirun").chmod(0o755)
-    machine = Machine(healthy().update("mpirun", version="5.0.8", path=str(tmp_path / "mpirun")).source())
-    line = ["mpirun", "--allow-run-as-root", "-H", "far:8", "-n", "8", "./all_reduce_perf", "-b", "1G", "-e", "1G", "-g", "8"]
+    machine = Machine(
+        healthy().update("mpirun", version="5.0.8", path=str(tmp_path / "mpirun")).source()
+    )
+    line = [
+        "mpirun",
+        "--allow-run-as-root",
+        "-H",
+        "far:8",
+        "-n",
+        "8",
+        "./all_reduce_perf",
+        "-b",
+        "1G",
+        "-e",
+        "1G",
+        "-g",
+        "8",
+    ]
     monkeypatch.setenv("PATH", str(tmp_path))
     facts = report.report(line, "", machine).facts
-    assert (facts["host"], facts["Open MPI"]) == ("gpu-1", f"5.0.8 ({tmp_path}/mpirun)") and "GPUs" not in facts, "no rank runs here"
-    assert "GPUs" not in report.report([*line[:2], "--hostfile", "hosts", *line[4:]], "", machine).facts
+    assert (facts["host"], facts["Open MPI"]) == (
+        "gpu-1",
+        f"5.0.8 ({tmp_path}/mpirun)",
+    ) and "GPUs" not in facts, "no rank runs here"
+    assert (
+        "GPUs"
+        not in report.report([*line[:2], "--hostfile", "hosts", *line[4:]], "", machine).facts
+    )
     assert report.report([*line[:3], "localhost:8", *line[4:]], "", machine).facts["GPUs"] == "8"
     assert report.report(["/other/mpirun", *line[1:]], "", machine).facts == {}
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mpirun").touch(0o755)
-    assert report.report([str(tmp_path / "other" / "mpirun"), *line[1:]], "", machine).facts["Open MPI"] == "another one"
-    failing = Machine(healthy().update("mpirun", version="", error="exit code 1", path=str(tmp_path / "mpirun")).source())
+    assert (
+        report.report([str(tmp_path / "other" / "mpirun"), *line[1:]], "", machine).facts[
+            "Open MPI"
+        ]
+        == "another one"
+    )
+    failing = Machine(
+        healthy()
+        .update("mpirun", version="", error="exit code 1", path=str(tmp_path / "mpirun"))
+        .source()
+    )
     assert report.report(line, "", failing).facts["Open MPI"] == "exit code 1"
     monkeypatch.setenv("PATH", "/nowhere")
     assert report.report(line, "", machine).facts == {}
 
 
 def test_variables_that_a_script_sets_without_a_machine():
-    (line,) = report.report(["-"], "export NCCL_DEBUG=WARN\nmpirun -x NCCL_DEBUG -n 2 ./a\n", None).lines
+    (line,) = report.report(
+        ["-"], "export NCCL_DEBUG=WARN\nmpirun -x NCCL_DEBUG -n 2 ./a\n", None
+    ).lines
     assert [one.verdict for one in line.findings if one.name == "line-export"] == [Verdict.PASS]
 
 
@@ -117,21 +162,40 @@ def test_a_backslash_escapes_but_in_single_quotes(text, words):
 
 def busbw(*words, stdin=""):
     return subprocess.run(
-        [sys.executable, "-m", "busbw", "check", *words], input=stdin, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "busbw", "check", *words],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
 def test_command_prints_what_is_wrong_and_exits_with_1():
     done = busbw("command", "--no-machine", "mpirun", "-np", "16", "-H", "h1:h2", "./train")
     assert (done.returncode, done.stderr) == (1, "")
-    assert "FAIL    h1:h2 is h1 with 'h2' slots: a comma separates hosts  [BW220 line-hosts]" in done.stdout
+    assert (
+        "FAIL    h1:h2 is h1 with 'h2' slots: a comma separates hosts  [BW220 line-hosts]"
+        in done.stdout
+    )
     assert done.stdout.startswith("without the facts of this machine")
 
 
 def test_command_as_json_without_secrets():
-    done = busbw("command", "--no-machine", "--format", "json", "-", stdin="mpirun -x MY_TOKEN=hunter2 -n 2 -H h1:1,h2:1 ./train")
+    done = busbw(
+        "command",
+        "--no-machine",
+        "--format",
+        "json",
+        "-",
+        stdin="mpirun -x MY_TOKEN=hunter2 -n 2 -H h1:1,h2:1 ./train",
+    )
     found = json.loads(done.stdout)
-    assert (done.returncode, found["schema"], found["lines"][0]["where"]) == (0, "busbw.check-command/1", "stdin, line 1")
+    assert (done.returncode, found["schema"], found["lines"][0]["where"]) == (
+        0,
+        "busbw.check-command/1",
+        "stdin, line 1",
+    )
     assert "hunter2" not in done.stdout
 
 
@@ -169,9 +233,29 @@ def test_a_closed_stdin_is_an_empty_text(monkeypatch, capfd):
 
 
 def test_secrets_of_a_line_are_masked():
-    words = ["mpirun", "-x", "HF_TOKEN=hunter2", "./a", "--token", "hunter2", "--api-key=hunter2", "--password", "-v"]
+    words = [
+        "mpirun",
+        "-x",
+        "HF_TOKEN=hunter2",
+        "./a",
+        "--token",
+        "hunter2",
+        "--api-key=hunter2",
+        "--password",
+        "-v",
+    ]
     (line,) = report.report(words, "", None).lines
-    assert line.argv == ["mpirun", "-x", "HF_TOKEN=***", "./a", "--token", "***", "--api-key=***", "--password", "-v"]
+    assert line.argv == [
+        "mpirun",
+        "-x",
+        "HF_TOKEN=***",
+        "./a",
+        "--token",
+        "***",
+        "--api-key=***",
+        "--password",
+        "-v",
+    ]
 
 
 def test_options_of_check_are_not_lost_before_a_command(capfd):
@@ -181,6 +265,17 @@ def test_options_of_check_are_not_lost_before_a_command(capfd):
 
 @pytest.mark.parametrize("number", ["\u00b2", "\u0663", "1e3", "-1", "9" * 40, ""])
 def test_any_number_is_understood(number):
-    words = ["mpirun", "-n", number, "-H", f"h1:{number},h2", "-x", f"CUDA_VISIBLE_DEVICES={number}", "./all_reduce_perf", "-b", number]
+    words = [
+        "mpirun",
+        "-n",
+        number,
+        "-H",
+        f"h1:{number},h2",
+        "-x",
+        f"CUDA_VISIBLE_DEVICES={number}",
+        "./all_reduce_perf",
+        "-b",
+        number,
+    ]
     (line,) = report.report(words, "", None).lines
     assert not [one.message for one in line.findings if "did not understand" in one.message]

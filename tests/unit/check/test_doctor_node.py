@@ -35,7 +35,9 @@ def test_strangers_do_not_keep_a_peer_from_the_listener(monkeypatch, strangers):
         address = list(listening.getsockname())
         for _ in range(strangers):
             crowd.enter_context(socket.create_connection(tuple(address), 5))
-        threading.Thread(target=node._answer, args=(listening, TOKEN, time.monotonic() + 10), daemon=True).start()
+        threading.Thread(
+            target=node._answer, args=(listening, TOKEN, time.monotonic() + 10), daemon=True
+        ).start()
         failed: dict[str, str] = {}
         node._call("peer", address, TOKEN, time.monotonic() + 10, failed)
         assert failed == {}

@@ -17,7 +17,13 @@ from busbw.host import file_systems as room
 from busbw.host.file_systems import SILENT, file_systems
 from busbw.host.snapshot import parse_archive
 
-PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.SKIP,
+    Verdict.UNKNOWN,
+)
 GIB, LARGE = 1 << 30, 100 << 40
 
 
@@ -32,7 +38,8 @@ def bad(findings):
         ("/var", {"free": 200 << 20}, FAIL, "du -xh"),
         ("/var", {"free": 300 << 20}, WARN, "du -xh"),
         ("/", {"free": 10 * GIB}, WARN, "du -xh"),
-        ("/root", {"total": LARGE, "free": LARGE // 50}, PASS, ""),  # 2 TiB are enough, whatever their share
+        # 2 TiB are enough, whatever their share
+        ("/root", {"total": LARGE, "free": LARGE // 50}, PASS, ""),
         ("/", {"total": 30 * GIB, "free": 2 * GIB}, PASS, ""),  # more than 5 %
         ("/var", {"free_files": 0}, FAIL, "du -x --inodes"),
         ("/var", {"free_files": 50_000}, WARN, "du -x --inodes"),
@@ -53,7 +60,9 @@ def test_each_file_system_is_judged_once():
 
 
 def test_mount_that_does_not_answer_fails():
-    findings = found("disk-space", lambda tree: tree.update("file systems", **{"/root": {"error": SILENT}}))
+    findings = found(
+        "disk-space", lambda tree: tree.update("file systems", **{"/root": {"error": SILENT}})
+    )
     assert bad(findings) == {"/root": FAIL} and "mount | grep /root" in of(findings, "/root").fix
 
 
@@ -69,7 +78,11 @@ def test_dead_mount_is_given_up(monkeypatch):
     monkeypatch.setattr(room.os, "statvfs", statvfs)
     said = json.loads(file_systems(("/", "/tmp", "/not/there")))
     release.set()
-    assert said["/tmp"] == {"error": SILENT} and said["/"]["total"] > said["/"]["free"] > 0 and "/not/there" not in said
+    assert (
+        said["/tmp"] == {"error": SILENT}
+        and said["/"]["total"] > said["/"]["free"] > 0
+        and "/not/there" not in said
+    )
 
 
 def test_sizes_of_file_systems_and_why_one_has_none(tmp_path):
@@ -97,7 +110,15 @@ def test_snapshot_keeps_the_file_systems():
 
 class TestNvme:
     @pytest.mark.parametrize(
-        ("state", "verdict"), [("live", PASS), ("resetting", WARN), ("connecting", WARN), ("deleting", FAIL), ("dead", FAIL), ("", FAIL)]
+        ("state", "verdict"),
+        [
+            ("live", PASS),
+            ("resetting", WARN),
+            ("connecting", WARN),
+            ("deleting", FAIL),
+            ("dead", FAIL),
+            ("", FAIL),
+        ],
     )
     def test_state(self, state, verdict):
         findings = found("nvme", lambda tree: tree.file("/sys/class/nvme/nvme1/state", state))
@@ -108,21 +129,33 @@ class TestNvme:
             tree.drop("/sys/class/nvme/nvme0").drop(f"{DEVICES}/{NVME[0]}/driver")
 
         findings = found("nvme", gone)
-        assert bad(findings) == {NVME[0]: FAIL} and f"dmesg -T | grep -e nvme -e {NVME[0]}" in of(findings, NVME[0]).fix
+        assert (
+            bad(findings) == {NVME[0]: FAIL}
+            and f"dmesg -T | grep -e nvme -e {NVME[0]}" in of(findings, NVME[0]).fix
+        )
 
     def test_kernel_without_the_address_of_controllers(self):
         def older(tree):
-            tree.drop("/sys/class/nvme/nvme0/address").file(f"{DEVICES}/{NVME[0]}/nvme/nvme0/state", "live")
+            tree.drop("/sys/class/nvme/nvme0/address").file(
+                f"{DEVICES}/{NVME[0]}/nvme/nvme0/state", "live"
+            )
 
         assert bad(found("nvme", older)) == {}
 
     def test_drive_that_left_the_bus(self):
-        findings = found("nvme", lambda tree: tree.drop("/sys/class/nvme/nvme0").data(f"{DEVICES}/{NVME[0]}/config", b"\xff" * 64))
+        findings = found(
+            "nvme",
+            lambda tree: tree.drop("/sys/class/nvme/nvme0").data(
+                f"{DEVICES}/{NVME[0]}/config", b"\xff" * 64
+            ),
+        )
         assert "does not respond on PCI" in of(findings, NVME[0]).message
 
     def test_drive_of_a_virtual_machine_has_no_controller_here(self):
         def passed_on(tree):
-            tree.drop("/sys/class/nvme/nvme0").link(f"{DEVICES}/{NVME[0]}/driver", "../../../bus/pci/drivers/vfio-pci")
+            tree.drop("/sys/class/nvme/nvme0").link(
+                f"{DEVICES}/{NVME[0]}/driver", "../../../bus/pci/drivers/vfio-pci"
+            )
 
         assert bad(found("nvme", passed_on)) == {}
 

@@ -9,7 +9,12 @@ from busbw.check.error_growth_types import ALPHA, Growth, odd_ones, tail
 
 
 def growths(*counts: int, hours: float = 24.0) -> list[Growth]:
-    return [Growth(host="h1", kind="NVLink", link=f"GPU 0 link {n}", counter="recovery", by=by, hours=hours) for n, by in enumerate(counts)]
+    return [
+        Growth(
+            host="h1", kind="NVLink", link=f"GPU 0 link {n}", counter="recovery", by=by, hours=hours
+        )
+        for n, by in enumerate(counts)
+    ]
 
 
 def names(found) -> list[str]:
@@ -18,7 +23,12 @@ def names(found) -> list[str]:
 
 def test_one_link_with_many_errors_is_named():
     (odd,) = odd_ones(growths(*[0] * 143, 505))
-    assert (odd.growth.link, odd.others, odd.others_by, odd.others_most) == ("GPU 0 link 143", 143, 0, 0)
+    assert (odd.growth.link, odd.others, odd.others_by, odd.others_most) == (
+        "GPU 0 link 143",
+        143,
+        0,
+        0,
+    )
     assert odd.chance < 1e-12
 
 
@@ -27,7 +37,9 @@ def test_links_alike_are_not_named():
 
 
 def test_few_errors_name_no_link():
-    assert names(growths(*[0] * 200, 4)) == [] and names(growths(*[0] * 200, 5)) == ["GPU 0 link 200"]
+    assert names(growths(*[0] * 200, 4)) == [] and names(growths(*[0] * 200, 5)) == [
+        "GPU 0 link 200"
+    ]
 
 
 def test_a_second_bad_link_is_not_hidden_by_the_first():
@@ -44,9 +56,13 @@ def test_hours_count():
     assert len(names(growths(*[10] * 9, hours=240) + growths(100, hours=24))) == 1
 
 
-@pytest.mark.parametrize(("count", "total", "share"), [(5, 10, 0.1), (3, 20, 0.05), (10, 10, 0.5), (30, 100, 0.2)])
+@pytest.mark.parametrize(
+    ("count", "total", "share"), [(5, 10, 0.1), (3, 20, 0.05), (10, 10, 0.5), (30, 100, 0.2)]
+)
 def test_the_bound_is_above_the_exact_tail(count, total, share):
-    exact = sum(comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1))
+    exact = sum(
+        comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1)
+    )
     assert exact <= tail(count, total, share) < 1
 
 

@@ -17,7 +17,11 @@ from busbw.check.snapshot import snapshot
 from busbw.cli.main import guarded
 
 GOOD = text(learn(Machine(equipped().source())), "Learned from a test.")
-MTU = equipped(layer="Ethernet").file("/sys/class/net/eth3/mtu", "1500").file("/sys/class/net/eth5/mtu", "1500")
+MTU = (
+    equipped(layer="Ethernet")
+    .file("/sys/class/net/eth3/mtu", "1500")
+    .file("/sys/class/net/eth5/mtu", "1500")
+)
 MUTE = '[[mute]]\ncheck = "{check}"\nreason = "ticket 4711"\nuntil = {until}\n'
 
 
@@ -43,25 +47,45 @@ def test_learn_and_expect(snapshots, capfd):
     code, out, _ = run(capfd, "--learn", "--from", snapshots / "good.jsonl")
     assert code == 0 and tomllib.loads(out) == tomllib.loads(GOOD)
     (snapshots / "learned.toml").write_text(out)
-    code, out, _ = run(capfd, "--from", snapshots / "good.jsonl", "--expect", snapshots / "learned.toml")
+    code, out, _ = run(
+        capfd, "--from", snapshots / "good.jsonl", "--expect", snapshots / "learned.toml"
+    )
     assert code == 0 and "FAIL" not in out
-    code, out, _ = run(capfd, "--from", snapshots / "worse.jsonl", "--expect", snapshots / "learned.toml")
+    code, out, _ = run(
+        capfd, "--from", snapshots / "worse.jsonl", "--expect", snapshots / "learned.toml"
+    )
     assert code == 1
-    assert "FAIL    mlx5_0 is missing: 0 RDMA ports, expected 8  [BW293 expect-ports]\n        also: mlx5_1, mlx5_2" in out
+    assert (
+        "FAIL    mlx5_0 is missing: 0 RDMA ports, expected 8  [BW293 expect-ports]\n"
+        "        also: mlx5_1, mlx5_2" in out
+    )
     assert "seen: /sys/class/infiniband: none, expected 8 (learned.toml line 2" in out
     code, out, _ = run(
-        capfd, "--brief", "--only", "expect-ports", "--from", snapshots / "worse.jsonl", "--expect", snapshots / "learned.toml"
+        capfd,
+        "--brief",
+        "--only",
+        "expect-ports",
+        "--from",
+        snapshots / "worse.jsonl",
+        "--expect",
+        snapshots / "learned.toml",
     )
     assert code == 2 and out.startswith("BUSBW CRITICAL - gpu-2: ") and "expect-ports mlx5_0" in out
 
 
 def test_nothing_is_learned_from_a_node_that_fails(tmp_path, capfd):
     tree = equipped()
-    tree.file("/sys/class/infiniband/mlx5_1/ports/1/phys_state", "3: Disabled").drop("/proc/modules").file("/proc/modules", "mlx5_ib 1")
+    tree.file("/sys/class/infiniband/mlx5_1/ports/1/phys_state", "3: Disabled").drop(
+        "/proc/modules"
+    ).file("/proc/modules", "mlx5_ib 1")
     (tmp_path / "bad.jsonl").write_text(snapshot(tree.source()))
     code, out, err = run(capfd, "--learn", "--from", tmp_path / "bad.jsonl")
     assert code == 1 and out == ""
-    assert "FAIL    " in err and "error: nothing is learned from gpu-1: " in err and "hint: learn from a good node, or add --force" in err
+    assert (
+        "FAIL    " in err
+        and "error: nothing is learned from gpu-1: " in err
+        and "hint: learn from a good node, or add --force" in err
+    )
     code, out, _ = run(capfd, "--learn", "--force", "--from", tmp_path / "bad.jsonl")
     assert code == 0 and tomllib.loads(out)["gpus"]["count"] == 8
 
@@ -70,10 +94,16 @@ def test_several_snapshots_are_compared_with_one_file(snapshots, capfd):
     words = ("--from", f"{snapshots}/*.jsonl", "--expect", snapshots / "node.toml")
     code, out, _ = run(capfd, *words)
     assert code == 1
-    assert "FAIL    mlx5_0 is missing: 0 RDMA ports, expected 8  [BW293 expect-ports]\n        on: gpu-2" in out
+    assert (
+        "FAIL    mlx5_0 is missing: 0 RDMA ports, expected 8  [BW293 expect-ports]\n"
+        "        on: gpu-2" in out
+    )
     code, out, _ = run(capfd, *words, "--format", "json")
     nodes = json.loads(out)["nodes"]
-    assert [sum(one["verdict"] == "fail" and one["id"] == "BW293" for one in node["findings"]) for node in nodes] == [0, 8]
+    assert [
+        sum(one["verdict"] == "fail" and one["id"] == "BW293" for one in node["findings"])
+        for node in nodes
+    ] == [0, 8]
 
 
 def test_a_node_of_several_reads_the_file_from_stdin(snapshots, capfd, monkeypatch):
@@ -86,15 +116,33 @@ def test_a_node_of_several_reads_the_file_from_stdin(snapshots, capfd, monkeypat
 
 def test_the_file_travels_to_the_hosts(snapshots, capfd):
     (snapshots / "much.toml").write_text("[memory]\nram_bytes = 999999999999999\n")
-    code, out, err = run(capfd, "--hosts", "localhost,127.0.0.1", "--expect", snapshots / "much.toml", "--only", "expect-memory")
+    code, out, err = run(
+        capfd,
+        "--hosts",
+        "localhost,127.0.0.1",
+        "--expect",
+        snapshots / "much.toml",
+        "--only",
+        "expect-memory",
+    )
     assert code == 1, err
     assert "on: all nodes" in out and "(much.toml line 2)" in out
 
 
 def test_muted_findings_are_shown_and_counted(snapshots, capfd):
-    muted = GOOD + "".join(MUTE.format(check=name, until="2999-01-01") for name in ("expect-ports", "nic-present", "expect-pcie"))
+    muted = GOOD + "".join(
+        MUTE.format(check=name, until="2999-01-01")
+        for name in ("expect-ports", "nic-present", "expect-pcie")
+    )
     (snapshots / "muted.toml").write_text(muted)
-    words = ("--from", snapshots / "worse.jsonl", "--expect", snapshots / "muted.toml", "--layer", "expected")
+    words = (
+        "--from",
+        snapshots / "worse.jsonl",
+        "--expect",
+        snapshots / "muted.toml",
+        "--layer",
+        "expected",
+    )
     code, out, _ = run(capfd, *words)
     assert code == 0
     assert "MUTED   mlx5_0 is missing: 0 RDMA ports, expected 8 (fail)  [BW293 expect-ports]" in out
@@ -103,7 +151,9 @@ def test_muted_findings_are_shown_and_counted(snapshots, capfd):
     assert code == 0 and out.rstrip().endswith("muted=8")
     code, out, _ = run(capfd, *words, "--format", "json")
     assert len(json.loads(out)["muted"]) == 8
-    code, out, _ = run(capfd, "--from", snapshots / "worse.jsonl", "--from", snapshots / "good.jsonl", *words[2:])
+    code, out, _ = run(
+        capfd, "--from", snapshots / "worse.jsonl", "--from", snapshots / "good.jsonl", *words[2:]
+    )
     assert code == 0 and "gpu-2:\nMUTED   mlx5_0" in out
 
 
@@ -125,13 +175,19 @@ def test_a_warning_may_count_as_a_failure(tmp_path, capfd):
     [
         (("--expect", "nowhere.toml"), "--expect nowhere.toml: no such file or directory"),
         (("--expect", ""), "--expect '': it is empty"),
-        (("--only", "expect-ports"), "expect-ports compares with a file of what a node should have"),
+        (
+            ("--only", "expect-ports"),
+            "expect-ports compares with a file of what a node should have",
+        ),
         (("--layer", "expected"), "expect-gpus compares with a file of what a node should have"),
         (("--learn", "--all"), "--learn does not read --all"),
         (("--learn", "--hosts", "a,b"), "--learn does not read --hosts"),
         (("--learn", "--from", "{good}", "--from", "{good}"), "--learn reads one node, not 2"),
         (("--force",), "--force is for --learn"),
-        (("--differences", "--expect", "{toml}", "--from", "{good}", "--from", "{good}"), "--differences compares several nodes"),
+        (
+            ("--differences", "--expect", "{toml}", "--from", "{good}", "--from", "{good}"),
+            "--differences compares several nodes",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(words, said, snapshots, capfd):

@@ -1,4 +1,6 @@
-"""Each key of an expectations file by itself: met by the server that it was learned from, and by no server that lost it."""
+"""Each key of an expectations file by itself: met by the server that it was learned from, and by
+no server that lost it.
+"""
 
 import json
 import tomllib
@@ -31,19 +33,35 @@ GOOD = tomllib.loads(text(learn(Machine(equipped().source())), ""))
 
 
 def compared(toml, tree):
-    return judge(tree.source(), [], expect=Expect(file.Text("node.toml", toml, date(2026, 11, 26)), ALL)).findings
+    return judge(
+        tree.source(), [], expect=Expect(file.Text("node.toml", toml, date(2026, 11, 26)), ALL)
+    ).findings
 
 
 def bad(toml, tree):
-    return [(one.id, one.subject, one.verdict.value) for one in compared(toml, tree) if one.verdict in BAD]
+    return [
+        (one.id, one.subject, one.verdict.value)
+        for one in compared(toml, tree)
+        if one.verdict in BAD
+    ]
 
 
 def alone(key):
-    """A file with one key, which needs a mount's path and a port's number to stand for something."""
+    """A file with one key, which needs a mount's path and a port's number to stand for
+    something.
+    """
     table, _, name = key.partition(".")
     values = GOOD[table] if isinstance(GOOD[table], dict) else GOOD[table][-1]
-    head, own = (f"[{table}]", "") if isinstance(GOOD[table], dict) else (f"[[{table}]]", "path = '/raid'\n" if table == "mounts" else "")
-    return f"{head}\n{own}{name} = {json.dumps(values[name])}\n" if not own or name != "path" else f"{head}\n{own}"
+    head, own = (
+        (f"[{table}]", "")
+        if isinstance(GOOD[table], dict)
+        else (f"[[{table}]]", "path = '/raid'\n" if table == "mounts" else "")
+    )
+    return (
+        f"{head}\n{own}{name} = {json.dumps(values[name])}\n"
+        if not own or name != "path"
+        else f"{head}\n{own}"
+    )
 
 
 ONE = {
@@ -94,13 +112,18 @@ def test_a_key_alone_is_met_and_its_loss_is_found(key):
     toml, tree = alone(key), equipped()
     found = compared(toml, tree)
     assert {one.verdict for one in found} == {Verdict.PASS, Verdict.SKIP}
-    assert len({one.id for one in found if one.verdict is Verdict.PASS} - {"BW290", "BW293", "BW294"}) <= 1
+    assert (
+        len({one.id for one in found if one.verdict is Verdict.PASS} - {"BW290", "BW293", "BW294"})
+        <= 1
+    )
     LOSSES[loss].change(tree)
     (check,) = {one[0] for one in bad(toml, tree)}
     assert bad(toml, tree) == [(check, subject, "fail") for subject in subjects]
     last = toml.count("\n")
     for one in (one for one in compared(toml, tree) if one.verdict is Verdict.FAIL):
-        assert one.fix and one.stays and one.evidence[0].expected.endswith(f"(node.toml line {last})")
+        assert (
+            one.fix and one.stays and one.evidence[0].expected.endswith(f"(node.toml line {last})")
+        )
 
 
 def test_there_is_a_row_here_for_every_learned_key():
@@ -112,51 +135,115 @@ def test_there_is_a_row_here_for_every_learned_key():
     ("toml", "change", "found"),
     [
         pytest.param(
-            "[[ports]]\nrate_gbit_s = 400", lambda t: t.file("/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN"),
-            [("BW293", "mlx5_1", "fail")], id="a port that is down has no rate",
+            "[[ports]]\nrate_gbit_s = 400",
+            lambda t: t.file("/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN"),
+            [("BW293", "mlx5_1", "fail")],
+            id="a port that is down has no rate",
         ),
         pytest.param(
-            "[[ports]]\nlink_layer = 'InfiniBand'", lambda t: t.file("/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN"), [],
+            "[[ports]]\nlink_layer = 'InfiniBand'",
+            lambda t: t.file("/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN"),
+            [],
             id="a port that may be down",
         ),
-        pytest.param("[versions]\nos_max = '20.04'", lambda t: t, [("BW291", "", "fail")], id="a newer system"),
-        pytest.param("[versions]\nkernel_min = '5'", lambda t: t.file("/proc/sys/kernel/osrelease", "x"), [("BW291", "", "unknown")],
-                     id="a kernel without a number"),
+        pytest.param(
+            "[versions]\nos_max = '20.04'",
+            lambda t: t,
+            [("BW291", "", "fail")],
+            id="a newer system",
+        ),
+        pytest.param(
+            "[versions]\nkernel_min = '5'",
+            lambda t: t.file("/proc/sys/kernel/osrelease", "x"),
+            [("BW291", "", "unknown")],
+            id="a kernel without a number",
+        ),
         pytest.param("[gpus]\ncount = 7", lambda t: t, [("BW290", "", "warn")], id="more GPUs"),
-        pytest.param("[gpus]\ncount = 0", lambda t: t, [("BW290", "", "warn")], id="GPUs where there should be none"),
         pytest.param(
-            "[gpus]\npcie_gt_s = 32", lambda t: t.call("nvml_load", json.dumps({gpu_bdf(1): 50})).file(
-                f"/sys/bus/pci/devices/{gpu_bdf(1)}/current_link_speed", "8.0 GT/s PCIe"),
-            [("BW297", "GPU 1", "fail")], id="the slow link of a GPU that is in use",
+            "[gpus]\ncount = 0",
+            lambda t: t,
+            [("BW290", "", "warn")],
+            id="GPUs where there should be none",
         ),
         pytest.param(
-            "[gpus]\npcie_gt_s = 32", lambda t: t.call("nvml_load", json.dumps({gpu_bdf(1): 49})).file(
-                f"/sys/bus/pci/devices/{gpu_bdf(1)}/current_link_speed", "8.0 GT/s PCIe"),
-            [], id="the slow link of an idle GPU",
+            "[gpus]\npcie_gt_s = 32",
+            lambda t: t.call("nvml_load", json.dumps({gpu_bdf(1): 50})).file(
+                f"/sys/bus/pci/devices/{gpu_bdf(1)}/current_link_speed", "8.0 GT/s PCIe"
+            ),
+            [("BW297", "GPU 1", "fail")],
+            id="the slow link of a GPU that is in use",
         ),
         pytest.param(
-            "[gpus]\npcie_width = 16\npcie_gt_s = 64", lambda t: [
+            "[gpus]\npcie_gt_s = 32",
+            lambda t: t.call("nvml_load", json.dumps({gpu_bdf(1): 49})).file(
+                f"/sys/bus/pci/devices/{gpu_bdf(1)}/current_link_speed", "8.0 GT/s PCIe"
+            ),
+            [],
+            id="the slow link of an idle GPU",
+        ),
+        pytest.param(
+            "[gpus]\npcie_width = 16\npcie_gt_s = 64",
+            lambda t: [
                 t.drop(f"/sys/bus/pci/devices/{gpu_bdf(gpu)}/{which}_link_{what}")
-                for gpu in range(8) for which in ("current", "max") for what in ("speed", "width")],
-            [("BW297", f"GPU {gpu}", "fail") for gpu in range(8)], id="links that only NVML shows",
+                for gpu in range(8)
+                for which in ("current", "max")
+                for what in ("speed", "width")
+            ],
+            [("BW297", f"GPU {gpu}", "fail") for gpu in range(8)],
+            id="links that only NVML shows",
         ),
-        pytest.param("[gpus]\nnvlink_gb_s = 25", all_changed(links=[]), [("BW292", f"GPU {gpu}", "unknown") for gpu in range(8)],
-                     id="the rate of no link"),
-        pytest.param("[gpus]\nnvlinks = 18", lambda t: t.failing("nvml_health", "x").failing("nvml", "x"), [("BW292", "", "unknown")],
-                     id="NVLinks without NVML"),
-        pytest.param("[gpus]\ncount = 8", lambda t: t.failing("nvml_health", "x").failing("nvml", "x"), [("BW290", "", "unknown")],
-                     id="GPUs without NVML"),
-        pytest.param("[storage]\nnvme = 3", lambda t: [t.drop(path) for path in list(t.paths) if path.startswith("/sys/bus/pci")],
-                     [("BW298", "NVMe", "unknown")], id="drives without PCI"),
+        pytest.param(
+            "[gpus]\nnvlink_gb_s = 25",
+            all_changed(links=[]),
+            [("BW292", f"GPU {gpu}", "unknown") for gpu in range(8)],
+            id="the rate of no link",
+        ),
+        pytest.param(
+            "[gpus]\nnvlinks = 18",
+            lambda t: t.failing("nvml_health", "x").failing("nvml", "x"),
+            [("BW292", "", "unknown")],
+            id="NVLinks without NVML",
+        ),
+        pytest.param(
+            "[gpus]\ncount = 8",
+            lambda t: t.failing("nvml_health", "x").failing("nvml", "x"),
+            [("BW290", "", "unknown")],
+            id="GPUs without NVML",
+        ),
+        pytest.param(
+            "[storage]\nnvme = 3",
+            lambda t: [t.drop(path) for path in list(t.paths) if path.startswith("/sys/bus/pci")],
+            [("BW298", "NVMe", "unknown")],
+            id="drives without PCI",
+        ),
         pytest.param("[[mounts]]\npath = '/raid/'", lambda t: t, [], id="a slash at the end"),
         pytest.param("[[mounts]]\npath = '/'", lambda t: t, [], id="the root"),
-        pytest.param("[[mounts]]\npath = '/data sets'\nwritable = false", lambda t: t, [], id="a mount that may be read-only"),
-        pytest.param("[[mounts]]\npath = '/raid'\nmin_bytes = 1", lambda t: t.call("space /raid", "[]"), [("BW298", "/raid", "unknown")],
-                     id="a size that is none"),
-        pytest.param("[memory]\nram_bytes = 2164111503361\nram_tolerance = 0.0", lambda t: t, [("BW296", "", "fail")], id="no tolerance"),
-        pytest.param("[gpus]\nmodel = 'NVIDIA H100 80GB HBM3'", changed(7, error="x"), [("BW290", "GPU 7", "fail")], id="a silent GPU"),
+        pytest.param(
+            "[[mounts]]\npath = '/data sets'\nwritable = false",
+            lambda t: t,
+            [],
+            id="a mount that may be read-only",
+        ),
+        pytest.param(
+            "[[mounts]]\npath = '/raid'\nmin_bytes = 1",
+            lambda t: t.call("space /raid", "[]"),
+            [("BW298", "/raid", "unknown")],
+            id="a size that is none",
+        ),
+        pytest.param(
+            "[memory]\nram_bytes = 2164111503361\nram_tolerance = 0.0",
+            lambda t: t,
+            [("BW296", "", "fail")],
+            id="no tolerance",
+        ),
+        pytest.param(
+            "[gpus]\nmodel = 'NVIDIA H100 80GB HBM3'",
+            changed(7, error="x"),
+            [("BW290", "GPU 7", "fail")],
+            id="a silent GPU",
+        ),
     ],
-)  # fmt: skip
+)
 def test_single_keys(toml, change, found):
     tree = equipped()
     change(tree)
@@ -164,13 +251,23 @@ def test_single_keys(toml, change, found):
 
 
 FIXES = {
-    "persistence": "nvidia-persistenced", "ECC": "nvidia-smi -i 6 -e 1; nvidia-smi -i 6 -r", "MIG": "nvidia-smi -i 0 -mig 0",
-    "VBIOS": "update the VBIOS of GPU 4", "model": "replace GPU 2, or correct", "GPU memory": "nvidia-smi -q -i 3",
-    "read only": "mount -o remount,rw /raid", "mount type": "findmnt /raid", "mount": "mount /raid;",
-    "huge pages": "sysctl -w vm.nr_hugepages=5128", "half the RAM": "dmidecode", "dead NVMe drive": "nvme smart-log /dev/nvme2",
-    "PCIe width": f"the link speed of {gpu_bdf(3)}'s slot", "rate of a port": "mlxlink -d mlx5_5 -m", "GPUs off PCI": gpu_bdf(1),
+    "persistence": "nvidia-persistenced",
+    "ECC": "nvidia-smi -i 6 -e 1; nvidia-smi -i 6 -r",
+    "MIG": "nvidia-smi -i 0 -mig 0",
+    "VBIOS": "update the VBIOS of GPU 4",
+    "model": "replace GPU 2, or correct",
+    "GPU memory": "nvidia-smi -q -i 3",
+    "read only": "mount -o remount,rw /raid",
+    "mount type": "findmnt /raid",
+    "mount": "mount /raid;",
+    "huge pages": "sysctl -w vm.nr_hugepages=5128",
+    "half the RAM": "dmidecode",
+    "dead NVMe drive": "nvme smart-log /dev/nvme2",
+    "PCIe width": f"the link speed of {gpu_bdf(3)}'s slot",
+    "rate of a port": "mlxlink -d mlx5_5 -m",
+    "GPUs off PCI": gpu_bdf(1),
     "NVLinks": "nvidia-smi nvlink -s -i 2;",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FIXES)
@@ -178,7 +275,11 @@ def test_fixes_name_the_part(name):
     loss, tree = LOSSES[name], equipped()
     loss.change(tree)
     whole = text(learn(Machine(equipped().source())), "")
-    one = next(one for one in compared(whole, tree) if one.verdict is Verdict.FAIL and (one.id, one.subject) == (loss.check, loss.subject))
+    one = next(
+        one
+        for one in compared(whole, tree)
+        if one.verdict is Verdict.FAIL and (one.id, one.subject) == (loss.check, loss.subject)
+    )
     assert FIXES[name] in one.fix
 
 
@@ -203,7 +304,11 @@ def test_too_few_huge_pages_are_no_missing_memory(ram, pages, fix):
 def test_a_gpu_that_does_not_answer_is_named_by_its_address():
     tree = equipped()
     changed(7, error="x")(tree)
-    (one,) = (one for one in compared("[gpus]\nmodel = 'NVIDIA H100 80GB HBM3'", tree) if one.verdict is Verdict.FAIL)
+    (one,) = (
+        one
+        for one in compared("[gpus]\nmodel = 'NVIDIA H100 80GB HBM3'", tree)
+        if one.verdict is Verdict.FAIL
+    )
     assert f"if GPU {gpu_bdf(7)} is still missing" in one.fix
 
 
@@ -211,7 +316,11 @@ def test_evidence_of_what_is_not_there():
     tree = equipped()
     for name in ("all ports", "mount"):
         LOSSES[name].change(tree)
-    for path in [path for path in tree.paths if tree.paths[path].get("text", "").strip() in ("0x010802", "0x068000")]:
+    for path in [
+        path
+        for path in tree.paths
+        if tree.paths[path].get("text", "").strip() in ("0x010802", "0x068000")
+    ]:
         tree.drop(path.rpartition("/")[0])
     whole = text(learn(Machine(equipped().source())), "")
     seen = {one.evidence[0].seen for one in compared(whole, tree) if one.verdict is Verdict.FAIL}
@@ -223,12 +332,15 @@ def test_the_device_of_two_ports_has_one_link():
     tree = equipped(ports=1)
     for name in ("link_layer", "state", "rate"):
         tree.file(
-            f"/sys/class/infiniband/mlx5_0/ports/2/{name}", tree.paths[f"/sys/class/infiniband/mlx5_0/ports/1/{name}"]["text"].strip()
+            f"/sys/class/infiniband/mlx5_0/ports/2/{name}",
+            tree.paths[f"/sys/class/infiniband/mlx5_0/ports/1/{name}"]["text"].strip(),
         )
     tree.file(f"/sys/bus/pci/devices/{port_bdf(0)}/current_link_width", "8")
     toml = "[[ports]]\ncount = 2\npcie_width = 16"
     assert bad(toml, tree) == [("BW297", "mlx5_0", "fail")]
-    assert bad("[[ports]]\nnames = ['mlx5_0', 'mlx5_0:2', 'mlx5_1']", tree) == [("BW293", "mlx5_1", "fail")]
+    assert bad("[[ports]]\nnames = ['mlx5_0', 'mlx5_0:2', 'mlx5_1']", tree) == [
+        ("BW293", "mlx5_1", "fail")
+    ]
 
 
 def test_mutes_of_other_hosts_and_none():
@@ -239,14 +351,21 @@ def test_mutes_of_other_hosts_and_none():
 
 
 @pytest.mark.parametrize(
-    ("host", "said"), [("", ["nic-mtu is muted until 2027-01-01: x"]), ("host = 'other'", ["the file mutes nothing on this host"])]
+    ("host", "said"),
+    [
+        ("", ["nic-mtu is muted until 2027-01-01: x"]),
+        ("host = 'other'", ["the file mutes nothing on this host"]),
+    ],
 )
 def test_one_finding_for_each_mute_of_this_host_or_for_none(host, said):
     mute = f"[[mute]]\ncheck = 'nic-mtu'\nreason = 'x'\nuntil = 2027-01-01\n{host}"
     assert [one.message for one in compared(mute, equipped()) if one.id == "BW299"] == said
 
 
-@given(st.lists(st.integers(0, 999), min_size=1, max_size=4), st.lists(st.integers(0, 999), min_size=1, max_size=4))
+@given(
+    st.lists(st.integers(0, 999), min_size=1, max_size=4),
+    st.lists(st.integers(0, 999), min_size=1, max_size=4),
+)
 def test_versions_are_ordered_by_their_numbers(one, other):
     from busbw.check.expect.seen import version
 
@@ -276,7 +395,11 @@ def test_nvswitches(expected, gpus, lose, said):
         tree.file("/.dockerenv", "")
     for path in [path for path in tree.paths if lose == "PCI" and path.startswith("/sys/bus/pci")]:
         tree.drop(path)
-    (one,) = (one for one in compared(f"[gpus]\nnvswitches = {expected}", tree) if one.id == "BW292" and not one.subject)
+    (one,) = (
+        one
+        for one in compared(f"[gpus]\nnvswitches = {expected}", tree)
+        if one.id == "BW292" and not one.subject
+    )
     assert (one.verdict.value, one.message) == said
 
 
@@ -289,23 +412,37 @@ def test_where_the_speed_of_a_link_was_read():
 
 def test_the_rate_of_an_interface_that_is_down_says_nothing():
     one = Interface("eno1", 25e9 / 8, up=True, mtu=1500, physical=True, numa=0, rdma=False)
-    rates = [seen.interface_rate(replace(one, **changes)) for changes in ({}, {"up": False}, {"rate": None})]
+    rates = [
+        seen.interface_rate(replace(one, **changes))
+        for changes in ({}, {"up": False}, {"rate": None})
+    ]
     assert rates == [25.0, None, None]
 
 
 def test_the_speeds_of_pcie_are_those_of_its_rates():
     for generation, rate in PCIE_X16.items():
-        coding = 0.8 if generation < 3 else 63 / 64  # 8b/10b; 128b/130b and flits, as the rates have it
+        # 8b/10b; 128b/130b and flits, as the rates have it
+        coding = 0.8 if generation < 3 else 63 / 64
         assert seen.GT_S[generation] * 2e9 * coding == pytest.approx(rate, rel=0.001)
     assert len(seen.GT_S) == len(PCIE_X16)
 
 
 def test_a_gpu_of_unknown_generation_has_no_speed():
-    machine = SimpleNamespace(host=SimpleNamespace(gpus=[TopologyGpu(0, "GPU", gpu_bdf(0), pcie_width=16)]), read=Tree().source().read)
-    assert (seen.gpu_link(machine, gpu_bdf(0), 0), seen.gpu_link(machine, gpu_bdf(0), 1)) == ((None, 16), (None, None))
+    machine = SimpleNamespace(
+        host=SimpleNamespace(gpus=[TopologyGpu(0, "GPU", gpu_bdf(0), pcie_width=16)]),
+        read=Tree().source().read,
+    )
+    assert (seen.gpu_link(machine, gpu_bdf(0), 0), seen.gpu_link(machine, gpu_bdf(0), 1)) == (
+        (None, 16),
+        (None, None),
+    )
 
 
 def test_a_mount_with_another_type_is_no_mount_that_is_read_only():
     tree = equipped()
-    (one,) = (one for one in compared("[[mounts]]\npath = '/raid'\ntype = 'ext4'\nwritable = true", tree) if one.verdict is Verdict.FAIL)
+    (one,) = (
+        one
+        for one in compared("[[mounts]]\npath = '/raid'\ntype = 'ext4'\nwritable = true", tree)
+        if one.verdict is Verdict.FAIL
+    )
     assert one.fix.startswith("findmnt /raid")

@@ -26,7 +26,13 @@ RELEASE = 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.2 LTS"\nVERSION_ID="24.04"'
 def variables() -> Tree:
     """A server with variables of a job, of one rank, and of NCCL's file."""
     tree = healthy().file("/etc/nccl.conf", "NCCL_DEBUG=WARN").file("/etc/os-release", RELEASE)
-    environment(NCCL_ALGO="Ring", NCCL_HOSTID="gpu-1", SLURM_NODEID="3", OMPI_COMM_WORLD_RANK="5", OMPI_MCA_plm_rsh_agent="ssh")(tree)
+    environment(
+        NCCL_ALGO="Ring",
+        NCCL_HOSTID="gpu-1",
+        SLURM_NODEID="3",
+        OMPI_COMM_WORLD_RANK="5",
+        OMPI_MCA_plm_rsh_agent="ssh",
+    )(tree)
     return tree
 
 
@@ -37,23 +43,47 @@ def interfaces() -> Tree:
         tree.files(f"/sys/class/net/{name}", speed=rate, operstate=state, mtu="1500").link(
             f"/sys/class/net/{name}/device", "../0000:31:00.1"
         )
-    tree.files("/sys/class/net/vxlan0", operstate="up", mtu="1450").files("/sys/class/net/docker0", operstate="up", mtu="1500")
+    tree.files("/sys/class/net/vxlan0", operstate="up", mtu="1450").files(
+        "/sys/class/net/docker0", operstate="up", mtu="1500"
+    )
     return tree
 
 
 def plain() -> Tree:
     """Without RDMA: a cloud's machine whose driver and MPI do not answer."""
-    tree = healthy(gpus=0, ports=0).failing("nvml", "the driver does not answer").files("/sys/class/dmi/id", sys_vendor="QEMU")
-    return tree.call("mpirun", json.dumps({"path": "/usr/bin/mpirun", "error": "exit code 1"})).file("/proc/modules", "")
+    tree = (
+        healthy(gpus=0, ports=0)
+        .failing("nvml", "the driver does not answer")
+        .files("/sys/class/dmi/id", sys_vendor="QEMU")
+    )
+    return tree.call(
+        "mpirun", json.dumps({"path": "/usr/bin/mpirun", "error": "exit code 1"})
+    ).file("/proc/modules", "")
 
 
 MACHINES = {
-    "the healthy server": healthy, "InfiniBand": lambda: healthy(layer="InfiniBand"), "all that a server may have": equipped,
-    "variables": variables, "interfaces": interfaces, "without RDMA": plain, "EFA": efa, "nothing can be read": Tree,
-    "one port is older": lambda: healthy().file("/sys/class/infiniband/mlx5_3/fw_ver", "28.40.1000").drop("/sys/class/net/eth5/mtu"),
-    "GIDs": lambda: healthy().file("/sys/class/infiniband/mlx5_3/ports/1/gids/3", "0000:" * 7 + "0000"),
-    "what sets RoCE is not known": lambda: healthy().failing("files that set RoCE at the start", "permission denied"),
-}  # fmt: skip
+    "the healthy server": healthy,
+    "InfiniBand": lambda: healthy(layer="InfiniBand"),
+    "all that a server may have": equipped,
+    "variables": variables,
+    "interfaces": interfaces,
+    "without RDMA": plain,
+    "EFA": efa,
+    "nothing can be read": Tree,
+    "one port is older": (
+        lambda: (
+            healthy()
+            .file("/sys/class/infiniband/mlx5_3/fw_ver", "28.40.1000")
+            .drop("/sys/class/net/eth5/mtu")
+        )
+    ),
+    "GIDs": (
+        lambda: healthy().file("/sys/class/infiniband/mlx5_3/ports/1/gids/3", "0000:" * 7 + "0000")
+    ),
+    "what sets RoCE is not known": (
+        lambda: healthy().failing("files that set RoCE at the start", "permission denied")
+    ),
+}
 
 
 def test_facts_of_each_machine(golden: Callable[[str, str], None]) -> None:
@@ -61,7 +91,10 @@ def test_facts_of_each_machine(golden: Callable[[str, str], None]) -> None:
     lines = []
     for title, make in MACHINES.items():
         found = facts(Machine(make().source()))
-        lines += [title, *(f"  {name}: {value}" for name, value in found.items() if usual.get(name) != value)]
+        lines += [
+            title,
+            *(f"  {name}: {value}" for name, value in found.items() if usual.get(name) != value),
+        ]
         lines += [f"  no {name}" for name in usual if found and name not in found]
         usual = usual or found
     golden("checks/facts.txt", "\n".join(lines) + "\n")
@@ -92,57 +125,92 @@ def test_values_of_parts_as_one_text(values, text):
     ],
 )
 def test_a_value_is_usual_with_more_than_half_of_the_nodes(kernels, usual, hosts, odd):
-    nodes = {name: {"kernel": kernel} if kernel != " " else {} for name, kernel in zip("abcde", kernels, strict=False)}
+    nodes = {
+        name: {"kernel": kernel} if kernel != " " else {}
+        for name, kernel in zip("abcde", kernels, strict=False)
+    }
     (found,) = differences(nodes)
     assert (found.fact, found.usual, found.usual_hosts, found.odd) == ("kernel", usual, hosts, odd)
 
 
 def test_the_fact_with_the_fewest_odd_nodes_stands_first():
-    nodes = {name: {"many": str(number), "few": "1", "same": "1"} for number, name in enumerate("abcd")}
+    nodes = {
+        name: {"many": str(number), "few": "1", "same": "1"} for number, name in enumerate("abcd")
+    }
     nodes["b"]["few"] = "2"
     assert [one.fact for one in differences(nodes)] == ["few", "many"]
 
 
 @pytest.mark.parametrize(
     ("limit_s", "watch_s", "each_s", "whole_s"),
-    [(60, 0, "50", 60), (20, 0, "10", 20), (19, 0, "9.5", 19), (60, 10, "25", 70), (12, 10, "3", 22)],
+    [
+        (60, 0, "50", 60),
+        (20, 0, "10", 20),
+        (19, 0, "9.5", 19),
+        (60, 10, "25", 70),
+        (12, 10, "3", 22),
+    ],
 )
-def test_hosts_have_time_to_answer_after_one_or_two_readings(monkeypatch, limit_s, watch_s, each_s, whole_s):
+def test_hosts_have_time_to_answer_after_one_or_two_readings(
+    monkeypatch, limit_s, watch_s, each_s, whole_s
+):
     asked = []
 
     def run(hosts, command, limit_s, given):
         asked.append((tuple(hosts), command, limit_s, given))
-        yield Done("h1", 0, msgspec.json.encode(here(healthy(gpus=0, ports=0).source(), [], "h1")), "")
+        yield Done(
+            "h1", 0, msgspec.json.encode(here(healthy(gpus=0, ports=0).source(), [], "h1")), ""
+        )
         yield Done("h2", 0, b"x" * 80, "")
         yield Done("h3", 255, b"", "no route to host")
         yield Done("h4", None, b"", "", "no answer within the time limit")
 
     monkeypatch.setattr(cluster.remote, "run", run)
-    report = cluster.ask(["h1", "h2", "h3", "h4"], ["--only", "nic-mtu"], limit_s, watch_s, b"given")
+    report = cluster.ask(
+        ["h1", "h2", "h3", "h4"], ["--only", "nic-mtu"], limit_s, watch_s, b"given"
+    )
     ((hosts, command, limit, given),) = asked
     assert (hosts, limit, given) == (("h1", "h2", "h3", "h4"), whole_s, b"given")
-    assert command == cluster.remote.busbw("check", "--node", "--limit", each_s, "--only", "nic-mtu")
+    assert command == cluster.remote.busbw(
+        "check", "--node", "--limit", each_s, "--only", "nic-mtu"
+    )
     assert [one.host for one in report.nodes] == ["gpu-1"]
     assert report.silent == {
-        "h2": f"unexpected answer: '{'x' * 60}'", "h3": "exit code 255: no route to host", "h4": "no answer within the time limit",
-    }  # fmt: skip
+        "h2": f"unexpected answer: '{'x' * 60}'",
+        "h3": "exit code 255: no route to host",
+        "h4": "no answer within the time limit",
+    }
 
 
 @pytest.mark.parametrize(
     ("names", "found"),
-    [(("nic-mtu",), ["nic-mtu", "reads-answer"]), (("nic-mtu", "reads-answer"), ["nic-mtu", "reads-answer"])],
+    [
+        (("nic-mtu",), ["nic-mtu", "reads-answer"]),
+        (("nic-mtu", "reads-answer"), ["nic-mtu", "reads-answer"]),
+    ],
 )
 def test_reads_without_an_answer_are_told_whichever_checks_are_chosen(names, found):
-    silent = healthy(ports=1).call(GIVEN_UP, '{"silent": ["/mnt/data: did not answer within 5 s"], "over": "60 s were over"}')
+    silent = healthy(ports=1).call(
+        GIVEN_UP, '{"silent": ["/mnt/data: did not answer within 5 s"], "over": "60 s were over"}'
+    )
     report = examine(silent.source(), [find(name) for name in names])
     assert [(one.name, one.verdict) for one in report.findings] == [
-        ("nic-mtu", Verdict.PASS), ("reads-answer", Verdict.FAIL), ("reads-answer", Verdict.UNKNOWN),
-    ]  # fmt: skip
+        ("nic-mtu", Verdict.PASS),
+        ("reads-answer", Verdict.FAIL),
+        ("reads-answer", Verdict.UNKNOWN),
+    ]
     assert sorted({one.name for one in report.findings}) == found
-    assert [one.name for one in examine(healthy(ports=1).source(), [find("nic-mtu")]).findings] == ["nic-mtu"]
+    assert [one.name for one in examine(healthy(ports=1).source(), [find("nic-mtu")]).findings] == [
+        "nic-mtu"
+    ]
 
 
 def test_a_check_that_cannot_parse_what_it_read_is_unknown():
     (one,) = run(find("disk-space"), Machine(healthy().call("file systems", '{"/": 5}').source()))
-    assert (one.id, one.name, one.layer, one.verdict) == (find("disk-space").row.id, "disk-space", "limits", Verdict.UNKNOWN)
+    assert (one.id, one.name, one.layer, one.verdict) == (
+        find("disk-space").row.id,
+        "disk-space",
+        "limits",
+        Verdict.UNKNOWN,
+    )
     assert one.message.startswith("the check could not parse what it read: ")

@@ -1,4 +1,6 @@
-"""What each check says, word for word: where its fault is, where it is not, and where what it reads cannot be read."""
+"""What each check says, word for word: where its fault is, where it is not, and where what it
+reads cannot be read.
+"""
 
 import copy
 import re
@@ -27,14 +29,28 @@ from busbw.host.source import Reading, Source
 LAYERS = [layer for layer in Layer if any(check.row.layer is layer for check in CHECKS)]
 FAILURE = "input/output error"
 # What says which parts there are: without it there are none.
-IDENTITY = {"link_layer", "#", "numa_node", "slaves", "mode", "class", "vendor", "board_id", "home", "nccl.conf", ".nccl.conf"}
+IDENTITY = {
+    "link_layer",
+    "#",
+    "numa_node",
+    "slaves",
+    "mode",
+    "class",
+    "vendor",
+    "board_id",
+    "home",
+    "nccl.conf",
+    ".nccl.conf",
+}
 ALL_FILES = "device-files"  # reads hundreds of kinds
 NUMBERS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d|\d+")
 BAD = {Verdict.WARN, Verdict.FAIL}
 
 
 class Failing:
-    """A source in which files and calls of one kind, a name without its numbers, cannot be read; `kinds` were asked for."""
+    """A source in which files and calls of one kind, a name without its numbers, cannot be read;
+    `kinds` were asked for.
+    """
 
     def __init__(self, source: Source, kind: str = "") -> None:
         self._source, self._kind = source, kind
@@ -47,7 +63,11 @@ class Failing:
         return kind == self._kind
 
     def read(self, path: str) -> Reading:
-        return Reading(None, f"{path}: {FAILURE}") if self._fails(path.rpartition("/")[2]) else self._source.read(path)
+        return (
+            Reading(None, f"{path}: {FAILURE}")
+            if self._fails(path.rpartition("/")[2])
+            else self._source.read(path)
+        )
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
         return Reading(None, FAILURE) if self._fails(name) else self._source.call(name, live)
@@ -57,7 +77,9 @@ def grouped(findings: Iterable[Checked]) -> list[list[Checked]]:
     """Those that differ only in numbers together."""
     groups: dict[tuple[object, ...], list[Checked]] = {}
     for one in findings:
-        groups.setdefault((one.verdict, one.optional, NUMBERS.sub("#", one.message)), []).append(one)
+        groups.setdefault((one.verdict, one.optional, NUMBERS.sub("#", one.message)), []).append(
+            one
+        )
     return list(groups.values())
 
 
@@ -68,25 +90,39 @@ def optional(finding: Checked) -> str:
 def short(title: str, findings: list[Checked]) -> list[str]:
     """How many parts there are with each verdict, and the message of the first."""
     kinds = [(len(group), group[0]) for group in grouped(findings)]
-    return [f"  {title}: {count} {one.verdict.value}{optional(one)}: {one.message}" for count, one in kinds]
+    return [
+        f"  {title}: {count} {one.verdict.value}{optional(one)}: {one.message}"
+        for count, one in kinds
+    ]
 
 
 def proof(finding: Checked) -> list[str]:
     """Its evidence and fix."""
-    lines = [f"    {one.where}: {one.seen!r}" + (f", not {one.expected!r}" if one.expected else "") for one in finding.evidence]
+    lines = [
+        f"    {one.where}: {one.seen!r}" + (f", not {one.expected!r}" if one.expected else "")
+        for one in finding.evidence
+    ]
     return [*lines, *(f"    $ {line}" for line in finding.fix.splitlines())]
 
 
 def whole(findings: list[Checked]) -> list[str]:
     """All subjects, with message, evidence and fix of the first."""
     first = findings[0]
-    title = f"  {first.verdict.value} {', '.join(one.subject or 'machine' for one in findings)}{optional(first)}: {first.message}"
+    title = (
+        f"  {first.verdict.value}"
+        f" {', '.join(one.subject or 'machine' for one in findings)}{optional(first)}:"
+        f" {first.message}"
+    )
     return [title, *proof(first)]
 
 
 def right(findings: list[Checked]) -> list[str]:
-    """How many parts there are with each verdict, with the message, evidence and fix of the first."""
-    return [line for group in grouped(findings) for line in (*short("healthy", group), *proof(group[0]))]
+    """How many parts there are with each verdict, with the message, evidence and fix of the
+    first.
+    """
+    return [
+        line for group in grouped(findings) for line in (*short("healthy", group), *proof(group[0]))
+    ]
 
 
 @cache
@@ -125,8 +161,12 @@ def told(name: str) -> list[str]:
         lines += short(f"no {kind}", [one for one in now if one not in usual])
     others: dict[tuple[str, ...], list[str]] = {}
     for title, machine in elsewhere().items():
-        others.setdefault(tuple(short("", [one for one in check.run(machine) if one not in usual])), []).append(title)
-    lines += [f"  {', '.join(titles)}{line.strip()}" for texts, titles in others.items() for line in texts]
+        others.setdefault(
+            tuple(short("", [one for one in check.run(machine) if one not in usual])), []
+        ).append(title)
+    lines += [
+        f"  {', '.join(titles)}{line.strip()}" for texts, titles in others.items() for line in texts
+    ]
     for title, another in MORE.get(name, {}).items():
         lines += [f"  {title}:", *(f"  {line}" for line in differing(check, another, tree, usual))]
     change(tree)
@@ -135,7 +175,9 @@ def told(name: str) -> list[str]:
 
 
 def differing(check: Check, another: Variant, tree: Tree, usual: list[Checked]) -> list[str]:
-    """What it finds after a change and not before, in the minute between two changes, or on another tree, from the worst on."""
+    """What it finds after a change and not before, in the minute between two changes, or on
+    another tree, from the worst on.
+    """
     if isinstance(another, Tree):
         machine, usual = Machine(another.source()), []
     elif isinstance(another, tuple):
@@ -144,7 +186,14 @@ def differing(check: Check, another: Variant, tree: Tree, usual: list[Checked]) 
         machine = Machine(made(tree, another).source())
     now = check.run(machine)
     gone = short("no longer", [one for one in usual if one not in now])
-    return [*(line for group in grouped(one for one in now if one not in usual) for line in whole(group)), *gone]
+    return [
+        *(
+            line
+            for group in grouped(one for one in now if one not in usual)
+            for line in whole(group)
+        ),
+        *gone,
+    ]
 
 
 def made(tree: Tree, change: Change) -> Tree:
@@ -157,17 +206,30 @@ def made(tree: Tree, change: Change) -> Tree:
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name.lower())
 def test_findings_of_each_check(layer: Layer, golden: Callable[[str, str], None]) -> None:
     names = [check.row.name for check in CHECKS if check.row.layer is layer]
-    golden(f"checks/{layer.name.lower()}.txt", "\n".join(line for name in names for line in told(name)))
+    golden(
+        f"checks/{layer.name.lower()}.txt", "\n".join(line for name in names for line in told(name))
+    )
 
 
 def test_findings_of_what_a_node_has_no_more(golden: Callable[[str, str], None]) -> None:
     toml = text(learn(Machine(equipped().source())), "Learned from a test.")
     golden("checks/node.toml", toml)
-    expect = Expect(file.Text("node.toml", toml, date(2026, 11, 26)), frozenset(one.row.id for one in EXPECTATIONS))
-    lines = ["all there", *short("found", judge(equipped().source(), [], expect=expect).findings), ""]
+    expect = Expect(
+        file.Text("node.toml", toml, date(2026, 11, 26)),
+        frozenset(one.row.id for one in EXPECTATIONS),
+    )
+    lines = [
+        "all there",
+        *short("found", judge(equipped().source(), [], expect=expect).findings),
+        "",
+    ]
     for name, loss in LOSSES.items():
         tree = equipped()
         loss.change(tree)
-        found = [one for one in judge(tree.source(), [], expect=expect).findings if one.verdict in {*BAD, Verdict.UNKNOWN}]
+        found = [
+            one
+            for one in judge(tree.source(), [], expect=expect).findings
+            if one.verdict in {*BAD, Verdict.UNKNOWN}
+        ]
         lines += [name, *(line for group in grouped(found) for line in whole(group)), ""]
     golden("checks/expected.txt", "\n".join(lines))

@@ -1,4 +1,6 @@
-"""Every fix is text that can be pasted: names read from the machine are quoted, whatever they hold."""
+"""Every fix is text that can be pasted: names read from the machine are quoted, whatever they
+hold.
+"""
 
 import copy
 import json
@@ -22,7 +24,8 @@ from busbw.core.finding import Verdict
 MARK = "HARM"
 HOSTILE = f"""x '$({MARK})" `id`;&|>*"""
 UNSEEN = "x\x1b]0;y\x07\u202e'\\"
-NAMES = ("mlx5_3", "eth3", "gpu-1", "rdma-qos", "uverbs3")  # a device, an interface, the host, a unit, a device file
+# a device, an interface, the host, a unit, a device file
+NAMES = ("mlx5_3", "eth3", "gpu-1", "rdma-qos", "uverbs3")
 BAD = {Verdict.WARN, Verdict.FAIL}
 
 
@@ -31,14 +34,20 @@ def renamed(tree: Tree, hostile: str) -> Tree:
     made = Tree()
     escaped = json.dumps(hostile)[1:-1]
     for path, entry in tree.paths.items():
-        made.paths[_with(path, hostile)] = {key: _values(value, hostile) for key, value in entry.items()}
+        made.paths[_with(path, hostile)] = {
+            key: _values(value, hostile) for key, value in entry.items()
+        }
     for name, entry in tree.calls.items():
-        made.calls[_with(name, hostile)] = {key: _with(value, escaped) for key, value in entry.items()}
+        made.calls[_with(name, hostile)] = {
+            key: _with(value, escaped) for key, value in entry.items()
+        }
     return made
 
 
 def _values(value, hostile):
-    return [_with(one, hostile) for one in value] if isinstance(value, list) else _with(value, hostile)
+    return (
+        [_with(one, hostile) for one in value] if isinstance(value, list) else _with(value, hostile)
+    )
 
 
 def _with(text: str, hostile: str) -> str:
@@ -52,7 +61,9 @@ def fixes(name: str, hostile: str) -> list[str]:
     case = CASES[name]
     tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
     change(tree)
-    return [found.fix for found in find(name).run(Machine(renamed(tree, hostile).source())) if found.fix]
+    return [
+        found.fix for found in find(name).run(Machine(renamed(tree, hostile).source())) if found.fix
+    ]
 
 
 def safe(fix: str) -> bool:
@@ -68,7 +79,12 @@ def test_hostile_names_are_quoted_in_every_fix():
 
 
 def test_names_that_a_terminal_does_not_show_are_escaped_in_every_fix():
-    bad = {check.row.name: fix for check in CHECKS for fix in fixes(check.row.name, UNSEEN) if not fix.isprintable()}
+    bad = {
+        check.row.name: fix
+        for check in CHECKS
+        for fix in fixes(check.row.name, UNSEEN)
+        if not fix.isprintable()
+    }
     assert bad == {}
 
 
@@ -77,24 +93,72 @@ def test_no_comma_sticks_to_an_option_or_a_file_to_be_written():
     shells = [fix.partition(" (")[0] for fix in every]  # what is in parentheses is prose
     words = [pair for fix in shells for pair in pairwise(shlex.split(fix))]
     assert [
-        pair for pair in words if pair[1].endswith(",") and (pair[1].startswith("-") or pair[0] in (">", "-f", "-r", "--watch-for"))
+        pair
+        for pair in words
+        if pair[1].endswith(",")
+        and (pair[1].startswith("-") or pair[0] in (">", "-f", "-r", "--watch-for"))
     ] == []
 
 
 @pytest.mark.parametrize(
     ("name", "change", "command"),
     [
-        ("ssh-keys", lambda tree: tree.update("ssh-login", keys={f"id_{HOSTILE}": 0o644}), ["chmod", "600", f"~/.ssh/id_{HOSTILE}"]),
-        ("nccl-debug", environment(NCCL_DEBUG_FILE=HOSTILE), ["export", f"NCCL_DEBUG_FILE={HOSTILE}.%h.%p"]),
-        ("nccl-ib-hca", environment(NCCL_IB_HCA=f"=mlx5_0,{HOSTILE}"), ["export", "NCCL_IB_HCA==mlx5_0"]),
-        ("torch-nccl-names", environment(NCCL_ASYNC_ERROR_HANDLING=HOSTILE), ["export", f"TORCH_NCCL_ASYNC_ERROR_HANDLING={HOSTILE}"]),
-        ("hostname-loopback", lambda tree: tree.file("/proc/sys/kernel/hostname", "g$(id)").file("/etc/hosts", "127.0.1.1 g$(id)"),
-         shlex.split("in /etc/hosts, replace 127.0.1.1 in the line of 'g$(id)' with the address of this host")),
-        ("nccl-libraries", lambda tree: tree.call("nccl-libraries", json.dumps([library(f"/{HOSTILE}/libnccl.so.2", "2.27.7"),
-                                                                             library("/b/libnccl.so.2", "2.21.5")])),
-         ["for", "the", "test:", "export", f"LD_LIBRARY_PATH=/{HOSTILE}:$LD_LIBRARY_PATH;", "or", "install", "the", "same", "version"]),
+        (
+            "ssh-keys",
+            lambda tree: tree.update("ssh-login", keys={f"id_{HOSTILE}": 0o644}),
+            ["chmod", "600", f"~/.ssh/id_{HOSTILE}"],
+        ),
+        (
+            "nccl-debug",
+            environment(NCCL_DEBUG_FILE=HOSTILE),
+            ["export", f"NCCL_DEBUG_FILE={HOSTILE}.%h.%p"],
+        ),
+        (
+            "nccl-ib-hca",
+            environment(NCCL_IB_HCA=f"=mlx5_0,{HOSTILE}"),
+            ["export", "NCCL_IB_HCA==mlx5_0"],
+        ),
+        (
+            "torch-nccl-names",
+            environment(NCCL_ASYNC_ERROR_HANDLING=HOSTILE),
+            ["export", f"TORCH_NCCL_ASYNC_ERROR_HANDLING={HOSTILE}"],
+        ),
+        (
+            "hostname-loopback",
+            lambda tree: tree.file("/proc/sys/kernel/hostname", "g$(id)").file(
+                "/etc/hosts", "127.0.1.1 g$(id)"
+            ),
+            shlex.split(
+                "in /etc/hosts, replace 127.0.1.1 in the line of 'g$(id)' with the address of this"
+                " host"
+            ),
+        ),
+        (
+            "nccl-libraries",
+            lambda tree: tree.call(
+                "nccl-libraries",
+                json.dumps(
+                    [
+                        library(f"/{HOSTILE}/libnccl.so.2", "2.27.7"),
+                        library("/b/libnccl.so.2", "2.21.5"),
+                    ]
+                ),
+            ),
+            [
+                "for",
+                "the",
+                "test:",
+                "export",
+                f"LD_LIBRARY_PATH=/{HOSTILE}:$LD_LIBRARY_PATH;",
+                "or",
+                "install",
+                "the",
+                "same",
+                "version",
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_names_are_words(name, change, command):
     (bad,) = [one for one in found(name, change) if one.verdict in BAD]
     assert shlex.split(bad.fix) == command
@@ -102,13 +166,30 @@ def test_other_names_are_words(name, change, command):
 
 def test_file_of_nccl_is_quoted():
     line = f"NCCL_ALGO={HOSTILE}"
-    (bad,) = [one for one in found("nccl-algo", lambda tree: tree.file(f"{HOME}/.nccl.conf", line)) if one.verdict in BAD]
+    (bad,) = [
+        one
+        for one in found("nccl-algo", lambda tree: tree.file(f"{HOME}/.nccl.conf", line))
+        if one.verdict in BAD
+    ]
     assert line in shlex.split(bad.fix)
 
 
 def test_words_of_a_command_line_are_quoted():
     value = "Simple;x y'|"  # not $, which the shell that starts the line would replace
-    found = lint(["mpirun", "-n", "2", "-x", f"NCCL_PROTO={value}", "./build/all_reduce_perf", "-b", "8", "-e", "8G"])
+    found = lint(
+        [
+            "mpirun",
+            "-n",
+            "2",
+            "-x",
+            f"NCCL_PROTO={value}",
+            "./build/all_reduce_perf",
+            "-b",
+            "8",
+            "-e",
+            "8G",
+        ]
+    )
     (proto,) = [one for one in found if one.name == "nccl-proto"]
     assert proto.fix == f"leave out -x NCCL_PROTO={word(value)}"
 
@@ -129,10 +210,26 @@ class TestOnlyTheBitsThatAreMeant:
 
 @pytest.mark.parametrize(
     "name",
-    ["gpu-mig", "gpu-ecc-mode", "nvlink-fabric-manager-version", "nic-driver", "nic-rate", "nic-flap", "nic-ber", "nic-mtu",
-     "nic-mtu-equal", "nic-bond", "nic-firmware", "pcie-width", "pcie-speed", "pcie-acs", "pcie-max-read-request", "roce-pause-global",
-     "cpu-isolated"],
-)  # fmt: skip
+    [
+        "gpu-mig",
+        "gpu-ecc-mode",
+        "nvlink-fabric-manager-version",
+        "nic-driver",
+        "nic-rate",
+        "nic-flap",
+        "nic-ber",
+        "nic-mtu",
+        "nic-mtu-equal",
+        "nic-bond",
+        "nic-firmware",
+        "pcie-width",
+        "pcie-speed",
+        "pcie-acs",
+        "pcie-max-read-request",
+        "roce-pause-global",
+        "cpu-isolated",
+    ],
+)
 def test_what_disturbs_a_job_begins_with_a_drained_host(name):
     case = CASES[name]
     tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
@@ -143,19 +240,29 @@ def test_what_disturbs_a_job_begins_with_a_drained_host(name):
 
 class TestLoopbackName:
     def test_localhost_stays(self):
-        (bad,) = found("hostname-loopback", lambda tree: tree.file("/etc/hosts", "127.0.0.1 localhost gpu-1 localhost.localdomain"))
-        assert bad.fix == (
-            "in /etc/hosts, take gpu-1 out of the line of 127.0.0.1, which keeps localhost localhost.localdomain; add a line with the "
-            "address of this host and gpu-1"
+        (bad,) = found(
+            "hostname-loopback",
+            lambda tree: tree.file("/etc/hosts", "127.0.0.1 localhost gpu-1 localhost.localdomain"),
+        )
+        assert (
+            bad.fix
+            == "in /etc/hosts, take gpu-1 out of the line of 127.0.0.1, which keeps localhost"
+            " localhost.localdomain; add a line with the address of this host and gpu-1"
         )
 
     def test_host_that_is_called_localhost(self):
         name = lambda tree: tree.file("/proc/sys/kernel/hostname", "localhost.localdomain")  # noqa: E731
-        (only,) = found("hostname-loopback", name, lambda tree: tree.file("/etc/hosts", "127.0.0.1 localhost localhost.localdomain"))
+        (only,) = found(
+            "hostname-loopback",
+            name,
+            lambda tree: tree.file("/etc/hosts", "127.0.0.1 localhost localhost.localdomain"),
+        )
         assert only.verdict is Verdict.SKIP
 
 
-@pytest.mark.parametrize("driver", ["vfio-pci", "nvgrace-gpu-vfio-pci", "mlx5_vfio_pci", "pci-stub"])
+@pytest.mark.parametrize(
+    "driver", ["vfio-pci", "nvgrace-gpu-vfio-pci", "mlx5_vfio_pci", "pci-stub"]
+)
 def test_acs_is_not_judged_on_a_host_of_virtual_machines(driver):
     case = CASES["pcie-acs"]
     tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
@@ -172,5 +279,7 @@ def test_reserving_huge_pages_never_takes_any_away():
 
 
 def test_pfc_of_a_port_that_drops_packets_is_a_whole_command():
-    bad = one("nic-discards", changed(lambda tree: tree.update("ethtool -S eth3", rx_discards_phy=10**6)))
+    bad = one(
+        "nic-discards", changed(lambda tree: tree.update("ethtool -S eth3", rx_discards_phy=10**6))
+    )
     assert "mlnx_qos -i eth3 --pfc 0,0,0,1,0,0,0,0" in bad.fix

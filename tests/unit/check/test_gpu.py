@@ -16,7 +16,13 @@ from busbw.host.snapshot import recorded
 
 HOSTS = Path(__file__).parents[2] / "hosts"
 GPU_CHECKS = [check for check in CHECKS if check.judge.__module__.startswith("busbw.check.gpu.")]
-PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.SKIP,
+    Verdict.UNKNOWN,
+)
 
 
 def worst(findings):
@@ -42,7 +48,11 @@ def without_a_switch(tree):
 
 
 def test_without_gpus_every_check_is_skipped():
-    tree = Tree().files("/sys/bus/pci/devices/0000:00:02.0", vendor="0x8086", **{"class": "0x030000"}).failing("nvml_health", "no driver")
+    tree = (
+        Tree()
+        .files("/sys/bus/pci/devices/0000:00:02.0", vendor="0x8086", **{"class": "0x030000"})
+        .failing("nvml_health", "no driver")
+    )
     for check in GPU_CHECKS:
         assert {one.verdict for one in check.run(Machine(tree.source()))} == {SKIP}, check.row.name
 
@@ -50,19 +60,37 @@ def test_without_gpus_every_check_is_skipped():
 def test_gpus_without_nvml_are_unknown_with_the_reason():
     machine = Machine(recorded(HOSTS / "vm-veth.jsonl"))
     for check in GPU_CHECKS:
-        if check.row.name not in ("gpu-missing", "gpu-nouveau", "gpu-xid", "gpu-sxid", "gpu-load-throttle"):
+        if check.row.name not in (
+            "gpu-missing",
+            "gpu-nouveau",
+            "gpu-xid",
+            "gpu-sxid",
+            "gpu-load-throttle",
+        ):
             (one,) = check.run(machine)
-            assert one.verdict is UNKNOWN and "1 NVIDIA GPU on PCI" in one.message and "nvml_health" in one.message
+            assert (
+                one.verdict is UNKNOWN
+                and "1 NVIDIA GPU on PCI" in one.message
+                and "nvml_health" in one.message
+            )
 
 
 def test_nvml_without_its_package_names_the_package():
-    (one,) = found("gpu-mig", lambda tree: tree.failing("nvml_health", "the Python package nvidia-ml-py is not installed"))
+    (one,) = found(
+        "gpu-mig",
+        lambda tree: tree.failing(
+            "nvml_health", "the Python package nvidia-ml-py is not installed"
+        ),
+    )
     assert one.fix == "pip install nvidia-ml-py"
 
 
 def test_lost_gpu_fails_and_one_of_another_job_is_not_offered():
     changes = changed(1, error="GPU is lost"), changed(2, error="Insufficient Permissions")
-    assert of(found("gpu-count", *changes), "GPU 1").message == "the GPU at 0000:43:00.0 does not answer NVML: GPU is lost"
+    assert (
+        of(found("gpu-count", *changes), "GPU 1").message
+        == "the GPU at 0000:43:00.0 does not answer NVML: GPU is lost"
+    )
     for name, verdict in (("gpu-count", FAIL), ("gpu-ecc-mode", UNKNOWN)):
         lost, withheld = (of(found(name, *changes), f"GPU {index}") for index in (1, 2))
         assert (lost.verdict, lost.optional) == (verdict, False)
@@ -70,7 +98,10 @@ def test_lost_gpu_fails_and_one_of_another_job_is_not_offered():
 
 
 def test_gpu_whose_pci_reads_give_ones_fails():
-    seen = found("gpu-count", lambda tree: tree.data("/sys/bus/pci/devices/0000:43:00.0/config", b"\xff" * 64))
+    seen = found(
+        "gpu-count",
+        lambda tree: tree.data("/sys/bus/pci/devices/0000:43:00.0/config", b"\xff" * 64),
+    )
     assert of(seen, "0000:43:00.0").verdict is FAIL
 
 
@@ -79,7 +110,10 @@ def test_nvml_that_lists_no_gpu_of_pci_fails():
     assert one.verdict is FAIL and "NVML lists 0" in one.message
 
 
-@pytest.mark.parametrize("hidden", [in_container, environment(NVIDIA_VISIBLE_DEVICES="0"), environment(SLURM_JOB_GPUS="0")])
+@pytest.mark.parametrize(
+    "hidden",
+    [in_container, environment(NVIDIA_VISIBLE_DEVICES="0"), environment(SLURM_JOB_GPUS="0")],
+)
 def test_gpus_that_a_container_or_job_hides_are_unknown(hidden):
     (one,) = found("gpu-count", hidden, lambda tree: tree.update("nvml_health", gpus=[]))
     assert one.verdict is UNKNOWN and "may hide them" in one.message and "on the host" in one.fix
@@ -113,9 +147,11 @@ def test_gpus_that_a_board_should_have(changes, gpus, verdict, optional):
 @pytest.mark.parametrize(
     "line",
     [
-        "pci 0000:3b:00.4: [10de:20f1] type 00 class 0x030200 PCIe Endpoint",  # virtual functions of a GPU, of vGPU
+        # virtual functions of a GPU, of vGPU
+        "pci 0000:3b:00.4: [10de:20f1] type 00 class 0x030200 PCIe Endpoint",
         "pci 0000:3b:01.0: [10de:20f1] type 00 class 0x030200 PCIe Endpoint",
-        "pci 0000:3b:00.0: [10de:1aef] type 00 class 0x040300 PCIe Endpoint",  # the sound device of a GPU
+        # the sound device of a GPU
+        "pci 0000:3b:00.0: [10de:1aef] type 00 class 0x040300 PCIe Endpoint",
         "nvidia-nvswitch 0000:3b:00.0: enabling device (0000 -> 0002)",
     ],
 )
@@ -124,17 +160,30 @@ def test_devices_that_are_no_gpu_are_not_missed(line):
     assert one.verdict is PASS
 
 
-@pytest.mark.parametrize(("change", "verdict"), [(lambda tree: tree, FAIL), (in_container, UNKNOWN)])
+@pytest.mark.parametrize(
+    ("change", "verdict"), [(lambda tree: tree, FAIL), (in_container, UNKNOWN)]
+)
 def test_gpus_with_a_device_file_are_missed_on_the_host(change, verdict):
     files = {f"nvidia{index}": "" for index in range(8)}
     pcie = all_changed(links=[], name="NVIDIA L40S")
-    (one,) = found("gpu-missing", without_switches, pcie, lambda tree: tree.files("/dev", **files), change, tree=healthy(gpus=6))
+    (one,) = found(
+        "gpu-missing",
+        without_switches,
+        pcie,
+        lambda tree: tree.files("/dev", **files),
+        change,
+        tree=healthy(gpus=6),
+    )
     assert one.verdict is verdict
-    assert verdict is UNKNOWN or one.message == "8 GPUs of this boot have a device file, PCI shows 6"
+    assert (
+        verdict is UNKNOWN or one.message == "8 GPUs of this boot have a device file, PCI shows 6"
+    )
 
 
 def test_a_jetson_has_no_gpu_on_pci():
-    tree = healthy(gpus=0).file("/proc/device-tree/compatible", "nvidia,p3737-0000+p3701-0000 nvidia,tegra234")
+    tree = healthy(gpus=0).file(
+        "/proc/device-tree/compatible", "nvidia,p3737-0000+p3701-0000 nvidia,tegra234"
+    )
     (one,) = found("gpu-missing", without_switches, tree=tree)
     assert one.verdict is SKIP
 
@@ -145,16 +194,31 @@ def test_gpus_of_nvml_without_pci_are_not_counted():
 
 
 def test_driver_updated_without_reboot_fails():
-    (one,) = found("gpu-driver", lambda tree: tree.failing("nvml_health", "RM has detected an NVML/RM version mismatch."))
+    (one,) = found(
+        "gpu-driver",
+        lambda tree: tree.failing("nvml_health", "RM has detected an NVML/RM version mismatch."),
+    )
     assert one.verdict is FAIL and "reboot" in one.fix
 
 
 @pytest.mark.parametrize(
     ("line", "flavor"),
     [
-        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.158.01  Release Build", "open"),
-        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.158.01  Mon Jan 1 00:00:00 UTC 2026", "proprietary"),
-        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  570.158.01  Release Build", "open"),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.158.01  Release Build",
+            "open",
+        ),
+        (
+            (
+                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.158.01  Mon Jan 1 00:00:00 UTC"
+                " 2026"
+            ),
+            "proprietary",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  570.158.01  Release Build",
+            "open",
+        ),
     ],
 )
 def test_flavor_of_the_kernel_module(line, flavor):
@@ -199,12 +263,24 @@ def test_pages_retired_before_ampere(pending, verdict):
 
 @pytest.mark.parametrize(("rows", "verdict"), [(512, PASS), (513, FAIL)])
 def test_rows_remapped_after_uncorrected_errors(rows, verdict):
-    assert of(found("gpu-remap-failed", changed(remapped=[3, rows, 0, 0])), "GPU 2").verdict is verdict
+    assert (
+        of(found("gpu-remap-failed", changed(remapped=[3, rows, 0, 0])), "GPU 2").verdict is verdict
+    )
 
 
 @pytest.mark.parametrize(
     ("reasons", "verdict"),
-    [(0x0, PASS), (0x1, SKIP), (0x4, PASS), (0x8, WARN), (0x20, WARN), (0x40, FAIL), (0x80, FAIL), (0x81, FAIL), (None, UNKNOWN)],
+    [
+        (0x0, PASS),
+        (0x1, SKIP),
+        (0x4, PASS),
+        (0x8, WARN),
+        (0x20, WARN),
+        (0x40, FAIL),
+        (0x80, FAIL),
+        (0x81, FAIL),
+        (None, UNKNOWN),
+    ],
 )
 def test_reasons_for_reduced_clocks(reasons, verdict):
     assert of(found("gpu-throttle", changed(reasons=reasons)), "GPU 2").verdict is verdict
@@ -243,7 +319,13 @@ def test_memory_in_use_without_a_process_warns():
 
 
 def test_a_process_that_holds_memory_is_named():
-    one = of(found("gpu-memory-in-use", changed(processes=[{"pid": 4711, "name": "python"}], used_bytes=3 << 30)), "GPU 2")
+    one = of(
+        found(
+            "gpu-memory-in-use",
+            changed(processes=[{"pid": 4711, "name": "python"}], used_bytes=3 << 30),
+        ),
+        "GPU 2",
+    )
     assert "4711 python" in one.message and "kill 4711" in one.fix
 
 
@@ -256,7 +338,9 @@ def test_prohibited_compute_mode_fails():
 
 
 def test_uvm_device_missing_in_a_container_fails():
-    (one,) = found("gpu-uvm", in_container, lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/nvidia0", ""))
+    (one,) = found(
+        "gpu-uvm", in_container, lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/nvidia0", "")
+    )
     assert one.verdict is FAIL and "--gpus all" in one.fix
 
 
@@ -275,7 +359,13 @@ def test_uvm_device_in_a_dev_that_cannot_be_listed_is_unknown():
 
 @pytest.mark.parametrize(
     ("name", "field"),
-    [("ecc-mode", "ecc"), ("mig", "mig"), ("persistence", "persistence"), ("power-limit", "power_limit_mw"), ("remap-failed", "remapped")],
+    [
+        ("ecc-mode", "ecc"),
+        ("mig", "mig"),
+        ("persistence", "persistence"),
+        ("power-limit", "power_limit_mw"),
+        ("remap-failed", "remapped"),
+    ],
 )
 def test_what_a_gpu_does_not_support_is_skipped(name, field):
     one = of(found(f"gpu-{name}", changed(**{field: None, "unsupported": [field]})), "GPU 2")
@@ -292,7 +382,9 @@ def test_gpus_are_not_alike_if_one_tells_nothing():
     assert one.verdict is UNKNOWN and "GPU 2" in one.message
 
 
-@pytest.mark.parametrize(("cuda", "verdict"), [(11080, FAIL), (12000, PASS), (13000, PASS), (None, UNKNOWN)])
+@pytest.mark.parametrize(
+    ("cuda", "verdict"), [(11080, FAIL), (12000, PASS), (13000, PASS), (None, UNKNOWN)]
+)
 def test_cuda_of_the_driver_against_nccl(cuda, verdict):
     (one,) = found("gpu-cuda-driver", lambda tree: tree.update("nvml_health", cuda=cuda))
     assert one.verdict is verdict
@@ -315,26 +407,60 @@ def test_peer_access_of_some_pairs_is_not_that_of_all():
 
 
 def test_values_that_no_gpu_tells_are_never_a_pass():
-    unset = dict.fromkeys(("persistence", "ecc", "mig", "compute_mode", "power_limit_mw", "reasons", "remapped", "links", "fabric"))
+    unset = dict.fromkeys(
+        (
+            "persistence",
+            "ecc",
+            "mig",
+            "compute_mode",
+            "power_limit_mw",
+            "reasons",
+            "remapped",
+            "links",
+            "fabric",
+        )
+    )
     tree = healthy()
     all_changed(**unset)(tree)
-    for name in ("persistence", "ecc-mode", "mig", "compute-mode", "power-limit", "throttle", "remap-failed"):
+    for name in (
+        "persistence",
+        "ecc-mode",
+        "mig",
+        "compute-mode",
+        "power-limit",
+        "throttle",
+        "remap-failed",
+    ):
         assert worst(found(f"gpu-{name}", tree=tree)) == {UNKNOWN}, name
     for name in ("links", "speed", "errors", "fabric", "fabric-manager-version", "imex"):
         assert worst(found(f"nvlink-{name}", tree=tree)) == {UNKNOWN}, name
 
 
 def test_power_limit_without_a_default_is_skipped():
-    assert of(found("gpu-power-limit", changed(power_default_mw=None, unsupported=["power_default_mw"])), "GPU 2").verdict is SKIP
+    assert (
+        of(
+            found(
+                "gpu-power-limit", changed(power_default_mw=None, unsupported=["power_default_mw"])
+            ),
+            "GPU 2",
+        ).verdict
+        is SKIP
+    )
 
 
 @pytest.mark.parametrize(
     ("action", "steps"),
     [
-        (1, "nvidia-smi -i 2 --gpu-reset"), (2, "reboot"), (3, "programs that use NVLink"), (4, "start no new job"), (5, "nvidia-imex"),
-        (6, "bus"), (7, "power it off and on"), (99, "nvidia-smi -q -i 2"),
+        (1, "nvidia-smi -i 2 --gpu-reset"),
+        (2, "reboot"),
+        (3, "programs that use NVLink"),
+        (4, "start no new job"),
+        (5, "nvidia-imex"),
+        (6, "bus"),
+        (7, "power it off and on"),
+        (99, "nvidia-smi -q -i 2"),
     ],
-)  # fmt: skip
+)
 def test_recovery_that_the_driver_asks_for(action, steps):
     findings = found("gpu-recovery-action", changed(recovery_action=action))
     assert {one.subject for one in findings if one.verdict is Verdict.FAIL} == {"GPU 2"}
@@ -346,9 +472,13 @@ def test_recovery_that_the_driver_asks_for(action, steps):
     [
         ({"memory_c": 94}, Verdict.PASS),
         ({"memory_c": 95}, Verdict.WARN),
-        ({"memory_c": 99, "memory_max_c": None, "memory_margin_c": 0, "margin_c": 3}, Verdict.PASS),  # Hopper: no limit in degrees
+        # Hopper: no limit in degrees
+        ({"memory_c": 99, "memory_max_c": None, "memory_margin_c": 0, "margin_c": 3}, Verdict.PASS),
         ({"memory_c": 99, "memory_max_c": None, "memory_margin_c": 0, "margin_c": 0}, Verdict.WARN),
-        ({"memory_c": 99, "memory_max_c": None, "memory_margin_c": -2, "margin_c": -1}, Verdict.PASS),
+        (
+            {"memory_c": 99, "memory_max_c": None, "memory_margin_c": -2, "margin_c": -1},
+            Verdict.PASS,
+        ),
         ({"memory_c": 99, "memory_max_c": None}, Verdict.UNKNOWN),
     ],
 )
@@ -357,7 +487,12 @@ def test_memory_is_judged_by_its_own_limit(values, verdict):
 
 
 @pytest.mark.parametrize(
-    ("name", "field"), [("gpu-recovery-action", "recovery_action"), ("gpu-inforom", "inforom"), ("gpu-memory-temperature", "memory_c")]
+    ("name", "field"),
+    [
+        ("gpu-recovery-action", "recovery_action"),
+        ("gpu-inforom", "inforom"),
+        ("gpu-memory-temperature", "memory_c"),
+    ],
 )
 def test_value_that_older_drivers_and_snapshots_lack_is_not_offered(name, field):
     one = of(found(name, changed(**{field: None})), "GPU 2")
@@ -366,4 +501,6 @@ def test_value_that_older_drivers_and_snapshots_lack_is_not_offered(name, field)
 
 def test_inforom_of_one_gpu():
     findings = found("gpu-inforom", changed(inforom=False))
-    assert {one.subject: one.verdict for one in findings if one.verdict is not Verdict.PASS} == {"GPU 2": Verdict.FAIL}
+    assert {one.subject: one.verdict for one in findings if one.verdict is not Verdict.PASS} == {
+        "GPU 2": Verdict.FAIL
+    }

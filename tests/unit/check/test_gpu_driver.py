@@ -7,7 +7,13 @@ from tree import environment
 
 from busbw.core.finding import Verdict
 
-PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.SKIP,
+    Verdict.UNKNOWN,
+)
 
 
 def in_container(tree):
@@ -16,19 +22,31 @@ def in_container(tree):
 
 def test_driver_that_is_not_loaded_fails():
     (one,) = found(
-        "gpu-driver", lambda tree: tree.file("/proc/modules", "mlx5_core 1 0 - Live 0x0").failing("nvml_health", "Driver Not Loaded")
+        "gpu-driver",
+        lambda tree: tree.file("/proc/modules", "mlx5_core 1 0 - Live 0x0").failing(
+            "nvml_health", "Driver Not Loaded"
+        ),
     )
     assert one.verdict is FAIL and one.fix.startswith("modprobe nvidia")
 
 
 def test_card_for_a_screen_needs_no_driver_for_cuda():
-    tree = healthy(gpus=1).file("/sys/bus/pci/devices/0000:1b:00.0/class", "0x030000").file("/proc/modules", "nouveau 1 0 - Live 0x0")
+    tree = (
+        healthy(gpus=1)
+        .file("/sys/bus/pci/devices/0000:1b:00.0/class", "0x030000")
+        .file("/proc/modules", "nouveau 1 0 - Live 0x0")
+    )
     tree.failing("nvml_health", "Driver Not Loaded")
-    assert [found(name, tree=tree)[0].verdict for name in ("gpu-driver", "gpu-nouveau")] == [UNKNOWN, WARN]
+    assert [found(name, tree=tree)[0].verdict for name in ("gpu-driver", "gpu-nouveau")] == [
+        UNKNOWN,
+        WARN,
+    ]
 
 
 def test_job_of_slurm_without_gpus_misses_none():
-    (one,) = found("gpu-count", environment(SLURM_JOB_ID="7"), lambda tree: tree.update("nvml_health", gpus=[]))
+    (one,) = found(
+        "gpu-count", environment(SLURM_JOB_ID="7"), lambda tree: tree.update("nvml_health", gpus=[])
+    )
     assert one.verdict is UNKNOWN
 
 
@@ -39,17 +57,31 @@ def test_prolog_of_slurm_sees_all_gpus():
 
 
 def test_job_of_slurm_may_make_the_uvm_device():
-    (one,) = found("gpu-uvm", environment(SLURM_JOB_GPUS="0"), lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/nvidia0", ""))
+    (one,) = found(
+        "gpu-uvm",
+        environment(SLURM_JOB_GPUS="0"),
+        lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/nvidia0", ""),
+    )
     assert one.verdict is WARN
 
 
 def test_no_process_is_to_be_killed_by_a_number_of_another_namespace():
-    one = of(found("gpu-memory-in-use", in_container, changed(processes=[{"pid": 1}], used_bytes=3 << 30)), "GPU 2")
+    one = of(
+        found(
+            "gpu-memory-in-use", in_container, changed(processes=[{"pid": 1}], used_bytes=3 << 30)
+        ),
+        "GPU 2",
+    )
     assert one.verdict is WARN and "kill" not in one.fix
 
 
 def test_memory_of_a_gpu_that_is_a_numa_node_may_hold_files():
-    assert of(found("gpu-memory-in-use", changed(name="NVIDIA GB200", used_bytes=9 << 30)), "GPU 2").verdict is UNKNOWN
+    assert (
+        of(
+            found("gpu-memory-in-use", changed(name="NVIDIA GB200", used_bytes=9 << 30)), "GPU 2"
+        ).verdict
+        is UNKNOWN
+    )
 
 
 def test_cards_without_peer_access_are_skipped():
@@ -59,5 +91,9 @@ def test_cards_without_peer_access_are_skipped():
 
 
 def test_container_without_gpus_is_to_be_started_with_them():
-    (one,) = found("gpu-mig", in_container, lambda tree: tree.failing("nvml_health", "NVML Shared Library Not Found"))
+    (one,) = found(
+        "gpu-mig",
+        in_container,
+        lambda tree: tree.failing("nvml_health", "NVML Shared Library Not Found"),
+    )
     assert one.verdict is UNKNOWN and "--gpus all" in one.fix

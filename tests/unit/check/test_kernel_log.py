@@ -23,18 +23,25 @@ def first(name: str) -> str:
     return FIRES[name][0][0]
 
 
-@pytest.mark.parametrize(("name", "line", "verdict", "subject"), [(name, *one) for name, lines in FIRES.items() for one in lines])
+@pytest.mark.parametrize(
+    ("name", "line", "verdict", "subject"),
+    [(name, *one) for name, lines in FIRES.items() for one in lines],
+)
 def test_line_fires_its_rule_on_its_subject(name, line, verdict, subject):
     (one,) = found(name, logged(line))
     assert (one.subject, one.verdict) == (subject, Verdict(verdict))
     assert one.evidence[0].seen == line and "1 min ago" in one.message
     assert one.fix and "{" not in one.fix + one.message
-    matching = [rule.row.name for rule in RULES if any(sign.pattern.search(line) for sign in rule.signs)]
+    matching = [
+        rule.row.name for rule in RULES if any(sign.pattern.search(line) for sign in rule.signs)
+    ]
     assert matching == [name], "one line is one rule's"
     assert concerned().search(line), "snapshots keep it"
 
 
-@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in FINE.items() for line in lines])
+@pytest.mark.parametrize(
+    ("name", "line"), [(name, line) for name, lines in FINE.items() for line in lines]
+)
 def test_healthy_line_of_the_family_does_not_fire(name, line):
     assert [one.verdict for one in found(name, logged(line))] == [PASS]
 
@@ -42,7 +49,12 @@ def test_healthy_line_of_the_family_does_not_fire(name, line):
 def test_every_rule_has_lines_of_both_kinds_and_every_sign_one_that_fires():
     assert NAMES == list(FIRES) == list(FINE)
     lines = [line for cases in FIRES.values() for line, _, _ in cases]
-    idle = [sign.pattern.pattern for rule in RULES for sign in rule.signs if not any(sign.pattern.search(line) for line in lines)]
+    idle = [
+        sign.pattern.pattern
+        for rule in RULES
+        for sign in rule.signs
+        if not any(sign.pattern.search(line) for line in lines)
+    ]
     assert [one for one in idle if "Memory cgroup" not in one] == []
 
 
@@ -56,7 +68,9 @@ def test_rules_are_rows_of_their_own_and_say_why_a_line_holds():
 @pytest.mark.parametrize(("bus", "verdicts"), [("0000:43:00", [PASS]), ("0000:52:00", [FAIL])])
 def test_what_an_xid_tells_of_the_same_gpu_is_not_told_again(bus, verdicts):
     xid = f"NVRM: Xid (PCI:{bus}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
-    assert [one.verdict for one in found("gpu-fell-off-bus", logged(first("gpu-fell-off-bus"), xid))] == verdicts
+    assert [
+        one.verdict for one in found("gpu-fell-off-bus", logged(first("gpu-fell-off-bus"), xid))
+    ] == verdicts
 
 
 LASTS = [name for name, rule in zip(NAMES, RULES, strict=True) if rule.signs[0].holds_s is None]
@@ -77,44 +91,97 @@ def test_an_event_of_yesterday_is_told_and_passes(name):
 
 
 def test_an_oom_kill_within_a_cgroup_is_the_job_s():
-    line = "Memory cgroup out of memory: Killed process 23793 (leaker) total-vm:2623712kB, anon-rss:506500kB"
+    line = (
+        "Memory cgroup out of memory: Killed process 23793 (leaker) total-vm:2623712kB,"
+        " anon-rss:506500kB"
+    )
     (one,) = found("oom-kill", logged(line, line))
     assert (one.verdict, one.subject) == (PASS, "")
-    assert one.message == "leaker: killed within the memory limit of its job or container x 2, 1 min ago"
+    assert (
+        one.message
+        == "leaker: killed within the memory limit of its job or container x 2, 1 min ago"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "error", "end"),
     [
-        ("gpu-driver-start", "NVRM: GPU 0000:43:00.0: rm_init_adapter failed, device minor number 1",
-         "nvidia-nvlink: Nvlink Core is being initialized, major device number 234"),
-        ("fabric-manager-failed", "systemd[1]: nvidia-fabricmanager.service: Failed with result 'exit-code'.",
-         "systemd[1]: Started NVIDIA fabric manager service."),
-        ("nic-firmware-health", "mlx5_core 0000:44:00.0: poll_health:801:(pid 0): device's health compromised - reached miss count",
-         "mlx5_core 0000:44:00.0: mlx5_health_try_recover:343:(pid 9): health recovery succeeded"),
-        ("nic-firmware-commands", "mlx5_core 0000:44:00.0: mlx5_load_one failed with error code -22",
-         "mlx5_core 0000:44:00.0: firmware version: 28.41.1000"),
-        ("nic-module-events", "mlx5_core 0000:44:00.0: Port module event[error]: module 0, Cable error, High Temperature",
-         "mlx5_core 0000:44:00.0: Port module event: module 0, Cable plugged"),
-        ("pcie-aer-logged", "pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:44:00.0",
-         "mlx5_core 0000:44:00.0: AER: device recovery successful"),
-        ("filesystem-errors", "EXT4-fs (sda1): Remounting filesystem read-only", "EXT4-fs (sda1): re-mounted 0f3cd65a r/w."),
-        ("nfs-not-responding", "nfs: server fs1 not responding, still trying", "nfs: server fs1 OK"),
+        (
+            "gpu-driver-start",
+            "NVRM: GPU 0000:43:00.0: rm_init_adapter failed, device minor number 1",
+            "nvidia-nvlink: Nvlink Core is being initialized, major device number 234",
+        ),
+        (
+            "fabric-manager-failed",
+            "systemd[1]: nvidia-fabricmanager.service: Failed with result 'exit-code'.",
+            "systemd[1]: Started NVIDIA fabric manager service.",
+        ),
+        (
+            "nic-firmware-health",
+            (
+                "mlx5_core 0000:44:00.0: poll_health:801:(pid 0): device's health compromised -"
+                " reached miss count"
+            ),
+            (
+                "mlx5_core 0000:44:00.0: mlx5_health_try_recover:343:(pid 9): health recovery"
+                " succeeded"
+            ),
+        ),
+        (
+            "nic-firmware-commands",
+            "mlx5_core 0000:44:00.0: mlx5_load_one failed with error code -22",
+            "mlx5_core 0000:44:00.0: firmware version: 28.41.1000",
+        ),
+        (
+            "nic-module-events",
+            (
+                "mlx5_core 0000:44:00.0: Port module event[error]: module 0, Cable error, High"
+                " Temperature"
+            ),
+            "mlx5_core 0000:44:00.0: Port module event: module 0, Cable plugged",
+        ),
+        (
+            "pcie-aer-logged",
+            "pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:44:00.0",
+            "mlx5_core 0000:44:00.0: AER: device recovery successful",
+        ),
+        (
+            "filesystem-errors",
+            "EXT4-fs (sda1): Remounting filesystem read-only",
+            "EXT4-fs (sda1): re-mounted 0f3cd65a r/w.",
+        ),
+        (
+            "nfs-not-responding",
+            "nfs: server fs1 not responding, still trying",
+            "nfs: server fs1 OK",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_line_ends_what_came_before_it_on_the_same_subject(name, error, end):
     (ended,) = found(name, logged(error, ago_s=7200), logged(end, ago_s=3600))
     assert ended.verdict is PASS and ended.message.endswith(", ended")
-    assert found(name, logged(end, ago_s=7200), logged(error, ago_s=3600))[0].verdict in BAD, "an end before the error"
-    assert found(name, logged(error, ago_s=7200), logged(end, ago_s=3600), logged(error, ago_s=60))[0].verdict in BAD, "it came back"
+    assert found(name, logged(end, ago_s=7200), logged(error, ago_s=3600))[0].verdict in BAD, (
+        "an end before the error"
+    )
+    assert (
+        found(name, logged(error, ago_s=7200), logged(end, ago_s=3600), logged(error, ago_s=60))[
+            0
+        ].verdict
+        in BAD
+    ), "it came back"
     other = end.replace("44:00", "1b:00").replace("sda1", "sda2").replace("fs1", "fs2")
     if other != end:
-        assert found(name, logged(error, ago_s=7200), logged(other, ago_s=3600))[0].verdict in BAD, "the end of another part"
+        assert (
+            found(name, logged(error, ago_s=7200), logged(other, ago_s=3600))[0].verdict in BAD
+        ), "the end of another part"
 
 
 def test_a_gpu_off_the_bus_is_reported_once():
     line = "NVRM: GPU 0000:43:00.0: GPU has fallen off the bus."
-    xid = "NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    xid = (
+        "NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the"
+        " bus."
+    )
     assert found("gpu-fell-off-bus", logged(line, xid))[0].verdict is PASS
     (one,) = found("gpu-fell-off-bus", logged(line, xid.replace("43:00", "1b:00")))
     assert (one.subject, one.verdict) == ("GPU 1", FAIL)
@@ -130,7 +197,10 @@ LEFT_OVER = (
 @pytest.mark.parametrize(("at_s", "verdict"), [(0.7, WARN), (60.0, WARN), (60.5, FAIL)])
 @pytest.mark.parametrize("line", LEFT_OVER)
 def test_what_the_previous_boot_left_warns(line, at_s, verdict):
-    (one,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[{"at_s": at_s, "text": line}]))
+    (one,) = found(
+        "hardware-errors-logged",
+        lambda tree: tree.update("kmsg", lines=[{"at_s": at_s, "text": line}]),
+    )
     assert one.verdict is verdict and ("previous boot" in one.message) is (verdict is WARN)
 
 
@@ -147,17 +217,29 @@ def test_a_deferred_error_of_the_previous_boot_says_so():
 
 
 def test_parts_are_judged_apart_the_worst_first():
-    lines = ["nvme nvme2: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10", "I/O error, dev sdb, sector 1",
-             "I/O error, dev sdb, sector 2", "nvme nvme4: Disabling device after reset failure: -19",
-             "nvme nvme4: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10"]  # fmt: skip
+    lines = [
+        "nvme nvme2: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
+        "I/O error, dev sdb, sector 1",
+        "I/O error, dev sdb, sector 2",
+        "nvme nvme4: Disabling device after reset failure: -19",
+        "nvme nvme4: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
+    ]
     seen = found("disk-errors", logged(*lines))
-    assert [(one.subject, one.verdict) for one in seen] == [("nvme4", FAIL), ("sdb", FAIL), ("nvme2", WARN)]
+    assert [(one.subject, one.verdict) for one in seen] == [
+        ("nvme4", FAIL),
+        ("sdb", FAIL),
+        ("nvme2", WARN),
+    ]
     assert of(seen, "sdb").message == "a read or write failed x 2, 1 min ago"
-    assert of(seen, "nvme4").message.startswith("the drive does not answer and was switched off, 1 min ago; the drive did not answer")
+    assert of(seen, "nvme4").message.startswith(
+        "the drive does not answer and was switched off, 1 min ago; the drive did not answer"
+    )
     assert "/dev/nvme4" in of(seen, "nvme4").fix
 
 
-@pytest.mark.parametrize(("lines", "ending"), [(3, "h ago"), (4, "; and 1 more"), (5, "; and 2 more")])
+@pytest.mark.parametrize(
+    ("lines", "ending"), [(3, "h ago"), (4, "; and 1 more"), (5, "; and 2 more")]
+)
 def test_three_signs_of_a_part_are_named(lines, ending):
     texts = [line for line, _, _ in FIRES["nic-firmware-health"]][:lines]
     (one,) = found("nic-firmware-health", logged(*texts, ago_s=7200))
@@ -166,7 +248,9 @@ def test_three_signs_of_a_part_are_named(lines, ending):
 
 @pytest.mark.parametrize(("tasks", "ending"), [(3, "d ago"), (4, "; and 1 more")])
 def test_three_of_what_is_over_are_named(tasks, ending):
-    texts = [f"INFO: task python{number}:7 blocked for more than 120 seconds." for number in range(tasks)]
+    texts = [
+        f"INFO: task python{number}:7 blocked for more than 120 seconds." for number in range(tasks)
+    ]
     (one,) = found("hung-task", logged(*texts, ago_s=3 * DAY_S))
     assert one.verdict is PASS and one.message.endswith(ending) and len(one.evidence) == 3
 
@@ -178,8 +262,10 @@ def test_three_of_what_is_over_are_named(tasks, ending):
         ("nic-slot-power", "An error counts until the next boot (the slot"),
         (
             "nfs-not-responding",
-            "An error counts until the next boot or a line that ends it (the kernel logs OK when the server "
-            "responds again), others for 24 h (",
+            (
+                "An error counts until the next boot or a line that ends it (the kernel logs OK"
+                " when the server responds again), others for 24 h ("
+            ),
         ),
     ],
 )
@@ -197,7 +283,9 @@ def test_adapter_with_two_ports_is_named_by_its_ports():
 
 
 def test_names_in_a_remedy_are_quoted():
-    (one,) = found("filesystem-errors", logged("EXT4-fs (sda1; rm -rf x): Remounting filesystem read-only"))
+    (one,) = found(
+        "filesystem-errors", logged("EXT4-fs (sda1; rm -rf x): Remounting filesystem read-only")
+    )
     assert "xfs_repair on 'sda1; rm -rf x'" in one.fix
 
 
@@ -210,7 +298,9 @@ TEXT = st.text(max_size=30)
 def test_a_rule_s_lines_are_kept_and_judged_whatever_is_around_them(before, line, after):
     cut = line[: len(line) // 2]
     for text in (f"{before}{line}", f"{before}{cut}{after}", f"{line}{after}"):
-        fires = {rule.row.name for rule in RULES if any(sign.pattern.search(text) for sign in rule.signs)}
+        fires = {
+            rule.row.name for rule in RULES if any(sign.pattern.search(text) for sign in rule.signs)
+        }
         assert not fires or concerned().search(text)
         for name in fires:
             assert {one.verdict for one in found(name, logged(text))} <= {PASS, WARN, FAIL}

@@ -12,16 +12,35 @@ from busbw.check.machine import Machine
 def told(name: str, line: str, machine: Machine | None) -> list[str]:
     """A line with what a rule finds in it."""
     lines = [f"{name}: {line}"]
-    lines += [f"  with {text}" for text in (machine.environment or {}, machine.call("mpirun", str).text) if text] if machine else []
+    lines += (
+        [
+            f"  with {text}"
+            for text in (machine.environment or {}, machine.call("mpirun", str).text)
+            if text
+        ]
+        if machine
+        else []
+    )
     for one in lint(shlex.split(line), machine):
         if one.name == name:
             lines.append(f"  {one.verdict.value}: {one.message}")
-            lines += [f"    {each.where}: {each.seen!r}" + (f", not {each.expected!r}" if each.expected else "") for each in one.evidence]
+            lines += [
+                f"    {each.where}: {each.seen!r}"
+                + (f", not {each.expected!r}" if each.expected else "")
+                for each in one.evidence
+            ]
             lines += [f"    $ {one.fix}"] if one.fix else []
     return lines
 
 
 def test_findings_of_each_line(golden: Callable[[str, str], None]) -> None:
     alone = [(name, line, None) for name, line, *_ in (*ALONE, *MORE_ALONE)]
-    every = [*alone, *((name, line, on) for name, line, on, *_ in (*ON_A_MACHINE, *MORE_ON_A_MACHINE))]
-    golden("checks/lines.txt", "\n".join(text for case in sorted(every, key=lambda case: case[0]) for text in told(*case)) + "\n")
+    every = [
+        *alone,
+        *((name, line, on) for name, line, on, *_ in (*ON_A_MACHINE, *MORE_ON_A_MACHINE)),
+    ]
+    golden(
+        "checks/lines.txt",
+        "\n".join(text for case in sorted(every, key=lambda case: case[0]) for text in told(*case))
+        + "\n",
+    )

@@ -1,4 +1,6 @@
-"""Branches of the checks of NCCL's variables and of launchers: values at the limits, files, containers, what cannot be read."""
+"""Branches of the checks of NCCL's variables and of launchers: values at the limits, files,
+containers, what cannot be read.
+"""
 
 import json
 
@@ -14,7 +16,13 @@ from busbw.check.registry import find
 from busbw.core.finding import Verdict
 from busbw.host.source import Unavailable
 
-PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.SKIP,
+    Verdict.UNKNOWN,
+)
 
 
 def run(name, tree):
@@ -45,10 +53,22 @@ def only(name, tree):
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "9"}, WARN, "it means SYS"),
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "LOC"}, WARN, "disables GPUDirect RDMA"),
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "PXB"}, PASS, "up to this distance"),
-        ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "pxb"}, WARN, "has no effect"),  # NCCL compares case
+        # NCCL compares case
+        ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "pxb"}, WARN, "has no effect"),
         ("nccl-p2p-disable", {"NCCL_P2P_LEVEL": "nvl"}, WARN, "has no effect"),
-        ("nccl-socket-ifname", {"NCCL_SOCKET_IFNAME": ",".join(f"eth{port}" for port in (1, *range(10, 20)))}, PASS, "selects eth1"),
-        ("nccl-names", {"NCCL_SHIMNET_GUEST_CONFIG_CHECKER_CONFIG_FILE": "/x"}, PASS, "no NCCL variable"),  # of Google Cloud's plugin
+        (
+            "nccl-socket-ifname",
+            {"NCCL_SOCKET_IFNAME": ",".join(f"eth{port}" for port in (1, *range(10, 20)))},
+            PASS,
+            "selects eth1",
+        ),
+        # of Google Cloud's plugin
+        (
+            "nccl-names",
+            {"NCCL_SHIMNET_GUEST_CONFIG_CHECKER_CONFIG_FILE": "/x"},
+            PASS,
+            "no NCCL variable",
+        ),
         ("nccl-net-gdr-level", {"NCCL_NET_GDR_LEVEL": "FAR"}, WARN, "not an NCCL path type"),
         ("nccl-net-gdr-level", {"NCCL_IB_GDR_LEVEL": "PXB"}, WARN, "renamed"),
         ("nccl-socket-ifname", {"NCCL_SOCKET_IFNAME": "eth1"}, WARN, "eth1 also selects eth10"),
@@ -64,9 +84,19 @@ def only(name, tree):
         ("nccl-ib-timeout", {"NCCL_IB_TIMEOUT": "32"}, WARN, "never reported"),
         ("nccl-ib-timeout", {"NCCL_IB_TIMEOUT": "0"}, WARN, "never reported"),
         ("nccl-ib-tc", {"NCCL_IB_TC": "256"}, WARN, "not a traffic class"),
-        ("nccl-socket-threads", {"NCCL_SOCKET_NTHREADS": "8", "NCCL_NSOCKS_PERTHREAD": "8"}, PASS, "no effect"),
+        (
+            "nccl-socket-threads",
+            {"NCCL_SOCKET_NTHREADS": "8", "NCCL_NSOCKS_PERTHREAD": "8"},
+            PASS,
+            "no effect",
+        ),
         ("nccl-socket-threads", {"NCCL_SOCKET_NTHREADS": "17"}, WARN, "17 threads"),
-        ("nccl-socket-threads", {"NCCL_SOCKET_NTHREADS": "4", "NCCL_IB_DISABLE": "1"}, PASS, "4 sockets"),
+        (
+            "nccl-socket-threads",
+            {"NCCL_SOCKET_NTHREADS": "4", "NCCL_IB_DISABLE": "1"},
+            PASS,
+            "4 sockets",
+        ),
         ("nccl-ib-qps", {"NCCL_IB_QPS_PER_CONNECTION": "128"}, PASS, "128"),
         ("nccl-ib-qps", {"NCCL_IB_QPS_PER_CONNECTION": "129"}, WARN, "1 to 128"),
         ("nccl-ib-qps", {"NCCL_IB_QPS_PER_CONNECTION": "0"}, WARN, "1 to 128"),
@@ -88,9 +118,19 @@ def only(name, tree):
         ("cuda-visible-devices", {"CUDA_VISIBLE_DEVICES": "-1"}, WARN, "GPU -1 does not exist"),
         ("cuda-visible-devices", {"CUDA_VISIBLE_DEVICES": "0,0,1,2,3,4,5,6"}, WARN, "twice"),
         ("nccl-collnet", {"NCCL_COLLNET_ENABLE": "0"}, PASS, "default"),
-        ("nccl-collnet", {"NCCL_COLLNET_ENABLE": "1", "NCCL_NET_PLUGIN": "none"}, WARN, "disables the plugin"),
+        (
+            "nccl-collnet",
+            {"NCCL_COLLNET_ENABLE": "1", "NCCL_NET_PLUGIN": "none"},
+            WARN,
+            "disables the plugin",
+        ),
         ("gloo-socket-ifname", {"GLOO_SOCKET_IFNAME": "eth"}, FAIL, "no interface eth"),
-        ("gloo-socket-ifname", {"GLOO_SOCKET_IFNAME": "eno1", "NCCL_SOCKET_IFNAME": "eno1"}, PASS, "an interface"),
+        (
+            "gloo-socket-ifname",
+            {"GLOO_SOCKET_IFNAME": "eno1", "NCCL_SOCKET_IFNAME": "eno1"},
+            PASS,
+            "an interface",
+        ),
         ("torch-nccl-names", {"TORCH_NCCL_BLOCKING_WAIT": "0"}, PASS, "default"),
         ("nccl-names", {"NCCL_HOME": "/opt/nccl", "NCCL_TESTS_SPLIT": "MOD 8"}, PASS, "all known"),
         ("nccl-names", {"NCCL_IB_GID_INDX": "3"}, WARN, "the closest name is NCCL_IB_GID_INDEX"),
@@ -131,16 +171,23 @@ def test_disabled_rdma_matters_only_where_a_port_is_active():
 
 
 def test_old_nccl_needs_the_gid_index():
-    tree = set_to(NCCL_IB_GID_INDEX="3").call("nccl-libraries", json.dumps([library("/l/libnccl.so.2", "2.18.3")]))
+    tree = set_to(NCCL_IB_GID_INDEX="3").call(
+        "nccl-libraries", json.dumps([library("/l/libnccl.so.2", "2.18.3")])
+    )
     assert only("nccl-gid-index", tree).verdict is PASS
     tree.file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/3", "IB/RoCE v1")
     assert only("nccl-gid-index", tree).verdict is WARN
 
 
-@pytest.mark.parametrize(("version", "default"), [("2.27.7", 20), ("2.23.4", 20), ("2.22.3", 18), ("2.14.3", 18), ("2.13.4", 14)])
+@pytest.mark.parametrize(
+    ("version", "default"),
+    [("2.27.7", 20), ("2.23.4", 20), ("2.22.3", 18), ("2.14.3", 18), ("2.13.4", 14)],
+)
 def test_default_timeout_of_a_version(version, default):
     for value, verdict in ((default, PASS), (default - 1, WARN)):
-        tree = set_to(NCCL_IB_TIMEOUT=str(value)).call("nccl-libraries", json.dumps([library("/l/libnccl.so.2", version)]))
+        tree = set_to(NCCL_IB_TIMEOUT=str(value)).call(
+            "nccl-libraries", json.dumps([library("/l/libnccl.so.2", version)])
+        )
         assert only("nccl-ib-timeout", tree).verdict is verdict
 
 
@@ -178,7 +225,9 @@ def test_small_shared_memory_of_a_container_is_named():
 
 
 def test_plugin_that_exists():
-    tree = set_to(NCCL_NET_PLUGIN="/opt/libnccl-net.so").call("nccl-plugin net /opt/libnccl-net.so", "/opt/libnccl-net.so")
+    tree = set_to(NCCL_NET_PLUGIN="/opt/libnccl-net.so").call(
+        "nccl-plugin net /opt/libnccl-net.so", "/opt/libnccl-net.so"
+    )
     assert only("nccl-net-plugin", tree).verdict is PASS
 
 
@@ -192,7 +241,10 @@ def test_plugin_that_exists():
     ],
 )
 def test_libraries_of_nccl(found, verdict):
-    assert only("nccl-libraries", healthy().call("nccl-libraries", json.dumps(found))).verdict is verdict
+    assert (
+        only("nccl-libraries", healthy().call("nccl-libraries", json.dumps(found))).verdict
+        is verdict
+    )
 
 
 # The files of variables
@@ -201,18 +253,28 @@ def test_libraries_of_nccl(found, verdict):
 def test_environment_comes_before_the_files():
     tree = set_to(NCCL_IB_TIMEOUT="22").file("/etc/nccl.conf", "NCCL_IB_TIMEOUT=10")
     assert only("nccl-ib-timeout", tree).verdict is PASS
-    assert {one.subject: one.verdict for one in run("nccl-conf-files", tree)}["/etc/nccl.conf"] is WARN
+    assert {one.subject: one.verdict for one in run("nccl-conf-files", tree)}[
+        "/etc/nccl.conf"
+    ] is WARN
 
 
 def test_user_file_comes_before_that_of_the_system():
-    tree = healthy().file("/etc/nccl.conf", "NCCL_ALGO=Ring").file(f"{HOME}/.nccl.conf", "# site\nNCCL_ALGO=Tree")
+    tree = (
+        healthy()
+        .file("/etc/nccl.conf", "NCCL_ALGO=Ring")
+        .file(f"{HOME}/.nccl.conf", "# site\nNCCL_ALGO=Tree")
+    )
     found = only("nccl-algo", tree)
     assert "NCCL_ALGO=Tree" in found.message
     assert found.fix == f"delete the line NCCL_ALGO=Tree from {HOME}/.nccl.conf"
 
 
 def test_named_file_replaces_that_of_the_user():
-    tree = set_to(NCCL_CONF_FILE="/opt/nccl.conf").file("/opt/nccl.conf", "NCCL_ALGO=Ring").file(f"{HOME}/.nccl.conf", "NCCL_ALGO=Tree")
+    tree = (
+        set_to(NCCL_CONF_FILE="/opt/nccl.conf")
+        .file("/opt/nccl.conf", "NCCL_ALGO=Ring")
+        .file(f"{HOME}/.nccl.conf", "NCCL_ALGO=Tree")
+    )
     assert "NCCL_ALGO=Ring" in only("nccl-algo", tree).message
 
 
@@ -222,7 +284,9 @@ def test_empty_variable_hides_the_file():
 
 
 def test_named_file_that_is_missing():
-    found = run("nccl-conf-files", set_to(NCCL_CONF_FILE="/opt/nccl.conf").error("/opt/nccl.conf", MISSING))
+    found = run(
+        "nccl-conf-files", set_to(NCCL_CONF_FILE="/opt/nccl.conf").error("/opt/nccl.conf", MISSING)
+    )
     assert [one.verdict for one in found] == [WARN, PASS]
 
 
@@ -238,10 +302,18 @@ def test_secret_in_a_file_is_not_shown():
 
 @pytest.mark.parametrize(
     ("text", "hypervisor", "verdict"),
-    [('<system version="1">', "QEMU", PASS), ('<system version="1">', "Supermicro", WARN), ("{}", "QEMU", WARN)],
+    [
+        ('<system version="1">', "QEMU", PASS),
+        ('<system version="1">', "Supermicro", WARN),
+        ("{}", "QEMU", WARN),
+    ],
 )
 def test_topology_file(text, hypervisor, verdict):
-    tree = set_to(NCCL_TOPO_FILE="/t.xml").file("/t.xml", text).file("/sys/class/dmi/id/sys_vendor", hypervisor)
+    tree = (
+        set_to(NCCL_TOPO_FILE="/t.xml")
+        .file("/t.xml", text)
+        .file("/sys/class/dmi/id/sys_vendor", hypervisor)
+    )
     assert only("nccl-topo-file", tree).verdict is verdict
 
 
@@ -262,22 +334,37 @@ def test_mpirun_on_path(answer, verdict):
 
 def test_isolation_is_of_one_major_version():
     assert only("mpirun-isolated", set_to(OMPI_MCA_plm="isolated")).verdict is PASS
-    assert only("mpirun-isolated", set_to(OMPI_MCA_plm="isolated").update("mpirun", version="4.1.8")).verdict is FAIL
+    assert (
+        only(
+            "mpirun-isolated", set_to(OMPI_MCA_plm="isolated").update("mpirun", version="4.1.8")
+        ).verdict
+        is FAIL
+    )
 
 
-@pytest.mark.parametrize("line", ["127.0.1.1 gpu-1.cluster gpu-1", "127.0.0.1 localhost gpu-1 # own", "::1 gpu-1"])
+@pytest.mark.parametrize(
+    "line", ["127.0.1.1 gpu-1.cluster gpu-1", "127.0.0.1 localhost gpu-1 # own", "::1 gpu-1"]
+)
 def test_own_name_is_loopback(line):
     assert only("hostname-loopback", healthy().file("/etc/hosts", line)).verdict is WARN
 
 
-@pytest.mark.parametrize(("text", "verdict"), [("127.0.1.1 STREAM gpu-1", WARN), ("10.1.0.1 STREAM", PASS), ("fe80::1%eth0 STREAM", PASS)])
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [("127.0.1.1 STREAM gpu-1", WARN), ("10.1.0.1 STREAM", PASS), ("fe80::1%eth0 STREAM", PASS)],
+)
 def test_own_addresses(text, verdict):
     assert only("hostname-resolves", healthy().call("own-addresses", text)).verdict is verdict
 
 
 @pytest.mark.parametrize(
     ("values", "verdict"),
-    [({"agent": True, "keys": {}}, PASS), ({"keys": {}}, WARN), ({"ssh": "", "keys": {}}, SKIP), ({"keys": {"id_rsa": 0o640}}, WARN)],
+    [
+        ({"agent": True, "keys": {}}, PASS),
+        ({"keys": {}}, WARN),
+        ({"ssh": "", "keys": {}}, SKIP),
+        ({"keys": {"id_rsa": 0o640}}, WARN),
+    ],
 )
 def test_keys_of_ssh(values, verdict):
     assert only("ssh-keys", healthy().update("ssh-login", **values)).verdict is verdict
@@ -289,17 +376,24 @@ def test_slurm_without_srun():
 
 def test_srun_that_fails_lists_no_plugins(tmp_path, monkeypatch):
     srun = tmp_path / "srun"
-    srun.write_text("#!/bin/sh\necho 'srun: fatal: Could not establish a configuration source' >&2\nexit 1\n")
+    srun.write_text(
+        "#!/bin/sh\necho 'srun: fatal: Could not establish a configuration source' >&2\nexit 1\n"
+    )
     srun.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unavailable, match=r"srun ended with exit code 1: srun: fatal: Could not establish"):
+    with pytest.raises(
+        Unavailable, match=r"srun ended with exit code 1: srun: fatal: Could not establish"
+    ):
         pmix_listing()
 
 
 @pytest.mark.parametrize(
     ("reason", "optional"),
     [
-        ("srun ended with exit code 1: srun: fatal: Could not establish a configuration source", True),
+        (
+            "srun ended with exit code 1: srun: fatal: Could not establish a configuration source",
+            True,
+        ),
         ("srun ended with exit code 1: srun: fatal: something else", False),
         ("srun did not finish within 10 s", False),
         ("input/output error", False),
@@ -314,15 +408,27 @@ def test_srun_of_a_host_in_no_cluster_says_nothing_of_the_host(reason, optional)
 @pytest.mark.parametrize(
     ("variables", "verdict", "message"),
     [
-        ({"OMPI_MCA_btl_tcp_if_include": "eth0", "PRTE_MCA_prte_if_include": "eth0"}, PASS, "agree"),
-        ({"OMPI_MCA_btl_tcp_if_include": "eth0"}, WARN, "does not set the interface of the daemons"),
+        (
+            {"OMPI_MCA_btl_tcp_if_include": "eth0", "PRTE_MCA_prte_if_include": "eth0"},
+            PASS,
+            "agree",
+        ),
+        (
+            {"OMPI_MCA_btl_tcp_if_include": "eth0"},
+            WARN,
+            "does not set the interface of the daemons",
+        ),
         (
             {"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_MCA_oob_tcp_if_include": "eth0"},
             WARN,
             "does not set the interface of the daemons",
         ),  # 5 ignores the variable
         ({"PRTE_MCA_prte_if_exclude": "docker0,lo"}, FAIL, "crashes"),
-        ({"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_MCA_btl_tcp_if_exclude": "lo"}, FAIL, "exclude each other"),
+        (
+            {"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_MCA_btl_tcp_if_exclude": "lo"},
+            FAIL,
+            "exclude each other",
+        ),
         ({"OMPI_MCA_btl_tcp_if_exclude": "docker0"}, FAIL, "no loopback"),
     ],
 )
@@ -332,7 +438,9 @@ def test_interfaces_of_open_mpi(variables, verdict, message):
 
 
 def test_variables_of_the_other_open_mpi():
-    tree = set_to(PRTE_MCA_prte_if_include="eth0", PMIX_MCA_gds="hash", OMPI_MCA_pml="ob1").update("mpirun", version="4.1.8")
+    tree = set_to(PRTE_MCA_prte_if_include="eth0", PMIX_MCA_gds="hash", OMPI_MCA_pml="ob1").update(
+        "mpirun", version="4.1.8"
+    )
     (found,) = run("mpi-variables", tree)
     assert found.fix == "unset PRTE_MCA_prte_if_include; export OMPI_MCA_oob_tcp_if_include=eth0"
 
@@ -354,8 +462,13 @@ def test_transport_of_mpi(variables, verdict):
 def test_hostfile_without_hosts_and_without_permission():
     variables = {"OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile"}
     assert only("mpijob", set_to(**variables).file("/etc/mpi/hostfile", "# none")).verdict is FAIL
-    assert only("mpijob", set_to(**variables).error("/etc/mpi/hostfile", "permission denied")).verdict is UNKNOWN
-    assert only("mpijob", set_to(**variables).file("/etc/mpi/hostfile", "w0 slots=8")).verdict is WARN
+    assert (
+        only("mpijob", set_to(**variables).error("/etc/mpi/hostfile", "permission denied")).verdict
+        is UNKNOWN
+    )
+    assert (
+        only("mpijob", set_to(**variables).file("/etc/mpi/hostfile", "w0 slots=8")).verdict is WARN
+    )
 
 
 def test_machine_without_environment_is_unknown():

@@ -1,4 +1,6 @@
-"""GPUs under load: rates against the link, its generation, its changes, and reduced clocks, from samples."""
+"""GPUs under load: rates against the link, its generation, its changes, and reduced clocks, from
+samples.
+"""
 
 import json
 from pathlib import Path
@@ -11,7 +13,13 @@ from busbw.check.load import CALL, Loaded, longest_s
 from busbw.cli.main import main
 from busbw.core.finding import Verdict
 
-PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.SKIP,
+    Verdict.UNKNOWN,
+)
 CHECKS = ("pcie-load-rate", "pcie-load-link", "pcie-load-transitions", "gpu-load-throttle")
 
 
@@ -27,7 +35,9 @@ def test_without_a_load_nothing_is_judged(name):
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_load_that_failed_is_unknown_with_its_reason(name):
-    (one,) = found(name, lambda tree: tree.call(CALL, json.dumps({"reason": "no NVIDIA driver on this host"})))
+    (one,) = found(
+        name, lambda tree: tree.call(CALL, json.dumps({"reason": "no NVIDIA driver on this host"}))
+    )
     assert one.verdict is UNKNOWN and "no NVIDIA driver" in one.message
 
 
@@ -39,12 +49,18 @@ def test_rate_at_two_thirds_of_the_link(rate, verdict):
 
 def test_rate_is_judged_by_the_link_as_it_ran():
     there, _ = on_second("pcie-load-rate", loading(rate=25e9, gen=4))
-    assert there.verdict is PASS and there.message == "25.0 GB/s to the GPU, 79% of the 31.5 GB/s of generation 4 x16"
+    assert (
+        there.verdict is PASS
+        and there.message == "25.0 GB/s to the GPU, 79% of the 31.5 GB/s of generation 4 x16"
+    )
 
 
 def test_low_generation_names_its_share_and_the_lowest():
     (one,) = on_second("pcie-load-link", loading(gen=2))
-    assert one.message == "below generation 5 x16 in 40 of 80 samples under load, down to generation 2 x16"
+    assert (
+        one.message
+        == "below generation 5 x16 in 40 of 80 samples under load, down to generation 2 x16"
+    )
 
 
 def test_fewer_lanes_under_load():
@@ -52,7 +68,9 @@ def test_fewer_lanes_under_load():
     assert one.verdict is WARN and one.message.endswith("generation 5 x8")
 
 
-@pytest.mark.parametrize(("first", "changes"), [(0, "1 change"), (20, "2 changes"), (39, "1 change")])
+@pytest.mark.parametrize(
+    ("first", "changes"), [(0, "1 change"), (20, "2 changes"), (39, "1 change")]
+)
 def test_changes_of_the_link_are_counted(first, changes):
     (one,) = on_second("pcie-load-transitions", loading(first=first, gen=1))
     assert one.verdict is WARN and one.message == f"{changes} of its link in 80 samples under load"
@@ -75,7 +93,8 @@ def test_samples_that_tell_nothing_are_unknown(name):
 
 
 @pytest.mark.parametrize(
-    ("reasons", "first", "verdict"), [(0x40, 3, FAIL), (0x80, None, FAIL), (0x8, None, WARN), (0x4, None, PASS), (0x1, None, PASS)]
+    ("reasons", "first", "verdict"),
+    [(0x40, 3, FAIL), (0x80, None, FAIL), (0x8, None, WARN), (0x4, None, PASS), (0x1, None, PASS)],
 )
 def test_reasons_for_reduced_clocks_under_load(reasons, first, verdict):
     (one,) = on_second("gpu-load-throttle", loading(first=first, reasons=reasons))
@@ -85,7 +104,10 @@ def test_reasons_for_reduced_clocks_under_load(reasons, first, verdict):
 def test_share_of_the_time_and_clocks_are_named():
     (one,) = on_second("gpu-load-throttle", loading(reasons=0x80, sm_mhz=990))
     assert "for 50% of the time" in one.message
-    assert one.evidence[0].seen == "hw_power_brake_slowdown 50%; SM 990 to 1980 of 1980 MHz, 35 C, 160 W"
+    assert (
+        one.evidence[0].seen
+        == "hw_power_brake_slowdown 50%; SM 990 to 1980 of 1980 MHz, 35 C, 160 W"
+    )
 
 
 @pytest.mark.parametrize("name", CHECKS[:3])

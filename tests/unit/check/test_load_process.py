@@ -1,4 +1,6 @@
-"""The processes that put GPUs and ports under load: what they answer, how they fail, and for how long they may run."""
+"""The processes that put GPUs and ports under load: what they answer, how they fail, and for how
+long they may run.
+"""
 
 import json
 import sys
@@ -33,7 +35,9 @@ def test_the_answer_of_each_load(program):
 [ "$*" = "-m busbw.check.loopback_run 1.5" ] && echo '{"loops": [{"port": "p", "gpu": 0}],' "\\"reason\\": \\"$CUDA_DEVICE_ORDER\\"}"
 exit 0""")
     machine = Loaded(1.5)
-    assert msgspec.json.decode(machine.call(load.CALL, str).data, type=Load) == Load(reason="no GPU")
+    assert msgspec.json.decode(machine.call(load.CALL, str).data, type=Load) == Load(
+        reason="no GPU"
+    )
     said = msgspec.json.decode(machine.call(loopback.CALL, str).data, type=Loopback)
     assert said == Loopback((Loop(port="p", gpu=0),), "PCI_BUS_ID")
     assert machine.call("another", lambda: "asked").text == "asked"
@@ -43,7 +47,11 @@ exit 0""")
     ("text", "copies", "loops"),
     [
         ("exit 3", "the copies ended with exit code 3", "perftest ended with exit code 3"),
-        ("echo first >&2; echo last >&2; exit 1", "the copies ended with exit code 1: last", "perftest ended with exit code 1: last"),
+        (
+            "echo first >&2; echo last >&2; exit 1",
+            "the copies ended with exit code 1: last",
+            "perftest ended with exit code 1: last",
+        ),
     ],
 )
 def test_a_process_that_fails(program, text, copies, loops):
@@ -67,4 +75,9 @@ def test_results_are_not_changed():
     for one in (Load(), Loopback(), Loop(port="p", gpu=0)):
         with pytest.raises(AttributeError):
             one.reason = "another"
-    assert json.loads(msgspec.json.encode(Loop(port="p", gpu=0))) == {"port": "p", "gpu": 0, "bytes_per_s": None, "error": ""}
+    assert json.loads(msgspec.json.encode(Loop(port="p", gpu=0))) == {
+        "port": "p",
+        "gpu": 0,
+        "bytes_per_s": None,
+        "error": "",
+    }

@@ -1,4 +1,7 @@
-"""GPUDirect RDMA of one host. There is no GPU here: a program in the place of perftest listens, connects and prints its table."""
+"""GPUDirect RDMA of one host.
+
+There is no GPU here: a program in the place of perftest listens, connects and prints its table.
+"""
 
 import itertools
 import json
@@ -18,7 +21,13 @@ from busbw.check.machine import Machine
 from busbw.core.finding import Verdict
 from busbw.link import perftest
 
-PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.SKIP,
+    Verdict.UNKNOWN,
+)
 PROGRAM = f"""#!{sys.executable} -SE
 import socket, sys, time
 words = sys.argv[1:]
@@ -50,8 +59,10 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_each_port_runs_with_its_nearest_gpu(program):
     said = loops(Machine(healthy(gpus=3, ports=3).source()), 1.0)
     assert [(one.port, one.gpu, one.bytes_per_s, bool(one.error)) for one in said.loops] == [
-        ("mlx5_0", 0, 387.41e9 / 8, False), ("mlx5_1", 1, None, True), ("mlx5_2", 2, 387.41e9 / 8, False),
-    ]  # fmt: skip
+        ("mlx5_0", 0, 387.41e9 / 8, False),
+        ("mlx5_1", 1, None, True),
+        ("mlx5_2", 2, 387.41e9 / 8, False),
+    ]
     assert "Couldn't allocate MR" in said.loops[1].error
     assert not perftest._running, "no server is left"
 
@@ -68,7 +79,11 @@ def test_a_port_that_another_program_has_taken_is_no_server(program, monkeypatch
 @pytest.mark.parametrize(("layer", "gid"), [("Ethernet", ["3"]), ("InfiniBand", [])])
 def test_only_a_port_of_roce_is_given_a_gid_of_roce_v2(program, layer, gid):
     loops(Machine(healthy(gpus=1, ports=1, layer=layer).source()), 1.0)
-    runs = [line.split() for line in Path(f"{program}.asked").read_text().splitlines() if "--use_cuda=0" in line]
+    runs = [
+        line.split()
+        for line in Path(f"{program}.asked").read_text().splitlines()
+        if "--use_cuda=0" in line
+    ]
     given = [[value for name, value in itertools.pairwise(words) if name == "-x"] for words in runs]
     assert given == [gid, gid]
 
@@ -81,13 +96,20 @@ def test_port_that_is_down_is_left_out(program):
 
 def test_client_that_hangs_is_ended(program, monkeypatch):
     monkeypatch.setattr(loopback_run, "END_S", 0.0)
-    program.write_text(PROGRAM.replace("with socket.create_connection", "time.sleep(60)\nwith socket.create_connection"))
+    program.write_text(
+        PROGRAM.replace(
+            "with socket.create_connection", "time.sleep(60)\nwith socket.create_connection"
+        )
+    )
     (one,) = loops(Machine(healthy(gpus=1, ports=1).source()), 0.5).loops
     assert "did not end within 0.5 s" in one.error and not perftest._running
 
 
 def test_why_no_port_was_tried(program):
-    assert loops(Machine(healthy(gpus=2, ports=0).source()), 1.0).reason == "no active RDMA port with a GPU"
+    assert (
+        loops(Machine(healthy(gpus=2, ports=0).source()), 1.0).reason
+        == "no active RDMA port with a GPU"
+    )
     program.write_text(PROGRAM.replace("--use_cuda=<gpu>", ""))
     assert loops(Machine(healthy(gpus=2, ports=2).source()), 1.0).reason == WITHOUT_CUDA
     program.unlink()
@@ -114,18 +136,28 @@ def test_slow_pcie_link_is_not_blamed_on_gpudirect():
     def narrow(tree):
         tree.file(f"{DEVICES}/{port_bdf(1)}/current_link_width", "8")
 
-    assert of(found("gpudirect-loopback", narrow, looping(bytes_per_s=210e9 / 8), tree=loaded()), "mlx5_1").verdict is PASS
+    assert (
+        of(
+            found("gpudirect-loopback", narrow, looping(bytes_per_s=210e9 / 8), tree=loaded()),
+            "mlx5_1",
+        ).verdict
+        is PASS
+    )
 
 
 @pytest.mark.parametrize(
     ("reason", "verdict", "optional"),
     [
-        (NOT_INSTALLED, UNKNOWN, True), (WITHOUT_CUDA, UNKNOWN, True), ("no active RDMA port with a GPU", SKIP, False),
+        (NOT_INSTALLED, UNKNOWN, True),
+        (WITHOUT_CUDA, UNKNOWN, True),
+        ("no active RDMA port with a GPU", SKIP, False),
         ("perftest did not end within 60 s", UNKNOWN, False),
     ],
-)  # fmt: skip
+)
 def test_reason_why_there_is_no_rate(reason, verdict, optional):
-    (one,) = found("gpudirect-loopback", lambda tree: tree.call(CALL, json.dumps({"reason": reason})))
+    (one,) = found(
+        "gpudirect-loopback", lambda tree: tree.call(CALL, json.dumps({"reason": reason}))
+    )
     assert (one.verdict, one.optional, one.message) == (verdict, optional, reason)
 
 

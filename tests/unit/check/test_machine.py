@@ -16,9 +16,18 @@ from busbw.host.gpu import sysfs_bus_id
 from busbw.host.gpu_devices import gpus_on_pci
 from busbw.host.source import Unavailable
 
-PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.SKIP,
+    Verdict.UNKNOWN,
+)
 ROOT = "1 0 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw"
-BOUND = "812 799 259:2 /var/lib/kubelet/pods/0a1b/etc-hosts /etc/hosts rw,relatime - ext4 /dev/nvme0n1p2 rw"
+BOUND = (
+    "812 799 259:2 /var/lib/kubelet/pods/0a1b/etc-hosts /etc/hosts rw,relatime - ext4"
+    " /dev/nvme0n1p2 rw"
+)
 NETNS = "340 339 259:2 /etc/netns/h1/hosts /etc/hosts rw,relatime - ext4 /dev/nvme0n1p2 rw"
 
 
@@ -71,7 +80,9 @@ def test_cpu_without_flags_says_nothing_of_a_hypervisor(tmp_path):
 
 def test_gpus_of_virtual_machines_are_not_missing_in_nvml():
     """One GPU is passed on to a guest, and another has virtual functions for vGPUs."""
-    tree = healthy(gpus=4).link(f"{DEVICES}/{gpu_bdf(3)}/driver", "../../../bus/pci/drivers/vfio-pci")
+    tree = healthy(gpus=4).link(
+        f"{DEVICES}/{gpu_bdf(3)}/driver", "../../../bus/pci/drivers/vfio-pci"
+    )
     tree.files(f"{DEVICES}/0000:1b:00.4", vendor="0x10de", **{"class": "0x030200"}).link(
         f"{DEVICES}/0000:1b:00.4/physfn", "../0000:1b:00.0"
     )
@@ -86,8 +97,16 @@ def found_gpus(tree):
 
 
 def test_host_that_passed_all_gpus_on_has_none():
-    tree = healthy(gpus=1).failing("nvml_health", "Driver Not Loaded").link(f"{DEVICES}/{gpu_bdf(0)}/driver", "../drivers/vfio-pci")
-    assert {one.verdict for name in ("gpu-count", "gpu-mig", "nvlink-links") for one in found(name, tree=tree)} == {SKIP}
+    tree = (
+        healthy(gpus=1)
+        .failing("nvml_health", "Driver Not Loaded")
+        .link(f"{DEVICES}/{gpu_bdf(0)}/driver", "../drivers/vfio-pci")
+    )
+    assert {
+        one.verdict
+        for name in ("gpu-count", "gpu-mig", "nvlink-links")
+        for one in found(name, tree=tree)
+    } == {SKIP}
 
 
 def test_interface_of_a_port_by_its_number():
@@ -100,9 +119,9 @@ def test_interface_of_a_port_by_its_number():
         .listing(f"{base}/device/net", "b0", "a1")
     )
     tree.file("/sys/class/net/b0/dev_port", "0").file("/sys/class/net/a1/dev_port", "1")
-    assert [(port.name, port.netdev, port.active, port.roce) for port in Machine(tree.source()).ports] == [
-        ("mlx5_0", "b0", True, False), ("mlx5_0:2", "a1", False, False),
-    ]  # fmt: skip
+    assert [
+        (port.name, port.netdev, port.active, port.roce) for port in Machine(tree.source()).ports
+    ] == [("mlx5_0", "b0", True, False), ("mlx5_0:2", "a1", False, False)]
 
 
 @pytest.mark.parametrize(("euid", "root"), [("0", True), ("1000", False)])
@@ -111,14 +130,20 @@ def test_reads_as_root(euid, root):
 
 
 def test_network_card_without_rdma_has_the_name_of_its_interface():
-    tree = Tree().files(f"{DEVICES}/0000:31:00.0", vendor="0x8086", **{"class": "0x020000"}).listing(f"{DEVICES}/0000:31:00.0/net", "eno1")
+    tree = (
+        Tree()
+        .files(f"{DEVICES}/0000:31:00.0", vendor="0x8086", **{"class": "0x020000"})
+        .listing(f"{DEVICES}/0000:31:00.0/net", "eno1")
+    )
     tree.files(f"{DEVICES}/0000:32:00.0", vendor="0x8086", **{"class": "0x020000"})
     assert [part.name for part in nics(Machine(tree.source()))] == ["eno1", "0000:32:00.0"]
 
 
 def test_only_a_gpu_of_its_own_model_is_joined_to_its_cpu():
     tree = healthy(gpus=2)
-    tree.update("nvml_health", gpus=[found_gpus(tree)[0], found_gpus(tree)[1] | {"name": "NVIDIA GH200"}])
+    tree.update(
+        "nvml_health", gpus=[found_gpus(tree)[0], found_gpus(tree)[1] | {"name": "NVIDIA GH200"}]
+    )
     machine = Machine(tree.source())
     assert [with_cpu(machine, part) for part in gpus(machine)] == ["", "NVIDIA GH200"]
 
@@ -129,6 +154,8 @@ def test_gpu_has_one_name_in_all_checks():
     assert [part.name for part in gpus(Machine(tree.source()))][2] == "GPU 11"
 
 
-@pytest.mark.parametrize(("nvml", "sysfs"), [("00000000:1B:00.0", "0000:1b:00.0"), ("00010000:01:00.0", "10000:01:00.0")])
+@pytest.mark.parametrize(
+    ("nvml", "sysfs"), [("00000000:1B:00.0", "0000:1b:00.0"), ("00010000:01:00.0", "10000:01:00.0")]
+)
 def test_bus_ids_of_nvml_and_sysfs(nvml, sysfs):
     assert sysfs_bus_id(nvml) == sysfs

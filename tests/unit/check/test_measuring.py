@@ -1,4 +1,6 @@
-"""Measurements in processes of their own: real programs that hang and ignore SIGTERM, with what they started."""
+"""Measurements in processes of their own: real programs that hang and ignore SIGTERM, with what
+they started.
+"""
 
 import os
 import select
@@ -31,7 +33,9 @@ class GivenUp(Exception):
 
 @pytest.fixture
 def alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A pipe that the stubborn program and its child hold open, and to which it writes when both are there."""
+    """A pipe that the stubborn program and its child hold open, and to which it writes when both
+    are there.
+    """
     fifo = tmp_path / "alive"
     os.mkfifo(fifo)
     (tmp_path / "stubborn.py").write_text(STUBBORN)
@@ -68,7 +72,9 @@ def ended(alive: int) -> bool:
     return bool(select.select([alive], [], [], 5)[0]) and os.read(alive, 1) == b""
 
 
-def test_nothing_is_left_of_a_measurement_that_is_given_up(alive: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_of_a_measurement_that_is_given_up(
+    alive: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = signal.signal(signal.SIGALRM, give_up)
     after_the_start(alive, lambda: signal.pthread_kill(main_thread().ident or 0, signal.SIGALRM))
     try:
@@ -97,7 +103,12 @@ def test_a_measurement_that_does_not_end_is_killed_at_its_limit(alive: int) -> N
 
 
 def test_a_measurement_that_fails_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "failing.py").write_text("import sys; print('7' if sys.argv[1] == '1.5' else 'no answer'); sys.exit('\\nno GPU\\n')")
+    (tmp_path / "failing.py").write_text(
+        "import sys; print('7' if sys.argv[1] == '1.5' else 'no answer'); sys.exit('\\nno GPU\\n')"
+    )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert measured("failing", 1.5, 60, int, what="the test") == 7
-    assert measured("failing", 2, 60, int, what="the test") == "the test ended with exit code 1: no GPU"
+    assert (
+        measured("failing", 2, 60, int, what="the test")
+        == "the test ended with exit code 1: no GPU"
+    )

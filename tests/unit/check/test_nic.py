@@ -1,10 +1,25 @@
-"""Branches of the checks of network ports and RoCE: limits, bonds, virtual machines, containers, what cannot be read."""
+"""Branches of the checks of network ports and RoCE: limits, bonds, virtual machines, containers,
+what cannot be read.
+"""
 
 import json
 from pathlib import Path
 
 import pytest
-from cases_nic import BOND, NET, PORT, bonded, changed, counter, efa, erdma, one, one_network, run, statistic
+from cases_nic import (
+    BOND,
+    NET,
+    PORT,
+    bonded,
+    changed,
+    counter,
+    efa,
+    erdma,
+    one,
+    one_network,
+    run,
+    statistic,
+)
 from healthy import healthy
 
 from busbw.check import rdma_qos_check
@@ -14,7 +29,13 @@ from busbw.check.types import CheckReport
 from busbw.core.finding import Verdict
 from busbw.host.snapshot import recorded
 
-PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.SKIP,
+    Verdict.UNKNOWN,
+)
 
 
 # Cards and drivers
@@ -37,7 +58,11 @@ def test_two_lanes_on_the_only_port_are_unknown():
 
 
 def test_storage_port_of_another_card_may_be_slower():
-    tree = changed(lambda tree: tree.file(f"{PORT}/rate", "100 Gb/sec (4X EDR)").file("/sys/class/infiniband/mlx5_3/board_id", "MT_1"))
+    tree = changed(
+        lambda tree: tree.file(f"{PORT}/rate", "100 Gb/sec (4X EDR)").file(
+            "/sys/class/infiniband/mlx5_3/board_id", "MT_1"
+        )
+    )
     assert one("nic-rate", tree).verdict is PASS
 
 
@@ -62,7 +87,11 @@ def test_interface_in_another_namespace_is_unknown():
 
 
 def test_gids_hidden_in_a_container_are_unknown():
-    tree = healthy(ports=1).file("/.dockerenv", "").drop("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types")
+    tree = (
+        healthy(ports=1)
+        .file("/.dockerenv", "")
+        .drop("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types")
+    )
     (found,) = run("nic-gid", tree)
     assert (found.verdict, "other network namespaces" in found.message) == (UNKNOWN, True)
 
@@ -77,11 +106,27 @@ def test_port_with_roce_v1_alone_fails():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("layer3+4 (1)", "layer2 (0)", "its hash is layer2: all connections between two hosts use one slave"),
-        ("IEEE 802.3ad Dynamic link aggregation", "fault-tolerance (active-backup)", "its mode is fault-tolerance (active-backup)"),
+        (
+            "layer3+4 (1)",
+            "layer2 (0)",
+            "its hash is layer2: all connections between two hosts use one slave",
+        ),
+        (
+            "IEEE 802.3ad Dynamic link aggregation",
+            "fault-tolerance (active-backup)",
+            "its mode is fault-tolerance (active-backup)",
+        ),
         ("00:1c:73:00:00:01", "00:00:00:00:00:00", "the switch does not answer LACP"),
-        ("eth1\nMII Status: up\nSpeed: 400000", "eth1\nMII Status: up\nSpeed: 200000", "its slaves differ in speed"),
-        ("400000 Mbps\nAggregator ID: 1\n\nSlave", "400000 Mbps\nAggregator ID: 2\n\nSlave", "eth0 is not in the bond's aggregator"),
+        (
+            "eth1\nMII Status: up\nSpeed: 400000",
+            "eth1\nMII Status: up\nSpeed: 200000",
+            "its slaves differ in speed",
+        ),
+        (
+            "400000 Mbps\nAggregator ID: 1\n\nSlave",
+            "400000 Mbps\nAggregator ID: 2\n\nSlave",
+            "eth0 is not in the bond's aggregator",
+        ),
     ],
 )
 def test_bond_is_warned_about(old, new, message):
@@ -91,7 +136,9 @@ def test_bond_is_warned_about(old, new, message):
 
 
 def test_bond_for_management_may_be_active_backup():
-    text = BOND.replace("IEEE 802.3ad Dynamic link aggregation", "fault-tolerance (active-backup)").replace("eth", "eno")
+    text = BOND.replace(
+        "IEEE 802.3ad Dynamic link aggregation", "fault-tolerance (active-backup)"
+    ).replace("eth", "eno")
     tree = healthy().file("/proc/net/bonding/bond0", text)
     assert one("nic-bond", tree, "bond0").verdict is PASS
 
@@ -101,11 +148,15 @@ def test_bond_that_cannot_be_read_is_unknown():
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict"), [((1, 2, 2), PASS), ((1, 2, 0), PASS), ((1, 2, 1), WARN), ((0, 2, 2), WARN), ((1, 1, 0), WARN)]
+    ("values", "verdict"),
+    [((1, 2, 2), PASS), ((1, 2, 0), PASS), ((1, 2, 1), WARN), ((0, 2, 2), WARN), ((1, 1, 0), WARN)],
 )
 def test_one_network_needs_three_settings(values, verdict):
     tree = changed(one_network)
-    tree.files("/proc/sys/net/ipv4/conf/eth3", **dict(zip(("arp_ignore", "arp_announce", "rp_filter"), map(str, values), strict=True)))
+    tree.files(
+        "/proc/sys/net/ipv4/conf/eth3",
+        **dict(zip(("arp_ignore", "arp_announce", "rp_filter"), map(str, values), strict=True)),
+    )
     tree.file("/proc/sys/net/ipv4/conf/all/rp_filter", "0")
     assert one("nic-multirail", tree, "eth3").verdict is verdict
 
@@ -118,7 +169,8 @@ def test_one_network_needs_three_settings(values, verdict):
     [
         ("nic-flap", counter("link_downed", 5, "counters"), PASS),  # the median is 1
         ("nic-flap", counter("link_downed", 6, "counters"), WARN),
-        ("nic-symbol-errors", counter("symbol_error", 120, "counters"), PASS),  # all in one hour would be right
+        # all in one hour would be right
+        ("nic-symbol-errors", counter("symbol_error", 120, "counters"), PASS),
         ("nic-symbol-errors", counter("symbol_error", 121, "counters"), WARN),
         ("nic-ber", statistic(rx_corrected_bits_phy=10**10), PASS),
         ("nic-ber", statistic(rx_corrected_bits_phy=10**10 + 10**9), WARN),
@@ -126,7 +178,11 @@ def test_one_network_needs_three_settings(values, verdict):
         ("nic-discards", statistic(tx_discards_phy=20_000), PASS),
         ("nic-discards", statistic(tx_discards_phy=20_001), WARN),
         ("nic-discards", statistic(rx_oversize_pkts_phy=1), WARN),
-        ("nic-pci-stalls", statistic(outbound_pci_stalled_wr=30, outbound_pci_stalled_wr_events=59), PASS),
+        (
+            "nic-pci-stalls",
+            statistic(outbound_pci_stalled_wr=30, outbound_pci_stalled_wr_events=59),
+            PASS,
+        ),
         ("nic-pci-stalls", statistic(outbound_pci_stalled_wr_events=60), UNKNOWN),
         ("nic-pci-stalls", statistic(outbound_pci_stalled_wr=31), WARN),
         ("nic-pci-stalls", statistic(outbound_pci_buffer_overflow=1), WARN),
@@ -152,14 +208,30 @@ def test_ports_that_all_went_down_together_have_no_fault():
 
 def test_module_is_judged_by_its_own_maximum():
     sensors = f"{NET}/device/hwmon/hwmon4"
-    warm = changed(lambda tree: tree.files(sensors, temp2_input="71000", temp2_max="75000", temp2_crit="80000"))
-    assert (one("nic-module", warm).verdict, one("nic-module", warm).message) == (PASS, "no event since the driver was loaded, 71 °C")
-    hot = changed(lambda tree: tree.files(sensors, temp2_input="75000", temp2_max="75000", temp2_crit="80000"))
+    warm = changed(
+        lambda tree: tree.files(sensors, temp2_input="71000", temp2_max="75000", temp2_crit="80000")
+    )
+    assert (one("nic-module", warm).verdict, one("nic-module", warm).message) == (
+        PASS,
+        "no event since the driver was loaded, 71 °C",
+    )
+    hot = changed(
+        lambda tree: tree.files(sensors, temp2_input="75000", temp2_max="75000", temp2_crit="80000")
+    )
     assert one("nic-module", hot).verdict is WARN
 
 
 @pytest.mark.parametrize(
-    "name", ["nic-flap", "nic-ber", "nic-discards", "nic-module", "nic-pci-stalls", "nic-retransmissions", "roce-storm"]
+    "name",
+    [
+        "nic-flap",
+        "nic-ber",
+        "nic-discards",
+        "nic-module",
+        "nic-pci-stalls",
+        "nic-retransmissions",
+        "roce-storm",
+    ],
 )
 def test_counters_that_cannot_be_read_are_unknown(name):
     tree = healthy().failing("ethtool -S eth3", "eth3: operation not supported")
@@ -172,9 +244,15 @@ def test_counters_that_cannot_be_read_are_unknown(name):
 
 def test_efa_without_the_plugin_of_nccl_warns():
     assert one("nic-efa", efa().drop("/opt/amazon"), "").verdict is WARN
-    assert one("nic-efa", efa().drop("/opt/amazon").listing("/var/lib/kubelet", "pods"), "").verdict is UNKNOWN
+    assert (
+        one("nic-efa", efa().drop("/opt/amazon").listing("/var/lib/kubelet", "pods"), "").verdict
+        is UNKNOWN
+    )
     plugin = (
-        efa().drop("/opt/amazon").listing("/home/me/lib", "libnccl-net.so").call("environment", '{"LD_LIBRARY_PATH": "lib:/home/me/lib"}')
+        efa()
+        .drop("/opt/amazon")
+        .listing("/home/me/lib", "libnccl-net.so")
+        .call("environment", '{"LD_LIBRARY_PATH": "lib:/home/me/lib"}')
     )
     assert one("nic-efa", plugin, "").message == "NCCL's plugin is /home/me/lib/libnccl-net.so"
 
@@ -197,20 +275,33 @@ def test_erdma_is_not_asked_for_jumbo_frames_of_roce():
 def test_recorded_machines_have_no_false_alarm(name):
     machine = Machine(recorded(Path(__file__).parents[2] / "hosts" / f"{name}.jsonl"))
     checks = [check for check in CHECKS if check.row.layer.value in ("NIC", "RoCE")]
-    bad = [found for check in checks for found in check.run(machine) if found.verdict in (WARN, FAIL)]
-    assert [(found.name, found.evidence[0].seen) for found in bad] == ([("nic-mtu", "1500")] if name == "roce-bond" else [])
+    bad = [
+        found for check in checks for found in check.run(machine) if found.verdict in (WARN, FAIL)
+    ]
+    assert [(found.name, found.evidence[0].seen) for found in bad] == (
+        [("nic-mtu", "1500")] if name == "roce-bond" else []
+    )
 
 
 def test_report_answers_the_items_of_rdma_qos_check():
     machine = Machine(changed(lambda tree: tree.file(f"{NET}/qos/trust", "pcp")).source())
-    text = rdma_qos_check.text(CheckReport(host="gpu-1", findings=[found for check in CHECKS for found in check.run(machine)]))
+    text = rdma_qos_check.text(
+        CheckReport(
+            host="gpu-1", findings=[found for check in CHECKS for found in check.run(machine)]
+        )
+    )
     rows = {tuple(line.split()[1:]) for line in text.splitlines() if line.startswith("* ")}
     assert rows >= {
-        ("link_up", "eth3:", "yes", "ok"), ("mlnx_device", "eth3:", "1", "ok"), ("drv_ver", "eth3:", "6.8.0-60-generic", "ok"),
-        ("drv_fw_ver", "eth3:", "6.8.0-60-generic/28.41.1000", "ok"), ("roce_ver", "mlx5_3:", "1", "ok"),
-        ("cm_tos", "mlx5_3:", "106", "ok"), ("trust_mod", "eth3:", "pcp", "fail"), ("trust_mod", "eth2:", "dscp", "ok"),
+        ("link_up", "eth3:", "yes", "ok"),
+        ("mlnx_device", "eth3:", "1", "ok"),
+        ("drv_ver", "eth3:", "6.8.0-60-generic", "ok"),
+        ("drv_fw_ver", "eth3:", "6.8.0-60-generic/28.41.1000", "ok"),
+        ("roce_ver", "mlx5_3:", "1", "ok"),
+        ("cm_tos", "mlx5_3:", "106", "ok"),
+        ("trust_mod", "eth3:", "pcp", "fail"),
+        ("trust_mod", "eth2:", "dscp", "ok"),
         ("roce_tos", "mlx5_2:", "106", "ok"),
-    }  # fmt: skip
+    }
 
 
 # Which port is named
@@ -221,13 +312,20 @@ def named(name, *changes, ports=8):
     tree = healthy(ports=ports)
     for change in changes:
         change(tree)
-    return {found.subject: found.verdict for found in run(name, tree) if found.verdict not in (PASS, SKIP)}
+    return {
+        found.subject: found.verdict
+        for found in run(name, tree)
+        if found.verdict not in (PASS, SKIP)
+    }
 
 
 @pytest.mark.parametrize("mtu", ["1500", "4200", "9200"])
 def test_interface_with_another_mtu_than_most_is_named(mtu):
     assert named("nic-mtu-equal", lambda tree: tree.file(f"{NET}/mtu", mtu)) == {"eth3": WARN}
-    assert "ip link set dev eth3 mtu 9000" in one("nic-mtu-equal", changed(lambda tree: tree.file(f"{NET}/mtu", mtu)), "eth3").fix
+    assert (
+        "ip link set dev eth3 mtu 9000"
+        in one("nic-mtu-equal", changed(lambda tree: tree.file(f"{NET}/mtu", mtu)), "eth3").fix
+    )
 
 
 def test_interface_without_a_readable_mtu_is_named_and_does_not_count():
@@ -236,14 +334,19 @@ def test_interface_without_a_readable_mtu_is_named_and_does_not_count():
             tree.drop(f"/sys/class/net/eth{index}/mtu")
         tree.file(f"{NET}/mtu", "1500")
 
-    assert named("nic-mtu-equal", silent) == {f"eth{index}": UNKNOWN for index in (0, 1, 2, 4, 5)} | {"eth3": WARN}
+    assert named("nic-mtu-equal", silent) == {
+        f"eth{index}": UNKNOWN for index in (0, 1, 2, 4, 5)
+    } | {"eth3": WARN}
 
 
 def test_port_whose_gids_are_in_another_order_is_named():
     from cases_nic import gids_in_another_order
 
     assert named("nic-gid-order", gids_in_another_order) == {"mlx5_3": WARN}
-    assert one("nic-gid-order", changed(gids_in_another_order)).message == "its RoCE v2 GID has index 7, on most ports 3"
+    assert (
+        one("nic-gid-order", changed(gids_in_another_order)).message
+        == "its RoCE v2 GID has index 7, on most ports 3"
+    )
 
 
 def test_the_gid_with_an_ipv4_address_counts_else_the_first():
@@ -251,14 +354,21 @@ def test_the_gid_with_an_ipv4_address_counts_else_the_first():
 
     def both(tree):
         own = tree.paths[f"{PORT}/gids/3"]["text"].strip()
-        tree.file(f"{PORT}/gids/3", wide).file(f"{PORT}/gids/5", own).file(f"{PORT}/gid_attrs/types/5", "RoCE v2")
+        tree.file(f"{PORT}/gids/3", wide).file(f"{PORT}/gids/5", own).file(
+            f"{PORT}/gid_attrs/types/5", "RoCE v2"
+        )
 
     def only_wide(tree):
         port = PORT.replace("mlx5_3", "mlx5_4")
-        tree.file(f"{port}/gids/3", wide).file(f"{port}/gids/5", wide).file(f"{port}/gid_attrs/types/5", "RoCE v2")
+        tree.file(f"{port}/gids/3", wide).file(f"{port}/gids/5", wide).file(
+            f"{port}/gid_attrs/types/5", "RoCE v2"
+        )
 
     assert named("nic-gid-order", both, only_wide) == {"mlx5_3": WARN}
-    assert one("nic-gid-order", changed(both)).message == "its RoCE v2 GID has index 5, on most ports 3"
+    assert (
+        one("nic-gid-order", changed(both)).message
+        == "its RoCE v2 GID has index 5, on most ports 3"
+    )
 
 
 def test_port_without_a_gid_is_named_and_does_not_count():
@@ -267,7 +377,9 @@ def test_port_without_a_gid_is_named_and_does_not_count():
             port = f"/sys/class/infiniband/mlx5_{index}/ports/1"
             tree.drop(f"{port}/gids/2").drop(f"{port}/gids/3")
 
-    assert named("nic-gid-order", without) == {f"mlx5_{index}": UNKNOWN for index in (0, 1, 2, 4, 5)}
+    assert named("nic-gid-order", without) == {
+        f"mlx5_{index}": UNKNOWN for index in (0, 1, 2, 4, 5)
+    }
 
 
 def test_port_with_more_corrected_bits_is_named():
@@ -276,14 +388,21 @@ def test_port_with_more_corrected_bits_is_named():
 
 @pytest.mark.parametrize(
     ("mtu", "verdict", "carried"),
-    [(4200, PASS, ""), (4199, WARN, "carry 2048 bytes"), (2200, WARN, "carry 2048 bytes"), (2199, WARN, "carry 1024 bytes")],
+    [
+        (4200, PASS, ""),
+        (4199, WARN, "carry 2048 bytes"),
+        (2200, WARN, "carry 2048 bytes"),
+        (2199, WARN, "carry 1024 bytes"),
+    ],
 )
 def test_the_least_mtu_of_each_size_of_packets(mtu, verdict, carried):
     found = one("nic-mtu", changed(lambda tree: tree.file(f"{NET}/mtu", str(mtu))))
     assert (found.verdict, carried in found.message) == (verdict, True)
 
 
-@pytest.mark.parametrize("name", ["nic-gid-order", "nic-mtu-equal", "nic-multirail", "nic-link-layer"])
+@pytest.mark.parametrize(
+    "name", ["nic-gid-order", "nic-mtu-equal", "nic-multirail", "nic-link-layer"]
+)
 @pytest.mark.parametrize(("ports", "verdict"), [(1, SKIP), (2, PASS)])
 def test_two_ports_can_be_compared_and_one_cannot(name, ports, verdict):
     assert {found.verdict for found in run(name, healthy(ports=ports))} == {verdict}

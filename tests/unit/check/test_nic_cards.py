@@ -9,7 +9,13 @@ from tree import Tree
 
 from busbw.core.finding import Verdict
 
-PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.SKIP,
+    Verdict.UNKNOWN,
+)
 
 
 PCI = "/sys/bus/pci/devices/0000:62:00.0"  # of mlx5_3
@@ -23,9 +29,17 @@ def without_rdma(tree):
     ("change", "verdict", "message"),
     [
         (lambda tree: tree.drop(f"{PCI}/driver"), FAIL, "it has no driver"),
-        (lambda tree: tree.file("/proc/modules", "mlx5_core 1 0 - Live 0x0"), FAIL, "mlx5_ib is not loaded"),
+        (
+            lambda tree: tree.file("/proc/modules", "mlx5_core 1 0 - Live 0x0"),
+            FAIL,
+            "mlx5_ib is not loaded",
+        ),
         (lambda tree: None, FAIL, "mlx5_ib is loaded, but created no RDMA device"),
-        (lambda tree: tree.file("/.dockerenv", ""), UNKNOWN, "this container may not show its RDMA device"),
+        (
+            lambda tree: tree.file("/.dockerenv", ""),
+            UNKNOWN,
+            "this container may not show its RDMA device",
+        ),
     ],
 )
 def test_card_without_rdma_device_is_explained(change, verdict, message):
@@ -44,7 +58,9 @@ def test_functions_for_guests_need_no_rdma_device():
 
 
 def test_second_port_of_a_bond_shares_the_rdma_device():
-    tree = healthy(ports=1).link("/sys/class/infiniband/mlx5_bond_0/device", "../../../0000:43:01.0")
+    tree = healthy(ports=1).link(
+        "/sys/class/infiniband/mlx5_bond_0/device", "../../../0000:43:01.0"
+    )
     tree.files("/sys/bus/pci/devices/0000:43:01.1", vendor="0x15b3", **{"class": "0x020000"})
     tree.link("/sys/bus/pci/devices/0000:43:01.1/driver", "../drivers/mlx5_core")
     assert one("nic-present", tree, "0000:43:01.1").message == "it is mlx5_bond_0"
@@ -61,13 +77,19 @@ def test_second_port_of_a_bond_shares_the_rdma_device():
 )
 def test_broadcom_card_without_rdma_is_often_right(rdma, model, driver, verdicts):
     tree = healthy() if rdma else Tree().file("/proc/modules", "bnxt_en 1 0 - Live 0x0")
-    tree.files("/sys/bus/pci/devices/0000:31:00.0", vendor="0x14e4", device=model, **{"class": "0x020000"})
+    tree.files(
+        "/sys/bus/pci/devices/0000:31:00.0", vendor="0x14e4", device=model, **{"class": "0x020000"}
+    )
     tree.link("/sys/bus/pci/devices/0000:31:00.0/driver", f"../drivers/{driver}")
     assert {found.verdict for found in run("nic-present", tree)} == verdicts
 
 
 def test_modules_of_one_release_pass():
-    tree = healthy().file("/sys/module/mlx5_core/version", "24.10-1.1.4").file("/sys/module/mlx5_ib/version", "24.10-1.1.4")
+    tree = (
+        healthy()
+        .file("/sys/module/mlx5_core/version", "24.10-1.1.4")
+        .file("/sys/module/mlx5_ib/version", "24.10-1.1.4")
+    )
     assert {found.verdict for found in run("nic-driver", tree)} == {PASS}
 
 
@@ -110,7 +132,9 @@ def test_port_is_missed_if_its_like_is_active(down, failing):
     two_ports_each(tree, down)
     seen = run("nic-state", tree)
     assert {one.subject for one in seen if one.verdict is FAIL} == failing
-    assert {one.subject for one in seen if one.verdict is WARN} == {f"mlx5_{index}" for index in down} - failing
+    assert {one.subject for one in seen if one.verdict is WARN} == {
+        f"mlx5_{index}" for index in down
+    } - failing
 
 
 def test_port_of_another_model_is_missed_only_if_it_had_a_link():
@@ -118,9 +142,13 @@ def test_port_of_another_model_is_missed_only_if_it_had_a_link():
     tree.files("/sys/class/infiniband/mlx5_8/ports/1", state="1: DOWN").file(
         "/sys/class/infiniband/mlx5_8/ports/1/counters/link_downed", "0"
     )
-    assert {found.verdict for found in run("nic-state", tree) if found.subject == "mlx5_8"} == {WARN}
+    assert {found.verdict for found in run("nic-state", tree) if found.subject == "mlx5_8"} == {
+        WARN
+    }
     tree.file("/sys/class/net/eth8/carrier_up_count", "1")
-    assert {found.verdict for found in run("nic-state", tree) if found.subject == "mlx5_8"} == {FAIL}
+    assert {found.verdict for found in run("nic-state", tree) if found.subject == "mlx5_8"} == {
+        FAIL
+    }
 
 
 def test_a_second_storage_port_that_never_had_a_link_is_not_missed():
@@ -131,7 +159,11 @@ def test_a_second_storage_port_that_never_had_a_link_is_not_missed():
     tree.files("/sys/class/infiniband/mlx5_9/ports/1", state="1: DOWN").file(
         "/sys/class/infiniband/mlx5_9/ports/1/counters/link_downed", "0"
     )
-    assert {found.subject: found.verdict for found in run("nic-state", tree) if found.verdict is not PASS} == {"mlx5_9": WARN}
+    assert {
+        found.subject: found.verdict
+        for found in run("nic-state", tree)
+        if found.verdict is not PASS
+    } == {"mlx5_9": WARN}
 
 
 @pytest.mark.parametrize(
@@ -139,8 +171,12 @@ def test_a_second_storage_port_that_never_had_a_link_is_not_missed():
     [
         ("pci 0000:20:00.0: [15b3:1021] type 00 class 0x020700 PCIe Endpoint", FAIL),
         ("pci 0000:20:00.0: [15b3:1021] type 00 class 0x020000", FAIL),
-        ("mlx5_core 0000:20:00.0: 63.008 Gb/s available PCIe bandwidth (8.0 GT/s PCIe x8 link)", FAIL),
-        ("pci 0000:20:00.2: [15b3:101e] type 00 class 0x020000 PCIe Endpoint", PASS),  # a virtual function that was removed
+        (
+            "mlx5_core 0000:20:00.0: 63.008 Gb/s available PCIe bandwidth (8.0 GT/s PCIe x8 link)",
+            FAIL,
+        ),
+        # a virtual function that was removed
+        ("pci 0000:20:00.2: [15b3:101e] type 00 class 0x020000 PCIe Endpoint", PASS),
         ("mlx5_core 0000:20:00.2: firmware version: 28.39.1002", PASS),
         ("pci 0000:20:00.0: [15b3:a2dc] type 00 class 0x058000", PASS),  # a BlueField's memory
     ],
@@ -160,7 +196,9 @@ def test_card_of_the_kernel_log_that_pci_does_not_show(line, verdict):
     ],
 )
 def test_rdma_driver_without_a_card(change, verdict):
-    tree = healthy(gpus=0, ports=0).files("/sys/bus/pci/devices/0000:00:1f.0", vendor="0x8086", **{"class": "0x060100"})
+    tree = healthy(gpus=0, ports=0).files(
+        "/sys/bus/pci/devices/0000:00:1f.0", vendor="0x8086", **{"class": "0x060100"}
+    )
     for number in range(5, 9):
         tree.drop(f"/sys/bus/pci/devices/0000:0{number}:00.0")
     change(tree)
@@ -187,22 +225,36 @@ def test_port_whose_state_gives_an_error_fails(file):
 def test_card_that_reads_as_ones_fails():
     tree = healthy()
     tree.data(f"/sys/bus/pci/devices/{port_bdf(3)}/config", b"\xff" * 64)
-    assert {found.subject for found in run("nic-present", tree) if found.verdict is FAIL} == {port_bdf(3)}
+    assert {found.subject for found in run("nic-present", tree) if found.verdict is FAIL} == {
+        port_bdf(3)
+    }
 
 
 def test_switched_off_interface_is_told_from_a_cable():
-    off = changed(lambda tree: tree.file(f"{PORT}/phys_state", "3: Disabled").file(f"{NET}/flags", "0x1002"))
+    off = changed(
+        lambda tree: tree.file(f"{PORT}/phys_state", "3: Disabled").file(f"{NET}/flags", "0x1002")
+    )
     assert one("nic-physical-state", off).fix == "ip link set dev eth3 up"
     cable = changed(lambda tree: tree.file(f"{PORT}/phys_state", "2: Polling"))
-    assert "nothing answers at the other end of the cable" in one("nic-physical-state", cable).message
+    assert (
+        "nothing answers at the other end of the cable" in one("nic-physical-state", cable).message
+    )
 
 
 def test_port_without_link_is_not_blamed_on_the_subnet_manager():
-    tree = healthy(layer="InfiniBand").file(f"{PORT}/phys_state", "2: Polling").file(f"{PORT}/sm_lid", "0x0")
+    tree = (
+        healthy(layer="InfiniBand")
+        .file(f"{PORT}/phys_state", "2: Polling")
+        .file(f"{PORT}/sm_lid", "0x0")
+    )
     assert "mlx5_3" not in {found.subject for found in run("nic-subnet-manager", tree)}
 
 
 def test_partition_of_most_ports_is_the_right_one():
     tree = healthy(layer="InfiniBand").file(f"{PORT}/pkeys/0", "0x8001")
     found = one("nic-pkey", tree)
-    assert (found.verdict, found.evidence[0].seen, found.evidence[0].expected) == (WARN, "0: 0x8001", "0: 0xffff")
+    assert (found.verdict, found.evidence[0].seen, found.evidence[0].expected) == (
+        WARN,
+        "0: 0x8001",
+        "0: 0xffff",
+    )

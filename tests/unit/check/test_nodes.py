@@ -34,7 +34,11 @@ MIB = 1 << 20
 
 def test_node_that_differs_is_named_with_its_value():
     nodes = {f"gpu-{number}": {"kernel": "6.8", "MTU of RDMA ports": "9000"} for number in range(8)}
-    nodes["gpu-5"] = {"kernel": "6.8", "MTU of RDMA ports": "9000 (7), 1500 (mlx5_3)", "hypervisor": "QEMU"}
+    nodes["gpu-5"] = {
+        "kernel": "6.8",
+        "MTU of RDMA ports": "9000 (7), 1500 (mlx5_3)",
+        "hypervisor": "QEMU",
+    }
     found = {one.fact: one for one in differences(nodes)}
     assert found.keys() == {"MTU of RDMA ports", "hypervisor"}
     assert (found["MTU of RDMA ports"].usual, found["MTU of RDMA ports"].usual_hosts) == ("9000", 7)
@@ -54,7 +58,9 @@ def test_values_of_parts_are_one_text_if_all_are_equal(values):
 
 def test_healthy_servers_have_equal_facts():
     same = facts(Machine(healthy().source()))
-    other = facts(Machine(healthy().file("/sys/class/infiniband/mlx5_2/fw_ver", "28.40.1000").source()))
+    other = facts(
+        Machine(healthy().file("/sys/class/infiniband/mlx5_2/fw_ver", "28.40.1000").source())
+    )
     assert same["rate of RDMA ports"] == "400 Gb/sec (4X NDR)"
     (found,) = differences({"a": same, "b": same, "c": other})
     assert found.fact == "firmware of RDMA ports" and list(found.odd.values()) == [["c"]]
@@ -68,7 +74,10 @@ def test_200_nodes_are_compared_within_5_cpu_s_and_50_mb(tmp_path, capfd, cpu_s)
         (tmp_path / f"{number:03}.jsonl").write_text(odd if number == 70 else text)
     resource_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     before_s = cpu_s()
-    assert guarded(["check", "--from", f"{tmp_path}/*.jsonl", "--differences", "--format", "json"]) == 1
+    assert (
+        guarded(["check", "--from", f"{tmp_path}/*.jsonl", "--differences", "--format", "json"])
+        == 1
+    )
     assert cpu_s() - before_s < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resource_before < 50 * MIB // 1024
     found = json.loads(capfd.readouterr().out)
@@ -84,7 +93,9 @@ def test_many_snapshots_give_the_findings_of_each(tmp_path):
         Path(file).write_text(text)
     found = cluster.recorded_nodes(files, CHECKS)
     assert [report.source for report in found.nodes] == files
-    assert [one.findings for one in found.nodes] == [examine(parse_archive(text)).findings] * len(files)
+    assert [one.findings for one in found.nodes] == [examine(parse_archive(text)).findings] * len(
+        files
+    )
 
 
 def test_the_snapshot_that_cannot_be_read_is_named(tmp_path):
@@ -121,14 +132,22 @@ def test_snapshot_gives_the_same_findings():
 def test_secrets_do_not_reach_a_snapshot(monkeypatch):
     monkeypatch.setenv("NCCL_AUTH_TOKEN", "hunter2")
     monkeypatch.setenv("NCCL_PSK", "hunter2")
-    tree = healthy().file("/proc/cmdline", "quiet luks.password=hunter2 proxy=http://me:hunter2@proxy/ iommu=pt")
+    tree = healthy().file(
+        "/proc/cmdline", "quiet luks.password=hunter2 proxy=http://me:hunter2@proxy/ iommu=pt"
+    )
     assert "hunter2" not in snapshot(Live())
     assert "hunter2" not in snapshot(tree.source())
-    assert b"hunter2" not in msgspec.json.encode(examine(tree.file("/etc/hosts", "token=hunter2\n127.0.1.1 gpu-1").source()))
+    assert b"hunter2" not in msgspec.json.encode(
+        examine(tree.file("/etc/hosts", "token=hunter2\n127.0.1.1 gpu-1").source())
+    )
 
 
 def test_masking_keeps_the_findings_of_a_machine():
-    setting = environment(NCCL_NOTE="-o PasswordAuthentication=no", SLURM_JWT="hunter2hunter2", OMPI_MCA_plm_ssh_args="--password x y")
+    setting = environment(
+        NCCL_NOTE="-o PasswordAuthentication=no",
+        SLURM_JWT="hunter2hunter2",
+        OMPI_MCA_plm_ssh_args="--password x y",
+    )
     tree = healthy()
     setting(tree)
     read = examine(parse_archive(snapshot(tree.source()))).findings
@@ -139,14 +158,23 @@ def test_masking_keeps_the_findings_of_a_machine():
     assert "hunter2" not in snapshot(tree.source())
 
 
-BY_NATURE = "BOOT_IMAGE=/a root=UUID=a{0} ip=10.0.0.{0} BOOTIF=01-{0} rd.luks.uuid={0} systemd.hostname=gpu-{0}"
+BY_NATURE = (
+    "BOOT_IMAGE=/a root=UUID=a{0} ip=10.0.0.{0} BOOTIF=01-{0} rd.luks.uuid={0}"
+    " systemd.hostname=gpu-{0}"
+)
 
 
 def node(number, changes=(), layer="Ethernet"):
     """What a server says about itself; its address, name and uptime are its own."""
     name = f"gpu-{number}"
-    tree = healthy(layer=layer).file("/proc/sys/kernel/hostname", name).file("/proc/uptime", f"{number * 10**4} 1")
-    tree.update("addresses", eth0=f"10.0.0.{number}/24").update("environment", NCCL_HOSTID=name, SLURM_NODEID=str(number))
+    tree = (
+        healthy(layer=layer)
+        .file("/proc/sys/kernel/hostname", name)
+        .file("/proc/uptime", f"{number * 10**4} 1")
+    )
+    tree.update("addresses", eth0=f"10.0.0.{number}/24").update(
+        "environment", NCCL_HOSTID=name, SLURM_NODEID=str(number)
+    )
     tree.file("/proc/cmdline", f"{BY_NATURE.format(number)} iommu=pt console=tty0 console=ttyS0")
     for change in changes:
         change(tree)
@@ -159,7 +187,10 @@ usual = cache(node)
 def nodes(*changes, layer="Ethernet"):
     """Four servers, the third with the changes."""
     numbers = range(1, 5)
-    return cluster.joined({f"gpu-{n}": node(n, changes, layer) if n == 3 else usual(n, layer=layer) for n in numbers}, {})
+    return cluster.joined(
+        {f"gpu-{n}": node(n, changes, layer) if n == 3 else usual(n, layer=layer) for n in numbers},
+        {},
+    )
 
 
 def on_all_ports(path, text):
@@ -170,20 +201,34 @@ NCCL = json.dumps([{"path": "/usr/lib64/libnccl.so.2", "version": "2.21.5", "by"
 ODD = {
     "MTU of RDMA ports": on_all_ports("/sys/class/net/eth#/mtu", "4200"),
     "firmware of RDMA ports": on_all_ports("/sys/class/infiniband/mlx5_#/fw_ver", "28.40.1000"),
-    "flow control of RoCE ports": lambda tree: [tree.update(f"dcb eth{port}", pfc=[3, 4]) for port in range(8)],
-    "DSCP map of RoCE ports": lambda tree: [tree.update(f"dcb eth{port}", dscp={"26": 3}) for port in range(8)],
+    "flow control of RoCE ports": lambda tree: [
+        tree.update(f"dcb eth{port}", pfc=[3, 4]) for port in range(8)
+    ],
+    "DSCP map of RoCE ports": lambda tree: [
+        tree.update(f"dcb eth{port}", dscp={"26": 3}) for port in range(8)
+    ],
     "trust mode of RoCE ports": on_all_ports("/sys/class/net/eth#/qos/trust", "pcp"),
     "reaction point of RoCE ports": on_all_ports("/sys/class/net/eth#/ecn/roce_rp/enable/5", "0"),
     "DSCP of CNPs of RoCE ports": on_all_ports("/sys/class/net/eth#/ecn/roce_np/cnp_dscp", "4"),
-    "traffic class of RoCE ports": on_all_ports("/sys/class/infiniband/mlx5_#/tc/1/traffic_class", "Global tclass=98"),
+    "traffic class of RoCE ports": on_all_ports(
+        "/sys/class/infiniband/mlx5_#/tc/1/traffic_class", "Global tclass=98"
+    ),
     "files that set RoCE at boot": lambda tree: tree.call("files that set RoCE at the start", "[]"),
     "NCCL": lambda tree: tree.call("nccl-libraries", NCCL),
     "NCCL_DEBUG in /etc/nccl.conf": lambda tree: tree.file("/etc/nccl.conf", "NCCL_DEBUG=WARN"),
     "$NCCL_DEBUG": lambda tree: tree.update("environment", NCCL_DEBUG="WARN"),
-    "NVIDIA kernel module": lambda tree: tree.file("/proc/driver/nvidia/version", "NVRM version: 580.1"),
-    "kernel option iommu": lambda tree: tree.file("/proc/cmdline", "root=UUID=a console=tty0 console=ttyS0"),
-    "TCP receive buffers": lambda tree: tree.file("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 8388608"),
-    "mpirun": lambda tree: tree.call("mpirun", json.dumps({"path": "/usr/bin/mpirun", "version": "4.1.7"})),
+    "NVIDIA kernel module": lambda tree: tree.file(
+        "/proc/driver/nvidia/version", "NVRM version: 580.1"
+    ),
+    "kernel option iommu": lambda tree: tree.file(
+        "/proc/cmdline", "root=UUID=a console=tty0 console=ttyS0"
+    ),
+    "TCP receive buffers": lambda tree: tree.file(
+        "/proc/sys/net/ipv4/tcp_rmem", "4096 131072 8388608"
+    ),
+    "mpirun": lambda tree: tree.call(
+        "mpirun", json.dumps({"path": "/usr/bin/mpirun", "version": "4.1.7"})
+    ),
     "MTU of other interfaces": lambda tree: tree.file("/sys/class/net/eno1/mtu", "9000"),
 }
 
@@ -195,15 +240,21 @@ def test_nothing_differs_but_by_nature():
 @pytest.mark.parametrize("fact", ODD)
 def test_odd_node_is_named_first_and_alone(fact):
     found = nodes(ODD[fact])
-    assert [(one.fact, list(one.odd.values())) for one in found.differences] == [(fact, [["gpu-3"]])]
+    assert [(one.fact, list(one.odd.values())) for one in found.differences] == [
+        (fact, [["gpu-3"]])
+    ]
     lines = view.cluster_text(found, 200).splitlines()
     assert lines[3] == "unlike the others: gpu-3 (1 fact)"
     assert lines[4].startswith(f"WARN    {fact}: ")
 
 
 def test_partition_that_one_node_lacks():
-    found = nodes(on_all_ports("/sys/class/infiniband/mlx5_#/ports/1/pkeys/3", "0x8005"), layer="InfiniBand")
-    assert [(one.fact, one.odd) for one in found.differences] == [("partition keys of RDMA ports", {"0x8005, 0xffff": ["gpu-3"]})]
+    found = nodes(
+        on_all_ports("/sys/class/infiniband/mlx5_#/ports/1/pkeys/3", "0x8005"), layer="InfiniBand"
+    )
+    assert [(one.fact, one.odd) for one in found.differences] == [
+        ("partition keys of RDMA ports", {"0x8005, 0xffff": ["gpu-3"]})
+    ]
 
 
 def test_long_list_is_told_by_what_it_lacks():
@@ -214,7 +265,12 @@ def test_long_list_is_told_by_what_it_lacks():
 def test_value_of_each_node_for_itself_comes_last_and_short():
     facts = {f"gpu-{number}": {"serial": str(number), "MTU": "9000"} for number in range(9)}
     facts["gpu-1"]["MTU"] = "1500"
-    lines = view.cluster_text(ClusterReport(differences=differences(facts), nodes=[CheckReport(host=name) for name in facts]), 200)
+    lines = view.cluster_text(
+        ClusterReport(
+            differences=differences(facts), nodes=[CheckReport(host=name) for name in facts]
+        ),
+        200,
+    )
     assert lines.splitlines()[4:] == [
         "WARN    MTU: 1500 on gpu-1; 9000 on the other 8",
         "WARN    serial: 0 on gpu-0; 1 on gpu-1; 2 on gpu-2; 3 on gpu-3; and 5 more values",
@@ -223,7 +279,9 @@ def test_value_of_each_node_for_itself_comes_last_and_short():
 
 
 def test_ports_of_one_node_with_one_fault_are_together():
-    text = view.cluster_text(nodes(ODD["traffic class of RoCE ports"], ODD["trust mode of RoCE ports"]), 200)
+    text = view.cluster_text(
+        nodes(ODD["traffic class of RoCE ports"], ODD["trust mode of RoCE ports"]), 200
+    )
     assert text.count("[BW090 roce-trust]") == 1
     assert "also: mlx5_1, mlx5_2, mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7" in text
 
@@ -232,7 +290,14 @@ def test_snapshots_are_named_by_host_where_it_is_theirs_alone(tmp_path):
     files = []
     for number, name in enumerate(("gpu-1", "gpu-2", "gpu-2")):
         path = tmp_path / f"{number}.jsonl"
-        path.write_text(snapshot(healthy().file("/proc/sys/kernel/hostname", name).file("/etc/nccl.conf", f"NCCL_IB_SL={number}").source()))
+        path.write_text(
+            snapshot(
+                healthy()
+                .file("/proc/sys/kernel/hostname", name)
+                .file("/etc/nccl.conf", f"NCCL_IB_SL={number}")
+                .source()
+            )
+        )
         files.append(str(path))
     (found,) = cluster.recorded_nodes(files, []).differences
     assert list(found.odd.values()) == [["gpu-1"], [files[1]], [files[2]]]
@@ -272,7 +337,9 @@ def test_what_calls_gave_may_be_anything(text, tmp_path):
     for name in list(tree.calls):
         tree.call(name, text)
     node = cluster.here(tree.source(), CHECKS)
-    assert node.facts["kernel"] and {one.id for one in node.report.findings} == {check.row.id for check in CHECKS}
+    assert node.facts["kernel"] and {one.id for one in node.report.findings} == {
+        check.row.id for check in CHECKS
+    }
     assert not [key for key in error_counts(Machine(tree.source())) if key[0] == "NVLink"]
 
 
@@ -284,7 +351,10 @@ def test_check_that_fails_is_unknown_and_the_others_go_on():
 
 def test_finding_of_several_nodes_is_printed_once():
     slow = healthy().file("/sys/class/net/eth3/mtu", "1500")
-    nodes = {f"n{at}": cluster.here((slow if at else healthy()).source(), CHECKS, f"n{at}") for at in range(3)}
+    nodes = {
+        f"n{at}": cluster.here((slow if at else healthy()).source(), CHECKS, f"n{at}")
+        for at in range(3)
+    }
     for name, node in nodes.items():
         node.report.host = name
     text = view.cluster_text(cluster.joined(nodes, {"n9": "no answer within the time limit"}), 100)
@@ -296,7 +366,10 @@ def test_finding_of_several_nodes_is_printed_once():
 
 
 def test_line_for_a_monitor_has_nagios_codes():
-    good, bad = examine(healthy().source()), examine(healthy().file("/sys/class/net/eth3/mtu", "1500").source())
+    good, bad = (
+        examine(healthy().source()),
+        examine(healthy().file("/sys/class/net/eth3/mtu", "1500").source()),
+    )
     assert view.brief(good)[0] == 0 and view.brief(good)[1].startswith("BUSBW OK - gpu-1: ")
     code, line = view.brief(bad)
     assert code == 1 and line.startswith("BUSBW WARNING - gpu-1: nic-mtu mlx5_3; ")

@@ -9,13 +9,22 @@ from tree import Tree
 
 from busbw.core.finding import Verdict
 
-PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.SKIP,
+    Verdict.UNKNOWN,
+)
 
 
 def gpus_named(name, active, listed=18, *, gpus=8, remote=2, **values) -> Tree:
     """A server of one model; its links go to NVSwitch."""
     tree = healthy(gpus=gpus)
-    made = [{**link, "active": link["number"] < active, "remote": remote, "errors": {"recovery": 0}} for link in links(listed)]
+    made = [
+        {**link, "active": link["number"] < active, "remote": remote, "errors": {"recovery": 0}}
+        for link in links(listed)
+    ]
     all_changed(name=name, links=made, **values)(tree)
     return tree
 
@@ -40,17 +49,24 @@ def gpus_named(name, active, listed=18, *, gpus=8, remote=2, **values) -> Tree:
     ],
 )
 def test_active_links_by_model(name, active, listed, gpus, verdict):
-    assert of(found("nvlink-links", tree=gpus_named(name, active, listed, gpus=gpus)), "GPU 0").verdict is verdict
+    assert (
+        of(found("nvlink-links", tree=gpus_named(name, active, listed, gpus=gpus)), "GPU 0").verdict
+        is verdict
+    )
 
 
 def test_links_out_of_a_virtual_machine_are_unknown():
-    tree = gpus_named("Tesla V100-SXM2-32GB", 4, 6, gpus=4, remote=0).files("/sys/class/dmi/id", sys_vendor="QEMU")
+    tree = gpus_named("Tesla V100-SXM2-32GB", 4, 6, gpus=4, remote=0).files(
+        "/sys/class/dmi/id", sys_vendor="QEMU"
+    )
     assert of(found("nvlink-links", tree=tree), "GPU 0").verdict is UNKNOWN
 
 
 @pytest.mark.parametrize("name", ["speed", "errors", "fabric", "fabric-manager-version", "imex"])
 def test_cards_without_nvlink_are_skipped(name):
-    assert {one.verdict for one in found(f"nvlink-{name}", tree=gpus_named("NVIDIA L40S", 0, 0))} == {SKIP}
+    assert {
+        one.verdict for one in found(f"nvlink-{name}", tree=gpus_named("NVIDIA L40S", 0, 0))
+    } == {SKIP}
 
 
 def test_slow_link_is_named_with_both_rates():
@@ -59,21 +75,35 @@ def test_slow_link_is_named_with_both_rates():
 
 
 def test_links_without_a_speed_are_unknown():
-    assert of(found("nvlink-speed", changed(links=links(speed_mbps=None, version=None))), "GPU 2").verdict is UNKNOWN
+    assert (
+        of(
+            found("nvlink-speed", changed(links=links(speed_mbps=None, version=None))), "GPU 2"
+        ).verdict
+        is UNKNOWN
+    )
 
 
 @pytest.mark.parametrize(
     ("errors", "verdict"),
-    [({"recovery": 0, "crc_flit": 9}, PASS), ({"crc_flit": 10}, WARN), ({"recovery": 1}, WARN), ({}, UNKNOWN)],
+    [
+        ({"recovery": 0, "crc_flit": 9}, PASS),
+        ({"crc_flit": 10}, WARN),
+        ({"recovery": 1}, WARN),
+        ({}, UNKNOWN),
+    ],
 )
 def test_link_that_differs_from_the_others(errors, verdict):
-    assert of(found("nvlink-errors", changed(links=links(errors=errors))), "GPU 2").verdict is verdict
+    assert (
+        of(found("nvlink-errors", changed(links=links(errors=errors))), "GPU 2").verdict is verdict
+    )
 
 
 def test_error_of_one_link_outweighs_the_silence_of_another():
     noisy = [{**link, "errors": {"recovery": 2} if link["number"] == 3 else {}} for link in links()]
     one = of(found("nvlink-errors", changed(links=noisy)), "GPU 2")
-    assert one.verdict is WARN and one.message == "link 3 has 2 recoveries since the driver was loaded"
+    assert (
+        one.verdict is WARN and one.message == "link 3 has 2 recoveries since the driver was loaded"
+    )
 
 
 def test_errors_that_all_links_have_are_no_outlier():
@@ -95,23 +125,44 @@ def test_fabric_state(fabric, verdict):
 
 
 def test_fabric_that_is_not_set_up_names_the_cuda_error():
-    assert "802" in of(found("nvlink-fabric", changed(fabric={"state": 2, "status": 0})), "GPU 2").message
+    assert (
+        "802"
+        in of(found("nvlink-fabric", changed(fabric={"state": 2, "status": 0})), "GPU 2").message
+    )
 
 
 @pytest.mark.parametrize(
     ("state", "vendor", "verdict"),
-    [("active", "Supermicro", PASS), ("failed", "Supermicro", FAIL), ("inactive", "QEMU", UNKNOWN), ("", "Supermicro", UNKNOWN)],
+    [
+        ("active", "Supermicro", PASS),
+        ("failed", "Supermicro", FAIL),
+        ("inactive", "QEMU", UNKNOWN),
+        ("", "Supermicro", UNKNOWN),
+    ],
 )
 def test_service_speaks_for_gpus_without_a_fabric_state(state, vendor, verdict):
-    tree = gpus_named("NVIDIA A100-SXM4-80GB", 12, 12, fabric=None).files("/sys/class/dmi/id", sys_vendor=vendor)
-    tree.call("nvidia_services", SERVICES.replace("=active", f"={state}")) if state else tree.failing("nvidia_services", "no systemd")
+    tree = gpus_named("NVIDIA A100-SXM4-80GB", 12, 12, fabric=None).files(
+        "/sys/class/dmi/id", sys_vendor=vendor
+    )
+    (
+        tree.call("nvidia_services", SERVICES.replace("=active", f"={state}"))
+        if state
+        else tree.failing("nvidia_services", "no systemd")
+    )
     assert of(found("nvlink-fabric", tree=tree), "").verdict is verdict
 
 
-@pytest.mark.parametrize(("state", "verdict"), [("failed", {PASS, FAIL}), ("inactive", {PASS}), ("active", {PASS})])
+@pytest.mark.parametrize(
+    ("state", "verdict"), [("failed", {PASS, FAIL}), ("inactive", {PASS}), ("active", {PASS})]
+)
 def test_a_fabric_manager_that_failed_after_the_gpus_joined(state, verdict):
-    seen = found("nvlink-fabric", lambda tree: tree.call("nvidia_services", SERVICES.replace("=active", f"={state}")))
-    assert {one.verdict for one in seen} == verdict and (FAIL not in verdict or "no new job can start" in of(seen, "").message)
+    seen = found(
+        "nvlink-fabric",
+        lambda tree: tree.call("nvidia_services", SERVICES.replace("=active", f"={state}")),
+    )
+    assert {one.verdict for one in seen} == verdict and (
+        FAIL not in verdict or "no new job can start" in of(seen, "").message
+    )
 
 
 def test_absent_fabric_manager_is_unknown_but_outside_of_a_vm():
@@ -119,7 +170,11 @@ def test_absent_fabric_manager_is_unknown_but_outside_of_a_vm():
         tree.failing("fabricmanager_version", "nv-fabricmanager is not installed")
 
     (metal,) = found("nvlink-fabric-manager-version", absent)
-    (virtual,) = found("nvlink-fabric-manager-version", absent, lambda tree: tree.files("/sys/class/dmi/id", sys_vendor="QEMU"))
+    (virtual,) = found(
+        "nvlink-fabric-manager-version",
+        absent,
+        lambda tree: tree.files("/sys/class/dmi/id", sys_vendor="QEMU"),
+    )
     assert (metal.verdict, virtual.verdict) == (UNKNOWN, SKIP)
 
 
@@ -153,19 +208,29 @@ def test_links_that_mig_switches_off_are_no_fault():
 
 
 def test_card_with_one_slot_has_no_links():
-    assert {one.verdict for one in found("nvlink-links", tree=gpus_named("Tesla V100-FHHL-16GB", 0, 6))} == {SKIP}
+    assert {
+        one.verdict for one in found("nvlink-links", tree=gpus_named("Tesla V100-FHHL-16GB", 0, 6))
+    } == {SKIP}
 
 
 def test_fabric_manager_that_is_no_service_may_be_in_a_container():
     tree = gpus_named("NVIDIA A100-SXM4-80GB", 12, 12, fabric=None)
-    tree.call("nvidia_services", SERVICES.replace("LoadState=loaded\nActiveState=active", "LoadState=not-found\nActiveState=inactive"))
+    tree.call(
+        "nvidia_services",
+        SERVICES.replace(
+            "LoadState=loaded\nActiveState=active", "LoadState=not-found\nActiveState=inactive"
+        ),
+    )
     assert of(found("nvlink-fabric", tree=tree), "").verdict is UNKNOWN
 
 
 def test_fabric_manager_of_a_rack_is_not_on_the_host():
     tree = rack()
     all_changed(fabric={"state": 2, "status": 0})(tree)
-    assert all(one.verdict is FAIL and "switch tray" in one.fix for one in found("nvlink-fabric", tree=tree))
+    assert all(
+        one.verdict is FAIL and "switch tray" in one.fix
+        for one in found("nvlink-fabric", tree=tree)
+    )
 
 
 def test_imex_that_cannot_be_asked_is_not_restarted():

@@ -7,14 +7,28 @@ from busbw.check.types import Checked
 from busbw.core.exits import Exit
 from busbw.core.finding import Verdict
 
-FAIL, UNKNOWN, WARN, PASS, SKIP = Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP
+FAIL, UNKNOWN, WARN, PASS, SKIP = (
+    Verdict.FAIL,
+    Verdict.UNKNOWN,
+    Verdict.WARN,
+    Verdict.PASS,
+    Verdict.SKIP,
+)
 NO_DATA = "no data"
 
 
 def one(of: Verdict | str) -> Checked:
     verdict = Verdict.UNKNOWN if of == NO_DATA else of
     assert isinstance(verdict, Verdict)
-    return Checked(id="BW001", name="gpu-count", layer="GPU", verdict=verdict, subject="", message="", optional=of == NO_DATA)
+    return Checked(
+        id="BW001",
+        name="gpu-count",
+        layer="GPU",
+        verdict=verdict,
+        subject="",
+        message="",
+        optional=of == NO_DATA,
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,7 +46,9 @@ def one(of: Verdict | str) -> Checked:
         ([PASS, NO_DATA], WARN, PASS, Exit.OK),
     ],
 )
-def test_the_worst_finding_that_counts_decides(findings: list[Verdict | str], fail_on: Verdict, verdict: Verdict, code: Exit) -> None:
+def test_the_worst_finding_that_counts_decides(
+    findings: list[Verdict | str], fail_on: Verdict, verdict: Verdict, code: Exit
+) -> None:
     for order in (findings, findings[::-1]):
         assert overall(map(one, order), fail_on) is verdict
     assert exit_code(verdict) is code
@@ -40,7 +56,13 @@ def test_the_worst_finding_that_counts_decides(findings: list[Verdict | str], fa
 
 @pytest.mark.parametrize(
     ("verdicts", "verdict"),
-    [([PASS, FAIL, UNKNOWN], FAIL), ([WARN, UNKNOWN, PASS], UNKNOWN), ([PASS, WARN], WARN), ([PASS], PASS), ([], UNKNOWN)],
+    [
+        ([PASS, FAIL, UNKNOWN], FAIL),
+        ([WARN, UNKNOWN, PASS], UNKNOWN),
+        ([PASS, WARN], WARN),
+        ([PASS], PASS),
+        ([], UNKNOWN),
+    ],
 )
 def test_the_worst_machine_decides(verdicts: list[Verdict], verdict: Verdict) -> None:
     assert worst(verdicts) is verdict

@@ -40,20 +40,32 @@ class TestWidth:
         assert f"the slot of {gpu_bdf(2)} in the BIOS; power it off and reseat" in one.fix
 
     def test_slot_with_fewer_lanes_is_named(self):
-        tree = healthy().file(f"{GPU}/current_link_width", "8").file(f"{DEVICES}/{DOWN}/max_link_width", "8")
-        assert only(bad("pcie-width", tree)).message.endswith(f"the port above it ({DOWN}) has no more")
+        tree = (
+            healthy()
+            .file(f"{GPU}/current_link_width", "8")
+            .file(f"{DEVICES}/{DOWN}/max_link_width", "8")
+        )
+        assert only(bad("pcie-width", tree)).message.endswith(
+            f"the port above it ({DOWN}) has no more"
+        )
 
     def test_switch_with_fewer_lanes_is_found_once(self):
         one = only(bad("pcie-width", healthy().file(f"{DEVICES}/{UP}/current_link_width", "8")))
         assert one.message == f"the switch above it ({UP}) has 8 of 16 PCIe lanes"
 
     def test_switch_needs_no_more_than_its_root_port_has(self):
-        tree = healthy().file(f"{DEVICES}/{UP}/current_link_width", "8").file(f"{DEVICES}/{ROOT}/max_link_width", "8")
+        tree = (
+            healthy()
+            .file(f"{DEVICES}/{UP}/current_link_width", "8")
+            .file(f"{DEVICES}/{ROOT}/max_link_width", "8")
+        )
         assert bad("pcie-width", tree) == []
 
     def test_link_that_a_hypervisor_hides_is_skipped(self):
         tree = virtual().file(f"{GPU}/current_link_width", "0")
-        assert [one.verdict for one in run("pcie-width", tree) if one.subject == "GPU 2"] == [Verdict.SKIP]
+        assert [one.verdict for one in run("pcie-width", tree) if one.subject == "GPU 2"] == [
+            Verdict.SKIP
+        ]
 
     def test_link_without_a_width_is_unknown(self):
         found = run("pcie-width", healthy().file(f"{GPU}/current_link_width", "255"))
@@ -62,12 +74,18 @@ class TestWidth:
     def test_device_without_pci_express_is_skipped(self):
         tree = healthy().file(f"{PORT}/current_link_width", "").data(f"{PORT}/config", bytes(256))
         for name in ("pcie-width", "pcie-max-payload"):
-            assert [one.message for one in run(name, tree) if one.subject == "mlx5_3"] == ["it is not a PCI Express device"]
+            assert [one.message for one in run(name, tree) if one.subject == "mlx5_3"] == [
+                "it is not a PCI Express device"
+            ]
 
     def test_lost_device_is_unknown(self):
-        tree = healthy().file(f"{GPU}/current_link_width", "255").data(f"{GPU}/config", b"\xff" * 4096)
+        tree = (
+            healthy().file(f"{GPU}/current_link_width", "255").data(f"{GPU}/config", b"\xff" * 4096)
+        )
         for name in ("pcie-width", "pcie-max-payload"):
-            assert [one.verdict for one in run(name, tree) if one.subject == "GPU 2"] == [Verdict.UNKNOWN]
+            assert [one.verdict for one in run(name, tree) if one.subject == "GPU 2"] == [
+                Verdict.UNKNOWN
+            ]
 
 
 class TestSpeed:
@@ -79,17 +97,29 @@ class TestSpeed:
 
     @pytest.mark.parametrize("percent, verdict", [(49, Verdict.UNKNOWN), (50, Verdict.WARN)])
     def test_busy_gpu_is_judged(self, percent, verdict):
-        tree = healthy().file(f"{GPU}/current_link_speed", "16.0 GT/s PCIe").update("nvml_load", **{gpu_bdf(2): percent})
-        assert only(one.verdict for one in run("pcie-speed", tree) if one.verdict is not Verdict.PASS) is verdict
+        tree = (
+            healthy()
+            .file(f"{GPU}/current_link_speed", "16.0 GT/s PCIe")
+            .update("nvml_load", **{gpu_bdf(2): percent})
+        )
+        assert (
+            only(one.verdict for one in run("pcie-speed", tree) if one.verdict is not Verdict.PASS)
+            is verdict
+        )
 
     def test_card_in_an_older_slot_is_right(self):
         tree = healthy().file(f"{PORT}/current_link_speed", "16.0 GT/s PCIe")
         tree.file(f"{DEVICES}/{bridges(3, gpu=False)[2]}/max_link_speed", "16.0 GT/s PCIe")
         assert bad("pcie-speed", tree) == []
-        assert "PCIe carries only 252 Gbit/s for ports of 400 Gbit/s" in only(bad("pcie-nic-bandwidth", tree)).message
+        assert (
+            "PCIe carries only 252 Gbit/s for ports of 400 Gbit/s"
+            in only(bad("pcie-nic-bandwidth", tree)).message
+        )
 
     def test_slow_switch_is_judged_though_the_gpu_is_idle(self):
-        one = only(bad("pcie-speed", healthy().file(f"{DEVICES}/{UP}/current_link_speed", "8.0 GT/s PCIe")))
+        one = only(
+            bad("pcie-speed", healthy().file(f"{DEVICES}/{UP}/current_link_speed", "8.0 GT/s PCIe"))
+        )
         assert UP in one.message and UP in one.fix
 
 
@@ -97,7 +127,12 @@ def test_ports_of_one_card_share_its_link():
     tree = healthy(ports=1)
     second = port_bdf(0).replace(".0", ".1")
     device(tree, (*bridges(0, gpu=False), second), "0x15b3", "0x020000", 0, config())
-    tree.files("/sys/class/infiniband/mlx5_1/ports/1", link_layer="Ethernet", state="4: ACTIVE", rate="400 Gb/sec (4X NDR)")
+    tree.files(
+        "/sys/class/infiniband/mlx5_1/ports/1",
+        link_layer="Ethernet",
+        state="4: ACTIVE",
+        rate="400 Gb/sec (4X NDR)",
+    )
     tree.link("/sys/class/infiniband/mlx5_1/device", f"../../../{second}")
     one = only(bad("pcie-nic-bandwidth", tree))
     assert one.message == "PCIe carries only 504 Gbit/s for ports of 800 Gbit/s"
@@ -109,7 +144,8 @@ class TestPath:
         one = only(bad("pcie-path", tree))
         assert (
             one.fix
-            == f"drain the host and power it off; then move mlx5_0 ({port_bdf(0)}) to a slot under the switch of the GPU at {gpu_bdf(2)}"
+            == f"drain the host and power it off; then move mlx5_0 ({port_bdf(0)}) to a slot under"
+            f" the switch of the GPU at {gpu_bdf(2)}"
         )
 
     def test_place_that_is_not_known(self):
@@ -139,7 +175,9 @@ class TestAcs:
             tree.data(f"{DEVICES}/{bdf}/config", config(acs=0x04))
         one = only(bad("pcie-acs", tree))
         assert one.fix.startswith("drain the host") and "VFIO" in one.fix
-        assert one.fix.endswith(f"for b in {UP} {DOWN}; do setpci -s $b ECAP_ACS+0x6.w=0000:001d; done")
+        assert one.fix.endswith(
+            f"for b in {UP} {DOWN}; do setpci -s $b ECAP_ACS+0x6.w=0000:001d; done"
+        )
         assert [evidence.seen for evidence in one.evidence] == ["ReqRedir+", "ReqRedir+"]
 
     def test_root_port_is_not_judged(self):
@@ -149,13 +187,20 @@ class TestAcs:
         assert bad("pcie-acs", healthy().data(f"{DEVICES}/{DOWN}/config", config(acs=0x02))) == []
 
     def test_needs_root(self):
-        ports = [f"{DEVICES}/{bdf}" for index in range(8) for gpu in (True, False) for bdf in bridges(index, gpu=gpu)]
+        ports = [
+            f"{DEVICES}/{bdf}"
+            for index in range(8)
+            for gpu in (True, False)
+            for bdf in bridges(index, gpu=gpu)
+        ]
         one = only(run("pcie-acs", unprivileged(healthy(), *ports)))
         assert one.verdict is Verdict.UNKNOWN
         assert "needs root" in one.message and one.fix == "sudo busbw check"
 
     def test_readable_ports_are_judged_beside_unreadable_ones(self):
-        tree = unprivileged(healthy(), f"{DEVICES}/{UP}").data(f"{DEVICES}/{DOWN}/config", config(acs=0x1D))
+        tree = unprivileged(healthy(), f"{DEVICES}/{UP}").data(
+            f"{DEVICES}/{DOWN}/config", config(acs=0x1D)
+        )
         assert [one.verdict for one in run("pcie-acs", tree)] == [Verdict.UNKNOWN, Verdict.WARN]
 
     def test_virtual_machine_keeps_it_on(self):
@@ -167,7 +212,10 @@ class TestIommu:
     def test_unreadable_type_with_passthrough_on_the_command_line(self):
         tree = healthy().drop("/sys/kernel/iommu_groups")
         assert only(run("pcie-iommu", tree)).verdict is Verdict.PASS
-        assert only(run("pcie-iommu", tree.file("/proc/cmdline", "ro intel_iommu=on"))).verdict is Verdict.UNKNOWN
+        assert (
+            only(run("pcie-iommu", tree.file("/proc/cmdline", "ro intel_iommu=on"))).verdict
+            is Verdict.UNKNOWN
+        )
 
     def test_no_group_is_no_iommu_only_where_something_was_read(self):
         tree = healthy()
@@ -183,7 +231,12 @@ def test_ats_needs_the_extended_capabilities():
 
 
 def test_read_request_command_keeps_the_other_bits():
-    one = only(bad("pcie-max-read-request", healthy().data(f"{PORT}/config", config(read_request=512, payload=512))))
+    one = only(
+        bad(
+            "pcie-max-read-request",
+            healthy().data(f"{PORT}/config", config(read_request=512, payload=512)),
+        )
+    )
     assert one.fix == f"drain the host; setpci -s {port_bdf(3)} CAP_EXP+8.w=5000:7000"
 
 
@@ -191,11 +244,16 @@ def test_payload_that_is_small_all_the_way():
     tree = healthy(gpus=1, ports=0)
     for bdf in (*bridges(0, gpu=True), gpu_bdf(0)):
         tree.data(f"{DEVICES}/{bdf}/config", config(payload=128))
-    assert only(bad("pcie-max-payload", tree)).message == "packets on its path carry up to 128 bytes"
+    assert (
+        only(bad("pcie-max-payload", tree)).message == "packets on its path carry up to 128 bytes"
+    )
 
 
 def test_payload_is_unknown_where_a_bridge_needs_root():
-    found = run("pcie-max-payload", unprivileged(healthy(gpus=1, ports=0), f"{DEVICES}/{bridges(0, gpu=True)[1]}"))
+    found = run(
+        "pcie-max-payload",
+        unprivileged(healthy(gpus=1, ports=0), f"{DEVICES}/{bridges(0, gpu=True)[1]}"),
+    )
     assert only(found).verdict is Verdict.UNKNOWN
 
 
@@ -216,7 +274,9 @@ class TestErrors:
     @pytest.mark.parametrize("count, verdict", [(1843, Verdict.PASS), (1844, Verdict.WARN)])
     def test_correctable_errors_up_to_the_bit_error_rate(self, count, verdict):
         """16 lanes of 32 GT/s for an hour at 10^-12 are 1843 errors."""
-        found = run("pcie-aer-correctable", healthy().file(f"{GPU}/aer_dev_correctable", f"BadTLP {count}"))
+        found = run(
+            "pcie-aer-correctable", healthy().file(f"{GPU}/aer_dev_correctable", f"BadTLP {count}")
+        )
         assert only(found).verdict is verdict
 
     @pytest.mark.parametrize("name", ["pcie-aer-fatal", "pcie-aer-correctable"])
@@ -228,16 +288,24 @@ class TestErrors:
 
 
 def test_acs_stays_on_where_guests_have_devices():
-    tree = healthy().data(f"{DEVICES}/{DOWN}/config", config(acs=0x1D)).link(f"{GPU}/driver", "../drivers/vfio-pci")
+    tree = (
+        healthy()
+        .data(f"{DEVICES}/{DOWN}/config", config(acs=0x1D))
+        .link(f"{GPU}/driver", "../drivers/vfio-pci")
+    )
     assert only(run("pcie-acs", tree)).verdict is Verdict.SKIP
 
 
 def test_passthrough_of_arm_on_the_command_line():
-    tree = healthy().drop("/sys/kernel/iommu_groups").file("/proc/cmdline", "ro iommu.passthrough=1")
+    tree = (
+        healthy().drop("/sys/kernel/iommu_groups").file("/proc/cmdline", "ro iommu.passthrough=1")
+    )
     assert only(run("pcie-iommu", tree)).verdict is Verdict.PASS
 
 
-@pytest.mark.parametrize("name, file, text", [("pcie-width", "width", "1"), ("pcie-speed", "speed", "2.5 GT/s PCIe")])
+@pytest.mark.parametrize(
+    "name, file, text", [("pcie-width", "width", "1"), ("pcie-speed", "speed", "2.5 GT/s PCIe")]
+)
 def test_link_of_a_gpu_that_is_joined_to_its_cpu_is_not_judged(name, file, text):
     tree = healthy().file(f"{GPU}/current_link_{file}", text)
     all_changed(name="NVIDIA GB200")(tree)

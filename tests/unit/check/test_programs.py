@@ -41,7 +41,10 @@ def test_without_the_programs(having):
 
 def test_addresses_of_a_name_as_getent_prints_them(having):
     having(getent='[ "$1 $2" = "ahosts gpu-1" ] && echo "10.1.0.1 STREAM gpu-1"; exit 2')
-    assert (programs.own_addresses("gpu-1"), programs.own_addresses("gpu-2")) == ("10.1.0.1 STREAM gpu-1", "")
+    assert (programs.own_addresses("gpu-1"), programs.own_addresses("gpu-2")) == (
+        "10.1.0.1 STREAM gpu-1",
+        "",
+    )
 
 
 def test_plugins_as_srun_lists_them(having):
@@ -61,12 +64,24 @@ def test_a_program_that_cannot_be_run(having, tmp_path):
 
 def test_the_slowest_of_three_lookups_of_each_own_address(having, monkeypatch, tmp_path):
     """A clock that stands still but for the second lookup of each address."""
-    having(getent=f'echo "$@" >> {tmp_path}/asked; [ "$1" = ahosts ] && echo "10.1.0.1 STREAM" && echo "fe80::1 STREAM"')
+    having(
+        getent=(
+            f'echo "$@" >> {tmp_path}/asked; [ "$1" = ahosts ] && echo "10.1.0.1 STREAM" && echo'
+            ' "fe80::1 STREAM"'
+        )
+    )
     times = iter([0.0, 0.25, 1.0, 1.75, 2.0, 2.125] * 2)
     monkeypatch.setattr(programs.time, "monotonic", lambda: next(times))
-    assert json.loads(programs.reverse_lookups("gpu-1")) == {"::ffff:10.1.0.1": 0.75, "::ffff:127.0.0.1": 0.75}
+    assert json.loads(programs.reverse_lookups("gpu-1")) == {
+        "::ffff:10.1.0.1": 0.75,
+        "::ffff:127.0.0.1": 0.75,
+    }
     asked = (tmp_path / "asked").read_text().splitlines()
-    assert asked == ["ahosts gpu-1", *["hosts ::ffff:10.1.0.1"] * 3, *["hosts ::ffff:127.0.0.1"] * 3]
+    assert asked == [
+        "ahosts gpu-1",
+        *["hosts ::ffff:10.1.0.1"] * 3,
+        *["hosts ::ffff:127.0.0.1"] * 3,
+    ]
 
 
 def test_private_keys_and_their_permissions(having, monkeypatch, tmp_path):
@@ -74,11 +89,20 @@ def test_private_keys_and_their_permissions(having, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SSH_AUTH_SOCK", "")
     (tmp_path / ".ssh").mkdir()
-    for name, mode in (("id_rsa", 0o644), ("id_ed25519", 0o600), ("id_rsa.pub", 0o644), ("known_hosts", 0o600)):
+    for name, mode in (
+        ("id_rsa", 0o644),
+        ("id_ed25519", 0o600),
+        ("id_rsa.pub", 0o644),
+        ("known_hosts", 0o600),
+    ):
         (tmp_path / ".ssh" / name).touch()
         (tmp_path / ".ssh" / name).chmod(mode)
     said = json.loads(programs.ssh_login())
-    assert said == {"ssh": str(tmp_path / "bin" / "ssh"), "agent": False, "keys": {"id_rsa": 0o644, "id_ed25519": 0o600}}
+    assert said == {
+        "ssh": str(tmp_path / "bin" / "ssh"),
+        "agent": False,
+        "keys": {"id_rsa": 0o644, "id_ed25519": 0o600},
+    }
     monkeypatch.setenv("SSH_AUTH_SOCK", os.devnull)
     assert json.loads(programs.ssh_login())["agent"]
 
@@ -92,8 +116,12 @@ def test_mpirun_of_another_kind_is_named(having, tmp_path):
 
 
 @pytest.mark.parametrize("on_path", [True, False], ids=["activated", "called by its path"])
-def test_the_mpirun_of_a_virtual_environment_is_found_as_the_launcher_finds_it(having, tmp_path, monkeypatch, on_path):
-    """A host of --hosts has it beside busbw's Python, and on the PATH of a shell only after `activate`."""
+def test_the_mpirun_of_a_virtual_environment_is_found_as_the_launcher_finds_it(
+    having, tmp_path, monkeypatch, on_path
+):
+    """A host of --hosts has it beside busbw's Python, and on the PATH of a shell only after
+    `activate`.
+    """
     having(mpirun='echo "mpirun (Open MPI) 4.1.6"')
     own = tmp_path / "venv" / "mpirun"
     own.parent.mkdir()
@@ -101,7 +129,11 @@ def test_the_mpirun_of_a_virtual_environment_is_found_as_the_launcher_finds_it(h
     own.chmod(0o755)
     if on_path:
         monkeypatch.setenv("PATH", f"{own.parent}:{tmp_path / 'bin'}")
-    assert found(programs.open_mpi) == programs.OpenMpi(str(own), "5.0.11") == programs.OpenMpi(*mpirun_of_the_launcher())
+    assert (
+        found(programs.open_mpi)
+        == programs.OpenMpi(str(own), "5.0.11")
+        == programs.OpenMpi(*mpirun_of_the_launcher())
+    )
     assert found(facts)["mpirun"] == "5.0.11"
     assert found(programs.shell_open_mpi).version == ("5.0.11" if on_path else "4.1.6")
 

@@ -10,11 +10,24 @@ CM = "/sys/kernel/config/rdma_cm/mlx5_bond_1/ports/1"
 
 
 def checked(name, verdict, subject, *evidence, layer="NIC"):
-    return Checked(id="BW000", name=name, layer=layer, verdict=verdict, subject=subject, message="", evidence=evidence)
+    return Checked(
+        id="BW000",
+        name=name,
+        layer=layer,
+        verdict=verdict,
+        subject=subject,
+        message="",
+        evidence=evidence,
+    )
 
 
 def driver(netdev, bus, verdict=Verdict.PASS):
-    values = {"driver": "mlx5_core", "version": "5.2-2.2.3", "firmware": "22.29.1016 (MT_0000000359)", "bus": bus}
+    values = {
+        "driver": "mlx5_core",
+        "version": "5.2-2.2.3",
+        "firmware": "22.29.1016 (MT_0000000359)",
+        "bus": bus,
+    }
     evidence = [Evidence(f"ethtool -i {netdev}: {name}", value) for name, value in values.items()]
     return checked("nic-driver", verdict, "mlx5_bond_1", *evidence)
 
@@ -28,17 +41,39 @@ def report():
             driver("eth1", "0000:c5:00.0"),
             driver("eth2", "0000:c5:00.1"),
             checked(
-                "nic-physical-state", Verdict.WARN, "mlx5_bond_1",
-                Evidence("/sys/class/net/eth1/operstate", "up"), Evidence("/sys/class/net/eth2/operstate", "down"),
+                "nic-physical-state",
+                Verdict.WARN,
+                "mlx5_bond_1",
+                Evidence("/sys/class/net/eth1/operstate", "up"),
+                Evidence("/sys/class/net/eth2/operstate", "down"),
             ),
-            checked("roce-trust", Verdict.WARN, "mlx5_bond_1 eth1", Evidence("/sys/class/net/eth1/qos/trust", "pcp", "dscp")),
-            checked("roce-trust", Verdict.PASS, "mlx5_bond_1 eth2", Evidence("dcb eth2", "dscp", "dscp")),
-            checked("roce-cm-mode", Verdict.PASS, "mlx5_bond_1", Evidence(f"{CM}/default_roce_mode", "RoCE v2", "RoCE v2")),
-            checked("roce-cm-tos", Verdict.WARN, "mlx5_bond_1", Evidence(f"{CM}/default_roce_tos", "0")),
+            checked(
+                "roce-trust",
+                Verdict.WARN,
+                "mlx5_bond_1 eth1",
+                Evidence("/sys/class/net/eth1/qos/trust", "pcp", "dscp"),
+            ),
+            checked(
+                "roce-trust", Verdict.PASS, "mlx5_bond_1 eth2", Evidence("dcb eth2", "dscp", "dscp")
+            ),
+            checked(
+                "roce-cm-mode",
+                Verdict.PASS,
+                "mlx5_bond_1",
+                Evidence(f"{CM}/default_roce_mode", "RoCE v2", "RoCE v2"),
+            ),
+            checked(
+                "roce-cm-tos", Verdict.WARN, "mlx5_bond_1", Evidence(f"{CM}/default_roce_tos", "0")
+            ),
             *[
                 checked(
-                    "roce-traffic-class", Verdict.PASS, f"mlx5_bond_1 {netdev}",
-                    Evidence("/sys/class/infiniband/mlx5_bond_1/tc/1/traffic_class", "106 (DSCP 26, ECT(0))"),
+                    "roce-traffic-class",
+                    Verdict.PASS,
+                    f"mlx5_bond_1 {netdev}",
+                    Evidence(
+                        "/sys/class/infiniband/mlx5_bond_1/tc/1/traffic_class",
+                        "106 (DSCP 26, ECT(0))",
+                    ),
                     Evidence("dcb eth1", "dscp: priority 3"),
                 )
                 for netdev in ("eth1", "eth2")
@@ -46,7 +81,7 @@ def report():
             checked("pcie-width", Verdict.PASS, "mlx5_bond_1", layer="PCIe"),
             checked("pcie-speed", Verdict.SKIP, "mlx5_bond_1", layer="PCIe"),
         ],
-    )  # fmt: skip
+    )
 
 
 def test_the_whole_text(golden):
@@ -62,8 +97,13 @@ def test_columns_are_those_of_the_original():
 
 def test_what_is_not_offered_is_left_out():
     silent = checked("roce-trust", Verdict.UNKNOWN, "mlx5_0", Evidence("dcb eth0", "?"))
-    found = [msgspec.structs.replace(silent, optional=True), checked("roce-cm-mode", Verdict.SKIP, "")]
-    assert rdma_qos_check.text(CheckReport(host="h", findings=found)) == rdma_qos_check.text(CheckReport(host="h"))
+    found = [
+        msgspec.structs.replace(silent, optional=True),
+        checked("roce-cm-mode", Verdict.SKIP, ""),
+    ]
+    assert rdma_qos_check.text(CheckReport(host="h", findings=found)) == rdma_qos_check.text(
+        CheckReport(host="h")
+    )
 
 
 def test_what_gave_no_answer_fails():
@@ -73,5 +113,10 @@ def test_what_gave_no_answer_fails():
 
 
 def test_fault_on_pcie_fails_all_functions_of_the_device():
-    found = [driver("eth1", "0000:c5:00.0"), checked("pcie-width", Verdict.WARN, "mlx5_bond_1", layer="PCIe")]
-    assert "* pci           0000:c5:00.0                           fail" in rdma_qos_check.text(CheckReport(host="h", findings=found))
+    found = [
+        driver("eth1", "0000:c5:00.0"),
+        checked("pcie-width", Verdict.WARN, "mlx5_bond_1", layer="PCIe"),
+    ]
+    assert "* pci           0000:c5:00.0                           fail" in rdma_qos_check.text(
+        CheckReport(host="h", findings=found)
+    )

@@ -1,4 +1,6 @@
-"""Branches of the checks of RoCE: which class is lossless, drivers and vendors, virtual machines, reboots."""
+"""Branches of the checks of RoCE: which class is lossless, drivers and vendors, virtual
+machines, reboots.
+"""
 
 import json
 
@@ -17,14 +19,19 @@ def test_slaves_with_rdma_devices_of_their_own_are_told_apart():
 
 
 def test_device_of_a_whole_bond_has_each_slave_checked():
-    tree = bonded().drop("/sys/class/infiniband/mlx5_1").file("/sys/class/net/eth1/qos/trust", "pcp")
+    tree = (
+        bonded().drop("/sys/class/infiniband/mlx5_1").file("/sys/class/net/eth1/qos/trust", "pcp")
+    )
     assert one("roce-trust", tree, "mlx5_0 eth0").verdict is PASS
     assert one("roce-trust", tree, "mlx5_0 eth1").verdict is WARN
 
 
 def test_lossless_class_is_compared_with_what_nccl_sends():
     tree = healthy().drop("/sys/class/infiniband/mlx5_3/tc")
-    assert one("roce-traffic-class", tree).message == "traffic class 0 (DSCP 0, no ECN) has priority 0, which has no flow control"
+    assert (
+        one("roce-traffic-class", tree).message
+        == "traffic class 0 (DSCP 0, no ECN) has priority 0, which has no flow control"
+    )
     assert one("roce-traffic-class", tree).evidence[0].where == "$NCCL_IB_TC, which is not set"
     assert "echo 98 >" in one("roce-traffic-class", tree).fix  # DSCP 24, the first of priority 3
     environment(NCCL_IB_TC="106")(tree)
@@ -33,7 +40,11 @@ def test_lossless_class_is_compared_with_what_nccl_sends():
 
 
 def test_traffic_class_is_read_as_nccl_reads_its_files():
-    tree = healthy().drop("/sys/class/infiniband/mlx5_3/tc").file("/etc/nccl.conf", "NCCL_DEBUG=WARN\nNCCL_IB_TC=0x6a\nNCCL_IB_TC=2")
+    tree = (
+        healthy()
+        .drop("/sys/class/infiniband/mlx5_3/tc")
+        .file("/etc/nccl.conf", "NCCL_DEBUG=WARN\nNCCL_IB_TC=0x6a\nNCCL_IB_TC=2")
+    )
     assert one("roce-traffic-class", tree).evidence[0].where == "/etc/nccl.conf: NCCL_IB_TC"
     assert "traffic class 106 " in one("roce-traffic-class", tree).message  # the first line counts
     environment(NCCL_CONF_FILE="/job/nccl.conf")(tree.file("/job/nccl.conf", "NCCL_IB_TC=98"))
@@ -42,7 +53,10 @@ def test_traffic_class_is_read_as_nccl_reads_its_files():
     assert one("roce-traffic-class", tree).verdict is UNKNOWN
 
 
-@pytest.mark.parametrize(("pfc", "verdict"), [([], WARN), ([3], PASS), ([3, 4], PASS), (list(range(8)), WARN), (None, UNKNOWN)])
+@pytest.mark.parametrize(
+    ("pfc", "verdict"),
+    [([], WARN), ([3], PASS), ([3, 4], PASS), (list(range(8)), WARN), (None, UNKNOWN)],
+)
 def test_flow_control_is_for_some_priorities(pfc, verdict):
     assert one("roce-pfc", healthy().update("dcb eth3", pfc=pfc)).verdict is verdict
 
@@ -63,16 +77,27 @@ def test_congestion_control_is_for_lossless_priorities_alone():
 
 
 def test_virtual_machine_says_who_sets_its_ports():
-    tree = healthy().file("/sys/class/dmi/id/sys_vendor", "QEMU").failing("dcb eth3", "eth3: its driver has no DCB").drop(f"{NET}/qos")
+    tree = (
+        healthy()
+        .file("/sys/class/dmi/id/sys_vendor", "QEMU")
+        .failing("dcb eth3", "eth3: its driver has no DCB")
+        .drop(f"{NET}/qos")
+    )
     found = one("roce-trust", tree)
     assert found.verdict is UNKNOWN
     assert found.message.endswith("the host of this virtual machine sets it")
 
 
 def test_other_vendors_are_set_by_iproute2():
-    tree = healthy().link("/sys/class/infiniband/mlx5_3/device/driver", "../drivers/bnxt_en").update("dcb eth3", pfc=[])
+    tree = (
+        healthy()
+        .link("/sys/class/infiniband/mlx5_3/device/driver", "../drivers/bnxt_en")
+        .update("dcb eth3", pfc=[])
+    )
     assert one("roce-pfc", tree).fix.startswith("dcb pfc set dev eth3 prio-pfc all:off 3:on")
-    assert one("roce-pfc", healthy().update("dcb eth3", pfc=[])).fix.startswith("mlnx_qos -i eth3 --pfc 0,0,0,1,0,0,0,0")
+    assert one("roce-pfc", healthy().update("dcb eth3", pfc=[])).fix.startswith(
+        "mlnx_qos -i eth3 --pfc 0,0,0,1,0,0,0,0"
+    )
 
 
 def test_type_of_service_may_differ_within_the_lossless_class():
@@ -88,7 +113,11 @@ def test_rdma_cm_without_a_directory_is_unknown_once():
 
 
 def test_little_traffic_says_nothing_about_priorities():
-    tree = changed(statistic(tx_vport_rdma_unicast_bytes=10**9 + 10**8, vport_loopback_bytes=10**9, tx_prio3_bytes=0))
+    tree = changed(
+        statistic(
+            tx_vport_rdma_unicast_bytes=10**9 + 10**8, vport_loopback_bytes=10**9, tx_prio3_bytes=0
+        )
+    )
     assert one("roce-priority-traffic", tree).verdict is SKIP
 
 
@@ -117,7 +146,12 @@ def test_port_that_was_left_out_is_named():
             "systemctl enable qos.service",
         ),
         ([], lambda tree: tree.listing("/var/lib/kubelet", "pods"), UNKNOWN, ""),
-        ([], lambda tree: [tree.update(f"dcb eth{index}", host=False) for index in range(8)], PASS, ""),
+        (
+            [],
+            lambda tree: [tree.update(f"dcb eth{index}", host=False) for index in range(8)],
+            PASS,
+            "",
+        ),
     ],
 )
 def test_settings_after_a_reboot(files, change, verdict, fix):
@@ -141,9 +175,21 @@ def test_host_without_settings_has_none_to_keep():
     ("name", "change", "reason"),
     [
         ("roce-priority-traffic", lambda tree: tree.update("dcb eth3", pfc=None), "flow control"),
-        ("roce-priority-traffic", lambda tree: tree.call("ethtool -S eth3", "{}"), "its driver does not count them"),
-        ("roce-traffic-class", lambda tree: tree.update("dcb eth3", pfc=None), "flow control cannot be read"),
-        ("roce-traffic-class", lambda tree: tree.update("dcb eth3", dscp={}), "the priority of DSCP 26 cannot be read"),
+        (
+            "roce-priority-traffic",
+            lambda tree: tree.call("ethtool -S eth3", "{}"),
+            "its driver does not count them",
+        ),
+        (
+            "roce-traffic-class",
+            lambda tree: tree.update("dcb eth3", pfc=None),
+            "flow control cannot be read",
+        ),
+        (
+            "roce-traffic-class",
+            lambda tree: tree.update("dcb eth3", dscp={}),
+            "the priority of DSCP 26 cannot be read",
+        ),
     ],
 )
 def test_unknown_says_what_is_missing(name, change, reason):
@@ -152,10 +198,20 @@ def test_unknown_says_what_is_missing(name, change, reason):
 
 
 def test_both_points_of_congestion_control_are_compared():
-    tree = changed(lambda tree: [tree.file(f"{NET}/ecn/{part}/enable/5", "0") for part in ("roce_np", "roce_rp")])
+    tree = changed(
+        lambda tree: [
+            tree.file(f"{NET}/ecn/{part}/enable/5", "0") for part in ("roce_np", "roce_rp")
+        ]
+    )
     messages = [found.message for found in run("roce-alike", tree)]
-    assert messages == [f"its {part} point differs from most ports of this host" for part in ("notification", "reaction")]
-    assert one("roce-ecn", tree).message == "eth3 has congestion control on priority 0, 1, 2, 3, 4, 6, 7"
+    assert messages == [
+        f"its {part} point differs from most ports of this host"
+        for part in ("notification", "reaction")
+    ]
+    assert (
+        one("roce-ecn", tree).message
+        == "eth3 has congestion control on priority 0, 1, 2, 3, 4, 6, 7"
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,7 +223,10 @@ def test_both_points_of_congestion_control_are_compared():
 )
 def test_file_that_does_not_run_at_the_start_is_named(path, fix):
     setter = json.dumps([{"path": path, "words": ["mlnx_qos"], "enabled": False}])
-    assert run("roce-at-start", healthy().call("files that set RoCE at the start", setter))[0].fix == fix
+    assert (
+        run("roce-at-start", healthy().call("files that set RoCE at the start", setter))[0].fix
+        == fix
+    )
 
 
 def test_container_does_not_say_what_its_host_starts():

@@ -28,17 +28,30 @@ HOSTILE = [
 
 
 def test_plain_names_stay_as_they_are():
-    for name in ("mlx5_0", "eth0.100", "0000:1b:00.0", "/dev/infiniband/uverbs0", "NCCL_IB_HCA=mlx5_0,mlx5_1"):
+    for name in (
+        "mlx5_0",
+        "eth0.100",
+        "0000:1b:00.0",
+        "/dev/infiniband/uverbs0",
+        "NCCL_IB_HCA=mlx5_0,mlx5_1",
+    ):
         assert word(name) == name
 
 
 def test_bash_gives_back_every_name():
     letters = "".join(HOSTILE) + "abc"
     seeded = random.Random(35)
-    names = HOSTILE + ["".join(seeded.choices(letters, k=seeded.randrange(1, 20))) for _ in range(300)]
+    names = HOSTILE + [
+        "".join(seeded.choices(letters, k=seeded.randrange(1, 20))) for _ in range(300)
+    ]
     command = f"printf '%s\\0' {' '.join(map(word, names))}"
     assert command.isprintable()
-    done = subprocess.run(["/bin/bash", "-c", command], capture_output=True, env={"PATH": "/nonexistent", "LC_ALL": "C.UTF-8"}, check=True)
+    done = subprocess.run(
+        ["/bin/bash", "-c", command],
+        capture_output=True,
+        env={"PATH": "/nonexistent", "LC_ALL": "C.UTF-8"},
+        check=True,
+    )
     assert done.stdout.decode().split("\0")[:-1] == names and not done.stderr
 
 

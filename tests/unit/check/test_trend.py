@@ -16,20 +16,35 @@ from busbw.host.gpu_health import GpuHealth, Gpus, Link
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
 
 
-def machine(folder: Path, host: str, day: int, recoveries: dict[int, int], *, boot: str = "b1", **port: int) -> str:
-    """The file of a snapshot of a host with one GPU of 18 links and a port; `recoveries` by link."""
-    links = tuple(Link(number, active=True, errors={"recovery": recoveries.get(number, 0), "replay": 0}) for number in range(18))
+def machine(
+    folder: Path, host: str, day: int, recoveries: dict[int, int], *, boot: str = "b1", **port: int
+) -> str:
+    """The file of a snapshot of a host with one GPU of 18 links and a port; `recoveries` by
+    link.
+    """
+    links = tuple(
+        Link(number, active=True, errors={"recovery": recoveries.get(number, 0), "replay": 0})
+        for number in range(18)
+    )
     tree = (
         Tree()
         .file("/proc/sys/kernel/hostname", host)
         .file("/proc/sys/kernel/random/boot_id", boot)
         .call("time", f"2026-11-{day:02}T08:00:00+00:00")
-        .call("nvml_health", msgspec.json.encode(Gpus(gpus=(GpuHealth(index=3, name="H100", links=links, pcie_replays=0),))).decode())
+        .call(
+            "nvml_health",
+            msgspec.json.encode(
+                Gpus(gpus=(GpuHealth(index=3, name="H100", links=links, pcie_replays=0),))
+            ).decode(),
+        )
         .files(PORT, link_layer="InfiniBand", state="4: ACTIVE")
         .files(f"{PORT}/counters", **{name: str(value) for name, value in port.items()})
     )
     path = folder / f"{host}-{day}.jsonl"
-    lines = [{"schema": "busbw.host/1"}, *({"path": path, **one} for path, one in tree.paths.items())]
+    lines = [
+        {"schema": "busbw.host/1"},
+        *({"path": path, **one} for path, one in tree.paths.items()),
+    ]
     lines += [{"call": name, **one} for name, one in tree.calls.items()]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(path)
@@ -40,16 +55,26 @@ def test_the_link_that_differs_is_named(tmp_path):
     files += [machine(tmp_path, "h2", day, {}) for day in (1, 4)]
     report = trend(files[::-1])
     (odd,) = report.odd
-    assert (odd.growth.host, odd.growth.link, odd.growth.counter, odd.growth.by) == ("h1", "GPU 3 link 14", "recovery", 510)
+    assert (odd.growth.host, odd.growth.link, odd.growth.counter, odd.growth.by) == (
+        "h1",
+        "GPU 3 link 14",
+        "recovery",
+        510,
+    )
     assert (odd.growth.hours, odd.growth.grown, odd.growth.periods, odd.others) == (72.0, 2, 2, 35)
     assert report.links == {"NVLink": 36, "PCIe device": 2} and report.hours == 72
     said = view.text(report)
-    assert "h1 GPU 3 link 14 differs from the others: recovery grew by 510 in 72.0 h, none of the 35 others did" in said
+    assert (
+        "h1 GPU 3 link 14 differs from the others: recovery grew by 510 in 72.0 h, none of the 35"
+        " others did" in said
+    )
     assert "in 2 of 2 periods; chance if all links were alike below 1e-12, limit 0.01" in said
 
 
 def test_the_link_that_differs_most_stands_first(tmp_path):
-    files = [machine(tmp_path, "h1", day, {2: 170 * (day - 1), 14: 900 * (day - 1)}) for day in (1, 2)]
+    files = [
+        machine(tmp_path, "h1", day, {2: 170 * (day - 1), 14: 900 * (day - 1)}) for day in (1, 2)
+    ]
     files += [machine(tmp_path, "h2", day, {}) for day in (1, 2)]
     assert [one.growth.link for one in trend(files).odd] == ["GPU 3 link 14", "GPU 3 link 2"]
 
@@ -61,7 +86,9 @@ def test_what_was_there_before_is_no_growth(tmp_path):
 
 
 def test_after_a_reboot_all_of_a_count_is_new(tmp_path):
-    report = trend([machine(tmp_path, "h1", 1, {14: 300}), machine(tmp_path, "h1", 2, {14: 400}, boot="b2")])
+    report = trend(
+        [machine(tmp_path, "h1", 1, {14: 300}), machine(tmp_path, "h1", 2, {14: 400}, boot="b2")]
+    )
     assert [(one.by, one.at_least) for one in report.grown] == [(400, True)]
     assert "at least 400" in view.text(report)
 
@@ -72,8 +99,15 @@ def test_a_counter_that_fell_was_reset(tmp_path):
 
 
 def test_a_saturated_counter_may_have_grown_more(tmp_path):
-    report = trend([machine(tmp_path, "h1", 1, {}, link_downed=250), machine(tmp_path, "h1", 2, {}, link_downed=255)])
-    assert [(one.link, one.counter, one.by, one.at_least) for one in report.grown] == [("mlx5_0", "link_downed", 5, True)]
+    report = trend(
+        [
+            machine(tmp_path, "h1", 1, {}, link_downed=250),
+            machine(tmp_path, "h1", 2, {}, link_downed=255),
+        ]
+    )
+    assert [(one.link, one.counter, one.by, one.at_least) for one in report.grown] == [
+        ("mlx5_0", "link_downed", 5, True)
+    ]
 
 
 def test_a_counter_that_stays_saturated_has_no_known_growth(tmp_path):
@@ -82,7 +116,10 @@ def test_a_counter_that_stays_saturated_has_no_known_growth(tmp_path):
 
 
 def test_a_counter_that_grew_in_one_of_two_periods(tmp_path):
-    files = [machine(tmp_path, "h1", day, {}, link_downed=count) for day, count in ((1, 7), (2, 7), (3, 255))]
+    files = [
+        machine(tmp_path, "h1", day, {}, link_downed=count)
+        for day, count in ((1, 7), (2, 7), (3, 255))
+    ]
     (one,) = trend(files).grown
     assert (one.by, one.grown, one.periods, one.at_least, one.hours) == (248, 1, 2, True, 48.0)
 
@@ -95,7 +132,9 @@ def test_hosts_with_one_snapshot_are_named(tmp_path):
 
 
 def test_one_snapshot_of_each_host_cannot_be_compared(tmp_path):
-    with pytest.raises(UsageError, match="no host has two snapshots of different times among 2 files"):
+    with pytest.raises(
+        UsageError, match="no host has two snapshots of different times among 2 files"
+    ):
         trend([machine(tmp_path, host, 1, {}) for host in ("h1", "h2")])
 
 
@@ -115,7 +154,10 @@ def test_exit_code_and_json(tmp_path, capfd):
     files = [machine(tmp_path, "h1", day, {14: 505 * (day - 1)}) for day in (1, 2)]
     assert command.main(["trend", *files, "--format", "json"], standalone_mode=False) == 1
     report = json.loads(capfd.readouterr().out)
-    assert report["schema"] == "busbw.trend/1" and report["odd"][0]["growth"]["link"] == "GPU 3 link 14"
+    assert (
+        report["schema"] == "busbw.trend/1"
+        and report["odd"][0]["growth"]["link"] == "GPU 3 link 14"
+    )
 
 
 def test_a_file_that_is_no_snapshot_is_refused(tmp_path):

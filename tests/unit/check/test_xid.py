@@ -1,4 +1,6 @@
-"""Xids and SXids in the kernel log: which line is judged how, on which device, for how long, and what ends it."""
+"""Xids and SXids in the kernel log: which line is judged how, on which device, for how long, and
+what ends it.
+"""
 
 import pytest
 from healthy_gpu import NOW_S, changed, logged
@@ -10,7 +12,13 @@ from busbw.check.gpu.logged import nvlink_severity
 from busbw.core.finding import Verdict
 from busbw.host.kernel_log import logged_xids
 
-PASS, WARN, FAIL, SKIP, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIP, Verdict.UNKNOWN
+PASS, WARN, FAIL, SKIP, UNKNOWN = (
+    Verdict.PASS,
+    Verdict.WARN,
+    Verdict.FAIL,
+    Verdict.SKIP,
+    Verdict.UNKNOWN,
+)
 DAY_S = 86400.0
 GPU_1 = "NVRM: Xid (PCI:0000:43:00): "
 SWITCH = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): "
@@ -31,12 +39,40 @@ def at(ago_s: float, *texts: str):
         ("48, pid=7, name=python3, DBE (double bit error)", 9999, FAIL),
         ("95, pid=7062, Uncontained: LTC TAG (0x2, 0x1). RST: Yes, D-RST: No", 9999, FAIL),
         ("64, Failed to persist row remap table", 9999, FAIL),
-        ("119, pid=9, name=nvidia-smi, Timeout after 6s of waiting for RPC response from GPU1 GSP!", 9999, FAIL),
+        (
+            (
+                "119, pid=9, name=nvidia-smi, Timeout after 6s of waiting for RPC response from"
+                " GPU1 GSP!"
+            ),
+            9999,
+            FAIL,
+        ),
         ("155, NVLINK software defined error", 9999, FAIL),
         ("158, pid=9, name=x, GPU fatal timeout", 9999, FAIL),
-        ("74, pid=9, name=x, NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", 9999, FAIL),
-        ("74, pid=9, name=x, NVLink: fatal error detected on link 6(0x800001, 0x0, 0x0, 0x0, 0x900000, 0x0, 0x0)", 60, PASS),
-        ("74, pid=9, name=x, NVLink: fatal error detected on link 6(0x2, 0x0, 0x0, 0x30000, 0x0, 0x0, 0x0)", 60, WARN),
+        (
+            (
+                "74, pid=9, name=x, NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0,"
+                " 0x0, 0x0, 0x0)"
+            ),
+            9999,
+            FAIL,
+        ),
+        (
+            (
+                "74, pid=9, name=x, NVLink: fatal error detected on link 6(0x800001, 0x0, 0x0, 0x0,"
+                " 0x900000, 0x0, 0x0)"
+            ),
+            60,
+            PASS,
+        ),
+        (
+            (
+                "74, pid=9, name=x, NVLink: fatal error detected on link 6(0x2, 0x0, 0x0, 0x30000,"
+                " 0x0, 0x0, 0x0)"
+            ),
+            60,
+            WARN,
+        ),
         ("13, pid=9, name=python3, Graphics Exception: ESR 0x546fb0=0x11f000e", 60, PASS),
         ("31, pid=9, name=python, Ch 8, MMU Fault", 60, PASS),
         ("43, pid=2924364, name=pt_main_thread, Ch 00000008", 60, PASS),
@@ -50,9 +86,14 @@ def at(ago_s: float, *texts: str):
         (f"145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 ({HEX})", DAY_S + 1, PASS),
         (f"146, TLW_RX/TLW_RX_PIPE0 Fatal XC0 i0 Link 00 ({HEX})", 9999, FAIL),
         (f"149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 ({HEX})", 9999, FAIL),
-        (f"150, pid=9, name=a, b, MSE_WATCHDOG Fatal XC0 i0 Link 00 ({HEX})", 9999, FAIL),  # a process may be called "a, b"
+        # a process may be called "a, b"
+        (f"150, pid=9, name=a, b, MSE_WATCHDOG Fatal XC0 i0 Link 00 ({HEX})", 9999, FAIL),
         ("9999, something new", 9999, WARN),
-        ("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", 9999, FAIL),
+        (
+            "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+            9999,
+            FAIL,
+        ),
         ("154, GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)", 9999, FAIL),
         ("154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", 60, PASS),
         ("154, something without an action", 60, FAIL),
@@ -62,7 +103,9 @@ def at(ago_s: float, *texts: str):
 def test_xid_by_number_text_and_age(text, ago_s, verdict):
     (one,) = found("gpu-xid", at(ago_s, GPU_1 + text))
     assert (one.subject, one.verdict) == ("GPU 1", verdict)
-    assert f"Xid {text.partition(',')[0]} (" in one.message and bool(one.fix) is (verdict is not PASS)
+    assert f"Xid {text.partition(',')[0]} (" in one.message and bool(one.fix) is (
+        verdict is not PASS
+    )
 
 
 def test_registers_of_xid_74_count_on_hopper_alone():
@@ -78,10 +121,19 @@ def test_bits_of_the_registers_of_xid_74(register):
     for bit in range(32):
         registers = ", ".join(hex((place == register) << bit) for place in range(7))
         expected = "harmless" if bit in harmless else "secondary" if bit in secondary else ""
-        assert nvlink_severity(f", NVLink: fatal error detected on link 6({registers})") == expected, (register, bit)
+        assert (
+            nvlink_severity(f", NVLink: fatal error detected on link 6({registers})") == expected
+        ), (register, bit)
 
 
-@pytest.mark.parametrize("text", ["NVLink: failed to train link 1", "on link 6(0x0, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", "on link 6(0x1, 0x0)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NVLink: failed to train link 1",
+        "on link 6(0x0, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+        "on link 6(0x1, 0x0)",
+    ],
+)
 def test_lines_of_xid_74_without_bits_tell_nothing_of_them(text):
     assert nvlink_severity(text) == ""
 
@@ -107,7 +159,11 @@ LOADED = "nvidia-nvlink: Nvlink Core is being initialized, major device number 2
         (GPU_1 + "79, GPU has fallen off the bus.", RESET, FAIL),  # wants a restart of the host
         (GPU_1 + "79, GPU has fallen off the bus.", LOADED, FAIL),
         (GPU_1 + "79, GPU has fallen off the bus.", NONE, PASS),
-        (GPU_1 + "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", RESET, PASS),
+        (
+            GPU_1 + "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+            RESET,
+            PASS,
+        ),
     ],
 )
 def test_a_reset_of_the_gpu_ends_it(error, later, verdict):
@@ -126,19 +182,31 @@ def test_a_reset_ends_what_is_watched():
 
 def test_one_finding_for_each_gpu_the_worst_first():
     first, second = "NVRM: Xid (PCI:0000:1b:00): ", GPU_1
-    lines = [f"{first}31, MMU Fault", *[f"{second}31, MMU Fault"] * 3, f"{second}94, Contained", f"{second}95, Uncontained"]
+    lines = [
+        f"{first}31, MMU Fault",
+        *[f"{second}31, MMU Fault"] * 3,
+        f"{second}94, Contained",
+        f"{second}95, Uncontained",
+    ]
     seen = found("gpu-xid", at(7200, *lines))
     assert [(one.subject, one.verdict) for one in seen] == [("GPU 1", FAIL), ("GPU 0", PASS)]
-    assert seen[0].message == (
-        "Xid 95 (uncontained memory error), 2 h ago; Xid 94 (contained memory error), 2 h ago; "
+    assert (
+        seen[0].message
+        == "Xid 95 (uncontained memory error), 2 h ago; Xid 94 (contained memory error), 2 h ago; "
         "Xid 31 (GPU memory page fault) x 3, 2 h ago: an error of the application"
     )
-    assert seen[0].fix.startswith(f"drain the host first; nvidia-smi --gpu-reset -i 0000:43:00.0 && echo '{WRITTEN}' > /dev/kmsg")
+    assert seen[0].fix.startswith(
+        f"drain the host first; nvidia-smi --gpu-reset -i 0000:43:00.0 && echo '{WRITTEN}' >"
+        " /dev/kmsg"
+    )
     assert [one.seen for one in seen[0].evidence] == [lines[-1]]
 
 
 def test_later_nonfatal_errors_do_not_hide_a_fatal_one():
-    fatal, other = (f"{GPU_1}149, NETIR_LINK_EVT {word} XC0 i0 Link 08 ({HEX})" for word in ("Fatal", "Nonfatal"))
+    fatal, other = (
+        f"{GPU_1}149, NETIR_LINK_EVT {word} XC0 i0 Link 08 ({HEX})"
+        for word in ("Fatal", "Nonfatal")
+    )
     (one,) = found("gpu-xid", at(7200, fatal), at(60, other, other))
     assert one.verdict is FAIL and one.evidence[0].seen == fatal
 
@@ -151,7 +219,11 @@ def test_xid_154_names_the_action():
 
 
 def test_xid_of_a_gpu_that_nvml_does_not_list_has_its_bus():
-    (one,) = found("gpu-xid", lambda tree: tree.failing("nvml_health", "no"), at(60, "NVRM: Xid (PCI:0000:e4:00): 79, GPU is gone"))
+    (one,) = found(
+        "gpu-xid",
+        lambda tree: tree.failing("nvml_health", "no"),
+        at(60, "NVRM: Xid (PCI:0000:e4:00): 79, GPU is gone"),
+    )
     assert (one.subject, one.verdict) == ("0000:e4:00", FAIL)
 
 
@@ -163,9 +235,17 @@ def test_xids_are_judged_without_nvml():
 @pytest.mark.parametrize(
     ("reason", "optional", "fix"),
     [
-        ("/dev/kmsg: operation not permitted (it needs root, or sysctl kernel.dmesg_restrict=0)", True, "sudo busbw check"),
+        (
+            "/dev/kmsg: operation not permitted (it needs root, or sysctl kernel.dmesg_restrict=0)",
+            True,
+            "sudo busbw check",
+        ),
         ("/dev/kmsg: no such file or directory", True, "busbw check, on the host as root"),
-        ("/dev/kmsg: it has no records, as in a container that hides it", True, "busbw check, on the host as root"),
+        (
+            "/dev/kmsg: it has no records, as in a container that hides it",
+            True,
+            "busbw check, on the host as root",
+        ),
         ("the recording has no 'kmsg'", True, "busbw check, on the host as root"),
         ("/dev/kmsg: input/output error", False, "busbw check, on the host as root"),
     ],
@@ -193,7 +273,12 @@ def test_a_log_that_lost_its_beginning_says_how_far_it_reaches():
         ("11012, Correctable, Link 04 ingress header ECC", 60, PASS, ""),
         ("12020, Correctable, Link 04 egress sequence ID error", 60, PASS, ""),
         ("28006, Non-fatal, Link 46 something new", 60, WARN, "journalctl"),
-        ("10006, NVSWITCH Temperature 110C | OVERT Threshold 105C", 9999, FAIL, "nvidia-smi --gpu-reset"),
+        (
+            "10006, NVSWITCH Temperature 110C | OVERT Threshold 105C",
+            9999,
+            FAIL,
+            "nvidia-smi --gpu-reset",
+        ),
         ("10004, NVSWITCH Temperature 100C | TSENSE WARN Threshold 95C", 60, WARN, "air flow"),
     ],
 )
@@ -204,38 +289,74 @@ def test_sxid_by_word_number_and_age(text, ago_s, verdict, words):
 
 
 def test_an_sxid_that_reports_the_end_ends_the_condition():
-    begun, ended = SWITCH + "10004, Thermal Slowdown Engaged", SWITCH + "10005, Thermal Slowdown Disengaged"
+    begun, ended = (
+        SWITCH + "10004, Thermal Slowdown Engaged",
+        SWITCH + "10005, Thermal Slowdown Disengaged",
+    )
     assert found("gpu-sxid", at(200, begun), at(100, ended))[0].verdict is PASS
     assert found("gpu-sxid", at(200, ended), at(100, begun))[0].verdict is WARN
 
 
 def test_a_reset_of_the_switch_ends_a_fatal_sxid_but_not_one_that_needs_a_reboot():
     reset = at(10, "nvidia-nvswitch 0000:05:00.0: reset done")
-    assert found("gpu-sxid", at(60, SWITCH + "20034, Fatal, Link 30 LTSSM Fault Up"), reset)[0].verdict is PASS
-    assert found("gpu-sxid", at(60, SWITCH + "12020, Fatal, Link 46 egress sequence ID error"), reset)[0].verdict is FAIL
+    assert (
+        found("gpu-sxid", at(60, SWITCH + "20034, Fatal, Link 30 LTSSM Fault Up"), reset)[0].verdict
+        is PASS
+    )
+    assert (
+        found("gpu-sxid", at(60, SWITCH + "12020, Fatal, Link 46 egress sequence ID error"), reset)[
+            0
+        ].verdict
+        is FAIL
+    )
 
 
 def test_lines_that_continue_an_sxid_do_not_hide_that_it_is_fatal():
-    more = ("Severity 1 Engine instance 04 Sub-engine instance 00", "Data {0x0000000e}", "SOE HALT data[0] = unavailable")
+    more = (
+        "Severity 1 Engine instance 04 Sub-engine instance 00",
+        "Data {0x0000000e}",
+        "SOE HALT data[0] = unavailable",
+    )
     lines = [f"{SWITCH}22013, Fatal, Link 4 error", *(f"{SWITCH}22013, {text}" for text in more)]
     (one,) = found("gpu-sxid", at(60, *lines))
     assert one.verdict is FAIL and " x " not in one.message
 
 
-PREFIXES = ["", "[12345.678901] ", "[Fri Aug 30 11:43:09 2024] ", "Feb 14 05:03:41 gpu-1 kernel: ", "gpu-1 kernel: [  885.242168] ",
-            "2026-09-14T20:30:27-0400 gpu-1 kernel: ", "4,2,9,-;", "<4>", "gpu-1: kern: warning: [2026-04-22T21:30:51.87Z]: "]  # fmt: skip
+PREFIXES = [
+    "",
+    "[12345.678901] ",
+    "[Fri Aug 30 11:43:09 2024] ",
+    "Feb 14 05:03:41 gpu-1 kernel: ",
+    "gpu-1 kernel: [  885.242168] ",
+    "2026-09-14T20:30:27-0400 gpu-1 kernel: ",
+    "4,2,9,-;",
+    "<4>",
+    "gpu-1: kern: warning: [2026-04-22T21:30:51.87Z]: ",
+]
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.", ("0000:4b:00", 79, False, "")),
+        (
+            "NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.",
+            ("0000:4b:00", 79, False, ""),
+        ),
         ("NVRM: Xid (0000:03:00): 43, Channel 00000001", ("0000:03:00", 43, False, "")),
-        ("NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained", ("0000:01:00", 94, False, "GPU-I:05")),
-        ("NVRM: Xid (PCI:0000:3B:00 GPU-I:01 GPU-CI:02): 13, pid=9", ("0000:3b:00", 13, False, "GPU-I:01 GPU-CI:02")),
+        (
+            "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained",
+            ("0000:01:00", 94, False, "GPU-I:05"),
+        ),
+        (
+            "NVRM: Xid (PCI:0000:3B:00 GPU-I:01 GPU-CI:02): 13, pid=9",
+            ("0000:3b:00", 13, False, "GPU-I:01 GPU-CI:02"),
+        ),
         ("NVRM: Xid (PCI:10008:01:00): 45, pid=9", ("10008:01:00", 45, False, "")),
-        ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46", ("0000:c1:00", 28006, True, "")),
+        (
+            "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46",
+            ("0000:c1:00", 28006, True, ""),
+        ),
     ],
 )
 def test_forms_of_lines(prefix, line, expected):
@@ -243,8 +364,15 @@ def test_forms_of_lines(prefix, line, expected):
     assert (one.bus, one.number, one.switch, one.instance) == expected
 
 
-@pytest.mark.parametrize("line", ["NVRM: GPU at PCI:0000:03:00: GPU-b850f46d", "NVRM: Xid (invalid): some error", "Xid 79",
-                                  "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM: GPU at PCI:0000:03:00: GPU-b850f46d",
+        "NVRM: Xid (invalid): some error",
+        "Xid 79",
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64",
+    ],
+)
 def test_other_lines_are_no_xid(line):
     assert logged_xids(line) == []
 
@@ -255,7 +383,9 @@ name = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs", 
 @given(st.integers(0, 0xFFFF), st.integers(0, 255), st.integers(0, 31), st.integers(1, 99999), name)
 def test_any_xid_is_read_back(domain, bus, slot, number, process):
     address = f"{domain:04x}:{bus:02x}:{slot:02x}"
-    (one,) = logged_xids(f"NVRM: Xid (PCI:{address}): {number}, pid=1, name={process}, Ch 00000001\n")
+    (one,) = logged_xids(
+        f"NVRM: Xid (PCI:{address}): {number}, pid=1, name={process}, Ch 00000001\n"
+    )
     assert (one.bus, one.number, one.switch) == (address, number, False)
 
 

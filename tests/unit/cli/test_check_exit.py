@@ -1,4 +1,6 @@
-"""Exit codes of `busbw check`, and its line for a monitor, on snapshots that are whole, broken or none."""
+"""Exit codes of `busbw check`, and its line for a monitor, on snapshots that are whole, broken
+or none.
+"""
 
 import json
 from pathlib import Path
@@ -49,7 +51,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         (tmp_path / f"{name}.jsonl").write_bytes(data)
         found[name] = str(tmp_path / f"{name}.jsonl")
     (tmp_path / "folder").mkdir()
-    return found | {"folder": str(tmp_path / "folder"), "nonexistent": "/nonexistent", "pattern": f"{tmp_path}/zz*.jsonl"}
+    return found | {
+        "folder": str(tmp_path / "folder"),
+        "nonexistent": "/nonexistent",
+        "pattern": f"{tmp_path}/zz*.jsonl",
+    }
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         (["empty", "torn"], 2, 3, "BUSBW UNKNOWN - "),
     ],
 )
-def test_exit_codes_of_snapshots(names: list[str], code: int, nagios: int, line: str, files: dict[str, str], capsys: Output) -> None:
+def test_exit_codes_of_snapshots(
+    names: list[str], code: int, nagios: int, line: str, files: dict[str, str], capsys: Output
+) -> None:
     words = ["check", *(word for name in names for word in ("--from", files[name]))]
     assert guarded(words) == code
     said = capsys.readouterr()
@@ -87,7 +95,10 @@ def test_exit_codes_of_snapshots(names: list[str], code: int, nagios: int, line:
     assert all(one.startswith("BUSBW ") and one.count("|") <= 1 for one in lines)
 
 
-@pytest.mark.parametrize("words", [["--only", "nosuch"], ["--layer", "nosuch"], ["--nosuch"], ["--load", "1", "--from", "x"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--only", "nosuch"], ["--layer", "nosuch"], ["--nosuch"], ["--load", "1", "--from", "x"]],
+)
 def test_options_that_are_wrong_are_unknown_to_a_monitor(words: list[str], capsys: Output) -> None:
     assert guarded(["check", *words]) == 2
     assert not capsys.readouterr().out
@@ -97,14 +108,21 @@ def test_options_that_are_wrong_are_unknown_to_a_monitor(words: list[str], capsy
 
 
 def test_json_has_the_verdict_and_what_is_optional(files: dict[str, str], capsys: Output) -> None:
-    for name, verdict in (("good", "pass"), ("warned", "warn"), ("lost", "fail"), ("strange", "unknown")):
+    for name, verdict in (
+        ("good", "pass"),
+        ("warned", "warn"),
+        ("lost", "fail"),
+        ("strange", "unknown"),
+    ):
         guarded(["check", "--from", files[name], "--format", "json"])
         said = json.loads(capsys.readouterr().out)
         assert said["verdict"] == verdict
         assert not any(one["optional"] for one in said["findings"] if one["verdict"] != "unknown")
 
 
-def test_what_is_not_offered_is_counted_apart_and_named_last(tmp_path: Path, capsys: Output) -> None:
+def test_what_is_not_offered_is_counted_apart_and_named_last(
+    tmp_path: Path, capsys: Output
+) -> None:
     tree = healthy().call("euid", "1000").failing("kmsg", "/dev/kmsg: operation not permitted")
     for path in list(tree.paths):
         if path.endswith("/config"):
@@ -114,18 +132,26 @@ def test_what_is_not_offered_is_counted_apart_and_named_last(tmp_path: Path, cap
     assert guarded(["check", "--from", file]) == 3
     text = capsys.readouterr().out
     assert "checks: 1 unknown, 2 warn, " in text and " no data (" in text and "need root)" in text
-    kinds = [line.partition(" ")[0] for line in text.splitlines() if line.startswith(("UNKNOWN", "WARN", "NO DATA"))]
+    kinds = [
+        line.partition(" ")[0]
+        for line in text.splitlines()
+        if line.startswith(("UNKNOWN", "WARN", "NO DATA"))
+    ]
     assert kinds == sorted(kinds, key=["UNKNOWN", "WARN", "NO"].index)
 
 
-def test_checks_that_fail_to_judge_a_part_for_one_reason_are_printed_once(files: dict[str, str], capsys: Output) -> None:
+def test_checks_that_fail_to_judge_a_part_for_one_reason_are_printed_once(
+    files: dict[str, str], capsys: Output
+) -> None:
     guarded(["check", "--from", files["lost"]])
     one = capsys.readouterr().out
     guarded(["check", "--from", files["lost"], "--from", files["good"]])
     several = capsys.readouterr().out
     for text in (one, several):
         assert text.count("GPU 3: NVML cannot read it: Unknown Error") == 1
-        assert "the same in: gpu-ecc-mode, gpu-ecc-uncorrected, gpu-remap-pending" in " ".join(text.split())
+        assert "the same in: gpu-ecc-mode, gpu-ecc-uncorrected, gpu-remap-pending" in " ".join(
+            text.split()
+        )
 
 
 @pytest.mark.parametrize(

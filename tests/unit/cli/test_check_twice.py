@@ -11,7 +11,12 @@ PORT = "/sys/class/infiniband/mlx5_3/ports/1/counters/symbol_error"
 
 
 def archive(path, *, errors=0, host="gpu-1", boot="one", uptime=1000):
-    tree = healthy().file(PORT, str(errors)).file("/proc/uptime", f"{uptime} 1.0").file("/proc/sys/kernel/hostname", host)
+    tree = (
+        healthy()
+        .file(PORT, str(errors))
+        .file("/proc/uptime", f"{uptime} 1.0")
+        .file("/proc/sys/kernel/hostname", host)
+    )
     tree.file("/proc/sys/kernel/random/boot_id", boot)
     lines = [{"schema": "busbw.host/1"}]
     lines += [{"path": name, **fields} for name, fields in tree.paths.items()] + [
@@ -23,11 +28,30 @@ def archive(path, *, errors=0, host="gpu-1", boot="one", uptime=1000):
 
 @pytest.mark.parametrize(("errors", "code"), [(60_000, 0), (60_500, 1)])
 def test_an_older_snapshot_tells_the_rate(tmp_path, capsys, errors, code):
-    old, new = archive(tmp_path / "old.jsonl", errors=60_000), archive(tmp_path / "new.jsonl", errors=errors, uptime=4600)
-    found = ["busbw", "check", "--from", new, "--since", old, "--only", "nic-symbol-errors", "--all", "--format", "json"]
+    old, new = (
+        archive(tmp_path / "old.jsonl", errors=60_000),
+        archive(tmp_path / "new.jsonl", errors=errors, uptime=4600),
+    )
+    found = [
+        "busbw",
+        "check",
+        "--from",
+        new,
+        "--since",
+        old,
+        "--only",
+        "nic-symbol-errors",
+        "--all",
+        "--format",
+        "json",
+    ]
     assert main(found) == 0
-    (port,) = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["subject"] == "mlx5_3"]
-    assert (port["verdict"] == "warn") == bool(code) and f"{errors - 60_000} of them in 1 h" in port["message"]
+    (port,) = [
+        one for one in json.loads(capsys.readouterr().out)["findings"] if one["subject"] == "mlx5_3"
+    ]
+    assert (port["verdict"] == "warn") == bool(
+        code
+    ) and f"{errors - 60_000} of them in 1 h" in port["message"]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +63,10 @@ def test_an_older_snapshot_tells_the_rate(tmp_path, capsys, errors, code):
     ],
 )
 def test_snapshot_that_does_not_fit(tmp_path, capsys, values, reason):
-    old, new = archive(tmp_path / "old.jsonl", **values), archive(tmp_path / "new.jsonl", uptime=4600)
+    old, new = (
+        archive(tmp_path / "old.jsonl", **values),
+        archive(tmp_path / "new.jsonl", uptime=4600),
+    )
     assert main(["busbw", "check", "--from", new, "--since", old]) == 2
     assert reason in capsys.readouterr().err
 

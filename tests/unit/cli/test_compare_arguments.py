@@ -22,45 +22,80 @@ def write(tmp_path: Path) -> Write:
     """write("a.json", 1e-3, 2e-3): a result with these mean times, one a size."""
 
     def make(name: str, *times_s: float, collective: str = "all_reduce") -> Path:
-        rows = [Row(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20) for i, time_s in enumerate(times_s)]
+        rows = [
+            Row(8 << i, 2 << i, "float", "sum", -1, Cell(time_s, 1e9, 1e9), None, 20)
+            for i, time_s in enumerate(times_s)
+        ]
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
-        file.write_text(result_json.render(Result(SweepSpec(collective=collective), rows=rows, complete=True)))
+        file.write_text(
+            result_json.render(Result(SweepSpec(collective=collective), rows=rows, complete=True))
+        )
         return file
 
     return make
 
 
 @pytest.mark.parametrize(
-    ("time_s", "tolerance", "code"), [(1e-3, "5%", 0), (1.2e-3, "5%", 1), (1.2e-3, "0.25", 0), (0.8e-3, "5%", 0), (1.08e-3, "5%", 0)]
+    ("time_s", "tolerance", "code"),
+    [
+        (1e-3, "5%", 0),
+        (1.2e-3, "5%", 1),
+        (1.2e-3, "0.25", 0),
+        (0.8e-3, "5%", 0),
+        (1.08e-3, "5%", 0),
+    ],
 )
 def test_the_exit_code_is_1_beyond_the_tolerance(
     write: Write, capsys: pytest.CaptureFixture[str], time_s: float, tolerance: str, code: int
 ) -> None:
-    words = ["compare", str(write("a.json", 1e-3)), str(write("b.json", time_s)), "--tolerance", tolerance]
+    words = [
+        "compare",
+        str(write("a.json", 1e-3)),
+        str(write("b.json", time_s)),
+        "--tolerance",
+        tolerance,
+    ]
     assert guarded(words) == code
     assert "1 cell: " in capsys.readouterr().out
 
 
-def test_nothing_in_common_is_not_the_same(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_in_common_is_not_the_same(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert guarded(["compare", str(write("a.json")), str(write("b.json", 1e-3))]) == 3
     assert "no verdict on any of 1 cell" in capsys.readouterr().out
 
 
-def test_directories_are_repeated_runs(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directories_are_repeated_runs(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for i in range(4):
         write(f"before/{i}.json", 1e-3 + i * 1e-6)
         write(f"after/{i}.json", 1.1e-3 + i * 1e-6)
     (tmp_path / "after" / ".hidden").write_text("no result")
-    assert guarded(["compare", str(tmp_path / "before"), str(tmp_path / "after"), "--format", "json"]) == 1
+    assert (
+        guarded(["compare", str(tmp_path / "before"), str(tmp_path / "after"), "--format", "json"])
+        == 1
+    )
     found = json.loads(capsys.readouterr().out)
-    assert [Path(name).name for name in found["b"]["files"]] == ["0.json", "1.json", "2.json", "3.json"]
+    assert [Path(name).name for name in found["b"]["files"]] == [
+        "0.json",
+        "1.json",
+        "2.json",
+        "3.json",
+    ]
     assert [(cell["by"], cell["verdict"]) for cell in found["cells"]] == [("runs", "slower")]
 
 
 def test_one_side_may_come_from_stdin(write: Write) -> None:
     a, b = write("a.json", 1e-3), write("b.json", 1e-3)
-    done = CliRunner().invoke(cli, ["compare", str(a), "-", "--format", "markdown"], input=b.read_bytes(), standalone_mode=False)
+    done = CliRunner().invoke(
+        cli,
+        ["compare", str(a), "-", "--format", "markdown"],
+        input=b.read_bytes(),
+        standalone_mode=False,
+    )
     assert "none of 1 cell slower" in done.output
 
 
@@ -68,47 +103,84 @@ def test_invalid_arguments_are_refused(write: Write, tmp_path: Path) -> None:
     a, b = str(write("a.json", 1e-3)), str(write("b.json", 1e-3))
     other = str(write("c.json", 1e-3, collective="all_gather"))
     (tmp_path / "empty").mkdir()
-    assert refused("compare", a, other).message == f"{a} measures all_reduce, {other} measures all_gather"
+    assert (
+        refused("compare", a, other).message
+        == f"{a} measures all_reduce, {other} measures all_gather"
+    )
     assert refused("compare", "-", "-").message == "A and B are both stdin"
-    assert refused("compare", a, str(tmp_path / "empty")).message.endswith("there are no files in this directory")
-    assert refused("compare", a, str(tmp_path / "missing")).message.endswith("No such file or directory")
+    assert refused("compare", a, str(tmp_path / "empty")).message.endswith(
+        "there are no files in this directory"
+    )
+    assert refused("compare", a, str(tmp_path / "missing")).message.endswith(
+        "No such file or directory"
+    )
     assert refused("compare", a, b, "--tolerance", "5").hint == "write --tolerance 5% for percent"
     for bad in ("0", "-1%", "nan", "x", "1001%"):
-        assert "must be above 0% and below 1000%" in refused("compare", a, b, "--tolerance", bad).message
+        assert (
+            "must be above 0% and below 1000%"
+            in refused("compare", a, b, "--tolerance", bad).message
+        )
     for bad in ("50%", "100%", "1"):
-        assert "must be above 50% and below 100%" in refused("compare", a, b, "--confidence", bad).message
+        assert (
+            "must be above 50% and below 100%"
+            in refused("compare", a, b, "--confidence", bad).message
+        )
 
 
-def test_the_collective_of_a_log_can_be_given(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_collective_of_a_log_can_be_given(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = tmp_path / "old.log"
     log.write_text(
-        "           8             2     float     sum      -1    1000.0    0.00    0.00     N/A    1000.0    0.00    0.00     N/A\n"
+        "           8             2     float     sum      -1    1000.0    0.00    0.00     N/A   "
+        " 1000.0    0.00    0.00     N/A\n"
     )
     assert guarded(["compare", str(log), str(log)]) == 2
     assert guarded(["compare", str(log), str(log), "--collective", "all_reduce"]) == 0
     assert "2 cells: 0 slower, 0 faster, 2 same" in capsys.readouterr().out
 
 
-def test_a_log_of_several_tables_warns_and_one_can_be_chosen(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_of_several_tables_warns_and_one_can_be_chosen(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = str(recorded / "nccl_tests/old/all_reduce_2x8_h20_two_tables.txt")
     assert guarded(["compare", log, log]) == 0
     told = capsys.readouterr()
-    assert told.err.count(f"warning: {log}: the log holds 2 tables; this is the first; choose another with --table") == 2
+    assert (
+        told.err.count(
+            f"warning: {log}: the log holds 2 tables; this is the first; choose another with"
+            " --table"
+        )
+        == 2
+    )
     assert guarded(["compare", log, log, "--table", "1", "--table", "2"]) == 1
     told = capsys.readouterr()
     assert "slower" in told.out and "holds 2 tables" not in told.err
-    assert told.err.count("rows of the table are missing or were changed") == 2  # the recording has not all
-    assert refused("compare", log, log, "--table", "3").message.startswith(f"{log}: --table 3: the log holds 2 tables")
+    # the recording has not all
+    assert told.err.count("rows of the table are missing or were changed") == 2
+    assert refused("compare", log, log, "--table", "3").message.startswith(
+        f"{log}: --table 3: the log holds 2 tables"
+    )
     assert refused("compare", log, log, *["--table", "1"] * 3).message == "--table is given 3 times"
 
 
-def test_stored_runs_of_the_machine_are_used(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Runs that vary widely make a difference ambiguous; a history that cannot be read is named, and fails only if it was asked for."""
+def test_stored_runs_of_the_machine_are_used(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs that vary widely make a difference ambiguous; a history that cannot be read is named,
+    and fails only if it was asked for.
+    """
 
     def run(name: str, time_s: float) -> str:
         file = write(name, time_s)
         result = result_json.read(file.read_bytes())
-        result.rows[0].out_of_place = Cell(time_s, 1e9, 1e9, samples_s=[time_s * (1 + 1e-4 * (i % 3)) for i in range(64)], visits=[8] * 8)
+        result.rows[0].out_of_place = Cell(
+            time_s,
+            1e9,
+            1e9,
+            samples_s=[time_s * (1 + 1e-4 * (i % 3)) for i in range(64)],
+            visits=[8] * 8,
+        )
         file.write_text(result_json.render(result))
         return str(file)
 

@@ -1,4 +1,6 @@
-"""`busbw compat`: the commands named like nccl-tests' binaries, and files of others that it leaves alone."""
+"""`busbw compat`: the commands named like nccl-tests' binaries, and files of others that it
+leaves alone.
+"""
 
 import subprocess
 import sys
@@ -10,7 +12,9 @@ from busbw.cli import compat
 from busbw.cli.main import guarded
 
 
-def test_a_second_time_replaces_its_own_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_time_replaces_its_own_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert guarded(["compat", str(tmp_path)]) == 0
     command = tmp_path / "all_reduce_perf"
     text = command.read_text(encoding="utf-8")
@@ -22,7 +26,9 @@ def test_a_second_time_replaces_its_own_files(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("kept", ["file", "link", "folder"])
-def test_what_is_not_its_own_is_kept_and_nothing_is_written(kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_its_own_is_kept_and_nothing_is_written(
+    kept: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = tmp_path / "sendrecv_perf"
     if kept == "file":
         other.write_bytes(b"\x7fELF")
@@ -47,7 +53,9 @@ def test_an_interpreter_whose_path_no_first_line_can_name(tmp_path: Path) -> Non
     interpreter.parent.mkdir()
     interpreter.symlink_to(sys.executable)
     command = tmp_path / "all_reduce_perf"
-    text = compat.script(str(interpreter), "all_reduce_perf").replace("from busbw.cli.main import entry", "from builtins import print")
+    text = compat.script(str(interpreter), "all_reduce_perf").replace(
+        "from busbw.cli.main import entry", "from builtins import print"
+    )
     command.write_text(text.replace("entry()", "print(sys.argv[0])"), encoding="utf-8")
     command.chmod(0o755)
     done = subprocess.run([command], capture_output=True, text=True, timeout=60, check=False)

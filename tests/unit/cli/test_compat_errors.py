@@ -25,8 +25,12 @@ SOURCES = Path(busbw.__file__).parent
 NO_ENGINE = UsageError("the mpi engine needs ranks", "start it as `busbw run ... -n 4`", ["start"])
 NOT_HERE = NoMeasurement("--engine nccl cannot run here: no GPU", "add one", ["engine"])
 SIM = "start it without mpirun: busbw run ... --engine sim -n 4"
-MANY = UsageError("-n 99: more than 16", "-n is the number of ranks; iterations are --iters", ["ranks"])
-ALONE = NoMeasurement("split brain", "let busbw start them (busbw run ... -n 3), or", ["start_alone"])
+MANY = UsageError(
+    "-n 99: more than 16", "-n is the number of ranks; iterations are --iters", ["ranks"]
+)
+ALONE = NoMeasurement(
+    "split brain", "let busbw start them (busbw run ... -n 3), or", ["start_alone"]
+)
 
 STUCK = Evidence(1, {}, {0: Stalled(0, "h1", 7, "timing", "1M", 3, 30.0, ["wait"])})
 
@@ -61,7 +65,9 @@ def raised(function: Callable[..., object], *arguments: object) -> BusbwError:
     ],
     ids=str,
 )
-def test_an_option_in_an_error_is_named_as_its_user_types_it(error: BusbwError, run: str, compat: str) -> None:
+def test_an_option_in_an_error_is_named_as_its_user_types_it(
+    error: BusbwError, run: str, compat: str
+) -> None:
     assert run in error.render()
     assert compat in text_of(error)
     if run != compat:

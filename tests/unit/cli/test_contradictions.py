@@ -1,4 +1,6 @@
-"""What plan and train say and return where figures contradict each other, and what an interrupted plan prints."""
+"""What plan and train say and return where figures contradict each other, and what an
+interrupted plan prints.
+"""
 
 import json
 
@@ -10,7 +12,15 @@ from busbw.cli.main import guarded
 from busbw.measure.events import Started
 from busbw.train.kinds import PlanResult, Surveyed, TrainResult
 from busbw.train.plan_rounds import Planner
-from busbw.train.plan_types import Bucket, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
+from busbw.train.plan_types import (
+    Bucket,
+    Exchange,
+    ExchangeRound,
+    Layout,
+    LayoutRound,
+    Plan,
+    PlanRun,
+)
 from busbw.train.types import ALONE, Training, TrainRun, TrainSpec
 
 SAID = "figures contradict each other:"
@@ -20,7 +30,10 @@ def trained() -> TrainResult:
     """Alone eight times as long as under DDP."""
     made = Training(TrainSpec(model="mlp", rounds=2), "img", 1, 4, 2)
     for number in range(2):
-        made.runs += [TrainRun(ALONE, number, [1.6], [1.0], silent_s=[0.2]), TrainRun("none", number, [0.6], [3.0], silent_s=[0.2])]
+        made.runs += [
+            TrainRun(ALONE, number, [1.6], [1.0], silent_s=[0.2]),
+            TrainRun("none", number, [0.6], [3.0], silent_s=[0.2]),
+        ]
     return TrainResult(training=made)
 
 
@@ -29,7 +42,8 @@ def planned(alone_s: float) -> PlanResult:
     run = PlanRun("as-is", 2 * [alone_s], [Layout(25.0, 2 * [LayoutRound(0.2, buckets)])])
     none = Exchange("as-is", "none", 0, [0.1], rounds=2 * [ExchangeRound([0.1])])
     return PlanResult(
-        training=Training(TrainSpec(model="mlp", rounds=2), "img", 1, 4, 2), plan=Plan(0.5, alone_s, 0.2, buckets, [none], [run])
+        training=Training(TrainSpec(model="mlp", rounds=2), "img", 1, 4, 2),
+        plan=Plan(0.5, alone_s, 0.2, buckets, [none], [run]),
     )
 
 
@@ -50,7 +64,10 @@ def test_a_plan_that_contradicts_itself_recommends_nothing(
     monkeypatch.setattr(Planner, "run", lambda *_: planned(alone_s))
     assert guarded(["plan", "mlp"]) == code
     out = capsys.readouterr().out
-    assert (f"no recommendation: {SAID}" in out, "nothing lossy is needed" in out) == (code == 3, code == 0)
+    assert (f"no recommendation: {SAID}" in out, "nothing lossy is needed" in out) == (
+        code == 3,
+        code == 0,
+    )
     assert guarded(["plan", "mlp", "--format", "json"]) == code
     captured = capsys.readouterr()
     assert json.loads(captured.out)["plan"]["alone_s"] == alone_s

@@ -1,4 +1,6 @@
-"""An option that is given has a word: an empty one is a variable of the shell that was not set, and must not mean something else."""
+"""An option that is given has a word: an empty one is a variable of the shell that was not set,
+and must not mean something else.
+"""
 
 from pathlib import Path
 
@@ -6,14 +8,22 @@ import pytest
 
 from busbw.cli.main import guarded
 
-RUN, TRAIN, PLAN = ("run", "all_reduce", "--engine", "sim", "-e", "8"), ("train", "mlp-small"), ("plan", "mlp-small")
+RUN, TRAIN, PLAN = (
+    ("run", "all_reduce", "--engine", "sim", "-e", "8"),
+    ("train", "mlp-small"),
+    ("plan", "mlp-small"),
+)
 FILE = "r.json"
 
 
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        *(((*start, name), name) for start in (RUN, TRAIN, PLAN) for name in ("--hosts", "--hostfile", "--ifname", "--json")),
+        *(
+            ((*start, name), name)
+            for start in (RUN, TRAIN, PLAN)
+            for name in ("--hosts", "--hostfile", "--ifname", "--json")
+        ),
         ((*TRAIN, "--accel"), "--accel"),
         *(((*start, "--compare"), "--compare") for start in (TRAIN, PLAN)),
         ((*PLAN, "--try"), "--try"),
@@ -30,7 +40,11 @@ FILE = "r.json"
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_an_option_without_a_word_is_refused(
-    words: tuple[str, ...], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...],
+    option: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code = guarded(words if "" in words else (*words, ""))
@@ -42,7 +56,9 @@ def test_an_option_without_a_word_is_refused(
 
 
 @pytest.mark.parametrize("name", ["-o", "-d", "-r", "-b", "--format", "--check"])
-def test_options_of_a_sweep_without_a_word_are_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_a_sweep_without_a_word_are_refused(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert guarded((*RUN, name, "")) == 2
     told = capsys.readouterr()
     assert (told.out, "\nhint: " in told.err) == ("", True)

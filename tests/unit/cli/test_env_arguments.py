@@ -1,4 +1,6 @@
-"""`busbw env net` prints what a shell, a program or a .env file needs, and nothing where the plugin would not work."""
+"""`busbw env net` prints what a shell, a program or a .env file needs, and nothing where the
+plugin would not work.
+"""
 
 import json
 import os
@@ -30,26 +32,51 @@ def plugin(monkeypatch: pytest.MonkeyPatch, library: Build) -> Path:
 
 def test_the_documented_line_sets_the_variables_of_a_shell(plugin: Path) -> None:
     busbw = f"{sys.executable} -m busbw"
-    script = f'eval "$({busbw} env net --ifname lo)"; printf "%s|%s|%s" "$NCCL_NET_PLUGIN" "$NCCL_NET" "$NCCL_SOCKET_IFNAME"; sh -c env'
+    script = (
+        f'eval "$({busbw} env net --ifname lo)"; printf "%s|%s|%s" "$NCCL_NET_PLUGIN" "$NCCL_NET"'
+        ' "$NCCL_SOCKET_IFNAME"; sh -c env'
+    )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    done = subprocess.run(
+        ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=LIMIT_S, check=True
+    )
     assert done.stdout.startswith(f"{plugin}|busbw|lo")
-    assert f"NCCL_NET_PLUGIN={plugin}\n" in done.stdout, "programs that the shell starts have it too"
+    assert f"NCCL_NET_PLUGIN={plugin}\n" in done.stdout, (
+        "programs that the shell starts have it too"
+    )
 
 
-def test_json_and_dotenv_hold_the_same(plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_dotenv_hold_the_same(
+    plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     assert main(["busbw", "env", "net", "--format", "json"]) == Exit.OK
-    expected = {"NCCL_NET_PLUGIN": str(plugin), "NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1", "NCCL_MIN_NCHANNELS": "8"}
+    expected = {
+        "NCCL_NET_PLUGIN": str(plugin),
+        "NCCL_NET": "busbw",
+        "NCCL_NET_PLUGIN_REF_COUNT": "1",
+        "NCCL_MIN_NCHANNELS": "8",
+    }
     assert json.loads(capsys.readouterr().out) == expected
     assert main(["busbw", "env", "net", "--format", "dotenv"]) == Exit.OK
     quoted = str(plugin).replace("'", "'\"'\"'")
-    assert capsys.readouterr().out == f"NCCL_NET_PLUGIN='{quoted}'\nNCCL_NET=busbw\nNCCL_NET_PLUGIN_REF_COUNT=1\nNCCL_MIN_NCHANNELS=8\n"
+    assert (
+        capsys.readouterr().out
+        == f"NCCL_NET_PLUGIN='{quoted}'\nNCCL_NET=busbw\nNCCL_NET_PLUGIN_REF_COUNT=1\nNCCL_MIN_NCHANNELS=8\n"
+    )
 
 
-@pytest.mark.parametrize(("gpus", "chosen", "made"), [(1, "", True), (1, "512", False), (2, "", False), (None, "", False)])
+@pytest.mark.parametrize(
+    ("gpus", "chosen", "made"),
+    [(1, "", True), (1, "512", False), (2, "", False), (None, "", False)],
+)
 def test_one_gpu_hosts_get_256_threads_unless_set(
-    plugin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gpus: int | None, chosen: str, made: bool
+    plugin: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    gpus: int | None,
+    chosen: str,
+    made: bool,
 ) -> None:
     monkeypatch.setattr(net_plugin, "rate", lambda _: None)
     monkeypatch.setattr(nvml, "count", lambda: gpus)
@@ -69,7 +96,9 @@ def test_a_link_that_two_channels_fill_needs_no_more(
     assert "NCHANNELS" not in capsys.readouterr().out
 
 
-def test_a_network_is_written_as_the_names_it_has_here(plugin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_network_is_written_as_the_names_it_has_here(
+    plugin: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["busbw", "env", "net", "--ifname", "127.0.0.0/8"]) == Exit.OK
     assert "export NCCL_SOCKET_IFNAME==lo\n" in capsys.readouterr().out
 
@@ -82,7 +111,11 @@ def test_a_network_is_written_as_the_names_it_has_here(plugin: Path, capsys: pyt
     ],
 )
 def test_invalid_arguments_print_no_variables(
-    plugin: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: Exit, message: str
+    plugin: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    code: Exit,
+    message: str,
 ) -> None:
     assert main(["busbw", "env", "net", *words]) == code
     told = capsys.readouterr()

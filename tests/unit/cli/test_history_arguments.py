@@ -25,7 +25,9 @@ Busbw = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def busbw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Busbw:
+def busbw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Busbw:
     """Exit code, stdout and stderr of `busbw history ...` with its file under tmp_path."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
@@ -40,16 +42,36 @@ def busbw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def write(file: Path, number: int, slower: float = 1.0, complete: bool = True) -> str:
-    """A result of three sizes in both placements; the largest takes `slower` times as long out of place."""
+    """A result of three sizes in both placements; the largest takes `slower` times as long out
+    of place.
+    """
     draw = random.Random(number)
     rows = []
     for i, size in enumerate((8, 1 << 20, 1 << 30)):
-        times = [1e-5 * 10**i * draw.lognormvariate(0, 0.01) * (slower if (i, side) == (2, 0) else 1) for side in (0, 1)]
-        rows.append(Row(size, size // 4, "float", "sum", -1, *(Cell(time_s, size / time_s, size / time_s) for time_s in times), 20))
+        times = [
+            1e-5 * 10**i * draw.lognormvariate(0, 0.01) * (slower if (i, side) == (2, 0) else 1)
+            for side in (0, 1)
+        ]
+        rows.append(
+            Row(
+                size,
+                size // 4,
+                "float",
+                "sum",
+                -1,
+                *(Cell(time_s, size / time_s, size / time_s) for time_s in times),
+                20,
+            )
+        )
     devices = [Device(i, 1, "gpu-7", i, "", "NVIDIA H200") for i in range(8)]
-    result = Result(SweepSpec(collective="all_reduce"), start=f"2026-11-{number + 1:02} 08:00:00", rows=rows, complete=complete,
-        world=World(devices, 8), library=Library("nccl", 22809),
-    )  # fmt: skip
+    result = Result(
+        SweepSpec(collective="all_reduce"),
+        start=f"2026-11-{number + 1:02} 08:00:00",
+        rows=rows,
+        complete=complete,
+        world=World(devices, 8),
+        library=Library("nccl", 22809),
+    )
     file.write_text(result_json.render(result))
     return file.name
 
@@ -75,7 +97,9 @@ def test_an_unreadable_file_adds_nothing_of_the_list(busbw: Busbw, tmp_path: Pat
     assert busbw("list")[0] == 2
 
 
-def test_the_list_is_newest_first_with_machine_sizes_and_peak(busbw: Busbw, kept: list[str]) -> None:
+def test_the_list_is_newest_first_with_machine_sizes_and_peak(
+    busbw: Busbw, kept: list[str]
+) -> None:
     code, out, _ = busbw("list")
     titles, newest, *others = out.splitlines()
     assert code == 0
@@ -92,7 +116,11 @@ def test_the_plot_has_a_bar_for_each_run_of_one_size(busbw: Busbw, kept: list[st
     code, out, _ = busbw("plot", "--size", "1G", "--last", "3")
     above, below = out.split("\n\nAllReduce")
     assert code == 0
-    assert above.startswith("AllReduce, 1 GiB out of place, float, sum; classic timing\ngpu-7: 8 x NVIDIA H200, nccl\n\nid  when   ")
+    assert above.startswith(
+        "AllReduce, 1 GiB out of place, float, sum; classic timing\n"
+        "gpu-7: 8 x NVIDIA H200, nccl\n\n"
+        "id  when   "
+    )
     assert "1 GiB in place" in below
     assert max(line.count("█") for line in above.splitlines()) == 40
     code, _, told = busbw("plot", "--size", "3M")
@@ -101,7 +129,10 @@ def test_the_plot_has_a_bar_for_each_run_of_one_size(busbw: Busbw, kept: list[st
 
 def test_a_slower_run_makes_check_exit_1(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
     code, out, _ = busbw("check", write(tmp_path / "fine.json", 20))
-    assert (code, out.splitlines()[0]) == (0, "FINE  none of 6 cells is slower than in the last 19 runs")
+    assert (code, out.splitlines()[0]) == (
+        0,
+        "FINE  none of 6 cells is slower than in the last 19 runs",
+    )
     assert "is 5 %" in out
     code, out, _ = busbw("check", write(tmp_path / "slow.json", 21, slower=1.25))
     assert code == 1
@@ -114,30 +145,47 @@ def test_too_few_runs_are_unknown_with_a_hint(busbw: Busbw, tmp_path: Path) -> N
     busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(2)))
     slow = write(tmp_path / "slow.json", 21, slower=4.0, complete=False)
     code, out, told = busbw("check", slow)
-    first = "UNKNOWN  2 comparable runs of this machine are stored; 3 show large changes, 19 are needed for 95 % confidence"
+    first = (
+        "UNKNOWN  2 comparable runs of this machine are stored; 3 show large changes, 19 are needed"
+        " for 95 % confidence"
+    )
     assert (code, out.splitlines()[0]) == (3, first)
     assert "note: slow.json is of a sweep that did not end" in told
     less = told.split("--confidence ")[1].strip()
     assert busbw("check", slow, "--confidence", less)[0] == 1
     busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(2, 7)))
-    assert "hint: add --last 99" in busbw("check", write(tmp_path / "like.json", 22), "--confidence", "99%", "--tolerance", "1%")[2]
+    assert (
+        "hint: add --last 99"
+        in busbw(
+            "check", write(tmp_path / "like.json", 22), "--confidence", "99%", "--tolerance", "1%"
+        )[2]
+    )
 
 
-def test_three_runs_answer_for_large_changes_and_say_how_sure_they_are(busbw: Busbw, tmp_path: Path) -> None:
+def test_three_runs_answer_for_large_changes_and_say_how_sure_they_are(
+    busbw: Busbw, tmp_path: Path
+) -> None:
     busbw("add", *(write(tmp_path / f"{number}.json", number) for number in range(3)))
     code, out, told = busbw("check", write(tmp_path / "slow.json", 21, slower=4.0))
     assert (code, told) == (1, "")
     assert out.startswith("SLOWER  1 of 6 cells than in the last 3 runs, largest 4.")
-    assert "judged by the spread of 3 runs: the chance" in out and "is 5 % or less if times vary like a normal" in out
+    assert (
+        "judged by the spread of 3 runs: the chance" in out
+        and "is 5 % or less if times vary like a normal" in out
+    )
     like = write(tmp_path / "like.json", 22)
     code, out, told = busbw("check", like)
     assert code == 3
     assert out.startswith(
-        "UNKNOWN  no cell is clearly slower than in the last 3 runs, but 2 of 6 cells may be slower by more than 10 %, at most "
+        "UNKNOWN  no cell is clearly slower than in the last 3 runs, but 2 of 6 cells may be slower"
+        " by more than 10 %, at most "
     )
     assert "hint: busbw history add" in told
     code, out, _ = busbw("check", like, "--tolerance", "60%")
-    assert (code, out.splitlines()[0]) == (0, "FINE  none of 6 cells is slower than in the last 3 runs by more than 60 %")
+    assert (code, out.splitlines()[0]) == (
+        0,
+        "FINE  none of 6 cells is slower than in the last 3 runs by more than 60 %",
+    )
 
 
 def test_the_least_tolerance_that_would_do_is_named(busbw: Busbw, tmp_path: Path) -> None:
@@ -150,25 +198,40 @@ def test_the_least_tolerance_that_would_do_is_named(busbw: Busbw, tmp_path: Path
     assert busbw("check", like, "--tolerance", f"{least - 1}%")[0] == 3
 
 
-def test_what_differs_from_the_newest_run_is_named(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+def test_what_differs_from_the_newest_run_is_named(
+    busbw: Busbw, kept: list[str], tmp_path: Path
+) -> None:
     other = json.loads((tmp_path / kept[0]).read_text()) | {"start": "2026-11-21 08:00:00"}
     other["library"] |= {"nccl": 23001, "versions": {"nccl4py": "0.7"}}
     other["environment"] = {"NCCL_ALGO": "Ring", "PMIX_RANK": "3"}
     (tmp_path / "other.json").write_text(json.dumps(other))
     code, _, told = busbw("check", "other.json")
-    assert (code, told) == (0, "note: unlike run 19: NCCL 2.28.9 -> 2.30.1, NCCL_ALGO unset -> Ring\n")
-    (tmp_path / "log.json").write_text(json.dumps(other | {"tool": "nccl-tests", "environment": {}}))
+    assert (code, told) == (
+        0,
+        "note: unlike run 19: NCCL 2.28.9 -> 2.30.1, NCCL_ALGO unset -> Ring\n",
+    )
+    (tmp_path / "log.json").write_text(
+        json.dumps(other | {"tool": "nccl-tests", "environment": {}})
+    )
     assert busbw("check", "log.json")[2] == "note: unlike run 19: NCCL 2.28.9 -> 2.30.1\n"
 
 
-def test_an_unusual_run_is_named_and_its_removal_offered(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+def test_an_unusual_run_is_named_and_its_removal_offered(
+    busbw: Busbw, kept: list[str], tmp_path: Path
+) -> None:
     busbw("add", write(tmp_path / "odd.json", 19, slower=3.0))
     slow = write(tmp_path / "slow.json", 21, slower=1.4)
     code, out, told = busbw("check", slow)
     assert code == 3
-    assert out.startswith("UNKNOWN  1 of 6 cells much slower than the median of the last 20 runs, largest 1.39")
+    assert out.startswith(
+        "UNKNOWN  1 of 6 cells much slower than the median of the last 20 runs, largest 1.39"
+    )
     assert "which may be chance: run 20 is unusual too\n" in out and "1 GiB  out of place" in out
-    assert told == "\nhint: run 20 is far from the others; remove what had a known fault: busbw history rm 20\n"
+    assert (
+        told
+        == "\nhint: run 20 is far from the others; remove what had a known fault: busbw history rm"
+        " 20\n"
+    )
     busbw("rm", "20", "--yes")
     assert busbw("check", slow)[0] == 1
 
@@ -178,7 +241,10 @@ def test_a_run_is_shown_again_in_any_format(busbw: Busbw, kept: list[str], tmp_p
     assert (code, out) == (0, (tmp_path / kept[6]).read_text())
     assert busbw("show", "7")[1].startswith("AllReduce, 8 x NVIDIA H200 on 1 host")
     for missing in ("20", "-1", "9" * 30):
-        assert busbw("show", "--", missing)[::2] == (2, f"error: no run {missing} is stored\n\nhint: busbw history list\n")
+        assert busbw("show", "--", missing)[::2] == (
+            2,
+            f"error: no run {missing} is stored\n\nhint: busbw history list\n",
+        )
 
 
 def test_runs_are_removed_all_or_none(busbw: Busbw, kept: list[str]) -> None:
@@ -188,17 +254,30 @@ def test_runs_are_removed_all_or_none(busbw: Busbw, kept: list[str]) -> None:
     assert len(busbw("list")[1].splitlines()) == 20
     assert busbw("rm", "3", "4", "4", "--yes") == (0, "", "removed 2 runs\n")
     assert [line.split()[0] for line in busbw("list")[1].splitlines()[-3:]] == ["5", "2", "1"]
-    assert "is 5.56 %" in busbw("check", kept[2], "--confidence", "94%")[1]  # of 17: also its cells are gone
+    # of 17: also its cells are gone
+    assert "is 5.56 %" in busbw("check", kept[2], "--confidence", "94%")[1]
     assert busbw("add", kept[2])[1].endswith("run 20\n")
 
 
-@pytest.mark.parametrize(("typed", "code", "left"), [("y", 0, 18), ("n", 130, 19), ("\x03", 130, 19)])
-def test_a_person_is_asked(typed: str, code: int, left: int, busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("typed", "code", "left"), [("y", 0, 18), ("n", 130, 19), ("\x03", 130, 19)]
+)
+def test_a_person_is_asked(
+    typed: str, code: int, left: int, busbw: Busbw, kept: list[str], tmp_path: Path
+) -> None:
     lead, follow = pty.openpty()
     try:
         os.write(lead, typed.encode() + b"\n")
         words = [sys.executable, "-m", "busbw", "history", "rm", "5"]
-        done = subprocess.run(words, stdin=follow, capture_output=True, text=True, timeout=60, check=False, preexec_fn=_controlled)
+        done = subprocess.run(
+            words,
+            stdin=follow,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            preexec_fn=_controlled,
+        )
     finally:
         os.close(lead)
         os.close(follow)
@@ -227,12 +306,15 @@ def test_an_export_is_read_back_without_loss(busbw: Busbw, kept: list[str], tmp_
     assert busbw("add", "all.jsonl", "--db", "new.sqlite")[0] == 0
     assert busbw("export", "--db", "new.sqlite")[1] == lines
     listed = [
-        [line.split()[1:] for line in busbw("list", "--db", db)[1].splitlines()] for db in ("new.sqlite", "data/busbw/history.sqlite")
+        [line.split()[1:] for line in busbw("list", "--db", db)[1].splitlines()]
+        for db in ("new.sqlite", "data/busbw/history.sqlite")
     ]
     assert listed[0] == listed[1]
 
 
-def test_a_damaged_line_of_an_export_is_named_and_nothing_added(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+def test_a_damaged_line_of_an_export_is_named_and_nothing_added(
+    busbw: Busbw, kept: list[str], tmp_path: Path
+) -> None:
     first, second, *_ = busbw("export")[1].splitlines()
     for broken in (second[:500], "garbage"):
         (tmp_path / "damaged.jsonl").write_text(f"{first}\n{broken}\n{first}\n")
@@ -240,7 +322,9 @@ def test_a_damaged_line_of_an_export_is_named_and_nothing_added(busbw: Busbw, ke
         assert (code, told.partition(": ")[2].partition(":")[0]) == (2, "damaged.jsonl line 2")
     assert busbw("list", "--db", "new.sqlite")[0] == 2
     (tmp_path / "two.jsonl").write_text(f"{first}\n{second}\n")
-    assert busbw("check", "two.jsonl")[2].startswith("error: two.jsonl: 2 results, one on each line\n\nhint: busbw history add two.jsonl")
+    assert busbw("check", "two.jsonl")[2].startswith(
+        "error: two.jsonl: 2 results, one on each line\n\nhint: busbw history add two.jsonl"
+    )
 
 
 def test_a_damaged_result_names_its_run(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
@@ -249,11 +333,20 @@ def test_a_damaged_result_names_its_run(busbw: Busbw, kept: list[str], tmp_path:
         connection.commit()
     for words in (("show", "19"), ("export", "19"), ("check", kept[0])):
         code, _, told = busbw(*words)
-        assert code == 2 and told.startswith("error: run 19 is stored with an error: ") and told.endswith("busbw history rm 19\n")
+        assert (
+            code == 2
+            and told.startswith("error: run 19 is stored with an error: ")
+            and told.endswith("busbw history rm 19\n")
+        )
 
 
-def test_a_history_in_a_directory_that_cannot_be_written_is_read(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
-    script = 'mount --bind data data && mount -o remount,bind,ro data && for part in list "rm -y 1"; do "$0" -m busbw history $part; done'
+def test_a_history_in_a_directory_that_cannot_be_written_is_read(
+    busbw: Busbw, kept: list[str], tmp_path: Path
+) -> None:
+    script = (
+        'mount --bind data data && mount -o remount,bind,ro data && for part in list "rm -y 1"; do'
+        ' "$0" -m busbw history $part; done'
+    )
     try:
         words = ["unshare", "-rm", "sh", "-c", script, sys.executable]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
@@ -274,14 +367,18 @@ def test_a_history_in_a_directory_that_cannot_be_written_is_read(busbw: Busbw, k
         ("benchmarks/tune_2xh100_202611/table", "tuner table"),
     ],
 )
-def test_a_file_that_is_no_sweep_is_called_what_it_is(file: str, title: str, busbw: Busbw, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_sweep_is_called_what_it_is(
+    file: str, title: str, busbw: Busbw, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = Path(__file__).parents[3] / file
     refused = f"error: {path}: {title}, not a sweep\n\nhint: busbw show {path}\n"
     assert busbw("add", str(path))[2] == refused
     assert guarded(("compare", str(path), str(path))) == 2 and capsys.readouterr().err == refused
 
 
-def test_an_export_to_files_that_busbw_show_reads(busbw: Busbw, kept: list[str], tmp_path: Path) -> None:
+def test_an_export_to_files_that_busbw_show_reads(
+    busbw: Busbw, kept: list[str], tmp_path: Path
+) -> None:
     code, out, _ = busbw("export", "2", "3", "-d", "some/where")
     assert (code, out) == (0, "some/where/run-2.json\nsome/where/run-3.json\n")
     assert (tmp_path / "some/where/run-2.json").read_text() == (tmp_path / kept[1]).read_text()

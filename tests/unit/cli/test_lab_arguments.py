@@ -43,14 +43,21 @@ def test_a_bad_option_of_up_is_named(words, said, capsys):
     assert "hint: " in errors
 
 
-@pytest.mark.parametrize("words", [["exec", "--name", ABSENT, "h1", "--", "true"], ["status", "--name", ABSENT]])
+@pytest.mark.parametrize(
+    "words", [["exec", "--name", ABSENT, "h1", "--", "true"], ["status", "--name", ABSENT]]
+)
 def test_a_lab_that_is_not_there_is_named(words, capsys):
     assert main(["busbw", "lab", *words]) == 2
     assert f"error: no lab '{ABSENT}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "words", [["exec", "--name", "../x", "h1", "--", "true"], ["status", "--name", "../x"], ["down", "--name", "../x"]]
+    "words",
+    [
+        ["exec", "--name", "../x", "h1", "--", "true"],
+        ["status", "--name", "../x"],
+        ["down", "--name", "../x"],
+    ],
 )
 def test_a_name_that_leads_to_another_folder_is_refused(words, capsys):
     assert main(["busbw", "lab", *words]) == 2
@@ -61,7 +68,10 @@ def test_a_name_that_leads_to_another_folder_is_refused(words, capsys):
 def test_another_user_than_root_is_told(words, monkeypatch, capsys):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert main(["busbw", "lab", *words]) == 3
-    assert "error: a lab needs root: it makes network namespaces and mounts\n\nhint: sudo busbw lab" in capsys.readouterr().err
+    assert (
+        "error: a lab needs root: it makes network namespaces and mounts\n\nhint: sudo busbw lab"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_missing_pyroute2_is_named_with_the_command_that_installs_it(monkeypatch, capsys):
@@ -71,10 +81,25 @@ def test_a_missing_pyroute2_is_named_with_the_command_that_installs_it(monkeypat
 
 
 def lab(**shape: float) -> Lab:
-    first = LabHost(name="h1", namespace="bb1h1", address="10.77.0.1", interface="v1", cores=[0, 1, 2, 5], gpus=[0], gpu_percent=50)
+    first = LabHost(
+        name="h1",
+        namespace="bb1h1",
+        address="10.77.0.1",
+        interface="v1",
+        cores=[0, 1, 2, 5],
+        gpus=[0],
+        gpu_percent=50,
+    )
     second = LabHost(name="h2", namespace="bb1h2", address="10.77.0.2", interface="v2", gpus=[2, 3])
     spec = LabSpec(names=["h1", "h2"], shape=Shape(**shape))
-    return Lab(boot_id="", token="1", folder="/run/busbw-lab/lab", spec=spec, hosts=[first, second], owner=None)
+    return Lab(
+        boot_id="",
+        token="1",
+        folder="/run/busbw-lab/lab",
+        spec=spec,
+        hosts=[first, second],
+        owner=None,
+    )
 
 
 def test_a_made_lab_is_printed_with_the_commands_that_use_it():
@@ -107,4 +132,7 @@ def test_status_says_what_has_ended():
 def test_status_says_what_was_left_behind():
     one = LabStatus(lab=lab(), leftover=True, hosts=[])
     assert not one.fine
-    assert view.status([one]).splitlines()[1] == "left behind by a process that has ended: busbw lab down --name lab"
+    assert (
+        view.status([one]).splitlines()[1]
+        == "left behind by a process that has ended: busbw lab down --name lab"
+    )

@@ -1,4 +1,6 @@
-"""The command line of busbw link: what does not fit together is refused, and exit codes say what is known."""
+"""The command line of busbw link: what does not fit together is refused, and exit codes say what
+is known.
+"""
 
 import json
 from pathlib import Path
@@ -23,14 +25,22 @@ FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "fo
         ("", "link: give the hosts once"),
         ("--hosts h1,h2 --hostfile f", "link: give the hosts once"),
         ("--hosts h1,h2 --gpu 0", "--gpu and --gid-index are for RDMA"),
-        ("--hosts h1,h2 --collective all_gather", "--collective: without --suspect no collective runs"),
-        ("--hosts h1,h2,h3,h4 --suspect hosts --html page.html --seconds 3", "--seconds, --html: --suspect runs a collective"),
+        (
+            "--hosts h1,h2 --collective all_gather",
+            "--collective: without --suspect no collective runs",
+        ),
+        (
+            "--hosts h1,h2,h3,h4 --suspect hosts --html page.html --seconds 3",
+            "--seconds, --html: --suspect runs a collective",
+        ),
         ("--hosts h1,h2,h3 --suspect hosts", "--suspect: 3 hosts cannot be compared"),
         ("--result r.json --hosts h1,h2", "--hosts: --result prints an earlier test"),
         ("--result no-such-file.json", "--result no-such-file.json: No such file or directory"),
     ],
 )
-def test_what_does_not_fit_is_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_fit_is_refused(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert guarded(["link", *words.split()]) == 2
     assert said in capsys.readouterr().err
 
@@ -45,10 +55,18 @@ def test_what_does_not_fit_is_refused(words: str, said: str, capsys: pytest.Capt
         ([], 3),
     ],
 )
-def test_the_exit_code_follows_the_findings(verdicts: list[tuple[str, Verdict]], code: int, tmp_path: Path) -> None:
+def test_the_exit_code_follows_the_findings(
+    verdicts: list[tuple[str, Verdict]], code: int, tmp_path: Path
+) -> None:
     findings = [Finding(name, verdict, "said") for name, verdict in verdicts]
     flows = [Flow(rail=0, sender=0, receiver=0, rate=1.0)]
-    report = LinkReport(spec=LinkSpec(), hosts=[LinkHost("h1")], rails=[Rail("all", [None])], flows=flows, findings=findings)
+    report = LinkReport(
+        spec=LinkSpec(),
+        hosts=[LinkHost("h1")],
+        rails=[Rail("all", [None])],
+        flows=flows,
+        findings=findings,
+    )
     file = tmp_path / "r.json"
     file.write_bytes(json_codec.encode(report))
     assert guarded(["link", "--result", str(file)]) == code
@@ -65,7 +83,11 @@ def test_the_exit_code_follows_the_findings(verdicts: list[tuple[str, Verdict]],
     ],
 )
 def test_a_file_that_names_no_host_of_its_own_is_refused(
-    where: tuple[str, int, str], value: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    where: tuple[str, int, str],
+    value: Any,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     document = json.loads(FOUR_HOSTS.read_bytes())
     listed, number, field = where
@@ -77,7 +99,9 @@ def test_a_file_that_names_no_host_of_its_own_is_refused(
         assert said in capsys.readouterr().err
 
 
-def test_files_are_replaced_only_with_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_are_replaced_only_with_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = tmp_path / "page.html"
     page.write_text("mine")
     assert guarded(["link", "--hosts", "h1,h2", "--html", str(page)]) == 2
@@ -91,11 +115,25 @@ def test_files_are_replaced_only_with_force(tmp_path: Path, capsys: pytest.Captu
         ({}, 0, "no slow host found: the usual rate is 8 Gbit/s"),
         ({"suspects": [Suspect(["h3"], 0.7)]}, 1, "slow: h3, 70 % of the usual rate"),
         ({"doubts": ["h3: 80 % of"]}, 3, "unknown: h3: 80 % of"),
-        ({"suspects": [Suspect(["h3"], None)], "doubts": ["h4: 80 % of"]}, 1, "slow: h3, its runs failed\nunknown: h4: 80 % of"),
+        (
+            {"suspects": [Suspect(["h3"], None)], "doubts": ["h4: 80 % of"]},
+            1,
+            "slow: h3, its runs failed\nunknown: h4: 80 % of",
+        ),
     ],
 )
-def test_hosts_that_could_not_be_told_apart_are_unknown(fields: dict[str, Any], code: int, said: str) -> None:
-    report = SuspectReport(way="hosts", collective="all_reduce", size_bytes=1, hosts=["h3", "h4"], usual=1e9, complete=True, **fields)
+def test_hosts_that_could_not_be_told_apart_are_unknown(
+    fields: dict[str, Any], code: int, said: str
+) -> None:
+    report = SuspectReport(
+        way="hosts",
+        collective="all_reduce",
+        size_bytes=1,
+        hosts=["h3", "h4"],
+        usual=1e9,
+        complete=True,
+        **fields,
+    )
     assert suspect_exit(report) == code
     text = view.render_suspects(report)
     assert said in text

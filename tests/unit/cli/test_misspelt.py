@@ -9,11 +9,17 @@ from busbw.cli.main import guarded
     ("args", "error", "hint"),
     [
         (["rnu"], "no such command 'rnu'", "did you mean 'run'? busbw --help lists all commands"),
-        (["comprae", "a.json"], "no such command 'comprae'", "did you mean 'compare'? busbw --help lists all commands"),
+        (
+            ["comprae", "a.json"],
+            "no such command 'comprae'",
+            "did you mean 'compare'? busbw --help lists all commands",
+        ),
         (["frobnicate"], "no such command 'frobnicate'", "busbw --help lists all commands"),
     ],
 )
-def test_misspelt_command(args: list[str], error: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_misspelt_command(
+    args: list[str], error: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert guarded(args) == 2
     assert capsys.readouterr() == ("", f"error: {error}\n\nhint: {hint}\n")
 

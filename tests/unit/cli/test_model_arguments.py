@@ -28,9 +28,17 @@ def said(arguments: str, capsys: Captured) -> tuple[int, str, str]:
         ("ideal --topo missing.xml", 2, "missing.xml: No such file"),
         ("ideal --system h100x1", 2, "no data crosses a link"),
         ("ideal --system h100x8 -e 0", 2, "no data crosses a link"),
-        ("ideal --system h100x8 --counts zipf:1", 2, "all_reduce moves the same bytes between all ranks"),
+        (
+            "ideal --system h100x8 --counts zipf:1",
+            2,
+            "all_reduce moves the same bytes between all ranks",
+        ),
         ("ideal alltoallv --system h100x8 --counts zipf:-1", 2, "the exponent '-1'"),
-        ("ideal alltoallv --system h100x8 --counts zipf:1 -e 16", 2, "no byte of 16 crosses a link"),
+        (
+            "ideal alltoallv --system h100x8 --counts zipf:1 -e 16",
+            2,
+            "no byte of 16 crosses a link",
+        ),
         ("ideal --system h100x8 --nccl 2.4", 2, "from 2.18 on"),
         ("ideal all_redcue --system h100x8", 2, "did you mean all_reduce?"),
         ("predict --system h100x8 --nodes 0", 2, "not numbers of hosts"),
@@ -42,22 +50,38 @@ def said(arguments: str, capsys: Captured) -> tuple[int, str, str]:
         ("predict --system h100x8 --calibrate missing.json", 2, "missing.json: No such file"),
         ("predict --system h100x8 --pattern missing.jsonl", 2, "missing.jsonl: No such file"),
         ("predict --system h100x8 --scale bytes", 2, "only a pattern is scaled"),
-        ("predict all_gather --system h100x8 --pattern p", 2, "COLLECTIVE: collectives and sizes are those of p"),
-        ("predict --system h100x8 --pattern p -e 1M", 2, "-e: collectives and sizes are those of p"),
+        (
+            "predict all_gather --system h100x8 --pattern p",
+            2,
+            "COLLECTIVE: collectives and sizes are those of p",
+        ),
+        (
+            "predict --system h100x8 --pattern p -e 1M",
+            2,
+            "-e: collectives and sizes are those of p",
+        ),
         ("predict --system h100x8 --pattern p --nodes 2,4", 2, "predicted for one number of hosts"),
-        ("predict --system h100x8 --pattern p --algo ring;allreduce:tree", 2, "it is of one collective"),
+        (
+            "predict --system h100x8 --pattern p --algo ring;allreduce:tree",
+            2,
+            "it is of one collective",
+        ),
         ("predict --system h100x8 --nics=", 2, "it is empty"),
         ("explain missing.json", 2, "missing.json: No such file"),
     ],
 )
-def test_errors_name_the_value_and_what_to_type(arguments: str, code: int, message: str, capsys: Captured) -> None:
+def test_errors_name_the_value_and_what_to_type(
+    arguments: str, code: int, message: str, capsys: Captured
+) -> None:
     found, out, err = said(arguments, capsys)
     assert (found, out) == (code, "")
     assert message in err
     assert "\n\nhint: " in err
 
 
-def test_a_host_without_gpus_cannot_be_measured(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_gpus_cannot_be_measured(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from busbw.cli import system_options
     from busbw.core.topology import Host
 
@@ -68,12 +92,26 @@ def test_a_host_without_gpus_cannot_be_measured(capsys: Captured, monkeypatch: p
     assert "hint: describe the system, like --system h100x8 --nics 8x400G" in err
 
 
-def test_this_host_is_used_where_it_has_gpus(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_host_is_used_where_it_has_gpus(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from busbw.cli import system_options
     from busbw.core.topology import Gpu, Host, Nic
 
     gpus = [
-        Gpu(i, "NVIDIA H100 80GB HBM3", f"0000:{i:02x}:00.0", 0, 18, 25e9, 63e9, sm=90, pcie_gen_max=5, pcie_width=16) for i in range(8)
+        Gpu(
+            i,
+            "NVIDIA H100 80GB HBM3",
+            f"0000:{i:02x}:00.0",
+            0,
+            18,
+            25e9,
+            63e9,
+            sm=90,
+            pcie_gen_max=5,
+            pcie_width=16,
+        )
+        for i in range(8)
     ]
     host = Host("h0", gpus=gpus, nics=[Nic(f"mlx5_{i}", "ib", 50e9) for i in range(8)])
     monkeypatch.setattr(system_options, "read_host", lambda: host)
@@ -99,7 +137,9 @@ def test_predict_up_to_100000_gpus(capsys: Captured) -> None:
     assert "100000" in out
     assert "extrapolated" in out
     assert "latency decides up to" in out
-    answer = json.loads(said("predict --system h100x8 --nodes 2,12500 -b 1G --format json", capsys)[1])
+    answer = json.loads(
+        said("predict --system h100x8 --nodes 2,12500 -b 1G --format json", capsys)[1]
+    )
     assert [row["ranks"] for row in answer["rows"]] == [16, 16, 100000, 100000]
 
 
@@ -130,7 +170,9 @@ def test_explain_reads_what_busbw_recorded(capsys: Captured) -> None:
     assert "fits Ring" in out
 
 
-def test_a_pattern_whose_rows_have_no_time_is_a_partial_answer(capsys: Captured, tmp_path: Path) -> None:
+def test_a_pattern_whose_rows_have_no_time_is_a_partial_answer(
+    capsys: Captured, tmp_path: Path
+) -> None:
     file = tmp_path / "app.jsonl"
     tally = Tally(Header(world=16), ordered=False)
     comm = tally.comm(16, members=range(16))
@@ -144,25 +186,41 @@ def test_a_pattern_whose_rows_have_no_time_is_a_partial_answer(capsys: Captured,
     assert (code, "no time for 1 row of 2 calls" in out) == (1, True)
 
 
-def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(capsys: Captured, tmp_path: Path) -> None:
+def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(
+    capsys: Captured, tmp_path: Path
+) -> None:
     file = tmp_path / "app.jsonl"
     tally = Tally(Header(world=16), ordered=False)
-    tally.add(Arguments(tally.comm(16, members=range(16)), "all_gather", 1 << 30, 1 << 24, "float"), 7)
+    tally.add(
+        Arguments(tally.comm(16, members=range(16)), "all_gather", 1 << 30, 1 << 24, "float"), 7
+    )
     file.write_bytes(b"".join(lines(tally.pattern())))
     asked = f"predict --system h100x8 --pattern {file}"
     code, out, _ = said(asked, capsys)
-    assert (code, out.splitlines()[:2]) == (0, [f"{file} on 2 hosts x 8 H100 (h100x8), NCCL from 2.29 on, predicted", "16 ranks"])
+    assert (code, out.splitlines()[:2]) == (
+        0,
+        [f"{file} on 2 hosts x 8 H100 (h100x8), NCCL from 2.29 on, predicted", "16 ranks"],
+    )
     assert " on 8 hosts x 2 H100 " in said(f"{asked} --gpus 2 --nodes 8", capsys)[1]
     code, _, err = said(f"{asked} --nodes 16", capsys)
     assert code == 2
     assert "the pattern is of 16 ranks, not 128" in err and "--scale bytes or --scale count" in err
     code, out, _ = said(f"{asked} --nodes 16 --scale count --format json", capsys)
     found = json.loads(out)
-    assert (found["ranks"], found["recorded_ranks"], found["scale"], found["rows"][0]["bytes"]) == (128, 16, "count", 8 << 30)
-    assert "128 ranks, scaled from 16 by bytes" in said(f"{asked} --nodes 16 --scale bytes", capsys)[1]
+    assert (found["ranks"], found["recorded_ranks"], found["scale"], found["rows"][0]["bytes"]) == (
+        128,
+        16,
+        "count",
+        8 << 30,
+    )
+    assert (
+        "128 ranks, scaled from 16 by bytes" in said(f"{asked} --nodes 16 --scale bytes", capsys)[1]
+    )
 
 
-def test_communicators_of_unknown_size_are_those_of_the_job_that_is_asked_for(capsys: Captured, tmp_path: Path) -> None:
+def test_communicators_of_unknown_size_are_those_of_the_job_that_is_asked_for(
+    capsys: Captured, tmp_path: Path
+) -> None:
     file = tmp_path / "app.jsonl"
     tally = Tally(Header(ranks=[0]), ordered=False)
     tally.add(Arguments(tally.comm(0, read=1), "all_reduce", 1 << 30), 7)
@@ -170,12 +228,19 @@ def test_communicators_of_unknown_size_are_those_of_the_job_that_is_asked_for(ca
     code, out, _ = said(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "how many ranks it has is unknown" in " ".join(out.split())) == (1, True)
     code, out, _ = said(f"predict --system h100x8 --pattern {file} --nodes 4", capsys)
-    assert (code, "1 communicator of an unknown number of ranks: taken to be all 32" in " ".join(out.split())) == (0, True)
+    assert (
+        code,
+        "1 communicator of an unknown number of ranks: taken to be all 32" in " ".join(out.split()),
+    ) == (0, True)
     assert " on 4 hosts x 8 H100 " in out
 
 
-@pytest.mark.parametrize("arguments", ["ideal --system h100x8 --nodes 4", "predict --system h100x8 --nodes 1,2,12500"])
-def test_tables_fit_80_columns(arguments: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "arguments", ["ideal --system h100x8 --nodes 4", "predict --system h100x8 --nodes 1,2,12500"]
+)
+def test_tables_fit_80_columns(
+    arguments: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = arguments.split()[0]
     monkeypatch.setattr(f"busbw.cli.{command}.width", lambda: 80)
     _, out, _ = said(arguments, capsys)

@@ -37,7 +37,9 @@ def refused(*words: str) -> UsageError:
         ("kineto_gloo_rank_0.json", 2),
     ],
 )
-def test_the_exit_code_is_1_for_a_part_and_2_for_nothing(file: str, code: int, capsys: Output) -> None:
+def test_the_exit_code_is_1_for_a_part_and_2_for_nothing(
+    file: str, code: int, capsys: Output
+) -> None:
     assert guarded(["pattern", file]) == code
     told = capsys.readouterr()
     assert bool(told.out) == (code != 2) and bool(told.err) == (code == 2)
@@ -52,14 +54,18 @@ def test_the_exit_code_is_1_for_a_part_and_2_for_nothing(file: str, code: int, c
         ("simai_moe.txt", "bytes (average of all ranks; the calls are not timed)"),
     ],
 )
-def test_the_table_says_what_it_is_sorted_by_and_fits_80_columns(file: str, kind: str, capsys: Output) -> None:
+def test_the_table_says_what_it_is_sorted_by_and_fits_80_columns(
+    file: str, kind: str, capsys: Output
+) -> None:
     assert guarded(["pattern", file]) == 0
     table = capsys.readouterr().out
     assert f"sorted by share of {kind}" in table
     assert max(map(len, table.splitlines())) <= 80
 
 
-def test_directory_stands_for_its_files_in_order_of_ranks(samples: Path, tmp_path: Path, capsys: Output) -> None:
+def test_directory_stands_for_its_files_in_order_of_ranks(
+    samples: Path, tmp_path: Path, capsys: Output
+) -> None:
     data = (samples / "flight_recorder_2.10_gloo_rank_0.pickle").read_bytes()
     for rank in (0, 2, 10):
         (tmp_path / f"dump_rank_{rank}").write_bytes(data)
@@ -69,14 +75,18 @@ def test_directory_stands_for_its_files_in_order_of_ranks(samples: Path, tmp_pat
     assert header["ranks"] == [0, 2, 10]
 
 
-def test_files_can_be_compressed_or_come_from_stdin(samples: Path, tmp_path: Path, capsys: Output) -> None:
+def test_files_can_be_compressed_or_come_from_stdin(
+    samples: Path, tmp_path: Path, capsys: Output
+) -> None:
     data = (samples / "clog_v1.log").read_bytes()
     (tmp_path / "clog.gz").write_bytes(gzip.compress(data))
     assert guarded(["pattern", "clog_v1.log"]) == 0
     plain = capsys.readouterr().out
     assert guarded(["pattern", str(tmp_path / "clog.gz")]) == 0
     assert capsys.readouterr().out == plain
-    assert CliRunner().invoke(cli, ["pattern", "-"], input=data, standalone_mode=False).output == plain
+    assert (
+        CliRunner().invoke(cli, ["pattern", "-"], input=data, standalone_mode=False).output == plain
+    )
 
 
 @pytest.mark.usefixtures("samples")
@@ -95,8 +105,10 @@ def test_pattern_csv_of_a_log(capsys: Output) -> None:
     assert guarded(["pattern", "nccl_2.23_fsdp.log", "--format", "pattern-csv", "--calls"]) == 0
     told = capsys.readouterr()
     assert told.out.splitlines()[1:] == [
-        "allgather,2359808,float32,4,?,?,37756928,?,2", "broadcast,1,int64,4,?,?,8,?,1", "broadcast,3145,uint8,4,?,?,3145,?,1",
-    ]  # fmt: skip
+        "allgather,2359808,float32,4,?,?,37756928,?,2",
+        "broadcast,1,int64,4,?,?,8,?,1",
+        "broadcast,3145,uint8,4,?,?,3145,?,1",
+    ]
     assert "note: 3 of 4 ranks were read, 0-2" in told.err
 
 

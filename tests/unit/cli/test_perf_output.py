@@ -15,7 +15,10 @@ def written(wanted: Path) -> tuple[str, Path | None]:
 def test_the_output_file_never_overwrites(tmp_path: Path) -> None:
     wanted = tmp_path / "run.JSON"
     for name in ("run.JSON", "run.JSON.0", "run.JSON.1"):
-        assert written(wanted) == (str(tmp_path / name), tmp_path / name) and (tmp_path / name).exists()
+        assert (
+            written(wanted) == (str(tmp_path / name), tmp_path / name)
+            and (tmp_path / name).exists()
+        )
 
 
 def test_a_name_without_json_is_not_written(tmp_path: Path) -> None:

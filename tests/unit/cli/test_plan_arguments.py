@@ -1,4 +1,6 @@
-"""`busbw plan` refuses words that is invalid before anything is started, and says what to type instead."""
+"""`busbw plan` refuses words that is invalid before anything is started, and says what to type
+instead.
+"""
 
 import pytest
 
@@ -17,20 +19,25 @@ def test_a_target_is_a_share_or_percent(target: str, capsys: pytest.CaptureFixtu
         ("95", "--target 95: a fraction is at most 1\n\nhint: write --target 95% for percent"),
         (
             "101%",
-            "--target 101%: must be above 0% and at most 100%\n\nhint: write percent or a fraction, like --target 95% or --target 0.95",
+            (
+                "--target 101%: must be above 0% and at most 100%\n\n"
+                "hint: write percent or a fraction, like --target 95% or --target 0.95"
+            ),
         ),
         ("0", "--target 0: must be above 0% and at most 100%"),
         ("much", "--target much: must be above 0%"),
     ],
 )
-def test_a_target_that_nothing_reaches_is_refused(target: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_that_nothing_reaches_is_refused(
+    target: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert guarded(["plan", "mlp-small", "--target", target]) == 2
     assert capsys.readouterr().err.startswith(f"error: {said}")
 
 
 def test_a_setting_that_cannot_be_has_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(["train", "mlp-small", "--compare", "topk+ratio=2"]) == 2
-    assert capsys.readouterr().err == (
-        "error: ratio is 2.0, and must be a share above 0, at most 1\n\n"
+    assert (
+        capsys.readouterr().err == "error: ratio is 2.0, and must be a share above 0, at most 1\n\n"
         "hint: give ratio a valid value, or leave it out; the default is 0.01\n"
     )

@@ -25,7 +25,9 @@ PATTERN = ROOT / "benchmarks" / "capture_2xh100_202611" / "gpt2.jsonl"
 HOSTS = ROOT / "tests" / "hosts"
 
 
-@pytest.mark.parametrize(("planned", "kind"), [(True, "a plan for mlp"), (False, "a training of mlp")])
+@pytest.mark.parametrize(
+    ("planned", "kind"), [(True, "a plan for mlp"), (False, "a training of mlp")]
+)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -44,9 +46,20 @@ def test_a_file_is_called_what_it_is(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    training = Training(TrainSpec(model="mlp"), "img", 1000, 4000, 1, [] if planned else [TrainRun("none", 0, [1.0], [32.0])])
+    training = Training(
+        TrainSpec(model="mlp"),
+        "img",
+        1000,
+        4000,
+        1,
+        [] if planned else [TrainRun("none", 0, [1.0], [32.0])],
+    )
     plan = Plan(0.95, 0.1, 0.1, [Bucket(4000, 0.09)]) if planned else None
-    result = PlanResult(training=training, plan=plan) if planned else TrainResult(training=training, complete=True)
+    result = (
+        PlanResult(training=training, plan=plan)
+        if planned
+        else TrainResult(training=training, complete=True)
+    )
     (tmp_path / "p.json").write_text(result_json.render(result))
     monkeypatch.chdir(tmp_path)
     assert guarded(words) == 2
@@ -54,14 +67,21 @@ def test_a_file_is_called_what_it_is(
     assert guarded(("show", "p.json")) == 0
 
 
-@pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])  # with a bus factor of 0 and of 1
-@pytest.mark.parametrize("system", [(), ("--system", "h100x8")], ids=["its own system", "a described system"])
+# with a bus factor of 0 and of 1
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast"])
+@pytest.mark.parametrize(
+    "system", [(), ("--system", "h100x8")], ids=["its own system", "a described system"]
+)
 def test_one_rank_has_nothing_to_explain(
     collective: str, system: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell = Cell(1e-3, 1e9, 5e9)  # some programs print a busbw for one rank too
     rows = [Row(1 << 20, 1 << 18, "float", "", 0, cell, cell, 20)]
-    alone = Result(SweepSpec(collective=collective), rows=rows, world=World([Device(0, 1, "h1", 0, "", "NVIDIA H100")], 1))
+    alone = Result(
+        SweepSpec(collective=collective),
+        rows=rows,
+        world=World([Device(0, 1, "h1", 0, "", "NVIDIA H100")], 1),
+    )
     (tmp_path / "one.json").write_text(result_json.render(alone))
     assert guarded(("explain", str(tmp_path / "one.json"), *system)) == 3
     assert "one.json: with one rank no data crosses a link" in capsys.readouterr().err
@@ -76,7 +96,18 @@ def check_schema(*texts: str) -> None:
 
 
 DESCRIBED = ("--system", "h100x8", "--nics", "8x400G")
-RATES = ("--gpu-memory", "80G", "--host-memory", "500G", "--tflops", "400", "--pcie", "50", "--adam-rate", "2")
+RATES = (
+    "--gpu-memory",
+    "80G",
+    "--host-memory",
+    "500G",
+    "--tflops",
+    "400",
+    "--pcie",
+    "50",
+    "--adam-rate",
+    "2",
+)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +119,30 @@ RATES = ("--gpu-memory", "80G", "--host-memory", "500G", "--tflops", "400", "--p
         (("explain", str(BENCHMARK / "run_1.json")), "Explanation"),
         (("compare", str(BENCHMARK / "run_1.json"), str(BENCHMARK / "torch_1.json")), "Comparison"),
         (("check", "--from", str(HOSTS / "no-nic.jsonl")), "Check of a machine"),
-        (("check", "--from", str(HOSTS / "no-nic.jsonl"), "--from", str(HOSTS / "vm-veth.jsonl")), "Check of several machines"),
-        (("check", "command", "--no-machine", "mpirun -np 16 all_reduce_perf -g 8"), "Check of a command line"),
+        (
+            (
+                "check",
+                "--from",
+                str(HOSTS / "no-nic.jsonl"),
+                "--from",
+                str(HOSTS / "vm-veth.jsonl"),
+            ),
+            "Check of several machines",
+        ),
+        (
+            ("check", "command", "--no-machine", "mpirun -np 16 all_reduce_perf -g 8"),
+            "Check of a command line",
+        ),
         (("link", "--result", str(LINKS)), "Link test"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value[:2]).partition("/")[0],
 )
 def test_a_saved_answer_is_shown_as_its_command_printed_it(
-    words: tuple[str, ...], title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...],
+    title: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     guarded(words)
@@ -108,7 +155,8 @@ def test_a_saved_answer_is_shown_as_its_command_printed_it(
     assert guarded(("show", "f.json")) == 0
     assert capsys.readouterr().out == printed
     assert guarded(("show", "f.json", "--format", "json")) == 0
-    assert json.loads(capsys.readouterr().out).items() <= json.loads(saved).items()  # that of compare has its texts too
+    # that of compare has its texts too
+    assert json.loads(capsys.readouterr().out).items() <= json.loads(saved).items()
     found = load("f.json")
     assert isinstance(found, Document) and found.title == title
 
@@ -117,7 +165,9 @@ def test_a_memory_plan_is_shown_without_the_line_that_the_file_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert guarded(("plan", "gpt", "--params", "8B", "--memory", *RATES, "--json", "plan.json")) == 0
+    assert (
+        guarded(("plan", "gpt", "--params", "8B", "--memory", *RATES, "--json", "plan.json")) == 0
+    )
     printed = capsys.readouterr().out.splitlines(keepends=True)
     check_schema((tmp_path / "plan.json").read_text())
     assert guarded(("show", "plan.json")) == 0
@@ -147,14 +197,20 @@ def test_counters_patterns_and_snapshots_are_shown(
     assert capsys.readouterr().err.startswith("error: half.json: busbw.check/1: ")
 
 
-def test_a_tuner_table_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tuner_table_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     rule = "4 * all_reduce 1024 1048576 Ring LL128 8   # 12.1 % less time"
     (tmp_path / "t.table").write_text(f"busbw-tuner-table 1\nabout device NVIDIA H200\n{rule}\n")
     assert guarded(("show", "t.table")) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("device    NVIDIA H200\n\nranks  hosts  collective   from     to  choice")
-    assert shown.endswith("    4    any  all_reduce  1 KiB  1 MiB  Ring LL128, 8 channels  12.1 % less time\n")
+    assert shown.startswith(
+        "device    NVIDIA H200\n\nranks  hosts  collective   from     to  choice"
+    )
+    assert shown.endswith(
+        "    4    any  all_reduce  1 KiB  1 MiB  Ring LL128, 8 channels  12.1 % less time\n"
+    )
     assert guarded(("report", ".")) == 0
     (tmp_path / "t.table").write_text("busbw-tuner-table 1\nrubbish\n")
     assert guarded(("show", "t.table")) == 2

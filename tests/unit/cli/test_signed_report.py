@@ -1,4 +1,6 @@
-"""A signed report: OpenSSH verifies it, a changed byte is noticed, and its figures can be computed anew from it alone."""
+"""A signed report: OpenSSH verifies it, a changed byte is noticed, and its figures can be
+computed anew from it alone.
+"""
 
 import json
 import shutil
@@ -9,17 +11,47 @@ import pytest
 
 from busbw.cli.main import guarded
 
-pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="no ssh-keygen: make test-tools")
-SWEEP = ["run", "all_reduce", "-b", "1K", "-e", "4K", "--engine", "sim", "-n", "4", "--repeats", "8"]
+pytestmark = pytest.mark.skipif(
+    not shutil.which("ssh-keygen"), reason="no ssh-keygen: make test-tools"
+)
+SWEEP = [
+    "run",
+    "all_reduce",
+    "-b",
+    "1K",
+    "-e",
+    "4K",
+    "--engine",
+    "sim",
+    "-n",
+    "4",
+    "--repeats",
+    "8",
+]
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two measured results and a key."""
     folder = tmp_path_factory.mktemp("measured")
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")], check=True, timeout=30)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key")],
+        check=True,
+        timeout=30,
+    )
     for name, alpha in (("before", 5), ("after", 9)):
-        assert guarded([*SWEEP, "--sim", f"alpha_us={alpha},gbps=100", "--json", str(folder / f"{name}.json")]) == 0
+        assert (
+            guarded(
+                [
+                    *SWEEP,
+                    "--sim",
+                    f"alpha_us={alpha},gbps=100",
+                    "--json",
+                    str(folder / f"{name}.json"),
+                ]
+            )
+            == 0
+        )
     return folder
 
 
@@ -29,19 +61,28 @@ def signed(measured: Path, tmp_path, capsys, monkeypatch) -> list[str]:
     shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
-    assert guarded(["report", "before.json", "after.json", "-o", "proof.html", "--sign", "key"]) == 0
+    assert (
+        guarded(["report", "before.json", "after.json", "-o", "proof.html", "--sign", "key"]) == 0
+    )
     return capsys.readouterr().out.splitlines()
 
 
 def verified(lines: list[str]) -> subprocess.CompletedProcess[str]:
     """The printed commands, run by a shell."""
-    return subprocess.run(["sh", "-ec", "\n".join(lines[lines.index("verify with:") + 1 :])], capture_output=True, text=True, timeout=30)
+    return subprocess.run(
+        ["sh", "-ec", "\n".join(lines[lines.index("verify with:") + 1 :])],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
 
 
 def test_the_printed_commands_verify_the_page(signed):
     assert signed[:2] == ["proof.html", "proof.html.sig"]
     done = verified(signed)
-    assert done.returncode == 0 and done.stdout.startswith('Good "busbw" signature for busbw with ED25519 key'), done.stderr
+    assert done.returncode == 0 and done.stdout.startswith(
+        'Good "busbw" signature for busbw with ED25519 key'
+    ), done.stderr
 
 
 def test_a_changed_byte_fails(signed):
@@ -58,7 +99,9 @@ def test_a_changed_byte_fails(signed):
 
 
 def test_another_key_does_not_verify(signed):
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "other"], check=True, timeout=30)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "other"], check=True, timeout=30
+    )
     own = Path("key.pub").read_text().split()[1]
     other = Path("other.pub").read_text().split()[1]
     assert verified([line.replace(own, other) for line in signed]).returncode != 0
@@ -71,7 +114,9 @@ def test_the_comparison_can_be_computed_from_the_page_alone(signed, capsys):
 
     cells = compared("before.json", "after.json")
     assert cells == compared("proof.html", "proof.html", "--table", "1", "--table", "2")
-    assert {cell["verdict"] for cell in cells} == {"slower"} and all(cell["low"] > 1 for cell in cells), "with intervals"
+    assert {cell["verdict"] for cell in cells} == {"slower"} and all(
+        cell["low"] > 1 for cell in cells
+    ), "with intervals"
 
 
 def test_results_in_the_page_are_the_results(signed, capsys):

@@ -16,7 +16,11 @@ def test_a_token_that_others_can_write_is_refused(tmp_path, mode, capsys):
     file.chmod(mode)
     assert guarded(["watch", "--listen", "0.0.0.0:9400", "--token-file", str(file)]) == 2
     said = capsys.readouterr().err
-    assert f"error: --token-file {file}: mode {mode:04o}, other users can change the token\n\nhint: chmod 600 '{file}'" in said
+    assert (
+        f"error: --token-file {file}: mode {mode:04o}, other users can change the token\n\n"
+        f"hint:"
+        f" chmod 600 '{file}'" in said
+    )
     assert "s3cret" not in said
 
 

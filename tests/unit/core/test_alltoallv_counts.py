@@ -11,18 +11,29 @@ from busbw.core.sweep import SweepSpec, check_spec
 
 def test_the_forms_of_a_spec() -> None:
     assert parse_counts("zipf:1.05") == Zipf(1.05)
-    assert parse_counts("zipf:0,rows=1e3,ids=64,dedup,seed=7") == Zipf(0.0, rows=1000, ids=64, seed=7, dedup=True)
+    assert parse_counts("zipf:0,rows=1e3,ids=64,dedup,seed=7") == Zipf(
+        0.0, rows=1000, ids=64, seed=7, dedup=True
+    )
     assert parse_counts("zipf:2,sorted") == Zipf(2.0, sorted=True)
     assert parse_counts("file:counts.csv") == parse_counts("counts.csv") == MatrixFile("counts.csv")
 
 
 def test_the_complete_text_names_what_matters() -> None:
     assert Zipf(1.05).text == "zipf:1.05,rows=10000000,seed=1"
-    assert Zipf(1.05, dedup=True, sorted=True).text == "zipf:1.05,rows=10000000,ids=65536,dedup,sorted"
+    assert (
+        Zipf(1.05, dedup=True, sorted=True).text == "zipf:1.05,rows=10000000,ids=65536,dedup,sorted"
+    )
 
 
-@given(st.floats(0, 10).map(lambda value: float(f"{value:g}")), st.integers(1, 10**12), st.booleans(), st.booleans())
-def test_the_complete_text_means_the_same(exponent: float, rows: int, dedup: bool, in_order: bool) -> None:
+@given(
+    st.floats(0, 10).map(lambda value: float(f"{value:g}")),
+    st.integers(1, 10**12),
+    st.booleans(),
+    st.booleans(),
+)
+def test_the_complete_text_means_the_same(
+    exponent: float, rows: int, dedup: bool, in_order: bool
+) -> None:
     spec = Zipf(exponent, rows=rows, dedup=dedup, sorted=in_order)
     assert parse_counts(spec.text) == spec
 
@@ -54,5 +65,7 @@ def test_an_invalid_spec_is_refused(text: str, message: str) -> None:
 
 
 def test_only_alltoallv_has_counts() -> None:
-    with pytest.raises(UsageError, match="--counts zipf:1: alltoall moves the same bytes between all ranks"):
+    with pytest.raises(
+        UsageError, match="--counts zipf:1: alltoall moves the same bytes between all ranks"
+    ):
         check_spec(SweepSpec(collective="alltoall", step_factor=2, counts="zipf:1"), strict=True)

@@ -6,7 +6,22 @@ from hypothesis import strategies as st
 from busbw.core.env import ALLTOALLV, VARIABLES, carried, shown
 from busbw.core.masking import MASK
 
-PREFIXES = st.sampled_from(["NCCL_", "BUSBW_", "OMPI_MCA_", "UCX_", "FI_", "GLOO_", "TORCH_NCCL_", "CUDA_", "PMIX_MCA_", "", "MY_", "AWS_"])
+PREFIXES = st.sampled_from(
+    [
+        "NCCL_",
+        "BUSBW_",
+        "OMPI_MCA_",
+        "UCX_",
+        "FI_",
+        "GLOO_",
+        "TORCH_NCCL_",
+        "CUDA_",
+        "PMIX_MCA_",
+        "",
+        "MY_",
+        "AWS_",
+    ]
+)
 MIDDLES = st.text("ABCXYZ_09", max_size=6)
 SECRETS = [
     "TOKEN",
@@ -23,7 +38,10 @@ SECRETS = [
     "COOKIE",
 ]
 SECRET_NAMES = st.tuples(
-    PREFIXES, MIDDLES, st.sampled_from(SECRETS).flatmap(lambda word: st.sampled_from([word, word.lower()])), MIDDLES
+    PREFIXES,
+    MIDDLES,
+    st.sampled_from(SECRETS).flatmap(lambda word: st.sampled_from([word, word.lower()])),
+    MIDDLES,
 ).map("".join)
 VALUE = "s3cr3t-v4lue"
 
@@ -37,7 +55,9 @@ def test_a_secret_is_never_in_a_result(name: str, all_names: bool) -> None:
     assert shown(name, VALUE) == MASK
 
 
-@given(st.sampled_from(["HOME", "USER", "AWS_", "GITHUB_", "MY_NCCL_", "DATABASE_", "HF_"]), MIDDLES)
+@given(
+    st.sampled_from(["HOME", "USER", "AWS_", "GITHUB_", "MY_NCCL_", "DATABASE_", "HF_"]), MIDDLES
+)
 def test_unrelated_variables_are_left_out_or_masked(prefix: str, rest: str) -> None:
     name = prefix + rest
     assert carried({name: VALUE}) == {}
@@ -63,16 +83,32 @@ def test_communication_variables_are_kept_unchanged_and_sorted() -> None:
 
 
 def test_internal_variables_of_launchers_are_left_out() -> None:
-    names = ["orte_precondition_transports", "orte_hnp_uri", "orte_top_session_dir", "ess_base_jobid", "initial_wdir"]
-    own = {f"OMPI_MCA_{name}": VALUE for name in names} | {"PMIX_SERVER_URI4": VALUE, "PMIX_NAMESPACE": VALUE}
+    names = [
+        "orte_precondition_transports",
+        "orte_hnp_uri",
+        "orte_top_session_dir",
+        "ess_base_jobid",
+        "initial_wdir",
+    ]
+    own = {f"OMPI_MCA_{name}": VALUE for name in names} | {
+        "PMIX_SERVER_URI4": VALUE,
+        "PMIX_NAMESPACE": VALUE,
+    }
     assert carried(own) == {}
     assert set(carried(own, all_names=True).values()) == {MASK}
-    meant = {"OMPI_MCA_orte_base_help_aggregate": "0", "OMPI_MCA_essential": "1", "PMIX_MCA_gds": "hash"}
+    meant = {
+        "OMPI_MCA_orte_base_help_aggregate": "0",
+        "OMPI_MCA_essential": "1",
+        "PMIX_MCA_gds": "hash",
+    }
     assert carried(meant) == dict(sorted(meant.items()))
 
 
 def test_all_names_keeps_every_variable() -> None:
-    assert carried({"HOME": "/root", "NCCL_ALGO": "Ring"}, all_names=True) == {"HOME": MASK, "NCCL_ALGO": "Ring"}
+    assert carried({"HOME": "/root", "NCCL_ALGO": "Ring"}, all_names=True) == {
+        "HOME": MASK,
+        "NCCL_ALGO": "Ring",
+    }
 
 
 def test_the_table_has_each_variable_of_nccl_tests_once() -> None:

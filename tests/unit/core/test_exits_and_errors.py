@@ -7,7 +7,9 @@ from busbw.core.exits import Exit, NcclTestsExit
 
 
 @pytest.mark.parametrize("codes", [Exit, NcclTestsExit])
-def test_codes_are_unique_fit_a_process_and_are_explained(codes: type[Exit | NcclTestsExit]) -> None:
+def test_codes_are_unique_fit_a_process_and_are_explained(
+    codes: type[Exit | NcclTestsExit],
+) -> None:
     values = [int(member) for member in codes.__members__.values()]
     assert len(values) == len(set(values))
     assert all(0 <= value <= 255 for value in values)
@@ -20,13 +22,19 @@ def test_the_exit_codes_are_those_documented() -> None:
     assert [int(code) for code in NcclTestsExit] == [0, 1, 2, 3, 4, 5, 6, 7, 255]
 
 
-@pytest.mark.parametrize(("kind", "code"), [(UsageError, Exit.USAGE), (NoMeasurement, Exit.UNKNOWN), (BusbwError, Exit.BUG)])
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [(UsageError, Exit.USAGE), (NoMeasurement, Exit.UNKNOWN), (BusbwError, Exit.BUG)],
+)
 def test_each_error_ends_with_its_code(kind: type[BusbwError], code: Exit) -> None:
     assert kind("x").exit is code
     assert issubclass(kind, BusbwError)
 
 
 def test_the_hint_of_an_error_follows_a_blank_line() -> None:
-    assert UsageError("-b 0: no", "start at 1 byte").render() == "error: -b 0: no\n\nhint: start at 1 byte"
+    assert (
+        UsageError("-b 0: no", "start at 1 byte").render()
+        == "error: -b 0: no\n\nhint: start at 1 byte"
+    )
     assert UsageError("-b 0: no").render() == "error: -b 0: no"
     assert str(UsageError("-b 0: no", "start at 1 byte")) == "-b 0: no"

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from busbw.core.dtypes import DTYPES, DType, dtype
 from busbw.core.floats import decode, encode, round_to_bits
 
-SCALAR = {"half": np.float16, "bfloat16": ml_dtypes.bfloat16, "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2}
+SCALAR = {
+    "half": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "f8e4m3": ml_dtypes.float8_e4m3fn,
+    "f8e5m2": ml_dtypes.float8_e5m2,
+}
 SMALL = [row for row in DTYPES if row.name in SCALAR]
 FLOATS = [row for row in DTYPES if row.is_float]
 
@@ -38,9 +43,15 @@ def test_rounding_matches_numpy(row: DType, data: st.DataObject) -> None:
     assert decode(ours, row) == Fraction(float(rounded))
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(width=32, allow_nan=False, allow_infinity=False))
+@given(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(width=32, allow_nan=False, allow_infinity=False),
+)
 def test_wide_types_round_trip_through_numpys_bits(double: float, single: float) -> None:
-    for value, row, kind in ((double, dtype("double"), np.float64), (single, dtype("float"), np.float32)):
+    for value, row, kind in (
+        (double, dtype("double"), np.float64),
+        (single, dtype("float"), np.float32),
+    ):
         bits = int(np.asarray(value, kind).view(f"u{row.itemsize}"))
         assert decode(bits, row) == Fraction(value)
         assert round_to_bits(Fraction(value), row) == (bits if value else 0)
@@ -48,7 +59,9 @@ def test_wide_types_round_trip_through_numpys_bits(double: float, single: float)
 
 @given(st.floats(-1e38, 1e38))
 def test_a_double_rounds_to_float_as_in_numpy(value: float) -> None:
-    assert decode(round_to_bits(Fraction(value), dtype("float")), dtype("float")) == Fraction(float(np.float32(value)))
+    assert decode(round_to_bits(Fraction(value), dtype("float")), dtype("float")) == Fraction(
+        float(np.float32(value))
+    )
 
 
 @pytest.mark.parametrize("row", FLOATS, ids=lambda row: row.name)

@@ -15,7 +15,9 @@ def test_a_shape_has_the_number_of_parameters(wanted, sequence):
     except UsageError:
         assert wanted < SMALL
         return
-    assert abs(shape.parameters(sequence) / wanted - 1) <= (TOLERANCE if wanted >= SMALL else SMALL_TOLERANCE)
+    assert abs(shape.parameters(sequence) / wanted - 1) <= (
+        TOLERANCE if wanted >= SMALL else SMALL_TOLERANCE
+    )
     assert shape.width % 128 == 0
     assert shape.width / shape.heads in (64, 128)
 
@@ -31,7 +33,10 @@ def test_a_size_without_a_shape_is_refused_with_the_nearest():
     assert caught.value.hint == "the nearest has 0.9 million"
 
 
-@pytest.mark.parametrize(("text", "count"), [("124M", 124_000_000), ("1.5B", 1_500_000_000), ("8e9", 8_000_000_000), ("13b", 13 * 10**9)])
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("124M", 124_000_000), ("1.5B", 1_500_000_000), ("8e9", 8_000_000_000), ("13b", 13 * 10**9)],
+)
 def test_counts_are_read(text, count):
     assert parse_count(text) == count
 

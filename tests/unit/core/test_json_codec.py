@@ -1,4 +1,6 @@
-"""Every number survives writing and reading, including nan and infinities, and finite ones are plain JSON numbers."""
+"""Every number survives writing and reading, including nan and infinities, and finite ones are
+plain JSON numbers.
+"""
 
 import json
 import math
@@ -16,15 +18,23 @@ FLOATS = st.floats(allow_nan=True, allow_infinity=True)
 
 
 def one(cell: Cell) -> Result:
-    return Result(SweepSpec(collective="all_reduce"), rows=[Row(64, 16, "float", "sum", -1, cell, None, 20)])
+    return Result(
+        SweepSpec(collective="all_reduce"), rows=[Row(64, 16, "float", "sum", -1, cell, None, 20)]
+    )
 
 
-@given(FLOATS, st.none() | FLOATS, st.none() | st.lists(FLOATS, max_size=3), st.none() | st.lists(st.lists(FLOATS, max_size=2), max_size=2))
+@given(
+    FLOATS,
+    st.none() | FLOATS,
+    st.none() | st.lists(FLOATS, max_size=3),
+    st.none() | st.lists(st.lists(FLOATS, max_size=2), max_size=2),
+)
 def test_a_result_survives_encoding_and_decoding(
     time: float, cpu: float | None, samples: list[float] | None, each: list[list[float]] | None
 ) -> None:
     result = one(Cell(time, 1.0, -time, cpu_time_s=cpu, samples_s=samples, process_samples_s=each))
-    assert repr(json_codec.decode(json_codec.encode(result), Result)) == repr(result)  # nan is not equal to itself
+    # nan is not equal to itself
+    assert repr(json_codec.decode(json_codec.encode(result), Result)) == repr(result)
 
 
 def test_strings_like_nan_stay_strings() -> None:
@@ -34,8 +44,16 @@ def test_strings_like_nan_stay_strings() -> None:
 
 
 def test_finite_values_are_plain_json_numbers() -> None:
-    cell = json.loads(json_codec.encode(one(Cell(math.inf, math.nan, 2.5, samples_s=[1.0, -math.inf]))))["rows"][0]["out_of_place"]
-    assert (cell["time_s"], cell["algbw"], cell["busbw"], cell["samples_s"], cell["cpu_time_s"]) == ("inf", "nan", 2.5, [1.0, "-inf"], None)
+    cell = json.loads(
+        json_codec.encode(one(Cell(math.inf, math.nan, 2.5, samples_s=[1.0, -math.inf])))
+    )["rows"][0]["out_of_place"]
+    assert (
+        cell["time_s"],
+        cell["algbw"],
+        cell["busbw"],
+        cell["samples_s"],
+        cell["cpu_time_s"],
+    ) == ("inf", "nan", 2.5, [1.0, "-inf"], None)
     result = one(Cell(1.0, 2.0, 3.0))
     assert json_codec.encode(result) == msgspec.json.encode(result)
 

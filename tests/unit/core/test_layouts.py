@@ -1,4 +1,6 @@
-"""Moves are the reference result: they stay in the buffers, name each destination once, and compose as the collectives do."""
+"""Moves are the reference result: they stay in the buffers, name each destination once, and
+compose as the collectives do.
+"""
 
 import pytest
 from hypothesis import given
@@ -15,12 +17,18 @@ Element = frozenset[tuple[int, int]]  # the (rank, offset)s whose inputs an elem
 @st.composite
 def layout_of(draw: st.DrawFn, row: Collective) -> Layout:
     ranks = draw(st.integers(1, 9))
-    matrix = tuple(tuple(draw(st.integers(0, 5)) for _ in range(ranks)) for _ in range(ranks)) if row.uneven else ()
+    matrix = (
+        tuple(tuple(draw(st.integers(0, 5)) for _ in range(ranks)) for _ in range(ranks))
+        if row.uneven
+        else ()
+    )
     return Layout(draw(st.integers(0, 7)), ranks, draw(st.integers(0, ranks - 1)), matrix)
 
 
 def buffer_lengths(row: Collective, layout: Layout, rank: int) -> tuple[int, int]:
-    """Elements of one rank's buffers, from the table's own counts: `count` elements a part and 16-byte elements are not cut."""
+    """Elements of one rank's buffers, from the table's own counts: `count` elements a part and
+    16-byte elements are not cut.
+    """
     if row.uneven:
         return sum(layout.matrix[rank]), sum(line[rank] for line in layout.matrix)
     asked = layout.count if row.buffers is layouts.whole else layout.count * layout.ranks
@@ -43,7 +51,10 @@ def run(row: Collective, layout: Layout, inputs: list[list[Element]]) -> list[li
 
 
 def own_inputs(row: Collective, layout: Layout) -> list[list[Element]]:
-    return [[frozenset({(rank, i)}) for i in range(buffer_lengths(row, layout, rank)[0])] for rank in range(layout.ranks)]
+    return [
+        [frozenset({(rank, i)}) for i in range(buffer_lengths(row, layout, rank)[0])]
+        for rank in range(layout.ranks)
+    ]
 
 
 @ALL
@@ -59,13 +70,19 @@ def test_moves_stay_in_the_buffers_and_do_not_overlap(row: Collective, data: st.
             for source, offset in move.sources:
                 assert 0 <= source < layout.ranks
                 assert 0 <= offset <= offset + move.length <= buffer_lengths(row, layout, source)[0]
-        receives = (not row.name.endswith("gather") and row.name != "reduce") or not row.rooted or rank == layout.root
+        receives = (
+            (not row.name.endswith("gather") and row.name != "reduce")
+            or not row.rooted
+            or rank == layout.root
+        )
         assert arrived == (set(range(buffer_lengths(row, layout, rank)[1])) if receives else set())
 
 
 @ALL
 @given(st.data())
-def test_only_reductions_have_several_sources_all_ranks_once(row: Collective, data: st.DataObject) -> None:
+def test_only_reductions_have_several_sources_all_ranks_once(
+    row: Collective, data: st.DataObject
+) -> None:
     layout = data.draw(layout_of(row))
     for rank in range(layout.ranks):
         for move in row.moves(layout, rank):
@@ -79,7 +96,9 @@ def test_all_reduce_is_reduce_scatter_then_all_gather(ranks: int, part: int) -> 
     whole, split = Layout(part * ranks, ranks), Layout(part, ranks)
     inputs = own_inputs(collective("all_reduce"), whole)
     scattered = run(collective("reduce_scatter"), split, inputs)
-    gathered = run(collective("all_gather"), split, [[e for e in one if e is not None] for one in scattered])
+    gathered = run(
+        collective("all_gather"), split, [[e for e in one if e is not None] for one in scattered]
+    )
     assert gathered == run(collective("all_reduce"), whole, inputs)
 
 
@@ -88,10 +107,19 @@ def test_rooted_collectives_compose_too(ranks: int, part: int, data: st.DataObje
     root = data.draw(st.integers(0, ranks - 1))
     whole, split = Layout(part * ranks, ranks, root), Layout(part, ranks, root)
     reduce_inputs = own_inputs(collective("reduce"), whole)
-    reduced = [[e or frozenset() for e in one] for one in run(collective("reduce"), whole, reduce_inputs)]
-    assert run(collective("broadcast"), whole, reduced) == run(collective("all_reduce"), whole, reduce_inputs)
-    assert run(collective("scatter"), split, reduced) == run(collective("reduce_scatter"), split, reduce_inputs)
-    gathered = [[e or frozenset() for e in one] for one in run(collective("gather"), split, own_inputs(collective("gather"), split))]
+    reduced = [
+        [e or frozenset() for e in one] for one in run(collective("reduce"), whole, reduce_inputs)
+    ]
+    assert run(collective("broadcast"), whole, reduced) == run(
+        collective("all_reduce"), whole, reduce_inputs
+    )
+    assert run(collective("scatter"), split, reduced) == run(
+        collective("reduce_scatter"), split, reduce_inputs
+    )
+    gathered = [
+        [e or frozenset() for e in one]
+        for one in run(collective("gather"), split, own_inputs(collective("gather"), split))
+    ]
     assert run(collective("broadcast"), whole, gathered) == run(
         collective("all_gather"), split, own_inputs(collective("all_gather"), split)
     )
@@ -120,7 +148,9 @@ def test_alltoallv_is_inverted_by_the_transposed_matrix(data: st.DataObject) -> 
 def test_alltoallv_of_equal_parts_is_alltoall(ranks: int, part: int) -> None:
     even, plain = Layout(part, ranks, 0, ((part,) * ranks,) * ranks), Layout(part, ranks)
     for rank in range(ranks):
-        assert collective("alltoallv").moves(even, rank) == collective("alltoall").moves(plain, rank)
+        assert collective("alltoallv").moves(even, rank) == collective("alltoall").moves(
+            plain, rank
+        )
 
 
 @given(st.integers(1, 8), st.integers(1, 6))
@@ -134,7 +164,10 @@ def test_n_sendrecv_steps_on_n_ranks_restore_the_data(ranks: int, count: int) ->
 
 def test_hypercube_gives_the_result_of_all_gather() -> None:
     layout = Layout(4, 8)
-    assert all(collective("hypercube").moves(layout, rank) == collective("all_gather").moves(layout, rank) for rank in range(8))
+    assert all(
+        collective("hypercube").moves(layout, rank) == collective("all_gather").moves(layout, rank)
+        for rank in range(8)
+    )
 
 
 def test_moves_match_hand_computed_values() -> None:
@@ -143,7 +176,11 @@ def test_moves_match_hand_computed_values() -> None:
     assert collective("reduce_scatter").moves(layout, 1) == (Move(0, 4, ((0, 4), (1, 4), (2, 4))),)
     assert collective("gather").moves(layout, 1) == ()
     assert collective("sendrecv").moves(layout, 0) == (Move(0, 4, ((2, 0),)),)
-    assert collective("alltoall").moves(layout, 2) == (Move(0, 4, ((0, 8),)), Move(4, 4, ((1, 8),)), Move(8, 4, ((2, 8),)))
+    assert collective("alltoall").moves(layout, 2) == (
+        Move(0, 4, ((0, 8),)),
+        Move(4, 4, ((1, 8),)),
+        Move(8, 4, ((2, 8),)),
+    )
 
 
 def test_matrix_totals_are_the_largest_row_and_column() -> None:

@@ -1,4 +1,6 @@
-"""The log of -v and BUSBW_LOG: on stderr, with host and rank, one line a message, without secrets."""
+"""The log of -v and BUSBW_LOG: on stderr, with host and rank, one line a message, without
+secrets.
+"""
 
 import logging
 import platform
@@ -26,7 +28,10 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_message_has_host_rank_and_module(capsys: pytest.CaptureFixture[str]) -> None:
     log.switch_on("debug", rank=3)
     LOG.debug("engine %s can run here", "mpi")
-    assert capsys.readouterr().err == f"[{platform.node()} rank 3] busbw.measure.anything: engine mpi can run here\n"
+    assert (
+        capsys.readouterr().err
+        == f"[{platform.node()} rank 3] busbw.measure.anything: engine mpi can run here\n"
+    )
 
 
 def test_secrets_and_line_ends_are_taken_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +49,9 @@ def test_messages_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == ""
 
 
-def test_an_unknown_level_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_level_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv(log.VARIABLE, "loud")
     assert main(["busbw", "engines"]) == 2
     assert "BUSBW_LOG=loud: no such level" in capsys.readouterr().err
@@ -56,8 +63,28 @@ def test_every_command_has_the_option(words: list[str], capsys: pytest.CaptureFi
     assert "-v, --verbose" in capsys.readouterr().out
 
 
-def test_a_run_says_which_files_it_wrote(tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_says_which_files_it_wrote(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = f"{tmp_path}/run.json"
     monkeypatch.delenv(log.VARIABLE)
-    assert guarded(["run", "all_reduce", "--engine", "sim", "-n", "2", "-e", "8", "-v", "--json", file, "--force"]) == 0
+    assert (
+        guarded(
+            [
+                "run",
+                "all_reduce",
+                "--engine",
+                "sim",
+                "-n",
+                "2",
+                "-e",
+                "8",
+                "-v",
+                "--json",
+                file,
+                "--force",
+            ]
+        )
+        == 0
+    )
     assert f"busbw.measure.record: wrote {file}" in capsys.readouterr().err

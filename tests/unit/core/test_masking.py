@@ -18,11 +18,16 @@ EDGE = st.sampled_from(LETTERS)
 
 
 def _text(extra: str = "", least: int = 8) -> st.SearchStrategy[str]:
-    return st.tuples(EDGE, EDGE, st.text(LETTERS + extra, min_size=least, max_size=least + 20), EDGE).map("".join)
+    return st.tuples(
+        EDGE, EDGE, st.text(LETTERS + extra, min_size=least, max_size=least + 20), EDGE
+    ).map("".join)
 
 
-ANY = _text("!#%^*_+-./~:,;|@$={}[]()<>?&").filter(lambda text: not text.isdecimal())  # what a password may have, outside of quotes
-BASIC = st.tuples(_text(), _text("!#/")).map(lambda login: base64.b64encode(":".join(login).encode()).decode())
+# what a password may have, outside of quotes
+ANY = _text("!#%^*_+-./~:,;|@$={}[]()<>?&").filter(lambda text: not text.isdecimal())
+BASIC = st.tuples(_text(), _text("!#/")).map(
+    lambda login: base64.b64encode(":".join(login).encode()).decode()
+)
 FORMS = st.one_of(
     st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", min_size=16, max_size=16).map("AKIA{}".format),
     _text(least=30).map("hf_{}".format),
@@ -34,45 +39,107 @@ FORMS = st.one_of(
     _text("-", least=20).map("xoxb-{}".format),
     _text("-_", least=40).map("nvapi-{}".format),
     st.tuples(_text("-_"), _text("-_"), _text("-_")).map(lambda parts: "eyJ" + ".".join(parts)),
-    _text("+/", least=60).map(lambda key: f"-----BEGIN RSA PRIVATE KEY-----\n{key}\n-----END RSA PRIVATE KEY-----"),
+    _text("+/", least=60).map(
+        lambda key: f"-----BEGIN RSA PRIVATE KEY-----\n{key}\n-----END RSA PRIVATE KEY-----"
+    ),
     _text("./", least=40).map("$6$salt${}".format),
 )
 NAMES = st.sampled_from(
-    ("SLURM_JWT", "HF_TOKEN", "API_KEY", "WANDB_API_KEY", "DB_PASSWORD", "MYSQL_PWD", "PGPASSWORD", "client_secret",
-     "AWS_SECRET_ACCESS_KEY",
-     "NCCL_AUTH_TOKEN", "SESSION_COOKIE", "GOOGLE_CREDENTIALS", "wpa_psk", "private_key", "accessToken", "AccountKey", "X-Api-Key",
-     "DB_PASS", "passphrase")
-)  # fmt: skip
-OPTIONS = st.sampled_from(
-    ("--password", "--token", "--api-key", "--key", "--secret", "-password", "--client-secret", "--pass", "--auth", "--jwt")
+    (
+        "SLURM_JWT",
+        "HF_TOKEN",
+        "API_KEY",
+        "WANDB_API_KEY",
+        "DB_PASSWORD",
+        "MYSQL_PWD",
+        "PGPASSWORD",
+        "client_secret",
+        "AWS_SECRET_ACCESS_KEY",
+        "NCCL_AUTH_TOKEN",
+        "SESSION_COOKIE",
+        "GOOGLE_CREDENTIALS",
+        "wpa_psk",
+        "private_key",
+        "accessToken",
+        "AccountKey",
+        "X-Api-Key",
+        "DB_PASS",
+        "passphrase",
+    )
 )
-SHELL = st.sampled_from((
-    "sshpass -p {} ssh -p 2222 host", "sshpass -p{} ssh host", "mysql -u root -p{}", "curl -u me:{} http://host/",
-    "docker login -u me -p {}",
-    "redis-cli -a {}", "ipmitool -U admin -P {} power", "ldapsearch -w {}", "setenv HF_TOKEN {}", "openssl rsa -passin {}",
-    "mpirun -x SLURM_JWT={} -n 2 ./a", "mpirun --mca sec_auth {} ./a", "mpiexec -genv API_TOKEN {} ./a", "env --x=DB_PASSWORD={} ./a",
-    "login me password {}", "kubectl create secret generic a --from-literal=password={}",
-))  # fmt: skip
-LINES = st.sampled_from((
-    "Authorization: Bearer {}", 'curl -H "Authorization: Bearer {}" http://host', "Authorization: Token {}", "X-Auth-Token: {}",
-    "Cookie: a={}",
-    "BOOT_IMAGE=/vmlinuz ro ksdevice=eth0 ks.password={} quiet", "kernel: init: secret={}", "export HF_TOKEN={}", "password: {}",
-    "token = '{}'",
-    'a "token": "{}", b', "proxy http://me:{}@proxy:3128/a", "got {{\\\"password\\\": \\\"{}\\\"}} there", "bearer {}",
-    "GET /a?token={}&b=1", "https://store/x?sv=1&sig={}", "Proxy-Authorization: Digest user=a, response={}",
-))  # fmt: skip
+OPTIONS = st.sampled_from(
+    (
+        "--password",
+        "--token",
+        "--api-key",
+        "--key",
+        "--secret",
+        "-password",
+        "--client-secret",
+        "--pass",
+        "--auth",
+        "--jwt",
+    )
+)
+SHELL = st.sampled_from(
+    (
+        "sshpass -p {} ssh -p 2222 host",
+        "sshpass -p{} ssh host",
+        "mysql -u root -p{}",
+        "curl -u me:{} http://host/",
+        "docker login -u me -p {}",
+        "redis-cli -a {}",
+        "ipmitool -U admin -P {} power",
+        "ldapsearch -w {}",
+        "setenv HF_TOKEN {}",
+        "openssl rsa -passin {}",
+        "mpirun -x SLURM_JWT={} -n 2 ./a",
+        "mpirun --mca sec_auth {} ./a",
+        "mpiexec -genv API_TOKEN {} ./a",
+        "env --x=DB_PASSWORD={} ./a",
+        "login me password {}",
+        "kubectl create secret generic a --from-literal=password={}",
+    )
+)
+LINES = st.sampled_from(
+    (
+        "Authorization: Bearer {}",
+        'curl -H "Authorization: Bearer {}" http://host',
+        "Authorization: Token {}",
+        "X-Auth-Token: {}",
+        "Cookie: a={}",
+        "BOOT_IMAGE=/vmlinuz ro ksdevice=eth0 ks.password={} quiet",
+        "kernel: init: secret={}",
+        "export HF_TOKEN={}",
+        "password: {}",
+        "token = '{}'",
+        'a "token": "{}", b',
+        "proxy http://me:{}@proxy:3128/a",
+        'got {{\\"password\\": \\"{}\\"}} there',
+        "bearer {}",
+        "GET /a?token={}&b=1",
+        "https://store/x?sv=1&sig={}",
+        "Proxy-Authorization: Digest user=a, response={}",
+    )
+)
 URL_SAFE = _text("-_.~+%")
 
 
 def kept_in(text: str) -> list[str]:
-    """The same text in each place of a snapshot: a file, a file of words that end with NUL, and the JSON of a call, as line and words."""
+    """The same text in each place of a snapshot: a file, a file of words that end with NUL, and
+    the JSON of a call, as line and words.
+    """
 
     class Machine:
         def read(self, path: str) -> Reading:
             return Reading(text.encode() if path == "/text" else text.replace(" ", "\0").encode())
 
         def call(self, name: str, live):
-            return Reading(json.dumps({"line": text, "words": shlex.split(text), "n": [1, None, {"last": "x"}]}).encode())
+            return Reading(
+                json.dumps(
+                    {"line": text, "words": shlex.split(text), "n": [1, None, {"last": "x"}]}
+                ).encode()
+            )
 
     recording = Recording(Machine())
     for path in ("/text", "/words"):
@@ -91,7 +158,11 @@ def kept_in(text: str) -> list[str]:
 @given(SHELL, ANY.filter(lambda text: "'" not in text))
 def test_a_secret_of_a_command_line(line, secret):
     words = [word.replace("SECRET", secret) for word in shlex.split(line.format("SECRET"))]
-    for text in (" ".join(masked_words(words)), json.dumps(masked_data({"argv": words})), masked("\0".join(words))):
+    for text in (
+        " ".join(masked_words(words)),
+        json.dumps(masked_data({"argv": words})),
+        masked("\0".join(words)),
+    ):
         assert secret not in text
     assert len(masked_words(words)) == len(words)
     shown = masked(line.format(secret))
@@ -99,7 +170,10 @@ def test_a_secret_of_a_command_line(line, secret):
     assert shown.split()[0] == line.split()[0]
 
 
-@given(st.one_of(SHELL.filter(lambda line: "{}@" not in line), LINES), st.text(LETTERS, min_size=3, max_size=40).map("Q7x{}".format))
+@given(
+    st.one_of(SHELL.filter(lambda line: "{}@" not in line), LINES),
+    st.text(LETTERS, min_size=3, max_size=40).map("Q7x{}".format),
+)
 def test_a_secret_in_each_place_of_a_snapshot(line, secret):
     if "\\" in line or "'" in line:
         assert secret not in masked(line.format(secret))
@@ -114,7 +188,9 @@ def test_a_secret_in_a_line(line, secret):
 
 @given(OPTIONS, ANY, st.booleans())
 def test_a_secret_of_an_option(option, secret, joined):
-    words = ["prog", f"{option}={secret}", "--next"] if joined else ["prog", option, secret, "--next"]
+    words = (
+        ["prog", f"{option}={secret}", "--next"] if joined else ["prog", option, secret, "--next"]
+    )
     assert secret not in "".join(masked_words(words))
     assert [words[0], words[-1]] == [(hidden := masked_words(words))[0], hidden[-1]]
     assert secret not in masked(" ".join(words))
@@ -135,7 +211,9 @@ def test_a_secret_of_a_name(name, secret):
     ):
         assert secret not in json.dumps(masked_data(document))
         assert secret not in masked(json.dumps(document))
-    assert secret not in masked(f"12:00 x {name}={secret} y") + masked(f"{name}: {secret}\n") + masked(f"-e {name}={secret}\n")
+    assert secret not in masked(f"12:00 x {name}={secret} y") + masked(
+        f"{name}: {secret}\n"
+    ) + masked(f"-e {name}={secret}\n")
 
 
 @given(st.one_of(FORMS, BASIC.map("Basic {}".format)))
@@ -202,18 +280,47 @@ def test_the_scheme_and_token_of_a_header_are_masked():
 )
 def test_a_value_in_the_word_of_its_option_is_masked(line, kept):
     assert masked(line) == kept
-    assert masked_words(line.rstrip(")").replace('"', "").split()) == kept.rstrip(")").replace('"', "").split()
+    assert (
+        masked_words(line.rstrip(")").replace('"', "").split())
+        == kept.rstrip(")").replace('"', "").split()
+    )
 
 
 def test_numbers_are_masked_and_switches_are_not():
     assert masked_data({"password": 4711, "passwords": [0.5], "on": {"password": True}}) == {
-        "password": "***", "passwords": ["***"], "on": {"password": True},
-    }  # fmt: skip
+        "password": "***",
+        "passwords": ["***"],
+        "on": {"password": True},
+    }
 
 
 def test_the_value_of_a_secret_parameter_of_mpirun_is_masked():
-    words = ["mpirun", "--mca", "sec_auth", "hunter2", "--mca", "btl", "tcp", "--token", "zzz", "-x", "A"]
-    assert masked_words(words) == ["mpirun", "--mca", "sec_auth", "***", "--mca", "btl", "tcp", "--token", "***", "-x", "A"]
+    words = [
+        "mpirun",
+        "--mca",
+        "sec_auth",
+        "hunter2",
+        "--mca",
+        "btl",
+        "tcp",
+        "--token",
+        "zzz",
+        "-x",
+        "A",
+    ]
+    assert masked_words(words) == [
+        "mpirun",
+        "--mca",
+        "sec_auth",
+        "***",
+        "--mca",
+        "btl",
+        "tcp",
+        "--token",
+        "***",
+        "-x",
+        "A",
+    ]
 
 
 def test_a_document_without_secrets_is_unchanged_and_long_lines_take_no_long():

@@ -13,7 +13,11 @@ def test_nccl_net_is_set_to_the_network_name_that_nccl_uses(row: Network) -> Non
 
 def test_socket_disables_plugins_and_infiniband() -> None:
     (socket,) = (row for row in NETWORKS if row.name == "socket")
-    assert socket.variables == {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_IB_DISABLE": "1"}
+    assert socket.variables == {
+        "NCCL_NET": "Socket",
+        "NCCL_NET_PLUGIN": "none",
+        "NCCL_IB_DISABLE": "1",
+    }
 
 
 def test_the_number_of_channels_follows_from_the_link_rate() -> None:

@@ -1,4 +1,6 @@
-"""The table of sweep options: nccl-tests' letters, long names and defaults, one row for each field of a sweep."""
+"""The table of sweep options: nccl-tests' letters, long names and defaults, one row for each
+field of a sweep.
+"""
 
 import msgspec
 import pytest
@@ -8,15 +10,40 @@ from busbw.core.sweep import SweepSpec
 
 # nccl-tests 2.19.6: letter, long name, default
 NCCL_TESTS = {
-    "t": ("nthreads", 1), "g": ("ngpus", 1), "b": ("minbytes", 32 << 20), "e": ("maxbytes", 32 << 20), "i": ("stepbytes", 1 << 20),
-    "f": ("stepfactor", 1), "n": ("iters", 20), "m": ("agg_iters", 1), "w": ("warmup_iters", 1), "N": ("run_cycles", 1),
-    "c": ("check", 1), "p": ("parallel_init", 0), "o": ("op", "sum"), "d": ("datatype", "float"), "r": ("root", "0"),
-    "z": ("blocking", 0), "y": ("stream_null", 0), "T": ("timeout", 0), "G": ("cudagraph", 0), "C": ("report_cputime", 0),
-    "a": ("average", 1), "R": ("local_register", 0), "x": ("cta_policy", -1), "D": ("device_implementation", 0),
-    "V": ("device_cta_count", 16), "S": ("report_timestamps", 0), "J": ("output_file", ""), "M": ("memory", 0), "u": ("unalign", 0),
-    "I": ("per_iter_timing", 0), "K": ("per_iter_skip", 0),
-}  # fmt: skip
-OWN_FIELDS = {"collective", "check_timed", "soak_s", "counts", "sampling"}  # the argument, and what nccl-tests does not have
+    "t": ("nthreads", 1),
+    "g": ("ngpus", 1),
+    "b": ("minbytes", 32 << 20),
+    "e": ("maxbytes", 32 << 20),
+    "i": ("stepbytes", 1 << 20),
+    "f": ("stepfactor", 1),
+    "n": ("iters", 20),
+    "m": ("agg_iters", 1),
+    "w": ("warmup_iters", 1),
+    "N": ("run_cycles", 1),
+    "c": ("check", 1),
+    "p": ("parallel_init", 0),
+    "o": ("op", "sum"),
+    "d": ("datatype", "float"),
+    "r": ("root", "0"),
+    "z": ("blocking", 0),
+    "y": ("stream_null", 0),
+    "T": ("timeout", 0),
+    "G": ("cudagraph", 0),
+    "C": ("report_cputime", 0),
+    "a": ("average", 1),
+    "R": ("local_register", 0),
+    "x": ("cta_policy", -1),
+    "D": ("device_implementation", 0),
+    "V": ("device_cta_count", 16),
+    "S": ("report_timestamps", 0),
+    "J": ("output_file", ""),
+    "M": ("memory", 0),
+    "u": ("unalign", 0),
+    "I": ("per_iter_timing", 0),
+    "K": ("per_iter_skip", 0),
+}
+# the argument, and what nccl-tests does not have
+OWN_FIELDS = {"collective", "check_timed", "soak_s", "counts", "sampling"}
 KIND = {"int": int, "size": int, "word": str}
 
 
@@ -40,7 +67,11 @@ def test_the_defaults_are_among_the_values_allowed(row: Option) -> None:
     if row.kind == "word":
         assert (row.allowed, row.choices) == ("", ())
         return
-    assert all(row.holds(value, strict=strict) for value in (row.default, row.default_for_run) for strict in (True, False))
+    assert all(
+        row.holds(value, strict=strict)
+        for value in (row.default, row.default_for_run)
+        for strict in (True, False)
+    )
     assert not (row.choices and row.least is not None), "choices or a range, not both"
 
 
@@ -53,7 +84,10 @@ def test_allowed_values_are_described() -> None:
 
 
 def test_each_frontend_uses_its_own_option_names() -> None:
-    assert [BY_FIELD["agg_iters"].name(strict=strict) for strict in (True, False)] == ["--agg-iters", "-m"]
+    assert [BY_FIELD["agg_iters"].name(strict=strict) for strict in (True, False)] == [
+        "--agg-iters",
+        "-m",
+    ]
 
 
 @pytest.mark.parametrize("row", OPTIONS, ids=lambda row: row.long)
@@ -65,7 +99,9 @@ def test_every_option_has_help_and_defaults_of_the_right_type(row: Option) -> No
 
 
 def test_busbw_run_changes_only_the_defaults_of_the_size_range() -> None:
-    assert {row.short: row.default_for_run for row in OPTIONS if row.default_for_run != row.default} == {"b": 8, "e": 8 << 30, "f": 2}
+    assert {
+        row.short: row.default_for_run for row in OPTIONS if row.default_for_run != row.default
+    } == {"b": 8, "e": 8 << 30, "f": 2}
 
 
 def test_a_default_sweep_uses_one_of_the_two_defaults() -> None:

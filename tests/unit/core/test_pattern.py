@@ -1,4 +1,6 @@
-"""The record busbw.pattern/1: what is written is read back, and a broken file keeps what can be read."""
+"""The record busbw.pattern/1: what is written is read back, and a broken file keeps what can be
+read.
+"""
 
 import msgspec
 import pytest
@@ -17,13 +19,27 @@ times = st.none() | st.floats(0, 1e9)
 @st.composite
 def patterns(draw):
     tally = Tally(Header(source="test", world=8), ordered=draw(st.booleans()))
-    comms = [tally.comm(draw(st.integers(1, 8)), draw(st.text(max_size=5))) for _ in range(draw(st.integers(1, 3)))]
+    comms = [
+        tally.comm(draw(st.integers(1, 8)), draw(st.text(max_size=5)))
+        for _ in range(draw(st.integers(1, 3)))
+    ]
     for _ in range(draw(st.integers(0, 20))):
         arguments = Arguments(
-            draw(st.sampled_from(comms)), draw(st.sampled_from(FUNCTIONS)), draw(st.integers(0, 1 << 50)), draw(some),
-            algorithm=draw(st.none() | st.sampled_from(ALGORITHMS)), protocol=draw(st.none() | st.sampled_from(PROTOCOLS)),
-        )  # fmt: skip
-        tally.add(arguments, draw(st.integers(1, 3)), at_us=draw(times), gpu_us=draw(times), stream=draw(some), predicted_us=draw(times))
+            draw(st.sampled_from(comms)),
+            draw(st.sampled_from(FUNCTIONS)),
+            draw(st.integers(0, 1 << 50)),
+            draw(some),
+            algorithm=draw(st.none() | st.sampled_from(ALGORITHMS)),
+            protocol=draw(st.none() | st.sampled_from(PROTOCOLS)),
+        )
+        tally.add(
+            arguments,
+            draw(st.integers(1, 3)),
+            at_us=draw(times),
+            gpu_us=draw(times),
+            stream=draw(some),
+            predicted_us=draw(times),
+        )
     return tally.pattern()
 
 
@@ -50,19 +66,38 @@ def test_lost_line_loses_only_what_refers_to_it(pattern, data):
 
 
 @pytest.mark.parametrize(
-    "first", [b"", b"{}\n", b'{"type":"header"}\n', b'{"type":"call","row":0}\n', b"\xff\n", b'{"type":"header","schema":"\xff"}\n']
+    "first",
+    [
+        b"",
+        b"{}\n",
+        b'{"type":"header"}\n',
+        b'{"type":"call","row":0}\n',
+        b"\xff\n",
+        b'{"type":"header","schema":"\xff"}\n',
+    ],
 )
 def test_file_without_header_is_refused(first):
     with pytest.raises(UsageError, match=r"dump\.jsonl: line 1 .*busbw\.pattern/1"):
         pattern_lines.read([first], "dump.jsonl")
 
 
-@pytest.mark.parametrize("change", [{"function": "teleport"}, {"dtype": "float3"}, {"bytes": -1}, {"calls": -1}])
+@pytest.mark.parametrize(
+    "change", [{"function": "teleport"}, {"dtype": "float3"}, {"bytes": -1}, {"calls": -1}]
+)
 def test_row_with_unknown_names_or_negative_figures_is_counted(change):
-    row = {"type": "row", "id": 0, "comm": 0, "function": "all_reduce", "bytes": 8, "calls": 1} | change
+    row = {
+        "type": "row",
+        "id": 0,
+        "comm": 0,
+        "function": "all_reduce",
+        "bytes": 8,
+        "calls": 1,
+    } | change
     head = [b'{"type":"header","schema":"busbw.pattern/1"}', b'{"type":"comm","id":0,"ranks":2}']
     read = pattern_lines.read([*head, msgspec.json.encode(row)], "file")
-    assert (read.header.skipped, read.rows) == (1, []) and read.header.notes[0].startswith("line 3: row 0 has ")
+    assert (read.header.skipped, read.rows) == (1, []) and read.header.notes[0].startswith(
+        "line 3: row 0 has "
+    )
 
 
 def test_bytes_follow_nccl_tests():
@@ -78,5 +113,11 @@ def test_equal_calls_share_a_row_with_their_times():
         tally.add(Arguments(comm, "all_reduce", 64), at_us=10 * gpu_us, gpu_us=gpu_us)
     (row,) = tally.pattern().rows
     assert (row.calls, row.first_us, row.last_us) == (3, 10, 80)
-    assert (row.gpu_us.n, row.gpu_us.total, row.gpu_us.least, row.gpu_us.median, row.gpu_us.most) == (3, 12, 1, 3, 8)
+    assert (
+        row.gpu_us.n,
+        row.gpu_us.total,
+        row.gpu_us.least,
+        row.gpu_us.median,
+        row.gpu_us.most,
+    ) == (3, 12, 1, 3, 8)
     assert row.cpu_us is None

@@ -74,7 +74,9 @@ def test_a_step_and_its_repeats_are_counted(calls, times, start):
     found = step([*first, *repeated])
     assert 0 < found.calls <= len(calls)
     assert len(calls) % found.calls == 0
-    assert found.calls * found.times == len(repeated), "none of the calls at the start, which are others"
+    assert found.calls * found.times == len(repeated), (
+        "none of the calls at the start, which are others"
+    )
 
 
 def test_calls_at_the_start_are_no_steps():
@@ -91,5 +93,8 @@ def test_a_steps_time_is_that_of_its_own_calls() -> None:
     """Nine steps of a call of 10 us and one of 2 us, after six calls of 500 us."""
     rows = [PatternRow(number, 0, "all_reduce", 8, calls) for number, calls in enumerate((9, 9, 6))]
     times = [Times(3, 3 * each, each, each, each) for each in (10.0, 2.0, 500.0)]
-    made = [Replayed(row, 2, times=time, step_calls=calls) for row, time, calls in zip(rows, times, (1, 1, 0), strict=True)]
+    made = [
+        Replayed(row, 2, times=time, step_calls=calls)
+        for row, time, calls in zip(rows, times, (1, 1, 0), strict=True)
+    ]
     assert [row.step_s for row in made] == pytest.approx([10e-6, 2e-6, 0.0])

@@ -18,7 +18,9 @@ def test_alltoall_of_sends_weighs_as_one_of_all_ranks(ranks: int, turns: int):
                 for function in ("send", "recv"):
                     tally.add(Arguments(comm, function, 8, rank=rank, peer=peer), group=turn)
     pattern = tally.pattern()
-    total = sum(row.calls * weight for row, weight in zip(pattern.rows, weights(pattern), strict=True))
+    total = sum(
+        row.calls * weight for row, weight in zip(pattern.rows, weights(pattern), strict=True)
+    )
     assert abs(total - turns) < 1e-9
 
 
@@ -42,9 +44,16 @@ def test_sends_of_unknown_groups_stand_alone():
 
 
 def test_ranks_that_were_read_are_weighed():
-    """One rank of 64: its calls are made by all that was read, whatever the size of their communicators."""
+    """One rank of 64: its calls are made by all that was read, whatever the size of their
+    communicators.
+    """
     tally = Tally(Header(world=64, ranks=[5]), ordered=False)
-    for comm in (tally.comm(8, members=range(8)), tally.comm(8, members=range(5, 64, 8)), tally.comm(8, read=1), tally.comm(0, read=1)):
+    for comm in (
+        tally.comm(8, members=range(8)),
+        tally.comm(8, members=range(5, 64, 8)),
+        tally.comm(8, read=1),
+        tally.comm(0, read=1),
+    ):
         tally.add(Arguments(comm, "all_reduce", 8), 5)
     tally.add(Arguments(0, "send", 8, rank=5, peer=1), 5)
     assert parts(tally.pattern()) == [1, 1, 1, 1, 1]

@@ -10,7 +10,9 @@ STALLED = Stalled(3, "h2", 77, "timing", "1M in place", 12, 60.5, ["a.py:1 f"], 
 
 
 @given(st.text(), st.integers(0, 9999), st.lists(st.text()))
-def test_reports_are_decoded_behind_a_launcher_prefix(host: str, pid: int, doing: list[str]) -> None:
+def test_reports_are_decoded_behind_a_launcher_prefix(
+    host: str, pid: int, doing: list[str]
+) -> None:
     for told in (
         Here(1, host, pid, 3, host),
         Leaving(pid),
@@ -22,12 +24,16 @@ def test_reports_are_decoded_behind_a_launcher_prefix(host: str, pid: int, doing
         assert decode(f"[1,3]<stderr>: {line}") == told
 
 
-@pytest.mark.parametrize("line", ["", "NCCL WARN", PREFIX, f"{PREFIX}{{", f'{PREFIX}{{"type":"other"}}'])
+@pytest.mark.parametrize(
+    "line", ["", "NCCL WARN", PREFIX, f"{PREFIX}{{", f'{PREFIX}{{"type":"other"}}']
+)
 def test_other_lines_are_not_reports(line: str) -> None:
     assert decode(line) is None
 
 
 def test_a_stall_message_names_rank_host_and_stopped_process() -> None:
-    assert STALLED.message() == (
-        "rank 3 on h2: timing of 1M in place (step 12) made no progress for 60 s: a.py:1 f; local process 78 is stopped"
+    assert (
+        STALLED.message()
+        == "rank 3 on h2: timing of 1M in place (step 12) made no progress for 60 s: a.py:1 f;"
+        " local process 78 is stopped"
     )

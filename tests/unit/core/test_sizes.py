@@ -1,4 +1,6 @@
-"""Sizes and integers are read as nccl-tests reads them: the C library's own sscanf and strtol are the reference."""
+"""Sizes and integers are read as nccl-tests reads them: the C library's own sscanf and strtol
+are the reference.
+"""
 
 import ctypes
 import math
@@ -17,7 +19,9 @@ LIBC.atof.restype = ctypes.c_double
 FACTOR = {b"": 1, b"k": 1 << 10, b"m": 1 << 20, b"g": 1 << 30}
 # glibc also takes a number that breaks off ("100e", "0x", "1p-"), which other C libraries do not.
 BROKEN_OFF = re.compile(
-    r"\s*[+-]?(0x([^0-9a-f.]|\.?$|\.[^0-9a-f])|0x[0-9a-f.]+p([^0-9+-]|[+-]\D|[+-]?$)|[\d.]+e([^0-9+-]|[+-]\D|[+-]?$)|0x$)", re.IGNORECASE
+    r"\s*[+-]?(0x([^0-9a-f.]|\.?$|\.[^0-9a-f])|0x[0-9a-f.]+p([^0-9+-]|[+-]\D|[+-]?$)"
+    r"|[\d.]+e([^0-9+-]|[+-]\D|[+-]?$)|0x$)",
+    re.IGNORECASE,
 )
 UNIT = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4}
 
@@ -46,7 +50,11 @@ def c_size(text: str) -> int | None:
     return int(number.value * factor)
 
 
-@given(st.one_of(WORDS, st.text(max_size=8).filter(lambda text: "\0" not in text and text.isprintable())))
+@given(
+    st.one_of(
+        WORDS, st.text(max_size=8).filter(lambda text: "\0" not in text and text.isprintable())
+    )
+)
 @example("1.5G")
 @example("1e6")
 @example("0x10")
@@ -88,7 +96,26 @@ def test_common_spellings_of_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", " ", "T", "1T", "8B", "-1", "-1M", "M", "inf", "nan", "1e999", "1e308G", "0x1p99999", "0x", "ten"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "T",
+        "1T",
+        "8B",
+        "-1",
+        "-1M",
+        "M",
+        "inf",
+        "nan",
+        "1e999",
+        "1e308G",
+        "0x1p99999",
+        "0x",
+        "ten",
+    ],
+)
 def test_an_invalid_size_is_refused_with_its_option_and_text(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_size(text, "-b")
@@ -96,7 +123,12 @@ def test_an_invalid_size_is_refused_with_its_option_and_text(text: str) -> None:
     assert "64K" in caught.value.hint
 
 
-@given(st.one_of(st.integers(-(2**31), 2**31 - 1).map(str), st.text("0123456789abcdefxX+- \u0663", max_size=8)))
+@given(
+    st.one_of(
+        st.integers(-(2**31), 2**31 - 1).map(str),
+        st.text("0123456789abcdefxX+- \u0663", max_size=8),
+    )
+)
 @example("0x10")
 @example("010")
 @example("08")
@@ -109,7 +141,14 @@ def test_integers_are_parsed_as_by_strtol(text: str) -> None:
     assert parse_int(text) == LIBC.strtol(text.encode(), None, 0)
 
 
-@given(st.one_of(NUMBERS, WORDS, st.floats().map(repr), st.text("0123456789.eExXpP+-infatyINFATY( ", max_size=9)))
+@given(
+    st.one_of(
+        NUMBERS,
+        WORDS,
+        st.floats().map(repr),
+        st.text("0123456789.eExXpP+-infatyINFATY( ", max_size=9),
+    )
+)
 @example("100GB")
 @example("0x1.8p3")
 @example("0x1p99999")
@@ -149,11 +188,23 @@ def test_a_written_size_is_within_half_of_its_last_digit(size: int) -> None:
 
 def test_written_sizes() -> None:
     assert [format_size(size) for size in (0, 8, 1000, 1024, 1536, 3 << 29, 8 << 30, 2 << 40)] == [
-        "0 B", "8 B", "1000 B", "1 KiB", "1.5 KiB", "1.5 GiB", "8 GiB", "2 TiB",
-    ]  # fmt: skip
+        "0 B",
+        "8 B",
+        "1000 B",
+        "1 KiB",
+        "1.5 KiB",
+        "1.5 GiB",
+        "8 GiB",
+        "2 TiB",
+    ]
 
 
 @given(st.integers(0, 1 << 45))
 def test_a_short_size_reads_back(size: int) -> None:
     assert parse_size(short_size(size)) == size
-    assert (short_size(8 << 30), short_size(1 << 20), short_size(8), short_size(0)) == ("8G", "1M", "8", "0")
+    assert (short_size(8 << 30), short_size(1 << 20), short_size(8), short_size(0)) == (
+        "8G",
+        "1M",
+        "8",
+        "0",
+    )

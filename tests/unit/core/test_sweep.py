@@ -1,4 +1,6 @@
-"""A SweepSpec expands to sizes and series in nccl-tests' order, and one that would never end is refused."""
+"""A SweepSpec expands to sizes and series in nccl-tests' order, and one that would never end is
+refused.
+"""
 
 from itertools import islice, pairwise
 
@@ -36,11 +38,17 @@ def test_without_a_factor_sizes_grow_by_the_step() -> None:
 
 def test_one_size() -> None:
     assert sizes_of(min_bytes=64, max_bytes=64, step_factor=2) == [64]
-    assert sizes_of(min_bytes=64, max_bytes=64, step_factor=1, step_bytes=0) == [64], "a single size needs no step"
+    assert sizes_of(min_bytes=64, max_bytes=64, step_factor=1, step_bytes=0) == [64], (
+        "a single size needs no step"
+    )
 
 
-@given(st.integers(1, 1 << 20), st.integers(1, 1 << 24), st.integers(-2, 9), st.integers(1, 1 << 18))
-def test_sizes_rise_from_the_smallest_to_at_most_the_largest(low: int, high: int, factor: int, step: int) -> None:
+@given(
+    st.integers(1, 1 << 20), st.integers(1, 1 << 24), st.integers(-2, 9), st.integers(1, 1 << 18)
+)
+def test_sizes_rise_from_the_smallest_to_at_most_the_largest(
+    low: int, high: int, factor: int, step: int
+) -> None:
     asked = spec(min_bytes=low, max_bytes=high, step_factor=factor, step_bytes=step)
     if low > high:
         with pytest.raises(UsageError, match=f"-b {low} is larger than -e {high}"):
@@ -67,8 +75,13 @@ def test_warm_up_sizes_double_for_any_step() -> None:
 
 
 def test_series_are_ordered_by_type_operator_and_root() -> None:
-    seen = [(one.dtype, one.op, one.root) for one in series(spec("reduce", datatype="all", op="all", root="all"), 3)]
-    assert seen == [(dtype.name, op.name, root) for dtype in DTYPES for op in REDOPS for root in range(3)]
+    seen = [
+        (one.dtype, one.op, one.root)
+        for one in series(spec("reduce", datatype="all", op="all", root="all"), 3)
+    ]
+    assert seen == [
+        (dtype.name, op.name, root) for dtype in DTYPES for op in REDOPS for root in range(3)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +98,9 @@ def test_series_are_ordered_by_type_operator_and_root() -> None:
     ],
 )
 def test_the_default_series_of_each_collective(name: str, ops: list[str], roots: list[int]) -> None:
-    assert [(one.dtype, one.op, one.root) for one in series(spec(name), 2)] == [("float", op, root) for op in ops for root in roots]
+    assert [(one.dtype, one.op, one.root) for one in series(spec(name), 2)] == [
+        ("float", op, root) for op in ops for root in roots
+    ]
 
 
 def test_only_sendrecv_repeats_for_operators_it_does_not_use() -> None:
@@ -94,7 +109,15 @@ def test_only_sendrecv_repeats_for_operators_it_does_not_use() -> None:
 
 
 @pytest.mark.parametrize(
-    ("root", "roots"), [("all", [0, 1, 2, 3]), ("ALL", [0, 1, 2, 3]), ("-1", [0, 1, 2, 3]), ("2", [2]), ("0x3", [3]), ("1x", [1])]
+    ("root", "roots"),
+    [
+        ("all", [0, 1, 2, 3]),
+        ("ALL", [0, 1, 2, 3]),
+        ("-1", [0, 1, 2, 3]),
+        ("2", [2]),
+        ("0x3", [3]),
+        ("1x", [1]),
+    ],
 )
 def test_roots(root: str, roots: list[int]) -> None:
     assert [one.root for one in series(spec("broadcast", root=root), 4)] == roots
@@ -124,7 +147,10 @@ def test_an_invalid_root_is_refused(root: str) -> None:
         ({"nthreads": 0}, "-t 0: "),
         ({"cudagraph": -1}, "-G -1: "),
         ({"iters": 10**7 + 1}, "-n 10000001: must be at most 10000000"),
-        ({"iters": 10**6, "agg_iters": 11}, "-n 1000000 x -m 11: more than 10000000 operations for each size"),
+        (
+            {"iters": 10**6, "agg_iters": 11},
+            "-n 1000000 x -m 11: more than 10000000 operations for each size",
+        ),
         ({"warmup_iters": 1 << 40}, "-w 1099511627776: must be at most 2147483647"),
         ({"max_bytes": 10**30}, "-e 1000000000000000000000000000000: larger than any memory"),
     ],
@@ -136,7 +162,16 @@ def test_an_invalid_sweep_is_refused(fields: dict[str, int], words: str) -> None
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("fields", [{"iters": 0}, {"run_cycles": 0}, {"check": 0}, {"min_bytes": 1}, {"step_bytes": 0, "step_factor": 2}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"iters": 0},
+        {"run_cycles": 0},
+        {"check": 0},
+        {"min_bytes": 1},
+        {"step_bytes": 0, "step_factor": 2},
+    ],
+)
 def test_values_that_nccl_tests_allows_are_allowed(fields: dict[str, int]) -> None:
     check_spec(spec(**fields))
 
@@ -176,15 +211,26 @@ def test_busbw_run_refuses_odd_values_that_nccl_tests_accepts(fields: dict[str, 
         ({"iters": -1}, "--iters -1: must be from 0 to 10000000"),
         ({"average": 9}, "--average 9: must be 0, 1, 2 or 3"),
         ({"timeout": -5}, "--timeout -5: must be at least 0"),
-        ({"iters": 10**6, "agg_iters": 11}, "--iters 1000000 x --agg-iters 11: more than 10000000 operations for each size"),
-        ({"per_iter_timing": 1, "per_iter_skip": 20}, "--per-iter-skip 20: must be less than --iters 20"),
+        (
+            {"iters": 10**6, "agg_iters": 11},
+            "--iters 1000000 x --agg-iters 11: more than 10000000 operations for each size",
+        ),
+        (
+            {"per_iter_timing": 1, "per_iter_skip": 20},
+            "--per-iter-skip 20: must be less than --iters 20",
+        ),
         ({"min_bytes": 64, "max_bytes": 8}, "--minbytes 64 is larger than --maxbytes 8"),
         ({"min_bytes": 0}, "--minbytes 0: sizes from 0 bytes on would never grow"),
-        ({"step_factor": 1, "step_bytes": 0}, "--stepbytes 0: a step of 0 never reaches --maxbytes 8589934592"),
+        (
+            {"step_factor": 1, "step_bytes": 0},
+            "--stepbytes 0: a step of 0 never reaches --maxbytes 8589934592",
+        ),
         ({"root": "xyz"}, "--root 'xyz': not a rank"),
     ],
 )
-def test_messages_of_busbw_run_have_long_option_names(fields: dict[str, object], message: str) -> None:
+def test_messages_of_busbw_run_have_long_option_names(
+    fields: dict[str, object], message: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         check_spec(spec(**fields), strict=True)
     assert caught.value.message == message
@@ -235,6 +281,8 @@ def test_unknown_types_and_operators_are_refused() -> None:
         ("alltoall", 1024, {}, 8),  # no size up to the largest is enough
     ],
 )
-def test_a_sweep_can_begin_where_every_rank_has_an_element(name: str, ranks: int, fields: dict[str, object], first: int) -> None:
+def test_a_sweep_can_begin_where_every_rank_has_an_element(
+    name: str, ranks: int, fields: dict[str, object], first: int
+) -> None:
     asked = {"collective": name, "min_bytes": 8, "max_bytes": 4096, "step_factor": 2} | fields
     assert from_first_full_row(msgspec.convert(asked, SweepSpec), ranks).min_bytes == first

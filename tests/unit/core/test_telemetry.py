@@ -1,4 +1,6 @@
-"""The change between two readings of a host contains only counters that changed, and lists those that are unknown."""
+"""The change between two readings of a host contains only counters that changed, and lists those
+that are unknown.
+"""
 
 import msgspec
 import pytest
@@ -8,29 +10,54 @@ from hypothesis import strategies as st
 from busbw.core import json_codec
 from busbw.core.counters import BY_NAME, COUNTERS, Kind, Owner, at
 from busbw.core.gpu_events import CLOCK_REASONS, POLICY_SEVERITY, REASON_SEVERITY, clock_reasons
-from busbw.core.telemetry import EVENTS_KEPT, MOVED_KEPT, PORTS_KEPT, TCP, GpuReading, HostChange, Reading, XidEvent, change, increase
+from busbw.core.telemetry import (
+    EVENTS_KEPT,
+    MOVED_KEPT,
+    PORTS_KEPT,
+    TCP,
+    GpuReading,
+    HostChange,
+    Reading,
+    XidEvent,
+    change,
+    increase,
+)
 
 U32 = 1 << 32
 
 
-def reading(at_s: float = 0.0, gpus: list[GpuReading] | None = None, **counters: dict[str, int]) -> Reading:
+def reading(
+    at_s: float = 0.0, gpus: list[GpuReading] | None = None, **counters: dict[str, int]
+) -> Reading:
     return Reading("h1", at_s, gpus or [], counters)
 
 
 def test_only_changed_counters_are_kept_and_traffic_separately() -> None:
-    before = reading(1.0, eth0={"tx_bytes": 100, "rx_bytes": 7, "rx_errors": 3, "tx_dropped": 1}, tcp={"RetransSegs": 10, "TCPTimeouts": 2})
+    before = reading(
+        1.0,
+        eth0={"tx_bytes": 100, "rx_bytes": 7, "rx_errors": 3, "tx_dropped": 1},
+        tcp={"RetransSegs": 10, "TCPTimeouts": 2},
+    )
     after = reading(
-        3.5, eth0={"tx_bytes": 350, "rx_bytes": 7, "rx_errors": 3, "tx_dropped": 5}, tcp={"RetransSegs": 1533, "TCPTimeouts": 2}
+        3.5,
+        eth0={"tx_bytes": 350, "rx_bytes": 7, "rx_errors": 3, "tx_dropped": 5},
+        tcp={"RetransSegs": 1533, "TCPTimeouts": 2},
     )
     seen = change(before, after)
-    assert seen == HostChange("h1", 2.5, sent={"eth0": 250}, moved={"eth0": {"tx_dropped": 4}, TCP: {"RetransSegs": 1523}})
-    assert json_codec.encode(seen) == (
-        b'{"host":"h1","seconds":2.5,"sent":{"eth0":250},"moved":{"eth0":{"tx_dropped":4},"tcp":{"RetransSegs":1523}}}'
+    assert seen == HostChange(
+        "h1", 2.5, sent={"eth0": 250}, moved={"eth0": {"tx_dropped": 4}, TCP: {"RetransSegs": 1523}}
+    )
+    assert (
+        json_codec.encode(seen)
+        == b'{"host":"h1","seconds":2.5,"sent":{"eth0":250},"moved":{"eth0":{"tx_dropped":4},"tcp":{"RetransSegs":1523}}}'
     )
 
 
 def test_rdma_data_counters_are_in_units_of_four_bytes() -> None:
-    seen = change(reading(mlx5_0={"port_xmit_data": 5, "port_rcv_data": 1}), reading(mlx5_0={"port_xmit_data": 30, "port_rcv_data": 2}))
+    seen = change(
+        reading(mlx5_0={"port_xmit_data": 5, "port_rcv_data": 1}),
+        reading(mlx5_0={"port_xmit_data": 30, "port_rcv_data": 2}),
+    )
     assert (seen.sent, seen.received) == ({"mlx5_0": 100}, {"mlx5_0": 4})
 
 
@@ -49,7 +76,9 @@ def test_rdma_data_counters_are_in_units_of_four_bytes() -> None:
         ("port_xmit_data", 10, 10, 0),
     ],
 )
-def test_increases_of_wrapping_saturating_and_reset_counters(name: str, before: int, after: int, by: int | None) -> None:
+def test_increases_of_wrapping_saturating_and_reset_counters(
+    name: str, before: int, after: int, by: int | None
+) -> None:
     assert increase(BY_NAME[name], before, after) == by
 
 
@@ -65,9 +94,17 @@ def test_a_counter_unknown_to_this_version_is_ignored() -> None:
 
 def test_an_unknown_increase_is_listed_instead_of_zero() -> None:
     before = reading(mlx5_0={"link_downed": 255, "out_of_buffer": 500, "np_cnp_sent": 3})
-    seen = change(before, reading(mlx5_0={"link_downed": 255, "out_of_buffer": 3, "np_cnp_sent": 3, "rp_cnp_handled": 9}))
+    seen = change(
+        before,
+        reading(
+            mlx5_0={"link_downed": 255, "out_of_buffer": 3, "np_cnp_sent": 3, "rp_cnp_handled": 9}
+        ),
+    )
     assert seen.moved == {}, "rp_cnp_handled was unknown before"
-    assert seen.unread == ["mlx5_0 link_downed: it is saturated", "mlx5_0 out_of_buffer: it was reset"]
+    assert seen.unread == [
+        "mlx5_0 link_downed: it is saturated",
+        "mlx5_0 out_of_buffer: it was reset",
+    ]
 
 
 def gpu(sm: int | None, reasons: int | None = None, **counters: int) -> GpuReading:
@@ -76,10 +113,20 @@ def gpu(sm: int | None, reasons: int | None = None, **counters: int) -> GpuReadi
 
 def test_a_throttled_gpu_shows_clocks_reasons_and_durations() -> None:
     before = gpu(1980, 0x0, thermal_policy=10**9, ecc_corrected=4, nvlink_replay=7)
-    seen = change(reading(0, [before]), reading(2, [gpu(1410, 0x48, thermal_policy=15 * 10**8, ecc_corrected=6, nvlink_replay=7)]))
-    assert (seen.sm_mhz, seen.sm_before_mhz, seen.sm_max_mhz, seen.memory_mhz) == ([1410], [1980], [1980], [])
+    seen = change(
+        reading(0, [before]),
+        reading(2, [gpu(1410, 0x48, thermal_policy=15 * 10**8, ecc_corrected=6, nvlink_replay=7)]),
+    )
+    assert (seen.sm_mhz, seen.sm_before_mhz, seen.sm_max_mhz, seen.memory_mhz) == (
+        [1410],
+        [1980],
+        [1980],
+        [],
+    )
     assert (seen.temperature_c, seen.power_w) == ([64], [512])
-    assert seen.throttled == {"0000:1b:00": {"thermal_policy": 0.5, "hw_slowdown": None, "hw_thermal_slowdown": None}}
+    assert seen.throttled == {
+        "0000:1b:00": {"thermal_policy": 0.5, "hw_slowdown": None, "hw_thermal_slowdown": None}
+    }
     assert seen.moved == {"0000:1b:00": {"ecc_corrected": 2}}
 
 
@@ -98,7 +145,10 @@ def test_a_gpu_without_readings_is_unknown() -> None:
 def test_the_size_of_a_change_is_bounded() -> None:
     ports = {f"v{number:03}": {"tx_bytes": number, "tx_dropped": 1} for number in range(300)}
     events = [XidEvent(f"0000:{number:02x}:00", 31) for number in range(64)]
-    seen = change(reading(**{name: {"tx_bytes": 0, "tx_dropped": 0} for name in ports}), Reading("h1", 1, [], ports, events))
+    seen = change(
+        reading(**{name: {"tx_bytes": 0, "tx_dropped": 0} for name in ports}),
+        Reading("h1", 1, [], ports, events),
+    )
     assert len(seen.sent) == PORTS_KEPT and min(seen.sent) == "v284"
     assert (len(seen.events), len(seen.moved)) == (EVENTS_KEPT, MOVED_KEPT)
 
@@ -107,8 +157,17 @@ def test_thirty_rows_of_two_eight_gpu_hosts_fit_into_50_kb() -> None:
     """Indented as in result files: healthy GPUs, and ports with active congestion control."""
 
     def host(at_s: float, step: int) -> Reading:
-        gpus = [GpuReading(f"0000:{number:02x}:00", 1980, 1980, 2619, 2619, 0, 41 + step, 500 + number) for number in range(8)]
-        ports = {f"mlx5_{number}": {"port_xmit_data": step * 123456789, "port_rcv_data": step * 123456788} for number in range(8)}
+        gpus = [
+            GpuReading(f"0000:{number:02x}:00", 1980, 1980, 2619, 2619, 0, 41 + step, 500 + number)
+            for number in range(8)
+        ]
+        ports = {
+            f"mlx5_{number}": {
+                "port_xmit_data": step * 123456789,
+                "port_rcv_data": step * 123456788,
+            }
+            for number in range(8)
+        }
         busy = {"mlx5_0": {**ports["mlx5_0"], "np_cnp_sent": step, "rp_cnp_handled": 2 * step}}
         return Reading("node-0001", at_s, gpus, ports | busy)
 
@@ -120,14 +179,20 @@ def test_thirty_rows_of_two_eight_gpu_hosts_fit_into_50_kb() -> None:
 def test_counters_are_unique_and_throttling_has_a_severity() -> None:
     assert len(BY_NAME) == len(COUNTERS)
     assert [counter for place in Owner for counter in at(place)] == list(COUNTERS)
-    assert {counter.name for counter in COUNTERS if counter.kind is Kind.THROTTLE} == POLICY_SEVERITY.keys() <= REASON_SEVERITY.keys()
+    assert (
+        {counter.name for counter in COUNTERS if counter.kind is Kind.THROTTLE}
+        == POLICY_SEVERITY.keys()
+        <= REASON_SEVERITY.keys()
+    )
     assert all(counter.owner is Owner.GPU for counter in COUNTERS if counter.kind is Kind.THROTTLE)
 
 
 def test_clock_reasons_are_the_bits_of_nvml() -> None:
     nvml = pytest.importorskip("pynvml")
     names = {
-        getattr(nvml, name): name for name in dir(nvml) if name.startswith("nvmlClocksEventReason") and not name.endswith(("All", "None"))
+        getattr(nvml, name): name
+        for name in dir(nvml)
+        if name.startswith("nvmlClocksEventReason") and not name.endswith(("All", "None"))
     }
     assert set(names) == {reason.bit for reason in CLOCK_REASONS}
     assert clock_reasons(0x44) == ["sw_power_cap", "hw_thermal_slowdown"]
@@ -136,4 +201,8 @@ def test_clock_reasons_are_the_bits_of_nvml() -> None:
 
 def test_counters_of_gpus_are_fields_of_nvml() -> None:
     nvml = pytest.importorskip("pynvml")
-    assert [counter.source for counter in at(Owner.GPU) if not isinstance(getattr(nvml, counter.source, None), int)] == []
+    assert [
+        counter.source
+        for counter in at(Owner.GPU)
+        if not isinstance(getattr(nvml, counter.source, None), int)
+    ] == []

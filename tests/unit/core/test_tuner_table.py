@@ -1,4 +1,6 @@
-"""The table for the tuner plugin: what is written is what is read, and every broken line is named."""
+"""The table for the tuner plugin: what is written is what is read, and every broken line is
+named.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,12 @@ from busbw.core.tuner_table import HEADER, Rule, Table, parse, ranges
 from busbw.core.tuning import TUNED, Choice
 
 RULE = "2 * all_reduce 8 8 Ring LL *"
-CHOICES = st.builds(Choice, st.sampled_from(ALGORITHMS), st.sampled_from(PROTOCOLS), st.integers(0, 64))
-NOTES = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=20).map(lambda text: text.replace("#", ""))
+CHOICES = st.builds(
+    Choice, st.sampled_from(ALGORITHMS), st.sampled_from(PROTOCOLS), st.integers(0, 64)
+)
+NOTES = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), max_size=20).map(
+    lambda text: text.replace("#", "")
+)
 
 
 @st.composite
@@ -30,7 +36,9 @@ def tables(draw: st.DrawFn) -> Table:
         )
         for first, last in pairs
     ]
-    return Table(rules=rules, about=[("device", draw(NOTES) or "GPU"), ("variable", "NCCL_MIN_NCHANNELS=8")])
+    return Table(
+        rules=rules, about=[("device", draw(NOTES) or "GPU"), ("variable", "NCCL_MIN_NCHANNELS=8")]
+    )
 
 
 @settings(max_examples=40)
@@ -56,7 +64,10 @@ def test_any_other_text_is_a_usage_error(text: str) -> None:
         ("2 * alltoall 8 8 Ring LL *", "has 'alltoall' where broadcast, reduce"),
         ("2 * all_reduce 8 8 ring LL *", "has 'ring' where Tree, Ring"),
         ("2 * all_reduce 8 8 Ring Long *", "has 'Long' where LL, LL128 or Simple belongs"),
-        ("2 * all_reduce 8 8 Ring LL 2147483648", "has 2147483648 channels, the plugin reads up to 2147483647"),
+        (
+            "2 * all_reduce 8 8 Ring LL 2147483648",
+            "has 2147483648 channels, the plugin reads up to 2147483647",
+        ),
         ("2 * all_reduce 8 4 Ring LL *", "ends before it begins, at 4 bytes"),
         ("about weather fine", "does not say made, device"),
         ("about device", "does not say made, device"),
@@ -72,7 +83,15 @@ def test_versions_and_overlaps_are_refused() -> None:
         parse(f"busbw-tuner-table 2\n{RULE}\n", "file")
     with pytest.raises(UsageError, match="lines 2 and 3 are for the same sizes"):
         parse(f"{HEADER}\n{RULE}\n2 2 all_reduce 4 9 Tree LL *\n", "file")
-    assert len(parse(f"{HEADER}\n{RULE}\n4 2 all_reduce 4 9 Tree LL *\n2 2 reduce 4 9 Ring LL *\n", "file").rules) == 3
+    assert (
+        len(
+            parse(
+                f"{HEADER}\n{RULE}\n4 2 all_reduce 4 9 Tree LL *\n2 2 reduce 4 9 Ring LL *\n",
+                "file",
+            ).rules
+        )
+        == 3
+    )
 
 
 def test_only_a_newline_ends_a_line_as_in_the_plugin() -> None:
@@ -82,7 +101,10 @@ def test_only_a_newline_ends_a_line_as_in_the_plugin() -> None:
 
 def test_a_choice_holds_up_to_halfway_on_a_logarithmic_scale() -> None:
     ring, tree = Choice("Ring", "LL"), Choice("Tree", "LL", 2)
-    assert ranges([(1024, ring), (4096, ring), (16384, None), (65536, tree)]) == [(1024, 8192, ring), (32769, 65536, tree)]
+    assert ranges([(1024, ring), (4096, ring), (16384, None), (65536, tree)]) == [
+        (1024, 8192, ring),
+        (32769, 65536, tree),
+    ]
     assert ranges([(4, ring), (5, tree)]) == [(4, 4, ring), (5, 5, tree)]
     assert ranges([(4, None)]) == []
 
@@ -90,7 +112,10 @@ def test_a_choice_holds_up_to_halfway_on_a_logarithmic_scale() -> None:
 @given(st.dictionaries(st.integers(1, 1 << 40), st.none() | CHOICES, max_size=8))
 def test_measured_sizes_run_with_what_was_chosen_for_them(chosen: dict[int, Choice | None]) -> None:
     found = ranges(chosen.items())
-    rules = [Rule(ranks=2, hosts=None, collective="reduce", first=first, last=last, choice=choice) for first, last, choice in found]
+    rules = [
+        Rule(ranks=2, hosts=None, collective="reduce", first=first, last=last, choice=choice)
+        for first, last, choice in found
+    ]
     table = Table(rules=rules)
     assert parse(table.text(), "file") == table
     assert {size: table.choice(2, 1, "reduce", size) for size in chosen} == chosen

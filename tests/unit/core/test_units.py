@@ -1,4 +1,6 @@
-"""Durations and bit rates of arguments: what is written is what is read, and other text is an error that names the option."""
+"""Durations and bit rates of arguments: what is written is what is read, and other text is an
+error that names the option.
+"""
 
 import math
 
@@ -9,17 +11,28 @@ from hypothesis import strategies as st
 from busbw.core.errors import UsageError
 from busbw.core.units import BIT_RATES, DURATIONS, duration, parse_bit_rate, parse_delay, span
 
-NUMBERS = st.floats(0.001, 1e6).map(lambda number: round(number, 3)).filter(lambda number: number > 0)
+NUMBERS = (
+    st.floats(0.001, 1e6).map(lambda number: round(number, 3)).filter(lambda number: number > 0)
+)
 
 
-@given(NUMBERS, st.sampled_from(sorted(BIT_RATES)), st.sampled_from(["", "/s"]), st.sampled_from([str.lower, str.upper, str.title]))
+@given(
+    NUMBERS,
+    st.sampled_from(sorted(BIT_RATES)),
+    st.sampled_from(["", "/s"]),
+    st.sampled_from([str.lower, str.upper, str.title]),
+)
 def test_a_rate_is_read_as_written(number, unit, end, case):
-    assert parse_bit_rate(f"{number:.3f}{case(unit)}{end}", "--rate") == pytest.approx(number * BIT_RATES[unit] / 8)
+    assert parse_bit_rate(f"{number:.3f}{case(unit)}{end}", "--rate") == pytest.approx(
+        number * BIT_RATES[unit] / 8
+    )
 
 
 @given(NUMBERS, st.sampled_from(sorted(DURATIONS)), st.sampled_from(["", " "]))
 def test_a_delay_is_read_as_written(number, unit, space):
-    assert parse_delay(f"{number:.3f}{space}{unit}", "--delay") == pytest.approx(number * DURATIONS[unit])
+    assert parse_delay(f"{number:.3f}{space}{unit}", "--delay") == pytest.approx(
+        number * DURATIONS[unit]
+    )
 
 
 @given(st.text(max_size=12))
@@ -35,7 +48,20 @@ def test_any_text_is_a_value_or_an_error_that_shows_it(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "25", "gbit", "-1gbit", "0gbit", "1e3gbit", "25gbps", "25Gbit/m", "nan", "infgbit", "9" * 400 + "gbit"]
+    "text",
+    [
+        "",
+        "25",
+        "gbit",
+        "-1gbit",
+        "0gbit",
+        "1e3gbit",
+        "25gbps",
+        "25Gbit/m",
+        "nan",
+        "infgbit",
+        "9" * 400 + "gbit",
+    ],
 )
 def test_what_is_no_rate_is_refused(text):
     with pytest.raises(UsageError):
@@ -61,9 +87,20 @@ def test_a_number_alone_has_the_unit_that_the_caller_gives(number):
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0 s"), (2.5, "2.5 s"), (10, "10 s"), (59, "59 s"), (60, "1 min"), (150, "2.5 min"), (3599, "60 min"), (3600, "1 h"),
-        (86_399, "24 h"), (86_400, "1 d"), (3 * 86_400, "3 d"), (9.94 * 86_400, "9.9 d"), (30.4 * 86_400, "30 d"),
+        (0, "0 s"),
+        (2.5, "2.5 s"),
+        (10, "10 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (150, "2.5 min"),
+        (3599, "60 min"),
+        (3600, "1 h"),
+        (86_399, "24 h"),
+        (86_400, "1 d"),
+        (3 * 86_400, "3 d"),
+        (9.94 * 86_400, "9.9 d"),
+        (30.4 * 86_400, "30 d"),
     ],
-)  # fmt: skip
+)
 def test_a_duration_for_people_has_one_decimal_where_it_counts(seconds, text):
     assert span(seconds) == text

@@ -1,4 +1,6 @@
-"""No character that changes what a reader sees, without being seen, reaches a terminal or a page."""
+"""No character that changes what a reader sees, without being seen, reaches a terminal or a
+page.
+"""
 
 import io
 import json
@@ -39,7 +41,10 @@ def test_it_is_written_out_wherever_it_is_printed(hidden, capsys):
     bug(ValueError(host))
     said = capsys.readouterr()
     for text in (said.out, said.err):
-        assert hidden[0] not in text and f"gpu\\u{ord(hidden[0]) if len(hidden[0].encode()) < 4 else 0xDB40:04x}" in text
+        assert (
+            hidden[0] not in text
+            and f"gpu\\u{ord(hidden[0]) if len(hidden[0].encode()) < 4 else 0xDB40:04x}" in text
+        )
     page = document(tag("p", host, title=host)).decode()
     assert hidden[0] not in page
 
@@ -51,12 +56,17 @@ def test_a_document_keeps_its_values(terminal, monkeypatch):
             return terminal
 
     values = {"host": "".join(HIDDEN) + "é"}
-    for text in (json.dumps(values, ensure_ascii=False), json.dumps(values, ensure_ascii=False).encode()):
+    for text in (
+        json.dumps(values, ensure_ascii=False),
+        json.dumps(values, ensure_ascii=False).encode(),
+    ):
         out = io.BytesIO()
         monkeypatch.setattr(sys, "stdout", Out(out, encoding="utf-8"))
         answer(text)
         assert json.loads(out.getvalue()) == values
-        assert (b"\xe2\x80\xae" in out.getvalue()) == (isinstance(text, bytes) and not terminal), "bytes for a program are unchanged"
+        assert (b"\xe2\x80\xae" in out.getvalue()) == (isinstance(text, bytes) and not terminal), (
+            "bytes for a program are unchanged"
+        )
 
 
 def test_colors_of_busbw_stay():
@@ -66,9 +76,16 @@ def test_colors_of_busbw_stay():
 @given(st.text())
 def test_text_that_is_seen_stays(text):
     shown = seen(text)
-    hidden = [letter for letter in shown if unicodedata.category(letter) in ("Cc", "Cf") and letter not in "\t\n\r"]
+    hidden = [
+        letter
+        for letter in shown
+        if unicodedata.category(letter) in ("Cc", "Cf") and letter not in "\t\n\r"
+    ]
     assert not [
-        letter for letter in hidden if unicodedata.bidirectional(letter) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+        letter
+        for letter in hidden
+        if unicodedata.bidirectional(letter)
+        in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
     ]
     if text.isascii() and text.isprintable():
         assert shown == text

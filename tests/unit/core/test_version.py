@@ -11,14 +11,27 @@ from busbw.cli.main import main
 from busbw.core.version import __version__
 
 ROOT = Path(__file__).parents[3]
-PLACES = ("src/busbw/core/version.py", "native/Cargo.toml", "native/Cargo.lock", "native/fuzz/Cargo.lock", "CHANGELOG.md")
+PLACES = (
+    "src/busbw/core/version.py",
+    "native/Cargo.toml",
+    "native/Cargo.lock",
+    "native/fuzz/Cargo.lock",
+    "CHANGELOG.md",
+)
 
 
 def check(root: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, root / "tools" / "versions.py"], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, root / "tools" / "versions.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
-def test_all_places_have_the_version_that_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_places_have_the_version_that_the_command_prints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     done = check(ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     assert main(["busbw", "--version"]) == 0
@@ -31,7 +44,9 @@ def test_every_place_with_another_version_is_named(tmp_path: Path) -> None:
         shutil.copy(ROOT / place, tmp_path / place)
     source, *others = PLACES
     (tmp_path / source).write_text('__version__ = "77.8.9"\n')
-    (tmp_path / others[-1]).write_text("## [Unreleased]\n\n* Reads dumps of NCCL 2.28.3.\n\n## [77.8.8] - 2026-01-01\n")
+    (tmp_path / others[-1]).write_text(
+        "## [Unreleased]\n\n* Reads dumps of NCCL 2.28.3.\n\n## [77.8.8] - 2026-01-01\n"
+    )
     done = check(tmp_path)
     assert done.returncode == 1
     for place in others[:-1]:

@@ -7,20 +7,75 @@ from busbw.core.xids import EFFECTS, FIX_OF, FIXES, OLDER, XIDS, Effect, xid
 
 DESCRIBED = {  # all numbers that NVIDIA's catalog describes
     Effect.REBOOT: {79, 151, 167},
-    Effect.RESET: {46, 48, 62, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158, 169, 171, 172},
+    Effect.RESET: {
+        46,
+        48,
+        62,
+        64,
+        74,
+        95,
+        109,
+        110,
+        119,
+        120,
+        136,
+        140,
+        143,
+        155,
+        156,
+        158,
+        169,
+        171,
+        172,
+    },
     Effect.REPAIR: {54, 142},
     Effect.LINK: {*range(144, 151)},
     Effect.RECOVERY: {154},
-    Effect.RESTART: {8, 39, 40, 41, 60, 68, *range(70, 73), *range(75, 78), *range(82, 87), 88, 89, 94, *range(96, 106),
-                     *range(126, 136), 139},
+    Effect.RESTART: {
+        8,
+        39,
+        40,
+        41,
+        60,
+        68,
+        *range(70, 73),
+        *range(75, 78),
+        *range(82, 87),
+        88,
+        89,
+        94,
+        *range(96, 106),
+        *range(126, 136),
+        139,
+    },
     Effect.WATCH: {78, 159, 164, 165, 166, 168, 170},
     Effect.APPLICATION: {11, 13, 25, 31, 32, 43, 45, 69, 80},
-    Effect.NOTE: {37, 38, 44, 63, 66, 67, 92, 93, 106, 107, 121, 137, 141, 152, 153, 157, *range(160, 164)},
-}  # fmt: skip
+    Effect.NOTE: {
+        37,
+        38,
+        44,
+        63,
+        66,
+        67,
+        92,
+        93,
+        106,
+        107,
+        121,
+        137,
+        141,
+        152,
+        153,
+        157,
+        *range(160, 164),
+    },
+}
 
 
 def test_every_described_xid_has_its_effect() -> None:
-    assert {effect: {row.number for row in XIDS if row.effect is effect} for effect in Effect} == DESCRIBED
+    assert {
+        effect: {row.number for row in XIDS if row.effect is effect} for effect in Effect
+    } == DESCRIBED
     assert len(XIDS) == 109 and len({row.number for row in (*XIDS, *OLDER)}) == 116
 
 
@@ -32,7 +87,9 @@ def test_what_ends_a_job_is_drained_first() -> None:
     for effect in (Effect.REBOOT, Effect.RESET, Effect.REPAIR, Effect.LINK, Effect.RECOVERY):
         texts = [FIXES[effect], *(FIX_OF[number] for number in DESCRIBED[effect] & FIX_OF.keys())]
         assert all(text.startswith("drain the host first") for text in texts), effect
-    assert all("drain" not in FIXES[effect] for effect in (Effect.RESTART, Effect.APPLICATION, Effect.NOTE))
+    assert all(
+        "drain" not in FIXES[effect] for effect in (Effect.RESTART, Effect.APPLICATION, Effect.NOTE)
+    )
     assert "-i 0000:43:00.0" in xid(95).fix("0000:43:00.0")
 
 
@@ -61,4 +118,7 @@ def test_sxid_by_its_word(number: int, word: str, effect: SwitchEffect) -> None:
 
 def test_sxids_are_unique_and_conditions_end() -> None:
     assert len({row.number for row in SXIDS}) == len(SXIDS)
-    assert all(sxid(begin).meaning and sxid(end).effect is SwitchEffect.NOTE for begin, end in ENDED_BY.items())
+    assert all(
+        sxid(begin).meaning and sxid(end).effect is SwitchEffect.NOTE
+        for begin, end in ENDED_BY.items()
+    )

@@ -1,4 +1,6 @@
-"""Figures that a program of benchmarks/ computes from the samples of its JSON file, and of which its text has not all."""
+"""Figures that a program of benchmarks/ computes from the samples of its JSON file, and of which
+its text has not all.
+"""
 
 import math
 import statistics
@@ -11,9 +13,11 @@ PERCENT = 100.0
 
 
 def by_seed(document: Any) -> Iterator[list[float]]:
-    """Of trainings {method: [one object per seed]}: each measurement compared with that of the first method, seed by seed.
+    """Of trainings {method: [one object per seed]}: each measurement compared with that of the
+    first method, seed by seed.
 
-    Mean difference and mean ratio, with half of their 95 % intervals. A measurement that is a list counts by its last value.
+    Mean difference and mean ratio, with half of their 95 % intervals. A measurement that is a list
+    counts by its last value.
     """
     methods = document.get("found") if isinstance(document, dict) else None
     if not methods:
@@ -25,7 +29,11 @@ def by_seed(document: Any) -> Iterator[list[float]]:
             own, base = ([_last(run[key]) for run in some] for some in (runs, first))
             if all(math.isfinite(one) for one in own + base):
                 values += _with_half([one - other for one, other in zip(own, base, strict=True)])
-                values += _with_half([one / other for one, other in zip(own, base, strict=True)]) if all(base) else []
+                values += (
+                    _with_half([one / other for one, other in zip(own, base, strict=True)])
+                    if all(base)
+                    else []
+                )
         yield values
 
 
@@ -38,11 +46,16 @@ def _with_half(values: Sequence[float]) -> list[float]:
     """The mean, and half of its 95 % interval by Student's t."""
     if len(values) < 2:
         return [values[0]]
-    return [statistics.fmean(values), quantile(0.025, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))]
+    return [
+        statistics.fmean(values),
+        quantile(0.025, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values)),
+    ]
 
 
 def fullest_paths(document: dict[str, Any]) -> Iterator[list[float]]:
-    """Of net_paths.py: the share of the streams on the fullest path, the mean and the most of the jobs; and what all paths carried."""
+    """Of net_paths.py: the share of the streams on the fullest path, the mean and the most of
+    the jobs; and what all paths carried.
+    """
     for one in document["spread"]:
         shares = [PERCENT * fullest / one["streams"] for fullest in one["fullest"]]
         yield [statistics.fmean(shares), max(shares), one["paths"], one["streams"]]
@@ -51,7 +64,9 @@ def fullest_paths(document: dict[str, Any]) -> Iterator[list[float]]:
         jobs.setdefault((job["paths"], sum(job["streams"])), []).append(job)
     for (paths, streams), some in jobs.items():
         carried = statistics.fmean(PERCENT * statistics.fmean(job["filled"]) for job in some)
-        equal = statistics.fmean(PERCENT * sum(job["streams"]) / max(job["streams"]) / paths for job in some)
+        equal = statistics.fmean(
+            PERCENT * sum(job["streams"]) / max(job["streams"]) / paths for job in some
+        )
         yield [carried, equal, paths, streams]
 
 
@@ -60,7 +75,10 @@ def ratios_by_round(document: dict[str, dict[str, list[float]]]) -> Iterator[lis
     for own in document.values():
         for streams in own:
             others = (other[streams] for other in document.values() if other is not own)
-            ratios = ([one / two for one, two in zip(own[streams], other, strict=True)] for other in others)
+            ratios = (
+                [one / two for one, two in zip(own[streams], other, strict=True)]
+                for other in others
+            )
             yield [*(PERCENT * statistics.median(some) for some in ratios), float(streams)]
 
 

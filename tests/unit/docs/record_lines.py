@@ -1,4 +1,6 @@
-"""What the files of a record say, as lines of numbers that belong together: a line of a text, a size of a sweep, a method of a training."""
+"""What the files of a record say, as lines of numbers that belong together: a line of a text, a
+size of a sweep, a method of a training.
+"""
 
 import itertools
 import json
@@ -34,7 +36,11 @@ EXACT = 15
 
 @dataclass(frozen=True)
 class Line:
-    """Numbers that belong together. `source`: their file, or the repeats of one run. `size`: the bytes of a message, None for others."""
+    """Numbers that belong together.
+
+    `source`: their file, or the repeats of one run. `size`: the bytes of a message, None for
+    others.
+    """
 
     source: str
     values: list[Value]
@@ -59,7 +65,11 @@ def lines(record: Path) -> list[Line]:
         if path.suffix == ".json":
             found += [] if result else _json(source, data, path)
         else:
-            found += _loop(source, data.decode()) if path.name.startswith("nccl_loop_") else _text(source, data.decode("utf-8", "replace"))
+            found += (
+                _loop(source, data.decode())
+                if path.name.startswith("nccl_loop_")
+                else _text(source, data.decode("utf-8", "replace"))
+            )
     for source, results in sweeps.items():
         found += _repeated(source, results)
     for source, some in trainings.items():
@@ -69,13 +79,23 @@ def lines(record: Path) -> list[Line]:
 
 def scaled(values: Iterable[float | None], scales: Sequence[float]) -> list[Value]:
     """The finite values in each of the units."""
-    return [(abs(value * scale), EXACT) for value in values if value is not None and math.isfinite(value) for scale in scales]
+    return [
+        (abs(value * scale), EXACT)
+        for value in values
+        if value is not None and math.isfinite(value)
+        for scale in scales
+    ]
 
 
 def _files(record: Path) -> Iterator[Path]:
     own = (path for path in sorted(record.rglob("*")) if path.suffix not in (".gz", ".md", ".c"))
     named = sorted(set(NAMED.findall((record / "README.md").read_text(encoding="utf-8"))))
-    elsewhere = (path for name in named for path in sorted(ROOT.glob(name)) if path.suffix in (".txt", ".csv", ".log", ".json"))
+    elsewhere = (
+        path
+        for name in named
+        for path in sorted(ROOT.glob(name))
+        if path.suffix in (".txt", ".csv", ".log", ".json")
+    )
     yield from (path for path in itertools.chain(own, elsewhere) if path.is_file())
 
 
@@ -91,7 +111,10 @@ def _text(source: str, text: str) -> Iterator[Line]:
     for line in text.splitlines():
         values: list[Value] = []
         for word in NUMBER.findall(COMMAS.sub("", line)):
-            value, places = float(word), EXACT if "e" in word.lower() else len(word.partition(".")[2])
+            value, places = (
+                float(word),
+                (EXACT if "e" in word.lower() else len(word.partition(".")[2])),
+            )
             values += [(value, places), (value / 1e3, places + 3), (value / 1e6, places + 6)]
             values += [(value * 1e3, max(places - 3, 0)), (value * 100, max(places - 2, 0))]
         if values:
@@ -100,18 +123,28 @@ def _text(source: str, text: str) -> Iterator[Line]:
 
 def _loop(source: str, text: str) -> Iterator[Line]:
     """The output of nccl_loop.c on two ranks: bytes, and microseconds out of place and in place."""
-    for size, *times in (map(float, line.split()) for line in text.splitlines() if line[:1].isdigit()):
-        yield Line(source, scaled([size / time for time in times], (1e-3,)) + [(time, 2) for time in times], int(size))
+    for size, *times in (
+        map(float, line.split()) for line in text.splitlines() if line[:1].isdigit()
+    ):
+        yield Line(
+            source,
+            scaled([size / time for time in times], (1e-3,)) + [(time, 2) for time in times],
+            int(size),
+        )
 
 
 def _json(source: str, data: bytes, path: Path) -> Iterator[Line]:
-    """Of a file that busbw knows its text; of others what a program computes from it, if it has a text too, and else all numbers."""
+    """Of a file that busbw knows its text; of others what a program computes from it, if it has
+    a text too, and else all numbers.
+    """
     if (known := file_kinds.read(data, path.name)) is not None:
         yield from _text(source, known.text(None))
         return
     for document in _documents(data):
         if path.name in DERIVED:
-            yield from (Line(source, scaled(values, (1.0,))) for values in DERIVED[path.name](document))
+            yield from (
+                Line(source, scaled(values, (1.0,))) for values in DERIVED[path.name](document)
+            )
         elif path.with_suffix(".txt").exists():
             yield from (Line(source, scaled(values, SHARE)) for values in by_seed(document))
         else:
@@ -132,7 +165,9 @@ def summary(values: Sequence[float]) -> list[float]:
 
 def _listed(values: Sequence[Any]) -> list[float]:
     """Of a list of numbers its summary, and the numbers if they are few; nothing of other lists."""
-    if not values or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+    if not values or not all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in values
+    ):
         return []
     return summary(values) + (list(values) if len(values) <= FEW else [])
 
@@ -140,8 +175,13 @@ def _listed(values: Sequence[Any]) -> list[float]:
 def _numbers_of(document: Any) -> Iterator[list[float]]:
     """The numbers of each object of a JSON document, and of each key of objects in a list."""
     if isinstance(document, dict):
-        yield [one for value in document.values() for one in _listed(value if isinstance(value, list) else [value])]
-        if {"events_us", "plugin_us"} <= document.keys():  # kernel times by CUDA events and by the profiler plugin
+        yield [
+            one
+            for value in document.values()
+            for one in _listed(value if isinstance(value, list) else [value])
+        ]
+        # kernel times by CUDA events and by the profiler plugin
+        if {"events_us", "plugin_us"} <= document.keys():
             events, plugin = document["events_us"], document["plugin_us"]
             yield [events, plugin, plugin - events, 100 * (plugin / events - 1)]
         children: Iterable[Any] = document.values()
@@ -158,33 +198,47 @@ def _numbers_of(document: Any) -> Iterator[list[float]]:
 
 def _cells(result: Result) -> Iterator[tuple[int, list[Cell]]]:
     for row in result.rows:
-        yield row.size_bytes, [cell for cell in (row.out_of_place, row.in_place) if cell is not None]
+        yield (
+            row.size_bytes,
+            [cell for cell in (row.out_of_place, row.in_place) if cell is not None],
+        )
 
 
 def _sweep(source: str, result: Result) -> Iterator[Line]:
     small: list[float] = []
     for size, cells in _cells(result):
-        times = [time for cell in cells for time in (cell.time_s, cell.op_s, cell.skew_s, cell.launch_s)]
-        yield Line(source, scaled(times, MICRO) + scaled([cell.busbw for cell in cells], GIGA), size)
+        times = [
+            time for cell in cells for time in (cell.time_s, cell.op_s, cell.skew_s, cell.launch_s)
+        ]
+        yield Line(
+            source, scaled(times, MICRO) + scaled([cell.busbw for cell in cells], GIGA), size
+        )
         small += [cell.time_s for cell in cells if size <= SMALL]
     if small:
         yield Line(source, scaled(summary(small), MICRO))
 
 
 def _repeated(source: str, results: list[Result]) -> Iterator[Line]:
-    """All repeats of a run: at each size their faster placements, their first placements and the range of both; and their small sizes."""
+    """All repeats of a run: at each size their faster placements, their first placements and the
+    range of both; and their small sizes.
+    """
     sizes: dict[int, list[list[Cell]]] = {}
     small: list[list[float]] = []
     for result in results:
         for size, cells in _cells(result):
             if cells:
                 sizes.setdefault(size, []).append(cells)
-        small.append([cell.time_s for size, cells in _cells(result) if size <= SMALL for cell in cells])
+        small.append(
+            [cell.time_s for size, cells in _cells(result) if size <= SMALL for cell in cells]
+        )
     for size, repeats in sizes.items():
         fastest = [min(cells, key=lambda cell: cell.time_s) for cells in repeats]
         times, rates = [cell.time_s for cell in fastest], [cell.busbw for cell in fastest]
         yield Line(
-            f"{source}_N", scaled([*times, statistics.median(times)], MICRO) + scaled([*rates, statistics.median(rates)], GIGA), size
+            f"{source}_N",
+            scaled([*times, statistics.median(times)], MICRO)
+            + scaled([*rates, statistics.median(rates)], GIGA),
+            size,
         )
         yield Line(f"{source}_N", scaled(rates, GIGA), size)
         yield Line(f"{source}_N", scaled([cells[0].busbw for cells in repeats], GIGA), size)
@@ -201,15 +255,25 @@ def _training(source: str, training: Training) -> Iterator[Line]:
         runs = [run for run in training.of(method) if not run.failed]
         for some in [runs, *([run] for run in runs if len(runs) > 1)]:
             if some:
-                yield Line(source, _rates(training, method) + _steps(some, baseline_s) + _used(training, some))
-        parts = (training.silent_s(method), training.exposed_s(method), training.codec_s(method), training.network_s(method))
+                yield Line(
+                    source,
+                    _rates(training, method) + _steps(some, baseline_s) + _used(training, some),
+                )
+        parts = (
+            training.silent_s(method),
+            training.exposed_s(method),
+            training.codec_s(method),
+            training.network_s(method),
+        )
         yield Line(source, _rates(training, method) + scaled(parts, MILLI))
 
 
 def _repeated_training(source: str, trainings: list[Training]) -> Iterator[Line]:
     """Of each method the share of the baseline's rate in all repeats of a training."""
     for method in dict.fromkeys(run.method for run in trainings[0].runs):
-        yield Line(f"{source}_N", scaled([training.efficiency(method) for training in trainings], (100.0,)))
+        yield Line(
+            f"{source}_N", scaled([training.efficiency(method) for training in trainings], (100.0,))
+        )
 
 
 def _rates(training: Training, method: str) -> list[Value]:
@@ -222,15 +286,29 @@ def _steps(runs: list[TrainRun], baseline_s: float | None) -> list[Value]:
     values = scaled(summary(steps), MILLI)
     if baseline_s:
         step_s = statistics.median(steps)
-        values += scaled([step_s / baseline_s], (1.0,)) + scaled([baseline_s / step_s], (100.0,)) + scaled([step_s - baseline_s], MILLI)
+        values += (
+            scaled([step_s / baseline_s], (1.0,))
+            + scaled([baseline_s / step_s], (100.0,))
+            + scaled([step_s - baseline_s], MILLI)
+        )
     return values
 
 
 def _used(training: Training, runs: list[TrainRun]) -> list[Value]:
     """Bytes on the wire and in memory, and the loss."""
-    values = scaled([sent for run in runs for sent in (run.counted, run.seen)], (1e-6,)) + scaled([run.loss for run in runs], (1.0,))
+    values = scaled([sent for run in runs for sent in (run.counted, run.seen)], (1e-6,)) + scaled(
+        [run.loss for run in runs], (1.0,)
+    )
     for use in (run.states for run in runs if run.states is not None):
-        values += scaled([use.start_s], (1.0,)) + scaled([use.gpu_bytes, use.gpu_reserved, use.host_bytes, use.pinned], GIGA)
-        moved = [moved / training.parameters for moved in (use.down_bytes, use.up_bytes) if moved is not None]
-        values += scaled(moved, (1.0,)) + scaled([use.down_s, use.update_s, use.up_s, use.waited_s], MILLI)
+        values += scaled([use.start_s], (1.0,)) + scaled(
+            [use.gpu_bytes, use.gpu_reserved, use.host_bytes, use.pinned], GIGA
+        )
+        moved = [
+            moved / training.parameters
+            for moved in (use.down_bytes, use.up_bytes)
+            if moved is not None
+        ]
+        values += scaled(moved, (1.0,)) + scaled(
+            [use.down_s, use.update_s, use.up_s, use.waited_s], MILLI
+        )
     return values

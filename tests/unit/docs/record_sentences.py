@@ -1,7 +1,8 @@
 """Which measured numbers in the sentences of a record's README are not in its files.
 
-A number is measured if it has two digits or more and the unit of a time, a rate, a share or a factor follows, perhaps after further
-numbers. It has to stand somewhere in the files, so a wrong one can match by chance. A paragraph that says "not stored" is left out.
+A number is measured if it has two digits or more and the unit of a time, a rate, a share or a
+factor follows, perhaps after further numbers. It has to stand somewhere in the files, so a wrong
+one can match by chance. A paragraph that says "not stored" is left out.
 """
 
 import re
@@ -29,21 +30,38 @@ def paragraphs(text: str) -> Iterator[tuple[str, str]]:
             heading = following.content
         elif token.type == "inline" and not in_table:
             parts = (
-                " " if part.type == "softbreak" else part.content for part in token.children or () if part.type in ("softbreak", "text")
+                " " if part.type == "softbreak" else part.content
+                for part in token.children or ()
+                if part.type in ("softbreak", "text")
             )
             yield heading, "".join(parts)
 
 
 def untraced(record: Path) -> list[tuple[str, list[str]]]:
-    """The sentences with measured numbers that neither a file nor a table of the record has, each after its heading, and these numbers."""
+    """The sentences with measured numbers that neither a file nor a table of the record has,
+    each after its heading, and these numbers.
+    """
     text = (record / "README.md").read_text(encoding="utf-8")
     index = record_tables.index(record)
-    tabled = {figure.text for table in record_tables.tables(text) for its in table.cells.values() for figure in its}
+    tabled = {
+        figure.text
+        for table in record_tables.tables(text)
+        for its in table.cells.values()
+        for figure in its
+    }
     found = []
     for heading, paragraph in paragraphs(text):
         for sentence in SENTENCE.split("" if LEFT_OUT.search(paragraph) else paragraph):
-            numbers = [number for number in MEASURED.findall(sentence) if len(number.replace("0.", "").replace(".", "")) > 1]
-            lacking = [number for number in numbers if number not in tabled and not index.having(record_tables.figures(number)[0])]
+            numbers = [
+                number
+                for number in MEASURED.findall(sentence)
+                if len(number.replace("0.", "").replace(".", "")) > 1
+            ]
+            lacking = [
+                number
+                for number in numbers
+                if number not in tabled and not index.having(record_tables.figures(number)[0])
+            ]
             if lacking:
                 found.append((f"{heading} | {sentence}", lacking))
     return found

@@ -1,14 +1,15 @@
 """Which numbers in the tables of a record's README are not in its files.
 
-The numbers of a cell are traced if one of these holds. Where a line is of one size of message, so is the cell.
+The numbers of a cell are traced if one of these holds. Where a line is of one size of message, so
+is the cell.
 
-* A line of the record has all of them and another number of the row; or they are at least three, or have at least six digits, or
-  are several and all that the line has.
+* A line of the record has all of them and another number of the row; or they are at least three, or
+  have at least six digits, or are several and all that the line has.
 * They are two groups, each of them on a line of its own.
-* A file has most cells of the column, or of the row, each on one line, and this cell too. If no cell of a column is found so: each number
-  of these cells on some line.
-* The column is one function of the same two others in every row: a ratio, a share, a difference, a change in percent, a speedup over
-  the fastest of several.
+* A file has most cells of the column, or of the row, each on one line, and this cell too. If no
+  cell of a column is found so: each number of these cells on some line.
+* The column is one function of the same two others in every row: a ratio, a share, a difference, a
+  change in percent, a speedup over the fastest of several.
 * They stand in cells of this README that are traced.
 * The cell is a sentence of five and more numbers, each of which is somewhere in the record.
 """
@@ -28,7 +29,8 @@ PARSER = MarkdownIt("commonmark").enable("table")
 NUMBER = re.compile(r"(?<![\w.,-])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w]|\.\d|-\w)")
 SIZE = re.compile(r"(\d+) ?(?:bytes|B|([KMG])i?B?)\b")
 SHIFT = {None: 0, "K": 10, "M": 20, "G": 30}
-WANTED = re.compile(r"target|metric|expected|bound$", re.IGNORECASE)  # columns and rows of what should be, not of what was
+# columns and rows of what should be, not of what was
+WANTED = re.compile(r"target|metric|expected|bound$", re.IGNORECASE)
 STRONG = 6  # digits on one line that hardly match by chance
 SENTENCE = 5  # numbers of a cell that is a sentence
 FEWEST_ROWS = 3  # of a column for which one function is evidence
@@ -90,7 +92,13 @@ def tables(text: str) -> Iterator[Table]:
         elif token.type == "tr_open":
             rows.append([])
         elif token.type in ("td_open", "th_open"):
-            rows[-1].append("".join(part.content for part in following.children or () if part.type in ("text", "code_inline")))
+            rows[-1].append(
+                "".join(
+                    part.content
+                    for part in following.children or ()
+                    if part.type in ("text", "code_inline")
+                )
+            )
         elif token.type == "table_close":
             yield _table(heading, rows)
 
@@ -98,7 +106,9 @@ def tables(text: str) -> Iterator[Table]:
 def _table(heading: str, rows: list[list[str]]) -> Table:
     titles, labels = rows[0], [row[0] or row[1] for row in rows[1:]]
     cells = {
-        (number, column): [] if WANTED.search(titles[column]) or WANTED.match(labels[number]) else figures(cell)
+        (number, column): (
+            [] if WANTED.search(titles[column]) or WANTED.match(labels[number]) else figures(cell)
+        )
         for number, row in enumerate(rows[1:])
         for column, cell in enumerate(row)
         if column
@@ -134,7 +144,11 @@ class Index:
 
     def __init__(self, record: Path) -> None:
         self.lines: list[Line] = lines(record)
-        self._values = sorted((value, places, at) for at, line in enumerate(self.lines) for value, places in line.values)
+        self._values = sorted(
+            (value, places, at)
+            for at, line in enumerate(self.lines)
+            for value, places in line.values
+        )
 
     def having(self, figure: Figure) -> set[int]:
         """The lines with a value that is rounded to the figure."""
@@ -156,31 +170,62 @@ def index(record: Path) -> Index:
 
 def untraced(record: Path) -> list[tuple[Table, Place, list[str]]]:
     """The cells of a record's README whose numbers its files do not have, with these numbers."""
-    found = [(table, missing(table, index(record))) for table in tables((record / "README.md").read_text(encoding="utf-8"))]
-    known = {figure.text for table, lacking in found for place, its in table.cells.items() if place not in lacking for figure in its}
+    found = [
+        (table, missing(table, index(record)))
+        for table in tables((record / "README.md").read_text(encoding="utf-8"))
+    ]
+    known = {
+        figure.text
+        for table, lacking in found
+        for place, its in table.cells.items()
+        if place not in lacking
+        for figure in its
+    }
     every = ((table, place, texts) for table, lacking in found for place, texts in lacking.items())
-    return [(table, place, rest) for table, place, texts in every if (rest := [text for text in texts if text not in known])]
+    return [
+        (table, place, rest)
+        for table, place, texts in every
+        if (rest := [text for text in texts if text not in known])
+    ]
 
 
 def missing(table: Table, index: Index) -> dict[Place, list[str]]:
-    """The cells of a table that are not traced by the files or by other columns, and their numbers."""
+    """The cells of a table that are not traced by the files or by other columns, and their
+    numbers.
+    """
     having = {place: _matching(table, place, index) for place in table.cells}
     traced = _traced(table, having, index)
     left: dict[Place, list[str]] = {}
     for place, its in table.cells.items():
         somewhere = having[place] if len(its) >= SENTENCE else [set()] * len(its)
-        rest = [figure.text for figure, found in zip(its, somewhere, strict=True) if place not in traced and not found]
+        rest = [
+            figure.text
+            for figure, found in zip(its, somewhere, strict=True)
+            if place not in traced and not found
+        ]
         if rest and place[0] not in _computed(table, place[1]):
             left[place] = rest
     return left
 
 
 def _traced(table: Table, having: dict[Place, list[set[int]]], index: Index) -> set[Place]:
-    """The places whose numbers are on lines of the record, given the lines that have each number of a place."""
+    """The places whose numbers are on lines of the record, given the lines that have each number
+    of a place.
+    """
     whole = {place: set.intersection(*sets) for place, sets in having.items() if sets}
-    traced = {place for place in whole if _has_another(place, whole[place], having) or _in_two_lines(having[place])}
-    traced |= {place for place, its in whole.items() if its and _digits(table.cells[place]) >= STRONG}
-    traced |= {place for place, its in whole.items() if any(1 < len(table.cells[place]) == len(index.lines[at].values) for at in its)}
+    traced = {
+        place
+        for place in whole
+        if _has_another(place, whole[place], having) or _in_two_lines(having[place])
+    }
+    traced |= {
+        place for place, its in whole.items() if its and _digits(table.cells[place]) >= STRONG
+    }
+    traced |= {
+        place
+        for place, its in whole.items()
+        if any(1 < len(table.cells[place]) == len(index.lines[at].values) for at in its)
+    }
     sources = {place: {index.lines[at].source for at in its} for place, its in whole.items()}
     for which in (0, 1):
         for places in table.across(which).values():
@@ -195,7 +240,10 @@ def _traced(table: Table, having: dict[Place, list[set[int]]], index: Index) -> 
 def _matching(table: Table, place: Place, index: Index) -> list[set[int]]:
     """For each number of a cell the lines that have it, and are not of another size."""
     size = table.size(place)
-    return [{at for at in index.having(figure) if size in (None, index.lines[at].size or size)} for figure in table.cells[place]]
+    return [
+        {at for at in index.having(figure) if size in (None, index.lines[at].size or size)}
+        for figure in table.cells[place]
+    ]
 
 
 def _digits(its: list[Figure]) -> int:
@@ -205,22 +253,38 @@ def _digits(its: list[Figure]) -> int:
 
 def _spread(having: list[set[int]], index: Index) -> set[str]:
     """The sources in which each number of a cell is on some line."""
-    return set.intersection(*({index.lines[at].source for at in lines_of_one} for lines_of_one in having))
+    return set.intersection(
+        *({index.lines[at].source for at in lines_of_one} for lines_of_one in having)
+    )
 
 
 def _has_another(place: Place, mine: set[int], having: dict[Place, list[set[int]]]) -> bool:
-    """Whether a line that has a cell has another number of its row, or the cell has three and more."""
-    others = [numbers for other, sets in having.items() if other[0] == place[0] and other != place for numbers in sets]
+    """Whether a line that has a cell has another number of its row, or the cell has three and
+    more.
+    """
+    others = [
+        numbers
+        for other, sets in having.items()
+        if other[0] == place[0] and other != place
+        for numbers in sets
+    ]
     return any(mine & numbers for numbers in others) or (bool(mine) and len(having[place]) > 2)
 
 
 def _in_two_lines(having: list[set[int]]) -> bool:
     """Whether a cell of four and more numbers consists of two groups, each on a line of its own."""
-    return any(set.intersection(*having[:cut]) and set.intersection(*having[cut:]) for cut in range(2, len(having) - 1))
+    return any(
+        set.intersection(*having[:cut]) and set.intersection(*having[cut:])
+        for cut in range(2, len(having) - 1)
+    )
 
 
-def _of_one_source(places: list[Place], sources: dict[Place, set[str]], traced: set[Place]) -> set[Place]:
-    """The places that the source with most of them has, if these are at least two and half of them; and so on for the others."""
+def _of_one_source(
+    places: list[Place], sources: dict[Place, set[str]], traced: set[Place]
+) -> set[Place]:
+    """The places that the source with most of them has, if these are at least two and half of
+    them; and so on for the others.
+    """
     having: dict[str, set[Place]] = {}
     for place in places:
         for source in sources[place]:
@@ -240,7 +304,9 @@ Function = Callable[[Range, Range], Range]
 
 
 def _computed(table: Table, column: int) -> set[int]:
-    """The rows of a column whose numbers are all functions of the same two columns, wherever it has some."""
+    """The rows of a column whose numbers are all functions of the same two columns, wherever it
+    has some.
+    """
     rows = {number for (number, its), found in table.cells.items() if its == column and found}
     others = [other for other in range(1, len(table.titles)) if other != column]
     if len(rows) < FEWEST_ROWS:
@@ -248,7 +314,16 @@ def _computed(table: Table, column: int) -> set[int]:
     for a, b in itertools.permutations(others, 2):
         for kinds in FUNCTIONS:
             for of in (_first, _least):
-                if all(_fits(table, (number, column), of(table, number, a, b), _first(table, number, b, b), kinds) for number in rows):
+                if all(
+                    _fits(
+                        table,
+                        (number, column),
+                        of(table, number, a, b),
+                        _first(table, number, b, b),
+                        kinds,
+                    )
+                    for number in rows
+                ):
                     return rows
     return set()
 
@@ -261,14 +336,26 @@ def _first(table: Table, number: int, a: int, b: int) -> Range | None:
 
 def _least(table: Table, number: int, a: int, b: int) -> Range | None:
     """The least of the first numbers of columns a to b."""
-    return min((found for column in range(a, b) if (found := _first(table, number, column, b))), default=None)
+    return min(
+        (found for column in range(a, b) if (found := _first(table, number, column, b))),
+        default=None,
+    )
 
 
-def _fits(table: Table, place: Place, of: Range | None, over: Range | None, functions: tuple[Function, ...]) -> bool:
+def _fits(
+    table: Table,
+    place: Place,
+    of: Range | None,
+    over: Range | None,
+    functions: tuple[Function, ...],
+) -> bool:
     if of is None or over is None or 0 in over:
         return False
     ranges = [function(of, over) for function in functions]
-    return all(any(least <= high and most >= low for least, most in ranges) for low, high in (one.range for one in table.cells[place]))
+    return all(
+        any(least <= high and most >= low for least, most in ranges)
+        for low, high in (one.range for one in table.cells[place])
+    )
 
 
 def _ratio(of: Range, over: Range) -> Range:

@@ -32,7 +32,11 @@ def command(path: str) -> click.Command:
 
 def test_every_module_with_a_command_has_a_row() -> None:
     modules = Path(busbw.cli.__file__).parent.glob("*.py")
-    own = {path.stem for path in modules if re.search(r"^def command\(|^command = ", path.read_text(encoding="utf-8"), re.MULTILINE)}
+    own = {
+        path.stem
+        for path in modules
+        if re.search(r"^def command\(|^command = ", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
     parts = {f"{row.name}_{part}" for row in COMMANDS for part in row.parts}
     assert own - parts == set(BY_NAME)
     assert {row.purpose for row in COMMANDS} == set(PURPOSES)
@@ -49,7 +53,9 @@ def test_three_examples_that_parse_and_stand_in_the_help(path: str, examples: Ex
     assert len(examples) >= 3
     assert any(f"busbw {path}" in line for _, line in examples)
     found = command(path)
-    shown = found.get_help(click.Context(found, info_name=f"busbw {path}", terminal_width=80, **found.context_settings))
+    shown = found.get_help(
+        click.Context(found, info_name=f"busbw {path}", terminal_width=80, **found.context_settings)
+    )
     for meaning, line in examples:
         assert max(len(meaning), len(line)) <= MOST
         parsed = commands(f"```sh\n{line}\n```\n")

@@ -1,14 +1,19 @@
-"""Figures of the documentation that come from recorded runs are those of the record, and the record's are those of its files.
+"""Figures of the documentation that come from recorded runs are those of the record, and the
+record's are those of its files.
 
-A sentence that links to a record takes its numbers from there: each of them stands in the record's README, or is one of its numbers rounded
-or divided by 1000 (us in a record, ms in a page). If the link stands elsewhere on the page, ELSEWHERE names the record.
+A sentence that links to a record takes its numbers from there: each of them stands in the record's
+README, or is one of its numbers rounded or divided by 1000 (us in a record, ms in a page). If the
+link stands elsewhere on the page, ELSEWHERE names the record.
 
-A record has many numbers, so a wrong one can match by chance. Of numbers changed by 1 to 3 in their last digit, 83 % of those with three
-digits or more are seen, 40 % of those with two, and 5 % of those with one. A count such as 76 of 84 stands in the record in these words.
+A record has many numbers, so a wrong one can match by chance. Of numbers changed by 1 to 3 in their
+last digit, 83 % of those with three digits or more are seen, 40 % of those with two, and 5 % of
+those with one. A count such as 76 of 84 stands in the record in these words.
 
-The numbers in tables of a record's README are found in its files, or computed from them: record_tables.py says how. Of numbers that are
-changed in the same way, 82 % of those with three digits or more are seen, 58 % of those with two and 10 % of those with one. Those that are
-not in the files stand in UNTRACED with the reason. So do measured numbers in sentences of a record (record_sentences.py).
+The numbers in tables of a record's README are found in its files, or computed from them:
+record_tables.py says how. Of numbers that are changed in the same way, 82 % of those with three
+digits or more are seen, 58 % of those with two and 10 % of those with one. Those that are not in
+the files stand in UNTRACED with the reason. So do measured numbers in sentences of a record
+(record_sentences.py).
 """
 
 import itertools
@@ -37,10 +42,26 @@ NUMBER = re.compile(r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 COUNT = re.compile(r"(?<![\w.,])(\d+) of (?:the )?(\d+)(?![\w.])")
 # Page, a regular expression that finds the sentences, record.
 ELSEWHERE = (
-    ("docs/explanation/compression.md", r"\d MB (in fp32|for int8|at 1%|at rank 4)", "train_2xh200_202611/README.md"),
-    ("docs/explanation/compression.md", r"PowerSGD for all buckets takes", "convergence_text_202611/README.md"),
-    ("docs/explanation/compression.md", r"Top-k at 1% comes close", "convergence_digits_202611/README.md"),
-    ("docs/explanation/how-to-read-busbw.md", r"the peak is|of the link rate and|repeats each", "precise_2xh200_202611/README.md"),
+    (
+        "docs/explanation/compression.md",
+        r"\d MB (in fp32|for int8|at 1%|at rank 4)",
+        "train_2xh200_202611/README.md",
+    ),
+    (
+        "docs/explanation/compression.md",
+        r"PowerSGD for all buckets takes",
+        "convergence_text_202611/README.md",
+    ),
+    (
+        "docs/explanation/compression.md",
+        r"Top-k at 1% comes close",
+        "convergence_digits_202611/README.md",
+    ),
+    (
+        "docs/explanation/how-to-read-busbw.md",
+        r"the peak is|of the link rate and|repeats each",
+        "precise_2xh200_202611/README.md",
+    ),
     (
         "docs/explanation/net-plugin.md",
         r"fullest member|with busbw's ports|^With (ports|32)|keyed hash|^The links of such",
@@ -53,9 +74,21 @@ ELSEWHERE = (
         r"a step took|need \d+ GB|all states on the host,|FSDP2 takes|they take|it trained",
         "offload_1xh100_202611/README.md",
     ),
-    ("docs/explanation/the-model.md", r"^[-+]\d.*%$|^times (of|up to) \d|H20 reach", "model_202611/errors.txt"),
-    ("docs/how-to/nccl-over-ethernet.md", r"^[\d., ]+( us| ms|%)$|times as fast as Socket", "net_1xh200_202611/README.md"),
-    ("docs/how-to/train-over-slow-networks.md", r"^\d+(\.\d)?$|GPT-2's median|^It is at|45 ms|at 44%", "train_2xh200_202611/README.md"),
+    (
+        "docs/explanation/the-model.md",
+        r"^[-+]\d.*%$|^times (of|up to) \d|H20 reach",
+        "model_202611/errors.txt",
+    ),
+    (
+        "docs/how-to/nccl-over-ethernet.md",
+        r"^[\d., ]+( us| ms|%)$|times as fast as Socket",
+        "net_1xh200_202611/README.md",
+    ),
+    (
+        "docs/how-to/train-over-slow-networks.md",
+        r"^\d+(\.\d)?$|GPT-2's median|^It is at|45 ms|at 44%",
+        "train_2xh200_202611/README.md",
+    ),
     ("docs/how-to/tune-nccl.md", r"^At three of them", "tune_2xh100_202611/README.md"),
     (
         "docs/how-to/what-does-my-training-send.md",
@@ -69,34 +102,67 @@ WALL_TIME = "wall time of a command, which its files of that day do not have"
 ABOVE = "a ratio of medians in tables above, or the mean of two numbers of raw.txt"
 COMPUTED = "computed from numbers in the files or tables"
 SETTING = "a setting or a target, not a measurement"
-# Record, a regular expression that finds `heading | row | column` or `heading | sentence`, and why their numbers are not in the files.
+# Record, a regular expression that finds `heading | row | column` or `heading | sentence`, and why
+# their numbers are not in the files.
 UNTRACED = (
     ("accel_2cpu_202611", r"target for 2D", SETTING),
     ("all_reduce_2xh200_202611", r"whole call$", WALL_TIME),
     ("capture_2xh100_202611", r"(two hosts, events, us|plugin)$", NOT_STORED),
     ("compare_rates_202611", r"defaults", SETTING),
     ("convergence_digits_202611", r"95 % intervals", SETTING),
-    ("convergence_text_202611", r"dense \(DDP\) \| KB a step", "DDP counts no bytes: four for each of 445,000 parameters"),
+    (
+        "convergence_text_202611",
+        r"dense \(DDP\) \| KB a step",
+        "DDP counts no bytes: four for each of 445,000 parameters",
+    ),
     ("dynamic_table_1xh100_202611", r"NVIDIA's dynamicemb", "figures of other projects' records"),
     ("history_rates_202611", r"defaults", SETTING),
     ("history_rates_202611", r"hide the slow size", COMPUTED),
     ("link_2cpu_202611", r"^Simulated", SETTING),
     ("link_2cpu_202611", r"6 random \| exactly", "the sum of twelve lines of tournaments.txt"),
     ("mpi_overhead_2cpu_202611", r"No median", COMPUTED),
-    ("net_1xh200_202611", r"^Targets", ABOVE + "; core-seconds are differences of lines of cpu.txt over the bytes"),
-    ("net_1xh200_202611", r"Socket, default \| first$", "of vgg_socket_1.json, one run, so that no other number confirms it"),
-    ("net_1xh200_202611", r"^Training.* \| (VGG16, ms per step|256 MiB, ms)$", "two rounds each, on lines of channels/1.txt and 3.txt"),
+    (
+        "net_1xh200_202611",
+        r"^Targets",
+        ABOVE + "; core-seconds are differences of lines of cpu.txt over the bytes",
+    ),
+    (
+        "net_1xh200_202611",
+        r"Socket, default \| first$",
+        "of vgg_socket_1.json, one run, so that no other number confirms it",
+    ),
+    (
+        "net_1xh200_202611",
+        r"^Training.* \| (VGG16, ms per step|256 MiB, ms)$",
+        "two rounds each, on lines of channels/1.txt and 3.txt",
+    ),
     ("net_1xh200_202611", r"^What brought it there", NOT_STORED),
     ("net_2xh100_202611", r"^Targets", ABOVE),
     ("net_2xh200_202611", r"^Targets", ABOVE),
     ("net_2xh200_202611", r"^Why 256 MiB stops there", NOT_STORED),
-    ("net_loss_2cpu_202611", r"^Pauses", "three rounds of 6,000 steps, whose lines are put together"),
+    (
+        "net_loss_2cpu_202611",
+        r"^Pauses",
+        "three rounds of 6,000 steps, whose lines are put together",
+    ),
     ("net_loss_2cpu_202611", r"^Rates", COMPUTED),
     ("net_slow_link_2cpu_202611", r"less time", COMPUTED),
     ("offload_1xh100_202611", r"^Other libraries", COMPUTED),
-    ("offload_1xh100_202611", r"over offload$", "the step over that of busbw on the same machine, another row"),
-    ("offload_1xh100_202611", r"B \| way|13.17B", "the version of torchao, and the tokens of a step"),
-    ("offload_1xh100_202611", r"^Plan and measurement", "predicted from the rates in plan_8b.json for shares that its text does not have"),
+    (
+        "offload_1xh100_202611",
+        r"over offload$",
+        "the step over that of busbw on the same machine, another row",
+    ),
+    (
+        "offload_1xh100_202611",
+        r"B \| way|13.17B",
+        "the version of torchao, and the tokens of a step",
+    ),
+    (
+        "offload_1xh100_202611",
+        r"^Plan and measurement",
+        "predicted from the rates in plan_8b.json for shares that its text does not have",
+    ),
     ("plan_2xh200_202611", r"All 24", COMPUTED),
     ("precise_2xh200_202611", r"^The whole sweep|of classic's time$", WALL_TIME),
     (
@@ -113,7 +179,9 @@ UNTRACED = (
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences and table cells of a page, without code; a link is its target in angle brackets, before its words."""
+    """The sentences and table cells of a page, without code; a link is its target in angle
+    brackets, before its words.
+    """
     for block in (block for block in PARSER.parse(text) if block.type == "inline"):
         words = ""
         for part in block.children or ():
@@ -132,7 +200,11 @@ def records(page: Path, sentence: str) -> list[Path]:
 @cache
 def recorded(record: Path) -> frozenset[str]:
     """All numbers in a file of a record."""
-    return frozenset(re.findall(r"\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3})", "", record.read_text(encoding="utf-8"))))
+    return frozenset(
+        re.findall(
+            r"\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3})", "", record.read_text(encoding="utf-8"))
+        )
+    )
 
 
 def stands(number: str, record: Path) -> bool:
@@ -142,7 +214,10 @@ def stands(number: str, record: Path) -> bool:
     half = 0.500001 * 10.0**-places
     for value in recorded(record):
         digits = len(value.partition(".")[2])
-        if any(abs(float(value) / 10**power - float(plain)) <= half and digits + power >= places for power in (0, 3)):
+        if any(
+            abs(float(value) / 10**power - float(plain)) <= half and digits + power >= places
+            for power in (0, 3)
+        ):
             return True
     return False
 
@@ -156,7 +231,11 @@ def unfounded(sentence: str, found: list[Path]) -> list[str]:
         for some, all_ in COUNT.findall(words)
         if not any(re.search(rf"\b{some} of ([\w']+ )?{all_}\b", text) for text in texts)
     ]
-    return [number for number in NUMBER.findall(words) if not any(stands(number, record) for record in found)] + counts
+    return [
+        number
+        for number in NUMBER.findall(words)
+        if not any(stands(number, record) for record in found)
+    ] + counts
 
 
 def shown(result: Path) -> str:
@@ -166,14 +245,27 @@ def shown(result: Path) -> str:
 
 def test_sentences_have_the_figures_of_the_records_that_they_link_to() -> None:
     linked = [
-        (page, text, found) for page in PAGES for text in sentences(page.read_text(encoding="utf-8")) if (found := records(page, text))
+        (page, text, found)
+        for page in PAGES
+        for text in sentences(page.read_text(encoding="utf-8"))
+        if (found := records(page, text))
     ]
     assert len(linked) > 50
-    assert [(str(page.relative_to(ROOT)), text, wrong) for page, text, found in linked if (wrong := unfounded(text, found))] == []
+    assert [
+        (str(page.relative_to(ROOT)), text, wrong)
+        for page, text, found in linked
+        if (wrong := unfounded(text, found))
+    ] == []
 
 
-@pytest.mark.parametrize(("page", "pattern", "record"), ELSEWHERE, ids=[f"{Path(row[0]).stem}_{Path(row[2]).parent}" for row in ELSEWHERE])
-def test_sentences_have_the_figures_of_the_record_of_their_page(page: str, pattern: str, record: str) -> None:
+@pytest.mark.parametrize(
+    ("page", "pattern", "record"),
+    ELSEWHERE,
+    ids=[f"{Path(row[0]).stem}_{Path(row[2]).parent}" for row in ELSEWHERE],
+)
+def test_sentences_have_the_figures_of_the_record_of_their_page(
+    page: str, pattern: str, record: str
+) -> None:
     found = [LINK.sub("", text) for text in sentences((ROOT / page).read_text(encoding="utf-8"))]
     found = [text for text in found if re.search(pattern, text)]
     assert found
@@ -188,17 +280,26 @@ def where(table: record_tables.Table, place: tuple[int, int]) -> str:
 @pytest.mark.parametrize("record", RUNS, ids=[path.name for path in RUNS])
 def test_numbers_of_a_record_are_those_of_its_files(record: Path) -> None:
     patterns = [pattern for name, pattern, _ in UNTRACED if name == record.name]
-    lacking = [(where(table, place), numbers) for table, place, numbers in record_tables.untraced(record)]
+    lacking = [
+        (where(table, place), numbers) for table, place, numbers in record_tables.untraced(record)
+    ]
     lacking += record_sentences.untraced(record)
-    assert [cell for cell in lacking if not any(re.search(pattern, cell[0]) for pattern in patterns)] == []
-    assert [pattern for pattern in patterns if not any(re.search(pattern, cell) for cell, _ in lacking)] == [], "all are in the files now"
+    assert [
+        cell for cell in lacking if not any(re.search(pattern, cell[0]) for pattern in patterns)
+    ] == []
+    assert [
+        pattern for pattern in patterns if not any(re.search(pattern, cell) for cell, _ in lacking)
+    ] == [], "all are in the files now"
 
 
 def test_a_changed_number_of_a_record_is_seen(tmp_path: Path) -> None:
     copied = shutil.copytree(RECORDS / "train_1xh200_202611", tmp_path / "record")
     assert record_tables.untraced(copied) == []
     page = copied / "README.md"
-    page.write_text(page.read_text(encoding="utf-8").replace("| 87.9 % | 164.0 |", "| 88.9 % | 164.0 |"), encoding="utf-8")
+    page.write_text(
+        page.read_text(encoding="utf-8").replace("| 87.9 % | 164.0 |", "| 88.9 % | 164.0 |"),
+        encoding="utf-8",
+    )
     ((table, place, numbers),) = record_tables.untraced(copied)
     assert where(table, place).endswith(" | int4, host staging | of alone")
     assert numbers == ["88.9"]
@@ -208,7 +309,10 @@ def test_a_changed_number_in_a_sentence_of_a_record_is_seen(tmp_path: Path) -> N
     copied = shutil.copytree(RECORDS / "watch_2xh100_202611", tmp_path / "record")
     assert record_sentences.untraced(copied) == []
     page = copied / "README.md"
-    page.write_text(page.read_text(encoding="utf-8").replace("330 GB/s for the", "347.9 GB/s for the"), encoding="utf-8")
+    page.write_text(
+        page.read_text(encoding="utf-8").replace("330 GB/s for the", "347.9 GB/s for the"),
+        encoding="utf-8",
+    )
     ((sentence, numbers),) = record_sentences.untraced(copied)
     assert sentence.startswith("NVLink and PCIe counters of two GPUs | ")
     assert numbers == ["347.9"]
@@ -221,7 +325,11 @@ def test_most_numbers_changed_in_their_last_digit_are_seen() -> None:
         index = record_tables.index(record)
         for table in record_tables.tables((record / "README.md").read_text(encoding="utf-8")):
             before = record_tables.missing(table, index).keys()
-            places = [place for place, its in table.cells.items() if place not in before and any(len(one.text) > 3 for one in its)]
+            places = [
+                place
+                for place, its in table.cells.items()
+                if place not in before and any(len(one.text) > 3 for one in its)
+            ]
             for place in choice.sample(places, min(len(places), 4)):
                 changed = record_tables.changed(table, place, choice.choice((-3, -2, -1, 1, 2, 3)))
                 seen.append(place in record_tables.missing(changed, index))
@@ -231,7 +339,10 @@ def test_most_numbers_changed_in_their_last_digit_are_seen() -> None:
 
 def test_a_figure_that_no_record_has_is_seen() -> None:
     record = "benchmarks/all_reduce_2xh200_202611/README.md"
-    text = f"Here `8` H200 reach 77 of 84 values, 85 others, 1,685 combinations and 99.23 ms ([record]({record})). 85 is not meant."
+    text = (
+        "Here `8` H200 reach 77 of 84 values, 85 others, 1,685 combinations and 99.23 ms"
+        f" ([record]({record})). 85 is not meant."
+    )
     first, second = sentences(text)
     found = records(ROOT / "README.md", first)
     assert [record.parent.name for record in found] == ["all_reduce_2xh200_202611"]
@@ -257,13 +368,19 @@ def test_the_run_of_the_tutorial_is_recorded(capsys: pytest.CaptureFixture[str])
     ],
     ids=["nccl-tests", "torch", "plan"],
 )
-def test_outputs_are_recorded(page: str, file: str, view: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_are_recorded(
+    page: str, file: str, view: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = (RECORDS / file).read_text(encoding="utf-8")
     if view:
         assert guarded(["show", str(RECORDS / file), "--format", view]) == 0
         output = capsys.readouterr().out
     known = {line.rstrip() for line in output.splitlines()} | {"..."}
-    blocks = re.findall(r"```(?:text|console)\n(.*?)```", (ROOT / "docs" / "how-to" / page).read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(
+        r"```(?:text|console)\n(.*?)```",
+        (ROOT / "docs" / "how-to" / page).read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
     assert any(len(block.splitlines()) > 5 and set(block.splitlines()) <= known for block in blocks)
 
 
@@ -271,15 +388,23 @@ def test_the_variation_of_single_means_is_recorded() -> None:
     """That of docs/how-to/compare-runs.md, over the runs of nccl-tests' sweep in one record."""
     runs: dict[tuple[str, str], list[Path]] = {}
     for path in sorted((RECORDS / "all_reduce_2xh200_202611").rglob("*_[1-5].*")):
-        if (path.suffix == ".txt" and path.with_suffix(".json").exists()) or path.name.startswith(("run_", "torch_", "nccl_loop_")):
+        if (path.suffix == ".txt" and path.with_suffix(".json").exists()) or path.name.startswith(
+            ("run_", "torch_", "nccl_loop_")
+        ):
             continue
         runs.setdefault((path.parent.name, path.stem[:-2]), []).append(path)
     pairs = [
-        pair for paths in runs.values() for pair in itertools.combinations([read.read(path.read_bytes(), path.name) for path in paths], 2)
+        pair
+        for paths in runs.values()
+        for pair in itertools.combinations(
+            [read.read(path.read_bytes(), path.name) for path in paths], 2
+        )
     ]
     rows = [rows for one, other in pairs for rows in zip(one.rows, other.rows, strict=True)]
     times = [
-        (a.time_s, b.time_s) for one, other in rows for a, b in ((one.out_of_place, other.out_of_place), (one.in_place, other.in_place))
+        (a.time_s, b.time_s)
+        for one, other in rows
+        for a, b in ((one.out_of_place, other.out_of_place), (one.in_place, other.in_place))
     ]
     apart = [abs(a - b) / min(a, b) for a, b in times]
     assert (len(times), round(100 * sum(share > 0.3 for share in apart) / len(apart))) == (2170, 12)
@@ -287,7 +412,15 @@ def test_the_variation_of_single_means_is_recorded() -> None:
 
 
 def test_the_text_of_a_recorded_training_is_that_of_its_result() -> None:
-    texts = [path for path in sorted(RECORDS.glob("train_*/**/*.txt")) if path.with_suffix(".json").exists()]
+    texts = [
+        path
+        for path in sorted(RECORDS.glob("train_*/**/*.txt"))
+        if path.with_suffix(".json").exists()
+    ]
     assert len(texts) > 20
-    different = [path for path in texts if shown(path.with_suffix(".json")) != path.read_text(encoding="utf-8")]
+    different = [
+        path
+        for path in texts
+        if shown(path.with_suffix(".json")) != path.read_text(encoding="utf-8")
+    ]
     assert [str(path.relative_to(RECORDS)) for path in different] == []

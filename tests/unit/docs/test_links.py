@@ -1,4 +1,6 @@
-"""Links between the Markdown files of the repository: files and headings exist, and a reader who starts at the README finds every page."""
+"""Links between the Markdown files of the repository: files and headings exist, and a reader who
+starts at the README finds every page.
+"""
 
 import itertools
 import re
@@ -11,7 +13,11 @@ from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(
-    {page for pattern in ("*", "docs/**/*", "benchmarks/**/*", "native/*", "tests/recorded/*/*") for page in ROOT.glob(f"{pattern}.md")}
+    {
+        page
+        for pattern in ("*", "docs/**/*", "benchmarks/**/*", "native/*", "tests/recorded/*/*")
+        for page in ROOT.glob(f"{pattern}.md")
+    }
 )
 PARSER = MarkdownIt("commonmark").enable("table")
 
@@ -25,7 +31,11 @@ def tokens(page: Path) -> list[Token]:
 def targets(blocks: list[Token]) -> list[str]:
     """Where links and images within the repository lead."""
     inline = [part for block in blocks for part in block.children or ()]
-    found = [str(part.attrGet("href") or part.attrGet("src") or "") for part in inline if part.type in {"link_open", "image"}]
+    found = [
+        str(part.attrGet("href") or part.attrGet("src") or "")
+        for part in inline
+        if part.type in {"link_open", "image"}
+    ]
     return [target for target in found if not re.match(r"[a-z]+:", target)]
 
 
@@ -34,7 +44,11 @@ def anchors(blocks: list[Token]) -> set[str]:
     found: list[str] = []
     for opening, title in itertools.pairwise(blocks):
         if opening.type == "heading_open":
-            words = "".join(part.content for part in title.children or () if part.type in {"text", "code_inline"})
+            words = "".join(
+                part.content
+                for part in title.children or ()
+                if part.type in {"text", "code_inline"}
+            )
             slug = re.sub(r"[^\w\- ]", "", words.strip().lower()).replace(" ", "-")
             found.append(f"{slug}-{found.count(slug)}" if slug in found else slug)
     return set(found)
@@ -46,7 +60,11 @@ def broken(page: Path, target: str) -> str:
     file = (page.parent / path).resolve() if path else page
     if not file.is_relative_to(ROOT) or not file.exists():
         return f"{target}: no such file"
-    return f"{target}: no such heading" if anchor and (file.suffix != ".md" or anchor not in anchors(tokens(file))) else ""
+    return (
+        f"{target}: no such heading"
+        if anchor and (file.suffix != ".md" or anchor not in anchors(tokens(file)))
+        else ""
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -55,7 +73,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_a_broken_link_is_seen() -> None:
-    text = "[a](docs/tutorail.md) `[no](link)` [b](README.md#instal) ![c](docs/none.svg) [d](https://example.org)\n\n[e]\n\n[e]: ../x.md\n"
+    text = (
+        "[a](docs/tutorail.md) `[no](link)` [b](README.md#instal) ![c](docs/none.svg)"
+        " [d](https://example.org)\n\n"
+        "[e]\n\n"
+        "[e]: ../x.md\n"
+    )
     found = [broken(ROOT / "README.md", target) for target in targets(PARSER.parse(text))]
     assert found == [
         "docs/tutorail.md: no such file",
@@ -63,7 +86,11 @@ def test_a_broken_link_is_seen() -> None:
         "docs/none.svg: no such file",
         "../x.md: no such file",
     ]
-    assert anchors(PARSER.parse("# A `b`: c_d, e-f?\n\n## Twice\n\n## Twice\n")) == {"a-b-c_d-e-f", "twice", "twice-1"}
+    assert anchors(PARSER.parse("# A `b`: c_d, e-f?\n\n## Twice\n\n## Twice\n")) == {
+        "a-b-c_d-e-f",
+        "twice",
+        "twice-1",
+    }
 
 
 def test_the_readme_leads_to_every_page() -> None:
@@ -73,6 +100,17 @@ def test_the_readme_leads_to_every_page() -> None:
         if page in found:
             continue
         found.add(page)
-        reached = [(page.parent / target.partition("#")[0]).resolve() for target in targets(tokens(page))]
-        ahead += [file for path in reached for file in (sorted(path.glob("*.md")) if path.is_dir() else [path]) if file.suffix == ".md"]
-    assert [str(page.relative_to(ROOT)) for page in PAGES if page not in found and not page.is_relative_to(ROOT / "tests")] == []
+        reached = [
+            (page.parent / target.partition("#")[0]).resolve() for target in targets(tokens(page))
+        ]
+        ahead += [
+            file
+            for path in reached
+            for file in (sorted(path.glob("*.md")) if path.is_dir() else [path])
+            if file.suffix == ".md"
+        ]
+    assert [
+        str(page.relative_to(ROOT))
+        for page in PAGES
+        if page not in found and not page.is_relative_to(ROOT / "tests")
+    ] == []

@@ -13,24 +13,38 @@ from busbw.cli.main import cli
 
 MAN = Path(__file__).parents[3] / "docs" / "man"
 PAGES = sorted(MAN.glob("*.1"))
-LINTS = {"groff": ["groff", "-ww", "-man", "-Tutf8", "-z"], "mandoc": ["mandoc", "-Tlint", "-Werror"]}
+LINTS = {
+    "groff": ["groff", "-ww", "-man", "-Tutf8", "-z"],
+    "mandoc": ["mandoc", "-Tlint", "-Werror"],
+}
 
 
 @pytest.mark.parametrize("program", LINTS)
 def test_no_page_has_an_error(program: str) -> None:
     if not shutil.which(program):
         pytest.skip(f"no {program}: make test-tools")
-    done = subprocess.run([*LINTS[program], *map(str, PAGES)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*LINTS[program], *map(str, PAGES)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.stdout + done.stderr, done.returncode) == ("", 0)
 
 
 def test_there_is_a_page_for_each_command() -> None:
-    assert {page.name for page in PAGES} == {"busbw.1", *(f"busbw-{row.name}.1" for row in COMMANDS)}
+    assert {page.name for page in PAGES} == {
+        "busbw.1",
+        *(f"busbw-{row.name}.1" for row in COMMANDS),
+    }
 
 
 def shown(page: Path) -> str:
     """The page as a person reads it, on one line."""
-    done = subprocess.run(["groff", "-man", "-Tascii", "-P-cbou", page], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        ["groff", "-man", "-Tascii", "-P-cbou", page],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     return " ".join(done.stdout.split())
 
 
@@ -42,7 +56,13 @@ def test_a_page_shows_every_option_and_example_as_it_is_typed(row) -> None:
     command = cli.get_command(click.Context(cli), row.name)
     assert command is not None
     parts = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
-    options = {name for part in parts for one in part.params if isinstance(one, click.Option) and not one.hidden for name in one.opts}
+    options = {
+        name
+        for part in parts
+        for one in part.params
+        if isinstance(one, click.Option) and not one.hidden
+        for name in one.opts
+    }
     assert [name for name in options if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)] == []
     lines = [line for examples in (row.examples, *row.parts.values()) for _, line in examples]
     assert [line for line in lines if line not in text] == []

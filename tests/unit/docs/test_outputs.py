@@ -1,4 +1,6 @@
-"""Output that stands in the documentation is what the command prints; `...` stands for lines left out."""
+"""Output that stands in the documentation is what the command prints; `...` stands for lines
+left out.
+"""
 
 import importlib.util
 import re
@@ -41,7 +43,9 @@ PATTERNS = re.findall(
 
 
 @pytest.mark.parametrize("block", PATTERNS, ids=["captured", "dumped"])
-def test_the_pattern_of_a_training(block: str, recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pattern_of_a_training(
+    block: str, recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     words, *lines = block.splitlines()
     captured = ROOT / "benchmarks" / "capture_2xh100_202611"
     monkeypatch.chdir(captured if words.startswith("gpt2.jsonl") else recorded / "patterns")
@@ -58,9 +62,16 @@ def test_the_error_rates_are_those_recorded() -> None:
 
 
 def test_the_error_rates_of_the_history_are_those_recorded() -> None:
-    recorded_rates = (ROOT / "benchmarks" / "history_rates_202611" / "rates.txt").read_text(encoding="utf-8")
-    real = {line[:58].strip().replace(" %", "%"): line[58:].split() for line in recorded_rates.splitlines()}
-    lines = [line for line in COMPARE.splitlines() if line.startswith(("| stored", "| false", "| one"))]
+    recorded_rates = (ROOT / "benchmarks" / "history_rates_202611" / "rates.txt").read_text(
+        encoding="utf-8"
+    )
+    real = {
+        line[:58].strip().replace(" %", "%"): line[58:].split()
+        for line in recorded_rates.splitlines()
+    }
+    lines = [
+        line for line in COMPARE.splitlines() if line.startswith(("| stored", "| false", "| one"))
+    ]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     rows = [row for row in rows if len(row) == 8]
     assert len(rows) == 9
@@ -68,12 +79,17 @@ def test_the_error_rates_of_the_history_are_those_recorded() -> None:
 
 
 MODEL = (ROOT / "docs" / "how-to" / "how-fast-should-my-cluster-be.md").read_text(encoding="utf-8")
-MODEL_FILES = {"run.txt": "nccl_tests/old/all_reduce_2x8_h100.txt", "app.jsonl": "pattern/training_2x8.jsonl"}
+MODEL_FILES = {
+    "run.txt": "nccl_tests/old/all_reduce_2x8_h100.txt",
+    "app.jsonl": "pattern/training_2x8.jsonl",
+}
 MODEL_BLOCKS = re.findall(r"```console\n\$ busbw (\w+) (.*?)\n(.*?)```", MODEL, re.DOTALL)
 
 
 @pytest.mark.parametrize(
-    ("command", "words", "block"), MODEL_BLOCKS, ids=[f"{number}_{block[0]}" for number, block in enumerate(MODEL_BLOCKS)]
+    ("command", "words", "block"),
+    MODEL_BLOCKS,
+    ids=[f"{number}_{block[0]}" for number, block in enumerate(MODEL_BLOCKS)],
 )
 def test_what_the_model_says(
     command: str,
@@ -104,12 +120,18 @@ def test_the_errors_of_the_model_are_those_recorded(capsys: pytest.CaptureFixtur
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     script.main()
-    assert capsys.readouterr().out == (folder / "model_202611" / "errors.txt").read_text(encoding="utf-8")
+    assert capsys.readouterr().out == (folder / "model_202611" / "errors.txt").read_text(
+        encoding="utf-8"
+    )
 
 
-def test_the_links_of_four_hosts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_links_of_four_hosts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = (ROOT / "docs" / "how-to" / "test-links.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```console\n\$ busbw link --result four_hosts.json\n(.*?)```", page, re.DOTALL)
+    (block,) = re.findall(
+        r"```console\n\$ busbw link --result four_hosts.json\n(.*?)```", page, re.DOTALL
+    )
     monkeypatch.chdir(ROOT / "benchmarks" / "link_2cpu_202611")
     assert guarded(["link", "--result", "four_hosts.json"]) == 1
     assert capsys.readouterr().out == block
@@ -118,9 +140,15 @@ def test_the_links_of_four_hosts(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_the_pass_marks_are_those_of_the_code() -> None:
     page = (ROOT / "docs" / "how-to" / "test-links.md").read_text(encoding="utf-8")
     kinds = {"Ethernet, TCP": ETHERNET, "RoCE": ROCE, "InfiniBand": INFINIBAND}
-    rows = re.findall(r"^\| (.*?) \| (\d+) \| ([\d.]+)% \| ([\d.]+)% \| ([\d.]+) \|$", page, re.MULTILINE)
+    rows = re.findall(
+        r"^\| (.*?) \| (\d+) \| ([\d.]+)% \| ([\d.]+)% \| ([\d.]+) \|$", page, re.MULTILINE
+    )
     for name, mtu, data, mark, of_400 in rows:
         share = payload.share(kinds[name], int(mtu))
         passing = payload.mark(share, gpu=False)
-        assert [data, mark, of_400] == [f"{100 * share:.1f}", f"{100 * passing:.1f}", f"{400 * passing:.1f}"]
+        assert [data, mark, of_400] == [
+            f"{100 * share:.1f}",
+            f"{100 * passing:.1f}",
+            f"{400 * passing:.1f}",
+        ]
     assert len(rows) == 6

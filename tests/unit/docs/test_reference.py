@@ -16,7 +16,9 @@ from busbw.report import read
 from busbw.report.results import AnyResult
 
 
-def test_the_committed_files_are_not_stale(generate: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_committed_files_are_not_stale(
+    generate: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert (generate.main(["--check"]), capsys.readouterr().err) == (0, "")
     assert generate.main(["--chekc"]) == 2
     assert "hint: python docs/generate.py" in capsys.readouterr().err
@@ -44,7 +46,9 @@ def test_the_result_page_has_every_structure_once(generate: ModuleType) -> None:
 
 
 def test_the_schema_allows_nan_and_infinities_as_text(generate: ModuleType) -> None:
-    figure = json.loads(generate.FOLDERS["src/busbw/schemas"]()["busbw.result-1.schema.json"])["$defs"]["Cell"]["properties"]["busbw"]
+    figure = json.loads(generate.FOLDERS["src/busbw/schemas"]()["busbw.result-1.schema.json"])[
+        "$defs"
+    ]["Cell"]["properties"]["busbw"]
     assert figure == {"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}
     written = json.loads(json_codec.encode(Cell(math.nan, math.inf, -math.inf)))
     assert [written[name] for name in ("time_s", "algbw", "busbw")] == figure["anyOf"][1]["enum"]
@@ -52,14 +56,28 @@ def test_the_schema_allows_nan_and_infinities_as_text(generate: ModuleType) -> N
 
 def test_every_finding_has_a_row_in_the_reference(generate: ModuleType, recorded: Path) -> None:
     two_tables = (recorded / "nccl_tests/old/all_reduce_2x8_h20_two_tables.txt").read_bytes()
-    cut = two_tables[: two_tables.index(b"float", two_tables.index(b"float") + 1)]  # within the second row
+    # within the second row
+    cut = two_tables[: two_tables.index(b"float", two_tables.index(b"float") + 1)]
     # No name, one line of devices for eight ranks, milliseconds for microseconds, and a verdict.
     doubtful = (
         b"#  Rank  7 Group  0 Pid    870 on      node1 device  7 [0x0a] NVIDIA A100\n"
-        b"# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n# (B) (elements) (ms) (GB/s) (GB/s) (ms)\n"
-        b"1048576 262144 float sum -1 41.83 25.07 43.87 0 41.83 25.07 43.87 0\n# Avg bus bandwidth    : 43.87 FAILED\n"
+        b"# size count"
+        b" type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+        b"# (B) (elements) (ms)"
+        b" (GB/s) (GB/s) (ms)\n"
+        b"1048576 262144 float sum -1 41.83 25.07 43.87 0 41.83 25.07 43.87"
+        b" 0\n"
+        b"# Avg bus bandwidth    : 43.87 FAILED\n"
     )
-    found = {finding.id for log in (two_tables, cut, doubtful) for finding in read.read(log, "log").findings}
-    rows = [line.split("`")[1] for line in generate.pages()["findings.md"].splitlines() if line.startswith("| `")]
+    found = {
+        finding.id
+        for log in (two_tables, cut, doubtful)
+        for finding in read.read(log, "log").findings
+    }
+    rows = [
+        line.split("`")[1]
+        for line in generate.pages()["findings.md"].splitlines()
+        if line.startswith("| `")
+    ]
     assert found == set(LOG_FINDINGS)
     assert rows == [*(rule.id for rule in RULES), *LOG_FINDINGS]

@@ -1,4 +1,6 @@
-"""Every kind of file that busbw writes has a JSON schema in the package, and what is written fits it."""
+"""Every kind of file that busbw writes has a JSON schema in the package, and what is written
+fits it.
+"""
 
 import json
 import math
@@ -24,7 +26,9 @@ OTHERS = {"busbw.checkpoint/1", "busbw.lab/1"}
 
 
 def filled(kind: Any) -> Any:
-    """A value of a type in which every field has a value other than its default; floats are those that JSON lacks."""
+    """A value of a type in which every field has a value other than its default; floats are
+    those that JSON lacks.
+    """
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return filled(arguments[0])
@@ -45,7 +49,9 @@ def filled(kind: Any) -> Any:
 
 def schema(name: str) -> dict[str, Any]:
     """The schema of files whose key `schema` is this."""
-    found: dict[str, Any] = json.loads((SCHEMAS / f"{name.replace('/', '-')}.schema.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads(
+        (SCHEMAS / f"{name.replace('/', '-')}.schema.json").read_text(encoding="utf-8")
+    )
     return found
 
 
@@ -65,7 +71,9 @@ def test_a_file_with_every_field_fits_its_schema(generate: ModuleType) -> None:
         check = jsonschema.Draft202012Validator(its)
         for kind in get_args(structure) or (structure,):
             whole = filled(kind)
-            written = json.loads(json_codec.encode(whole)) | ({"schema": name} if "schema" in kind.__struct_fields__ else {})
+            written = json.loads(json_codec.encode(whole)) | (
+                {"schema": name} if "schema" in kind.__struct_fields__ else {}
+            )
             check.validate(written)
             for name_of_field, value in written.items():
                 other = [] if isinstance(value, dict) else {}
@@ -74,15 +82,24 @@ def test_a_file_with_every_field_fits_its_schema(generate: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     "file",
-    ["all_reduce_2xh200_202611/run_1.json", "precise_2xh200_202611/precise_2.json", "train_2xh100_202611/25g_gpt2.json",
-     "offload_1xh100_202611/train_3b.json", "plan_2xh200_202611/gpt2.json"],
-)  # fmt: skip
+    [
+        "all_reduce_2xh200_202611/run_1.json",
+        "precise_2xh200_202611/precise_2.json",
+        "train_2xh100_202611/25g_gpt2.json",
+        "offload_1xh100_202611/train_3b.json",
+        "plan_2xh200_202611/gpt2.json",
+    ],
+)
 def test_a_result_fits_its_schema(file: str) -> None:
     written = json.loads(result_json.render(read((BENCHMARKS / file).read_bytes(), file)))
     jsonschema.validate(written, schema(written["schema"]))
 
 
-@pytest.mark.parametrize("file", ["tests/hosts/no-nic.jsonl", "benchmarks/capture_2xh100_202611/gpt2.jsonl"], ids=["snapshot", "pattern"])
+@pytest.mark.parametrize(
+    "file",
+    ["tests/hosts/no-nic.jsonl", "benchmarks/capture_2xh100_202611/gpt2.jsonl"],
+    ids=["snapshot", "pattern"],
+)
 def test_every_line_of_a_file_of_lines_fits_its_schema(file: str) -> None:
     lines = [json.loads(line) for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
     check = jsonschema.Draft202012Validator(schema(lines[0]["schema"]))

@@ -24,11 +24,20 @@ def written() -> list[Path]:
 
 
 def commands(text: str) -> list[list[str]]:
-    """The words of every busbw or nccl-tests command in `text`: lines of code blocks, and code in running text."""
+    """The words of every busbw or nccl-tests command in `text`: lines of code blocks, and code
+    in running text.
+    """
     blocks = re.findall(r"^ *```(sh|console)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
     prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
-    lines = [line.removeprefix("$ ") for kind, block in blocks for line in block.splitlines() if kind == "sh" or line.startswith("$ ")]
-    return [words for line in [*lines, *re.findall(r"`([^`\n]+)`", prose)] for words in _commands(line)]
+    lines = [
+        line.removeprefix("$ ")
+        for kind, block in blocks
+        for line in block.splitlines()
+        if kind == "sh" or line.startswith("$ ")
+    ]
+    return [
+        words for line in [*lines, *re.findall(r"`([^`\n]+)`", prose)] for words in _commands(line)
+    ]
 
 
 def _commands(line: str) -> list[list[str]]:
@@ -55,7 +64,9 @@ PAGES = written()
 
 
 def problem(words: list[str]) -> str:
-    """Why a command line would be refused, or nothing; options are parsed by the real commands, nothing is run."""
+    """Why a command line would be refused, or nothing; options are parsed by the real commands,
+    nothing is run.
+    """
     program, *rest = words
     if program != "busbw":
         known = program.removesuffix("_mpi").removesuffix("_perf") in BY_NAME
@@ -69,7 +80,10 @@ def problem(words: list[str]) -> str:
         return f"no command {rest[0]}"
     try:
         command.make_context(rest[0], rest[1:])
-    except (click.MissingParameter, click.exceptions.NoArgsIsHelpError):  # a command named in running text, without its argument
+    except (
+        click.MissingParameter,
+        click.exceptions.NoArgsIsHelpError,
+    ):  # a command named in running text, without its argument
         return ""
     except click.ClickException as error:
         return error.format_message()
@@ -85,8 +99,17 @@ def test_every_command_parses(page: Path) -> None:
 
 
 def test_commands_are_found_where_there_are_some() -> None:
-    least = {"README.md": 10, "docs/tutorial.md": 10, "docs/how-to/replace-nccl-tests.md": 8, "docs/how-to/several-hosts.md": 8}
-    assert [page for page, number in least.items() if len(commands((ROOT / page).read_text(encoding="utf-8"))) < number] == []
+    least = {
+        "README.md": 10,
+        "docs/tutorial.md": 10,
+        "docs/how-to/replace-nccl-tests.md": 8,
+        "docs/how-to/several-hosts.md": 8,
+    }
+    assert [
+        page
+        for page, number in least.items()
+        if len(commands((ROOT / page).read_text(encoding="utf-8"))) < number
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +134,13 @@ def test_a_command_that_does_not_parse_is_seen(line: str, said: str) -> None:
 def test_the_readme_shortens_the_run_of_the_tutorial() -> None:
     block = README.partition("```console\n")[2].partition("```")[0].splitlines()[1:]
     whole = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8").splitlines()
-    rest = iter(whole[whole.index("AllReduce, 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9, network Socket") :])
+    rest = iter(
+        whole[
+            whole.index(
+                "AllReduce, 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9, network Socket"
+            ) :
+        ]
+    )
     assert [line for line in block if line != "..." and line not in rest] == []
 
 
@@ -128,11 +157,22 @@ def test_the_six_files_of_the_tour_exist() -> None:
 
 
 def test_decisions_have_the_number_of_their_file() -> None:
-    pages = [page for page in (ROOT / "docs" / "decisions").glob("*.md") if page.name != "README.md"]
-    assert [page.name for page in pages if not re.match(rf"# {int(page.name[:4])}\. \w", page.read_text(encoding="utf-8"))] == []
+    pages = [
+        page for page in (ROOT / "docs" / "decisions").glob("*.md") if page.name != "README.md"
+    ]
+    assert [
+        page.name
+        for page in pages
+        if not re.match(rf"# {int(page.name[:4])}\. \w", page.read_text(encoding="utf-8"))
+    ] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_percentages_have_no_space(page: Path) -> None:
-    prose = re.sub(r"^ *```.*?^ *```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(
+        r"^ *```.*?^ *```|`[^`\n]*`",
+        "",
+        page.read_text(encoding="utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
+    )
     assert re.findall(r".*\d %.*", prose) == []

@@ -1,4 +1,6 @@
-"""A rank that leaves a process group twenty times while threads of Gloo still hold callbacks, which hold the group."""
+"""A rank that leaves a process group twenty times while threads of Gloo still hold callbacks,
+which hold the group.
+"""
 
 from typing import Any
 
@@ -14,7 +16,9 @@ def left_with_callbacks() -> int:
     """How often."""
     store, rank, size = next(dist.rendezvous("env://"))
     for number in range(TIMES):
-        dist.init_process_group("gloo", store=dist.PrefixStore(str(number), store), rank=rank, world_size=size)
+        dist.init_process_group(
+            "gloo", store=dist.PrefixStore(str(number), store), rank=rank, world_size=size
+        )
         group = dist.group.WORLD
         for _ in range(3):
             _exchange().wait()
@@ -26,4 +30,8 @@ def left_with_callbacks() -> int:
 
 def _exchange() -> Any:
     held = dist.group.WORLD  # as the PowerSGD hook does
-    return dist.all_reduce(torch.ones(9), async_op=True).get_future().then(lambda future: held and future.value()[0])
+    return (
+        dist.all_reduce(torch.ones(9), async_op=True)
+        .get_future()
+        .then(lambda future: held and future.value()[0])
+    )

@@ -1,6 +1,8 @@
-"""One rank of the matrix: verifies every collective, type, operator, placement and root over MPI, then corrupts what arrived.
+"""One rank of the matrix: verifies every collective, type, operator, placement and root over MPI,
+then corrupts what arrived.
 
-Started by test_mpi_matrix.py as `mpirun -n N python mpi_matrix_rank.py`. Rank 0 prints one JSON object.
+Started by test_mpi_matrix.py as `mpirun -n N python mpi_matrix_rank.py`. Rank 0 prints one JSON
+object.
 """
 
 import faulthandler
@@ -52,7 +54,10 @@ class Matrix:
             for in_place in (False, True) if row.in_place_checked else (False,):
                 for size, shift in self._sizes(calls.dtype, one.op):
                     self._verify(calls.at(size, in_place=in_place, shift_bytes=shift), one)
-                self._corrupt(calls.at(ODD_ELEMENTS * self.size * calls.dtype.itemsize, in_place=in_place), one)
+                self._corrupt(
+                    calls.at(ODD_ELEMENTS * self.size * calls.dtype.itemsize, in_place=in_place),
+                    one,
+                )
             self.covered.add(f"{row.name} {one.dtype} {one.op} {one.root}")
 
     def _series(self) -> Iterator[tuple[Collective, Series]]:
@@ -60,15 +65,24 @@ class Matrix:
             if row.ranks_power_of_two and self.size & (self.size - 1):
                 continue
             ops = [op.name for op in REDOPS] if row.reduces else [""]
-            roots = (range(self.size) if self.size < 4 else (0, self.size - 1)) if row.rooted else [-1]
-            kinds = DTYPES if self.size < 4 else DTYPES[::4]  # fewer ranks have shown that every type arrives
+            roots = (
+                (range(self.size) if self.size < 4 else (0, self.size - 1)) if row.rooted else [-1]
+            )
+            # fewer ranks have shown that every type arrives
+            kinds = DTYPES if self.size < 4 else DTYPES[::4]
             for kind, op, root in product(kinds, ops, roots):
                 yield row, Series(kind.name, op, root)
 
     def _sizes(self, kind: DType, op: str) -> Sequence[tuple[int, int]]:
-        """(bytes, shift in bytes): one element, the smallest parts, an odd number of elements off their alignment, and many."""
+        """(bytes, shift in bytes): one element, the smallest parts, an odd number of elements
+        off their alignment, and many.
+        """
         odd = ODD_ELEMENTS * kind.itemsize
-        long = [(LONG_ELEMENTS * kind.itemsize, 0)] if kind.name in ("half", "int32") and op in ("", "sum") else []
+        long = (
+            [(LONG_ELEMENTS * kind.itemsize, 0)]
+            if kind.name in ("half", "int32") and op in ("", "sum")
+            else []
+        )
         return [(kind.itemsize, 0), (16 * self.size, 0), (odd, kind.itemsize), *long]
 
     def _verify(self, call: Call, one: Series) -> None:
@@ -76,11 +90,19 @@ class Matrix:
         seen = verification.run_round(self.engine, call, self.engine.bind(call), probe)
         self.verified += 1
         if seen[0].count:
-            where = f"{'in' if call.in_place else 'out of'} place, root {one.root}, count {call.layout.count}, shift {call.shift_bytes}"
-            self.wrong.append(f"rank {self.rank}: {call.collective.name} {one.dtype} {one.op} ({where}): {seen[0]}")
+            where = (
+                f"{'in' if call.in_place else 'out of'} place, root {one.root}, count"
+                f" {call.layout.count}, shift {call.shift_bytes}"
+            )
+            self.wrong.append(
+                f"rank {self.rank}: {call.collective.name} {one.dtype} {one.op} ({where}):"
+                f" {seen[0]}"
+            )
 
     def _corrupt(self, call: Call, one: Series) -> None:
-        """One bit of one element of one rank is flipped after the call; that, and nothing else, must be reported."""
+        """One bit of one element of one rank is flipped after the call; that, and nothing else,
+        must be reported.
+        """
         probe = Probe(7, call.dtype, call.op, self.size)
         victim, place = self.random.randrange(self.size), self.random.random()
         bit = self.random.randrange(2 if probe.tolerance else 0, call.dtype.bits)
@@ -93,18 +115,27 @@ class Matrix:
                 told.append(self._flip(call, probe, int(place * call.recv), bit))
 
         tally = verification.Tally()
-        tally.add(self.engine.ranks, verification.run_round(self.engine, call, corrupting, probe), probe)
+        tally.add(
+            self.engine.ranks, verification.run_round(self.engine, call, corrupting, probe), probe
+        )
         name = f"{call.collective.name} {one.dtype} {one.op} {one.root}"
         self.flipped.append((name, victim, told, tally.mismatches, (tally.wrong, tally.bad_rounds)))
 
     def reported(self) -> tuple[list[str], list[str]]:
-        """The combinations whose flipped bit was reported exactly, by its own rank only; and a line for each other one."""
+        """The combinations whose flipped bit was reported exactly, by its own rank only; and a
+        line for each other one.
+        """
         caught, missed = set(), []
         for one in zip(*self.control.allgather(self.flipped), strict=True):
             name, victim, *_ = one[0]
             done = [mismatch for _, _, told, _, _ in one for mismatch in told]
             seen = [mismatch for _, _, _, some, _ in one for mismatch in some]
-            if len(done) == 1 and done == seen and [counts for *_, counts in one] == [(int(r == victim),) * 2 for r in range(self.size)]:
+            if (
+                len(done) == 1
+                and done == seen
+                and [counts for *_, counts in one]
+                == [(int(r == victim),) * 2 for r in range(self.size)]
+            ):
                 caught.add(name)
             else:
                 missed.append(f"{name}: flipped {done}, reported {seen}")
@@ -120,9 +151,14 @@ class Matrix:
 def refusals(engine: MpiEngine) -> list[str]:
     """The errors of the engine for operations that MPI does not support."""
     row, count = COLLECTIVES[0], LARGEST_COUNT + 1
-    too_long = Call(row, dtype("int8"), REDOPS[0], Layout(count, engine.size), count, count, in_place=False)
+    too_long = Call(
+        row, dtype("int8"), REDOPS[0], Layout(count, engine.size), count, count, in_place=False
+    )
     said = []
-    attempts: tuple[Callable[[], object], ...] = (lambda: engine.bind(too_long), lambda: engine.capture([]))
+    attempts: tuple[Callable[[], object], ...] = (
+        lambda: engine.bind(too_long),
+        lambda: engine.capture([]),
+    )
     for attempt in attempts:
         try:
             attempt()

@@ -1,4 +1,7 @@
-"""Code compiled by NVRTC is cached on disk completely or not at all, and a corrupt file is ignored. NVRTC needs no GPU."""
+"""Code compiled by NVRTC is cached on disk completely or not at all, and a corrupt file is ignored.
+
+NVRTC needs no GPU.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""The verification data must be exact for every order of combining the ranks, and for every type, operator and number of ranks."""
+"""The verification data must be exact for every order of combining the ranks, and for every
+type, operator and number of ranks.
+"""
 
 import random
 from fractions import Fraction
@@ -26,22 +28,35 @@ def reduced(probe: Probe, index: int) -> int:
 
 
 def combine(name: str, a: int, b: int, dtype: DType) -> int:
-    """One step of a reduction as hardware of this type does it: rounded to the type, wrapping for integers."""
+    """One step of a reduction as hardware of this type does it: rounded to the type, wrapping
+    for integers.
+    """
     mask = (1 << dtype.bits) - 1
     if dtype.is_float:
         x, y = decode(a, dtype), decode(b, dtype)
         assert isinstance(x, Fraction) and isinstance(y, Fraction)
         value = {"sum": x + y, "prod": x * y, "min": min(x, y), "max": max(x, y)}[name]
-        assert value == 0 or abs(value) == abs(decode(round_to_bits(value, dtype), dtype)), "a partial result was not exact"
+        assert value == 0 or abs(value) == abs(decode(round_to_bits(value, dtype), dtype)), (
+            "a partial result was not exact"
+        )
         return round_to_bits(value, dtype)
     sign = 1 << (dtype.bits - 1) if dtype.kind == "int" else 0
-    return {"sum": a + b & mask, "prod": a * b & mask, "min": min(a ^ sign, b ^ sign) ^ sign, "max": max(a ^ sign, b ^ sign) ^ sign}[name]
+    return {
+        "sum": a + b & mask,
+        "prod": a * b & mask,
+        "min": min(a ^ sign, b ^ sign) ^ sign,
+        "max": max(a ^ sign, b ^ sign) ^ sign,
+    }[name]
 
 
 @pytest.mark.parametrize("op", REDOPS, ids=lambda o: o.name)
 @settings(max_examples=150, deadline=None)
 @given(
-    st.sampled_from(DTYPES), st.one_of(st.integers(1, 6), st.integers(1, 40)), st.integers(0, 2**40), st.integers(0, 2**33), st.randoms()
+    st.sampled_from(DTYPES),
+    st.one_of(st.integers(1, 6), st.integers(1, 40)),
+    st.integers(0, 2**40),
+    st.integers(0, 2**33),
+    st.randoms(),
 )
 def test_any_order_gives_the_expected_bits(op, dtype, ranks, seed, index, rng: random.Random):
     probe = Probe(seed, dtype, op, ranks)
@@ -65,7 +80,9 @@ def test_the_average_is_exact_if_each_input_is_divided_first(dtype, ranks, index
     if probe.tolerance:
         return
     inverse = decode(round_to_bits(Fraction(1, ranks), dtype), dtype)
-    parts = [round_to_bits(decode(sent(probe, r, index), dtype) * inverse, dtype) for r in range(ranks)]
+    parts = [
+        round_to_bits(decode(sent(probe, r, index), dtype) * inverse, dtype) for r in range(ranks)
+    ]
     total = parts[0]
     for part in parts[1:]:
         total = combine("sum", total, part, dtype)
@@ -80,7 +97,15 @@ def test_results_differ_from_inputs_and_between_elements(dtype, op):
     results = Chunk(probe, 0, 200).reduced().tolist()
     assert len(set(results)) > 5
     if op.name in ("sum", "prod", "mulsum", "avg"):
-        assert sum(value != result for value, result in zip(Chunk(probe, 0, 200).sent(0).tolist(), results, strict=True)) > 40
+        assert (
+            sum(
+                value != result
+                for value, result in zip(
+                    Chunk(probe, 0, 200).sent(0).tolist(), results, strict=True
+                )
+            )
+            > 40
+        )
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
@@ -93,7 +118,11 @@ def test_moved_floats_are_finite_and_depend_on_rank_and_index(dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 def test_encode_decode_every_pattern_of_small_types(dtype):
-    bits = range(1 << dtype.bits) if dtype.bits <= 16 else [random.Random(1).getrandbits(dtype.bits) for _ in range(3000)]
+    bits = (
+        range(1 << dtype.bits)
+        if dtype.bits <= 16
+        else [random.Random(1).getrandbits(dtype.bits) for _ in range(3000)]
+    )
     for pattern in bits:
         value = decode(pattern, dtype)
         if isinstance(value, Fraction) and pattern not in (0, 1 << (dtype.bits - 1)):

@@ -1,7 +1,9 @@
-"""The matrix: every collective x type x operator x placement x root on real CPU ranks gives correct data, and wrong data is found.
+"""The matrix: every collective x type x operator x placement x root on real CPU ranks gives correct
+data, and wrong data is found.
 
-One mpirun for each number of ranks runs mpi_matrix_rank.py, which verifies several sizes of every combination, also tiny, odd and
-shifted ones, and flips one bit of one rank's receive buffer after every combination.
+One mpirun for each number of ranks runs mpi_matrix_rank.py, which verifies several sizes of every
+combination, also tiny, odd and shifted ones, and flips one bit of one rank's receive buffer after
+every combination.
 """
 
 import json
@@ -47,7 +49,9 @@ def matrix() -> Matrix:
             status = job.run(line, env, said.append, talk.append, LIMIT_S)
         except NoMeasurement as error:
             status = error.message
-        assert status == 0, "\n".join([str(status), *(words.decode(errors="replace") for words in talk)])
+        assert status == 0, "\n".join(
+            [str(status), *(words.decode(errors="replace") for words in talk)]
+        )
         answer: dict[str, Any] = json.loads(said[0])
         return answer
 
@@ -55,14 +59,20 @@ def matrix() -> Matrix:
 
 
 def combinations(ranks: int) -> set[str]:
-    """Every combination of collective, type, operator and root for this number of ranks; on 4 ranks some types, first and last root."""
+    """Every combination of collective, type, operator and root for this number of ranks; on 4
+    ranks some types, first and last root.
+    """
     roots = range(ranks) if ranks < 4 else (0, ranks - 1)
     return {
         f"{row.name} {kind.name} {op} {root}"
         for row in COLLECTIVES
         if row.name != "hypercube" or ranks in (2, 4)
         for kind in (DTYPES if ranks < 4 else DTYPES[::4])
-        for op in ([op.name for op in REDOPS] if row.name in ("all_reduce", "reduce", "reduce_scatter") else [""])
+        for op in (
+            [op.name for op in REDOPS]
+            if row.name in ("all_reduce", "reduce", "reduce_scatter")
+            else [""]
+        )
         for root in (roots if row.name in ("reduce", "broadcast", "gather", "scatter") else [-1])
     }
 
@@ -78,7 +88,9 @@ def test_every_combination_gives_correct_data(matrix: Matrix, ranks: int) -> Non
 
 
 @RANKS
-def test_one_flipped_bit_is_reported_with_rank_offset_and_values(matrix: Matrix, ranks: int) -> None:
+def test_one_flipped_bit_is_reported_with_rank_offset_and_values(
+    matrix: Matrix, ranks: int
+) -> None:
     seen = matrix(ranks)
     assert seen["missed"] == []
     assert set(seen["caught"]) == combinations(ranks)
@@ -95,4 +107,6 @@ def test_every_rank_is_a_device_and_shares_the_hosts_memory(matrix: Matrix) -> N
     assert seen["devices"] == [0, 1]
     assert seen["library"] == "mpi"
     share, whole = seen["memory"]
-    assert share == pytest.approx(whole / 2, rel=0.05), "read one after the other, while other programs use memory too"
+    assert share == pytest.approx(whole / 2, rel=0.05), (
+        "read one after the other, while other programs use memory too"
+    )

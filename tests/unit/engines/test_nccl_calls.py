@@ -1,6 +1,8 @@
-"""Collectives made of send and receive move every element to the destination in the table of collectives, for any number of ranks.
+"""Collectives made of send and receive move every element to the destination in the table of
+collectives, for any number of ranks.
 
-The calls are carried out here on byte arrays by NCCL's rules for groups, which is what an NCCL older than 2.28 would do on GPUs.
+The calls are carried out here on byte arrays by NCCL's rules for groups, which is what an NCCL
+older than 2.28 would do on GPUs.
 """
 
 from collections import defaultdict
@@ -23,7 +25,9 @@ POINT_TO_POINT = ("alltoall", "alltoallv", "gather", "scatter", "sendrecv", "hyp
 
 
 class Wire:
-    """One rank's NCCL and stream over a byte array: sends and receives wait for the end of the group."""
+    """One rank's NCCL and stream over a byte array: sends and receives wait for the end of the
+    group.
+    """
 
     handle = 0
 
@@ -64,9 +68,21 @@ def end_group(wires: list[Wire]) -> None:
 
 def call_of(name: str, ranks: int, *, in_place: bool) -> Call:
     row, item = BY_NAME[name], INT32.itemsize
-    matrix = alltoallv.elements(alltoallv.generated_bytes(ranks * 64, ranks, 0.5), item) if row.uneven else ()
+    matrix = (
+        alltoallv.elements(alltoallv.generated_bytes(ranks * 64, ranks, 0.5), item)
+        if row.uneven
+        else ()
+    )
     buffers = row.buffers(24 * ranks, ranks, item)
-    return Call(row, INT32, None, Layout(buffers.count, ranks, ranks - 1, matrix), buffers.send, buffers.recv, in_place)
+    return Call(
+        row,
+        INT32,
+        None,
+        Layout(buffers.count, ranks, ranks - 1, matrix),
+        buffers.send,
+        buffers.recv,
+        in_place,
+    )
 
 
 def carry_out(call: Call, wires: list[Wire]) -> None:
@@ -74,7 +90,11 @@ def carry_out(call: Call, wires: list[Wire]) -> None:
     for rank, wire in enumerate(wires):
         address = placed(rank, 0, RECV_AT)
         who = Rank(wire, OLD_NCCL, None, wire, rank, len(wires))
-        every.append(CALLS[call.collective.name](Message(who, call, address(call, "send"), address(call, "recv"))))
+        every.append(
+            CALLS[call.collective.name](
+                Message(who, call, address(call, "send"), address(call, "recv"))
+            )
+        )
     for step in range(max(map(len, every))):
         for groups in every:
             for launch in groups[step]:
@@ -89,7 +109,8 @@ def carry_out(call: Call, wires: list[Wire]) -> None:
         for name in POINT_TO_POINT
         for ranks in (1, 2, 3, 4, 7, 8)
         for in_place in (False, True)
-        if not (BY_NAME[name].ranks_power_of_two and ranks & (ranks - 1)) and (BY_NAME[name].in_place_checked or not in_place)
+        if not (BY_NAME[name].ranks_power_of_two and ranks & (ranks - 1))
+        and (BY_NAME[name].in_place_checked or not in_place)
     ],
 )
 def test_every_element_arrives_at_its_destination(name, ranks, in_place):
@@ -99,7 +120,9 @@ def test_every_element_arrives_at_its_destination(name, ranks, in_place):
     sent = {}
     for rank, wire in enumerate(wires):
         start = placed(rank, 0, RECV_AT)(call, "send")
-        data = b"".join((1000 * rank + index + 1).to_bytes(item, "little") for index in range(call.send))
+        data = b"".join(
+            (1000 * rank + index + 1).to_bytes(item, "little") for index in range(call.send)
+        )
         wire.memory[start : start + len(data)] = data
         sent[rank] = data
     before = [bytes(wire.memory) for wire in wires]
@@ -110,7 +133,9 @@ def test_every_element_arrives_at_its_destination(name, ranks, in_place):
         for move in row.moves(call.layout, rank):
             ((source, offset),) = move.sources
             at = recv + move.dst * item
-            wanted[at : at + move.length * item] = sent[source][offset * item : (offset + move.length) * item]
+            wanted[at : at + move.length * item] = sent[source][
+                offset * item : (offset + move.length) * item
+            ]
         assert bytes(wire.memory) == bytes(wanted)
 
 
@@ -118,13 +143,22 @@ def test_every_element_arrives_at_its_destination(name, ranks, in_place):
 def test_a_hypercube_of_one_rank_copies_only_out_of_place(in_place, steps):
     call, wire = call_of("hypercube", 1, in_place=in_place), Wire()
     address = placed(0, 0, RECV_AT)
-    message = Message(Rank(wire, OLD_NCCL, None, wire, 0, 1), call, address(call, "send"), address(call, "recv"))
+    message = Message(
+        Rank(wire, OLD_NCCL, None, wire, 0, 1), call, address(call, "send"), address(call, "recv")
+    )
     assert [len(step) for step in CALLS["hypercube"](message)] == [1] * steps
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
 def test_mulsum_multiplies_by_1_on_even_and_2_on_odd_ranks(dtype):
-    ones = {"half": 0x3C00, "float": 0x3F800000, "double": 0x3FF << 52, "bfloat16": 0x3F80, "f8e4m3": 0x38, "f8e5m2": 0x3C}
+    ones = {
+        "half": 0x3C00,
+        "float": 0x3F800000,
+        "double": 0x3FF << 52,
+        "bfloat16": 0x3F80,
+        "f8e4m3": 0x38,
+        "f8e5m2": 0x3C,
+    }
     one = int.from_bytes(premultiplier(dtype, 4), "little")
     two = int.from_bytes(premultiplier(dtype, 5), "little")
     assert one == ones.get(dtype.name, 1)
@@ -152,7 +186,9 @@ def test_mulsum_creates_and_destroys_its_operator_per_call():
     mulsum = next(op for op in REDOPS if op.name == "mulsum")
     ops, stream = Ops(), Wire()
     call = Call(BY_NAME["reduce"], INT32, mulsum, Layout(10, 2, 1), 10, 10, in_place=False)
-    ((launch,),) = CALLS["reduce"](Message(Rank(ops, OLD_NCCL, None, stream, 0, 2), call, 0, RECV_AT))
+    ((launch,),) = CALLS["reduce"](
+        Message(Rank(ops, OLD_NCCL, None, stream, 0, 2), call, 0, RECV_AT)
+    )
     launch()
     launch()
     once = [("create", INT32.nccl, 1), ("reduce", (10, INT32.nccl, 77, 1)), ("destroy", 77)]

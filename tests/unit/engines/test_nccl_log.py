@@ -1,4 +1,6 @@
-"""NCCL's log is captured while it starts, goes where the user wants it, and costs nothing afterwards."""
+"""NCCL's log is captured while it starts, goes where the user wants it, and costs nothing
+afterwards.
+"""
 
 import os
 import subprocess
@@ -22,7 +24,9 @@ a1:6801:6839 [1] NCCL INFO Initialized NET plugin IB
 a1:6801:6839 [1] NCCL INFO Assigned NET plugin IB to comm
 a1:6801:6839 [1] NCCL INFO Using network IB
 """
-TWO = "a1:1:2 [0] NCCL INFO Using network AWS Libfabric\na1:1:3 [1] NCCL INFO Using network Socket\n"
+TWO = (
+    "a1:1:2 [0] NCCL INFO Using network AWS Libfabric\na1:1:3 [1] NCCL INFO Using network Socket\n"
+)
 # Plays NCCL: opens its file once, as NCCL does, and writes a line inside and one after.
 PLAYED = """
 import os, sys
@@ -50,7 +54,14 @@ sys.stderr.write(log.text)
 def run(program: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
     env = {**clean, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
-    return subprocess.run([sys.executable, "-c", program, *words], env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
 
 
 def python(program: str, *words: str, **variables: str) -> tuple[str, str]:
@@ -61,7 +72,13 @@ def python(program: str, *words: str, **variables: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "networks"), [(BEFORE_2_28, ("Socket",)), (SINCE_2_28, ("IB",)), (TWO, ("AWS Libfabric", "Socket")), ("", ())]
+    ("text", "networks"),
+    [
+        (BEFORE_2_28, ("Socket",)),
+        (SINCE_2_28, ("IB",)),
+        (TWO, ("AWS Libfabric", "Socket")),
+        ("", ()),
+    ],
 )
 def test_networks_are_read_from_nccls_log_lines(text: str, networks: tuple[str, ...]) -> None:
     log = Log()
@@ -77,7 +94,10 @@ def test_the_log_is_not_shown_unless_requested() -> None:
 @pytest.mark.parametrize("level", ["INFO", "trace"])
 def test_a_log_requested_on_stdout_is_complete(level: str) -> None:
     out, heard = python(PLAYED, NCCL_DEBUG=level)
-    assert out.splitlines() == ["h:1:1 [0] NCCL INFO Using network Socket", "h:1:1 [0] NCCL INFO later"]
+    assert out.splitlines() == [
+        "h:1:1 [0] NCCL INFO Using network Socket",
+        "h:1:1 [0] NCCL INFO later",
+    ]
     assert heard == "('Socket',) ['NCCL_DEBUG']"
 
 
@@ -127,4 +147,6 @@ def test_the_log_of_a_real_nccl_is_captured(level: str) -> None:
     variables = {"NCCL_DEBUG": level} if level else {}
     out, heard = python(REAL, str(libraries[0]), NCCL_SOCKET_IFNAME="lo", **variables)
     assert "NCCL INFO" in heard
-    assert (heard.splitlines()[0] in out) == bool(level), "captured lines are shown only if the user asked for them"
+    assert (heard.splitlines()[0] in out) == bool(level), (
+        "captured lines are shown only if the user asked for them"
+    )

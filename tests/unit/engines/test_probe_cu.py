@@ -1,4 +1,6 @@
-"""probe.cu, built as plain C++, must give the bits of host_probe.py for every type, operator, rank and index, and detect all wrong ones."""
+"""probe.cu, built as plain C++, must give the bits of host_probe.py for every type, operator,
+rank and index, and detect all wrong ones.
+"""
 
 import ctypes
 import shutil
@@ -45,13 +47,31 @@ extern "C" void run(int which, const Region* r, u32 kind, int write, u64 threads
 def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("probe")
     cases = "\n".join(
-        f"case {number}: visit_all<{elements(*pair)}>(r, kind, write, threads, out); break;" for number, pair in enumerate(COMBINATIONS)
+        f"case {number}: visit_all<{elements(*pair)}>(r, kind, write, threads, out); break;"
+        for number, pair in enumerate(COMBINATIONS)
     )
     (folder / "harness.cc").write_text(HARNESS.format(source=SOURCE, cases=cases))
-    command = [COMPILER, "-std=c++17", "-O1", "-fno-strict-aliasing", "-shared", "-fPIC", "-o", "probe.so", "harness.cc"]
+    command = [
+        COMPILER,
+        "-std=c++17",
+        "-O1",
+        "-fno-strict-aliasing",
+        "-shared",
+        "-fPIC",
+        "-o",
+        "probe.so",
+        "harness.cc",
+    ]
     subprocess.run(command, cwd=folder, check=True, timeout=110)
     loaded = ctypes.CDLL(str(folder / "probe.so"))
-    loaded.run.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p]
+    loaded.run.argtypes = [
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.c_int,
+        ctypes.c_uint64,
+        ctypes.c_void_p,
+    ]
     return loaded
 
 
@@ -61,7 +81,9 @@ class Buffer:
     GUARD = 32
 
     def __init__(self, size: int, shift: int) -> None:
-        self.memory = ctypes.create_string_buffer(b"\xee" * (size + 2 * self.GUARD + 16 + shift), size + 2 * self.GUARD + 16 + shift)
+        self.memory = ctypes.create_string_buffer(
+            b"\xee" * (size + 2 * self.GUARD + 16 + shift), size + 2 * self.GUARD + 16 + shift
+        )
         base = ctypes.addressof(self.memory)
         self.start = -base % 16 + self.GUARD + shift
         self.address, self.size = base + self.start, size
@@ -78,10 +100,14 @@ class Buffer:
 
 def run(library, probe, kind, rank, first, length, address, *, write, threads=1):
     limit = probe.average_limit if probe.op and probe.op.name == "avg" else 0
-    region = RegionArgument(address, first, length, probe.seed, probe.ranks, rank, limit, probe.tolerance)
+    region = RegionArgument(
+        address, first, length, probe.seed, probe.ranks, rank, limit, probe.tolerance
+    )
     found = Found()
     which = COMBINATIONS.index((probe.dtype, probe.op))
-    library.run(which, ctypes.addressof(region), KINDS[kind], int(write), threads, ctypes.addressof(found))
+    library.run(
+        which, ctypes.addressof(region), KINDS[kind], int(write), threads, ctypes.addressof(found)
+    )
     return found
 
 
@@ -101,12 +127,22 @@ def probes(draw):
 
 
 INDEXES = st.one_of(st.integers(0, 100), st.integers(2**32 - 5, 2**32 + 5), st.integers(0, 2**50))
-AVERAGE_OVER_MORE_RANKS_THAN_THE_TYPE_CAN_DIVIDE_BY = (Probe(5, BY_NAME["f8e4m3"], redop_named("avg"), 4001), 17)
+AVERAGE_OVER_MORE_RANKS_THAN_THE_TYPE_CAN_DIVIDE_BY = (
+    Probe(5, BY_NAME["f8e4m3"], redop_named("avg"), 4001),
+    17,
+)
 AVERAGE_OF_ONE_RANK = (Probe(5, BY_NAME["uint64"], redop_named("avg"), 1), 0)
 
 
 @settings(max_examples=500, deadline=None)
-@given(probes(), st.sampled_from(["sent", "reduced", "untouched"]), INDEXES, st.integers(1, 40), st.integers(0, 15), st.integers(1, 5))
+@given(
+    probes(),
+    st.sampled_from(["sent", "reduced", "untouched"]),
+    INDEXES,
+    st.integers(1, 40),
+    st.integers(0, 15),
+    st.integers(1, 5),
+)
 @example(AVERAGE_OVER_MORE_RANKS_THAN_THE_TYPE_CAN_DIVIDE_BY, "reduced", 0, 40, 3, 1)
 @example(AVERAGE_OF_ONE_RANK, "sent", 2**32, 40, 3, 2)
 def test_fill_writes_the_same_bits_as_numpy(library, case, kind, first, length, shift, threads):
@@ -120,25 +156,46 @@ def test_fill_writes_the_same_bits_as_numpy(library, case, kind, first, length, 
 
 
 @settings(max_examples=250, deadline=None)
-@given(probes(), st.sampled_from(["sent", "reduced", "untouched"]), INDEXES, st.integers(1, 60), st.integers(0, 15), st.data())
-def test_check_counts_wrong_elements_and_names_the_first(library, case, kind, first, length, shift, data):
+@given(
+    probes(),
+    st.sampled_from(["sent", "reduced", "untouched"]),
+    INDEXES,
+    st.integers(1, 60),
+    st.integers(0, 15),
+    st.data(),
+)
+def test_check_counts_wrong_elements_and_names_the_first(
+    library, case, kind, first, length, shift, data
+):
     probe, rank = case
     assume(kind != "reduced" or probe.op is not None)
     size = probe.dtype.itemsize
     tolerance = probe.tolerance if kind == "reduced" else 0
     buffer = Buffer(length * size, shift // size * size)
     values = wanted(probe, kind, rank, first, length)
-    flips = data.draw(st.dictionaries(st.integers(0, length - 1), st.integers(1, 2**probe.dtype.bits - 1), max_size=5))
+    flips = data.draw(
+        st.dictionaries(
+            st.integers(0, length - 1), st.integers(1, 2**probe.dtype.bits - 1), max_size=5
+        )
+    )
     seen = [value ^ flips.get(offset, 0) for offset, value in enumerate(values)]
-    ctypes.memmove(buffer.address, b"".join(value.to_bytes(size, "little") for value in seen), length * size)
-    wrong = [offset for offset, (a, b) in enumerate(zip(seen, values, strict=True)) if abs(a - b) > tolerance]
+    ctypes.memmove(
+        buffer.address, b"".join(value.to_bytes(size, "little") for value in seen), length * size
+    )
+    wrong = [
+        offset
+        for offset, (a, b) in enumerate(zip(seen, values, strict=True))
+        if abs(a - b) > tolerance
+    ]
     found = run(library, probe, kind, rank, first, length, buffer.address, write=False, threads=3)
     assert found.wrong == len(wrong)
     if wrong:
         assert found.first == wrong[0]
 
 
-@pytest.mark.parametrize("pair", COMBINATIONS, ids=lambda pair: f"{pair[0].name}-{pair[1].name if pair[1] else 'moved'}")
+@pytest.mark.parametrize(
+    "pair", COMBINATIONS, ids=lambda pair: f"{pair[0].name}-{pair[1].name if pair[1] else 'moved'}"
+)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 1000])
 def test_every_type_and_operator(library, pair, ranks):
     probe = Probe(77, *pair, ranks)
@@ -146,4 +203,6 @@ def test_every_type_and_operator(library, pair, ranks):
         buffer = Buffer(64 * probe.dtype.itemsize, 0)
         run(library, probe, kind, rank, 2**33 + 1, 64, buffer.address, write=True)
         assert bits(buffer.data, probe.dtype.itemsize) == wanted(probe, kind, rank, 2**33 + 1, 64)
-        assert run(library, probe, kind, rank, 2**33 + 1, 64, buffer.address, write=False).wrong == 0
+        assert (
+            run(library, probe, kind, rank, 2**33 + 1, 64, buffer.address, write=False).wrong == 0
+        )

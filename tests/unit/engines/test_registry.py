@@ -1,4 +1,6 @@
-"""The table of engines: names, the options each ignores, and the choice of an engine for ranks on other hosts."""
+"""The table of engines: names, the options each ignores, and the choice of an engine for ranks
+on other hosts.
+"""
 
 import sys
 
@@ -9,11 +11,22 @@ from busbw.core.errors import UsageError
 from busbw.core.options import BY_FIELD
 from busbw.core.sweep import SweepSpec
 from busbw.engines import registry
-from busbw.engines.registry import AUTO, ENGINES, choose_for, engine, ignored_options, refuse_ignored
+from busbw.engines.registry import (
+    AUTO,
+    ENGINES,
+    choose_for,
+    engine,
+    ignored_options,
+    refuse_ignored,
+)
 
 PLAIN = SweepSpec(collective="all_reduce")
 OTHERS = {"stream_null": 1, "local_register": 2, "cta_policy": 2, "memory": 1, "timeout": 5}
-NEVER = {"nccl": (), "torch": ("-y 1", "-R 2", "-x 2", "-M 1"), "mpi": ("-y 1", "-R 2", "-x 2", "-M 1")}
+NEVER = {
+    "nccl": (),
+    "torch": ("-y 1", "-R 2", "-x 2", "-M 1"),
+    "mpi": ("-y 1", "-R 2", "-x 2", "-M 1"),
+}
 
 
 def test_a_misspelled_engine_gets_a_suggestion() -> None:
@@ -32,7 +45,9 @@ def test_each_engine_names_the_options_it_ignores(row: registry.EngineRow) -> No
 
 
 def test_an_ignored_option_is_refused_and_names_its_engines() -> None:
-    with pytest.raises(UsageError, match="--local-register 2, --memory 1: not used by engine mpi") as caught:
+    with pytest.raises(
+        UsageError, match="--local-register 2, --memory 1: not used by engine mpi"
+    ) as caught:
         refuse_ignored(msgspec.structs.replace(PLAIN, local_register=2, memory=1), "mpi")
     assert caught.value.hint == "leave it out, or add --engine nccl"
     refuse_ignored(msgspec.structs.replace(PLAIN, timeout=5), "mpi")
@@ -40,14 +55,18 @@ def test_an_ignored_option_is_refused_and_names_its_engines() -> None:
 
 def test_ranks_on_other_hosts_choose_auto_themselves() -> None:
     assert choose_for(AUTO, elsewhere=True) == (None, "")
-    assert choose_for("nccl", elsewhere=True) == (engine("nccl"), ""), "even if this machine has no GPU"
+    assert choose_for("nccl", elsewhere=True) == (engine("nccl"), ""), (
+        "even if this machine has no GPU"
+    )
     here, _ = choose_for(AUTO, elsewhere=False)
     assert here is not None
     with pytest.raises(UsageError):
         choose_for("nope", elsewhere=True)
 
 
-def test_without_a_driver_pytorch_is_not_imported_to_count_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_pytorch_is_not_imported_to_count_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(registry, "GPU_DEVICES", ())
     monkeypatch.setattr(registry, "ROCM_DEVICE", "/dev/none")
     monkeypatch.setitem(sys.modules, "torch", None)  # an import raises

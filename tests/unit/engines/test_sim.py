@@ -1,4 +1,6 @@
-"""The simulated engine moves real data, injects the requested faults, and takes exactly the time of its model."""
+"""The simulated engine moves real data, injects the requested faults, and takes exactly the time
+of its model.
+"""
 
 import math
 from collections.abc import Iterator
@@ -39,29 +41,49 @@ def combinations(row: Collective, ranks: int) -> Iterator[tuple[Calls, bool]]:
         for op in [op.name for op in REDOPS] if row.reduces else [""]:
             for root in {0, ranks - 1} if row.rooted else {-1}:
                 for in_place in (False, True) if row.in_place_checked else (False,):
-                    yield Calls(SweepSpec(collective=row.name), Series(kind.name, op, root), ranks), in_place
+                    yield (
+                        Calls(SweepSpec(collective=row.name), Series(kind.name, op, root), ranks),
+                        in_place,
+                    )
 
 
 def checked(made: SimEngine, call: Call, seed: int = 3) -> list[Wrong]:
-    return verification.run_round(made, call, made.bind(call), Probe(seed, call.dtype, call.op, made.size))
+    return verification.run_round(
+        made, call, made.bind(call), Probe(seed, call.dtype, call.op, made.size)
+    )
 
 
 def uneven(made: SimEngine, call: Call) -> bool:
-    """alltoallv's calls are made for one rank; the simulation would need one per rank unless all totals are equal."""
-    return len({sum(line) for line in (*call.layout.matrix, *zip(*call.layout.matrix, strict=True))}) > 1
+    """alltoallv's calls are made for one rank; the simulation would need one per rank unless all
+    totals are equal.
+    """
+    return (
+        len({sum(line) for line in (*call.layout.matrix, *zip(*call.layout.matrix, strict=True))})
+        > 1
+    )
 
 
 @ALL
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
-def test_data_of_every_type_operator_placement_and_root_is_right(row: Collective, ranks: int) -> None:
+def test_data_of_every_type_operator_placement_and_root_is_right(
+    row: Collective, ranks: int
+) -> None:
     if row.ranks_power_of_two and ranks == 3:
         pytest.skip("hypercube needs a power of two of ranks")
     made = engine(ranks)
     for calls, in_place in combinations(row, ranks):
-        for size, shift in ((calls.dtype.itemsize, 0), (37 * ranks * calls.dtype.itemsize, calls.dtype.itemsize)):
+        for size, shift in (
+            (calls.dtype.itemsize, 0),
+            (37 * ranks * calls.dtype.itemsize, calls.dtype.itemsize),
+        ):
             call = calls.at(size, in_place=in_place, shift_bytes=shift)
             assert not uneven(made, call)
-            assert [wrong.count for wrong in checked(made, call)] == [0] * ranks, (calls.dtype.name, calls.series, in_place, size)
+            assert [wrong.count for wrong in checked(made, call)] == [0] * ranks, (
+                calls.dtype.name,
+                calls.series,
+                in_place,
+                size,
+            )
 
 
 @ALL
@@ -83,7 +105,9 @@ def test_a_fault_outside_the_buffer_has_no_effect() -> None:
 
 def test_repeated_operations_on_the_same_input_move_no_data() -> None:
     made = engine(2)
-    call = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2).at(64, in_place=False)
+    call = Calls(SweepSpec(collective="all_reduce"), Series("float", "sum", -1), 2).at(
+        64, in_place=False
+    )
     launch = made.bind(call)
     assert not any(wrong.count for wrong in checked(made, call))
     made.view(call, "recv", 0)[:] = 0
@@ -92,11 +116,20 @@ def test_repeated_operations_on_the_same_input_move_no_data() -> None:
 
 
 def rows(name: str, ranks: int, parameters: dict[str, float], **fields: int) -> list[Row]:
-    spec = SweepSpec(collective=name, **({"min_bytes": 1 << 10, "max_bytes": 1 << 16, "step_factor": 4} | fields))  # type: ignore[arg-type]
+    spec = SweepSpec(
+        collective=name, **({"min_bytes": 1 << 10, "max_bytes": 1 << 16, "step_factor": 4} | fields)
+    )  # type: ignore[arg-type]
     made = SimEngine(ranks, parameters)
     made.allocate(*[buffer_bytes(spec, spec.max_bytes)] * 2)
     seen: list[Event] = []
-    Runner(made, world=SoloControl(), group=SoloControl(), spec=spec, max_bytes=spec.max_bytes, emit=seen.append).sweep()
+    Runner(
+        made,
+        world=SoloControl(),
+        group=SoloControl(),
+        spec=spec,
+        max_bytes=spec.max_bytes,
+        emit=seen.append,
+    ).sweep()
     return [event.row for event in seen if isinstance(event, RowDone)]
 
 
@@ -123,7 +156,9 @@ def test_a_very_large_operation_reaches_the_bandwidth_given() -> None:
 
 def test_a_seed_repeats_a_run_and_another_one_does_not() -> None:
     noisy = {"noise": 0.1, "outlier": 0.1}
-    one, same, other = (rows("all_gather", 2, noisy | {"seed": seed}, per_iter_timing=1) for seed in (1.0, 1.0, 2.0))
+    one, same, other = (
+        rows("all_gather", 2, noisy | {"seed": seed}, per_iter_timing=1) for seed in (1.0, 1.0, 2.0)
+    )
     assert [cell.samples_s for cell in cells(one)] == [cell.samples_s for cell in cells(same)]
     assert [cell.samples_s for cell in cells(one)] != [cell.samples_s for cell in cells(other)]
 
@@ -131,7 +166,9 @@ def test_a_seed_repeats_a_run_and_another_one_does_not() -> None:
 def test_a_dip_halves_the_speed_of_its_size_only() -> None:
     plain, dipped = rows("broadcast", 2, QUIET), rows("broadcast", 2, QUIET | {"dip_bytes": 4096.0})
     ratios = {
-        a.size_bytes: y.time_s / x.time_s for a, b in zip(plain, dipped, strict=True) for x, y in zip(cells([a]), cells([b]), strict=True)
+        a.size_bytes: y.time_s / x.time_s
+        for a, b in zip(plain, dipped, strict=True)
+        for x, y in zip(cells([a]), cells([b]), strict=True)
     }
     assert ratios == pytest.approx({1024: 1.0, 4096: 2.0, 16384: 1.0, 65536: 1.0})
 
@@ -139,7 +176,16 @@ def test_a_dip_halves_the_speed_of_its_size_only() -> None:
 def test_outliers_are_ten_times_slower_at_the_given_rate() -> None:
     samples = [
         sample
-        for cell in cells(rows("broadcast", 2, QUIET | {"outlier": 0.1}, per_iter_timing=1, iters=200, max_bytes=1 << 10))
+        for cell in cells(
+            rows(
+                "broadcast",
+                2,
+                QUIET | {"outlier": 0.1},
+                per_iter_timing=1,
+                iters=200,
+                max_bytes=1 << 10,
+            )
+        )
         for sample in cell.samples_s or []
     ]
     slow = [sample for sample in samples if sample > 2 * min(samples)]
@@ -151,7 +197,16 @@ def test_outliers_are_ten_times_slower_at_the_given_rate() -> None:
 def test_noise_has_the_given_width() -> None:
     samples = [
         sample
-        for cell in cells(rows("broadcast", 2, QUIET | {"noise": 0.05}, per_iter_timing=1, iters=400, max_bytes=1 << 10))
+        for cell in cells(
+            rows(
+                "broadcast",
+                2,
+                QUIET | {"noise": 0.05},
+                per_iter_timing=1,
+                iters=400,
+                max_bytes=1 << 10,
+            )
+        )
         for sample in cell.samples_s or []
     ]
     mean = sum(samples) / len(samples)
@@ -163,7 +218,8 @@ def test_parameters_are_read_by_name() -> None:
     assert parse_parameters("alpha_us=5,noise=0.1") == {"alpha_us": 5.0, "noise": 0.1}
     assert parse_parameters("") == {}
     assert engine(2, alpha_us=5).library().versions == {
-        name: f"{5.0 if name == 'alpha_us' else known.default:g}" for name, known in PARAMETERS.items()
+        name: f"{5.0 if name == 'alpha_us' else known.default:g}"
+        for name, known in PARAMETERS.items()
     }
 
 
@@ -177,7 +233,18 @@ def test_an_unknown_or_malformed_parameter_is_refused(item: str) -> None:
 
 @pytest.mark.parametrize(
     "item",
-    ["gbps=0", "gbps=-1", "gbps=inf", "seed=inf", "alpha_us=-1", "noise=-0.1", "noise=inf", "outlier=2", "dip_bytes=-8", "corrupt_rank=-2"],
+    [
+        "gbps=0",
+        "gbps=-1",
+        "gbps=inf",
+        "seed=inf",
+        "alpha_us=-1",
+        "noise=-0.1",
+        "noise=inf",
+        "outlier=2",
+        "dip_bytes=-8",
+        "corrupt_rank=-2",
+    ],
 )
 def test_a_parameter_out_of_its_range_is_refused_with_the_range(item: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -187,7 +254,9 @@ def test_a_parameter_out_of_its_range_is_refused_with_the_range(item: str) -> No
     assert f"from {known.least:g} to {known.most:g}" in caught.value.hint
 
 
-@pytest.mark.parametrize("item", ["late_rank=1.5", "slow_rank=0.5", "corrupt_offset=2.5", "dip_bytes=0.1", "seed=1.1"])
+@pytest.mark.parametrize(
+    "item", ["late_rank=1.5", "slow_rank=0.5", "corrupt_offset=2.5", "dip_bytes=0.1", "seed=1.1"]
+)
 def test_parameters_that_are_counts_must_be_whole_numbers(item: str) -> None:
     with pytest.raises(UsageError, match=f"--sim: '{item}' is not a whole number"):
         parse_parameters(item)
@@ -202,14 +271,21 @@ def test_defaults_and_range_limits_are_accepted(name: str) -> None:
 @pytest.mark.parametrize("end", ["least", "most"])
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_sweeps_run_at_range_limits(name: str, end: str) -> None:
-    seen = cells(rows("all_reduce", 2, QUIET | {name: getattr(PARAMETERS[name], end)}, max_bytes=1 << 10))
+    seen = cells(
+        rows("all_reduce", 2, QUIET | {name: getattr(PARAMETERS[name], end)}, max_bytes=1 << 10)
+    )
     assert all(math.isfinite(cell.time_s) and cell.time_s > 0 for cell in seen)
 
 
 def test_the_simulation_supports_all_types_but_no_cuda_graphs() -> None:
     made = engine(3)
     assert [device.rank for device in made.devices()] == [0, 1, 2]
-    assert all(made.unsupported(row, kind, op) is None for row in COLLECTIVES for kind in DTYPES for op in REDOPS)
+    assert all(
+        made.unsupported(row, kind, op) is None
+        for row in COLLECTIVES
+        for kind in DTYPES
+        for op in REDOPS
+    )
     assert made.unsupported(collective("reduce"), dtype("f8e4m3"), redop("mulsum")) is None
     with pytest.raises(NoMeasurement, match="-G: the sim engine has no CUDA graphs"):
         made.capture([])

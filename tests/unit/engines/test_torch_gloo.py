@@ -1,6 +1,8 @@
-"""The torch engine on CPUs: what PyTorch's Gloo supports gives correct data, and the rest is refused with a reason, without a hang.
+"""The torch engine on CPUs: what PyTorch's Gloo supports gives correct data, and the rest is
+refused with a reason, without a hang.
 
-torch_gloo_rank.py runs the table on two ranks as of torchrun, whose control channel is Gloo. Tests of `busbw replay` have ranks of mpirun.
+torch_gloo_rank.py runs the table on two ranks as of torchrun, whose control channel is Gloo. Tests
+of `busbw replay` have ranks of mpirun.
 """
 
 from importlib.util import find_spec
@@ -29,13 +31,20 @@ OPERATORS = ("sum", "prod", "min", "max")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The outcome of the matrix. Without a visible GPU the engine uses Gloo."""
     folder = tmp_path_factory.mktemp("job")
-    said = jobs.run(folder, str(MODULE), ["matrix"], 2, program=jobs.AS_TORCHRUN, CUDA_VISIBLE_DEVICES="")
+    said = jobs.run(
+        folder, str(MODULE), ["matrix"], 2, program=jobs.AS_TORCHRUN, CUDA_VISIBLE_DEVICES=""
+    )
     answer: dict[str, Any] = jobs.all_well(said)[0]["matrix"]
     return answer
 
 
 def combinations(types: tuple[str, ...], operators: tuple[str, ...]) -> set[str]:
-    return {f"{row.name} {kind} {op}".strip() for row in COLLECTIVES for kind in types for op in (operators if row.reduces else ("",))}
+    return {
+        f"{row.name} {kind} {op}".strip()
+        for row in COLLECTIVES
+        for kind in types
+        for op in (operators if row.reduces else ("",))
+    }
 
 
 def test_supported_gloo_combinations_give_correct_data(seen: dict[str, Any]) -> None:
@@ -54,7 +63,10 @@ def test_gloo_refusals_are_the_same_on_all_ranks_and_quoted(seen: dict[str, Any]
     everything = combinations(tuple(kind.name for kind in DTYPES), tuple(op.name for op in REDOPS))
     assert set(seen["verified"]) | set(seen["refused"]) == everything
     assert seen["refused alike"]
-    assert all(reason.startswith(("PyTorch with gloo refuses: ", "PyTorch ")) and len(reason) > 30 for reason in seen["refused"].values())
+    assert all(
+        reason.startswith(("PyTorch with gloo refuses: ", "PyTorch ")) and len(reason) > 30
+        for reason in seen["refused"].values()
+    )
     assert "Gloo" in seen["refused"]["all_reduce float mulsum"], "mulsum is NCCL's own"
 
 

@@ -1,4 +1,5 @@
-"""One rank of test_torch_gloo.py: verifies every combination that PyTorch's Gloo supports, and records what it refuses and why.
+"""One rank of test_torch_gloo.py: verifies every combination that PyTorch's Gloo supports, and
+records what it refuses and why.
 
 A rank as of torchrun.
 """
@@ -44,7 +45,11 @@ class Matrix:
                         self.refused[name] = reason
                         continue
                     for root in range(self.engine.size) if row.rooted else [-1]:
-                        calls = Calls(SweepSpec(collective=row.name), Series(kind.name, op, root), self.engine.size)
+                        calls = Calls(
+                            SweepSpec(collective=row.name),
+                            Series(kind.name, op, root),
+                            self.engine.size,
+                        )
                         self._placements(calls, f"{name} {root}".strip())
                     self.verified.append(name)
 
@@ -55,8 +60,14 @@ class Matrix:
                 call = calls.at(elements * size, in_place=in_place, shift_bytes=shift)
                 wrong = self._round(call, corrupt=False)
                 if wrong:
-                    self.wrong.append(f"rank {self.engine.ranks[0]}: {name}, {'in' if in_place else 'out of'} place: {wrong}")
-            self.caught += self._round(calls.at(SIZES[1] * size, in_place=in_place), corrupt=True) == "1 wrong from offset 7"
+                    self.wrong.append(
+                        f"rank {self.engine.ranks[0]}: {name}, {'in' if in_place else 'out of'}"
+                        f" place: {wrong}"
+                    )
+            self.caught += (
+                self._round(calls.at(SIZES[1] * size, in_place=in_place), corrupt=True)
+                == "1 wrong from offset 7"
+            )
 
     def _round(self, call: Call, *, corrupt: bool) -> str:
         launch = self.engine.bind(call)
@@ -64,16 +75,21 @@ class Matrix:
         def run() -> None:
             launch()
             if corrupt:
-                self.engine.view(call, "recv")[8 * call.dtype.itemsize - 1] ^= 0x40  # the high byte of element 7
+                # the high byte of element 7
+                self.engine.view(call, "recv")[8 * call.dtype.itemsize - 1] ^= 0x40
 
-        (seen,) = verification.run_round(self.engine, call, run, Probe(5, call.dtype, call.op, self.engine.size))
+        (seen,) = verification.run_round(
+            self.engine, call, run, Probe(5, call.dtype, call.op, self.engine.size)
+        )
         return f"{seen.count} wrong from offset {seen.offset}" if seen.count else ""
 
 
 def matrix() -> dict[str, Any]:
     """Run the matrix; the outcome, with what the control channel gave."""
     control = join(dict(os.environ), expect=2)
-    engine = TorchEngine(control, SweepSpec(collective="reduce"), control.process, 0, control.process)
+    engine = TorchEngine(
+        control, SweepSpec(collective="reduce"), control.process, 0, control.process
+    )
     engine.allocate(ROOM_BYTES, ROOM_BYTES)
     found = Matrix(engine, control)
     found.run()

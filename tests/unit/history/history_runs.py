@@ -14,10 +14,24 @@ from busbw.history.store import opened
 def result(number: int = 0, samples: int = 0, **fields: object) -> Result:
     """A run of two sizes whose times depend on `number`."""
     rows = [
-        Row(size, size // 4, "float", "sum", -1, Cell(1e-3 + number * 1e-9, 1e9, 2e9, samples_s=[1e-3] * samples), Cell(2e-3, 1e9, 1e9), 20)
+        Row(
+            size,
+            size // 4,
+            "float",
+            "sum",
+            -1,
+            Cell(1e-3 + number * 1e-9, 1e9, 2e9, samples_s=[1e-3] * samples),
+            Cell(2e-3, 1e9, 1e9),
+            20,
+        )
         for size in (8, 16)
     ]
-    base = Result(SweepSpec(collective="all_reduce"), start=f"2026-11-{number % 28 + 1:02} 10:00:00", rows=rows, complete=True)
+    base = Result(
+        SweepSpec(collective="all_reduce"),
+        start=f"2026-11-{number % 28 + 1:02} 10:00:00",
+        rows=rows,
+        complete=True,
+    )
     return msgspec.structs.replace(base, **fields)
 
 

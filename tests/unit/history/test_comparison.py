@@ -23,50 +23,106 @@ def side(*files: str) -> Side:
     return Side(list(files), len(files), ["h1", "h2"], {"NVIDIA H20": 16}, "nccl", 22809, 16)
 
 
-def cell(size: int, said: Verdict, ratio: float | None = 1.0, placement: str = "out_of_place", dtype: str = "float") -> ComparedCell:
+def cell(
+    size: int,
+    said: Verdict,
+    ratio: float | None = 1.0,
+    placement: str = "out_of_place",
+    dtype: str = "float",
+) -> ComparedCell:
     ends = (None, None) if ratio is None else (ratio - 0.01, ratio + 0.01)
     times_s = {"a_s": 1e-3, "b_s": 1e-3 * (ratio or 1)}
     key = CellKey(dtype, "sum", -1, size, placement)
-    return ComparedCell(key=key, verdict=said, ratio=ratio, low=ends[0], high=ends[1], p=0.01, by="samples", **times_s)
+    return ComparedCell(
+        key=key,
+        verdict=said,
+        ratio=ratio,
+        low=ends[0],
+        high=ends[1],
+        p=0.01,
+        by="samples",
+        **times_s,
+    )
 
 
 def made(*cells: ComparedCell, notes: tuple[str, ...] = ()) -> Comparison:
-    return Comparison(SCHEMA, "all_reduce", 0.05, 0.95, side("a.json"), side("b_1.json", "b_2.json"), list(cells), None, list(notes))
+    return Comparison(
+        SCHEMA,
+        "all_reduce",
+        0.05,
+        0.95,
+        side("a.json"),
+        side("b_1.json", "b_2.json"),
+        list(cells),
+        None,
+        list(notes),
+    )
 
 
-def test_infiniband_beside_sockets_of_two_hosts(recorded: Path, golden: Callable[[str, str], None]) -> None:
-    runs = [[(name, read((recorded / IB / name).read_bytes(), name))] for name in ("ib.txt", "sockets.txt")]
+def test_infiniband_beside_sockets_of_two_hosts(
+    recorded: Path, golden: Callable[[str, str], None]
+) -> None:
+    runs = [
+        [(name, read((recorded / IB / name).read_bytes(), name))]
+        for name in ("ib.txt", "sockets.txt")
+    ]
     found = compare(*runs)
     golden("comparison/h20_ib.txt", comparison.text(found))
     golden("comparison/h20_ib.md", comparison.markdown(found))
 
 
 def test_the_first_line_counts_slower_cells_and_names_the_worst() -> None:
-    both = made(cell(8, Verdict.SAME), cell(1 << 20, Verdict.SLOWER, 1.081, "in_place"), cell(4096, Verdict.SLOWER, 1.03))
-    assert comparison.summary(both) == (
-        "2 of 3 cells slower, largest 1.081x at 1 MiB in place; 1 of them by more than the tolerance of 5 %"
+    both = made(
+        cell(8, Verdict.SAME),
+        cell(1 << 20, Verdict.SLOWER, 1.081, "in_place"),
+        cell(4096, Verdict.SLOWER, 1.03),
     )
-    assert comparison.summary(made(cell(8, Verdict.SLOWER, 1.03))).endswith("; none by more than the tolerance of 5 %")
-    assert comparison.summary(made(cell(8, Verdict.SAME), cell(16, Verdict.FASTER, 0.9))) == "none of 2 cells slower, 1 faster"
+    assert (
+        comparison.summary(both)
+        == "2 of 3 cells slower, largest 1.081x at 1 MiB in place; 1 of them by more than the"
+        " tolerance of 5 %"
+    )
+    assert comparison.summary(made(cell(8, Verdict.SLOWER, 1.03))).endswith(
+        "; none by more than the tolerance of 5 %"
+    )
+    assert (
+        comparison.summary(made(cell(8, Verdict.SAME), cell(16, Verdict.FASTER, 0.9)))
+        == "none of 2 cells slower, 1 faster"
+    )
     assert comparison.summary(made(cell(8, Verdict.AMBIGUOUS))) == "no verdict on any of 1 cell"
     assert comparison.summary(made()) == "no verdict on any of 0 cells"
 
 
 def test_columns_that_say_nothing_are_left_out() -> None:
-    titles = [column.title for column in comparison.columns(made(cell(8, Verdict.SAME), cell(16, Verdict.SAME)))]
+    titles = [
+        column.title
+        for column in comparison.columns(made(cell(8, Verdict.SAME), cell(16, Verdict.SAME)))
+    ]
     assert titles == ["size", "placement", "time A", "time B", "B / A", "interval", "verdict"]
-    mixed = [column.title for column in comparison.columns(made(cell(8, Verdict.SAME), cell(8, Verdict.SAME, dtype="half")))]
+    mixed = [
+        column.title
+        for column in comparison.columns(
+            made(cell(8, Verdict.SAME), cell(8, Verdict.SAME, dtype="half"))
+        )
+    ]
     assert "type" in mixed
-    without = [column.title for column in comparison.columns(made(cell(8, Verdict.UNMATCHED, None)))]
+    without = [
+        column.title for column in comparison.columns(made(cell(8, Verdict.UNMATCHED, None)))
+    ]
     assert "interval" not in without
 
 
 def test_text_names_machines_and_ends_with_counts_and_notes() -> None:
-    lines = comparison.text(made(cell(8, Verdict.SAME), notes=("ranks: 2 in A, 4 in B",))).splitlines()
+    lines = comparison.text(
+        made(cell(8, Verdict.SAME), notes=("ranks: 2 in A, 4 in B",))
+    ).splitlines()
     assert lines[:3] == [
         "AllReduce",
         "A  a.json: 16 x NVIDIA H20 on 2 hosts, nccl engine, NCCL 2.28.9",
-        "B  2 files, the first b_1.json (2 runs): 16 x NVIDIA H20 on 2 hosts, nccl engine, NCCL 2.28.9",
+        (
+            "B  2 files, the first b_1.json (2 runs): 16 x NVIDIA H20 on 2 hosts, nccl engine, NCCL"
+            " 2.28.9"
+        ),
     ]
     assert lines[7] == " 8 B  out of place  1.000 ms  1.000 ms  1.000x  0.990 to 1.010  same"
     assert lines[9] == "1 cell: 0 slower, 0 faster, 1 same, 0 ambiguous, 0 unmatched"
@@ -74,7 +130,9 @@ def test_text_names_machines_and_ends_with_counts_and_notes() -> None:
 
 
 def test_markdown_folds_what_is_the_same_and_escapes_names() -> None:
-    found = msgspec.structs.replace(made(cell(8, Verdict.SAME), cell(16, Verdict.SLOWER, 1.2)), a=side("a|<b>.json"))
+    found = msgspec.structs.replace(
+        made(cell(8, Verdict.SAME), cell(16, Verdict.SLOWER, 1.2)), a=side("a|<b>.json")
+    )
     text = comparison.markdown(found)
     above, folded = text.split("<details>")
     assert "| **slower** |" in above
@@ -84,7 +142,11 @@ def test_markdown_folds_what_is_the_same_and_escapes_names() -> None:
 
 
 def test_json_reads_back_with_its_schema_and_nothing_lost() -> None:
-    found = made(cell(8, Verdict.SAME), cell(16, Verdict.UNMATCHED, None), cell(32, Verdict.SLOWER, float("inf")))
+    found = made(
+        cell(8, Verdict.SAME),
+        cell(16, Verdict.UNMATCHED, None),
+        cell(32, Verdict.SLOWER, float("inf")),
+    )
     text = comparison.json(found)
     assert json.loads(text)["schema"] == "busbw.comparison/1"
     assert json.loads(text)["cells"][0]["verdict"] == "same"
@@ -94,10 +156,19 @@ def test_json_reads_back_with_its_schema_and_nothing_lost() -> None:
 @pytest.mark.parametrize(
     ("ratio", "text"),
     [
-        (1.0314, "1.031x"), (9.99951, "10.0x"), (53.2, "53.2x"), (8300.4, "8300x"), (123456.0, "123500x"), (0.5004, "0.500x"),
-        (0.00012345, "0.00012x"), (0.0531, "0.053x"), (0.0, "<0.000000001x"), (None, "-"), (float("nan"), "-"),
+        (1.0314, "1.031x"),
+        (9.99951, "10.0x"),
+        (53.2, "53.2x"),
+        (8300.4, "8300x"),
+        (123456.0, "123500x"),
+        (0.5004, "0.500x"),
+        (0.00012345, "0.00012x"),
+        (0.0531, "0.053x"),
+        (0.0, "<0.000000001x"),
+        (None, "-"),
+        (float("nan"), "-"),
     ],
-)  # fmt: skip
+)
 def test_ratios_as_words(ratio: float | None, text: str) -> None:
     assert comparison.ratio_text(ratio) == text
 
@@ -111,8 +182,14 @@ def test_every_kind_of_result_can_be_held_against_itself(make: Callable[..., Res
 
 
 def test_different_ranks_devices_or_engines_cause_a_warning(make: Callable[..., Result]) -> None:
-    cpus = [msgspec.structs.replace(device, name="EPYC", host="cpu1") for device in make().world.devices * 8]
-    other = make(world=msgspec.structs.replace(make().world, devices=cpus), library=msgspec.structs.replace(make().library, engine="mpi"))
+    cpus = [
+        msgspec.structs.replace(device, name="EPYC", host="cpu1")
+        for device in make().world.devices * 8
+    ]
+    other = make(
+        world=msgspec.structs.replace(make().world, devices=cpus),
+        library=msgspec.structs.replace(make().library, engine="mpi"),
+    )
     found = compare([("a", make())], [("b", other)])
     (warning,) = comparison.warnings(found)
     assert not any("ranks" in note for note in found.notes), "once is enough"
@@ -125,10 +202,20 @@ def test_different_ranks_devices_or_engines_cause_a_warning(make: Callable[..., 
 
 
 def test_all_formats_share_verdicts_and_confidence() -> None:
-    found = made(cell(8, Verdict.SAME), cell(16, Verdict.SLOWER, 1.2), cell(32, Verdict.AMBIGUOUS), notes=("few samples",))
+    found = made(
+        cell(8, Verdict.SAME),
+        cell(16, Verdict.SLOWER, 1.2),
+        cell(32, Verdict.AMBIGUOUS),
+        notes=("few samples",),
+    )
     document = json.loads(comparison.json(found))
-    assert [document["summary"], *document["closing"]] == [comparison.summary(found), *comparison.closing(found)]
+    assert [document["summary"], *document["closing"]] == [
+        comparison.summary(found),
+        *comparison.closing(found),
+    ]
     for text in (comparison.text(found), comparison.markdown(found)):
         for sentence in (comparison.summary(found), *comparison.closing(found)):
             assert sentence in text
-        assert [text.count(verdict) >= 1 for verdict in ("same", "slower", "ambiguous")] == [True] * 3
+        assert [text.count(verdict) >= 1 for verdict in ("same", "slower", "ambiguous")] == [
+            True
+        ] * 3

@@ -7,10 +7,15 @@ import pytest
 from busbw.history.exported import indented, line, split, when
 
 ADDED = "2026-11-20T10:00:00+00:00"
-OWN, NONE = '{"schema":"busbw.result/1","start":"2026-11-21T10:00:00+00:00"}', '{"schema":"busbw.result/1","start":""}'
+OWN, NONE = (
+    '{"schema":"busbw.result/1","start":"2026-11-21T10:00:00+00:00"}',
+    '{"schema":"busbw.result/1","start":""}',
+)
 
 
-@pytest.mark.parametrize(("text", "added"), [(OWN, None), (NONE, datetime(2026, 11, 20, 10, tzinfo=UTC))])
+@pytest.mark.parametrize(
+    ("text", "added"), [(OWN, None), (NONE, datetime(2026, 11, 20, 10, tzinfo=UTC))]
+)
 def test_a_line_says_when_a_run_was_added_only_if_the_run_does_not(text, added):
     made = line(text, ADDED)
     assert made == (text if added is None else f'{text[:-1]},"added":"{ADDED}"}}') + "\n"
@@ -25,6 +30,9 @@ def test_what_has_no_time_has_none(data):
 
 def test_a_file_of_lines_is_split_and_any_other_is_one_result():
     first, second = OWN.encode(), NONE.encode()
-    assert split(first + b"\n\n" + second + b"\n", "f") == [("f line 1", first), ("f line 3", second)]
+    assert split(first + b"\n\n" + second + b"\n", "f") == [
+        ("f line 1", first),
+        ("f line 3", second),
+    ]
     for whole in (first, first + b"\n", b'{\n"schema":"busbw.result/1"\n}', b"text\nof a log\n"):
         assert split(whole, "f") == [("f", whole)]

@@ -1,4 +1,6 @@
-"""The history in SQLite: what is stored can be read back, even if other processes write at the same time."""
+"""The history in SQLite: what is stored can be read back, even if other processes write at the
+same time.
+"""
 
 import os
 import sqlite3
@@ -31,7 +33,9 @@ def test_only_its_owner_reads_a_new_history_and_a_shared_one_stays_shared(tmp_pa
     try:
         with opened(file, create=True) as history:
             history.add([result(1)])
-            assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o600}, "its log and index too"
+            assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o600}, (
+                "its log and index too"
+            )
         file.chmod(0o664)
         add(file, result(2))
         assert file.stat().st_mode & 0o777 == 0o664
@@ -50,7 +54,13 @@ def test_the_same_result_twice_is_stored_once(tmp_path: Path) -> None:
 
 def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
-    odd = result(rows=[*result().rows, *result().rows, Row(32, 8, "half", "", 3, Cell(float("nan"), 0.0, float("inf")), None, 1)])
+    odd = result(
+        rows=[
+            *result().rows,
+            *result().rows,
+            Row(32, 8, "half", "", 3, Cell(float("nan"), 0.0, float("inf")), None, 1),
+        ]
+    )
     add(file, odd)
     with sqlite3.connect(file) as connection:
         (text,) = connection.execute("SELECT result FROM runs").fetchone()
@@ -59,8 +69,16 @@ def test_the_whole_result_and_every_cell_are_there(tmp_path: Path) -> None:
     with opened(file, create=False) as history:
         (run,) = history.runs()
         found = {time.key: (time.time_s, time.busbw) for time in history.times([run])}
-    assert str(sorted(found.items())) == str(sorted((key, (figure.time_s, figure.cell.busbw)) for key, figure in cells(odd)))
-    assert (run.min_bytes, run.max_bytes, run.peak_busbw, run.complete, run.wrong) == (8, 32, 2e9, True, False)
+    assert str(sorted(found.items())) == str(
+        sorted((key, (figure.time_s, figure.cell.busbw)) for key, figure in cells(odd))
+    )
+    assert (run.min_bytes, run.max_bytes, run.peak_busbw, run.complete, run.wrong) == (
+        8,
+        32,
+        2e9,
+        True,
+        False,
+    )
 
 
 def test_runs_are_listed_newest_first_by_machine(tmp_path: Path) -> None:
@@ -87,7 +105,8 @@ def test_the_baseline_is_the_last_other_runs_with_these_cells(tmp_path: Path) ->
 def test_the_baseline_has_the_same_bytes_for_each_pair(tmp_path: Path) -> None:
     file = tmp_path / "h.sqlite"
     runs = [
-        result(n, traffic=traffic([[0, 16], [16, 0]], source, ["h", "h"])) for n, source in enumerate(("", "zipf:1", "zipf:1", "zipf:2"))
+        result(n, traffic=traffic([[0, 16], [16, 0]], source, ["h", "h"]))
+        for n, source in enumerate(("", "zipf:1", "zipf:1", "zipf:2"))
     ]
     add(file, *runs)
     with opened(file, create=False) as history:
@@ -97,11 +116,20 @@ def test_the_baseline_has_the_same_bytes_for_each_pair(tmp_path: Path) -> None:
 
 
 def test_tables_that_another_makes_meanwhile_are_no_strangers(tmp_path: Path) -> None:
-    """The check sees the file before or after, never between: here the tables come after its first look."""
+    """The check sees the file before or after, never between: here the tables come after its
+    first look.
+    """
     file = tmp_path / "h.sqlite"
-    with closing(sqlite3.connect(file, isolation_level=None)) as one, closing(sqlite3.connect(file, isolation_level=None)) as other:
+    with (
+        closing(sqlite3.connect(file, isolation_level=None)) as one,
+        closing(sqlite3.connect(file, isolation_level=None)) as other,
+    ):
         one.execute("PRAGMA journal_mode = wal")
-        one.set_trace_callback(lambda statement: schema.migrate(other, str(file)) if "application_id" in statement else None)
+        one.set_trace_callback(
+            lambda statement: (
+                schema.migrate(other, str(file)) if "application_id" in statement else None
+            )
+        )
         assert schema.check(one, str(file)) == 0
         one.set_trace_callback(None)
         assert schema.check(one, str(file)) == len(schema.MIGRATIONS)
@@ -123,9 +151,14 @@ for number in range(MANY):
 def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     file = tmp_path / "new" / "h.sqlite"
     words = [sys.executable, "-c", WRITER, str(Path(__file__).parent), str(file)]
-    writers = [subprocess.Popen([*words, str(number)], stderr=subprocess.PIPE, text=True) for number in (1, 2, 3)]
+    writers = [
+        subprocess.Popen([*words, str(number)], stderr=subprocess.PIPE, text=True)
+        for number in (1, 2, 3)
+    ]
     errors = [writer.communicate(timeout=100)[1] for writer in writers]
-    assert [(writer.returncode, text) for writer, text in zip(writers, errors, strict=True)] == [(0, "")] * 3
+    assert [(writer.returncode, text) for writer, text in zip(writers, errors, strict=True)] == [
+        (0, "")
+    ] * 3
     with opened(file, create=False) as history:
         runs = history.runs()
         assert len(runs) == 4 * MANY
@@ -148,7 +181,9 @@ def test_a_locked_database_is_waited_for_then_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("wait_s", "tries"), [(10.0, 3), (-1.0, 1)])
-def test_a_log_that_another_creates_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_s: float, tries: int) -> None:
+def test_a_log_that_another_creates_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_s: float, tries: int
+) -> None:
     seen: list[str] = []
 
     def busy(connection: sqlite3.Connection, name: str) -> int:
@@ -170,10 +205,20 @@ def test_a_log_that_another_creates_is_waited_for(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize(
     ("create", "writable", "log", "alone"),
-    [(False, False, False, True), (True, False, False, False), (False, True, False, False), (False, False, True, False)],
+    [
+        (False, False, False, True),
+        (True, False, False, False),
+        (False, True, False, False),
+        (False, False, True, False),
+    ],
 )
 def test_a_file_without_a_log_is_read_where_nothing_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create: bool, writable: bool, log: bool, alone: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    create: bool,
+    writable: bool,
+    log: bool,
+    alone: bool,
 ) -> None:
     monkeypatch.setattr(store.os, "access", lambda path, mode: writable)
     if log:
@@ -184,7 +229,13 @@ def test_a_file_without_a_log_is_read_where_nothing_can_be_written(
 
 def test_a_run_without_rows_has_no_sizes_and_no_peak() -> None:
     run = stored(result(rows=[], start=""), datetime(2026, 11, 20, 10, 0, 1))
-    assert (run.id, run.min_bytes, run.max_bytes, run.peak_busbw, run.start) == (0, 0, 0, 0.0, "2026-11-20 10:00:01")
+    assert (run.id, run.min_bytes, run.max_bytes, run.peak_busbw, run.start) == (
+        0,
+        0,
+        0,
+        0.0,
+        "2026-11-20 10:00:01",
+    )
 
 
 def test_a_newer_schema_is_left_alone(tmp_path: Path) -> None:
@@ -195,13 +246,22 @@ def test_a_newer_schema_is_left_alone(tmp_path: Path) -> None:
     connection.close()
     error = refused(file)
     assert isinstance(error, UsageError)
-    assert f"schema {len(schema.MIGRATIONS) + 1} is newer than this busbw's {len(schema.MIGRATIONS)}" in error.message
+    assert (
+        f"schema {len(schema.MIGRATIONS) + 1} is newer than this busbw's {len(schema.MIGRATIONS)}"
+        in error.message
+    )
 
 
-def test_an_older_schema_is_migrated_with_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_schema_is_migrated_with_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "h.sqlite"
     add(file, result(1))
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''",)))
+    monkeypatch.setattr(
+        schema,
+        "MIGRATIONS",
+        (*schema.MIGRATIONS, ("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''",)),
+    )
     with opened(file, create=False) as history:
         assert [run.id for run in history.runs()] == [1]
     connection = sqlite3.connect(file)
@@ -210,11 +270,15 @@ def test_an_older_schema_is_migrated_with_its_runs(tmp_path: Path, monkeypatch: 
     connection.close()
 
 
-def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "h.sqlite"
     add(file, result(1))
     released = schema.MIGRATIONS
-    monkeypatch.setattr(schema, "MIGRATIONS", (*released, ("ALTER TABLE runs ADD COLUMN note TEXT", "no SQL")))
+    monkeypatch.setattr(
+        schema, "MIGRATIONS", (*released, ("ALTER TABLE runs ADD COLUMN note TEXT", "no SQL"))
+    )
     assert "syntax error" in refused(file).message
     monkeypatch.setattr(schema, "MIGRATIONS", released)
     with opened(file, create=False) as history:
@@ -234,7 +298,9 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
         "PRAGMA application_id = 7",
     ],
 )
-def test_another_programs_database_is_not_written_to(tmp_path: Path, made: str, create: bool) -> None:
+def test_another_programs_database_is_not_written_to(
+    tmp_path: Path, made: str, create: bool
+) -> None:
     file = tmp_path / "other.sqlite"
     connection = sqlite3.connect(file)
     connection.executescript(made)
@@ -255,20 +321,30 @@ def test_an_empty_file_can_become_a_history(tmp_path: Path) -> None:
     add(file, result(1))
 
 
-def test_the_header_identifies_a_history_old_files_included(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_header_identifies_a_history_old_files_included(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "h.sqlite"
     monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         schema.migrate(connection, str(file))
-        columns = "digest, start, machine, collective, nccl, timing, min_bytes, max_bytes, peak_busbw, complete, wrong, result"
-        values = "'old', '2026-11-01 10:00:00', 'h: 2 x CPU, mpi', 'alltoallv', 0, 'classic', 8, 16, 2e9, 1, 0, '{}'"
+        columns = (
+            "digest, start, machine, collective, nccl, timing, min_bytes, max_bytes, peak_busbw,"
+            " complete, wrong, result"
+        )
+        values = (
+            "'old', '2026-11-01 10:00:00', 'h: 2 x CPU, mpi', 'alltoallv', 0, 'classic', 8, 16,"
+            " 2e9, 1, 0, '{}'"
+        )
         connection.execute(f"INSERT INTO runs ({columns}) VALUES ({values})")
     assert file.read_bytes()[68:72] == bytes(4)
     monkeypatch.undo()
     add(file, result(2))
     assert file.read_bytes()[68:72] == b"busb"
     with closing(sqlite3.connect(file)) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",), "readers and writers do not wait for each other"
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",), (
+            "readers and writers do not wait for each other"
+        )
     with opened(file, create=False) as history:
         assert [(run.id, run.counts) for run in history.runs()] == [(2, ""), (1, "")]
 

@@ -42,7 +42,10 @@ def test_an_impossible_path_is_named(tmp_path: Path) -> None:
     assert isinstance(refused(tmp_path / "file" / "h.sqlite"), UsageError)
     assert isinstance(refused(tmp_path), UsageError)
     missing = refused(tmp_path / "none.sqlite", create=False)
-    assert (missing.message.endswith("no such history"), missing.hint) == (True, "busbw history add result.json")
+    assert (missing.message.endswith("no such history"), missing.hint) == (
+        True,
+        "busbw history add result.json",
+    )
     assert not (tmp_path / "none.sqlite").exists()
 
 
@@ -53,7 +56,12 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
     disk.mkdir()
 
     def mount(options: str) -> None:
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             pytest.skip(f"cannot mount a file system: {done.stderr.strip()}")
 
@@ -64,7 +72,9 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
     subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_a_full_disk_is_named_and_what_was_stored_is_kept(tmp_path: Path, small_disk: Callable[[str], None]) -> None:
+def test_a_full_disk_is_named_and_what_was_stored_is_kept(
+    tmp_path: Path, small_disk: Callable[[str], None]
+) -> None:
     file = tmp_path / "disk" / "h.sqlite"
     stored = 0
     with pytest.raises(NoMeasurement) as caught:
@@ -79,7 +89,9 @@ def test_a_full_disk_is_named_and_what_was_stored_is_kept(tmp_path: Path, small_
         assert len(list(history.times(runs))) == 4 * stored
 
 
-def test_a_read_only_folder_is_named_and_runs_are_kept(tmp_path: Path, small_disk: Callable[[str], None]) -> None:
+def test_a_read_only_folder_is_named_and_runs_are_kept(
+    tmp_path: Path, small_disk: Callable[[str], None]
+) -> None:
     file = tmp_path / "disk" / "h.sqlite"
     add(file, result(1))
     small_disk("remount,ro")
@@ -93,7 +105,10 @@ def test_a_read_only_folder_is_named_and_runs_are_kept(tmp_path: Path, small_dis
 
 def test_a_figure_that_no_database_holds_is_refused(tmp_path: Path) -> None:
     huge = result(rows=[msgspec.structs.replace(result().rows[0], size_bytes=1 << 70)])
-    with pytest.raises(UsageError, match="cannot be stored"), opened(tmp_path / "h.sqlite", create=True) as history:
+    with (
+        pytest.raises(UsageError, match="cannot be stored"),
+        opened(tmp_path / "h.sqlite", create=True) as history,
+    ):
         history.add([result(1), huge])
     with opened(tmp_path / "h.sqlite", create=False) as history:
         assert history.runs() == []

@@ -17,7 +17,20 @@ def veth() -> Iterator[str]:
     if shutil.which("ip") is None:
         pytest.skip("no ip: make test-tools")
     name = f"e{uuid.uuid4().hex[:8]}"
-    words = ["ip", "link", "add", name, "numrxqueues", "8", "numtxqueues", "8", "type", "veth", "peer", f"{name}p"]
+    words = [
+        "ip",
+        "link",
+        "add",
+        name,
+        "numrxqueues",
+        "8",
+        "numtxqueues",
+        "8",
+        "type",
+        "veth",
+        "peer",
+        f"{name}p",
+    ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=20)
     if done.returncode:
         pytest.skip(f"cannot make an interface: {done.stderr.strip()}")

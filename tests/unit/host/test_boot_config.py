@@ -20,9 +20,17 @@ def write(tmp_path):
 
 
 def test_unit_counts_by_the_script_that_it_starts(tmp_path, write):
-    write("usr/local/bin/qos.sh", "mlnx_qos -i eth0 --trust dscp\necho 106 > /sys/class/infiniband/mlx5_0/tc/1/traffic_class\n")
-    unit = write("etc/systemd/system/qos.service", "[Service]\nExecStart=-/usr/local/bin/qos.sh eth0\n")
-    expected = Setter("/etc/systemd/system/qos.service", ["mlnx_qos", "traffic_class"], enabled=False)
+    write(
+        "usr/local/bin/qos.sh",
+        "mlnx_qos -i eth0 --trust dscp\n"
+        "echo 106 > /sys/class/infiniband/mlx5_0/tc/1/traffic_class\n",
+    )
+    unit = write(
+        "etc/systemd/system/qos.service", "[Service]\nExecStart=-/usr/local/bin/qos.sh eth0\n"
+    )
+    expected = Setter(
+        "/etc/systemd/system/qos.service", ["mlnx_qos", "traffic_class"], enabled=False
+    )
     assert list(setters(tmp_path)) == [expected]
     wants = tmp_path / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir()
@@ -31,9 +39,15 @@ def test_unit_counts_by_the_script_that_it_starts(tmp_path, write):
 
 
 def test_rules_and_scripts_need_no_enabling(tmp_path, write):
-    write("etc/udev/rules.d/90-roce.rules", 'ACTION=="add", SUBSYSTEM=="net", RUN+="/usr/bin/mlnx_qos -i %k --pfc 0,0,0,1,0,0,0,0"')
+    write(
+        "etc/udev/rules.d/90-roce.rules",
+        'ACTION=="add", SUBSYSTEM=="net", RUN+="/usr/bin/mlnx_qos -i %k --pfc 0,0,0,1,0,0,0,0"',
+    )
     script = write("etc/rc.local", "dcb pfc set dev eth0 prio-pfc 3:on")
-    assert [(one.path, one.enabled) for one in setters(tmp_path)] == [("/etc/udev/rules.d/90-roce.rules", True), ("/etc/rc.local", False)]
+    assert [(one.path, one.enabled) for one in setters(tmp_path)] == [
+        ("/etc/udev/rules.d/90-roce.rules", True),
+        ("/etc/rc.local", False),
+    ]
     script.chmod(0o755)
     assert all(one.enabled for one in setters(tmp_path))
 
@@ -41,12 +55,32 @@ def test_rules_and_scripts_need_no_enabling(tmp_path, write):
 @pytest.mark.parametrize(
     ("path", "text", "words"),
     [
-        ("etc/network/interfaces", "iface eth0 inet static\n  up mlnx_qos -i eth0 --trust dscp", ["mlnx_qos"]),
-        ("etc/network/interfaces.d/eth0", "iface eth0 inet static\n  post-up /usr/local/bin/qos.sh", ["dcb -i pfc"]),
-        ("etc/udev/rules.d/90.rules", 'ACTION=="add", RUN+="/usr/local/bin/qos.sh %k"', ["dcb -i pfc"]),
-        ("etc/NetworkManager/system-connections/a.nmconnection", "[dcb]\npriority-flow-control=0,0,0,1,0,0,0,0", ["priority-flow-control"]),
+        (
+            "etc/network/interfaces",
+            "iface eth0 inet static\n  up mlnx_qos -i eth0 --trust dscp",
+            ["mlnx_qos"],
+        ),
+        (
+            "etc/network/interfaces.d/eth0",
+            "iface eth0 inet static\n  post-up /usr/local/bin/qos.sh",
+            ["dcb -i pfc"],
+        ),
+        (
+            "etc/udev/rules.d/90.rules",
+            'ACTION=="add", RUN+="/usr/local/bin/qos.sh %k"',
+            ["dcb -i pfc"],
+        ),
+        (
+            "etc/NetworkManager/system-connections/a.nmconnection",
+            "[dcb]\npriority-flow-control=0,0,0,1,0,0,0,0",
+            ["priority-flow-control"],
+        ),
         ("etc/cron.d/qos", "@reboot root /usr/local/bin/qos.sh", ["dcb -i pfc"]),
-        ("var/lib/lldpad/lldpad.conf", "eth0 : { tlvid0080c20b : { enableTx = true; }; };", ["tlvid0080c20b"]),
+        (
+            "var/lib/lldpad/lldpad.conf",
+            "eth0 : { tlvid0080c20b : { enableTx = true; }; };",
+            ["tlvid0080c20b"],
+        ),
     ],
 )
 def test_files_of_the_network_count(tmp_path, write, path, text, words):
@@ -72,7 +106,10 @@ def test_comments_and_programs_set_nothing(tmp_path, write):
     ],
 )
 def test_template_is_started_by_an_instance(tmp_path, write, starter, text):
-    write("etc/systemd/system/qos@.service", "[Service]\nExecStart=/usr/bin/mlnx_qos -i %i --pfc 0,0,0,1,0,0,0,0")
+    write(
+        "etc/systemd/system/qos@.service",
+        "[Service]\nExecStart=/usr/bin/mlnx_qos -i %i --pfc 0,0,0,1,0,0,0,0",
+    )
     assert not next(setters(tmp_path)).enabled
     write(starter, text)
     assert next(one for one in setters(tmp_path) if one.path.endswith("qos@.service")).enabled

@@ -15,12 +15,18 @@ def two(path: str = "/system.slice/job") -> Tree:
 
 def one() -> Tree:
     """A host with version 1."""
-    return Tree().file("/proc/self/cgroup", "5:cpu,cpuacct:/job\n4:memory:/job\n1:name=systemd:/\n0::/")
+    return Tree().file(
+        "/proc/self/cgroup", "5:cpu,cpuacct:/job\n4:memory:/job\n1:name=systemd:/\n0::/"
+    )
 
 
 def test_directories_lead_to_the_root_group():
     tree = two().file(f"{JOB}/memory.max", "max")
-    assert directories(tree.source(), "memory") == [JOB, "/sys/fs/cgroup/system.slice", "/sys/fs/cgroup"]
+    assert directories(tree.source(), "memory") == [
+        JOB,
+        "/sys/fs/cgroup/system.slice",
+        "/sys/fs/cgroup",
+    ]
 
 
 def test_group_that_is_not_mounted():
@@ -29,13 +35,20 @@ def test_group_that_is_not_mounted():
 
 
 def test_container_shows_its_own_group_at_the_mount():
-    tree = two("/../kubepods/pod1").file("/sys/fs/cgroup/memory.max", "1000").file("/sys/fs/cgroup/memory.current", "900")
+    tree = (
+        two("/../kubepods/pod1")
+        .file("/sys/fs/cgroup/memory.max", "1000")
+        .file("/sys/fs/cgroup/memory.current", "900")
+    )
     assert limits(tree.source(), "memory") == [Limit("/sys/fs/cgroup/memory.max", 1000, 900)]
 
 
 def test_limits_of_version_2():
     tree = two().files(JOB, **{"memory.max": "4000", "pids.max": "max"})
-    tree.files("/sys/fs/cgroup/system.slice", **{"memory.max": "9000", "memory.current": "80", "pids.max": "77", "pids.current": "5"})
+    tree.files(
+        "/sys/fs/cgroup/system.slice",
+        **{"memory.max": "9000", "memory.current": "80", "pids.max": "77", "pids.current": "5"},
+    )
     assert limits(tree.source(), "memory") == [
         Limit(f"{JOB}/memory.max", 4000, None),
         Limit("/sys/fs/cgroup/system.slice/memory.max", 9000, 80),
@@ -45,7 +58,9 @@ def test_limits_of_version_2():
 
 def test_limits_of_version_1():
     base = "/sys/fs/cgroup/memory"
-    tree = one().files(f"{base}/job", **{"memory.limit_in_bytes": "5000", "memory.usage_in_bytes": "10"})
+    tree = one().files(
+        f"{base}/job", **{"memory.limit_in_bytes": "5000", "memory.usage_in_bytes": "10"}
+    )
     tree.file(f"{base}/memory.limit_in_bytes", "9223372036854771712")
     assert limits(tree.source(), "memory") == [Limit(f"{base}/job/memory.limit_in_bytes", 5000, 10)]
 
@@ -59,7 +74,9 @@ def test_quotas_of_both_versions():
     assert quotas(tree.source()) == [Quota(f"{JOB}/cpu.max", 2.5, 3)]
     base = "/sys/fs/cgroup/cpu"
     tree = (
-        one().files(f"{base}/job", **{"cpu.cfs_quota_us": "400000", "cpu.cfs_period_us": "100000"}).file(f"{base}/cpu.cfs_quota_us", "-1")
+        one()
+        .files(f"{base}/job", **{"cpu.cfs_quota_us": "400000", "cpu.cfs_period_us": "100000"})
+        .file(f"{base}/cpu.cfs_quota_us", "-1")
     )
     assert quotas(tree.source()) == [Quota(f"{base}/job/cpu.cfs_quota_us", 4.0, 0)]
 
@@ -69,7 +86,10 @@ def test_quota_without_a_period():
 
 
 def test_killed_processes():
-    assert killed(two().file(f"{JOB}/memory.events", "oom 4\noom_kill 3").source()) == (f"{JOB}/memory.events", 3)
+    assert killed(two().file(f"{JOB}/memory.events", "oom 4\noom_kill 3").source()) == (
+        f"{JOB}/memory.events",
+        3,
+    )
     assert killed(two().file(f"{JOB}/memory.max", "max").source()) is None
 
 

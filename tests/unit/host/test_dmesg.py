@@ -18,19 +18,29 @@ def record(at_s: float, text: str, more: str = "") -> bytes:
 
 
 def test_lines_of_devices_are_kept_with_their_age() -> None:
-    records = [record(1, "usb 1-2: SerialNumber: 123"), record(40, XID), record(41.5, "mlx5_core 0000:1b:00.0 eth0: Link down")]
+    records = [
+        record(1, "usb 1-2: SerialNumber: 123"),
+        record(40, XID),
+        record(41.5, "mlx5_core 0000:1b:00.0 eth0: Link down"),
+    ]
     log = parse(records, 100.0)
     assert [line.at_s for line in log.lines] == [40.0, 41.5]
     assert (log.begins_s, log.age_s(log.lines[0])) == (1.0, 60.0)
 
 
-@pytest.mark.parametrize("start", ["Command line: ", "Kernel command line: ", "Unknown kernel command line parameters "])
+@pytest.mark.parametrize(
+    "start", ["Command line: ", "Kernel command line: ", "Unknown kernel command line parameters "]
+)
 def test_the_kernel_s_command_line_is_left_out(start: str) -> None:
-    assert parse([record(0, f"{start}quiet driver_async_probe=mlx5_core rd.key=x"), record(1, XID)], 2.0).lines == (Line(1.0, XID),)
+    assert parse(
+        [record(0, f"{start}quiet driver_async_probe=mlx5_core rd.key=x"), record(1, XID)], 2.0
+    ).lines == (Line(1.0, XID),)
 
 
 def test_fields_below_a_record_are_left_out() -> None:
-    assert parse([record(2, XID, " SUBSYSTEM=pci\n DEVICE=+pci:0000:43:00.0\n")], 3.0).lines == (Line(2.0, XID),)
+    assert parse([record(2, XID, " SUBSYSTEM=pci\n DEVICE=+pci:0000:43:00.0\n")], 3.0).lines == (
+        Line(2.0, XID),
+    )
 
 
 def test_the_newest_lines_of_a_flood_are_kept() -> None:
@@ -39,10 +49,17 @@ def test_the_newest_lines_of_a_flood_are_kept() -> None:
 
 
 def test_a_flood_of_one_message_takes_no_place_from_others() -> None:
-    flood = "mlx5_core 0000:d2:00.0: mlx5_cmd_out_err:838:(pid 9): ACCESS_REG(0x805) op_mod(0x1) failed"
+    flood = (
+        "mlx5_core 0000:d2:00.0: mlx5_cmd_out_err:838:(pid 9): ACCESS_REG(0x805) op_mod(0x1) failed"
+    )
     storm = "NVRM: Xid (PCI:0000:44:00): 31, pid=9, name=python, MMU Fault"
     disk = "nvme nvme4: Disabling device after reset failure: -19"
-    texts = [XID, disk, *[flood, storm] * (2 * MOST_LINES), "EXT4-fs (sda1): Remounting filesystem read-only"]
+    texts = [
+        XID,
+        disk,
+        *[flood, storm] * (2 * MOST_LINES),
+        "EXT4-fs (sda1): Remounting filesystem read-only",
+    ]
     log = parse([record(number, text) for number, text in enumerate(texts)], 1e6)
     assert [line.text for line in log.lines[:2]] == [XID, disk] and log.lines[-1].text == texts[-1]
     assert len(log.lines) == 3 + 2 * MOST_LINES
@@ -52,22 +69,41 @@ def test_a_flood_of_one_message_takes_no_place_from_others() -> None:
 @pytest.mark.parametrize(
     ("escaped", "text"),
     [
-        (r"NVRM: The NVIDIA GPU 0000:b3:00.0\x0aNVRM: (PCI ID: 10de:26b5) installed\x0aNVRM: fallen off the bus",
-         "NVRM: The NVIDIA GPU 0000:b3:00.0 NVRM: (PCI ID: 10de:26b5) installed NVRM: fallen off the bus"),
-        (r"NVRM: Xid (PCI:0000:43:00): 31, name=\xc3\xa9t\xc3\xa9\x5c", "NVRM: Xid (PCI:0000:43:00): 31, name=été\\"),
+        (
+            (
+                r"NVRM: The NVIDIA GPU 0000:b3:00.0\x0aNVRM: (PCI ID: 10de:26b5) installed\x0aNVRM:"
+                r" fallen off the bus"
+            ),
+            (
+                "NVRM: The NVIDIA GPU 0000:b3:00.0 NVRM: (PCI ID: 10de:26b5) installed NVRM: fallen"
+                " off the bus"
+            ),
+        ),
+        (
+            r"NVRM: Xid (PCI:0000:43:00): 31, name=\xc3\xa9t\xc3\xa9\x5c",
+            "NVRM: Xid (PCI:0000:43:00): 31, name=été\\",
+        ),
         (r"nvidia \x1b[31mred\xe2\x80\xaeRTL", "nvidia [31mred RTL"),
         (r"nvidia \xff\xfe half", "nvidia \ufffd\ufffd half"),
     ],
-)  # fmt: skip
+)
 def test_escaped_bytes_of_a_record_are_text_in_one_line(escaped: str, text: str) -> None:
     assert parse([record(1, escaped)], 2.0).lines == (Line(1.0, text),)
 
 
-SECRETS = ["password=hunter2", "API_KEY: hunter2", "token=hunter2", "Authorization: Bearer hunter2", "https://me:hunter2@host/x"]
+SECRETS = [
+    "password=hunter2",
+    "API_KEY: hunter2",
+    "token=hunter2",
+    "Authorization: Bearer hunter2",
+    "https://me:hunter2@host/x",
+]
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(
+    secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     records = [record(1, f"NVRM: Xid (PCI:0000:43:00): 31, pid=9, name=x {secret}"), record(2, XID)]
     monkeypatch.setattr(dmesg, "_read", lambda: msgspec.json.encode(parse(records, 3.0)).decode())
     recording = Recording(Live())
@@ -98,7 +134,10 @@ def test_any_bytes_are_read_without_an_error(records: list[bytes]) -> None:
     parse(records, 1.0)
 
 
-@given(st.integers(0, 2**40), st.text(st.characters(exclude_characters="\n\\=:", exclude_categories=["Cs"]), max_size=40))
+@given(
+    st.integers(0, 2**40),
+    st.text(st.characters(exclude_characters="\n\\=:", exclude_categories=["Cs"]), max_size=40),
+)
 def test_time_and_text_come_back(micros: int, text: str) -> None:
     log = parse([f"6,1,{micros},c,more;nvidia {text}\n".encode()], 0.0)
     assert log.lines == (Line(micros / 1e6, f"nvidia {text}"),)

@@ -28,7 +28,9 @@ def with_queues(interface: str, count: int) -> None:
     get, put = 0x3C, 0x3D  # ETHTOOL_GCHANNELS, ETHTOOL_SCHANNELS
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         channels = array.array("I", [get, *[0] * 8])
-        request = struct.pack("16sP", interface.encode(), channels.buffer_info()[0]).ljust(40, b"\0")
+        request = struct.pack("16sP", interface.encode(), channels.buffer_info()[0]).ljust(
+            40, b"\0"
+        )
         fcntl.ioctl(asked, SIOCETHTOOL, request)
         channels[0], channels[5] = put, count
         try:
@@ -60,7 +62,10 @@ def test_recorded_statistics():
     tree = (
         Tree()
         .call("ethtool -S eth0", '{"rx_bytes_phy": 5}')
-        .call("ethtool -i eth0", '{"name": "mlx5_core", "version": "", "firmware": "28.41", "bus": ""}')
+        .call(
+            "ethtool -i eth0",
+            '{"name": "mlx5_core", "version": "", "firmware": "28.41", "bus": ""}',
+        )
     )
     assert ethtool.statistics(tree.source(), "eth0") == {"rx_bytes_phy": 5}
     driver = ethtool.driver(tree.source(), "eth0")

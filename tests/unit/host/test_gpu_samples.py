@@ -13,8 +13,13 @@ class NVMLError(Exception):
     pass
 
 
-def fake_nvml(enough: threading.Event, *, old: bool = False, milliwatts: int | None = 699_600) -> Any:
-    """One GPU; sets `enough` at the second sample. An `old` driver has only the former name of the reasons' call."""
+def fake_nvml(
+    enough: threading.Event, *, old: bool = False, milliwatts: int | None = 699_600
+) -> Any:
+    """One GPU; sets `enough` at the second sample.
+
+    An `old` driver has only the former name of the reasons' call.
+    """
     asked: list[str] = []
 
     def lacking(*_: Any) -> int:
@@ -30,22 +35,42 @@ def fake_nvml(enough: threading.Event, *, old: bool = False, milliwatts: int | N
         return lacking() if milliwatts is None else milliwatts
 
     return SimpleNamespace(
-        NVMLError=NVMLError, NVML_CLOCK_SM=1, NVML_TEMPERATURE_GPU=0, nvmlInit=lambda: None, nvmlShutdown=lambda: asked.append("closed"),
-        nvmlDeviceGetHandleByPciBusId=lambda bus: f"handle of {bus}", nvmlDeviceGetIndex=lambda _: 3, asked=asked,
-        nvmlDeviceGetMaxPcieLinkGeneration=lambda _: 5, nvmlDeviceGetMaxPcieLinkWidth=lambda _: 16,
-        nvmlDeviceGetMaxClockInfo=lambda _, clock: 1980 if clock == 1 else 0, nvmlDeviceGetClockInfo=lambda _, clock: 1200 + clock,
-        nvmlDeviceGetCurrPcieLinkGeneration=lambda _: 4, nvmlDeviceGetCurrPcieLinkWidth=lambda _: 8,
-        nvmlDeviceGetCurrentClocksEventReasons=reasons, nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 8,
-        nvmlDeviceGetTemperature=lambda _, sensor: 61 + sensor, nvmlDeviceGetPowerUsage=power,
-    )  # fmt: skip
+        NVMLError=NVMLError,
+        NVML_CLOCK_SM=1,
+        NVML_TEMPERATURE_GPU=0,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: asked.append("closed"),
+        nvmlDeviceGetHandleByPciBusId=lambda bus: f"handle of {bus}",
+        nvmlDeviceGetIndex=lambda _: 3,
+        asked=asked,
+        nvmlDeviceGetMaxPcieLinkGeneration=lambda _: 5,
+        nvmlDeviceGetMaxPcieLinkWidth=lambda _: 16,
+        nvmlDeviceGetMaxClockInfo=lambda _, clock: 1980 if clock == 1 else 0,
+        nvmlDeviceGetClockInfo=lambda _, clock: 1200 + clock,
+        nvmlDeviceGetCurrPcieLinkGeneration=lambda _: 4,
+        nvmlDeviceGetCurrPcieLinkWidth=lambda _: 8,
+        nvmlDeviceGetCurrentClocksEventReasons=reasons,
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 8,
+        nvmlDeviceGetTemperature=lambda _, sensor: 61 + sensor,
+        nvmlDeviceGetPowerUsage=power,
+    )
 
 
-@pytest.mark.parametrize(("old", "milliwatts", "reasons", "watts"), [(False, 699_600, 4, 700), (True, None, 8, None)])
-def test_samples_are_taken_while_the_context_lasts(old: bool, milliwatts: int | None, reasons: int, watts: int | None) -> None:
+@pytest.mark.parametrize(
+    ("old", "milliwatts", "reasons", "watts"), [(False, 699_600, 4, 700), (True, None, 8, None)]
+)
+def test_samples_are_taken_while_the_context_lasts(
+    old: bool, milliwatts: int | None, reasons: int, watts: int | None
+) -> None:
     enough = threading.Event()
     nvml = fake_nvml(enough, old=old, milliwatts=milliwatts)
     sampler = Sampler("0000:1b:00", nvml)
-    assert (sampler.index, sampler.gen_max, sampler.width_max, sampler.sm_max_mhz) == (3, 5, 16, 1980)
+    assert (sampler.index, sampler.gen_max, sampler.width_max, sampler.sm_max_mhz) == (
+        3,
+        5,
+        16,
+        1980,
+    )
     with sampler.sampling() as samples:
         assert enough.wait(20)
     count = len(samples)

@@ -1,4 +1,7 @@
-"""NVLink and PCIe of GPUs through NVML. A stand-in shaped like `pynvml` is used at that boundary alone."""
+"""NVLink and PCIe of GPUs through NVML.
+
+A stand-in shaped like `pynvml` is used at that boundary alone.
+"""
 
 import time
 from types import SimpleNamespace
@@ -41,13 +44,25 @@ def fake_nvml(*, pcie: bool = True, slow_s: float = 0.0) -> Any:
         return [one(field) for field in fields]
 
     return SimpleNamespace(
-        NVMLError=NVMLError, NVML_SUCCESS=0, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG=3, asked=asked, closed=[],
-        NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX=TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX=RX, NVML_FI_DEV_PCIE_COUNT_TX_BYTES=PCIE_TX,
-        NVML_FI_DEV_PCIE_COUNT_RX_BYTES=PCIE_RX, NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL=REPLAY,
-        nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2, nvmlDeviceGetHandleByIndex=str,
-        nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=f"00000000:1{handle}:00.0"), nvmlDeviceGetFieldValues=values,
-        nvmlDeviceGetCurrPcieLinkGeneration=lambda _: 5, nvmlDeviceGetCurrPcieLinkWidth=lambda _: 16,
-    )  # fmt: skip
+        NVMLError=NVMLError,
+        NVML_SUCCESS=0,
+        NVML_VALUE_TYPE_UNSIGNED_LONG_LONG=3,
+        asked=asked,
+        closed=[],
+        NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX=TX,
+        NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX=RX,
+        NVML_FI_DEV_PCIE_COUNT_TX_BYTES=PCIE_TX,
+        NVML_FI_DEV_PCIE_COUNT_RX_BYTES=PCIE_RX,
+        NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL=REPLAY,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=str,
+        nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=f"00000000:1{handle}:00.0"),
+        nvmlDeviceGetFieldValues=values,
+        nvmlDeviceGetCurrPcieLinkGeneration=lambda _: 5,
+        nvmlDeviceGetCurrPcieLinkWidth=lambda _: 16,
+    )
 
 
 def test_traffic_of_every_gpu():
@@ -57,21 +72,31 @@ def test_traffic_of_every_gpu():
     assert session.buses == tuple(found) == ("0000:10:00", "0000:11:00")
     for at_s, values in found.values():
         assert before <= at_s <= time.monotonic()
-        assert {name: values[name] for name in ("nvlink_tx", "nvlink_rx", "pcie_gen", "pcie_width")} == {
-            "nvlink_tx": 1000, "nvlink_rx": 2000, "pcie_gen": 5, "pcie_width": 16,
-        }  # fmt: skip
+        assert {
+            name: values[name] for name in ("nvlink_tx", "nvlink_rx", "pcie_gen", "pcie_width")
+        } == {"nvlink_tx": 1000, "nvlink_rx": 2000, "pcie_gen": 5, "pcie_width": 16}
 
 
 def test_rate_of_pcie_is_right_over_a_wrap_of_its_counter():
     session = GpuTraffic(fake_nvml())
-    rates = [values["pcie_tx"] for _ in range(4) for _, values in session.traffic().values() if "pcie_tx" in values]
+    rates = [
+        values["pcie_tx"]
+        for _ in range(4)
+        for _, values in session.traffic().values()
+        if "pcie_tx" in values
+    ]
     assert rates, "every reading was too slow"
     assert all(rate == pytest.approx(RATE, rel=0.01) for rate in rates), rates
 
 
 def test_rate_of_pcie_is_right_when_the_driver_is_slow():
     session = GpuTraffic(fake_nvml(slow_s=0.002))
-    rates = [values["pcie_tx"] for _ in range(4) for _, values in session.traffic().values() if "pcie_tx" in values]
+    rates = [
+        values["pcie_tx"]
+        for _ in range(4)
+        for _, values in session.traffic().values()
+        if "pcie_tx" in values
+    ]
     assert rates, "every reading was too slow"
     assert all(rate == pytest.approx(RATE, rel=0.01) for rate in rates), rates
 
@@ -96,7 +121,9 @@ def test_a_gpu_that_does_not_answer_for_fields_has_no_counters():
 
     nvml.nvmlDeviceGetFieldValues = lost
     session = GpuTraffic(nvml)
-    assert [values for _, values in session.traffic().values()] == [{"pcie_gen": 5, "pcie_width": 16}] * 2
+    assert [values for _, values in session.traffic().values()] == [
+        {"pcie_gen": 5, "pcie_width": 16}
+    ] * 2
     assert [values for _, values in session.errors().values()] == [{}, {}]
 
 
@@ -112,4 +139,6 @@ def test_what_a_gpu_lacks_is_absent():
 
 
 def test_errors_are_those_of_the_driver():
-    assert [values for _, values in GpuTraffic(fake_nvml()).errors().values()] == [{"nvlink_replay": 3}] * 2
+    assert [values for _, values in GpuTraffic(fake_nvml()).errors().values()] == [
+        {"nvlink_replay": 3}
+    ] * 2

@@ -1,5 +1,8 @@
-"""Hosts read from recordings of whole machines. The archives of make.py are written by hand; h200x2-recorded is from a real machine
-(without its boot id, kernel suffix and the other lines of meminfo)."""
+"""Hosts read from recordings of whole machines.
+
+The archives of make.py are written by hand; h200x2-recorded is from a real machine (without its
+boot id, kernel suffix and the other lines of meminfo).
+"""
 
 import runpy
 from pathlib import Path
@@ -29,14 +32,31 @@ def test_the_committed_archives_match_the_output_of_make(name: str) -> None:
 
 def test_eight_h100_with_a_400g_port_each() -> None:
     a = host("h100x8-ib")
-    assert (a.hostname, a.cpus, a.memory_bytes, a.kernel) == ("gpu-a", 208, 2113390140 * 1024, "5.15.0-105-generic")
-    assert a.gpu_reason == "" and a.driver == "550.54.15" and len(a.gpus) == 8 and a.congestion == "cubic"
-    assert {(gpu.nvlink, gpu.nvlink_rate, gpu.pcie, gpu.sm, gpu.nvls) for gpu in a.gpus} == {(18, 25e9, 63e9, 90, None)}
+    assert (a.hostname, a.cpus, a.memory_bytes, a.kernel) == (
+        "gpu-a",
+        208,
+        2113390140 * 1024,
+        "5.15.0-105-generic",
+    )
+    assert (
+        a.gpu_reason == ""
+        and a.driver == "550.54.15"
+        and len(a.gpus) == 8
+        and a.congestion == "cubic"
+    )
+    assert {(gpu.nvlink, gpu.nvlink_rate, gpu.pcie, gpu.sm, gpu.nvls) for gpu in a.gpus} == {
+        (18, 25e9, 63e9, 90, None)
+    }
     assert [gpu.bus_id for gpu in a.gpus][:2] == ["0000:1b:00.0", "0000:43:00.0"]
     assert [gpu.numa for gpu in a.gpus] == [0, 0, 0, 0, 1, 1, 1, 1]
     ib = [nic for nic in a.nics if nic.kind == "ib"]
-    assert [(nic.name, nic.rate, nic.netdev, nic.up) for nic in ib] == [(f"mlx5_{i}", 50e9, f"ib{i}", True) for i in range(8)]
-    assert [(nic.name, nic.rate, nic.virtual) for nic in a.nics[8:]] == [("docker0", None, True), ("eno1", 3.125e9, False)]
+    assert [(nic.name, nic.rate, nic.netdev, nic.up) for nic in ib] == [
+        (f"mlx5_{i}", 50e9, f"ib{i}", True) for i in range(8)
+    ]
+    assert [(nic.name, nic.rate, nic.virtual) for nic in a.nics[8:]] == [
+        ("docker0", None, True),
+        ("eno1", 3.125e9, False),
+    ]
 
 
 def test_a_roce_bond_is_one_port_with_the_sum_of_its_slaves() -> None:
@@ -46,14 +66,23 @@ def test_a_roce_bond_is_one_port_with_the_sum_of_its_slaves() -> None:
 
 def test_a_machine_with_veth_only_has_ports_of_unknown_rate() -> None:
     vm = host("vm-veth")
-    assert [(nic.name, nic.rate, nic.virtual) for nic in vm.nics] == [("br0", None, True), ("veth0", None, True)]
-    assert vm.gpus == [] and vm.gpu_reason == "the Python package nvidia-ml-py is not installed; PCI shows 1 NVIDIA GPU"
+    assert [(nic.name, nic.rate, nic.virtual) for nic in vm.nics] == [
+        ("br0", None, True),
+        ("veth0", None, True),
+    ]
+    assert (
+        vm.gpus == []
+        and vm.gpu_reason
+        == "the Python package nvidia-ml-py is not installed; PCI shows 1 NVIDIA GPU"
+    )
 
 
 def test_a_lost_gpu_is_a_reason_and_no_nic_is_an_empty_list() -> None:
     lone = host("no-nic")
     assert lone.nics == [] and lone.cpus == 5
-    assert [(gpu.name, gpu.nvlink, gpu.nvls, gpu.pcie) for gpu in lone.gpus] == [("NVIDIA H100 PCIe", 0, False, 63e9)]
+    assert [(gpu.name, gpu.nvlink, gpu.nvls, gpu.pcie) for gpu in lone.gpus] == [
+        ("NVIDIA H100 PCIe", 0, False, 63e9)
+    ]
     assert lone.gpu_reason == "NVML cannot read GPU 1: GPU is lost"
 
 
@@ -70,7 +99,11 @@ def test_a_real_machine_with_two_h200() -> None:
         ("GPU1 NVLink", NVLINK, 450e9, "0000:00:07"),
         ("GPU1 PCIe", PCIE, 63e9, "0000:00:07"),
     ]
-    assert real.gpus[0].memory_bytes == 150754820096 and real.gpus[0].numa is None and real.gpu_reason == ""
+    assert (
+        real.gpus[0].memory_bytes == 150754820096
+        and real.gpus[0].numa is None
+        and real.gpu_reason == ""
+    )
     assert [(nic.name, nic.rate, nic.virtual, nic.up) for nic in real.nics] == [
         ("eth0", None, False, True),
         ("ifb0", None, True, False),
@@ -92,13 +125,23 @@ def test_this_machine_reads_the_same_from_its_own_recording() -> None:
     assert here.hostname and here.cpus > 0 and here.memory_bytes > 0
     assert here.gpus or here.gpu_reason, "a machine without readable GPUs gives the reason"
     again = read_host(parse_archive(recording.archive()))
-    assert msgspec.structs.replace(again, running=here.running) == here, "other processes may start between two readings"
+    assert msgspec.structs.replace(again, running=here.running) == here, (
+        "other processes may start between two readings"
+    )
 
 
 @pytest.mark.parametrize(
     ("nvlink", "rate", "found"),
-    [(0, None, [(PCIE, 63e9)]), (None, None, [(NVLINK, None), (PCIE, 63e9)]), (18, None, [(NVLINK, None), (PCIE, 63e9)])],
+    [
+        (0, None, [(PCIE, 63e9)]),
+        (None, None, [(NVLINK, None), (PCIE, 63e9)]),
+        (18, None, [(NVLINK, None), (PCIE, 63e9)]),
+    ],
 )
-def test_a_gpu_whose_nvlink_is_unknown_has_a_link_without_a_rate(nvlink: int | None, rate: float | None, found: list[object]) -> None:
-    gpu = Gpu(0, "H100", "0000:1b:00.0", nvlink=nvlink, nvlink_rate=rate, pcie_gen_max=5, pcie_width=16)
+def test_a_gpu_whose_nvlink_is_unknown_has_a_link_without_a_rate(
+    nvlink: int | None, rate: float | None, found: list[object]
+) -> None:
+    gpu = Gpu(
+        0, "H100", "0000:1b:00.0", nvlink=nvlink, nvlink_rate=rate, pcie_gen_max=5, pcie_width=16
+    )
     assert [(link.kind, link.rate) for link in _of(gpu)] == found

@@ -1,4 +1,6 @@
-"""Reads that are given up: opening a FIFO without a writer waits for ever, as the files of a process that hangs in the kernel."""
+"""Reads that are given up: opening a FIFO without a writer waits for ever, as the files of a
+process that hangs in the kernel.
+"""
 
 import os
 from pathlib import Path
@@ -9,7 +11,9 @@ import pytest
 from busbw.host import hung
 
 
-def test_a_read_that_hangs_is_given_up_and_not_begun_again_until_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_hangs_is_given_up_and_not_begun_again_until_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hung, "LIMIT_S", 0.01)
     stuck, begun = tmp_path / "stuck", Queue[int]()
     os.mkfifo(stuck)

@@ -1,4 +1,6 @@
-"""Reads with a limit, on trees whose files never answer: opening a FIFO without a writer waits for ever, as a driver that hangs."""
+"""Reads with a limit, on trees whose files never answer: opening a FIFO without a writer waits
+for ever, as a driver that hangs.
+"""
 
 import faulthandler
 import os
@@ -13,7 +15,15 @@ from threading import Lock
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.host.limited import GIVEN_UP, GivenUp, _Followed, _State, _would_hang_too, given_up, within
+from busbw.host.limited import (
+    GIVEN_UP,
+    GivenUp,
+    _Followed,
+    _State,
+    _would_hang_too,
+    given_up,
+    within,
+)
 from busbw.host.source import Live, Reading, Source, Unavailable
 
 PATIENT_S = 3.0  # for one read: a busy machine answers within this time
@@ -30,7 +40,9 @@ class Machine(Live):
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A machine whose port's state hangs; the rate, in the same folder, and the kernel's release can be read."""
+    """A machine whose port's state hangs; the rate, in the same folder, and the kernel's release
+    can be read.
+    """
     port = tmp_path / PORT.lstrip("/")
     port.mkdir(parents=True)
     os.mkfifo(port / "state")
@@ -46,7 +58,9 @@ def texts(source: Source) -> tuple[str | None, Reading, Reading, str | None, Giv
 
 
 def test_a_file_that_hangs_is_given_up_and_the_rest_is_read(tree: Path) -> None:
-    before, stuck, neighbour, after, lost = within(texts, Machine(tree), limit_s=60, file_s=PATIENT_S)
+    before, stuck, neighbour, after, lost = within(
+        texts, Machine(tree), limit_s=60, file_s=PATIENT_S
+    )
     assert (before, after) == ("6.8.0", "6.8.0")
     assert stuck == Reading(None, f"{PORT}/state: did not answer within 3 s")
     assert neighbour == Reading(None, f"{PORT}/rate: not read, since {stuck.reason}")
@@ -58,13 +72,23 @@ def test_nothing_is_read_after_the_limit_of_all(tree: Path) -> None:
         known = source.read("/osrelease").text
         source.read(f"{PORT}/state")
         source.read("/second")
-        return known, source.read("/other"), source.call("uname", os.uname().sysname.lower).reason, given_up(source)
+        return (
+            known,
+            source.read("/other"),
+            source.call("uname", os.uname().sysname.lower).reason,
+            given_up(source),
+        )
 
     os.mkfifo(tree / "second")
     known, other, call, lost = within(work, Machine(tree), limit_s=PATIENT_S)
     over = "not read: the limit of 3 s was reached while /second was read"
     first = f"{PORT}/state: did not answer within 1.5 s"
-    assert (known, other, call, lost) == ("6.8.0", Reading(None, over), over, GivenUp([first], over))
+    assert (known, other, call, lost) == (
+        "6.8.0",
+        Reading(None, over),
+        over,
+        GivenUp([first], over),
+    )
 
 
 def test_a_library_that_crashes_or_hangs_is_not_asked_again() -> None:
@@ -72,12 +96,21 @@ def test_a_library_that_crashes_or_hangs_is_not_asked_again() -> None:
 
     def work(source: Source) -> list[str]:
         asked.append("in the child alone")
-        crash = source.call("nvml", lambda: str((faulthandler.disable(), os.kill(os.getpid(), signal.SIGSEGV))))
-        same, other = source.call("nvml_health", lambda: "{}"), source.call("ethtool -i eth0", lambda: "mlx5_core")
+        crash = source.call(
+            "nvml", lambda: str((faulthandler.disable(), os.kill(os.getpid(), signal.SIGSEGV)))
+        )
+        same, other = (
+            source.call("nvml_health", lambda: "{}"),
+            source.call("ethtool -i eth0", lambda: "mlx5_core"),
+        )
         return [crash.reason, same.reason, other.text or ""]
 
     crash = "nvml: reading it ended the process with SIGSEGV"
-    assert within(work, Live(), limit_s=60) == [crash, f"nvml_health: not read, since {crash}", "mlx5_core"]
+    assert within(work, Live(), limit_s=60) == [
+        crash,
+        f"nvml_health: not read, since {crash}",
+        "mlx5_core",
+    ]
     assert not asked
 
 
@@ -92,7 +125,12 @@ def test_what_the_child_started_ends_with_it(tree: Path, tmp_path: Path) -> None
         signal.pause()
         return ""
 
-    assert "did not answer" in within(lambda source: source.call("hang", hang), Machine(tree), limit_s=60, call_s=PATIENT_S).reason
+    assert (
+        "did not answer"
+        in within(
+            lambda source: source.call("hang", hang), Machine(tree), limit_s=60, call_s=PATIENT_S
+        ).reason
+    )
     stat = Path(f"/proc/{note.read_text()}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
 
@@ -144,12 +182,17 @@ def keeps(_source: Source) -> object:
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        (lambda source: source.nothing, "AttributeError: '_Followed' object has no attribute 'nothing'"),
+        (
+            lambda source: source.nothing,
+            "AttributeError: '_Followed' object has no attribute 'nothing'",
+        ),
         (broken, "Odd: this and that"),
         (keeps, "TypeError: cannot pickle '_thread.lock' object"),
     ],
 )
-def test_a_bug_in_the_work_is_named_with_its_traceback(work: Callable[[Source], object], message: str) -> None:
+def test_a_bug_in_the_work_is_named_with_its_traceback(
+    work: Callable[[Source], object], message: str
+) -> None:
     with pytest.raises(Exception) as raised:
         within(work, Live(), limit_s=60)
     text = "".join(traceback.format_exception(raised.value))
@@ -166,7 +209,11 @@ def test_calls_answer_as_without_a_limit() -> None:
     def refuse() -> str:
         raise Unavailable("no such library")
 
-    found = within(lambda source: (source.names("/"), source.link("/proc/self/exe"), source.call("x", refuse)), Live(), limit_s=60)
+    found = within(
+        lambda source: (source.names("/"), source.link("/proc/self/exe"), source.call("x", refuse)),
+        Live(),
+        limit_s=60,
+    )
     assert "proc" in found[0]
     assert found[1]
     assert found[2] == Reading(None, "no such library")
@@ -178,22 +225,29 @@ def test_each_read_is_reported_once_and_what_hung_is_refused(tree: Path) -> None
     state = _State(silent={("read", f"{PORT}/state"): "state: no answer"})
     followed = _Followed(Machine(tree), state, theirs)
     assert followed.read("/osrelease") == followed.read("/osrelease") == Reading(b"6.8.0\n")
-    assert (followed.names("/sys/class"), followed.link("/sys/class"), followed.call("id", lambda: "7").text) == (
-        ("infiniband",),
-        None,
-        "7",
-    )
+    assert (
+        followed.names("/sys/class"),
+        followed.link("/sys/class"),
+        followed.call("id", lambda: "7").text,
+    ) == (("infiniband",), None, "7")
     keys = [("read", "/osrelease"), ("names", "/sys/class"), ("link", "/sys/class"), ("call", "id")]
-    assert [ours.recv().key for _ in range(8)] == [key for key in keys for _ in range(2)], "before and after it"
+    assert [ours.recv().key for _ in range(8)] == [key for key in keys for _ in range(2)], (
+        "before and after it"
+    )
     assert followed.read(f"{PORT}/state") == Reading(None, "state: no answer")
-    assert followed.read(f"{PORT}/rate") == Reading(None, f"{PORT}/rate: not read, since state: no answer")
+    assert followed.read(f"{PORT}/rate") == Reading(
+        None, f"{PORT}/rate: not read, since state: no answer"
+    )
     assert (followed.names(f"{PORT}/gids"), followed.link(f"{PORT}/device")) == ((), None)
     state.over = "time is up"
-    assert (followed.read("/osrelease").text, followed.read("/new").reason, followed.call("new", str).reason) == (
-        "6.8.0",
-        *[state.over] * 2,
+    assert (
+        followed.read("/osrelease").text,
+        followed.read("/new").reason,
+        followed.call("new", str).reason,
+    ) == ("6.8.0", *[state.over] * 2)
+    assert (
+        followed.call(GIVEN_UP, str).text == '{"silent":["state: no answer"],"over":"time is up"}'
     )
-    assert followed.call(GIVEN_UP, str).text == '{"silent":["state: no answer"],"over":"time is up"}'
     assert not ours.poll()
 
 
@@ -212,5 +266,7 @@ def test_each_read_is_reported_once_and_what_hung_is_refused(tree: Path) -> None
         (("call", "/sys/a/x"), ("read", "/sys/a/y"), False),
     ],
 )
-def test_what_hangs_with_another_read(key: tuple[str, str], silent: tuple[str, str], too: bool) -> None:
+def test_what_hangs_with_another_read(
+    key: tuple[str, str], silent: tuple[str, str], too: bool
+) -> None:
     assert _would_hang_too(key, silent) is too

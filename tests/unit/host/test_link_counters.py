@@ -1,4 +1,6 @@
-"""Readings of built trees of files: ports that come and go, values that are not read too often, and what cannot be read."""
+"""Readings of built trees of files: ports that come and go, values that are not read too often,
+and what cannot be read.
+"""
 
 import shutil
 from contextlib import closing
@@ -35,9 +37,13 @@ def write(root: Path, files: dict[str, object]) -> Path:
 def devices(root: Path, *names: str, tx: int = 0) -> None:
     """/proc/net/dev, and the same interfaces in /sys."""
     (root / "proc/net").mkdir(parents=True, exist_ok=True)
-    (root / "proc/net/dev").write_text(HEAD + "".join(DEV.format(name=name, rx=0, tx=tx) for name in ("lo", *names)))
+    (root / "proc/net/dev").write_text(
+        HEAD + "".join(DEV.format(name=name, rx=0, tx=tx) for name in ("lo", *names))
+    )
     for name in ("lo", *names):
-        write(root / "sys/class/net" / name, {"operstate": "up", "carrier_down_count": 1, "mtu": 1500})
+        write(
+            root / "sys/class/net" / name, {"operstate": "up", "carrier_down_count": 1, "mtu": 1500}
+        )
 
 
 def port(root: Path, device: str, **values: int) -> Path:
@@ -46,8 +52,16 @@ def port(root: Path, device: str, **values: int) -> Path:
     write(base, {"device/numa_node": 0})
     return write(
         base / "ports/1",
-        {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "link_layer": "InfiniBand", "rate": "400 Gb/sec (4X NDR)"}
-        | {f"{'counters' if name.startswith('port_') else 'hw_counters'}/{name}": value for name, value in values.items()},
+        {
+            "state": "4: ACTIVE",
+            "phys_state": "5: LinkUp",
+            "link_layer": "InfiniBand",
+            "rate": "400 Gb/sec (4X NDR)",
+        }
+        | {
+            f"{'counters' if name.startswith('port_') else 'hw_counters'}/{name}": value
+            for name, value in values.items()
+        },
     )
 
 
@@ -63,14 +77,24 @@ def traffic(root: Path, *wanted: str, **fields) -> Traffic:
 
 
 def values(sample: Sample, subject: str) -> dict[str, int]:
-    return {name: value for (owner, _), group in sample.groups.items() if owner == subject for name, value in group.values.items()}
+    return {
+        name: value
+        for (owner, _), group in sample.groups.items()
+        if owner == subject
+        for name, value in group.values.items()
+    }
 
 
 def test_counters_of_a_port_and_its_state(host):
     with closing(traffic(host)) as reader:
         sample = reader.read()
     assert sample.links == (Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1"),)
-    assert values(sample, "mlx5_0") == {"port_xmit_data": 7, "packet_seq_err": 3, "state": 4, "phys_state": 5}
+    assert values(sample, "mlx5_0") == {
+        "port_xmit_data": 7,
+        "packet_seq_err": 3,
+        "state": 4,
+        "phys_state": 5,
+    }
     assert sample.unread == ()
 
 
@@ -79,7 +103,10 @@ def test_new_values_are_read_from_open_files(host):
         before = reader.read()
         port(host, "mlx5_0", port_xmit_data=9)
         after = reader.read()
-    assert (values(before, "mlx5_0")["port_xmit_data"], values(after, "mlx5_0")["port_xmit_data"]) == (7, 9)
+    assert (
+        values(before, "mlx5_0")["port_xmit_data"],
+        values(after, "mlx5_0")["port_xmit_data"],
+    ) == (7, 9)
 
 
 def test_hardware_counters_are_read_once_in_their_lifespan(host, monkeypatch):
@@ -92,7 +119,9 @@ def test_hardware_counters_are_read_once_in_their_lifespan(host, monkeypatch):
             groups = reader.read().groups
             seen.append((groups["mlx5_0", "counters"].at_s, groups["mlx5_0", "hw_counters"].at_s))
             times.append(times.pop(0))
-    assert seen == [(7.0, 7.0), (7.299, 7.0), (7.3001, 7.3001)], "the kernel would repeat them; others are read each time"
+    assert seen == [(7.0, 7.0), (7.299, 7.0), (7.3001, 7.3001)], (
+        "the kernel would repeat them; others are read each time"
+    )
 
 
 def test_hardware_counters_without_a_lifespan_are_read_each_time(host, monkeypatch):
@@ -144,14 +173,21 @@ def test_interfaces_of_another_namespace_are_not_mixed_up(tmp_path):
     write(tmp_path / "sys/class/net/elsewhere", {"speed": 400000})
     with closing(traffic(tmp_path)) as reader:
         (link,) = reader.read().links
-    assert (link.name, link.rate) == ("eth0", None), "/sys shows other interfaces: nothing there belongs to this one"
+    assert (link.name, link.rate) == ("eth0", None), (
+        "/sys shows other interfaces: nothing there belongs to this one"
+    )
 
 
 def test_interfaces_of_another_namespace_come_after_hardware(host):
     assert [link.name for link in network_links(Live(host), ["lo", "eth9"])] == ["mlx5_0"]
     shutil.rmtree(host / "sys/class/infiniband")
-    assert network_links(Live(host), ["lo", "eth9"]) == [Link("eth9", "ethernet", interfaces=("eth9",))]
-    write(host / "sys/class/net", {"veth1/operstate": "up", "eth0/operstate": "up", "eth0/device/vendor": "0x15b3"})
+    assert network_links(Live(host), ["lo", "eth9"]) == [
+        Link("eth9", "ethernet", interfaces=("eth9",))
+    ]
+    write(
+        host / "sys/class/net",
+        {"veth1/operstate": "up", "eth0/operstate": "up", "eth0/device/vendor": "0x15b3"},
+    )
     assert [link.name for link in network_links(Live(host), ["lo", "veth1", "eth0"])] == ["eth0"]
 
 
@@ -164,7 +200,8 @@ def test_only_wanted_ports_are_read(host):
 def test_an_unknown_port_is_an_error_that_lists_the_ports(host):
     with pytest.raises(UsageError, match="--port mlx5_7: no such port here") as raised:
         traffic(host, "mlx5_7")
-    assert raised.value.hint.split(", ")[0] == "the ports are mlx5_0"  # this machine's GPUs may follow
+    # this machine's GPUs may follow
+    assert raised.value.hint.split(", ")[0] == "the ports are mlx5_0"
 
 
 def test_a_host_without_links_is_an_error(tmp_path):
@@ -182,7 +219,11 @@ def test_missing_counters_are_named_with_the_reason(tmp_path):
     write(base, {"counters/port_xmit_data": 1})
     with closing(traffic(tmp_path)) as reader:
         (reason,) = reader.read().unread
-    assert reason == "efa_0: no hw_counters: /sys/class/infiniband/efa_0/ports/1/hw_counters/tx_bytes: is a directory"
+    assert (
+        reason
+        == "efa_0: no hw_counters: /sys/class/infiniband/efa_0/ports/1/hw_counters/tx_bytes: is a"
+        " directory"
+    )
 
 
 def test_text_in_place_of_a_number_is_no_counter(host):
@@ -211,12 +252,20 @@ def test_cpu_and_memory_are_read_where_asked(host):
 
 def test_counters_of_the_wire_of_a_recorded_port():
     tree = healthy(gpus=0, ports=1)
-    tree.file("/proc/net/dev", HEAD + DEV.format(name="eth0", rx=1, tx=2) + DEV.format(name="eno1", rx=1, tx=2))
-    tree.call("ethtool -S eth0", '{"tx_bytes_phy": 9, "rx_prio3_pause_duration": 4, "rx1_cache_reuse": 5}')
+    tree.file(
+        "/proc/net/dev",
+        HEAD + DEV.format(name="eth0", rx=1, tx=2) + DEV.format(name="eno1", rx=1, tx=2),
+    )
+    tree.call(
+        "ethtool -S eth0", '{"tx_bytes_phy": 9, "rx_prio3_pause_duration": 4, "rx1_cache_reuse": 5}'
+    )
     with closing(Traffic(tree.source(), ["mlx5_0"], gpus=False)) as reader:
         sample = reader.read()
     assert sample.links == (Link("mlx5_0", ROCE, 50e9, ("eth0",), device="mlx5_0", port="1"),)
-    assert sample.groups["eth0", "ethtool"].values == {"tx_bytes_phy": 9, "rx_prio3_pause_duration": 4}
+    assert sample.groups["eth0", "ethtool"].values == {
+        "tx_bytes_phy": 9,
+        "rx_prio3_pause_duration": 4,
+    }
 
 
 def test_a_bond_has_the_counters_of_its_slaves(recorded_host):
@@ -224,14 +273,18 @@ def test_a_bond_has_the_counters_of_its_slaves(recorded_host):
     links = network_links(source, source.names("/sys/class/net"))
     bond = next(link for link in links if link.bond)
     assert len(bond.interfaces) == 2 and bond.rate
-    assert all(matches(bond, [name]) for name in (bond.name, bond.bond, *bond.interfaces)) and not matches(bond, ["eth99"])
+    assert all(
+        matches(bond, [name]) for name in (bond.name, bond.bond, *bond.interfaces)
+    ) and not matches(bond, ["eth99"])
 
 
 @pytest.fixture
 def recorded_host():
     from busbw.host.snapshot import parse_archive
 
-    return lambda name: parse_archive((Path(__file__).parents[2] / "hosts" / f"{name}.jsonl").read_text(encoding="utf-8"))
+    return lambda name: parse_archive(
+        (Path(__file__).parents[2] / "hosts" / f"{name}.jsonl").read_text(encoding="utf-8")
+    )
 
 
 def test_devices_of_single_slaves_have_the_counters_of_their_own(tmp_path):
@@ -241,12 +294,18 @@ def test_devices_of_single_slaves_have_the_counters_of_their_own(tmp_path):
         base = port(tmp_path, f"mlx5_{number}", port_xmit_data=7)
         write(base, {"link_layer": "Ethernet", "gid_attrs/ndevs/0": f"eth{number}"})
         write(base.parents[1], {f"device/net/eth{number}/mtu": 1500})
-    found = {link.device: link.interfaces for link in network_links(Live(tmp_path), ("lo", "bond0", "eth1", "eth2")) if link.device}
+    found = {
+        link.device: link.interfaces
+        for link in network_links(Live(tmp_path), ("lo", "bond0", "eth1", "eth2"))
+        if link.device
+    }
     assert found == {"mlx5_1": ("eth1",), "mlx5_2": ("eth2",)}
 
 
 class Nvml:
-    """In place of GpuTraffic: two GPUs, of which the second has no NVLink counters; counts how often errors are asked for."""
+    """In place of GpuTraffic: two GPUs, of which the second has no NVLink counters; counts how
+    often errors are asked for.
+    """
 
     asked = 0
 
@@ -267,7 +326,12 @@ def test_links_of_gpus_have_their_own_counters_and_errors_seldom(monkeypatch):
     monkeypatch.setattr(traffic_of_host, "GpuTraffic", lambda: nvml)
     monkeypatch.setattr(traffic_of_host, "time", SimpleNamespace(monotonic=lambda: next(times)))
     gpus = traffic_of_host._Gpus(recorded(HOSTS / "h200x2-recorded.jsonl"), (), 5.0)
-    assert [link.name for link in gpus.links] == ["GPU0 NVLink", "GPU0 PCIe", "GPU1 NVLink", "GPU1 PCIe"]
+    assert [link.name for link in gpus.links] == [
+        "GPU0 NVLink",
+        "GPU0 PCIe",
+        "GPU1 NVLink",
+        "GPU1 PCIe",
+    ]
     first, second, third = (gpus.read() for _ in range(3))
     assert first == {
         ("GPU0 NVLink", "traffic"): Group(3.0, 0, {"nvlink_tx": 5}),
@@ -307,11 +371,19 @@ def test_queue_pairs_are_asked_for_once_a_second(monkeypatch):
     pairs = traffic_of_host._QueuePairs()
     found = [pairs.read(links) for _ in range(5)]
     group = {("mlx5_0", "resources"): Group(10.0, 0, {"num_of_qp": 1})}
-    assert found == [group, group, {("mlx5_0", "resources"): Group(11.0, 0, {"num_of_qp": 2})}, {}, {}]
+    assert found == [
+        group,
+        group,
+        {("mlx5_0", "resources"): Group(11.0, 0, {"num_of_qp": 2})},
+        {},
+        {},
+    ]
     assert len(asked) == 3, "a kernel without an answer is not asked again"
 
 
-@pytest.mark.parametrize(("text", "state"), [("up", 1), ("down", 0), ("lowerlayerdown", 0), ("unknown", None)])
+@pytest.mark.parametrize(
+    ("text", "state"), [("up", 1), ("down", 0), ("lowerlayerdown", 0), ("unknown", None)]
+)
 def test_whether_an_interface_is_up(text, state):
     assert traffic_of_host._operational(lambda: f"{text}\n".encode()) == state
     assert traffic_of_host._operational(lambda: None) is traffic_of_host._operational(None) is None
@@ -320,6 +392,8 @@ def test_whether_an_interface_is_up(text, state):
 def test_links_that_hang_are_left_out_and_each_is_noted_before_it_is_read(host):
     port(host, "mlx5_1", port_xmit_data=7)
     noted = []
-    with closing(Traffic(Live(host), (), gpus=False, system=True, without=("mlx5_0",), note=noted.append)) as reader:
+    with closing(
+        Traffic(Live(host), (), gpus=False, system=True, without=("mlx5_0",), note=noted.append)
+    ) as reader:
         assert [link.name for link in reader.read().links] == ["mlx5_1"]
     assert noted[0] == "NVML" and "mlx5_1" in noted and "mlx5_0" not in noted

@@ -1,4 +1,6 @@
-"""Which links are watched: real interfaces, in a network namespace that a process makes for itself."""
+"""Which links are watched: real interfaces, in a network namespace that a process makes for
+itself.
+"""
 
 import json
 import os
@@ -51,7 +53,14 @@ def test_foreign_and_removed_links_are_not_reported() -> None:
     if shutil.which("ip") is None:
         pytest.skip("no ip: make test-tools")
     env = {**os.environ, "PYTHONPATH": str(Path(link_state.__file__).parents[2])}
-    done = subprocess.run([unshare, "-n", sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [unshare, "-n", sys.executable, "-c", PROGRAM],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     before, chosen, lost, lost_chosen = json.loads(done.stdout)
     assert before == ["eth0", "eth1"]

@@ -27,7 +27,10 @@ def test_version_is_read_from_the_file(folders, monkeypatch):
     old = installed(folders / "old", b"no version")
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{new}:{old}:{folders}/none:")
     found = nccl_libraries.parse(nccl_libraries.live())
-    assert [(one.path, one.version) for one in found] == [(f"{new}/libnccl.so.2", "2.27.7"), (f"{old}/libnccl.so.2", "")]
+    assert [(one.path, one.version) for one in found] == [
+        (f"{new}/libnccl.so.2", "2.27.7"),
+        (f"{old}/libnccl.so.2", ""),
+    ]
 
 
 def test_file_with_two_paths_is_one_library(folders, monkeypatch):
@@ -40,12 +43,23 @@ def test_file_with_two_paths_is_one_library(folders, monkeypatch):
 def test_library_of_a_package_comes_first_and_an_empty_one_has_no_version(folders, monkeypatch):
     package = folders / "nvidia" / "nccl"
     installed(package / "lib", b"").joinpath(nccl_libraries.NAME).write_bytes(b"")
-    monkeypatch.setattr(nccl_libraries, "find_spec", lambda _: SimpleNamespace(submodule_search_locations=[str(package)]))
-    monkeypatch.setattr(nccl_libraries, "FOLDERS", (str(installed(folders / "system", b"NCCL version 2.21.5+cuda12.4")),))
+    monkeypatch.setattr(
+        nccl_libraries,
+        "find_spec",
+        lambda _: SimpleNamespace(submodule_search_locations=[str(package)]),
+    )
+    monkeypatch.setattr(
+        nccl_libraries,
+        "FOLDERS",
+        (str(installed(folders / "system", b"NCCL version 2.21.5+cuda12.4")),),
+    )
     monkeypatch.setenv("LD_LIBRARY_PATH", "")
     found = nccl_libraries.parse(nccl_libraries.live())
     own = nccl_libraries.Library(f"{package}/lib/libnccl.so.2", "", nccl_libraries.PACKAGE)
-    assert found == (own, nccl_libraries.Library(f"{folders}/system/libnccl.so.2", "2.21.5", f"{folders}/system"))
+    assert found == (
+        own,
+        nccl_libraries.Library(f"{folders}/system/libnccl.so.2", "2.21.5", f"{folders}/system"),
+    )
 
 
 def test_plugin_is_found_by_name_and_by_suffix(folders, monkeypatch):

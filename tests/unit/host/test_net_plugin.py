@@ -1,4 +1,6 @@
-"""The plugin's library is found without importing its package, and its errors are reported before NCCL loads it."""
+"""The plugin's library is found without importing its package, and its errors are reported
+before NCCL loads it.
+"""
 
 import sys
 from collections.abc import Callable
@@ -34,7 +36,9 @@ def error(call: Callable[..., object], *words: object) -> NoMeasurement:
     return caught.value
 
 
-def test_the_packages_library_is_found_without_import(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_packages_library_is_found_without_import(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     home = package(monkeypatch, tmp_path)
     (home / "plugin").mkdir()
     (home / "plugin" / "libplugin.so").touch()
@@ -42,7 +46,9 @@ def test_the_packages_library_is_found_without_import(monkeypatch: pytest.Monkey
     assert "busbw_native" not in sys.modules
 
 
-def test_a_package_without_library_suggests_reinstalling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_package_without_library_suggests_reinstalling(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     home = package(monkeypatch, tmp_path)
     told = error(net_plugin.find)
     assert told.message == f"busbw-native in {home} has no plugin/libplugin.so"
@@ -57,7 +63,9 @@ def test_without_the_package_the_hint_installs_it(monkeypatch: pytest.MonkeyPatc
     assert "pip install ./native" in told.hint
 
 
-def test_a_library_named_by_hand_comes_first_and_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_library_named_by_hand_comes_first_and_must_exist(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BUSBW_PLUGIN", "own.so")
     assert error(net_plugin.find).message == "BUSBW_PLUGIN=own.so: no such file"
@@ -66,7 +74,9 @@ def test_a_library_named_by_hand_comes_first_and_must_exist(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("size", "taken"), [(254, True), (255, False)])
-def test_a_path_longer_than_nccl_keeps_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, taken: bool) -> None:
+def test_a_path_longer_than_nccl_keeps_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, taken: bool
+) -> None:
     folder = tmp_path / ("d" * 60)
     folder.mkdir()
     path = folder / ("l" * (size - len(str(folder)) - 1))
@@ -75,7 +85,9 @@ def test_a_path_longer_than_nccl_keeps_is_refused(monkeypatch: pytest.MonkeyPatc
     if taken:
         assert len(str(net_plugin.find())) == size
     else:
-        assert f"the path has {size} bytes, NCCL takes at most 254" in error(net_plugin.find).message
+        assert (
+            f"the path has {size} bytes, NCCL takes at most 254" in error(net_plugin.find).message
+        )
 
 
 def test_a_path_with_a_comma_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -94,9 +106,18 @@ def test_a_library_with_both_tables_passes(library: Build) -> None:
     [
         ("int ncclNetPlugin_v8 = 8;", "NCCL cannot load {path}: it has no ncclNetPlugin_v11"),
         ("int other;", "NCCL cannot load {path}: it has no ncclNetPlugin_v8, ncclNetPlugin_v11"),
-        ("void gone(void); void f(void) { gone(); }", "NCCL cannot load {path}: undefined symbol: gone"),
-        ("#include <stdlib.h>\n__attribute__((constructor)) void f(void) { abort(); }", "loading {path} kills the process with SIGABRT"),
-        ("#include <unistd.h>\n__attribute__((constructor)) void f(void) { pause(); }", "{path} does not load within 1.5 s"),
+        (
+            "void gone(void); void f(void) { gone(); }",
+            "NCCL cannot load {path}: undefined symbol: gone",
+        ),
+        (
+            "#include <stdlib.h>\n__attribute__((constructor)) void f(void) { abort(); }",
+            "loading {path} kills the process with SIGABRT",
+        ),
+        (
+            "#include <unistd.h>\n__attribute__((constructor)) void f(void) { pause(); }",
+            "{path} does not load within 1.5 s",
+        ),
     ],
 )
 def test_an_unloadable_library_is_reported(library: Build, source: str, why: str) -> None:
@@ -110,16 +131,26 @@ def test_a_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:
     assert error(net_plugin.check, path).message == f"NCCL cannot load {path}: file too short"
 
 
-def test_the_variables_name_the_library_of_this_host(monkeypatch: pytest.MonkeyPatch, library: Build) -> None:
+def test_the_variables_name_the_library_of_this_host(
+    monkeypatch: pytest.MonkeyPatch, library: Build
+) -> None:
     path = library()
     monkeypatch.setenv("BUSBW_PLUGIN", str(path))
-    assert net_plugin.variables("busbw") == {"NCCL_NET_PLUGIN": str(path), "NCCL_NET": "busbw", "NCCL_NET_PLUGIN_REF_COUNT": "1"}
+    assert net_plugin.variables("busbw") == {
+        "NCCL_NET_PLUGIN": str(path),
+        "NCCL_NET": "busbw",
+        "NCCL_NET_PLUGIN_REF_COUNT": "1",
+    }
     assert net_plugin.variables("") == {}
 
 
 def test_nccls_own_networks_need_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
-    assert net_plugin.variables("ib") == {"NCCL_NET": "IB", "NCCL_IB_DISABLE": "0", "NCCL_NET_PLUGIN": "none"}
+    assert net_plugin.variables("ib") == {
+        "NCCL_NET": "IB",
+        "NCCL_IB_DISABLE": "0",
+        "NCCL_NET_PLUGIN": "none",
+    }
 
 
 ANSWERS = """
@@ -134,7 +165,10 @@ const char *busbw_version(void) { return "0.4.2"; }
 """
 
 
-@pytest.mark.parametrize(("variables", "rate"), [({"A": "", "SPEED": "8000", "B": "1"}, 1e9), ({"A": "SPEED=1"}, None), ({}, None)])
+@pytest.mark.parametrize(
+    ("variables", "rate"),
+    [({"A": "", "SPEED": "8000", "B": "1"}, 1e9), ({"A": "SPEED=1"}, None), ({}, None)],
+)
 def test_the_library_answers_for_an_environment(
     monkeypatch: pytest.MonkeyPatch, library: Build, variables: dict[str, str], rate: float | None
 ) -> None:
@@ -144,7 +178,9 @@ def test_the_library_answers_for_an_environment(
 
 
 @pytest.mark.parametrize("source", ["int other;", "void gone(void); void f(void) { gone(); }"])
-def test_a_library_without_an_answer_leaves_the_rate_unknown(monkeypatch: pytest.MonkeyPatch, library: Build, source: str) -> None:
+def test_a_library_without_an_answer_leaves_the_rate_unknown(
+    monkeypatch: pytest.MonkeyPatch, library: Build, source: str
+) -> None:
     path = library(source)
     monkeypatch.setenv("BUSBW_PLUGIN", str(path))
     assert net_plugin.rate({}) is None

@@ -1,4 +1,7 @@
-"""Repeated readings through NVML. A stand-in shaped like `pynvml` is used only at that boundary; tests/gpu reads real GPUs."""
+"""Repeated readings through NVML.
+
+A stand-in shaped like `pynvml` is used only at that boundary; tests/gpu reads real GPUs.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -19,18 +22,28 @@ class NVMLError(Exception):
 
 
 def fake_nvml(*, events: bool = True, lost: str = "", old: bool = False) -> Any:
-    """The part of pynvml that is used: two GPUs with all readings but power; `pending` errors wait in the event set."""
+    """The part of pynvml that is used: two GPUs with all readings but power; `pending` errors
+    wait in the event set.
+    """
 
     def fail(code: int, text: str) -> Any:
         raise NVMLError(code, text)
 
     pending: list[tuple[str, int]] = []
-    fields = {counter.source: number for number, counter in enumerate(at(Owner.GPU), 100) if counter.name != "nvlink_crc_data"}
+    fields = {
+        counter.source: number
+        for number, counter in enumerate(at(Owner.GPU), 100)
+        if counter.name != "nvlink_crc_data"
+    }
 
     def values(_handle: str, asked: list[int]) -> list[Any]:
         def one(field: int) -> Any:
             supported = field != fields["NVML_FI_DEV_ECC_DBE_VOL_TOTAL"]
-            return SimpleNamespace(nvmlReturn=0 if supported else 3, valueType=3, value=SimpleNamespace(ullVal=field * 10, uiVal=0))
+            return SimpleNamespace(
+                nvmlReturn=0 if supported else 3,
+                valueType=3,
+                value=SimpleNamespace(ullVal=field * 10, uiVal=0),
+            )
 
         return [one(field) for field in asked]
 
@@ -43,18 +56,35 @@ def fake_nvml(*, events: bool = True, lost: str = "", old: bool = False) -> Any:
 
     closed: list[str] = []
     return SimpleNamespace(
-        NVMLError=NVMLError, NVML_SUCCESS=0, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG=3, NVML_ERROR_TIMEOUT=10, NVML_CLOCK_SM=1,
-        NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0, nvmlEventTypeXidCriticalError=8, pending=pending, closed=closed, **fields,
-        nvmlInit=lambda: None, nvmlShutdown=lambda: closed.append("nvml"), nvmlEventSetFree=lambda _: closed.append("events"),
+        NVMLError=NVMLError,
+        NVML_SUCCESS=0,
+        NVML_VALUE_TYPE_UNSIGNED_LONG_LONG=3,
+        NVML_ERROR_TIMEOUT=10,
+        NVML_CLOCK_SM=1,
+        NVML_CLOCK_MEM=2,
+        NVML_TEMPERATURE_GPU=0,
+        nvmlEventTypeXidCriticalError=8,
+        pending=pending,
+        closed=closed,
+        **fields,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: closed.append("nvml"),
+        nvmlEventSetFree=lambda _: closed.append("events"),
         nvmlDeviceGetHandleByPciBusId=lambda bus: fail(15, "GPU is lost") if bus == lost else bus,
         nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=f"0000{handle.upper()}"),
-        nvmlDeviceGetClockInfo=lambda _, kind: {1: 1410, 2: 2619}[kind], nvmlDeviceGetMaxClockInfo=lambda _, kind: {1: 1980, 2: 2619}[kind],
-        nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 0x8, nvmlDeviceGetTemperature=lambda *_: 88,
-        nvmlDeviceGetCurrentClocksEventReasons=lambda _: fail(13, "Function Not Found") if old else 0x40,
-        nvmlDeviceGetPowerUsage=lambda _: fail(3, "Not Supported"), nvmlDeviceGetFieldValues=values,
+        nvmlDeviceGetClockInfo=lambda _, kind: {1: 1410, 2: 2619}[kind],
+        nvmlDeviceGetMaxClockInfo=lambda _, kind: {1: 1980, 2: 2619}[kind],
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 0x8,
+        nvmlDeviceGetTemperature=lambda *_: 88,
+        nvmlDeviceGetCurrentClocksEventReasons=lambda _: (
+            fail(13, "Function Not Found") if old else 0x40
+        ),
+        nvmlDeviceGetPowerUsage=lambda _: fail(3, "Not Supported"),
+        nvmlDeviceGetFieldValues=values,
         nvmlEventSetCreate=(lambda: "set") if events else (lambda: fail(3, "Not Supported")),
-        nvmlDeviceRegisterEvents=lambda *_: None, nvmlEventSetWait=wait,
-    )  # fmt: skip
+        nvmlDeviceRegisterEvents=lambda *_: None,
+        nvmlEventSetWait=wait,
+    )
 
 
 def read(session: Session) -> GpuVitals:
@@ -64,11 +94,19 @@ def read(session: Session) -> GpuVitals:
 def test_clocks_reasons_temperature_and_counters_of_a_gpu() -> None:
     nvml = fake_nvml()
     (gpu,) = read(Session(["0000:1b:00"], nvml)).gpus
-    assert (gpu.bus, gpu.sm_mhz, gpu.sm_max_mhz, gpu.memory_mhz, gpu.memory_max_mhz) == ("0000:1b:00", 1410, 1980, 2619, 2619)
+    assert (gpu.bus, gpu.sm_mhz, gpu.sm_max_mhz, gpu.memory_mhz, gpu.memory_max_mhz) == (
+        "0000:1b:00",
+        1410,
+        1980,
+        2619,
+        2619,
+    )
     assert (gpu.reasons, gpu.temperature_c, gpu.power_w) == (0x40, 88, None)
     assert gpu.counters["ecc_corrected"] == nvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL * 10
     assert "ecc_uncorrected" not in gpu.counters, "what the GPU does not support is absent"
-    assert "nvlink_crc_data" not in gpu.counters, "what this release of NVML does not know is not asked for"
+    assert "nvlink_crc_data" not in gpu.counters, (
+        "what this release of NVML does not know is not asked for"
+    )
 
 
 def test_an_older_driver_is_called_by_the_old_function_name() -> None:
@@ -89,7 +127,11 @@ def test_a_reading_has_64_critical_errors_at_most() -> None:
     nvml = fake_nvml()
     session = Session(["0000:1b:00"], nvml)
     nvml.pending += [("0000:1b:00.0", 31)] * 65
-    assert [read(session).events for _ in range(3)] == [[XidEvent("0000:1b:00", 31, 64)], [XidEvent("0000:1b:00", 31)], []]
+    assert [read(session).events for _ in range(3)] == [
+        [XidEvent("0000:1b:00", 31, 64)],
+        [XidEvent("0000:1b:00", 31)],
+        [],
+    ]
 
 
 def test_events_are_asked_for_of_the_gpus_that_can_be_read() -> None:
@@ -121,7 +163,11 @@ def test_without_events_all_other_readings_remain() -> None:
 
 def test_a_lost_gpu_is_listed_without_readings() -> None:
     first, second = read(Session(["0000:1b:00", "0000:9d:00"], fake_nvml(lost="0000:9d:00.0"))).gpus
-    assert first.sm_mhz == 1410 and (second.bus, second.sm_mhz, second.counters) == ("0000:9d:00", None, {})
+    assert first.sm_mhz == 1410 and (second.bus, second.sm_mhz, second.counters) == (
+        "0000:9d:00",
+        None,
+        {},
+    )
 
 
 def test_without_a_driver_the_real_package_gives_a_reason() -> None:

@@ -21,7 +21,10 @@ from busbw.host.source import Unavailable
 
 # clone(2) with CLONE_VFORK: the parent waits in state D until its child ends.
 CLONE = {"x86_64": 56, "aarch64": 220}
-WAIT = "import ctypes, time; print(flush=True); ctypes.CDLL(None).syscall({call}, 0x4000 | 17, 0, 0, 0, 0) or time.sleep(60)"
+WAIT = (
+    "import ctypes, time; print(flush=True); ctypes.CDLL(None).syscall({call}, 0x4000 | 17, 0, 0,"
+    " 0, 0) or time.sleep(60)"
+)
 
 
 def test_space_of_a_file_system(tmp_path):
@@ -55,14 +58,21 @@ def test_state_of_the_clock():
     assert isinstance(state["synchronized"], bool) and state["error_us"] >= 0
 
 
-@pytest.mark.parametrize(("code", "status", "synchronized"), [(0, 0x2001, True), (5, 0x2041, False), (5, 0x40, False), (-1, 0, None)])
+@pytest.mark.parametrize(
+    ("code", "status", "synchronized"),
+    [(0, 0x2001, True), (5, 0x2041, False), (5, 0x40, False), (-1, 0, None)],
+)
 def test_status_of_the_clock(monkeypatch, code, status, synchronized):
     def adjtimex(state):
         state._obj.status, state._obj.esterror = status, 7
         ctypes.set_errno(1)
         return code
 
-    monkeypatch.setattr(os_queries.ctypes, "CDLL", lambda name, use_errno: SimpleNamespace(adjtimex=adjtimex) if use_errno else None)
+    monkeypatch.setattr(
+        os_queries.ctypes,
+        "CDLL",
+        lambda name, use_errno: SimpleNamespace(adjtimex=adjtimex) if use_errno else None,
+    )
     if synchronized is None:
         with pytest.raises(Unavailable, match="adjtimex: operation not permitted"):
             clock()
@@ -70,10 +80,14 @@ def test_status_of_the_clock(monkeypatch, code, status, synchronized):
         assert json.loads(clock()) == {"synchronized": synchronized, "error_us": 7}
 
 
-@pytest.mark.skipif(platform.machine() not in CLONE, reason="the number of clone(2) is not known here")
+@pytest.mark.skipif(
+    platform.machine() not in CLONE, reason="the number of clone(2) is not known here"
+)
 def test_process_that_waits_in_the_kernel_is_found():
     program = WAIT.format(call=CLONE[platform.machine()])
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True
+    )
     try:
         process.stdout.readline()
         until = time.monotonic() + 20
@@ -90,7 +104,10 @@ def test_process_that_waits_in_the_kernel_is_found():
 def test_busy_process_is_in_another_wait_at_each_look():
     find, hung = [(7, "1200"), (9, "33")], [(7, "1250"), (9, "33")]
     assert still_waiting(find, hung) == [(9, "33")]
-    assert waits_so_far("Name:\tfind\nvoluntary_ctxt_switches:\t1200\nnonvoluntary_ctxt_switches:\t7") == "1200"
+    assert (
+        waits_so_far("Name:\tfind\nvoluntary_ctxt_switches:\t1200\nnonvoluntary_ctxt_switches:\t7")
+        == "1200"
+    )
     assert waits_so_far("Name:\tfind") == ""
 
 
@@ -98,6 +115,10 @@ def test_threads_of_the_kernel_are_not_stuck(monkeypatch: pytest.MonkeyPatch) ->
     """Children of kthreadd (pid 2) wait in state D all the time."""
     lines = {3: "3 (kworker) D 2 0", 4: "4 (cat) D 3 0", 5: "5 (sleep) S 1 0"}
     monkeypatch.setattr(
-        d_state, "_text", lambda pid, file: f"{lines[pid]} {'0 ' * 40}" if file == "stat" else "voluntary_ctxt_switches:\t9"
+        d_state,
+        "_text",
+        lambda pid, file: (
+            f"{lines[pid]} {'0 ' * 40}" if file == "stat" else "voluntary_ctxt_switches:\t9"
+        ),
     )
     assert d_state._waiting([3, 4, 5]) == [(4, "9")]

@@ -42,7 +42,13 @@ def test_function_of_a_physical_one_is_virtual():
 
 
 def test_link_values_that_stand_for_unknown():
-    tree = Tree().files(f"{DEVICES}/a", current_link_speed="Unknown", max_link_speed="8 GT/s", current_link_width="0", max_link_width="255")
+    tree = Tree().files(
+        f"{DEVICES}/a",
+        current_link_speed="Unknown",
+        max_link_speed="8 GT/s",
+        current_link_width="0",
+        max_link_width="255",
+    )
     assert read_link(tree.source(), "a") == Link(None, None, None, 8.0)
     tree.files(f"{DEVICES}/a", current_link_width="1", max_link_width="32")
     assert read_link(tree.source(), "a") == Link(1, 32, None, 8.0)
@@ -62,7 +68,8 @@ def test_registers_of_a_configuration_space():
 
 def test_extended_capabilities_are_followed_to_the_last():
     data = bytearray(4096)
-    data[256:260] = (0x14D << 20 | 1 << 16 | 0x0001).to_bytes(4, "little")  # the two low bits of the next offset are reserved
+    # the two low bits of the next offset are reserved
+    data[256:260] = (0x14D << 20 | 1 << 16 | 0x0001).to_bytes(4, "little")
     data[260:264] = b"\xff" * 4
     data[0x14C:0x154] = (1 << 16 | 0x000D).to_bytes(4, "little") + bytes((0xFF, 0, 0x1D, 0))
     assert Config(bytes(data)).acs == 0x1D
@@ -81,7 +88,10 @@ def test_configuration_space_of_a_lost_device():
 
 def test_configuration_space_needs_root_beyond_its_header():
     tree = Tree().data(f"{DEVICES}/a/config", config()[:64])
-    assert read_config(tree.source(), "a") == f"{DEVICES}/a/config: only its first 64 bytes are readable; the rest needs root"
+    assert (
+        read_config(tree.source(), "a")
+        == f"{DEVICES}/a/config: only its first 64 bytes are readable; the rest needs root"
+    )
 
 
 @given(st.binary(max_size=5000))
@@ -96,7 +106,9 @@ def test_any_bytes_are_a_configuration_space(data):
 @given(st.lists(st.integers(0, 255), min_size=256, max_size=256), st.data())
 def test_lists_of_capabilities_that_loop_end(header, data):
     header[6] |= 0x10
-    chain = b"".join((0x000D | data.draw(st.integers(0, 4095)) << 20).to_bytes(4, "little") for _ in range(40))
+    chain = b"".join(
+        (0x000D | data.draw(st.integers(0, 4095)) << 20).to_bytes(4, "little") for _ in range(40)
+    )
     space = Config(bytes(header) + chain)
     assert space.acs is None or 0 <= space.acs <= 0xFFFF
 
@@ -118,16 +130,24 @@ def test_load_of_gpus_from_nvml():
         return "gpu"
 
     nvml = SimpleNamespace(
-        NVMLError=NVMLError, nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=handle, nvmlDeviceGetPciInfo=lambda _: SimpleNamespace(busId="00000000:1B:00.0"),
-        nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=97, memory=3), nvmlDeviceGetPowerUsage=lambda _: 699_600,
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=handle,
+        nvmlDeviceGetPciInfo=lambda _: SimpleNamespace(busId="00000000:1B:00.0"),
+        nvmlDeviceGetUtilizationRates=lambda _: SimpleNamespace(gpu=97, memory=3),
+        nvmlDeviceGetPowerUsage=lambda _: 699_600,
         nvmlDeviceGetEnforcedPowerLimit=handle,
-    )  # fmt: skip
+    )
     assert read_load(nvml) == '{"0000:1b:00.0": 97}'
     assert loads(nvml) == [GpuUse(0, 97, 700, None)]
     nvml.nvmlDeviceGetUtilizationRates = handle
     assert (read_load(nvml), loads(nvml)) == ("{}", [GpuUse(0, None, 700, None)])
-    nvml.nvmlDeviceGetUtilizationRates, nvml.nvmlDeviceGetPciInfo = (lambda _: SimpleNamespace(gpu=97)), handle
+    nvml.nvmlDeviceGetUtilizationRates, nvml.nvmlDeviceGetPciInfo = (
+        (lambda _: SimpleNamespace(gpu=97)),
+        handle,
+    )
     assert read_load(nvml) == "{}"
     nvml.nvmlDeviceGetCount = lambda: handle(1)
     assert (read_load(nvml), loads(nvml)) == ("{}", [])

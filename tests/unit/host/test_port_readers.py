@@ -55,11 +55,18 @@ def gids(**addresses):
 
 
 def test_gids_with_gaps_are_found():
-    tree = gids(at1="fe80:0000:0000:0000:0e42:a1ff:fe00:0001", at9="0000:0000:0000:0000:0000:ffff:0a01:0203")
+    tree = gids(
+        at1="fe80:0000:0000:0000:0e42:a1ff:fe00:0001", at9="0000:0000:0000:0000:0000:ffff:0a01:0203"
+    )
     tree.file(f"{PORT}/gid_attrs/types/9", "RoCE v2").file(f"{PORT}/gid_attrs/ndevs/9", "eth0")
     local, routed = read_gids(tree.source(), PORT)
     assert (local.index, local.kind, local.ipv4, local.routable) == (1, "", None, False)
-    assert (routed.index, routed.kind, routed.netdev, routed.ipv4) == (9, "RoCE v2", "eth0", IPv4Address("10.1.2.3"))
+    assert (routed.index, routed.kind, routed.netdev, routed.ipv4) == (
+        9,
+        "RoCE v2",
+        "eth0",
+        IPv4Address("10.1.2.3"),
+    )
     assert routed.routable and routed.address == IPv6Address("::ffff:10.1.2.3")
 
 
@@ -76,11 +83,17 @@ def test_table_without_gids_is_empty():
 def test_bond_with_a_slave_that_is_down():
     slaves = (Slave("eth1", True, 100000, "3"), Slave("eth2", False, None, "4"))
     mode = "IEEE 802.3ad Dynamic link aggregation"
-    assert parse_bond(BOND) == Bond(mode, "layer2+3", slaves, aggregator="3", partner="00:1c:73:00:00:01")
+    assert parse_bond(BOND) == Bond(
+        mode, "layer2+3", slaves, aggregator="3", partner="00:1c:73:00:00:01"
+    )
 
 
 def test_all_bonds_of_a_machine():
-    tree = Tree().file("/proc/net/bonding/bond0", BOND).file("/proc/net/bonding/bond1", "Bonding Mode: load balancing (xor)")
+    tree = (
+        Tree()
+        .file("/proc/net/bonding/bond0", BOND)
+        .file("/proc/net/bonding/bond1", "Bonding Mode: load balancing (xor)")
+    )
     found = read_bonds(tree.source())
     assert found["bond1"] == Bond("load balancing (xor)", "", ())
     assert list(found) == ["bond0", "bond1"]
@@ -93,7 +106,11 @@ def test_any_text_is_a_bond_at_worst_an_empty_one(text):
 
 
 def test_traffic_of_a_bond_is_carried_by_its_slaves():
-    tree = Tree().file("/sys/class/net/bond0/bonding/slaves", "eth1 eth2").file("/sys/class/net/eth1/mtu", "1500")
+    tree = (
+        Tree()
+        .file("/sys/class/net/bond0/bonding/slaves", "eth1 eth2")
+        .file("/sys/class/net/eth1/mtu", "1500")
+    )
     tree.file("/sys/class/net/eth2/mtu", "1500").file("/sys/class/net/eth3/mtu", "1500")
     interfaces = read_interfaces(tree.source())
     assert carriers(interfaces, "bond0") == carriers(interfaces, "eth2") == ("eth1", "eth2")
@@ -106,7 +123,10 @@ def test_addresses_of_both_families():
     tree = Tree().call("addresses", '{"eth0": "10.0.0.1/24", "eth1": ""}')
     tree.file("/proc/net/if_inet6", "fe800000000000000e42a1fffe000001 03 40 20 80     eth1")
     found = read_addresses(tree.source())
-    assert found == {"eth0": [IPv4Interface("10.0.0.1/24")], "eth1": [IPv6Interface("fe80::e42:a1ff:fe00:1/64")]}
+    assert found == {
+        "eth0": [IPv4Interface("10.0.0.1/24")],
+        "eth1": [IPv6Interface("fe80::e42:a1ff:fe00:1/64")],
+    }
 
 
 def test_addresses_of_this_machine_include_loopback():
@@ -116,7 +136,13 @@ def test_addresses_of_this_machine_include_loopback():
 
 
 @pytest.mark.parametrize(
-    "line", ["fe80 02 40 20 80 eth0", "0" * 32 + " 02 40 20 80", "x" * 32 + " 02 40 20 80 eth0", "0" * 32 + " 02 fff 20 80 eth0"]
+    "line",
+    [
+        "fe80 02 40 20 80 eth0",
+        "0" * 32 + " 02 40 20 80",
+        "x" * 32 + " 02 40 20 80 eth0",
+        "0" * 32 + " 02 fff 20 80 eth0",
+    ],
 )
 def test_other_forms_of_an_ipv6_address_are_ignored(line):
     good = "fe80000000000000000000000000000a 02 40 20 80 eth0"
@@ -140,7 +166,9 @@ def test_interface_without_global_pause_gives_a_reason():
 @pytest.mark.parametrize(("rx", "tx"), [(1, 0), (0, 1)])
 def test_global_pause_in_each_direction(monkeypatch, rx, tx):
     def ask(_socket, interface, buffer):  # an interface with pause frames is hardware
-        assert (interface, struct.unpack("=IIII", buffer.tobytes())) == ("eth7", (0x12, 0, 0, 0)), "ETHTOOL_GPAUSEPARAM of linux/ethtool.h"
+        assert (interface, struct.unpack("=IIII", buffer.tobytes())) == ("eth7", (0x12, 0, 0, 0)), (
+            "ETHTOOL_GPAUSEPARAM of linux/ethtool.h"
+        )
         struct.pack_into("=III", buffer, 4, 1, rx, tx)
 
     monkeypatch.setattr(ethtool, "ask", ask)
@@ -148,10 +176,15 @@ def test_global_pause_in_each_direction(monkeypatch, rx, tx):
 
 
 def test_recorded_global_pause():
-    assert read_pause(Tree().call("ethtool -a eth0", '{"rx": true, "tx": false}').source(), "eth0") == Pause(rx=True, tx=False)
+    assert read_pause(
+        Tree().call("ethtool -a eth0", '{"rx": true, "tx": false}').source(), "eth0"
+    ) == Pause(rx=True, tx=False)
 
 
-@pytest.mark.parametrize(("text", "value"), [("Global tclass=106\n", 106), ("", None), ("tclass=24 src_ip=10.0.0.1", None)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("Global tclass=106\n", 106), ("", None), ("tclass=24 src_ip=10.0.0.1", None)],
+)
 def test_traffic_class_of_all_packets(text, value):
     assert parse_traffic_class(text) == value
 
@@ -162,8 +195,15 @@ def test_traffic_class_is_decoded():
 
 
 def test_kernel_driver_trusts_dscp_once_it_has_an_entry():
-    tree = Tree().call("dcb eth0", '{"pfc": [3], "dscp": {"26": 3}}').call("dcb eth1", '{"pfc": [], "dscp": {}}')
-    assert (read_qos(tree.source(), "eth0").trust, read_qos(tree.source(), "eth1").trust) == ("dscp", "pcp")
+    tree = (
+        Tree()
+        .call("dcb eth0", '{"pfc": [3], "dscp": {"26": 3}}')
+        .call("dcb eth1", '{"pfc": [], "dscp": {}}')
+    )
+    assert (read_qos(tree.source(), "eth0").trust, read_qos(tree.source(), "eth1").trust) == (
+        "dscp",
+        "pcp",
+    )
     assert read_qos(tree.source(), "eth0").priority(106) == 3
     assert read_qos(tree.source(), "eth0").priority(0) is None
     assert read_qos(tree.source(), "eth1").priority(106) == 0
@@ -171,6 +211,14 @@ def test_kernel_driver_trusts_dscp_once_it_has_an_entry():
 
 def test_settings_that_cannot_be_read_are_not_guessed():
     found = read_qos(Tree().source(), "eth0")
-    assert found == Qos("eth0", "", "/sys/class/net/eth0/qos/trust", "the recording has no 'dcb eth0'", None, None, None)
+    assert found == Qos(
+        "eth0",
+        "",
+        "/sys/class/net/eth0/qos/trust",
+        "the recording has no 'dcb eth0'",
+        None,
+        None,
+        None,
+    )
     assert found.lossless is None and found.priority(106) is None
     assert not isinstance(found.dcb, Dcb)

@@ -17,9 +17,14 @@ SOURCE = str(Path(__file__).parents[3] / "src")
 
 
 def test_the_limit_of_open_files_is_raised_to_the_most_allowed() -> None:
-    code = "import resource as r; from busbw.host.process import allow_open_files as a; a(); print(r.getrlimit(r.RLIMIT_NOFILE))"
+    code = (
+        "import resource as r; from busbw.host.process import allow_open_files as a; a();"
+        " print(r.getrlimit(r.RLIMIT_NOFILE))"
+    )
     words = ["prlimit", "--nofile=64:4096", sys.executable, "-c", code]
-    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        words, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "(4096, 4096)\n"
 
 
@@ -63,7 +68,12 @@ def _becomes(pid: int, letter: str) -> bool:
 def test_a_process_name_may_contain_brackets_and_blanks() -> None:
     assert process.stat_fields("12 (a) b) (c) T 7 12 12") == ("T", 7)
     assert process.stat_fields("12 (sh) T 7") == ("T", 7)
-    assert process.stat_fields("12 (sh) T x") is process.stat_fields("12 (sh) T") is process.stat_fields("12 gone") is None
+    assert (
+        process.stat_fields("12 (sh) T x")
+        is process.stat_fields("12 (sh) T")
+        is process.stat_fields("12 gone")
+        is None
+    )
 
 
 def test_a_process_has_a_parent_and_a_start() -> None:
@@ -92,9 +102,14 @@ def test_children_and_their_command_lines() -> None:
 
 
 def test_siblings_are_those_of_the_same_parent() -> None:
-    code = "import sys; from busbw.host import process; sys.stdin.readline(); print(*process.siblings())"
+    code = (
+        "import sys; from busbw.host import process; sys.stdin.readline();"
+        " print(*process.siblings())"
+    )
     argv = [sys.executable, "-c", code]
-    asking = subprocess.Popen(argv, env={"PYTHONPATH": SOURCE}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    asking = subprocess.Popen(
+        argv, env={"PYTHONPATH": SOURCE}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     with subprocess.Popen(["sleep", "60"]) as other, asking:
         out, _ = asking.communicate("\n", timeout=20)
         other.kill()
@@ -116,12 +131,20 @@ def test_a_watched_process_is_reported_when_it_ends() -> None:
 
 
 def test_a_child_ends_with_its_parent_even_when_it_is_stopped() -> None:
-    rank = "import time; from busbw.host import process; process.die_with_parent(); print('up', flush=True); time.sleep(60)"
-    parent = (
-        "import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE);"
-        "c.stdout.readline(); print(c.pid, flush=True); c.wait()"
+    rank = (
+        "import time; from busbw.host import process; process.die_with_parent(); print('up',"
+        " flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", parent, rank], env={"PYTHONPATH": SOURCE}, stdout=subprocess.PIPE, text=True) as launcher:
+    parent = (
+        "import subprocess, sys; c = subprocess.Popen([sys.executable, '-c', sys.argv[1]],"
+        " stdout=subprocess.PIPE);c.stdout.readline(); print(c.pid, flush=True); c.wait()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", parent, rank],
+        env={"PYTHONPATH": SOURCE},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as launcher:
         assert launcher.stdout is not None
         child = int(launcher.stdout.readline())
         os.kill(child, signal.SIGSTOP)
@@ -150,6 +173,8 @@ def stat(*, start_code: str = "4096", env: tuple[str, str] = ("77", "77"), field
         ("", False),
     ],
 )
-def test_a_process_without_variables_has_an_empty_environment(line: str, said: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_without_variables_has_an_empty_environment(
+    line: str, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process, "_read", lambda pid, file: line)
     assert process.has_no_variables(5) is said

@@ -1,4 +1,6 @@
-"""The number of queue pairs from answers as the kernel lays them out; this suite has no RDMA device to ask."""
+"""The number of queue pairs from answers as the kernel lays them out; this suite has no RDMA
+device to ask.
+"""
 
 import struct
 
@@ -22,12 +24,18 @@ def message(kind: int, body: bytes) -> bytes:
 
 
 def entry(name: bytes, count: int) -> bytes:
-    return attribute(ENTRY | NESTED, attribute(NAME, name + b"\0") + attribute(COUNT, struct.pack("=Q", count)))
+    return attribute(
+        ENTRY | NESTED, attribute(NAME, name + b"\0") + attribute(COUNT, struct.pack("=Q", count))
+    )
 
 
 def device(name: bytes, **counts: int) -> bytes:
     summary = b"".join(entry(kind.encode(), count) for kind, count in counts.items())
-    body = attribute(INDEX, bytes(4)) + attribute(DEVICE, name + b"\0") + attribute(SUMMARY | NESTED, summary)
+    body = (
+        attribute(INDEX, bytes(4))
+        + attribute(DEVICE, name + b"\0")
+        + attribute(SUMMARY | NESTED, summary)
+    )
     return message(RESOURCES, body)
 
 

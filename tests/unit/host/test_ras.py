@@ -1,4 +1,6 @@
-"""NCCL RAS over a real socket: the client's requests and limits, against a server that answers as in NCCL's source."""
+"""NCCL RAS over a real socket: the client's requests and limits, against a server that answers
+as in NCCL's source.
+"""
 
 import contextlib
 import socket
@@ -14,8 +16,13 @@ Answer = Callable[[bytes], bytes | None]
 
 
 @contextlib.contextmanager
-def server(answer: Answer, *, stalls: bool = False) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
-    """A service of one connection: each line is answered by `answer`; None ends it. The report does too, unless it `stalls`."""
+def server(
+    answer: Answer, *, stalls: bool = False
+) -> Iterator[tuple[tuple[str, int], list[bytes]]]:
+    """A service of one connection: each line is answered by `answer`; None ends it.
+
+    The report does too, unless it `stalls`.
+    """
     heard: list[bytes] = []
     listening, over = socket.create_server(("127.0.0.1", 0)), threading.Event()
 
@@ -46,7 +53,11 @@ def server(answer: Answer, *, stalls: bool = False) -> Iterator[tuple[tuple[str,
 def as_nccl(word: bytes) -> bytes:
     if word.startswith(b"CLIENT"):
         return b"SERVER PROTOCOL 2\n"
-    return b"OK\n" if word.startswith(b"TIMEOUT") else b"NCCL version 2.28.9\n" + b"Job summary\n" * 9000
+    return (
+        b"OK\n"
+        if word.startswith(b"TIMEOUT")
+        else b"NCCL version 2.28.9\n" + b"Job summary\n" * 9000
+    )
 
 
 def test_the_report_is_read_to_its_end() -> None:
@@ -66,7 +77,10 @@ def test_another_service_on_the_ras_port_is_reported() -> None:
 
 
 def test_a_silent_service_is_abandoned_in_time() -> None:
-    with server(lambda _: b"") as (where, _), pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{where[1]}: no process answers"):
+    with (
+        server(lambda _: b"") as (where, _),
+        pytest.raises(Unavailable, match=rf"127\.0\.0\.1:{where[1]}: no process answers"),
+    ):
         status(where, 0.5)
 
 
@@ -78,7 +92,9 @@ def test_a_report_that_stalls_is_returned_as_far_as_it_came() -> None:
 def test_a_stopped_listener_on_the_port_is_skipped() -> None:
     with contextlib.ExitStack() as open_sockets:
         mute = open_sockets.enter_context(socket.create_server(("127.0.0.1", 0), reuse_port=True))
-        speaking = open_sockets.enter_context(socket.create_server(mute.getsockname(), reuse_port=True))
+        speaking = open_sockets.enter_context(
+            socket.create_server(mute.getsockname(), reuse_port=True)
+        )
 
         def speak() -> None:
             with contextlib.suppress(OSError):
@@ -91,7 +107,8 @@ def test_a_stopped_listener_on_the_port_is_skipped() -> None:
                                 break
 
         threading.Thread(target=speak, daemon=True).start()
-        says = [status(mute.getsockname(), 5) for _ in range(6)]  # the kernel picks one of the two each time
+        # the kernel picks one of the two each time
+        says = [status(mute.getsockname(), 5) for _ in range(6)]
     assert all(text.startswith("NCCL version 2.28.9") for text in says)
 
 
@@ -114,7 +131,10 @@ def test_the_address_is_nccls_own(environ: dict[str, str], where: tuple[str, int
     assert address(environ) == where
 
 
-@pytest.mark.parametrize("environ", [{"NCCL_RAS_ENABLE": "0"}, {"NCCL_RAS_ADDR": "nowhere"}, {"NCCL_RAS_ADDR": "h:65536"}])
+@pytest.mark.parametrize(
+    "environ",
+    [{"NCCL_RAS_ENABLE": "0"}, {"NCCL_RAS_ADDR": "nowhere"}, {"NCCL_RAS_ADDR": "h:65536"}],
+)
 def test_a_failed_query_returns_the_reason(environ: dict[str, str]) -> None:
     with pytest.raises(Unavailable, match="NCCL_RAS"):
         address(environ)

@@ -13,7 +13,17 @@ import pytest
 from tree import Tree
 
 from busbw.core.topology import Nic
-from busbw.host import addresses, cgroup, d_state, endpoints, link_state, memory, memory_kills, seen_on_pci, sockets
+from busbw.host import (
+    addresses,
+    cgroup,
+    d_state,
+    endpoints,
+    link_state,
+    memory,
+    memory_kills,
+    seen_on_pci,
+    sockets,
+)
 from busbw.host.cpu_mem import System
 from busbw.host.dmesg import Line, PastLog
 from busbw.host.endpoints import ETHERNET, Endpoint
@@ -42,7 +52,10 @@ PORT = "/sys/class/infiniband/mlx5_0/ports/1"
     ],
 )
 def test_usable_memory_is_the_least_of_what_is_available_and_the_limits(available, v2, v1, usable):
-    tree = Tree().file("/proc/meminfo", f"MemTotal: 99 kB\nMemAvailable: {available}" if available else "MemTotal: 99 kB")
+    tree = Tree().file(
+        "/proc/meminfo",
+        f"MemTotal: 99 kB\nMemAvailable: {available}" if available else "MemTotal: 99 kB",
+    )
     for path, text in zip(memory.LIMITS, (v2, v1), strict=True):
         if text:
             tree.file(path, text)
@@ -59,7 +72,9 @@ def test_usable_memory_is_the_least_of_what_is_available_and_the_limits(availabl
         ("", False),
     ],
 )
-def test_the_kernel_log_says_which_process_was_killed_for_memory(tmp_path, monkeypatch, line, killed):
+def test_the_kernel_log_says_which_process_was_killed_for_memory(
+    tmp_path, monkeypatch, line, killed
+):
     os.mkfifo(tmp_path / "kmsg")  # as of /dev/kmsg, a read without a further record fails
     monkeypatch.setattr(memory_kills, "KMSG", tmp_path / "kmsg")
     writer = os.open(tmp_path / "kmsg", os.O_RDWR)
@@ -78,7 +93,12 @@ def test_any_record_of_the_kernel_log_says_who_was_killed(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [("oom_killer 3\noom_kill 5\nthp 7\n", 5), ("thp 7\n", memory_kills.UNKNOWN), ("oom_kill x\n", memory_kills.UNKNOWN)]
+    ("text", "count"),
+    [
+        ("oom_killer 3\noom_kill 5\nthp 7\n", 5),
+        ("thp 7\n", memory_kills.UNKNOWN),
+        ("oom_kill x\n", memory_kills.UNKNOWN),
+    ],
 )
 def test_the_kernel_counts_what_it_killed_for_memory(tmp_path, monkeypatch, text, count):
     monkeypatch.setattr(memory_kills, "VMSTAT", tmp_path / "vmstat")
@@ -90,7 +110,9 @@ def test_the_kernel_counts_what_it_killed_for_memory(tmp_path, monkeypatch, text
 def test_the_gid_table_ends_after_16_empty_entries():
     tree = Tree()
     for index in (0, 16, 32):  # 15 empty ones between them, which do not add up
-        tree.file(f"{PORT}/gids/{index}", GID.format(index)).file(f"{PORT}/gid_attrs/types/{index}", "RoCE v2")
+        tree.file(f"{PORT}/gids/{index}", GID.format(index)).file(
+            f"{PORT}/gid_attrs/types/{index}", "RoCE v2"
+        )
     assert [gid.index for gid in read_gids(tree.source(), PORT)] == [0, 16, 32]
     tree.file(f"{PORT}/gids/49", GID.format(49))
     assert [gid.index for gid in read_gids(tree.source(), PORT)] == [0, 16, 32]
@@ -98,18 +120,42 @@ def test_the_gid_table_ends_after_16_empty_entries():
 
 def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
     tree = Tree()
-    for port, kinds in (("1", ("RoCE v2", "RoCE v2")), ("2", ("IB/RoCE v1", "IB/RoCE v1", "RoCE v2"))):
+    for port, kinds in (
+        ("1", ("RoCE v2", "RoCE v2")),
+        ("2", ("IB/RoCE v1", "IB/RoCE v1", "RoCE v2")),
+    ):
         base = f"/sys/class/infiniband/mlx5_0/ports/{port}"
         for index, kind in enumerate(kinds):
-            tree.file(f"{base}/gids/{index}", GID.format(1 if port == "2" else index)).file(f"{base}/gid_attrs/types/{index}", kind)
+            tree.file(f"{base}/gids/{index}", GID.format(1 if port == "2" else index)).file(
+                f"{base}/gid_attrs/types/{index}", kind
+            )
     address = IPv4Interface("10.1.2.1/24")
-    for name, kind, port, index in (("mlx5_0", "roce", 1, 1), ("mlx5_0:2", "roce", 2, 2), ("eth0", ETHERNET, 1, None)):
+    for name, kind, port, index in (
+        ("mlx5_0", "roce", 1, 1),
+        ("mlx5_0:2", "roce", 2, 2),
+        ("eth0", ETHERNET, 1, None),
+    ):
         nic = Nic(name, kind=kind, rate=50e9, netdev="eth0")
         found = endpoints._endpoint(tree.source(), "eth0", address, nic)
-        assert (found.address, found.network, found.rate, found.kind) == ("10.1.2.1", "10.1.2.0/24", 50e9, kind)
-        assert (found.device, found.port, found.gid_index) == ("" if kind == ETHERNET else "mlx5_0", port, index)
+        assert (found.address, found.network, found.rate, found.kind) == (
+            "10.1.2.1",
+            "10.1.2.0/24",
+            50e9,
+            kind,
+        )
+        assert (found.device, found.port, found.gid_index) == (
+            "" if kind == ETHERNET else "mlx5_0",
+            port,
+            index,
+        )
     alone = endpoints._endpoint(tree.source(), "eth0", address, None)
-    assert (alone.kind, alone.rate, alone.device, alone.port, alone.gid_index) == (ETHERNET, None, "", 1, None)
+    assert (alone.kind, alone.rate, alone.device, alone.port, alone.gid_index) == (
+        ETHERNET,
+        None,
+        "",
+        1,
+        None,
+    )
     assert endpoints._gid_index(tree.source(), PORT, IPv4Address("10.1.2.9")) is None
 
 
@@ -120,14 +166,31 @@ def ip(*words):
 def test_endpoints_are_the_interfaces_with_an_address(veth):
     ip("addr", "add", "198.18.77.1/30", "dev", veth)
     ip("link", "set", veth, "mtu", "1400", "up")
-    shown = Tree().files("/sys/class/infiniband/rxe0/ports/1", rate="40 Gb/sec (4X QDR)", link_layer="Ethernet", state="4: ACTIVE")
-    shown.link("/sys/class/infiniband/rxe0/device", "../../pci").listing("/sys/class/infiniband/rxe0/device/net", veth)
+    shown = Tree().files(
+        "/sys/class/infiniband/rxe0/ports/1",
+        rate="40 Gb/sec (4X QDR)",
+        link_layer="Ethernet",
+        state="4: ACTIVE",
+    )
+    shown.link("/sys/class/infiniband/rxe0/device", "../../pci").listing(
+        "/sys/class/infiniband/rxe0/device/net", veth
+    )
     for _, name in socket.if_nameindex():
         shown.files(f"/sys/class/net/{name}", operstate="up")
     found = {one.name: one for one in endpoints.endpoints(shown.source())}
-    one = Endpoint(name=veth, address="198.18.77.1", network="198.18.77.0/30", mtu=1400, rate=5e9, kind="roce", device="rxe0", port=1)
+    one = Endpoint(
+        name=veth,
+        address="198.18.77.1",
+        network="198.18.77.0/30",
+        mtu=1400,
+        rate=5e9,
+        kind="roce",
+        device="rxe0",
+        port=1,
+    )
     assert (found[veth], "lo" in found, f"{veth}p" in found) == (one, False, False)
-    other = shown.files("/sys/class/net/eth77", operstate="up").source()  # of another namespace, so that names say nothing
+    # of another namespace, so that names say nothing
+    other = shown.files("/sys/class/net/eth77", operstate="up").source()
     (one,) = (one for one in endpoints.endpoints(other) if one.name == veth)
     assert (one.kind, one.rate, one.mtu) == (ETHERNET, None, 1400)
 
@@ -137,9 +200,14 @@ def test_links_that_carry_data_are_watched(veth):
     for name in (veth, f"{veth}p"):
         ip("link", "set", name, "up")
     end = time.monotonic() + 20
-    while len(link_state.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2 and time.monotonic() < end:
+    while (
+        len(link_state.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2
+        and time.monotonic() < end
+    ):
         time.sleep(0.01)  # the kernel reports a carrier with a delay
-    assert veth in link_state.linked() and f"{veth}p" not in link_state.linked(), "the second has no address"
+    assert veth in link_state.linked() and f"{veth}p" not in link_state.linked(), (
+        "the second has no address"
+    )
     assert f"{veth}p" in link_state.linked((f"{veth}p",))
     assert link_state.lost({veth}) == []
     ip("link", "set", veth, "down")
@@ -147,7 +215,11 @@ def test_links_that_carry_data_are_watched(veth):
 
 
 def test_addresses_of_interfaces():
-    assert (addresses.address("lo"), addresses.address("none0"), addresses.mtu("none0")) == (IPv4Interface("127.0.0.1/8"), None, None)
+    assert (addresses.address("lo"), addresses.address("none0"), addresses.mtu("none0")) == (
+        IPv4Interface("127.0.0.1/8"),
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +247,9 @@ def test_a_deleted_interface_is_missed_only_if_it_was_selected(before, selected,
 def test_the_rate_of_a_bond(mode, up, rate, numa):
     tree = Tree().files("/sys/class/net/bond0/bonding", slaves="eth0 eth1", mode=mode)
     for index, (speed, state) in enumerate(zip((10000, 25000), up, strict=True)):
-        tree.files(f"/sys/class/net/eth{index}", speed=str(speed), operstate=state).link(f"/sys/class/net/eth{index}/device", "../../pci")
+        tree.files(f"/sys/class/net/eth{index}", speed=str(speed), operstate=state).link(
+            f"/sys/class/net/eth{index}/device", "../../pci"
+        )
         tree.file(f"/sys/class/net/eth{index}/device/numa_node", str(index))
     found = read_interfaces(tree.source())
     assert (found["bond0"].rate, found["bond0"].numa, found["bond0"].physical) == (rate, numa, True)
@@ -187,9 +261,21 @@ def test_the_rate_of_a_bond(mode, up, rate, numa):
 @pytest.mark.parametrize(
     ("own", "mounted", "found"),
     [
-        ("0::/a/b", "/sys/fs/cgroup/a/b", ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup"]),
-        ("5:cpu,memory:/a", "/sys/fs/cgroup/memory/a", ["/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory"]),
-        ("5:cpu,cpuacct:/a\n4:memory:/b", "/sys/fs/cgroup/memory/b", ["/sys/fs/cgroup/memory/b", "/sys/fs/cgroup/memory"]),
+        (
+            "0::/a/b",
+            "/sys/fs/cgroup/a/b",
+            ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup"],
+        ),
+        (
+            "5:cpu,memory:/a",
+            "/sys/fs/cgroup/memory/a",
+            ["/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/memory"],
+        ),
+        (
+            "5:cpu,cpuacct:/a\n4:memory:/b",
+            "/sys/fs/cgroup/memory/b",
+            ["/sys/fs/cgroup/memory/b", "/sys/fs/cgroup/memory"],
+        ),
         ("5:cpu:/a", "/sys/fs/cgroup/memory/a", []),  # the controller of another group
         ("0::a", "/sys/fs/cgroup/a", []),
     ],
@@ -201,7 +287,12 @@ def test_the_directories_of_a_control_group(own, mounted, found):
 
 @pytest.mark.parametrize(
     ("traffic_class", "text"),
-    [(0, "0 (DSCP 0, no ECN)"), (1, "1 (DSCP 0, ECT(1))"), (106, "106 (DSCP 26, ECT(0))"), (107, "107 (DSCP 26, CE)")],
+    [
+        (0, "0 (DSCP 0, no ECN)"),
+        (1, "1 (DSCP 0, ECT(1))"),
+        (106, "106 (DSCP 26, ECT(0))"),
+        (107, "107 (DSCP 26, CE)"),
+    ],
 )
 def test_a_traffic_class_in_words(traffic_class, text):
     assert decoded(traffic_class) == text
@@ -230,7 +321,13 @@ def test_gpus_and_cards_that_the_kernel_found_once():
 
 @pytest.mark.parametrize(
     ("names", "drops"),
-    [(["drop"], True), (["counter", "drop"], True), (["match", "drop"], False), (["accept"], False), (["counter"], False)],
+    [
+        (["drop"], True),
+        (["counter", "drop"], True),
+        (["match", "drop"], False),
+        (["accept"], False),
+        (["counter"], False),
+    ],
 )
 def test_a_rule_that_drops_all(names, drops):
     assert _drops_all({"expr": [{name: None} for name in names]}) is drops
@@ -247,7 +344,13 @@ def test_a_rule_that_drops_all(names, drops):
     ],
 )
 def test_what_a_rule_accepts_from_a_source(verdict, sources):
-    match = {"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": "10.0.0.1"}}
+    match = {
+        "match": {
+            "op": "==",
+            "left": {"payload": {"protocol": "ip", "field": "saddr"}},
+            "right": "10.0.0.1",
+        }
+    }
     assert _accepts_all_from({"expr": [match, verdict]}) == sources
 
 
@@ -266,7 +369,8 @@ def test_whether_a_connection_has_data():
 @pytest.mark.parametrize(
     ("before", "after", "busy"),
     [
-        ("cpu  100 0 50 800 50 0 0 0 40 0", "cpu  160 0 60 820 60 5 0 5 90 7", 727),  # 80 of 110 ticks; those of guests are in the first
+        # 80 of 110 ticks; those of guests are in the first
+        ("cpu  100 0 50 800 50 0 0 0 40 0", "cpu  160 0 60 820 60 5 0 5 90 7", 727),
         ("cpu  1 0 0 2 1", "cpu  2 0 0 4 2", 250),
         ("cpu  1 0 0 2 1", "cpu  1 0 0 3 1", 0),
         ("cpu  1 0 0 2 1", "cpu  1 0 0 2 1", None),  # no tick has passed
@@ -283,14 +387,20 @@ def test_the_share_of_time_that_cpus_are_busy(tmp_path, before, after, busy):
     with ExitStack() as opened:
         system = System(Live(tmp_path), opened)
         stat.write_text(f"{after}\ncpu0 9 9 9 9 9 9\n")
-        assert system.read().values == {"mem_free": 2048} | ({} if busy is None else {"cpu_busy": busy})
+        assert system.read().values == {"mem_free": 2048} | (
+            {} if busy is None else {"cpu_busy": busy}
+        )
         (tmp_path / "proc/meminfo").unlink()
         assert system.read().values == {}, "no tick since"
 
 
 @pytest.mark.parametrize(
     ("looks", "sleeps", "found"),
-    [([[(7, "1"), (8, "4")], [(7, "1"), (8, "5")]], 11, [7]), ([[(7, "1")], [(7, "2")]], 1, []), ([[]], 0, [])],
+    [
+        ([[(7, "1"), (8, "4")], [(7, "1"), (8, "5")]], 11, [7]),
+        ([[(7, "1")], [(7, "2")]], 1, []),
+        ([[]], 0, []),
+    ],
 )
 def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, found):
     waits = iter([*looks, *[looks[-1]] * 20])
@@ -298,7 +408,9 @@ def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, f
     monkeypatch.setattr(d_state, "_waiting", lambda pids: next(waits))
     monkeypatch.setattr(d_state, "time", SimpleNamespace(sleep=slept.append))
     monkeypatch.setattr(d_state, "name", lambda pid: f"p{pid}")
-    monkeypatch.setattr(d_state, "_text", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else "")
+    monkeypatch.setattr(
+        d_state, "_text", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else ""
+    )
     assert json.loads(d_state.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
     assert (slept, d_state._function(8)) == ([0.25] * sleeps, "")
 

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from tree import Tree
 
 from busbw.host.mounts import MOUNTINFO, Mounted, read_mounts, read_space, total_bytes
-from busbw.host.settings import bracketed, cpu_set, logind_setting, named_counts, numbers, soft_limit, uptime
+from busbw.host.settings import (
+    bracketed,
+    cpu_set,
+    logind_setting,
+    named_counts,
+    numbers,
+    soft_limit,
+    uptime,
+)
 
 
 def test_soft_limits():
@@ -31,7 +39,10 @@ def test_numbers_of_a_line():
     assert numbers("4096 x") == []
 
 
-@pytest.mark.parametrize("text, cpus", [("0-3,8", {0, 1, 2, 3, 8}), ("", set()), ("0-", set()), ("3-x", set()), ("0-99999999", set())])
+@pytest.mark.parametrize(
+    "text, cpus",
+    [("0-3,8", {0, 1, 2, 3, 8}), ("", set()), ("0-", set()), ("3-x", set()), ("0-99999999", set())],
+)
 def test_cpus_of_a_list(text, cpus):
     assert cpu_set(text) == cpus
 
@@ -79,19 +90,28 @@ def test_what_is_mounted():
     found = read_mounts(Tree().file(MOUNTINFO, MOUNTS).source())
     assert found == {
         "/": Mounted("/", "ext4", "/dev/sda1", "98:0", "/", writable=True),
-        "/mnt/two words": Mounted("/mnt/two words", "xfs", "/dev/nvme0n1\t1", "98:1", "/part", writable=False),
+        "/mnt/two words": Mounted(
+            "/mnt/two words", "xfs", "/dev/nvme0n1\t1", "98:1", "/part", writable=False
+        ),
         "/snap": Mounted("/snap", "squashfs", "/dev/loop0", "7:0", "/", writable=False),
         "/data": Mounted("/data", "lustre", "10.0.0.1@o2ib:/data", "0:50", "/", writable=False),
         "/proc": Mounted("/proc", "proc", "proc", "0:51", "/", writable=True),
     }
     assert {path: (one.on_disk, one.keeps_data) for path, one in found.items()} == {
-        "/": (True, True), "/mnt/two words": (True, True), "/snap": (False, False), "/data": (False, True), "/proc": (False, False),
-    }  # fmt: skip
+        "/": (True, True),
+        "/mnt/two words": (True, True),
+        "/snap": (False, False),
+        "/data": (False, True),
+        "/proc": (False, False),
+    }
     assert read_mounts(Tree().file(MOUNTINFO, "").source()) == f"{MOUNTINFO}: it is empty"
     assert "not in the recording" in read_mounts(Tree().source())
 
 
-@pytest.mark.parametrize(("text", "total"), [('{"total": 7, "free": 1}', 7), ("[]", None), ("x", None), ('{"total": "7"}', None)])
+@pytest.mark.parametrize(
+    ("text", "total"),
+    [('{"total": 7, "free": 1}', 7), ("[]", None), ("x", None), ('{"total": "7"}', None)],
+)
 def test_the_size_of_a_mount(text, total):
     assert total_bytes(read_space(Tree().call("space /data", text).source(), "/data")) == total
     assert total_bytes(read_space(Tree().source(), "/data")) is None

@@ -1,4 +1,6 @@
-"""One interface reads a live machine, a directory tree and an archive, and gives a reason for whatever could not be read."""
+"""One interface reads a live machine, a directory tree and an archive, and gives a reason for
+whatever could not be read.
+"""
 
 import json
 import os
@@ -39,7 +41,15 @@ def test_a_live_root_reads_files_directories_and_links(tree: Path) -> None:
     assert live.names("/nothing") == () and live.link("/sys/blob") is None
 
 
-@pytest.mark.parametrize("target", ["/secret/file", "../../../../../../secret/file", "{outside}/secret/file", "/loop/../secret/file"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/secret/file",
+        "../../../../../../secret/file",
+        "{outside}/secret/file",
+        "/loop/../secret/file",
+    ],
+)
 def test_links_of_a_tree_stay_within_it(tmp_path: Path, target: str) -> None:
     outside, tree = tmp_path, tmp_path / "tree"
     (tmp_path / "secret").mkdir()
@@ -50,9 +60,14 @@ def test_links_of_a_tree_stay_within_it(tmp_path: Path, target: str) -> None:
     (tree / "loop").symlink_to("loop")
     live = recorded(tree)
     assert live.read("/sys/class/net/eth0").data is None
-    assert live.read("/sys/class/folder/file").data is None and live.names("/sys/class/folder") == ()
+    assert (
+        live.read("/sys/class/folder/file").data is None and live.names("/sys/class/folder") == ()
+    )
     assert live.link("/sys/class/net/eth0") == target.format(outside=outside)
-    assert live.link("/sys/class/folder/file") is None and live.read("/sys/../../secret/file").data is None
+    assert (
+        live.link("/sys/class/folder/file") is None
+        and live.read("/sys/../../secret/file").data is None
+    )
     assert live.read("/loop").reason == "/loop: too many levels of symbolic links"
     (tree / "loop").unlink()
     (tree / "secret").mkdir()
@@ -66,8 +81,17 @@ def test_a_path_has_40_links_at_most(tmp_path: Path) -> None:
     for number in range(1, 42):
         (tmp_path / str(number)).symlink_to(str(number - 1))
     live = recorded(tmp_path)
-    assert (live.read("/40").text, live.read("/41").reason) == ("end", "/41: too many levels of symbolic links")
-    assert (live.link("/41"), live.link("/41/"), live.link("/"), live.link("/40/.."), live.link("/.")) == ("40", "40", None, None, None)
+    assert (live.read("/40").text, live.read("/41").reason) == (
+        "end",
+        "/41: too many levels of symbolic links",
+    )
+    assert (
+        live.link("/41"),
+        live.link("/41/"),
+        live.link("/"),
+        live.link("/40/.."),
+        live.link("/."),
+    ) == ("40", "40", None, None, None)
 
 
 def test_links_within_a_tree_work_and_only_regular_files_are_read(tmp_path: Path) -> None:
@@ -84,9 +108,17 @@ def test_links_within_a_tree_work_and_only_regular_files_are_read(tmp_path: Path
     (tmp_path / "proc/7/fd").symlink_to("pipe:[1]")
     os.mkfifo(tmp_path / "proc/mounts")
     live = Live(tmp_path)
-    assert live.read("/sys/class/net/eth0/mtu").text == live.read("/sys/class/net/eth0/device/net/eth0/mtu").text == "9000"
-    assert live.link("/sys/class/net/eth0/device") == "../../../0000:00:03.0" and live.names("/sys/class/net/eth0/device/") == ("net",)
-    assert live.read("/proc/self/status").text == "Name: a" and live.read("/proc/self/fd").data is None
+    assert (
+        live.read("/sys/class/net/eth0/mtu").text
+        == live.read("/sys/class/net/eth0/device/net/eth0/mtu").text
+        == "9000"
+    )
+    assert live.link("/sys/class/net/eth0/device") == "../../../0000:00:03.0" and live.names(
+        "/sys/class/net/eth0/device/"
+    ) == ("net",)
+    assert (
+        live.read("/proc/self/status").text == "Name: a" and live.read("/proc/self/fd").data is None
+    )
     assert live.read("/proc/mounts").reason == "/proc/mounts: not a regular file"
 
 
@@ -105,21 +137,35 @@ def test_an_archive_returns_the_recorded_answers(tree: Path, tmp_path: Path) -> 
     recording = Recording(Live(tree))
     asked = ("/sys/class/net/eth0/speed", "/sys/blob", "/nothing")
     first = [recording.read(path) for path in asked]
-    names, link = recording.names("/sys/class/net/eth0"), recording.link("/sys/class/net/eth0/device")
+    names, link = (
+        recording.names("/sys/class/net/eth0"),
+        recording.link("/sys/class/net/eth0/device"),
+    )
     called = recording.call("nvml", unavailable)
     archive = tmp_path / "host.jsonl"
     archive.write_text(recording.archive())
     later = recorded(archive)
     assert [later.read(path) for path in asked] == first
-    assert (later.names("/sys/class/net/eth0"), later.link("/sys/class/net/eth0/device")) == (names, link)
+    assert (later.names("/sys/class/net/eth0"), later.link("/sys/class/net/eth0/device")) == (
+        names,
+        link,
+    )
     assert later.call("nvml", lambda: "ran") == called == Reading(None, "no driver")
     assert later.read("/never/asked").reason == "/never/asked: not in the recording"
 
 
 def test_an_archive_lists_recorded_entries_only() -> None:
-    entries = [{"schema": "busbw.host/1"}, {"path": "/a/b/c", "text": "1"}, {"path": "/a/x", "error": "/a/x: no such file or directory"}]
+    entries = [
+        {"schema": "busbw.host/1"},
+        {"path": "/a/b/c", "text": "1"},
+        {"path": "/a/x", "error": "/a/x: no such file or directory"},
+    ]
     source = parse_archive("\n".join(map(json.dumps, entries)))
-    assert source.names("/a") == ("b",) and source.names("/") == ("a",) and source.names("/a/b/c") == ()
+    assert (
+        source.names("/a") == ("b",)
+        and source.names("/") == ("a",)
+        and source.names("/a/b/c") == ()
+    )
 
 
 @given(st.binary(max_size=40))
@@ -133,7 +179,9 @@ def test_any_bytes_survive_a_recording(data: bytes) -> None:
     assert parse_archive(recording.archive()).read("/blob").data == data
 
 
-@pytest.mark.parametrize(("data", "kind"), [(b"\0a", "text"), (b"\0\0a", "base64"), (b"\xff", "base64"), (b"", "text")])
+@pytest.mark.parametrize(
+    ("data", "kind"), [(b"\0a", "text"), (b"\0\0a", "base64"), (b"\xff", "base64"), (b"", "text")]
+)
 def test_what_is_mostly_zeros_is_recorded_as_base64(tmp_path: Path, data: bytes, kind: str) -> None:
     (tmp_path / "blob").write_bytes(data)
     recording = Recording(Live(tmp_path))
@@ -152,7 +200,17 @@ def test_file_names_of_any_bytes_are_recorded(tmp_path: Path) -> None:
 DEEP = b'{"path": "/a", "else": ' + b"[" * 100_000
 
 
-@pytest.mark.parametrize("line", [b'{"path": "/a", "base64": "!"}', b'{"path": "/a", "text": "\xff"}', b'{"path": 5}', b"[]", b"", DEEP])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"path": "/a", "base64": "!"}',
+        b'{"path": "/a", "text": "\xff"}',
+        b'{"path": 5}',
+        b"[]",
+        b"",
+        DEEP,
+    ],
+)
 def test_the_line_of_an_archive_that_is_wrong_is_named(line: bytes) -> None:
     with pytest.raises(UsageError, match=r"a\.jsonl: line 2 is"):
         parse_archive(b'{"schema": "busbw.host/1"}\n' + line + b"\n{}\n", "a.jsonl")
@@ -163,8 +221,14 @@ def test_the_line_of_an_archive_that_is_wrong_is_named(line: bytes) -> None:
     [
         ("", "a.jsonl: it is empty"),
         ('{"path": "/a"}', 'a.jsonl: line 1 is \'{"path": "/a"}\', not {"schema": "busbw.host/1"}'),
-        ('{"schema": "busbw.host/1"}\n{"text": "a"}', 'a.jsonl: line 2 is \'{"text": "a"}\', not a path or a call'),
-        (b'{"schema": "busbw.host/1", "lines": 2}\n{"path": "/a"}', "a.jsonl: it has 1 of 2 lines: it was cut off"),
+        (
+            '{"schema": "busbw.host/1"}\n{"text": "a"}',
+            'a.jsonl: line 2 is \'{"text": "a"}\', not a path or a call',
+        ),
+        (
+            b'{"schema": "busbw.host/1", "lines": 2}\n{"path": "/a"}',
+            "a.jsonl: it has 1 of 2 lines: it was cut off",
+        ),
     ],
 )
 def test_why_a_text_is_no_archive(data: str | bytes, message: str) -> None:

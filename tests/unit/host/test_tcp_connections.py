@@ -12,7 +12,10 @@ from busbw.host.tcp_connections import Counts
 
 @pytest.fixture
 def connected() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as one:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as one,
+    ):
         other, _ = listener.accept()
         with other:
             one.sendall(b"x")
@@ -27,7 +30,10 @@ def test_the_segments_of_each_connection_are_counted(connected: socket.socket) -
 
 
 def test_bytes_that_nobody_has_read_are_received() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as one:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as one,
+    ):
         other, _ = listener.accept()
         with other:
             one.sendall(bytes(5000))
@@ -37,7 +43,10 @@ def test_bytes_that_nobody_has_read_are_received() -> None:
 
 def test_only_connections_of_tcp_are_counted(connected: socket.socket) -> None:
     before = set(tcp_connections.read())
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams, socket.create_server(("127.0.0.1", 0)):
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+        socket.create_server(("127.0.0.1", 0)),
+    ):
         datagrams.connect(connected.getpeername())
         left, right = socket.socketpair()
         with left, right:
@@ -45,9 +54,18 @@ def test_only_connections_of_tcp_are_counted(connected: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "found"), [(232, (7, 11, 13)), (160, (7, 11, 13)), (159, (7, 11, 0)), (104, (7, 11, 0)), (103, (7, 0, 0))]
+    ("length", "found"),
+    [
+        (232, (7, 11, 13)),
+        (160, (7, 11, 13)),
+        (159, (7, 11, 0)),
+        (104, (7, 11, 0)),
+        (103, (7, 0, 0)),
+    ],
 )
-def test_counts_are_read_at_their_places_also_from_older_kernels(length: int, found: tuple[int, int, int]) -> None:
+def test_counts_are_read_at_their_places_also_from_older_kernels(
+    length: int, found: tuple[int, int, int]
+) -> None:
     info = bytearray(b"\xff" * 232)
     info[2] = 7
     struct.pack_into("=I", info, 100, 11)
@@ -63,21 +81,25 @@ def test_counts_are_read_at_their_places_also_from_older_kernels(length: int, fo
         (None, Counts(0, 2, 3), (2, 3)),
         (None, Counts(0, 20, 1000), None),
         (None, Counts(0, 21, 1000), (21, 1000)),
-        (Counts(0, 0, 990), Counts(0, 5, 1000), (5, 10)),  # what was sent before does not hide what is lost now
+        # what was sent before does not hide what is lost now
+        (Counts(0, 0, 990), Counts(0, 5, 1000), (5, 10)),
         (Counts(0, 500, 990), Counts(0, 501, 1000), None),
         (Counts(0, 0, 990), Counts(1, 1, 991), (1, 1)),
     ],
 )
 def test_a_connection_is_lossy_by_what_it_sent_since(
-    before: Counts | None, now: Counts, lossy: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+    before: Counts | None,
+    now: Counts,
+    lossy: tuple[int, int] | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ends = ("127.0.0.1", 1, "10.0.0.2", 2)
     monkeypatch.setattr(tcp_connections, "read", lambda: {ends: now})
     found = tcp_connections.lossy({ends: before} if before else {})
     assert [(one.resent, one.sent) for one in found] == ([lossy] if lossy else [])
-    assert [(one.local, one.peer, one.interface, one.timeouts) for one in found] == [("127.0.0.1", "10.0.0.2", "lo", now.timeouts)] * len(
-        found
-    )
+    assert [(one.local, one.peer, one.interface, one.timeouts) for one in found] == [
+        ("127.0.0.1", "10.0.0.2", "lo", now.timeouts)
+    ] * len(found)
 
 
 @pytest.mark.parametrize(("length", "found"), [(136, 7), (135, 0), (232, 7)])

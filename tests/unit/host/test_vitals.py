@@ -1,4 +1,6 @@
-"""Repeated readings of a host: trees of files that change between readings, the real machine, and a log that grows."""
+"""Repeated readings of a host: trees of files that change between readings, the real machine,
+and a log that grows.
+"""
 
 import json
 import time
@@ -24,12 +26,26 @@ DEV = """Inter-|   Receive                                                |  Tra
   eth0: {rx}  9 1 2 3 0 0 0 {tx} 9 4 5 0 0 0 0
   eth1:0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
 """
-NETSTAT = "TcpExt: ListenDrops TCPTimeouts TCPLossProbes\nTcpExt: 0 {timeouts} 7\nIpExt: InOctets\nIpExt: 12\n"
+NETSTAT = (
+    "TcpExt: ListenDrops TCPTimeouts TCPLossProbes\n"
+    "TcpExt: 0 {timeouts} 7\n"
+    "IpExt: InOctets\n"
+    "IpExt: 12\n"
+)
 SNMP = "Ip: Forwarding\nIp: 2\nTcp: MaxConn RetransSegs\nTcp: -1 {retrans}\nUdp: InErrors\nUdp: 5\n"
 HW = "sys/class/infiniband/mlx5_0/ports/1"
 
 
-def write(root: Path, *, tx: int = 0, retrans: int = 0, seq: int = 0, data: int = 0, downs: int = 0, timeouts: int = 0) -> None:
+def write(
+    root: Path,
+    *,
+    tx: int = 0,
+    retrans: int = 0,
+    seq: int = 0,
+    data: int = 0,
+    downs: int = 0,
+    timeouts: int = 0,
+) -> None:
     files = {
         "proc/net/dev": DEV.format(rx=tx // 2, tx=tx),
         "proc/net/netstat": NETSTAT.format(timeouts=timeouts),
@@ -100,13 +116,22 @@ def test_a_machine_without_any_files_gives_empty_readings(tmp_path: Path) -> Non
 
 
 def test_a_file_that_goes_away_is_absent_from_the_next_reading(tmp_path: Path) -> None:
-    entries = [{"schema": "busbw.host/1"}, {"path": "/proc/net/dev", "text": DEV.format(rx=1, tx=2)}]
+    entries = [
+        {"schema": "busbw.host/1"},
+        {"path": "/proc/net/dev", "text": DEV.format(rx=1, tx=2)},
+    ]
     with closing(Vitals(CPU, parse_archive("\n".join(map(json.dumps, entries))))) as vitals:
         seen = vitals.read()
     assert seen.counters["eth0"]["tx_bytes"] == 2 and "lo" not in seen.counters
     assert seen.counters["eth0"] == {
-        "rx_bytes": 1, "rx_errors": 1, "rx_dropped": 2, "rx_fifo_errors": 3, "tx_bytes": 2, "tx_errors": 4, "tx_dropped": 5
-    }  # fmt: skip
+        "rx_bytes": 1,
+        "rx_errors": 1,
+        "rx_dropped": 2,
+        "rx_fifo_errors": 3,
+        "tx_bytes": 2,
+        "tx_errors": 4,
+        "tx_dropped": 5,
+    }
 
 
 def test_nvml_is_asked_no_more_often_than_its_share() -> None:
@@ -116,7 +141,9 @@ def test_nvml_is_asked_no_more_often_than_its_share() -> None:
         def call(self, name: str, live: Callable[[], str]) -> Reading:
             asked.append(1)
             time.sleep(0.002)
-            return Reading(msgspec.json.encode(GpuVitals([GpuReading("0000:1b:00", temperature_c=len(asked))])))
+            return Reading(
+                msgspec.json.encode(GpuVitals([GpuReading("0000:1b:00", temperature_c=len(asked))]))
+            )
 
     with closing(Vitals(GPU, Slow(), gpu_share=1e-4)) as vitals:
         first, second = vitals.read(), vitals.read()
@@ -127,12 +154,19 @@ def test_nvml_is_asked_no_more_often_than_its_share() -> None:
 
 
 def test_gpus_of_a_recording_come_from_nvmls_recorded_answers(tree: Path) -> None:
-    said = {"gpus": [{"bus": "0000:1b:00", "sm_mhz": 1410, "reasons": 64}], "events": [{"bus": "0000:1b:00", "number": 79}]}
+    said = {
+        "gpus": [{"bus": "0000:1b:00", "sm_mhz": 1410, "reasons": 64}],
+        "events": [{"bus": "0000:1b:00", "number": 79}],
+    }
     (tree / "calls").mkdir()
     (tree / "calls/nvml_vitals").write_text(json.dumps(said))
     with closing(Vitals(GPU, recorded(tree))) as vitals:
         seen = vitals.read()
-    assert (seen.gpus[0].sm_mhz, seen.gpus[0].power_w, seen.events) == (1410, None, [XidEvent("0000:1b:00", 79)])
+    assert (seen.gpus[0].sm_mhz, seen.gpus[0].power_w, seen.events) == (
+        1410,
+        None,
+        [XidEvent("0000:1b:00", 79)],
+    )
 
 
 @pytest.fixture
@@ -149,9 +183,18 @@ def test_errors_logged_after_opening_are_reported_once(log: Path) -> None:
         assert (kernel_log.reason, kernel_log.read()) == ("", [])
         with log.open("a") as file:
             for pid in (7, 8):
-                file.write(f"4,2,9,-;NVRM: Xid (PCI:0000:9d:00): 74, pid={pid}, name=python, NVLink: fatal error\n")
-            file.write("4,4,9,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 22013, Fatal, Link 27\n6,5,9,-;usb 1-1: new device\n")
-        assert kernel_log.read() == [XidEvent("0000:9d:00", 74, 2), XidEvent("0000:c1:00", 22013, 1, switch=True)]
+                file.write(
+                    f"4,2,9,-;NVRM: Xid (PCI:0000:9d:00): 74, pid={pid}, name=python, NVLink: fatal"
+                    " error\n"
+                )
+            file.write(
+                "4,4,9,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 22013, Fatal, Link 27\n"
+                "6,5,9,-;usb 1-1: new device\n"
+            )
+        assert kernel_log.read() == [
+            XidEvent("0000:9d:00", 74, 2),
+            XidEvent("0000:c1:00", 22013, 1, switch=True),
+        ]
         assert kernel_log.read() == []
 
 
@@ -186,7 +229,9 @@ def test_malformed_tables_give_no_counters() -> None:
 
 
 def test_a_table_longer_than_a_page_is_read_to_its_end(tmp_path: Path) -> None:
-    lines = "".join(f"veth{number:04}: 1 0 0 0 0 0 0 0 {number} 0 0 0 0 0 0 0\n" for number in range(3000))
+    lines = "".join(
+        f"veth{number:04}: 1 0 0 0 0 0 0 0 {number} 0 0 0 0 0 0 0\n" for number in range(3000)
+    )
     write(tmp_path)
     (tmp_path / "proc/net/dev").write_text(lines)
     assert len(lines) > 1 << 16
@@ -196,6 +241,14 @@ def test_a_table_longer_than_a_page_is_read_to_its_end(tmp_path: Path) -> None:
 
 def test_an_error_that_nvml_and_the_log_report_counts_once() -> None:
     nvml = [XidEvent("0000:1b:00", 79, 2), XidEvent("0000:1b:00", 31, 1)]
-    logged = [XidEvent("0000:1b:00", 79, 1), XidEvent("0000:1b:00", 31, 3), XidEvent("0000:c1:00", 31, 1, switch=True)]
-    assert _merged(nvml, logged) == [XidEvent("0000:1b:00", 79, 2), XidEvent("0000:1b:00", 31, 3), logged[2]]
+    logged = [
+        XidEvent("0000:1b:00", 79, 1),
+        XidEvent("0000:1b:00", 31, 3),
+        XidEvent("0000:c1:00", 31, 1, switch=True),
+    ]
+    assert _merged(nvml, logged) == [
+        XidEvent("0000:1b:00", 79, 2),
+        XidEvent("0000:1b:00", 31, 3),
+        logged[2],
+    ]
     assert _merged(nvml, nvml) == nvml

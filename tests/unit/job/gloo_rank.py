@@ -1,4 +1,7 @@
-"""A rank of a job that hangs: all but the last call a fourth all_reduce. Writes its Flight Recorder dump to DUMPS."""
+"""A rank of a job that hangs: all but the last call a fourth all_reduce.
+
+Writes its Flight Recorder dump to DUMPS.
+"""
 
 import os
 import threading

@@ -1,4 +1,6 @@
-"""NCCL's RAS service over a real socket, with reports as NCCL writes them (src/ras/client_support.cc)."""
+"""NCCL's RAS service over a real socket, with reports as NCCL writes them
+(src/ras/client_support.cc).
+"""
 
 import contextlib
 import json
@@ -15,7 +17,9 @@ HOST = "127.0.0.1"
 
 @contextlib.contextmanager
 def service(*reports: str, old: bool = False, port: int = 0) -> Iterator[str]:
-    """HOST:PORT of a service that gives these reports in turn, the last one again and again; an `old` one knows no format but text."""
+    """HOST:PORT of a service that gives these reports in turn, the last one again and again; an
+    `old` one knows no format but text.
+    """
     listening = socket.create_server((HOST, port))
     left = list(reports)
 
@@ -50,30 +54,59 @@ def service(*reports: str, old: bool = False, port: int = 0) -> Iterator[str]:
 
 def rank(number: int, count: int, pid: int = -1, host: str = HOST, **status: Any) -> dict[str, Any]:
     """A rank that answered, with `count` all-reduces."""
-    flags = {"init_state": 0, "async_error": 0, "finalize_called": False, "destroy_flag": False, "abort_flag": False}
+    flags = {
+        "init_state": 0,
+        "async_error": 0,
+        "finalize_called": False,
+        "destroy_flag": False,
+        "abort_flag": False,
+    }
     counts = dict.fromkeys(FUNCTIONS, 0) | {"AllReduce": count}
     return _where(number, pid, host) | {"status": flags | status, "collective_counts": counts}
 
 
-def missing(number: int, pid: int = -1, host: str = HOST, *, unresponsive: bool = True, dead: bool = False) -> dict[str, Any]:
+def missing(
+    number: int, pid: int = -1, host: str = HOST, *, unresponsive: bool = True, dead: bool = False
+) -> dict[str, Any]:
     """A rank without an answer."""
-    return _where(number, pid, host) | {"status": {"unresponsive": unresponsive, "considered_dead": dead}}
+    return _where(number, pid, host) | {
+        "status": {"unresponsive": unresponsive, "considered_dead": dead}
+    }
 
 
 def _where(number: int, pid: int, host: str) -> dict[str, Any]:
-    return {"rank": number, "host": host, "pid": 4000 + number if pid < 0 else pid, "cuda_dev": number, "nvml_dev": number}
+    return {
+        "rank": number,
+        "host": host,
+        "pid": 4000 + number if pid < 0 else pid,
+        "cuda_dev": number,
+        "nvml_dev": number,
+    }
 
 
-def comm(name: int, ranks: Sequence[dict[str, Any]], gone: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+def comm(
+    name: int, ranks: Sequence[dict[str, Any]], gone: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
     """A communicator."""
     size = len(ranks) + len(gone)
-    found = {"hash": hex(name), "secondary_hash": "0x1:0x2", "size": size, "ranks_count": len(ranks), "missing_ranks_count": len(gone)}
+    found = {
+        "hash": hex(name),
+        "secondary_hash": "0x1:0x2",
+        "size": size,
+        "ranks_count": len(ranks),
+        "missing_ranks_count": len(gone),
+    }
     return found | {"ranks": list(ranks), "missing_ranks": list(gone)}
 
 
 def as_json(*comms: dict[str, Any], comma: bool = True) -> str:
     """The report of these communicators; NCCL 2.28.9 leaves out a comma in missing ranks."""
-    head = {"nccl_version": "2.28.9", "cuda_runtime_version": 12090, "cuda_driver_version": 13000, "timestamp": "2026-11-25 06:51:56"}
+    head = {
+        "nccl_version": "2.28.9",
+        "cuda_runtime_version": 12090,
+        "cuda_driver_version": 13000,
+        "timestamp": "2026-11-25 06:51:56",
+    }
     found = head | {"communicators_count": len(comms), "communicators": list(comms)}
     text = json.dumps(found | {"ras": {"collection_time_sec": 0.0, "timeouts_count": 0}}, indent=2)
     return text if comma else re.sub(r',(\s+"status": \{\s+"unresponsive")', r"\1", text)
@@ -96,7 +129,12 @@ Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
     #  in group  per comm  per node  per comm  in group
 """
 TEXT_FINE = (
-    f"{TEXT_HEAD}    0         1         1         4         4         4   RUNNING      OK\n\nErrors\n======\n\nWarnings\n========\n\n"
+    f"{TEXT_HEAD}    0         1         1         4         4         4   RUNNING     "
+    " OK\n\n"
+    "Errors\n"
+    "======\n\n"
+    "Warnings\n"
+    "========\n\n"
 )
 TEXT_DEAD = f"""{TEXT_HEAD}    0         1         1         3         4         3   RUNNING  INCOMPLETE
 

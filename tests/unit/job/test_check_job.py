@@ -1,4 +1,6 @@
-"""`busbw check job` against a service that answers as NCCL's RAS does, and processes that really are stopped."""
+"""`busbw check job` against a service that answers as NCCL's RAS does, and processes that really
+are stopped.
+"""
 
 import contextlib
 import json
@@ -33,12 +35,17 @@ def check(capsys, *words: str, seconds: str = "0.2") -> tuple[int, str]:
 
 
 def test_a_stopped_rank_is_named_in_the_first_line(capsys):
-    with stopped() as pid, service(as_json(comm(0xA1, [rank(0, 4)], [missing(1, pid=pid)]), comma=False)) as ras:
+    with (
+        stopped() as pid,
+        service(as_json(comm(0xA1, [rank(0, 4)], [missing(1, pid=pid)]), comma=False)) as ras,
+    ):
         code, out = check(capsys, "--ras", ras)
     line, *rest = out.splitlines()
     assert code == 1
-    assert line.startswith(f"FAIL    rank 1 (pid {pid}, 127.0.0.1, GPU 1) does not answer NCCL's RAS: its process is stopped; "
-                           "1 other rank launched AllReduce 4 of communicator 0xa1; for at least 0.2 s")  # fmt: skip
+    assert line.startswith(
+        f"FAIL    rank 1 (pid {pid}, 127.0.0.1, GPU 1) does not answer NCCL's RAS: its process is"
+        " stopped; 1 other rank launched AllReduce 4 of communicator 0xa1; for at least 0.2 s"
+    )
     assert f"        fix: on 127.0.0.1: kill -CONT {pid}" in rest
 
 
@@ -46,11 +53,16 @@ def test_a_rank_that_is_behind_is_named(capsys):
     with service(as_json(comm(0xB2, [rank(0, 10), rank(1, 3), rank(2, 10)]))) as ras:
         code, out = check(capsys, "--ras", ras)
     assert code == 1
-    assert "rank 1 (pid 4001, 127.0.0.1, GPU 1) launched AllReduce 3 of communicator 0xb2, others AllReduce 10" in out.splitlines()[0]
+    assert (
+        "rank 1 (pid 4001, 127.0.0.1, GPU 1) launched AllReduce 3 of communicator 0xb2, others"
+        " AllReduce 10" in out.splitlines()[0]
+    )
 
 
 def test_who_waits_in_another_communicator_is_not_the_cause(capsys):
-    """Rank 2 holds up rank 1 in the first communicator, so rank 1 is late for rank 0 in the second."""
+    """Rank 2 holds up rank 1 in the first communicator, so rank 1 is late for rank 0 in the
+    second.
+    """
     first = comm(0x1, [rank(1, 10), rank(2, 3)])
     second = comm(0x2, [rank(0, 20), rank(1, 19)])
     for order in ((first, second), (second, first)):
@@ -63,7 +75,10 @@ def test_counts_that_grow_are_a_job_that_moves(capsys):
     before, after = (as_json(comm(0xC, [rank(0, count), rank(1, count - 1)])) for count in (10, 11))
     with service(before, after) as ras:
         code, out = check(capsys, "--ras", ras)
-    assert (code, out.splitlines()[0]) == (0, "PASS    the job makes progress: ranks launched collectives within 0.2 s")
+    assert (code, out.splitlines()[0]) == (
+        0,
+        "PASS    the job makes progress: ranks launched collectives within 0.2 s",
+    )
 
 
 def test_equal_counts_that_rest_are_unknown(capsys):
@@ -77,18 +92,26 @@ def test_an_older_nccl_is_read_as_text(capsys):
     with service(TEXT_BEHIND, old=True) as ras:
         code, out = check(capsys, "--ras", ras)
     assert code == 1
-    assert "rank 1 (pid 4001, 127.0.0.1, GPU 1, NVML 5) launched AllReduce 12" in out.splitlines()[0]
+    assert (
+        "rank 1 (pid 4001, 127.0.0.1, GPU 1, NVML 5) launched AllReduce 12" in out.splitlines()[0]
+    )
     with service(TEXT_FINE, old=True) as ras:
         code, out = check(capsys, "--ras", ras)
     assert (code, out.splitlines()[0]) == (
-        3, "UNKNOWN NCCL 2.27.5 reports no difference between ranks; only NCCL 2.28.7 and newer reports whether they progress"
-    )  # fmt: skip
+        3,
+        (
+            "UNKNOWN NCCL 2.27.5 reports no difference between ranks; only NCCL 2.28.7 and newer"
+            " reports whether they progress"
+        ),
+    )
 
 
 def test_without_ras_nothing_is_claimed(capsys):
     code, out = check(capsys, "--ras", "127.0.0.1:9")
     assert code == 3
-    assert out.startswith("UNKNOWN could not ask the job: NCCL RAS at 127.0.0.1:9: Connection refused")
+    assert out.startswith(
+        "UNKNOWN could not ask the job: NCCL RAS at 127.0.0.1:9: Connection refused"
+    )
 
 
 def test_a_service_that_stays_silent_is_left_in_time(capsys):
@@ -115,7 +138,10 @@ def test_an_address_that_is_none_is_a_usage_error(capsys, address):
 
 @pytest.mark.parametrize("name", ["-oProxyCommand=touch${IFS}%s", "h1 -F%s", "h1;touch %s"])
 def test_what_ras_names_is_no_option_of_ssh(capsys, tmp_path, monkeypatch, name):
-    """Any user of a host may listen at the port of NCCL's RAS. The agent here writes down each line that it is called with."""
+    """Any user of a host may listen at the port of NCCL's RAS.
+
+    The agent here writes down each line that it is called with.
+    """
     asked, agent = tmp_path / "asked", tmp_path / "agent"
     agent.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
     agent.chmod(0o755)

@@ -12,7 +12,14 @@ from busbw.pattern.pending_collective import Outstanding
 
 SAME = parse(as_json(comm(0xD, [rank(0, 8), rank(1, 8)])))
 MORE = parse(as_json(comm(0xD, [rank(0, 9), rank(1, 9)])))
-OLD = Outstanding(group="0", seq=3, function="all_reduce", since_ns=1, waiting=[0], absent={1: "all_reduce number 2"})
+OLD = Outstanding(
+    group="0",
+    seq=3,
+    function="all_reduce",
+    since_ns=1,
+    waiting=[0],
+    absent={1: "all_reduce number 2"},
+)
 
 
 def concluded(**fields) -> JobReport:
@@ -23,14 +30,22 @@ def concluded(**fields) -> JobReport:
 
 @pytest.mark.parametrize(
     ("percent", "power_w", "verdict"),
-    [(100, 120, Verdict.FAIL), (100, 640, Verdict.UNKNOWN), (0, 70, Verdict.UNKNOWN), (None, None, Verdict.UNKNOWN)],
+    [
+        (100, 120, Verdict.FAIL),
+        (100, 640, Verdict.UNKNOWN),
+        (0, 70, Verdict.UNKNOWN),
+        (None, None, Verdict.UNKNOWN),
+    ],
 )
 def test_busy_at_low_power_is_a_collective_that_waits(percent, power_w, verdict):
-    found = concluded(hosts={"h1": HostSeen(gpus=[GpuUse(n, percent, power_w, 700) for n in range(2)])})
+    found = concluded(
+        hosts={"h1": HostSeen(gpus=[GpuUse(n, percent, power_w, 700) for n in range(2)])}
+    )
     assert found.verdict is verdict
     if verdict is Verdict.FAIL:
         assert found.message.startswith(
-            "no rank is late: all launched AllReduce 8 of communicator 0xd, and 2 of 2 GPUs run a kernel at low power"
+            "no rank is late: all launched AllReduce 8 of communicator 0xd, and 2 of 2 GPUs run a"
+            " kernel at low power"
         )
 
 
@@ -41,6 +56,17 @@ def test_old_dumps_of_a_job_that_moves_are_no_stall():
 
 def test_all_ranks_in_one_call_of_the_dumps_is_a_stall():
     found = concluded(
-        outstanding=[Outstanding(group="dp", seq=3, function="all_reduce", since_ns=1_700_000_000_000_000_000, waiting=[0, 1])]
+        outstanding=[
+            Outstanding(
+                group="dp",
+                seq=3,
+                function="all_reduce",
+                since_ns=1_700_000_000_000_000_000,
+                waiting=[0, 1],
+            )
+        ]
     )
-    assert found.message.startswith("no rank is late: 2 ranks wait in all_reduce number 3 of group dp; since 2023-11-14 22:13:20 UTC")
+    assert found.message.startswith(
+        "no rank is late: 2 ranks wait in all_reduce number 3 of group dp; since 2023-11-14"
+        " 22:13:20 UTC"
+    )

@@ -1,4 +1,6 @@
-"""Flight Recorder dumps of a job that hangs: real ones of ranks over Gloo, of which one does not call what the others wait in."""
+"""Flight Recorder dumps of a job that hangs: real ones of ranks over Gloo, of which one does not
+call what the others wait in.
+"""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,13 +34,19 @@ def dumps(tmp_path_factory) -> Path:
 def test_the_rank_that_did_not_call_is_named(dumps):
     (found,), problems = outstanding([str(dumps)])
     assert (found.function, found.seq, found.waiting, found.absent, found.silent) == (
-        "all_reduce", 4, [0, 1], {2: "all_reduce number 3"}, []
-    )  # fmt: skip
+        "all_reduce",
+        4,
+        [0, 1],
+        {2: "all_reduce number 3"},
+        [],
+    )
     assert found.since_ns > 0 and problems == []
 
 
 def test_a_rank_without_a_dump_is_named(dumps):
-    (found,), _ = outstanding([str(dumps / "dump_rank_0.pickle"), str(dumps / "dump_rank_1.pickle")])
+    (found,), _ = outstanding(
+        [str(dumps / "dump_rank_0.pickle"), str(dumps / "dump_rank_1.pickle")]
+    )
     assert (found.waiting, found.absent, found.silent) == ([0, 1], {}, [2])
 
 
@@ -49,7 +57,9 @@ def test_a_job_that_waits_for_nothing_has_no_outstanding_call(dumps):
 def test_a_cut_dump_is_a_problem_and_the_others_are_read(dumps, tmp_path):
     for file in dumps.iterdir():
         data = file.read_bytes()
-        (tmp_path / file.name).write_bytes(data[: len(data) // 2] if "rank_0" in file.name else data)
+        (tmp_path / file.name).write_bytes(
+            data[: len(data) // 2] if "rank_0" in file.name else data
+        )
     (found,), problems = outstanding([str(tmp_path)])
     assert 1 in found.waiting and 2 in found.absent
     assert any("dump_rank_0.pickle" in text for text in problems)
@@ -61,15 +71,35 @@ def test_no_such_folder_is_a_usage_error():
 
 
 def test_dumps_alone_name_the_rank_and_since_when(dumps, capsys):
-    code = guarded(["check", "job", "--ras", "127.0.0.1:9", "--seconds", "0.2", "--flight-recorder", str(dumps)])
+    code = guarded(
+        [
+            "check",
+            "job",
+            "--ras",
+            "127.0.0.1:9",
+            "--seconds",
+            "0.2",
+            "--flight-recorder",
+            str(dumps),
+        ]
+    )
     out = capsys.readouterr().out
     assert code == 1
-    assert out.startswith("FAIL    rank 2 has not called all_reduce number 4 of group 0 (last: all_reduce number 3); since 20")
+    assert out.startswith(
+        "FAIL    rank 2 has not called all_reduce number 4 of group 0 (last: all_reduce number 3);"
+        " since 20"
+    )
 
 
 def test_dumps_name_the_rank_where_all_counts_are_equal(dumps, capsys):
-    """The rank is in Python code between two collectives: NCCL knows its process, host and GPU, the dumps what it did not call."""
+    """The rank is in Python code between two collectives: NCCL knows its process, host and GPU,
+    the dumps what it did not call.
+    """
     with service(as_json(comm(0xF, [rank(number, 3) for number in range(RANKS)]))) as ras:
-        code = guarded(["check", "job", "--ras", ras, "--seconds", "0.2", "--flight-recorder", str(dumps)])
+        code = guarded(
+            ["check", "job", "--ras", ras, "--seconds", "0.2", "--flight-recorder", str(dumps)]
+        )
     assert code == 1
-    assert capsys.readouterr().out.startswith("FAIL    rank 2 (pid 4002, 127.0.0.1, GPU 2) has not called all_reduce number 4 of group 0")
+    assert capsys.readouterr().out.startswith(
+        "FAIL    rank 2 (pid 4002, 127.0.0.1, GPU 2) has not called all_reduce number 4 of group 0"
+    )

@@ -10,7 +10,12 @@ from busbw.job.ras_report import parse
 
 def test_json_has_every_rank_with_its_counts():
     seen = parse(as_json(comm(0xC0FFEE, [rank(0, 7), rank(1, 5)])))
-    assert (seen.nccl, seen.complete, seen.comms[0].name, seen.comms[0].size) == ("2.28.9", True, "0xc0ffee", 2)
+    assert (seen.nccl, seen.complete, seen.comms[0].name, seen.comms[0].size) == (
+        "2.28.9",
+        True,
+        "0xc0ffee",
+        2,
+    )
     assert seen.comms[0].most["AllReduce"] == 7
     assert [(one.rank, one.pid) for one in seen.comms[0].behind()["AllReduce"]] == [(1, 4001)]
 
@@ -18,9 +23,16 @@ def test_json_has_every_rank_with_its_counts():
 @pytest.mark.parametrize("comma", [True, False], ids=["newer", "2.28.9"])
 def test_missing_ranks_are_read_with_and_without_a_comma(comma):
     text = as_json(comm(1, [rank(0, 4)], [missing(1, pid=77)]), comma=comma)
-    assert text.count(",") - as_json(comm(1, [rank(0, 4)], [missing(1, pid=77)])).count(",") == (0 if comma else -1)
+    assert text.count(",") - as_json(comm(1, [rank(0, 4)], [missing(1, pid=77)])).count(",") == (
+        0 if comma else -1
+    )
     found = parse(text).comms[0].ranks[1]
-    assert (found.rank, found.pid, found.gpu, found.problem) == (1, 77, 1, "does not answer NCCL's RAS")
+    assert (found.rank, found.pid, found.gpu, found.problem) == (
+        1,
+        77,
+        1,
+        "does not answer NCCL's RAS",
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,12 +43,25 @@ def test_missing_ranks_are_read_with_and_without_a_comma(comma):
     ],
 )
 def test_why_a_rank_is_missing(flags, problem):
-    assert parse(as_json(comm(1, [rank(0, 4)], [missing(1, **flags)]))).comms[0].ranks[1].problem == problem
+    assert (
+        parse(as_json(comm(1, [rank(0, 4)], [missing(1, **flags)]))).comms[0].ranks[1].problem
+        == problem
+    )
 
 
 def test_errors_are_those_of_ncclresult_but_not_in_progress():
-    seen = parse(as_json(comm(1, [rank(0, 4, async_error=6), rank(1, 4, async_error=7), rank(2, 4, init_state=2)])))
-    assert [one.problem for one in seen.comms[0].ranks] == ["reported: remote error", "", "reported: system error"]
+    seen = parse(
+        as_json(
+            comm(
+                1, [rank(0, 4, async_error=6), rank(1, 4, async_error=7), rank(2, 4, init_state=2)]
+            )
+        )
+    )
+    assert [one.problem for one in seen.comms[0].ranks] == [
+        "reported: remote error",
+        "",
+        "reported: system error",
+    ]
 
 
 def test_text_of_a_healthy_job_names_no_rank():
@@ -55,8 +80,13 @@ def test_text_names_a_rank_that_is_behind():
     (found,) = parse(TEXT_BEHIND).comms
     (late,) = found.behind()["AllReduce"]
     assert (found.name, found.most, late.rank, late.counts, late.gpu, late.nvml) == (
-        "0xc0ffee00000001", {"AllReduce": 19}, 1, {"AllReduce": 12}, 1, 5
-    )  # fmt: skip
+        "0xc0ffee00000001",
+        {"AllReduce": 19},
+        1,
+        {"AllReduce": 12},
+        1,
+        5,
+    )
 
 
 def test_text_names_a_rank_that_failed():
@@ -64,10 +94,17 @@ def test_text_names_a_rank_that_failed():
 
 
 DEEP = '{"nccl_version": ' + "[" * 100_000
-INFINITE = '{"nccl_version": "2.40", "communicators": [{"hash": 1, "size": 1e999, "ranks": [], "missing_ranks": []}]}'
+INFINITE = (
+    '{"nccl_version": "2.40", "communicators": [{"hash": 1, "size": 1e999, "ranks": [],'
+    ' "missing_ranks": []}]}'
+)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"nccl_version": "2.40"}', "HTTP/1.1 400\n", TEXT_BEHIND[:500], DEEP, INFINITE], ids=range(7))
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", '{"nccl_version": "2.40"}', "HTTP/1.1 400\n", TEXT_BEHIND[:500], DEEP, INFINITE],
+    ids=range(7),
+)
 def test_what_is_no_report_has_no_communicator(text):
     assert parse(text).comms == []
 
@@ -78,22 +115,31 @@ def test_every_cut_of_a_report_is_read_or_left():
             parse(text[:end])
 
 
-RECORDED = Path(__file__).parents[2] / "recorded" / "ras"  # of NCCL 2.28.9 on two H100, one rank stopped by SIGSTOP
+# of NCCL 2.28.9 on two H100, one rank stopped by SIGSTOP
+RECORDED = Path(__file__).parents[2] / "recorded" / "ras"
 
 
 def test_recorded_json_names_the_stopped_rank():
     seen = parse((RECORDED / "ras_stopped.json").read_text())
     ranks = [(one.rank, one.pid, one.host, one.gpu, one.problem) for one in seen.comms[0].ranks]
-    assert ranks == [(0, 1352, "192.0.2.2", 0, ""), (1, 1353, "192.0.2.2", 1, "does not answer NCCL's RAS")]
+    assert ranks == [
+        (0, 1352, "192.0.2.2", 0, ""),
+        (1, 1353, "192.0.2.2", 1, "does not answer NCCL's RAS"),
+    ]
     assert seen.comms[0].most["AllReduce"] == 158
 
 
 def test_recorded_json_of_a_job_that_moves_names_no_rank():
     (comm,) = parse((RECORDED / "ras_moves.json").read_text()).comms
-    assert [(one.rank, one.problem, one.counts["AllReduce"]) for one in comm.ranks] == [(0, "", 61), (1, "", 61)]
+    assert [(one.rank, one.problem, one.counts["AllReduce"]) for one in comm.ranks] == [
+        (0, "", 61),
+        (1, "", 61),
+    ]
 
 
 def test_recorded_text_names_the_stopped_rank():
     assert parse((RECORDED / "ras_moves.txt").read_text()).comms == []
     (comm,) = parse((RECORDED / "ras_stopped.txt").read_text()).comms
-    assert [(one.rank, one.pid, one.host, one.gpu) for one in comm.ranks if one.problem] == [(1, 1353, "192.0.2.2", 1)]
+    assert [(one.rank, one.pid, one.host, one.gpu) for one in comm.ranks if one.problem] == [
+        (1, 1353, "192.0.2.2", 1)
+    ]

@@ -40,7 +40,9 @@ def test_only_gpus_that_are_visible_here_are_divided(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpus.visible() == []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1b4c")
-    with pytest.raises(UsageError, match="CUDA_VISIBLE_DEVICES=GPU-1b4c: a lab divides GPUs by number, here 0 to 3"):
+    with pytest.raises(
+        UsageError, match="CUDA_VISIBLE_DEVICES=GPU-1b4c: a lab divides GPUs by number, here 0 to 3"
+    ):
         gpus.visible()
 
 
@@ -52,9 +54,13 @@ def test_hosts_have_as_many_gpus_as_asked_for():
 @given(HOSTS, FOUND, st.integers(1, 8))
 def test_more_gpus_than_there_are_is_an_error(hosts, found, each):
     if each * hosts <= found:
-        assert sorted(gpu for share in divide(hosts, range(found), each) for gpu in share.gpus) == list(range(hosts * each))
+        assert sorted(
+            gpu for share in divide(hosts, range(found), each) for gpu in share.gpus
+        ) == list(range(hosts * each))
     else:
-        with pytest.raises(UsageError, match=f"need {each * hosts} GPUs, and this machine has {found}"):
+        with pytest.raises(
+            UsageError, match=f"need {each * hosts} GPUs, and this machine has {found}"
+        ):
             divide(hosts, range(found), each)
 
 
@@ -69,29 +75,33 @@ def test_no_gpu_is_given_away_more_than_once(hosts, found):
 
 @pytest.fixture
 def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program in place of NVIDIA's, which needs a GPU. Its daemon keeps the output open and ignores `quit`, as one with clients does."""
+    """A program in place of NVIDIA's, which needs a GPU.
+
+    Its daemon keeps the output open and ignores `quit`, as one with clients does.
+    """
     path = tmp_path / gpus.CONTROL
-    path.write_text(
-        """#!/bin/sh
+    path.write_text("""#!/bin/sh
 echo "$1 $CUDA_MPS_PIPE_DIRECTORY ${CUDA_VISIBLE_DEVICES-all}" >> "$0.log"
 [ "$1" = -d ] || exit 0
 setsid sleep 600 & echo $! > "$0.pid"
-"""
-    )
+""")
     path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return path
 
 
 def test_only_mps_that_was_started_here_is_stopped(control: Path, monkeypatch: pytest.MonkeyPatch):
-    with subprocess.Popen([str(control), "-d"], env={"PATH": os.environ["PATH"]}, stdout=subprocess.DEVNULL) as other:
+    with subprocess.Popen(
+        [str(control), "-d"], env={"PATH": os.environ["PATH"]}, stdout=subprocess.DEVNULL
+    ) as other:
         other.wait(5)
     foreign = int(control.with_suffix(".pid").read_text())
     try:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
         assert gpus.start_mps("/a") == ""
         own = int(control.with_suffix(".pid").read_text())
-        monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/b")  # of another shell, where somebody else's MPS may run
+        # of another shell, where somebody else's MPS may run
+        monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/b")
         gpus.stop_mps("/b")
         assert process.state(own) not in process.ENDED
         gpus.stop_mps("/a")
@@ -122,17 +132,35 @@ def test_a_missing_mps_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 def test_hosts_that_share_a_gpu_find_mps_where_it_was_started():
-    hosts = [LabHost(name=f"h{n}", namespace="", address="", interface="", gpus=[0], gpu_percent=50) for n in (1, 2)]
-    lab = Lab(boot_id="", token="1", folder="", spec=LabSpec(names=["h1", "h2"]), hosts=hosts, owner=None, mps="/a")
-    found = variables(lab, hosts[1])
-    assert (found["CUDA_VISIBLE_DEVICES"], found["CUDA_MPS_PIPE_DIRECTORY"], found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]) == (
-        "0",
-        "/a",
-        "50",
+    hosts = [
+        LabHost(name=f"h{n}", namespace="", address="", interface="", gpus=[0], gpu_percent=50)
+        for n in (1, 2)
+    ]
+    lab = Lab(
+        boot_id="",
+        token="1",
+        folder="",
+        spec=LabSpec(names=["h1", "h2"]),
+        hosts=hosts,
+        owner=None,
+        mps="/a",
     )
+    found = variables(lab, hosts[1])
+    assert (
+        found["CUDA_VISIBLE_DEVICES"],
+        found["CUDA_MPS_PIPE_DIRECTORY"],
+        found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"],
+    ) == ("0", "/a", "50")
 
 
 def test_hosts_without_gpus_see_none():
     host = LabHost(name="h1", namespace="", address="", interface="")
-    lab = Lab(boot_id="", token="1", folder="", spec=LabSpec(names=["h1", "h2"], gpus=0), hosts=[host, host], owner=None)
+    lab = Lab(
+        boot_id="",
+        token="1",
+        folder="",
+        spec=LabSpec(names=["h1", "h2"], gpus=0),
+        hosts=[host, host],
+        owner=None,
+    )
     assert variables(lab, host)["CUDA_VISIBLE_DEVICES"] == ""

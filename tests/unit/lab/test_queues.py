@@ -1,6 +1,8 @@
-"""What a lab asks of the kernel for a rate, a delay and a loss, compared with what tc of iproute2 6.1 asks for the same.
+"""What a lab asks of the kernel for a rate, a delay and a loss, compared with what tc of iproute2
+6.1 asks for the same.
 
-The messages of tc were read with strace. pyroute2 writes them without a socket here, so a kernel without netem does not matter.
+The messages of tc were read with strace. pyroute2 writes them without a socket here, so a kernel
+without netem does not matter.
 """
 
 import struct
@@ -12,19 +14,23 @@ from busbw.lab.types import Shape
 
 pyroute2 = pytest.importorskip("pyroute2")
 
-NETLINK, TCMSG = 16, struct.Struct("=BxxxiIII")  # linux/netlink.h, struct nlmsghdr; linux/rtnetlink.h, struct tcmsg
+# linux/netlink.h, struct nlmsghdr; linux/rtnetlink.h, struct tcmsg
+NETLINK, TCMSG = 16, struct.Struct("=BxxxiIII")
 # tc qdisc add dev lo root handle 1: netem delay 50us loss 0.01% limit 1000000
 NETEM = (
     "000000000100000000000100ffffffff000000000a0001006e6574656d0000001c000200"
-    "0d03000040420f00b98d0600000000000000000000000000"  # delay in ticks of 64 ns, limit, loss of 2^32, gap, duplicate, jitter
+    # delay in ticks of 64 ns, limit, loss of 2^32, gap, duplicate, jitter
+    "0d03000040420f00b98d0600000000000000000000000000"
 )
 # tc qdisc add dev lo parent 1:1 handle 10: tbf rate 25gbit burst 4194304 latency 20ms
 TBF = (
     "000000000100000000001000010001000000000008000100746266003804020028000100"
-    "03010000ffff000040b743ba000000000000000000000000a0acf903e851000000000000"  # rate, limit, burst in ticks
+    # rate, limit, burst in ticks
+    "03010000ffff000040b743ba000000000000000000000000a0acf903e851000000000000"
 )
 LOSS = 44  # of NETEM
-SIZE, LINK_LAYER = 28, 37  # of TBF: tc also sends the burst in bytes, and a link layer, which only DSL needs
+# of TBF: tc also sends the burst in bytes, and a link layer, which only DSL needs
+SIZE, LINK_LAYER = 28, 37
 
 
 def messages(shape: Shape) -> list[bytes]:
@@ -66,7 +72,9 @@ def test_a_loss_is_counted_in_shares_of_the_largest_number(loss):
 def test_a_rate_below_a_delay_is_asked_for_as_tc_does():
     netem, tbf = messages(Shape(rate=3.125e9, burst=4 << 20, delay=50e-6))
     known = bytes.fromhex(TBF)
-    assert TCMSG.unpack_from(tbf)[3] == TCMSG.unpack_from(netem)[2] | 1, "its parent is the class of netem"
+    assert TCMSG.unpack_from(tbf)[3] == TCMSG.unpack_from(netem)[2] | 1, (
+        "its parent is the class of netem"
+    )
     assert tbf[:SIZE] == known[:SIZE]
     assert tbf[SIZE + 4 : LINK_LAYER] == known[SIZE + 4 : LINK_LAYER]
     assert tbf[LINK_LAYER + 1 : len(known)] == known[LINK_LAYER + 1 :]

@@ -11,12 +11,17 @@ from busbw.host import process
 from busbw.launch.cleanup import MARKER, Cleanup, variables
 
 
-def test_a_process_is_found_at_any_moment_also_while_it_executes_another_program(tmp_path: Path) -> None:
+def test_a_process_is_found_at_any_moment_also_while_it_executes_another_program(
+    tmp_path: Path,
+) -> None:
     program = tmp_path / "again"
-    program.write_text('#!/bin/sh\nexec "$0"\n')  # the kernel shows no environment for a part of this
+    # the kernel shows no environment for a part of this
+    program.write_text('#!/bin/sh\nexec "$0"\n')
     program.chmod(0o755)
     job = Cleanup(f"again{os.getpid()}")
-    with subprocess.Popen([str(program)], env={MARKER: f"again{os.getpid()}", "PATH": os.environ["PATH"]}) as again:
+    with subprocess.Popen(
+        [str(program)], env={MARKER: f"again{os.getpid()}", "PATH": os.environ["PATH"]}
+    ) as again:
         try:
             assert [job.pids() for _ in range(300)] == [[again.pid]] * 300
         finally:

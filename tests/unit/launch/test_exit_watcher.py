@@ -8,7 +8,9 @@ from busbw.launch.exit_watcher import ExitWatcher
 
 
 def test_ranks_are_listed_in_the_order_in_which_they_ended() -> None:
-    processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(3)]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(3)
+    ]
     watcher = ExitWatcher()
     for rank, process in enumerate(processes):
         watcher.watch(rank, process.pid)

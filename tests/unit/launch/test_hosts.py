@@ -10,14 +10,25 @@ from busbw.launch.hosts import Host, parse_hostfile, parse_hosts, read_hostfile,
 
 def test_hosts_with_and_without_slots_and_ipv6():
     assert parse_hosts("h1:8, h2,[fd00::2]:4,10.0.0.1:2,[fe80::1%eth0]") == (
-        Host("h1", 8), Host("h2"), Host("fd00::2", 4), Host("10.0.0.1", 2), Host("fe80::1%eth0"),
-    )  # fmt: skip
+        Host("h1", 8),
+        Host("h2"),
+        Host("fd00::2", 4),
+        Host("10.0.0.1", 2),
+        Host("fe80::1%eth0"),
+    )
 
 
 names = st.from_regex(r"[a-z][a-z0-9-]{0,8}[a-z0-9](\.[a-z]{2,4})?", fullmatch=True)
 
 
-@given(st.lists(st.builds(Host, names, st.integers(0, 64)), min_size=1, max_size=5, unique_by=lambda host: host.name))
+@given(
+    st.lists(
+        st.builds(Host, names, st.integers(0, 64)),
+        min_size=1,
+        max_size=5,
+        unique_by=lambda host: host.name,
+    )
+)
 def test_hosts_survive_formatting_and_parsing(hosts):
     assert parse_hosts(",".join(map(str, hosts))) == tuple(hosts)
 
@@ -49,7 +60,12 @@ def test_invalid_hosts_are_named_with_a_hint(text, words, hint):
 
 def test_hostfiles_of_open_mpi_mpich_and_pbs():
     text = "# the cluster\nh1 slots=8 max_slots=8  # first\n\nh2:4\n  [fd00::2] slots = 2\nh3\nh3\n"
-    assert parse_hostfile(text, "f") == (Host("h1", 8), Host("h2", 4), Host("fd00::2", 2), Host("h3", 2))
+    assert parse_hostfile(text, "f") == (
+        Host("h1", 8),
+        Host("h2", 4),
+        Host("fd00::2", 2),
+        Host("h3", 2),
+    )
 
 
 @pytest.mark.parametrize(

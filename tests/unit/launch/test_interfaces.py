@@ -40,7 +40,14 @@ def test_interface_syntax_of_each_library(text, names, mpi, nccl):
 
 
 @pytest.mark.parametrize(
-    ("text", "name"), [("=lo,eth0", "eth0"), ("=ib0,eth1", "eth1"), ("=lo", "lo"), ("eth", "eth0"), ("10.2.0.0/16", "10.2.0.0/16")]
+    ("text", "name"),
+    [
+        ("=lo,eth0", "eth0"),
+        ("=ib0,eth1", "eth1"),
+        ("=lo", "lo"),
+        ("eth", "eth0"),
+        ("10.2.0.0/16", "10.2.0.0/16"),
+    ],
 )
 def test_prrte_gets_one_name_that_other_hosts_can_reach(text, name):
     assert interfaces.for_prrte(text, HAVE) == name
@@ -55,7 +62,12 @@ def test_an_unknown_interface_lists_the_existing_ones(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("10.1.0.0/40", "not an IPv4 network"), ("eth0,", "a name is missing"), ("^", "a name is missing")]
+    ("text", "words"),
+    [
+        ("10.1.0.0/40", "not an IPv4 network"),
+        ("eth0,", "a name is missing"),
+        ("^", "a name is missing"),
+    ],
 )
 def test_invalid_arguments_are_refused(text, words):
     with pytest.raises(UsageError, match=words) as caught:
@@ -86,10 +98,15 @@ def test_no_interface_for_loopback_or_no_route():
 
 
 @pytest.mark.skipif(
-    all(name == "lo" for name, address in interfaces.local().items() if address), reason="no network interface but loopback"
+    all(name == "lo" for name, address in interfaces.local().items() if address),
+    reason="no network interface but loopback",
 )
 def test_the_interface_towards_an_address_is_the_one_that_has_the_route():
-    name, address = next((name, address) for name, address in interfaces.local().items() if address and not address.ip.is_loopback)
+    name, address = next(
+        (name, address)
+        for name, address in interfaces.local().items()
+        if address and not address.ip.is_loopback
+    )
     assert interfaces.towards(str(address.ip)) == name
 
 
@@ -102,7 +119,9 @@ def test_the_interface_towards_an_address_is_the_one_that_has_the_route():
         ("127.0.0.1", False, None, None),
     ],
 )
-def test_gloo_gets_a_name_only_where_it_would_listen_on_loopback(monkeypatch, peer, leads, before, after):
+def test_gloo_gets_a_name_only_where_it_would_listen_on_loopback(
+    monkeypatch, peer, leads, before, after
+):
     monkeypatch.setattr(interfaces, "own_name_leads_here", lambda: leads)
     monkeypatch.setattr(interfaces, "towards", {"10.1.2.3": "eth7"}.get)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", before or "")

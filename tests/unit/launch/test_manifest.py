@@ -13,7 +13,9 @@ from busbw.launch.manifest.mpijob import Pods
 from busbw.launch.manifest.plan import plan
 from busbw.launch.manifest.sbatch import Site
 
-SCHEMA = json.loads(Path(__file__).parents[2].joinpath("recorded", "mpijob.v2beta1.schema.json").read_text())
+SCHEMA = json.loads(
+    Path(__file__).parents[2].joinpath("recorded", "mpijob.v2beta1.schema.json").read_text()
+)
 
 
 def job(pods=Pods("registry/busbw:1"), hosts=2, gpus=8, ranks=None, words=()):  # noqa: B008
@@ -22,7 +24,15 @@ def job(pods=Pods("registry/busbw:1"), hosts=2, gpus=8, ranks=None, words=()):  
 
 SHAPES = [
     job(),
-    job(Pods("i", namespace="bench", rdma="rdma/hca=8", ssh_directory="/home/mpiuser/.ssh", ssh_port=2222)),
+    job(
+        Pods(
+            "i",
+            namespace="bench",
+            rdma="rdma/hca=8",
+            ssh_directory="/home/mpiuser/.ssh",
+            ssh_port=2222,
+        )
+    ),
     job(gpus=0, ranks=4, words=("busbw", "run", "all_gather", "--engine", "torch")),
     job(words=("all_reduce_perf", "-b", "8", "-e", "8G")),
 ]
@@ -68,7 +78,10 @@ def test_busbw_run_gets_the_operators_hostfile():
         "nccl",
     ]
     assert mpijob.command(plan("x", 2, 0, None, ()))[-1] == "mpi"
-    assert mpijob.command(plan("x", 2, 8, None, ("busbw", "run", "all_reduce", "--engine=torch")))[-1] == "/etc/mpi/hostfile"
+    assert (
+        mpijob.command(plan("x", 2, 8, None, ("busbw", "run", "all_reduce", "--engine=torch")))[-1]
+        == "/etc/mpi/hostfile"
+    )
 
 
 def test_any_other_command_is_the_program_of_each_rank():
@@ -82,12 +95,24 @@ def test_any_other_command_is_the_program_of_each_rank():
     [
         (lambda: plan("x", 2, 8, 3, ()), "--ranks 3: not a multiple of 2 hosts"),
         (lambda: plan("x", 2, 8, 32, ()), "--ranks 32: 16 per host, which has 8 GPUs"),
-        (lambda: plan("x", 2, 8, None, ("busbw", "run", "all_reduce", "--hosts=h1")), "--hosts=h1: the manifest places"),
-        (lambda: mpijob.text(plan("Big_Name", 2, 8, None, ()), Pods("i")), "--name Big_Name: not a DNS label"),
+        (
+            lambda: plan("x", 2, 8, None, ("busbw", "run", "all_reduce", "--hosts=h1")),
+            "--hosts=h1: the manifest places",
+        ),
+        (
+            lambda: mpijob.text(plan("Big_Name", 2, 8, None, ()), Pods("i")),
+            "--name Big_Name: not a DNS label",
+        ),
         (lambda: mpijob.text(plan("a" * 60, 2, 8, None, ()), Pods("i")), "has 69 characters"),
         (lambda: mpijob.text(plan("x", 2, 8, None, ()), Pods("i", namespace="A")), "--namespace A"),
-        (lambda: mpijob.text(plan("x", 2, 8, None, ()), Pods("i", rdma="hca")), "--rdma hca: not a resource"),
-        (lambda: sbatch.text(plan("x", 2, 8, None, ()), Site(partition="a b")), "--partition 'a b': sbatch could not read it"),
+        (
+            lambda: mpijob.text(plan("x", 2, 8, None, ()), Pods("i", rdma="hca")),
+            "--rdma hca: not a resource",
+        ),
+        (
+            lambda: sbatch.text(plan("x", 2, 8, None, ()), Site(partition="a b")),
+            "--partition 'a b': sbatch could not read it",
+        ),
         (lambda: sbatch.text(plan("x\n#SBATCH -p y", 2, 8, None, ()), Site()), "--name 'x"),
     ],
 )
@@ -113,7 +138,9 @@ def test_an_sbatch_script_requests_whole_nodes():
 
 
 def test_an_sbatch_script_quotes_another_program():
-    lines = sbatch.text(plan("busbw", 2, 0, None, ("sh", "-c", "echo $SLURM_PROCID; true")), Site()).splitlines()
+    lines = sbatch.text(
+        plan("busbw", 2, 0, None, ("sh", "-c", "echo $SLURM_PROCID; true")), Site()
+    ).splitlines()
     assert lines[-1].startswith("exec srun --mpi=pmix --export=ALL --kill-on-bad-exit=1 ")
     assert lines[-1].endswith("sh -c 'echo $SLURM_PROCID; true'")
     assert not any("gpus" in line for line in lines)
@@ -124,7 +151,9 @@ HOSTILE = 'i", "command": ["x"], "y": "@{name}\n// $(id) `id` \'é'
 
 def test_a_value_cannot_change_the_structure_of_an_mpijob():
     replicas = job(Pods(HOSTILE), words=("prog", HOSTILE))["spec"]["mpiReplicaSpecs"]
-    launcher, worker = (replicas[role]["template"]["spec"]["containers"][0] for role in ("Launcher", "Worker"))
+    launcher, worker = (
+        replicas[role]["template"]["spec"]["containers"][0] for role in ("Launcher", "Worker")
+    )
     assert launcher["image"] == worker["image"] == launcher["command"][-1] == HOSTILE
     expected = job()["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
     assert list(launcher) == list(expected)

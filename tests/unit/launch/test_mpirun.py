@@ -23,7 +23,11 @@ def one_machine(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0})
     monkeypatch.setattr(shutil, "which", lambda program: f"/usr/bin/{program}")
-    monkeypatch.setattr(interfaces, "local", lambda: {"eth0": IPv4Interface("10.1.0.5/16"), "eth1": IPv4Interface("10.2.0.5/16")})
+    monkeypatch.setattr(
+        interfaces,
+        "local",
+        lambda: {"eth0": IPv4Interface("10.1.0.5/16"), "eth1": IPv4Interface("10.2.0.5/16")},
+    )
     for name in [name for name in os.environ if name.startswith(("OMPI_", "PRTE_"))]:
         monkeypatch.delenv(name)
 
@@ -35,17 +39,21 @@ def built(*args, **kwargs) -> str:
 def test_local_ranks_keep_mpis_own_transports():
     assert (
         built(FIVE, ["rank", "a b"], 1)
-        == "/opt/bin/mpirun -n 1 --bind-to none --mca mpi_abort_delay 1 --mca pml ob1 --mca btl sm,self rank 'a b'"
+        == "/opt/bin/mpirun -n 1 --bind-to none --mca mpi_abort_delay 1 --mca pml ob1 --mca btl"
+        " sm,self rank 'a b'"
     )
 
 
 def test_oversubscription_options_of_each_version():
     assert (
         built(FIVE, ["rank"], 2)
-        == "/opt/bin/mpirun -n 2 --bind-to none --mca mpi_abort_delay 1 --mca pml ob1 --mca btl sm,self --map-by :OVERSUBSCRIBE rank"
+        == "/opt/bin/mpirun -n 2 --bind-to none --mca mpi_abort_delay 1 --mca pml ob1 --mca btl"
+        " sm,self --map-by :OVERSUBSCRIBE rank"
     )
-    assert built(FOUR, ["rank"], 2) == (
-        "/usr/bin/mpirun -n 2 --bind-to none --mca mpi_abort_delay 1 --mca pml ob1 --mca btl vader,self --oversubscribe rank"
+    assert (
+        built(FOUR, ["rank"], 2)
+        == "/usr/bin/mpirun -n 2 --bind-to none --mca mpi_abort_delay 1 --mca pml ob1 --mca btl"
+        " vader,self --oversubscribe rank"
     )
 
 
@@ -63,51 +71,78 @@ def test_root_is_allowed_only_when_root(monkeypatch):
 
 
 def test_hosts_and_interface_on_open_mpi_5():
-    assert built(FIVE, ["rank"], 16, HOSTS, "10.1.0.0/16", {"A": "x=1 y"}) == (
-        "/opt/bin/mpirun -n 16 --bind-to none --mca mpi_abort_delay 1 --host h1:8,h2:8 "
-        "--mca pml ob1 --mca btl tcp,self --mca coll '^hcoll' --mca btl_tcp_if_include 10.1.0.0/16 "
-        "--prtemca prte_if_include 10.1.0.0/16 --pmixmca ptl_tcp_if_include 10.1.0.0/16 "
-        "--prtemca plm_ssh_no_tree_spawn 1 --prtemca oob_tcp_keepalive_time 10 --prtemca oob_tcp_keepalive_intvl 5 "
-        "--prtemca oob_tcp_keepalive_probes 3 --prtemca plm_ssh_args '-o BatchMode=yes -o ConnectTimeout=10' "
-        "-x 'A=x=1 y' -x BUSBW_IFNAME=10.1.0.0/16 rank"
+    assert (
+        built(FIVE, ["rank"], 16, HOSTS, "10.1.0.0/16", {"A": "x=1 y"})
+        == "/opt/bin/mpirun -n 16 --bind-to none --mca mpi_abort_delay 1 --host h1:8,h2:8 --mca pml"
+        " ob1 --mca btl tcp,self --mca coll '^hcoll' --mca btl_tcp_if_include 10.1.0.0/16"
+        " --prtemca prte_if_include 10.1.0.0/16 --pmixmca ptl_tcp_if_include 10.1.0.0/16"
+        " --prtemca plm_ssh_no_tree_spawn 1 --prtemca oob_tcp_keepalive_time 10 --prtemca"
+        " oob_tcp_keepalive_intvl 5 --prtemca oob_tcp_keepalive_probes 3 --prtemca plm_ssh_args"
+        " '-o BatchMode=yes -o ConnectTimeout=10' -x 'A=x=1 y' -x BUSBW_IFNAME=10.1.0.0/16 rank"
     )
 
 
 def test_hosts_and_interface_on_open_mpi_4():
-    assert built(FOUR, ["rank"], 16, HOSTS, "eth") == (
-        "/usr/bin/mpirun -n 16 --bind-to none --mca mpi_abort_delay 1 --host h1:8,h2:8 "
-        "--mca pml ob1 --mca btl tcp,self --mca coll '^hcoll' --mca btl_tcp_if_include eth0,eth1 --mca oob_tcp_if_include eth0,eth1 "
-        "--mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 "
-        "--mca oob_tcp_keepalive_probes 3 --mca plm_rsh_args '-o BatchMode=yes -o ConnectTimeout=10' "
-        "-x BUSBW_IFNAME=eth -x NCCL_SOCKET_IFNAME=eth rank"
+    assert (
+        built(FOUR, ["rank"], 16, HOSTS, "eth")
+        == "/usr/bin/mpirun -n 16 --bind-to none --mca mpi_abort_delay 1 --host h1:8,h2:8 --mca pml"
+        " ob1 --mca btl tcp,self --mca coll '^hcoll' --mca btl_tcp_if_include eth0,eth1 --mca"
+        " oob_tcp_if_include eth0,eth1 --mca plm_rsh_no_tree_spawn 1 --mca"
+        " oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 --mca"
+        " oob_tcp_keepalive_probes 3 --mca plm_rsh_args '-o BatchMode=yes -o ConnectTimeout=10'"
+        " -x BUSBW_IFNAME=eth -x NCCL_SOCKET_IFNAME=eth rank"
     )
 
 
 def test_daemons_of_open_mpi_5_get_one_interface():
     line = built(FIVE, ["rank"], 16, HOSTS, "eth")
-    assert "--mca btl_tcp_if_include eth0,eth1 --prtemca prte_if_include eth0 --pmixmca ptl_tcp_if_include eth0 " in line
+    assert (
+        "--mca btl_tcp_if_include eth0,eth1 --prtemca prte_if_include eth0 --pmixmca"
+        " ptl_tcp_if_include eth0 " in line
+    )
 
 
 @pytest.mark.parametrize(("installed", "name"), [(FIVE, "PRTE_MCA_plm"), (FOUR, "OMPI_MCA_plm")])
 def test_plm_isolated_is_refused_for_several_hosts(monkeypatch, installed, name):
     monkeypatch.setenv(name, "isolated")
-    with pytest.raises(UsageError, match=f"^{name}=isolated keeps Open MPI {installed.version} from starting ranks on other hosts"):
+    with pytest.raises(
+        UsageError,
+        match=(
+            f"^{name}=isolated keeps Open MPI {installed.version} from starting ranks on other"
+            " hosts"
+        ),
+    ):
         mpirun.command(installed, ["rank"], 16, HOSTS)
     assert "--host" not in mpirun.command(installed, ["rank"], 2), "allowed on this machine"
 
 
 def test_user_ssh_options_are_kept_and_only_for_ssh():
-    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_args": "-p 22222"}) == "-p 22222 -o BatchMode=yes -o ConnectTimeout=10"
+    assert (
+        mpirun.ssh_args({"OMPI_MCA_plm_rsh_args": "-p 22222"})
+        == "-p 22222 -o BatchMode=yes -o ConnectTimeout=10"
+    )
     assert mpirun.ssh_args({"PRTE_MCA_plm_ssh_agent": "/etc/mpi/kubexec.sh"}) == ""
     assert mpirun.launch_agent({"OMPI_MCA_plm_rsh_agent": "ssh -q : rsh"}) == "ssh -q"
-    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "ssh : rsh"}) == "-o BatchMode=yes -o ConnectTimeout=10"
-    assert mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "/usr/bin/ssh -q"}) == "-o BatchMode=yes -o ConnectTimeout=10"
+    assert (
+        mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "ssh : rsh"})
+        == "-o BatchMode=yes -o ConnectTimeout=10"
+    )
+    assert (
+        mpirun.ssh_args({"OMPI_MCA_plm_rsh_agent": "/usr/bin/ssh -q"})
+        == "-o BatchMode=yes -o ConnectTimeout=10"
+    )
 
 
 def test_a_secret_is_not_on_the_command_line(monkeypatch):
     monkeypatch.setenv("NCCL_AUTH_TOKEN", "s3cret")
-    line = mpirun.command(FIVE, ["rank"], 2, HOSTS, env={"NCCL_AUTH_TOKEN": "s3cret", "NCCL_DEBUG": "INFO"})
-    assert "s3cret" not in " ".join(line) and line[line.index("NCCL_AUTH_TOKEN") - 1] == "-x" and "NCCL_DEBUG=INFO" in line
+    line = mpirun.command(
+        FIVE, ["rank"], 2, HOSTS, env={"NCCL_AUTH_TOKEN": "s3cret", "NCCL_DEBUG": "INFO"}
+    )
+    assert (
+        "s3cret" not in " ".join(line)
+        and line[line.index("NCCL_AUTH_TOKEN") - 1] == "-x"
+        and "NCCL_DEBUG=INFO" in line
+    )
 
 
 def test_an_invalid_variable_name_is_refused():
@@ -124,7 +159,11 @@ def script(folder: Path, text: str) -> str:
 
 @pytest.mark.parametrize(
     ("says", "major", "version"),
-    [("mpirun (Open MPI) 4.1.6", 4, "4.1.6"), ("mpirun (Open MPI) 5.0.11rc1", 5, "5.0.11"), ("mpirun (Open MPI) 4.1.7a1", 4, "4.1.7")],
+    [
+        ("mpirun (Open MPI) 4.1.6", 4, "4.1.6"),
+        ("mpirun (Open MPI) 5.0.11rc1", 5, "5.0.11"),
+        ("mpirun (Open MPI) 4.1.7a1", 4, "4.1.7"),
+    ],
 )
 def test_the_version_is_read(tmp_path, says, major, version):
     path = script(tmp_path, f"echo '{says}'")
@@ -132,7 +171,13 @@ def test_the_version_is_read(tmp_path, says, major, version):
 
 
 @pytest.mark.parametrize(
-    "says", ["HYDRA build details:", "Intel(R) MPI Library for Linux* OS, Version 2021.9", "mpirun (Open MPI) 3.1.3", ""]
+    "says",
+    [
+        "HYDRA build details:",
+        "Intel(R) MPI Library for Linux* OS, Version 2021.9",
+        "mpirun (Open MPI) 3.1.3",
+        "",
+    ],
 )
 def test_another_mpi_is_refused_by_its_version_text(tmp_path, says):
     with pytest.raises(NoMeasurement, match="is not Open MPI 4 or newer") as caught:
@@ -156,5 +201,11 @@ def test_a_hanging_or_missing_mpirun_is_refused(tmp_path, monkeypatch):
 def test_the_torchrun_command_line():
     pytest.importorskip("torch", reason="PyTorch is not installed")
     assert torchrun.command(["rank"], 4) == [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "--no-python", "rank",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=4",
+        "--no-python",
+        "rank",
+    ]

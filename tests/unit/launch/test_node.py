@@ -1,4 +1,6 @@
-"""A process that answers requests over its stdin and stdout, and what its driver notices when it does not."""
+"""A process that answers requests over its stdin and stdout, and what its driver notices when it
+does not.
+"""
 
 import os
 import signal
@@ -77,7 +79,9 @@ def test_several_requests_are_open_at_once(talking):
     assert [talking.result(one, Said, LIMIT_S).text for one in slow] == ["SLOW"] * 4
 
 
-@pytest.mark.parametrize(("asked", "said"), [("fail", "localhost: it failed"), ("bug", "localhost: KeyError: 'lost'")])
+@pytest.mark.parametrize(
+    ("asked", "said"), [("fail", "localhost: it failed"), ("bug", "localhost: KeyError: 'lost'")]
+)
 def test_a_failure_is_the_answer(talking, asked, said):
     with pytest.raises(NodeFailed) as caught:
         talking.ask(Say(asked), Said, LIMIT_S)
@@ -129,7 +133,10 @@ def test_a_missing_agent_is_named(monkeypatch):
 
 
 def test_lines_that_are_no_text_are_ignored():
-    script = """import os\nos.write(1, b'{{"id": 1, "error": "' + bytes([255]) + b'"}}' + bytes([10]))\n""" + SERVE
+    script = (
+        """import os\nos.write(1, b'{{"id": 1, "error": "' + bytes([255]) + b'"}}' + bytes([10]))\n"""
+        + SERVE
+    )
     with closing(node(script)) as one:
         assert one.ask(Say("a"), Said, 3.0).text == "A"
 

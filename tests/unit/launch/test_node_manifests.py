@@ -18,9 +18,25 @@ from busbw.launch.manifest import daemonset, kubernetes
 from busbw.launch.manifest.daemonset import Node
 from busbw.launch.manifest.steps import Steps, preflight, preflight_script, prolog
 
-SCHEMA = json.loads(Path(__file__).parents[2].joinpath("recorded", "daemonset.v1.schema.json").read_text())
+SCHEMA = json.loads(
+    Path(__file__).parents[2].joinpath("recorded", "daemonset.v1.schema.json").read_text()
+)
 QUICK = ["--only", "kernel-port-range"]
-SIM = ["all_reduce", "--engine", "sim", "-n", "4", "-b", "1M", "-e", "1M", "--iters", "12", "--sim", "gbps=300"]
+SIM = [
+    "all_reduce",
+    "--engine",
+    "sim",
+    "-n",
+    "4",
+    "-b",
+    "1M",
+    "-e",
+    "1M",
+    "--iters",
+    "12",
+    "--sim",
+    "gbps=300",
+]
 
 
 def made(node=Node("busbw-watch", "registry/busbw:1")):  # noqa: B008
@@ -33,7 +49,9 @@ def watch(daemon):
 
 def patched(daemon, limits):
     """The DaemonSet with the init container, as a strategic merge patch adds it."""
-    pod = json.loads(preflight("registry/busbw:1", limits, Steps((), SIM, 60)))["spec"]["template"]["spec"]
+    pod = json.loads(preflight("registry/busbw:1", limits, Steps((), SIM, 60)))["spec"]["template"][
+        "spec"
+    ]
     merged = copy.deepcopy(daemon)
     target = merged["spec"]["template"]["spec"]
     target["initContainers"] = pod["initContainers"]
@@ -45,7 +63,18 @@ def patched(daemon, limits):
     "daemon",
     [
         made(),
-        made(Node("w", "i", namespace="bench", secret="s", port=9500, runtime_class="", selector="", check=("--layer", "NIC"))),
+        made(
+            Node(
+                "w",
+                "i",
+                namespace="bench",
+                secret="s",
+                port=9500,
+                runtime_class="",
+                selector="",
+                check=("--layer", "NIC"),
+            )
+        ),
         patched(made(), {}),
         patched(made(), {"nvidia.com/gpu": 8, "rdma/hca": 1}),
     ],
@@ -76,14 +105,18 @@ def test_pods_have_no_privileges():
 
 
 def test_a_daemonset_takes_no_gpu_from_jobs():
-    assert not any("gpu" in name for limits in watch(made())["resources"].values() for name in limits)
+    assert not any(
+        "gpu" in name for limits in watch(made())["resources"].values() for name in limits
+    )
 
 
 def test_commands_of_the_daemonset_parse(tmp_path):
     container = watch(made())
     probe = container["readinessProbe"]["exec"]["command"]
     assert probe[:2] == ["busbw", "check"]
-    assert [layer.value for layer in daemonset.LAYERS] == list(check_command.make_context("check", probe[2:]).params["layer"])
+    assert [layer.value for layer in daemonset.LAYERS] == list(
+        check_command.make_context("check", probe[2:]).params["layer"]
+    )
     (tmp_path / "token").write_text("t")
     places = {"$(NODE_IP):9400": "10.0.0.1:9400", "/etc/busbw/token": str(tmp_path / "token")}
     words = [places.get(word, word) for word in container["command"]]
@@ -91,12 +124,21 @@ def test_commands_of_the_daemonset_parse(tmp_path):
     assert watch_command.make_context("watch", words[2:]).params["listen"] == "10.0.0.1:9400"
 
 
-def run(kind: str, steps: Steps, folder: Path, programs: Path = Path(sys.executable).parent) -> subprocess.CompletedProcess[str]:
+def run(
+    kind: str, steps: Steps, folder: Path, programs: Path = Path(sys.executable).parent
+) -> subprocess.CompletedProcess[str]:
     script = prolog(steps) if kind == "prolog" else preflight_script(steps)
     (folder / "script").write_text(script)
     path = f"{programs}:{os.environ['PATH']}"
     words = ["sh", str(folder / "script")]
-    return subprocess.run(words, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        words,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("kind", ["prolog", "preflight"])
@@ -128,7 +170,9 @@ def test_prolog_and_init_container_judge_alike(kind, least, code, tmp_path):
         ("error: no such option", 2, True, 0),
     ],
 )
-def test_a_node_that_could_not_be_judged_is_refused_only_if_asked(kind, said, status, strict, code, tmp_path):
+def test_a_node_that_could_not_be_judged_is_refused_only_if_asked(
+    kind, said, status, strict, code, tmp_path
+):
     (tmp_path / "busbw").write_text(f"#!/bin/sh\necho '{said}'\nexit {status}\n")
     (tmp_path / "busbw").chmod(0o755)
     done = run(kind, Steps([], [], 5, strict), tmp_path, tmp_path)
@@ -144,14 +188,27 @@ ENDED = '[[mute]]\ncheck = "nic-mtu"\nreason = "ticket"\nuntil = 2020-01-01\n'
     ("expected", "said"),
     [
         ("[memory]\nram_bytes = 999999999999999\n", "print busbw: FAIL    RAM is "),
-        (f"[memory]\nram_bytes = 1\n{ENDED}", "print busbw: WARN    the mute of nic-mtu ended on 2020-01-01"),
+        (
+            f"[memory]\nram_bytes = 1\n{ENDED}",
+            "print busbw: WARN    the mute of nic-mtu ended on 2020-01-01",
+        ),
         ("[memory]\nram_bytes = 1\n", ""),
     ],
 )
 def test_prolog_compares_with_what_the_node_should_have(expected, said, tmp_path):
     (tmp_path / "node.toml").write_text(expected)
-    done = run("prolog", Steps(["--expect", str(tmp_path / "node.toml"), "--layer", "expected", "--fail-on", "warn"], [], 30), tmp_path)
-    assert (done.returncode, done.stdout[: len(said)]) == (int(bool(said)), said), done.stdout + done.stderr
+    done = run(
+        "prolog",
+        Steps(
+            ["--expect", str(tmp_path / "node.toml"), "--layer", "expected", "--fail-on", "warn"],
+            [],
+            30,
+        ),
+        tmp_path,
+    )
+    assert (done.returncode, done.stdout[: len(said)]) == (int(bool(said)), said), (
+        done.stdout + done.stderr
+    )
 
 
 @pytest.mark.parametrize("kind", ["prolog", "preflight"])
@@ -165,7 +222,12 @@ def test_a_step_that_hangs_keeps_the_job_away(kind, tmp_path):
 
 
 def test_an_init_container_gets_the_devices_of_the_pod(capsys):
-    assert guarded(["manifest", "preflight", "--image", "i", "--gpus-per-host", "4", "--rdma", "rdma/hca"]) == 0
+    assert (
+        guarded(
+            ["manifest", "preflight", "--image", "i", "--gpus-per-host", "4", "--rdma", "rdma/hca"]
+        )
+        == 0
+    )
     container = json.loads(capsys.readouterr().out)["spec"]["template"]["spec"]["initContainers"][0]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 4, "rdma/hca": 1}
 
@@ -201,5 +263,7 @@ def test_what_kubernetes_rejects_is_refused(node, message):
 
 
 def test_a_label_may_have_a_domain_and_no_value():
-    assert kubernetes.node_selector("nvidia.com/gpu.present=true") == {"nvidia.com/gpu.present": "true"}
+    assert kubernetes.node_selector("nvidia.com/gpu.present=true") == {
+        "nvidia.com/gpu.present": "true"
+    }
     assert kubernetes.node_selector("gpu=") == {"gpu": ""}

@@ -1,4 +1,6 @@
-"""Asking hosts for the processes of a job and ending them, with scripts as launch agents and real processes in place of ranks."""
+"""Asking hosts for the processes of a job and ending them, with scripts as launch agents and
+real processes in place of ranks.
+"""
 
 import contextlib
 import os
@@ -23,7 +25,9 @@ MINE, OTHERS = f"mine{os.getpid()}", f"others{os.getpid()}"
 
 @pytest.fixture
 def agent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
-    """Replaces the agent by a script: $1 is the host, and the command for that host's login shell follows."""
+    """Replaces the agent by a script: $1 is the host, and the command for that host's login
+    shell follows.
+    """
 
     def put(script: str) -> None:
         file = tmp_path / "agent"
@@ -37,9 +41,18 @@ def agent_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
 @contextlib.contextmanager
 def rank(marker: str, number: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that looks like a rank which Open MPI started, and has not reported anything."""
-    environ = {MARKER: marker, "OMPI_COMM_WORLD_RANK": str(number), "OMPI_COMM_WORLD_SIZE": "2", FOLDER: str(folder)}
-    with subprocess.Popen([on_host.RANK_PROGRAM, "60"], executable="/bin/sleep", env=environ) as process:
-        while on_host.RANK_PROGRAM.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+    environ = {
+        MARKER: marker,
+        "OMPI_COMM_WORLD_RANK": str(number),
+        "OMPI_COMM_WORLD_SIZE": "2",
+        FOLDER: str(folder),
+    }
+    with subprocess.Popen(
+        [on_host.RANK_PROGRAM, "60"], executable="/bin/sleep", env=environ
+    ) as process:
+        while (
+            on_host.RANK_PROGRAM.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        ):
             time.sleep(0.001)
         try:
             yield process
@@ -52,7 +65,9 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
-def test_a_stopped_rank_is_found_on_its_host_before_it_reports_and_its_job_is_ended_there(agent_does: Agent, tmp_path: Path) -> None:
+def test_a_stopped_rank_is_found_on_its_host_before_it_reports_and_its_job_is_ended_there(
+    agent_does: Agent, tmp_path: Path
+) -> None:
     agent_does('shift; exec sh -c "$*"')
     mine, others = tmp_path / "prted.1", tmp_path / "prted.2"
     for folder in (mine, others):
@@ -73,7 +88,9 @@ def test_a_stopped_rank_is_found_on_its_host_before_it_reports_and_its_job_is_en
 
 
 def test_a_stopped_launcher_is_a_helper_and_no_rank() -> None:
-    with subprocess.Popen(["prterun", "60"], executable="/bin/sleep", env={MARKER: MINE}) as launcher:
+    with subprocess.Popen(
+        ["prterun", "60"], executable="/bin/sleep", env={MARKER: MINE}
+    ) as launcher:
         try:
             stop(launcher)
             (helper,) = survey.survey(Cleanup(MINE, launcher.pid), {}, {}, (), 30).helpers
@@ -93,7 +110,9 @@ def test_a_stopped_launcher_is_a_helper_and_no_rank() -> None:
     ],
     ids=["ssh gives up", "no answer", "an error there", "no shell there", "not an answer"],
 )
-def test_only_silence_or_ssh_failure_mean_unreachable(agent_does: Agent, script: str, expected: object, limit_s: float) -> None:
+def test_only_silence_or_ssh_failure_mean_unreachable(
+    agent_does: Agent, script: str, expected: object, limit_s: float
+) -> None:
     agent_does(script)
     assert on_host.ask({"h1": Ask("none")}, limit_s) == expected
 
@@ -109,10 +128,16 @@ def examined(hosts: list[str]) -> bool:
 
 @pytest.mark.parametrize("ask", [surveyed, examined])
 def test_hosts_that_share_a_limit_are_asked_at_the_same_time(
-    ask: Callable[[list[str]], bool], agent_does: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ask: Callable[[list[str]], bool],
+    agent_does: Agent,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(remote, "MOST", 1)
-    agent_does(f'touch {tmp_path}/asked.$1; until [ -e {tmp_path}/asked.h3 ]; do sleep 0.02; done; shift; exec sh -c "$*"')
+    agent_does(
+        f"touch {tmp_path}/asked.$1; until [ -e {tmp_path}/asked.h3 ]; do sleep 0.02; done; shift;"
+        ' exec sh -c "$*"'
+    )
     assert ask(["h1", "h2", "h3"])
 
 
@@ -121,7 +146,9 @@ def test_a_missing_agent_gives_no_answers(monkeypatch: pytest.MonkeyPatch) -> No
     assert on_host.ask({"h1": Ask("none")}, 30) == {}
 
 
-def test_hosts_that_did_not_answer_are_not_asked_to_end_a_job(agent_does: Agent, tmp_path: Path) -> None:
+def test_hosts_that_did_not_answer_are_not_asked_to_end_a_job(
+    agent_does: Agent, tmp_path: Path
+) -> None:
     agent_does(f'echo "$1" >>{tmp_path}/asked')
     survey.end(Cleanup(MINE), {}, ("h1", "h2", "h3", "localhost"), {"h2"}, 5)
     assert sorted((tmp_path / "asked").read_text().split()) == ["h1", "h3"]

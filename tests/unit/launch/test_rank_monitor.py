@@ -23,7 +23,8 @@ HOST = os.uname().nodename
 def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
     two = [subprocess.Popen(["busbw-rank", "60"], executable="/bin/sleep") for _ in range(2)]
     for one in two:
-        while b"busbw-rank" not in Path(f"/proc/{one.pid}/cmdline").read_bytes():  # until the new program has taken over
+        # until the new program has taken over
+        while b"busbw-rank" not in Path(f"/proc/{one.pid}/cmdline").read_bytes():
             time.sleep(0.001)
     yield two
     for one in two:
@@ -42,7 +43,9 @@ def stands(sleepers: list[subprocess.Popen[bytes]], rank: int) -> str:
     return encode(Stalled(rank, HOST, sleepers[rank].pid, "timing", "8", 3, 5.0))
 
 
-def test_a_host_that_says_nothing_about_itself_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_says_nothing_about_itself_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(rank_monitor, "MOST_S", 0.0)
     made = RankMonitor(2, (), 5, 5)
     made.take(encode(Here(0, HOST, 1)))
@@ -54,18 +57,24 @@ def test_a_host_that_says_nothing_about_itself_is_not_waited_for(monkeypatch: py
 def test_requested_interfaces_are_watched_if_present() -> None:
     assert "lo" in RankMonitor(2, (), 5, 5, ifname="lo").linked
     usual = RankMonitor(2, (), 5, 5).linked
-    assert all(RankMonitor(2, (), 5, 5, ifname=name).linked == usual for name in ("nosuch0", "198.51.100.0/24"))
+    assert all(
+        RankMonitor(2, (), 5, 5, ifname=name).linked == usual
+        for name in ("nosuch0", "198.51.100.0/24")
+    )
 
 
 def test_other_lines_are_not_taken_for_reports() -> None:
     assert not RankMonitor(2, (), 5, 5).take("NCCL INFO")
 
 
-def test_a_stopped_rank_is_found_after_the_gather_time(sleepers: list[subprocess.Popen[bytes]]) -> None:
+def test_a_stopped_rank_is_found_after_the_gather_time(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
     made = monitor(sleepers)
     made.event()
     sleepers[1].send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, sleepers[1].pid, os.WSTOPPED | os.WNOWAIT)  # a signal takes a moment to arrive
+    # a signal takes a moment to arrive
+    os.waitid(os.P_PID, sleepers[1].pid, os.WSTOPPED | os.WNOWAIT)
     made.take(stands(sleepers, 0))
     assert made.stop_reason() is None
     made.first_stalled -= GATHER_S + 0.1
@@ -89,7 +98,9 @@ def test_a_new_row_clears_stall_reports(sleepers: list[subprocess.Popen[bytes]])
     assert made.stop_reason() is None
 
 
-def test_silence_ends_the_run_unless_there_is_no_limit(sleepers: list[subprocess.Popen[bytes]]) -> None:
+def test_silence_ends_the_run_unless_there_is_no_limit(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
     made = monitor(sleepers)
     made.event()
     made.last_report -= 2 * 5.0 + MARGIN_S - 0.5
@@ -103,22 +114,29 @@ def test_silence_ends_the_run_unless_there_is_no_limit(sleepers: list[subprocess
     endless.event(leaving=True)
     assert endless.stop_reason() is None
     endless.last_left -= LEAVING_S[1] + 0.1
-    assert "everything was measured, but the job did not end within 60 s" in str(endless.stop_reason())
+    assert "everything was measured, but the job did not end within 60 s" in str(
+        endless.stop_reason()
+    )
 
 
-def test_the_end_of_a_job_has_a_limit_of_its_own_which_each_rank_that_leaves_extends(sleepers: list[subprocess.Popen[bytes]]) -> None:
+def test_the_end_of_a_job_has_a_limit_of_its_own_which_each_rank_that_leaves_extends(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
     made = monitor(sleepers, limit_s=1.5)
     made.event(leaving=True)
     made.last_left -= LEAVING_S[0] - 0.5
     made.take(encode(Leaving(1)))
     made.last_left -= LEAVING_S[0] - 0.5
-    made.take(encode(Here(0, HOST, sleepers[0].pid)))  # rank 0 is alive, which it says again and again
+    # rank 0 is alive, which it says again and again
+    made.take(encode(Here(0, HOST, sleepers[0].pid)))
     assert made.stop_reason() is None
     made.last_left -= 0.6
     assert made.stop_reason() is not None
 
 
-def test_a_stopped_launcher_is_named_after_the_limit(sleepers: list[subprocess.Popen[bytes]]) -> None:
+def test_a_stopped_launcher_is_named_after_the_limit(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
     made = monitor(sleepers)
     made.event()
     with subprocess.Popen(["sleep", "60"], env={**os.environ, MARKER: made.job.marker}) as launcher:
@@ -136,7 +154,9 @@ def test_a_stopped_launcher_is_named_after_the_limit(sleepers: list[subprocess.P
 
 
 @pytest.mark.parametrize("kills", [1, 7, memory_kills.UNKNOWN])
-def test_a_rank_that_the_kernel_killed_for_memory_is_known_by_the_count_of_its_host(kills: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_the_kernel_killed_for_memory_is_known_by_the_count_of_its_host(
+    kills: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(memory_kills, "count", lambda: kills)
     made = RankMonitor(2, (), 5.0, 10.0)
     for rank, before in enumerate((kills, kills - 1)):
@@ -144,7 +164,9 @@ def test_a_rank_that_the_kernel_killed_for_memory_is_known_by_the_count_of_its_h
     assert [made.memory_ran_out(rank) for rank in range(3)] == [False, kills > 0, False]
 
 
-def test_queue_time_does_not_count_for_absent_ranks(sleepers: list[subprocess.Popen[bytes]]) -> None:
+def test_queue_time_does_not_count_for_absent_ranks(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
     made = RankMonitor(2, ("h1", "h2"), 5.0, 10.0)
     made.take(encode(Here(0, HOST, sleepers[0].pid)))
     made.begun -= 11
@@ -161,7 +183,9 @@ def test_all_ranks_start_but_no_sweep_begins(sleepers: list[subprocess.Popen[byt
     assert f"rank 0 on {HOST} (pid {sleepers[0].pid}) is gone" in str(made.stop_reason())
 
 
-def test_the_first_death_near_the_rank_that_aborted_counts(sleepers: list[subprocess.Popen[bytes]]) -> None:
+def test_the_first_death_near_the_rank_that_aborted_counts(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
     made = RankMonitor(3, (), 5.0, 10.0)
     for rank, host in enumerate(("h1", "h2", "h2")):
         made.take(encode(Here(rank, host, 50 + rank)))
@@ -173,7 +197,9 @@ def test_the_first_death_near_the_rank_that_aborted_counts(sleepers: list[subpro
     assert RankMonitor(3, (), 5.0, 10.0).death() is None
 
 
-def test_a_stopped_rank_is_reported_before_the_limit(sleepers: list[subprocess.Popen[bytes]]) -> None:
+def test_a_stopped_rank_is_reported_before_the_limit(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
     made = monitor(sleepers)
     made.event()
     sleepers[1].send_signal(signal.SIGSTOP)
@@ -193,7 +219,9 @@ def test_a_stopped_rank_is_reported_before_the_limit(sleepers: list[subprocess.P
     assert not made.not_running
 
 
-def test_a_dead_rank_is_reported_if_the_launcher_hangs(sleepers: list[subprocess.Popen[bytes]]) -> None:
+def test_a_dead_rank_is_reported_if_the_launcher_hangs(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
     made = monitor(sleepers, limit_s=0)
     made.event()
     sleepers[0].kill()
@@ -202,13 +230,17 @@ def test_a_dead_rank_is_reported_if_the_launcher_hangs(sleepers: list[subprocess
     made.not_running[0] = (made.not_running[0][0] - 10, "Z")
     made.last_process_check = 0.0
     assert made.changes() == [f"rank 0 on {HOST} (pid {sleepers[0].pid}) is dead"]
-    assert f"rank 0 on {HOST} (pid {sleepers[0].pid}) died of signal 9 (SIGKILL)" in str(made.stop_reason())
+    assert f"rank 0 on {HOST} (pid {sleepers[0].pid}) died of signal 9 (SIGKILL)" in str(
+        made.stop_reason()
+    )
     made.event(leaving=True)
     made.last_process_check = 0.0
     assert made.changes() == []
 
 
-def test_time_while_the_launcher_is_stopped_is_ignored(sleepers: list[subprocess.Popen[bytes]]) -> None:
+def test_time_while_the_launcher_is_stopped_is_ignored(
+    sleepers: list[subprocess.Popen[bytes]],
+) -> None:
     made = monitor(sleepers)
     made.event()
     made.stop_reason()

@@ -1,4 +1,7 @@
-"""Commands on several hosts at once: what they answer, and that they end. All run on this host, where no agent is needed."""
+"""Commands on several hosts at once: what they answer, and that they end.
+
+All run on this host, where no agent is needed.
+"""
 
 import os
 import time
@@ -52,7 +55,9 @@ def test_a_command_without_an_end_is_killed_with_what_it_started(tmp_path: Path)
 @pytest.mark.parametrize("stream", [1, 2])
 def test_an_endless_answer_does_not_fill_the_memory(monkeypatch, stream):
     monkeypatch.setattr(remote, "_MOST_BYTES", 1 << 20)
-    done = run(f"while :; do echo 0123456789; sleep 0.001; head -c 100000 /dev/zero; done >&{stream}")
+    done = run(
+        f"while :; do echo 0123456789; sleep 0.001; head -c 100000 /dev/zero; done >&{stream}"
+    )
     assert (done.code, done.problem, done.out) == (None, "an answer of more than 1 MiB", b"")
 
 

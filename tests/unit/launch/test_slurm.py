@@ -1,4 +1,6 @@
-"""srun's command line: the numbers of a step, lines that busbw suppresses, and PMIx by the name that srun lists."""
+"""srun's command line: the numbers of a step, lines that busbw suppresses, and PMIx by the name
+that srun lists.
+"""
 
 import os
 from pathlib import Path
@@ -10,8 +12,16 @@ from busbw.launch import slurm
 from busbw.launch.slurm import Srun, Step
 
 SRUN = Srun("/usr/bin/srun", "pmix")
-# What `srun --mpi=list` prints: Slurm 22.05.8 on stdout, 20.11 on stderr, and one built without PMIx.
-LISTED = "MPI plugin types are...\n\tpmix\n\tnone\n\tcray_shasta\n\tpmi2\nspecific pmix plugin versions available: pmix_v4\n"
+# What `srun --mpi=list` prints: Slurm 22.05.8 on stdout, 20.11 on stderr, and one built without
+# PMIx.
+LISTED = (
+    "MPI plugin types are...\n"
+    "\tpmix\n"
+    "\tnone\n"
+    "\tcray_shasta\n"
+    "\tpmi2\n"
+    "specific pmix plugin versions available: pmix_v4\n"
+)
 LISTED_20_11 = "srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmix_v2\nsrun: pmi2\n"
 WITHOUT_PMIX = "MPI plugin types are...\n\tnone\n\tcray_shasta\n\tpmi2\n"
 
@@ -32,12 +42,20 @@ WITHOUT_PMIX = "MPI plugin types are...\n\tnone\n\tcray_shasta\n\tpmi2\n"
         (Step(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "8"}, (16, 2, 8)),
         (Step(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_PER_NODE": "8"}, (16, 2, 8)),
         (Step(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_PER_NODE": "h100:4"}, (8, 2, 4)),
-        (Step(), {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_PER_NODE": "4", "SLURM_GPUS_ON_NODE": "2"}, (4, 2, 2)),
+        (
+            Step(),
+            {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_PER_NODE": "4", "SLURM_GPUS_ON_NODE": "2"},
+            (4, 2, 2),
+        ),
         (Step(ranks=16, gpus_per_node=8), {}, (16, 2, 8)),
         (Step(ranks=12, gpus_per_node=8), {}, (12, None, None)),
         (Step(ranks=16, gpus_per_node=8), {"SLURM_JOB_NUM_NODES": "4"}, (16, 4, 4)),
         (Step(), {"SLURM_JOB_NUM_NODES": "3"}, (3, 3, 1)),
-        (Step(nodes=1, ranks_per_node=2), {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}, (2, 1, 2)),
+        (
+            Step(nodes=1, ranks_per_node=2),
+            {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"},
+            (2, 1, 2),
+        ),
         (Step(ranks=6), {"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "4"}, (6, 2, 3)),
     ],
 )
@@ -63,9 +81,29 @@ def test_missing_or_contradictory_numbers_are_refused(asked, message):
 def test_the_srun_line_has_pmix_gpus_and_site_options():
     step = slurm.settle(Step(nodes=2, gpus_per_node=8, arguments=("-p", "gpu")), {})
     words = slurm.command(SRUN, ["rank"], step, "", {})
-    assert words[:5] == ["/usr/bin/srun", "--mpi=pmix", "--ntasks=16", "--nodes=2", "--ntasks-per-node=8"]
-    assert words[5:10] == ["--gpus-per-node=8", "--export=ALL", "--kill-on-bad-exit=1", "--cpu-bind=none", "--gpu-bind=none"]
-    assert words[10:] == ["-p", "gpu", "env", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=tcp,self", "OMPI_MCA_coll=^hcoll", "rank"]
+    assert words[:5] == [
+        "/usr/bin/srun",
+        "--mpi=pmix",
+        "--ntasks=16",
+        "--nodes=2",
+        "--ntasks-per-node=8",
+    ]
+    assert words[5:10] == [
+        "--gpus-per-node=8",
+        "--export=ALL",
+        "--kill-on-bad-exit=1",
+        "--cpu-bind=none",
+        "--gpu-bind=none",
+    ]
+    assert words[10:] == [
+        "-p",
+        "gpu",
+        "env",
+        "OMPI_MCA_pml=ob1",
+        "OMPI_MCA_btl=tcp,self",
+        "OMPI_MCA_coll=^hcoll",
+        "rank",
+    ]
 
 
 def test_on_one_node_mpi_keeps_its_shared_memory():
@@ -74,7 +112,9 @@ def test_on_one_node_mpi_keeps_its_shared_memory():
 
 
 def test_mpi_settings_of_the_user_are_kept():
-    words = slurm.command(SRUN, ["rank"], slurm.settle(Step(nodes=2), {}), "", {"OMPI_MCA_btl": "self,vader"})
+    words = slurm.command(
+        SRUN, ["rank"], slurm.settle(Step(nodes=2), {}), "", {"OMPI_MCA_btl": "self,vader"}
+    )
     assert not any(word.startswith("OMPI_MCA_btl=") for word in words)
     assert "OMPI_MCA_pml=ob1" in words
 
@@ -87,7 +127,9 @@ def test_a_cidr_is_passed_on_from_a_host_outside_it():
 
 def test_another_pmix_can_be_named():
     step = slurm.settle(Step(nodes=2, arguments=slurm.split("--mpi=pmix_v3")), {})
-    assert [word for word in slurm.command(SRUN, ["rank"], step, "", {}) if word.startswith("--mpi")] == ["--mpi=pmix_v3"]
+    assert [
+        word for word in slurm.command(SRUN, ["rank"], step, "", {}) if word.startswith("--mpi")
+    ] == ["--mpi=pmix_v3"]
 
 
 def test_quoted_slurm_args_stay_whole():
@@ -99,7 +141,9 @@ def test_quoted_slurm_args_stay_whole():
     )
 
 
-@pytest.mark.parametrize("text", ["-l", "--label", "-o out", "-oout", "--output=x", "-e err", "--pty", "-u"])
+@pytest.mark.parametrize(
+    "text", ["-l", "--label", "-o out", "-oout", "--output=x", "-e err", "--pty", "-u"]
+)
 def test_options_that_change_the_output_are_refused(text):
     with pytest.raises(UsageError, match="would change the ranks' output"):
         slurm.split(text)
@@ -117,7 +161,10 @@ def test_an_unclosed_quote_is_refused():
         slurm.split("--comment='x")
 
 
-@pytest.mark.parametrize(("listed", "name"), [(LISTED, "pmix"), (LISTED_20_11, "pmix_v3"), ("pmix_v5\npmix_v10\n", "pmix_v10")])
+@pytest.mark.parametrize(
+    ("listed", "name"),
+    [(LISTED, "pmix"), (LISTED_20_11, "pmix_v3"), ("pmix_v5\npmix_v10\n", "pmix_v10")],
+)
 def test_pmix_is_found_by_its_listed_name(listed, name):
     assert slurm.pmix(listed) == name
 
@@ -140,9 +187,13 @@ def test_queue_state_follows_srun_messages():
 
 def test_only_sruns_exit_reports_are_suppressed():
     assert slurm.own_line("srun: error: h2: task 3: Killed")
-    assert slurm.own_line("slurmstepd-h1: error: *** STEP 4.0 ON h1 CANCELLED AT 2026-11-21T23:36:09 ***")
+    assert slurm.own_line(
+        "slurmstepd-h1: error: *** STEP 4.0 ON h1 CANCELLED AT 2026-11-21T23:36:09 ***"
+    )
     assert not slurm.own_line("srun: job 7 queued and waiting for resources")
-    assert not slurm.own_line("srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)")
+    assert not slurm.own_line(
+        "srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)"
+    )
     assert not slurm.own_line("h1: NCCL INFO srun: error")
 
 
@@ -159,7 +210,11 @@ def test_srun_is_asked_for_its_plugins(tmp_path, monkeypatch):
 
 
 def test_a_failing_srun_is_quoted(tmp_path, monkeypatch):
-    srun_that(tmp_path, 'echo "srun: fatal: Could not establish a configuration source" >&2; exit 1', monkeypatch)
+    srun_that(
+        tmp_path,
+        'echo "srun: fatal: Could not establish a configuration source" >&2; exit 1',
+        monkeypatch,
+    )
     with pytest.raises(NoMeasurement, match="exited with 1: fatal: Could not establish") as caught:
         slurm.find()
     assert "scontrol ping" in caught.value.hint

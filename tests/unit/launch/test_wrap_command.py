@@ -26,19 +26,50 @@ def launcher(folder: Path, name: str, version: str) -> str:
 @pytest.mark.parametrize("name", ["mpirun", "mpiexec"])
 def test_open_mpi_is_told_to_pass_the_variables_on(tmp_path: Path, name: str) -> None:
     path = launcher(tmp_path, name, "mpirun (Open MPI) 4.1.6")
-    assert wrap_command.command_line([path, "-n", "2", "app"], VARIABLES) == [path, "-x", "ONE", "-x", "TWO", "-n", "2", "app"]
+    assert wrap_command.command_line([path, "-n", "2", "app"], VARIABLES) == [
+        path,
+        "-x",
+        "ONE",
+        "-x",
+        "TWO",
+        "-n",
+        "2",
+        "app",
+    ]
 
 
 def test_launcher_behind_a_starter_is_found(tmp_path: Path) -> None:
     path = launcher(tmp_path, "mpirun", "mpirun (Open MPI) 4.1.6")
     line = ["timeout", "1h", path, "-n", "2", "app"]
-    assert wrap_command.command_line(line, VARIABLES) == ["timeout", "1h", path, "-x", "ONE", "-x", "TWO", "-n", "2", "app"]
-    assert wrap_command.command_line(["env", "A=1", "python", "train.py"], VARIABLES) == ["env", "A=1", "python", "train.py"]
+    assert wrap_command.command_line(line, VARIABLES) == [
+        "timeout",
+        "1h",
+        path,
+        "-x",
+        "ONE",
+        "-x",
+        "TWO",
+        "-n",
+        "2",
+        "app",
+    ]
+    assert wrap_command.command_line(["env", "A=1", "python", "train.py"], VARIABLES) == [
+        "env",
+        "A=1",
+        "python",
+        "train.py",
+    ]
 
 
 def test_other_launchers_pass_variables_on_by_themselves(tmp_path: Path) -> None:
     path = launcher(tmp_path, "mpiexec", "HYDRA build details: Version 4.2")
-    for line in ([path, "-n", "2", "app"], ["torchrun", "app.py"], ["srun", "app"], ["srun", "--export=ALL,A=1", "app"], ["python", "-x"]):
+    for line in (
+        [path, "-n", "2", "app"],
+        ["torchrun", "app.py"],
+        ["srun", "app"],
+        ["srun", "--export=ALL,A=1", "app"],
+        ["python", "-x"],
+    ):
         assert wrap_command.command_line(line, VARIABLES) == line
 
 
@@ -57,7 +88,12 @@ def test_real_mpirun_gives_every_rank_the_variables() -> None:
     program = "import os; print(os.environ['OMPI_COMM_WORLD_RANK'], os.environ['ONE'])"
     line = mpirun.command(mpirun.find(), [sys.executable, "-c", program], 2)
     done = subprocess.run(
-        wrap_command.command_line(line, VARIABLES), env=os.environ | VARIABLES, capture_output=True, text=True, timeout=60, check=True
+        wrap_command.command_line(line, VARIABLES),
+        env=os.environ | VARIABLES,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert sorted(done.stdout.split("\n")) == ["", "0 1", "1 1"]
 
@@ -86,7 +122,9 @@ def test_termination_is_passed_on(tmp_path: Path) -> None:
     assert seen.exists()
 
 
-def test_a_termination_while_the_command_starts_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_termination_while_the_command_starts_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     start = subprocess.Popen
 
     def terminated(*words: Any, **more: Any) -> "subprocess.Popen[bytes]":

@@ -13,7 +13,14 @@ GBIT = 1e9 / 8
 def report(count=4, *, line=100.0, rate=95.0, spec=None, both=False, **ports):
     """`count` hosts on one rail; all rates in Gbit/s."""
     endpoints = [
-        Endpoint(name="eth0", address=f"10.0.0.{at}", network="10.0.0.0/24", mtu=9000, rate=line and line * GBIT, **ports)
+        Endpoint(
+            name="eth0",
+            address=f"10.0.0.{at}",
+            network="10.0.0.0/24",
+            mtu=9000,
+            rate=line and line * GBIT,
+            **ports,
+        )
         for at in range(count)
     ]
     flows = [
@@ -24,7 +31,13 @@ def report(count=4, *, line=100.0, rate=95.0, spec=None, both=False, **ports):
         if a != b
     ]
     hosts = [LinkHost(f"h{at + 1}", f"h{at + 1}") for at in range(count)]
-    return LinkReport(spec=spec or LinkSpec(), hosts=hosts, rails=[Rail("10.0.0.0/24", endpoints)], flows=flows, complete=True)
+    return LinkReport(
+        spec=spec or LinkSpec(),
+        hosts=hosts,
+        rails=[Rail("10.0.0.0/24", endpoints)],
+        flows=flows,
+        complete=True,
+    )
 
 
 def found(one):
@@ -44,8 +57,13 @@ def test_the_mark_is_95_percent_of_the_payload(rate, verdict):
 
 def test_the_mark_is_lower_from_gpu_memory():
     rdma = {"kind": "roce", "device": "mlx5_0"}
-    assert found(report(2, rate=91.0, spec=LinkSpec(method=PERFTEST), **rdma))[0] == ("link.mark", Verdict.WARN)
-    assert found(report(2, rate=91.0, spec=LinkSpec(method=PERFTEST, gpu=0), **rdma)) == [("link.alike", Verdict.PASS)]
+    assert found(report(2, rate=91.0, spec=LinkSpec(method=PERFTEST), **rdma))[0] == (
+        "link.mark",
+        Verdict.WARN,
+    )
+    assert found(report(2, rate=91.0, spec=LinkSpec(method=PERFTEST, gpu=0), **rdma)) == [
+        ("link.alike", Verdict.PASS)
+    ]
 
 
 def test_the_mtu_that_perftest_reports_counts():
@@ -65,9 +83,17 @@ def test_busy_processors_leave_the_link_unknown():
 
 
 def test_without_a_line_rate_hosts_are_compared_alone():
-    assert found(report(line=None)) == [("link.alike", Verdict.PASS), ("link.mark", Verdict.UNKNOWN)]
-    assert found(report(2, line=None)) == [("link.alike", Verdict.UNKNOWN), ("link.mark", Verdict.UNKNOWN)]
-    assert found(report(line=None, spec=LinkSpec(line_rate=100 * GBIT))) == [("link.alike", Verdict.PASS)]
+    assert found(report(line=None)) == [
+        ("link.alike", Verdict.PASS),
+        ("link.mark", Verdict.UNKNOWN),
+    ]
+    assert found(report(2, line=None)) == [
+        ("link.alike", Verdict.UNKNOWN),
+        ("link.mark", Verdict.UNKNOWN),
+    ]
+    assert found(report(line=None, spec=LinkSpec(line_rate=100 * GBIT))) == [
+        ("link.alike", Verdict.PASS)
+    ]
 
 
 def test_a_slow_host_is_named_with_what_its_counters_say():
@@ -81,8 +107,14 @@ def test_a_slow_host_is_named_with_what_its_counters_say():
             }
     slow = findings.findings(one)
     assert [finding.id for finding in slow] == ["link.host_slow"]
-    assert slow[0].message == "h3 is slow on 10.0.0.0/24: it sends 40 Gbit/s in 3 pairs, the usual rate is 95 Gbit/s"
-    assert slow[0].evidence == "meanwhile h3 tcp RetransSegs +1500, h3 eth0 tx_dropped +21, h3 tcp TCPTimeouts +3"
+    assert (
+        slow[0].message
+        == "h3 is slow on 10.0.0.0/24: it sends 40 Gbit/s in 3 pairs, the usual rate is 95 Gbit/s"
+    )
+    assert (
+        slow[0].evidence
+        == "meanwhile h3 tcp RetransSegs +1500, h3 eth0 tx_dropped +21, h3 tcp TCPTimeouts +3"
+    )
     assert slow[0].fix.startswith("on h3: compare cable")
 
 
@@ -110,7 +142,9 @@ def test_a_host_slow_only_with_both_directions_at_once_is_named():
         if flow.together and flow.receiver == 0:
             flow.rate = 50 * GBIT
     (slow,) = findings.findings(one)
-    assert slow.message.startswith("h1 is slow on 10.0.0.0/24 with both directions at once: it receives 50 Gbit/s")
+    assert slow.message.startswith(
+        "h1 is slow on 10.0.0.0/24 with both directions at once: it receives 50 Gbit/s"
+    )
 
 
 def test_a_host_that_exchanges_no_data_is_named_alone():
@@ -160,7 +194,10 @@ def test_a_link_that_went_down_is_a_fault():
     one = report()
     one.flows[0].moved = {"h1": {"eth0": {"carrier_down_count": 1}}}
     (fault,) = findings.findings(one)
-    assert fault.message == "h1 eth0 during the test on 10.0.0.0/24: carrier_down_count +1 (the link went down)"
+    assert (
+        fault.message
+        == "h1 eth0 during the test on 10.0.0.0/24: carrier_down_count +1 (the link went down)"
+    )
 
 
 def test_a_report_without_rails_has_no_findings():

@@ -9,7 +9,9 @@ GBIT = 1e9 / 8
 
 
 def port(kind="roce", rate=400 * GBIT, mtu=9000):
-    return Endpoint(name="eth0", address="10.0.0.1", network="10.0.0.0/24", kind=kind, rate=rate, mtu=mtu)
+    return Endpoint(
+        name="eth0", address="10.0.0.1", network="10.0.0.0/24", kind=kind, rate=rate, mtu=mtu
+    )
 
 
 @pytest.mark.parametrize(
@@ -28,16 +30,29 @@ def test_share_of_the_line_rate_by_mtu(kind, mtu, percent):
 
 
 def test_400_gbit_roce_with_mtu_4096_carries_392():
-    assert payload.limit(port(), port(), tcp=False, mtu=4096) / GBIT == pytest.approx(392.1, abs=0.1)
+    assert payload.limit(port(), port(), tcp=False, mtu=4096) / GBIT == pytest.approx(
+        392.1, abs=0.1
+    )
 
 
 def test_the_rdma_mtu_follows_the_interface():
-    assert [payload.rdma_mtu(mtu) for mtu in (1500, 4200, 9000, 4155, 4156, 100)] == [1024, 4096, 4096, 2048, 4096, None]
-    assert payload.limit(port(mtu=1500), port(), tcp=False) / GBIT == pytest.approx(400 * 0.926, abs=0.1)
+    assert [payload.rdma_mtu(mtu) for mtu in (1500, 4200, 9000, 4155, 4156, 100)] == [
+        1024,
+        4096,
+        4096,
+        2048,
+        4096,
+        None,
+    ]
+    assert payload.limit(port(mtu=1500), port(), tcp=False) / GBIT == pytest.approx(
+        400 * 0.926, abs=0.1
+    )
 
 
 def test_the_slower_end_sets_the_limit():
-    assert payload.limit(port(rate=100 * GBIT), port(), tcp=True) / GBIT == pytest.approx(99.0, abs=0.05)
+    assert payload.limit(port(rate=100 * GBIT), port(), tcp=True) / GBIT == pytest.approx(
+        99.0, abs=0.05
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +71,9 @@ def test_what_is_not_known_has_no_limit(a, b):
 
 def test_a_given_line_rate_stands_in_for_an_unknown_one():
     unknown = port(kind="ethernet", rate=None)
-    assert payload.limit(unknown, unknown, tcp=True, line_rate=10 * GBIT) / GBIT == pytest.approx(9.9, abs=0.01)
+    assert payload.limit(unknown, unknown, tcp=True, line_rate=10 * GBIT) / GBIT == pytest.approx(
+        9.9, abs=0.01
+    )
 
 
 def test_the_mark_is_lower_from_gpu_memory():

@@ -1,4 +1,7 @@
-"""Programs of perftest are started and ended; what is missing is said. Debian's own programs run where they are installed."""
+"""Programs of perftest are started and ended; what is missing is said.
+
+Debian's own programs run where they are installed.
+"""
 
 import shutil
 
@@ -13,7 +16,9 @@ from busbw.link.types import PERFTEST, LinkSpec, Program
 TEST = perftest.Test(program=perftest.BANDWIDTH, device="mlx5_0", address="10.0.0.1")
 PORT = Endpoint(name="eth0", address="10.0.0.1", network="10.0.0.0/24")
 RDMA = Endpoint(name="eth0", address="10.0.0.1", network="10.0.0.0/24", device="mlx5_0")
-installed = pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="no perftest: make test-tools")
+installed = pytest.mark.skipif(
+    shutil.which("ib_write_bw") is None, reason="no perftest: make test-tools"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +30,9 @@ def forget():
 
 
 def checked(program, ports, gpu=None):
-    tournament = Tournament(["h1", "h2"], LinkSpec(method=PERFTEST, gpu=gpu), lambda report: None, print)
+    tournament = Tournament(
+        ["h1", "h2"], LinkSpec(method=PERFTEST, gpu=gpu), lambda report: None, print
+    )
     tournament.report.hosts[0].perftest = tournament.report.hosts[1].perftest = program
     tournament._check([ports, ports])
 
@@ -37,14 +44,18 @@ def test_missing_perftest_is_said_by_host():
 
 
 def test_perftest_without_cuda_is_said_with_how_to_build_it():
-    with pytest.raises(NoMeasurement, match=r"h1: ib_write_bw 6.06 was built without CUDA \(no --use_cuda\)") as caught:
+    with pytest.raises(
+        NoMeasurement, match=r"h1: ib_write_bw 6.06 was built without CUDA \(no --use_cuda\)"
+    ) as caught:
         checked(Program("6.06", gpu=False), [RDMA], gpu=0)
     assert "CUDA_H_PATH" in caught.value.hint
     checked(Program("6.06", gpu=True), [RDMA], gpu=0)
 
 
 def test_a_host_without_rdma_devices_is_said():
-    with pytest.raises(NoMeasurement, match="h1: no RDMA device has an interface with an IPv4 address"):
+    with pytest.raises(
+        NoMeasurement, match="h1: no RDMA device has an interface with an IPv4 address"
+    ):
         checked(Program("6.06", gpu=False), [PORT])
 
 
@@ -79,7 +90,9 @@ def test_all_programs_end_with_the_node():
 
 
 def test_a_server_is_told_its_address_where_it_can_be(monkeypatch):
-    monkeypatch.setattr(perftest, "_said", lambda program, option: "      --bind_source_ip  Source IP")
+    monkeypatch.setattr(
+        perftest, "_said", lambda program, option: "      --bind_source_ip  Source IP"
+    )
     assert "--bind_source_ip=10.0.0.1" in TEST.words(18515)
     monkeypatch.setattr(perftest, "_said", lambda program, option: "")
     assert not [word for word in TEST.words(18515) if "bind" in word]

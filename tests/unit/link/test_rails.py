@@ -38,26 +38,38 @@ def test_all_shared_networks_are_rails():
 def test_a_bridge_with_one_address_on_all_hosts_joins_none():
     bridge = [[port("docker0", "172.17.0.1", "172.17.0.0/16")] for _ in HOSTS]
     assert rails.common(bridge) == []
-    with pytest.raises(NoMeasurement, match="no two of h1, h2, h3 have a port on the same network") as caught:
+    with pytest.raises(
+        NoMeasurement, match="no two of h1, h2, h3 have a port on the same network"
+    ) as caught:
         rails.choose([], bridge, HOSTS)
     assert "docker0 (172.17.0.0/16)" in caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("asked", "found"),
-    [("rdma1", ["rdma1", "rdma1", None]), ("mlx5_0", ["rdma0"] * 3), ("10.1.0.0/16", ["rdma0"] * 3), ("eth", ["eth0"] * 3)],
+    [
+        ("rdma1", ["rdma1", "rdma1", None]),
+        ("mlx5_0", ["rdma0"] * 3),
+        ("10.1.0.0/16", ["rdma0"] * 3),
+        ("eth", ["eth0"] * 3),
+    ],
 )
 def test_a_rail_is_named_by_interface_device_or_network(asked, found):
     assert [names(rail) for rail in rails.choose([asked], PORTS, HOSTS)] == [found]
 
 
 def test_an_exact_name_comes_before_one_that_begins_with_it():
-    ports = [[port("eth10", "10.5.0.1", "10.5.0.0/24"), port("eth1", "10.6.0.1", "10.6.0.0/24")]] * 2
+    ports = [
+        [port("eth10", "10.5.0.1", "10.5.0.0/24"), port("eth1", "10.6.0.1", "10.6.0.0/24")]
+    ] * 2
     assert names(rails.choose(["eth1"], ports, HOSTS)[0]) == ["eth1", "eth1"]
 
 
 def test_several_rails_keep_their_order():
-    assert [rail.name for rail in rails.choose(["rdma1", "eth0"], PORTS, HOSTS)] == ["rdma1", "eth0"]
+    assert [rail.name for rail in rails.choose(["rdma1", "eth0"], PORTS, HOSTS)] == [
+        "rdma1",
+        "eth0",
+    ]
 
 
 def test_without_a_choice_the_network_of_the_names_is_used():
@@ -83,4 +95,8 @@ def test_a_rail_that_no_hosts_have_is_refused(asked, said):
 
 
 def test_a_lost_host_has_no_port():
-    assert names(rails.choose(["eth0"], [PORTS[0], [], PORTS[2]], HOSTS)[0]) == ["eth0", None, "eth0"]
+    assert names(rails.choose(["eth0"], [PORTS[0], [], PORTS[2]], HOSTS)[0]) == [
+        "eth0",
+        None,
+        "eth0",
+    ]

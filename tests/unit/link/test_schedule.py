@@ -11,7 +11,9 @@ from busbw.link.schedule import disjoint, rounds, without
 def test_every_pair_comes_once_in_disjoint_rounds(count):
     found = rounds(count)
     assert len(found) == (count - 1 if count % 2 == 0 else count)
-    assert sorted(itertools.chain.from_iterable(found)) == list(itertools.combinations(range(count), 2))
+    assert sorted(itertools.chain.from_iterable(found)) == list(
+        itertools.combinations(range(count), 2)
+    )
     for pairs in found:
         hosts = list(itertools.chain.from_iterable(pairs))
         assert len(hosts) == len(set(hosts))

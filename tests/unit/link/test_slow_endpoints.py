@@ -41,17 +41,26 @@ def test_six_random_rounds_find_the_same(simulation, bad):
 
 
 def test_a_pair_is_compared_with_the_slower_of_its_ends():
-    """Host 0 sends 9 % less than others, which is normal. Its pair with 5 is 15 % below its level, and 23 % below that of 5."""
+    """Host 0 sends 9 % less than others, which is normal.
+
+    Its pair with 5 is 15 % below its level, and 23 % below that of 5.
+    """
     rates = {(0, peer): 91.0 for peer in range(8)} | {(0, 5): 77.0}
-    found = solve([Measured(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b])
+    found = solve(
+        [Measured(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b]
+    )
     assert (found.ends, found.pairs) == ((), ())
     rates[0, 5] = 72.0  # 21 % below
-    found = solve([Measured(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b])
+    found = solve(
+        [Measured(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b]
+    )
     assert [(one.sender, one.receiver) for one in found.pairs] == [(0, 5)]
 
 
 def test_pairs_of_a_host_that_is_less_fast_are_not_slow():
-    flows = [Measured(a, b, 91.0 if a == 0 else 100.0) for a in range(8) for b in range(8) if a != b]
+    flows = [
+        Measured(a, b, 91.0 if a == 0 else 100.0) for a in range(8) for b in range(8) if a != b
+    ]
     assert solve(flows).pairs == ()
 
 
@@ -64,7 +73,9 @@ def test_a_slow_pair_does_not_accuse_its_hosts():
 
 
 def test_pairs_of_a_slow_host_are_not_slow_pairs():
-    flows = [Measured(a, b, 50.0 if 1 in (a, b) else 100.0) for a in range(6) for b in range(6) if a != b]
+    flows = [
+        Measured(a, b, 50.0 if 1 in (a, b) else 100.0) for a in range(6) for b in range(6) if a != b
+    ]
     found = solve(flows)
     assert {one.end for one in found.ends} == {End(1, True), End(1, False)}
     assert found.pairs == ()
@@ -72,7 +83,14 @@ def test_pairs_of_a_slow_host_are_not_slow_pairs():
 
 
 def test_a_host_slow_in_both_directions_among_three_is_named():
-    found = solve([Measured(a, b, 50.0 if 0 in (a, b) else 100.0) for a in range(3) for b in range(3) if a != b])
+    found = solve(
+        [
+            Measured(a, b, 50.0 if 0 in (a, b) else 100.0)
+            for a in range(3)
+            for b in range(3)
+            if a != b
+        ]
+    )
     assert {one.end for one in found.ends} == {End(0, True), End(0, False)}
     assert found.usual == 100.0
 
@@ -86,28 +104,55 @@ def test_two_halves_with_a_narrow_way_between_are_slow_pairs():
 
 
 def test_slow_hosts_are_named_where_most_are_slow():
-    found = solve([Measured(a, b, 60.0 if min(a, b) < 5 else 100.0) for a in range(8) for b in range(8) if a != b])
+    found = solve(
+        [
+            Measured(a, b, 60.0 if min(a, b) < 5 else 100.0)
+            for a in range(8)
+            for b in range(8)
+            if a != b
+        ]
+    )
     assert {one.end.host for one in found.ends} == {0, 1, 2, 3, 4}
     assert found.usual == 100.0
 
 
 def test_one_peer_each_is_too_few():
     """A slow end and a slow pair look alike."""
-    assert solve([Measured(0, 1, 100.0), Measured(1, 0, 100.0), Measured(2, 3, 100.0), Measured(3, 2, 30.0)]).usual is None
+    assert (
+        solve(
+            [
+                Measured(0, 1, 100.0),
+                Measured(1, 0, 100.0),
+                Measured(2, 3, 100.0),
+                Measured(3, 2, 30.0),
+            ]
+        ).usual
+        is None
+    )
 
 
 def test_small_differences_accuse_nobody():
-    flows = [Measured(a, b, 93.0 if a == 0 else 100.0) for a in range(5) for b in range(5) if a != b]
+    flows = [
+        Measured(a, b, 93.0 if a == 0 else 100.0) for a in range(5) for b in range(5) if a != b
+    ]
     assert solve(flows).ends == ()
 
 
 def test_three_hosts_suffice_for_one_slow_host():
-    flows = [Measured(a, b, 50.0 if a == 0 else 100.0) for a in range(3) for b in range(3) if a != b]
+    flows = [
+        Measured(a, b, 50.0 if a == 0 else 100.0) for a in range(3) for b in range(3) if a != b
+    ]
     assert [one.end for one in solve(flows).ends] == [End(0, True)]
 
 
 @pytest.mark.parametrize(
-    "flows", [[], [Measured(0, 1, 1.0)], [Measured(0, 1, 9.0), Measured(1, 0, 1.0)], [Measured(0, 1, 1.0), Measured(1, 2, 2.0)]]
+    "flows",
+    [
+        [],
+        [Measured(0, 1, 1.0)],
+        [Measured(0, 1, 9.0), Measured(1, 0, 1.0)],
+        [Measured(0, 1, 1.0), Measured(1, 2, 2.0)],
+    ],
 )
 def test_too_few_pairs_are_not_judged(flows):
     assert solve(flows).usual is None

@@ -1,4 +1,6 @@
-"""Slow hosts are found with few runs of a simulated collective, which is as fast as its slowest host, and only beyond its noise."""
+"""Slow hosts are found with few runs of a simulated collective, which is as fast as its slowest
+host, and only beyond its noise.
+"""
 
 import math
 import random
@@ -10,13 +12,22 @@ import pytest
 from busbw.link.repeats import spread
 from busbw.link.suspects import halves, pairs
 
-VARIES, NOISE, DISTURBED = 0.01, 0.02, 0.03  # deviations of hosts and runs; share of runs that other traffic slows
+# deviations of hosts and runs; share of runs that other traffic slows
+VARIES, NOISE, DISTURBED = 0.01, 0.02, 0.03
 
 
 class Cluster:
     """`bad` slow hosts; with `together`, two hosts are slow only with each other."""
 
-    def __init__(self, seed: int, count: int, bad: int, together: Sequence[int] = (), noise: float = NOISE, drift: float = 0.0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        count: int,
+        bad: int,
+        together: Sequence[int] = (),
+        noise: float = NOISE,
+        drift: float = 0.0,
+    ) -> None:
         self.draw, self.runs, self.together = random.Random(seed), 0, set(together)
         self.noise, self.drift, self.load = noise, drift, 0.0
         self.rates = [100 * (1 + self.draw.gauss(0, VARIES)) for _ in range(count)]
@@ -26,8 +37,11 @@ class Cluster:
 
     def run(self, group: Sequence[int]) -> float:
         self.runs += 1
-        self.load = 0.9 * self.load + self.draw.gauss(0, self.drift)  # of the machine, from run to run
-        rate = min(self.rates[host] for host in group) * math.exp(self.draw.gauss(0, self.noise) + self.load)
+        # of the machine, from run to run
+        self.load = 0.9 * self.load + self.draw.gauss(0, self.drift)
+        rate = min(self.rates[host] for host in group) * math.exp(
+            self.draw.gauss(0, self.noise) + self.load
+        )
         rate *= 0.5 if self.together and self.together <= set(group) else 1
         return rate * (self.draw.uniform(0.5, 0.9) if self.draw.random() < DISTURBED else 1)
 
@@ -45,14 +59,16 @@ def test_halving_finds_slow_hosts_of_64_and_no_other(bad, usual):
 def innocent(outcomes, clusters):
     """Searches that accused a host that is not slow."""
     return sum(
-        not {host for one in its.found for host in one.hosts} <= cluster.slow for its, cluster in zip(outcomes, clusters, strict=True)
+        not {host for one in its.found for host in one.hosts} <= cluster.slow
+        for its, cluster in zip(outcomes, clusters, strict=True)
     )
 
 
 def missed(outcomes, clusters):
     """Searches that did not name every slow host."""
     return sum(
-        not cluster.slow <= {host for one in its.found for host in one.hosts} for its, cluster in zip(outcomes, clusters, strict=True)
+        not cluster.slow <= {host for one in its.found for host in one.hosts}
+        for its, cluster in zip(outcomes, clusters, strict=True)
     )
 
 
@@ -60,7 +76,9 @@ def missed(outcomes, clusters):
 @pytest.mark.parametrize("search", [halves, pairs])
 @pytest.mark.parametrize(("noise", "drift"), [(0.08, 0.0), (0.15, 0.0), (0.05, 0.08)])
 def test_equal_hosts_on_a_busy_machine_are_not_accused(search, count, noise, drift):
-    """Two runs over the same hosts typically differ by 8 % and more: no host is accused, and most searches do not clear them either."""
+    """Two runs over the same hosts typically differ by 8 % and more: no host is accused, and
+    most searches do not clear them either.
+    """
     clusters = [Cluster(seed, count, 0, noise=noise, drift=drift) for seed in range(150)]
     outcomes = [search(count, cluster.run, seed) for seed, cluster in enumerate(clusters)]
     assert innocent(outcomes, clusters) <= 2
@@ -71,7 +89,11 @@ def test_equal_hosts_on_a_busy_machine_are_not_accused(search, count, noise, dri
 def test_a_slow_host_on_a_busy_machine_is_named_or_left_open(search):
     clusters = [Cluster(seed, 8, 1, noise=0.08) for seed in range(150)]
     outcomes = [search(8, cluster.run, seed) for seed, cluster in enumerate(clusters)]
-    sure = [(its, cluster) for its, cluster in zip(outcomes, clusters, strict=True) if its.found or not (its.noisy or its.left_open)]
+    sure = [
+        (its, cluster)
+        for its, cluster in zip(outcomes, clusters, strict=True)
+        if its.found or not (its.noisy or its.left_open)
+    ]
     assert innocent(outcomes, clusters) <= 1
     assert missed(*zip(*sure, strict=True)) <= 7
     assert len(sure) >= 135

@@ -70,10 +70,14 @@ def test_another_token_is_refused_on_both_sides():
 
 
 def test_a_silent_stranger_does_not_delay_the_peer(monkeypatch):
-    monkeypatch.setattr(authentication, "LIMIT_S", 600.0)  # for the stranger: whoever waited for it would be too late
+    # for the stranger: whoever waited for it would be too late
+    monkeypatch.setattr(authentication, "LIMIT_S", 600.0)
     key = token()
     listener = Listener(HERE, key)
-    with socket.create_connection((HERE, listener.port)), beside(lambda: listener.accept(1, 60)) as accepting:
+    with (
+        socket.create_connection((HERE, listener.port)),
+        beside(lambda: listener.accept(1, 60)) as accepting,
+    ):
         connect(("lo", HERE), HERE, listener.port, key, 60).close()
         accepting.result()[0].close()
 
@@ -81,21 +85,29 @@ def test_a_silent_stranger_does_not_delay_the_peer(monkeypatch):
 def test_a_stranger_that_sends_slowly_has_one_limit(monkeypatch):
     monkeypatch.setattr(authentication, "LIMIT_S", 0.5)
     listener = Listener(HERE, token())
-    with beside(lambda: listener.accept(1, 6)) as accepting, socket.create_connection((HERE, listener.port)) as slow:
+    with (
+        beside(lambda: listener.accept(1, 6)) as accepting,
+        socket.create_connection((HERE, listener.port)) as slow,
+    ):
         slow.settimeout(60)
         slow.recv(16)
         with contextlib.suppress(OSError):
             while not accepting.done():
                 slow.sendall(b"x")
                 time.sleep(0.2)
-        assert not accepting.done(), "it is cut off while others may still come: each byte begins no new limit"
+        assert not accepting.done(), (
+            "it is cut off while others may still come: each byte begins no new limit"
+        )
 
 
 def test_refused_strangers_are_counted_in_the_error():
     listener = Listener(HERE, token())
     with beside(lambda: listener.accept(1, 0.5)) as accepting, contextlib.suppress(Refused):
         connect(("lo", HERE), HERE, listener.port, token(), 5)
-    assert str(accepting.exception()) == "0 of 1 connections arrived within 0.5 s; 1 other did not have the token"
+    assert (
+        str(accepting.exception())
+        == "0 of 1 connections arrived within 0.5 s; 1 other did not have the token"
+    )
 
 
 def test_a_peer_that_sends_nothing_is_an_error():
@@ -105,7 +117,10 @@ def test_a_peer_that_sends_nothing_is_an_error():
         with connect(("lo", HERE), HERE, listener.port, key, 5) as silent:
             silent.settimeout(5)
             assert silent.recv(1) == b"", "closed by the receiver"
-        assert str(receiving.exception()) == "connected, but no data arrived for 0.2 s: does the path drop large packets?"
+        assert (
+            str(receiving.exception())
+            == "connected, but no data arrived for 0.2 s: does the path drop large packets?"
+        )
 
 
 def test_a_crowd_of_strangers_does_not_get_in():
@@ -129,7 +144,10 @@ def test_a_crowd_of_strangers_does_not_keep_the_peer_out(said):
             stranger = crowd.enter_context(socket.create_connection((HERE, listener.port), 5))
             with contextlib.suppress(OSError):
                 stranger.sendall(said)
-        peers = [crowd.enter_context(connect(("lo", HERE), HERE, listener.port, key, 5)) for _ in range(2)]
+        peers = [
+            crowd.enter_context(connect(("lo", HERE), HERE, listener.port, key, 5))
+            for _ in range(2)
+        ]
         for peer, accepted in zip(peers, accepting.result(), strict=True):
             crowd.enter_context(accepted)
             assert peer.getsockname()
@@ -143,15 +161,24 @@ def test_a_connector_notices_a_listener_without_the_token():
             connection.recv(64)
             connection.sendall(os.urandom(32))
 
-    with socket.create_server((HERE, 0)) as fake, beside(pretend), pytest.raises(Refused, match="does not have the token"):
+    with (
+        socket.create_server((HERE, 0)) as fake,
+        beside(pretend),
+        pytest.raises(Refused, match="does not have the token"),
+    ):
         connect(("lo", HERE), HERE, fake.getsockname()[1], token(), 5)
 
 
 def test_a_proof_cannot_be_sent_back():
-    """A stranger that answers with the listener's own proof of another connection is refused: the roles differ."""
+    """A stranger that answers with the listener's own proof of another connection is refused:
+    the roles differ.
+    """
     key = token()
     listener = Listener(HERE, key)
-    with beside(lambda: listener.accept(1, 1.5)) as accepting, socket.create_connection((HERE, listener.port), 5) as one:
+    with (
+        beside(lambda: listener.accept(1, 1.5)) as accepting,
+        socket.create_connection((HERE, listener.port), 5) as one,
+    ):
         challenge = one.recv(16)
         one.sendall(challenge)  # reflected
         one.sendall(authentication._proof(b"", b"listener", challenge, challenge))

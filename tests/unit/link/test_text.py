@@ -1,4 +1,6 @@
-"""A test of links as text and page: a slow host, a failed transfer and one that was not measured are told apart."""
+"""A test of links as text and page: a slow host, a failed transfer and one that was not measured
+are told apart.
+"""
 
 import itertools
 
@@ -17,12 +19,19 @@ NAMES = ("a", "b", "c")
 @pytest.fixture
 def report():
     """Three hosts: a sends at half of the rate, b to c failed, c to a was not measured."""
-    ports = [Endpoint(name="eth0", address=f"10.0.0.{at}", network="10.0.0.0/24", device="mlx5_0") for at in range(3)]
+    ports = [
+        Endpoint(name="eth0", address=f"10.0.0.{at}", network="10.0.0.0/24", device="mlx5_0")
+        for at in range(3)
+    ]
     rates = {(0, 1): 50, (0, 2): 50, (1, 0): 100, (2, 1): 100}
     flows = [Flow(rail=0, sender=a, receiver=b, rate=rate * GBIT) for (a, b), rate in rates.items()]
     flows.append(Flow(rail=0, sender=1, receiver=2, error="c: <refused>"))
     return LinkReport(
-        spec=LinkSpec(), hosts=[LinkHost(name) for name in NAMES], rails=[Rail("10.0.0.0/24", ports)], flows=flows, complete=True
+        spec=LinkSpec(),
+        hosts=[LinkHost(name) for name in NAMES],
+        rails=[Rail("10.0.0.0/24", ports)],
+        flows=flows,
+        complete=True,
     )
 
 
@@ -38,7 +47,9 @@ def test_a_map_that_does_not_fit_is_left_out(report):
 
 def test_both_directions_at_once_have_a_map_of_their_own(report):
     report.flows.append(Flow(rail=0, sender=0, receiver=1, rate=10 * GBIT, together=True))
-    assert "\nboth directions at once, from row to column; █ is 10 Gbit/s" in link_text.render(report)
+    assert "\nboth directions at once, from row to column; █ is 10 Gbit/s" in link_text.render(
+        report
+    )
     assert link_html.page(report).count(b'class="map"') == 2
 
 
@@ -62,7 +73,9 @@ def test_round_trips_of_tcp_and_latency_of_perftest(report):
 
 
 def test_lightness_alone_tells_shares_apart():
-    """Relative luminance of sRGB (WCAG 2) grows by a factor from each shade of the key to the next."""
+    """Relative luminance of sRGB (WCAG 2) grows by a factor from each shade of the key to the
+    next.
+    """
 
     def luminance(color):
         linear = [((part / 255 + 0.055) / 1.055) ** 2.4 for part in color]
@@ -74,9 +87,18 @@ def test_lightness_alone_tells_shares_apart():
 
 @pytest.mark.parametrize("count", [1, 2, 64, 300])
 def test_any_number_of_hosts_is_drawn(count):
-    flows = [Flow(rail=0, sender=at, receiver=(at + 1) % count, rate=1e9) for at in range(count) if count > 1]
+    flows = [
+        Flow(rail=0, sender=at, receiver=(at + 1) % count, rate=1e9)
+        for at in range(count)
+        if count > 1
+    ]
     rail = Rail("r", [Endpoint(name="e", address="10.0.0.1", network="n")] * count)
-    report = LinkReport(spec=LinkSpec(), hosts=[LinkHost(f"h{at}") for at in range(count)], rails=[rail], flows=flows)
+    report = LinkReport(
+        spec=LinkSpec(),
+        hosts=[LinkHost(f"h{at}") for at in range(count)],
+        rails=[rail],
+        flows=flows,
+    )
     assert link_html.page(report)
     assert link_text.render(report)
 
@@ -86,5 +108,6 @@ def test_a_report_without_measurements_is_drawn():
     assert b"<h1>Links between 0 hosts</h1>" in link_html.page(report)
     assert (
         link_text.render(report)
-        == "# TCP, 4 streams, 2 s each: 0 hosts, 0 transfers\n# the test did not finish; these are the results so far\n"
+        == "# TCP, 4 streams, 2 s each: 0 hosts, 0 transfers\n# the test did not finish; these are"
+        " the results so far\n"
     )

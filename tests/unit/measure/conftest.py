@@ -1,4 +1,6 @@
-"""A sweep on the simulated engine that logs its calls: `measured` runs one and returns rows, notes and the log."""
+"""A sweep on the simulated engine that logs its calls: `measured` runs one and returns rows,
+notes and the log.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -20,11 +22,20 @@ from busbw.measure.plan import buffer_bytes, capped_max
 from busbw.measure.runner import Runner
 
 sys.path.insert(0, str(Path(__file__).parent))  # printed_tables.py
-settings.register_profile("busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "busbw", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("busbw")  # a busy machine must not fail a test
 
 QUIET = {"noise": 0.0, "alpha_us": 10.0, "gbps": 100.0}
-ONE_SIZE = {"min_bytes": 1024, "max_bytes": 1024, "step_factor": 2, "iters": 3, "warmup_iters": 0, "check": 0}
+ONE_SIZE = {
+    "min_bytes": 1024,
+    "max_bytes": 1024,
+    "step_factor": 2,
+    "iters": 3,
+    "warmup_iters": 0,
+    "check": 0,
+}
 
 
 class Noting(SimEngine):
@@ -97,14 +108,18 @@ class Measured:
         return [entry[0] for entry in self.engine.log]
 
     def timed(self) -> list[tuple[Any, ...]]:
-        """The log from the barrier before the first timed loop to the one after it (run it with -z 0 or 2)."""
+        """The log from the barrier before the first timed loop to the one after it (run it with
+        -z 0 or 2).
+        """
         first, second = [i for i, word in enumerate(self.words) if word == "barrier"][:2]
         return list(self.engine.log[first + 1 : second])
 
 
 @pytest.fixture
 def measured() -> Callable[..., Measured]:
-    """Runs a sweep: `measured("all_reduce", iters=5)`; `sim` are the simulation's parameters, `barrier_s` what a barrier takes."""
+    """Runs a sweep: `measured("all_reduce", iters=5)`; `sim` are the simulation's parameters,
+    `barrier_s` what a barrier takes.
+    """
 
     def run(
         name: str,
@@ -121,10 +136,14 @@ def measured() -> Callable[..., Measured]:
         engine.allocate(size, size)
         seen: list[Event] = []
         control = Barriers(engine, barrier_s)
-        runner = Runner(engine, world=control, group=control, spec=spec, max_bytes=max_bytes, emit=seen.append)
+        runner = Runner(
+            engine, world=control, group=control, spec=spec, max_bytes=max_bytes, emit=seen.append
+        )
         runner.sweep()
         events = [event for event in seen if isinstance(event, RowDone)]
         rows = [event.row for event in events if event.final]
-        return Measured(engine, runner, rows, [event.text for event in seen if isinstance(event, Note)], events)
+        return Measured(
+            engine, runner, rows, [event.text for event in seen if isinstance(event, Note)], events
+        )
 
     return run

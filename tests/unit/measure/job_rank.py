@@ -1,6 +1,7 @@
 """One rank of test_jobs.py, for what needs several processes. Rank 0 prints one JSON object.
 
-`job_rank.py averages` takes each way of averaging a time over ranks; `job_rank.py measure FIELDS` runs a whole job on the mpi engine.
+`job_rank.py averages` takes each way of averaging a time over ranks; `job_rank.py measure FIELDS`
+runs a whole job on the mpi engine.
 """
 
 import json
@@ -21,7 +22,9 @@ def main() -> int:
     """Runs the mode that the first argument names."""
     control = join(dict(os.environ), expect=None)
     if sys.argv[1] == "averages":
-        seconds = [over_ranks(control, float(control.process + 1), average) for average in (0, 1, 2, 3, 9)]
+        seconds = [
+            over_ranks(control, float(control.process + 1), average) for average in (0, 1, 2, 3, 9)
+        ]
         every = control.gather(seconds)
         if every is not None:
             sys.stdout.write(json.dumps(every) + "\n")

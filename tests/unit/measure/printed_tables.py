@@ -1,17 +1,27 @@
-"""Tables as nccl-tests of several ages, NCCL 1's tests and others print them, of runs that were not."""
+"""Tables as nccl-tests of several ages, NCCL 1's tests and others print them, of runs that were
+not.
+"""
 
 from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME
 
 SIZES = (1 << 10, 1 << 20, 1 << 26, 1 << 30)
-MODERN = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong"
-UNITS = "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)"
+MODERN = (
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time "
+    "  algbw   busbw #wrong"
+)
+UNITS = (
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us) "
+    " (GB/s)  (GB/s)"
+)
 
 
 @dataclass(frozen=True)
 class Printed:
-    """A table's lines: titles, then rows, then what stands below; `average` is the mean of the rows."""
+    """A table's lines: titles, then rows, then what stands below; `average` is the mean of the
+    rows.
+    """
 
     titles: list[str]
     rows: list[str]
@@ -27,7 +37,10 @@ class Printed:
 def modern(collective: str, ranks: int, *, checked: bool = True) -> Printed:
     """The layout since August 2022."""
     row = BY_NAME[collective]
-    redop, root = ("sum" if row.reduces or row.redop_column == "op" else row.redop_column), 0 if row.rooted else -1
+    redop, root = (
+        ("sum" if row.reduces or row.redop_column == "op" else row.redop_column),
+        (0 if row.rooted else -1),
+    )
     lines, found = [], []
     for size in SIZES:
         units = row.algbw_units(ranks)
@@ -54,21 +67,33 @@ def _sides(collective: str, moved: int, ranks: int, checked: bool) -> tuple[str,
 
 # Left columns of the layout before August 2022, by what each program printed.
 OLD = {
-    "all_reduce": "redop", "all_gather": "", "reduce_scatter": "redop", "broadcast": "root", "reduce": "redop root", "alltoall": "redop",
-    "sendrecv": "", "gather": "root", "scatter": "root",
-}  # fmt: skip
+    "all_reduce": "redop",
+    "all_gather": "",
+    "reduce_scatter": "redop",
+    "broadcast": "root",
+    "reduce": "redop root",
+    "alltoall": "redop",
+    "sendrecv": "",
+    "gather": "root",
+    "scatter": "root",
+}
 
 
 def old(collective: str, ranks: int, *, checked: bool = True) -> Printed:
     """The layout before August 2022, with deviations for wrong elements."""
     row, columns = BY_NAME[collective], OLD[collective].split()
-    titles = f"#       size         count      type   {'   '.join(columns)}     time   algbw   busbw  error     time   algbw   busbw  error"
+    titles = (
+        f"#       size         count      type   {'   '.join(columns)}     time   algbw   busbw "
+        " error     time   algbw   busbw  error"
+    )
     lines, found = [], []
     for size in SIZES:
         units = row.algbw_units(ranks)
         count = size // 4 // units
         shown = {"redop": "sum" if row.reduces else "", "root": "0"}
-        left = f"{count * 4 * units:12d}  {count:12d}  {'float':>6}" + "".join(f"  {shown[name]:>6}" for name in columns)
+        left = f"{count * 4 * units:12d}  {count:12d}  {'float':>6}" + "".join(
+            f"  {shown[name]:>6}" for name in columns
+        )
         text, cells = _sides(collective, count * 4 * units, ranks, checked)
         lines.append(left + text.replace("      0", "  2e-07" if row.reduces else "  0e+00"))
         found += cells

@@ -1,4 +1,6 @@
-"""The bytes of alltoallv: generated with a spread, or read from a file, always in whole 16 bytes."""
+"""The bytes of alltoallv: generated with a spread, or read from a file, always in whole 16
+bytes.
+"""
 
 import pytest
 from hypothesis import given
@@ -9,11 +11,15 @@ from busbw.measure.alltoallv import elements, generated_bytes, parse_matrix
 
 
 @given(st.integers(0, 1 << 34), st.integers(1, 33), st.floats(0, 1))
-def test_generated_bytes_are_multiples_of_16_within_the_total(total: int, ranks: int, spread: float) -> None:
+def test_generated_bytes_are_multiples_of_16_within_the_total(
+    total: int, ranks: int, spread: float
+) -> None:
     matrix = generated_bytes(total, ranks, spread)
     assert all(size % 16 == 0 and size >= 0 for row in matrix for size in row)
     columns = list(zip(*matrix, strict=True))
-    assert len({sum(line) for line in (*matrix, *columns)}) == 1, "every rank sends and receives the same total"
+    assert len({sum(line) for line in (*matrix, *columns)}) == 1, (
+        "every rank sends and receives the same total"
+    )
     # Each value loses at most one grain.
     assert total - 16 * ranks - 1 < sum(matrix[0]) <= total
 
@@ -21,12 +27,19 @@ def test_generated_bytes_are_multiples_of_16_within_the_total(total: int, ranks:
 @given(st.integers(0, 1 << 34), st.integers(1, 33), st.floats(0, 1))
 def test_the_row_of_each_rank_is_row_0_rotated(total: int, ranks: int, spread: float) -> None:
     matrix = generated_bytes(total, ranks, spread)
-    assert all(matrix[i][j] == matrix[0][(j - i) % ranks] for i in range(ranks) for j in range(ranks))
+    assert all(
+        matrix[i][j] == matrix[0][(j - i) % ranks] for i in range(ranks) for j in range(ranks)
+    )
 
 
 def test_spread_0_is_even_and_spread_1_grows_with_distance() -> None:
     assert generated_bytes(4096, 4, 0.0) == [[1024] * 4] * 4
-    assert generated_bytes(6144, 4, 1.0) == [[0, 1024, 2048, 3072], [3072, 0, 1024, 2048], [2048, 3072, 0, 1024], [1024, 2048, 3072, 0]]
+    assert generated_bytes(6144, 4, 1.0) == [
+        [0, 1024, 2048, 3072],
+        [3072, 0, 1024, 2048],
+        [2048, 3072, 0, 1024],
+        [1024, 2048, 3072, 0],
+    ]
 
 
 @pytest.mark.parametrize(("total", "sent"), [(0, 0), (8, 0), (64, 64), (100, 96)])
@@ -45,12 +58,16 @@ def test_a_matrix_has_blanks_or_commas_and_is_scaled() -> None:
 
 
 def test_the_rest_of_a_line_after_a_hash_is_a_comment() -> None:
-    assert parse_matrix("  # 1 2\n0 160 # rank 0\n32,48# rank 1, 2 values\n#\n", 2, 1.0, "m.txt") == [[0, 160], [32, 48]]
+    assert parse_matrix(
+        "  # 1 2\n0 160 # rank 0\n32,48# rank 1, 2 values\n#\n", 2, 1.0, "m.txt"
+    ) == [[0, 160], [32, 48]]
 
 
 @pytest.mark.parametrize("scale", [float("inf"), float("nan"), -1.0])
 def test_an_invalid_scale_names_its_variable(scale: float) -> None:
-    with pytest.raises(UsageError, match=f"NCCL_TESTS_ALLTOALLV_MATRIX_SCALE={scale:g}: not a finite number"):
+    with pytest.raises(
+        UsageError, match=f"NCCL_TESTS_ALLTOALLV_MATRIX_SCALE={scale:g}: not a finite number"
+    ):
         parse_matrix("0 0\n0 0\n", 2, scale, "m.txt")
 
 
@@ -58,7 +75,14 @@ def test_an_invalid_scale_names_its_variable(scale: float) -> None:
     ("value", "scale", "message"),
     [
         ("1e30", 1.0, "m.txt: row 0: '1e30' is more than any memory holds"),
-        ("1", 1e30, "m.txt: row 0: '1' times NCCL_TESTS_ALLTOALLV_MATRIX_SCALE 1e+30 is more than any memory holds"),
+        (
+            "1",
+            1e30,
+            (
+                "m.txt: row 0: '1' times NCCL_TESTS_ALLTOALLV_MATRIX_SCALE 1e+30 is more than any"
+                " memory holds"
+            ),
+        ),
     ],
 )
 def test_an_impossible_size_is_refused_with_its_row(value: str, scale: float, message: str) -> None:

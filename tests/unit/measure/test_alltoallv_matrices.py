@@ -1,4 +1,6 @@
-"""alltoallv's matrix at each size, from --counts: scaled to the size, in whole 16 bytes, and only one source."""
+"""alltoallv's matrix at each size, from --counts: scaled to the size, in whole 16 bytes, and
+only one source.
+"""
 
 import re
 from pathlib import Path
@@ -25,11 +27,21 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def calls(counts: str, ranks: int) -> Calls:
-    return Calls(SweepSpec(collective="alltoallv", step_factor=2, counts=counts), Series("float", "", -1), ranks)
+    return Calls(
+        SweepSpec(collective="alltoallv", step_factor=2, counts=counts),
+        Series("float", "", -1),
+        ranks,
+    )
 
 
-@given(st.integers(2, 9).flatmap(lambda n: st.lists(st.lists(st.floats(0.001, 1e6), min_size=n, max_size=n), min_size=n, max_size=n)),
-       st.integers(0, 1 << 34))  # fmt: skip
+@given(
+    st.integers(2, 9).flatmap(
+        lambda n: st.lists(
+            st.lists(st.floats(0.001, 1e6), min_size=n, max_size=n), min_size=n, max_size=n
+        )
+    ),
+    st.integers(0, 1 << 34),
+)
 def test_the_largest_total_becomes_the_size(weights: list[list[float]], size: int) -> None:
     matrix = scaled_bytes(weights, size)
     assert all(value % 16 == 0 for row in matrix for value in row)
@@ -38,7 +50,9 @@ def test_the_largest_total_becomes_the_size(weights: list[list[float]], size: in
 
 
 @given(st.floats(0, 4), st.integers(2, 16), st.integers(8, 30))
-def test_a_power_law_keeps_the_size_and_repeats_a_senders_row(exponent: float, ranks: int, power: int) -> None:
+def test_a_power_law_keeps_the_size_and_repeats_a_senders_row(
+    exponent: float, ranks: int, power: int
+) -> None:
     made, again = (calls(f"zipf:{exponent:.3f},rows=20000", ranks) for _ in range(2))
     matrix = made.matrix_bytes(1 << power)
     assert matrix == again.matrix_bytes(1 << power)
@@ -68,7 +82,8 @@ def test_the_recipe_for_real_ids_in_the_documentation(
 ) -> None:
     (recipe,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     monkeypatch.chdir(tmp_path)
-    # Rank 0 asks for rows 0 and 1, which rank 0 holds, and one of rank 1; rank 1 for one row of rank 0, twice.
+    # Rank 0 asks for rows 0 and 1, which rank 0 holds, and one of rank 1; rank 1 for one row of
+    # rank 0, twice.
     np.save("ids.npy", np.array([[0, 1, 9_999_999], [0, 0, 0]]))
     exec(recipe, {})
     printed = capsys.readouterr().out
@@ -76,14 +91,22 @@ def test_the_recipe_for_real_ids_in_the_documentation(
     assert calls("file:counts.csv", 2).matrix_bytes(1536) == [[2 * 512, 512], [512, 0]]
 
 
-def test_equal_values_are_the_same_source_wherever_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in (("a", "0,640\n160,48\n"), ("b", "0 640.0 # more\n160 48\n"), ("c", "0 640\n160 64\n")):
+def test_equal_values_are_the_same_source_wherever_the_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (
+        ("a", "0,640\n160,48\n"),
+        ("b", "0 640.0 # more\n160 48\n"),
+        ("c", "0 640\n160 64\n"),
+    ):
         (tmp_path / name).write_text(text)
     a, b, c = (calls(str(tmp_path / name), 2).matrices.source for name in "abc")
     assert a == b != c
     assert a.startswith("matrix sha256:")
     monkeypatch.setenv(VARIABLES[0], str(tmp_path / "a"))
-    assert Matrices(SweepSpec(collective="alltoallv", min_bytes=1024, max_bytes=1024), 2).source == a
+    assert (
+        Matrices(SweepSpec(collective="alltoallv", min_bytes=1024, max_bytes=1024), 2).source == a
+    )
 
 
 def test_sources_of_nccl_tests(monkeypatch: pytest.MonkeyPatch) -> None:

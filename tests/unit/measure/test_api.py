@@ -19,7 +19,13 @@ from busbw.measure.sink import Sink
 
 
 def test_a_sweep_by_name_returns_rows_and_findings() -> None:
-    spec = busbw.SweepSpec(collective="all_reduce", min_bytes=1024, max_bytes=4096, step_factor=2, sampling=busbw.Sampling(max_time_s=60))
+    spec = busbw.SweepSpec(
+        collective="all_reduce",
+        min_bytes=1024,
+        max_bytes=4096,
+        step_factor=2,
+        sampling=busbw.Sampling(max_time_s=60),
+    )
     result = busbw.run(spec, engine="sim", ranks=4, ideal="400")
     assert isinstance(result, busbw.Result)
     assert [row.size_bytes for row in result.rows] == [1024, 2048, 4096]
@@ -37,15 +43,25 @@ def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     [
         ("all_reduec", {}, "unknown collective 'all_reduec'"),
         (busbw.SweepSpec(collective="all_reduce", min_bytes=0), {}, "--minbytes 0"),
-        (busbw.SweepSpec(collective="all_reduce", min_bytes=3, max_bytes=3), {"engine": "sim"}, "needs 4 B or more"),
-        (busbw.SweepSpec(collective="all_gather", min_bytes=8, max_bytes=64), {"engine": "sim", "ranks": 8}, "needs 128 B or more"),
+        (
+            busbw.SweepSpec(collective="all_reduce", min_bytes=3, max_bytes=3),
+            {"engine": "sim"},
+            "needs 4 B or more",
+        ),
+        (
+            busbw.SweepSpec(collective="all_gather", min_bytes=8, max_bytes=64),
+            {"engine": "sim", "ranks": 8},
+            "needs 128 B or more",
+        ),
         ("all_reduce", {"engine": "ncl"}, "unknown engine 'ncl'"),
         ("all_reduce", {"engine": "sim", "hosts": "h1:2"}, "runs in this process"),
         ("all_reduce", {"engine": "sim", "ranks": 0}, "0 ranks: there must be at least one"),
         ("all_reduce", {"hosts": "h1:2", "hostfile": Path("hosts")}, "exclude each other"),
     ],
 )
-def test_invalid_arguments_are_usage_errors(spec: str | busbw.SweepSpec, options: dict[str, object], message: str) -> None:
+def test_invalid_arguments_are_usage_errors(
+    spec: str | busbw.SweepSpec, options: dict[str, object], message: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         busbw.run(spec, **options)  # type: ignore[arg-type]
     assert message in caught.value.message
@@ -61,14 +77,26 @@ print(json.dumps([result.world.ranks, [row.size_bytes for row in result.rows], r
 
 def test_ranks_are_started_and_followed() -> None:
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, env=dict(os.environ), check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=dict(os.environ),
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [2, [8, 64], True]
 
 
 def test_import_loads_neither_click_nor_an_engine() -> None:
-    code = "import sys, busbw; print([name for name in ('click', 'rich', 'numpy', 'torch', 'msgspec') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    code = (
+        "import sys, busbw; print([name for name in ('click', 'rich', 'numpy', 'torch', 'msgspec')"
+        " if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout == "[]\n"
 
 
@@ -83,7 +111,11 @@ def test_messages_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 def _watchdogs(before: set[threading.Thread]) -> list[threading.Thread]:
     """Those that were started since `before`: other tests of this process may have left some."""
-    return [thread for thread in threading.enumerate() if thread.name == "watchdog" and thread not in before]
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread.name == "watchdog" and thread not in before
+    ]
 
 
 def test_a_failed_rank_of_a_running_job_stops_its_watchdog(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,12 +140,33 @@ def test_added_text_is_part_of_the_error() -> None:
 def test_a_result_holds_no_secret_and_only_its_owner_reads_it(tmp_path, monkeypatch):
     file, secret = tmp_path / "result.json", "s3cret-v4lue"
     setting = "-o PasswordAuthentication=no"
-    for name, value in (("SLURM_JWT", secret), ("NCCL_X", f"--password {secret}"), ("NCCL_Y", f"Bearer {secret}"), ("NCCL_SSH", setting)):
+    for name, value in (
+        ("SLURM_JWT", secret),
+        ("NCCL_X", f"--password {secret}"),
+        ("NCCL_Y", f"Bearer {secret}"),
+        ("NCCL_SSH", setting),
+    ):
         monkeypatch.setenv(name, value)
-    argv = ["busbw", "run", "--launcher-args", f"-x HF_TOKEN={secret}", f"--token={secret}", "-n", "2"]
+    argv = [
+        "busbw",
+        "run",
+        "--launcher-args",
+        f"-x HF_TOKEN={secret}",
+        f"--token={secret}",
+        "-n",
+        "2",
+    ]
     spec = busbw.SweepSpec(collective="all_reduce", min_bytes=8, max_bytes=8)
     result = busbw.run(spec, engine="sim", ranks=2, argv=argv, sink=Sink(Record(file)))
     assert secret not in file.read_text() and file.stat().st_mode & 0o777 == 0o600
-    assert result.argv == ["busbw", "run", "--launcher-args", "-x HF_TOKEN=***", "--token=***", "-n", "2"]
+    assert result.argv == [
+        "busbw",
+        "run",
+        "--launcher-args",
+        "-x HF_TOKEN=***",
+        "--token=***",
+        "-n",
+        "2",
+    ]
     assert result.environment["NCCL_SSH"] == setting and result.environment["SLURM_JWT"] == "***"
     assert decode(file.read_bytes(), busbw.Result).rows == result.rows

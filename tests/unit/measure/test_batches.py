@@ -1,4 +1,6 @@
-"""Timed batches and their evaluation, on the simulated queue and in one real process with its clock."""
+"""Timed batches and their evaluation, on the simulated queue and in one real process with its
+clock.
+"""
 
 import time
 from collections.abc import Callable
@@ -42,7 +44,10 @@ def visited(
     """What all visits of a cell have measured, one after the other."""
     control, batches = control or SoloControl(), HeldBatches(made, SPEC)
     state = adaptive_timing.Visiting(
-        cycle([run or launch(made)]), first(sampling, 1e-5), 1e-5, adaptive_timing.Measured(tick_s=batches.tick_s)
+        cycle([run or launch(made)]),
+        first(sampling, 1e-5),
+        1e-5,
+        adaptive_timing.Measured(tick_s=batches.tick_s),
     )
     while state.more:
         adaptive_timing.visit(state, batches, control, sampling, throttled, group_id=0)
@@ -84,7 +89,9 @@ def test_marks_enclose_each_operation_after_its_fence() -> None:
     HeldBatches(made, SPEC).take([launch(made)] * 40, 1e-3)
     text = " ".join(made.log)
     assert text.count("mark launch mark") == 40, "only the operation is between the marks"
-    assert text.replace("mark launch mark", "").count("launch") == 0, "an operation of 1 ms needs no padding"
+    assert text.replace("mark launch mark", "").count("launch") == 0, (
+        "an operation of 1 ms needs no padding"
+    )
     assert text.count("fence mark launch") >= 40 and 40 <= made.log.count("fence") <= 80
 
 
@@ -93,7 +100,9 @@ def test_held_batches_pad_short_operations_on_both_sides() -> None:
     made.log = []
     made.allocate(1 << 16, 1 << 16)
     HeldBatches(made, SPEC).take([launch(made)] * (MAX_HELD + 1), 1e-4)
-    assert made.log.count("launch") == MAX_HELD + 1 + 2 * 3, "300 us of lead-in in each of two batches"
+    assert made.log.count("launch") == MAX_HELD + 1 + 2 * 3, (
+        "300 us of lead-in in each of two batches"
+    )
     assert made.log[-TRAIL:] == ["fence"] * TRAIL
 
 
@@ -122,13 +131,17 @@ def test_lateness_is_separate_from_operation_time() -> None:
     cell = sampled(engine(alpha_us=20.0, late_rank=2, late_us=100.0), Sampling(max_time_s=60))
     assert cell.time_s == pytest.approx(120e-6, rel=0.01), "from the first rank's start"
     assert cell.op_s == pytest.approx(20e-6, rel=0.05), "as the last rank measured it"
-    assert cell.late_s == [pytest.approx(0.0, abs=1e-9)] * 2 + [pytest.approx(100e-6, rel=1e-3)] + [pytest.approx(0.0, abs=1e-9)]
+    assert cell.late_s == [pytest.approx(0.0, abs=1e-9)] * 2 + [pytest.approx(100e-6, rel=1e-3)] + [
+        pytest.approx(0.0, abs=1e-9)
+    ]
 
 
 def test_a_group_of_operations_counts_as_that_many() -> None:
     made = engine(alpha_us=20.0)
     seen = visited(made, Sampling(max_time_s=60), run=made.grouped([launch(made)] * 5))
-    assert adaptive_timing.cell(seen, Sampling(max_time_s=60), 5, Rates(1e6, 1.0)).time_s == pytest.approx(20e-6, rel=0.01)
+    assert adaptive_timing.cell(
+        seen, Sampling(max_time_s=60), 5, Rates(1e6, 1.0)
+    ).time_s == pytest.approx(20e-6, rel=0.01)
 
 
 def test_a_fixed_sample_count_is_kept() -> None:
@@ -193,9 +206,13 @@ def test_one_process_has_one_clock() -> None:
 def test_no_lateness_for_collectives_that_end_early() -> None:
     made = engine(alpha_us=20.0, late_rank=2, late_us=100.0)
     seen = visited(made, Sampling(max_time_s=60))
-    free = adaptive_timing.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0), synchronizes=False)
+    free = adaptive_timing.cell(
+        seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0), synchronizes=False
+    )
     assert (free.op_s, free.skew_s, free.late_s, free.ends_s) == (None, None, None, None)
-    assert adaptive_timing.cell(seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0)).skew_s == pytest.approx(100e-6, rel=1e-3)
+    assert adaptive_timing.cell(
+        seen, Sampling(max_time_s=60), 1, Rates(1e6, 1.0)
+    ).skew_s == pytest.approx(100e-6, rel=1e-3)
 
 
 def test_the_end_of_each_rank_counts_from_the_first_start() -> None:
@@ -205,7 +222,9 @@ def test_the_end_of_each_rank_counts_from_the_first_start() -> None:
 
     made = engine(2, alpha_us=20.0)
     seen = visited(made, Sampling(fixed=8), Two())
-    found = adaptive_timing.cell(seen, Sampling(fixed=8), 2, Rates(1e6, 1.0), synchronizes=False, uneven=True)
+    found = adaptive_timing.cell(
+        seen, Sampling(fixed=8), 2, Rates(1e6, 1.0), synchronizes=False, uneven=True
+    )
     assert found.ends_s == pytest.approx([10e-6, 10e-6, 2e-3], rel=0.01), "of one of two operations"
 
 
@@ -229,7 +248,16 @@ def test_a_program_that_blocks_on_every_launch_is_refused(monkeypatch: pytest.Mo
 
 def test_samples_of_a_slowed_gpu_are_taken_again_and_never_precise() -> None:
     answers = iter([True, True, False, *[False] * 7])
-    cell = adaptive_timing.cell(visited(engine(), Sampling(), throttled=lambda: next(answers)), Sampling(), 1, Rates(1e6, 1.0))
-    assert (cell.visits, cell.stopped) == ([A_VISIT] * 8, "ok"), "the third take was of a GPU at full speed"
-    slow = adaptive_timing.cell(visited(engine(), Sampling(), throttled=lambda: True), Sampling(), 1, Rates(1e6, 1.0))
+    cell = adaptive_timing.cell(
+        visited(engine(), Sampling(), throttled=lambda: next(answers)),
+        Sampling(),
+        1,
+        Rates(1e6, 1.0),
+    )
+    assert (cell.visits, cell.stopped) == ([A_VISIT] * 8, "ok"), (
+        "the third take was of a GPU at full speed"
+    )
+    slow = adaptive_timing.cell(
+        visited(engine(), Sampling(), throttled=lambda: True), Sampling(), 1, Rates(1e6, 1.0)
+    )
     assert (slow.visits, slow.stopped) == ([A_VISIT] * 8, "unstable")

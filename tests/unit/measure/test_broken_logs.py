@@ -15,14 +15,52 @@ HEAD = """\
 #  Rank  0 Group  0 Pid   1386 on      node1 device  0 [0000:00:06] NVIDIA H200
 #  Rank  1 Group  0 Pid   1386 on      node1 device  1 [0000:00:07] NVIDIA H200
 """
-SAMPLES = [HEAD + modern("all_reduce", 2).text, modern("hypercube", 4).text, *(old(name, 8).text for name in OLD)]
+SAMPLES = [
+    HEAD + modern("all_reduce", 2).text,
+    modern("hypercube", 4).text,
+    *(old(name, 8).text for name in OLD),
+]
 NINES = "9" * 5000
 JUNK = [
-    NINES, "nan", "inf", "-1", "1e400", "N/A", "0", "1__0", "1,,2", "(us)", "(GB/s)", "busbw", "size", "time", "cputime", "timestamp",
-    "#iters", "#wrong", "error", "bytes", "\0", "\n", "٣", "１", "Rank 999999999 Pid 1 on x device 0 [] y", f"nThread {NINES}",
-    "Avg bus bandwidth : 1e400", "Avg bus bandwidth : .", f"Out of bounds values : {NINES}", " " * 40, "\x1b[0m", "float", "2.5.", "_",
-    f"NCCL version {NINES}.1.1", "# GPU memory usage : . GB", "a_perf -b", " .. a pid 1: Test failure x",
-]  # fmt: skip
+    NINES,
+    "nan",
+    "inf",
+    "-1",
+    "1e400",
+    "N/A",
+    "0",
+    "1__0",
+    "1,,2",
+    "(us)",
+    "(GB/s)",
+    "busbw",
+    "size",
+    "time",
+    "cputime",
+    "timestamp",
+    "#iters",
+    "#wrong",
+    "error",
+    "bytes",
+    "\0",
+    "\n",
+    "٣",
+    "１",
+    "Rank 999999999 Pid 1 on x device 0 [] y",
+    f"nThread {NINES}",
+    "Avg bus bandwidth : 1e400",
+    "Avg bus bandwidth : .",
+    f"Out of bounds values : {NINES}",
+    " " * 40,
+    "\x1b[0m",
+    "float",
+    "2.5.",
+    "_",
+    f"NCCL version {NINES}.1.1",
+    "# GPU memory usage : . GB",
+    "a_perf -b",
+    " .. a pid 1: Test failure x",
+]
 
 
 def survives(text: str) -> None:
@@ -37,16 +75,34 @@ def survives(text: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(
     sample=st.sampled_from(SAMPLES),
-    edits=st.lists(st.tuples(st.floats(0, 1), st.sampled_from(JUNK), st.integers(0, 80)), min_size=1, max_size=5),
+    edits=st.lists(
+        st.tuples(st.floats(0, 1), st.sampled_from(JUNK), st.integers(0, 80)),
+        min_size=1,
+        max_size=5,
+    ),
 )
-def test_junk_between_and_instead_of_words_is_survived(sample: str, edits: list[tuple[float, str, int]]) -> None:
+def test_junk_between_and_instead_of_words_is_survived(
+    sample: str, edits: list[tuple[float, str, int]]
+) -> None:
     for share, junk, cut in edits:
         at = sample.find(" ", int(share * len(sample))) + 1
         sample = sample[:at] + junk + " " + sample[at + cut :]
     survives(sample)
 
 
-@pytest.mark.parametrize("unit", ["9", "a.", "a.b.NCCL ", "size busbw time ", "Rank 1 ", "x: Test ", "[2026-01-01 ", "8 2 float "])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "9",
+        "a.",
+        "a.b.NCCL ",
+        "size busbw time ",
+        "Rank 1 ",
+        "x: Test ",
+        "[2026-01-01 ",
+        "8 2 float ",
+    ],
+)
 def test_long_lines_and_many_lines_are_survived(unit: str) -> None:
     survives(unit * 100_000)
     survives((unit * 40 + "\n") * 500)

@@ -13,7 +13,9 @@ def test_a_visit_takes_as_long_at_any_small_size() -> None:
     forecast = Forecast([1 << 10, 1 << 20], visits=9)
     forecast.learn(0, 1 << 10, 0.001, 0.01, 1e-6, last=False)
     begun_s, in_place_s = 8 * 0.01, 0.001 + 9 * 0.01
-    assert forecast.left_s() == pytest.approx(begun_s + in_place_s + 2 * (1.024 + 9 * 0.01), rel=0.01)
+    assert forecast.left_s() == pytest.approx(
+        begun_s + in_place_s + 2 * (1.024 + 9 * 0.01), rel=0.01
+    )
 
 
 def test_large_operations_take_longer_than_a_visit() -> None:

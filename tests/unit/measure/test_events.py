@@ -1,4 +1,6 @@
-"""Events from ranks to the launcher survive encoding as a line, and other lines are not taken for events."""
+"""Events from ranks to the launcher survive encoding as a line, and other lines are not taken
+for events.
+"""
 
 import msgspec
 import pytest
@@ -8,12 +10,25 @@ from hypothesis import strategies as st
 from busbw.core.result import Cell, Mismatch, Result, Row
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.measure import job
-from busbw.measure.events import FAILED_PREFIX, Ended, Event, Failed, Note, RowDone, Started, encode, failure, write_failure
+from busbw.measure.events import (
+    FAILED_PREFIX,
+    Ended,
+    Event,
+    Failed,
+    Note,
+    RowDone,
+    Started,
+    encode,
+    failure,
+    write_failure,
+)
 from busbw.measure.job import SweepJob
 from busbw.measure.kind import SWEEP, decode_job
 
 SPEC = SweepSpec(collective="all_reduce")
-CELL = Cell(1e-5, 1e9, 2e9, 3, None, 1, [1e-5, 2e-5], [[1e-5], [2e-5]], [Mismatch(1, 7, "1.5", "nan", 3)])
+CELL = Cell(
+    1e-5, 1e9, 2e9, 3, None, 1, [1e-5, 2e-5], [[1e-5], [2e-5]], [Mismatch(1, 7, "1.5", "nan", 3)]
+)
 EVENTS: list[Event] = [
     Started(Result(SPEC, argv=["a b"], environment={"NCCL_X": "\u00e9\n"})),
     RowDone(Row(8, 2, "half", "sum", -1, CELL, None, 20, "2026-01-01 00:00:00")),
@@ -37,14 +52,27 @@ def test_a_note_may_hold_any_text(text: str) -> None:
     assert (SWEEP.decode_event(line), line.count(b"\n")) == (Note(text), 1)
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"node1:1386 NCCL INFO {}", b'{"event": "other"}', b'{"event": "row"}', b"[]", b"\xff"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b"node1:1386 NCCL INFO {}",
+        b'{"event": "other"}',
+        b'{"event": "row"}',
+        b"[]",
+        b"\xff",
+    ],
+)
 def test_invalid_events_are_refused(line: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         SWEEP.decode_event(line)
 
 
 @given(st.text(), st.text(), st.integers(0, 255), st.integers(-1, 99))
-def test_a_failure_is_found_behind_a_launcher_prefix(message: str, hint: str, code: int, rank: int) -> None:
+def test_a_failure_is_found_behind_a_launcher_prefix(
+    message: str, hint: str, code: int, rank: int
+) -> None:
     told = Failed(message, hint, code, rank, "node1")
     line = f"[1,{rank}]<stderr>: {FAILED_PREFIX}{msgspec.json.encode(told).decode()}"
     assert failure(line) == told
@@ -59,12 +87,23 @@ def test_a_failure_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     assert failure(err) == told
 
 
-@pytest.mark.parametrize("line", ["", "NCCL WARN failed", FAILED_PREFIX, f"{FAILED_PREFIX}{{", f'{FAILED_PREFIX}{{"message": 5}}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "NCCL WARN failed",
+        FAILED_PREFIX,
+        f"{FAILED_PREFIX}{{",
+        f'{FAILED_PREFIX}{{"message": 5}}',
+    ],
+)
 def test_other_lines_are_not_failures(line: str) -> None:
     assert failure(line) is None
 
 
-FIELDS = {field.name: field for field in msgspec.structs.fields(SweepSpec) if field.name != "collective"}
+FIELDS = {
+    field.name: field for field in msgspec.structs.fields(SweepSpec) if field.name != "collective"
+}
 VALUES = {
     str: st.text(max_size=9),
     int: st.integers(-1, 1 << 50),
@@ -75,13 +114,29 @@ VALUES = {
 
 
 @given(
-    st.fixed_dictionaries({}, optional={name: VALUES[field.type] for name, field in FIELDS.items()}), st.integers(0, 8), st.text(max_size=9)
+    st.fixed_dictionaries(
+        {}, optional={name: VALUES[field.type] for name, field in FIELDS.items()}
+    ),
+    st.integers(0, 8),
+    st.text(max_size=9),
 )
-def test_a_job_reaches_its_ranks_as_it_was_given(fields: dict[str, object], ranks: int, ideal: str) -> None:
+def test_a_job_reaches_its_ranks_as_it_was_given(
+    fields: dict[str, object], ranks: int, ideal: str
+) -> None:
     sweep = msgspec.convert({"collective": "reduce", **fields}, SweepSpec)
-    whole = SweepJob(sweep=sweep, engine="sim", ranks=ranks, ideal=ideal, argv=["busbw", "run"], simulation={"noise": 0.5})
+    whole = SweepJob(
+        sweep=sweep,
+        engine="sim",
+        ranks=ranks,
+        ideal=ideal,
+        argv=["busbw", "run"],
+        simulation={"noise": 0.5},
+    )
     assert decode_job(job.encode(whole)) == whole
 
 
 def test_a_job_of_defaults_is_a_short_argument() -> None:
-    assert job.encode(SweepJob(sweep=SPEC, engine="mpi")) == '{"kind":"sweep","engine":"mpi","sweep":{"collective":"all_reduce"}}'
+    assert (
+        job.encode(SweepJob(sweep=SPEC, engine="mpi"))
+        == '{"kind":"sweep","engine":"mpi","sweep":{"collective":"all_reduce"}}'
+    )

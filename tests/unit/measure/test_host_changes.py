@@ -27,14 +27,22 @@ SECOND = HostChange(
     sent={"eth0": 10, "eth1": 1},
     moved={"tcp": {"RetransSegs": 1, "TCPTimeouts": 4}},
     unread=["a", "b"],
-    links=[Carried("eth0", "ethernet", sent=6, received=8, pause_in_s=0.5, lost=2), Carried("eth1", "ethernet", sent=1)],
+    links=[
+        Carried("eth0", "ethernet", sent=6, received=8, pause_in_s=0.5, lost=2),
+        Carried("eth1", "ethernet", sent=1),
+    ],
     resent=4,
 )
 
 
 def test_counts_are_added_and_levels_are_those_of_the_last() -> None:
     found = together([FIRST, SECOND])
-    assert (found.seconds, found.sm_mhz, found.sm_before_mhz, found.temperature_c) == (3.5, [1980], [1980], [60])
+    assert (found.seconds, found.sm_mhz, found.sm_before_mhz, found.temperature_c) == (
+        3.5,
+        [1980],
+        [1980],
+        [60],
+    )
     assert found.throttled == {"0000:1b:00": {"hw_thermal": 0.75, "sw": None}}
     assert (found.sent, found.received) == ({"eth0": 15, "eth1": 1}, {"eth0": 7})
     assert found.moved == {"tcp": {"RetransSegs": 3, "TCPTimeouts": 4}}
@@ -43,7 +51,10 @@ def test_counts_are_added_and_levels_are_those_of_the_last() -> None:
 
 def test_what_is_unknown_in_one_part_is_unknown_of_a_link() -> None:
     links = together([FIRST, SECOND]).links
-    assert links == [Carried("eth0", "ethernet", sent=11, received=None, pause_in_s=0.75, lost=3), Carried("eth1", "ethernet", sent=1)]
+    assert links == [
+        Carried("eth0", "ethernet", sent=11, received=None, pause_in_s=0.75, lost=3),
+        Carried("eth1", "ethernet", sent=1),
+    ]
 
 
 def test_one_part_is_itself() -> None:

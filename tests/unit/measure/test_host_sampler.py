@@ -1,4 +1,6 @@
-"""Whether a GPU was slowed down while a cell was measured, although NVML is not asked for each visit."""
+"""Whether a GPU was slowed down while a cell was measured, although NVML is not asked for each
+visit.
+"""
 
 import pytest
 
@@ -12,7 +14,9 @@ GPU = [Device(0, 1, "h1", 0, "0000:1b:00", "GPU")]
 
 
 class Vitals:
-    """NVML is due when the test says so, or when it is to be asked again; it then gives the next of `reasons`."""
+    """NVML is due when the test says so, or when it is to be asked again; it then gives the next
+    of `reasons`.
+    """
 
     def __init__(self, *_: object, gpu_share: float) -> None:
         self.reasons: list[int] = []
@@ -25,7 +29,10 @@ class Vitals:
 
     def read(self) -> Reading:
         if self.gpus_due:
-            self.gpus_due, self.gpus = False, [GpuReading("0000:1b:00", reasons=self.reasons.pop(0))]
+            self.gpus_due, self.gpus = (
+                False,
+                [GpuReading("0000:1b:00", reasons=self.reasons.pop(0))],
+            )
         return Reading("h1", 0.0, self.gpus)
 
 
@@ -36,17 +43,23 @@ def vitals(monkeypatch: pytest.MonkeyPatch) -> tuple[HostSampler, Vitals]:
     return sampler, sampler._vitals  # type: ignore[return-value]
 
 
-def test_samples_that_are_taken_again_are_judged_by_a_new_reading(vitals: tuple[HostSampler, Vitals]) -> None:
+def test_samples_that_are_taken_again_are_judged_by_a_new_reading(
+    vitals: tuple[HostSampler, Vitals],
+) -> None:
     sampler, nvml = vitals
     assert not sampler.throttled_since_last(), "NVML was not asked"
     nvml.reasons, nvml.gpus_due = [HOT, HOT, HOT, 0, 0], True
-    assert [sampler.throttled_since_last() for _ in range(3)] == [True] * 3, "hot in all three takes"
+    assert [sampler.throttled_since_last() for _ in range(3)] == [True] * 3, (
+        "hot in all three takes"
+    )
     assert sampler.throttled_since_last(), "at the beginning of the fourth"
     assert not sampler.throttled_since_last()
     assert nvml.again == 4
 
 
-def test_a_slowdown_that_the_reading_of_a_row_saw_is_not_lost(vitals: tuple[HostSampler, Vitals]) -> None:
+def test_a_slowdown_that_the_reading_of_a_row_saw_is_not_lost(
+    vitals: tuple[HostSampler, Vitals],
+) -> None:
     sampler, nvml = vitals
     nvml.reasons, nvml.gpus_due = [HOT, 0], True
     sampler.row()

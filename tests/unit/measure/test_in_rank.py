@@ -16,7 +16,9 @@ from busbw.report.registry import view
 SPEC = SweepSpec(collective="all_reduce")
 
 
-def test_a_stalled_rank_is_recorded_once_before_nccls_report(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stalled_rank_is_recorded_once_before_nccls_report(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     output = SweepOutput(Record(), view("csv"))
     output.take(Started(Result(SPEC)))
     tell = reporting(output)
@@ -45,9 +47,13 @@ class OutOfMemoryError(RuntimeError):
         (OSError(5, "I/O"), 4),
     ],
 )
-def test_a_rank_without_memory_is_no_bug(error: Exception, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_without_memory_is_no_bug(
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     failed = failure_report(error, None)
     assert failed.exit == code
-    assert ("out of memory: " in failed.message) is ("please report" not in failed.hint) is (code == 3)
+    assert (
+        ("out of memory: " in failed.message) is ("please report" not in failed.hint) is (code == 3)
+    )
     assert bug(error) == code
     assert ("a bug in busbw" in capsys.readouterr().err) is (code == 4)

@@ -1,4 +1,6 @@
-"""A whole job in one process and in several: its events, averages over ranks, groups, and the report of a failing rank."""
+"""A whole job in one process and in several: its events, averages over ranks, groups, and the
+report of a failing rank.
+"""
 
 import json
 import os
@@ -33,7 +35,10 @@ Run = Callable[..., list[bytes]]
 
 
 def spec(name: str = "all_reduce", **fields: Any) -> SweepSpec:
-    return SweepSpec(collective=name, **({"min_bytes": 1024, "max_bytes": 4096, "step_factor": 2, "iters": 2} | fields))
+    return SweepSpec(
+        collective=name,
+        **({"min_bytes": 1024, "max_bytes": 4096, "step_factor": 2, "iters": 2} | fields),
+    )
 
 
 def events(job: SweepJob) -> list[Event]:
@@ -43,10 +48,24 @@ def events(job: SweepJob) -> list[Event]:
 
 
 def test_a_job_emits_start_row_and_end_events() -> None:
-    first, *rows, last = events(SweepJob(sweep=spec(), engine="sim", gpus_per_process=4, argv=["busbw", "run"], program="busbw run"))
+    first, *rows, last = events(
+        SweepJob(
+            sweep=spec(),
+            engine="sim",
+            gpus_per_process=4,
+            argv=["busbw", "run"],
+            program="busbw run",
+        )
+    )
     assert isinstance(first, Started)
     result = first.result
-    assert (result.rows, result.complete, result.spec, result.argv, result.library.engine) == ([], False, spec(), ["busbw", "run"], "sim")
+    assert (result.rows, result.complete, result.spec, result.argv, result.library.engine) == (
+        [],
+        False,
+        spec(),
+        ["busbw", "run"],
+        "sim",
+    )
     assert (result.world.ranks, result.world.processes, result.world.groups) == (4, 1, 1)
     assert len(result.topology.hosts) == 1
     assert [row.row.size_bytes for row in rows if isinstance(row, RowDone)] == [1024, 2048, 4096]
@@ -56,34 +75,58 @@ def test_a_job_emits_start_row_and_end_events() -> None:
 
 
 def test_wrong_data_is_counted_after_every_row() -> None:
-    seen = events(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2, simulation={"corrupt_rank": 1}))
+    seen = events(
+        SweepJob(sweep=spec(), engine="sim", gpus_per_process=2, simulation={"corrupt_rank": 1})
+    )
     counts = [event.out_of_bounds for event in seen if isinstance(event, RowDone)]
     assert counts == [2, 4, 6], "three sizes in two placements"
 
 
 def test_alltoallv_prints_bytes_per_rank_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", "1")
-    seen = events(SweepJob(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2))
+    seen = events(
+        SweepJob(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2)
+    )
     assert [event.text for event in seen if isinstance(event, Note)] == [
         "# rank 0 sends 1024 bytes: 0 1024",
         "# rank 1 sends 1024 bytes: 1024 0",
     ]
     monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY", "0")
     assert not any(
-        isinstance(event, Note) for event in events(SweepJob(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2))
+        isinstance(event, Note)
+        for event in events(
+            SweepJob(sweep=spec("alltoallv", max_bytes=1024), engine="sim", gpus_per_process=2)
+        )
     )
 
 
 def test_counts_are_in_the_result_with_what_they_move() -> None:
     counts = "zipf:1.2,rows=1000,ids=500,dedup"
-    first, note, *rest = events(SweepJob(sweep=spec("alltoallv", counts=counts, max_bytes=1 << 20), engine="sim", gpus_per_process=3))
+    first, note, *rest = events(
+        SweepJob(
+            sweep=spec("alltoallv", counts=counts, max_bytes=1 << 20),
+            engine="sim",
+            gpus_per_process=3,
+        )
+    )
     assert isinstance(first, Started) and isinstance(note, Note)
     assert note.text == "note: a batch of 500 ids asks for 146 different rows"
     found = first.result.traffic
     assert found is not None
-    assert (found.source, found.ranks, found.size_bytes) == ("zipf:1.2,rows=1000,ids=500,dedup,seed=1", 3, (1 << 20) // 48 * 48)
-    assert all(row.row.out_of_place.wrong == 0 for row in rest if isinstance(row, RowDone) and row.row.out_of_place)
-    assert events(SweepJob(sweep=spec("alltoall"), engine="sim", gpus_per_process=3))[0].result.traffic is None
+    assert (found.source, found.ranks, found.size_bytes) == (
+        "zipf:1.2,rows=1000,ids=500,dedup,seed=1",
+        3,
+        (1 << 20) // 48 * 48,
+    )
+    assert all(
+        row.row.out_of_place.wrong == 0
+        for row in rest
+        if isinstance(row, RowDone) and row.row.out_of_place
+    )
+    assert (
+        events(SweepJob(sweep=spec("alltoall"), engine="sim", gpus_per_process=3))[0].result.traffic
+        is None
+    )
 
 
 def test_ranks_that_read_different_files_do_not_start(tmp_path: Path) -> None:
@@ -93,7 +136,10 @@ def test_ranks_that_read_different_files_do_not_start(tmp_path: Path) -> None:
 
     (tmp_path / "counts.csv").write_text("0 1\n1 0\n")
     job = SweepJob(sweep=spec("alltoallv", counts=str(tmp_path / "counts.csv")), engine="sim")
-    with pytest.raises(UsageError, match="alltoallv: process 1 reads matrix sha256:other, but process 0 matrix sha256:"):
+    with pytest.raises(
+        UsageError,
+        match="alltoallv: process 1 reads matrix sha256:other, but process 0 matrix sha256:",
+    ):
         prepare(job, Party(SoloControl(), Other(), 0, 1, 0), Small(2, {}))
 
 
@@ -145,12 +191,27 @@ def test_a_failing_rank_reports_reason_and_exit_code(
 def test_a_ranks_stdout_contains_only_events() -> None:
     job = encode(SweepJob(sweep=spec(), engine="sim", gpus_per_process=2))
     line = [sys.executable, "-m", "busbw.measure.rank", job]
-    done = subprocess.run(line, capture_output=True, timeout=LIMIT_S, env={**os.environ, "PYTHONPATH": SOURCE}, check=False)
+    done = subprocess.run(
+        line,
+        capture_output=True,
+        timeout=LIMIT_S,
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        check=False,
+    )
     assert done.returncode == 0
     said = [type(rank_messages.decode(line)) for line in done.stderr.decode().splitlines()]
     # Other processes of this one may end meanwhile: a rank takes them for its neighbours.
-    assert [kind for kind in said if kind is not rank_messages.Gone] == [rank_messages.Here, rank_messages.Leaving]
-    assert [type(SWEEP.decode_event(one)) for one in done.stdout.splitlines()] == [Started, RowDone, RowDone, RowDone, Ended]
+    assert [kind for kind in said if kind is not rank_messages.Gone] == [
+        rank_messages.Here,
+        rank_messages.Leaving,
+    ]
+    assert [type(SWEEP.decode_event(one)) for one in done.stdout.splitlines()] == [
+        Started,
+        RowDone,
+        RowDone,
+        RowDone,
+        Ended,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +228,11 @@ def ranks() -> Run:
         talk: list[bytes] = []
         line = mpirun.command(found, [sys.executable, PROGRAM, *words], count, env=env)
         status = launched.run(
-            line, {**os.environ, "PYTHONPATH": SOURCE, "OMPI_MCA_mpi_yield_when_idle": "1"}, said.append, talk.append, LIMIT_S
+            line,
+            {**os.environ, "PYTHONPATH": SOURCE, "OMPI_MCA_mpi_yield_when_idle": "1"},
+            said.append,
+            talk.append,
+            LIMIT_S,
         )
         assert status == 0, b"\n".join(talk).decode(errors="replace")
         return said or talk
@@ -177,7 +242,9 @@ def ranks() -> Run:
 
 def test_times_over_ranks_are_first_mean_minimum_or_maximum(ranks: Run) -> None:
     (line,) = ranks(3, "averages")
-    assert json.loads(line) == [[1.0, 2.0, 1.0, 3.0, 2.0]] * 3, "-a 0 to 3, and any other is the mean; the same on all ranks"
+    assert json.loads(line) == [[1.0, 2.0, 1.0, 3.0, 2.0]] * 3, (
+        "-a 0 to 3, and any other is the mean; the same on all ranks"
+    )
 
 
 def whole(lines: list[bytes]) -> tuple[Result, list[Row]]:
@@ -189,7 +256,14 @@ def whole(lines: list[bytes]) -> tuple[Result, list[Row]]:
 
 
 def test_cell_samples_are_the_maxima_over_processes(ranks: Run) -> None:
-    fields = {"min_bytes": 64, "max_bytes": 64, "per_iter_timing": 1, "per_iter_skip": 1, "iters": 4, "average": 3}
+    fields = {
+        "min_bytes": 64,
+        "max_bytes": 64,
+        "per_iter_timing": 1,
+        "per_iter_skip": 1,
+        "iters": 4,
+        "average": 3,
+    }
     result, (row,) = whole(ranks(2, "measure", json.dumps(fields)))
     assert (result.world.processes, result.world.ranks) == (2, 2)
     assert [device.rank for device in result.world.devices] == [0, 1]
@@ -206,7 +280,14 @@ def test_groups_of_a_split_measure_simultaneously(ranks: Run) -> None:
     fields = {"min_bytes": 4096, "max_bytes": 4096, "iters": 2}
     result, (row,) = whole(ranks(4, "measure", json.dumps(fields), NCCL_TESTS_SPLIT="MOD 2"))
     assert (result.world.processes, result.world.groups, result.world.ranks) == (4, 2, 2)
-    assert [(device.rank, device.group) for device in result.world.devices] == [(0, 0), (1, 1), (2, 0), (3, 1)]
+    assert [(device.rank, device.group) for device in result.world.devices] == [
+        (0, 0),
+        (1, 1),
+        (2, 0),
+        (3, 1),
+    ]
     assert row.out_of_place is not None
     assert row.out_of_place.wrong == 0
-    assert row.out_of_place.busbw == pytest.approx(row.out_of_place.algbw), "2(n-1)/n of two ranks is 1"
+    assert row.out_of_place.busbw == pytest.approx(row.out_of_place.algbw), (
+        "2(n-1)/n of two ranks is 1"
+    )

@@ -1,4 +1,6 @@
-"""The launcher's command line: GPUs of this machine are counted only if the number of ranks depends on them."""
+"""The launcher's command line: GPUs of this machine are counted only if the number of ranks
+depends on them.
+"""
 
 from importlib.util import find_spec
 

@@ -12,13 +12,19 @@ SIZE, OPERATIONS = 1 << 20, 100
 
 
 def row(*changes: HostChange, operations: int = OPERATIONS) -> Row:
-    return Row(SIZE, SIZE, "float", "sum", -1, None, None, 1, machine=list(changes), operations=operations)
+    return Row(
+        SIZE, SIZE, "float", "sum", -1, None, None, 1, machine=list(changes), operations=operations
+    )
 
 
-def result(*rows: Row, collective: str = "all_reduce", hosts: tuple[int, ...] = (2, 2), groups: int = 1) -> Result:
+def result(
+    *rows: Row, collective: str = "all_reduce", hosts: tuple[int, ...] = (2, 2), groups: int = 1
+) -> Result:
     ranks = [f"h{host}" for host, count in enumerate(hosts) for _ in range(count)]
     devices = [Device(rank, 1, host, 0, "", "CPU") for rank, host in enumerate(ranks)]
-    return Result(SweepSpec(collective=collective), world=World(devices, len(ranks), groups), rows=list(rows))
+    return Result(
+        SweepSpec(collective=collective), world=World(devices, len(ranks), groups), rows=list(rows)
+    )
 
 
 def change(*links: Carried, host: str = "h0", resent: int | None = None) -> HostChange:
@@ -36,11 +42,21 @@ def change(*links: Carried, host: str = "h0", resent: int | None = None) -> Host
     ],
 )
 def test_bytes_that_must_leave_a_host(collective, hosts, per_operation):
-    assert least_sent(result(collective=collective, hosts=hosts), row()) == OPERATIONS * per_operation
+    assert (
+        least_sent(result(collective=collective, hosts=hosts), row()) == OPERATIONS * per_operation
+    )
 
 
 @pytest.mark.parametrize(
-    "fields", [{"hosts": (4,)}, {"hosts": (2, 1)}, {"groups": 2}, {"collective": "broadcast"}, {"collective": "sendrecv"}], ids=str
+    "fields",
+    [
+        {"hosts": (4,)},
+        {"hosts": (2, 1)},
+        {"groups": 2},
+        {"collective": "broadcast"},
+        {"collective": "sendrecv"},
+    ],
+    ids=str,
 )
 def test_it_is_unknown_where_hosts_differ_or_data_may_stay(fields):
     assert least_sent(result(**fields), row()) is None
@@ -58,7 +74,13 @@ def test_ports_are_summed_and_the_troubled_ones_named():
     one = Carried("mlx5_0", IB, sent=10, received=4, lost=0, pause_in_s=0.0)
     two = Carried("mlx5_1", IB, sent=12, received=5, lost=3, pause_in_s=0.25)
     (load,) = loads(result(row(change(one, two, resent=7))))
-    assert (load.kind, load.links, load.all.sent, load.all.received, load.all.lost) == (NETWORK, 2, 22, 9, 3)
+    assert (load.kind, load.links, load.all.sent, load.all.received, load.all.lost) == (
+        NETWORK,
+        2,
+        22,
+        9,
+        3,
+    )
     assert (load.all.pause_in_s, load.troubled, load.resent) == (0.25, ("mlx5_1",), 7)
 
 
@@ -87,7 +109,9 @@ def test_one_host_uses_nvlink_and_no_network():
 
 
 def test_a_slot_of_pcie_is_shown_where_it_resent_packets():
-    shown = loads(result(row(change(Carried("GPU0 PCIe", PCIE, lost=0), Carried("GPU1 PCIe", PCIE, lost=2)))))
+    shown = loads(
+        result(row(change(Carried("GPU0 PCIe", PCIE, lost=0), Carried("GPU1 PCIe", PCIE, lost=2))))
+    )
     assert [(load.kind, load.all.name, load.all.lost) for load in shown] == [(PCIE, "GPU1 PCIe", 2)]
 
 

@@ -29,24 +29,36 @@ def measured(ranks: int, room: int = 1 << 20, **parameters: float) -> list[tuple
     engine = SimEngine(ranks, {"noise": 0.0, "alpha_us": 1.0, **parameters})
     engine.allocate(room, room)
     batches = HeldBatches(engine, SweepSpec(collective="all_reduce"))
-    found = links.measure(engine, SoloControl(), batches, engine.devices(), room, lambda *_: None, 0)
+    found = links.measure(
+        engine, SoloControl(), batches, engine.devices(), room, lambda *_: None, 0
+    )
     return [(link.a, link.b, link.bandwidth) for link in found]
 
 
 def test_all_pairs_of_a_slow_rank_are_slow() -> None:
     found = measured(4, slow_rank=2.0, slow_gbps=5.0)
     assert len(found) == 6
-    slow = {(a, b) for a, b, bandwidth in found if bandwidth < 0.5 * max(one for _, _, one in found)}
+    slow = {
+        (a, b) for a, b, bandwidth in found if bandwidth < 0.5 * max(one for _, _, one in found)
+    }
     assert slow == {(0, 2), (1, 2), (2, 3)}
 
 
 def test_only_pairs_of_a_late_rank_wait_for_it() -> None:
     usual = {bandwidth for _, _, bandwidth in measured(4)}
     found = measured(4, late_rank=2.0, late_us=200.0)
-    assert [(a, b) for a, b, bandwidth in found if bandwidth < 0.5 * min(usual)] == [(1, 2), (2, 3), (0, 2)]
-    assert all(bandwidth == pytest.approx(min(usual)) for a, b, bandwidth in found if 2 not in (a, b))
+    assert [(a, b) for a, b, bandwidth in found if bandwidth < 0.5 * min(usual)] == [
+        (1, 2),
+        (2, 3),
+        (0, 2),
+    ]
+    assert all(
+        bandwidth == pytest.approx(min(usual)) for a, b, bandwidth in found if 2 not in (a, b)
+    )
 
 
-@pytest.mark.parametrize(("ranks", "room"), [(2, 1 << 20), (4, 1 << 12)], ids=["nothing to compare", "no room for data"])
+@pytest.mark.parametrize(
+    ("ranks", "room"), [(2, 1 << 20), (4, 1 << 12)], ids=["nothing to compare", "no room for data"]
+)
 def test_pairs_are_not_measured_when_uninformative(ranks: int, room: int) -> None:
     assert measured(ranks, room) == []

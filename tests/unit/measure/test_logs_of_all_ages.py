@@ -1,4 +1,6 @@
-"""Tables of every age are read without the name of their collective where they say it, under any launcher's labels."""
+"""Tables of every age are read without the name of their collective where they say it, under any
+launcher's labels.
+"""
 
 import re
 from collections.abc import Callable
@@ -36,16 +38,27 @@ def ids(result: Result) -> list[str]:
 
 
 def cells(result: Result) -> list[Cell]:
-    return [cell for row in result.rows for cell in (row.out_of_place, row.in_place) if cell is not None]
+    return [
+        cell for row in result.rows for cell in (row.out_of_place, row.in_place) if cell is not None
+    ]
 
 
 @pytest.mark.parametrize("printed", [modern, old])
-@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"])
-def test_the_table_says_which_collective_it_is_of(printed: Callable[..., object], collective: str) -> None:
+@pytest.mark.parametrize(
+    "collective",
+    ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"],
+)
+def test_the_table_says_which_collective_it_is_of(
+    printed: Callable[..., object], collective: str
+) -> None:
     for ranks in (2, 8, 72):
         table = printed(collective, ranks)
         result = read(table.text)  # type: ignore[attr-defined]
-        assert (result.spec.collective, ids(result), len(result.rows)) == (collective, ["log.collective"], 4)
+        assert (result.spec.collective, ids(result), len(result.rows)) == (
+            collective,
+            ["log.collective"],
+            4,
+        )
         assert result.findings[0].verdict is Verdict.PASS
         assert result.average_busbw() / 1e9 == pytest.approx(table.average, abs=0.006)  # type: ignore[attr-defined]
         assert all(view.render(result) for view in VIEWS)
@@ -80,7 +93,10 @@ def test_the_lines_of_devices_decide_between_two_ranks_and_more() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("all_gather", "its busbw / algbw is 1.7500, that of all_gather is (n-1)/n, 0.875 for 8 ranks"),
+        (
+            "all_gather",
+            "its busbw / algbw is 1.7500, that of all_gather is (n-1)/n, 0.875 for 8 ranks",
+        ),
         ("sendrecv", "its busbw / algbw is 1.7500, that of sendrecv is 1"),
         ("broadcast", "busbw / algbw is 1.7500"),
     ],
@@ -97,9 +113,17 @@ def test_a_collective_that_the_table_contradicts_is_refused(given: str, said: st
     ("table", "given", "said"),
     [
         (modern("broadcast", 4), "reduce", "its rows have no operator, those of reduce have one"),
-        (modern("reduce", 4), "broadcast", "its rows have the operator sum, those of broadcast have none"),
+        (
+            modern("reduce", 4),
+            "broadcast",
+            "its rows have the operator sum, those of broadcast have none",
+        ),
         (modern("reduce", 4), "sendrecv", "its rows have a root, those of sendrecv have none"),
-        (modern("all_gather", 4), "all_reduce", "its busbw / algbw is 0.7500, that of all_reduce is 2(n-1)/n, 1.5 for 4 ranks"),
+        (
+            modern("all_gather", 4),
+            "all_reduce",
+            "its busbw / algbw is 0.7500, that of all_reduce is 2(n-1)/n, 1.5 for 4 ranks",
+        ),
     ],
 )
 def test_operators_and_roots_contradict_too(table: object, given: str, said: str) -> None:
@@ -120,12 +144,16 @@ def stamped(number: int) -> str:
 LABELS: dict[str, Callable[[int], str]] = {
     "Open MPI, indented": lambda number: "    [1,0]<stdout>:",
     "Open MPI 5, tag-detailed": lambda number: "[prterun-node1-4321@1,0][node1:5678]<stdout>: ",
-    "Open MPI 5, tag-fullname and timestamp": lambda number: f"Fri Jan 16 15:40:{number % 60:02d} 2026<prterun-node1-4321@1,0>[stdout]: ",
+    "Open MPI 5, tag-fullname and timestamp": lambda number: (
+        f"Fri Jan 16 15:40:{number % 60:02d} 2026<prterun-node1-4321@1,0>[stdout]: "
+    ),
     "Open MPI 5, XML": lambda number: '<stdout rank="0">',
     "Intel MPI": lambda number: "[0] ",
     "srun": lambda number: " 0: ",
     "pdsh": lambda number: "node1: ",
-    "kubectl --prefix --timestamps": lambda number: f"[pod/nccl-launcher-x7k2p/nccl] {stamped(number)}",
+    "kubectl --prefix --timestamps": lambda number: (
+        f"[pod/nccl-launcher-x7k2p/nccl] {stamped(number)}"
+    ),
     "docker compose": lambda number: "nccl-1  | ",
     "torchrun": lambda number: "[default0]:",
     "a quotation": lambda number: "> ",
@@ -141,17 +169,30 @@ def test_lines_with_a_label_are_read_as_without(name: str) -> None:
     noise = "node1:1386:1390 [1] NCCL INFO Connected all rings\n"
     table = modern("all_reduce", 8).text
     cut = table.index("float     sum", table.index("float     sum") + 1) + 20
-    head = "# nThread 1 nGpus 1 minBytes 1024 maxBytes 1073741824 step: 32(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1\n"
+    head = (
+        "# nThread 1 nGpus 1 minBytes 1024 maxBytes 1073741824 step: 32(factor) warmup iters: 5"
+        " iters: 20 agg iters: 1 validation: 1\n"
+    )
     plain = head + EIGHT + table
     cut += len(head + EIGHT)
     noisy = plain[:cut] + noise + plain[cut:]
-    labelled = "".join(LABELS[name](number) + line for number, line in enumerate(noisy.splitlines(keepends=True)))
+    labelled = "".join(
+        LABELS[name](number) + line for number, line in enumerate(noisy.splitlines(keepends=True))
+    )
     result = read(labelled)
     assert result == read(plain)
-    assert (len(result.rows), result.world.ranks, result.spec.iters, result.complete) == (4, 8, 20, True)
+    assert (len(result.rows), result.world.ranks, result.spec.iters, result.complete) == (
+        4,
+        8,
+        20,
+        True,
+    )
 
 
-@pytest.mark.parametrize(("begin", "end"), [("| ", " |"), ("`", "`"), ("<stdout>", "</stdout>"), ("", "   |"), ("", "\r")])
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [("| ", " |"), ("`", "`"), ("<stdout>", "</stdout>"), ("", "   |"), ("", "\r")],
+)
 def test_lines_are_read_as_without_what_stands_around_them(begin: str, end: str) -> None:
     plain = EIGHT + modern("all_reduce", 8).text
     assert read("".join(f"{begin}{line}{end}\n" for line in plain.splitlines())) == read(plain)
@@ -165,24 +206,50 @@ def test_a_label_does_not_cut_names_of_other_hosts() -> None:
 def test_the_first_lines_of_later_releases() -> None:
     table = modern("all_reduce", 8).text
     for first, tool, versions, nccl in (
-        ("# nccl-tests version 2.20.0 (b4d5bee) nccl-headers=23102 nccl-library=23007", "nccl-tests 2.20.0",
-         {"nccl-tests": "2.20.0", "nccl-headers": "23102"}, 23007),
-        ("# rccl-tests version 2.17.9-develop:2596ca5f71 rccl-headers=22707 rccl-library=22707", "rccl-tests 2.17.9-develop:2596ca5f71",
-         {"rccl-tests": "2.17.9-develop:2596ca5f71"}, 22707),
-        ("rccl-tests: Version develop:33cc4df\nRCCL version : 2.27.7-develop:29e1567\nHIP version  : 7.0.5", "rccl-tests develop:33cc4df",
-         {"rccl-tests": "develop:33cc4df"}, 22707),
+        (
+            "# nccl-tests version 2.20.0 (b4d5bee) nccl-headers=23102 nccl-library=23007",
+            "nccl-tests 2.20.0",
+            {"nccl-tests": "2.20.0", "nccl-headers": "23102"},
+            23007,
+        ),
+        (
+            "# rccl-tests version 2.17.9-develop:2596ca5f71 rccl-headers=22707 rccl-library=22707",
+            "rccl-tests 2.17.9-develop:2596ca5f71",
+            {"rccl-tests": "2.17.9-develop:2596ca5f71"},
+            22707,
+        ),
+        (
+            (
+                "rccl-tests: Version develop:33cc4df\n"
+                "RCCL version : 2.27.7-develop:29e1567\n"
+                "HIP version  : 7.0.5"
+            ),
+            "rccl-tests develop:33cc4df",
+            {"rccl-tests": "develop:33cc4df"},
+            22707,
+        ),
         ("# rccl-tests version 2.18.3", "rccl-tests 2.18.3", {"rccl-tests": "2.18.3"}, 0),
-    ):  # fmt: skip
+    ):
         result = read(f"{first}\n# Collective test starting: all_reduce_perf\n{table}")
         assert (result.tool, result.library.versions, result.library.nccl) == (tool, versions, nccl)
 
 
 def test_nccl_1_prints_milliseconds_and_no_units() -> None:
     result = read(NCCL_1)
-    assert (result.spec.collective, result.world.ranks, result.spec.op, result.spec.datatype) == ("all_reduce", 3, "all", "all")
-    assert [cell.time_s for cell in cells(result)] == pytest.approx([3.25e-3, 3.901e-3, 3.221e-3, 3.24e-3])
+    assert (result.spec.collective, result.world.ranks, result.spec.op, result.spec.datatype) == (
+        "all_reduce",
+        3,
+        "all",
+        "all",
+    )
+    assert [cell.time_s for cell in cells(result)] == pytest.approx(
+        [3.25e-3, 3.901e-3, 3.221e-3, 3.24e-3]
+    )
     assert (result.out_of_bounds, result.wrong()) == (2, True)
-    assert [(finding.id, finding.verdict.value) for finding in result.findings] == [("log.collective", "pass"), ("log.failed", "fail")]
+    assert [(finding.id, finding.verdict.value) for finding in result.findings] == [
+        ("log.collective", "pass"),
+        ("log.failed", "fail"),
+    ]
     assert read("./build/all_reduce_test 20000000\n" + NCCL_1).program == "all_reduce_test"
 
 
@@ -195,15 +262,30 @@ def test_times_that_do_not_agree_with_bandwidths_are_named() -> None:
 
 def test_units_behind_the_titles() -> None:
     titles = "    size(B)    count(elems)    type    time:avg(ms)    algbw(MB/s)    busbw(MB/s)\n"
-    result = read(titles + "    1048576    262144    fp32    0.5    2097.15    3932.16\nAvg bus bandwidth:\t3.93216GB/s\n")
-    assert (result.spec.collective, result.rows[0].dtype, cells(result)[0].time_s) == ("all_reduce", "float", 0.0005)
+    result = read(
+        titles + "    1048576    262144    fp32    0.5    2097.15    3932.16\nAvg bus"
+        " bandwidth:\t3.93216GB/s\n"
+    )
+    assert (result.spec.collective, result.rows[0].dtype, cells(result)[0].time_s) == (
+        "all_reduce",
+        "float",
+        0.0005,
+    )
     assert (cells(result)[0].busbw, result.complete) == (pytest.approx(3.93216e9), True)
 
 
 def test_sizes_with_separators_and_no_counts() -> None:
-    text = "$ ./build/all_reduce_perf -b 64k -e 4M -f 64 -g 8\n[...]\n    size    time   algbw   busbw\n     (B)    (us)  (GB/s)  (GB/s)\n"
+    text = (
+        "$ ./build/all_reduce_perf -b 64k -e 4M -f 64 -g 8\n"
+        "[...]\n"
+        "    size    time   algbw   busbw\n"
+        "     (B)    (us)  (GB/s)  (GB/s)\n"
+    )
     result = read(text + "  65_536   46.80    1.40    2.45\n4_194_304  101.5   41.33   72.33\n")
-    assert [(row.size_bytes, row.dtype, row.iters) for row in result.rows] == [(65536, "", 0), (4194304, "", 0)]
+    assert [(row.size_bytes, row.dtype, row.iters) for row in result.rows] == [
+        (65536, "", 0),
+        (4194304, "", 0),
+    ]
     table = next(view for view in VIEWS if view.name == "table").render(result)
     assert "64 KiB to 4 MiB, factor 64; busbw" in table
     assert re.search(r"64 KiB +- +46.80 us", table)
@@ -219,7 +301,9 @@ def test_the_column_of_iterations() -> None:
 
 def test_one_side_in_place() -> None:
     over = "#                                                                in-place\n"
-    titles = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+    titles = (
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+    )
     row = "     1048576        262144     float     sum      -1    41.83   25.07   43.87      0\n"
     result = read(over + titles + row)
     assert (result.rows[0].out_of_place, cells(result)[0].busbw) == (None, 43.87e9)
@@ -239,17 +323,26 @@ def test_ranks_that_are_not_listed_are_unknown() -> None:
     assert (result.world.devices, ids(result)) == ([], ["log.collective", "log.ranks"])
     assert result.findings[1].message.startswith("the log lists 1 of 72 ranks")
     other = read(EIGHT + table)
-    assert (other.world.ranks, [finding.message for finding in other.findings if finding.id == "log.ranks"]) == (
-        0, ["the log lists 8 ranks, and busbw / algbw is that of all_reduce with 72"],
-    )  # fmt: skip
-    header = "# nThread 1 nGpus 8 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n"
+    assert (
+        other.world.ranks,
+        [finding.message for finding in other.findings if finding.id == "log.ranks"],
+    ) == (0, ["the log lists 8 ranks, and busbw / algbw is that of all_reduce with 72"])
+    header = (
+        "# nThread 1 nGpus 8 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20"
+        " validation: 1\n"
+    )
     some = "".join(DEVICES.format(rank, 800) for rank in range(4))
-    assert "the log lists 4 of 8 ranks" in read(header + some + modern("all_reduce", 8).text).findings[1].message
+    assert (
+        "the log lists 4 of 8 ranks"
+        in read(header + some + modern("all_reduce", 8).text).findings[1].message
+    )
 
 
 def test_processes_that_ran_apart() -> None:
     apart = DEVICES.format(0, 800) + DEVICES.format(0, 801).replace("node1", "node2")
-    result = read("# Collective test starting: all_reduce_perf\n" + apart + modern("all_reduce", 1).text)
+    result = read(
+        "# Collective test starting: all_reduce_perf\n" + apart + modern("all_reduce", 1).text
+    )
     assert (result.world.ranks, ids(result)) == (0, ["log.ranks"])
     assert result.findings[0].message.startswith("2 processes call themselves rank 0")
 
@@ -260,8 +353,9 @@ def test_a_run_that_failed_says_so() -> None:
     found = result.findings[-1]
     assert (found.id, found.verdict) == ("log.failed", Verdict.FAIL)
     assert (found.message, found.evidence) == (
-        "the run failed: its average is below 0.9 x NCCL_TESTS_MIN_BW", "node1 pid 12345: Test failure common.cu:1126",
-    )  # fmt: skip
+        "the run failed: its average is below 0.9 x NCCL_TESTS_MIN_BW",
+        "node1 pid 12345: Test failure common.cu:1126",
+    )
 
 
 def test_without_a_header_nothing_is_invented() -> None:
@@ -274,7 +368,15 @@ def test_without_a_header_nothing_is_invented() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (f"{MODERN}\n 8 2 float sum -1 NaNbad 2.0 3.0 0 1.0 2.0 3.0 0\n# Avg bus bandwidth    : 3\n", "1 line of its table cannot be read"),
+        (
+            (
+                f"{MODERN}\n"
+                f" 8 2 float sum -1 NaNbad 2.0 3.0 0 1.0 2.0 3.0 0\n"
+                f"# Avg bus bandwidth  "
+                "  : 3\n"
+            ),
+            "1 line of its table cannot be read",
+        ),
         ("16 nodes:\nAvg bus bandwidth    : 21.1951\n", "an average of 21.1951 GB/s, and no row"),
         (MODERN + "\n", "no row of a table"),
     ],

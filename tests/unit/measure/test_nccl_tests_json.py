@@ -1,4 +1,6 @@
-"""The JSON is nccl-tests' version 3: against real runs by value, and byte for byte for a case written by hand."""
+"""The JSON is nccl-tests' version 3: against real runs by value, and byte for byte for a case
+written by hand.
+"""
 
 import json
 from collections.abc import Callable
@@ -29,7 +31,9 @@ def assert_same(told: object, ours: object, where: str = "$") -> None:
         for index, value in enumerate(told):
             assert_same(value, ours[index], f"{where}[{index}]")
     elif isinstance(told, float):
-        assert ours == pytest.approx(told, abs=2.1e-5 if where.endswith("cv_pct") else 2.1e-6), where
+        assert ours == pytest.approx(told, abs=2.1e-5 if where.endswith("cv_pct") else 2.1e-6), (
+            where
+        )
     else:
         assert (type(ours), ours) == (type(told), told), where
 
@@ -38,7 +42,10 @@ def assert_same(told: object, ours: object, where: str = "$") -> None:
 def test_a_real_run_read_and_written_again_is_the_same(recorded: Path, name: str) -> None:
     data = (recorded / "nccl_tests" / f"{name}.json").read_bytes()
     told, ours = json.loads(data), json.loads(nccl_tests_json.render(read(data, "x")))
-    processes = {(device["hostname"], device["pid"]): device for device in reversed(ours["config"]["devices"])}
+    processes = {
+        (device["hostname"], device["pid"]): device
+        for device in reversed(ours["config"]["devices"])
+    }
     ours["config"]["devices"] = sorted(processes.values(), key=lambda device: device["rank"])
     assert_same(told, ours)
 
@@ -46,14 +53,22 @@ def test_a_real_run_read_and_written_again_is_the_same(recorded: Path, name: str
 def test_bytes_of_a_small_run(make: Make, golden: Callable[[str, str], None]) -> None:
     result = make(
         spec={"per_iter_timing": 1, "blocking": 2, "step_factor": 1},
-        environment={"NCCL_TOPO_FILE": "/etc/topo.xml", "TITLE": 'a "b"\tc\nd\\e', "NAME": "caf\u00e9 au lait", "NCCL_TESTS_MIN_BW": "40"},
+        environment={
+            "NCCL_TOPO_FILE": "/etc/topo.xml",
+            "TITLE": 'a "b"\tc\nd\\e',
+            "NAME": "caf\u00e9 au lait",
+            "NCCL_TESTS_MIN_BW": "40",
+        },
         errors=["first", "net/socket failed"],
         out_of_bounds=1,
     )
     first, second = result.rows
     assert first.out_of_place
     assert second.in_place
-    first.out_of_place.samples_s, first.out_of_place.process_samples_s = [2e-5, 1e-5], [[2e-5, 1e-5], [1e-5, 9e-6]]
+    first.out_of_place.samples_s, first.out_of_place.process_samples_s = (
+        [2e-5, 1e-5],
+        [[2e-5, 1e-5], [1e-5, 9e-6]],
+    )
     first.out_of_place.skipped = 1
     first.in_place = None
     second.in_place.wrong, second.in_place.algbw = None, float("nan")
@@ -69,7 +84,9 @@ def test_it_is_json_even_of_a_run_without_rows(make: Make) -> None:
 
 def test_minimum_bandwidth_verdict(make: Make) -> None:
     for minimum, okay in (("30", "true"), ("34", "false")):
-        document = json.loads(nccl_tests_json.render(make(environment={"NCCL_TESTS_MIN_BW": minimum})))
+        document = json.loads(
+            nccl_tests_json.render(make(environment={"NCCL_TESTS_MIN_BW": minimum}))
+        )
         assert document["average_bus_bandwidth"]["okay"] == okay
 
 
@@ -84,7 +101,13 @@ def test_cputime_has_its_own_key(make: Make) -> None:
 
 @pytest.mark.parametrize(
     ("text", "written"),
-    [("a/b", r'"a\/b"'), ("x\ty", r'"x\ty"'), ("x\ry", '"x"'), ("\u00e9", '""'), ("a" * 3000, '"' + "a" * 2047 + '"')],
+    [
+        ("a/b", r'"a\/b"'),
+        ("x\ty", r'"x\ty"'),
+        ("x\ry", '"x"'),
+        ("\u00e9", '""'),
+        ("a" * 3000, '"' + "a" * 2047 + '"'),
+    ],
 )
 def test_strings_end_where_nccl_tests_ends_them(text: str, written: str) -> None:
     assert nccl_tests_json.string(text) == written

@@ -1,4 +1,6 @@
-"""The text is that of nccl-tests 2.19.6, byte for byte: against a real run, and by hand where the run shows no case."""
+"""The text is that of nccl-tests 2.19.6, byte for byte: against a real run, and by hand where
+the run shows no case.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +20,10 @@ def test_a_real_run_comes_out_byte_for_byte(recorded: Path) -> None:
     result = read((recorded / "nccl_tests/all_reduce_2xH200_one_process.json").read_bytes(), "x")
     # The JSON names one GPU of each process.
     result.world.devices[1].bus, result.world.devices[1].name = "0000:00:07", "NVIDIA H200"
-    assert view("nccl-tests").render(result) == (recorded / "nccl_tests/all_reduce_2xH200_one_process.txt").read_text()
+    assert (
+        view("nccl-tests").render(result)
+        == (recorded / "nccl_tests/all_reduce_2xH200_one_process.txt").read_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,11 +46,29 @@ def test_numbers_take_the_most_decimals_that_fit(value: float, width: int, print
     assert text.number(value, width) == printed
 
 
-def test_every_option_that_shows_has_its_lines(make: Make, golden: Callable[[str, str], None]) -> None:
-    result = make(spec={"report_timestamps": 1, "blocking": 3, "parallel_init": 1, "output_file": "out/run.json", "step_factor": 1})
-    result.rows[0].timestamp, result.rows[1].timestamp = "2026-11-21 18:24:52", "2026-11-21T18:24:53"
+def test_every_option_that_shows_has_its_lines(
+    make: Make, golden: Callable[[str, str], None]
+) -> None:
+    result = make(
+        spec={
+            "report_timestamps": 1,
+            "blocking": 3,
+            "parallel_init": 1,
+            "output_file": "out/run.json",
+            "step_factor": 1,
+        }
+    )
+    result.rows[0].timestamp, result.rows[1].timestamp = (
+        "2026-11-21 18:24:52",
+        "2026-11-21T18:24:53",
+    )
     result.reduced_max_bytes = 12703978837
-    result.memory = {"init": 523 << 20, "user": 3 << 30, "collective": 12 << 10, "total": (3 << 30) + (523 << 20) + (12 << 10)}
+    result.memory = {
+        "init": 523 << 20,
+        "user": 3 << 30,
+        "collective": 12 << 10,
+        "total": (3 << 30) + (523 << 20) + (12 << 10),
+    }
     result.errors = ["net.cc:1 unhandled system error"]
     golden("nccl_tests_all_lines.txt", view("nccl-tests").render(result))
 
@@ -74,7 +97,11 @@ def test_unchecked_cells_say_na_one_column_narrower(make: Make, make_cell: MakeC
     row = Row(1024, 128, "float", "", -1, make_cell(20, 1, 0.5), make_cell(21, 1, 0.5, None), 20)
     result = make([row], spec={"collective": "alltoall"})
     line = text.row(result, row)
-    assert line == "        1024           128     float    none      -1    20.00    1.00    0.50       0    21.00    1.00    0.50    N/A\n"
+    assert (
+        line
+        == "        1024           128     float    none      -1    20.00    1.00    0.50       0  "
+        "  21.00    1.00    0.50    N/A\n"
+    )
     assert len(line.split()) == 13
 
 
@@ -85,13 +112,27 @@ def test_hypercube_prints_no_operator(make: Make, make_cell: MakeCell) -> None:
 
 def test_rooted_and_operator_columns(make: Make, make_cell: MakeCell) -> None:
     row = Row(1024, 128, "bfloat16", "prod", 3, make_cell(20, 1, 1), make_cell(21, 1, 1), 20)
-    assert text.row(make([row], spec={"collective": "reduce"}), row).split()[2:5] == ["bfloat16", "prod", "3"]
-    assert text.row(make([row], spec={"collective": "broadcast"}), row).split()[2:5] == ["bfloat16", "none", "3"]
-    assert text.row(make([row], spec={"collective": "sendrecv"}), row).split()[2:5] == ["bfloat16", "prod", "3"]
+    assert text.row(make([row], spec={"collective": "reduce"}), row).split()[2:5] == [
+        "bfloat16",
+        "prod",
+        "3",
+    ]
+    assert text.row(make([row], spec={"collective": "broadcast"}), row).split()[2:5] == [
+        "bfloat16",
+        "none",
+        "3",
+    ]
+    assert text.row(make([row], spec={"collective": "sendrecv"}), row).split()[2:5] == [
+        "bfloat16",
+        "prod",
+        "3",
+    ]
 
 
 def test_many_wrong_elements(make: Make, make_cell: MakeCell) -> None:
-    row = Row(1024, 128, "float", "sum", -1, make_cell(20, 1, 1, 12), make_cell(21, 1, 1, 1234567), 20)
+    row = Row(
+        1024, 128, "float", "sum", -1, make_cell(20, 1, 1, 12), make_cell(21, 1, 1, 1234567), 20
+    )
     result = make([row], out_of_bounds=3)
     assert text.row(result, row).endswith("1.00    1.00  1.23457e+06\n")
     assert "# Out of bounds values : 3 FAILED\n" in text.footer(result)
@@ -132,7 +173,13 @@ def test_no_rows_average_nan(make: Make) -> None:
     [
         (1, "# Blocking Enabled: wait and barrier after each inner iteration (-m) "),
         (2, "# Blocking Enabled: wait after each inner iteration (-m), no barrier "),
-        (3, "# Blocking Enabled: wait and barrier after each outer iteration (-n); time excludes barrier "),
+        (
+            3,
+            (
+                "# Blocking Enabled: wait and barrier after each outer iteration (-n); time"
+                " excludes barrier "
+            ),
+        ),
     ],
 )
 def test_blocking_modes(make: Make, mode: int, line: str) -> None:
@@ -141,20 +188,31 @@ def test_blocking_modes(make: Make, mode: int, line: str) -> None:
 
 
 def test_only_names_ending_in_json_are_announced(make: Make) -> None:
-    assert text.header(make(spec={"output_file": "a.JSON"})).startswith("# Writing JSON output to a.JSON\n# nccl-tests")
-    assert text.header(make(spec={"output_file": "a.json.0"})).startswith("# Writing JSON output to a.json.0\n")
+    assert text.header(make(spec={"output_file": "a.JSON"})).startswith(
+        "# Writing JSON output to a.JSON\n# nccl-tests"
+    )
+    assert text.header(make(spec={"output_file": "a.json.0"})).startswith(
+        "# Writing JSON output to a.json.0\n"
+    )
     assert text.header(make(spec={"output_file": "a.txt"})).startswith("# nccl-tests")
 
 
 def test_an_engine_without_nccl_and_without_pci(make: Make) -> None:
     device = Device(0, 77, "a-very-long-host-name.cluster", 0, "", "CPU")
     result = make(library=Library("mpi"), world=World([device], 1))
-    assert text.header(result).startswith("# nccl-tests version 2.19.6 nccl-headers=0 nccl-library=0\n")
-    assert "#  Rank  0 Group  0 Pid     77 on a-very-long-host-name device  0 [0000:00:00] CPU\n" in text.header(result)
+    assert text.header(result).startswith(
+        "# nccl-tests version 2.19.6 nccl-headers=0 nccl-library=0\n"
+    )
+    assert (
+        "#  Rank  0 Group  0 Pid     77 on a-very-long-host-name device  0 [0000:00:00] CPU\n"
+        in text.header(result)
+    )
 
 
 def test_the_devices_of_one_process_end_after_two_kilobytes(make: Make) -> None:
-    devices = [Device(rank, 5, "node1", rank, "0000:00:01", "NVIDIA " + "H" * 60) for rank in range(40)]
+    devices = [
+        Device(rank, 5, "node1", rank, "0000:00:01", "NVIDIA " + "H" * 60) for rank in range(40)
+    ]
     devices.append(Device(40, 6, "node1", 0, "0000:00:02", "NVIDIA", process=1))
     lines = text.header(make(world=World(devices, 2))).split("# Using devices\n")[1]
     first = lines[: lines.index("#  Rank 40")]

@@ -1,4 +1,6 @@
-"""A run uses the requested network, or ends before the first measurement and names the one NCCL chose."""
+"""A run uses the requested network, or ends before the first measurement and names the one NCCL
+chose.
+"""
 
 import os
 import platform
@@ -38,7 +40,10 @@ def job(net: str = "", engine: str = "nccl") -> SweepJob:
 
 def starting(work: SweepJob, *lines: str) -> Sequence[str]:
     """Start like an engine whose NCCL logs these lines; returns the networks found."""
-    with network.starting(work, SoloControl()) as log, Path(os.environ["NCCL_DEBUG_FILE"]).open("w") as file:
+    with (
+        network.starting(work, SoloControl()) as log,
+        Path(os.environ["NCCL_DEBUG_FILE"]).open("w") as file,
+    ):
         file.writelines(f"h:1:1 [0] NCCL INFO {line}\n" for line in lines)
     return log.networks
 
@@ -78,12 +83,19 @@ def test_without_net_the_environment_is_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [NoMeasurement("NCCL failed on rank 0: invalid usage"), RuntimeError("NCCL failed on rank 0: invalid usage")]
+    "error",
+    [
+        NoMeasurement("NCCL failed on rank 0: invalid usage"),
+        RuntimeError("NCCL failed on rank 0: invalid usage"),
+    ],
 )
 def test_nccls_start_error_names_the_network(error: Exception) -> None:
     with pytest.raises(NoMeasurement) as caught, network.starting(job("ib"), SoloControl()):
         raise error
-    assert caught.value.message == "NCCL failed on rank 0: invalid usage (with --net ib NCCL uses no other network)"
+    assert (
+        caught.value.message
+        == "NCCL failed on rank 0: invalid usage (with --net ib NCCL uses no other network)"
+    )
     assert "busbw env net" in caught.value.hint
 
 
@@ -95,7 +107,9 @@ def plugin(monkeypatch: pytest.MonkeyPatch, library: Callable[..., Path]) -> Pat
 
 
 @pytest.mark.usefixtures("plugin")
-@pytest.mark.parametrize(("others", "made"), [((4, 0), "4"), ((16, 4), "16"), ((0, 0), None), ((None, 16), None)])
+@pytest.mark.parametrize(
+    ("others", "made"), [((4, 0), "4"), ((16, 4), "16"), ((0, 0), None), ((None, 16), None)]
+)
 def test_all_ranks_use_the_fastest_hosts_channels(
     monkeypatch: pytest.MonkeyPatch, others: tuple[int | None, ...], made: str | None
 ) -> None:
@@ -158,8 +172,12 @@ def test_a_missing_plugin_is_reported_before_nccl_starts() -> None:
 
 
 def test_a_result_names_all_networks_in_use() -> None:
-    assert network.agreed(job(), Ranks(("a", ("Socket",)), ("b", ("Socket",))), NCCL, ()) == "Socket"
-    assert network.agreed(job(), Ranks(("a", ("Socket",)), ("b", ("IB",))), NCCL, ()) == "IB, Socket"
+    assert (
+        network.agreed(job(), Ranks(("a", ("Socket",)), ("b", ("Socket",))), NCCL, ()) == "Socket"
+    )
+    assert (
+        network.agreed(job(), Ranks(("a", ("Socket",)), ("b", ("IB",))), NCCL, ()) == "IB, Socket"
+    )
     assert network.agreed(job(), Ranks(("a", ()), ("b", ())), NCCL, ()) == ""
 
 
@@ -172,7 +190,10 @@ def test_a_wrong_network_ends_the_run_with_its_hosts() -> None:
     said = [("h1", ("busbw",)), *((f"h{n}", ("Socket",)) for n in range(2, 8)), ("h2", ("Socket",))]
     with pytest.raises(NoMeasurement) as caught:
         network.agreed(job("busbw"), Ranks(*said), NCCL, ())
-    assert caught.value.message == "--net busbw requests busbw, but NCCL uses Socket on h2, h3, h4, h5 and 2 more hosts"
+    assert (
+        caught.value.message
+        == "--net busbw requests busbw, but NCCL uses Socket on h2, h3, h4, h5 and 2 more hosts"
+    )
     assert "NCCL_DEBUG=INFO" in caught.value.hint
 
 
@@ -180,7 +201,9 @@ def test_an_unlogged_network_is_not_assumed() -> None:
     os.environ["NCCL_DEBUG"] = "WARN"
     assert network.unconfirmed(job("busbw"), "busbw") == ""
     assert network.unconfirmed(job(), "") == ""
-    assert network.unconfirmed(job("busbw"), "").startswith("note: --net busbw could not be confirmed: NCCL_DEBUG=WARN hides it")
+    assert network.unconfirmed(job("busbw"), "").startswith(
+        "note: --net busbw could not be confirmed: NCCL_DEBUG=WARN hides it"
+    )
 
 
 def test_pytorch_without_a_gpu_has_no_network_to_choose() -> None:
@@ -196,5 +219,11 @@ def test_a_job_of_an_engine_without_nccl_is_refused() -> None:
 def test_a_job_without_nccl_has_no_network() -> None:
     seen: list[Any] = []
     tell: Callable[[Any], None] = seen.append
-    measure(SweepJob(sweep=SweepSpec(collective="all_reduce", max_bytes=64), engine="sim", gpus_per_process=2), SoloControl(), tell)
+    measure(
+        SweepJob(
+            sweep=SweepSpec(collective="all_reduce", max_bytes=64), engine="sim", gpus_per_process=2
+        ),
+        SoloControl(),
+        tell,
+    )
     assert seen[0].result.library.network == ""

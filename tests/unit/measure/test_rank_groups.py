@@ -14,7 +14,9 @@ def colors(value: str) -> list[int]:
     return [color(process, {"NCCL_TESTS_SPLIT": value}) for process in PROCESSES]
 
 
-@pytest.mark.parametrize("form", ["AND 0x3", "and 3", "&3", "& 0b11", "AND3", "AND 03", "And\t3", "AND 3x"])
+@pytest.mark.parametrize(
+    "form", ["AND 0x3", "and 3", "&3", "& 0b11", "AND3", "AND 03", "And\t3", "AND 3x"]
+)
 def test_split_and(form: str) -> None:
     assert colors(form) == [process & 3 for process in PROCESSES]
 
@@ -44,8 +46,13 @@ def test_without_a_split_variable_there_is_one_group() -> None:
 
 
 @given(st.integers(0, 0xFFFF), st.booleans(), st.integers(0, 1000))
-def test_the_mask_is_hexadecimal_and_overrides_the_split(mask: int, prefix: bool, process: int) -> None:
-    environment = {"NCCL_TESTS_SPLIT_MASK": f"{'0x' if prefix else ''}{mask:x}", "NCCL_TESTS_SPLIT": "DIV 1"}
+def test_the_mask_is_hexadecimal_and_overrides_the_split(
+    mask: int, prefix: bool, process: int
+) -> None:
+    environment = {
+        "NCCL_TESTS_SPLIT_MASK": f"{'0x' if prefix else ''}{mask:x}",
+        "NCCL_TESTS_SPLIT": "DIV 1",
+    }
     assert color(process, environment) == process & mask
 
 

@@ -1,4 +1,6 @@
-"""The result file: written after every row, complete at any moment, and refused before the run if it cannot be written."""
+"""The result file: written after every row, complete at any moment, and refused before the run
+if it cannot be written.
+"""
 
 import math
 import os
@@ -26,7 +28,18 @@ SOURCE = Path(__file__).parents[3] / "src"
 
 
 def row(number: int, samples: int = 0) -> RowDone:
-    return RowDone(Row(8 << number, 2, "float", "sum", -1, Cell(1e-5, 1e9, 1e9, 0, samples_s=[1e-5] * samples), None, 20))
+    return RowDone(
+        Row(
+            8 << number,
+            2,
+            "float",
+            "sum",
+            -1,
+            Cell(1e-5, 1e9, 1e9, 0, samples_s=[1e-5] * samples),
+            None,
+            20,
+        )
+    )
 
 
 def started() -> Started:
@@ -37,7 +50,9 @@ def read(file: Path) -> Result:
     return msgspec.json.decode(file.read_bytes(), type=Result)
 
 
-def test_every_row_is_written_to_the_file_immediately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_row_is_written_to_the_file_immediately(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("busbw.measure.record.QUICK_S", math.inf)  # also on a busy machine
     file = tmp_path / "result.json"
     record = Record(file)
@@ -66,7 +81,9 @@ def test_a_row_that_is_visited_again_is_replaced(tmp_path: Path) -> None:
     assert [one.size_bytes for one in record.result.rows] == [8, 16, 32, 64]
 
 
-def test_a_program_suspended_while_it_writes_goes_on_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_suspended_while_it_writes_goes_on_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a row's times are: before and after it is written."""
     times = iter([0.0, 0.0, 1.0, 100.0, 109.9, 110.1, 110.1])
     monkeypatch.setattr("busbw.measure.record.time", SimpleNamespace(monotonic=lambda: next(times)))
@@ -87,7 +104,9 @@ def test_notes_are_not_part_of_the_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mask", "shared_mode"), [(0o022, 0o644), (0o000, 0o666), (0o077, 0o600)])
-def test_only_its_owner_reads_the_file_and_it_is_the_only_one_left(tmp_path: Path, mask: int, shared_mode: int) -> None:
+def test_only_its_owner_reads_the_file_and_it_is_the_only_one_left(
+    tmp_path: Path, mask: int, shared_mode: int
+) -> None:
     file, report = tmp_path / "result.json", tmp_path / "report.html"
     file.touch(0o666)
     record = Record(file)
@@ -98,7 +117,10 @@ def test_only_its_owner_reads_the_file_and_it_is_the_only_one_left(tmp_path: Pat
         save(b"<html>", report, shared=True)
     finally:
         os.umask(before)
-    assert {one.name: stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()} == {"result.json": 0o600, "report.html": shared_mode}
+    assert {one.name: stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()} == {
+        "result.json": 0o600,
+        "report.html": shared_mode,
+    }
 
 
 def test_a_reason_of_the_end_is_kept_without_secrets(tmp_path: Path) -> None:
@@ -108,7 +130,9 @@ def test_a_reason_of_the_end_is_kept_without_secrets(tmp_path: Path) -> None:
     assert read(tmp_path / "result.json").errors == ["mpirun -x HF_TOKEN=*** ended with 1"]
 
 
-def test_without_a_file_the_result_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_file_the_result_stays_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     record = Record(None)
     record.take(started())
@@ -144,7 +168,9 @@ def test_readers_never_see_a_partial_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(set(seen)) > 3, "the reader saw several states"
 
 
-def test_an_interrupted_writer_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_writer_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "result.json"
     record = Record(file)
@@ -216,9 +242,13 @@ def test_rows_are_saved_elsewhere_once_the_directory_has_vanished(
     assert "No such file or directory" in record.problem.message
     record.take(row(0))
     record.take(row(1))
-    saved = tmp_path / ("work/result.json" if working_directory == "there" else "home/result-1.json")
+    saved = tmp_path / (
+        "work/result.json" if working_directory == "there" else "home/result-1.json"
+    )
     assert record.elsewhere == saved
-    assert record.problem.message.endswith(f"No such file or directory; the rows are in {saved} instead")
+    assert record.problem.message.endswith(
+        f"No such file or directory; the rows are in {saved} instead"
+    )
     assert len(read(saved).rows) == record.saved == 2
     assert (tmp_path / "home" / "result.json").read_text() == "an older one"
     if working_directory == "gone too":
@@ -255,8 +285,11 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_full_disk_is_reported_and_keeps_the_last_file(full_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("busbw.measure.record.QUICK_S", math.inf)  # on a busy machine, rows would be left out until a later write
+def test_a_full_disk_is_reported_and_keeps_the_last_file(
+    full_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # on a busy machine, rows would be left out until a later write
+    monkeypatch.setattr("busbw.measure.record.QUICK_S", math.inf)
     monkeypatch.chdir("/proc")
     monkeypatch.setenv("HOME", "/proc")
     monkeypatch.setattr("tempfile.tempdir", "/proc")
@@ -279,10 +312,19 @@ def test_a_full_disk_is_reported_and_keeps_the_last_file(full_disk: Path, monkey
 
 
 def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path, tmp_path: Path) -> None:
-    words = "run all_reduce --engine sim -n 2 -b 8 -e 64M --check 0 -I 1 --iters 50 --sim noise=0.1 --timing classic --format nccl-tests"
+    words = (
+        "run all_reduce --engine sim -n 2 -b 8 -e 64M --check 0 -I 1 --iters 50 --sim noise=0.1"
+        " --timing classic --format nccl-tests"
+    )
     line = [sys.executable, "-m", "busbw", *words.split(), "--json", str(full_disk / "result.json")]
     done = subprocess.run(
-        line, cwd=tmp_path, capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(SOURCE)}, check=False
+        line,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        check=False,
     )
     rows = [text.split() for text in done.stdout.splitlines() if text and not text.startswith("#")]
     assert done.returncode == Exit.UNKNOWN, done.stderr
@@ -290,5 +332,7 @@ def test_a_run_on_a_full_disk_keeps_its_rows_on_stdout(full_disk: Path, tmp_path
     kept = read(full_disk / "result.json")
     assert not kept.complete
     assert [int(one[0]) for one in rows][: len(kept.rows)] == [one.size_bytes for one in kept.rows]
-    assert len(rows) == 24 > len(kept.rows) > 0, "the sweep continues, and rows that do not fit into the file are printed"
+    assert len(rows) == 24 > len(kept.rows) > 0, (
+        "the sweep continues, and rows that do not fit into the file are printed"
+    )
     assert "# Avg bus bandwidth" in done.stdout

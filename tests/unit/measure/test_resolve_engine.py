@@ -1,4 +1,6 @@
-"""The engine `auto` is resolve_engine on the hosts of the ranks, with a reason if GPUs are not used."""
+"""The engine `auto` is resolve_engine on the hosts of the ranks, with a reason if GPUs are not
+used.
+"""
 
 from busbw.core.sweep import SweepSpec
 from busbw.engines.registry import choose
@@ -11,9 +13,15 @@ from busbw.measure.rank import resolve_engine
 def test_process_0_chooses_and_says_why_not_gpus():
     told: list[Event] = []
     row, missing = choose("auto")
-    job = resolve_engine(SweepJob(sweep=SweepSpec(collective="all_reduce"), engine="auto", ranks=2), SoloControl(), told.append)
+    job = resolve_engine(
+        SweepJob(sweep=SweepSpec(collective="all_reduce"), engine="auto", ranks=2),
+        SoloControl(),
+        told.append,
+    )
     assert job.engine == row.name
-    assert [event.text for event in told if isinstance(event, Note)] == ([f"note: measuring on CPUs: {missing}"] if missing else [])
+    assert [event.text for event in told if isinstance(event, Note)] == (
+        [f"note: measuring on CPUs: {missing}"] if missing else []
+    )
 
 
 def test_a_named_engine_stays():

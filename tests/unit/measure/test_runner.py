@@ -1,4 +1,6 @@
-"""The order of a sweep: warm-up, rotation of buffers, cycles and check rounds, and the fields of each row."""
+"""The order of a sweep: warm-up, rotation of buffers, cycles and check rounds, and the fields of
+each row.
+"""
 
 import itertools
 import re
@@ -28,40 +30,86 @@ def shifts(entries: list[tuple[Any, ...]]) -> list[int]:
 
 
 def test_iterations_take_the_buffer_positions_in_turn(measured: Measure) -> None:
-    assert shifts(measured("broadcast", max_bytes=4096, step_factor=8, iters=6).timed()) == [0, 1024, 2048, 3072, 0, 1024]
-    assert shifts(measured("broadcast", max_bytes=3000, step_factor=8, iters=5).timed()) == [0, 1024, 0, 1024, 0]
-    assert shifts(measured("broadcast", iters=3).timed()) == [0, 0, 0], "a single size keeps its offset"
+    assert shifts(measured("broadcast", max_bytes=4096, step_factor=8, iters=6).timed()) == [
+        0,
+        1024,
+        2048,
+        3072,
+        0,
+        1024,
+    ]
+    assert shifts(measured("broadcast", max_bytes=3000, step_factor=8, iters=5).timed()) == [
+        0,
+        1024,
+        0,
+        1024,
+        0,
+    ]
+    assert shifts(measured("broadcast", iters=3).timed()) == [0, 0, 0], (
+        "a single size keeps its offset"
+    )
 
 
 def test_buffer_rotation_and_unalignment_offsets(measured: Measure) -> None:
     # 1000 bytes over two ranks are parts of 496 bytes: 992.
-    assert shifts(measured("all_gather", min_bytes=1000, max_bytes=4000, step_factor=8, iters=5).timed()) == [0, 992, 1984, 2976, 0]
-    assert shifts(measured("broadcast", max_bytes=2048, step_factor=8, unalign=3).timed()) == [12, 1036, 12]
+    assert shifts(
+        measured("all_gather", min_bytes=1000, max_bytes=4000, step_factor=8, iters=5).timed()
+    ) == [0, 992, 1984, 2976, 0]
+    assert shifts(measured("broadcast", max_bytes=2048, step_factor=8, unalign=3).timed()) == [
+        12,
+        1036,
+        12,
+    ]
 
 
 def test_warm_up_runs_powers_of_two_out_of_place_once_a_series(measured: Measure) -> None:
-    seen = measured("reduce", min_bytes=64, max_bytes=256, step_factor=4, warmup_iters=2, iters=0, root="all")
-    launches = [(entry[1].send * 4, entry[1].in_place) for entry in seen.engine.log if entry[0] == "launch"]
-    series = [(size, False) for size in (64, 64, 128, 128, 256, 256)] + [(64, False), (64, True), (256, False), (256, True)]
+    seen = measured(
+        "reduce", min_bytes=64, max_bytes=256, step_factor=4, warmup_iters=2, iters=0, root="all"
+    )
+    launches = [
+        (entry[1].send * 4, entry[1].in_place) for entry in seen.engine.log if entry[0] == "launch"
+    ]
+    series = [(size, False) for size in (64, 64, 128, 128, 256, 256)] + [
+        (64, False),
+        (64, True),
+        (256, False),
+        (256, True),
+    ]
     assert launches == series * 2
 
 
 def test_rows_come_in_order_of_type_operator_root_and_size(measured: Measure) -> None:
-    seen = measured("reduce", min_bytes=64, max_bytes=128, root="all", op="all", datatype="half", iters=1)
+    seen = measured(
+        "reduce", min_bytes=64, max_bytes=128, root="all", op="all", datatype="half", iters=1
+    )
     assert [(row.dtype, row.op, row.root, row.size_bytes) for row in seen.rows] == [
         ("half", op.name, root, size) for op in REDOPS for root in (0, 1) for size in (64, 128)
     ]
 
 
-def test_warm_up_of_precise_timing_depends_on_size(measured: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_up_of_precise_timing_depends_on_size(
+    measured: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runner, "WARM_UP_BYTES", 128)
     monkeypatch.setattr(batches, "LEAD_IN_S", 0.0)
 
     def launches_before_the_samples() -> list[int]:
-        seen = measured("broadcast", min_bytes=64, max_bytes=256, step_factor=4, warmup_iters=1, check=1, sampling=Sampling(fixed=1))
-        words = [entry[0] if entry[0] != "launch" else entry[1].send * 4 for entry in seen.engine.log]
+        seen = measured(
+            "broadcast",
+            min_bytes=64,
+            max_bytes=256,
+            step_factor=4,
+            warmup_iters=1,
+            check=1,
+            sampling=Sampling(fixed=1),
+        )
+        words = [
+            entry[0] if entry[0] != "launch" else entry[1].send * 4 for entry in seen.engine.log
+        ]
         begun = words.index(64)  # after the marks that measure the clock itself
-        return [word for word in words[begun : words.index("mark", begun)] if word in (64, 128, 256)]
+        return [
+            word for word in words[begun : words.index("mark", begun)] if word in (64, 128, 256)
+        ]
 
     with_untimed = launches_before_the_samples()
     monkeypatch.setattr(cell_run, "LONG_S", 0.0)  # every operation is long
@@ -74,25 +122,41 @@ def test_all_sizes_are_visited_before_one_is_visited_again(measured: Measure) ->
     seen = measured("broadcast", max_bytes=4096, check=1, sampling=Sampling(max_time_s=60))
     sizes = [entry[1].send * 4 for entry in seen.engine.log if entry[0] == "launch"]
     runs = [size for size, _ in itertools.groupby(sizes)]
-    assert len(runs) > 2 * 8, "eight visits of each of three sizes at least; the last of one pass may be the first of the next"
+    assert len(runs) > 2 * 8, (
+        "eight visits of each of three sizes at least; the last of one pass may be the first of the"
+        " next"
+    )
     orders = {tuple(runs[start : start + 3]) for start in range(len(runs) - 2)}
     assert len(orders) > 3, "in another order each time"
     assert all(cell.visits and len(cell.visits) >= 8 for cell in seen.cells)
     assert all(cell.wrong == 0 for cell in seen.cells if cell.wrong is not None)
 
 
-def test_rows_are_reported_after_their_first_visit_and_when_they_are_final(measured: Measure) -> None:
+def test_rows_are_reported_after_their_first_visit_and_when_they_are_final(
+    measured: Measure,
+) -> None:
     seen = measured("broadcast", max_bytes=4096, sampling=Sampling(max_time_s=60))
     first, last = seen.events[:3], seen.events[3:]
-    assert [(event.number, event.final, event.row.size_bytes) for event in first] == [(0, False, 1024), (1, False, 2048), (2, False, 4096)]
-    assert [(event.number, event.final, event.row.size_bytes) for event in last] == [(0, True, 1024), (1, True, 2048), (2, True, 4096)]
+    assert [(event.number, event.final, event.row.size_bytes) for event in first] == [
+        (0, False, 1024),
+        (1, False, 2048),
+        (2, False, 4096),
+    ]
+    assert [(event.number, event.final, event.row.size_bytes) for event in last] == [
+        (0, True, 1024),
+        (1, True, 2048),
+        (2, True, 4096),
+    ]
     cells = [event.row.out_of_place for event in seen.events]
     assert [cell.stopped for cell in cells] == ["interrupted"] * 3 + ["ok"] * 3
     assert [cell.low_s is None for cell in cells] == [True] * 3 + [False] * 3
 
 
 def test_cycles_repeat_every_row(measured: Measure) -> None:
-    assert [row.size_bytes for row in measured("broadcast", max_bytes=2048, run_cycles=3).rows] == [1024, 2048] * 3
+    assert [row.size_bytes for row in measured("broadcast", max_bytes=2048, run_cycles=3).rows] == [
+        1024,
+        2048,
+    ] * 3
 
 
 def test_a_soak_repeats_the_sweep_for_its_time(measured: Measure) -> None:
@@ -105,22 +169,45 @@ def test_a_soak_repeats_the_sweep_for_its_time(measured: Measure) -> None:
 
 def test_a_soak_stops_after_the_row_with_wrong_data(measured: Measure) -> None:
     seen = measured("all_reduce", max_bytes=4096, check=1, soak_s=60.0, kind=BadFromThirdRound)
-    assert [row.size_bytes for row in seen.rows] == [1024, 2048], "the third check is that of 2 KiB out of place"
+    assert [row.size_bytes for row in seen.rows] == [1024, 2048], (
+        "the third check is that of 2 KiB out of place"
+    )
     assert [row.out_of_place.wrong for row in seen.rows] == [0, 1]
     assert seen.rows[1].out_of_place.mismatches[0].rank == 1
 
 
 def test_a_row_records_its_operator_and_root(measured: Measure) -> None:
     (row,) = measured("all_reduce", datatype="bf16", op="mean", iters=7).rows
-    assert (row.size_bytes, row.count, row.dtype, row.op, row.root, row.iters, row.timestamp) == (1024, 512, "bfloat16", "avg", -1, 7, "")
+    assert (row.size_bytes, row.count, row.dtype, row.op, row.root, row.iters, row.timestamp) == (
+        1024,
+        512,
+        "bfloat16",
+        "avg",
+        -1,
+        7,
+        "",
+    )
     (row,) = measured("broadcast", report_timestamps=1).rows
-    assert abs((datetime.now() - datetime.strptime(row.timestamp, "%Y-%m-%d %H:%M:%S")).total_seconds()) < 60
+    assert (
+        abs(
+            (datetime.now() - datetime.strptime(row.timestamp, "%Y-%m-%d %H:%M:%S")).total_seconds()
+        )
+        < 60
+    )
 
 
-@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter", "gather", "scatter", "alltoall", "alltoallv", "hypercube"])
+@pytest.mark.parametrize(
+    "name",
+    ["all_gather", "reduce_scatter", "gather", "scatter", "alltoall", "alltoallv", "hypercube"],
+)
 def test_8_bytes_of_float_on_two_ranks_give_an_empty_row(measured: Measure, name: str) -> None:
     (row,) = measured(name, min_bytes=8, max_bytes=8, check=1).rows
-    assert (row.size_bytes, row.count, row.out_of_place.busbw, row.out_of_place.wrong) == (0, 0, 0, 0)
+    assert (row.size_bytes, row.count, row.out_of_place.busbw, row.out_of_place.wrong) == (
+        0,
+        0,
+        0,
+        0,
+    )
     assert row.out_of_place.time_s > 0
 
 
@@ -129,24 +216,34 @@ def test_hypercube_on_three_ranks_leaves_the_table_empty(measured: Measure) -> N
     assert (seen.rows, seen.notes) == ([], ["nRanks 3 is not a power of 2, skipping"])
 
 
-# -- checks ---------------------------------------------------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------
 
 
 def test_an_unchecked_cell_has_no_wrong_count(measured: Measure) -> None:
     assert [cell.wrong for cell in measured("all_reduce", check=0).cells] == [None, None]
-    assert [cell.wrong for cell in measured("alltoall", check=1).cells] == [0, None], "in place it is timed but has no defined result"
+    assert [cell.wrong for cell in measured("alltoall", check=1).cells] == [0, None], (
+        "in place it is timed but has no defined result"
+    )
 
 
 def test_each_round_is_checked_on_new_data(measured: Measure) -> None:
     seen = measured("all_reduce", check=4)
     before_timing = seen.words[: seen.words.index("barrier")]
-    assert before_timing == ["launch", "wait"] * 5, "the last is the untimed one before timing starts"
+    assert before_timing == ["launch", "wait"] * 5, (
+        "the last is the untimed one before timing starts"
+    )
     assert [cell.wrong for cell in seen.cells] == [0, 0]
     assert seen.runner.out_of_bounds == 0
 
 
 def test_wrong_data_is_counted_and_described_with_its_offset(measured: Measure) -> None:
-    seen = measured("all_reduce", ranks=4, check=1, datatype="int8", sim={"corrupt_rank": 2, "corrupt_offset": 100})
+    seen = measured(
+        "all_reduce",
+        ranks=4,
+        check=1,
+        datatype="int8",
+        sim={"corrupt_rank": 2, "corrupt_offset": 100},
+    )
     assert seen.runner.out_of_bounds == 2, "one for each placement"
     for cell in seen.cells:
         assert cell.wrong == 1
@@ -178,7 +275,9 @@ def test_a_later_round_finds_errors_the_first_missed(measured: Measure) -> None:
 
 
 class BadWhereShifted(SimEngine):
-    """Wrong in every operation except those at the start of the buffers, which ordinary checks examine."""
+    """Wrong in every operation except those at the start of the buffers, which ordinary checks
+    examine.
+    """
 
     def _corrupt(self, call: Call) -> None:
         if call.shift_bytes:
@@ -187,7 +286,13 @@ class BadWhereShifted(SimEngine):
 
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather", "broadcast", "scatter"])
 def test_check_timed_finds_errors_that_ordinary_checks_miss(measured: Measure, name: str) -> None:
-    fields = {"kind": BadWhereShifted, "max_bytes": 4096, "step_factor": 8, "check": 1, "datatype": "int32"}
+    fields = {
+        "kind": BadWhereShifted,
+        "max_bytes": 4096,
+        "step_factor": 8,
+        "check": 1,
+        "datatype": "int32",
+    }
     blind, seeing = measured(name, **fields), measured(name, **fields, check_timed=True)
     assert [cell.wrong for cell in blind.cells] == [0, 0]
     out_of_place, in_place = seeing.cells
@@ -199,7 +304,9 @@ def test_check_timed_finds_errors_that_ordinary_checks_miss(measured: Measure, n
 
 
 @pytest.mark.parametrize("grouped", [1, 3])
-def test_check_timed_checks_only_offsets_precise_timing_wrote(measured: Measure, grouped: int) -> None:
+def test_check_timed_checks_only_offsets_precise_timing_wrote(
+    measured: Measure, grouped: int
+) -> None:
     fields = {
         "check": 1,
         "check_timed": True,
@@ -212,8 +319,16 @@ def test_check_timed_checks_only_offsets_precise_timing_wrote(measured: Measure,
 
 
 def test_check_timed_passes_correct_data_and_requires_checks(measured: Measure) -> None:
-    assert [cell.wrong for cell in measured("alltoall", check=1, check_timed=True, max_bytes=4096, step_factor=8).cells] == [0, None]
-    assert [cell.wrong for cell in measured("all_reduce", check=0, check_timed=True).cells] == [None, None]
+    assert [
+        cell.wrong
+        for cell in measured(
+            "alltoall", check=1, check_timed=True, max_bytes=4096, step_factor=8
+        ).cells
+    ] == [0, None]
+    assert [cell.wrong for cell in measured("all_reduce", check=0, check_timed=True).cells] == [
+        None,
+        None,
+    ]
 
 
 class AllWrong(SimEngine):
@@ -227,11 +342,13 @@ class AllWrong(SimEngine):
 def test_wrong_elements_are_counted_and_eight_kept(measured: Measure) -> None:
     cell = measured("broadcast", ranks=10, check=1, datatype="int32", kind=AllWrong).cells[0]
     assert cell.wrong == 10 * 256
-    assert [(m.rank, m.offset, m.wrong) for m in cell.mismatches] == [(rank, 0, 256) for rank in range(8)]
+    assert [(m.rank, m.offset, m.wrong) for m in cell.mismatches] == [
+        (rank, 0, 256) for rank in range(8)
+    ]
     assert all(isinstance(m, Mismatch) for m in cell.mismatches)
 
 
-# -- what an engine cannot run --------------------------------------------------------------------------------------------------
+# -- what an engine cannot run ---------------------------------------------------------------------
 
 
 class NoHalf(SimEngine):
@@ -260,19 +377,29 @@ class OneMebibyte(SimEngine):
 
 
 def test_little_memory_lowers_both_size_limits(measured: Measure) -> None:
-    assert [row.size_bytes for row in measured("broadcast", max_bytes=1 << 30, kind=OneMebibyte, step_factor=10, iters=1).rows] == [
-        1024,
-        10240,
-        102400,
-    ]
+    assert [
+        row.size_bytes
+        for row in measured(
+            "broadcast", max_bytes=1 << 30, kind=OneMebibyte, step_factor=10, iters=1
+        ).rows
+    ] == [1024, 10240, 102400]
     cap = (1 << 20) // 2 // 2
-    assert [row.size_bytes for row in measured("broadcast", min_bytes=1 << 29, max_bytes=1 << 30, kind=OneMebibyte, iters=1).rows] == [cap]
+    assert [
+        row.size_bytes
+        for row in measured(
+            "broadcast", min_bytes=1 << 29, max_bytes=1 << 30, kind=OneMebibyte, iters=1
+        ).rows
+    ] == [cap]
 
 
-def test_uneven_alltoallv_on_ranks_of_one_process(measured: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_uneven_alltoallv_on_ranks_of_one_process(
+    measured: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "matrix").write_text("0 640 16\n160 48 0\n0 32 320\n")
     monkeypatch.setenv("NCCL_TESTS_ALLTOALLV_MATRIX_FILE", str(tmp_path / "matrix"))
     (row,) = measured("alltoallv", ranks=3, check=1).rows
     assert (row.size_bytes, row.count, row.out_of_place.wrong) == (720, 0, 0)
-    (row,) = measured("alltoallv", ranks=3, check=1, sim={"corrupt_rank": 2, "corrupt_offset": 3}).rows
+    (row,) = measured(
+        "alltoallv", ranks=3, check=1, sim={"corrupt_rank": 2, "corrupt_offset": 3}
+    ).rows
     assert [(m.rank, m.offset) for m in row.out_of_place.mismatches] == [(2, 3)]

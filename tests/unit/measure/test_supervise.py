@@ -1,4 +1,6 @@
-"""The error of a launched job, with real processes in place of the launcher: the cause comes before its consequences."""
+"""The error of a launched job, with real processes in place of the launcher: the cause comes
+before its consequences.
+"""
 
 import contextlib
 import os
@@ -35,15 +37,19 @@ def say(told: Report | Failed | str) -> str:
     text = (
         told
         if isinstance(told, str)
-        else f"{FAILED_PREFIX}{msgspec.json.encode(told).decode()}"
-        if isinstance(told, Failed)
-        else encode(told)
+        else (
+            f"{FAILED_PREFIX}{msgspec.json.encode(told).decode()}"
+            if isinstance(told, Failed)
+            else encode(told)
+        )
     )
     return f"echo {shlex.quote(text)} >&2; sleep 0.02"
 
 
 class Acknowledging(SweepOutput):
-    """Makes `taken` when the event of the start was taken: stdout and stderr are two pipes, which have no common order."""
+    """Makes `taken` when the event of the start was taken: stdout and stderr are two pipes,
+    which have no common order.
+    """
 
     def __init__(self, taken: Path) -> None:
         super().__init__(Record(), view("csv"))
@@ -58,9 +64,16 @@ def ended(*told: Report | Failed | str, status: int = 3, then: str = "") -> Busb
     work = SweepJob(sweep=SPEC, engine="mpi", ranks=2, limit_s=1.0, launch_limit_s=5.0)
     with tempfile.TemporaryDirectory() as folder, pytest.raises(BusbwError) as caught:
         taken = Path(folder, "taken")
-        started = f"echo {shlex.quote(event(Started(Result(SPEC))).decode().strip())}; until [ -e {taken} ]; do sleep 0.01; done"
-        script = "; ".join([*map(say, HERE), started, *map(say, told), then or ":", f"exit {status}"])
-        Follower(LauncherCommand(argv=[], job=work), Acknowledging(taken)).follow(["sh", "-c", script], 10)
+        started = (
+            f"echo {shlex.quote(event(Started(Result(SPEC))).decode().strip())}; until [ -e {taken}"
+            " ]; do sleep 0.01; done"
+        )
+        script = "; ".join(
+            [*map(say, HERE), started, *map(say, told), then or ":", f"exit {status}"]
+        )
+        Follower(LauncherCommand(argv=[], job=work), Acknowledging(taken)).follow(
+            ["sh", "-c", script], 10
+        )
     return caught.value
 
 
@@ -69,8 +82,12 @@ def test_a_signal_outranks_errors_of_broken_connections() -> None:
     assert error.message == "rank 1 on host h1 died of signal 9 (SIGKILL), before the first row"
 
 
-@pytest.mark.parametrize(("status", "how"), [(137, "died of signal 9 (SIGKILL)"), (255, "exited with 255")])
-def test_a_launchers_status_is_a_signal_only_if_there_is_such_a_signal(status: int, how: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "how"), [(137, "died of signal 9 (SIGKILL)"), (255, "exited with 255")]
+)
+def test_a_launchers_status_is_a_signal_only_if_there_is_such_a_signal(
+    status: int, how: str
+) -> None:
     """Open MPI 4 exits with 255 after a rank that gave up."""
     with subprocess.Popen(["sh", "-c", "read held", PROGRAM], stdin=subprocess.PIPE) as rank:
         here = Here(2, os.uname().nodename, rank.pid)
@@ -85,12 +102,16 @@ def test_a_failing_rank_is_named_before_reports_of_its_end() -> None:
 
 
 def test_a_rank_that_ended_before_another_failed_is_the_cause() -> None:
-    error = ended(Gone(0, "h1", HERE[1].pid), Failed("MPI_Allreduce: connection reset", "", 3, 0, "h1"))
+    error = ended(
+        Gone(0, "h1", HERE[1].pid), Failed("MPI_Allreduce: connection reset", "", 3, 0, "h1")
+    )
     assert error.message.startswith("rank 1 on h1 (pid 4000001) exited without an error message")
 
 
 def test_ranks_that_quit_after_a_stall_are_explained() -> None:
-    error = ended(Stalled(0, "h1", 1, "timing", "8", 4, 1.0), Stalled(1, "h1", 2, "verify", "8", 3, 1.0))
+    error = ended(
+        Stalled(0, "h1", 1, "timing", "8", 4, 1.0), Stalled(1, "h1", 2, "verify", "8", 3, 1.0)
+    )
     assert error.message.startswith("verify of 8 made no progress for 1 s: rank 1 on h1")
 
 
@@ -120,11 +141,21 @@ def test_exit_messages_are_hidden_and_mpi_errors_shown() -> None:
         "----------------",
         "after it",
         "[h1:27631] 1 more process has sent help message help-mpi-api.txt / mpi-abort",
-        '[h1:27631] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages',
-        "[warn] Epoll MOD(1) on fd 21 failed. Old events were 6; read change was 0 (none); close change was 0 (none): Bad file descriptor",
+        (
+            '[h1:27631] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error'
+            " messages"
+        ),
+        (
+            "[warn] Epoll MOD(1) on fd 21 failed. Old events were 6; read change was 0 (none);"
+            " close change was 0 (none): Bad file descriptor"
+        ),
     )
     framing = Framing()
-    assert [line for line in lines if not framing(line)] == ["[h2:00000] *** An error occurred in MPI_Allreduce", *lines[4:5], *lines[8:11]]
+    assert [line for line in lines if not framing(line)] == [
+        "[h2:00000] *** An error occurred in MPI_Allreduce",
+        *lines[4:5],
+        *lines[8:11],
+    ]
 
 
 def test_an_unclosed_frame_hides_at_most_one_message() -> None:
@@ -134,7 +165,10 @@ def test_an_unclosed_frame_hides_at_most_one_message() -> None:
 
 
 def test_waiting_for_nccl_ends_with_another_engine() -> None:
-    follower = Follower(LauncherCommand(argv=[], job=SweepJob(sweep=SPEC, ranks=2)), SweepOutput(Record(), view("csv")))
+    follower = Follower(
+        LauncherCommand(argv=[], job=SweepJob(sweep=SPEC, ranks=2)),
+        SweepOutput(Record(), view("csv")),
+    )
     assert follower.monitor.library
     for name, waited in (("mpi", False), ("nccl", True)):
         started = event(Started(Result(SPEC, library=Library(name)))).decode().strip()
@@ -144,20 +178,34 @@ def test_waiting_for_nccl_ends_with_another_engine() -> None:
 
 
 RACE = (
-    "[h2:29498] Signal: Segmentation fault (11)\n[h2:29498] [ 1] libmpi.so.40(mca_pml_ob1_recv_frag_callback_match+0x95)\n"
-    "[h2:29498] [ 9] libmpi.so.40(ompi_mpi_init+0x425)\nsrun: error: h2: task 1: Segmentation fault"
+    "[h2:29498] Signal: Segmentation fault (11)\n"
+    "[h2:29498] [ 1] libmpi.so.40(mca_pml_ob1_recv_frag_callback_match+0x95)\n"
+    "[h2:29498] [ 9] libmpi.so.40(ompi_mpi_init+0x425)\n"
+    "srun: error: h2: task 1: Segmentation fault"
 )
 
 
 @pytest.mark.parametrize("races", [1, 2])
-def test_a_startup_race_of_mpi_is_retried_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], races: int) -> None:
+def test_a_startup_race_of_mpi_is_retried_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], races: int
+) -> None:
     count = shlex.quote(str(tmp_path / "starts"))
     good = "; ".join(
-        f"echo {shlex.quote(event(one).decode().strip())}" for one in (Started(Result(SPEC)), Ended("2026-11-23T12:00:00Z", {}))
+        f"echo {shlex.quote(event(one).decode().strip())}"
+        for one in (Started(Result(SPEC)), Ended("2026-11-23T12:00:00Z", {}))
     )
-    script = f"echo >> {count}; [ $(wc -l < {count}) -gt {races} ] && {{ {good}; exit 0; }}; echo {shlex.quote(RACE)} >&2; exit 139"
+    script = (
+        f"echo >> {count}; [ $(wc -l < {count}) -gt {races} ] && {{ {good}; exit 0; }}; echo"
+        f" {shlex.quote(RACE)} >&2; exit 139"
+    )
     output = SweepOutput(Record(), view("csv"))
-    make = partial(Follower, LauncherCommand(argv=[], job=SweepJob(sweep=SPEC, engine="mpi", ranks=2, launch_limit_s=5.0)), output)
+    make = partial(
+        Follower,
+        LauncherCommand(
+            argv=[], job=SweepJob(sweep=SPEC, engine="mpi", ranks=2, launch_limit_s=5.0)
+        ),
+        output,
+    )
 
     with contextlib.nullcontext() if races == 1 else pytest.raises(StartFailed):
         follow(["sh", "-c", script], 10, make)
@@ -165,10 +213,15 @@ def test_a_startup_race_of_mpi_is_retried_once(tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "starts").read_text() == "\n\n"
 
 
-def test_a_rank_that_the_kernel_killed_for_memory_is_no_unexplained_death(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_the_kernel_killed_for_memory_is_no_unexplained_death(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("busbw.host.memory_kills.count", lambda: 5)
     here = [Here(rank, os.uname().nodename, 4000000 + rank, 4 + rank) for rank in range(2)]
     killed = ended(*here, DIED.replace("rank 1", "rank 0"), status=137)
-    assert killed.message.startswith("rank 0 on host h1 died of signal 9 (SIGKILL): out of memory, so the kernel of that host killed it")
+    assert killed.message.startswith(
+        "rank 0 on host h1 died of signal 9 (SIGKILL): out of memory, so the kernel of that host"
+        " killed it"
+    )
     assert "ulimit" in killed.hint
     assert "out of memory, so" not in ended(*here, DIED, status=137).message

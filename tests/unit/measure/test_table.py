@@ -20,7 +20,13 @@ from busbw.ui import number_formats
 
 Make = Callable[..., Result]
 FINDINGS = [
-    Finding("link.width", Verdict.FAIL, "GPU 3 has 8 of 16 PCIe lanes", "current_link_width=8", "reseat the card, then run busbw check"),
+    Finding(
+        "link.width",
+        Verdict.FAIL,
+        "GPU 3 has 8 of 16 PCIe lanes",
+        "current_link_width=8",
+        "reseat the card, then run busbw check",
+    ),
     Finding("gpu.clock", Verdict.PASS, "clocks were steady"),
 ]
 IDEAL = Ideal(450e9, "ring", "NVLink 4", "18 links x 25 GB/s")
@@ -48,29 +54,55 @@ def test_a_real_run_in_markdown(real: Result, golden: Callable[[str, str], None]
     golden("markdown_all_reduce.md", view("markdown").render(real))
 
 
-def test_it_stays_under_100_columns_with_every_column(make: Make, make_cell: Callable[..., Cell]) -> None:
+def test_it_stays_under_100_columns_with_every_column(
+    make: Make, make_cell: Callable[..., Cell]
+) -> None:
     cells = make_cell(1.5e6, 99999, 99999, 12), make_cell(999.9, 1234.5, 1234.5, 345)
     row = Row(1023 << 30, 99999999999, "bfloat16", "mulsum", 1023, *cells, 20)
     result = make([row], spec={"collective": "reduce", "op": "all"}, ideal=IDEAL)
     lines = (table.header(result).split("\n\n")[1] + table.row(result, row)).splitlines()
-    assert lines[0].split() == ["size", "count", "type", "op", "root", "time", "algbw", "busbw", "ideal", "in-place", "wrong"]
+    assert lines[0].split() == [
+        "size",
+        "count",
+        "type",
+        "op",
+        "root",
+        "time",
+        "algbw",
+        "busbw",
+        "ideal",
+        "in-place",
+        "wrong",
+    ]
     assert max(map(len, lines)) < 100
     assert lines[2].split()[-1] == "357"
 
 
 def test_columns_that_would_say_nothing_are_left_out(make: Make) -> None:
-    assert {column.title for column in table.columns(make())}.isdisjoint({"op", "root", "repeat", "timestamp"})
+    assert {column.title for column in table.columns(make())}.isdisjoint(
+        {"op", "root", "repeat", "timestamp"}
+    )
     assert "op" in {column.title for column in table.columns(make(spec={"op": "max"}))}
-    assert "op" not in {column.title for column in table.columns(make([], spec={"collective": "broadcast", "op": "max"}))}
+    assert "op" not in {
+        column.title
+        for column in table.columns(make([], spec={"collective": "broadcast", "op": "max"}))
+    }
 
 
 def test_repeats_and_time_of_day_are_columns_if_requested(make: Make) -> None:
     result = make(spec={"sampling": {"repeats": 2}, "report_timestamps": 1})
     result.rows[1].repeat, result.rows[1].timestamp = 1, "2026-11-21T18:24:55+00:00"
-    titles, _, first, second = (table.header(result).split("\n\n")[1] + "".join(table.row(result, row) for row in result.rows)).splitlines()
+    titles, _, first, second = (
+        table.header(result).split("\n\n")[1]
+        + "".join(table.row(result, row) for row in result.rows)
+    ).splitlines()
     assert (titles.split()[0], titles.split()[-1]) == ("repeat", "timestamp")
     assert (first.split()[0], first.split()[-1]) == ("0", "-")
-    assert (second.split()[0], second[-19:], len(second)) == ("1", "2026-11-21 18:24:55", len(titles))
+    assert (second.split()[0], second[-19:], len(second)) == (
+        "1",
+        "2026-11-21 18:24:55",
+        len(titles),
+    )
 
 
 def test_the_peak_is_that_of_the_history(make: Make, make_cell: Callable[..., Cell]) -> None:
@@ -111,8 +143,13 @@ def test_only_precise_cells_make_headlines(make: Make, make_cell: Callable[..., 
     assert stored(result, datetime(2026, 11, 21)).peak_busbw == 0
 
 
-@pytest.mark.parametrize(("high_us", "said"), [(20.1, "0.5"), (39.992, "100"), (45.0, "125"), (1e6, ">999"), (1e12, ">999")])
-def test_how_far_an_interval_reaches_fits_its_column(make_cell: Callable[..., Cell], make: Make, high_us: float, said: str) -> None:
+@pytest.mark.parametrize(
+    ("high_us", "said"),
+    [(20.1, "0.5"), (39.992, "100"), (45.0, "125"), (1e6, ">999"), (1e12, ">999")],
+)
+def test_how_far_an_interval_reaches_fits_its_column(
+    make_cell: Callable[..., Cell], make: Make, high_us: float, said: str
+) -> None:
     cell = make_cell(20, 1, 1)
     cell.low_s, cell.high_s = 20e-6, high_us * 1e-6
     row = Row(8, 2, "float", "sum", -1, cell, None, 20)
@@ -131,7 +168,12 @@ def test_what_is_not_known_is_a_dash(make: Make, make_cell: Callable[..., Cell])
 def test_a_run_that_broke_off_says_so(make: Make) -> None:
     result = make([], complete=False, errors=["lost rank 3"], out_of_bounds=4)
     text = table.footer(result)
-    for line in ("no size was measured", "the sweep did not end", "error: lost rank 3", "wrong data: 4 checks saw"):
+    for line in (
+        "no size was measured",
+        "the sweep did not end",
+        "error: lost rank 3",
+        "wrong data: 4 checks saw",
+    ):
         assert line in text
     assert "did not end" in markdown.footer(result)
 
@@ -147,7 +189,9 @@ def test_bars_grow_with_the_values() -> None:
 def test_bars_become_ascii_where_the_encoding_has_none(encoding: str, real: Result) -> None:
     assert number_formats.plain("busbw ▁▂▃▄▅▆▇█\n", encoding) == "busbw .:-=+*#@\n"
     shown = number_formats.plain(view("table").render(real), encoding)
-    assert [len(line) for line in shown.splitlines()] == [len(line) for line in view("table").render(real).splitlines()]
+    assert [len(line) for line in shown.splitlines()] == [
+        len(line) for line in view("table").render(real).splitlines()
+    ]
     assert shown.isascii()
 
 
@@ -161,7 +205,11 @@ def test_an_encoding_that_has_the_characters_keeps_them() -> None:
 def test_colour_changes_no_character(real: Result) -> None:
     console = Console(width=200, no_color=True)
     with console.capture() as capture:
-        for text in (table_rich.header(real), *(table_rich.row(real, row) for row in real.rows), table_rich.footer(real)):
+        for text in (
+            table_rich.header(real),
+            *(table_rich.row(real, row) for row in real.rows),
+            table_rich.footer(real),
+        ):
             console.print(text, end="", soft_wrap=True, highlight=False)
     assert capture.get() == view("table").render(real)
 
@@ -190,14 +238,18 @@ def test_times_choose_their_unit(seconds: float, text: str) -> None:
     assert number_formats.time_text(seconds) == text
 
 
-@pytest.mark.parametrize(("number", "text"), [(22809, "2.28.9"), (2804, "2.8.4"), (20901, "2.9.1"), (21605, "2.16.5")])
+@pytest.mark.parametrize(
+    ("number", "text"), [(22809, "2.28.9"), (2804, "2.8.4"), (20901, "2.9.1"), (21605, "2.16.5")]
+)
 def test_versions_of_nccl(number: int, text: str) -> None:
     assert number_formats.nccl_version_text(number) == text
     assert number_formats.nccl_version_number(text) == number
 
 
 def test_the_network_that_nccl_uses_stands_beside_its_version(make: Make) -> None:
-    assert "nccl engine, NCCL 2.28.9, network Socket\n" in table.header(make(library=Library("nccl", 22809, network="Socket")))
+    assert "nccl engine, NCCL 2.28.9, network Socket\n" in table.header(
+        make(library=Library("nccl", 22809, network="Socket"))
+    )
     assert "nccl engine, NCCL 2.28.9\n" in table.header(make()), "nothing where nobody could tell"
 
 

@@ -1,4 +1,7 @@
-"""The classic loop: what is timed, in which order, and the effects of -m, -z, -I, -C and -T. Time is virtual, so figures are exact."""
+"""The classic loop: what is timed, in which order, and the effects of -m, -z, -I, -C and -T.
+
+Time is virtual, so figures are exact.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +41,11 @@ def test_check_timed_skips_the_untimed_operation(measured: Measure) -> None:
 
 
 def test_out_of_place_comes_first(measured: Measure) -> None:
-    assert [entry[1].in_place for entry in measured("broadcast", iters=1).engine.log if entry[0] == "launch"] == [False, False, True, True]
+    assert [
+        entry[1].in_place
+        for entry in measured("broadcast", iters=1).engine.log
+        if entry[0] == "launch"
+    ] == [False, False, True, True]
 
 
 def test_bandwidths_follow_from_the_time(measured: Measure) -> None:
@@ -65,7 +72,9 @@ def test_aggregated_operations_report_the_time_of_one(measured: Measure) -> None
         (7, ["launch", "wait"]),
     ],
 )
-def test_z_waits_or_synchronizes_after_each_operation(measured: Measure, mode: int, each: list[str]) -> None:
+def test_z_waits_or_synchronizes_after_each_operation(
+    measured: Measure, mode: int, each: list[str]
+) -> None:
     words = measured("broadcast", blocking=mode).words
     start = words.index("barrier") + 1
     assert words[start : start + 3 * len(each) + 2] == [*each * 3, "wait", "barrier"]
@@ -112,11 +121,14 @@ def test_without_i_there_are_no_samples(measured: Measure) -> None:
 def test_cpu_time_is_reported_with_the_gpu_time(measured: Measure) -> None:
     assert measured("broadcast").cells[0].cpu_time_s is None
     cell = measured("broadcast", report_cputime=1).cells[0]
-    assert cell.cpu_time_s == pytest.approx(cell.time_s)  # a simulated operation is done when it returns
+    # a simulated operation is done when it returns
+    assert cell.cpu_time_s == pytest.approx(cell.time_s)
 
 
 def test_t_limits_every_wait(measured: Measure) -> None:
-    assert {entry[1] for entry in measured("broadcast", timeout=7).engine.log if entry[0] == "wait"} == {7}
+    assert {
+        entry[1] for entry in measured("broadcast", timeout=7).engine.log if entry[0] == "wait"
+    } == {7}
 
 
 def test_no_iterations_give_a_row_whose_time_is_not_zero(measured: Measure) -> None:

@@ -1,4 +1,6 @@
-"""Data written before a call and expected after it: every element of the receive buffer is checked exactly once."""
+"""Data written before a call and expected after it: every element of the receive buffer is
+checked exactly once.
+"""
 
 import pytest
 from hypothesis import given
@@ -20,20 +22,32 @@ def calls(draw: st.DrawFn, row: Collective) -> tuple[Call, int]:
     ranks, itemsize = draw(st.integers(1, 8)), 8
     layout_root = draw(st.integers(0, ranks - 1))
     buffers = row.buffers(draw(st.integers(0, 90)), ranks, itemsize)
-    matrix = tuple(tuple(draw(st.integers(0, 4)) for _ in range(ranks)) for _ in range(ranks)) if row.uneven else ()
+    matrix = (
+        tuple(tuple(draw(st.integers(0, 4)) for _ in range(ranks)) for _ in range(ranks))
+        if row.uneven
+        else ()
+    )
     send, recv = buffers.send, buffers.recv
     if matrix:
         send, recv = max(map(sum, matrix)), max(map(sum, zip(*matrix, strict=True)))
     in_place = row.in_place_checked and draw(st.booleans())
     call = Call(
-        row, dtype("double"), redop("sum") if row.reduces else None, Layout(buffers.count, ranks, layout_root, matrix), send, recv, in_place
+        row,
+        dtype("double"),
+        redop("sum") if row.reduces else None,
+        Layout(buffers.count, ranks, layout_root, matrix),
+        send,
+        recv,
+        in_place,
     )
     return call, draw(st.integers(0, ranks - 1))
 
 
 @ALL
 @given(st.data())
-def test_expected_regions_cover_the_buffer_once_in_order(row: Collective, data: st.DataObject) -> None:
+def test_expected_regions_cover_the_buffer_once_in_order(
+    row: Collective, data: st.DataObject
+) -> None:
     call, rank = data.draw(calls(row))
     done = 0
     for region in expected(call, rank):
@@ -48,7 +62,9 @@ def test_expected_regions_cover_the_buffer_once_in_order(row: Collective, data: 
 def test_moves_arrive_and_the_rest_is_untouched(row: Collective, data: st.DataObject) -> None:
     call, rank = data.draw(calls(row))
     arriving = {
-        move.dst + i: (move.sources[0][0], move.sources[0][1] + i) for move in row.moves(call.layout, rank) for i in range(move.length)
+        move.dst + i: (move.sources[0][0], move.sources[0][1] + i)
+        for move in row.moves(call.layout, rank)
+        for i in range(move.length)
     }
     own = rank * call.layout.count
     for region in expected(call, rank):
@@ -56,7 +72,10 @@ def test_moves_arrive_and_the_rest_is_untouched(row: Collective, data: st.DataOb
             at = region.offset + i
             if at in arriving:
                 source, index = arriving[at]
-                assert (region.kind, region.first + i) == ("reduced" if row.reduces else "sent", index)
+                assert (region.kind, region.first + i) == (
+                    "reduced" if row.reduces else "sent",
+                    index,
+                )
                 assert row.reduces or region.rank == source
             elif not call.in_place:
                 assert region.kind == "untouched"
@@ -75,7 +94,11 @@ def test_ranks_without_a_result_keep_their_buffer() -> None:
     assert expected(reduce, 0) == [Region(0, 8, "reduced")]
     assert expected(reduce, 1) == [Region(0, 8, "untouched")]
     gather = Call(collective("gather"), dtype("float"), None, Layout(4, 3, 0), 4, 12, True)
-    assert expected(gather, 1) == [Region(0, 4, "untouched"), Region(4, 4, "sent", 1, 0), Region(8, 4, "untouched")]
+    assert expected(gather, 1) == [
+        Region(0, 4, "untouched"),
+        Region(4, 4, "sent", 1, 0),
+        Region(8, 4, "untouched"),
+    ]
 
 
 def test_in_place_sentinels_surround_the_ranks_own_part() -> None:

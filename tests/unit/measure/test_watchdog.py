@@ -1,4 +1,6 @@
-"""The watchdog in real processes: it reports a stall in time, does not report slow sizes, and leaves no process behind."""
+"""The watchdog in real processes: it reports a stall in time, does not report slow sizes, and
+leaves no process behind.
+"""
 
 import contextlib
 import subprocess
@@ -17,7 +19,9 @@ from busbw.measure.watchdog import Watchdog
 SOURCE = str(Path(__file__).parents[3] / "src")
 
 
-def dog(limit_s: float = 0.2, launch_limit_s: float = 0.2, rank: int = 0) -> tuple[Watchdog, list[Report], threading.Event]:
+def dog(
+    limit_s: float = 0.2, launch_limit_s: float = 0.2, rank: int = 0
+) -> tuple[Watchdog, list[Report], threading.Event]:
     said: list[Report] = []
     stalled = threading.Event()
 
@@ -39,9 +43,16 @@ def test_a_rank_reports_its_start_and_later_its_stall() -> None:
     here, *_, told = said
     assert isinstance(here, Here)
     assert isinstance(told, Stalled)
-    assert (told.phase, told.detail, told.step, told.phase_text) == ("timing", "8 in place", 1, "timing of 8 in place")
+    assert (told.phase, told.detail, told.step, told.phase_text) == (
+        "timing",
+        "8 in place",
+        1,
+        "timing of 8 in place",
+    )
     assert 0.2 <= told.waited_s < 2
-    assert any("test_watchdog.py" in call for call in told.doing) or any("threading.py" in call for call in told.doing)
+    assert any("test_watchdog.py" in call for call in told.doing) or any(
+        "threading.py" in call for call in told.doing
+    )
 
 
 def test_the_end_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,14 +130,20 @@ time.sleep(600)
 
 
 def started(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", RANK, *words], env={"PYTHONPATH": SOURCE}, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", RANK, *words],
+        env={"PYTHONPATH": SOURCE},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_an_abandoned_rank_exits_with_3() -> None:
     with started("1", "0.3") as rank:
         assert rank.wait(100) == 3
         assert rank.stderr is not None
-        told = [one for line in rank.stderr if not isinstance(one := decode(line), Gone)]  # other children of pytest may end
+        # other children of pytest may end
+        told = [one for line in rank.stderr if not isinstance(one := decode(line), Gone)]
     assert [type(one) for one in told] == [Here, Stalled]
 
 
@@ -140,7 +157,11 @@ def test_a_neighbours_exit_is_reported_immediately() -> None:
             time.sleep(0.01)
         other.kill()
         # Other children of pytest may end, too.
-        told = next(one for line in rank.stderr if isinstance(one := decode(line), Gone) and one.pid == other.pid)
+        told = next(
+            one
+            for line in rank.stderr
+            if isinstance(one := decode(line), Gone) and one.pid == other.pid
+        )
         rank.kill()
     assert told.rank == 1
 

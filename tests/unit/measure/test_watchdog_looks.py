@@ -35,9 +35,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def dog(rank: int = 0, limit_s: float = LIMIT_S, progress: bool = False) -> tuple[Watchdog, list[Report]]:
+def dog(
+    rank: int = 0, limit_s: float = LIMIT_S, progress: bool = False
+) -> tuple[Watchdog, list[Report]]:
     said: list[Report] = []
-    return Watchdog(rank, Job(limit_s=limit_s, launch_limit_s=0, progress=progress), said.append), said
+    return (
+        Watchdog(rank, Job(limit_s=limit_s, launch_limit_s=0, progress=progress), said.append),
+        said,
+    )
 
 
 def stalled_after(made: Watchdog, clock: Clock) -> float:
@@ -83,8 +88,12 @@ def test_each_completed_operation_begins_the_limit_anew(clock: Clock, attribute:
     assert stalled_after(made, clock) == LIMIT_S + 0.5
 
 
-@pytest.mark.parametrize(("away_s", "left_s"), [(AWAY_S, LIMIT_S - AWAY_S), (AWAY_S + 0.5, LIMIT_S + 0.5)])
-def test_a_process_that_was_stopped_itself_has_not_stalled(clock: Clock, away_s: float, left_s: float) -> None:
+@pytest.mark.parametrize(
+    ("away_s", "left_s"), [(AWAY_S, LIMIT_S - AWAY_S), (AWAY_S + 0.5, LIMIT_S + 0.5)]
+)
+def test_a_process_that_was_stopped_itself_has_not_stalled(
+    clock: Clock, away_s: float, left_s: float
+) -> None:
     made, _ = dog()
     made.enter_phase("timing", "8")
     made._look()
@@ -94,7 +103,9 @@ def test_a_process_that_was_stopped_itself_has_not_stalled(clock: Clock, away_s:
 
 
 @pytest.mark.parametrize(
-    ("limit_s", "every_s"), [(LIMIT_S, LIMIT_S + 0.5), (0.0, HEARTBEAT_S + 0.5)], ids=["each limit", "each hour without one"]
+    ("limit_s", "every_s"),
+    [(LIMIT_S, LIMIT_S + 0.5), (0.0, HEARTBEAT_S + 0.5)],
+    ids=["each limit", "each hour without one"],
 )
 def test_rank_0_says_that_it_is_alive(clock: Clock, limit_s: float, every_s: float) -> None:
     made, said = dog(limit_s=limit_s)
@@ -125,7 +136,8 @@ def test_rank_0_reports_its_work_each_second_if_asked(clock: Clock) -> None:
     made.enter_phase("timing", "8 in place", Progress(8, left_s=3.0))
     for _ in range(13):
         made._look()
-    # Looks after 0.5 s, 1 s ...: more than a second after the last report. No time is left when the estimate has passed.
+    # Looks after 0.5 s, 1 s ...: more than a second after the last report. No time is left when the
+    # estimate has passed.
     assert said == [Working("timing", "8 in place", left) for left in (1.5, 0.0, None, None)]
     silent, said = dog()
     silent.enter_phase("timing", "8 in place", Progress(8, left_s=3.0))
@@ -142,10 +154,14 @@ def test_a_phase_without_an_estimate_has_no_time_left(clock: Clock) -> None:
     assert said == [Working("verify", "8", None)]
 
 
-def test_connections_are_counted_once_when_half_of_the_limit_has_passed(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_are_counted_once_when_half_of_the_limit_has_passed(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counted: list[float] = []
     begin = clock.now
-    monkeypatch.setattr(watchdog.tcp_connections, "read", lambda: counted.append(clock.now - begin) or {})
+    monkeypatch.setattr(
+        watchdog.tcp_connections, "read", lambda: counted.append(clock.now - begin) or {}
+    )
     made, _ = dog()
     progress = Progress(8)
     made.enter_phase("timing", "8", progress)

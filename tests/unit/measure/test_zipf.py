@@ -19,11 +19,17 @@ def test_loads_and_unique_ids_are_those_of_drawn_batches(exponent: float) -> Non
     weights = np.arange(1, 1001) ** -exponent
     batches = rng.choice(1000, size=(400, 500), p=weights / weights.sum())
     plain = np.bincount(batches.ravel() // 250, minlength=4)
-    assert loads(Zipf(exponent, sorted=True, **SMALL), 4) == pytest.approx(plain / plain.max(), abs=0.02)
+    assert loads(Zipf(exponent, sorted=True, **SMALL), 4) == pytest.approx(
+        plain / plain.max(), abs=0.02
+    )
     unique = [np.unique(batch) for batch in batches]
     once = np.bincount(np.concatenate(unique) // 250, minlength=4)
-    assert loads(Zipf(exponent, sorted=True, dedup=True, **SMALL), 4) == pytest.approx(once / once.max(), abs=0.03)
-    assert unique_ids(Zipf(exponent, dedup=True, **SMALL)) == pytest.approx(np.mean([len(ids) for ids in unique]), rel=0.01)
+    assert loads(Zipf(exponent, sorted=True, dedup=True, **SMALL), 4) == pytest.approx(
+        once / once.max(), abs=0.03
+    )
+    assert unique_ids(Zipf(exponent, dedup=True, **SMALL)) == pytest.approx(
+        np.mean([len(ids) for ids in unique]), rel=0.01
+    )
 
 
 def test_the_default_is_the_same_on_every_host() -> None:
@@ -40,13 +46,20 @@ def test_rows_are_sharded_as_in_torchrec() -> None:
 
 
 @given(st.integers(1, 64), st.integers(1, 10**6), st.booleans(), st.booleans())
-def test_without_a_power_law_all_ranks_are_equal(ranks: int, block: int, dedup: bool, in_order: bool) -> None:
-    assert loads(Zipf(0.0, rows=ranks * block, dedup=dedup, sorted=in_order), ranks) == pytest.approx([1.0] * ranks, abs=1e-9)
+def test_without_a_power_law_all_ranks_are_equal(
+    ranks: int, block: int, dedup: bool, in_order: bool
+) -> None:
+    assert loads(
+        Zipf(0.0, rows=ranks * block, dedup=dedup, sorted=in_order), ranks
+    ) == pytest.approx([1.0] * ranks, abs=1e-9)
 
 
 @given(st.integers(2, 64), st.integers(64, 10**9), st.floats(0, 1.2), st.floats(0.1, 0.5))
 def test_skew_grows_with_the_exponent(ranks: int, rows: int, exponent: float, more: float) -> None:
-    less, greater = (sum(loads(Zipf(value, rows=rows, sorted=True), ranks)) for value in (exponent, exponent + more))
+    less, greater = (
+        sum(loads(Zipf(value, rows=rows, sorted=True), ranks))
+        for value in (exponent, exponent + more)
+    )
     assert less > greater >= 1, "the other ranks' loads relative to that of rank 0"
 
 
@@ -54,7 +67,10 @@ def test_skew_grows_with_the_exponent(ranks: int, rows: int, exponent: float, mo
 @pytest.mark.parametrize("exponent", [1.05, 2.0])
 def test_dedup_lessens_the_skew_of_scattered_ids(ranks: int, exponent: float) -> None:
     for seed in range(10):
-        plain, once = (ranks / sum(loads(Zipf(exponent, seed=seed, dedup=dedup), ranks)) for dedup in (False, True))
+        plain, once = (
+            ranks / sum(loads(Zipf(exponent, seed=seed, dedup=dedup), ranks))
+            for dedup in (False, True)
+        )
         assert plain > 1.2 and once < plain
 
 

@@ -1,4 +1,6 @@
-"""Ranks that are bound to fewer processors than they are get a finding, which a comparison repeats."""
+"""Ranks that are bound to fewer processors than they are get a finding, which a comparison
+repeats.
+"""
 
 import pytest
 
@@ -12,9 +14,14 @@ from busbw.stats.compare import compare
 
 
 def measured(bindings: list[str], *, host_cpus: int = 16, processes: int = 0) -> Result:
-    """A run on one host, each rank bound as given; all ranks in `processes` processes (0: one for each)."""
+    """A run on one host, each rank bound as given; all ranks in `processes` processes (0: one
+    for each).
+    """
     pids = [rank % processes if processes else rank for rank in range(len(bindings))]
-    devices = [Device(rank, pids[rank], "h1", rank, "", "CPU", cpus=cpus) for rank, cpus in enumerate(bindings)]
+    devices = [
+        Device(rank, pids[rank], "h1", rank, "", "CPU", cpus=cpus)
+        for rank, cpus in enumerate(bindings)
+    ]
     cell = Cell(1e-5, 1e9, 1e9)
     return Result(
         SweepSpec(collective="all_reduce"),
@@ -37,7 +44,10 @@ def findings(result: Result) -> list[str]:
         (["0", "0"], "ranks 0, 1 on h1 are bound to processor 0 alone, so they take turns"),
         (["0-7", "3", "3"], "ranks 1, 2 on h1 are bound to processor 3 alone, so they take turns"),
         (["0-1"] * 4, "ranks 0, 1, 2, 3 on h1 are bound to 2 processors (0-1), so they take turns"),
-        (["5"] * 9, "ranks 0, 1, 2, 3 and 5 more on h1 are bound to processor 5 alone, so they take turns"),
+        (
+            ["5"] * 9,
+            "ranks 0, 1, 2, 3 and 5 more on h1 are bound to processor 5 alone, so they take turns",
+        ),
     ],
     ids=str,
 )
@@ -65,4 +75,7 @@ def test_others_are_not(words: dict) -> None:
 def test_a_comparison_names_the_side_whose_ranks_share_a_processor() -> None:
     alone, shared = measured(["0", "1"]), measured(["0", "0"])
     shared.findings = apply(RULES, Run(shared, shared.topology))
-    assert compare([("a.json", alone)], [("b.json", shared)]).notes[0] == f"B: b.json: {shared.findings[0].message}"
+    assert (
+        compare([("a.json", alone)], [("b.json", shared)]).notes[0]
+        == f"B: b.json: {shared.findings[0].message}"
+    )

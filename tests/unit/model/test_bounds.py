@@ -24,48 +24,192 @@ B200_800 = {**B200, "nic_gb": 100}
 
 # all_reduce busbw in GB/s, rounded, by number of hosts; "p2p" is alltoall's own.
 WORKED = [
-    (A100, {
-        1: {"endpoint": 300, "Ring": 300, "Tree": 262, "p2p": 300},
-        2: {"endpoint": 321, "Ring": 200, "Tree": 281, "CollNetDirect": 321, "p2p": 47},
-        4: {"endpoint": 258, "Ring": 200, "Tree": 194, "CollNetDirect": 332, "p2p": 32},
-        16: {"endpoint": 212, "Ring": 200, "Tree": 198, "CollNetDirect": 340, "p2p": 26},
-        128: {"endpoint": 201, "Ring": 200, "Tree": 200, "CollNetDirect": 343, "p2p": 25},
-    }),
-    (H100, {
-        1: {"endpoint": 450, "Ring": 450, "Tree": 394, "NVLS": 700, "p2p": 450},
-        2: {"endpoint": 482, "Ring": 400, "Tree": 422, "NVLSTree": 750, "NVLS": 750, "CollNetDirect": 482, "p2p": 94},
-        3: {"endpoint": 493, "Ring": 400, "Tree": 431, "NVLSTree": 511, "NVLS": 767, "CollNetDirect": 493, "p2p": 72},
-        4: {"endpoint": 498, "Ring": 400, "Tree": 388, "NVLSTree": 388, "NVLS": 775, "CollNetDirect": 498, "p2p": 65},
-        16: {"endpoint": 423, "Ring": 400, "Tree": 397, "NVLSTree": 397, "NVLS": 794, "CollNetDirect": 510, "p2p": 53},
-        128: {"endpoint": 403, "Ring": 400, "Tree": 400, "NVLSTree": 400, "NVLS": 799, "CollNetDirect": 514, "p2p": 50},
-    }),
-    (H800, {
-        1: {"endpoint": 200, "Ring": 200, "Tree": 175, "NVLS": 311, "p2p": 200},
-        2: {"endpoint": 214, "Ring": 200, "Tree": 188, "NVLSTree": 333, "NVLS": 333, "CollNetDirect": 214, "p2p": 94},
-        4: {"endpoint": 221, "Ring": 200, "Tree": 194, "NVLSTree": 344, "NVLS": 344, "CollNetDirect": 221, "p2p": 65},
-        16: {"endpoint": 227, "Ring": 200, "Tree": 198, "NVLSTree": 353, "NVLS": 353, "CollNetDirect": 227, "p2p": 53},
-    }),
-    (B200, {
-        1: {"endpoint": 900, "Ring": 900, "Tree": 788, "NVLS": 1400, "p2p": 900},
-        2: {"endpoint": 750, "Ring": 400, "Tree": 750, "NVLSTree": 750, "NVLS": 750, "CollNetDirect": 750, "p2p": 94},
-        3: {"endpoint": 575, "Ring": 400, "Tree": 511, "NVLSTree": 511, "NVLS": 767, "CollNetDirect": 767, "p2p": 72},
-        4: {"endpoint": 517, "Ring": 400, "Tree": 388, "NVLSTree": 388, "NVLS": 775, "CollNetDirect": 775, "p2p": 65},
-        16: {"endpoint": 423, "Ring": 400, "Tree": 397, "NVLSTree": 397, "NVLS": 794, "CollNetDirect": 794, "p2p": 53},
-    }),
-    (B200_800, {
-        1: {"endpoint": 900, "Ring": 900, "Tree": 788, "NVLS": 1400, "p2p": 900},
-        2: {"endpoint": 964, "Ring": 800, "Tree": 844, "NVLSTree": 1500, "NVLS": 1500, "CollNetDirect": 964, "p2p": 188},
-        4: {"endpoint": 996, "Ring": 800, "Tree": 775, "NVLSTree": 775, "NVLS": 1550, "CollNetDirect": 996, "p2p": 129},
-        16: {"endpoint": 847, "Ring": 800, "Tree": 794, "NVLSTree": 794, "NVLS": 1588, "CollNetDirect": 1021, "p2p": 106},
-    }),
-]  # fmt: skip
+    (
+        A100,
+        {
+            1: {"endpoint": 300, "Ring": 300, "Tree": 262, "p2p": 300},
+            2: {"endpoint": 321, "Ring": 200, "Tree": 281, "CollNetDirect": 321, "p2p": 47},
+            4: {"endpoint": 258, "Ring": 200, "Tree": 194, "CollNetDirect": 332, "p2p": 32},
+            16: {"endpoint": 212, "Ring": 200, "Tree": 198, "CollNetDirect": 340, "p2p": 26},
+            128: {"endpoint": 201, "Ring": 200, "Tree": 200, "CollNetDirect": 343, "p2p": 25},
+        },
+    ),
+    (
+        H100,
+        {
+            1: {"endpoint": 450, "Ring": 450, "Tree": 394, "NVLS": 700, "p2p": 450},
+            2: {
+                "endpoint": 482,
+                "Ring": 400,
+                "Tree": 422,
+                "NVLSTree": 750,
+                "NVLS": 750,
+                "CollNetDirect": 482,
+                "p2p": 94,
+            },
+            3: {
+                "endpoint": 493,
+                "Ring": 400,
+                "Tree": 431,
+                "NVLSTree": 511,
+                "NVLS": 767,
+                "CollNetDirect": 493,
+                "p2p": 72,
+            },
+            4: {
+                "endpoint": 498,
+                "Ring": 400,
+                "Tree": 388,
+                "NVLSTree": 388,
+                "NVLS": 775,
+                "CollNetDirect": 498,
+                "p2p": 65,
+            },
+            16: {
+                "endpoint": 423,
+                "Ring": 400,
+                "Tree": 397,
+                "NVLSTree": 397,
+                "NVLS": 794,
+                "CollNetDirect": 510,
+                "p2p": 53,
+            },
+            128: {
+                "endpoint": 403,
+                "Ring": 400,
+                "Tree": 400,
+                "NVLSTree": 400,
+                "NVLS": 799,
+                "CollNetDirect": 514,
+                "p2p": 50,
+            },
+        },
+    ),
+    (
+        H800,
+        {
+            1: {"endpoint": 200, "Ring": 200, "Tree": 175, "NVLS": 311, "p2p": 200},
+            2: {
+                "endpoint": 214,
+                "Ring": 200,
+                "Tree": 188,
+                "NVLSTree": 333,
+                "NVLS": 333,
+                "CollNetDirect": 214,
+                "p2p": 94,
+            },
+            4: {
+                "endpoint": 221,
+                "Ring": 200,
+                "Tree": 194,
+                "NVLSTree": 344,
+                "NVLS": 344,
+                "CollNetDirect": 221,
+                "p2p": 65,
+            },
+            16: {
+                "endpoint": 227,
+                "Ring": 200,
+                "Tree": 198,
+                "NVLSTree": 353,
+                "NVLS": 353,
+                "CollNetDirect": 227,
+                "p2p": 53,
+            },
+        },
+    ),
+    (
+        B200,
+        {
+            1: {"endpoint": 900, "Ring": 900, "Tree": 788, "NVLS": 1400, "p2p": 900},
+            2: {
+                "endpoint": 750,
+                "Ring": 400,
+                "Tree": 750,
+                "NVLSTree": 750,
+                "NVLS": 750,
+                "CollNetDirect": 750,
+                "p2p": 94,
+            },
+            3: {
+                "endpoint": 575,
+                "Ring": 400,
+                "Tree": 511,
+                "NVLSTree": 511,
+                "NVLS": 767,
+                "CollNetDirect": 767,
+                "p2p": 72,
+            },
+            4: {
+                "endpoint": 517,
+                "Ring": 400,
+                "Tree": 388,
+                "NVLSTree": 388,
+                "NVLS": 775,
+                "CollNetDirect": 775,
+                "p2p": 65,
+            },
+            16: {
+                "endpoint": 423,
+                "Ring": 400,
+                "Tree": 397,
+                "NVLSTree": 397,
+                "NVLS": 794,
+                "CollNetDirect": 794,
+                "p2p": 53,
+            },
+        },
+    ),
+    (
+        B200_800,
+        {
+            1: {"endpoint": 900, "Ring": 900, "Tree": 788, "NVLS": 1400, "p2p": 900},
+            2: {
+                "endpoint": 964,
+                "Ring": 800,
+                "Tree": 844,
+                "NVLSTree": 1500,
+                "NVLS": 1500,
+                "CollNetDirect": 964,
+                "p2p": 188,
+            },
+            4: {
+                "endpoint": 996,
+                "Ring": 800,
+                "Tree": 775,
+                "NVLSTree": 775,
+                "NVLS": 1550,
+                "CollNetDirect": 996,
+                "p2p": 129,
+            },
+            16: {
+                "endpoint": 847,
+                "Ring": 800,
+                "Tree": 794,
+                "NVLSTree": 794,
+                "NVLS": 1588,
+                "CollNetDirect": 1021,
+                "p2p": 106,
+            },
+        },
+    ),
+]
 
 
-@pytest.mark.parametrize(("kind", "by_hosts"), WORKED, ids=["A100", "H100", "H800", "B200", "B200 8x800G"])
-def test_worked_examples(system: System, kind: dict[str, object], by_hosts: dict[int, dict[str, int]]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "by_hosts"), WORKED, ids=["A100", "H100", "H800", "B200", "B200 8x800G"]
+)
+def test_worked_examples(
+    system: System, kind: dict[str, object], by_hosts: dict[int, dict[str, int]]
+) -> None:
     for hosts, expected in by_hosts.items():
         topology, ranks = system(hosts, **kind), [8] * hosts
-        found = {b.algorithm: b.busbw for b in bounds("all_reduce", topology, ranks, nvls=topology.hosts[0].gpus[0].sm >= 90, collnet=True)}
+        found = {
+            b.algorithm: b.busbw
+            for b in bounds(
+                "all_reduce", topology, ranks, nvls=topology.hosts[0].gpus[0].sm >= 90, collnet=True
+            )
+        }
         whole = endpoint("all_reduce", topology, ranks)
         (exchange,) = bounds("alltoall", topology, ranks, nvls=True)
         assert whole is not None
@@ -73,16 +217,26 @@ def test_worked_examples(system: System, kind: dict[str, object], by_hosts: dict
         found.pop("CollNetChain", None)
         assert set(found) == set(expected), hosts
         for algorithm, gb in expected.items():
-            assert abs(found[algorithm] / 1e9 - gb) <= 0.5001, (hosts, algorithm, found[algorithm] / 1e9)
+            assert abs(found[algorithm] / 1e9 - gb) <= 0.5001, (
+                hosts,
+                algorithm,
+                found[algorithm] / 1e9,
+            )
 
 
 def bounds(name: str, topology: Topology, ranks: list[int], **features: bool) -> list[Ideal]:
     found = fabric(topology.hosts, ranks)
-    return [] if isinstance(found, NoFabric) else model.bounds(BY_NAME[name], found, Features(**features))
+    return (
+        []
+        if isinstance(found, NoFabric)
+        else model.bounds(BY_NAME[name], found, Features(**features))
+    )
 
 
 def ideal(name: str, topology: Topology, ranks: list[int], **features: bool) -> Ideal | None:
-    return max(bounds(name, topology, ranks, **features), key=lambda bound: bound.busbw, default=None)
+    return max(
+        bounds(name, topology, ranks, **features), key=lambda bound: bound.busbw, default=None
+    )
 
 
 def endpoint(name: str, topology: Topology, ranks: list[int]) -> Ideal | None:
@@ -95,7 +249,11 @@ def names(found: list[Ideal]) -> list[str]:
 
 
 def one(name: str, topology: Topology, ranks: list[int], algorithm: str, **features: bool) -> Ideal:
-    (found,) = [bound for bound in bounds(name, topology, ranks, **{"nvls": True} | features) if bound.algorithm == algorithm]
+    (found,) = [
+        bound
+        for bound in bounds(name, topology, ranks, **{"nvls": True} | features)
+        if bound.algorithm == algorithm
+    ]
     return found
 
 
@@ -104,7 +262,12 @@ def test_which_algorithms_can_run(system: System) -> None:
     assert names(bounds("all_reduce", one_host, [8], nvls=False)) == ["Ring", "Tree"]
     assert names(bounds("all_reduce", one_host, [8], nvls=True)) == ["Ring", "Tree", "NVLS"]
     assert names(bounds("all_reduce", two, [8, 8], nvls=True)) == ["Ring", "Tree", "NVLSTree"]
-    assert names(bounds("all_reduce", two, [8, 8], nvls=False, collnet=True)) == ["Ring", "Tree", "CollNetChain", "CollNetDirect"]
+    assert names(bounds("all_reduce", two, [8, 8], nvls=False, collnet=True)) == [
+        "Ring",
+        "Tree",
+        "CollNetChain",
+        "CollNetDirect",
+    ]
     assert names(bounds("all_gather", one_host, [8], nvls=True)) == ["Ring", "NVLS"]
     assert names(bounds("all_gather", two, [8, 8], nvls=True)) == ["Ring"]
     assert names(bounds("reduce_scatter", flat, [1] * 4, nvls=True)) == ["Ring", "PAT"]
@@ -115,13 +278,21 @@ def test_which_algorithms_can_run(system: System) -> None:
 def test_each_bound_says_which_link_binds_and_shows_its_formula(system: System) -> None:
     ring = one("all_reduce", system(1), [8], "Ring")
     assert (ring.busbw, ring.link) == (450e9, "NVLink, 18 links x 25 GB/s")
-    assert ring.why == "B = 450 GB/s: every GPU forwards busbw on one link, and one edge of each ring leaves each host"
+    assert (
+        ring.why
+        == "B = 450 GB/s: every GPU forwards busbw on one link, and one edge of each ring leaves"
+        " each host"
+    )
     tree = one("all_reduce", system(2), [8, 8], "Tree")
     assert tree.link == "NVLink, 18 links x 25 GB/s"
-    assert tree.why.startswith("2(n-1)/n x min(B/2, I t) = 1.875 x min(450 x 0.5, 400) = 421.9 GB/s: ")
+    assert tree.why.startswith(
+        "2(n-1)/n x min(B/2, I t) = 1.875 x min(450 x 0.5, 400) = 421.9 GB/s: "
+    )
     tree = one("all_reduce", system(4), [8] * 4, "Tree")
     assert tree.link == "NICs of each host, 8 x 50 GB/s"
-    assert tree.why.startswith("2(n-1)/n x min(B/2, I t) = 1.938 x min(450 x 0.5, 400 x 0.5) = 387.5 GB/s: ")
+    assert tree.why.startswith(
+        "2(n-1)/n x min(B/2, I t) = 1.938 x min(450 x 0.5, 400 x 0.5) = 387.5 GB/s: "
+    )
 
 
 def test_two_gpus_in_a_tree_each_send_the_data_once(system: System) -> None:
@@ -135,7 +306,9 @@ def test_one_gpu_a_host_is_bound_by_the_network_alone(system: System) -> None:
     assert one("all_gather", flat, [1] * 4, "PAT").busbw == 50e9
     assert one("all_reduce", flat, [1] * 4, "Tree").busbw == pytest.approx(1.5 * 25e9)
     whole = endpoint("all_reduce", flat, [1] * 4)
-    assert whole is not None and whole.busbw == 50e9 and whole.link == "NICs of each host, 1 x 50 GB/s"
+    assert (
+        whole is not None and whole.busbw == 50e9 and whole.link == "NICs of each host, 1 x 50 GB/s"
+    )
 
 
 def test_gpus_without_nvlink_are_bound_by_pcie(system: System) -> None:
@@ -156,16 +329,27 @@ def test_gather_and_scatter_pass_the_roots_host_and_gpu(system: System) -> None:
         both = one(collective, system(2), [8, 8], "point-to-point")
         assert (both.busbw, both.link) == (513e9, "NVLink, 18 links x 25 GB/s, and PCIe, 63 GB/s")
         network = one(collective, system(2, nics=1), [8, 8], "point-to-point")
-        assert network.busbw == pytest.approx(50e9 * 15 / 8) and network.link == "NICs of each host, 1 x 50 GB/s"
+        assert (
+            network.busbw == pytest.approx(50e9 * 15 / 8)
+            and network.link == "NICs of each host, 1 x 50 GB/s"
+        )
         assert one(collective, system(2, links=0), [8, 8], "point-to-point").busbw == 63e9
 
 
 def test_hypercube_adds_its_rounds_and_needs_a_power_of_two(system: System) -> None:
     assert one("hypercube", system(1), [8], "point-to-point").busbw == 450e9
-    assert one("hypercube", system(2), [8, 8], "point-to-point").busbw == pytest.approx(15 / (7 / 450e9 + 64 / 400e9))
-    assert one("hypercube", system(2), [8, 8], "point-to-point").link == "NICs of each host, 8 x 50 GB/s"
+    assert one("hypercube", system(2), [8, 8], "point-to-point").busbw == pytest.approx(
+        15 / (7 / 450e9 + 64 / 400e9)
+    )
+    assert (
+        one("hypercube", system(2), [8, 8], "point-to-point").link
+        == "NICs of each host, 8 x 50 GB/s"
+    )
     # 7 rounds of GPUs over 2 links take longer than 64 shares over the NICs.
-    assert one("hypercube", system(2, links=1), [8, 8], "point-to-point").link == "NVLink, 1 link x 25 GB/s"
+    assert (
+        one("hypercube", system(2, links=1), [8, 8], "point-to-point").link
+        == "NVLink, 1 link x 25 GB/s"
+    )
     assert bounds("hypercube", system(3), [8] * 3, nvls=True) == []
     assert isinstance(fabric(system(3).hosts, [8] * 3), Fabric)
 
@@ -194,7 +378,9 @@ def test_no_figure_is_guessed(system: System) -> None:
     nics = two.hosts[0].nics
     slow = [*nics[:7], msgspec.structs.replace(nics[7], rate=25e9)]
     down = [*nics[:7], msgspec.structs.replace(nics[7], up=False)]
-    veth = [msgspec.structs.replace(nics[0], name="veth0", kind="ethernet", rate=None, virtual=True)]
+    veth = [
+        msgspec.structs.replace(nics[0], name="veth0", kind="ethernet", rate=None, virtual=True)
+    ]
     gpu = two.hosts[0].gpus[0]
     cases = {
         "with one rank no data crosses a link": (system(1), [1]),
@@ -202,28 +388,56 @@ def test_no_figure_is_guessed(system: System) -> None:
         "host h0 runs 9 ranks on 8 GPUs": (system(1), [9]),
         "host h0 runs 2 ranks on 1 GPU": (system(1, gpus=1), [2]),
         "no GPU of host h0 could be read: it has none": (system(1, gpus=0), [8]),
-        "no GPU of host h1 could be read: no driver": (replaced(two, 1, gpus=[], gpu_reason="no driver"), [8, 8]),
-        "the rate of mlx5_0 on host h0 is unknown: its rate could not be read": (system(2, nic_gb=None), [8, 8]),
-        "the NICs of the hosts differ: host h0 8 x 50 GB/s; host h1 7 x 50 GB/s + 1 x 25 GB/s": (replaced(two, 1, nics=slow), [8, 8]),
-        "the NICs of the hosts differ: host h0 8 x 50 GB/s; host h1 7 x 50 GB/s": (replaced(two, 1, nics=down), [8, 8]),
+        "no GPU of host h1 could be read: no driver": (
+            replaced(two, 1, gpus=[], gpu_reason="no driver"),
+            [8, 8],
+        ),
+        "the rate of mlx5_0 on host h0 is unknown: its rate could not be read": (
+            system(2, nic_gb=None),
+            [8, 8],
+        ),
+        "the NICs of the hosts differ: host h0 8 x 50 GB/s; host h1 7 x 50 GB/s + 1 x 25 GB/s": (
+            replaced(two, 1, nics=slow),
+            [8, 8],
+        ),
+        "the NICs of the hosts differ: host h0 8 x 50 GB/s; host h1 7 x 50 GB/s": (
+            replaced(two, 1, nics=down),
+            [8, 8],
+        ),
         "all network ports of host h1 are down: mlx5_7": (replaced(two, 1, nics=down[7:]), [8, 8]),
         "host h1 has only virtual network interfaces: veth0": (replaced(two, 1, nics=veth), [8, 8]),
         "host h1 has no network port": (replaced(two, 1, nics=[]), [8, 8]),
         "the NVLink rate of NVIDIA H100 80GB HBM3 could not be read: unknown links x unknown GB/s": (
-            system(1, links=None, link_gb=None), [8]),
+            system(1, links=None, link_gb=None),
+            [8],
+        ),
         "the GPUs' NVLinks differ: 17 links x 25 GB/s, 18 links x 25 GB/s": (
-            replaced(two, 1, gpus=[*two.hosts[1].gpus[:7], msgspec.structs.replace(gpu, nvlink=17)]), [8, 8]),
-        "the GPUs have no NVLink, and their PCIe links differ or could not be read": (system(1, links=0, pcie_gb=None), [8]),
-        "NVLink may connect GPUs of several hosts here, which busbw cannot detect": (system(2, name="NVIDIA GB200"), [8, 8]),
-    }  # fmt: skip
+            replaced(
+                two, 1, gpus=[*two.hosts[1].gpus[:7], msgspec.structs.replace(gpu, nvlink=17)]
+            ),
+            [8, 8],
+        ),
+        "the GPUs have no NVLink, and their PCIe links differ or could not be read": (
+            system(1, links=0, pcie_gb=None),
+            [8],
+        ),
+        "NVLink may connect GPUs of several hosts here, which busbw cannot detect": (
+            system(2, name="NVIDIA GB200"),
+            [8, 8],
+        ),
+    }
     for reason, (topology, ranks) in cases.items():
         assert fabric(topology.hosts, ranks) == NoFabric(reason)
 
 
 def test_a_management_port_does_not_count_beside_rdma_ports(system: System) -> None:
     two = system(2)
-    eth = msgspec.structs.replace(two.hosts[0].nics[0], name="eno1", kind="ethernet", rate=3.125e9, netdev="eno1")
-    topology = Topology([msgspec.structs.replace(host, nics=[*host.nics, eth]) for host in two.hosts])
+    eth = msgspec.structs.replace(
+        two.hosts[0].nics[0], name="eno1", kind="ethernet", rate=3.125e9, netdev="eno1"
+    )
+    topology = Topology(
+        [msgspec.structs.replace(host, nics=[*host.nics, eth]) for host in two.hosts]
+    )
     assert one("all_reduce", topology, [8, 8], "Ring").busbw == 400e9
     bare = Topology([msgspec.structs.replace(host, nics=[eth]) for host in two.hosts])
     assert one("all_reduce", bare, [8, 8], "Ring").busbw == 3.125e9
@@ -233,7 +447,10 @@ def test_a_management_port_does_not_count_beside_rdma_ports(system: System) -> N
 def test_an_ideal_that_is_no_bandwidth_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         model.given(text)
-    assert caught.value.message == f"--ideal: '{text}' is not a bus bandwidth" and "--ideal 450" in caught.value.hint
+    assert (
+        caught.value.message == f"--ideal: '{text}' is not a bus bandwidth"
+        and "--ideal 450" in caught.value.hint
+    )
 
 
 def test_a_given_ideal() -> None:
@@ -253,7 +470,12 @@ SHAPES = st.fixed_dictionaries(
 
 
 @settings(max_examples=60, deadline=None)
-@given(shape=SHAPES, name=st.sampled_from([row.name for row in COLLECTIVES]), nvls=st.booleans(), collnet=st.booleans())
+@given(
+    shape=SHAPES,
+    name=st.sampled_from([row.name for row in COLLECTIVES]),
+    nvls=st.booleans(),
+    collnet=st.booleans(),
+)
 def test_bounds_grow_with_nics_and_stay_below_the_ideal(
     system: System, shape: dict[str, int], name: str, nvls: bool, collnet: bool
 ) -> None:
@@ -263,18 +485,27 @@ def test_bounds_grow_with_nics_and_stay_below_the_ideal(
     wider = bounds(name, faster, ranks, nvls=nvls, collnet=collnet)
     best = ideal(name, topology, ranks, nvls=nvls, collnet=collnet)
     assert names(found) == names(wider)
-    assert bool(found) == (sum(ranks) > 1 and (name != "hypercube" or sum(ranks) & (sum(ranks) - 1) == 0))
+    assert bool(found) == (
+        sum(ranks) > 1 and (name != "hypercube" or sum(ranks) & (sum(ranks) - 1) == 0)
+    )
     for bound, same in zip(found, wider, strict=True):
         assert 0 < bound.busbw <= same.busbw
         assert best is not None and bound.busbw <= best.busbw and bound.link and bound.why
 
 
 @settings(max_examples=60, deadline=None)
-@given(shape=SHAPES, name=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]))
+@given(
+    shape=SHAPES,
+    name=st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"]),
+)
 def test_no_ring_beats_the_endpoint_bound(system: System, shape: dict[str, int], name: str) -> None:
     topology, ranks = system(**shape), [shape["gpus"]] * shape["hosts"]
     whole = endpoint(name, topology, ranks)
-    rings = [bound for bound in bounds(name, topology, ranks, nvls=True) if bound.algorithm in ("Ring", "PAT")]
+    rings = [
+        bound
+        for bound in bounds(name, topology, ranks, nvls=True)
+        if bound.algorithm in ("Ring", "PAT")
+    ]
     assert (whole is None) == (rings == [])
     for ring in rings:
         assert whole is not None and ring.busbw <= whole.busbw * (1 + 1e-12)

@@ -21,15 +21,27 @@ def told(path: Path, system: str, nics: str, version: str, algo: str = "") -> Ex
     assert isinstance(result, Result)
     figure = peak(every(result))
     assert figure is not None
-    setting = Setting(with_nics(parse_system(system), nics), release(version), allowed({"NCCL_ALGO": algo}, "all_reduce"))
+    setting = Setting(
+        with_nics(parse_system(system), nics),
+        release(version),
+        allowed({"NCCL_ALGO": algo}, "all_reduce"),
+    )
     return explain(Measured(result.spec.row, 2, 8, figure, path.name), setting, "described")
 
 
 def test_two_hosts_of_8_h100(recorded: Path) -> None:
     found = told(recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "16x200G", "2.21.5")
     assert found.fits == found.chosen == "NVLSTree"
-    assert {one.algorithm: one.excluded for one in found.judged} == {"NVLSTree": False, "Ring": True, "Tree": True}
-    assert explanation_text.summary(found) == "not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree: its model says 461.16"
+    assert {one.algorithm: one.excluded for one in found.judged} == {
+        "NVLSTree": False,
+        "Ring": True,
+        "Tree": True,
+    }
+    assert (
+        explanation_text.summary(found)
+        == "not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree: its model says"
+        " 461.16"
+    )
     nvlink, nics = found.loads
     assert (nvlink.rate, nics.rate) == (450e9, 400e9)
     assert nics.used == pytest.approx(247.89e9, rel=1e-4)  # algbw: each byte crosses once

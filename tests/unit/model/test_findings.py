@@ -1,4 +1,6 @@
-"""What findings say about a run: published runs, runs measured on two H200, and one run for each thing that can be odd."""
+"""What findings say about a run: published runs, runs measured on two H200, and one run for each
+thing that can be odd.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -25,22 +27,52 @@ def cell(collective: str, ranks: int, size: int, busbw_gb: float) -> Cell:
 
 
 def run(
-    curve: Sequence[tuple[int, float]], *, hosts: int = 1, per_host: int = 8, collective: str = "all_reduce", cpu: bool = False,
+    curve: Sequence[tuple[int, float]],
+    *,
+    hosts: int = 1,
+    per_host: int = 8,
+    collective: str = "all_reduce",
+    cpu: bool = False,
     environment: dict[str, str] | None = None,
-) -> Result:  # fmt: skip
-    """A run whose busbw at each size is given in GB/s, on the GPUs 0000:0i:00 of hosts h0, h1 ..."""
+) -> Result:
+    """A run whose busbw at each size is given in GB/s, on the GPUs 0000:0i:00 of hosts h0, h1
+    ...
+    """
     devices = [
-        Device(h * per_host + i, 1, f"h{h}", i, "" if cpu else f"0000:{i:02x}:00", "GPU") for h in range(hosts) for i in range(per_host)
+        Device(h * per_host + i, 1, f"h{h}", i, "" if cpu else f"0000:{i:02x}:00", "GPU")
+        for h in range(hosts)
+        for i in range(per_host)
     ]
-    rows = [Row(size, size // 4, "float", "sum", -1, cell(collective, hosts * per_host, size, busbw), None, 20) for size, busbw in curve]
+    rows = [
+        Row(
+            size,
+            size // 4,
+            "float",
+            "sum",
+            -1,
+            cell(collective, hosts * per_host, size, busbw),
+            None,
+            20,
+        )
+        for size, busbw in curve
+    ]
     world, spec = World(devices, hosts * per_host), SweepSpec(collective=collective)
-    return Result(spec, library=Library("nccl"), world=world, rows=rows, environment=environment or {}, complete=True)
+    return Result(
+        spec,
+        library=Library("nccl"),
+        world=world,
+        rows=rows,
+        environment=environment or {},
+        complete=True,
+    )
 
 
 def judged(result: Result, topology: Topology) -> dict[str, Finding]:
     """Findings by id, with the ideals filled in as a run fills them in."""
     if result.ideal is None:
-        result.ideal, result.endpoint_ideal = ideals(result.spec.collective, result.world, topology, result.environment)
+        result.ideal, result.endpoint_ideal = ideals(
+            result.spec.collective, result.world, topology, result.environment
+        )
     found = findings(result, topology)
     assert len({finding.id for finding in found}) == len(found), "no finding repeats"
     assert all(len(finding.message) < 230 for finding in found)
@@ -48,7 +80,15 @@ def judged(result: Result, topology: Topology) -> dict[str, Finding]:
 
 
 # nccl-tests on two H200 with NVLS off.
-H200X2 = [(8, 0.0005), (1 * M, 42.0), (8 * M, 140.0), (16 * M, 185.0), (128 * M, 300.0), (1 * G, 338.0), (8 * G, 347.0)]
+H200X2 = [
+    (8, 0.0005),
+    (1 * M, 42.0),
+    (8 * M, 140.0),
+    (16 * M, 185.0),
+    (128 * M, 300.0),
+    (1 * G, 338.0),
+    (8 * G, 347.0),
+]
 H200 = {"gpus": 2, "name": "NVIDIA H200", "nics": 0}
 
 
@@ -60,30 +100,44 @@ def test_a_healthy_run_on_two_h200(system: System) -> None:
         ("latency", "pass"),
     ]
     assert found["data"].message == "no wrong element in 7 checks"
-    assert found["bandwidth"].message == (
-        "busbw reaches 347 GB/s at 8 GiB, 77 % of the wire's 450 (Ring over NVLink, 18 links x 25 GB/s), "
-        "94 % of the 370.8 that NCCL plans with"
+    assert (
+        found["bandwidth"].message
+        == "busbw reaches 347 GB/s at 8 GiB, 77 % of the wire's 450 (Ring over NVLink, 18 links x"
+        " 25 GB/s), 94 % of the 370.8 that NCCL plans with"
     )
     assert found["bandwidth"].evidence.endswith("; warns below 80 % of what NCCL plans with")
-    assert found["latency"].message == "8 B takes 16 us; bandwidth-bound from 16 MiB on, where busbw reaches half of its peak"
+    assert (
+        found["latency"].message
+        == "8 B takes 16 us; bandwidth-bound from 16 MiB on, where busbw reaches half of its peak"
+    )
 
 
 def test_two_hosts_of_h100_at_464_8_rule_out_ring_and_tree(system: System) -> None:
     found = judged(run([(4 * G, 461.0), (16 * G, 464.8)], hosts=2), system(2))
-    assert found["algorithm"].message == "464.8 GB/s rules out Ring (at most 400), Tree (at most 421.9); possible: NVLSTree (750)"
+    assert (
+        found["algorithm"].message
+        == "464.8 GB/s rules out Ring (at most 400), Tree (at most 421.9); possible: NVLSTree (750)"
+    )
     assert found["bandwidth"].verdict is Verdict.PASS
-    assert found["bandwidth"].message == (
-        "busbw reaches 464.8 GB/s at 16 GiB, 62 % of the wire's 750 (NVLSTree over NVLink, 18 links x 25 GB/s)"
+    assert (
+        found["bandwidth"].message
+        == "busbw reaches 464.8 GB/s at 16 GiB, 62 % of the wire's 750 (NVLSTree over NVLink, 18"
+        " links x 25 GB/s)"
     )
 
 
 def test_h20_hosts_at_479_9_need_over_200_gb_of_network(system: System) -> None:
     h20 = {"name": "NVIDIA H20"}
-    assert "possible: NVLSTree (750)" in judged(run([(8 * G, 479.9)], hosts=2), system(2, **h20))["algorithm"].message
+    assert (
+        "possible: NVLSTree (750)"
+        in judged(run([(8 * G, 479.9)], hosts=2), system(2, **h20))["algorithm"].message
+    )
     above = judged(run([(8 * G, 479.9)], hosts=2), system(2, nics=4, **h20))["above_bounds"]
     assert above.verdict is Verdict.WARN
     assert (
-        above.message == "busbw (479.9 GB/s at 8 GiB) is above all bounds: Ring (at most 200), Tree (at most 375), NVLSTree (at most 375)"
+        above.message
+        == "busbw (479.9 GB/s at 8 GiB) is above all bounds: Ring (at most 200), Tree (at most"
+        " 375), NVLSTree (at most 375)"
     )
 
 
@@ -96,20 +150,31 @@ def test_eight_h100_all_gather_at_360_5_of_450(system: System) -> None:
 
 def test_half_the_bandwidth_is_a_warning_with_what_to_do(system: System) -> None:
     found = judged(run([(4 * G, 215.0), (16 * G, 216.0)], hosts=2), system(2))
-    assert found["bandwidth"].verdict is Verdict.WARN and "58 % of the 370.8 that NCCL plans with" in found["bandwidth"].message
+    assert (
+        found["bandwidth"].verdict is Verdict.WARN
+        and "58 % of the 370.8 that NCCL plans with" in found["bandwidth"].message
+    )
     assert "NCCL_DEBUG=INFO" in found["bandwidth"].fix
 
 
 def test_a_sweep_that_ends_while_busbw_rises_gets_no_verdict(system: System) -> None:
     found = judged(run([(1 * M, 20.0), (2 * M, 37.0), (4 * M, 60.0)]), system())
-    assert found["bandwidth"].verdict is Verdict.UNKNOWN and found["bandwidth"].message.endswith("it is still rising there")
+    assert found["bandwidth"].verdict is Verdict.UNKNOWN and found["bandwidth"].message.endswith(
+        "it is still rising there"
+    )
     assert found["latency"].message.endswith("busbw is still rising at 4 MiB, the largest size")
     small = judged(run([(4 * M, 60.0)]), system())["bandwidth"]
-    assert small.verdict is Verdict.UNKNOWN and small.message.endswith("one small size does not show the bandwidth")
+    assert small.verdict is Verdict.UNKNOWN and small.message.endswith(
+        "one small size does not show the bandwidth"
+    )
 
 
-@pytest.mark.parametrize(("stopped", "verdict"), [("ok", "pass"), ("budget", "unknown"), ("unstable", "unknown")])
-def test_only_cells_that_reached_their_precision_are_judged(system: System, stopped: str, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("stopped", "verdict"), [("ok", "pass"), ("budget", "unknown"), ("unstable", "unknown")]
+)
+def test_only_cells_that_reached_their_precision_are_judged(
+    system: System, stopped: str, verdict: str
+) -> None:
     """Of two sizes the larger one is too noisy, then both are."""
     result = run([(64 * M, 360.0), (128 * M, 900.0)])
     result.spec = msgspec.structs.replace(result.spec, sampling=Sampling(precision=0.01))
@@ -119,7 +184,11 @@ def test_only_cells_that_reached_their_precision_are_judged(system: System, stop
         row.out_of_place.stopped, row.out_of_place.n = end, 9
     found = judged(result, system())
     assert found["bandwidth"].verdict.value == verdict
-    said = "busbw reaches 360 GB/s at 64 MiB" if verdict == "pass" else "busbw cannot be judged: none of 2 cells reached the requested"
+    said = (
+        "busbw reaches 360 GB/s at 64 MiB"
+        if verdict == "pass"
+        else "busbw cannot be judged: none of 2 cells reached the requested"
+    )
     assert found["bandwidth"].message.startswith(said)
     assert not {"above_bounds", "algorithm", "latency", "dip"} & set(found)
 
@@ -136,7 +205,11 @@ def test_a_sweep_of_one_large_size_is_judged(system: System, busbw: float, verdi
 @pytest.mark.parametrize(
     ("hardware", "kind", "reason"),
     [
-        ({"nic_gb": None}, {"hosts": 2}, "the rate of mlx5_0 on host h0 is unknown: its rate could not be read"),
+        (
+            {"nic_gb": None},
+            {"hosts": 2},
+            "the rate of mlx5_0 on host h0 is unknown: its rate could not be read",
+        ),
         ({}, {"hosts": 1, "cpu": True}, "the ranks run on CPUs"),
         ({"gpus": 0}, {}, "no GPU of host h0 could be read: it has none"),
     ],
@@ -146,13 +219,17 @@ def test_without_an_ideal_it_says_why_and_how_to_give_one(
 ) -> None:
     found = judged(run([(4 * G, 3.1)], **kind), system(kind.get("hosts", 1), **hardware))
     assert found["bandwidth"] == Finding(
-        "bandwidth", Verdict.UNKNOWN, f"no ideal, so busbw (3.1 GB/s at 4 GiB) cannot be judged: {reason}",
+        "bandwidth",
+        Verdict.UNKNOWN,
+        f"no ideal, so busbw (3.1 GB/s at 4 GiB) cannot be judged: {reason}",
         fix="set the expected busbw with --ideal GB/s",
-    )  # fmt: skip
+    )
 
 
 def test_a_host_whose_hardware_was_not_read_is_named(system: System) -> None:
-    assert judged(run([(4 * G, 300.0)], hosts=2), system(1))["bandwidth"].message.endswith("the hardware of host h1 was not read")
+    assert judged(run([(4 * G, 300.0)], hosts=2), system(1))["bandwidth"].message.endswith(
+        "the hardware of host h1 was not read"
+    )
 
 
 @pytest.mark.parametrize(("busbw", "verdict"), [(400.0, "pass"), (360.0, "pass"), (300.0, "warn")])
@@ -160,14 +237,22 @@ def test_a_given_ideal_is_what_counts(system: System, busbw: float, verdict: str
     result = run([(4 * G, busbw - 1), (8 * G, busbw)])
     result.ideal = given("450")
     found = judged(result, system())
-    assert found["bandwidth"].message == f"busbw reaches {busbw:.4g} GB/s at 8 GiB, {busbw / 4.5:.0f} % of the 450 of --ideal"
+    assert (
+        found["bandwidth"].message
+        == f"busbw reaches {busbw:.4g} GB/s at 8 GiB, {busbw / 4.5:.0f} % of the 450 of --ideal"
+    )
     assert found["bandwidth"].verdict.value == verdict
 
 
 def test_hardware_not_in_the_table_is_judged_by_the_wire(system: System) -> None:
     new = {"name": "NVIDIA R200", "links": 36, "link_gb": 50, "sm": 107}
-    found = judged(run([(4 * G, 1300.0), (8 * G, 1300.0)], environment={"NCCL_NVLS_ENABLE": "0"}), system(**new))
-    assert found["bandwidth"].verdict is Verdict.PASS and found["bandwidth"].evidence.endswith("warns below 70 % of the wire")
+    found = judged(
+        run([(4 * G, 1300.0), (8 * G, 1300.0)], environment={"NCCL_NVLS_ENABLE": "0"}),
+        system(**new),
+    )
+    assert found["bandwidth"].verdict is Verdict.PASS and found["bandwidth"].evidence.endswith(
+        "warns below 70 % of the wire"
+    )
 
 
 def test_wrong_data_names_the_first_wrong_element(system: System) -> None:
@@ -178,7 +263,11 @@ def test_wrong_data_names_the_first_wrong_element(system: System) -> None:
     bad.mismatches = [Mismatch(5, 0, "1", "2", 4), Mismatch(3, 1024, "7", "9", 8)]
     data = judged(result, system())["data"]
     assert data.verdict is Verdict.FAIL and data.evidence == "1 of 2 checks failed, on ranks 3, 5"
-    assert data.message == "wrong data: 12 elements at 16 MiB float sum out of place, first on rank 3 at element 1024: expected 7, got 9"
+    assert (
+        data.message
+        == "wrong data: 12 elements at 16 MiB float sum out of place, first on rank 3 at element"
+        " 1024: expected 7, got 9"
+    )
     assert findings(result, system())[0] is not None and findings(result, system())[0].id == "data"
 
 
@@ -196,9 +285,21 @@ def test_unchecked_data_is_not_called_right(system: System) -> None:
 
 
 def test_a_dip_is_the_worst_size_below_both_neighbours(system: System) -> None:
-    curve = [(1 * M, 40.0), (2 * M, 25.0), (4 * M, 80.0), (8 * M, 50.0), (16 * M, 200.0), (32 * M, 160.0), (64 * M, 300.0)]
+    curve = [
+        (1 * M, 40.0),
+        (2 * M, 25.0),
+        (4 * M, 80.0),
+        (8 * M, 50.0),
+        (16 * M, 200.0),
+        (32 * M, 160.0),
+        (64 * M, 300.0),
+    ]
     dip = judged(run(curve), system())["dip"]
-    assert dip.verdict is Verdict.WARN and dip.message == "busbw of float dips to 25 GB/s at 2 MiB, 38 % below both neighbors; 1 other dip"
+    assert (
+        dip.verdict is Verdict.WARN
+        and dip.message
+        == "busbw of float dips to 25 GB/s at 2 MiB, 38 % below both neighbors; 1 other dip"
+    )
     assert "noise" in dip.fix
 
 
@@ -211,7 +312,9 @@ def test_a_dip_of_one_placement_alone_is_noise(system: System) -> None:
     in_place = result.rows[1].in_place
     assert in_place is not None
     in_place.busbw = 110e9
-    assert judged(result, system())["dip"].message.startswith("busbw of float dips to 100 GB/s at 16 MiB, 50 % below both neighbors")
+    assert judged(result, system())["dip"].message.startswith(
+        "busbw of float dips to 100 GB/s at 16 MiB, 50 % below both neighbors"
+    )
 
 
 def test_one_rank_is_explained_and_not_judged(system: System) -> None:
@@ -219,7 +322,10 @@ def test_one_rank_is_explained_and_not_judged(system: System) -> None:
     assert found["one_rank"].message == "busbw is 0 with one rank: no data crosses a link"
     assert "bandwidth" not in found and found["one_rank"].verdict is Verdict.SKIP
     copied = judged(run([(1 * G, 1500.0)], per_host=1, collective="broadcast"), system())
-    assert copied["one_rank"].message == "busbw is that of a copy within the GPU with one rank: no data crosses a link"
+    assert (
+        copied["one_rank"].message
+        == "busbw is that of a copy within the GPU with one rank: no data crosses a link"
+    )
 
 
 def test_empty_rows_name_the_smallest_size_that_moves_data(system: System) -> None:
@@ -233,7 +339,10 @@ def test_empty_rows_name_the_smallest_size_that_moves_data(system: System) -> No
 
 def test_memory_that_cut_the_sweep_short(system: System) -> None:
     result = msgspec.structs.replace(run([(1 * G, 350.0), (2 * G, 352.0)]), reduced_max_bytes=2 * G)
-    assert judged(result, system())["memory"].message == "memory limits the sweep to 2 GiB; requested was 8 GiB"
+    assert (
+        judged(result, system())["memory"].message
+        == "memory limits the sweep to 2 GiB; requested was 8 GiB"
+    )
 
 
 def test_a_run_without_rows_says_nothing(system: System) -> None:

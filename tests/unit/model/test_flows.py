@@ -16,30 +16,56 @@ def rates(**subjects: dict[str, float]) -> Rates:
 
 def test_traffic_on_the_wire_comes_before_data_of_rdma():
     port = {"port_xmit_data": 40e9, "port_rcv_data": 1e9}
-    assert (flow(ROCE_PORT, rates(mlx5_0=port)).tx, flow(ROCE_PORT, rates(mlx5_0=port)).rx) == (40e9, 1e9)
+    assert (flow(ROCE_PORT, rates(mlx5_0=port)).tx, flow(ROCE_PORT, rates(mlx5_0=port)).rx) == (
+        40e9,
+        1e9,
+    )
     both = flow(ROCE_PORT, rates(mlx5_0=port, eth0={"tx_bytes_phy": 41e9}))
     assert (both.tx, both.rx) == (41e9, 1e9)
 
 
 def test_what_no_counter_says_is_unknown():
     seen = flow(ROCE_PORT, Rates())
-    assert (seen.tx, seen.rx, seen.tx_pause, seen.cnp_sent, seen.ecn_marked, seen.lost, seen.dropped) == (None,) * 7
+    assert (
+        seen.tx,
+        seen.rx,
+        seen.tx_pause,
+        seen.cnp_sent,
+        seen.ecn_marked,
+        seen.lost,
+        seen.dropped,
+    ) == (None,) * 7
 
 
 def test_a_bond_is_the_sum_of_its_slaves_and_shows_each():
-    seen = flow(BOND, rates(eth1={"tx_bytes_phy": 5.0, "rx_discards_phy": 2.0}, eth2={"tx_bytes_phy": 7.0, "rx_discards_phy": 1.0}))
+    seen = flow(
+        BOND,
+        rates(
+            eth1={"tx_bytes_phy": 5.0, "rx_discards_phy": 2.0},
+            eth2={"tx_bytes_phy": 7.0, "rx_discards_phy": 1.0},
+        ),
+    )
     assert (seen.tx, seen.dropped) == (12.0, 3.0)
     assert [(slave.name, slave.tx) for slave in seen.slaves] == [("eth1", 5.0), ("eth2", 7.0)]
 
 
 def test_a_pause_is_the_share_of_time_of_the_most_paused_priority():
-    pauses = {"rx_prio0_pause_duration": 100.0, "rx_prio3_pause_duration": 250_000.0, "tx_global_pause_duration": 0.0}
+    pauses = {
+        "rx_prio0_pause_duration": 100.0,
+        "rx_prio3_pause_duration": 250_000.0,
+        "tx_global_pause_duration": 0.0,
+    }
     seen = flow(ROCE_PORT, rates(eth0=pauses))
     assert (seen.rx_pause, seen.tx_pause) == (0.25, 0.0)
 
 
 def test_pauses_of_slaves_are_not_added():
-    seen = flow(BOND, rates(eth1={"rx_prio3_pause_duration": 600_000.0}, eth2={"rx_prio3_pause_duration": 700_000.0}))
+    seen = flow(
+        BOND,
+        rates(
+            eth1={"rx_prio3_pause_duration": 600_000.0}, eth2={"rx_prio3_pause_duration": 700_000.0}
+        ),
+    )
     assert seen.rx_pause == 0.7
 
 
@@ -48,19 +74,26 @@ def test_a_pause_is_never_more_than_all_of_the_time():
 
 
 def test_levels_of_slaves_are_not_added():
-    seen = flow(BOND, rates(eth1={"outbound_pci_stalled_wr": 60}, eth2={"outbound_pci_stalled_wr": 70}))
+    seen = flow(
+        BOND, rates(eth1={"outbound_pci_stalled_wr": 60}, eth2={"outbound_pci_stalled_wr": 70})
+    )
     assert seen.counters["outbound_pci_stalled_wr"] == 70
 
 
 def test_rate_of_pcie_is_that_of_its_current_generation_and_lanes():
     slot = Link("GPU0 PCIe", PCIE, 63e9, bus="0000:1b:00")
-    assert flow(slot, rates(**{"GPU0 PCIe": {"pcie_gen": 4, "pcie_width": 8, "pcie_tx": 9e9}})).rate == 15.75e9
+    assert (
+        flow(slot, rates(**{"GPU0 PCIe": {"pcie_gen": 4, "pcie_width": 8, "pcie_tx": 9e9}})).rate
+        == 15.75e9
+    )
     assert flow(slot, Rates()).rate == 63e9
 
 
 def test_nvlink_carries_data():
     link = Link("GPU0 NVLink", NVLINK, 450e9, bus="0000:1b:00")
-    seen = flow(link, rates(**{"GPU0 NVLink": {"nvlink_tx": 3e11, "nvlink_rx": 1e11, "nvlink_replay": 2.0}}))
+    seen = flow(
+        link, rates(**{"GPU0 NVLink": {"nvlink_tx": 3e11, "nvlink_rx": 1e11, "nvlink_replay": 2.0}})
+    )
     assert (seen.tx, seen.rx, seen.lost) == (3e11, 1e11, 2.0)
 
 
@@ -70,7 +103,10 @@ def test_drops_of_the_kernel_count_for_interfaces_without_rdma_alone():
     assert flow(ROCE_PORT, rates(eth0=values)).dropped is None
 
 
-@pytest.mark.parametrize(("values", "state"), [({"state": 4}, ""), ({"state": 1}, DOWN), ({"operational": 0}, DOWN), ({}, "")])
+@pytest.mark.parametrize(
+    ("values", "state"),
+    [({"state": 4}, ""), ({"state": 1}, DOWN), ({"operational": 0}, DOWN), ({}, "")],
+)
 def test_state_of_a_port(values, state):
     assert flow(Link("mlx5_0", IB, device="mlx5_0", port="1"), rates(mlx5_0=values)).state == state
 
@@ -81,7 +117,12 @@ def test_new_links_and_those_that_are_gone():
 
 
 def test_unknown_counters_of_an_interface_belong_to_its_port():
-    found = Rates(unknown={("eth0", "ethtool"): {"tx_bytes_phy": "reset"}, ("eth9", "ethtool"): {"rx_bytes_phy": "reset"}})
+    found = Rates(
+        unknown={
+            ("eth0", "ethtool"): {"tx_bytes_phy": "reset"},
+            ("eth9", "ethtool"): {"rx_bytes_phy": "reset"},
+        }
+    )
     assert flow(ROCE_PORT, found).unknown == {"tx_bytes_phy": "reset"}
 
 

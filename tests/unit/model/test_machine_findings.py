@@ -1,4 +1,6 @@
-"""Findings on a machine's counters: they name what was unusual in slow rows, and only parts that the run used."""
+"""Findings on a machine's counters: they name what was unusual in slow rows, and only parts that
+the run used.
+"""
 
 from collections.abc import Mapping
 
@@ -26,18 +28,51 @@ def cell(size: int, factor: float = 1.0) -> Cell:
     return Cell(seconds, size / seconds, size / seconds, wrong=0)
 
 
-def run(changes: Mapping[int, HostChange], slow: Mapping[int, float] | None = None, usual: HostChange | None = None) -> Result:
-    """A smooth sweep over GPUs 0 to 3 of h1 and h2 whose rows `slow` take so many times longer; `changes` by the row's place."""
-    devices = [Device(4 * h + i, 1, f"h{h + 1}", i, f"0000:{i:02x}:00", "GPU") for h in range(2) for i in range(4)]
+def run(
+    changes: Mapping[int, HostChange],
+    slow: Mapping[int, float] | None = None,
+    usual: HostChange | None = None,
+) -> Result:
+    """A smooth sweep over GPUs 0 to 3 of h1 and h2 whose rows `slow` take so many times longer;
+    `changes` by the row's place.
+    """
+    devices = [
+        Device(4 * h + i, 1, f"h{h + 1}", i, f"0000:{i:02x}:00", "GPU")
+        for h in range(2)
+        for i in range(4)
+    ]
     factors, quiet = slow or {}, {name: HostChange(name, 1.0) for name in ("h1", "h2")}
     rows = []
     for place, size in enumerate(SIZES):
         seen = changes.get(place, usual or quiet["h1"])
         machine = list((quiet | {seen.host: seen}).values())
-        rows.append(Row(size, size, "float", "sum", -1, cell(size), cell(size, factors.get(place, 1.0)), 20, machine=machine))
-    topology = Topology([Host(name, nics=[Nic("mlx5_0", "roce", netdev="eth0"), Nic("eth0", "ethernet")]) for name in ("h1", "h2")])
-    return Result(SweepSpec(collective="all_reduce"), library=Library("nccl"), world=World(devices, 8),
-                  topology=topology, rows=rows, complete=True)  # fmt: skip
+        rows.append(
+            Row(
+                size,
+                size,
+                "float",
+                "sum",
+                -1,
+                cell(size),
+                cell(size, factors.get(place, 1.0)),
+                20,
+                machine=machine,
+            )
+        )
+    topology = Topology(
+        [
+            Host(name, nics=[Nic("mlx5_0", "roce", netdev="eth0"), Nic("eth0", "ethernet")])
+            for name in ("h1", "h2")
+        ]
+    )
+    return Result(
+        SweepSpec(collective="all_reduce"),
+        library=Library("nccl"),
+        world=World(devices, 8),
+        topology=topology,
+        rows=rows,
+        complete=True,
+    )
 
 
 def judged(result: Result) -> dict[str, Finding]:
@@ -47,10 +82,19 @@ def judged(result: Result) -> dict[str, Finding]:
     return found
 
 
-LOSS = HostChange("h1", 1.0, sent={"eth0": 10**9, "mlx5_0": 2 * 10**9}, moved={TCP: {"RetransSegs": 1523, "TCPTimeouts": 2}})
+LOSS = HostChange(
+    "h1",
+    1.0,
+    sent={"eth0": 10**9, "mlx5_0": 2 * 10**9},
+    moved={TCP: {"RetransSegs": 1523, "TCPTimeouts": 2}},
+)
 HOT = HostChange(
-    "h2", 1.0, sm_mhz=[1980, 1980, 1980, 1410], sm_before_mhz=[1980] * 4, throttled={"0000:03:00": {"hw_thermal_slowdown": None}}
-)  # fmt: skip
+    "h2",
+    1.0,
+    sm_mhz=[1980, 1980, 1980, 1410],
+    sm_before_mhz=[1980] * 4,
+    throttled={"0000:03:00": {"hw_thermal_slowdown": None}},
+)
 
 
 def one_host(result: Result) -> Result:
@@ -64,20 +108,28 @@ def test_ports_and_tcp_are_not_named_for_a_run_within_one_host() -> None:
     down = HostChange("h1", 1.0, sent={"eth0": 10**9}, moved={"eth0": {"carrier_down_count": 1}})
     assert judged(one_host(run({16: LOSS, 17: down}, {16: 1.41}))) == {}
     without = one_host(run({16: LOSS}, {16: 1.41}))
-    without.environment = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}  # the network is all that NCCL has left
+    # the network is all that NCCL has left
+    without.environment = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
     assert "machine" in judged(without)
 
 
 def test_a_port_that_carried_none_of_the_data_is_not_named() -> None:
-    idle = HostChange("h1", 1.0, sent={"eth0": 1000, "mlx5_0": 2 * 10**9}, moved={"eth0": {"rx_errors": 500}})
+    idle = HostChange(
+        "h1", 1.0, sent={"eth0": 1000, "mlx5_0": 2 * 10**9}, moved={"eth0": {"rx_errors": 500}}
+    )
     assert judged(run({16: idle}, {16: 1.41})) == {}
 
 
 def test_a_fault_of_an_unused_port_is_not_named() -> None:
-    down = HostChange("h1", 1.0, sent={"mlx5_0": 2 * 10**9}, moved={"eth0": {"carrier_down_count": 1}})
+    down = HostChange(
+        "h1", 1.0, sent={"mlx5_0": 2 * 10**9}, moved={"eth0": {"carrier_down_count": 1}}
+    )
     assert judged(run({16: down})) == {}
     used = HostChange("h1", 1.0, sent={"eth0": 10**9})
-    assert "h1 eth0: carrier_down_count +1" in judged(run({16: down}, usual=used))["machine_fault"].message
+    assert (
+        "h1 eth0: carrier_down_count +1"
+        in judged(run({16: down}, usual=used))["machine_fault"].message
+    )
 
 
 def test_tcp_is_not_named_for_a_run_over_rdma() -> None:
@@ -88,9 +140,17 @@ def test_tcp_is_not_named_for_a_run_over_rdma() -> None:
 
 def test_unread_counters_of_an_unused_network_are_not_named() -> None:
     hot = HostChange(
-        "h1", 1.0, sm_mhz=[1410] * 4, sm_before_mhz=[1980] * 4, throttled={"0000:03:00": {"hw_thermal_slowdown": None}},
-        unread=["tcp RetransSegs: it was reset", "eth0 rx_errors: it was reset", "/dev/kmsg: permission denied"],
-    )  # fmt: skip
+        "h1",
+        1.0,
+        sm_mhz=[1410] * 4,
+        sm_before_mhz=[1980] * 4,
+        throttled={"0000:03:00": {"hw_thermal_slowdown": None}},
+        unread=[
+            "tcp RetransSegs: it was reset",
+            "eth0 rx_errors: it was reset",
+            "/dev/kmsg: permission denied",
+        ],
+    )
     evidence = judged(one_host(run({16: hot}, {16: 1.5})))["machine"].evidence
     assert evidence.endswith("; not read: /dev/kmsg: permission denied")
 
@@ -98,10 +158,12 @@ def test_unread_counters_of_an_unused_network_are_not_named() -> None:
 def test_a_slow_row_and_tcp_loss_that_coincided() -> None:
     found = judged(run({16: LOSS}, {16: 1.41}))
     assert list(found) == ["machine"] and found["machine"].verdict is Verdict.WARN
-    # Between two neighbours the time is interpolated over logarithms, which lies a little above the true curve here.
-    assert found["machine"].message == (
-        "64 MiB in place took 38 % longer than its neighbors suggest; at the same time "
-        "h1 eth0: RetransSegs +1,523 (segments retransmitted), TCPTimeouts +2 (retransmission timeouts)"
+    # Between two neighbours the time is interpolated over logarithms, which lies a little above the
+    # true curve here.
+    assert (
+        found["machine"].message
+        == "64 MiB in place took 38 % longer than its neighbors suggest; at the same time h1 eth0:"
+        " RetransSegs +1,523 (segments retransmitted), TCPTimeouts +2 (retransmission timeouts)"
     )
     assert "does not prove it to be the cause" in found["machine"].evidence
 
@@ -111,7 +173,9 @@ def test_a_gpu_that_was_throttled_in_the_last_row() -> None:
     assert list(found) == ["machine"]
     message = found["machine"].message
     assert message.startswith("1 GiB in place took 2")
-    assert message.endswith("at the same time h2 GPU 3: clocks reduced by hw_thermal_slowdown, 1980 -> 1410 MHz")
+    assert message.endswith(
+        "at the same time h2 GPU 3: clocks reduced by hw_thermal_slowdown, 1980 -> 1410 MHz"
+    )
 
 
 def test_several_bad_rows_are_one_finding_led_by_the_worst() -> None:
@@ -144,7 +208,10 @@ def test_a_counter_that_moves_in_every_row_is_unknown() -> None:
 def test_ten_times_the_usual_loss_in_a_slow_row_is_reported() -> None:
     little = HostChange("h1", 1.0, sent={"eth0": 10**9}, moved={TCP: {"RetransSegs": 120}})
     found = judged(run({16: LOSS}, {16: 1.5}, usual=little))
-    assert found["machine"].message.startswith("64 MiB") and found["machine_note"].verdict is Verdict.UNKNOWN
+    assert (
+        found["machine"].message.startswith("64 MiB")
+        and found["machine_note"].verdict is Verdict.UNKNOWN
+    )
 
 
 def test_a_constantly_hot_gpu_gets_verdict_unknown() -> None:
@@ -154,16 +221,24 @@ def test_a_constantly_hot_gpu_gets_verdict_unknown() -> None:
 
 def test_the_power_limit_is_a_sign_only_if_the_clock_fell() -> None:
     capped = {"0000:00:00": {"sw_power_cap": None, "power_policy": 0.4}}
-    assert judged(run({16: HostChange("h1", 1.0, sm_mhz=[1980] * 4, throttled=capped)}, {16: 1.5})) == {}
-    fell = HostChange("h1", 1.0, sm_mhz=[1600, 1980, 1980, 1980], sm_before_mhz=[1980] * 4, throttled=capped)
     assert (
-        "h1 GPU 0: clocks reduced by sw_power_cap, power_policy, 1980 -> 1600 MHz" in judged(run({16: fell}, {16: 1.5}))["machine"].message
+        judged(run({16: HostChange("h1", 1.0, sm_mhz=[1980] * 4, throttled=capped)}, {16: 1.5}))
+        == {}
+    )
+    fell = HostChange(
+        "h1", 1.0, sm_mhz=[1600, 1980, 1980, 1980], sm_before_mhz=[1980] * 4, throttled=capped
+    )
+    assert (
+        "h1 GPU 0: clocks reduced by sw_power_cap, power_policy, 1980 -> 1600 MHz"
+        in judged(run({16: fell}, {16: 1.5}))["machine"].message
     )
 
 
 @pytest.mark.parametrize(("sent", "segments"), [(10**6, 3), (10**9, 60)])
 def test_a_few_stray_segments_prove_nothing(sent: int, segments: int) -> None:
-    stray = HostChange("h1", 1.0, sent={"eth0": sent}, moved={TCP: {"RetransSegs": segments, "TCPLossProbes": 2}})
+    stray = HostChange(
+        "h1", 1.0, sent={"eth0": sent}, moved={TCP: {"RetransSegs": segments, "TCPLossProbes": 2}}
+    )
     assert judged(run({16: stray}, {16: 1.5})) == {}
 
 
@@ -173,7 +248,11 @@ def test_a_row_whose_own_interval_is_wide_counts_as_bad(stopped: str) -> None:
     bad = result.rows[16].in_place
     assert bad is not None
     bad.stopped, bad.low_s, bad.high_s = stopped, bad.time_s * 0.98, bad.time_s * 1.3
-    expected = "64 MiB in place did not settle" if stopped == "unstable" else "64 MiB in place has a confidence interval of +-30 %"
+    expected = (
+        "64 MiB in place did not settle"
+        if stopped == "unstable"
+        else "64 MiB in place has a confidence interval of +-30 %"
+    )
     assert judged(result)["machine"].message.startswith(f"{expected}; at the same time h1 eth0")
 
 
@@ -181,19 +260,31 @@ def test_congestion_and_loss_of_rdma_ports_name_the_port() -> None:
     busy = HostChange("h2", 0.5, moved={"mlx5_0": {"rp_cnp_handled": 5200, "packet_seq_err": 12}})
     message = judged(run({18: busy}, {18: 1.3}))["machine"].message
     assert message.endswith(
-        "h2 mlx5_0: packet_seq_err +12 (the receiver reported a missing packet), rp_cnp_handled +5,200 (congestion notifications received)"
+        "h2 mlx5_0: packet_seq_err +12 (the receiver reported a missing packet), rp_cnp_handled"
+        " +5,200 (congestion notifications received)"
     )
 
 
 def test_xids_and_faults_are_reported_without_a_slow_row() -> None:
     broken = HostChange(
-        "h1", 1.0, events=[XidEvent("0000:02:00", 74, 3), XidEvent("0000:99:00", 31)], moved={"0000:02:00": {"ecc_uncorrected": 1}}
+        "h1",
+        1.0,
+        events=[XidEvent("0000:02:00", 74, 3), XidEvent("0000:99:00", 31)],
+        moved={"0000:02:00": {"ecc_uncorrected": 1}},
     )
     found = judged(run({3: broken}))
     assert [finding.verdict for finding in found.values()] == [Verdict.WARN, Verdict.WARN]
-    assert found["machine_xid"].message == "Xid 74 (NVLink error) x 3 on h1 GPU 2 (0000:02:00) during 8 KiB", "not the unused GPU"
-    assert "drain the host first" in found["machine_xid"].fix and "-i 0000:02:00.0" in found["machine_xid"].fix
-    assert found["machine_fault"].message.startswith("h1 GPU 2: ecc_uncorrected +1 (memory errors that ECC could not correct")
+    assert (
+        found["machine_xid"].message
+        == "Xid 74 (NVLink error) x 3 on h1 GPU 2 (0000:02:00) during 8 KiB"
+    ), "not the unused GPU"
+    assert (
+        "drain the host first" in found["machine_xid"].fix
+        and "-i 0000:02:00.0" in found["machine_xid"].fix
+    )
+    assert found["machine_fault"].message.startswith(
+        "h1 GPU 2: ecc_uncorrected +1 (memory errors that ECC could not correct"
+    )
 
 
 def test_the_evidence_says_what_could_not_be_read() -> None:
@@ -220,7 +311,9 @@ def test_expected_times_come_from_rows_without_signs() -> None:
     middle = expected_s(figures, 10, lambda _: False)
     assert middle == pytest.approx(figures[10].cell.time_s, rel=0.07)
     assert expected_s(figures, 0, lambda _: False) == figures[1].cell.time_s
-    assert expected_s(figures, LAST, lambda _: False) == pytest.approx(2 * figures[LAST - 1].cell.time_s)
+    assert expected_s(figures, LAST, lambda _: False) == pytest.approx(
+        2 * figures[LAST - 1].cell.time_s
+    )
     assert expected_s(figures, 5, lambda _: True) is None
 
 

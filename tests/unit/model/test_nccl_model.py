@@ -1,4 +1,6 @@
-"""NCCL's cost model against what NCCL itself logged, against published figures, and as properties."""
+"""NCCL's cost model against what NCCL itself logged, against published figures, and as
+properties.
+"""
 
 import csv
 from pathlib import Path
@@ -22,11 +24,22 @@ GIB, MIB = 1 << 30, 1 << 20
 WORDS = ("v100x8", "a100x8", "h800x8", "h100x8", "h100x4", "b200x8", "b300x8", "gb200nvl72")
 
 
-def busbw(system: System, hosts: int, size: int, algorithm: str, version: str = "latest", name: str = "all_reduce") -> float:
+def busbw(
+    system: System,
+    hosts: int,
+    size: int,
+    algorithm: str,
+    version: str = "latest",
+    name: str = "all_reduce",
+) -> float:
     """GB/s of the faster protocol."""
     model = system.model(release(version), hosts, system.gpus)
-    timed = [found for protocol in PROTOCOLS if (found := parts(model, name, size, algorithm, protocol))]
-    return float(BY_NAME[name].bus_factor(model.ranks)) * size / min(one.time_s for one in timed) / 1e9
+    timed = [
+        found for protocol in PROTOCOLS if (found := parts(model, name, size, algorithm, protocol))
+    ]
+    return (
+        float(BY_NAME[name].bus_factor(model.ranks)) * size / min(one.time_s for one in timed) / 1e9
+    )
 
 
 def test_every_time_that_nccl_logged_on_8_h100(recorded: Path) -> None:
@@ -37,7 +50,9 @@ def test_every_time_that_nccl_logged_on_8_h100(recorded: Path) -> None:
     for row in rows:
         best = choices(model, collective(row["routine"]).name, int(row["TOTALBYTES"]))[0]
         assert (best.algorithm, best.protocol) == (row["ALGO"], row["PROTOCOL"])
-        assert best.parts.time_s * 1e6 == pytest.approx(float(row["TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC"]), abs=1e-3)
+        assert best.parts.time_s * 1e6 == pytest.approx(
+            float(row["TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC"]), abs=1e-3
+        )
 
 
 def test_those_times_are_not_of_2_20(recorded: Path) -> None:
@@ -58,21 +73,33 @@ def test_the_channels_that_nccl_logs_on_h100() -> None:
     assert a100.model(LATEST, 2, 8).ring == Graph(8, 24, 24)  # 192 GB/s: NVIDIA/nccl issue 812
 
 
-# busbw of all_reduce in GB/s on hosts of 8 H100 with 8 x 400 Gbit/s at 16 GiB, 1 GiB and 64 MiB, from an independent calculation.
+# busbw of all_reduce in GB/s on hosts of 8 H100 with 8 x 400 Gbit/s at 16 GiB, 1 GiB and 64 MiB,
+# from an independent calculation.
 TABLE = [
-    (1, "NVLS", (476, 473, 432)), (2, "NVLSTree", (461, 455, 371)), (4, "NVLSTree", (364, 357, 279)), (16, "NVLSTree", (363, 352, 239)),
-    (128, "NVLSTree", (363, 345, 196)), (512, "NVLSTree", (362, 341, 174)), (2048, "NVLSTree", (362, 336, 157)),
-    (12500, "NVLSTree", (362, 332, 143)), (1, "Ring", (360, 356, 307)),
-]  # fmt: skip
+    (1, "NVLS", (476, 473, 432)),
+    (2, "NVLSTree", (461, 455, 371)),
+    (4, "NVLSTree", (364, 357, 279)),
+    (16, "NVLSTree", (363, 352, 239)),
+    (128, "NVLSTree", (363, 345, 196)),
+    (512, "NVLSTree", (362, 341, 174)),
+    (2048, "NVLSTree", (362, 336, 157)),
+    (12500, "NVLSTree", (362, 332, 143)),
+    (1, "Ring", (360, 356, 307)),
+]
 
 
 @pytest.mark.parametrize(("hosts", "algorithm", "expected"), TABLE)
 def test_scaling_of_all_reduce(hosts: int, algorithm: str, expected: tuple[int, int, int]) -> None:
-    found = [busbw(parse_system("h100x8"), hosts, size, algorithm) for size in (16 * GIB, GIB, 64 * MIB)]
+    found = [
+        busbw(parse_system("h100x8"), hosts, size, algorithm) for size in (16 * GIB, GIB, 64 * MIB)
+    ]
     assert found == pytest.approx(list(expected), abs=0.6)
 
 
-@pytest.mark.parametrize(("hosts", "expected"), [(2, (359, 349, 236)), (16, (354, 281, 65)), (128, (315, 110, 9.7)), (12500, (24, 2, 0.1))])
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [(2, (359, 349, 236)), (16, (354, 281, 65)), (128, (315, 110, 9.7)), (12500, (24, 2, 0.1))],
+)
 def test_scaling_of_a_ring_with_simple(hosts: int, expected: tuple[float, ...]) -> None:
     model = parse_system("h100x8").model(LATEST, hosts, 8)
     for size, value in zip((16 * GIB, GIB, 64 * MIB), expected, strict=True):
@@ -82,19 +109,23 @@ def test_scaling_of_a_ring_with_simple(hosts: int, expected: tuple[float, ...]) 
         assert found == pytest.approx(value, abs=0.5 if value > 50 else 0.55)
 
 
-# System, hosts, algorithm, release, published busbw of all_reduce at large sizes, and how far the model may be from it.
+# System, hosts, algorithm, release, published busbw of all_reduce at large sizes, and how far the
+# model may be from it.
 PUBLISHED = [
     ("h100x8", 1, "NVLS", "latest", 480, 0.01),  # GTC 2024 S62129
     ("h100x8", 1, "NVLS", "2.27", 480, 0.03),
     ("h100x8", 1, "Ring", "latest", 368.8, 0.03),  # NVIDIA/nccl-tests issue 309
     ("b200x8", 1, "NVLS", "latest", 840, 0.02),
-    ("h800x8", 1, "NVLS", "latest", 215, 0.18),  # NVIDIA/nccl issue 1374: the lists have no speed between 15 and 20
+    # NVIDIA/nccl issue 1374: the lists have no speed between 15 and 20
+    ("h800x8", 1, "NVLS", "latest", 215, 0.18),
     ("a100x8", 2, "Ring", "latest", 192, 0.01),  # NVIDIA/nccl issue 812
 ]
 
 
 @pytest.mark.parametrize(("word", "hosts", "algorithm", "version", "published", "error"), PUBLISHED)
-def test_published_figures(word: str, hosts: int, algorithm: str, version: str, published: float, error: float) -> None:
+def test_published_figures(
+    word: str, hosts: int, algorithm: str, version: str, published: float, error: float
+) -> None:
     found = busbw(parse_system(word), hosts, 16 * GIB, algorithm, version)
     assert found == pytest.approx(published, rel=error)
 
@@ -106,7 +137,10 @@ def test_248_hosts_of_h200() -> None:
 
 
 def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
-    """SimAI's table of shares: of 450 GB/s on one host, of 8 x 48.5 GB/s on several. Where bytes take most of the time the model fits."""
+    """SimAI's table of shares: of 450 GB/s on one host, of 8 x 48.5 GB/s on several.
+
+    Where bytes take most of the time the model fits.
+    """
     with (recorded / "nccl_model" / "simai_nic_ratio.csv").open() as lines:
         rows = list(csv.DictReader(lines))
     near, latency_bound = [], []
@@ -114,7 +148,11 @@ def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
         size = int(row.pop("bytes"))
         for hosts, share in ((int(key), float(value)) for key, value in row.items()):
             model = parse_system("h100x8").model(LATEST, hosts, 8)
-            timed = [found for protocol in ("LL128", "Simple") if (found := parts(model, "all_reduce", size, "Ring", protocol))]
+            timed = [
+                found
+                for protocol in ("LL128", "Simple")
+                if (found := parts(model, "all_reduce", size, "Ring", protocol))
+            ]
             best = min(timed, key=lambda one: one.time_s)
             expected = float(BY_NAME["all_reduce"].bus_factor(model.ranks)) * size / best.time_s
             off = share * (450e9 if hosts == 1 else 8 * 48.5e9) / expected - 1
@@ -130,7 +168,9 @@ def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
     assert -0.62 <= min(latency_bound) <= max(latency_bound) <= -0.26
 
 
-def timed(system: System, row: int, hosts: int, name: str, size: int, algorithm: str, protocol: str) -> Parts | None:
+def timed(
+    system: System, row: int, hosts: int, name: str, size: int, algorithm: str, protocol: str
+) -> Parts | None:
     return parts(system.model(RELEASES[row], hosts, system.gpus), name, size, algorithm, protocol)
 
 
@@ -140,13 +180,20 @@ hosts_of = st.integers(1, 12500)
 
 @settings(max_examples=300, deadline=None)
 @given(
-    systems, st.integers(0, len(RELEASES) - 1), hosts_of, st.sampled_from(COLLECTIVES), st.integers(1, 1 << 36), st.sampled_from(MODELLED),
+    systems,
+    st.integers(0, len(RELEASES) - 1),
+    hosts_of,
+    st.sampled_from(COLLECTIVES),
+    st.integers(1, 1 << 36),
+    st.sampled_from(MODELLED),
     st.sampled_from(PROTOCOLS),
-)  # fmt: skip
+)
 def test_the_rate_never_falls_with_size_but_for_corrections(
     system: System, row: int, hosts: int, name: str, size: int, algorithm: str, protocol: str
 ) -> None:
-    one, two = (timed(system, row, hosts, name, bytes_, algorithm, protocol) for bytes_ in (size, 2 * size))
+    one, two = (
+        timed(system, row, hosts, name, bytes_, algorithm, protocol) for bytes_ in (size, 2 * size)
+    )
     assert (one is None) == (two is None)
     if one is None or two is None:
         return
@@ -159,11 +206,22 @@ def test_the_rate_never_falls_with_size_but_for_corrections(
 
 @settings(max_examples=200, deadline=None)
 @given(
-    systems, hosts_of, st.integers(1, 16), st.sampled_from((25, 100, 200, 400, 800)), st.sampled_from(COLLECTIVES), st.integers(1, 1 << 36)
+    systems,
+    hosts_of,
+    st.integers(1, 16),
+    st.sampled_from((25, 100, 200, 400, 800)),
+    st.sampled_from(COLLECTIVES),
+    st.integers(1, 1 << 36),
 )
-def test_a_ring_is_never_above_the_rate_of_the_links(system: System, hosts: int, nics: int, gbit: int, name: str, size: int) -> None:
+def test_a_ring_is_never_above_the_rate_of_the_links(
+    system: System, hosts: int, nics: int, gbit: int, name: str, size: int
+) -> None:
     system = with_nics(system, f"{nics}x{gbit}G")
-    (limit,) = [bound for bound in bounds(BY_NAME[name], system.fabric(hosts, system.gpus), system.features()) if bound.algorithm == "Ring"]
+    (limit,) = [
+        bound
+        for bound in bounds(BY_NAME[name], system.fabric(hosts, system.gpus), system.features())
+        if bound.algorithm == "Ring"
+    ]
     factor = float(BY_NAME[name].bus_factor(hosts * system.gpus))
     for table in RELEASES:
         for protocol in PROTOCOLS:
@@ -187,7 +245,11 @@ def test_every_release_is_found() -> None:
 
 def test_settings_leave_what_nccl_would_leave() -> None:
     assert allowed({"NCCL_ALGO": "Ring"}, "all_reduce").algorithms == ("Ring",)
-    assert allowed({"NCCL_ALGO": "^ring,tree"}, "all_reduce").algorithms == ("NVLS", "NVLSTree", "PAT")
+    assert allowed({"NCCL_ALGO": "^ring,tree"}, "all_reduce").algorithms == (
+        "NVLS",
+        "NVLSTree",
+        "PAT",
+    )
     assert allowed({"NCCL_ALGO": "ring;allreduce:tree"}, "all_reduce").algorithms == ("Tree",)
     assert allowed({"NCCL_ALGO": "allgather:ring"}, "all_reduce") == Allowed()
     assert allowed({"NCCL_NVLS_ENABLE": "0"}, "all_reduce").algorithms == ("Tree", "Ring", "PAT")
@@ -209,25 +271,45 @@ def logged(path: Path) -> dict[tuple[str, str, str], tuple[float, float]]:
         if title == "Algorithm":
             algorithms = [name for cell in cells for name in cell.split()]
         elif any("/" in cell for cell in cells):
-            pairs = [tuple(float(part) for part in cell.split("/")) for cell in cells if "/" in cell]
+            pairs = [
+                tuple(float(part) for part in cell.split("/")) for cell in cells if "/" in cell
+            ]
             for at, (latency, rate) in enumerate(pairs):
-                found[collective(title).name, algorithms[at // 3], PROTOCOLS[at % 3]] = (latency, rate)
+                found[collective(title).name, algorithms[at // 3], PROTOCOLS[at % 3]] = (
+                    latency,
+                    rate,
+                )
     return found
 
 
-@pytest.mark.parametrize(("name", "hosts", "per_host", "known"), [("one_host", 1, 2, 18), ("two_hosts", 2, 1, 14)])
-def test_the_table_that_nccl_prints(recorded: Path, name: str, hosts: int, per_host: int, known: int) -> None:
-    """Latency and rate of every combination that NCCL 2.28.9 would use on two H100, and none besides."""
+@pytest.mark.parametrize(
+    ("name", "hosts", "per_host", "known"), [("one_host", 1, 2, 18), ("two_hosts", 2, 1, 14)]
+)
+def test_the_table_that_nccl_prints(
+    recorded: Path, name: str, hosts: int, per_host: int, known: int
+) -> None:
+    """Latency and rate of every combination that NCCL 2.28.9 would use on two H100, and none
+    besides.
+    """
     system = topo_xml.read((recorded / "nccl_model/topo_2xh100.xml").read_bytes(), "topo.xml")
     model = system.model(release("2.28.9"), hosts, per_host)
     may = Allowed(algorithms=("Tree", "Ring", "PAT"))
-    table = {key: value for key, value in logged(recorded / f"nccl_model/tuning_{name}.log").items() if value[1] > 0}
+    table = {
+        key: value
+        for key, value in logged(recorded / f"nccl_model/tuning_{name}.log").items()
+        if value[1] > 0
+    }
     assert len(table) == known
     large = 1 << 40  # beyond Tree's corrections by size
-    ours = {(name, choice.algorithm, choice.protocol): choice.parts for name in COLLECTIVES for choice in choices(model, name, large, may)}
+    ours = {
+        (name, choice.algorithm, choice.protocol): choice.parts
+        for name in COLLECTIVES
+        for choice in choices(model, name, large, may)
+    }
     assert ours.keys() == table.keys()
     for key, (latency, rate) in table.items():
-        plateau = 1.4 if key == ("all_reduce", "Ring", "Simple") and hosts > 1 else 1.0  # added when a size is asked for
+        # added when a size is asked for
+        plateau = 1.4 if key == ("all_reduce", "Ring", "Simple") and hosts > 1 else 1.0
         assert ours[key].latency_s * 1e6 == pytest.approx(latency * plateau, abs=0.08)
         assert large / ours[key].transfer_s / 1e9 == pytest.approx(rate, abs=0.051)
 
@@ -247,8 +329,12 @@ def test_a_tree_over_nvls_needs_several_hosts() -> None:
 
 
 def test_nvls_gathers_at_the_rate_of_the_other_gpus() -> None:
-    """Releases with PAT and before NVLS' efficiency: 8 channels of 40 GB/s, of which 7/8 come from others (tuning.cc of 2.23)."""
+    """Releases with PAT and before NVLS' efficiency: 8 channels of 40 GB/s, of which 7/8 come
+    from others (tuning.cc of 2.23).
+    """
     old = parse_system("h100x8").model(release("2.23"), 1, 8)
     assert old.release.pat and old.release.nvls_efficiency is None
     timed = parts(old, "all_gather", 64 * GIB, "NVLS", "Simple")
-    assert timed is not None and 64 * GIB / timed.time_s / 1e9 == pytest.approx(8 * 40 * 7 / 8, rel=1e-3)
+    assert timed is not None and 64 * GIB / timed.time_s / 1e9 == pytest.approx(
+        8 * 40 * 7 / 8, rel=1e-3
+    )

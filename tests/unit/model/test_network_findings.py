@@ -13,11 +13,22 @@ VETH = Nic("v1", "ethernet", netdev="v1")
 RDMA = Nic("mlx5_0", "roce", netdev="eth0")
 
 
-def concluded(congestion: list[str], network: str = "", engine: str = "mpi", nic: Nic = VETH, ranks: int = 2) -> list[str]:
+def concluded(
+    congestion: list[str], network: str = "", engine: str = "mpi", nic: Nic = VETH, ranks: int = 2
+) -> list[str]:
     """Messages on a run over hosts with these congestion controls."""
-    devices = [Device(number, 1, f"h{number % len(congestion)}", 0, "", "CPU") for number in range(ranks)]
-    hosts = [Host(f"h{number}", nics=[nic], congestion=control) for number, control in enumerate(congestion)]
-    result = Result(SweepSpec(collective="all_reduce"), library=Library(engine, network=network), world=World(devices, ranks))
+    devices = [
+        Device(number, 1, f"h{number % len(congestion)}", 0, "", "CPU") for number in range(ranks)
+    ]
+    hosts = [
+        Host(f"h{number}", nics=[nic], congestion=control)
+        for number, control in enumerate(congestion)
+    ]
+    result = Result(
+        SweepSpec(collective="all_reduce"),
+        library=Library(engine, network=network),
+        world=World(devices, ranks),
+    )
     found = apply(RULES, Run(result, Topology(hosts)))
     assert all(one.verdict is Verdict.WARN and len(one.message) < 230 for one in found)
     return [one.message for one in found]

@@ -30,7 +30,13 @@ def test_rows_have_the_times_of_their_own_ranks() -> None:
     setting = Setting(parse_system("h100x8"))
     told = predict_pattern(recorded(), setting, "app.jsonl", "described")
     whole, gathered, sent, received, beside, empty, barrier = told.rows
-    assert [(row.hosts, row.per_host) for row in told.rows[:5]] == [(2, 8), (1, 8), (2, 1), (2, 1), (1, 2)]
+    assert [(row.hosts, row.per_host) for row in told.rows[:5]] == [
+        (2, 8),
+        (1, 8),
+        (2, 1),
+        (2, 1),
+        (1, 2),
+    ]
     from busbw.core.collectives import BY_NAME
 
     assert whole.forecast == forecast(setting, BY_NAME["all_reduce"], 2, 8, 1 << 30, {})
@@ -39,7 +45,9 @@ def test_rows_have_the_times_of_their_own_ranks() -> None:
     assert beside.forecast is not None
     assert sent.forecast.time_s > 5 * beside.forecast.time_s  # 50 GB/s of a NIC, 370 of NVLink
     weights = {whole.row: 1, gathered.row: 1 / 2, sent.row: 1 / 16, beside.row: 1 / 16}
-    assert told.total_s == pytest.approx(sum(weights[row.row] * row.forecast.time_s * row.calls for row in told.rows if row.forecast))
+    assert told.total_s == pytest.approx(
+        sum(weights[row.row] * row.forecast.time_s * row.calls for row in told.rows if row.forecast)
+    )
     assert [row.row for row in told.without] == [received.row, empty.row, barrier.row]
     assert all(row.reason for row in told.without)
     assert told.recorded_s == 2.0

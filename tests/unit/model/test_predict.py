@@ -32,11 +32,17 @@ def load(path: Path) -> Result:
 
 
 def errors(result: Result, setting: Setting, least: int) -> dict[int, float]:
-    """Measured out-of-place busbw relative to the prediction, by size, with the algorithm that was predicted."""
+    """Measured out-of-place busbw relative to the prediction, by size, with the algorithm that
+    was predicted.
+    """
     hosts, per_host = shape(result)
     found = {}
     for row in result.rows:
-        told = forecast(setting, AR, hosts, per_host, row.size_bytes, {}) if row.size_bytes >= least else None
+        told = (
+            forecast(setting, AR, hosts, per_host, row.size_bytes, {})
+            if row.size_bytes >= least
+            else None
+        )
         if told and row.out_of_place:
             assert told.algorithm == "NVLSTree"
             found[row.size_bytes] = row.out_of_place.busbw / told.busbw - 1
@@ -68,10 +74,14 @@ def two_h200(name: str) -> tuple[Result, Setting]:
         system = parse_system("h200x2")
     assert isinstance(system, System)
     environment = {**result.environment, "NCCL_NVLS_ENABLE": "0"}
-    return result, Setting(system, of_number(result.library.nccl or 22809), allowed(environment, "all_reduce"))
+    return result, Setting(
+        system, of_number(result.library.nccl or 22809), allowed(environment, "all_reduce")
+    )
 
 
-@pytest.mark.parametrize("name", [f"{kind}_{number}.json" for kind in ("run", "compat") for number in (1, 2, 3)])
+@pytest.mark.parametrize(
+    "name", [f"{kind}_{number}.json" for kind in ("run", "compat") for number in (1, 2, 3)]
+)
 def test_two_h200_after_calibration_on_three_sizes(name: str) -> None:
     result, setting = two_h200(name)
     points = {
@@ -89,7 +99,11 @@ def test_two_h200_after_calibration_on_three_sizes(name: str) -> None:
         assert told is not None
         assert told.algorithm == "Ring"
         assert measured.time_s == pytest.approx(told.time_s, rel=0.10), size
-    plain = [measured.time_s / told.time_s - 1 for size, measured in points.items() if (told := forecast(setting, AR, 1, 2, size, {}))]
+    plain = [
+        measured.time_s / told.time_s - 1
+        for size, measured in points.items()
+        if (told := forecast(setting, AR, 1, 2, size, {}))
+    ]
     assert max(map(abs, plain)) > 0.3  # what the calibration is for
 
 
@@ -100,17 +114,24 @@ def test_the_largest_job_is_held_out() -> None:
         for size in (16 * MIB, GIB, 16 * GIB):
             model = point(setting, "all_reduce", hosts, 8, size, 1.0)
             assert model is not None
-            slow = 1.2 * model.parts.latency_s + (1.1 if hosts < 8 else 1.21) * model.parts.transfer_s
-            points.append(Point("all_reduce", model.algorithm, model.protocol, hosts, size, model.parts, slow))
+            slow = (
+                1.2 * model.parts.latency_s + (1.1 if hosts < 8 else 1.21) * model.parts.transfer_s
+            )
+            points.append(
+                Point("all_reduce", model.algorithm, model.protocol, hosts, size, model.parts, slow)
+            )
     found = fit(points)[("all_reduce", "NVLSTree", "Simple")]
     assert (found.points, found.hosts, found.held_hosts) == (9, 8, 8)
     assert found.held_worst == pytest.approx(1 - 1.1 / 1.21, abs=0.01)
     exact = fit([one for one in points if one.hosts < 8])[("all_reduce", "NVLSTree", "Simple")]
     assert (exact.latency, exact.transfer, exact.worst) == pytest.approx((1.2, 1.1, 0.0), abs=1e-9)
-    beyond = predict(setting, AR, [4, 16], 8, [16 * GIB], "", fit([one for one in points if one.hosts < 8]))
+    beyond = predict(
+        setting, AR, [4, 16], 8, [16 * GIB], "", fit([one for one in points if one.hosts < 8])
+    )
     assert [row.extrapolated for row in beyond.rows] == [False, True]
     assert all(row.calibrated for row in beyond.rows)
-    assert [row.band for row in beyond.rows] == [0.05, 0.15]  # a calibration says nothing of larger jobs
+    # a calibration says nothing of larger jobs
+    assert [row.band for row in beyond.rows] == [0.05, 0.15]
     (small,) = predict(setting, AR, [4], 8, [MIB], "", {}).rows
     assert small.band >= 0.35
 
@@ -120,12 +141,20 @@ positive = st.floats(1e-6, 1.0)
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(positive, positive, positive), min_size=1, max_size=12))
-def test_factors_are_not_negative_and_never_worse_than_none(lines: list[tuple[float, float, float]]) -> None:
-    points = [Point("all_reduce", "Ring", "Simple", 1, 8, Parts(latency, transfer), time) for latency, transfer, time in lines]
+def test_factors_are_not_negative_and_never_worse_than_none(
+    lines: list[tuple[float, float, float]],
+) -> None:
+    points = [
+        Point("all_reduce", "Ring", "Simple", 1, 8, Parts(latency, transfer), time)
+        for latency, transfer, time in lines
+    ]
     latency, transfer = factors(points)
 
     def loss(a: float, b: float) -> float:
-        return sum(((a * one.parts.latency_s + b * one.parts.transfer_s) / one.time_s - 1) ** 2 for one in points)
+        return sum(
+            ((a * one.parts.latency_s + b * one.parts.transfer_s) / one.time_s - 1) ** 2
+            for one in points
+        )
 
     assert latency >= 0
     assert transfer >= 0
@@ -136,7 +165,8 @@ def test_the_crossing_is_where_both_parts_are_equal() -> None:
     (crossing,) = predict(Setting(parse_system("h100x8")), AR, [2], 8, [GIB], "").crossings
     assert crossing.size_bytes is not None
     below, above = (
-        forecast(Setting(parse_system("h100x8")), AR, 2, 8, size, {}) for size in (crossing.size_bytes // 2, crossing.size_bytes * 2)
+        forecast(Setting(parse_system("h100x8")), AR, 2, 8, size, {})
+        for size in (crossing.size_bytes // 2, crossing.size_bytes * 2)
     )
     assert below is not None
     assert above is not None
@@ -147,7 +177,19 @@ def test_lost_rails_and_oversubscription_slow_down_only_what_leaves_a_host() -> 
     system = parse_system("h100x8")
 
     def time_s(hosts: int, over: float = 1.0, lost: int = 0) -> float:
-        return predict(Setting(system, oversubscription=over), AR, [hosts], 8, [16 * GIB], "", rails_lost=lost).rows[0].time_s
+        return (
+            predict(
+                Setting(system, oversubscription=over),
+                AR,
+                [hosts],
+                8,
+                [16 * GIB],
+                "",
+                rails_lost=lost,
+            )
+            .rows[0]
+            .time_s
+        )
 
     assert time_s(1, over=4, lost=2) == time_s(1)
     assert time_s(16, over=2) > 1.5 * time_s(16)

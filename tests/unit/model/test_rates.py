@@ -1,4 +1,6 @@
-"""Increases per second between two samples: wraps, resets, saturation, devices that come and go, and values that were not read again."""
+"""Increases per second between two samples: wraps, resets, saturation, devices that come and go,
+and values that were not read again.
+"""
 
 import pytest
 from hypothesis import given
@@ -46,7 +48,10 @@ def test_rate_is_true_over_a_wrap(before, by, seconds):
 
 
 def test_a_device_that_came_back_has_no_rates_at_first():
-    back = rates(sample(1.0, identity=1, packet_seq_err=7), sample(2.0, identity=2, packet_seq_err=90, state=4))
+    back = rates(
+        sample(1.0, identity=1, packet_seq_err=7),
+        sample(2.0, identity=2, packet_seq_err=90, state=4),
+    )
     assert back.per_s[KEY] == {"state": 4} and not back.unknown
 
 
@@ -79,9 +84,18 @@ def test_rate_after_a_repeated_group_covers_the_whole_time():
 
 
 def test_values_of_one_subject_are_joined_over_its_sources():
-    one = {("eth0", "dev"): Group(1.0, 1, {"tx_bytes": 0}), ("eth0", "ethtool"): Group(1.0, 1, {"tx_bytes_phy": 0})}
-    two = {("eth0", "dev"): Group(2.0, 1, {"tx_bytes": 10}), ("eth0", "ethtool"): Group(2.0, 1, {"tx_bytes_phy": 14})}
-    assert rates(Sample(1.0, (), one), Sample(2.0, (), two)).of("eth0") == {"tx_bytes": 10.0, "tx_bytes_phy": 14.0}
+    one = {
+        ("eth0", "dev"): Group(1.0, 1, {"tx_bytes": 0}),
+        ("eth0", "ethtool"): Group(1.0, 1, {"tx_bytes_phy": 0}),
+    }
+    two = {
+        ("eth0", "dev"): Group(2.0, 1, {"tx_bytes": 10}),
+        ("eth0", "ethtool"): Group(2.0, 1, {"tx_bytes_phy": 14}),
+    }
+    assert rates(Sample(1.0, (), one), Sample(2.0, (), two)).of("eth0") == {
+        "tx_bytes": 10.0,
+        "tx_bytes_phy": 14.0,
+    }
 
 
 def test_whole_increases_are_not_divided():
@@ -95,5 +109,9 @@ def test_a_group_that_was_not_read_again_has_no_increase():
 
 
 def test_whole_increases_of_a_reset_or_another_device_are_unknown():
-    assert increases(sample(1.0, packet_seq_err=50), sample(2.0, packet_seq_err=4)).unknown == {KEY: {"packet_seq_err": RESET}}
-    assert increases(sample(1.0, identity=1, packet_seq_err=5), sample(2.0, identity=2, packet_seq_err=9)).per_s == {KEY: {}}
+    assert increases(sample(1.0, packet_seq_err=50), sample(2.0, packet_seq_err=4)).unknown == {
+        KEY: {"packet_seq_err": RESET}
+    }
+    assert increases(
+        sample(1.0, identity=1, packet_seq_err=5), sample(2.0, identity=2, packet_seq_err=9)
+    ).per_s == {KEY: {}}

@@ -1,4 +1,6 @@
-"""The plan of memory: against arithmetic by hand, and what must hold for every model and machine."""
+"""The plan of memory: against arithmetic by hand, and what must hold for every model and
+machine.
+"""
 
 import msgspec
 import pytest
@@ -17,11 +19,19 @@ SHAPE = GptShape(2, 256, 4, 128)
 TRAINING = Training(shape=SHAPE, batch_size=1, sequence=64, recompute=False)
 SECOND = Compute(1.0, 2.0, 1.0, 2.0)
 LAYER = SHAPE.block
-SHARED = (28 + 2 + 2) / 28  # an update moves 28 bytes per element in host memory, and copies 4 at the same time
+# an update moves 28 bytes per element in host memory, and copies 4 at the same time
+SHARED = (28 + 2 + 2) / 28
 
 
 def machine(**changes):
-    plain = {"gpu_memory": 80 << 30, "host_memory": 100 << 30, "down": 50e9, "up": 50e9, "host_adam": 5e9, "gpu_adam": 1e11}
+    plain = {
+        "gpu_memory": 80 << 30,
+        "host_memory": 100 << 30,
+        "down": 50e9,
+        "up": 50e9,
+        "host_adam": 5e9,
+        "gpu_adam": 1e11,
+    }
     return Machine(**plain | {"compute": SECOND} | changes)
 
 
@@ -30,19 +40,30 @@ def timeline(stream=False, training=TRAINING, share=0.0, **changes):
 
 
 def test_parts_are_all_parameters():
-    assert sum(part.count for part in parts(SHAPE, 64)) == TRAINING.parameters == SHAPE.root(64) + 2 * LAYER
+    assert (
+        sum(part.count for part in parts(SHAPE, 64))
+        == TRAINING.parameters
+        == SHAPE.root(64) + 2 * LAYER
+    )
 
 
 def test_a_step_with_instant_copies_and_updates_is_compute():
-    assert timeline(down=1e30, up=1e30, host_adam=1e30).step_s == pytest.approx(compute_s(TRAINING, machine())) == pytest.approx(9.0)
+    assert (
+        timeline(down=1e30, up=1e30, host_adam=1e30).step_s
+        == pytest.approx(compute_s(TRAINING, machine()))
+        == pytest.approx(9.0)
+    )
 
 
 def test_the_last_gradients_are_exposed():
     table = Training(shape=GptShape(2, 128, 2, 100_000), batch_size=1, sequence=64, recompute=False)
     rate = 2 * table.shape.root(64)
-    # When backward ends, the root's gradients come, which take 0.5 s, and the first matrix of the first layer with its biases and norm.
+    # When backward ends, the root's gradients come, which take 0.5 s, and the first matrix of the
+    # first layer with its biases and norm.
     last_s = (3 * 128**2 + 5 * 128) / rate
-    assert timeline(training=table, down=1e30, up=1e30, host_adam=SHARED * rate).step_s == pytest.approx(9 + 0.5 + last_s)
+    assert timeline(
+        training=table, down=1e30, up=1e30, host_adam=SHARED * rate
+    ).step_s == pytest.approx(9 + 0.5 + last_s)
 
 
 def test_slow_updates_are_the_step():
@@ -59,12 +80,17 @@ def test_a_slow_copy_is_the_step_and_its_gradients_wait():
 def test_clipping_waits_for_the_end_of_backward_if_weights_are_streamed():
     clipped = msgspec.structs.replace(TRAINING, max_norm=1.0)
     rates = {"down": 1e30, "up": 1e30, "host_adam": TRAINING.parameters / 0.5}
-    assert timeline(stream=True, **rates).step_s < timeline(stream=True, training=clipped, **rates).step_s
+    assert (
+        timeline(stream=True, **rates).step_s
+        < timeline(stream=True, training=clipped, **rates).step_s
+    )
     assert timeline(**rates).step_s == timeline(training=clipped, **rates).step_s
 
 
 def test_all_states_on_the_gpu_need_no_copies():
-    assert timeline(share=1.0, down=1.0, up=1.0, host_adam=1.0, gpu_adam=1e30).step_s == pytest.approx(9.0)
+    assert timeline(
+        share=1.0, down=1.0, up=1.0, host_adam=1.0, gpu_adam=1e30
+    ).step_s == pytest.approx(9.0)
     kept = timeline(share=1.0)
     assert (kept.kept, kept.in_flight) == (TRAINING.parameters, 0)
 
@@ -83,7 +109,8 @@ def test_memory_by_hand():
     count, tokens = training.parameters, 4096
     needs = memory.offloaded(training, 0, 1000)
     assert needs.weights == 2 * count
-    assert needs.host == 14 * count + 3 * 2 * 4 * 1024**2  # three buffers for the largest matrix in bf16
+    # three buffers for the largest matrix in bf16
+    assert needs.host == 14 * count + 3 * 2 * 4 * 1024**2
     assert needs.activations == 2 * tokens * 1024 * 4
     assert needs.layer == 40 * tokens * 1024 + 8 * 1024**2
     assert needs.gradients == 1000 + 2 * 1000 * 1024
@@ -91,16 +118,27 @@ def test_memory_by_hand():
 
 
 shapes = st.builds(
-    lambda layers, width, vocabulary: GptShape(layers, 128 * width, width, 128 * vocabulary), st.integers(1, 12), st.integers(1, 40),
+    lambda layers, width, vocabulary: GptShape(layers, 128 * width, width, 128 * vocabulary),
+    st.integers(1, 12),
+    st.integers(1, 40),
     st.integers(1, 400),
-)  # fmt: skip
+)
 trainings = st.builds(
-    Training, shape=shapes, batch_size=st.integers(1, 8), sequence=st.integers(16, 4096), recompute=st.booleans(),
+    Training,
+    shape=shapes,
+    batch_size=st.integers(1, 8),
+    sequence=st.integers(16, 4096),
+    recompute=st.booleans(),
     max_norm=st.sampled_from([None, 1.0]),
-)  # fmt: skip
+)
 rates = st.floats(1e9, 1e11)
 machines = st.builds(
-    machine, gpu_memory=st.integers(2 << 30, 200 << 30), host_memory=st.integers(0, 200 << 30), down=rates, up=rates, host_adam=rates
+    machine,
+    gpu_memory=st.integers(2 << 30, 200 << 30),
+    host_memory=st.integers(0, 200 << 30),
+    down=rates,
+    up=rates,
+    host_adam=rates,
 )
 
 
@@ -123,10 +161,16 @@ def test_plans_are_consistent(training, found, flops):
 @settings(max_examples=30, deadline=None)
 @given(trainings, st.floats(0, 1))
 def test_more_layers_need_more_of_everything(training, share):
-    larger = msgspec.structs.replace(training, shape=msgspec.structs.replace(training.shape, layers=training.shape.layers + 1))
+    larger = msgspec.structs.replace(
+        training, shape=msgspec.structs.replace(training.shape, layers=training.shape.layers + 1)
+    )
     assert memory.on_gpu(training).gpu < memory.on_gpu(larger).gpu
     kept = [
-        sum(part.count for part, stays in zip(all_parts, on_gpu(all_parts, share), strict=True) if stays)
+        sum(
+            part.count
+            for part, stays in zip(all_parts, on_gpu(all_parts, share), strict=True)
+            if stays
+        )
         for all_parts in (parts(one.shape, one.sequence) for one in (training, larger))
     ]
     assert kept[0] <= share * training.parameters + 0.5

@@ -12,14 +12,29 @@ from busbw.model.measured_system import of_host
 from busbw.model.nccl.constants import LATEST
 from busbw.model.systems import USUAL, of_gpus, parse_system, with_nics
 
-GPU = '<pci busid="0000:{at:02x}:00.0" class="0x030200" link_speed="{speed}" link_width="16"><gpu dev="{at}" sm="{sm}">{link}</gpu></pci>'
+GPU = (
+    '<pci busid="0000:{at:02x}:00.0" class="0x030200" link_speed="{speed}" link_width="16"><gpu'
+    ' dev="{at}" sm="{sm}">{link}</gpu></pci>'
+)
 NVLINK = '<nvlink target="0000:c{n}:00.0" count="{count}" tclass="{kind}"/>'
-NET = '<pci busid="0000:e{at}:00.0" class="0x020700"><nic><net name="mlx5_{at}" dev="{at}" speed="{speed}" port="1"/></nic></pci>'
+NET = (
+    '<pci busid="0000:e{at}:00.0" class="0x020700"><nic><net name="mlx5_{at}" dev="{at}"'
+    ' speed="{speed}" port="1"/></nic></pci>'
+)
 
 
-def document(gpus: int = 8, links: int = 18, sm: int = 90, nets: int = 8, kind: str = "0x068000", speed: str = "32.0 GT/s PCIe") -> bytes:
+def document(
+    gpus: int = 8,
+    links: int = 18,
+    sm: int = 90,
+    nets: int = 8,
+    kind: str = "0x068000",
+    speed: str = "32.0 GT/s PCIe",
+) -> bytes:
     """A topology as NCCL dumps it; NVLinks go to two switches."""
-    halves = "".join(NVLINK.format(n=n, count=links // 2, kind=kind) for n in (0, 1)) if links else ""
+    halves = (
+        "".join(NVLINK.format(n=n, count=links // 2, kind=kind) for n in (0, 1)) if links else ""
+    )
     parts = [GPU.format(at=at, sm=sm, link=halves, speed=speed) for at in range(gpus)] + [
         NET.format(at=at, speed=400000) for at in range(nets)
     ]
@@ -29,7 +44,18 @@ def document(gpus: int = 8, links: int = 18, sm: int = 90, nets: int = 8, kind: 
 
 def test_a_described_system_is_the_one_that_was_read() -> None:
     read, said = topo_xml.read(document(), "topo.xml"), parse_system("h100x8")
-    for field in ("gpus", "sm", "link", "planned", "pcie", "pcie_planned", "nics", "nic", "nvls", "over_nvlink"):
+    for field in (
+        "gpus",
+        "sm",
+        "link",
+        "planned",
+        "pcie",
+        "pcie_planned",
+        "nics",
+        "nic",
+        "nvls",
+        "over_nvlink",
+    ):
         assert getattr(read, field) == pytest.approx(getattr(said, field)), field
     assert (read.cpu, said.cpu) == ("amd", "intel")
 
@@ -46,13 +72,20 @@ def test_gpus_without_nvlink() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "not XML"), (b"<system>", "not XML"), (b"<graphs/>", "not <system>"), (b"<system/>", "no <gpu>"),
-        (b'<!DOCTYPE s [<!ENTITY a "b">]><system>&a;</system>', "entities"), (b"<!DOCTYPE system><system/>", "document types"),
-        (b"<a>" * 70, "too deep"), (document().replace(b'sm="90"', b'sm="80"', 1), "differ"),
-        (document(sm=75), "table"), (document().replace(b'speed="400000"', b'speed="200000"', 1), "NICs differ"),
-        (b"\x00\xff" * 40, "not XML"), (b"x" * (17 << 20), "more than"),
+        (b"", "not XML"),
+        (b"<system>", "not XML"),
+        (b"<graphs/>", "not <system>"),
+        (b"<system/>", "no <gpu>"),
+        (b'<!DOCTYPE s [<!ENTITY a "b">]><system>&a;</system>', "entities"),
+        (b"<!DOCTYPE system><system/>", "document types"),
+        (b"<a>" * 70, "too deep"),
+        (document().replace(b'sm="90"', b'sm="80"', 1), "differ"),
+        (document(sm=75), "table"),
+        (document().replace(b'speed="400000"', b'speed="200000"', 1), "NICs differ"),
+        (b"\x00\xff" * 40, "not XML"),
+        (b"x" * (17 << 20), "more than"),
     ],
-)  # fmt: skip
+)
 def test_other_documents_are_refused(data: bytes, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         topo_xml.read(data, "topo.xml")
@@ -62,7 +95,11 @@ def test_other_documents_are_refused(data: bytes, said: str) -> None:
 @given(
     st.one_of(
         st.binary(max_size=300),
-        st.builds(lambda at, new: document()[:at] + new + document()[at:], st.integers(0, 3000), st.binary(max_size=8)),
+        st.builds(
+            lambda at, new: document()[:at] + new + document()[at:],
+            st.integers(0, 3000),
+            st.binary(max_size=8),
+        ),
     )
 )
 def test_broken_documents_give_a_system_or_an_error(data: bytes) -> None:
@@ -72,21 +109,38 @@ def test_broken_documents_give_a_system_or_an_error(data: bytes) -> None:
         assert error.hint
 
 
-@pytest.mark.parametrize("text", ["", "h100", "h100x0", "h100x9999", "x8", "h100x8x8", "p3x8", "a6000x2", "h100 x 8", "h１００x8"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "h100",
+        "h100x0",
+        "h100x9999",
+        "x8",
+        "h100x8x8",
+        "p3x8",
+        "a6000x2",
+        "h100 x 8",
+        "h１００x8",
+    ],
+)
 def test_what_is_no_system_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_system(text)
     assert "--system" in error.value.message
 
 
-@pytest.mark.parametrize("text", ["", "8x", "x400", "8x0G", "0x400G", "eight", "8x400T", "8*400G", "-8x400G"])
+@pytest.mark.parametrize(
+    "text", ["", "8x", "x400", "8x0G", "0x400G", "eight", "8x400T", "8*400G", "-8x400G"]
+)
 def test_what_are_no_nics_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--nics"):
         with_nics(parse_system("h100x8"), text)
 
 
 @pytest.mark.parametrize(
-    ("text", "count", "rate"), [("8x400G", 8, 50e9), ("400G", 1, 50e9), ("2 x 25", 2, 3.125e9), ("4x200gbit/s", 4, 25e9)]
+    ("text", "count", "rate"),
+    [("8x400G", 8, 50e9), ("400G", 1, 50e9), ("2 x 25", 2, 3.125e9), ("4x200gbit/s", 4, 25e9)],
 )
 def test_nics(text: str, count: int, rate: float) -> None:
     found = with_nics(parse_system("h100x8"), text)

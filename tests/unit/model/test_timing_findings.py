@@ -16,21 +16,45 @@ HOSTS = ["h1", "h1", "h2", "h2"]
 
 
 def cell(late_us: list[float] | None = None, **fields: Any) -> Cell:
-    made = Cell(100e-6, 1e9, 1e9, samples_s=[100e-6] * 8, low_s=99.5e-6, high_s=100.5e-6, op_s=90e-6, stopped="ok")
+    made = Cell(
+        100e-6,
+        1e9,
+        1e9,
+        samples_s=[100e-6] * 8,
+        low_s=99.5e-6,
+        high_s=100.5e-6,
+        op_s=90e-6,
+        stopped="ok",
+    )
     made.late_s = [us * 1e-6 for us in late_us or [0.0] * 4]
     for name, value in fields.items():
         setattr(made, name, value)
     return made
 
 
-def result(cells: list[Cell], links: list[Link] | None = None, sizes: list[int] | None = None, repeats: list[int] | None = None) -> Result:
-    devices = [Device(rank, 100 + rank, host, rank % 2, f"0000:0{rank}:00", "GPU", process=rank) for rank, host in enumerate(HOSTS)]
+def result(
+    cells: list[Cell],
+    links: list[Link] | None = None,
+    sizes: list[int] | None = None,
+    repeats: list[int] | None = None,
+) -> Result:
+    devices = [
+        Device(rank, 100 + rank, host, rank % 2, f"0000:0{rank}:00", "GPU", process=rank)
+        for rank, host in enumerate(HOSTS)
+    ]
     rows = [
         Row(size, size // 4, "float", "sum", -1, one, None, 8, repeat=repeat)
-        for one, size, repeat in zip(cells, sizes or [1024 << n for n in range(len(cells))], repeats or [0] * len(cells), strict=True)
+        for one, size, repeat in zip(
+            cells,
+            sizes or [1024 << n for n in range(len(cells))],
+            repeats or [0] * len(cells),
+            strict=True,
+        )
     ]
     spec = SweepSpec(collective="all_reduce", sampling=Sampling())
-    return Result(spec, library=Library("nccl"), world=World(devices, 4), rows=rows, links=links or [])
+    return Result(
+        spec, library=Library("nccl"), world=World(devices, 4), rows=rows, links=links or []
+    )
 
 
 def found(made: Result) -> list[Finding]:
@@ -44,14 +68,27 @@ def messages(made: Result) -> dict[str, str]:
 def test_an_always_late_rank_is_named_with_host_and_gpu() -> None:
     (late,) = found(result([cell([0, 1, 50, 2]), cell([1, 0, 60, 0]), cell([0, 0, 55, 1])]))
     assert late.verdict is Verdict.WARN
-    assert late.message.startswith("rank 2 on h2 (GPU 0 at 0000:02:00) is late: it starts operations 55 us after the others, in 3 of 3")
+    assert late.message.startswith(
+        "rank 2 on h2 (GPU 0 at 0000:02:00) is late: it starts operations 55 us after the others,"
+        " in 3 of 3"
+    )
     assert "60 us at 2 KiB, where" in late.evidence
 
 
 @pytest.mark.parametrize(
     "late_us",
-    [[[0, 0, 3, 0]] * 3, [[0, 50, 0, 0], [50, 0, 0, 0], [0, 0, 50, 0]], [[0, 50, 50, 0]] * 3, [[10, 60, 55, 0]] * 3],
-    ids=["too little to matter", "another one every time", "two at once", "hardly more than another"],
+    [
+        [[0, 0, 3, 0]] * 3,
+        [[0, 50, 0, 0], [50, 0, 0, 0], [0, 0, 50, 0]],
+        [[0, 50, 50, 0]] * 3,
+        [[10, 60, 55, 0]] * 3,
+    ],
+    ids=[
+        "too little to matter",
+        "another one every time",
+        "two at once",
+        "hardly more than another",
+    ],
 )
 def test_what_is_no_late_rank(late_us: list[list[float]]) -> None:
     assert "late_rank" not in messages(result([cell(one) for one in late_us]))
@@ -95,17 +132,26 @@ def links(slow: set[tuple[int, int]], gbps: float = 1.0) -> list[Link]:
 
 def test_a_host_whose_pairs_are_all_slow_has_the_slow_link() -> None:
     said = messages(result([cell()], links({(0, 2), (1, 2), (2, 3)})))
-    assert said["slow_link"].startswith("the link of host h2 is slow: all its pairs are far below the others, the slowest at 1 GB/s")
+    assert said["slow_link"].startswith(
+        "the link of host h2 is slow: all its pairs are far below the others, the slowest at 1 GB/s"
+    )
     assert "late_rank" not in said
 
 
 def test_single_slow_pairs_are_named() -> None:
     said = messages(result([cell()], links({(0, 3)})))["slow_link"]
-    assert said == "1 of 6 pairs of ranks are slow: rank 0 on h1 (GPU 0 at 0000:00:00) with rank 3 on h2 (GPU 1 at 0000:03:00)"
+    assert (
+        said
+        == "1 of 6 pairs of ranks are slow: rank 0 on h1 (GPU 0 at 0000:00:00) with rank 3 on h2"
+        " (GPU 1 at 0000:03:00)"
+    )
 
 
 def test_similar_links_pass_and_unmeasured_links_get_no_verdict() -> None:
-    assert messages(result([cell()], links(set())))["links"] == "no slow link: 6 pairs exchange 10 GB/s each way, the slowest 10"
+    assert (
+        messages(result([cell()], links(set())))["links"]
+        == "no slow link: 6 pairs exchange 10 GB/s each way, the slowest 10"
+    )
     assert messages(result([cell()])) == {}
 
 
@@ -113,10 +159,17 @@ def test_imprecise_medians_are_counted_and_the_widest_named() -> None:
     wide = cell(stopped="budget", low_s=80e-6, high_s=130e-6)
     none = cell(stopped="unstable", low_s=None, high_s=None, samples_s=[1e-4] * 5)
     said = messages(result([cell(), wide]))["uncertain"]
-    assert said == "requested precision of 1 % not reached in 1 of 2 cells; least precise: 2 KiB, 30 % after 8 samples"
-    assert messages(result([cell(), wide, none]))["uncertain"].endswith("4 KiB, no interval after 5 samples")
+    assert (
+        said == "requested precision of 1 % not reached in 1 of 2 cells; least precise: 2 KiB, 30 %"
+        " after 8 samples"
+    )
+    assert messages(result([cell(), wide, none]))["uncertain"].endswith(
+        "4 KiB, no interval after 5 samples"
+    )
     beyond = cell(stopped="budget", low_s=80e-6, high_s=1.3)
-    assert messages(result([cell(), beyond]))["uncertain"].endswith("2 KiB, more than 999 % after 8 samples")
+    assert messages(result([cell(), beyond]))["uncertain"].endswith(
+        "2 KiB, more than 999 % after 8 samples"
+    )
 
 
 def test_a_precise_cell_of_two_modes_is_not_uncertain() -> None:
@@ -126,13 +179,19 @@ def test_a_precise_cell_of_two_modes_is_not_uncertain() -> None:
 
 def test_two_modes_are_told() -> None:
     said = messages(result([cell(), cell(modes_s=(90e-6, 140e-6))]))["two_modes"]
-    assert said == "samples of 1 cell fall into two groups; at 2 KiB their medians are 90 us and 140 us"
+    assert (
+        said
+        == "samples of 1 cell fall into two groups; at 2 KiB their medians are 90 us and 140 us"
+    )
 
 
 def test_repeats_are_held_against_what_one_repeat_knows() -> None:
     repeated = [cell(), cell(time_s=104e-6), cell(time_s=102e-6)]
     (only,) = found(result(repeated, sizes=[1024] * 3, repeats=[0, 1, 2]))
-    assert only.message == "medians of 3 repeats differ by 4 % in the median cell, and by at most 4 % at 1 KiB"
+    assert (
+        only.message
+        == "medians of 3 repeats differ by 4 % in the median cell, and by at most 4 % at 1 KiB"
+    )
 
 
 def test_classic_timing_has_none_of_these() -> None:
@@ -151,7 +210,9 @@ def test_a_host_that_takes_twice_as_long_to_enqueue_is_named() -> None:
     said = messages(result([cell(launches_s=[7e-6, 6e-6, 7e-6, 20e-6])] * 3))
     assert said["slow_host"].startswith("the host of rank 3 on h2 (GPU 1 at 0000:03:00) is slow")
     assert "20 us to enqueue an operation, others 7 us" in said["slow_host"]
-    assert "slow_host" not in messages(result([cell(launches_s=[6e-6, 10e-6])] * 3)), "cores of shared machines differ by half"
+    assert "slow_host" not in messages(result([cell(launches_s=[6e-6, 10e-6])] * 3)), (
+        "cores of shared machines differ by half"
+    )
 
 
 def test_behind_a_fence_a_little_lateness_is_no_finding() -> None:
@@ -161,13 +222,16 @@ def test_behind_a_fence_a_little_lateness_is_no_finding() -> None:
 
 def test_the_slowest_rank_is_named_despite_another_weak_pair() -> None:
     mixed = [
-        Link(link.a, link.b, 1e-3, 4e9 if (link.a, link.b) == (0, 1) else link.bandwidth) for link in links({(0, 2), (1, 2), (2, 3)}, 0.01)
+        Link(link.a, link.b, 1e-3, 4e9 if (link.a, link.b) == (0, 1) else link.bandwidth)
+        for link in links({(0, 2), (1, 2), (2, 3)}, 0.01)
     ]
     assert messages(result([cell()], mixed))["slow_link"].startswith("the link of host h2 is slow")
 
 
 def test_repeats_that_differ_by_over_100_percent_are_readable() -> None:
-    said = messages(result([cell(), cell(time_s=260e-6)], sizes=[1024] * 2, repeats=[0, 1]))["repeats"]
+    said = messages(result([cell(), cell(time_s=260e-6)], sizes=[1024] * 2, repeats=[0, 1]))[
+        "repeats"
+    ]
     assert "by at most 160 % at 1 KiB" in said
 
 

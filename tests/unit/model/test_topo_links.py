@@ -1,4 +1,6 @@
-"""NVLink and xGMI without switches: each GPU to each other, unevenly, in groups, to CPUs and to nowhere."""
+"""NVLink and xGMI without switches: each GPU to each other, unevenly, in groups, to CPUs and to
+nowhere.
+"""
 
 from collections.abc import Callable
 
@@ -21,18 +23,29 @@ def bus(number: int) -> str:
 
 
 def document(gpus: int, links: Links, *, tag: str = "nvlink", gpu: str = 'sm="80"') -> bytes:
-    """A topology as NCCL and RCCL dump it; `links` gives target, count and class for a GPU's number."""
+    """A topology as NCCL and RCCL dump it; `links` gives target, count and class for a GPU's
+    number.
+    """
     parts = []
     for number in range(gpus):
-        inner = "".join(f'<{tag} target="{target}" count="{count}" tclass="{kind}"/>' for target, count, kind in links(number))
-        parts.append(
-            f'<pci busid="{bus(number)}" class="0x030200" link_speed="" link_width="0"><gpu dev="{number}" {gpu}>{inner}</gpu></pci>'
+        inner = "".join(
+            f'<{tag} target="{target}" count="{count}" tclass="{kind}"/>'
+            for target, count, kind in links(number)
         )
-    return f'<system version="2"><cpu numaid="0" arch="x86_64" vendor="AuthenticAMD">{"".join(parts)}</cpu></system>'.encode()
+        parts.append(
+            f'<pci busid="{bus(number)}" class="0x030200" link_speed="" link_width="0"><gpu'
+            f' dev="{number}" {gpu}>{inner}</gpu></pci>'
+        )
+    return (
+        '<system version="2"><cpu numaid="0" arch="x86_64"'
+        f' vendor="AuthenticAMD">{"".join(parts)}</cpu></system>'.encode()
+    )
 
 
 def each_other(gpus: int, count: int, kind: str = "0x030200") -> Links:
-    return lambda number: [(bus(other).lower(), count, kind) for other in range(gpus) if other != number]
+    return lambda number: [
+        (bus(other).lower(), count, kind) for other in range(gpus) if other != number
+    ]
 
 
 def read(data: bytes) -> System:
@@ -40,7 +53,9 @@ def read(data: bytes) -> System:
 
 
 def test_eight_mi300x_use_all_links_that_lead_to_gpus_that_take_part() -> None:
-    system = read(document(8, each_other(8, 1, "0x120000"), tag="xgmi", gpu='sm="304" gcn="gfx942:sramecc+"'))
+    system = read(
+        document(8, each_other(8, 1, "0x120000"), tag="xgmi", gpu='sm="304" gcn="gfx942:sramecc+"')
+    )
     for used, rate in ((8, 448e9), (4, 192e9), (2, 64e9)):
         fabric = system.fabric(1, used)
         assert (fabric.gpu, fabric.over_nvlink) == (rate, True)
@@ -67,7 +82,10 @@ def test_a_pair_over_an_nvlink_bridge() -> None:
 
 def test_gpus_that_are_joined_unevenly_count_all_their_links() -> None:
     def ring(number: int) -> list[tuple[str, int, str]]:
-        return [(bus((number + step) % 4).lower(), count, "0x030200") for step, count in ((1, 2), (3, 2), (2, 1))]
+        return [
+            (bus((number + step) % 4).lower(), count, "0x030200")
+            for step, count in ((1, 2), (3, 2), (2, 1))
+        ]
 
     system = read(document(4, ring, gpu='sm="70"'))
     assert (system.fabric(1, 4).gpu, system.part_unknown) == (125e9, True)
@@ -83,11 +101,23 @@ def itself(number: int) -> list[tuple[str, int, str]]:
 @pytest.mark.parametrize(
     ("links", "said"),
     [
-        (itself, r"12 NVLinks of GPU 0000:0a:00\.0 end at that GPU itself, as in a virtual machine"),
-        (lambda number: [(bus(number ^ 1).lower(), 12, "0x030200")], r"joins the 4 GPUs in 2 groups \(2, 2\)"),
-        (lambda number: [("ffff:00:00.0", 12, "0x068001")], "12 NVLinks of GPU 0000:0a:00.0 end at a CPU"),
+        (
+            itself,
+            r"12 NVLinks of GPU 0000:0a:00\.0 end at that GPU itself, as in a virtual machine",
+        ),
+        (
+            lambda number: [(bus(number ^ 1).lower(), 12, "0x030200")],
+            r"joins the 4 GPUs in 2 groups \(2, 2\)",
+        ),
+        (
+            lambda number: [("ffff:00:00.0", 12, "0x068001")],
+            "12 NVLinks of GPU 0000:0a:00.0 end at a CPU",
+        ),
         (lambda number: [("0042:00:00.0", 12, "0x030200")], "a GPU that is not in the file"),
-        (lambda number: [(bus(number ^ 1).lower(), 6, "0x030200"), ("c0", 6, "0x068000")], "end at GPUs and at switches"),
+        (
+            lambda number: [(bus(number ^ 1).lower(), 6, "0x030200"), ("c0", 6, "0x068000")],
+            "end at GPUs and at switches",
+        ),
     ],
     ids=["itself", "pairs", "a CPU", "nowhere", "both"],
 )
@@ -98,11 +128,22 @@ def test_links_of_which_there_is_no_model_are_refused(links: Links, said: str) -
 
 
 def test_links_of_unknown_rate_or_number_are_refused() -> None:
-    for gcn, said in (("gfx906", "the rate of an xGMI link of gfx906"), ("906", "of gfx906"), ("<", "not XML")):
+    for gcn, said in (
+        ("gfx906", "the rate of an xGMI link of gfx906"),
+        ("906", "of gfx906"),
+        ("<", "not XML"),
+    ):
         with pytest.raises(UsageError, match=said):
             read(document(4, each_other(4, 1), tag="xgmi", gpu=f'sm="64" gcn="{gcn}"'))
     with pytest.raises(UsageError, match="links within a package of gfx90a as one"):
-        read(document(4, lambda number: [(bus(number ^ 1), 1, "0x03"), (bus(number ^ 2), 1, "0x03")], tag="xgmi", gpu='sm="104" gcn="910"'))
+        read(
+            document(
+                4,
+                lambda number: [(bus(number ^ 1), 1, "0x03"), (bus(number ^ 2), 1, "0x03")],
+                tag="xgmi",
+                gpu='sm="104" gcn="910"',
+            )
+        )
 
 
 def test_a_target_without_a_class_is_a_gpu_of_the_file_or_a_switch() -> None:

@@ -23,14 +23,22 @@ MIB = 1 << 20
 System = Callable[..., Topology]
 
 
-def finding(matrix: list[list[int]], counts: str = "", ends_s: list[float] | None = None) -> Finding | None:
+def finding(
+    matrix: list[list[int]], counts: str = "", ends_s: list[float] | None = None
+) -> Finding | None:
     ranks = len(matrix)
     devices = [Device(rank, 1, "h1", rank, "", "CPU", process=rank) for rank in range(ranks)]
-    rows = [Row(size, 4, "float", "", -1, Cell(1e-3, 1e9, 1e9, ends_s=ends_s), None, 8) for size in (MIB, 4 * MIB)]
+    rows = [
+        Row(size, 4, "float", "", -1, Cell(1e-3, 1e9, 1e9, ends_s=ends_s), None, 8)
+        for size in (MIB, 4 * MIB)
+    ]
     made = Result(
-        SweepSpec(collective="alltoallv", counts=counts), library=Library("mpi"), world=World(devices, ranks), rows=rows,
+        SweepSpec(collective="alltoallv", counts=counts),
+        library=Library("mpi"),
+        world=World(devices, ranks),
+        rows=rows,
         traffic=traffic(matrix, counts, ["h1"] * ranks),
-    )  # fmt: skip
+    )
     return next(iter(apply(RULES, Run(made, made.topology))), None)
 
 
@@ -38,20 +46,27 @@ def test_the_busiest_rank_is_named_with_its_factor_and_the_measured_ends() -> No
     found = finding([[0, MIB, 0], [0, 0, 0], [3 * MIB, 4 * MIB, 0]], ends_s=[0.5e-3, 4e-3, 5e-3])
     assert found is not None
     assert found.verdict is Verdict.WARN
-    assert found.message == (
-        "rank 2 on h1 sends 7 MiB to the others, 2.62 times the mean of all ranks, and receives 0 B: "
-        "spread evenly over equal links, the same data would take 38 % of the time"
+    assert (
+        found.message
+        == "rank 2 on h1 sends 7 MiB to the others, 2.62 times the mean of all ranks, and receives"
+        " 0 B: spread evenly over equal links, the same data would take 38 % of the time"
     )
-    assert found.evidence == (
-        "hottest pair at 7 MiB: rank 2 to rank 1, 4 MiB, 3.00 times the mean of all pairs; "
+    assert (
+        found.evidence
+        == "hottest pair at 7 MiB: rank 2 to rank 1, 4 MiB, 3.00 times the mean of all pairs; "
         "at 4 MiB rank 2 ends last, after 5 ms, rank 0 first, after 500 us"
     )
     assert found.fix.endswith("send each row once per batch")
     lookup = finding([[0, 0], [MIB, 0]], "zipf:1.05,sorted")
-    assert lookup is not None and lookup.fix.endswith("send each row once per batch; --counts zipf:1.05,sorted,dedup shows what that gives")
+    assert lookup is not None and lookup.fix.endswith(
+        "send each row once per batch; --counts zipf:1.05,sorted,dedup shows what that gives"
+    )
     back = finding([[0, 0, 3 * MIB], [MIB, 0, 4 * MIB], [0, 0, 0]])
     assert back is not None
-    assert back.message.startswith("rank 2 on h1 receives 7 MiB from the others, 2.62 times the mean of all ranks, and sends 0 B: ")
+    assert back.message.startswith(
+        "rank 2 on h1 receives 7 MiB from the others, 2.62 times the mean of all ranks, and sends"
+        " 0 B: "
+    )
 
 
 def test_requested_counts_that_are_even_are_said_to_be() -> None:
@@ -60,13 +75,21 @@ def test_requested_counts_that_are_even_are_said_to_be() -> None:
     found = finding(even, "zipf:0")
     assert found is not None
     assert (found.verdict, found.message) == (
-        Verdict.PASS, "the ranks move about the same: rank 0 on h1 moves the most, 1.00 times the mean of all ranks",
-    )  # fmt: skip
+        Verdict.PASS,
+        (
+            "the ranks move about the same: rank 0 on h1 moves the most, 1.00 times the mean of all"
+            " ranks"
+        ),
+    )
 
 
 def bound(fab: Fabric, matrix: list[list[int]] | None) -> float:
     hosts = [str(rank // fab.per_host) for rank in range(fab.ranks)]
-    (found,) = bounds(BY_NAME["alltoallv"], replace(fab, traffic=traffic(matrix, "", hosts) if matrix else None), Features())
+    (found,) = bounds(
+        BY_NAME["alltoallv"],
+        replace(fab, traffic=traffic(matrix, "", hosts) if matrix else None),
+        Features(),
+    )
     return found.busbw
 
 
@@ -85,15 +108,21 @@ def test_an_even_matrix_has_the_bound_of_alltoall(system: System, hosts: int, ra
 def test_the_busiest_rank_and_the_busiest_host_bound_by_hand(system: System) -> None:
     # Rank 0 sends 3 MiB of which 1 to itself: 2 MiB over 450 GB/s, where busbw counts 3/4 of 3 MiB.
     one = links(system, 1, 4)
-    assert bound(one, [[MIB, MIB, MIB, 0], [0] * 4, [0] * 4, [0] * 4]) == pytest.approx(450e9 * 2.25 / 2)
+    assert bound(one, [[MIB, MIB, MIB, 0], [0] * 4, [0] * 4, [0] * 4]) == pytest.approx(
+        450e9 * 2.25 / 2
+    )
     # 2 hosts with 2 x 50 GB/s: 2 MiB leave host 0 in all, of which busbw counts 3/4 x 2.
     two = links(system, 2, 2)
-    assert bound(two, [[0, 0, 2 * MIB, 0], [0] * 4, [0] * 4, [0] * 4]) == pytest.approx(100e9 * 1.5 / 2)
+    assert bound(two, [[0, 0, 2 * MIB, 0], [0] * 4, [0] * 4, [0] * 4]) == pytest.approx(
+        100e9 * 1.5 / 2
+    )
 
 
 @given(st.lists(st.lists(st.integers(0, 1 << 20), min_size=4, max_size=4), min_size=4, max_size=4))
 def test_no_link_carries_more_than_its_rate_at_the_bound(matrix: list[list[int]]) -> None:
-    fab = Fabric(2, 2, 450e9, "NVLink", None, over_nvlink=True, nics=100e9, rail=50e9, nic_link="NICs")
+    fab = Fabric(
+        2, 2, 450e9, "NVLink", None, over_nvlink=True, nics=100e9, rail=50e9, nic_link="NICs"
+    )
     found = traffic(matrix, "", ["0", "0", "1", "1"])
     if found is None:
         return
@@ -108,5 +137,7 @@ def test_the_ideal_of_a_run_uses_its_matrix(system: System) -> None:
     (even, _), (own, whole) = (ideals("alltoallv", world, topology, {}, one) for one in (None, hot))
     assert even is not None and own is not None and whole is not None
     assert even.busbw == pytest.approx(450e9)
-    assert own.busbw == whole.busbw == pytest.approx(450e9 * 0.75), "busbw counts 3/4 of what rank 0 sends"
+    assert own.busbw == whole.busbw == pytest.approx(450e9 * 0.75), (
+        "busbw counts 3/4 of what rank 0 sends"
+    )
     assert own.why.startswith("B S/X = 450 x 0.75 = 337.5 GB/s: ")

@@ -17,19 +17,31 @@ System = Callable[..., Topology]
 
 
 def world(*places: tuple[str, int], groups: int = 1) -> World:
-    devices = [Device(rank, 1, host, gpu, f"0000:{gpu:02X}:00", "GPU") for rank, (host, gpu) in enumerate(places)]
+    devices = [
+        Device(rank, 1, host, gpu, f"0000:{gpu:02X}:00", "GPU")
+        for rank, (host, gpu) in enumerate(places)
+    ]
     return World(devices, len(devices), groups)
 
 
 def test_hosts_are_ordered_by_first_rank_with_used_gpus(system: System) -> None:
-    use = used(world(("h1.cluster", 3), ("h1.cluster", 4), ("h0.cluster", 5), ("h0.cluster", 6)), system(2), {})
+    use = used(
+        world(("h1.cluster", 3), ("h1.cluster", 4), ("h0.cluster", 5), ("h0.cluster", 6)),
+        system(2),
+        {},
+    )
     assert isinstance(use, Used)
-    assert [host.hostname for host in use.hosts] == ["h1", "h0"] and (use.fabric.hosts, use.fabric.per_host) == (2, 2)
+    assert [host.hostname for host in use.hosts] == ["h1", "h0"] and (
+        use.fabric.hosts,
+        use.fabric.per_host,
+    ) == (2, 2)
     assert [[gpu.index for gpu in host.gpus] for host in use.hosts] == [[3, 4], [5, 6]]
 
 
 def test_two_ranks_on_one_gpu_leave_one_gpu(system: System) -> None:
-    assert used(world(("h0", 0), ("h0", 0)), system(1), {}) == NoFabric("host h0 runs 2 ranks on 1 GPU")
+    assert used(world(("h0", 0), ("h0", 0)), system(1), {}) == NoFabric(
+        "host h0 runs 2 ranks on 1 GPU"
+    )
     assert ideals("all_reduce", world(("h0", 0), ("h0", 0)), system(1), {}) == (None, None)
 
 
@@ -40,22 +52,33 @@ def test_groups_share_links_and_are_not_bounded(system: System) -> None:
 
 @pytest.mark.parametrize(
     ("environment", "nvls", "collnet"),
-    [({}, True, False), ({"NCCL_NVLS_ENABLE": "0"}, False, False), ({"NCCL_COLLNET_ENABLE": "1"}, True, True)],
+    [
+        ({}, True, False),
+        ({"NCCL_NVLS_ENABLE": "0"}, False, False),
+        ({"NCCL_COLLNET_ENABLE": "1"}, True, True),
+    ],
 )
-def test_features_follow_the_settings(system: System, environment: dict[str, str], nvls: bool, collnet: bool) -> None:
+def test_features_follow_the_settings(
+    system: System, environment: dict[str, str], nvls: bool, collnet: bool
+) -> None:
     use = used(world(("h0", 0), ("h0", 1)), system(1), environment)
     assert isinstance(use, Used) and use.features == Features(nvls, collnet)
 
 
 def test_gpus_that_cannot_do_nvls_decide(system: System) -> None:
-    use = used(world(("h0", 0), ("h0", 1)), system(1, name="NVIDIA A100-SXM4-80GB", links=12, sm=80), {})
+    use = used(
+        world(("h0", 0), ("h0", 1)), system(1, name="NVIDIA A100-SXM4-80GB", links=12, sm=80), {}
+    )
     assert isinstance(use, Used) and not use.features.nvls
 
 
 PORTS = [
-    Nic("mlx5_0", "ib", 50e9, "ib0"), Nic("mlx5_1", "ib", 50e9, "ib1"), Nic("mlx5_10", "roce", 12.5e9, "eth2"),
-    Nic("eth0", "ethernet", 3.125e9, "eth0"), Nic("docker0", "ethernet", None, "docker0", virtual=True),
-]  # fmt: skip
+    Nic("mlx5_0", "ib", 50e9, "ib0"),
+    Nic("mlx5_1", "ib", 50e9, "ib1"),
+    Nic("mlx5_10", "roce", 12.5e9, "eth2"),
+    Nic("eth0", "ethernet", 3.125e9, "eth0"),
+    Nic("docker0", "ethernet", None, "docker0", virtual=True),
+]
 
 
 @pytest.mark.parametrize(
@@ -77,14 +100,20 @@ def test_the_ports_that_settings_leave(environment: dict[str, str], left: list[s
 
 
 def test_an_empty_list_takes_every_name() -> None:
-    assert list_matches("", "eth0") and list_matches("^", "eth0") and not list_matches("=eth", "eth0")
+    assert (
+        list_matches("", "eth0") and list_matches("^", "eth0") and not list_matches("=eth", "eth0")
+    )
 
 
 def test_settings_reach_the_bound(system: System) -> None:
     places = tuple((f"h{h}", g) for h in range(2) for g in range(8))
     best, whole = ideals("all_gather", world(*places), system(2), {"NCCL_IB_HCA": "=mlx5_0,mlx5_1"})
     assert best is not None and whole is not None
-    assert best.busbw == 100e9 and best.link == "NICs of each host, 2 x 50 GB/s" and whole.busbw == 187.5e9
+    assert (
+        best.busbw == 100e9
+        and best.link == "NICs of each host, 2 x 50 GB/s"
+        and whole.busbw == 187.5e9
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +138,15 @@ def test_what_nccl_plans_with(system: System, kind: dict[str, object], planned: 
     assert found is not None and found[0] == pytest.approx(planned)
 
 
-@pytest.mark.parametrize("kind", [{"name": "NVIDIA R200"}, {"link_gb": 50}, {"links": 19}, {"links": 0, "link_gb": None, "pcie_gen": 2}])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"name": "NVIDIA R200"},
+        {"link_gb": 50},
+        {"links": 19},
+        {"links": 0, "link_gb": None, "pcie_gen": 2},
+    ],
+)
 def test_hardware_that_fits_no_row_has_no_plan(system: System, kind: dict[str, object]) -> None:
     assert planned_rate(system(1, **kind).hosts[0].gpus[0]) is None
 
@@ -119,5 +156,7 @@ def test_every_table_row_has_a_source_and_finds_itself(system: System) -> None:
     for row in GENERATIONS:
         assert row.source and row.planned < row.link_rate
         for name in row.names:
-            fitting = msgspec.structs.replace(gpu, name=f"NVIDIA {name}-SXM", nvlink=row.links, nvlink_rate=row.link_rate)
+            fitting = msgspec.structs.replace(
+                gpu, name=f"NVIDIA {name}-SXM", nvlink=row.links, nvlink_rate=row.link_rate
+            )
             assert generation(fitting) is row

@@ -24,7 +24,9 @@ def samples(recorded: Path) -> Path:
 @pytest.fixture
 def sample(samples: Path) -> Read:
     """`sample("a.log", "b.log")`: the record of recorded files."""
-    return lambda *names, **options: record(*((samples / name).read_bytes() for name in names), names=names, **options)
+    return lambda *names, **options: record(
+        *((samples / name).read_bytes() for name in names), names=names, **options
+    )
 
 
 @pytest.fixture

@@ -11,7 +11,13 @@ def record(*contents: bytes, names: tuple[str, ...] = (), **options: object) -> 
     """The record of files with these contents."""
     called = names or tuple(f"file_{number}" for number in range(len(contents)))
     given = zip(called, contents, strict=True)
-    return read([opened(name, io.BytesIO(data), number, len(contents)) for number, (name, data) in enumerate(given)], **options)
+    return read(
+        [
+            opened(name, io.BytesIO(data), number, len(contents))
+            for number, (name, data) in enumerate(given)
+        ],
+        **options,
+    )
 
 
 def calls(pattern: Pattern) -> list[str]:

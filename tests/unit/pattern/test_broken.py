@@ -15,19 +15,35 @@ from busbw.pattern.registry import BY_NAME
 from busbw.pattern.text import table
 
 FOLDER = Path(__file__).parents[2] / "recorded" / "patterns"
-SAMPLES = {file.name: file.read_bytes() for file in sorted(FOLDER.iterdir()) if file.suffix not in (".md", ".py")} | {
-    "made.0.et": stream(*(node(number, 7, comm_type=number % 10, comm_size=64, ranks=[0, 1], pg_name="p") for number in range(1, 12)))
+SAMPLES = {
+    file.name: file.read_bytes()
+    for file in sorted(FOLDER.iterdir())
+    if file.suffix not in (".md", ".py")
+} | {
+    "made.0.et": stream(
+        *(
+            node(number, 7, comm_type=number % 10, comm_size=64, ranks=[0, 1], pg_name="p")
+            for number in range(1, 12)
+        )
+    )
 }
 SAMPLES["trace.0.json"] = (
-    b'{"version": "0.0.4", "attr": []}{"id": "3", "name": "x", "type": "COMM_COLL_NODE", "attr": [{"name": "comm_type", "int64Val": "2"},'
-    b'{"name": "comm_size", "int64Val": "1024"}, {"name": "ranks", "int64List": {"values": ["0", "1"]}}]}'
+    b'{"version": "0.0.4", "attr": []}{"id": "3", "name": "x", "type": "COMM_COLL_NODE", "attr":'
+    b' [{"name": "comm_type", "int64Val": "2"},{"name": "comm_size", "int64Val": "1024"}, {"name":'
+    b' "ranks", "int64List": {"values": ["0", "1"]}}]}'
 )
-SAMPLES["graph.0.json"] = b'{"workload_graph": [{"Id": 1, "Name": "c", "NodeType": 7, "runtime": 28, "comm_type": 0, "comm_size": 64}]}'
+SAMPLES["graph.0.json"] = (
+    b'{"workload_graph": [{"Id": 1, "Name": "c", "NodeType": 7, "runtime": 28, "comm_type": 0,'
+    b' "comm_size": 64}]}'
+)
 SAMPLES["et.json"] = (
-    b'{"schema": "1.1.0-chakra.0.0.4", "pid": 7, "nodes": [{"id": 5, "name": "record_param_comms", "inputs": {"values": [[[1, 2, 0, 64, 4, '
-    b'"cuda:0"]], 33, ["0", "default_pg"], 1, "allreduce", [], [], 0, 1, 2], "types": ["Tensor(float)"]}, "outputs": {"values": []}}]}'
+    b'{"schema": "1.1.0-chakra.0.0.4", "pid": 7, "nodes": [{"id": 5, "name": "record_param_comms",'
+    b' "inputs": {"values": [[[1, 2, 0, 64, 4, "cuda:0"]], 33, ["0", "default_pg"], 1, "allreduce",'
+    b' [], [], 0, 1, 2], "types": ["Tensor(float)"]}, "outputs": {"values": []}}]}'
 )
-SAMPLES["inspector.json"] = b"[\n" + b",\n".join(SAMPLES["inspector_v4.0.jsonl"].splitlines()) + b"\n]\n"
+SAMPLES["inspector.json"] = (
+    b"[\n" + b",\n".join(SAMPLES["inspector_v4.0.jsonl"].splitlines()) + b"\n]\n"
+)
 SAMPLES["record.jsonl"] = b"".join(pattern_lines.lines(record(SAMPLES["clog_v1.log"])))
 
 
@@ -40,8 +56,12 @@ def survives(data: bytes, **options: object) -> None:
         written = list(pattern_lines.lines(pattern))
         again = pattern_lines.read(written, "written")
         assert again == pattern
-        assert pattern_csv.pattern_csv(pattern) and pattern_csv.table_csv(pattern) and table(pattern)
-        assert (pattern.rows or pattern.header.schema) and all(row.calls >= 0 and row.bytes >= 0 for row in pattern.rows)
+        assert (
+            pattern_csv.pattern_csv(pattern) and pattern_csv.table_csv(pattern) and table(pattern)
+        )
+        assert (pattern.rows or pattern.header.schema) and all(
+            row.calls >= 0 and row.bytes >= 0 for row in pattern.rows
+        )
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -71,35 +91,67 @@ def test_garbage_is_survived_by_every_reader(name, data):
 @pytest.mark.parametrize("name", BY_NAME)
 def test_files_of_other_formats_are_survived_by_every_reader(name):
     for data in SAMPLES.values():
-        if len(data) < 30_000:  # the recorded captures are large: some readers take seconds for each
+        # the recorded captures are large: some readers take seconds for each
+        if len(data) < 30_000:
             survives(data, given=name)
 
 
 NINES = b"9" * 5000
 EXTREMES = {
     "nccl-log": [
-        b"h:1:1 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x1 count " + NINES
+        b"h:1:1 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x1 count "
+        + NINES
         + b" datatype 7 op 0 root 0 comm 0x1 [nranks=2]\n",
         b"h:1:1 [0] NCCL INFO 8 Bytes -> Algo " + NINES + b" proto 0 time 1.0\n",
     ],
     "kineto": [
-        b'{"traceEvents":' + b"[" * 100_000, b'{"traceEvents":[{"name":"record_param_comms","args":' + b'{"a":' * 100_000,
-        b'{"traceEvents":[{"name":"record_param_comms","ts":NaN,"args":{"External id":1,"Collective name":"allreduce","In msg nelems":'
-        b'1e400,"Out msg nelems":1}}]}',
+        b'{"traceEvents":' + b"[" * 100_000,
+        b'{"traceEvents":[{"name":"record_param_comms","args":' + b'{"a":' * 100_000,
+        (
+            b'{"traceEvents":[{"name":"record_param_comms","ts":NaN,"args":{"External'
+            b' id":1,"Collective name":"allreduce","In msg nelems":1e400,"Out msg nelems":1}}]}'
+        ),
     ],
     "execution-trace": [
         b'{"schema":"1.0.1","nodes":' + b"[" * 100_000,
-        b'{"schema":"1.0.1","nodes":[{"name":"record_param_comms","inputs":[[1,2,0,' + NINES[:30] + b',4,"c"],1,2,0,"allreduce",[],[],0,1,'
-        + NINES[:30] + b"]}]}",
+        b'{"schema":"1.0.1","nodes":[{"name":"record_param_comms","inputs":[[1,2,0,'
+        + NINES[:30]
+        + b',4,"c"],1,2,0,"allreduce",[],[],0,1,'
+        + NINES[:30]
+        + b"]}]}",
     ],
-    "chakra-json": [b'{"workload_graph":' + b"[" * 100_000, b'{"id":"1","type":"COMM_COLL_NODE","attr":' + b"[" * 100_000],
-    "flight-recorder": [b'{"entries":[{"profiling_name":"nccl:all_reduce","input_sizes":[[' + NINES + b"]]}]}", b'{"entries":' * 100_000],
+    "chakra-json": [
+        b'{"workload_graph":' + b"[" * 100_000,
+        b'{"id":"1","type":"COMM_COLL_NODE","attr":' + b"[" * 100_000,
+    ],
+    "flight-recorder": [
+        b'{"entries":[{"profiling_name":"nccl:all_reduce","input_sizes":[[' + NINES + b"]]}]}",
+        b'{"entries":' * 100_000,
+    ],
     "inspector": [b'{"header":' * 100_000],
-    "clog": [b"V|1|base_timestamp=nan\nC1|sig|all_reduce|in_count=" + b"9" * 30 + b"|out_count=1|dtype=f32|comm=w\nC1|Q|+inf\n"],
-    "simai": [b"HYBRID_X model_parallel_NPU_group: " + NINES + b"\n" + NINES + b"\na 1 1 ALLREDUCE " + NINES + b" 1 NONE 0 1 NONE 0 1\n"],
-    "pattern-csv": [(",".join(pattern_csv.TITLES)).encode() + b"\nallreduce,1,float32,8,Ring,LL,99999999999999999999,nan\n"],
-    "record": [b'{"type":' * 100_000, b'{"type":"header","schema":"busbw.pattern/1"}\n' + b'{"type":' * 100_000],
-}  # fmt: skip
+    "clog": [
+        b"V|1|base_timestamp=nan\nC1|sig|all_reduce|in_count="
+        + b"9" * 30
+        + b"|out_count=1|dtype=f32|comm=w\nC1|Q|+inf\n"
+    ],
+    "simai": [
+        b"HYBRID_X model_parallel_NPU_group: "
+        + NINES
+        + b"\n"
+        + NINES
+        + b"\na 1 1 ALLREDUCE "
+        + NINES
+        + b" 1 NONE 0 1 NONE 0 1\n"
+    ],
+    "pattern-csv": [
+        (",".join(pattern_csv.TITLES)).encode()
+        + b"\nallreduce,1,float32,8,Ring,LL,99999999999999999999,nan\n"
+    ],
+    "record": [
+        b'{"type":' * 100_000,
+        b'{"type":"header","schema":"busbw.pattern/1"}\n' + b'{"type":' * 100_000,
+    ],
+}
 
 
 @pytest.mark.parametrize("name", EXTREMES)

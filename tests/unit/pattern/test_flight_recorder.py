@@ -1,4 +1,6 @@
-"""Dumps of the Flight Recorder: real ones of Gloo, NCCL's entries, and pickles that are not to be trusted."""
+"""Dumps of the Flight Recorder: real ones of Gloo, NCCL's entries, and pickles that are not to
+be trusted.
+"""
 
 import json
 import os
@@ -12,16 +14,43 @@ from busbw.core.pattern_coverage import coverage
 
 RANKS = [f"flight_recorder_2.10_gloo_rank_{rank}" for rank in range(2)]
 # What job.py of the recording called, in its order; the first five are DDP's own.
-FUNCTIONS = ["all_gather", "broadcast", "broadcast", "all_reduce", "broadcast", "broadcast", "all_reduce", "all_reduce", "broadcast",
-             "all_gather", "all_gather", "all_reduce", "alltoall", "alltoallv", "reduce", "gather", "all_reduce"]  # fmt: skip
+FUNCTIONS = [
+    "all_gather",
+    "broadcast",
+    "broadcast",
+    "all_reduce",
+    "broadcast",
+    "broadcast",
+    "all_reduce",
+    "all_reduce",
+    "broadcast",
+    "all_gather",
+    "all_gather",
+    "all_reduce",
+    "alltoall",
+    "alltoallv",
+    "reduce",
+    "gather",
+    "all_reduce",
+]
 
 
 def entry(number, name, size=4, created=1000, pg="0", seq=None, **fields):
     return {
-        "record_id": number, "process_group": (pg, "default_pg"), "collective_seq_id": number + 1 if seq is None else seq, "p2p_seq_id": 0,
-        "profiling_name": name, "time_created_ns": 1_700_000_000_000_000_000 + created * 1000, "input_sizes": [[size]],
-        "input_dtypes": ["Float"], "output_sizes": [[size]], "output_dtypes": ["Float"], "state": "completed", "retired": True, **fields,
-    }  # fmt: skip
+        "record_id": number,
+        "process_group": (pg, "default_pg"),
+        "collective_seq_id": number + 1 if seq is None else seq,
+        "p2p_seq_id": 0,
+        "profiling_name": name,
+        "time_created_ns": 1_700_000_000_000_000_000 + created * 1000,
+        "input_sizes": [[size]],
+        "input_dtypes": ["Float"],
+        "output_sizes": [[size]],
+        "output_dtypes": ["Float"],
+        "state": "completed",
+        "retired": True,
+        **fields,
+    }
 
 
 def dump(*entries, **fields):
@@ -34,7 +63,10 @@ def dump(*entries, **fields):
 
 
 def dumps(*each):
-    return record(*(pickle.dumps(one, 2) for one in each), names=tuple(f"dump_rank_{rank}" for rank in range(len(each))))
+    return record(
+        *(pickle.dumps(one, 2) for one in each),
+        names=tuple(f"dump_rank_{rank}" for rank in range(len(each))),
+    )
 
 
 @pytest.mark.parametrize("suffix", [".pickle", ".json"])
@@ -45,40 +77,72 @@ def test_recorded_dumps_of_gloo(sample, suffix):
     assert pattern.header.started.startswith("2026-11-25T")
     by_size = {(row.function, row.bytes): row for row in pattern.rows}
     assert by_size["all_reduce", 76840].calls == 3
-    assert (by_size["all_gather", 4000].count, by_size["all_gather", 4000].dtype) == (1000, "bfloat16")
+    assert (by_size["all_gather", 4000].count, by_size["all_gather", 4000].dtype) == (
+        1000,
+        "bfloat16",
+    )
     assert by_size["alltoallv", 28].count is None  # 4 + 3 floats and 6 + 7: the largest of any rank
 
 
 def test_published_entry_of_version_2_5(sample):
     pattern = sample("flight_recorder_2.5_nccl_rank_0.json")
-    assert (pattern.rows[0].function, pattern.rows[0].bytes, pattern.comms[0].members) == ("all_reduce", 48, [0, 1])
-    assert coverage(pattern)[0] == "1 of 2 ranks was read, rank 0: shares and totals are those of this rank"
+    assert (pattern.rows[0].function, pattern.rows[0].bytes, pattern.comms[0].members) == (
+        "all_reduce",
+        48,
+        [0, 1],
+    )
+    assert (
+        coverage(pattern)[0]
+        == "1 of 2 ranks was read, rank 0: shares and totals are those of this rank"
+    )
 
 
 @pytest.mark.parametrize("backend", ["nccl", "ncclx", "nccl2", "nccl-lazy", "xccl"])
 def test_durations_are_those_of_the_backends_device(backend):
-    pattern = dumps(dump(entry(0, f"{backend}:all_reduce", duration_ms=0.5)), dump(entry(0, f"{backend}:all_reduce", duration_ms=0.75)))
-    assert (pattern.rows[0].gpu_us.total, pattern.rows[0].cpu_us, pattern.calls[0].skew_us) == (500.0, None, 250.0)
+    pattern = dumps(
+        dump(entry(0, f"{backend}:all_reduce", duration_ms=0.5)),
+        dump(entry(0, f"{backend}:all_reduce", duration_ms=0.75)),
+    )
+    assert (pattern.rows[0].gpu_us.total, pattern.rows[0].cpu_us, pattern.calls[0].skew_us) == (
+        500.0,
+        None,
+        250.0,
+    )
 
 
 def test_point_to_point_in_a_group():
-    pattern = dumps(dump(
-        entry(0, "nccl:send 0->1", seq=0, p2p_seq_id=1, is_p2p=True), entry(1, "nccl:recv 0<-1", seq=0, p2p_seq_id=1, is_p2p=True),
-        entry(2, "nccl:coalesced", seq=0, p2p_seq_id=1), entry(3, "nccl:barrier"),
-    ))  # fmt: skip
-    assert [(row.function, row.rank, row.peer, row.count) for row in pattern.rows] == [("send", 0, 1, 4), ("recv", 0, 1, 4)]
+    pattern = dumps(
+        dump(
+            entry(0, "nccl:send 0->1", seq=0, p2p_seq_id=1, is_p2p=True),
+            entry(1, "nccl:recv 0<-1", seq=0, p2p_seq_id=1, is_p2p=True),
+            entry(2, "nccl:coalesced", seq=0, p2p_seq_id=1),
+            entry(3, "nccl:barrier"),
+        )
+    )
+    assert [(row.function, row.rank, row.peer, row.count) for row in pattern.rows] == [
+        ("send", 0, 1, 4),
+        ("recv", 0, 1, 4),
+    ]
     assert [call.group for call in pattern.calls] == [0, 0]
     assert pattern.header.skipped == 0 and "barrier, 1 call" in " ".join(pattern.header.notes)
 
 
 def test_lost_beginning_and_unfinished_calls_are_stated():
-    pattern = dumps(dump(entry(7, "nccl:all_reduce"), entry(8, "nccl:all_reduce", state="started", retired=False)))
+    pattern = dumps(
+        dump(
+            entry(7, "nccl:all_reduce"), entry(8, "nccl:all_reduce", state="started", retired=False)
+        )
+    )
     assert pattern.header.dropped == 7
-    assert "TORCH_FR_BUFFER_SIZE" in " ".join(pattern.header.notes) and "had not ended" in " ".join(pattern.header.notes)
+    assert "TORCH_FR_BUFFER_SIZE" in " ".join(pattern.header.notes) and "had not ended" in " ".join(
+        pattern.header.notes
+    )
 
 
 def test_clock_that_goes_back_is_stated():
-    pattern = dumps(dump(entry(0, "nccl:all_reduce", created=9000), entry(1, "nccl:all_reduce", created=1000)))
+    pattern = dumps(
+        dump(entry(0, "nccl:all_reduce", created=9000), entry(1, "nccl:all_reduce", created=1000))
+    )
     assert "the clock went back" in " ".join(pattern.header.notes)
 
 
@@ -108,7 +172,9 @@ def _shared(levels, width, kind=list):
 
 
 def _opcodes(levels):
-    """A pickle of tuples in tuples as the key of a dictionary, whose hash takes 2 to the power of `levels` steps."""
+    """A pickle of tuples in tuples as the key of a dictionary, whose hash takes 2 to the power
+    of `levels` steps.
+    """
     return b"\x80\x04X\x07\x00\x00\x00version}K\x01\x85" + b"2\x86" * levels + b"K\x01s."
 
 
@@ -116,14 +182,24 @@ LOOPED: list = []
 LOOPED.append(LOOPED)
 HOSTILE = {
     "list in a name": pickle.dumps({"version": "2.10", "entries": [entry(0, _shared(40, 2))]}, 4),
-    "tuple in a name": pickle.dumps({"version": "2.10", "entries": [entry(0, _shared(40, 2, tuple))]}, 4),
+    "tuple in a name": pickle.dumps(
+        {"version": "2.10", "entries": [entry(0, _shared(40, 2, tuple))]}, 4
+    ),
     "wide entries": pickle.dumps({"version": "2.10", "entries": _shared(8, 400)}, 4),
-    "wide, and cut": pickle.dumps({"version": "2.10", "entries": _shared(8, 400), "profiling_name": 1}, 4)[:-2],
+    "wide, and cut": pickle.dumps(
+        {"version": "2.10", "entries": _shared(8, 400), "profiling_name": 1}, 4
+    )[:-2],
     "a key of tuples": _opcodes(60),
-    "a long text, often": pickle.dumps({"version": "2.10", "entries": ["x" * 100_000] * 100_000}, 4),
-    "an array of 100 GB": b"\x80\x05X\x07\x00\x00\x00version\x96" + (100 << 30).to_bytes(8, "little") + b".",
+    "a long text, often": pickle.dumps(
+        {"version": "2.10", "entries": ["x" * 100_000] * 100_000}, 4
+    ),
+    "an array of 100 GB": (
+        b"\x80\x05X\x07\x00\x00\x00version\x96" + (100 << 30).to_bytes(8, "little") + b"."
+    ),
     "a list in itself": pickle.dumps({"version": "2.10", "entries": [entry(0, LOOPED)]}, 4),
-    "a large integer": pickle.dumps({"version": "2.10", "entries": [entry(1 << 8_000_000, "nccl:all_reduce")]}, 4),
+    "a large integer": pickle.dumps(
+        {"version": "2.10", "entries": [entry(1 << 8_000_000, "nccl:all_reduce")]}, 4
+    ),
     "deep": pickle.dumps({"version": "2.10", "entries": [entry(0, _shared(200, 1))]}, 4),
 }
 
@@ -136,7 +212,9 @@ def test_pickle_that_would_take_for_ever_is_refused(name):
 
 def test_stack_traces_that_calls_share_are_read():
     frames = [{"name": "forward", "filename": "model.py", "line": number} for number in range(200)]
-    found = dumps(dump(*(entry(number, "nccl:all_reduce", frames=frames) for number in range(2000))))
+    found = dumps(
+        dump(*(entry(number, "nccl:all_reduce", frames=frames) for number in range(2000)))
+    )
     assert sum(row.calls for row in found.rows) == 2000
 
 

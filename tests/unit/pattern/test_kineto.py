@@ -12,38 +12,91 @@ from busbw.pattern import source
 
 def arguments(name="allreduce", sent=1024, received=1024, dtype="Float", **fields):
     return {
-        "Collective name": name, "In msg nelems": sent, "Out msg nelems": received, "Group size": 2, "dtype": dtype, "In split size": "[]",
-        "Out split size": "[]", "Process Group Name": "0", "Process Group Description": "default_pg", "Process Group Ranks": "[0, 1]",
-    } | fields  # fmt: skip
+        "Collective name": name,
+        "In msg nelems": sent,
+        "Out msg nelems": received,
+        "Group size": 2,
+        "dtype": dtype,
+        "In split size": "[]",
+        "Out split size": "[]",
+        "Process Group Name": "0",
+        "Process Group Description": "default_pg",
+        "Process Group Ranks": "[0, 1]",
+    } | fields
 
 
 def call(number, ts, **fields):
-    return {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": 1, "tid": 1, "ts": ts, "dur": 9.0,
-            "args": {"External id": number, **arguments(**fields)}}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": "record_param_comms",
+        "pid": 1,
+        "tid": 1,
+        "ts": ts,
+        "dur": 9.0,
+        "args": {"External id": number, **arguments(**fields)},
+    }
 
 
 def kernel(dur, stream=20, **fields):
-    return {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "pid": 0,
-            "tid": stream, "ts": 500.0, "dur": dur, "args": {"stream": stream, **fields}}  # fmt: skip
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "pid": 0,
+        "tid": stream,
+        "ts": 500.0,
+        "dur": dur,
+        "args": {"stream": stream, **fields},
+    }
 
 
 def trace(*events, rank=0):
-    whole = {"schemaVersion": 1, "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2, "nccl_version": "2.27.5"},
-             "baseTimeNanoseconds": 1_700_000_000_000_000_000, "traceEvents": list(events)}  # fmt: skip
+    whole = {
+        "schemaVersion": 1,
+        "distributedInfo": {
+            "backend": "nccl",
+            "rank": rank,
+            "world_size": 2,
+            "nccl_version": "2.27.5",
+        },
+        "baseTimeNanoseconds": 1_700_000_000_000_000_000,
+        "traceEvents": list(events),
+    }
     return json.dumps(whole).encode()
 
 
 def test_kernels_are_joined_by_external_id_or_by_their_launch():
-    launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernelExC", "ts": 4.0, "dur": 1.0,
-              "args": {"External id": 8, "correlation": 77}}  # fmt: skip
-    events = [call(7, 1.0), call(8, 2.0, name="_allgather_base", sent=512, dtype="BFloat16"), launch,
-              kernel(30.0, **{"External id": 7}), kernel(40.0, correlation=77)]  # fmt: skip
-    pattern = record(trace(*events), trace(call(7, 1.0), kernel(35.0, **{"External id": 7}), rank=1))
+    launch = {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": "cudaLaunchKernelExC",
+        "ts": 4.0,
+        "dur": 1.0,
+        "args": {"External id": 8, "correlation": 77},
+    }
+    events = [
+        call(7, 1.0),
+        call(8, 2.0, name="_allgather_base", sent=512, dtype="BFloat16"),
+        launch,
+        kernel(30.0, **{"External id": 7}),
+        kernel(40.0, correlation=77),
+    ]
+    pattern = record(
+        trace(*events), trace(call(7, 1.0), kernel(35.0, **{"External id": 7}), rank=1)
+    )
     assert [(row.function, row.bytes, row.count, row.dtype) for row in pattern.rows] == [
-        ("all_reduce", 4096, 1024, "float"), ("all_gather", 2048, 512, "bfloat16"),
-    ]  # fmt: skip
-    assert [(one.gpu_us, one.cpu_us, one.skew_us, one.stream) for one in pattern.calls] == [(30.0, None, 5.0, 0), (40.0, None, None, 0)]
-    assert (pattern.header.nccl, pattern.header.started) == ("2.27.5", "2023-11-14T22:13:20.000+00:00")
+        ("all_reduce", 4096, 1024, "float"),
+        ("all_gather", 2048, 512, "bfloat16"),
+    ]
+    assert [(one.gpu_us, one.cpu_us, one.skew_us, one.stream) for one in pattern.calls] == [
+        (30.0, None, 5.0, 0),
+        (40.0, None, None, 0),
+    ]
+    assert (pattern.header.nccl, pattern.header.started) == (
+        "2.27.5",
+        "2023-11-14T22:13:20.000+00:00",
+    )
 
 
 def test_names_of_kernels_are_no_evidence():
@@ -77,7 +130,9 @@ def test_a_compressed_file_that_would_fill_memory_is_cut(monkeypatch):
     monkeypatch.setattr(source, "_FREE", 1 << 20)
     whole = trace(*(call(number, float(number)) for number in range(20)))
     found = record(gzip.compress(whole + b" " * (64 << 20)))
-    assert found.header.skipped and any("compressed bytes become more than 200 times as many" in note for note in found.header.notes)
+    assert found.header.skipped and any(
+        "compressed bytes become more than 200 times as many" in note for note in found.header.notes
+    )
     assert not record(gzip.compress(whole)).header.skipped
 
 

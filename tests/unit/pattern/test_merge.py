@@ -22,20 +22,32 @@ def test_collective_is_one_call_of_all_its_members():
 
 
 def test_shortest_duration_is_the_operation_and_the_rest_is_skew():
-    merged = merge([[call("w", gpu_us=30.0, at_us=5.0)], [call("w", gpu_us=12.0, at_us=23.0)], [call("w")]])
+    merged = merge(
+        [[call("w", gpu_us=30.0, at_us=5.0)], [call("w", gpu_us=12.0, at_us=23.0)], [call("w")]]
+    )
     (joined,) = merged.calls
-    assert (joined.call.gpu_us, joined.skew_us, joined.call.at_us, joined.call.cpu_us) == (12.0, 18.0, 5.0, None)
+    assert (joined.call.gpu_us, joined.skew_us, joined.call.at_us, joined.call.cpu_us) == (
+        12.0,
+        18.0,
+        5.0,
+        None,
+    )
 
 
 def test_ranks_that_disagree_are_merged_by_time_and_counted():
-    merged = merge([[call("a", at_us=1.0), call("b", at_us=2.0)], [call("b", at_us=2.5), call("a", at_us=3.0)]])
+    merged = merge(
+        [[call("a", at_us=1.0), call("b", at_us=2.0)], [call("b", at_us=2.5), call("a", at_us=3.0)]]
+    )
     assert order(merged) == [("a", "all_reduce"), ("b", "all_reduce")]
     assert merged.forced == 1
 
 
 def test_send_and_recv_are_calls_of_one_rank():
     merged = merge([[call("w", "send", peer=1)], [call("w", "recv", peer=0)]])
-    assert [(joined.call.function, joined.queues) for joined in merged.calls] == [("send", [0]), ("recv", [1])]
+    assert [(joined.call.function, joined.queues) for joined in merged.calls] == [
+        ("send", [0]),
+        ("recv", [1]),
+    ]
 
 
 def test_numbers_of_the_source_align_a_rank_whose_beginning_is_lost():
@@ -54,32 +66,56 @@ def test_what_one_rank_lacks_comes_from_another():
 
 
 def test_nothing_is_taken_over_from_a_call_that_differs():
-    joined, agreed = join([call("w", "all_gather", seq=1), call("w", "all_reduce", op="sum", seq=1)])
+    joined, agreed = join(
+        [call("w", "all_gather", seq=1), call("w", "all_reduce", op="sum", seq=1)]
+    )
     assert not agreed and (joined.call.function, joined.call.op) == ("all_gather", None)
 
 
 def test_unequal_parts_of_an_all_to_all_are_no_disagreement():
     joined, agreed = join([call("w", "alltoall", 12, count=3), call("w", "alltoallv", 24)])
-    assert agreed and (joined.call.function, joined.call.bytes, joined.call.count) == ("alltoallv", 24, None)
+    assert agreed and (joined.call.function, joined.call.bytes, joined.call.count) == (
+        "alltoallv",
+        24,
+        None,
+    )
 
 
 MEMBERS = {"world": (0, 1, 2, 3), "left": (0, 1), "right": (2, 3), "odd": (1, 3)}
 
 
-@given(st.lists(st.tuples(st.sampled_from(sorted(MEMBERS)), st.sampled_from(["all_reduce", "all_gather"])), max_size=40), st.booleans())
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(MEMBERS)), st.sampled_from(["all_reduce", "all_gather"])),
+        max_size=40,
+    ),
+    st.booleans(),
+)
 def test_consistent_ranks_keep_their_order(made, numbered):
     queues = [
-        [call(comm, function, seq=number if numbered else None) for number, (comm, function) in enumerate(made) if rank in MEMBERS[comm]]
+        [
+            call(comm, function, seq=number if numbered else None)
+            for number, (comm, function) in enumerate(made)
+            if rank in MEMBERS[comm]
+        ]
         for rank in range(4)
     ]
     merged = merge(queues)
     assert len(merged.calls) == len(made) and merged.forced == 0
     for rank, queue in enumerate(queues):
-        own = [(joined.call.comm, joined.call.function) for joined in merged.calls if rank in joined.queues]
+        own = [
+            (joined.call.comm, joined.call.function)
+            for joined in merged.calls
+            if rank in joined.queues
+        ]
         assert own == [(one.comm, one.function) for one in queue]
 
 
-@given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=12), max_size=4))
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=12), max_size=4
+    )
+)
 def test_no_order_of_the_ranks_stops_the_merge(queues):
     merged = merge([[call(comm, seq=number) for comm, number in queue] for queue in queues])
     assert sum(len(joined.queues) for joined in merged.calls) == sum(map(len, queues))

@@ -1,4 +1,6 @@
-"""Samples recorded on two H100: one program as NCCL's log and PyTorch's trace saw it, and one as busbw's profiler plugin did."""
+"""Samples recorded on two H100: one program as NCCL's log and PyTorch's trace saw it, and one as
+busbw's profiler plugin did.
+"""
 
 import gzip
 import random
@@ -9,18 +11,24 @@ from pattern_records import calls, record
 LOGS = ("nccl_2.28_rank_0.log", "nccl_2.28_rank_1.log")
 MIXED = ("profiler_mixed_rank_0.capture.gz", "profiler_mixed_rank_1.capture.gz")
 FILES = ("profiler_rank_0.capture.gz", "profiler_rank_1.capture.gz")
-BUILT_OF_MESSAGES = ("send", "recv", "alltoall", "alltoallv", "gather")  # NCCL's log has these by their parts
+# NCCL's log has these by their parts
+BUILT_OF_MESSAGES = ("send", "recv", "alltoall", "alltoallv", "gather")
 
 
 def moved(pattern):
     """Function, bytes and type of every collective in its order."""
     rows = [pattern.rows[call.row] for call in pattern.calls]
-    return [(row.function, row.bytes, row.dtype) for row in rows if row.function not in BUILT_OF_MESSAGES]
+    return [
+        (row.function, row.bytes, row.dtype)
+        for row in rows
+        if row.function not in BUILT_OF_MESSAGES
+    ]
 
 
 def test_log_and_trace_show_the_same_collectives(sample):
     log, trace = sample(*LOGS), sample("kineto_nccl_rank_0.json")
-    # The trace begins after DDP has sent the model; the log also holds PyTorch's check of its parameters and the last barrier.
+    # The trace begins after DDP has sent the model; the log also holds PyTorch's check of its
+    # parameters and the last barrier.
     inside = moved(log)[-len(moved(trace)) - 1 : -1]
     assert moved(trace) == inside
     assert len(inside) == 11
@@ -30,7 +38,8 @@ def test_log_and_trace_show_the_same_collectives(sample):
 def test_log_and_flight_recorder_show_the_same_collectives(sample, suffix):
     recorder = sample(*(f"flight_recorder_2.10_nccl_rank_{rank}{suffix}" for rank in (0, 1)))
     ours = moved(recorder)
-    checked = next(at for at, call in enumerate(ours) if call[0] == "broadcast")  # PyTorch's check of the parameters before
+    # PyTorch's check of the parameters before
+    checked = next(at for at, call in enumerate(ours) if call[0] == "broadcast")
     assert ours[checked:] == moved(sample(*LOGS))[-1 - len(ours[checked:]) : -1]
     assert (recorder.header.skipped, recorder.header.nccl) == (0, "2.28.9")
     assert all(row.gpu_us for row in recorder.rows)
@@ -38,10 +47,16 @@ def test_log_and_flight_recorder_show_the_same_collectives(sample, suffix):
 
 
 def test_no_time_follows_the_first_alltoall_of_a_communicator(sample):
-    """20 turns of collectives, then alltoall; its sends of a rank to itself make NCCL mix up the later times."""
+    """20 turns of collectives, then alltoall; its sends of a rank to itself make NCCL mix up the
+    later times.
+    """
     pattern = sample(*MIXED)
     on_world = next(row.comm for row in pattern.rows if row.function == "all_gather")
-    counts = {(row.function, row.comm == on_world): (row.calls, row.gpu_us.n if row.gpu_us else 0) for row in pattern.rows if row.bytes > 4}
+    counts = {
+        (row.function, row.comm == on_world): (row.calls, row.gpu_us.n if row.gpu_us else 0)
+        for row in pattern.rows
+        if row.bytes > 4
+    }
     assert counts["all_gather", True] == counts["broadcast", True] == (20, 1)
     assert counts["all_reduce", False] == (20, 20)
     assert counts["send", True][1] == 0
@@ -68,12 +83,20 @@ def test_profiler_files_hold_the_script_that_was_run(sample):
     )
     for _ in range(300):
         comm, function, kind = dice.randrange(3), dice.choice(functions), dice.choice(types)
-        count, root = dice.choice((1, 3, 256, 4096, dice.randrange(1, (1 << 16) // 2))), dice.randrange(2)
-        expected.append((comm, function, kind, count, root if function in ("broadcast", "reduce") else None))
+        count, root = (
+            dice.choice((1, 3, 256, 4096, dice.randrange(1, (1 << 16) // 2))),
+            dice.randrange(2),
+        )
+        expected.append(
+            (comm, function, kind, count, root if function in ("broadcast", "reduce") else None)
+        )
     rows = [pattern.rows[call.row] for call in pattern.calls]
     order = list(dict.fromkeys(row.comm for row in rows))
     numbers = list(dict.fromkeys(comm for comm, *_ in expected))
-    found = [(numbers[order.index(row.comm)], row.function, row.dtype, row.count, row.root) for row in rows]
+    found = [
+        (numbers[order.index(row.comm)], row.function, row.dtype, row.count, row.root)
+        for row in rows
+    ]
     assert found[:-1] == expected  # the last is the barrier
     assert {row.algorithm for row in rows} == {"Ring"}
     assert pattern.header.nccl == "2.28.9"

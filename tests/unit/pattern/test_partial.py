@@ -1,4 +1,6 @@
-"""One rank's file of a job says the same of its time as the files of all ranks, where groups are alike; where not, it says so."""
+"""One rank's file of a job says the same of its time as the files of all ranks, where groups are
+alike; where not, it says so.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -34,12 +36,34 @@ def kineto(rank: int) -> bytes:
     events: list[dict[str, object]] = []
     for number, (group, members, count, took_us) in enumerate(calls(rank)):
         arguments = {
-            "External id": number, "Collective name": "allreduce", "In msg nelems": count, "Out msg nelems": count, "dtype": "Float",
-            "Group size": len(members), "Process Group Name": f"{members[0]}{group}", "Process Group Description": group,
+            "External id": number,
+            "Collective name": "allreduce",
+            "In msg nelems": count,
+            "Out msg nelems": count,
+            "dtype": "Float",
+            "Group size": len(members),
+            "Process Group Name": f"{members[0]}{group}",
+            "Process Group Description": group,
             "Process Group Ranks": str(members),
-        }  # fmt: skip
-        events.append({"cat": "cpu_op", "name": "record_param_comms", "ts": number, "dur": 1.0, "args": arguments})
-        events.append({"cat": "kernel", "name": "ncclDevKernel_AllReduce", "ts": number, "dur": took_us, "args": {"External id": number}})
+        }
+        events.append(
+            {
+                "cat": "cpu_op",
+                "name": "record_param_comms",
+                "ts": number,
+                "dur": 1.0,
+                "args": arguments,
+            }
+        )
+        events.append(
+            {
+                "cat": "kernel",
+                "name": "ncclDevKernel_AllReduce",
+                "ts": number,
+                "dur": took_us,
+                "args": {"External id": number},
+            }
+        )
     info = {"rank": rank, "world_size": RANKS}
     return json.dumps({"schemaVersion": 1, "distributedInfo": info, "traceEvents": events}).encode()
 
@@ -47,33 +71,70 @@ def kineto(rank: int) -> bytes:
 def flight_recorder(rank: int) -> bytes:
     groups = {f"{members[0]}{group}": (group, members) for group, members, _, _ in calls(rank)}
     entries = [
-        {"record_id": number, "process_group": (f"{members[0]}{group}", group), "profiling_name": "nccl:all_reduce",
-         "collective_seq_id": number, "input_sizes": [[count]], "output_sizes": [[count]], "input_dtypes": ["Float"],
-         "duration_ms": took_us / 1e3, "state": "completed"}
+        {
+            "record_id": number,
+            "process_group": (f"{members[0]}{group}", group),
+            "profiling_name": "nccl:all_reduce",
+            "collective_seq_id": number,
+            "input_sizes": [[count]],
+            "output_sizes": [[count]],
+            "input_dtypes": ["Float"],
+            "duration_ms": took_us / 1e3,
+            "state": "completed",
+        }
         for number, (group, members, count, took_us) in enumerate(calls(rank))
-    ]  # fmt: skip
-    config = {name: {"name": name, "desc": group, "ranks": str(members)} for name, (group, members) in groups.items()}
-    return json.dumps({"version": "2.10", "pg_config": config, "entries": entries, "pg_status": {}}).encode()
+    ]
+    config = {
+        name: {"name": name, "desc": group, "ranks": str(members)}
+        for name, (group, members) in groups.items()
+    }
+    return json.dumps(
+        {"version": "2.10", "pg_config": config, "entries": entries, "pg_status": {}}
+    ).encode()
 
 
 def clog(rank: int) -> bytes:
-    lines = ["V|1|base_timestamp=1714234567.890", f"new_comm|comm=world|rank={rank}|world_size={RANKS}"]
-    for group, members in {group: members for group, members, _, _ in calls(rank) if group != "world"}.items():
+    lines = [
+        "V|1|base_timestamp=1714234567.890",
+        f"new_comm|comm=world|rank={rank}|world_size={RANKS}",
+    ]
+    for group, members in {
+        group: members for group, members, _, _ in calls(rank) if group != "world"
+    }.items():
         lines.append(f"split|comm=world|child={group}|ranks={','.join(map(str, members))}")
     for number, (group, _, count, took_us) in enumerate(calls(rank)):
-        lines.append(f"C{number}|sig|all_reduce|in_count={count}|out_count={count}|dtype=f32|red_op=sum|async_op=f|comm={group}")
-        lines += [f"C{number}|{kind}|work_id={number}|+{number + after:.6f}" for kind, after in (("Q", 0), ("S", 0), ("E", took_us / 1e6))]
+        lines.append(
+            f"C{number}|sig|all_reduce|in_count={count}|out_count={count}|dtype=f32|red_op=sum|async_op=f|comm={group}"
+        )
+        lines += [
+            f"C{number}|{kind}|work_id={number}|+{number + after:.6f}"
+            for kind, after in (("Q", 0), ("S", 0), ("E", took_us / 1e6))
+        ]
     return "\n".join(lines).encode()
 
 
 def inspector(rank: int) -> bytes:
     lines = []
     for number, (group, members, count, took_us) in enumerate(calls(rank)):
-        header = {"id": f"{group}{members[0]}", "rank": members.index(rank), "n_ranks": len(members), "comm_name": group,
-                  "nnodes": len({member // TENSOR for member in members})}  # fmt: skip
-        found = {"coll": "AllReduce", "coll_sn": number, "coll_msg_size_bytes": 4 * count, "coll_exec_time_us": took_us,
-                 "coll_timing_source": "kernel_gpu"}  # fmt: skip
-        metadata = {"inspector_output_format_version": "v4.1", "hostname": f"h{rank // TENSOR}", "pid": rank}
+        header = {
+            "id": f"{group}{members[0]}",
+            "rank": members.index(rank),
+            "n_ranks": len(members),
+            "comm_name": group,
+            "nnodes": len({member // TENSOR for member in members}),
+        }
+        found = {
+            "coll": "AllReduce",
+            "coll_sn": number,
+            "coll_msg_size_bytes": 4 * count,
+            "coll_exec_time_us": took_us,
+            "coll_timing_source": "kernel_gpu",
+        }
+        metadata = {
+            "inspector_output_format_version": "v4.1",
+            "hostname": f"h{rank // TENSOR}",
+            "pid": rank,
+        }
         lines.append(json.dumps({"header": header, "metadata": metadata, "coll_perf": found}))
     return "\n".join(lines).encode()
 
@@ -86,26 +147,45 @@ def nccl_log(rank: int) -> bytes:
         own = f"comm {pointers[group]} rank {members.index(rank)}"
         identity = f"0x{len(members):x}{members[0]:02x}{members[1]:02x}"
         hosts = len({member // TENSOR for member in members})
-        lines.append(f"{head} ncclCommInitRank {own} nranks {len(members)} cudaDev 0 nvmlDev 0 busId 1 commId {identity} - Init START")
-        lines.append(f"{head} {own} nRanks {len(members)} nNodes {hosts} localRanks 1 localRank 0 MNNVL 0")
+        lines.append(
+            f"{head} ncclCommInitRank {own} nranks {len(members)} cudaDev 0 nvmlDev 0 busId 1"
+            f" commId {identity} - Init START"
+        )
+        lines.append(
+            f"{head} {own} nRanks {len(members)} nNodes {hosts} localRanks 1 localRank 0 MNNVL 0"
+        )
     for number, (group, members, count, _) in enumerate(calls(rank)):
-        lines.append(f"{head} AllReduce: opCount {number:x} sendbuff 0x1 recvbuff 0x1 count {count} datatype 7 op 0 root 0 "
-                     f"comm {pointers[group]} [nranks={len(members)}] stream 0x5")  # fmt: skip
+        lines.append(
+            f"{head} AllReduce: opCount {number:x} sendbuff 0x1 recvbuff 0x1 count {count} datatype"
+            f" 7 op 0 root 0 comm {pointers[group]} [nranks={len(members)}] stream 0x5"
+        )
     return "\n".join(lines).encode()
 
 
 FORMATS: dict[str, Callable[[int], bytes]] = {
-    "kineto": kineto, "flight_recorder": flight_recorder, "clog": clog, "inspector": inspector, "nccl_log": nccl_log,
-}  # fmt: skip
+    "kineto": kineto,
+    "flight_recorder": flight_recorder,
+    "clog": clog,
+    "inspector": inspector,
+    "nccl_log": nccl_log,
+}
 
 
 def read(name: str, *ranks: int) -> Pattern:
-    return record(*(FORMATS[name](rank) for rank in ranks), names=tuple(f"{name}_rank_{rank}" for rank in ranks))
+    return record(
+        *(FORMATS[name](rank) for rank in ranks),
+        names=tuple(f"{name}_rank_{rank}" for rank in ranks),
+    )
 
 
 def share(pattern: Pattern, size: int) -> float:
-    times = [weight * (row.gpu_us or row.cpu_us).total for row, weight in zip(pattern.rows, weights(pattern), strict=True)]
-    return sum(time for row, time in zip(pattern.rows, times, strict=True) if row.bytes == size) / sum(times)
+    times = [
+        weight * (row.gpu_us or row.cpu_us).total
+        for row, weight in zip(pattern.rows, weights(pattern), strict=True)
+    ]
+    return sum(
+        time for row, time in zip(pattern.rows, times, strict=True) if row.bytes == size
+    ) / sum(times)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -120,14 +200,21 @@ def test_one_rank_and_all_ranks_agree(name: str) -> None:
         assert predicted.total_s == pytest.approx(expected.total_s, rel=0.02), ranks
         assert f"{len(ranks)} of {RANKS} rank" in coverage(part)[0]
         if name != "nccl_log":  # which has no times
-            assert share(part, 1 << 26) == pytest.approx(STEPS * DP_US / (STEPS * (3 * TP_US + DP_US) + WORLD_US), rel=1e-3)
-            assert sum(row.measured_s or 0 for row in predicted.rows) == pytest.approx(sum(row.measured_s or 0 for row in expected.rows))
+            assert share(part, 1 << 26) == pytest.approx(
+                STEPS * DP_US / (STEPS * (3 * TP_US + DP_US) + WORLD_US), rel=1e-3
+            )
+            assert sum(row.measured_s or 0 for row in predicted.rows) == pytest.approx(
+                sum(row.measured_s or 0 for row in expected.rows)
+            )
 
 
 def test_alike_groups_stand_for_those_that_were_not_read() -> None:
     notes = coverage(read("kineto", 0, 4, 5))
     assert notes[0] == "3 of 16 ranks were read, 0,4-5: shares and totals are the average of these"
-    assert "2 of 4 groups tp were read, with the same calls: the other 2 groups are taken to be like them" in notes
+    assert (
+        "2 of 4 groups tp were read, with the same calls: the other 2 groups are taken to be like"
+        " them" in notes
+    )
     assert average(read("kineto", 0, 4, 5)) == "average of the 3 ranks read"
 
 
@@ -142,5 +229,10 @@ def test_one_rank_speaks_for_itself() -> None:
 
 def test_groups_that_differ_stand_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     alike = calls
-    monkeypatch.setitem(globals(), "calls", lambda rank: list(alike(rank))[: None if rank < TENSOR else 2])
-    assert "2 of 4 groups tp were read, with different calls: what the others do is unknown" in coverage(read("kineto", 0, 4))
+    monkeypatch.setitem(
+        globals(), "calls", lambda rank: list(alike(rank))[: None if rank < TENSOR else 2]
+    )
+    assert (
+        "2 of 4 groups tp were read, with different calls: what the others do is unknown"
+        in coverage(read("kineto", 0, 4))
+    )

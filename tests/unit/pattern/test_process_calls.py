@@ -4,7 +4,18 @@ import pytest
 
 from busbw.core.errors import UsageError
 from busbw.measure.profiler_calls import calls
-from busbw.measure.profiler_file import COLL, COLL_CALL, COMM, P2P, P2P_CALL, TIMED, UNKNOWN, ProcessFile, Record, parse
+from busbw.measure.profiler_file import (
+    COLL,
+    COLL_CALL,
+    COMM,
+    P2P,
+    P2P_CALL,
+    TIMED,
+    UNKNOWN,
+    ProcessFile,
+    Record,
+    parse,
+)
 
 BROADCAST, ALL_GATHER, ALL_REDUCE, SEND, RECV, ALLTOALL = 0, 2, 4, 6, 7, 8
 FLOAT = 7
@@ -15,16 +26,33 @@ def file(*records: Record) -> ProcessFile:
 
 
 def record(kind: int, function: int = ALL_REDUCE, **fields: int) -> Record:
-    empty = dict.fromkeys(Record._fields, 0) | {"algorithm": UNKNOWN, "protocol": UNKNOWN, "dtype": FLOAT}
+    empty = dict.fromkeys(Record._fields, 0) | {
+        "algorithm": UNKNOWN,
+        "protocol": UNKNOWN,
+        "dtype": FLOAT,
+    }
     return Record(**(empty | {"kind": kind, "function": function} | fields))
 
 
-def called(number: int, gpu: tuple[int, int] | None, *, group: int = 0, function: int = ALL_REDUCE) -> list[Record]:
+def called(
+    number: int, gpu: tuple[int, int] | None, *, group: int = 0, function: int = ALL_REDUCE
+) -> list[Record]:
     """A call with its task and time."""
     kinds = (P2P_CALL, P2P) if function in (SEND, RECV) else (COLL_CALL, COLL)
     made = [
         record(kinds[0], function, id=number, b=group or number, time=number, elements=number),
-        record(kinds[1], function, id=number, b=number, algorithm=1, protocol=2, channels=4, peer=3, time=number, elements=number),
+        record(
+            kinds[1],
+            function,
+            id=number,
+            b=number,
+            algorithm=1,
+            protocol=2,
+            channels=4,
+            peer=3,
+            time=number,
+            elements=number,
+        ),
     ]
     return made + ([record(TIMED, id=number, a=gpu[0], b=gpu[1])] if gpu else [])
 
@@ -47,23 +75,31 @@ def test_call_has_what_its_task_and_time_say():
 
 
 def test_peer_of_a_send_is_that_of_its_task():
-    ((one,), *_) = calls(file(*called(5, None, function=SEND)))
+    (one,), *_ = calls(file(*called(5, None, function=SEND)))
     assert (one.function, one.peer, one.algorithm) == ("send", 3, None)
 
 
 def test_alltoall_spans_its_sends_and_receives():
     parts = [record(P2P, RECV if at % 2 else SEND, id=1, b=at, channels=2) for at in range(1, 5)]
     spans = [record(TIMED, id=at, a=100 * at, b=100 * at + 50) for at in range(1, 5)]
-    ((one,), *_) = calls(file(record(COLL_CALL, ALLTOALL, id=1, elements=8), *parts, *spans))
+    (one,), *_ = calls(file(record(COLL_CALL, ALLTOALL, id=1, elements=8), *parts, *spans))
     assert (one.function, one.count, one.gpu_ns) == ("alltoall", 8, (100, 450))
 
 
 def test_kernels_of_one_communicator_follow_each_other():
-    assert times(called(1, (0, 10)), called(2, (10, 20)), called(3, (25, 30))) == [(0, 10), (10, 20), (25, 30)]
+    assert times(called(1, (0, 10)), called(2, (10, 20)), called(3, (25, 30))) == [
+        (0, 10),
+        (10, 20),
+        (25, 30),
+    ]
 
 
 def test_times_of_later_kernels_are_dropped():
-    assert times(called(1, (0, 10)), called(2, (10, 99)), called(3, (25, 30))) == [(0, 10), None, (25, 30)]
+    assert times(called(1, (0, 10)), called(2, (10, 99)), called(3, (25, 30))) == [
+        (0, 10),
+        None,
+        (25, 30),
+    ]
     assert times(called(1, (50, 10)), called(2, (10, 20))) == [None, (10, 20)]
 
 
@@ -73,7 +109,9 @@ def test_calls_of_one_group_may_share_a_kernel():
 
 
 def with_self(nccl: int) -> list[tuple[int, int] | None]:
-    """Times around a send to rank 3, which is the own rank on communicator 0; another communicator has a call too."""
+    """Times around a send to rank 3, which is the own rank on communicator 0; another
+    communicator has a call too.
+    """
     comms = [record(COMM, comm=number, peer=3, elements=4) for number in (0, 1)]
     other = [one._replace(comm=1) for one in called(5, (50, 60))]
     made = [*called(1, (0, 10)), *called(2, (20, 30), function=SEND), *called(4, (40, 50)), *other]
@@ -104,7 +142,9 @@ def test_graph_makes_a_call_of_every_replay():
 
 
 def test_bytes_of_a_gather_without_its_call_have_no_type():
-    made, *_ = calls(file(record(COLL, ALL_GATHER, elements=64, dtype=0), record(COLL, ALL_REDUCE, elements=64)))
+    made, *_ = calls(
+        file(record(COLL, ALL_GATHER, elements=64, dtype=0), record(COLL, ALL_REDUCE, elements=64))
+    )
     assert [(one.count, one.dtype) for one in made] == [(64, None), (64, "float")]
 
 

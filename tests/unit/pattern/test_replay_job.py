@@ -34,11 +34,18 @@ def blank(plan: ReplayPlan) -> Replay:
 
 def test_kernels_are_those_of_operations_after_the_warm_up():
     plan = ReplayPlan(pattern())
-    messages, others = [kernel(1), kernel(2), kernel(3)], [kernel(10), kernel(20), *map(kernel, range(30, 38))]
+    messages, others = (
+        [kernel(1), kernel(2), kernel(3)],
+        [kernel(10), kernel(20), *map(kernel, range(30, 38))],
+    )
     found = _by_operation(plan.operations, [messages, others], {0: 0, 1: 0}, repeats=2)
     assert {number: [one.time_us for one in kernels] for number, kernels in found.items()} == {
-        0: [2, 3], 1: [30, 34], 2: [31, 35], 3: [32, 36], 4: [33, 37],
-    }  # fmt: skip
+        0: [2, 3],
+        1: [30, 34],
+        2: [31, 35],
+        3: [32, 36],
+        4: [33, 37],
+    }
 
 
 def test_communicator_with_other_calls_than_were_made_is_left_out():
@@ -61,7 +68,10 @@ def test_rank_outside_all_exchanges_of_a_communicator_does_not_shift_the_next():
 def test_shortest_time_of_a_rank_is_that_of_the_operation():
     plan = ReplayPlan(pattern())
     replay = blank(plan)
-    ranks = [Timed([0.5], [dict.fromkeys(range(5), 9.0)], {}), Timed([0.6], [dict.fromkeys(range(5), 4.0)], {})]
+    ranks = [
+        Timed([0.5], [dict.fromkeys(range(5), 9.0)], {}),
+        Timed([0.6], [dict.fromkeys(range(5), 4.0)], {}),
+    ]
     _conclude(replay, plan, ranks, GPU)
     by_function = {row.row.function: row for row in replay.rows}
     assert (by_function["all_reduce"].times.median, by_function["all_reduce"].skew_us) == (4, 5)
@@ -79,15 +89,23 @@ def test_replay_of_one_ranks_record_is_averaged_over_that_rank():
     tally.add(Arguments(half, "recv", 8, rank=1, peer=0), group=1)
     plan = ReplayPlan(tally.pattern())
     replay = blank(plan)
-    _conclude(replay, plan, [Timed([0.5], [dict.fromkeys(range(3), 9.0)], {}) for _ in range(4)], GPU)
+    _conclude(
+        replay, plan, [Timed([0.5], [dict.fromkeys(range(3), 9.0)], {}) for _ in range(4)], GPU
+    )
     assert [row.weight for row in replay.rows if row.times] == [1, 1, 1]
 
 
 def test_call_that_may_return_early_on_cpus_takes_the_longest():
     plan = ReplayPlan(pattern())
     replay = blank(plan)
-    _conclude(replay, plan, [Timed([1], [dict.fromkeys(range(5), one)], {}) for one in (9.0, 4.0)], CPU)
-    assert {row.row.function: row.times.median for row in replay.rows if row.times} == {"send": 9, "all_reduce": 4, "broadcast": 9}
+    _conclude(
+        replay, plan, [Timed([1], [dict.fromkeys(range(5), one)], {}) for one in (9.0, 4.0)], CPU
+    )
+    assert {row.row.function: row.times.median for row in replay.rows if row.times} == {
+        "send": 9,
+        "all_reduce": 4,
+        "broadcast": 9,
+    }
 
 
 def test_other_choice_than_the_recorded_is_seen():
@@ -102,7 +120,9 @@ def test_ranks_without_a_part_and_unknown_members_are_named():
     check_members([Comm(0, 4)], 4)
     with pytest.raises(NoMeasurement, match="rank 1 of 3 is in no communicator"):
         check_members([Comm(0, 2, members=[0, 2])], 3)
-    with pytest.raises(NoMeasurement, match="the members of communicator 1, 2 of 4 ranks, are unknown"):
+    with pytest.raises(
+        NoMeasurement, match="the members of communicator 1, 2 of 4 ranks, are unknown"
+    ):
         check_members([Comm(0, 4), Comm(1, 2)], 4)
     with pytest.raises(NoMeasurement, match="the pattern has rank 7"):
         check_members([Comm(0, 2), Comm(1, 2, members=[0, 7])], 2)

@@ -23,7 +23,11 @@ def test_calls_keep_their_order_and_share_what_is_equal():
         made.add(one)
     plan = ReplayPlan(made.pattern())
     first, second, third = plan.operations
-    assert [one.call.collective.name for one in plan.operations] == ["all_reduce", "all_gather", "all_reduce"]
+    assert [one.call.collective.name for one in plan.operations] == [
+        "all_reduce",
+        "all_gather",
+        "all_reduce",
+    ]
     assert first.call is third.call
     assert (second.call.send, second.call.recv, second.call.layout.count) == (5, 20, 5)
     assert len(warm_up(plan.operations)) == 2
@@ -32,7 +36,13 @@ def test_calls_keep_their_order_and_share_what_is_equal():
 
 @pytest.mark.parametrize(
     ("function", "count", "send", "recv"),
-    [("reduce_scatter", 7, 28, 7), ("alltoall", 7, 28, 28), ("scatter", 7, 28, 7), ("gather", 7, 7, 28), ("broadcast", 7, 7, 7)],
+    [
+        ("reduce_scatter", 7, 28, 7),
+        ("alltoall", 7, 28, 28),
+        ("scatter", 7, 28, 7),
+        ("gather", 7, 7, 28),
+        ("broadcast", 7, 7, 7),
+    ],
 )
 def test_buffers_follow_nccls_count(function, count, send, recv):
     made = tally()
@@ -59,16 +69,30 @@ def messages(made: Tally, *listed: tuple[str, int, int, int | None]) -> list:
 
 
 def moved(*sizes: tuple[int, int, int], ranks: int = 4) -> tuple:
-    return tuple(tuple(sum(size for one, other, size in sizes if (one, other) == (a, b)) for b in range(ranks)) for a in range(ranks))
+    return tuple(
+        tuple(
+            sum(size for one, other, size in sizes if (one, other) == (a, b)) for b in range(ranks)
+        )
+        for a in range(ranks)
+    )
 
 
 def test_messages_of_one_group_are_one_exchange():
-    ring = [("send", rank, (rank + 1) % 4, rank) for rank in range(4)] + [("recv", rank, (rank - 1) % 4, rank) for rank in range(4)]
+    ring = [("send", rank, (rank + 1) % 4, rank) for rank in range(4)] + [
+        ("recv", rank, (rank - 1) % 4, rank) for rank in range(4)
+    ]
     assert messages(tally(), *ring) == [moved((0, 1, 8), (1, 2, 16), (2, 3, 24), (3, 0, 32))]
 
 
 def test_sender_that_runs_ahead_does_not_join_messages():
-    ahead = [("send", 0, 1, 0), ("send", 0, 1, 1), ("recv", 1, 0, 2), ("send", 0, 1, 3), ("recv", 1, 0, 4), ("recv", 1, 0, 5)]
+    ahead = [
+        ("send", 0, 1, 0),
+        ("send", 0, 1, 1),
+        ("recv", 1, 0, 2),
+        ("send", 0, 1, 3),
+        ("recv", 1, 0, 4),
+        ("recv", 1, 0, 5),
+    ]
     assert messages(tally(), *ahead) == [moved((0, 1, 8))] * 3
 
 

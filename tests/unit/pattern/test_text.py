@@ -8,7 +8,9 @@ from busbw.pattern.text import table
 def made(**header: object) -> Pattern:
     tally = Tally(Header(source="test", world=8, **header), ordered=True)
     comm = tally.comm(8, "a rather long name of a group")
-    small = Arguments(comm, "all_reduce", 64, 16, "float", "sum", algorithm="CollNetDirect", protocol="Simple")
+    small = Arguments(
+        comm, "all_reduce", 64, 16, "float", "sum", algorithm="CollNetDirect", protocol="Simple"
+    )
     large = Arguments(comm, "all_gather", 1 << 30, 1 << 25, "float")
     for _ in range(3):
         tally.add(small, gpu_us=40.0, predicted_us=12.0, skew_us=5.0)
@@ -26,7 +28,11 @@ def rows(text: str) -> list[list[str]]:
 def test_rows_are_sorted_by_their_share_of_one_kind_of_time() -> None:
     text = table(made(), 200)
     assert "sorted by share of GPU time" in text and "999" not in text
-    assert [(row[0], row[-1]) for row in rows(text)] == [("all_reduce", "66.7"), ("all_gather", "33.3"), ("send", "0.0")]
+    assert [(row[0], row[-1]) for row in rows(text)] == [
+        ("all_reduce", "66.7"),
+        ("all_gather", "33.3"),
+        ("send", "0.0"),
+    ]
     assert "GPU time 180.0 us of 4 calls" in text
     assert "skew between ranks: 15.00 us in total, 5.00 us at most" in text
 

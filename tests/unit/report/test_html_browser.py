@@ -1,4 +1,6 @@
-"""The report in a real browser: nothing is cut, nothing overlaps, and text can be read, in a phone's window and in a wide one."""
+"""The report in a real browser: nothing is cut, nothing overlaps, and text can be read, in a
+phone's window and in a wide one.
+"""
 
 import html
 import json
@@ -15,12 +17,20 @@ from busbw.report.page import page
 from busbw.report.read import read
 from busbw.stats.compare import compare
 
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    (
+        found
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (found := shutil.which(name))
+    ),
+    None,
+)
 NO_BROWSER = "no chromium: make test-tools"
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "all_reduce_2xh200_202611"
 WINDOWS = {"phone": (390, 844), "tablet": (768, 1024), "wide": (1440, 900)}
 NAMES = ("run_1.json", "compat_1.json", "run_2.json")
-# Each page stands in a frame of its window's size, which its media queries see; the script is of the frames' owner.
+# Each page stands in a frame of its window's size, which its media queries see; the script is of
+# the frames' owner.
 FRAME = """<iframe width="%d" height="%d" style="border:0" srcdoc="%s"></iframe>"""
 MEASURE = """<script>
 const box = (element) => { const r = element.getBoundingClientRect();
@@ -40,44 +50,80 @@ onload = () => { document.body.textContent = JSON.stringify([...document.querySe
 </script>"""
 
 
-def looked_at(folder: Path, pages: list[tuple[bytes, tuple[int, int]]], *options: str) -> list[dict[str, Any]]:
-    """What the browser made of each page in its window: widths, and the boxes of plots and their texts in pixels."""
+def looked_at(
+    folder: Path, pages: list[tuple[bytes, tuple[int, int]]], *options: str
+) -> list[dict[str, Any]]:
+    """What the browser made of each page in its window: widths, and the boxes of plots and their
+    texts in pixels.
+    """
     assert CHROMIUM is not None
     frames = "".join(FRAME % (*window, html.escape(text.decode())) for text, window in pages)
     file = folder / "frames.html"
-    file.write_text(f'<!DOCTYPE html><meta charset="utf-8"><body>{frames}{MEASURE}', encoding="utf-8")
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}", *options, "--dump-dom", file.as_uri()]
+    file.write_text(
+        f'<!DOCTYPE html><meta charset="utf-8"><body>{frames}{MEASURE}', encoding="utf-8"
+    )
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={folder}",
+        *options,
+        "--dump-dom",
+        file.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    found: list[dict[str, Any]] = json.loads(html.unescape(done.stdout.partition("<body>")[2].rpartition("</body>")[0]))
+    found: list[dict[str, Any]] = json.loads(
+        html.unescape(done.stdout.partition("<body>")[2].rpartition("</body>")[0])
+    )
     return found
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, str], dict[str, Any]]:
-    """Pages of one recorded run with its bounds, and of two and three runs compared, in each window."""
+    """Pages of one recorded run with its bounds, and of two and three runs compared, in each
+    window.
+    """
     if CHROMIUM is None:
         pytest.skip(NO_BROWSER)
     named = [(name, read((BENCHMARK / name).read_bytes(), name)) for name in NAMES]
     found = {index: compare(named[:1], named[index : index + 1]) for index in (1, 2)}
     pages = {1: page(named[:1]), 2: page(named[:2], {1: found[1]}), 3: page(named, found)}
     asked = [(count, window) for count in pages for window in WINDOWS]
-    looks = looked_at(tmp_path_factory.mktemp("browser"), [(pages[count], WINDOWS[window]) for count, window in asked])
+    looks = looked_at(
+        tmp_path_factory.mktemp("browser"),
+        [(pages[count], WINDOWS[window]) for count, window in asked],
+    )
     return dict(zip(asked, looks, strict=True))
 
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_page_fits_its_window_and_its_plots_can_be_read(seen: dict[tuple[int, str], dict[str, Any]], count: int, window: str) -> None:
+def test_the_page_fits_its_window_and_its_plots_can_be_read(
+    seen: dict[tuple[int, str], dict[str, Any]], count: int, window: str
+) -> None:
     look = seen[count, window]
     assert look["width"] == look["window"] <= WINDOWS[window][0]
-    assert [name for name in look["scrolling"] if window != "tablet" and (count, name) != (3, "Comparison")] == []
+    assert [
+        name
+        for name in look["scrolling"]
+        if window != "tablet" and (count, name) != (3, "Comparison")
+    ] == []
     assert len(look["plots"]) == (2 if count == 1 else 3)
     for plot in look["plots"]:
         texts = plot["texts"]
         assert len(texts) > 8
         assert [text["words"] for text in texts if text["height"] < 10] == []
-        assert [text["words"] for text in texts if text["left"] < plot["left"] - 1 or text["right"] > plot["right"] + 1] == []
-        assert [text["words"] for text in texts if text["top"] < plot["top"] or text["bottom"] > plot["bottom"] + 1] == []
+        assert [
+            text["words"]
+            for text in texts
+            if text["left"] < plot["left"] - 1 or text["right"] > plot["right"] + 1
+        ] == []
+        assert [
+            text["words"]
+            for text in texts
+            if text["top"] < plot["top"] or text["bottom"] > plot["bottom"] + 1
+        ] == []
         assert overlapping(texts) == []
 
 
@@ -101,5 +147,8 @@ def test_texts_that_overlap_would_be_seen() -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
 def test_the_page_follows_the_colour_scheme(tmp_path: Path, make: Callable[..., Result]) -> None:
     pages = [(page([("r", make())]), WINDOWS["phone"])]
-    light, dark = (looked_at(tmp_path, pages, f"--blink-settings=preferredColorScheme={scheme}")[0] for scheme in (1, 0))
+    light, dark = (
+        looked_at(tmp_path, pages, f"--blink-settings=preferredColorScheme={scheme}")[0]
+        for scheme in (1, 0)
+    )
     assert (light["background"], dark["background"]) == ("rgb(255, 255, 255)", "rgb(20, 23, 26)")

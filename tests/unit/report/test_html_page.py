@@ -24,10 +24,14 @@ from busbw.ui.html.element import clean, document, tag
 TESTS = Path(__file__).parents[2]
 RECORDED = sorted((TESTS / "recorded" / "nccl_tests").glob("all_reduce*"))
 BENCHMARK = TESTS.parent / "benchmarks" / "all_reduce_2xh200_202611"
-KEPT = [BENCHMARK / name for name in ("run_1.json", "compat_1.json", "compat_1.txt", "torch_1.json", "hosts_25g.json")]
+KEPT = [
+    BENCHMARK / name
+    for name in ("run_1.json", "compat_1.json", "compat_1.txt", "torch_1.json", "hosts_25g.json")
+]
 HTML = "{http://www.w3.org/1999/xhtml}"
 HOSTILE = (
-    "</style></title></textarea>--><script>alert(1)</script><img src=x onerror=alert(2)>\"' autofocus onfocus='alert(3)&lt;\x00\x1b\u202e"
+    "</style></title></textarea>--><script>alert(1)</script><img src=x onerror=alert(2)>\"'"
+    " autofocus onfocus='alert(3)&lt;\x00\x1b\u202e"
 )
 HARMLESS = "harmless".ljust(len(HOSTILE), "-")
 DARK = re.compile(r"prefers-color-scheme: dark\) \{\s*:root \{(.*?)\}", re.DOTALL)
@@ -42,7 +46,9 @@ def parsed(text: bytes) -> Element:
 
 
 def names(root: Element) -> list[str]:
-    return [element.tag.rpartition("}")[2] for element in root.iter() if isinstance(element.tag, str)]
+    return [
+        element.tag.rpartition("}")[2] for element in root.iter() if isinstance(element.tag, str)
+    ]
 
 
 def texts(root: Element) -> str:
@@ -54,14 +60,31 @@ def test_every_readable_file_gives_a_small_valid_page(file: Path) -> None:
     text = page([(file.name, read(file.read_bytes(), file.name))])
     root = parsed(text)
     assert len(text) < 300_000
-    assert not {"script", "link", "img", "iframe", "object", "a", "use", "image", "base", "form"} & set(names(root))
+    assert not {
+        "script",
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "a",
+        "use",
+        "image",
+        "base",
+        "form",
+    } & set(names(root))
     attributes = {name for element in root.iter() for name in element.attrib}
-    assert not {name for name in attributes if name.startswith("on")} | ({"src", "href", "style", "action"} & attributes)
+    assert not {name for name in attributes if name.startswith("on")} | (
+        {"src", "href", "style", "action"} & attributes
+    )
     assert not re.search(rb"url\(|@import|@font-face", text)
 
 
 def several(make: Make) -> list[tuple[str, Result]]:
-    return [("a.json", make()), ("b.json", make()), ("c.json", make(spec={"collective": "all_gather"}))]
+    return [
+        ("a.json", make()),
+        ("b.json", make()),
+        ("c.json", make(spec={"collective": "all_gather"})),
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -71,7 +94,12 @@ def test_the_page_is_accessible(make: Make, count: int) -> None:
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
-    assert {title.get("scope") for title in root.iter(HTML + "th")} <= {"col", "row", "rowgroup", "colgroup"}
+    assert {title.get("scope") for title in root.iter(HTML + "th")} <= {
+        "col",
+        "row",
+        "rowgroup",
+        "colgroup",
+    }
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
     plots = [element for element in root.iter() if element.get("role") == "img"]
@@ -88,14 +116,19 @@ def test_the_page_is_accessible(make: Make, count: int) -> None:
 def replaced(value: Any, text: str) -> Any:
     """The value with `text` for every string that is not of a closed set."""
     if isinstance(value, dict):
-        return {key: item if key in ("schema", "collective", "verdict") else replaced(item, text) for key, item in value.items()}
+        return {
+            key: item if key in ("schema", "collective", "verdict") else replaced(item, text)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [replaced(item, text) for item in value]
     return text if isinstance(value, str) else value
 
 
 def written_over(text: str) -> Result:
-    """A recorded run, broken off with wrong data, with `text` in every place where a file may hold text."""
+    """A recorded run, broken off with wrong data, with `text` in every place where a file may
+    hold text.
+    """
     found = read((BENCHMARK / "run_1.json").read_bytes(), "run_1.json")
     cell = found.rows[3].in_place
     assert cell is not None
@@ -107,14 +140,25 @@ def written_over(text: str) -> Result:
 
 
 def test_no_text_in_a_file_becomes_markup() -> None:
-    harmless, hostile = (parsed(page([(text, written_over(text)), (text, written_over(text))])) for text in (HARMLESS, HOSTILE))
+    harmless, hostile = (
+        parsed(page([(text, written_over(text)), (text, written_over(text))]))
+        for text in (HARMLESS, HOSTILE)
+    )
     assert names(hostile) == names(harmless)
-    assert [sorted(element.attrib) for element in hostile.iter()] == [sorted(element.attrib) for element in harmless.iter()]
-    assert texts(hostile).count("<script>alert(1)</script>") == texts(harmless).count("harmless") > 400
+    assert [sorted(element.attrib) for element in hostile.iter()] == [
+        sorted(element.attrib) for element in harmless.iter()
+    ]
+    assert (
+        texts(hostile).count("<script>alert(1)</script>") == texts(harmless).count("harmless") > 400
+    )
 
 
 def test_markup_could_not_run_even_if_it_slipped_in(make: Make) -> None:
-    policy = next(meta.get("content", "") for meta in parsed(page([("r", make())])).iter(HTML + "meta") if meta.get("http-equiv"))
+    policy = next(
+        meta.get("content", "")
+        for meta in parsed(page([("r", make())])).iter(HTML + "meta")
+        if meta.get("http-equiv")
+    )
     assert policy.startswith("default-src 'none';")
     assert "script" not in policy
 
@@ -122,7 +166,11 @@ def test_markup_could_not_run_even_if_it_slipped_in(make: Make) -> None:
 @given(st.text())
 def test_any_text_and_attribute_is_read_back_as_it_was(text: str) -> None:
     head = tag("head", tag("meta", charset="utf-8"), tag("title", "t"))
-    root = parsed(document(tag("html", head, tag("body", tag("p", "x", text, tag("b", text), text, title=text)))))
+    root = parsed(
+        document(
+            tag("html", head, tag("body", tag("p", "x", text, tag("b", text), text, title=text)))
+        )
+    )
     paragraph = next(root.iter(HTML + "p"))
     kept = clean(text)
     assert "".join(paragraph.itertext()) == "x" + kept * 3
@@ -130,7 +178,9 @@ def test_any_text_and_attribute_is_read_back_as_it_was(text: str) -> None:
     assert all(one in (other, "\ufffd") for one, other in zip(kept, text, strict=True))
 
 
-def test_findings_errors_and_how_the_run_ended_are_told(make: Make, make_cell: Callable[..., Cell]) -> None:
+def test_findings_errors_and_how_the_run_ended_are_told(
+    make: Make, make_cell: Callable[..., Cell]
+) -> None:
     result = make(complete=False, errors=["rank 1 on node7 did not arrive"], out_of_bounds=1)
     result.rows[1].in_place = make_cell(14.82, 70.76, 70.76, 7)
     said = texts(parsed(page([("r.json", result)])))
@@ -143,14 +193,24 @@ def test_a_result_without_rows_machine_or_findings_is_a_page_too(make: Make) -> 
     bare = make([], argv=[], program="", start="", end="")
     bare.world.devices.clear()
     said = texts(parsed(page([("r.json", bare)])))
-    for words in ("No size was measured.", "No row has a figure to draw.", "The file holds no findings."):
+    for words in (
+        "No size was measured.",
+        "No row has a figure to draw.",
+        "The file holds no findings.",
+    ):
         assert words in said
     parsed(page([("a.json", bare), ("b.json", bare)], {1: compare([("a", bare)], [("b", bare)])}))
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, 1e308, 5e-324, math.nan, math.inf, -math.inf], ids=str)
-@pytest.mark.parametrize("field", ["time_s", "algbw", "busbw", "low_s", "high_s", "op_s", "launch_s"])
-def test_figures_that_no_machine_makes_are_shown_and_not_drawn(make: Make, field: str, value: float) -> None:
+@pytest.mark.parametrize(
+    "value", [0.0, -1.0, 1e308, 5e-324, math.nan, math.inf, -math.inf], ids=str
+)
+@pytest.mark.parametrize(
+    "field", ["time_s", "algbw", "busbw", "low_s", "high_s", "op_s", "launch_s"]
+)
+def test_figures_that_no_machine_makes_are_shown_and_not_drawn(
+    make: Make, field: str, value: float
+) -> None:
     result = make()
     for row in result.rows:
         for cell in (row.out_of_place, row.in_place):
@@ -168,7 +228,9 @@ def test_more_files_than_colours_are_refused(make: Make) -> None:
 
 
 def style() -> str:
-    return (TESTS.parent / "src" / "busbw" / "ui" / "html" / "style.css").read_text(encoding="utf-8")
+    return (TESTS.parent / "src" / "busbw" / "ui" / "html" / "style.css").read_text(
+        encoding="utf-8"
+    )
 
 
 def colours(block: str) -> dict[str, str]:
@@ -178,7 +240,9 @@ def colours(block: str) -> dict[str, str]:
 def luminance(colour: str) -> float:
     """Relative luminance as WCAG 2.2 defines it."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -194,7 +258,16 @@ def schemes() -> Iterator[dict[str, str]]:
 
 @pytest.mark.parametrize("scheme", list(schemes()), ids=["light", "dark"])
 def test_contrast_is_that_of_level_aa(scheme: dict[str, str]) -> None:
-    words = [name for name in scheme if name in ("ink", "quiet", "pass", "warn", "fail", "skip", "unknown") or re.fullmatch(r"s\d", name)]
+    words = [
+        name
+        for name in scheme
+        if name in ("ink", "quiet", "pass", "warn", "fail", "skip", "unknown")
+        or re.fullmatch(r"s\d", name)
+    ]
     assert len(words) == 15
-    low = {(name, behind): contrast(scheme[name], scheme[behind]) for name in words for behind in ("page", "panel")}
+    low = {
+        (name, behind): contrast(scheme[name], scheme[behind])
+        for name in words
+        for behind in ("page", "panel")
+    }
     assert {pair: ratio for pair, ratio in low.items() if ratio < 4.5} == {}

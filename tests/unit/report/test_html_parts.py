@@ -66,13 +66,19 @@ def precise(make: Make) -> Result:
         Row(8, 2, "float", "sum", -1, cell(1e-5, "ok"), cell(1e-5, "ok"), 21),
         Row(4096, 1024, "float", "sum", -1, cell(1e-3, "unstable"), None, 21),
     ]
-    result = make(made, ideal=Ideal(4e9, "Ring", "NVLink", "why"), endpoint_ideal=Ideal(8e9, "endpoint-optimal", "NVLink", "why"))
+    result = make(
+        made,
+        ideal=Ideal(4e9, "Ring", "NVLink", "why"),
+        endpoint_ideal=Ideal(8e9, "endpoint-optimal", "NVLink", "why"),
+    )
     result.spec = msgspec.structs.replace(result.spec, sampling=Sampling(confidence=0.99))
     return result
 
 
 @given(st.floats(1e-9, 1e12), st.floats(1e-9, 1e12), st.integers(4, 12))
-def test_an_axis_has_two_ticks_at_least_and_no_more_than_asked(one: float, other: float, most: int) -> None:
+def test_an_axis_has_two_ticks_at_least_and_no_more_than_asked(
+    one: float, other: float, most: int
+) -> None:
     low, high = ends([one, other], 0.04, 0.08)
     found = ticks(low, high, most)
     assert 2 <= len(found) <= most
@@ -99,12 +105,19 @@ def test_ticks_are_round_and_as_dense_as_there_is_room() -> None:
 
 
 def path(element: Element) -> list[tuple[float, float]]:
-    return [(float(x), float(y)) for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", element.get("d", ""))]
+    return [
+        (float(x), float(y))
+        for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", element.get("d", ""))
+    ]
 
 
 def test_a_curve_stands_where_its_figures_are(precise: Result) -> None:
-    bandwidth, time = (marked(figure, "wide")[0] for figure in plots([ReportInput(0, "r", precise)]))
-    (low, high), (fast, slow) = (path(marked(marked(plot, "out")[0], "line")[0]) for plot in (bandwidth, time))
+    bandwidth, time = (
+        marked(figure, "wide")[0] for figure in plots([ReportInput(0, "r", precise)])
+    )
+    (low, high), (fast, slow) = (
+        path(marked(marked(plot, "out")[0], "line")[0]) for plot in (bandwidth, time)
+    )
     assert low[0] < high[0]
     assert (low[0], high[0]) == (fast[0], slow[0])
     assert fast[1] > slow[1]  # downwards in pixels: 10 us stands below 1 ms
@@ -116,12 +129,16 @@ def test_a_curve_stands_where_its_figures_are(precise: Result) -> None:
 
 
 def test_the_interval_of_busbw_is_that_of_the_time_turned_round(precise: Result) -> None:
-    bandwidth, time = (marked(figure, "wide")[0] for figure in plots([ReportInput(0, "r", precise)]))
+    bandwidth, time = (
+        marked(figure, "wide")[0] for figure in plots([ReportInput(0, "r", precise)])
+    )
     heights = {}
     for name, plot in (("busbw", bandwidth), ("time", time)):
         curve = marked(plot, "out")[0]
         centre = path(marked(curve, "line")[0])[0][1]
-        start, end = re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", marked(curve, "interval")[0].get("d", ""))[0]
+        start, end = re.findall(
+            r"M[\d.]+ ([\d.]+)V([\d.]+)", marked(curve, "interval")[0].get("d", "")
+        )[0]
         assert float(start) > centre > float(end)
         heights[name] = (float(start) - centre) / (centre - float(end))
     assert heights["time"] == pytest.approx(math.log(1 / 0.8) / math.log(1.25), abs=0.15)
@@ -129,9 +146,14 @@ def test_the_interval_of_busbw_is_that_of_the_time_turned_round(precise: Result)
 
 
 def test_bounds_are_lines_and_one_line_where_files_share_them(precise: Result, make: Make) -> None:
-    alone = [words(rule) for rule in marked(marked(plots([ReportInput(0, "r", precise)])[0], "wide")[0], "rule")]
+    alone = [
+        words(rule)
+        for rule in marked(marked(plots([ReportInput(0, "r", precise)])[0], "wide")[0], "rule")
+    ]
     assert alone == ["endpoint ideal 8", "ideal 4"]
-    shared = plots([ReportInput(0, "a", precise), ReportInput(1, "b", make()), ReportInput(2, "c", precise)])[0]
+    shared = plots(
+        [ReportInput(0, "a", precise), ReportInput(1, "b", make()), ReportInput(2, "c", precise)]
+    )[0]
     found = marked(marked(shared, "wide")[0], "rule")
     assert [words(rule) for rule in found] == ["A C endpoint ideal 8", "A C ideal 4"]
     assert [rule.get("class") for rule in found] == ["rule", "rule"]
@@ -144,19 +166,51 @@ def test_the_launch_cost_is_drawn_where_it_was_measured(precise: Result, make: M
     assert marked(plots([ReportInput(0, "r", make())])[1], "launch") == []
 
 
-def test_what_has_no_place_on_a_logarithmic_axis_is_left_out(make: Make, make_cell: Callable[..., Cell]) -> None:
-    bad = [Row(size, 1, "float", "sum", -1, make_cell(time, 1, busbw), None, 20) for size, time, busbw in ((0, 1, 1), (8, math.nan, 1))]
-    good = [Row(8, 1, "float", "sum", -1, make_cell(9, 1, 0), None, 20), Row(16, 1, "float", "sum", -1, make_cell(9, 1, 1), None, 20)]
-    bandwidth, time = (marked(figure, "wide")[0] for figure in plots([ReportInput(0, "r", make(bad + good))]))
+def test_what_has_no_place_on_a_logarithmic_axis_is_left_out(
+    make: Make, make_cell: Callable[..., Cell]
+) -> None:
+    bad = [
+        Row(size, 1, "float", "sum", -1, make_cell(time, 1, busbw), None, 20)
+        for size, time, busbw in ((0, 1, 1), (8, math.nan, 1))
+    ]
+    good = [
+        Row(8, 1, "float", "sum", -1, make_cell(9, 1, 0), None, 20),
+        Row(16, 1, "float", "sum", -1, make_cell(9, 1, 1), None, 20),
+    ]
+    bandwidth, time = (
+        marked(figure, "wide")[0] for figure in plots([ReportInput(0, "r", make(bad + good))])
+    )
     assert [len(list(plot.iter("circle"))) for plot in (bandwidth, time)] == [1, 2]
 
 
 def test_the_table_of_a_precise_run_has_all_columns(precise: Result) -> None:
     table = grid(rows(precise))
     assert table[0] == [
-        "size", "placement", "time", "interval 99 %", "n", "stop", "launch us", "skew us", "algbw GB/s", "busbw GB/s", "ideal %", "wrong",
-    ]  # fmt: skip
-    shared = ["10.00 us", "8.00 – 12.50 us", "21", "ok", "2.00", "2.50", "<0.01", "<0.01", "<0.1", "0"]
+        "size",
+        "placement",
+        "time",
+        "interval 99 %",
+        "n",
+        "stop",
+        "launch us",
+        "skew us",
+        "algbw GB/s",
+        "busbw GB/s",
+        "ideal %",
+        "wrong",
+    ]
+    shared = [
+        "10.00 us",
+        "8.00 – 12.50 us",
+        "21",
+        "ok",
+        "2.00",
+        "2.50",
+        "<0.01",
+        "<0.01",
+        "<0.1",
+        "0",
+    ]
     assert table[1] == ["8 B", "out of place", *shared]
     assert table[2] == ["in place", *shared]
     assert table[3][2:8] == ["1.000 ms", "800.0 us – 1.250 ms", "21", "unstable", "2.00", "250.0"]
@@ -165,7 +219,16 @@ def test_the_table_of_a_precise_run_has_all_columns(precise: Result) -> None:
 
 def test_a_classic_table_has_no_columns_of_precise_timing(make: Make) -> None:
     table = grid(rows(make()))
-    assert table[0] == ["size", "type", "placement", "time", "n", "algbw GB/s", "busbw GB/s", "wrong"]
+    assert table[0] == [
+        "size",
+        "type",
+        "placement",
+        "time",
+        "n",
+        "algbw GB/s",
+        "busbw GB/s",
+        "wrong",
+    ]
     assert table[3] == ["1 MiB", "float", "out of place", "21.19 us", "20", "49.49", "49.49", "0"]
 
 
@@ -181,7 +244,10 @@ def test_wrong_elements_are_told_one_by_one(precise: Result) -> None:
     cell.wrong, cell.mismatches = 30, [Mismatch(rank, 7, "1.5", "nan", 1) for rank in range(30)]
     found = rows(precise)
     items = [words(item) for item in found.iter("li")]
-    assert items[0] == "8 B float in place: rank 0 got nan instead of 1.5 at element 7; 1 wrong on this rank"
+    assert (
+        items[0]
+        == "8 B float in place: rank 0 got nan instead of 1.5 at element 7; 1 wrong on this rank"
+    )
     assert items[20:] == ["and 10 more"]
     assert len(marked(found, "wrong")) == 1
 
@@ -201,18 +267,34 @@ def test_files_stand_side_by_side_with_ratio_and_verdict(precise: Result) -> Non
     inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
     table = grid(comparison(inputs, found)[-1])
     assert table[0] == ["", "A a.json", "B b.json"]
-    assert table[1] == ["size", "type", "op", "placement", "time A", "time B", "ratio B", "verdict B"]
+    assert table[1] == [
+        "size",
+        "type",
+        "op",
+        "placement",
+        "time A",
+        "time B",
+        "ratio B",
+        "verdict B",
+    ]
     assert table[2][4:6] == ["10.00 us", "5.00 us"]
     assert re.fullmatch(r"0\.500x 0\.\d{3} to 0\.\d{3}", table[2][6])
     assert [line[-1] for line in table[2:]] == ["faster"] * 3
 
 
 @pytest.mark.parametrize("sampled", [True, False])
-def test_page_and_terminal_judge_in_the_same_words(make: Make, precise: Result, sampled: bool) -> None:
+def test_page_and_terminal_judge_in_the_same_words(
+    make: Make, precise: Result, sampled: bool
+) -> None:
     one = precise if sampled else make()
     named = [("a.json", one), ("b.json", faster(one, 2))]
     judged = compare(named[:1], named[1:])
-    notes = " ".join(map(words, comparison([ReportInput(i, *file) for i, file in enumerate(named)], {1: judged})[:-1]))
+    notes = " ".join(
+        map(
+            words,
+            comparison([ReportInput(i, *file) for i, file in enumerate(named)], {1: judged})[:-1],
+        )
+    )
     for line in (text.summary(judged), *text.closing(judged)):
         assert line in notes and line in text.text(judged)
     assert ("confidence" in notes) is sampled
@@ -243,7 +325,12 @@ def test_repeats_have_own_rows_and_one_median_when_compared(make: Make) -> None:
 def test_cells_of_one_side_have_no_ratio(make: Make) -> None:
     one, other = make(), make()
     other.rows.pop(0)
-    table = grid(comparison([ReportInput(0, "a", one), ReportInput(1, "b", other)], {1: compare([("a", one)], [("b", other)])})[-1])
+    table = grid(
+        comparison(
+            [ReportInput(0, "a", one), ReportInput(1, "b", other)],
+            {1: compare([("a", one)], [("b", other)])},
+        )[-1]
+    )
     assert [line[-2:] for line in table[2:]] == [["–", "unmatched"]] * 2 + [["1.000x", "same"]] * 2
 
 
@@ -258,8 +345,16 @@ def test_only_files_of_one_collective_engine_and_number_of_ranks_are_compared(ma
     ]
     made += [make(library=Library("")), make(library=Library("sim"))]
     inputs = [ReportInput(index, f"{index}.json", result) for index, result in enumerate(made)]
-    assert [[source.letter for source in group] for group in alike(inputs)] == [["A", "D", "F"], ["B"], ["C", "G"], ["E"]]
-    found = {index: compare([("x", made[base])], [("y", made[index])]) for base, index in ((0, 3), (0, 5), (2, 6))}
+    assert [[source.letter for source in group] for group in alike(inputs)] == [
+        ["A", "D", "F"],
+        ["B"],
+        ["C", "G"],
+        ["E"],
+    ]
+    found = {
+        index: compare([("x", made[base])], [("y", made[index])])
+        for base, index in ((0, 3), (0, 5), (2, 6))
+    }
     assert [words(one) for one in summary.sentence(inputs, found)] == [
         "D compared with A: none of 4 cells slower, 0 faster.",
         "F compared with A: none of 4 cells slower, 0 faster.",
@@ -269,19 +364,50 @@ def test_only_files_of_one_collective_engine_and_number_of_ranks_are_compared(ma
         "E is not compared with A: sim engine against nccl engine, 8 ranks against 2 ranks.",
     ]
     _, note, box = comparison([inputs[2], inputs[6]], found)
-    assert words(note).startswith("G (called B here) compared with C (called A here): none of 4 cells slower")
+    assert words(note).startswith(
+        "G (called B here) compared with C (called A here): none of 4 cells slower"
+    )
     assert grid(box)[0] == ["", "C 2.json", "G 6.json"]
-    root = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page(list(zip("abcdefg", made, strict=True)), found))
-    legends = ["".join(figure.itertext()) for figure in root.iter("figure") if "Bus bandwidth" in words(figure)]
-    assert [re.findall(r"[A-G] [a-g](?=[A-Zo])", legend) for legend in legends] == [["A a", "D d", "F f"], [], ["C c", "G g"], []]
+    root = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(
+        page(list(zip("abcdefg", made, strict=True)), found)
+    )
+    legends = [
+        "".join(figure.itertext())
+        for figure in root.iter("figure")
+        if "Bus bandwidth" in words(figure)
+    ]
+    assert [re.findall(r"[A-G] [a-g](?=[A-Zo])", legend) for legend in legends] == [
+        ["A a", "D d", "F f"],
+        [],
+        ["C c", "G g"],
+        [],
+    ]
 
 
 def test_the_machine_and_the_run_are_told(make: Make) -> None:
-    result = make(environment={"NCCL_DEBUG": "INFO"}, errors=["no room"], complete=False, reduced_max_bytes=1 << 20)
+    result = make(
+        environment={"NCCL_DEBUG": "INFO"},
+        errors=["no room"],
+        complete=False,
+        reduced_max_bytes=1 << 20,
+    )
     said = " ".join(words(part) for part in machine(result))
-    for piece in ("2 ranks in 1 process", "node1.example.org", "0000:00:06", "2.28.9", "NCCL_DEBUG"):
+    for piece in (
+        "2 ranks in 1 process",
+        "node1.example.org",
+        "0000:00:06",
+        "2.28.9",
+        "NCCL_DEBUG",
+    ):
         assert piece in said
     text = " ".join(words(part) for part in run(result))
-    for piece in ("./build/all_reduce_perf", "2026-11-21 18:24:58", "lowered to 1 MiB", "no: these sizes"):
+    for piece in (
+        "./build/all_reduce_perf",
+        "2026-11-21 18:24:58",
+        "lowered to 1 MiB",
+        "no: these sizes",
+    ):
         assert piece in text
-    assert "does not describe the machine" in words(machine(Result(SweepSpec(collective="broadcast")))[0])
+    assert "does not describe the machine" in words(
+        machine(Result(SweepSpec(collective="broadcast")))[0]
+    )

@@ -24,8 +24,13 @@ from busbw.ui.number_formats import finding_text
 
 ROOT = Path(__file__).parents[3]
 FILE = str(ROOT / "benchmarks/all_reduce_2xh200_202611/run_1.json")
-SENTENCE = "the samples of 4 cells fall into two groups; 2 KiB out of place: 2.148 and 26.28 us, which is a lot"
-FINDINGS = [Finding("two_modes", Verdict.UNKNOWN, SENTENCE, f"evidence {SENTENCE}", f"fix {SENTENCE}")]
+SENTENCE = (
+    "the samples of 4 cells fall into two groups; 2 KiB out of place: 2.148 and 26.28 us, which is"
+    " a lot"
+)
+FINDINGS = [
+    Finding("two_modes", Verdict.UNKNOWN, SENTENCE, f"evidence {SENTENCE}", f"fix {SENTENCE}")
+]
 ESCAPE = re.compile("\x1b\\[[0-9;]*m")
 
 
@@ -52,7 +57,11 @@ def test_columns_go_in_the_stated_order(precise: Result) -> None:
     everything = titles(None)
     assert titles(98) == everything
     for limit in range(97, 50, -1):
-        gone = [title for title in table.DROP_ORDER if title in everything and title not in titles(limit)]
+        gone = [
+            title
+            for title in table.DROP_ORDER
+            if title in everything and title not in titles(limit)
+        ]
         assert gone == [title for title in table.DROP_ORDER if title in everything][: len(gone)]
     assert titles(80) == [title for title in everything if title not in ("launch", "skew", "algbw")]
     assert {"size", "time", "busbw", "wrong"} <= set(titles(30))
@@ -78,17 +87,35 @@ def test_words_stay_whole_and_hang_under_their_first_line() -> None:
     assert wrapped("peak   12 GB/s at 8 GiB\n", 15) == "peak   12 GB/s\n       at 8 GiB\n"
 
 
-def test_comparisons_trainings_and_plans_fit_80_columns(precise: Result, trained: Result, planned: Result) -> None:
-    texts = [comparison.text(compare([("a", precise)], [("b", precise)]), 80), train_text.footer(trained, 80)]
+def test_comparisons_trainings_and_plans_fit_80_columns(
+    precise: Result, trained: Result, planned: Result
+) -> None:
+    texts = [
+        comparison.text(compare([("a", precise)], [("b", precise)]), 80),
+        train_text.footer(trained, 80),
+    ]
     texts += [plan_text.render_all(planned, 80)]
-    assert [line for text in texts for line in text.splitlines() if len(line) > 80 and "busbw.accel" not in line] == []
+    assert [
+        line
+        for text in texts
+        for line in text.splitlines()
+        if len(line) > 80 and "busbw.accel" not in line
+    ] == []
 
 
 def in_terminal(*words: str, columns: int, **environ: str) -> str:
     """What `busbw` writes to a terminal."""
     shown, stdout = pty.openpty()
-    where = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": str(columns), "TERM": "xterm", **environ}
-    done = subprocess.run([sys.executable, "-m", "busbw", *words], stdout=stdout, env=where, timeout=60, check=False)
+    where = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "COLUMNS": str(columns),
+        "TERM": "xterm",
+        **environ,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "busbw", *words], stdout=stdout, env=where, timeout=60, check=False
+    )
     os.close(stdout)
     text = b""
     while True:

@@ -1,4 +1,6 @@
-"""Any file with a result in it is recognised by what it holds; one that holds none is refused with what was seen."""
+"""Any file with a result in it is recognised by what it holds; one that holds none is refused
+with what was seen.
+"""
 
 import contextlib
 import json
@@ -38,11 +40,20 @@ def test_each_format_is_recognised(make: Make) -> None:
     ("data", "said"),
     [
         (b" \n", "run.log: the file is empty"),
-        (b"hello\nworld\n", 'run.log: nccl-tests text: no row of a table in it; it begins with "hello"'),
+        (
+            b"hello\nworld\n",
+            'run.log: nccl-tests text: no row of a table in it; it begins with "hello"',
+        ),
         (b'{"a": [1]}', "missing required field `config`; its keys are a"),
         (b"{}", "missing required field `config`; an empty object"),
-        (b"{bad json}", "JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
-        (b'{"schema": "busbw.result/9"}', "the schema is 'busbw.result/9', this busbw reads busbw.result/1"),
+        (
+            b"{bad json}",
+            "JSON: Expecting property name enclosed in double quotes at line 1, column 2",
+        ),
+        (
+            b'{"schema": "busbw.result/9"}',
+            "the schema is 'busbw.result/9', this busbw reads busbw.result/1",
+        ),
         (b'{"tool": 1, "schema": "busbw.result/9"}', "the schema is 'busbw.result/9'"),
         (b'{"schema": "busbw.result/1", "tool": 3}', "Expected `str`, got `int` - at `$.tool`"),
         (b"\x80\x81\x00", "no row of a table"),
@@ -61,7 +72,9 @@ def test_anything_else_is_refused_with_source_and_hint(data: bytes, said: str) -
 
 
 def test_a_collective_that_busbw_does_not_know_is_refused(make: Make) -> None:
-    document = result_json.render(make()).replace('"collective": "all_reduce"', '"collective": "all_redcue"')
+    document = result_json.render(make()).replace(
+        '"collective": "all_reduce"', '"collective": "all_redcue"'
+    )
     with pytest.raises(UsageError, match=r"r\.json: .*spec\.collective is 'all_redcue'") as caught:
         read(document.encode(), "r.json")
     assert "all_reduce" in caught.value.hint
@@ -81,7 +94,9 @@ def test_more_samples_skipped_than_there_are_is_refused(make: Make, skipped: int
     cell = result.rows[0].in_place
     assert cell
     cell.samples_s, cell.skipped = [1e-5, 2e-5], skipped
-    with pytest.raises(UsageError, match=f"r.json: row 0, of 8 bytes: {skipped} of 2 samples are skipped"):
+    with pytest.raises(
+        UsageError, match=f"r.json: row 0, of 8 bytes: {skipped} of 2 samples are skipped"
+    ):
         read(result_json.render(result).encode(), "r.json")
 
 
@@ -91,7 +106,9 @@ def test_samples_that_no_clock_gives_are_refused(make: Make, sample: float) -> N
     cell = result.rows[0].in_place
     assert cell
     cell.samples_s = [1e-5, sample]
-    with pytest.raises(UsageError, match=re.escape(f"r.json: row 0, of 8 bytes: a sample of {sample:g} seconds")):
+    with pytest.raises(
+        UsageError, match=re.escape(f"r.json: row 0, of 8 bytes: a sample of {sample:g} seconds")
+    ):
         read(result_json.render(result).encode(), "r.json")
 
 
@@ -99,14 +116,22 @@ JUNK = [0, -1, None, "", "x", "nan", "inf", [], {}, 1e308, 2**62, True, "all", "
 
 
 def places(part: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    items = (
+        part.items()
+        if isinstance(part, dict)
+        else enumerate(part)
+        if isinstance(part, list)
+        else ()
+    )
     for key, value in items:
         yield (*path, key)
         yield from places(value, (*path, key))
 
 
 def spoiled(result: Result) -> Iterator[Result]:
-    """What is read from a result's file with junk in one place, for every place and junk that is not refused."""
+    """What is read from a result's file with junk in one place, for every place and junk that is
+    not refused.
+    """
     text = result_json.render(result)
     for path, value in product(places(json.loads(text)), JUNK):
         document = json.loads(text)
@@ -119,9 +144,17 @@ def spoiled(result: Result) -> Iterator[Result]:
 
 
 @pytest.mark.parametrize("kind", ["trained", "planned", "planned_in_rounds"])
-def test_a_training_or_plan_with_junk_is_refused_or_shown(kind: str, request: pytest.FixtureRequest) -> None:
+def test_a_training_or_plan_with_junk_is_refused_or_shown(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     read_again = spoiled(request.getfixturevalue(kind))
-    assert sum(all(render(again, name) is not None for name in ("table", "json")) for again in read_again) > 200
+    assert (
+        sum(
+            all(render(again, name) is not None for name in ("table", "json"))
+            for again in read_again
+        )
+        > 200
+    )
 
 
 def test_a_result_with_junk_is_refused_or_shown_in_every_view(make: Make) -> None:
@@ -130,7 +163,10 @@ def test_a_result_with_junk_is_refused_or_shown_in_every_view(make: Make) -> Non
         for cell in (row.out_of_place, row.in_place):
             assert cell
             cell.samples_s, cell.skipped = [1e-5, 2e-5, 3e-5], 1
-    assert sum(all(view.render(again) is not None for view in VIEWS) for again in spoiled(result)) > 500
+    assert (
+        sum(all(view.render(again) is not None for view in VIEWS) for again in spoiled(result))
+        > 500
+    )
 
 
 def test_figures_that_are_no_numbers_are_shown_again(make: Make) -> None:
@@ -153,20 +189,31 @@ def test_the_collective_can_be_given(make: Make) -> None:
     assert read(data, "a.json", collective="broadcast").spec.collective == "broadcast"
 
 
-@pytest.mark.parametrize("render", [result_json.render, nccl_tests_json.render, view("nccl-tests").render])
-def test_a_collective_other_than_the_files_own_is_refused(make: Make, render: Callable[[Result], str]) -> None:
+@pytest.mark.parametrize(
+    "render", [result_json.render, nccl_tests_json.render, view("nccl-tests").render]
+)
+def test_a_collective_other_than_the_files_own_is_refused(
+    make: Make, render: Callable[[Result], str]
+) -> None:
     data = render(make()).encode()
     assert read(data, "a", collective="AllReduce") == read(data, "a")
-    with pytest.raises(UsageError, match=r"^a: .*: it is of all_reduce, --collective names broadcast") as caught:
+    with pytest.raises(
+        UsageError, match=r"^a: .*: it is of all_reduce, --collective names broadcast"
+    ) as caught:
         read(data, "a", collective="broadcast")
     assert caught.value.hint == "leave out --collective, which is for files that do not name one"
 
 
-@pytest.mark.parametrize(("field", "said"), [("time", "time of -1e-06 s"), ("alg_bw", "algbw of -1 GB/s"), ("bus_bw", "busbw of -1 GB/s")])
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [("time", "time of -1e-06 s"), ("alg_bw", "algbw of -1 GB/s"), ("bus_bw", "busbw of -1 GB/s")],
+)
 def test_figures_below_0_are_refused(make: Make, field: str, said: str) -> None:
     document = json.loads(nccl_tests_json.render(make()))
     document["results"][1]["in_place"][field] = "-1"
-    with pytest.raises(UsageError, match=rf"^a\.json: row 1, of 1048576 bytes: a {re.escape(said)}; "):
+    with pytest.raises(
+        UsageError, match=rf"^a\.json: row 1, of 1048576 bytes: a {re.escape(said)}; "
+    ):
         read(json.dumps(document).encode(), "a.json")
 
 
@@ -180,7 +227,9 @@ def test_figures_below_0_are_refused(make: Make, field: str, said: str) -> None:
         ("actual_iterations", -5, "row 1: a number of iterations of -5"),
     ],
 )
-def test_counts_that_no_program_has_are_refused(make: Make, field: str, value: int, said: str) -> None:
+def test_counts_that_no_program_has_are_refused(
+    make: Make, field: str, value: int, said: str
+) -> None:
     document = json.loads(nccl_tests_json.render(make()))
     document["results"][1][field] = value
     with pytest.raises(UsageError) as caught:
@@ -192,38 +241,54 @@ def test_counts_that_no_program_has_are_refused(make: Make, field: str, value: i
 def test_a_number_of_wrong_values_that_is_none_is_refused(make: Make, value: float) -> None:
     document = json.loads(nccl_tests_json.render(make()))
     document["results"][1]["in_place"]["nwrong"] = value
-    with pytest.raises(UsageError, match=r"^a\.json: nccl-tests JSON: the row of 1048576 bytes: cannot convert float"):
+    with pytest.raises(
+        UsageError,
+        match=r"^a\.json: nccl-tests JSON: the row of 1048576 bytes: cannot convert float",
+    ):
         read(json.dumps(document).encode(), "a.json")
 
 
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("transport", "udp", "the transport is 'udp', this busbw knows as-is, sockets, tree, busbw"),
+        (
+            "transport",
+            "udp",
+            "the transport is 'udp', this busbw knows as-is, sockets, tree, busbw",
+        ),
         ("loss", 99, f"the loss is 99, this busbw knows 0 to {len(LOSSES) - 1}"),
         ("bucket_s", [0.1], "1 times for 2 buckets"),
         ("checked_s", 0.0, "a bucket takes less than 0 s, or its checked step no time"),
     ],
 )
-def test_a_plan_of_another_version_is_refused(planned: Result, field: str, value: object, said: str) -> None:
+def test_a_plan_of_another_version_is_refused(
+    planned: Result, field: str, value: object, said: str
+) -> None:
     assert planned.plan
     setattr(planned.plan.exchanges[1], field, value)
     with pytest.raises(UsageError) as caught:
         read(result_json.render(planned).encode(), "p.json")
-    assert caught.value.message.startswith(f"p.json: the plan's exchange by int8: {said}; it begins with ")
+    assert caught.value.message.startswith(
+        f"p.json: the plan's exchange by int8: {said}; it begins with "
+    )
     assert caught.value.hint
 
 
 def test_options_and_devices_of_a_real_run(recorded: Path) -> None:
     result = read((recorded / REAL).read_bytes(), REAL)
     assert (result.spec.output_file, result.spec.ngpus, result.spec.op) == ("ar.json", 2, "sum")
-    assert [(device.rank, device.index, device.bus) for device in result.world.devices] == [(0, 0, "0000:00:06"), (1, 1, "")]
+    assert [(device.rank, device.index, device.bus) for device in result.world.devices] == [
+        (0, 0, "0000:00:06"),
+        (1, 1, ""),
+    ]
     assert (result.world.ranks, result.world.processes, result.library.nccl) == (2, 1, 22809)
     assert result.average_busbw() == pytest.approx(111.610112e9)
 
 
 def test_samples_of_a_real_run(recorded: Path) -> None:
-    result = read((recorded / "nccl_tests/all_reduce_2xH200_sockets_per_iteration.json").read_bytes(), "x")
+    result = read(
+        (recorded / "nccl_tests/all_reduce_2xH200_sockets_per_iteration.json").read_bytes(), "x"
+    )
     cell = result.rows[0].out_of_place
     assert cell
     assert cell.samples_s
@@ -252,7 +317,9 @@ def test_older_versions_with_their_misspelling(make: Make) -> None:
 
 
 def test_secrets_of_the_environment_do_not_come_along(make: Make) -> None:
-    document = nccl_tests_json.render(make(environment={"NCCL_DEBUG": "INFO", "API_TOKEN": "hunter2"}))
+    document = nccl_tests_json.render(
+        make(environment={"NCCL_DEBUG": "INFO", "API_TOKEN": "hunter2"})
+    )
     assert read(document.encode(), "x").environment == {"NCCL_DEBUG": "INFO", "API_TOKEN": "***"}
 
 
@@ -266,14 +333,21 @@ def test_a_broken_row_is_named(make: Make) -> None:
 @given(data=st.data())
 def test_a_file_cut_anywhere_gives_the_rows_that_are_whole(data: st.DataObject) -> None:
     whole = (Path(__file__).parents[2] / "recorded" / REAL).read_bytes()
-    ends = [index for index in range(len(whole)) if whole.startswith(b'"actual_iterations": 20', index)]
+    ends = [
+        index for index in range(len(whole)) if whole.startswith(b'"actual_iterations": 20', index)
+    ]
     # From here on config is whole; before it there is nothing to keep.
     cut = data.draw(st.integers(whole.index(b'"results"'), len(whole) - 1))
     result = read(whole[:cut], "cut.json")
     assert not result.complete
-    assert len(result.rows) in {sum(end + 23 <= cut for end in ends), sum(end + 23 < cut for end in ends)}
+    assert len(result.rows) in {
+        sum(end + 23 <= cut for end in ends),
+        sum(end + 23 < cut for end in ends),
+    }
     assert all(row.in_place and row.out_of_place for row in result.rows)
-    assert [row.size_bytes for row in result.rows] == [8 << index for index in range(len(result.rows))]
+    assert [row.size_bytes for row in result.rows] == [
+        8 << index for index in range(len(result.rows))
+    ]
 
 
 def test_a_file_cut_before_its_first_row_is_refused_or_empty(recorded: Path) -> None:
@@ -284,10 +358,25 @@ def test_a_file_cut_before_its_first_row_is_refused_or_empty(recorded: Path) -> 
 
 
 RCCL = [
-    {"numCycle": 0, "name": "AllGather", "nodes": 1, "ranks": 4, "ranksPerNode": 4, "gpusPerRank": 1, "size": size, "type": "float",
-     "redop": "none", "inPlace": in_place, "time": 10.5, "algBw": 2.0, "busBw": 1.5, "wrong": "0"}
-    for size in (64, 1024) for in_place in (0, 1)
-]  # fmt: skip
+    {
+        "numCycle": 0,
+        "name": "AllGather",
+        "nodes": 1,
+        "ranks": 4,
+        "ranksPerNode": 4,
+        "gpusPerRank": 1,
+        "size": size,
+        "type": "float",
+        "redop": "none",
+        "inPlace": in_place,
+        "time": 10.5,
+        "algBw": 2.0,
+        "busBw": 1.5,
+        "wrong": "0",
+    }
+    for size in (64, 1024)
+    for in_place in (0, 1)
+]
 
 
 @pytest.mark.parametrize(
@@ -295,17 +384,27 @@ RCCL = [
     [
         "[\n" + ",\n".join(map(json.dumps, RCCL)) + "\n]\n",
         "".join(json.dumps(record) + "\n" for record in RCCL),
-        "numCycle, collective, ranks, rankspernode, gpusperrank, size, type, redop, inplace, time, algbw, busbw, #wrong\n"
-        + "".join(f"0, AllGather, 4, 4, 1, {one['size']}, float, none, {one['inPlace']}, 10.5, 2.0, 1.5, 0\n" for one in RCCL),
+        "numCycle, collective, ranks, rankspernode, gpusperrank, size, type, redop, inplace, time,"
+        " algbw, busbw, #wrong\n"
+        + "".join(
+            f"0, AllGather, 4, 4, 1, {one['size']}, float, none, {one['inPlace']}, 10.5, 2.0,"
+            " 1.5, 0\n"
+            for one in RCCL
+        ),
     ],
     ids=["list", "lines", "csv"],
 )
 def test_files_of_rccl_tests(data: str) -> None:
     result = read(data.encode(), "r.json")
-    assert (result.tool, result.spec.collective, len(result.rows)) == ("rccl-tests", "all_gather", 2)
+    assert (result.tool, result.spec.collective, len(result.rows)) == (
+        "rccl-tests",
+        "all_gather",
+        2,
+    )
     assert [(row.size_bytes, row.count, row.dtype, row.op, row.iters) for row in result.rows] == [
-        (64, 4, "float", "", 0), (1024, 64, "float", "", 0),
-    ]  # fmt: skip
+        (64, 4, "float", "", 0),
+        (1024, 64, "float", "", 0),
+    ]
     assert result.rows[1].in_place == Cell(10.5e-6, 2e9, 1.5e9, 0)
     with pytest.raises(UsageError, match="it is of all_gather, --collective names reduce"):
         read(data.encode(), "r.json", collective="reduce")
@@ -318,16 +417,37 @@ def test_files_of_rccl_tests(data: str) -> None:
     ("data", "name"),
     [
         (b"SQLite format 3\0\x10", "an SQLite database"),
-        (b"size(B)  count  type  scope  latency(us)  algbw(GB/s)  busbw(GB/s)\n32 8 32-bit  thread  116.2 0.0 0.0\n", "NVSHMEM's perftest"),
-        (b"# OSU MPI Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n8  2.1\n", "OSU micro-benchmarks"),
-        (b" #bytes     #iterations    BW peak[Gb/sec]\n 65536      1000             98.1\n", "perftest"),
-        (b"| payload |    busbw   |    algbw   |\n|   32KiB |   0.92GBps |   0.48GBps |\n", "all_reduce_bench.py"),
+        (
+            (
+                b"size(B)  count  type  scope  latency(us)  algbw(GB/s)  busbw(GB/s)\n"
+                b"32 8 32-bit "
+                b" thread  116.2 0.0 0.0\n"
+            ),
+            "NVSHMEM's perftest",
+        ),
+        (
+            b"# OSU MPI Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n8  2.1\n",
+            "OSU micro-benchmarks",
+        ),
+        (
+            b" #bytes     #iterations    BW peak[Gb/sec]\n 65536      1000             98.1\n",
+            "perftest",
+        ),
+        (
+            b"| payload |    busbw   |    algbw   |\n|   32KiB |   0.92GBps |   0.48GBps |\n",
+            "all_reduce_bench.py",
+        ),
         (b'{"node": "n0", "nccl-bw:default/allreduce_8_busbw:0": 1.0}\n', "results of SuperBench"),
-        (b"10:00 - INFO - NCCL Test Succeeded: Avg bus bandwidth is 230.167\n", "the verdict of a health check"),
+        (
+            b"10:00 - INFO - NCCL Test Succeeded: Avg bus bandwidth is 230.167\n",
+            "the verdict of a health check",
+        ),
         (b"---- 1x 4.0GB ----\n busbw: 3722.778 Gbps\n", "a list of busbw without sizes"),
     ],
 )
 def test_files_of_other_programs_are_refused_by_their_names(data: bytes, name: str) -> None:
-    with pytest.raises(UsageError, match=f"^f: .*{re.escape(name)}.*, which busbw does not read$") as caught:
+    with pytest.raises(
+        UsageError, match=f"^f: .*{re.escape(name)}.*, which busbw does not read$"
+    ) as caught:
         read(data, "f")
     assert caught.value.hint

@@ -13,12 +13,19 @@ from busbw.report.registry import VIEWS, View, view
 
 
 def test_every_module_that_prints_rows_is_registered() -> None:
-    modules = [importlib.import_module(f"{formats.__name__}.{info.name}") for info in pkgutil.iter_modules(formats.__path__)]
-    rendering = {module.__name__ for module in modules if hasattr(module, "render") or hasattr(module, "header")}
-    own = {
-        "busbw.measure.formats.table_rich",
-    }  # not of a result
-    assert rendering - own <= {function.__module__ for row in VIEWS for function in (row.header, row.row, row.footer)}
+    modules = [
+        importlib.import_module(f"{formats.__name__}.{info.name}")
+        for info in pkgutil.iter_modules(formats.__path__)
+    ]
+    rendering = {
+        module.__name__
+        for module in modules
+        if hasattr(module, "render") or hasattr(module, "header")
+    }
+    own = {"busbw.measure.formats.table_rich"}  # not of a result
+    assert rendering - own <= {
+        function.__module__ for row in VIEWS for function in (row.header, row.row, row.footer)
+    }
 
 
 def test_names_are_unique_and_found() -> None:
@@ -30,7 +37,9 @@ def test_names_are_unique_and_found() -> None:
 
 
 @pytest.mark.parametrize("row", VIEWS, ids=lambda row: row.name)
-def test_a_view_that_streams_writes_its_rows_as_they_come(row: View, make: Callable[..., Result]) -> None:
+def test_a_view_that_streams_writes_its_rows_as_they_come(
+    row: View, make: Callable[..., Result]
+) -> None:
     result = make()
     assert bool(row.row(result, result.rows[0])) == row.streams
     # Titles come before there are rows, so they must not depend on them.
@@ -45,8 +54,12 @@ class Unseen(list[Row]):
 
 
 @pytest.mark.parametrize("row", [row for row in VIEWS if row.streams], ids=lambda row: row.name)
-@pytest.mark.parametrize("spec", [{}, {"op": "max"}, {"sampling": {"repeats": 3}}], ids=["sum", "max", "repeats"])
-def test_a_row_is_printed_without_a_look_at_the_others(row: View, spec: dict[str, object], make: Callable[..., Result]) -> None:
+@pytest.mark.parametrize(
+    "spec", [{}, {"op": "max"}, {"sampling": {"repeats": 3}}], ids=["sum", "max", "repeats"]
+)
+def test_a_row_is_printed_without_a_look_at_the_others(
+    row: View, spec: dict[str, object], make: Callable[..., Result]
+) -> None:
     """Else a sweep of n rows takes n x n steps to print."""
     result = make(spec=spec)
     first, result.rows = result.rows[0], Unseen(result.rows)

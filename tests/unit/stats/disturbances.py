@@ -1,4 +1,7 @@
-"""Times that change while a cell is visited, and the sampling loop on them. Shared by the tests and by benchmarks/visits.py."""
+"""Times that change while a cell is visited, and the sampling loop on them.
+
+Shared by the tests and by benchmarks/visits.py.
+"""
 
 import itertools
 import math
@@ -54,7 +57,9 @@ def sine(amplitude: float, period: int) -> Regime:
 
 
 def pink(cv: float, octaves: int = 13) -> Regime:
-    """1/f noise with periods from one sample to 4096: a sum of levels that change after 1, 2, 4 ... samples."""
+    """1/f noise with periods from one sample to 4096: a sum of levels that change after 1, 2, 4
+    ... samples.
+    """
 
     def levels(dice: random.Random) -> Levels:
         each = cv / math.sqrt(octaves)
@@ -111,7 +116,9 @@ REGIMES: dict[str, Regime] = {
 
 @dataclass
 class Trial:
-    """Visits of one cell in seconds, the decision, and the true median of all moments from the first visit that counts on."""
+    """Visits of one cell in seconds, the decision, and the true median of all moments from the
+    first visit that counts on.
+    """
 
     visits: list[list[float]]
     decision: Decision
@@ -127,7 +134,9 @@ class Trial:
 
 
 def trial(regime: Regime, sampling: Sampling, seed: int, between: int = BETWEEN) -> Trial:
-    """The sampling loop, where between two visits about `between` samples of other cells are taken, in another order each time."""
+    """The sampling loop, where between two visits about `between` samples of other cells are
+    taken, in another order each time.
+    """
     dice = random.Random(seed)
     levels, cv = regime(dice), dice.choice(CVS)
     moments = (level * noise(dice, cv) for level in levels)

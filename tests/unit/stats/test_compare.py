@@ -28,7 +28,9 @@ MIB = 1 << 20
 
 
 def result(*rows: Row, collective: str = "all_reduce", **fields: object) -> Result:
-    return msgspec.structs.replace(Result(SweepSpec(collective=collective), rows=list(rows), complete=True), **fields)
+    return msgspec.structs.replace(
+        Result(SweepSpec(collective=collective), rows=list(rows), complete=True), **fields
+    )
 
 
 def mean(seconds: float, size: int = MIB, in_place: float | None = None) -> Row:
@@ -39,7 +41,14 @@ def mean(seconds: float, size: int = MIB, in_place: float | None = None) -> Row:
 def sampled(samples: list[float], size: int = MIB, dropped: int = 0) -> Row:
     middle = sorted(samples[dropped:])[len(samples[dropped:]) // 2]
     return Row(
-        size, size // 4, "float", "sum", -1, Cell(middle, 1e9, 1e9, samples_s=samples, dropped=dropped, stopped="ok"), None, len(samples)
+        size,
+        size // 4,
+        "float",
+        "sum",
+        -1,
+        Cell(middle, 1e9, 1e9, samples_s=samples, dropped=dropped, stopped="ok"),
+        None,
+        len(samples),
     )
 
 
@@ -59,7 +68,12 @@ def draws(seed: int, count: int, middle: float, cv: float = 0.01) -> list[float]
 
 def test_slower_samples_get_a_verdict_ratio_and_interval() -> None:
     cell = only(compare(one(sampled(draws(1, 16, 1e-3))), one(sampled(draws(2, 16, 1.08e-3)))))
-    assert (cell.verdict, cell.by, cell.a_count, cell.b_count) == (Verdict.SLOWER, "samples", 16, 16)
+    assert (cell.verdict, cell.by, cell.a_count, cell.b_count) == (
+        Verdict.SLOWER,
+        "samples",
+        16,
+        16,
+    )
     assert cell.low is not None
     assert cell.high is not None
     assert cell.ratio is not None
@@ -85,13 +99,20 @@ def test_a_proven_difference_too_small_to_matter_is_the_same() -> None:
 @pytest.mark.parametrize("counts", [(600, 600), (4096, 4096), (3, 4096)])
 def test_as_many_samples_as_a_run_takes_are_compared(counts: tuple[int, int]) -> None:
     """Their arrangements are more than a float can count."""
-    cell = only(compare(one(sampled(draws(1, counts[0], 1e-3))), one(sampled(draws(2, counts[1], 1.2e-3)))))
+    cell = only(
+        compare(one(sampled(draws(1, counts[0], 1e-3))), one(sampled(draws(2, counts[1], 1.2e-3))))
+    )
     assert (cell.a_count, cell.b_count) == counts
     assert cell.verdict is Verdict.SLOWER
 
 
 def test_noise_wider_than_the_tolerance_is_ambiguous() -> None:
-    assert only(compare(one(sampled(draws(1, 8, 1e-3, 0.3))), one(sampled(draws(2, 8, 1e-3, 0.3))))).verdict is Verdict.AMBIGUOUS
+    assert (
+        only(
+            compare(one(sampled(draws(1, 8, 1e-3, 0.3))), one(sampled(draws(2, 8, 1e-3, 0.3))))
+        ).verdict
+        is Verdict.AMBIGUOUS
+    )
 
 
 def test_samples_at_the_head_that_were_dropped_do_not_count() -> None:
@@ -111,16 +132,27 @@ def visited(level_s: Sequence[float], seed: int) -> Row:
 
 
 def test_runs_are_expected_to_differ_as_visits_do() -> None:
-    steady, other = [1e-3 * (1 + 0.001 * (i % 3)) for i in range(9)], [1.05e-3 * (1 + 0.001 * (i % 3)) for i in range(9)]
+    steady, other = (
+        [1e-3 * (1 + 0.001 * (i % 3)) for i in range(9)],
+        [1.05e-3 * (1 + 0.001 * (i % 3)) for i in range(9)],
+    )
     assert only(compare(one(visited(steady, 1)), one(visited(other, 2)))).verdict is Verdict.SLOWER
-    wild, higher = [1e-3 * (1 + 0.04 * (i % 3)) for i in range(9)], [1.09e-3 * (1 + 0.04 * (i % 3)) for i in range(9)]
+    wild, higher = (
+        [1e-3 * (1 + 0.04 * (i % 3)) for i in range(9)],
+        [1.09e-3 * (1 + 0.04 * (i % 3)) for i in range(9)],
+    )
     found = compare(one(visited(wild, 3)), one(visited(higher, 4)))
     assert only(found).verdict is Verdict.AMBIGUOUS
-    assert found.notes[-1].endswith("busbw run --repeats 4 on each side decides, or busbw compare --run")
+    assert found.notes[-1].endswith(
+        "busbw run --repeats 4 on each side decides, or busbw compare --run"
+    )
 
 
 def test_stored_runs_say_how_much_runs_differ() -> None:
-    steady, other = [1e-3 * (1 + 0.001 * (i % 3)) for i in range(9)], [1.05e-3 * (1 + 0.001 * (i % 3)) for i in range(9)]
+    steady, other = (
+        [1e-3 * (1 + 0.001 * (i % 3)) for i in range(9)],
+        [1.05e-3 * (1 + 0.001 * (i % 3)) for i in range(9)],
+    )
     a, b = one(visited(steady, 1)), one(visited(other, 2))
     (key,) = (cell.key for cell in compare(a, b).cells)
 
@@ -132,17 +164,22 @@ def test_stored_runs_say_how_much_runs_differ() -> None:
     apart = compare(a, b, earlier=stored(0.05, 5))
     assert only(apart).verdict is Verdict.AMBIGUOUS
     assert apart.notes[0].startswith("5 stored runs of this machine and sweep differ by ")
-    assert only(compare(a, b, earlier=stored(0.05, 2))).verdict is Verdict.SLOWER, "two runs say nothing"
+    assert only(compare(a, b, earlier=stored(0.05, 2))).verdict is Verdict.SLOWER, (
+        "two runs say nothing"
+    )
 
 
 def test_more_cells_ask_for_more_evidence_of_each() -> None:
     quick, slow = draws(1, 6, 1e-3, 0.001), draws(2, 6, 1.2e-3, 0.001)
     assert only(compare(one(sampled(quick)), one(sampled(slow)))).verdict is Verdict.SLOWER
     many = [8 << i for i in range(30)]
-    whole = compare(one(*(sampled(quick, size) for size in many)), one(*(sampled(slow, size) for size in many)))
+    whole = compare(
+        one(*(sampled(quick, size) for size in many)), one(*(sampled(slow, size) for size in many))
+    )
     assert whole.of(Verdict.AMBIGUOUS) == whole.cells
     assert whole.notes == [
-        "30 of 30 cells have too few independent samples to be called slower or faster at 95 % over all cells: 7 per side are needed"
+        "30 of 30 cells have too few independent samples to be called slower or faster at 95 % over"
+        " all cells: 7 per side are needed"
     ]
 
 
@@ -158,7 +195,9 @@ def test_more_cells_ask_for_more_evidence_of_each() -> None:
         (8e-6, 40e-6, Verdict.SLOWER),
     ],
 )
-def test_single_means_differ_only_beyond_their_usual_variation(a_s: float, b_s: float, said: Verdict) -> None:
+def test_single_means_differ_only_beyond_their_usual_variation(
+    a_s: float, b_s: float, said: Verdict
+) -> None:
     comparison = compare(one(mean(a_s)), one(mean(b_s)))
     cell = only(comparison)
     assert (cell.verdict, cell.by, cell.p) == (said, "means", None)
@@ -168,7 +207,9 @@ def test_single_means_differ_only_beyond_their_usual_variation(a_s: float, b_s: 
 def test_recorded_pairs_stay_within_the_usual_variation() -> None:
     folder = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
     pairs = 0
-    others = [f"other_runs/{name}_{i}" for name in ("earlier", "pinned", "second") for i in (1, 2, 3)]
+    others = [
+        f"other_runs/{name}_{i}" for name in ("earlier", "pinned", "second") for i in (1, 2, 3)
+    ]
     for names in (
         [f"compat_{i}" for i in (1, 2, 3)],
         [f"run_{i}" for i in (1, 2, 3)],
@@ -191,13 +232,20 @@ def test_single_means_are_tested_by_signs_over_the_sweep() -> None:
     comparison = compare(one(*rows), one(*slower))
     assert len(comparison.of(Verdict.SAME)) == 12
     assert comparison.signs is not None
-    assert (comparison.signs.longer, comparison.signs.shorter, comparison.signs.p) == (12, 0, 2 / 4096)
+    assert (comparison.signs.longer, comparison.signs.shorter, comparison.signs.p) == (
+        12,
+        0,
+        2 / 4096,
+    )
     assert compare(one(sampled(draws(1, 9, 1.0))), one(sampled(draws(2, 9, 1.0)))).signs is None
 
 
 def runs(seed: int, middles: list[float], spread: float = 0.003) -> list[Named]:
     draw = random.Random(seed)
-    rows = [[mean(middle * draw.lognormvariate(0, spread), 8 << i) for i in range(20)] for middle in middles]
+    rows = [
+        [mean(middle * draw.lognormvariate(0, spread), 8 << i) for i in range(20)]
+        for middle in middles
+    ]
     return [(f"{seed}/{i}.json", result(*run)) for i, run in enumerate(rows)]
 
 
@@ -214,7 +262,9 @@ def test_repeats_count_as_runs_except_incomplete_ones() -> None:
     def repeated(seed: int, middle: float, complete: bool) -> list[Named]:
         draw = random.Random(seed)
         rows = [
-            msgspec.structs.replace(mean(middle * draw.lognormvariate(0, 0.003), 8 << i), repeat=repeat)
+            msgspec.structs.replace(
+                mean(middle * draw.lognormvariate(0, 0.003), 8 << i), repeat=repeat
+            )
             for repeat in range(6)
             for i in draw.sample(range(10), 10)
         ]
@@ -229,7 +279,9 @@ def test_repeats_count_as_runs_except_incomplete_ones() -> None:
 def test_too_few_runs_tell_nothing_and_say_how_many_would() -> None:
     comparison = compare(runs(1, [1e-3] * 3), runs(2, [1.5e-3] * 3))
     assert not comparison.has_verdict()
-    assert comparison.notes == ["3 and 3 runs cannot show a difference at 95 % confidence, only at 90 %: 4 per side can"]
+    assert comparison.notes == [
+        "3 and 3 runs cannot show a difference at 95 % confidence, only at 90 %: 4 per side can"
+    ]
     surer = compare(runs(1, [1e-3] * 3), runs(2, [1.5e-3] * 3), Limits(confidence=0.9))
     assert surer.of(Verdict.SLOWER) == surer.cells
     assert surer.notes == []
@@ -237,9 +289,23 @@ def test_too_few_runs_tell_nothing_and_say_how_many_would() -> None:
 
 def test_cells_match_by_key_and_the_rest_is_unmatched() -> None:
     a = result(mean(1e-3, 8, in_place=1e-3), mean(1e-3, 16), mean(1e-3, 16))
-    b = result(mean(1e-3, 8), msgspec.structs.replace(mean(1e-3, 16), dtype="half"), mean(1e-3, 16), mean(1e-3, 32))
+    b = result(
+        mean(1e-3, 8),
+        msgspec.structs.replace(mean(1e-3, 16), dtype="half"),
+        mean(1e-3, 16),
+        mean(1e-3, 32),
+    )
     compared = compare([("a", a)], [("b", b)]).cells
-    said = [(cell.key.size_bytes, cell.key.dtype, cell.key.placement, cell.key.cycle, cell.verdict.value) for cell in compared]
+    said = [
+        (
+            cell.key.size_bytes,
+            cell.key.dtype,
+            cell.key.placement,
+            cell.key.cycle,
+            cell.verdict.value,
+        )
+        for cell in compared
+    ]
     assert said == [
         (8, "float", "out_of_place", 0, "same"),
         (8, "float", "in_place", 0, "unmatched"),
@@ -257,27 +323,49 @@ def test_a_time_that_is_none_matches_nothing(time_s: float) -> None:
 
 
 def test_files_of_different_collectives_are_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"a\.json measures all_reduce, b\.json measures all_gather"):
-        compare([("a.json", result(mean(1e-3)))], [("b.json", result(mean(1e-3), collective="all_gather"))])
+    with pytest.raises(
+        UsageError, match=r"a\.json measures all_reduce, b\.json measures all_gather"
+    ):
+        compare(
+            [("a.json", result(mean(1e-3)))],
+            [("b.json", result(mean(1e-3), collective="all_gather"))],
+        )
 
 
 def test_runs_of_different_counts_are_refused_with_both() -> None:
     runs = [
-        (f"{name}.json", result(mean(1e-3), collective="alltoallv", traffic=traffic([[0, 16], [16, 0]], source, ["h", "h"])))
+        (
+            f"{name}.json",
+            result(
+                mean(1e-3),
+                collective="alltoallv",
+                traffic=traffic([[0, 16], [16, 0]], source, ["h", "h"]),
+            ),
+        )
         for name, source in (("a", ""), ("b", "zipf:1,rows=9,seed=1"))
     ]
-    with pytest.raises(UsageError, match=r"a\.json has the bytes of the default, b\.json those of zipf:1,rows=9,seed=1"):
+    with pytest.raises(
+        UsageError,
+        match=r"a\.json has the bytes of the default, b\.json those of zipf:1,rows=9,seed=1",
+    ):
         compare(runs[:1], runs[1:])
-    old = [("old.json", result(mean(1e-3), collective="alltoallv"))]  # written before results had traffic
+    # written before results had traffic
+    old = [("old.json", result(mean(1e-3), collective="alltoallv"))]
     assert only(compare(old, runs[1:])).verdict is not Verdict.UNMATCHED
     assert only(compare(runs[1:], runs[1:])).verdict is not Verdict.UNMATCHED
 
 
 def test_what_limits_a_comparison_is_said() -> None:
     wrong = result(mean(1e-3), out_of_bounds=3)
-    broken = result(mean(1e-3), complete=False, spec=SweepSpec(collective="all_reduce", sampling=Sampling()))
+    broken = result(
+        mean(1e-3), complete=False, spec=SweepSpec(collective="all_reduce", sampling=Sampling())
+    )
     notes = compare([("a.json", wrong)], [("b.json", broken)]).notes
-    assert notes == ["A: a.json has wrong data", "B: the sweep of b.json is incomplete", "timing: classic in A, precise in B"]
+    assert notes == [
+        "A: a.json has wrong data",
+        "B: the sweep of b.json is incomplete",
+        "timing: classic in A, precise in B",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +380,9 @@ def test_what_limits_a_comparison_is_said() -> None:
         (1.01, 0.94, 1.02, 0.5, Verdict.AMBIGUOUS),
     ],
 )
-def test_the_rule(ratio: float, low: float | None, high: float | None, p: float, said: Verdict) -> None:
+def test_the_rule(
+    ratio: float, low: float | None, high: float | None, p: float, said: Verdict
+) -> None:
     assert verdict(Shift(p, ratio, low, high), Limits()) is said
     assert RELEVANT == 0.02
 
@@ -311,7 +401,9 @@ def test_neighbours_that_are_alike_count_as_fewer_samples() -> None:
 @pytest.fixture(scope="session")
 def rates() -> ModuleType:
     """benchmarks/compare_rates.py, which records the same figures over 1000 sweeps."""
-    spec = importlib.util.spec_from_file_location("compare_rates", ROOT / "benchmarks" / "compare_rates.py")
+    spec = importlib.util.spec_from_file_location(
+        "compare_rates", ROOT / "benchmarks" / "compare_rates.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -340,7 +432,9 @@ def test_one_size_slower_by_3_percent_is_found(rates: ModuleType) -> None:
         (14, 2, "0000:00:06", 1),  # kernels on GPUs do not wait for processors
     ],
 )
-def test_one_run_on_an_overloaded_host_decides_nothing(running: int, cpus: int, bus: str, slower: int) -> None:
+def test_one_run_on_an_overloaded_host_decides_nothing(
+    running: int, cpus: int, bus: str, slower: int
+) -> None:
     def run(time_s: float) -> Result:
         moments = [time_s * (1 + 0.001 * (number * 7 % 16)) for number in range(16)]
         cell = Cell(time_s, 1e9, 1e9, samples_s=moments, visits=[1] * 16, n=16)
@@ -357,6 +451,7 @@ def test_one_run_on_an_overloaded_host_decides_nothing(running: int, cpus: int, 
     comparison = compare([("a.json", run(1e-6))], [("b.json", run(1e-2))])
     assert len(comparison.beyond()) == slower
     busy = "B: b.json: "
-    assert any(note.startswith(busy) and "other processes wanted the 2 processors of h1" in note for note in comparison.notes) == (
-        not slower
-    )
+    assert any(
+        note.startswith(busy) and "other processes wanted the 2 processors of h1" in note
+        for note in comparison.notes
+    ) == (not slower)

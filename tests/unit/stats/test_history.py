@@ -23,8 +23,15 @@ NOW = datetime(2026, 11, 21, 18, 0, 0)
 Times = dict[CellKey, float]
 
 
-def run(draw: random.Random, slower: dict[int, float] | None = None, sizes: int = 20, spread: float = 0.01) -> Result:
-    """Mean times of sizes 8, 16, ...; all of one run drift together, and `slower` ones take so many times as long."""
+def run(
+    draw: random.Random,
+    slower: dict[int, float] | None = None,
+    sizes: int = 20,
+    spread: float = 0.01,
+) -> Result:
+    """Mean times of sizes 8, 16, ...; all of one run drift together, and `slower` ones take so
+    many times as long.
+    """
     drift = draw.gauss(0, spread)
     rows = []
     for i in range(sizes):
@@ -88,7 +95,9 @@ def test_few_runs_are_fine_only_if_no_cell_can_be_slower_by_more_than_the_tolera
     assert check(new, past, 0.95, limit - 1e-6).standing is Standing.UNKNOWN
 
 
-@pytest.mark.parametrize(("at", "by"), [(7, 2.0), (3, 2.0), (7, 0.4)], ids=["slow there", "slow elsewhere", "fast there"])
+@pytest.mark.parametrize(
+    ("at", "by"), [(7, 2.0), (3, 2.0), (7, 0.4)], ids=["slow there", "slow elsewhere", "fast there"]
+)
 def test_one_unusual_run_does_not_make_a_slow_size_fine(at: int, by: float) -> None:
     past, slow = earlier(random.Random(1), 19), run(random.Random(9), {7: 1.3})
     past[5] = times(run(random.Random(5), {at: by}))
@@ -107,7 +116,9 @@ def test_an_unusual_run_among_few_is_named() -> None:
 
 
 def test_a_size_that_is_slow_in_many_runs_is_usual() -> None:
-    past = earlier(random.Random(1), 15) | {i: times(run(random.Random(i), {7: 2.0})) for i in range(15, 19)}
+    past = earlier(random.Random(1), 15) | {
+        i: times(run(random.Random(i), {7: 2.0})) for i in range(15, 19)
+    }
     found = check(run(random.Random(9), {7: 1.6}), past, 0.95)
     assert (found.standing, found.unusual) == (Standing.FINE, [])
 
@@ -120,14 +131,18 @@ def test_times_that_are_all_equal_are_no_spread() -> None:
 
 
 def test_enormous_spreads_do_not_overflow() -> None:
-    past = {i: times(run(random.Random(i), dict.fromkeys(range(20), 10.0 ** (3 * i)))) for i in range(3)}
+    past = {
+        i: times(run(random.Random(i), dict.fromkeys(range(20), 10.0 ** (3 * i)))) for i in range(3)
+    }
     assert check(run(random.Random(9)), past, 0.9999).standing is Standing.UNKNOWN
 
 
 @pytest.fixture
 def rates() -> Iterator[ModuleType]:
     """benchmarks/history_rates.py, which records the same figures over 2000 checks."""
-    spec = importlib.util.spec_from_file_location("history_rates", ROOT / "benchmarks" / "history_rates.py")
+    spec = importlib.util.spec_from_file_location(
+        "history_rates", ROOT / "benchmarks" / "history_rates.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["history_rates"] = module
@@ -137,14 +152,19 @@ def rates() -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize(("kind", "most"), [("normal", 0.02), ("skewed", 0.07)])
-def test_false_alarms_with_few_runs_are_as_rare_as_recorded(rates: ModuleType, kind: str, most: float) -> None:
+def test_false_alarms_with_few_runs_are_as_rare_as_recorded(
+    rates: ModuleType, kind: str, most: float
+) -> None:
     for runs in (3, 5):
         assert rates.alarms(rates.checks(random.Random(4), getattr(rates, kind), runs, 60)) <= most
 
 
 def test_no_history_at_all_is_unknown() -> None:
     assert check(run(random.Random(9)), {}, 0.95).standing is Standing.UNKNOWN
-    assert check(run(random.Random(9), sizes=0), earlier(random.Random(1), 30), 0.95).standing is Standing.UNKNOWN
+    assert (
+        check(run(random.Random(9), sizes=0), earlier(random.Random(1), 30), 0.95).standing
+        is Standing.UNKNOWN
+    )
 
 
 def test_runs_that_lack_a_cell_or_its_time_do_not_count() -> None:
@@ -170,7 +190,9 @@ def test_false_alarms_over_the_whole_sweep_are_as_rare_as_stated() -> None:
 def test_repeats_of_a_run_count_by_their_median() -> None:
     new = run(random.Random(9))
     slow = [
-        msgspec.structs.replace(row, repeat=repeat) for repeat, by in ((1, {7: 9.0}), (2, {})) for row in run(random.Random(8), by).rows
+        msgspec.structs.replace(row, repeat=repeat)
+        for repeat, by in ((1, {7: 9.0}), (2, {}))
+        for row in run(random.Random(8), by).rows
     ]
     found = checked(msgspec.structs.replace(new, rows=[*new.rows, *slow]))
     assert len(found.cells) == 20
@@ -179,9 +201,13 @@ def test_repeats_of_a_run_count_by_their_median() -> None:
 
 def test_a_machine_is_its_hosts_devices_and_engine_in_any_order() -> None:
     devices = [Device(i, 1, f"h{2 - i}", 0, "", "NVIDIA H200") for i in range(2)]
-    result = msgspec.structs.replace(run(random.Random(1)), world=World(devices, 2), library=Library("nccl", 22809))
+    result = msgspec.structs.replace(
+        run(random.Random(1)), world=World(devices, 2), library=Library("nccl", 22809)
+    )
     assert machine(result) == "h1+h2: 2 x NVIDIA H200, nccl"
-    assert machine(msgspec.structs.replace(result, world=World(devices[::-1], 2))) == machine(result)
+    assert machine(msgspec.structs.replace(result, world=World(devices[::-1], 2))) == machine(
+        result
+    )
     assert machine(run(random.Random(1))) == "unnamed host: unnamed engine"
 
 
@@ -203,13 +229,24 @@ def test_only_complete_correct_runs_of_one_kind_are_compared() -> None:
 
 def test_when_a_run_began_in_one_form_or_when_it_was_added() -> None:
     result = run(random.Random(1))
-    starts = {"2026-11-20T08:09:10+00:00": "2026-11-20 08:09:10", "2026-11-20 08:09:10": "2026-11-20 08:09:10", "": "2026-11-21 18:00:00"}
-    assert {start: stored(msgspec.structs.replace(result, start=start), NOW).start for start in starts} == starts
+    starts = {
+        "2026-11-20T08:09:10+00:00": "2026-11-20 08:09:10",
+        "2026-11-20 08:09:10": "2026-11-20 08:09:10",
+        "": "2026-11-21 18:00:00",
+    }
+    assert {
+        start: stored(msgspec.structs.replace(result, start=start), NOW).start for start in starts
+    } == starts
 
 
 def test_the_nearest_sizes_of_a_cell_are_five_of_its_own_series() -> None:
-    keys = [CellKey("float", "sum", -1, size, "out_of_place") for size in (8, 16, 32, 64, 128, 256, 512, 1024)]
-    spread = {key: 1.0 / key.size_bytes for key in keys} | {msgspec.structs.replace(keys[3], placement="in_place"): 9.0}
+    keys = [
+        CellKey("float", "sum", -1, size, "out_of_place")
+        for size in (8, 16, 32, 64, 128, 256, 512, 1024)
+    ]
+    spread = {key: 1.0 / key.size_bytes for key in keys} | {
+        msgspec.structs.replace(keys[3], placement="in_place"): 9.0
+    }
     found = {key.size_bytes: [round(1 / value) for value in _nearest(spread, key)] for key in keys}
     assert found[8] == found[16] == found[32] == [8, 16, 32, 64, 128]
     assert (found[64], found[128]) == ([16, 32, 64, 128, 256], [32, 64, 128, 256, 512])
@@ -221,4 +258,8 @@ def test_a_probability_is_at_most_one_and_the_tolerance_belongs_to_it() -> None:
     cells = checked(run(random.Random(9), dict.fromkeys(range(20), 0.9)), 4).cells
     assert max(cell.p for cell in cells) == 1.0
     one = msgspec.structs.replace(cells[0], most=1.1)
-    assert (one.within(0.1), one.within(0.09), msgspec.structs.replace(one, most=None).within(9.0)) == (True, False, False)
+    assert (
+        one.within(0.1),
+        one.within(0.09),
+        msgspec.structs.replace(one, most=None).within(9.0),
+    ) == (True, False, False)

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.stats.intervals import correlation, coverage, depth, interval, least_samples, quantile_interval
+from busbw.stats.intervals import (
+    correlation,
+    coverage,
+    depth,
+    interval,
+    least_samples,
+    quantile_interval,
+)
 
 SHAPES: dict[str, tuple[Callable[[random.Random], float], float]] = {
     "lognormal 2 %": (lambda dice: math.exp(dice.gauss(0, 0.02)), 1.0),
@@ -37,7 +44,8 @@ def test_the_interval_covers_what_it_says(shape: str, n: int) -> None:
     draw, true = SHAPES[shape]
     dice = random.Random(n)
     found = [interval([draw(dice) for _ in range(n)], 0.95) for _ in range(2000)]
-    stated = [one for one in found if one is not None]  # a few samples may look correlated by chance: then nothing is stated
+    # a few samples may look correlated by chance: then nothing is stated
+    stated = [one for one in found if one is not None]
     assert len(stated) >= 1900
     assert 0.93 <= sum(low <= true <= high for low, high in stated) / len(stated) <= 0.97
 
@@ -74,8 +82,13 @@ def test_correlation_of_known_series() -> None:
     assert correlation([1.0, 5.0, 2.0]) == 0.0
 
 
-@given(st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=300), st.sampled_from([0.9, 0.95, 0.99, 0.999]))
-def test_it_lies_around_the_median_within_the_samples(samples: list[float], confidence: float) -> None:
+@given(
+    st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=300),
+    st.sampled_from([0.9, 0.95, 0.99, 0.999]),
+)
+def test_it_lies_around_the_median_within_the_samples(
+    samples: list[float], confidence: float
+) -> None:
     found = interval(samples, confidence)
     if found is None:
         assert depth(len(samples), confidence) is None or correlation(samples) > 0.2

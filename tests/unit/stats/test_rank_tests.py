@@ -71,14 +71,19 @@ def test_ties_from_a_coarse_clock_prove_no_difference() -> None:
     st.sampled_from([0.8, 0.95, 0.99]),
 )
 @example([1.0, 3.0, 3.0, 3.0], [2.0, 4.0, 4.0, 4.0], 0.8)  # p is the error rate itself
-def test_the_test_agrees_with_the_interval_and_is_symmetric(a: list[float], b: list[float], confidence: float) -> None:
+def test_the_test_agrees_with_the_interval_and_is_symmetric(
+    a: list[float], b: list[float], confidence: float
+) -> None:
     there, back = shift(a, b, confidence), shift(b, a, confidence)
     assert there.p == pytest.approx(back.p)
     assert there.ratio == pytest.approx(1 / back.ratio, rel=1e-5)
     if there.low is not None and there.high is not None:
         assert there.low <= there.ratio * (1 + 1e-6)
         assert there.ratio <= there.high * (1 + 1e-6)
-        if not (there.low - 1e-5 < 1 < there.low + 1e-5 or there.high - 1e-5 < 1 < there.high + 1e-5):  # not at its very edge
+        # not at its very edge
+        if not (
+            there.low - 1e-5 < 1 < there.low + 1e-5 or there.high - 1e-5 < 1 < there.high + 1e-5
+        ):
             assert (there.p <= level(confidence)) == (there.low > 1 or there.high < 1)
 
 
@@ -87,7 +92,11 @@ def test_intervals_cover_the_true_ratio_as_often_as_they_say(m: int, n: int) -> 
     draw = random.Random(m * n)
     covered, trials = 0, 400
     for _ in range(trials):
-        found = shift([draw.lognormvariate(0, 0.02) for _ in range(m)], [1.1 * draw.lognormvariate(0, 0.02) for _ in range(n)], 0.95)
+        found = shift(
+            [draw.lognormvariate(0, 0.02) for _ in range(m)],
+            [1.1 * draw.lognormvariate(0, 0.02) for _ in range(n)],
+            0.95,
+        )
         assert found.low is not None
         assert found.high is not None
         covered += found.low <= 1.1 <= found.high
@@ -109,4 +118,5 @@ def test_signs_by_hand() -> None:
 def test_the_fewest_samples_for_a_sweep() -> None:
     assert fewest(60, 0.05) == 7
     assert fewest(1, 0.05) == 4
-    assert fewest(1, level(0.9)) == 3  # 2 of 20 is 10 %, and 1 - 0.9 in floating point is a little less
+    # 2 of 20 is 10 %, and 1 - 0.9 in floating point is a little less
+    assert fewest(1, level(0.9)) == 3

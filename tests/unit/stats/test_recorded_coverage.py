@@ -1,4 +1,6 @@
-"""The stated interval on real samples: 200 repeats of six sizes on two H200s, four machines, recorded under benchmarks/."""
+"""The stated interval on real samples: 200 repeats of six sizes on two H200s, four machines,
+recorded under benchmarks/.
+"""
 
 import gzip
 import json
@@ -16,7 +18,12 @@ from busbw.stats.sampling import fewest_visits, reported_interval
 RECORD = Path(__file__).parents[3] / "benchmarks" / "precise_2xh200_202611"
 SAMPLING = Sampling(confidence=0.95)
 TICK_NS = 32  # of a GPU's events
-FILES = ("coverage.json", "coverage_drifting.json", "coverage_drifting_2.json", "coverage_still_2.json.gz")
+FILES = (
+    "coverage.json",
+    "coverage_drifting.json",
+    "coverage_drifting_2.json",
+    "coverage_still_2.json.gz",
+)
 
 Cells = dict[str, dict[str, list[dict[str, Any]]]]
 
@@ -28,7 +35,9 @@ def read(name: str) -> Cells:
 
 
 def visits(repeats: list[dict[str, Any]], start: int) -> list[list[float]]:
-    """Repeats as far apart as possible, as the visits of a cell: the fewest that have an interval at 95 %."""
+    """Repeats as far apart as possible, as the visits of a cell: the fewest that have an
+    interval at 95 %.
+    """
     count = fewest_visits(SAMPLING)
     apart = len(repeats) // count
     return [one["samples_ns"][one["dropped"] :] for one in repeats[start::apart][:count]]
@@ -36,12 +45,19 @@ def visits(repeats: list[dict[str, Any]], start: int) -> list[list[float]]:
 
 @cache
 def covered(name: str) -> float:
-    """The share of all cells of such visits whose interval covers the median of all samples of that size and placement."""
+    """The share of all cells of such visits whose interval covers the median of all samples of
+    that size and placement.
+    """
     hits = []
     for places in read(name).values():
         for repeats in places.values():
-            middle = statistics.median(sample for one in repeats for sample in one["samples_ns"][one["dropped"] :])
-            every = [reported_interval(visits(repeats, start), 0.95, TICK_NS) for start in range(0, 28, 2)]
+            middle = statistics.median(
+                sample for one in repeats for sample in one["samples_ns"][one["dropped"] :]
+            )
+            every = [
+                reported_interval(visits(repeats, start), 0.95, TICK_NS)
+                for start in range(0, 28, 2)
+            ]
             hits += [found is not None and found[0] <= middle <= found[1] for found in every]
     assert len(hits) == 6 * 2 * 14
     return sum(hits) / len(hits)

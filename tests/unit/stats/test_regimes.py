@@ -1,4 +1,6 @@
-"""The sampling loop on times that change meanwhile: a figure that is called precise is right, or it is not called so."""
+"""The sampling loop on times that change meanwhile: a figure that is called precise is right, or
+it is not called so.
+"""
 
 import random
 from statistics import median
@@ -21,12 +23,24 @@ def test_five_percent_are_right_at_least_as_often_as_stated(name: str) -> None:
     assert sum(made.wrong(FIVE) for made in trials) <= 5
 
 
-@pytest.mark.parametrize("name", ["independent", "slow head of 10", "correlated 0.9", "sine of 500", "pink noise", "modes of 200"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "independent",
+        "slow head of 10",
+        "correlated 0.9",
+        "sine of 500",
+        "pink noise",
+        "modes of 200",
+    ],
+)
 def test_one_percent_is_hardly_ever_wrong(name: str) -> None:
     assert sum(trial(REGIMES[name], ONE, seed).wrong(ONE) for seed in range(12)) <= 1
 
 
-@pytest.mark.parametrize("name", ["independent", "slow head of 10", "fast head of 50", "correlated 0.3"])
+@pytest.mark.parametrize(
+    "name", ["independent", "slow head of 10", "fast head of 50", "correlated 0.3"]
+)
 def test_disturbances_that_end_do_not_make_a_cell_imprecise(name: str) -> None:
     stopped = [trial(REGIMES[name], FIVE, seed).decision.stopped for seed in range(20)]
     assert stopped.count("ok") >= 19
@@ -54,7 +68,11 @@ def in_visits(samples: list[float], size: int = 10) -> list[list[float]]:
 @pytest.mark.parametrize("counts", [(400, 310), (310, 400), (150, 560)])
 def test_a_fast_head_is_two_regimes_not_a_warm_up(counts: tuple[int, int], fixed: int) -> None:
     dice = random.Random(1)
-    samples = [level * noise(dice, 0.02) for level, count in zip((FAST_S, SLOW_S), counts, strict=True) for _ in range(count)]
+    samples = [
+        level * noise(dice, 0.02)
+        for level, count in zip((FAST_S, SLOW_S), counts, strict=True)
+        for _ in range(count)
+    ]
     visits = in_visits(samples, 71) if fixed else in_visits(samples, 22)[:MAX_VISITS]
     verdict = next_step(visits, Sampling(fixed=fixed), 0.1, 32e-9)
     assert (verdict.stopped, verdict.dropped) == ("unstable", 0)
@@ -63,7 +81,9 @@ def test_a_fast_head_is_two_regimes_not_a_warm_up(counts: tuple[int, int], fixed
 
 def test_a_fixed_number_of_alternating_samples_is_unstable() -> None:
     samples = [FAST_S if number % 3 else SLOW_S for number in range(60)]
-    assert next_step(in_visits(samples), Sampling(fixed=60), 0.1) == Decision(stopped="unstable", modes_s=(FAST_S, SLOW_S))
+    assert next_step(in_visits(samples), Sampling(fixed=60), 0.1) == Decision(
+        stopped="unstable", modes_s=(FAST_S, SLOW_S)
+    )
 
 
 @pytest.mark.parametrize("tick", [1 / 33, 1 / 80, 1 / 256])
@@ -71,7 +91,10 @@ def test_ticks_of_a_coarse_clock_are_not_modes(tick: float) -> None:
     for seed in range(100):
         dice = random.Random(seed)
         samples = [round(noise(dice, 0.02) / tick) * tick for _ in range(dice.randint(24, 400))]
-        assert next_step(in_visits(samples), Sampling(fixed=len(samples)), 0.0, tick).stopped == "fixed"
+        assert (
+            next_step(in_visits(samples), Sampling(fixed=len(samples)), 0.0, tick).stopped
+            == "fixed"
+        )
 
 
 def test_wide_skewed_samples_are_hardly_ever_two_modes() -> None:
@@ -79,7 +102,9 @@ def test_wide_skewed_samples_are_hardly_ever_two_modes() -> None:
     for seed in range(200):
         dice = random.Random(seed)
         samples = [dice.paretovariate(2) for _ in range(dice.randint(24, 800))]
-        found += next_step(in_visits(samples), Sampling(fixed=len(samples)), 0.0).stopped == "unstable"
+        found += (
+            next_step(in_visits(samples), Sampling(fixed=len(samples)), 0.0).stopped == "unstable"
+        )
     assert found <= 4
 
 

@@ -10,7 +10,9 @@ from busbw.stats import rounds
 
 def test_the_interval_is_students_over_rounds() -> None:
     # t of 3 degrees of freedom at 97.5 % is 3.182; the standard deviation of these is 1.291.
-    assert rounds.of_mean([1.0, 2.0, 3.0, 4.0]) == pytest.approx((2.5 - 3.182 * 1.291 / 2, 2.5 + 3.182 * 1.291 / 2), abs=1e-3)
+    assert rounds.of_mean([1.0, 2.0, 3.0, 4.0]) == pytest.approx(
+        (2.5 - 3.182 * 1.291 / 2, 2.5 + 3.182 * 1.291 / 2), abs=1e-3
+    )
     assert rounds.of_mean([2.0, 2.0]) == (2.0, 2.0)
 
 

@@ -1,4 +1,6 @@
-"""Whole runs against whole runs: exact by enumeration, and the rate holds over all rows together."""
+"""Whole runs against whole runs: exact by enumeration, and the rate holds over all rows
+together.
+"""
 
 import random
 
@@ -11,7 +13,9 @@ from busbw.stats.run_tests import fewest_chance, sweep_test
 def noise(draw: random.Random, rows: int, runs: int, shared: float = 0.0) -> list[list[float]]:
     """Logarithms of times: each row has its own spread, and the rows of one run share a part."""
     common = [draw.gauss(0, shared) for _ in range(runs)]
-    return [[common[i] + draw.gauss(0, 0.002 * (1 + r % 5)) for i in range(runs)] for r in range(rows)]
+    return [
+        [common[i] + draw.gauss(0, 0.002 * (1 + r % 5)) for i in range(runs)] for r in range(rows)
+    ]
 
 
 def test_one_slower_row_of_4_and_4_runs_has_the_smallest_p() -> None:
@@ -24,8 +28,15 @@ def test_one_slower_row_of_4_and_4_runs_has_the_smallest_p() -> None:
 
 def test_a_slower_new_run_stands_out_and_a_faster_one_does_not() -> None:
     rows = noise(random.Random(2), 30, 20)
-    slower, faster = ([[*row[:-1], row[-1] + by] if r == 3 else row for r, row in enumerate(rows)] for by in (0.1, -0.1))
-    assert sweep_test(slower, 19, two_sided=False)[3] == pytest.approx(1 / 20) == fewest_chance(19, 1, two_sided=False)
+    slower, faster = (
+        [[*row[:-1], row[-1] + by] if r == 3 else row for r, row in enumerate(rows)]
+        for by in (0.1, -0.1)
+    )
+    assert (
+        sweep_test(slower, 19, two_sided=False)[3]
+        == pytest.approx(1 / 20)
+        == fewest_chance(19, 1, two_sided=False)
+    )
     assert min(sweep_test(faster, 19, two_sided=False)) > 0.05
 
 
@@ -54,8 +65,12 @@ def test_many_splits_are_sampled_and_the_same_each_time(monkeypatch: pytest.Monk
     assert [abs(p - q) < 0.1 for p, q in zip(whole, sampled, strict=True)] == [True] * 10
 
 
-@pytest.mark.parametrize(("first", "second", "two_sided", "rate"), [(4, 4, True, 0.05), (19, 1, False, 0.05)])
-def test_the_false_alarm_rate_holds_for_correlated_rows(first: int, second: int, two_sided: bool, rate: float) -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "two_sided", "rate"), [(4, 4, True, 0.05), (19, 1, False, 0.05)]
+)
+def test_the_false_alarm_rate_holds_for_correlated_rows(
+    first: int, second: int, two_sided: bool, rate: float
+) -> None:
     draw, trials = random.Random(4), 300
     alarms = 0
     for _ in range(trials):

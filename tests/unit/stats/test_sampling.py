@@ -42,7 +42,9 @@ def quantised(cv: float) -> Draw:
     return lambda dice: round(body(dice) * 256) / 256
 
 
-def sampled(draw: Draw, dice: random.Random, sampling: Sampling) -> tuple[list[list[float]], Decision]:
+def sampled(
+    draw: Draw, dice: random.Random, sampling: Sampling
+) -> tuple[list[list[float]], Decision]:
     visits: list[list[float]] = []
     verdict = Decision(more=first(sampling, QUICK_S))
     while verdict.more:
@@ -61,7 +63,7 @@ def in_visits(samples: Sequence[float], count: int) -> list[list[float]]:
     ("draw", "trials"),
     [(lognormal(0.01), 300), (with_tail(0.02), 200), (quantised(0.02), 300)],
     ids=["1 %", "2 % and tail", "2 % in ticks"],
-)  # fmt: skip
+)
 def test_intervals_cover_the_median_despite_repeated_looks(draw: Draw, trials: int) -> None:
     sampling = Sampling(precision=0.01, confidence=0.95)
     true = sorted(draw(random.Random(seed)) for seed in range(20001))[10000]
@@ -72,7 +74,8 @@ def test_intervals_cover_the_median_despite_repeated_looks(draw: Draw, trials: i
         assert verdict.stopped == "ok"
         assert found is not None
         hits += found[0] <= true <= found[1]
-    slack = 2 * math.sqrt(0.95 * 0.05 / trials)  # of the trials themselves, twice their standard deviation
+    # of the trials themselves, twice their standard deviation
+    slack = 2 * math.sqrt(0.95 * 0.05 / trials)
     assert hits / trials >= 0.95 - slack
 
 
@@ -84,7 +87,13 @@ def test_quiet_samples_are_few() -> None:
 
 
 def test_a_visit_has_fewer_samples_the_longer_they_take() -> None:
-    assert [first(Sampling(), each_s) for each_s in (0.0, 1e-5, 1e-4, 1e-3, 1.0)] == [32, 32, 20, 2, 1]
+    assert [first(Sampling(), each_s) for each_s in (0.0, 1e-5, 1e-4, 1e-3, 1.0)] == [
+        32,
+        32,
+        20,
+        2,
+        1,
+    ]
     assert [first(Sampling(tail=True), each_s) for each_s in (1e-5, 1e-3)] == [100, 2]
     assert [first(Sampling(fixed=number), 1.0) for number in (1, 8, 20)] == [1, 1, 3]
 
@@ -94,7 +103,9 @@ def test_looks_are_few() -> None:
     while next_look(looks[-1]) > looks[-1]:
         looks.append(next_look(looks[-1]))
     assert looks == [8, 12, 18, 27, MAX_VISITS]
-    assert next_step([[1.0], [2.0]] * 5, Sampling(max_time_s=1e9), 1.0) == Decision(more=1), "10 visits are no look"
+    assert next_step([[1.0], [2.0]] * 5, Sampling(max_time_s=1e9), 1.0) == Decision(more=1), (
+        "10 visits are no look"
+    )
 
 
 def test_a_warm_up_is_left_out() -> None:
@@ -113,7 +124,9 @@ def test_a_slower_first_visit_is_left_out() -> None:
     rest = [[lognormal(0.01)(dice) for _ in range(8)] for _ in range(8)]
     assert warm_up([[1.2] * 8, *rest], 0.05) == 1
     assert warm_up([[1.2] * 8, *rest], 0.3) == 0, "within the precision"
-    assert warm_up([[1.2], *([visit[0]] for visit in rest)], 0.05) == 0, "a single sample may be slow by chance"
+    assert warm_up([[1.2], *([visit[0]] for visit in rest)], 0.05) == 0, (
+        "a single sample may be slow by chance"
+    )
     assert warm_up([[1 / 1.2] * 8, *rest], 0.05) == 0
 
 
@@ -144,45 +157,71 @@ def test_two_modes_are_found_and_stop_the_cell() -> None:
 
 def test_one_mode_is_hardly_ever_taken_for_two() -> None:
     dice = random.Random(5)
-    assert sum(two_modes([with_tail(0.02)(dice) for _ in range(40)], 0.01) is not None for _ in range(500)) <= 5
+    assert (
+        sum(
+            two_modes([with_tail(0.02)(dice) for _ in range(40)], 0.01) is not None
+            for _ in range(500)
+        )
+        <= 5
+    )
 
 
 def test_the_reasons_to_stop() -> None:
     dice = random.Random(6)
     wild = [dice.expovariate(1) for _ in range(MAX_SAMPLES)]
-    assert next_step(in_visits(wild, MAX_VISITS), Sampling(max_time_s=1e9), 1.0).stopped == "unstable"
+    assert (
+        next_step(in_visits(wild, MAX_VISITS), Sampling(max_time_s=1e9), 1.0).stopped == "unstable"
+    )
     assert next_step(in_visits(wild[:96], 12), Sampling(max_time_s=1.0), 0.9).stopped == "budget"
-    assert next_step(in_visits(wild[:96], 12), Sampling(max_time_s=1e9), 0.9).more == 16, "twice as many, as they vary within a visit"
+    assert next_step(in_visits(wild[:96], 12), Sampling(max_time_s=1e9), 0.9).more == 16, (
+        "twice as many, as they vary within a visit"
+    )
     assert next_step(in_visits(wild[:20], 7), Sampling(fixed=20), 1.0) == Decision(stopped="fixed")
-    assert next_step(in_visits(wild[:12], 4), Sampling(fixed=20), 1.0) == Decision(more=2), "8 in 4 visits"
-    assert next_step([[1.0]] * 3, Sampling(max_time_s=0.5), 3.0).stopped == "budget", "not even the first look is in time"
+    assert next_step(in_visits(wild[:12], 4), Sampling(fixed=20), 1.0) == Decision(more=2), (
+        "8 in 4 visits"
+    )
+    assert next_step([[1.0]] * 3, Sampling(max_time_s=0.5), 3.0).stopped == "budget", (
+        "not even the first look is in time"
+    )
 
 
 def test_visits_that_differ_get_more_of_them_and_not_longer_ones() -> None:
     dice = random.Random(7)
-    visits = [[level * lognormal(0.01)(dice) for _ in range(32)] for level in (lognormal(0.03)(dice) for _ in range(8))]
+    visits = [
+        [level * lognormal(0.01)(dice) for _ in range(32)]
+        for level in (lognormal(0.03)(dice) for _ in range(8))
+    ]
     assert next_step(visits, Sampling(max_time_s=1e9), 1.0).more == 32
 
 
 def test_the_interval_is_that_of_the_visits_where_it_is_wider() -> None:
-    visits = [[1.0 + 0.1 * (number % 2) + 1e-3 * sample for sample in range(-2, 3)] for number in range(9)]
+    visits = [
+        [1.0 + 0.1 * (number % 2) + 1e-3 * sample for sample in range(-2, 3)] for number in range(9)
+    ]
     low, high = reported_interval(visits, 0.99) or (0.0, 0.0)
     assert low < 1.0 and high > 1.1, "and their medians are known no better than their samples vary"
-    assert reported_interval(visits[:7], 0.99) is None, "too few visits, whatever the number of samples"
+    assert reported_interval(visits[:7], 0.99) is None, (
+        "too few visits, whatever the number of samples"
+    )
 
 
 def test_a_tail_needs_its_own_number() -> None:
     sampling, dice = Sampling(tail=True, confidence=0.95, max_time_s=1e9), random.Random(9)
     visits, verdict = sampled(lognormal(0.001), dice, sampling)
     assert verdict.stopped == "ok"
-    assert quantile_interval([value for visit in visits for value in visit], 0.99, 0.95) is not None, "it was asked for, so there is one"
+    assert (
+        quantile_interval([value for visit in visits for value in visit], 0.99, 0.95) is not None
+    ), "it was asked for, so there is one"
     assert next_step([[1.0] * 20] * 7, sampling, 2e-3 * 140).more == 40, "140 samples have none"
 
 
 def test_no_duration_is_known_better_than_the_clock_counts() -> None:
     visits = [[8.0 + 0.032 * (number % 5) for number in range(10)] for _ in range(8)]
     low, high = reported_interval(visits, 0.95) or (0.0, 0.0)
-    assert reported_interval(visits, 0.95, 0.032) == (pytest.approx(low - 0.032), pytest.approx(high + 0.032))
+    assert reported_interval(visits, 0.95, 0.032) == (
+        pytest.approx(low - 0.032),
+        pytest.approx(high + 0.032),
+    )
     sampling = Sampling(precision=0.005)
     assert next_step(visits, sampling, 0.0).stopped == "ok"
     assert next_step(visits, sampling, 0.0, 0.032).more > 0

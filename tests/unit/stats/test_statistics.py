@@ -22,13 +22,22 @@ def test_percentiles_are_nearest_rank() -> None:
     assert (spread.p95_s, spread.p99_s) == (190.0, 198.0)
 
 
-@pytest.mark.parametrize("name", ["all_reduce_2xH200_sockets_per_iteration", "all_reduce_2xH200_two_processes_per_iteration"])
+@pytest.mark.parametrize(
+    "name",
+    ["all_reduce_2xH200_sockets_per_iteration", "all_reduce_2xH200_two_processes_per_iteration"],
+)
 def test_they_equal_what_nccl_tests_reported(recorded: Path, name: str) -> None:
     for row in json.loads((recorded / "nccl_tests" / f"{name}.json").read_text())["results"]:
         for key in ("out_of_place_per_iter", "in_place_per_iter"):
             expected, spread = row[key], summary(row[key]["times_us"])
             ours = (spread.min_s, spread.max_s, spread.p50_s, spread.p95_s, spread.p99_s)
-            assert ours == (expected["min_us"], expected["max_us"], expected["p50_us"], expected["p95_us"], expected["p99_us"])
+            assert ours == (
+                expected["min_us"],
+                expected["max_us"],
+                expected["p50_us"],
+                expected["p95_us"],
+                expected["p99_us"],
+            )
             assert spread.mean_s == pytest.approx(expected["avg_us"], abs=2e-6)
             assert spread.stdev_s == pytest.approx(expected["stdev_us"], abs=2e-6)
             assert spread.cv * 100 == pytest.approx(expected["cv_pct"], abs=2e-5)

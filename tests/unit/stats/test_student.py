@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from busbw.stats.student import quantile, tail
 
 # Abramowitz and Stegun, table 26.10: one-sided 5 %, 0.5 %, 0.05 %.
-TABLE = {1: (6.314, 63.657, 636.619), 2: (2.920, 9.925, 31.598), 5: (2.015, 4.032, 6.869), 10: (1.812, 3.169, 4.587)}
+TABLE = {
+    1: (6.314, 63.657, 636.619),
+    2: (2.920, 9.925, 31.598),
+    5: (2.015, 4.032, 6.869),
+    10: (1.812, 3.169, 4.587),
+}
 
 
 @pytest.mark.parametrize("freedom", TABLE)

@@ -1,4 +1,6 @@
-"""Ways to keep a model's states, on one rank in this process: losses, traffic, and the memory that a plan predicts."""
+"""Ways to keep a model's states, on one rank in this process: losses, traffic, and the memory
+that a plan predicts.
+"""
 
 import importlib.util
 import weakref
@@ -23,7 +25,14 @@ from busbw.train.types import StatesSpec, TrainSpec  # noqa: E402
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
-EXACT = ("adamw", "offload", "offload+gpu_share=0.4", "offload+stream_weights=1", "fsdp2", "fsdp2-offload")
+EXACT = (
+    "adamw",
+    "offload",
+    "offload+gpu_share=0.4",
+    "offload+stream_weights=1",
+    "fsdp2",
+    "fsdp2-offload",
+)
 SHAPE = GptShape(2, 128, 2, 256)
 
 
@@ -31,14 +40,25 @@ SHAPE = GptShape(2, 128, 2, 256)
 def alone():
     """A process group of one rank."""
     store = dist.TCPStore("127.0.0.1", 0, 1, True, timedelta(seconds=30))
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=30))
+    dist.init_process_group(
+        "gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=30)
+    )
     yield
     dist.destroy_process_group()
 
 
 def trained(method, *, recompute=False, **changes):
     states = StatesSpec(shape=SHAPE, recompute=recompute, **changes)
-    spec = TrainSpec(model="gpt", batch_size=2, sequence=16, warmup=1, iters=2, batches=1, methods=(method,), states=states)
+    spec = TrainSpec(
+        model="gpt",
+        batch_size=2,
+        sequence=16,
+        warmup=1,
+        iters=2,
+        batches=1,
+        methods=(method,),
+        states=states,
+    )
     return StatesBench(spec, CPU, SoloControl()).run(lambda *_: None)
 
 
@@ -103,7 +123,10 @@ class Live(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), named=None):
         made = function(*arguments, **(named or {}))
         for tensor in made if isinstance(made, tuple | list) else [made]:
-            if isinstance(tensor, torch.Tensor) and (key := tensor.untyped_storage()._cdata) not in self._live:
+            if (
+                isinstance(tensor, torch.Tensor)
+                and (key := tensor.untyped_storage()._cdata) not in self._live
+            ):
                 self._live[key] = tensor.untyped_storage().nbytes()
                 self._now += self._live[key]
                 self.peak = max(self.peak, self._now)
@@ -116,10 +139,17 @@ class Live(TorchDispatchMode):
 
 @pytest.mark.parametrize(
     ("layers", "width", "vocabulary", "sequence", "batch", "recompute"),
-    [(4, 256, 512, 256, 4, True), (4, 256, 512, 256, 4, False), (3, 256, 8192, 128, 2, True), (8, 128, 4096, 32, 2, True)],
+    [
+        (4, 256, 512, 256, 4, True),
+        (4, 256, 512, 256, 4, False),
+        (3, 256, 8192, 128, 2, True),
+        (8, 128, 4096, 32, 2, True),
+    ],
     ids=["a layer", "all layers", "scores", "table"],
 )
-def test_predicted_memory_is_that_of_the_tensors(layers, width, vocabulary, sequence, batch, recompute):
+def test_predicted_memory_is_that_of_the_tensors(
+    layers, width, vocabulary, sequence, batch, recompute
+):
     shape = GptShape(layers, width, width // 64, vocabulary)
     net = Gpt(layers, width, shape.heads, vocabulary, sequence, recompute=recompute).bfloat16()
     for parameter in net.parameters():
@@ -127,14 +157,18 @@ def test_predicted_memory_is_that_of_the_tensors(layers, width, vocabulary, sequ
     tokens = torch.randint(vocabulary, (batch, sequence))
     with Live(net) as live:
         net(tokens, tokens).backward()
-    needs = memory.offloaded(Training(shape=shape, batch_size=batch, sequence=sequence, recompute=recompute), 0, 0)
+    needs = memory.offloaded(
+        Training(shape=shape, batch_size=batch, sequence=sequence, recompute=recompute), 0, 0
+    )
     assert needs.gpu - needs.weights == pytest.approx(live.peak, rel=0.05)
 
 
 def test_rates_of_a_machine_are_measured():
     training = Training(shape=SHAPE, batch_size=2, sequence=16, recompute=True)
     compute = rates.compute_of(training, CPU)
-    assert compute.layer_backward_s > compute.layer_forward_s > 0, "recomputed forward is part of backward"
+    assert compute.layer_backward_s > compute.layer_forward_s > 0, (
+        "recomputed forward is part of backward"
+    )
     assert compute.root_forward_s > 0
     assert rates.host_rate(10_000) > 0
     assert rates.gpu_rate(CPU, 10_000) > 0

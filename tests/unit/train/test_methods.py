@@ -16,7 +16,10 @@ from busbw.train.methods import HOOKS, WORDS, parse, parse_all
     [
         ("dense", Settings()),
         ("2d+bf16", Settings(two_d=True, wire="bf16")),
-        ("topk+ratio=0.001+values=fp16+feedback=0", Settings(method="topk", ratio=0.001, values="fp16", feedback=False)),
+        (
+            "topk+ratio=0.001+values=fp16+feedback=0",
+            Settings(method="topk", ratio=0.001, values="fp16", feedback=False),
+        ),
         ("2d+intra_size=2+int8", Settings(method="int8", two_d=True, intra_size=2)),
         ("chunk=65536", Settings(chunk=65536)),
         ("host+int4", Settings(method="int4", staging="host")),
@@ -29,7 +32,11 @@ def test_method_names_become_settings(text, settings):
 
 def test_plain_ddp_and_torch_hooks_have_no_settings():
     assert parse("none").settings is None
-    assert [(parse(name).hook, parse(name).settings) for name in HOOKS] == [("bf16", None), ("fp16", None), ("powersgd", None)]
+    assert [(parse(name).hook, parse(name).settings) for name in HOOKS] == [
+        ("bf16", None),
+        ("fp16", None),
+        ("powersgd", None),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +60,14 @@ def test_unknown_methods_are_refused(text, said):
     assert said in caught.value.message
 
 
-@given(st.lists(st.sampled_from([*(word for word in WORDS if word != "host"), "none", *HOOKS]), min_size=1, max_size=5, unique=True))
+@given(
+    st.lists(
+        st.sampled_from([*(word for word in WORDS if word != "host"), "none", *HOOKS]),
+        min_size=1,
+        max_size=5,
+        unique=True,
+    )
+)
 def test_lists_of_methods_keep_their_names(names):
     assert [method.name for method in parse_all(", ".join(names))] == names
 

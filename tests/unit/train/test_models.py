@@ -20,7 +20,8 @@ def test_an_unknown_model_is_refused():
         known("vgg")
 
 
-SIZES = {"gpt2": 124_439_808, "gpt-small": 4_470_272, "mlp": 25_076_712, "mlp-small": 1_300_456}  # GPT-2's own is the first
+# GPT-2's own is the first
+SIZES = {"gpt2": 124_439_808, "gpt-small": 4_470_272, "mlp": 25_076_712, "mlp-small": 1_300_456}
 
 
 @pytest.mark.parametrize(("name", "parameters"), SIZES.items())
@@ -34,7 +35,10 @@ def test_models_have_their_sizes(name, parameters):
     assert sum(parameter.numel() for parameter in net.parameters()) == parameters
 
 
-@pytest.mark.parametrize(("name", "precision"), [*(("mlp-small", precision) for precision in PRECISIONS), ("gpt", "fp32"), ("gpt", "bf16")])
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [*(("mlp-small", precision) for precision in PRECISIONS), ("gpt", "fp32"), ("gpt", "bf16")],
+)
 def test_steps_make_the_loss_smaller(name, precision):
     import torch
 
@@ -44,7 +48,13 @@ def test_steps_make_the_loss_smaller(name, precision):
     torch.manual_seed(1)
     spec = TrainSpec(model=name, batch_size=2, sequence=8, precision=precision)
     model = BY_NAME[name] if name in BY_NAME else Model(name, "seq", *gpt(1, 32, 2, 64))
-    loop = Loop(spec, model, model.build(spec), torch.device("cpu"), scaler_for(precision, torch.device("cpu")))
+    loop = Loop(
+        spec,
+        model,
+        model.build(spec),
+        torch.device("cpu"),
+        scaler_for(precision, torch.device("cpu")),
+    )
     loop.optimizer.param_groups[0]["lr"] = 0.1
     loop.step()
     first = float(loop.loss.detach())

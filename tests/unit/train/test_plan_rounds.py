@@ -16,7 +16,10 @@ from busbw.train.kinds import PlanJob
 from busbw.train.plan_types import PlanSpec
 from busbw.train.types import TrainSpec
 
-pytestmark = [pytest.mark.torch, pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")]
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed"),
+]
 STEPS = {"batch_size": 2, "warmup": 1, "iters": 1, "batches": 3, "rounds": 2}
 
 
@@ -37,16 +40,32 @@ def planner(monkeypatch: pytest.MonkeyPatch, *methods: str, target: float) -> pl
         perform(work, SoloControl(), sink.take)
 
     monkeypatch.setattr(plan_rounds, "run", in_this_process)
-    job = PlanJob(engine="torch", training=TrainSpec(model="mlp-small", methods=methods, **STEPS), plan=PlanSpec(replays=2, target=target))
+    job = PlanJob(
+        engine="torch",
+        training=TrainSpec(model="mlp-small", methods=methods, **STEPS),
+        plan=PlanSpec(replays=2, target=target),
+    )
     return plan_rounds.Planner(job, Where(ranks=1), None, lambda _: Sink(Record()))
 
 
-def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(plan_rounds, "recommended", lambda plan: plan.exchanges[1])
-    plan = planner(monkeypatch, "int8", "none", target=1e-4).run(transports.parse("as-is"), "best").plan
+    plan = (
+        planner(monkeypatch, "int8", "none", target=1e-4)
+        .run(transports.parse("as-is"), "best")
+        .plan
+    )
     assert plan is not None
-    # DDP's default has a first bucket of 1 MB. Buckets of 4 MB are a single one here, and so are those of 100 MB, which are left out.
-    assert [(one.method, one.bucket_mb) for one in plan.exchanges] == [("none", None), ("none", 1), ("none", 4), ("int8", None)]
+    # DDP's default has a first bucket of 1 MB. Buckets of 4 MB are a single one here, and so are
+    # those of 100 MB, which are left out.
+    assert [(one.method, one.bucket_mb) for one in plan.exchanges] == [
+        ("none", None),
+        ("none", 1),
+        ("none", 4),
+        ("int8", None),
+    ]
     (run,) = plan.runs
     assert [layout.bucket_mb for layout in run.layouts] == [25, 1, 4]
     sizes = [[bucket.nbytes for bucket in layout.rounds[0].buckets] for layout in run.layouts]
@@ -54,7 +73,9 @@ def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(monkeypa
     assert len(sizes[2]) == 1 < len(sizes[0]) and len({tuple(each) for each in sizes}) == 3
     assert len(run.alone_s) == 2 and all(len(layout.rounds) == 2 for layout in run.layouts)
     assert all(
-        [len(each.bucket_s) for each in one.rounds] == 2 * [len(run.layout(one.bucket_mb).rounds[0].buckets)] for one in plan.exchanges
+        [len(each.bucket_s) for each in one.rounds]
+        == 2 * [len(run.layout(one.bucket_mb).rounds[0].buckets)]
+        for one in plan.exchanges
     )
     assert plan.still_s == pytest.approx(sum(one.still_s for one in run.layouts[0].rounds) / 2)
     # The training that checks has buckets of the same size, and rounds of its own.
@@ -63,8 +84,13 @@ def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(monkeypa
 
 
 @pytest.mark.parametrize(("check", "checked"), [("all", ["int8", "bf16"]), ("none", [])])
-def test_exchanges_are_checked_as_asked(monkeypatch: pytest.MonkeyPatch, check: str, checked: list[str]) -> None:
-    plan = planner(monkeypatch, "int8", "bf16", target=1e-4).run(transports.parse("as-is"), check).plan  # both reach it
+def test_exchanges_are_checked_as_asked(
+    monkeypatch: pytest.MonkeyPatch, check: str, checked: list[str]
+) -> None:
+    # both reach it
+    plan = (
+        planner(monkeypatch, "int8", "bf16", target=1e-4).run(transports.parse("as-is"), check).plan
+    )
     assert plan is not None
     assert [(one.method, one.loss) for one in plan.exchanges] == [("int8", 2), ("bf16", 1)]
     assert [one.method for one in plan.exchanges if (one.checked_s or 0) > 0] == checked

@@ -17,13 +17,23 @@ def test_a_plan_that_was_kept_is_shown_as_it_came(planned):
 
 def test_columns_align_with_titles_for_long_method_names(planned):
     name = "2d+int4+last=powersgd+matrix_rank=16"
-    planned.training.spec = msgspec.structs.replace(planned.training.spec, methods=("none", "int8", name))
+    planned.training.spec = msgspec.structs.replace(
+        planned.training.spec, methods=("none", "int8", name)
+    )
     planned.plan.exchanges[2].method = name
     lines = plan_text.render_all(planned).splitlines()
     _, titles, *rows = lines[lines.index("") :][:6]
     assert titles.startswith("transport  method ")
-    ends = {title: titles.index(title) + len(title) for title in ("MB sent", "exchange ms", "exposed ms", "step ms", "of alone")}
-    assert [row[titles.index("method") :].split()[0] for row in rows] == ["none", "int8", name, "none"]
+    ends = {
+        title: titles.index(title) + len(title)
+        for title in ("MB sent", "exchange ms", "exposed ms", "step ms", "of alone")
+    }
+    assert [row[titles.index("method") :].split()[0] for row in rows] == [
+        "none",
+        "int8",
+        name,
+        "none",
+    ]
     assert all(row[end - 1] != " " and row[end] == " " for row in rows for end in ends.values())
 
 
@@ -36,8 +46,11 @@ def test_where_nothing_lossy_is_needed_it_says_so(planned):
     planned.plan.exchanges[3].bucket_s = [0.05, 0.005]
     text = plan_text.footer(planned)
     assert text.splitlines()[1:3] == [
-        "nothing lossy is needed: none over sockets (NCCL's sockets on 16 channels, each with one thread and one socket)"
-        ", expected to take 97.50 ms a step, 94.5 % of alone (wanted: 90 %)",
+        (
+            "nothing lossy is needed: none over sockets (NCCL's sockets on 16 channels, each with"
+            " one thread and one socket), expected to take 97.50 ms a step, 94.5 % of alone"
+            " (wanted: 90 %)"
+        ),
         "  export NCCL_MIN_NCHANNELS=16 NCCL_SOCKET_NTHREADS=1 NCCL_NSOCKS_PERTHREAD=1",
     ]
     planned.plan.exchanges[0].bucket_s = [0.05, 0.005]
@@ -67,12 +80,18 @@ def test_figures_that_contradict_each_other_allow_no_recommendation(planned_in_r
     plan.runs[0].alone_s[:] = [1.590, 1.602]
     alone = "a step alone 1596.00 ms (1519.76 to 1672.24), more than a step on a perfect network"
     assert plan_text.footer(planned_in_rounds).splitlines() == [
-        "checked: none, 4 MB buckets over as-is: 524.50 +-19.06 ms predicted, 522.00 +-25.41 ms measured (+0.5 %)",
+        (
+            "checked: none, 4 MB buckets over as-is: 524.50 +-19.06 ms predicted, 522.00 +-25.41 ms"
+            " measured (+0.5 %)"
+        ),
         "",
         "no recommendation: figures contradict each other:",
         f"  {alone} 151.00 ms (138.29 to 163.71)",
         f"  {alone} with 4 MB buckets 151.50 ms (145.15 to 157.85)",
-        "hint: 2 ranks share 1 core: start at most one for each core, or measure for longer: --rounds 4",
+        (
+            "hint: 2 ranks share 1 core: start at most one for each core, or measure for longer:"
+            " --rounds 4"
+        ),
     ]
 
 
@@ -83,8 +102,14 @@ def test_rounds_that_differ_too_much_allow_no_recommendation(planned_in_rounds):
     plan.exchanges[1].rounds[0] = ExchangeRound([0.22, 0.29], [0.001, 0.001])
     assert plan_text.footer(planned_in_rounds).splitlines() == [
         "",
-        "no recommendation: rounds differ too much: none, 4 MB buckets is between 8.9 and 74.2 % of alone",
-        "hint: 2 ranks share 1 core: start at most one for each core, or measure for longer: --rounds 4",
+        (
+            "no recommendation: rounds differ too much: none, 4 MB buckets is between 8.9 and 74.2"
+            " % of alone"
+        ),
+        (
+            "hint: 2 ranks share 1 core: start at most one for each core, or measure for longer:"
+            " --rounds 4"
+        ),
     ]
 
 
@@ -92,8 +117,19 @@ def test_buckets_that_lose_nothing_come_before_a_method_that_does(planned_in_rou
     plan = planned_in_rounds.plan
     plan.target = 0.278
     text = plan_text.footer(planned_in_rounds)
-    assert text.startswith("\nnothing lossy is needed: none, 4 MB buckets, which took 522.00 +-25.41 ms a step, 27.9 % +-0.1 of alone, ")
-    assert "  model = DistributedDataParallel(model, bucket_cap_mb=4)\n  in busbw train: --bucket-mb 4\n" in text
+    assert text.startswith(
+        "\n"
+        "nothing lossy is needed: none, 4 MB buckets, which took 522.00 +-25.41 ms a step, 27.9 %"
+        " +-0.1 of alone, "
+    )
+    assert (
+        "  model = DistributedDataParallel(model, bucket_cap_mb=4)\n"
+        "  in busbw train: --bucket-mb 4\n" in text
+    )
     plan.target = 0.282  # bf16 reaches it, but is not seen to be faster
-    assert plan_text.footer(planned_in_rounds).startswith("\nnothing is seen to be faster in reaching 28.2 %: none, 4 MB buckets, ")
-    assert "\nno difference seen: bf16, 101.5 % (93.5 to 110.2) of its rate\n" in plan_text.footer(planned_in_rounds)
+    assert plan_text.footer(planned_in_rounds).startswith(
+        "\nnothing is seen to be faster in reaching 28.2 %: none, 4 MB buckets, "
+    )
+    assert "\nno difference seen: bf16, 101.5 % (93.5 to 110.2) of its rate\n" in plan_text.footer(
+        planned_in_rounds
+    )

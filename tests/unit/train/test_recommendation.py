@@ -2,31 +2,60 @@
 
 from busbw.accel.losses import LEAST_FIRST
 from busbw.train import recommendation
-from busbw.train.plan_types import LOSSES, Bucket, CheckRound, Exchange, ExchangeRound, Layout, LayoutRound, Plan, PlanRun
+from busbw.train.plan_types import (
+    LOSSES,
+    Bucket,
+    CheckRound,
+    Exchange,
+    ExchangeRound,
+    Layout,
+    LayoutRound,
+    Plan,
+    PlanRun,
+)
 from busbw.train.recommendation import recommended
 
 M = 1 << 20
 
 
 def planned(*exchanges: Exchange, target: float = 0.95) -> Plan:
-    """A step of 100 ms without communication, whose three buckets are ready after 40, 60 and 90 ms, measured in a single round."""
-    return Plan(target, 0.1, 0.1, [Bucket(100 * M, 0.04), Bucket(10 * M, 0.06), Bucket(M, 0.09)], list(exchanges))
+    """A step of 100 ms without communication, whose three buckets are ready after 40, 60 and 90
+    ms, measured in a single round.
+    """
+    return Plan(
+        target,
+        0.1,
+        0.1,
+        [Bucket(100 * M, 0.04), Bucket(10 * M, 0.06), Bucket(M, 0.09)],
+        list(exchanges),
+    )
 
 
 def taking(method: str, loss: int, *bucket_s: float, transport: str = "as-is") -> Exchange:
     return Exchange(transport, method, loss, list(bucket_s))
 
 
-def in_rounds(*exchanges: Exchange, target: float = 0.95, alone_s: tuple[float, ...] = (0.1, 0.1, 0.1, 0.1)) -> Plan:
+def in_rounds(
+    *exchanges: Exchange, target: float = 0.95, alone_s: tuple[float, ...] = (0.1, 0.1, 0.1, 0.1)
+) -> Plan:
     """A step of 100 ms without communication, whose one bucket is ready at its end."""
     bucket = Bucket(M, 0.1)
     layouts = [Layout(size, [LayoutRound(0.1, [bucket]) for _ in alone_s]) for size in (25.0, 4.0)]
-    return Plan(target, alone_s[0], 0.1, [bucket], list(exchanges), [PlanRun("as-is", list(alone_s), layouts)])
+    return Plan(
+        target,
+        alone_s[0],
+        0.1,
+        [bucket],
+        list(exchanges),
+        [PlanRun("as-is", list(alone_s), layouts)],
+    )
 
 
 def exposing(method: str, loss: int, *exposed_s: float, bucket_mb: float | None = None) -> Exchange:
     rounds = [ExchangeRound([one]) for one in exposed_s]
-    return Exchange("as-is", method, loss, [sum(exposed_s) / len(exposed_s)], bucket_mb=bucket_mb, rounds=rounds)
+    return Exchange(
+        "as-is", method, loss, [sum(exposed_s) / len(exposed_s)], bucket_mb=bucket_mb, rounds=rounds
+    )
 
 
 def test_the_least_lossy_method_reaching_the_target_is_chosen() -> None:
@@ -54,7 +83,11 @@ def test_a_measured_training_step_replaces_the_prediction() -> None:
 
 
 def test_the_fastest_method_is_chosen_if_none_reaches_the_target() -> None:
-    slow, fast, alike = taking("bf16", 1, 0.2, 0.1, 0.1), taking("topk", 4, 0.05, 0.05, 0.05), taking("int8", 2, 0.05, 0.05, 0.051)
+    slow, fast, alike = (
+        taking("bf16", 1, 0.2, 0.1, 0.1),
+        taking("topk", 4, 0.05, 0.05, 0.05),
+        taking("int8", 2, 0.05, 0.05, 0.051),
+    )
     assert recommended(planned(slow, fast, alike, target=1.0)) is alike
     assert recommended(planned()) is None
 
@@ -72,29 +105,48 @@ def test_losses_have_fixed_numbers_and_their_own_order() -> None:
 
 
 def test_what_is_not_seen_to_be_faster_is_not_recommended() -> None:
-    one, small = exposing("none", 0, 0.4, 0.5, 0.45, 0.42), exposing("none", 0, 0.42, 0.36, 0.5, 0.39, bucket_mb=4.0)
+    one, small = (
+        exposing("none", 0, 0.4, 0.5, 0.45, 0.42),
+        exposing("none", 0, 0.42, 0.36, 0.5, 0.39, bucket_mb=4.0),
+    )
     assert recommended(in_rounds(one, small)) is one, "no difference is seen: the first listed"
     surely = exposing("none", 0, 0.35, 0.44, 0.40, 0.37, bucket_mb=4.0)
-    assert recommended(in_rounds(one, surely)) is surely, "in every round a tenth faster, though the rounds themselves vary as much"
+    assert recommended(in_rounds(one, surely)) is surely, (
+        "in every round a tenth faster, though the rounds themselves vary as much"
+    )
     single = exposing("none", 0, 0.4), exposing("none", 0, 0.36, bucket_mb=4.0)
     assert recommended(in_rounds(*single)) is single[1], "one round has no interval"
 
 
 def test_buckets_come_before_what_loses() -> None:
-    """Plain DDP with gpt-small over 1 Gbit/s: 579 ms a step, with buckets of 4 MB 523, and bf16 515."""
-    one, small = exposing("none", 0, 0.479, 0.48, 0.478, 0.479), exposing("none", 0, 0.423, 0.424, 0.422, 0.423, bucket_mb=4.0)
-    bf16, faster = exposing("bf16", 1, 0.415, 0.416, 0.414, 0.415), exposing("topk", 4, 0.2, 0.2, 0.21, 0.2)
+    """Plain DDP with gpt-small over 1 Gbit/s: 579 ms a step, with buckets of 4 MB 523, and bf16
+    515.
+    """
+    one, small = (
+        exposing("none", 0, 0.479, 0.48, 0.478, 0.479),
+        exposing("none", 0, 0.423, 0.424, 0.422, 0.423, bucket_mb=4.0),
+    )
+    bf16, faster = (
+        exposing("bf16", 1, 0.415, 0.416, 0.414, 0.415),
+        exposing("topk", 4, 0.2, 0.2, 0.21, 0.2),
+    )
     assert recommended(in_rounds(one, small, bf16)) is small, "2 % are not worth a loss"
     assert recommended(in_rounds(one, small, bf16, faster)) is faster
     assert recommended(in_rounds(one, small, bf16, target=0.19)) is small
 
 
 def test_a_lossy_method_must_be_seen_to_be_faster() -> None:
-    none, int8 = exposing("none", 0, 0.01, 0.004, 0.03, 0.0), exposing("int8", 2, 0.0, 0.0, 0.001, 0.0)
+    none, int8 = (
+        exposing("none", 0, 0.01, 0.004, 0.03, 0.0),
+        exposing("int8", 2, 0.0, 0.0, 0.001, 0.0),
+    )
     plan = in_rounds(none, int8, target=0.995)
     assert plan.reaches(int8) and not plan.reaches(none)
     assert recommended(plan) is none
-    assert recommendation.no_slower(plan, none) is int8 and recommendation.no_slower(plan, int8) is None
+    assert (
+        recommendation.no_slower(plan, none) is int8
+        and recommendation.no_slower(plan, int8) is None
+    )
 
 
 def test_a_step_alone_that_is_longer_than_one_under_ddp_allows_no_recommendation() -> None:
@@ -106,10 +158,17 @@ def test_a_step_alone_that_is_longer_than_one_under_ddp_allows_no_recommendation
     ]
     assert recommended(plan) is None
     noisy = in_rounds(none, alone_s=(1.6, 0.1, 0.1, 0.1))
-    assert recommendation.contradictions(noisy) == [], "one round of four: what is printed has an interval that says so"
-    assert recommendation.unclear(noisy) is none and recommended(noisy) is None, "between a third and six times alone"
+    assert recommendation.contradictions(noisy) == [], (
+        "one round of four: what is printed has an interval that says so"
+    )
+    assert recommendation.unclear(noisy) is none and recommended(noisy) is None, (
+        "between a third and six times alone"
+    )
     assert recommendation.unclear(in_rounds(none, alone_s=(0.1, 0.09, 0.11, 0.1))) is None
-    assert recommendation.contradictions(in_rounds(none, alone_s=(0.1015, 0.1015, 0.1015, 0.1015))) == [], "by less than 2 %"
+    assert (
+        recommendation.contradictions(in_rounds(none, alone_s=(0.1015, 0.1015, 0.1015, 0.1015)))
+        == []
+    ), "by less than 2 %"
 
 
 def test_a_training_run_can_contradict_too() -> None:
@@ -119,6 +178,8 @@ def test_a_training_run_can_contradict_too() -> None:
     assert (found.figure.what, found.limit.what) == ("a step alone", "a step with none")
     old = planned(taking("none", 0, 0.01, 0.01, 0.001))
     old.alone_s = 0.12
-    assert recommendation.contradictions(old) == [], "a file without rounds has no interval: a quarter is needed"
+    assert recommendation.contradictions(old) == [], (
+        "a file without rounds has no interval: a quarter is needed"
+    )
     old.alone_s = 1.6
     assert len(recommendation.contradictions(old)) == 1

@@ -20,25 +20,54 @@ SHAPE = GptShape(32, 4096, 32, 50_304)
 def compared(make):
     """Compute, an offloaded optimizer, and one that did not fit."""
     spec = TrainSpec(
-        model="gpt", batch_size=8, sequence=2048, precision="bf16", iters=6, batches=1, warmup=3, methods=("compute", "offload", "adamw"),
+        model="gpt",
+        batch_size=8,
+        sequence=2048,
+        precision="bf16",
+        iters=6,
+        batches=1,
+        warmup=3,
+        methods=("compute", "offload", "adamw"),
         states=StatesSpec(shape=SHAPE, recompute=True, gpu_memory=80 << 30),
-    )  # fmt: skip
+    )
     count = SHAPE.parameters(2048)
     training = Training(spec, "token", count, 2 * count, 1)
     alone = StatesUse(0.1, 20 * 10**9, 22 * 10**9, 3 * 10**9, 0)
-    used = StatesUse(9.5, 25 * 10**9, 26 * 10**9, 96 * 10**9, 13 * 10**9, 2.0 * count, 2.0 * count, 0.3, 1.3, 0.31, 0.05)
+    used = StatesUse(
+        9.5,
+        25 * 10**9,
+        26 * 10**9,
+        96 * 10**9,
+        13 * 10**9,
+        2.0 * count,
+        2.0 * count,
+        0.3,
+        1.3,
+        0.31,
+        0.05,
+    )
     training.runs = [
         _run("compute", [2.0, 2.1, 2.0, 1.9, 2.0, 2.0], 10.9, alone),
         _run("offload", [2.2, 2.1, 2.2, 2.2, 3.4, 2.2], 7.25, used),
-        TrainRun("adamw", 0, [], [], failed="rank 0 on node0: does not fit on the GPU: CUDA out of memory"),
+        TrainRun(
+            "adamw",
+            0,
+            [],
+            [],
+            failed="rank 0 on node0: does not fit on the GPU: CUDA out of memory",
+        ),
     ]
     base = make()
     world = World([Device(0, 10, "node0", 0, "0000:00:06", "NVIDIA H200")], 1)
-    return TrainResult(training=training, world=world, library=base.library, start=base.start, complete=True)
+    return TrainResult(
+        training=training, world=world, library=base.library, start=base.start, complete=True
+    )
 
 
 def _run(method, steps_s, loss, use):
-    return TrainRun(method, 0, steps_s, [8 * 2048 / step for step in steps_s], loss=loss, states=use)
+    return TrainRun(
+        method, 0, steps_s, [8 * 2048 / step for step in steps_s], loss=loss, states=use
+    )
 
 
 def _interval(run):
@@ -49,12 +78,39 @@ def _interval(run):
 def test_a_line_for_each_way_and_the_reason_of_a_failure(compared):
     lines = render(compared, "table").splitlines()
     assert lines[0] == "# gpt: 6,658,596,864 parameters in 32 layers of 4096, vocabulary of 50,304"
-    assert "16,384 tokens a step and rank, bf16, activations recomputed, at most 85.9 GB of the GPU; 6 steps" in lines[2]
-    assert lines[5].split()[:6] == ["compute", "2000.0", *_interval(compared.training.runs[0]), "8192"]
+    assert (
+        "16,384 tokens a step and rank, bf16, activations recomputed, at most 85.9 GB of the GPU; 6"
+        " steps" in lines[2]
+    )
+    assert lines[5].split()[:6] == [
+        "compute",
+        "2000.0",
+        *_interval(compared.training.runs[0]),
+        "8192",
+    ]
     words = lines[6].split()
     # All tokens over all time: the long step counts, though the median step would give 7447.
-    assert words[:7] == ["offload", "2200.0", *_interval(compared.training.runs[1]), f"{6 * 8 * 2048 / 14.3:.0f}", "+200.0"]
-    assert words[7:] == ["25.00", "26.00", "96.00", "13.00", "9.5", "2.00", "2.00", "300.0", "1300.0", "310.0", "50.0", "7.2500"]
+    assert words[:7] == [
+        "offload",
+        "2200.0",
+        *_interval(compared.training.runs[1]),
+        f"{6 * 8 * 2048 / 14.3:.0f}",
+        "+200.0",
+    ]
+    assert words[7:] == [
+        "25.00",
+        "26.00",
+        "96.00",
+        "13.00",
+        "9.5",
+        "2.00",
+        "2.00",
+        "300.0",
+        "1300.0",
+        "310.0",
+        "50.0",
+        "7.2500",
+    ]
     assert lines[7].startswith("adamw           rank 0 on node0: does not fit")
 
 

@@ -16,15 +16,30 @@ def test_the_whole_text(trained, golden):
 
 def test_horovods_lines_come_as_it_goes(trained):
     assert train_text.iteration(trained, "none", 1, 125.04) == "Iter #1: 125.0 img/sec per GPU\n"
-    assert train_text.iteration(trained, "none", 0, 125.04) == "\nnone\nIter #0: 125.0 img/sec per GPU\n"
-    assert train_text.method_end(trained, "none") == "Img/sec per GPU: 125.7 +-0.8\nTotal img/sec on 2 GPU(s): 251.5 +-1.7\n"
+    assert (
+        train_text.iteration(trained, "none", 0, 125.04)
+        == "\nnone\nIter #0: 125.0 img/sec per GPU\n"
+    )
+    assert (
+        train_text.method_end(trained, "none")
+        == "Img/sec per GPU: 125.7 +-0.8\nTotal img/sec on 2 GPU(s): 251.5 +-1.7\n"
+    )
     assert train_text.method_end(trained, "topk") == ""
 
 
 def test_one_iteration_has_no_spread(trained):
     trained.training.runs = [TrainRun("none", 0, [1.0], [125.04])]
-    assert train_text.method_end(trained, "none") == "Img/sec per GPU: 125.0\nTotal img/sec on 2 GPU(s): 250.1\n"
-    assert train_text.footer(trained).splitlines()[-1].split()[:5] == ["none", "125.0", "-", "1000.00", "-"]
+    assert (
+        train_text.method_end(trained, "none")
+        == "Img/sec per GPU: 125.0\nTotal img/sec on 2 GPU(s): 250.1\n"
+    )
+    assert train_text.footer(trained).splitlines()[-1].split()[:5] == [
+        "none",
+        "125.0",
+        "-",
+        "1000.00",
+        "-",
+    ]
 
 
 def test_a_rate_is_all_samples_over_all_time(trained):
@@ -37,14 +52,24 @@ def test_a_rate_is_all_samples_over_all_time(trained):
 
 def test_figures_are_of_all_rounds(trained):
     made = trained.training
-    assert made.rate("2d+int8") == (pytest.approx(2 / (1 / 245 + 1 / 246)), pytest.approx(1.96 * 0.5))
+    assert made.rate("2d+int8") == (
+        pytest.approx(2 / (1 / 245 + 1 / 246)),
+        pytest.approx(1.96 * 0.5),
+    )
     assert made.step_s("none") == pytest.approx(1.05)
     assert made.efficiency("2d+int8") == pytest.approx(245.5 / 251.5, rel=1e-4)
     assert made.exposed_s("none") == pytest.approx(0.55)
     assert made.codec_s("none") == 0 and made.network_s("none") == pytest.approx(0.545)
-    assert made.codec_s("2d+int8") == pytest.approx(0.005) and made.network_s("2d+int8") == pytest.approx(0.01)
+    assert made.codec_s("2d+int8") == pytest.approx(0.005) and made.network_s(
+        "2d+int8"
+    ) == pytest.approx(0.01)
     assert (made.codec_s("topk"), made.network_s("topk")) == (None, None)
-    assert (made.rate("topk"), made.step_s("topk"), made.efficiency("topk"), made.exposed_s("topk")) == (None,) * 4
+    assert (
+        made.rate("topk"),
+        made.step_s("topk"),
+        made.efficiency("topk"),
+        made.exposed_s("topk"),
+    ) == (None,) * 4
 
 
 def test_the_table_of_a_training_is_the_view_named_table(trained):
@@ -57,14 +82,22 @@ def test_before_the_first_method_there_is_no_table(trained):
 
 
 def last_line(result):
-    return next(line for line in train_text.footer(result).splitlines() if line.startswith("none")).split()
+    return next(
+        line for line in train_text.footer(result).splitlines() if line.startswith("none")
+    ).split()
 
 
 def test_unknown_parts_are_dashes_and_no_time_is_negative(trained):
     made = trained.training
-    assert last_line(trained)[-5:] == ["-", "545.00", "+-0.00", "553.43", "560.00"], "DDP as it is has no codec"
+    assert last_line(trained)[-5:] == ["-", "545.00", "+-0.00", "553.43", "560.00"], (
+        "DDP as it is has no codec"
+    )
     for run in made.of("none"):
-        run.steps_s, run.silent_s, run.seen = [0.499 + 0.001 * run.round] * 4, [0.499 + 0.003 * run.round] * 3, None
+        run.steps_s, run.silent_s, run.seen = (
+            [0.499 + 0.001 * run.round] * 4,
+            [0.499 + 0.003 * run.round] * 3,
+            None,
+        )
     assert last_line(trained)[-5:] == ["~0", "~0", "~0", "553.43", "-"]
     assert "~0: less than can be measured" in train_text.footer(trained)
     assert " -0.0" not in train_text.footer(trained)
@@ -79,24 +112,40 @@ def noisy(made, alone_s, silent_s, int8_s, int8_silent_s):
     for number, factor in enumerate((1.0, 1.01, 0.99, 1.005)):
         made.runs += [
             TrainRun(ALONE, number, [alone_s * factor] * 3, [2 / alone_s], silent_s=[silent_s] * 3),
-            TrainRun("int8", number, [int8_s / factor] * 3, [2 / int8_s], silent_s=[int8_silent_s] * 3),
+            TrainRun(
+                "int8", number, [int8_s / factor] * 3, [2 / int8_s], silent_s=[int8_silent_s] * 3
+            ),
         ]
 
 
 def test_a_step_alone_longer_than_with_the_network_is_a_contradiction(trained):
     """Four emulated hosts on two cores: 1596 ms alone, 172 on a perfect network, 590 with int8."""
     noisy(trained.training, 1.596, 0.172, 0.59, 0.6)
-    trained.world.devices = [Device(rank, 10, f"node{rank}", 0, "", "CPU", process=rank) for rank in range(4)]
+    trained.world.devices = [
+        Device(rank, 10, f"node{rank}", 0, "", "CPU", process=rank) for rank in range(4)
+    ]
     trained.topology = Topology([Host(f"node{rank}", "one-boot", cpus=2) for rank in range(4)])
     assert " 270.5 % +-0.0 " in train_text.footer(trained)
     said = train_text.contradiction(trained).splitlines()
     assert said == [
         "",
         "no comparison: figures contradict each other:",
-        "  a step alone 1598.00 ms (1576.31 to 1619.68), more than a step on a perfect network 172.00 ms",
-        "  a step alone 1598.00 ms (1576.31 to 1619.68), more than a step with int8 589.30 ms (581.27 to 597.32)",
-        "  the codec of int8 428.00 ms, more than what int8 exposes -1008.70 ms (-1038.41 to -978.99)",
-        "hint: 4 ranks share 2 cores: start at most one for each core, or measure for longer: --rounds 8",
+        (
+            "  a step alone 1598.00 ms (1576.31 to 1619.68), more than a step on a perfect network"
+            " 172.00 ms"
+        ),
+        (
+            "  a step alone 1598.00 ms (1576.31 to 1619.68), more than a step with int8 589.30 ms"
+            " (581.27 to 597.32)"
+        ),
+        (
+            "  the codec of int8 428.00 ms, more than what int8 exposes -1008.70 ms (-1038.41 to"
+            " -978.99)"
+        ),
+        (
+            "hint: 4 ranks share 2 cores: start at most one for each core, or measure for longer:"
+            " --rounds 8"
+        ),
     ]
     assert said[1] in train_text.footer(trained)
 
@@ -105,9 +154,15 @@ def test_a_part_larger_than_its_whole_is_a_contradiction(trained):
     """A codec of 64.7 ms within 30.2 exposed, on GPUs."""
     noisy(trained.training, 0.17, 0.171, 0.2002, 0.2357)
     said = train_text.contradiction(trained).splitlines()
-    assert [line.partition(" ms")[0] for line in said[2:4]] == ["  the codec of int8 64.70", "  the network of int8 -35.74"]
+    assert [line.partition(" ms")[0] for line in said[2:4]] == [
+        "  the codec of int8 64.70",
+        "  the network of int8 -35.74",
+    ]
     assert said[3].endswith(": no time is negative")
-    assert said[-1] == "hint: measure while nothing else runs on these hosts, or measure for longer: --rounds 8"
+    assert (
+        said[-1]
+        == "hint: measure while nothing else runs on these hosts, or measure for longer: --rounds 8"
+    )
 
 
 def test_differences_within_the_noise_are_no_contradiction(trained):
@@ -126,7 +181,11 @@ def test_a_share_over_all_is_a_contradiction_where_the_median_steps_are_none(tra
     noisy(made, 0.17, 0.171, 0.172, 0.171)
     for number, run in enumerate(made.of(ALONE)):
         run.rates = [9.0 + 0.01 * number]
-    assert train_text.contradiction(trained).splitlines()[2].startswith("  int8 of alone 129.0 % (128.7 to 129.3), more than all 100.0 %")
+    assert (
+        train_text.contradiction(trained)
+        .splitlines()[2]
+        .startswith("  int8 of alone 129.0 % (128.7 to 129.3), more than all 100.0 %")
+    )
 
 
 def test_rounds_that_differ_too_much_are_named(trained):

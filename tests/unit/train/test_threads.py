@@ -25,15 +25,27 @@ print(torch.get_num_threads())
 
 
 def threads(**variables: str) -> list[int]:
-    env = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")} | variables
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=100, check=True)
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    } | variables
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
     return [int(word) for word in done.stdout.split()]
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_a_rank_of_mpirun_uses_all_processors() -> None:
     processors = len(os.sched_getaffinity(0))
-    begun, inside, after, shared = threads(OMPI_COMM_WORLD_LOCAL_SIZE="1")  # with MKL, torch begins with one by this variable
+    # with MKL, torch begins with one by this variable
+    begun, inside, after, shared = threads(OMPI_COMM_WORLD_LOCAL_SIZE="1")
     assert (inside, after, shared) == (min(processors, 16), begun, processors)
 
 
@@ -43,7 +55,8 @@ def test_omp_num_threads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     from busbw.train.job import share_processors
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    with host_threads.torch_threads(1):  # as torch begins with that variable, and after this test as before
+    # as torch begins with that variable, and after this test as before
+    with host_threads.torch_threads(1):
         with host_threads.torch_threads(host_threads.usable()):
             assert torch.get_num_threads() == min(len(os.sched_getaffinity(0)), 16)
         share_processors(SoloControl())
@@ -54,7 +67,8 @@ def test_omp_num_threads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     ("own", "others", "threads"),
     [
         (("a", [0, 1, 2, 3]), [], 4),
-        (("a", [0, 1, 2, 3]), [("a", [0, 1, 2, 3]), ("b", [0, 1, 2, 3])], 2),  # `b` is another machine
+        # `b` is another machine
+        (("a", [0, 1, 2, 3]), [("a", [0, 1, 2, 3]), ("b", [0, 1, 2, 3])], 2),
         (("a", [0, 1]), [("a", [0, 1])] * 3, 1),  # four containers on two cores
         (("a", [0]), [("a", [1])], 1),
         (("a", [0, 1, 2, 3]), [("a", [2, 3])], 3),

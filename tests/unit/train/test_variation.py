@@ -24,11 +24,15 @@ def test_a_round_is_compared_with_itself() -> None:
     assert parts.codec_s == pytest.approx([0.03, 0.05])
     assert parts.network_s == pytest.approx([0.05, 0.13])
     low, high = variation.share_interval(made, "int8") or (0.0, 0.0)
-    assert low == pytest.approx(high) == pytest.approx(0.5), "the machine was twice as slow in the second round"
+    assert low == pytest.approx(high) == pytest.approx(0.5), (
+        "the machine was twice as slow in the second round"
+    )
 
 
 def test_what_has_no_step_over_a_perfect_network_has_no_parts() -> None:
-    made = trained(TrainRun(ALONE, 0, [0.1], [1.0], silent_s=[0.1]), TrainRun("torch-bf16", 0, [0.2], [0.5]))
+    made = trained(
+        TrainRun(ALONE, 0, [0.1], [1.0], silent_s=[0.1]), TrainRun("torch-bf16", 0, [0.2], [0.5])
+    )
     parts = variation.parts(made, "torch-bf16")
     assert (parts.codec_s, parts.network_s, parts.exposed_s) == ([], [], [0.1])
     assert variation.share_interval(made, "torch-bf16") is None

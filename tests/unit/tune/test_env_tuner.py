@@ -18,14 +18,26 @@ from busbw.tune.jobs import Jobs
 from busbw.tune.kind import TuneJob
 from busbw.tune.types import TunedSystem, Tuning
 
-SPEC = SweepSpec(collective="broadcast", min_bytes=1024, max_bytes=4096, step_factor=4, check=0, sampling=Sampling(max_time_s=60))
+SPEC = SweepSpec(
+    collective="broadcast",
+    min_bytes=1024,
+    max_bytes=4096,
+    step_factor=4,
+    check=0,
+    sampling=Sampling(max_time_s=60),
+)
 LARGE = {"min_bytes": 1 << 16, "max_bytes": 1 << 18}
-LL128, SIMPLE = ({"NCCL_ALGO": "broadcast:Ring", "NCCL_PROTO": f"broadcast:{protocol}"} for protocol in ("LL128", "Simple"))
+LL128, SIMPLE = (
+    {"NCCL_ALGO": "broadcast:Ring", "NCCL_PROTO": f"broadcast:{protocol}"}
+    for protocol in ("LL128", "Simple")
+)
 
 
 @dataclass(slots=True)
 class Later(Jobs):
-    """Sweeps with variables differ from the first check on, which is the eighth: they run with `later` in place of NCCL's parameters."""
+    """Sweeps with variables differ from the first check on, which is the eighth: they run with
+    `later` in place of NCCL's parameters.
+    """
 
     later: str = ""
     spoiled: tuple[dict[str, str], ...] = ()
@@ -35,16 +47,24 @@ class Later(Jobs):
         self.seen += bool(variables)
         if self.seen <= 7 or variables not in self.spoiled:
             return Jobs.sweep(self, variables, table)
-        job, self.job = self.job, msgspec.structs.replace(self.job, simulation=parse_parameters(self.later))
+        job, self.job = (
+            self.job,
+            msgspec.structs.replace(self.job, simulation=parse_parameters(self.later)),
+        )
         try:
             return Jobs.sweep(self, variables, table)
         finally:
             self.job = job
 
 
-def tuned(simulation: str, *, later: str = "", spoiled: tuple[dict[str, str], ...] = (), **fields: object) -> tuple[Tuning, list[str]]:
+def tuned(
+    simulation: str, *, later: str = "", spoiled: tuple[dict[str, str], ...] = (), **fields: object
+) -> tuple[Tuning, list[str]]:
     spec = msgspec.structs.replace(SPEC, **fields)
-    job, said = TuneJob(sweep=spec, engine="sim", simulation=parse_parameters(simulation)), list[str]()
+    job, said = (
+        TuneJob(sweep=spec, engine="sim", simulation=parse_parameters(simulation)),
+        list[str](),
+    )
     jobs = Later(job, Where(ranks=4), Sink(Record()), later=later, spoiled=spoiled)
     return VariablesTuner(jobs, 4, said.append).tune(), said
 
@@ -56,7 +76,9 @@ def checks(said: list[str]) -> list[str]:
 def test_the_variables_that_help_most_are_checked_and_kept() -> None:
     found, said = tuned("channels=4", **LARGE)
     assert (found.variables, found.dropped) == ({"NCCL_MIN_NCHANNELS": "16"}, {})
-    assert said[0] == "7 candidates, each in a run between two of NCCL's choice; then 16 runs at most"
+    assert (
+        said[0] == "7 candidates, each in a run between two of NCCL's choice; then 16 runs at most"
+    )
     (same,) = (text for text in said if text.startswith("NCCL_MAX_NCHANNELS=4: "))
     assert float(same.split()[1]) == pytest.approx(1, abs=0.02), "four is NCCL's choice"
     (line,) = (text for text in said if text.startswith("NCCL_MIN_NCHANNELS=8"))
@@ -71,13 +93,19 @@ def test_the_variables_that_help_most_are_checked_and_kept() -> None:
 def test_where_nothing_helps_the_times_are_those_of_nccls_choice() -> None:
     found, said = tuned("")
     assert (found.variables, checks(said), len(said)) == ({}, [], 8)
-    assert [(size.size_bytes, size.gain, 7e-6 < size.own_s < 9e-6) for size in found.sizes] == [(1024, None, True), (4096, None, True)]
+    assert [(size.size_bytes, size.gain, 7e-6 < size.own_s < 9e-6) for size in found.sizes] == [
+        (1024, None, True),
+        (4096, None, True),
+    ]
 
 
 def test_candidates_that_fail_are_dropped() -> None:
     found, said = tuned("ll=3,dies_algo=0", collective="all_reduce")
     assert found.variables == {"NCCL_ALGO": "allreduce:Ring", "NCCL_PROTO": "allreduce:LL128"}
-    trees = [f"NCCL_ALGO=allreduce:Tree NCCL_PROTO=allreduce:{protocol}" for protocol in ("LL", "LL128", "Simple")]
+    trees = [
+        f"NCCL_ALGO=allreduce:Tree NCCL_PROTO=allreduce:{protocol}"
+        for protocol in ("LL", "LL128", "Simple")
+    ]
     assert [found.dropped[tree].partition(" in ")[0] for tree in trees] == ["rank 1 ended"] * 3
     dropped = [f"{tree} failed and is dropped: {found.dropped[tree]}" for tree in trees]
     assert [text for text in said if "=allreduce:Tree " in text] == dropped
@@ -87,13 +115,20 @@ def test_candidates_that_fail_are_dropped() -> None:
 def test_the_second_best_is_checked_if_the_best_fails(later: str) -> None:
     found, said = tuned("ll=3", later=later, spoiled=(SIMPLE,))
     assert found.variables == LL128
-    assert [text.split()[1] for text in checks(said)] == ["NCCL_PROTO=broadcast:Simple", "NCCL_PROTO=broadcast:LL128"]
+    assert [text.split()[1] for text in checks(said)] == [
+        "NCCL_PROTO=broadcast:Simple",
+        "NCCL_PROTO=broadcast:LL128",
+    ]
 
 
 def test_no_third_one_is_checked() -> None:
     every = tuple(candidates("broadcast", 0))
     found, said = tuned("ll=3,channels=4", later="ll=9,gbps=1,alpha_us=90", spoiled=every, **LARGE)
-    better = [text for text in said if " of the time" in text and float(text.split(": ")[1].split()[0]) < 0.98]
+    better = [
+        text
+        for text in said
+        if " of the time" in text and float(text.split(": ")[1].split()[0]) < 0.98
+    ]
     assert (len(better) > 2, len(checks(said)), found.variables) == (True, 2, {})
 
 
@@ -114,24 +149,40 @@ def test_an_engine_without_nccl_has_no_variables() -> None:
         def own(self) -> Result:
             return Result(SPEC, library=Library("mpi", 0))
 
-    jobs = Own(TuneJob(sweep=SPEC), Where(), Sink(Record()), system=TunedSystem(device="CPU", ranks=2, hosts=1, nccl=0))
+    jobs = Own(
+        TuneJob(sweep=SPEC),
+        Where(),
+        Sink(Record()),
+        system=TunedSystem(device="CPU", ranks=2, hosts=1, nccl=0),
+    )
     with pytest.raises(NoMeasurement, match="the mpi engine does not use NCCL"):
         VariablesTuner(jobs, 4, lambda _: None).tune()
 
 
-@pytest.mark.parametrize(("nccl", "prefix"), [(0, "broadcast:"), (1, ""), (22399, ""), (22400, "broadcast:")])
+@pytest.mark.parametrize(
+    ("nccl", "prefix"), [(0, "broadcast:"), (1, ""), (22399, ""), (22400, "broadcast:")]
+)
 def test_the_collective_is_named_where_nccl_can_read_that(nccl: int, prefix: str) -> None:
     first, *_, last = candidates("broadcast", nccl)
-    assert (first, last) == ({"NCCL_ALGO": f"{prefix}Ring", "NCCL_PROTO": f"{prefix}LL"}, {"NCCL_MAX_NCHANNELS": "4"})
+    assert (first, last) == (
+        {"NCCL_ALGO": f"{prefix}Ring", "NCCL_PROTO": f"{prefix}LL"},
+        {"NCCL_MAX_NCHANNELS": "4"},
+    )
 
 
 def timed(**times: float) -> Result:
-    rows = [Row(int(size[1:]), 2, "float", "sum", -1, Cell(time_s, 1.0, 1.0), None, 1) for size, time_s in times.items()]
+    rows = [
+        Row(int(size[1:]), 2, "float", "sum", -1, Cell(time_s, 1.0, 1.0), None, 1)
+        for size, time_s in times.items()
+    ]
     return Result(SPEC, rows=rows)
 
 
 def test_ratios_are_to_the_mean_of_the_runs_before_and_after() -> None:
-    assert _ratios(timed(_8=1.0, _16=1.0), timed(_8=2.0, _16=3.0), timed(_8=3.0, _16=5.0)) == [1.0, 1.0]
+    assert _ratios(timed(_8=1.0, _16=1.0), timed(_8=2.0, _16=3.0), timed(_8=3.0, _16=5.0)) == [
+        1.0,
+        1.0,
+    ]
     before, after = timed(_8=1.0, _16=4.0), timed(_16=4.0, _32=1.0)
     assert _ratios(before, timed(_8=2.0, _16=2.0, _32=2.0), after) == [0.5]
     assert _ratios(before, timed(_64=2.0), after) == [1.0]

@@ -45,4 +45,6 @@ def test_a_gain_is_the_ratio_of_the_times_with_its_interval() -> None:
     assert found.low is not None and found.high is not None
     assert found.low < found.ratio < found.high < 0.82
     assert is_faster(found, Limits())
-    assert not is_faster(gain([1.0] * 40, [0.99] * 40, 0.95), Limits()), "1 % is too little to matter"
+    assert not is_faster(gain([1.0] * 40, [0.99] * 40, 0.95), Limits()), (
+        "1 % is too little to matter"
+    )

@@ -21,7 +21,14 @@ from busbw.tune.jobs import MOST_FAILURES, Jobs, Listener, system_of
 from busbw.tune.kind import TuneJob
 from busbw.tune.types import Trial, TunedSystem
 
-SPEC = SweepSpec(collective="all_reduce", min_bytes=1024, max_bytes=4096, step_factor=4, check=0, sampling=Sampling(max_time_s=60))
+SPEC = SweepSpec(
+    collective="all_reduce",
+    min_bytes=1024,
+    max_bytes=4096,
+    step_factor=4,
+    check=0,
+    sampling=Sampling(max_time_s=60),
+)
 HERE = TunedSystem(device="simulated GPU", ranks=4, hosts=1, nccl=0)
 TREES = [Choice("Tree", protocol) for protocol in ("LL", "LL128", "Simple")]
 DIES = "rank 1 ended in all_reduce with {} (--sim dies_algo)"
@@ -44,7 +51,14 @@ def started(simulation: str = "", ranks: int = 4, **fields: object) -> Jobs:
 
 
 def table(file: Path, *lines: str, nccl: int = 0) -> Path:
-    head = ("busbw-tuner-table 1", "about device simulated GPU", "about ranks 4", "about hosts 1", f"about nccl {nccl}", "about network -")
+    head = (
+        "busbw-tuner-table 1",
+        "about device simulated GPU",
+        "about ranks 4",
+        "about hosts 1",
+        f"about nccl {nccl}",
+        "about network -",
+    )
     file.write_text("\n".join((*head, *lines, "")))
     return file
 
@@ -55,14 +69,20 @@ def test_a_search_goes_on_without_the_candidates_that_failed() -> None:
     assert [trial.size_bytes for trial in trials] == [1024, 4096], "each size once"
     assert jobs.dropped == {tree: f"at 1K: {DIES.format(tree)}" for tree in TREES}
     assert isinstance(jobs.sink, Heard)
-    assert jobs.sink.notes == [f"note: {tree} at 1K failed and is dropped: {DIES.format(tree)}" for tree in TREES]
+    assert jobs.sink.notes == [
+        f"note: {tree} at 1K failed and is dropped: {DIES.format(tree)}" for tree in TREES
+    ]
     assert jobs.system == HERE
 
 
-@pytest.mark.parametrize(("before", "ends"), [(MOST_FAILURES - 3, False), (MOST_FAILURES - 2, True)])
+@pytest.mark.parametrize(
+    ("before", "ends"), [(MOST_FAILURES - 3, False), (MOST_FAILURES - 2, True)]
+)
 def test_too_many_failures_end_a_search(before: int, ends: bool) -> None:
     jobs = started("dies_algo=0", dropped=[])
-    jobs.dropped = {Choice("Ring", "LL", channels): "at 1K: failed" for channels in range(1, before + 1)}
+    jobs.dropped = {
+        Choice("Ring", "LL", channels): "at 1K: failed" for channels in range(1, before + 1)
+    }
     if ends:
         with pytest.raises(NoMeasurement, match="rank 1 ended in all_reduce with Tree Simple"):
             jobs.search({}, lambda _: None)
@@ -89,7 +109,11 @@ def test_a_failure_of_nccls_own_choice_and_a_wrong_request_end_a_search() -> Non
 def test_the_system_is_judged_once() -> None:
     jobs, asked = started(), list[TunedSystem]()
     jobs.judge = asked.append
-    assert [row.size_bytes for row in jobs.sweep({}).rows] == [row.size_bytes for row in jobs.own().rows] == [1024, 4096]
+    assert (
+        [row.size_bytes for row in jobs.sweep({}).rows]
+        == [row.size_bytes for row in jobs.own().rows]
+        == [1024, 4096]
+    )
     assert (asked, jobs.system) == ([HERE], HERE)
 
 
@@ -97,7 +121,10 @@ def test_ranks_see_the_variables_only_while_they_run(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("NCCL_ALGO", "Tree")
     monkeypatch.delenv("NCCL_PROTO", raising=False)
     result = started().sweep({"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"})
-    assert {name: result.environment.get(name) for name in ("NCCL_ALGO", "NCCL_PROTO")} == {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"}
+    assert {name: result.environment.get(name) for name in ("NCCL_ALGO", "NCCL_PROTO")} == {
+        "NCCL_ALGO": "Ring",
+        "NCCL_PROTO": "LL",
+    }
     assert (os.environ["NCCL_ALGO"], "NCCL_PROTO" in os.environ) == ("Tree", False)
 
 
@@ -108,9 +135,14 @@ def test_wrong_data_of_nccls_own_choice_ends_a_tuning() -> None:
 
 
 def test_the_system_of_a_result_counts_hosts_once() -> None:
-    devices = [Device(rank, 1, host, 0, "", name) for rank, (host, name) in enumerate((("a", "H200"), ("a", "H100"), ("b", "H200")))]
+    devices = [
+        Device(rank, 1, host, 0, "", name)
+        for rank, (host, name) in enumerate((("a", "H200"), ("a", "H100"), ("b", "H200")))
+    ]
     result = Result(SPEC, world=World(devices, 3), library=Library("nccl", 22809, network="IB"))
-    assert system_of(result) == TunedSystem(device="H100 and H200", ranks=3, hosts=2, nccl=22809, network="IB")
+    assert system_of(result) == TunedSystem(
+        device="H100 and H200", ranks=3, hosts=2, nccl=22809, network="IB"
+    )
 
 
 def test_a_table_of_another_system_is_refused_and_another_patch_noted() -> None:
@@ -119,46 +151,93 @@ def test_a_table_of_another_system_is_refused_and_another_patch_noted() -> None:
     refuse_other(Path("t"), made_for, msgspec.structs.replace(made_for, nccl=22809), said.append)
     assert said == ["note: the table is for NCCL 2.28.3, here is 2.28.9"]
     with pytest.raises(UsageError) as caught:
-        refuse_other(Path("t"), made_for, msgspec.structs.replace(made_for, ranks=4, device="H100"), said.append)
+        refuse_other(
+            Path("t"),
+            made_for,
+            msgspec.structs.replace(made_for, ranks=4, device="H100"),
+            said.append,
+        )
     assert caught.value.message == "t is for another system: GPU H200, here H100; ranks 8, here 4"
-    assert (caught.value.hint, len(said)) == ("tune here, into another file: busbw tune ... --output FILE", 1)
+    assert (caught.value.hint, len(said)) == (
+        "tune here, into another file: busbw tune ... --output FILE",
+        1,
+    )
 
 
 @pytest.mark.parametrize(
     ("variable", "compared"),
-    [("", ["broadcast", "all_reduce"]), ("about variable NCCL_MIN_NCHANNELS=4", ["all_gather", "broadcast", "all_reduce"])],
+    [
+        ("", ["broadcast", "all_reduce"]),
+        ("about variable NCCL_MIN_NCHANNELS=4", ["all_gather", "broadcast", "all_reduce"]),
+    ],
 )
-def test_each_collective_that_a_table_changes_is_compared(tmp_path: Path, variable: str, compared: list[str]) -> None:
-    swept = (f"about measured {name} float sum 1024 4096 x4" for name in ("all_gather", "broadcast", "all_reduce"))
-    file = table(tmp_path / "t", *swept, variable, *(f"4 1 {name} 1024 4096 Ring Simple *" for name in ("broadcast", "all_reduce")))
+def test_each_collective_that_a_table_changes_is_compared(
+    tmp_path: Path, variable: str, compared: list[str]
+) -> None:
+    swept = (
+        f"about measured {name} float sum 1024 4096 x4"
+        for name in ("all_gather", "broadcast", "all_reduce")
+    )
+    file = table(
+        tmp_path / "t",
+        *swept,
+        variable,
+        *(f"4 1 {name} 1024 4096 Ring Simple *" for name in ("broadcast", "all_reduce")),
+    )
     jobs, said = started("ll=4"), list[str]()
     found = [(jobs.job.sweep.collective, one) for one in check_file(file, jobs, 2, said.append)]
     assert [name for name, _ in found] == compared
     assert said == ([] if variable else [f"note: {file} leaves all_gather to NCCL"])
     ratios = [cell.ratio for _, one in found[-1:] for cell in one.comparison.cells]
-    assert len(ratios) == 4 and all(ratio is not None and ratio < 0.9 for ratio in ratios), "Simple in place of the slow LL"
+    assert len(ratios) == 4 and all(ratio is not None and ratio < 0.9 for ratio in ratios), (
+        "Simple in place of the slow LL"
+    )
     assert {one.wrong for _, one in found} == {frozenset()}
 
 
 def test_the_check_of_a_table_for_another_system_ends_at_its_first_job(tmp_path: Path) -> None:
-    file = table(tmp_path / "t", "about measured all_reduce float sum 1024 4096 x4", "about variable NCCL_MIN_NCHANNELS=4", nccl=22809)
+    file = table(
+        tmp_path / "t",
+        "about measured all_reduce float sum 1024 4096 x4",
+        "about variable NCCL_MIN_NCHANNELS=4",
+        nccl=22809,
+    )
     with pytest.raises(UsageError, match=r"NCCL 2\.28, here none"):
         next(check_file(file, started(), 2, lambda _: None))
 
 
-def result(*, wrong: tuple[int, ...] = (), time_s: float = 1e-3, out_of_bounds: int = 0, findings: tuple[Finding, ...] = ()) -> Result:
+def result(
+    *,
+    wrong: tuple[int, ...] = (),
+    time_s: float = 1e-3,
+    out_of_bounds: int = 0,
+    findings: tuple[Finding, ...] = (),
+) -> Result:
     """Two sizes, of which 16 has no cell out of place."""
     rows = [
         Row(
-            size, size // 4, "float", "sum", -1, None if size == 16 else Cell(time_s, 1.0, 1.0, 0), Cell(time_s, 1.0, 1.0, size in wrong), 1
+            size,
+            size // 4,
+            "float",
+            "sum",
+            -1,
+            None if size == 16 else Cell(time_s, 1.0, 1.0, 0),
+            Cell(time_s, 1.0, 1.0, size in wrong),
+            1,
         )
         for size in (8, 16)
     ]
-    return Result(SPEC, rows=rows, complete=True, out_of_bounds=out_of_bounds, findings=list(findings))
+    return Result(
+        SPEC, rows=rows, complete=True, out_of_bounds=out_of_bounds, findings=list(findings)
+    )
 
 
-@pytest.mark.parametrize(("last", "wrong"), [({}, set()), ({"wrong": (16,)}, {16}), ({"out_of_bounds": 1}, {8, 16})])
-def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(last: dict[str, object], wrong: set[int]) -> None:
+@pytest.mark.parametrize(
+    ("last", "wrong"), [({}, set()), ({"wrong": (16,)}, {16}), ({"out_of_bounds": 1}, {8, 16})]
+)
+def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(
+    last: dict[str, object], wrong: set[int]
+) -> None:
     order: list[str] = []
     own = result(
         findings=(
@@ -181,23 +260,34 @@ def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(last: dict[str, obj
     checked = ab_check.in_turn(jobs, tuned, 3)
     assert "".join(order) == "ABBAAB"
     assert checked.wrong == wrong
-    assert list(jobs.findings) == ["machine", "machine_xid"], "what is fine, or is no condition of the machines, is left out"
+    assert list(jobs.findings) == ["machine", "machine_xid"], (
+        "what is fine, or is no condition of the machines, is left out"
+    )
     sizes = ab_check.by_size(checked)
     assert {size: one.wrong for size, one in sizes.items()} == {8: 8 in wrong, 16: 16 in wrong}
     for one in sizes.values():
-        assert (one.gain.default_s, one.gain.choice_s, one.gain.ratio) == pytest.approx((1e-3, 5e-4, 0.5))
+        assert (one.gain.default_s, one.gain.choice_s, one.gain.ratio) == pytest.approx(
+            (1e-3, 5e-4, 0.5)
+        )
         assert (one.shorter, one.slower) == (True, False)
 
 
 @pytest.mark.parametrize(("time_s", "shorter"), [(1e-3, False), (0.999e-3, True)])
-def test_one_round_shows_what_is_shorter_without_a_probability(time_s: float, shorter: bool) -> None:
+def test_one_round_shows_what_is_shorter_without_a_probability(
+    time_s: float, shorter: bool
+) -> None:
     class Recorded(Jobs):
         def own(self) -> Result:
-            return result(findings=(Finding("bandwidth", Verdict.FAIL, "no condition of the machines"),))
+            return result(
+                findings=(Finding("bandwidth", Verdict.FAIL, "no condition of the machines"),)
+            )
 
     jobs = Recorded(TuneJob(sweep=SPEC), Where(), Sink(Record()))
     sizes = ab_check.by_size(ab_check.in_turn(jobs, lambda: result(time_s=time_s), 1))
-    assert [(size, one.shorter, one.gain.p) for size, one in sizes.items()] == [(8, shorter, 1.0), (16, shorter, 1.0)]
+    assert [(size, one.shorter, one.gain.p) for size, one in sizes.items()] == [
+        (8, shorter, 1.0),
+        (16, shorter, 1.0),
+    ]
     assert jobs.findings == {}
 
 

@@ -16,7 +16,15 @@ def spec(collective="all_reduce", **fields):
     [
         ({"min_bytes": 8, "max_bytes": 8}, 1),
         ({"min_bytes": 1024, "max_bytes": 1 << 20, "step_factor": 2}, 11),
-        ({"min_bytes": 1 << 20, "max_bytes": MOST_SIZES << 20, "step_bytes": 1 << 20, "step_factor": 1}, MOST_SIZES),
+        (
+            {
+                "min_bytes": 1 << 20,
+                "max_bytes": MOST_SIZES << 20,
+                "step_bytes": 1 << 20,
+                "step_factor": 1,
+            },
+            MOST_SIZES,
+        ),
     ],
 )
 def test_the_number_of_sizes(fields, count):
@@ -29,7 +37,15 @@ def test_the_number_of_sizes(fields, count):
         ({"collective": "all_to_all"}, "all_to_all: NCCL has no choice"),
         ({"datatype": "all"}, "--datatype all: a tuning is of one"),
         ({"op": "all"}, "--op all: a tuning is of one"),
-        ({"min_bytes": 1 << 20, "max_bytes": (MOST_SIZES + 1) << 20, "step_bytes": 1 << 20, "step_factor": 1}, "more than 64 sizes"),
+        (
+            {
+                "min_bytes": 1 << 20,
+                "max_bytes": (MOST_SIZES + 1) << 20,
+                "step_bytes": 1 << 20,
+                "step_factor": 1,
+            },
+            "more than 64 sizes",
+        ),
         ({"min_bytes": 1 << 20, "max_bytes": 8}, "min"),
     ],
 )

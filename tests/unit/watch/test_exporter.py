@@ -31,7 +31,9 @@ def serve():
     running = []
 
     def start(**fields) -> Exporter:
-        running.append(Exporter("127.0.0.1", 0, lambda: PAGE, "text/plain; version=0.0.4", **fields))
+        running.append(
+            Exporter("127.0.0.1", 0, lambda: PAGE, "text/plain; version=0.0.4", **fields)
+        )
         return running[-1]
 
     yield start
@@ -39,7 +41,9 @@ def serve():
         one.close()
 
 
-def get(server: Exporter, path: str, method: str = "GET", **headers: str | bytes) -> tuple[int, bytes]:
+def get(
+    server: Exporter, path: str, method: str = "GET", **headers: str | bytes
+) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=HANGS_S)
     try:
         connection.request(method, path, headers=headers)
@@ -52,7 +56,10 @@ def get(server: Exporter, path: str, method: str = "GET", **headers: str | bytes
 def test_metrics_and_a_page_that_leads_there(serve):
     server = serve()
     with urllib.request.urlopen(server.url, timeout=HANGS_S) as answer:
-        assert (answer.read(), answer.headers["Content-Type"]) == (PAGE, "text/plain; version=0.0.4")
+        assert (answer.read(), answer.headers["Content-Type"]) == (
+            PAGE,
+            "text/plain; version=0.0.4",
+        )
     assert get(server, "/")[0] == 200 and b'href="/metrics"' in get(server, "/")[1]
 
 
@@ -62,20 +69,34 @@ def test_head_has_the_headers_of_get_and_no_body(serve):
     with contextlib.closing(connection):
         connection.request("HEAD", "/metrics")
         answer = connection.getresponse()
-        assert (answer.status, answer.headers["Content-Length"], answer.read()) == (200, str(len(PAGE)), b"")
+        assert (answer.status, answer.headers["Content-Length"], answer.read()) == (
+            200,
+            str(len(PAGE)),
+            b"",
+        )
     assert get(serve(token="s3cret"), "/metrics", "HEAD")[0] == 401
 
 
 @pytest.mark.parametrize(
     ("accepted", "packed"),
-    [("gzip", True), ("deflate, GZIP;q=0.5", True), ("*", False), ("gzip;q=0", False), ("gzip; q=0.0, br", False), ("", False)],
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("*", False),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0, br", False),
+        ("", False),
+    ],
 )
 def test_metrics_are_gzipped_for_who_accepts_it(serve, accepted, packed):
     _, body = get(serve(), "/metrics", **{"Accept-Encoding": accepted})
     assert (gzip.decompress(body) if packed else body) == PAGE
 
 
-@pytest.mark.parametrize(("path", "method", "status"), [("/etc/passwd", "GET", 404), ("/metrics/", "GET", 404), ("/metrics", "POST", 501)])
+@pytest.mark.parametrize(
+    ("path", "method", "status"),
+    [("/etc/passwd", "GET", 404), ("/metrics/", "GET", 404), ("/metrics", "POST", 501)],
+)
 def test_nothing_else_is_answered(serve, path, method, status):
     assert get(serve(), path, method)[0] == status
 
@@ -109,10 +130,14 @@ def test_slow_clients_are_cut_off_and_do_not_stop_others(serve, monkeypatch):
 @pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nHost:"])
 def test_strangers_who_ask_for_nothing_keep_no_scraper_out(serve, said):
     server = serve(token="s3cret")
-    strangers = [socket.create_connection(server.server_address[:2], timeout=HANGS_S) for _ in range(2 * exporter.MOST)]
+    strangers = [
+        socket.create_connection(server.server_address[:2], timeout=HANGS_S)
+        for _ in range(2 * exporter.MOST)
+    ]
     for number in range(20):
         strangers[number].close()
-        strangers.append(socket.create_connection(server.server_address[:2], timeout=HANGS_S))  # they come back
+        # they come back
+        strangers.append(socket.create_connection(server.server_address[:2], timeout=HANGS_S))
         with contextlib.suppress(OSError):  # it was ended
             strangers[-2].sendall(said)
         assert get(server, "/metrics", Authorization="Bearer s3cret") == (200, PAGE)
@@ -146,9 +171,14 @@ def test_connections_that_are_answered_are_not_ended_for_others_and_limited(monk
 
 @pytest.mark.parametrize(
     ("text", "host", "port"),
-    [("127.0.0.1:9400", "127.0.0.1", 9400), (":9400", "127.0.0.1", 9400), ("9400", "127.0.0.1", 9400), ("[::1]:80", "::1", 80),
-     ("localhost:1", "localhost", 1)],
-)  # fmt: skip
+    [
+        ("127.0.0.1:9400", "127.0.0.1", 9400),
+        (":9400", "127.0.0.1", 9400),
+        ("9400", "127.0.0.1", 9400),
+        ("[::1]:80", "::1", 80),
+        ("localhost:1", "localhost", 1),
+    ],
+)
 def test_addresses_of_loopback_need_no_token(text, host, port):
     assert address(text, "") == (host, port)
 
@@ -160,7 +190,9 @@ def test_other_addresses_need_a_token(text):
     assert address(text, "s3cret")[1] == 9400
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:\u00b2"])
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:\u00b2"]
+)
 def test_malformed_addresses_are_refused(text):
     with pytest.raises(UsageError, match="is not a port"):
         address(text, "")
@@ -168,6 +200,8 @@ def test_malformed_addresses_are_refused(text):
 
 def test_an_address_in_use_is_an_error_with_a_hint(serve):
     port = serve().server_address[1]
-    with pytest.raises(UsageError, match=f"--listen 127.0.0.1:{port}: Address already in use") as raised:
+    with pytest.raises(
+        UsageError, match=f"--listen 127.0.0.1:{port}: Address already in use"
+    ) as raised:
         Exporter("127.0.0.1", port, lambda: PAGE, "text/plain")
     assert "choose another port" in raised.value.hint

@@ -1,4 +1,6 @@
-"""Deadlines are absolute: time taken by readings does not add up, and deadlines that were missed are counted."""
+"""Deadlines are absolute: time taken by readings does not add up, and deadlines that were missed
+are counted.
+"""
 
 import threading
 
@@ -37,7 +39,9 @@ def test_readings_do_not_shift_later_ones(clock: Clock):
 
 
 @pytest.mark.parametrize(("away_s", "counts"), [(0.35, [0, 0, 2, 0, 0, 0]), (2.0, [0, 0, 5])])
-def test_missed_deadlines_are_counted_and_not_made_up_for(clock: Clock, away_s: float, counts: list[int]):
+def test_missed_deadlines_are_counted_and_not_made_up_for(
+    clock: Clock, away_s: float, counts: list[int]
+):
     seen = []
     for missed in ticks(0.1, clock, last=8):
         seen.append(missed)

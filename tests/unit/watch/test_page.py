@@ -13,8 +13,16 @@ def sample(at_s: float, count: int) -> Sample:
 
 def test_sums_samples_and_missed_ones():
     page = Page(sample(1.0, 70))
-    assert (page.shown.values[KEY], page.shown.samples, page.shown.missed) == ({"packet_seq_err": 70}, 1, 0)
+    assert (page.shown.values[KEY], page.shown.samples, page.shown.missed) == (
+        {"packet_seq_err": 70},
+        1,
+        0,
+    )
     page.take(sample(2.0, 75), Watched(host="h1", at="", seconds=1.0, missed=2))
     page.take(sample(3.0, 3), Watched(host="h1", at="", seconds=1.0, missed=1))
-    assert (page.shown.values[KEY], page.shown.samples, page.shown.missed) == ({"packet_seq_err": 78}, 3, 3)
+    assert (page.shown.values[KEY], page.shown.samples, page.shown.missed) == (
+        {"packet_seq_err": 78},
+        3,
+        3,
+    )
     assert page.shown.links == (LINK,)

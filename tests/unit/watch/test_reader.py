@@ -1,4 +1,7 @@
-"""A watch whose NVML hangs or crashes goes on without it. The library is a real one, compiled for the test."""
+"""A watch whose NVML hangs or crashes goes on without it.
+
+The library is a real one, compiled for the test.
+"""
 
 import shutil
 import subprocess
@@ -22,14 +25,24 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def install(statement: str) -> None:
         source = tmp_path / "nvml.c"
-        source.write_text(f"#include <stdlib.h>\n#include <unistd.h>\nint nvmlInitWithFlags(unsigned flags) {{ {statement}; return 0; }}\n")
-        subprocess.run(["gcc", "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", source], check=True)
+        source.write_text(
+            "#include <stdlib.h>\n"
+            "#include <unistd.h>\n"
+            "int nvmlInitWithFlags(unsigned flags) {"
+            f" {statement}; return 0; }}\n"
+        )
+        subprocess.run(
+            ["gcc", "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", source], check=True
+        )
         monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
 
     return install
 
 
-@pytest.mark.parametrize(("statement", "what"), [("for (;;) pause()", "did not answer within 5 s"), ("abort()", "its process ended")])
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [("for (;;) pause()", "did not answer within 5 s"), ("abort()", "its process ended")],
+)
 def test_the_watch_goes_on_without_nvml(nvml, statement, what):
     nvml(statement)
     with closing(Reader(Wanted(), start_s=PATIENT_S)) as reader:

@@ -13,10 +13,26 @@ from busbw.watch.text import line, screen, table
 
 AT = "2022-02-18T01:48:59.123+00:00"
 PORT = Flow(
-    name="mlx5_0", kind=ROCE, rate=50e9, tx=47.5e9, rx=0.0, tx_pause=0.0, rx_pause=0.123, cnp_sent=0.0, cnp_handled=4632.0, ecn_marked=0.0,
-    lost=0.25, dropped=0.0,
-)  # fmt: skip
-SAID = Said("mlx5_0", "pcie-limit", Verdict.WARN, "the receiver's PCIe is the limit", "outbound_pci_stalled_wr 45 %")
+    name="mlx5_0",
+    kind=ROCE,
+    rate=50e9,
+    tx=47.5e9,
+    rx=0.0,
+    tx_pause=0.0,
+    rx_pause=0.123,
+    cnp_sent=0.0,
+    cnp_handled=4632.0,
+    ecn_marked=0.0,
+    lost=0.25,
+    dropped=0.0,
+)
+SAID = Said(
+    "mlx5_0",
+    "pcie-limit",
+    Verdict.WARN,
+    "the receiver's PCIe is the limit",
+    "outbound_pci_stalled_wr 45 %",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,12 +53,19 @@ def test_table_of_a_port_with_what_is_seen():
     text = table(watched(PORT, said=[SAID], missed=2, tcp={"RetransSegs": 3.0}))
     assert text.splitlines() == [
         "h1  2022-02-18 09:48:59.123  1.00 s  2 missed  TCP retransmits 3/s",
-        "link    rate (GB/s)  sent (GB/s)     %  received (GB/s)    %  pause in (%)  pause out (%)  CNP in (/s)  CNP out (/s)  ECN (/s)  "
-        "lost (/s)  drops (/s)",
-        "mlx5_0        50.00        47.50  95.0             0.00  0.0          12.3            0.0        4,632             0         0  "
-        "     0.25           0",
-        "WARN  mlx5_0: the receiver's PCIe is the limit: outbound_pci_stalled_wr 45 %  [pcie-limit]",
-    ]  # fmt: skip
+        (
+            "link    rate (GB/s)  sent (GB/s)     %  received (GB/s)    %  pause in (%)  pause out"
+            " (%)  CNP in (/s)  CNP out (/s)  ECN (/s)  lost (/s)  drops (/s)"
+        ),
+        (
+            "mlx5_0        50.00        47.50  95.0             0.00  0.0          12.3           "
+            " 0.0        4,632             0         0       0.25           0"
+        ),
+        (
+            "WARN  mlx5_0: the receiver's PCIe is the limit: outbound_pci_stalled_wr 45 % "
+            " [pcie-limit]"
+        ),
+    ]
 
 
 def test_columns_that_no_link_has_are_left_out():
@@ -51,7 +74,9 @@ def test_columns_that_no_link_has_are_left_out():
 
 
 def test_what_one_link_lacks_is_a_dash():
-    last = table(watched(PORT, Flow(name="GPU0 NVLink", kind=NVLINK, state="gone"))).splitlines()[-1]
+    last = table(watched(PORT, Flow(name="GPU0 NVLink", kind=NVLINK, state="gone"))).splitlines()[
+        -1
+    ]
     assert last.split() == ["GPU0", "NVLink", *["-"] * 12, "gone"]
 
 
@@ -76,10 +101,17 @@ def test_json_is_one_line_that_leaves_out_what_is_unknown():
     assert text.endswith(b"\n") and text.count(b"\n") == 1
     found = json.loads(text)
     assert found["schema"] == "busbw.watch/1"
-    assert found["links"][0]["rx_pause"] == 0.123 and found["links"][1] == {"name": "eth0", "kind": "ethernet"}
+    assert found["links"][0]["rx_pause"] == 0.123 and found["links"][1] == {
+        "name": "eth0",
+        "kind": "ethernet",
+    }
     assert found["said"][0] == {
-        "link": "mlx5_0", "pattern": "pcie-limit", "verdict": "warn", "message": SAID.message, "seen": SAID.seen,
-    }  # fmt: skip
+        "link": "mlx5_0",
+        "pattern": "pcie-limit",
+        "verdict": "warn",
+        "message": SAID.message,
+        "seen": SAID.seen,
+    }
 
 
 SEED = """------
@@ -106,40 +138,79 @@ cpu_usage: 0.35%
 free_mem: 1049633300 kB
 ------
 """
-PAUSES = {f"{way}_prio{number}_{what}": 0.0 for way in ("tx", "rx") for number in range(8) for what in ("pause", "pause_duration", "bytes")}
-HARDWARE = {"np_cnp_sent": 0.0, "rp_cnp_handled": 4632.0, "np_ecn_marked_roce_packets": 0.0, "rp_cnp_ignored": 0.0, "out_of_buffer": 0.0,
-            "out_of_sequence": 0.0, "packet_seq_err": 0.0, "num_of_qp": 22}  # fmt: skip
+PAUSES = {
+    f"{way}_prio{number}_{what}": 0.0
+    for way in ("tx", "rx")
+    for number in range(8)
+    for what in ("pause", "pause_duration", "bytes")
+}
+HARDWARE = {
+    "np_cnp_sent": 0.0,
+    "rp_cnp_handled": 4632.0,
+    "np_ecn_marked_roce_packets": 0.0,
+    "rp_cnp_ignored": 0.0,
+    "out_of_buffer": 0.0,
+    "out_of_sequence": 0.0,
+    "packet_seq_err": 0.0,
+    "num_of_qp": 22,
+}
 
 
 def bond(**counters: float) -> Flow:
     gbit = 1e9 / 8
-    slaves = (Slave("eth1", 40.923 * gbit, 0.055 * gbit, PAUSES), Slave("eth2", 40.951 * gbit, 0.037 * gbit, PAUSES | counters))
+    slaves = (
+        Slave("eth1", 40.923 * gbit, 0.055 * gbit, PAUSES),
+        Slave("eth2", 40.951 * gbit, 0.037 * gbit, PAUSES | counters),
+    )
     return Flow(
-        name="mlx5_bond_0", kind=ROCE, tx=81.874 * gbit, rx=0.092 * gbit, bond="bond0", slaves=slaves, counters=PAUSES | HARDWARE | counters
+        name="mlx5_bond_0",
+        kind=ROCE,
+        tx=81.874 * gbit,
+        rx=0.092 * gbit,
+        bond="bond0",
+        slaves=slaves,
+        counters=PAUSES | HARDWARE | counters,
     )
 
 
 def test_text_of_rdma_monitor_to_the_letter():
-    host = {"tcp": {"RetransSegs": 0.0, "OutSegs": 5000.0}, "cpu": 0.0035, "free_memory_bytes": 1049633300 * 1024}
+    host = {
+        "tcp": {"RetransSegs": 0.0, "OutSegs": 5000.0},
+        "cpu": 0.0035,
+        "free_memory_bytes": 1049633300 * 1024,
+    }
     assert rdma_monitor.text(watched(bond(), **host), first=True) == SEED
 
 
 def test_counts_of_rdma_monitor_are_of_the_interval():
     text = rdma_monitor.text(
-        watched(bond(rx_prio3_pause_duration=1000.0), seconds=0.5, tcp={"RetransSegs": 4.0, "OutSegs": 8.0}), first=False
+        watched(
+            bond(rx_prio3_pause_duration=1000.0),
+            seconds=0.5,
+            tcp={"RetransSegs": 4.0, "OutSegs": 8.0},
+        ),
+        first=False,
     )
     assert "\nrx_pause_duration: 500 (0/500)\n" in text and "\nrp_cnp_handled: 2316\n" in text
-    assert "\ntcp_segs_retrans: 2\ntcp_retrans_rate: 0.5\n" in text and not text.startswith("------")
+    assert "\ntcp_segs_retrans: 2\ntcp_retrans_rate: 0.5\n" in text and not text.startswith(
+        "------"
+    )
     assert "\nnum_of_qp: 22\n" in text, "a level"
 
 
 def test_pauses_of_the_whole_link_where_no_priority_has_any():
-    text = rdma_monitor.text(watched(Flow(name="mlx5_0", kind=IB, counters=PAUSES | {"rx_pause_ctrl_phy": 7.0})), first=False)
+    text = rdma_monitor.text(
+        watched(Flow(name="mlx5_0", kind=IB, counters=PAUSES | {"rx_pause_ctrl_phy": 7.0})),
+        first=False,
+    )
     assert "\nrx_pause: 7\n" in text and "\ntx_pause: 0\n" in text
 
 
 def test_several_ports_are_named_and_unknown_values_are_dashes():
-    text = rdma_monitor.text(watched(bond(), Flow(name="mlx5_2", kind=IB), Flow(name="GPU0 PCIe", kind="pcie")), first=True)
+    text = rdma_monitor.text(
+        watched(bond(), Flow(name="mlx5_2", kind=IB), Flow(name="GPU0 PCIe", kind="pcie")),
+        first=True,
+    )
     assert "\ninterface: bond0 (eth1/eth2)\ntx_rate: 81.874" in text
     assert "\ninterface: mlx5_2\ntx_rate: -\nrx_rate: -\ntx_pause: -\n" in text
     assert "GPU0" not in text and "cpu_usage: -\nfree_mem: -\n" in text

@@ -11,13 +11,28 @@ QUIET = dict.fromkeys(BY_NAME, 0.0) | {"rx_bits_phy": 3e11}
 
 def flow(kind: str = ROCE, **changed) -> Flow:
     """A link at half its rate, all of whose counters are known and quiet, with changes."""
-    counters = QUIET | {"outbound_pci_stalled_rd": 0, "outbound_pci_stalled_wr": 0} | changed.pop("counters", {})
-    fields = {"rate": 50e9, "tx": 25e9, "rx": 25e9, "tx_pause": 0.0, "rx_pause": 0.0, "cnp_sent": 0.0, "cnp_handled": 0.0}
+    counters = (
+        QUIET
+        | {"outbound_pci_stalled_rd": 0, "outbound_pci_stalled_wr": 0}
+        | changed.pop("counters", {})
+    )
+    fields = {
+        "rate": 50e9,
+        "tx": 25e9,
+        "rx": 25e9,
+        "tx_pause": 0.0,
+        "rx_pause": 0.0,
+        "cnp_sent": 0.0,
+        "cnp_handled": 0.0,
+    }
     return Flow(name="mlx5_0", kind=kind, counters=counters, **(fields | changed))
 
 
 def paused(way: str, share: float, **counters: float) -> dict[str, object]:
-    return {f"{way}_pause": share, "counters": {f"{way}_prio3_pause_duration": share * 1e6, **counters}}
+    return {
+        f"{way}_pause": share,
+        "counters": {f"{way}_prio3_pause_duration": share * 1e6, **counters},
+    }
 
 
 def moved(rdma: float, **by_priority: float) -> Flow:
@@ -90,14 +105,19 @@ def test_pauses_with_unreadable_notifications_say_nothing_about_ecn():
 
 
 def test_short_pauses_are_no_pattern():
-    assert names(flow(**paused("rx", 0.009))) == [] and names(flow(**paused("rx", 0.01))) == ["pfc-without-ecn"]
+    assert names(flow(**paused("rx", 0.009))) == [] and names(flow(**paused("rx", 0.01))) == [
+        "pfc-without-ecn"
+    ]
 
 
 def test_a_slow_receiver_without_pcie_counters_is_named_without_them():
     one = flow(**paused("tx", 0.3))
     del one.counters["outbound_pci_stalled_wr"]
     (said,) = judge([one])
-    assert (said.pattern, said.seen) == ("slow-receiver", "tx_prio3_pause_duration 30 % of the time")
+    assert (said.pattern, said.seen) == (
+        "slow-receiver",
+        "tx_prio3_pause_duration 30 % of the time",
+    )
 
 
 def test_congestion_control_at_the_full_rate_is_no_pattern():
@@ -113,18 +133,44 @@ def test_waiting_for_credits_is_a_pattern_of_infiniband():
 
 
 def test_rdma_data_on_a_protected_priority_is_fine():
-    assert names(flow(counters={"tx_vport_rdma_unicast_bytes": 24e9, "tx_prio3_bytes": 25e9, "tx_prio0_bytes": 1e6})) == []
+    assert (
+        names(
+            flow(
+                counters={
+                    "tx_vport_rdma_unicast_bytes": 24e9,
+                    "tx_prio3_bytes": 25e9,
+                    "tx_prio0_bytes": 1e6,
+                }
+            )
+        )
+        == []
+    )
 
 
 def test_tcp_on_priority_0_beside_rdma_on_another_is_fine():
-    assert names(flow(counters={"tx_vport_rdma_unicast_bytes": 20e9, "tx_prio3_bytes": 21e9, "tx_prio0_bytes": 15e9})) == []
+    assert (
+        names(
+            flow(
+                counters={
+                    "tx_vport_rdma_unicast_bytes": 20e9,
+                    "tx_prio3_bytes": 21e9,
+                    "tx_prio0_bytes": 15e9,
+                }
+            )
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
 def test_a_pattern_reads_counters_of_the_table(pattern):
     assert set(pattern.reads) <= BY_NAME.keys() | LEVELS.keys()
-    changed = {name for name, value in SEEN[pattern.name].counters.items() if value != QUIET.get(name, 0)}
-    named = {part.split()[0] for part in judge([SEEN[pattern.name]])[0].seen.split(", ")} & (BY_NAME.keys() | LEVELS.keys())
+    changed = {
+        name for name, value in SEEN[pattern.name].counters.items() if value != QUIET.get(name, 0)
+    }
+    named = {part.split()[0] for part in judge([SEEN[pattern.name]])[0].seen.split(", ")} & (
+        BY_NAME.keys() | LEVELS.keys()
+    )
     assert named <= set(pattern.reads) and (not changed or changed & set(pattern.reads))
 
 
@@ -139,13 +185,33 @@ def test_resent_packets_of_efa_are_loss():
 
 LIMITS = [
     ("pfc-without-ecn", flow(**paused("rx", 0.01)), flow(**paused("rx", 0.0099))),
-    ("pfc-without-ecn", flow(**paused("rx", 0.2), cnp_sent=0.9), flow(**paused("rx", 0.2), cnp_sent=1.0)),
+    (
+        "pfc-without-ecn",
+        flow(**paused("rx", 0.2), cnp_sent=0.9),
+        flow(**paused("rx", 0.2), cnp_sent=1.0),
+    ),
     ("congestion-control", flow(cnp_handled=1.0), flow(cnp_handled=0.9)),
     ("congestion-control", flow(cnp_handled=9.0, tx=44.9e9), flow(cnp_handled=9.0, tx=45e9)),
-    ("reads-stalled", flow(counters={"outbound_pci_stalled_rd": 10}), flow(counters={"outbound_pci_stalled_rd": 9})),
-    ("cable", flow(counters={"rx_corrected_bits_phy": 3.1e6}), flow(counters={"rx_corrected_bits_phy": 3e6})),
-    ("credits", flow(IB, counters={"port_xmit_wait": 1000}), flow(IB, counters={"port_xmit_wait": 999})),
-    ("credits", flow(IB, counters={"port_xmit_wait": 1000}), flow(ROCE, counters={"port_xmit_wait": 9999})),
+    (
+        "reads-stalled",
+        flow(counters={"outbound_pci_stalled_rd": 10}),
+        flow(counters={"outbound_pci_stalled_rd": 9}),
+    ),
+    (
+        "cable",
+        flow(counters={"rx_corrected_bits_phy": 3.1e6}),
+        flow(counters={"rx_corrected_bits_phy": 3e6}),
+    ),
+    (
+        "credits",
+        flow(IB, counters={"port_xmit_wait": 1000}),
+        flow(IB, counters={"port_xmit_wait": 999}),
+    ),
+    (
+        "credits",
+        flow(IB, counters={"port_xmit_wait": 1000}),
+        flow(ROCE, counters={"port_xmit_wait": 9999}),
+    ),
     ("wrong-class", moved(10e6, prio0=5e6), moved(9.9e6, prio0=5e6)),
     ("wrong-class", moved(24e9, prio0=12e9), moved(24e9, prio0=11.9e9)),
     ("wrong-class", moved(24e9, prio0=24e9, prio3=12e9), moved(24e9, prio0=24e9, prio3=12.1e9)),
@@ -162,10 +228,22 @@ def test_a_pattern_begins_at_its_limit(name, seen, not_seen):
 @pytest.mark.parametrize(
     ("found", "seen"),
     [
-        (flow(**paused("tx", 0.3, outbound_pci_stalled_wr=45)), "tx_prio3_pause_duration 30 % of the time, outbound_pci_stalled_wr 45 %"),
-        (flow(**paused("rx", 0.25), cnp_handled=0.4), "rx_prio3_pause_duration 25 % of the time, np_cnp_sent 0/s, rp_cnp_handled 0/s"),
-        (flow(cnp_handled=4632.0), "rp_cnp_handled 4,632/s, rx pauses 0.0 %, sent 50 % of the rate"),
-        (flow(counters={"rx_corrected_bits_phy": 3e7}), "1.0e-04 of the bits received were corrected"),
+        (
+            flow(**paused("tx", 0.3, outbound_pci_stalled_wr=45)),
+            "tx_prio3_pause_duration 30 % of the time, outbound_pci_stalled_wr 45 %",
+        ),
+        (
+            flow(**paused("rx", 0.25), cnp_handled=0.4),
+            "rx_prio3_pause_duration 25 % of the time, np_cnp_sent 0/s, rp_cnp_handled 0/s",
+        ),
+        (
+            flow(cnp_handled=4632.0),
+            "rp_cnp_handled 4,632/s, rx pauses 0.0 %, sent 50 % of the rate",
+        ),
+        (
+            flow(counters={"rx_corrected_bits_phy": 3e7}),
+            "1.0e-04 of the bits received were corrected",
+        ),
         (moved(24e9, prio0=25e9), "tx_prio0_bytes 25.00 GB/s, RDMA 24.00 GB/s"),
     ],
 )

@@ -1,4 +1,7 @@
-"""The codecs: how ranks of a communicator average a part of a gradient. `busbw.accel.methods` is their registry."""
+"""The codecs: how ranks of a communicator average a part of a gradient.
+
+`busbw.accel.methods` is their registry.
+"""
 
 from importlib import import_module
 

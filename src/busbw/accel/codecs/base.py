@@ -26,16 +26,21 @@ class Codec(ABC):
 
     @abstractmethod
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
-        """Replace `part` by its average over the ranks. Returns the bytes that leave this rank's host.
+        """Replace `part` by its average over the ranks.
 
-        `part` is one-dimensional, contiguous and floating, and has the same length on every rank. Afterwards it has the same bits on every
-        rank. `state` keeps fp32 tensors of the codec between calls for the same part. `step` counts the calls from 0. The host must not
-        wait for the device.
+        Returns the bytes that leave this rank's host.
+
+        `part` is one-dimensional, contiguous and floating, and has the same length on every rank.
+        Afterwards it has the same bits on every rank. `state` keeps fp32 tensors of the codec
+        between calls for the same part. `step` counts the calls from 0. The host must not wait for
+        the device.
         """
 
 
 def share(part: torch.Tensor, comm: Communicator) -> torch.Tensor:
-    """This rank's share of the average, in fp32, so that the division loses nothing to a narrower format."""
+    """This rank's share of the average, in fp32, so that the division loses nothing to a
+    narrower format.
+    """
     return part.float() / comm.size
 
 
@@ -45,13 +50,17 @@ def carried(part: torch.Tensor, comm: Communicator, state: State, feedback: bool
         return share(part, comm)
     if comm.size & (comm.size - 1):
         return share(part, comm).add_(state[RESIDUAL])
-    return torch.add(state[RESIDUAL], part, alpha=1 / comm.size)  # one pass with the same bits, since a power of two divides exactly
+    # one pass with the same bits, since a power of two divides exactly
+    return torch.add(state[RESIDUAL], part, alpha=1 / comm.size)
 
 
 def keep(state: State, rests: State, result: torch.Tensor) -> None:
-    """Keep `rests` for the next step. If the result is not finite, the optimizer skips the step, and the former state is kept.
+    """Keep `rests` for the next step.
 
-    The result, in the format of the gradient, is the same on every rank, and so is the decision, which is made on the device.
+    If the result is not finite, the optimizer skips the step, and the former state is kept.
+
+    The result, in the format of the gradient, is the same on every rank, and so is the decision,
+    which is made on the device.
     """
     finite = torch.isfinite(torch.linalg.vector_norm(result, ord=torch.inf))
     for name, rest in rests.items():
@@ -72,5 +81,7 @@ def settle(part: torch.Tensor, comm: Communicator) -> None:
 
 
 def ring_bytes(nbytes: int, ranks: int) -> int:
-    """Bytes that each rank sends in an all-reduce of `nbytes`: 2 (n-1)/n of them, for both ring and halving-doubling."""
+    """Bytes that each rank sends in an all-reduce of `nbytes`: 2 (n-1)/n of them, for both ring
+    and halving-doubling.
+    """
     return 2 * (ranks - 1) * nbytes // ranks

@@ -9,7 +9,10 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Dense(Codec):
-    """An all-reduce. Rounding errors of a narrower format are not kept, as in DDP's own bf16 and fp16 hooks."""
+    """An all-reduce.
+
+    Rounding errors of a narrower format are not kept, as in DDP's own bf16 and fp16 hooks.
+    """
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         wire = part.dtype if part.is_complex() else DTYPES.get(self.settings.wire, part.dtype)

@@ -1,7 +1,10 @@
-"""8-bit or 4-bit integers with a scale per block. Each rank sums one shard of all ranks' integers and sends the sum in the same form.
+"""8-bit or 4-bit integers with a scale per block.
 
-Both rounding errors are fed back: the first by the sender, the second by the rank that sums. All-to-all, sum and all-gather are as in
-ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
+Each rank sums one shard of all ranks' integers and sends the sum in the same form.
+
+Both rounding errors are fed back: the first by the sender, the second by the rank that sums.
+All-to-all, sum and all-gather are as in ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv
+2602.08923).
 """
 
 import torch
@@ -17,14 +20,16 @@ GRAIN = 4 * BLOCK  # rows are multiples of it, so that scales and integers are a
 class Integers(Codec):
     """Each rank sends 2 (n-1)/n times `bits` per element plus 4 bytes per block of 256.
 
-    Two ranks send everything to each other and both sum: the same bytes in one round instead of two, with one rounding.
+    Two ranks send everything to each other and both sum: the same bytes in one round instead of
+    two, with one rounding.
     """
 
     bits: int
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         pair, in_kernels = comm.size == 2, kernels.usable(part)
-        length = -(-part.numel() // (GRAIN * (1 if pair else comm.size))) * GRAIN  # of a row, which one rank sums
+        # of a row, which one rank sums
+        length = -(-part.numel() // (GRAIN * (1 if pair else comm.size))) * GRAIN
         if pair:
             (self._pair_in_kernels if in_kernels else self._pair)(part, comm, state, length)
         else:
@@ -32,24 +37,34 @@ class Integers(Codec):
         others = (comm.size - 1) * row_bytes(length, self.bits)
         return comm.ring(others) if pair else comm.direct(others) + comm.ring(others)
 
-    def _pair_in_kernels(self, part: torch.Tensor, comm: Communicator, state: State, length: int) -> None:
+    def _pair_in_kernels(
+        self, part: torch.Tensor, comm: Communicator, state: State, length: int
+    ) -> None:
         from busbw.accel.codecs.kernels import integers, undo  # Triton takes a second to import
 
         feedback = self.settings.feedback
         before = state.get(RESIDUAL) if feedback else None
-        sent, rest = integers.packed(part, before, comm.size, 1, length, self.bits, feedback=feedback)
+        sent, rest = integers.packed(
+            part, before, comm.size, 1, length, self.bits, feedback=feedback
+        )
         wrong = integers.add(comm.all_gather(sent), length, self.bits, part)
         if feedback:
             undo.restore(rest, before, wrong)
             state[RESIDUAL] = rest
 
-    def _in_kernels(self, part: torch.Tensor, comm: Communicator, state: State, length: int) -> None:
+    def _in_kernels(
+        self, part: torch.Tensor, comm: Communicator, state: State, length: int
+    ) -> None:
         from busbw.accel.codecs.kernels import integers, undo
 
         feedback = self.settings.feedback
         before = (state.get(RESIDUAL), state.get(SUM_RESIDUAL)) if feedback else (None, None)
-        sent, rest = integers.packed(part, before[0], comm.size, comm.size, length, self.bits, feedback=feedback)
-        mine, sum_rest = integers.summed(comm.all_to_all(sent), before[1], length, self.bits, feedback=feedback)
+        sent, rest = integers.packed(
+            part, before[0], comm.size, comm.size, length, self.bits, feedback=feedback
+        )
+        mine, sum_rest = integers.summed(
+            comm.all_to_all(sent), before[1], length, self.bits, feedback=feedback
+        )
         wrong = integers.unpack(comm.all_gather(mine), length, self.bits, part)
         if feedback:
             undo.restore(rest, before[0], wrong)
@@ -58,14 +73,21 @@ class Integers(Codec):
 
     def _pair(self, part: torch.Tensor, comm: Communicator, state: State, length: int) -> None:
         elements, feedback = part.numel(), self.settings.feedback
-        sent, rest = pack(_padded(carried(part, comm, state, feedback), length).view(1, length), self.bits)
+        sent, rest = pack(
+            _padded(carried(part, comm, state, feedback), length).view(1, length), self.bits
+        )
         part.copy_(_sum(unpack(comm.all_gather(sent), length, self.bits))[:elements])
         if feedback:
             keep(state, {RESIDUAL: rest.view(-1)[:elements]}, part)
 
     def _plain(self, part: torch.Tensor, comm: Communicator, state: State, length: int) -> None:
         elements, feedback = part.numel(), self.settings.feedback
-        sent, rest = pack(_padded(carried(part, comm, state, feedback), comm.size * length).view(comm.size, length), self.bits)
+        sent, rest = pack(
+            _padded(carried(part, comm, state, feedback), comm.size * length).view(
+                comm.size, length
+            ),
+            self.bits,
+        )
         shard = _sum(unpack(comm.all_to_all(sent), length, self.bits))
         if feedback and SUM_RESIDUAL in state:
             shard += state[SUM_RESIDUAL]
@@ -88,19 +110,29 @@ class Int4(Integers):
 
 
 def _padded(total: torch.Tensor, length: int) -> torch.Tensor:
-    return torch.nn.functional.pad(total, (0, length - total.numel())) if length > total.numel() else total
+    return (
+        torch.nn.functional.pad(total, (0, length - total.numel()))
+        if length > total.numel()
+        else total
+    )
 
 
 def pack(rows: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pack rows of fp32 (length a multiple of BLOCK) into rows of uint8: scales, then `bits` per element. Also returns rounding errors.
+    """Pack rows of fp32 (length a multiple of BLOCK) into rows of uint8: scales, then `bits` per
+    element.
 
-    The scale of a block with a value that is not finite is not finite either, and the whole block is unpacked as NaN.
+    Also returns rounding errors.
+
+    The scale of a block with a value that is not finite is not finite either, and the whole block
+    is unpacked as NaN.
     """
     blocks = rows.view(rows.shape[0], -1, BLOCK)
     scales = torch.linalg.vector_norm(blocks, ord=torch.inf, dim=2) / most_steps(bits)
     scales *= ~(scales < LEAST_SCALE)
     steps = (blocks * torch.where(scales > 0, scales, 1.0).reciprocal()[:, :, None]).round_()
-    packed = torch.empty(rows.shape[0], row_bytes(rows.shape[1], bits), dtype=torch.uint8, device=rows.device)
+    packed = torch.empty(
+        rows.shape[0], row_bytes(rows.shape[1], bits), dtype=torch.uint8, device=rows.device
+    )
     at = SCALE_BYTES * scales.shape[1]
     packed[:, :at].view(torch.float32).copy_(scales)
     packed[:, at:].view(torch.int8).copy_(_joined(steps.to(torch.int8), bits).flatten(1))

@@ -1,10 +1,13 @@
-"""PowerSGD: each matrix as the product of two narrow factors, from one step of power iteration. The rest stays in the residual.
+"""PowerSGD: each matrix as the product of two narrow factors, from one step of power iteration.
 
-After Vogels, Karimireddy and Jaggi 2019 (arXiv 1905.13727), with error feedback and warm start. M (n x m) is the sum over ranks of share
-plus residual. It becomes P W^T with P = M Q, Q the orthonormal basis of the previous step, and W = M^T P (P^T P)^-1, which projects M
-onto the columns of P. P and W are sums over ranks, so every rank multiplies the same bits. Values computed from P alone, such as the
-inverse, may differ in the last bits between ranks, but only enter the sum of W. Biases, norms and small matrices are sent with P,
-unchanged. The host never waits for the device.
+The rest stays in the residual.
+
+After Vogels, Karimireddy and Jaggi 2019 (arXiv 1905.13727), with error feedback and warm start. M
+(n x m) is the sum over ranks of share plus residual. It becomes P W^T with P = M Q, Q the
+orthonormal basis of the previous step, and W = M^T P (P^T P)^-1, which projects M onto the columns
+of P. P and W are sums over ranks, so every rank multiplies the same bits. Values computed from P
+alone, such as the inverse, may differ in the last bits between ranks, but only enter the sum of W.
+Biases, norms and small matrices are sent with P, unchanged. The host never waits for the device.
 """
 
 from types import ModuleType
@@ -30,7 +33,9 @@ class PowerSgd(Codec):
             return comm.ring(ring_bytes(part.nbytes, comm.size))
         rank, feedback = settings.matrix_rank, settings.feedback
         made = powersgd_math.layout(self.shapes, rank)
-        basis = state[BASIS].view(-1, rank) if BASIS in state else _begin(made.right, rank, part.device)
+        basis = (
+            state[BASIS].view(-1, rank) if BASIS in state else _begin(made.right, rank, part.device)
+        )
         means = _means(part, rank)
         total, sent = means.project(made, part, comm, state, basis, feedback=feedback)
         few = settings.factors == "bf16"
@@ -57,9 +62,12 @@ def _means(part: torch.Tensor, rank: int) -> ModuleType:
 
 
 def _sum(own: torch.Tensor, rough: int, comm: Communicator) -> tuple[torch.Tensor, int]:
-    """Sum a flat tensor over ranks, with the same bits on each. Also returns the bytes that a rank sends.
+    """Sum a flat tensor over ranks, with the same bits on each.
 
-    The first `rough` elements are sent as bf16. The error of P only rotates the basis slightly; the error of W stays in the residual.
+    Also returns the bytes that a rank sends.
+
+    The first `rough` elements are sent as bf16. The error of P only rotates the basis slightly; the
+    error of W stays in the residual.
     """
     few, rest = own[:rough].bfloat16(), own[rough:]
     if comm.size == 2:
@@ -71,14 +79,22 @@ def _sum(own: torch.Tensor, rough: int, comm: Communicator) -> tuple[torch.Tenso
     return torch.cat([few.float(), rest]) if rough else rest, 2 * rough + rest.nbytes
 
 
-def _sum_of_two(few: torch.Tensor, rest: torch.Tensor, comm: Communicator) -> tuple[torch.Tensor, torch.Tensor]:
+def _sum_of_two(
+    few: torch.Tensor, rest: torch.Tensor, comm: Communicator
+) -> tuple[torch.Tensor, torch.Tensor]:
     """One round with as many bytes as the two rounds of a ring."""
     rough, end = few.numel(), 2 * rest.numel()
-    both = comm.all_gather(torch.cat([rest.view(few.dtype), few, few.new_zeros(rough % 2)]) if rough else rest.view(few.dtype))
+    both = comm.all_gather(
+        torch.cat([rest.view(few.dtype), few, few.new_zeros(rough % 2)])
+        if rough
+        else rest.view(few.dtype)
+    )
     rests, fews = both[:, :end].view(rest.dtype), both[:, end : end + rough].float()
     return fews[0] + fews[1], rests[0] + rests[1]
 
 
 def _begin(rows: int, rank: int, device: torch.device) -> torch.Tensor:
     """The first basis, the same on every rank."""
-    return torch.randn(rows, rank, generator=torch.Generator().manual_seed(SEED), dtype=torch.float32).to(device)
+    return torch.randn(
+        rows, rank, generator=torch.Generator().manual_seed(SEED), dtype=torch.float32
+    ).to(device)

@@ -1,4 +1,7 @@
-"""The arithmetic of PowerSGD in plain torch, and the layout of matrices in a gradient. The kernels have the same four steps."""
+"""The arithmetic of PowerSGD in plain torch, and the layout of matrices in a gradient.
+
+The kernels have the same four steps.
+"""
 
 import math
 from dataclasses import dataclass
@@ -10,14 +13,17 @@ from busbw.accel.codecs.base import State, carried
 from busbw.accel.communicator import Communicator
 
 WORTH = 2  # a matrix is factored if it has this many times the elements of both factors
-# This share of the mean eigenvalue is added to a Gram matrix. It damps nearly dependent columns; the error stays in the residual.
+# This share of the mean eigenvalue is added to a Gram matrix. It damps nearly dependent columns;
+# the error stays in the residual.
 LEAST = 1e-9
 TINY = 1e-30  # a factor with smaller values counts as zero
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A parameter in a part: offset, rows, columns, and the first rows of its P and W in the stacked P and W of all matrices."""
+    """A parameter in a part: offset, rows, columns, and the first rows of its P and W in the
+    stacked P and W of all matrices.
+    """
 
     begin: int
     rows: int
@@ -45,7 +51,9 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The matrices of a part, the stretches between them (begin, end), and the total rows of P and W."""
+    """The matrices of a part, the stretches between them (begin, end), and the total rows of P
+    and W.
+    """
 
     matrices: tuple[Matrix, ...]
     others: tuple[tuple[int, int], ...]
@@ -59,13 +67,19 @@ class Layout:
 
 @lru_cache(maxsize=1024)
 def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
-    """The layout of a part. A parameter is a matrix of its first dimension times all others, if two factors of this rank are worth it."""
+    """The layout of a part.
+
+    A parameter is a matrix of its first dimension times all others, if two factors of this rank are
+    worth it.
+    """
     matrices: list[Matrix] = []
     others: list[tuple[int, int]] = []
     begin = left = right = 0
     for shape in shapes:
         elements = math.prod(shape)
-        rows, columns = (shape[0], elements // shape[0]) if len(shape) > 1 and elements else (1, elements)
+        rows, columns = (
+            (shape[0], elements // shape[0]) if len(shape) > 1 and elements else (1, elements)
+        )
         if rows * columns >= WORTH * rank * (rows + columns):
             matrices.append(Matrix(begin, rows, columns, left, right))
             left, right = left + rows, right + columns
@@ -78,9 +92,17 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
 
 
 def project(
-    made: Layout, part: torch.Tensor, comm: Communicator, state: State, basis: torch.Tensor, *, feedback: bool
+    made: Layout,
+    part: torch.Tensor,
+    comm: Communicator,
+    state: State,
+    basis: torch.Tensor,
+    *,
+    feedback: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's share plus residual, and what it sends first: P of all matrices, then the stretches."""
+    """This rank's share plus residual, and what it sends first: P of all matrices, then the
+    stretches.
+    """
     total, rank = carried(part, comm, state, feedback), basis.shape[1]
     sent = room(made, rank, total.device)
     left, others = apart(made, sent, rank)
@@ -107,28 +129,45 @@ def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> 
 
 
 def multiply(
-    made: Layout, sent: torch.Tensor, right: torch.Tensor, part: torch.Tensor, total: torch.Tensor, size: int, *, feedback: bool
+    made: Layout,
+    sent: torch.Tensor,
+    right: torch.Tensor,
+    part: torch.Tensor,
+    total: torch.Tensor,
+    size: int,
+    *,
+    feedback: bool,
 ) -> torch.Tensor:
-    """Set `part` to the average, and with feedback `total` to this rank's residual. Returns whether `part` is not finite."""
+    """Set `part` to the average, and with feedback `total` to this rank's residual.
+
+    Returns whether `part` is not finite.
+    """
     left, others = apart(made, sent, right.shape[1])
     result = torch.empty_like(total)
     for one in made.matrices:
         p, w, out = one.left_of(left), one.right_of(right), one.of(result)
-        # Column by column, rounded after each operation: every host and the kernels get the same bits.
+        # Column by column, rounded after each operation: every host and the kernels get the same
+        # bits.
         torch.mul(p[:, :1], w[:, 0], out=out)
         for column in range(1, p.shape[1]):
             out.add_(p[:, column : column + 1] * w[:, column])
     if feedback:
         total.sub_(result, alpha=1 / size)
     if made.others:
-        torch._foreach_copy_(made.stretches(result), list(others.split([end - begin for begin, end in made.others])))
+        torch._foreach_copy_(
+            made.stretches(result), list(others.split([end - begin for begin, end in made.others]))
+        )
         torch._foreach_zero_(made.stretches(total))
     part.copy_(result)
     return ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
 
 
-def next_basis(made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
-    """The next basis: W, or the former basis for zero matrices (a zero basis would stay zero) and in skipped steps."""
+def next_basis(
+    made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
+) -> torch.Tensor:
+    """The next basis: W, or the former basis for zero matrices (a zero basis would stay zero)
+    and in skipped steps.
+    """
     if not made.matrices:
         return right
     owners = _owners(made, right.device, left=False)
@@ -142,7 +181,11 @@ def restore(rest: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor
 
 def room(made: Layout, rank: int, device: torch.device) -> torch.Tensor:
     """A buffer for what is sent first."""
-    return torch.empty(made.left * rank + sum(end - begin for begin, end in made.others), dtype=torch.float32, device=device)
+    return torch.empty(
+        made.left * rank + sum(end - begin for begin, end in made.others),
+        dtype=torch.float32,
+        device=device,
+    )
 
 
 def apart(made: Layout, sent: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -152,7 +195,9 @@ def apart(made: Layout, sent: torch.Tensor, rank: int) -> tuple[torch.Tensor, to
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owners:
-    """For the rows of the stacked P or W, on a device: the matrix of each row, and the last row of each matrix."""
+    """For the rows of the stacked P or W, on a device: the matrix of each row, and the last row
+    of each matrix.
+    """
 
     of: torch.Tensor
     last: torch.Tensor
@@ -161,7 +206,10 @@ class Owners:
 @lru_cache(maxsize=1024)
 def _owners(made: Layout, device: torch.device, *, left: bool) -> Owners:
     lengths = torch.tensor([one.rows if left else one.columns for one in made.matrices])
-    return Owners(torch.arange(len(lengths)).repeat_interleave(lengths).to(device), (lengths.cumsum(0) - 1).to(device))
+    return Owners(
+        torch.arange(len(lengths)).repeat_interleave(lengths).to(device),
+        (lengths.cumsum(0) - 1).to(device),
+    )
 
 
 def _sizes(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
@@ -171,15 +219,18 @@ def _sizes(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
 
 
 def _orthonormal(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """Matrices [factors, rank, rank] that make the columns of each factor orthonormal when multiplied from the right.
+    """Matrices [factors, rank, rank] that make the columns of each factor orthonormal when
+    multiplied from the right.
 
-    From Cholesky factors of the Gram matrices, in fp64 because differences of their elements may be small.
+    From Cholesky factors of the Gram matrices, in fp64 because differences of their elements may be
+    small.
     """
     sizes = _sizes(factors, owners).clamp(min=TINY)
     exact = factors.double() / sizes.double()[owners.of, None]
     sums = (exact[:, :, None] * exact[:, None, :]).cumsum(0)[owners.last]
     grams = torch.cat([sums[:1], sums.diff(dim=0)])
-    mean = grams.diagonal(dim1=1, dim2=2).mean(1) + (sizes <= TINY)  # so that zero factors have a Cholesky factor too
+    # so that zero factors have a Cholesky factor too
+    mean = grams.diagonal(dim1=1, dim2=2).mean(1) + (sizes <= TINY)
     grams += torch.diag_embed((LEAST * mean)[:, None].expand(-1, grams.shape[1]))
     lower = torch.linalg.cholesky_ex(grams).L  # _ex: checking for errors would wait for the device
     one = torch.eye(lower.shape[1], dtype=lower.dtype, device=lower.device).expand_as(lower)
@@ -187,5 +238,7 @@ def _orthonormal(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
 
 
 def _times(factors: torch.Tensor, small: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """Multiply the rows of each factor by its own [rank, rank], in fp32 regardless of TF32 settings."""
+    """Multiply the rows of each factor by its own [rank, rank], in fp32 regardless of TF32
+    settings.
+    """
     return (factors[:, :, None] * small[owners.of]).sum(1)

@@ -1,8 +1,9 @@
-"""Packs positions and values of elements into a fixed number of bytes: 2 per position in a block of 65536 elements, 2 or 4 per value.
+"""Packs positions and values of elements into a fixed number of bytes: 2 per position in a block of
+65536 elements, 2 or 4 per value.
 
-Layout: scale (fp32), number of entries of each block (int32), values, positions (uint16), zeros up to a multiple of ALIGNMENT. fp16 values
-are divided by the scale, so that none overflows. Entropy coding could save about 2 of 3.2 bytes (fp16, ratio 1 %), but decoding costs more
-than it saves.
+Layout: scale (fp32), number of entries of each block (int32), values, positions (uint16), zeros up
+to a multiple of ALIGNMENT. fp16 values are divided by the scale, so that none overflows. Entropy
+coding could save about 2 of 3.2 bytes (fp16, ratio 1 %), but decoding costs more than it saves.
 """
 
 import torch
@@ -19,16 +20,27 @@ def size(room: int, length: int, fmt: str) -> int:
     return -(-used // ALIGNMENT) * ALIGNMENT
 
 
-def views(blob: torch.Tensor, room: int, length: int, fmt: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Views of a blob, or of rows of blobs: scale bits and counts (int32), values, positions (uint16)."""
+def views(
+    blob: torch.Tensor, room: int, length: int, fmt: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Views of a blob, or of rows of blobs: scale bits and counts (int32), values, positions
+    (uint16).
+    """
     first = 4 + 4 * _blocks(length)
     ends = first + room * _WIDTHS[fmt], first + room * (_WIDTHS[fmt] + 2)
-    head, sent, offsets = blob[..., :first], blob[..., first : ends[0]], blob[..., ends[0] : ends[1]]
+    head, sent, offsets = (
+        blob[..., :first],
+        blob[..., first : ends[0]],
+        blob[..., ends[0] : ends[1]],
+    )
     return head.view(torch.int32), sent.view(_VALUES[fmt]), offsets.view(torch.uint16)
 
 
 def pack(total: torch.Tensor, index: torch.Tensor, count: torch.Tensor, fmt: str) -> torch.Tensor:
-    """Pack the elements of `total` (fp32) at `index` (ascending). Entries from `count` on are padding with value zero."""
+    """Pack the elements of `total` (fp32) at `index` (ascending).
+
+    Entries from `count` on are padding with value zero.
+    """
     real = torch.arange(index.numel(), device=index.device) < count
     chosen = torch.where(real, total[index], 0.0)
     scale = torch.ones((), dtype=torch.float32, device=total.device)
@@ -36,7 +48,9 @@ def pack(total: torch.Tensor, index: torch.Tensor, count: torch.Tensor, fmt: str
         largest = torch.where(torch.isfinite(chosen), chosen.abs(), 0.0).amax()
         scale = torch.where(largest > 0, largest, 1.0)
     sent = (chosen / scale).to(_VALUES[fmt])
-    blob = torch.zeros(size(index.numel(), total.numel(), fmt), dtype=torch.uint8, device=total.device)
+    blob = torch.zeros(
+        size(index.numel(), total.numel(), fmt), dtype=torch.uint8, device=total.device
+    )
     head, into, offsets = views(blob, index.numel(), total.numel(), fmt)
     head[:1].view(torch.float32).copy_(scale)
     head[1:].scatter_add_(0, index // BLOCK, real.to(torch.int32))
@@ -51,7 +65,9 @@ def values(blob: torch.Tensor, room: int, length: int, fmt: str) -> torch.Tensor
     return sent.float() * head[0].view(torch.float32)
 
 
-def unpack(blob: torch.Tensor, room: int, length: int, fmt: str) -> tuple[torch.Tensor, torch.Tensor]:
+def unpack(
+    blob: torch.Tensor, room: int, length: int, fmt: str
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Positions (int64) and values (fp32) of all entries. Padding has position 0 and value zero."""
     head, _, offsets = views(blob, room, length, fmt)
     ends = torch.cumsum(head[1:], 0)

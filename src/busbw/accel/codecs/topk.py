@@ -1,8 +1,11 @@
-"""Top-k: sends about a given share of the elements, those of the largest magnitude. The rest stays in the residual.
+"""Top-k: sends about a given share of the elements, those of the largest magnitude.
 
-After DGC (arXiv 1712.01887: momentum correction, warm-up of the ratio) and Ok-Topk (PPoPP'22: a threshold that is reused instead of a
-selection in each step). The size of an exchange is fixed: surplus elements stay in the residual, and missing ones are padded with zeros.
-So neither ranks nor the host wait for a count.
+The rest stays in the residual.
+
+After DGC (arXiv 1712.01887: momentum correction, warm-up of the ratio) and Ok-Topk (PPoPP'22: a
+threshold that is reused instead of a selection in each step). The size of an exchange is fixed:
+surplus elements stay in the residual, and missing ones are padded with zeros. So neither ranks nor
+the host wait for a count.
 """
 
 import math
@@ -25,47 +28,64 @@ class TopK(Codec):
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         settings = self.settings
-        room = max(1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel()))
+        room = max(
+            1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel())
+        )
         if kernels.usable(part) and not settings.momentum:
             self._in_kernels(part, comm, state, step, room)
         else:
             self._plain(part, comm, state, step, room)
         return comm.ring((comm.size - 1) * sparse_packing.size(room, part.numel(), settings.values))
 
-    def _in_kernels(self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int) -> None:
+    def _in_kernels(
+        self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int
+    ) -> None:
         from busbw.accel.codecs.kernels import topk, undo  # Triton takes a second to import
 
         feedback, values = self.settings.feedback, self.settings.values
         residual = state.get(RESIDUAL) if feedback else None
-        blob, rest = topk.packed(part, residual, state, comm.size, room, step, values, feedback=feedback)
+        blob, rest = topk.packed(
+            part, residual, state, comm.size, room, step, values, feedback=feedback
+        )
         wrong = topk.add(comm.all_gather(blob), part, room, values)
         if feedback:
             undo.restore(rest, residual, wrong)
             state[RESIDUAL] = rest
 
-    def _plain(self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int) -> None:
+    def _plain(
+        self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int
+    ) -> None:
         settings = self.settings
         velocity = self._velocity(part, comm, state)
         total = (
-            carried(part, comm, state, settings.feedback) if velocity is None else velocity + state.get(RESIDUAL, 0.0)
+            carried(part, comm, state, settings.feedback)
+            if velocity is None
+            else velocity + state.get(RESIDUAL, 0.0)
         )  # momentum needs feedback
         index, count = _select(total.abs(), room, step, state)
         blob = sparse_packing.pack(total, index, count, settings.values)
         result = part.zero_() if part.dtype == torch.float32 else torch.zeros_like(total)
-        for row in comm.all_gather(blob):  # in sequence: the indices of a row differ, so the order of additions is fixed
+        # in sequence: the indices of a row differ, so the order of additions is fixed
+        for row in comm.all_gather(blob):
             result.index_add_(0, *sparse_packing.unpack(row, room, part.numel(), settings.values))
         if result is not part:
             part.copy_(result)
         rests: State = {}
         if settings.feedback:
             # Includes rounding errors. Padding has value zero.
-            rests[RESIDUAL] = total.index_add_(0, index, -sparse_packing.values(blob, room, total.numel(), settings.values))
+            rests[RESIDUAL] = total.index_add_(
+                0, index, -sparse_packing.values(blob, room, total.numel(), settings.values)
+            )
         if velocity is not None:
             rests[VELOCITY] = _without(velocity, index, count)
         keep(state, rests, part)
 
-    def _velocity(self, part: torch.Tensor, comm: Communicator, state: State) -> torch.Tensor | None:
-        """The velocity, which momentum correction sends instead of the gradient; None without momentum."""
+    def _velocity(
+        self, part: torch.Tensor, comm: Communicator, state: State
+    ) -> torch.Tensor | None:
+        """The velocity, which momentum correction sends instead of the gradient; None without
+        momentum.
+        """
         if not self.settings.momentum:
             return None
         before, own = state.get(VELOCITY), share(part, comm)
@@ -81,15 +101,23 @@ def _without(velocity: torch.Tensor, index: torch.Tensor, count: torch.Tensor) -
 
 
 def ratio_at(step: int, ratio: float, warmup_steps: int) -> float:
-    """The share that is sent in a step. During the warm-up it falls in STAGES equal factors from FIRST_RATIO to `ratio`."""
+    """The share that is sent in a step.
+
+    During the warm-up it falls in STAGES equal factors from FIRST_RATIO to `ratio`.
+    """
     if step >= warmup_steps or ratio >= FIRST_RATIO:
         return ratio
     stage = step * STAGES // warmup_steps
     return float(FIRST_RATIO * (ratio / FIRST_RATIO) ** (stage / STAGES))
 
 
-def _select(magnitude: torch.Tensor, room: int, step: int, state: State) -> tuple[torch.Tensor, torch.Tensor]:
-    """Positions of `room` elements in ascending order, and their count. Positions from the count on are padding (0)."""
+def _select(
+    magnitude: torch.Tensor, room: int, step: int, state: State
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Positions of `room` elements in ascending order, and their count.
+
+    Positions from the count on are padding (0).
+    """
     length, device = magnitude.numel(), magnitude.device
     if room == length:
         return torch.arange(room, device=device), torch.full((), room, device=device)
@@ -100,15 +128,17 @@ def _select(magnitude: torch.Tensor, room: int, step: int, state: State) -> tupl
 
 
 def positions(chosen: torch.Tensor, room: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Up to `room` chosen positions in ascending order, padded with 0, and the total number of chosen positions.
+    """Up to `room` chosen positions in ascending order, padded with 0, and the total number of
+    chosen positions.
 
-    If there are more than `room`, the selection starts at a position that depends on the step and wraps around, so that no part is
-    always left out.
+    If there are more than `room`, the selection starts at a position that depends on the step and
+    wraps around, so that no part is always left out.
     """
     length = chosen.numel()
     begin = step * TURN % length
     found = torch.count_nonzero(chosen)
-    turned = torch.nonzero_static(chosen.roll(-begin), size=room).view(-1)  # ascending from `begin` on, then -1
+    # ascending from `begin` on, then -1
+    turned = torch.nonzero_static(chosen.roll(-begin), size=room).view(-1)
     number, taken = _numbers(turned), found.clamp(max=room)
     before_end = torch.count_nonzero((turned >= 0) & (turned < length - begin))
     at = (number + before_end) % taken.clamp(min=1)  # positions after the wrap are the lowest

@@ -1,4 +1,6 @@
-"""Embedding tables that grow: rows by 64-bit id, each made when its id first comes, with the optimizer inside."""
+"""Embedding tables that grow: rows by 64-bit id, each made when its id first comes, with the
+optimizer inside.
+"""
 
 from busbw.accel.embedding.features import prefixed
 from busbw.accel.embedding.module import DynamicEmbedding

@@ -5,27 +5,46 @@ from dataclasses import dataclass
 import torch
 
 # Positions on the device.
-ENTRIES, INSERTED, EVICTED, REFUSED, NOT_ADMITTED, ABSENT, SKIPPED, NOT_FINITE, PROMOTED, DEMOTED, IN_PLACE, TAKEN = range(12)
+(
+    ENTRIES,
+    INSERTED,
+    EVICTED,
+    REFUSED,
+    NOT_ADMITTED,
+    ABSENT,
+    SKIPPED,
+    NOT_FINITE,
+    PROMOTED,
+    DEMOTED,
+    IN_PLACE,
+    TAKEN,
+) = range(12)
 LENGTH = 12  # TAKEN: places of the GPU taken from the lists of tier.py; not for users
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Counts since the table was made. Every id of a lookup in training is stored, refused or not admitted, so none is lost.
+    """Counts since the table was made.
+
+    Every id of a lookup in training is stored, refused or not admitted, so none is lost.
 
     Attributes:
         stored: rows at present.
-        forgotten: ids without a row whose lookups so far were forgotten, when the index was built anew.
+        forgotten: ids without a row whose lookups so far were forgotten, when the index was built
+            anew.
         inserted: ids that got a row, with those that were loaded.
         evicted: ids that lost their row.
         refused: ids without a row because the table was full; an id counts once per lookup.
         not_admitted: ids that had too few lookups so far; an id counts once per lookup.
         absent: lookups without training of ids without a row.
         skipped: gradients of ids without a row, in `update`.
-        not_finite: rows that an update left as they were, because their gradient was NaN or infinite.
+        not_finite: rows that an update left as they were, because their gradient was NaN or
+            infinite.
         promoted: rows that a lookup brought from host memory to the GPU, `Layout.nbytes` each.
-        demoted: rows that went from the GPU to host memory for them, or for new rows, `Layout.nbytes` each.
-        in_place: rows that a lookup left in host memory, because its batch fills the GPU, or ("lfu") all rows there were looked up more
+        demoted: rows that went from the GPU to host memory for them, or for new rows,
+            `Layout.nbytes` each.
+        in_place: rows that a lookup left in host memory, because its batch fills the GPU, or
+            ("lfu") all rows there were looked up more
             often. Kernels read and write them there.
     """
 
@@ -45,7 +64,9 @@ class Counters:
 
 
 class Readback:
-    """Numbers of a device as they were some lookups ago, copied to pinned memory in stream order."""
+    """Numbers of a device as they were some lookups ago, copied to pinned memory in stream
+    order.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"

@@ -1,4 +1,6 @@
-"""Which rank owns the row of an id, and the exchanges between the ranks that use rows and those that own them."""
+"""Which rank owns the row of an id, and the exchanges between the ranks that use rows and those
+that own them.
+"""
 
 import os
 import socket
@@ -23,13 +25,17 @@ T = TypeVar("T")
 
 
 def owners(ids: torch.Tensor, ranks: int) -> torch.Tensor:
-    """The rank that owns the row of each id: the upper 31 bits of the first output of SplitMix64 with the id as its seed, modulo ranks."""
+    """The rank that owns the row of each id: the upper 31 bits of the first output of SplitMix64
+    with the id as its seed, modulo ranks.
+    """
     return ((mix(ids + signed(GAMMA)) >> 33) & 0x7FFFFFFF) % ranks
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way of one batch: what this rank asks each owner for, and what each rank asks this one for."""
+    """The way of one batch: what this rank asks each owner for, and what each rank asks this one
+    for.
+    """
 
     ids: torch.Tensor  # distinct ids of this rank's batch, by owner
     positions: torch.Tensor  # of each id of the batch, in `ids`
@@ -39,10 +45,16 @@ class Route:
 
 
 class Exchange:
-    """The ranks that share a table. All exchanges are collective: every rank takes part in each, if only with no ids."""
+    """The ranks that share a table.
+
+    All exchanges are collective: every rank takes part in each, if only with no ids.
+    """
 
     def __init__(self, group: dist.ProcessGroup | None, timeout: timedelta | None) -> None:
-        """`group`: the ranks; None: a new group of all. `timeout`: the limit of each exchange of a new group."""
+        """`group`: the ranks; None: a new group of all.
+
+        `timeout`: the limit of each exchange of a new group.
+        """
         self._mesh = make(Settings(), timeout) if group is None else _over(group)
         self.ranks, self.rank = self._mesh.world.size, self._mesh.world.rank
         self._group = self._mesh.world.group
@@ -53,7 +65,8 @@ class Exchange:
         backends = dist.get_backend_config(self._group)
         if f"{device.type}:" not in backends:
             raise UsageError(
-                f"the table is on {device.type}, and torch.distributed was initialized for {backends}",
+                f"the table is on {device.type}, and torch.distributed was initialized for"
+                f" {backends}",
                 'use init_process_group("cpu:gloo,cuda:nccl"), or another device',
             )
 
@@ -77,7 +90,9 @@ class Exchange:
         return Route(distinct[order], place[inverse], both[0], wanted, both[1])
 
     def rows_back(self, route: Route, rows: torch.Tensor, wire: str) -> torch.Tensor:
-        """Send the rows of `route.wanted` (fp32 [wanted, dim]) as `wire`. Returns those of `route.ids`.
+        """Send the rows of `route.wanted` (fp32 [wanted, dim]) as `wire`.
+
+        Returns those of `route.ids`.
 
         Raises:
             BusbwError: the exchange failed.
@@ -86,17 +101,24 @@ class Exchange:
             return self._swap_values(rows, route.counts, route.asked, wire)
 
     def gradients_out(self, route: Route, gradients: torch.Tensor, wire: str) -> torch.Tensor:
-        """Send the gradients of `route.ids` (fp32 [ids, dim]) as `wire`. Returns those of `route.wanted`.
+        """Send the gradients of `route.ids` (fp32 [ids, dim]) as `wire`.
+
+        Returns those of `route.wanted`.
 
         Raises:
             BusbwError: the exchange failed.
         """
-        lost = "This rank's rows were not updated; those of other ranks may have been: continue from a checkpoint"
+        lost = (
+            "This rank's rows were not updated; those of other ranks may have been: continue from a"
+            " checkpoint"
+        )
         with self._explaining("gradients", lost):
             return self._swap_values(gradients, route.asked, route.counts, wire)
 
     def first_of(self, found: int | None, device: torch.device) -> tuple[int, int | None]:
-        """The lowest rank that has `found` an id, and that id; (0, None) if no rank has. The same on every rank.
+        """The lowest rank that has `found` an id, and that id; (0, None) if no rank has.
+
+        The same on every rank.
 
         Raises:
             BusbwError: the exchange failed.
@@ -123,12 +145,18 @@ class Exchange:
         """A rank, for error messages."""
         return self._mesh.name(rank)
 
-    def _swap_values(self, values: torch.Tensor, out: list[int], back: list[int], wire: str) -> torch.Tensor:
+    def _swap_values(
+        self, values: torch.Tensor, out: list[int], back: list[int], wire: str
+    ) -> torch.Tensor:
         swap = self._mesh.world.all_to_all_uneven
         if wire == "fp32":
             return swap(values, out, back)
         # As bytes: not every backend of every version exchanges bf16.
-        return swap(values.to(torch.bfloat16).view(torch.uint8), out, back).view(torch.bfloat16).float()
+        return (
+            swap(values.to(torch.bfloat16).view(torch.uint8), out, back)
+            .view(torch.bfloat16)
+            .float()
+        )
 
     @contextmanager
     def _explaining(self, what: str, consequence: str = "") -> Iterator[None]:
@@ -137,22 +165,35 @@ class Exchange:
             yield
         except RuntimeError as error:
             lost = self._heartbeat.lost()
-            who = f"lost: {', '.join(lost)}" if lost else "all ranks are alive, so one of them did not take part"
+            who = (
+                f"lost: {', '.join(lost)}"
+                if lost
+                else "all ranks are alive, so one of them did not take part"
+            )
             reason = str(error).splitlines()[0]
-            message = f"busbw accel: the exchange of {what} of an embedding failed at rank {self.rank} of {self.ranks}; {who} ({reason})"
+            message = (
+                f"busbw accel: the exchange of {what} of an embedding failed at rank {self.rank} of"
+                f" {self.ranks}; {who} ({reason})"
+            )
             raise BusbwError(
                 f"{message}. {consequence}" if consequence else message,
-                "every rank calls forward and backward of each embedding equally often; one without data passes no ids",
+                "every rank calls forward and backward of each embedding equally often; one without"
+                " data passes no ids",
             ) from error
 
 
-_shared: dict[tuple[dist.ProcessGroup | None, dist.ProcessGroup | None, timedelta | None], Exchange] = {}
+_shared: dict[
+    tuple[dist.ProcessGroup | None, dist.ProcessGroup | None, timedelta | None], Exchange
+] = {}
 
 
 def shared(group: dist.ProcessGroup | None, timeout: timedelta | None) -> Exchange:
-    """The exchange of all embeddings over these ranks, so that many tables need one communicator. See Exchange.
+    """The exchange of all embeddings over these ranks, so that many tables need one communicator.
 
-    It is kept as long as the job: if it went with its last embedding, ranks could differ in whether they have to make it.
+    See Exchange.
+
+    It is kept as long as the job: if it went with its last embedding, ranks could differ in whether
+    they have to make it.
 
     Raises:
         UsageError: this rank is not in the group.
@@ -169,9 +210,14 @@ def shared(group: dist.ProcessGroup | None, timeout: timedelta | None) -> Exchan
 def _over(group: dist.ProcessGroup) -> Mesh:
     """The mesh over an existing group, which stays open."""
     if dist.get_rank(group) < 0:
-        raise UsageError(f"rank {dist.get_rank()} is not in the group of the embedding", "make it on the ranks of the group only")
+        raise UsageError(
+            f"rank {dist.get_rank()} is not in the group of the embedding",
+            "make it on the ranks of the group only",
+        )
     hosts = [""] * group.size()
-    dist.all_gather_object(hosts, os.environ.get(HOST_VARIABLE) or socket.gethostname(), group=group)
+    dist.all_gather_object(
+        hosts, os.environ.get(HOST_VARIABLE) or socket.gethostname(), group=group
+    )
     rank = dist.get_rank(group)
     world = Communicator(group, group.size(), rank, hosts.count(hosts[rank]))
     return Mesh(world, None, None, tuple(hosts), borrowed=group)

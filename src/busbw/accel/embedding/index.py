@@ -1,9 +1,10 @@
 """The index of a table: a hash table from ids to rows, with open addressing and linear probing.
 
-An entry has 16 bytes: the id, the number of its row, and a mark. An entry without a row holds -1 minus the lookups of the id so far. So
-the index also counts lookups before admission, and an evicted id keeps its entry. When the index is filled to LOAD, it is built anew:
-larger if the stored rows need it, and without ids that have no row. With admission it keeps those with the most lookups, at least two,
-which bounds the memory: the lookups of the others are forgotten, and counted.
+An entry has 16 bytes: the id, the number of its row, and a mark. An entry without a row holds -1
+minus the lookups of the id so far. So the index also counts lookups before admission, and an
+evicted id keeps its entry. When the index is filled to LOAD, it is built anew: larger if the stored
+rows need it, and without ids that have no row. With admission it keeps those with the most lookups,
+at least two, which bounds the memory: the lookups of the others are forgotten, and counted.
 """
 
 import torch
@@ -11,14 +12,17 @@ import torch
 from busbw.accel.embedding.init_values import mix
 from busbw.core.errors import UsageError
 
-EMPTY = -(1 << 63)  # marks an entry as free; the id with this value has an entry of its own, behind the others
+# marks an entry as free; the id with this value has an entry of its own, behind the others
+EMPTY = -(1 << 63)
 LOAD = 0.75
 LEAST_SLOTS = 64
 MOST_SLOTS = 1 << 30
 
 
 class Index:
-    """Entries on a device: `entries` is [slots + 1, 2] in int64, `words` the same memory as [slots + 1, 4] in int32."""
+    """Entries on a device: `entries` is [slots + 1, 2] in int64, `words` the same memory as
+    [slots + 1, 4] in int32.
+    """
 
     def __init__(self, slots: int, device: torch.device) -> None:
         self.slots = slots
@@ -44,7 +48,9 @@ class Index:
         return self.words[:, 3]
 
     def stored(self) -> torch.Tensor:
-        """The slots with a row, in ascending order of ids, so that the order does not depend on that of insertion."""
+        """The slots with a row, in ascending order of ids, so that the order does not depend on
+        that of insertion.
+        """
         slots = (self.rows >= 0).nonzero().flatten()
         order: torch.Tensor = slots[self.ids[slots].argsort()]
         return order
@@ -58,7 +64,10 @@ def slots_for(rows: int, batch: int) -> int:
     """
     slots = 1 << (max(LEAST_SLOTS, 2 * (rows + batch)) - 1).bit_length()
     if slots > MOST_SLOTS:
-        raise UsageError(f"a table of {rows} rows, and {batch} ids in a lookup", f"a table has at most {MOST_SLOTS // 2} of both")
+        raise UsageError(
+            f"a table of {rows} rows, and {batch} ids in a lookup",
+            f"a table has at most {MOST_SLOTS // 2} of both",
+        )
     return slots
 
 
@@ -75,7 +84,8 @@ def probe(index: Index, ids: torch.Tensor, *, insert: bool) -> tuple[torch.Tenso
         slot, wanted = at[pending], ids[pending]
         free = (index.ids[slot] == EMPTY) & (wanted != EMPTY)
         if insert:
-            index.ids[slot[free]] = wanted[free]  # one of several ids that want the same slot gets it
+            # one of several ids that want the same slot gets it
+            index.ids[slot[free]] = wanted[free]
             inserted += int((free & (index.ids[slot] == wanted)).sum())
         same = index.ids[slot] == wanted
         found[pending[same]] = slot[same]

@@ -1,7 +1,9 @@
-"""The hash of an id, and the initial values of its row, which depend on the seed, the id and the column alone.
+"""The hash of an id, and the initial values of its row, which depend on the seed, the id and the
+column alone.
 
-Both are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014). The kernels have the same code;
-uniform values have the same bits there, normal values differ by rounding.
+Both are SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA
+2014). The kernels have the same code; uniform values have the same bits there, normal values differ
+by rounding.
 """
 
 import math

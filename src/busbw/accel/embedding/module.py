@@ -22,14 +22,18 @@ Update = Callable[[torch.Tensor], None]  # takes gradients
 
 
 class DynamicEmbedding(nn.Module):
-    """Rows of `dim` fp32 values by 64-bit id. A row is made when a training step first asks for its id.
+    """Rows of `dim` fp32 values by 64-bit id.
 
-    The optimizer is part of the table: backward updates the rows that forward returned, once for each forward. There is no nn.Parameter,
-    so that torch's optimizers and DistributedDataParallel ignore the table, and `state_dict` does not have it: use `save` and `load`.
+    A row is made when a training step first asks for its id.
 
-    With several ranks the rows are divided by a hash of the id, and each row is on one rank only. Forward and backward are then
-    collective: every rank calls both equally often, with empty ids where it has no data. The gradient of a row is the sum over the ranks,
-    divided by the number of ranks, as DistributedDataParallel averages; `average=False` leaves it a sum.
+    The optimizer is part of the table: backward updates the rows that forward returned, once for
+    each forward. There is no nn.Parameter, so that torch's optimizers and DistributedDataParallel
+    ignore the table, and `state_dict` does not have it: use `save` and `load`.
+
+    With several ranks the rows are divided by a hash of the id, and each row is on one rank only.
+    Forward and backward are then collective: every rank calls both equally often, with empty ids
+    where it has no data. The gradient of a row is the sum over the ranks, divided by the number of
+    ranks, as DistributedDataParallel averages; `average=False` leaves it a sum.
 
     Attributes:
         lr: the learning rate, which may be set before any step.
@@ -49,18 +53,22 @@ class DynamicEmbedding(nn.Module):
         check_finite: bool = True,
         timeout: timedelta | None = None,
     ) -> None:
-        """Collective, if torch.distributed is initialised: every rank of the group makes its modules in the same order.
+        """Collective, if torch.distributed is initialised: every rank of the group makes its
+        modules in the same order.
 
         Args:
             dim: values of a row.
             settings: of the table of each rank, so that capacities add up.
             pooling: none, or the sum or mean of bags, as in nn.EmbeddingBag.
-            group: the ranks that share the rows; None: a new group of all ranks. A group that is given must not be in use by another
+            group: the ranks that share the rows; None: a new group of all ranks. A group that is
+                given must not be in use by another
                 thread during forward and backward.
             device: of the table; None: the current GPU, or the CPU without one.
-            wire: the format of rows and gradients between ranks. bf16 halves the bytes, and rounds each value by at most 2**-8 of it.
+            wire: the format of rows and gradients between ranks. bf16 halves the bytes, and rounds
+                each value by at most 2**-8 of it.
             average: divide gradients by the number of ranks.
-            check_finite: refuse gradients with nan or infinity before any row is updated. It waits for the GPU once in each backward.
+            check_finite: refuse gradients with nan or infinity before any row is updated. It waits
+                for the GPU once in each backward.
             timeout: the limit of each exchange in a new group; None: that of torch.distributed.
 
         Raises:
@@ -72,22 +80,35 @@ class DynamicEmbedding(nn.Module):
         for name, value, known in (("pooling", pooling, POOLINGS), ("wire", wire, WIRES)):
             if value not in known:
                 raise UsageError(f"{name} is '{value}'", f"{name} is one of {', '.join(known)}")
-        self.dim, self.pooling, self.wire, self.average, self.check_finite = dim, pooling, wire, average, check_finite
+        self.dim, self.pooling, self.wire, self.average, self.check_finite = (
+            dim,
+            pooling,
+            wire,
+            average,
+            check_finite,
+        )
         self.settings = settings or TableSettings()
         self.lr = self.settings.lr
         self._exchange = self._made_exchange(group, timeout)
-        self.table = Table(dim, self.settings, torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+        self.table = Table(
+            dim,
+            self.settings,
+            torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+        )
         self.device = self.table.device
         if self._exchange is not None:
             self._exchange.check_device(self.device)
 
     @torch.compiler.disable
     def forward(self, ids: torch.Tensor, offsets: torch.Tensor | None = None) -> torch.Tensor:
-        """The rows of `ids` (integers of any shape): fp32 [..., dim]. With pooling, one row for each bag: fp32 [bags, dim].
+        """The rows of `ids` (integers of any shape): fp32 [..., dim].
 
-        Bags are rows of two-dimensional `ids`, or begin at `offsets` (int64 [bags]) of one-dimensional ones. In training mode with
-        gradients enabled, ids that are new get a row, if the settings admit them. Otherwise the table is not changed, and an id without a
-        row has its initial values.
+        With pooling, one row for each bag: fp32 [bags, dim].
+
+        Bags are rows of two-dimensional `ids`, or begin at `offsets` (int64 [bags]) of
+        one-dimensional ones. In training mode with gradients enabled, ids that are new get a row,
+        if the settings admit them. Otherwise the table is not changed, and an id without a row has
+        its initial values.
 
         Raises:
             UsageError: `ids` or `offsets` have a wrong type or shape.
@@ -104,12 +125,17 @@ class DynamicEmbedding(nn.Module):
         if positions is None:
             positions = torch.arange(len(flat), device=self.device)
         offsets = None if offsets is None else offsets.to(self.device, torch.int64)
-        return nn.functional.embedding_bag(positions.view(ids.shape), values, offsets, mode=self.pooling)
+        return nn.functional.embedding_bag(
+            positions.view(ids.shape), values, offsets, mode=self.pooling
+        )
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the rows and optimizer states of all ranks into `folder`, which all ranks share. Collective.
+        """Write the rows and optimizer states of all ranks into `folder`, which all ranks share.
 
-        The checkpoint that was there is replaced once the new one is complete. Call it between steps.
+        Collective.
+
+        The checkpoint that was there is replaced once the new one is complete. Call it between
+        steps.
 
         Raises:
             BusbwError: a rank could not write. The checkpoint that was there is unchanged.
@@ -120,7 +146,8 @@ class DynamicEmbedding(nn.Module):
         """Read a checkpoint that any number of ranks has written. Collective. `lr` stays as it is.
 
         Raises:
-            UsageError: the checkpoint is incomplete, damaged, or of another dim or optimizer; this table has rows already, or too
+            UsageError: the checkpoint is incomplete, damaged, or of another dim or optimizer; this
+                table has rows already, or too
                 small a capacity. With an eviction, rows beyond the capacity are evicted instead.
         """
         saving.load(folder, self.table, self.dim, self.settings, self._exchange)
@@ -128,20 +155,29 @@ class DynamicEmbedding(nn.Module):
     def extra_repr(self) -> str:
         """What print(model) shows."""
         ranks = 1 if self._exchange is None else self._exchange.ranks
-        return f"{self.dim}, pooling={self.pooling}, optimizer={self.settings.optimizer}, ranks={ranks}, device={self.device}"
+        return (
+            f"{self.dim}, pooling={self.pooling}, optimizer={self.settings.optimizer},"
+            f" ranks={ranks}, device={self.device}"
+        )
 
-    def _made_exchange(self, group: dist.ProcessGroup | None, timeout: timedelta | None) -> Exchange | None:
+    def _made_exchange(
+        self, group: dist.ProcessGroup | None, timeout: timedelta | None
+    ) -> Exchange | None:
         """None: this rank is alone."""
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1:
             return None
         exchange = shared(group, timeout)
-        own = {name: getattr(self, name) for name in ("dim", "wire", "average", "check_finite", "settings")}
+        own = {
+            name: getattr(self, name)
+            for name in ("dim", "wire", "average", "check_finite", "settings")
+        }
         every = exchange.gather(", ".join(f"{name}={value}" for name, value in own.items()))
         differing = [rank for rank, given in enumerate(every) if given != every[0]]
         if differing:
             names = ", ".join(map(str, differing))
             raise UsageError(
-                f"ranks {names} make another embedding than rank 0: {every[differing[0]]}; rank 0: {every[0]}",
+                f"ranks {names} make another embedding than rank 0: {every[differing[0]]}; rank 0:"
+                f" {every[0]}",
                 "make the same modules in the same order on every rank",
             )
         return exchange
@@ -151,16 +187,24 @@ class DynamicEmbedding(nn.Module):
             raise UsageError(f"ids are {ids.dtype}", "give integers, for example int64")
         if self.pooling == "none":
             if offsets is not None:
-                raise UsageError("offsets are for bags, and pooling is none", 'make the embedding with pooling="sum" or "mean"')
+                raise UsageError(
+                    "offsets are for bags, and pooling is none",
+                    'make the embedding with pooling="sum" or "mean"',
+                )
         elif ids.dim() != (2 if offsets is None else 1):
             shape = list(ids.shape)
             raise UsageError(
-                f"ids of shape {shape} {'without' if offsets is None else 'with'} offsets are no bags",
+                f"ids of shape {shape} {'without' if offsets is None else 'with'} offsets are no"
+                " bags",
                 "give ids of one dimension and offsets, or ids of two without",
             )
 
-    def _look_up(self, ids: torch.Tensor, train: bool) -> tuple[torch.Tensor, torch.Tensor | None, Update]:
-        """Values, the position of each id in them (None: they are in the order of `ids`), and what their gradients go to."""
+    def _look_up(
+        self, ids: torch.Tensor, train: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None, Update]:
+        """Values, the position of each id in them (None: they are in the order of `ids`), and
+        what their gradients go to.
+        """
         exchange = self._exchange
         if exchange is None:
             values, update = self._read(ids, train)
@@ -187,7 +231,8 @@ class DynamicEmbedding(nn.Module):
         if not train:
             return table.rows(ids, train=False), lambda _: None
         if self.settings.admission > 1 or self.settings.eviction == "lfu":
-            # The table counts each position. An id counts once in a step, so that the number of ranks makes no difference.
+            # The table counts each position. An id counts once in a step, so that the number of
+            # ranks makes no difference.
             distinct, inverse = torch.unique(ids, return_inverse=True)
             values, _ = table.lookup(distinct)
             return values[inverse], lambda gradients: table.update(ids, gradients, self.lr)
@@ -198,7 +243,8 @@ class DynamicEmbedding(nn.Module):
         if not self.check_finite:
             return
         bad = None
-        if not math.isfinite(gradients.sum(dtype=torch.float64).item()):  # the sum of finite fp32 values is finite in doubles
+        # the sum of finite fp32 values is finite in doubles
+        if not math.isfinite(gradients.sum(dtype=torch.float64).item()):
             bad = int(ids[(~gradients.isfinite()).any(1)][0])
         first, where = bad, ""
         if self._exchange is not None:

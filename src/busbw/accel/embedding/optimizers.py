@@ -1,7 +1,8 @@
 """The optimizers' rules for rows, and where a record keeps a row's states.
 
-A record is a row of fp32 with its states: weights, then each state with `dim` values, then one value per row-wise state. Parts start at
-multiples of 16 bytes, so that kernels move 16 bytes at a time.
+A record is a row of fp32 with its states: weights, then each state with `dim` values, then one
+value per row-wise state. Parts start at multiples of 16 bytes, so that kernels move 16 bytes at a
+time.
 """
 
 import math
@@ -37,7 +38,8 @@ class Layout:
     @property
     def width(self) -> int:
         """Elements of a record."""
-        return self.tail + (8 if self.rowwise else 0)  # 32 bytes: the unit in which GPUs access memory
+        # 32 bytes: the unit in which GPUs access memory
+        return self.tail + (8 if self.rowwise else 0)
 
     @property
     def nbytes(self) -> int:
@@ -46,7 +48,10 @@ class Layout:
 
     def split(self, records: torch.Tensor) -> dict[str, torch.Tensor]:
         """Views of the states in records, by name: [n, dim], or [n] where row-wise."""
-        views = {name: records[:, at * self.pitch :][:, : self.dim] for at, name in enumerate(self.states, 1)}
+        views = {
+            name: records[:, at * self.pitch :][:, : self.dim]
+            for at, name in enumerate(self.states, 1)
+        }
         return views | {name: records[:, self.tail + at] for at, name in enumerate(self.rowwise)}
 
 
@@ -57,7 +62,11 @@ def layout(settings: TableSettings, dim: int) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The numbers of one update. `step` counts from 1, for all rows together, and corrects the bias of moments as in torch.optim.Adam."""
+    """The numbers of one update.
+
+    `step` counts from 1, for all rows together, and corrects the bias of moments as in
+    torch.optim.Adam.
+    """
 
     settings: TableSettings
     lr: float

@@ -8,9 +8,13 @@ from busbw.core.errors import NoMeasurement
 
 
 def rebuilt(index: Index, steps: Steps, batch: int, *, counting: bool) -> tuple[Index, int]:
-    """An index with room for a batch of so many ids, and how many ids were forgotten before they got a row. Waits for the device.
+    """An index with room for a batch of so many ids, and how many ids were forgotten before they
+    got a row.
 
-    `counting`: keep ids without a row for their lookups so far, those with the most, as far as they fill at most half of the index.
+    Waits for the device.
+
+    `counting`: keep ids without a row for their lookups so far, those with the most, as far as they
+    fill at most half of the index.
 
     Raises:
         NoMeasurement: no memory for it; the old one is as it was.
@@ -18,7 +22,8 @@ def rebuilt(index: Index, steps: Steps, batch: int, *, counting: bool) -> tuple[
     rows = index.rows
     slots = max(index.slots, slots_for(int((rows >= 0).sum()), batch))
     lookups = torch.where(rows < 0, -1 - rows, 0) if counting else torch.zeros_like(rows)
-    least = 1 if slots > index.slots else 2  # at least so many lookups; most ids without a row have one
+    # at least so many lookups; most ids without a row have one
+    least = 1 if slots > index.slots else 2
     while int(((rows >= 0) | (lookups >= least)).sum()) + batch > slots / 2:
         least *= 2
     kept = (rows >= 0) | (lookups >= least)
@@ -26,7 +31,8 @@ def rebuilt(index: Index, steps: Steps, batch: int, *, counting: bool) -> tuple[
         made = Index(slots, index.entries.device)
     except (torch.OutOfMemoryError, RuntimeError) as error:
         raise NoMeasurement(
-            f"no memory for an index of {slots} slots ({16 * slots} B) beside that of {index.slots}: {error}",
+            f"no memory for an index of {slots} slots ({16 * slots} B) beside that of"
+            f" {index.slots}: {error}",
             "give the table a capacity and an eviction, or more ranks",
         ) from error
     chosen = kept.nonzero().flatten()

@@ -1,8 +1,9 @@
 """Checkpoints of a table that ranks share: complete or refused, for any number of ranks.
 
-A folder has `manifest` and one folder `save-<number>`, in which each rank writes its shard in parts that fit into memory:
-`shard-<rank>-of-<ranks>.part-<number>`. The manifest names that folder and counts its rows. Rank 0 replaces it once all parts are on disk,
-in one step: until then the checkpoint before is complete.
+A folder has `manifest` and one folder `save-<number>`, in which each rank writes its shard in parts
+that fit into memory: `shard-<rank>-of-<ranks>.part-<number>`. The manifest names that folder and
+counts its rows. Rank 0 replaces it once all parts are on disk, in one step: until then the
+checkpoint before is complete.
 """
 
 import os
@@ -35,7 +36,13 @@ class Written:
     error: str = ""
 
 
-def save(folder: str | os.PathLike[str], table: Table, dim: int, settings: TableSettings, exchange: Exchange | None) -> None:
+def save(
+    folder: str | os.PathLike[str],
+    table: Table,
+    dim: int,
+    settings: TableSettings,
+    exchange: Exchange | None,
+) -> None:
     """See DynamicEmbedding.save."""
     target = Path(folder)
     rank, ranks = (0, 1) if exchange is None else (exchange.rank, exchange.ranks)
@@ -45,24 +52,38 @@ def save(folder: str | os.PathLike[str], table: Table, dim: int, settings: Table
     if not error:
         try:
             mine = _write_shard(target / name, table, rank, ranks, dim)
-        except (BusbwError, OSError, RuntimeError) as reason:  # torch's own errors are RuntimeErrors
+        except (
+            BusbwError,
+            OSError,
+            RuntimeError,
+        ) as reason:  # torch's own errors are RuntimeErrors
             mine = Written(error=str(reason))
     every = [mine] if exchange is None else exchange.gather(mine)
     failed = [one.error for one in every]
     if rank == 0 and not any(failed):
-        failed[0] = _commit(target, name, every, {"dim": dim, "optimizer": settings.optimizer, "step": table.step})
+        failed[0] = _commit(
+            target, name, every, {"dim": dim, "optimizer": settings.optimizer, "step": table.step}
+        )
     if rank == 0 and any(failed) and name:
         shutil.rmtree(target / name, ignore_errors=True)
     _raise_first(target, failed if exchange is None else exchange.gather(failed)[0])
 
 
-def load(folder: str | os.PathLike[str], table: Table, dim: int, settings: TableSettings, exchange: Exchange | None) -> None:
+def load(
+    folder: str | os.PathLike[str],
+    table: Table,
+    dim: int,
+    settings: TableSettings,
+    exchange: Exchange | None,
+) -> None:
     """See DynamicEmbedding.load."""
     rank, ranks = (0, 1) if exchange is None else (exchange.rank, exchange.ranks)
     error, hint, rows = "", "", 0
     try:
         if len(table):
-            raise UsageError(f"the table has {len(table)} rows already", "load into a new DynamicEmbedding")
+            raise UsageError(
+                f"the table has {len(table)} rows already", "load into a new DynamicEmbedding"
+            )
         manifest = _read_manifest(Path(folder), dim, settings)
         expected = sum(manifest["rows"])
         for chunk in _read_shards(Path(folder), manifest, rank, ranks):
@@ -80,7 +101,10 @@ def load(folder: str | os.PathLike[str], table: Table, dim: int, settings: Table
             raise UsageError(reason if ranks == 1 else f"rank {other}: {reason}", advice)
     loaded = sum(rows for _, _, rows in every)
     if loaded != expected:
-        raise UsageError(f"the checkpoint {folder} has {expected} rows, and {loaded} were read", "load the one before it")
+        raise UsageError(
+            f"the checkpoint {folder} has {expected} rows, and {loaded} were read",
+            "load the one before it",
+        )
 
 
 def _begun(target: Path) -> tuple[str, str]:
@@ -96,11 +120,16 @@ def _begun(target: Path) -> tuple[str, str]:
 
 def _write_shard(folder: Path, table: Table, rank: int, ranks: int, dim: int) -> Written:
     if not folder.is_dir():
-        raise BusbwError(f"{folder}, which rank 0 has made, is not there: the folder is not shared by all ranks")
+        raise BusbwError(
+            f"{folder}, which rank 0 has made, is not there: the folder is not shared by all ranks"
+        )
     rows = parts = 0
     for chunk in table.export(max(1, PART_BYTES // (4 * dim * _STATES))):
         # torch.save writes all that a view is a part of.
-        state = {name: values.clone() if values.untyped_storage().nbytes() > values.nbytes else values for name, values in chunk.items()}
+        state = {
+            name: values.clone() if values.untyped_storage().nbytes() > values.nbytes else values
+            for name, values in chunk.items()
+        }
         checkpoint.save(state, folder / _part(rank, ranks, parts), PART_KIND)
         rows, parts = rows + len(chunk["ids"]), parts + 1
     return Written(rows, parts)
@@ -116,8 +145,15 @@ def _commit(target: Path, name: str, every: list[Written], facts: Mapping[str, A
         if not path.is_file()
     ]
     if missing:
-        return f"rank 0 does not see {missing[0]} in {target / name}: the folder is not shared by all ranks"
-    shards = {"ranks": ranks, "rows": [one.rows for one in every], "parts": [one.parts for one in every]}
+        return (
+            f"rank 0 does not see {missing[0]} in {target / name}: the folder is not shared by all"
+            " ranks"
+        )
+    shards = {
+        "ranks": ranks,
+        "rows": [one.rows for one in every],
+        "parts": [one.parts for one in every],
+    }
     try:
         checkpoint.save({"save": name, **facts, **shards}, target / MANIFEST, KIND)
     except BusbwError as error:
@@ -134,8 +170,14 @@ def _raise_first(target: Path, errors: list[str]) -> None:
     if not error:
         return
     who = f"rank {rank}: " if len(errors) > 1 else ""
-    kept = f"; the checkpoint that was in {target} is unchanged" if (target / MANIFEST).exists() else ""
-    raise BusbwError(f"the embedding was not saved: {who}{error}{kept}", f"df -h {target} shows the free space")
+    kept = (
+        f"; the checkpoint that was in {target} is unchanged"
+        if (target / MANIFEST).exists()
+        else ""
+    )
+    raise BusbwError(
+        f"the embedding was not saved: {who}{error}{kept}", f"df -h {target} shows the free space"
+    )
 
 
 def _saves(target: Path) -> dict[int, Path]:
@@ -149,26 +191,35 @@ def _read_manifest(target: Path, dim: int, settings: TableSettings) -> Mapping[s
     for name, here in (("dim", dim), ("optimizer", settings.optimizer)):
         if manifest[name] != here:
             raise UsageError(
-                f"the checkpoint {target} has {name} {manifest[name]}, and the table has {here}", f"make the embedding with {name} {here}"
+                f"the checkpoint {target} has {name} {manifest[name]}, and the table has {here}",
+                f"make the embedding with {name} {here}",
             )
     return manifest
 
 
-def _read_shards(target: Path, manifest: Mapping[str, Any], rank: int, ranks: int) -> Iterator[Mapping[str, torch.Tensor]]:
-    """The chunks that may have rows of this rank: those of its own shard, if as many ranks have saved, otherwise all."""
+def _read_shards(
+    target: Path, manifest: Mapping[str, Any], rank: int, ranks: int
+) -> Iterator[Mapping[str, torch.Tensor]]:
+    """The chunks that may have rows of this rank: those of its own shard, if as many ranks have
+    saved, otherwise all.
+    """
     before = manifest["ranks"]
     for shard in [rank] if before == ranks else range(before):
         rows = 0
         for part in range(manifest["parts"][shard]):
             path = target / manifest["save"] / _part(shard, before, part)
             if not path.exists():
-                raise UsageError(f"{path.name} is missing in {path.parent}", "every rank must see the folder that the ranks have saved to")
+                raise UsageError(
+                    f"{path.name} is missing in {path.parent}",
+                    "every rank must see the folder that the ranks have saved to",
+                )
             chunk = checkpoint.load(path, PART_KIND)
             rows += len(chunk["ids"])
             yield chunk
         if rows != manifest["rows"][shard]:
             raise UsageError(
-                f"shard {shard} of {target} has {rows} rows, and the manifest says {manifest['rows'][shard]}",
+                f"shard {shard} of {target} has {rows} rows, and the manifest says"
+                f" {manifest['rows'][shard]}",
                 "load the checkpoint before it",
             )
 

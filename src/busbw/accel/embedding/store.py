@@ -1,7 +1,9 @@
-"""The records of a table, in blocks that never move: growth allocates one more block and copies no record.
+"""The records of a table, in blocks that never move: growth allocates one more block and copies no
+record.
 
-A row's number gives its segment, and a segment its place in memory. Kernels find it as an offset from the first block, in units of 16
-bytes, since blocks are allocations of their own. If rows may be in host memory, each row is a segment, so that two rows can swap places.
+A row's number gives its segment, and a segment its place in memory. Kernels find it as an offset
+from the first block, in units of 16 bytes, since blocks are allocations of their own. If rows may
+be in host memory, each row is a segment, so that two rows can swap places.
 """
 
 import weakref
@@ -18,10 +20,14 @@ UNIT = 4  # elements of 16 bytes
 
 
 class Store:
-    """Blocks of records [rows, width] in fp32, the rows that are free (a stack), and a score per row."""
+    """Blocks of records [rows, width] in fp32, the rows that are free (a stack), and a score per
+    row.
+    """
 
     def __init__(self, width: int, device: torch.device, near: int | None = None) -> None:
-        """`near`: so many rows are on the device and further ones in host memory, pinned for a GPU; None: all on the device."""
+        """`near`: so many rows are on the device and further ones in host memory, pinned for a
+        GPU; None: all on the device.
+        """
         self.width, self.device, self.near = width, device, near
         self.segment = SEGMENT if near is None else 1
         self.blocks: list[torch.Tensor] = []
@@ -57,7 +63,9 @@ class Store:
         return whole if capacity is None else min(whole, capacity - self.rows)
 
     def grow(self, rows: int) -> None:
-        """Add rows, all free. The first growth of a store with rows in host memory adds at least those on the device.
+        """Add rows, all free.
+
+        The first growth of a store with rows in host memory adds at least those on the device.
 
         Raises:
             NoMeasurement: not enough memory. Nothing has changed then.
@@ -67,10 +75,19 @@ class Store:
         try:
             blocks = self._blocks_of(rows, slabs)
             # Rows are taken from the end of the stack: the lowest first.
-            free = torch.cat([torch.arange(after - 1, before - 1, -1, dtype=torch.int32, device=self.device), self.free])
-            score = torch.cat([self.score, torch.zeros(rows, dtype=torch.int32, device=self.device)])
+            free = torch.cat(
+                [
+                    torch.arange(after - 1, before - 1, -1, dtype=torch.int32, device=self.device),
+                    self.free,
+                ]
+            )
+            score = torch.cat(
+                [self.score, torch.zeros(rows, dtype=torch.int32, device=self.device)]
+            )
             base = (self.blocks + blocks)[0].data_ptr()
-            offsets = torch.cat([self.offsets, *(self._offsets_of(block, base) for block in blocks)])
+            offsets = torch.cat(
+                [self.offsets, *(self._offsets_of(block, base) for block in blocks)]
+            )
         except (torch.OutOfMemoryError, RuntimeError) as error:
             _unpin(slabs, self.device)
             raise self._no_room(rows, error) from error
@@ -85,11 +102,15 @@ class Store:
     def _blocks_of(self, rows: int, slabs: list[Slab]) -> list[torch.Tensor]:
         """New blocks, and the slabs that they are in."""
         near = rows if self.near is None else max(0, min(rows, self.near - self.rows))
-        blocks = [torch.empty(near, self.width, dtype=torch.float32, device=self.device)] if near else []
+        blocks = (
+            [torch.empty(near, self.width, dtype=torch.float32, device=self.device)] if near else []
+        )
         if far := rows - near:
             size = 4 * self.width * far
             host_memory.require(
-                size, f"{far} more rows of a table", "lower host_bytes, or give the table an eviction; free -g shows what is free"
+                size,
+                f"{far} more rows of a table",
+                "lower host_bytes, or give the table an eviction; free -g shows what is free",
             )
             slabs.append(Slab(size, pinned=self.device.type == "cuda"))
             blocks.append(slabs[0].take(self.width * far, torch.float32).view(far, self.width))
@@ -102,7 +123,8 @@ class Store:
     def _no_room(self, rows: int, error: Exception) -> NoMeasurement:
         wanted, have = 4 * self.width * rows, self.nbytes
         return NoMeasurement(
-            f"no memory for {rows} more rows ({wanted} B) of a table with {self.rows} ({have} B) on {self.device}: {error}",
+            f"no memory for {rows} more rows ({wanted} B) of a table with {self.rows} ({have} B) on"
+            f" {self.device}: {error}",
             "give the table a capacity and an eviction, gpu_bytes and host_bytes, or more ranks",
         )
 
@@ -119,7 +141,9 @@ class Store:
             block[at] = records[inside]
 
     def _parts(self, rows: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """For each block with some of the rows: the block, positions in `rows`, and rows within the block."""
+        """For each block with some of the rows: the block, positions in `rows`, and rows within
+        the block.
+        """
         firsts = torch.tensor(self._first, device=rows.device)
         number = torch.bucketize(rows.long(), firsts, right=True) - 1
         parts = []

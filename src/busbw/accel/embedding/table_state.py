@@ -1,4 +1,6 @@
-"""What the steps of a lookup and an update work on. plain.py has them in torch, kernels/ in Triton."""
+"""What the steps of a lookup and an update work on. plain.py has them in torch, kernels/ in
+Triton.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,7 +18,10 @@ MOST_SIGHTINGS = 1 << 30
 
 @dataclass(slots=True)
 class Parts:
-    """The memory of a table, and its settings. `counters`: see counters.py; `tier`: None without rows in host memory."""
+    """The memory of a table, and its settings.
+
+    `counters`: see counters.py; `tier`: None without rows in host memory.
+    """
 
     settings: TableSettings
     form: Layout
@@ -27,10 +32,16 @@ class Parts:
 
 
 class Steps(Protocol):
-    """The steps. A batch holds what `find` and `place` learned of the ids of one lookup; only these steps know its type."""
+    """The steps.
+
+    A batch holds what `find` and `place` learned of the ids of one lookup; only these steps know
+    its type.
+    """
 
     def find(self, parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Any:
-        """Find the entries of ids, which may repeat, and group the positions of equal ids. Marks entries with `epoch` or more.
+        """Find the entries of ids, which may repeat, and group the positions of equal ids.
+
+        Marks entries with `epoch` or more.
 
         `insert`: make entries for new ids, without rows.
         """
@@ -39,7 +50,8 @@ class Steps(Protocol):
         """How many ids would get a row. Waits for the device."""
 
     def place(self, parts: Parts, batch: Any, *, admission: int | None, stamp: int) -> None:
-        """Look up the rows of a batch, and give rows to ids with enough lookups while rows are free.
+        """Look up the rows of a batch, and give rows to ids with enough lookups while rows are
+        free.
 
         `admission` None: to none. `stamp`: the score of these rows for LRU.
         """

@@ -15,7 +15,9 @@ from busbw.accel.embedding.table_state import MOST_SIGHTINGS, Parts
 
 @dataclass(slots=True)
 class Batch:
-    """The unique ids of a lookup, the unique id of each position, how often each occurs, their slots (-1: none) and rows (-1: none)."""
+    """The unique ids of a lookup, the unique id of each position, how often each occurs, their
+    slots (-1: none) and rows (-1: none).
+    """
 
     ids: torch.Tensor
     inverse: torch.Tensor
@@ -32,7 +34,14 @@ def find(parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Batch:
     parts.index.marks[slots[slots >= 0]] = epoch
     if not insert:
         parts.counters[counted.SKIPPED] += counts[slots < 0].sum()
-    return Batch(unique, inverse, counts, slots, torch.full_like(slots, -1), torch.zeros_like(slots, dtype=torch.bool))
+    return Batch(
+        unique,
+        inverse,
+        counts,
+        slots,
+        torch.full_like(slots, -1),
+        torch.zeros_like(slots, dtype=torch.bool),
+    )
 
 
 def _sightings(parts: Parts, batch: Batch) -> torch.Tensor:
@@ -78,7 +87,8 @@ def _stamp(parts: Parts, batch: Batch, stamp: int) -> None:
     if parts.settings.eviction == "lru":
         score[rows] = stamp
     elif parts.settings.eviction == "lfu":
-        before = torch.where(batch.new[stored], 0, score[rows]).clamp(max=MOST_SIGHTINGS)  # sums stay below 2**31
+        # sums stay below 2**31
+        before = torch.where(batch.new[stored], 0, score[rows]).clamp(max=MOST_SIGHTINGS)
         score[rows] = before + batch.counts[stored].int()
 
 
@@ -112,7 +122,9 @@ def _values_of(parts: Parts, ids: torch.Tensor, rows: torch.Tensor) -> torch.Ten
 
 
 def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: Step) -> None:
-    total = gradients.new_zeros(len(batch.ids), parts.form.dim).index_add_(0, batch.inverse, gradients)
+    total = gradients.new_zeros(len(batch.ids), parts.form.dim).index_add_(
+        0, batch.inverse, gradients
+    )
     stored, finite = batch.rows >= 0, total.isfinite().all(1)
     parts.counters[counted.NOT_FINITE] += (stored & ~finite).sum()
     rows = batch.rows[stored & finite]

@@ -11,7 +11,10 @@ IN_FLIGHT = 1 << 30  # bytes: several layers, so that the GPU always has work
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes and seconds of the copies one way. Copies of one direction do not overlap, so seconds add up."""
+    """Bytes and seconds of the copies one way.
+
+    Copies of one direction do not overlap, so seconds add up.
+    """
 
     bytes: int = 0
     seconds: float = 0.0
@@ -60,7 +63,9 @@ class Lane:
         self._flying: deque[tuple[Copied, int]] = deque()
 
     def throttle(self) -> None:
-        """Block this thread while more than IN_FLIGHT bytes wait to be copied: a program far ahead of the GPU would fill its memory."""
+        """Block this thread while more than IN_FLIGHT bytes wait to be copied: a program far
+        ahead of the GPU would fill its memory.
+        """
         while self._flying and self._flying[0][0].done():
             self._flying.popleft()
         while sum(size for _, size in self._flying) > IN_FLIGHT:
@@ -74,7 +79,9 @@ class Lane:
 
     def moment(self) -> Moment:
         """What the current stream has been given so far."""
-        return Moment(None if self._stream is None else torch.cuda.current_stream(self.device).record_event())
+        return Moment(
+            None if self._stream is None else torch.cuda.current_stream(self.device).record_event()
+        )
 
     def after(self, moment: Moment) -> None:
         """Later copies begin after a moment of another stream."""
@@ -82,7 +89,9 @@ class Lane:
             self._stream.wait_event(moment.event)
 
     def rest(self) -> None:
-        """Block this thread, without keeping a core busy, until the current stream has done what it has been given so far."""
+        """Block this thread, without keeping a core busy, until the current stream has done what
+        it has been given so far.
+        """
         if self._stream is not None:
             event = torch.cuda.Event(blocking=True)
             event.record(torch.cuda.current_stream(self.device))

@@ -7,19 +7,33 @@ from busbw.accel.offloading.units import Offloaded
 
 
 def update(one: Offloaded, gradient: torch.Tensor, rule: Rule, found_inf: torch.Tensor) -> None:
-    """Update weight and moments by a flat bf16 gradient, in pieces, so that little memory is needed for its fp32 form.
+    """Update weight and moments by a flat bf16 gradient, in pieces, so that little memory is needed
+    for its fp32 form.
 
     `found_inf`: 1.0 skips the update and 0.0 does it, without the host waiting for the value.
     """
     states = one.states
     assert states is not None
-    step = torch.full((), float(rule.step), device=gradient.device)  # torch.tensor would copy it, behind the weights on their way up
+    # torch.tensor would copy it, behind the weights on their way up
+    step = torch.full((), float(rule.step), device=gradient.device)
     for part in one.pieces():
         wide = gradient[part].float()
         if rule.scale != 1:
             wide *= rule.scale
         torch._fused_adamw_(
-            [states.weight[part]], [wide], [states.moment[part]], [states.square[part]], [], [step], lr=rule.lr, beta1=rule.betas[0],
-            beta2=rule.betas[1], weight_decay=rule.weight_decay, eps=rule.eps, amsgrad=False, maximize=False, found_inf=found_inf,
-        )  # fmt: skip
+            [states.weight[part]],
+            [wide],
+            [states.moment[part]],
+            [states.square[part]],
+            [],
+            [step],
+            lr=rule.lr,
+            beta1=rule.betas[0],
+            beta2=rule.betas[1],
+            weight_decay=rule.weight_decay,
+            eps=rule.eps,
+            amsgrad=False,
+            maximize=False,
+            found_inf=found_inf,
+        )
         one.local[part].copy_(states.weight[part])

@@ -1,7 +1,8 @@
 """Host memory for the states: mapped and touched at once, pinned where a GPU copies from or to it.
 
-PyTorch's own pinned memory is not used: it rounds each block up to a power of two, and cudaHostAlloc takes ten times as long as pinning
-memory that has been touched (benchmarks/host_memory_1xh100_202611).
+PyTorch's own pinned memory is not used: it rounds each block up to a power of two, and
+cudaHostAlloc takes ten times as long as pinning memory that has been touched
+(benchmarks/host_memory_1xh100_202611).
 """
 
 import contextlib
@@ -19,19 +20,32 @@ from busbw.core.offloading import HOST_RESERVE
 LINE = 64  # bytes; tensors start at a cache line
 _CGROUPS = (  # version 2, version 1: limit, use, details
     ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory.stat"),
-    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes", "sys/fs/cgroup/memory/memory.stat"),
+    (
+        "sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "sys/fs/cgroup/memory/memory.stat",
+    ),
 )
 
 
 def available(root: Path = Path("/")) -> int:
-    """Bytes that this process can still use: free and reclaimable memory of the host, or of its container if that is less."""
+    """Bytes that this process can still use: free and reclaimable memory of the host, or of its
+    container if that is less.
+    """
     text = (root / "proc/meminfo").read_text()
-    free = next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("MemAvailable:"))
+    free = next(
+        int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("MemAvailable:")
+    )
     for limit, used, stat in _CGROUPS:
         with contextlib.suppress(OSError, ValueError):  # no such cgroup, or no limit: the word max
             lines = (root / stat).read_text().splitlines()
-            reclaimable = [int(line.split()[1]) for line in lines if line.startswith("inactive_file ")]
-            free = min(free, int((root / limit).read_text()) - int((root / used).read_text()) + sum(reclaimable))
+            reclaimable = [
+                int(line.split()[1]) for line in lines if line.startswith("inactive_file ")
+            ]
+            free = min(
+                free,
+                int((root / limit).read_text()) - int((root / used).read_text()) + sum(reclaimable),
+            )
     return free
 
 
@@ -43,7 +57,10 @@ def usable() -> int:
 def require(needed: int, what: str, hint: str) -> None:
     """Raise NoMeasurement unless `needed` bytes are usable."""
     if needed > usable():
-        amounts = f"{needed / 1e9:.2f} GB of host memory, and {usable() / 1e9:.2f} of the available {available() / 1e9:.2f} are usable"
+        amounts = (
+            f"{needed / 1e9:.2f} GB of host memory, and {usable() / 1e9:.2f} of the available"
+            f" {available() / 1e9:.2f} are usable"
+        )
         raise NoMeasurement(f"{what} need {amounts}", hint)
 
 
@@ -59,10 +76,16 @@ class Slab:
         self._used = 0
         self._unpin: Any = None
         try:
-            self._map = mmap.mmap(-1, max(nbytes, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._map = mmap.mmap(
+                -1, max(nbytes, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            )
         except OSError as error:
-            raise NoMeasurement(f"{nbytes / 1e9:.1f} GB of host memory cannot be mapped: {error.strerror}", "ulimit -v, free -g") from error
-        self._map.madvise(mmap.MADV_DONTFORK)  # a DataLoader's processes would keep a copy of each page that is then updated
+            raise NoMeasurement(
+                f"{nbytes / 1e9:.1f} GB of host memory cannot be mapped: {error.strerror}",
+                "ulimit -v, free -g",
+            ) from error
+        # a DataLoader's processes would keep a copy of each page that is then updated
+        self._map.madvise(mmap.MADV_DONTFORK)
         with contextlib.suppress(OSError):  # a kernel without huge pages
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
@@ -75,8 +98,12 @@ class Slab:
         code = torch.cuda.cudart().cudaHostRegister(self._bytes.data_ptr(), self.size, 0)
         if int(code) != 0:
             amount = f"{self.size / 1e9:.1f} GB of host memory cannot be pinned"
-            raise NoMeasurement(f"{amount}: CUDA error {int(code)} ({code})", "ulimit -l unlimited, or docker run --ulimit memlock=-1")
-        self._unpin = weakref.finalize(self, _unpin, self._bytes)  # CUDA would take memory that is unmapped and mapped again for pinned
+            raise NoMeasurement(
+                f"{amount}: CUDA error {int(code)} ({code})",
+                "ulimit -l unlimited, or docker run --ulimit memlock=-1",
+            )
+        # CUDA would take memory that is unmapped and mapped again for pinned
+        self._unpin = weakref.finalize(self, _unpin, self._bytes)
         self._unpin.atexit = False
 
     def take(self, count: int, dtype: torch.dtype) -> torch.Tensor:

@@ -16,7 +16,8 @@ EPSILON = 1e-6  # of clip_grad_norm_
 class Norms:
     """One number for each parameter, on the device and, for updates on the CPU, on the host.
 
-    It keeps no parameter: the thread of the updates has it, and would keep the model and its optimizer for ever.
+    It keeps no parameter: the thread of the updates has it, and would keep the model and its
+    optimizer for ever.
     """
 
     def __init__(self, parameters: Sequence[Offloaded], device: torch.device) -> None:
@@ -40,12 +41,20 @@ class Norms:
         return float(self._host[one.index])
 
     def total(self, came: Sequence[Offloaded]) -> tuple[float, list[str]]:
-        """The norm of these gradients over all ranks that share the model, and which of them are not finite here. Waits for the device."""
+        """The norm of these gradients over all ranks that share the model, and which of them are
+        not finite here.
+
+        Waits for the device.
+        """
         self.last = values = self._here.tolist()
         square = sum(values[one.index] ** 2 for one in came if not self._groups[one.index])
-        sharded = sorted((one for one in came if self._groups[one.index]), key=lambda one: one.index)
+        sharded = sorted(
+            (one for one in came if self._groups[one.index]), key=lambda one: one.index
+        )
         for groups in dict.fromkeys(self._groups[one.index] for one in sharded):
-            mine = sum(values[one.index] ** 2 for one in sharded if self._groups[one.index] == groups)
+            mine = sum(
+                values[one.index] ** 2 for one in sharded if self._groups[one.index] == groups
+            )
             part = torch.full((), mine, dtype=torch.float64, device=self._here.device)
             for group in groups:
                 dist.all_reduce(part, group=group)
@@ -58,4 +67,8 @@ def _groups(parameter: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
     if not isinstance(parameter, DTensor):
         return ()
     mesh = parameter.device_mesh
-    return tuple(mesh.get_group(dim) for dim, placement in enumerate(parameter.placements) if isinstance(placement, Shard))
+    return tuple(
+        mesh.get_group(dim)
+        for dim, placement in enumerate(parameter.placements)
+        if isinstance(placement, Shard)
+    )

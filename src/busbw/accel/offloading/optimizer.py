@@ -27,7 +27,10 @@ KIND = "busbw.accel.offload"
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Where the time went, summed over `steps`. Copies and updates overlap with the GPU's work; the program waited `waited_s` for them."""
+    """Where the time went, summed over `steps`.
+
+    Copies and updates overlap with the GPU's work; the program waited `waited_s` for them.
+    """
 
     steps: int
     down_bytes: int
@@ -39,10 +42,17 @@ class StepTimes:
 
 
 class OffloadedAdamW(torch.optim.Optimizer):
-    """AdamW with fp32 weights and moments in host memory, made by `offload`, and used as torch.optim.AdamW is."""
+    """AdamW with fp32 weights and moments in host memory, made by `offload`, and used as
+    torch.optim.AdamW is.
+    """
 
     def __init__(
-        self, groups: list[dict[str, Any]], parameters: list[Offloaded], root: Unit, device: torch.device, settings: OffloadSettings
+        self,
+        groups: list[dict[str, Any]],
+        parameters: list[Offloaded],
+        root: Unit,
+        device: torch.device,
+        settings: OffloadSettings,
     ) -> None:
         super().__init__(groups, {})
         self.settings, self.parameters, self._root = settings, parameters, root
@@ -51,22 +61,28 @@ class OffloadedAdamW(torch.optim.Optimizer):
         norms = Norms(parameters, device)
         self._staging = None if settings.stream_weights else Staging(parameters, self.up)
         self.schedule = Schedule(settings, norms, self.down, self._rule)
-        self.worker = self.schedule.worker = Worker(HostAdam(settings.threads), device, self.down, self._staging, norms.arrived)
+        self.worker = self.schedule.worker = Worker(
+            HostAdam(settings.threads), device, self.down, self._staging, norms.arrived
+        )
         self._borrowed = self._accumulates = False
         self._accumulated: dict[int, Offloaded] = {}
         self.waited_s = 0.0
         mine = {id(one.parameter) for one in parameters}
         self._frozen = [one for group in groups for one in group["params"] if id(one) not in mine]
         self._at_end: list[Callable[[], object]] = []
-        weakref.finalize(self, self.worker.close)  # also at the end of the program, which must not end below a running thread
+        # also at the end of the program, which must not end below a running thread
+        weakref.finalize(self, self.worker.close)
 
     @torch.no_grad()
     def collect(self, one: Offloaded, gradient: torch.Tensor, *, borrowed: bool = False) -> None:
-        """Take the gradient of a parameter, flat and complete. `borrowed`: its memory is used again by the next backward.
+        """Take the gradient of a parameter, flat and complete.
+
+        `borrowed`: its memory is used again by the next backward.
 
         Threads of autograd call it.
         """
-        if not one.unit.called:  # its unit does not run, but it is used: from now on it is needed as early as the root
+        # its unit does not run, but it is used: from now on it is needed as early as the root
+        if not one.unit.called:
             one.unit.parameters.remove(one)
             self._root.parameters.append(one)
             one.unit = self._root
@@ -77,7 +93,14 @@ class OffloadedAdamW(torch.optim.Optimizer):
     def _rule(self, one: Offloaded, scale: float) -> Rule:
         group = self.param_groups[one.group]
         first, second = map(float, group["betas"])
-        return Rule(one.step + 1, float(group["lr"]), (first, second), group["eps"], group["weight_decay"], scale)
+        return Rule(
+            one.step + 1,
+            float(group["lr"]),
+            (first, second),
+            group["eps"],
+            group["weight_decay"],
+            scale,
+        )
 
     @property
     def norm(self) -> float:
@@ -96,9 +119,11 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def accumulate(self) -> Iterator[None]:
-        """Add gradients up on the device, in their own type, instead of updating: for every backward of a step but the last.
+        """Add gradients up on the device, in their own type, instead of updating: for every
+        backward of a step but the last.
 
-        Under DistributedDataParallel use its no_sync() instead, with fully_shard its set_requires_gradient_sync(False).
+        Under DistributedDataParallel use its no_sync() instead, with fully_shard its
+        set_requires_gradient_sync(False).
         """
         self._accumulates = True
         try:
@@ -117,28 +142,36 @@ class OffloadedAdamW(torch.optim.Optimizer):
         """End a step. Updates may go on until the modules that need them run.
 
         Raises:
-            BusbwError: a gradient is not finite, or updates failed. With max_norm nothing has been updated then; without it all other
+            BusbwError: a gradient is not finite, or updates failed. With max_norm nothing has been
+                updated then; without it all other
                 parameters have been.
         """
         if closure is not None:
-            raise UsageError("an offloaded AdamW takes no closure", "call it after backward, without arguments")
+            raise UsageError(
+                "an offloaded AdamW takes no closure", "call it after backward, without arguments"
+            )
         if any(one.requires_grad for one in self._frozen):
             raise UsageError(
-                "a parameter that was frozen when offload was called requires a gradient", "unfreeze parameters before offload"
+                "a parameter that was frozen when offload was called requires a gradient",
+                "unfreeze parameters before offload",
             )
         self._collect_accumulated()
         self._return_borrowed()
         self.schedule.end()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop accumulated gradients and, with max_norm, those that came since the last step, for example before a backward failed."""
+        """Drop accumulated gradients and, with max_norm, those that came since the last step,
+        for example before a backward failed.
+        """
         self._return_borrowed()
         self._accumulated.clear()
         self.schedule.forget()
         super().zero_grad(set_to_none)
 
     def accumulated(self, one: Offloaded) -> None:
-        """A gradient has been added up on the device, where it stays until another backward or the end of the step."""
+        """A gradient has been added up on the device, where it stays until another backward or
+        the end of the step.
+        """
         self._accumulated[one.index] = one
 
     def _collect_accumulated(self) -> None:
@@ -158,22 +191,37 @@ class OffloadedAdamW(torch.optim.Optimizer):
     def times(self) -> StepTimes:
         """Where the time went so far."""
         down, up = self.down.traffic, self.up.traffic
-        return StepTimes(self.schedule.steps, down.bytes, up.bytes, down.seconds, self.worker.update_s, up.seconds, self.waited_s)
+        return StepTimes(
+            self.schedule.steps,
+            down.bytes,
+            up.bytes,
+            down.seconds,
+            self.worker.update_s,
+            up.seconds,
+            self.waited_s,
+        )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Only `offload` adds groups."""
         if getattr(self, "placement", None) is not None:
-            raise UsageError("an offloaded AdamW takes no more parameters", "give all to AdamW before offload")
+            raise UsageError(
+                "an offloaded AdamW takes no more parameters", "give all to AdamW before offload"
+            )
         super().add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """As that of torch.optim.AdamW, which can load it; of a sharded model this rank's part. Tensors share memory with the states."""
+        """As that of torch.optim.AdamW, which can load it; of a sharded model this rank's part.
+
+        Tensors share memory with the states.
+        """
         self.ready()
         return saving.state_dict(self.parameters, self.param_groups)
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what this or torch.optim.AdamW has saved. Weights are not part of it: see load_weights.
+        """Load what this or torch.optim.AdamW has saved.
+
+        Weights are not part of it: see load_weights.
 
         Raises:
             UsageError: it is of another model.
@@ -182,7 +230,10 @@ class OffloadedAdamW(torch.optim.Optimizer):
         saving.load_state_dict(self.parameters, self.param_groups, state_dict)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The fp32 weights by name; of a sharded model this rank's part. They share memory with the states."""
+        """The fp32 weights by name; of a sharded model this rank's part.
+
+        They share memory with the states.
+        """
         self.ready()
         return saving.weights(self.parameters)
 
@@ -198,14 +249,20 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def adopt(self, parameters: Sequence[Offloaded] | None = None) -> None:
-        """Take the weights that the model, or these parameters of it, have now. After load_state_dict this has been done."""
+        """Take the weights that the model, or these parameters of it, have now.
+
+        After load_state_dict this has been done.
+        """
         self.ready(parameters)
         for one in self.parameters if parameters is None else parameters:
             assert one.states is not None
             one.states.weight.copy_(one.local)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write states and weights in one file; of a sharded model this rank's part. See busbw.accel.checkpoint.save."""
+        """Write states and weights in one file; of a sharded model this rank's part.
+
+        See busbw.accel.checkpoint.save.
+        """
         checkpoint.save({"optimizer": self.state_dict(), "weights": self.weights()}, path, KIND)
 
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -215,7 +272,9 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self.load_weights(found["weights"])
 
     def close(self) -> None:
-        """End the updates, and let go of the model, which keeps its bf16 weights on the device, and of pinned memory."""
+        """End the updates, and let go of the model, which keeps its bf16 weights on the device,
+        and of pinned memory.
+        """
         try:
             self.schedule.forget()  # streamed weights take the place of their gradients again
             self.ready()

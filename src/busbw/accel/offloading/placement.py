@@ -14,7 +14,9 @@ from busbw.core.offloading import HOST_BYTES, STAGING_BUFFERS, STATE_BYTES
 
 
 def choose(parameters: Sequence[Offloaded], gpu_share: float) -> None:
-    """Mark the parameters whose states stay on the device: those that the forward needs first, since their gradients come last."""
+    """Mark the parameters whose states stay on the device: those that the forward needs first,
+    since their gradients come last.
+    """
     total, kept = sum(one.count for one in parameters), 0
     for one in sorted(parameters, key=lambda one: (one.unit.order, one.index)):
         if kept + one.count > gpu_share * total + 0.5:
@@ -28,7 +30,15 @@ class Staging:
 
     def __init__(self, parameters: Sequence[Offloaded], lane: Lane) -> None:
         self._lane, self._turn = lane, 0
-        largest = max((part.stop - part.start for one in parameters if not one.on_device for part in one.pieces()), default=0)
+        largest = max(
+            (
+                part.stop - part.start
+                for one in parameters
+                if not one.on_device
+                for part in one.pieces()
+            ),
+            default=0,
+        )
         self._slab = Slab(STAGING_BUFFERS * padded(2 * largest), pinned=lane.device.type == "cuda")
         self._buffers = [self._slab.take(largest, torch.bfloat16) for _ in range(STAGING_BUFFERS)]
         self._copies: list[Copied | None] = [None] * STAGING_BUFFERS
@@ -63,12 +73,15 @@ class Placement:
         """Allocate and fill it; parameters become bf16 on `device`.
 
         Raises:
-            NoMeasurement: host memory is too small or cannot be pinned. Nothing has been allocated or changed then.
+            NoMeasurement: host memory is too small or cannot be pinned. Nothing has been allocated
+                or changed then.
         """
         down = [one for one in parameters if not one.on_device]
         count = sum(one.count for one in down)
         if count:
-            host_memory.require(count * HOST_BYTES, f"the states of {count} parameters", _remedy(parameters))
+            host_memory.require(
+                count * HOST_BYTES, f"the states of {count} parameters", _remedy(parameters)
+            )
         self.slots = Slab(sum(padded(2 * one.count) for one in down), pinned=device.type == "cuda")
         self.states = Slab(sum(3 * padded(4 * one.count) for one in down), pinned=False)
         for one in parameters:
@@ -100,5 +113,6 @@ def _remedy(parameters: Sequence[Offloaded]) -> str:
     most = host_memory.usable() / HOST_BYTES
     share = math.ceil((1 - most / total) * 100) / 100
     return (
-        f"keep states on the GPU: gpu_share={share:.2f} needs {share * total * STATE_BYTES / 1e9:.1f} GB there; free -g shows host memory"
+        f"keep states on the GPU: gpu_share={share:.2f} needs"
+        f" {share * total * STATE_BYTES / 1e9:.1f} GB there; free -g shows host memory"
     )

@@ -1,10 +1,12 @@
 """When updates begin: at once, or when the norm of all gradients is known.
 
-With clipping an update depends on the norm of all gradients, which is known after backward only. After CERTAIN steps that clipped nothing,
-updates begin during backward as if this one did not either. If it does, they are replaced: the update is undone, which restores weights
-and moments to within fp32 rounding, and made again with scaled gradients. A gradient that is above the limit by itself, or far above the
-last one of its parameter, waits: it would leave too few digits of the moments to restore them. Each of these decisions depends on values
-that all replicas have, so that they stay the same bits.
+With clipping an update depends on the norm of all gradients, which is known after backward only.
+After CERTAIN steps that clipped nothing, updates begin during backward as if this one did not
+either. If it does, they are replaced: the update is undone, which restores weights and moments to
+within fp32 rounding, and made again with scaled gradients. A gradient that is above the limit by
+itself, or far above the last one of its parameter, waits: it would leave too few digits of the
+moments to restore them. Each of these decisions depends on values that all replicas have, so that
+they stay the same bits.
 """
 
 import math
@@ -22,14 +24,18 @@ from busbw.accel.offloading.worker import Piece, Worker
 from busbw.core.errors import BusbwError, UsageError
 
 CERTAIN = 8  # steps
-SPIKE = 10  # times the last norm of a parameter: squared and times 1 - beta2 = 0.001, this adds no more than a tenth to the second moment
+# times the last norm of a parameter: squared and times 1 - beta2 = 0.001, this adds no more than a
+# tenth to the second moment
+SPIKE = 10
 RuleOf = Callable[[Offloaded, float], Rule]
 
 
 class Schedule:
     """The gradients of one step after the other."""
 
-    def __init__(self, settings: OffloadSettings, norms: Norms, down: Lane, rule_of: RuleOf) -> None:
+    def __init__(
+        self, settings: OffloadSettings, norms: Norms, down: Lane, rule_of: RuleOf
+    ) -> None:
         """`rule_of`: the next update of a parameter, by gradients that are scaled by a factor."""
         self.settings, self._norms, self._down, self._rule_of = settings, norms, down, rule_of
         self.worker: Worker | None = None
@@ -43,7 +49,9 @@ class Schedule:
     @property
     def begins_early(self) -> bool:
         """Whether updates of this step begin before its norm is known."""
-        return self.settings.max_norm is None or (self._unclipped >= CERTAIN and not self.settings.stream_weights)
+        return self.settings.max_norm is None or (
+            self._unclipped >= CERTAIN and not self.settings.stream_weights
+        )
 
     @property
     def unfinished(self) -> bool:
@@ -55,8 +63,9 @@ class Schedule:
         if one.index in self._came:
             raise UsageError(
                 f"{one.name} got a second gradient before optimizer.step()",
-                "call step() after each backward, or accumulate: `with optimizer.accumulate():` around all but the last backward; "
-                "with max_norm, zero_grad() leaves out the gradients of a backward that failed",
+                "call step() after each backward, or accumulate: `with optimizer.accumulate():`"
+                " around all but the last backward; with max_norm, zero_grad() leaves out the"
+                " gradients of a backward that failed",
             )
         self._came[one.index] = one
         norm = self._norms.measure(one, gradient)
@@ -84,7 +93,14 @@ class Schedule:
         if self.begins_early and self.settings.max_norm is not None:
             limit = min(self.settings.max_norm, SPIKE * self._norms.last[one.index])
         pieces = [
-            Piece((one.unit.order, one.index, part.start), one, part, self._down.copy(one.slot[part], gradient[part]), list(rules), limit)
+            Piece(
+                (one.unit.order, one.index, part.start),
+                one,
+                part,
+                self._down.copy(one.slot[part], gradient[part]),
+                list(rules),
+                limit,
+            )
             for part in one.pieces()
         ]
         if rules:
@@ -107,14 +123,16 @@ class Schedule:
         self._down.rest()
         self.norm, wrong = self._norms.total(came)
         self.steps += 1
-        finite = self.norm < math.inf and not wrong  # if not wrong here, but on another rank, the norm is not finite
+        # if not wrong here, but on another rank, the norm is not finite
+        finite = self.norm < math.inf and not wrong
         limit = self.settings.max_norm
         if limit is None:
             changed = [one.name for one in came if begun[one.index] != self._rule_of(one, 1.0)]
             self._count(came, wrong)
             if changed:
                 raise UsageError(
-                    f"the learning rate or another number of {changed[0]}'s group changed between backward and step()",
+                    f"the learning rate or another number of {changed[0]}'s group changed between"
+                    " backward and step()",
                     "change it before backward: without max_norm updates begin then",
                 )
         elif finite:
@@ -126,16 +144,26 @@ class Schedule:
             self._report(wrong, len(came))
 
     def forget(self) -> None:
-        """With max_norm, leave out the gradients that came since the last step. Without it, their updates have begun for good."""
+        """With max_norm, leave out the gradients that came since the last step.
+
+        Without it, their updates have begun for good.
+        """
         if self._came and self.settings.max_norm is not None:
             pieces, self._pieces = self._pieces, []
             self._came, self._kept, self._begun = {}, {}, {}
             self._drop(pieces)
 
     def _make(
-        self, pieces: list[Piece], kept: dict[int, torch.Tensor], came: list[Offloaded], begun: dict[int, Rule], scale: float
+        self,
+        pieces: list[Piece],
+        kept: dict[int, torch.Tensor],
+        came: list[Offloaded],
+        begun: dict[int, Rule],
+        scale: float,
     ) -> None:
-        """Make the updates of a step with all its gradients scaled, if they have not been made so."""
+        """Make the updates of a step with all its gradients scaled, if they have not been made
+        so.
+        """
         assert self.worker is not None
         early, rules = self.begins_early, {one.index: self._rule_of(one, scale) for one in came}
         never = torch.zeros((), device=self._down.device)
@@ -149,7 +177,11 @@ class Schedule:
         else:
             for piece in pieces:
                 one = piece.one
-                if begun[one.index] != rules[one.index] or not self._norms.last[one.index] <= piece.limit:  # else it has this update
+                # else it has this update
+                if (
+                    begun[one.index] != rules[one.index]
+                    or not self._norms.last[one.index] <= piece.limit
+                ):
                     self.worker.revise(piece, rules[one.index])
         self._unclipped = self._unclipped + 1 if scale == 1 else 0
 
@@ -173,9 +205,18 @@ class Schedule:
         if self.settings.skip_nonfinite:
             self.skipped += 1
             return
-        names = ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "") if wrong else "some of another rank"
-        done = "nothing was updated" if self.settings.max_norm is not None else f"the other {came - len(wrong)} parameters were updated"
+        names = (
+            ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+            if wrong
+            else "some of another rank"
+        )
+        done = (
+            "nothing was updated"
+            if self.settings.max_norm is not None
+            else f"the other {came - len(wrong)} parameters were updated"
+        )
         raise BusbwError(
             f"gradients are not finite in step {self.steps}: {names}; {done}",
-            "load the last checkpoint, lower the learning rate, or use max_norm with skip_nonfinite=True",
+            "load the last checkpoint, lower the learning rate, or use max_norm with"
+            " skip_nonfinite=True",
         )

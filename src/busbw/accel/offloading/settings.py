@@ -7,11 +7,13 @@ from busbw.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class OffloadSettings:
-    """`max_norm` clips gradients to this norm as clip_grad_norm_ does; None does not clip, and updates begin during backward.
+    """`max_norm` clips gradients to this norm as clip_grad_norm_ does; None does not clip, and
+    updates begin during backward.
 
-    `gpu_share`: the share of the parameters whose states stay on the GPU. `stream_weights`: also keep the weights on the host, and copy
-    those of each unit when it runs. `threads`: of the updates; 0 takes the cores of this process, at most 16. `skip_nonfinite`: leave out
-    a step in which a gradient is not finite, instead of raising; needs max_norm.
+    `gpu_share`: the share of the parameters whose states stay on the GPU. `stream_weights`: also
+    keep the weights on the host, and copy those of each unit when it runs. `threads`: of the
+    updates; 0 takes the cores of this process, at most 16. `skip_nonfinite`: leave out a step in
+    which a gradient is not finite, instead of raising; needs max_norm.
     """
 
     max_norm: float | None
@@ -22,10 +24,23 @@ class OffloadSettings:
 
     def __post_init__(self) -> None:  # noqa: D105
         if self.max_norm is not None and not self.max_norm > 0:
-            raise UsageError(f"max_norm is {self.max_norm}, and must be above 0", "give the norm to clip to, inf to clip nothing, or None")
+            raise UsageError(
+                f"max_norm is {self.max_norm}, and must be above 0",
+                "give the norm to clip to, inf to clip nothing, or None",
+            )
         if not 0 <= self.gpu_share <= 1:
-            raise UsageError(f"gpu_share is {self.gpu_share}, and must be between 0 and 1", "busbw plan --memory prints one that fits")
+            raise UsageError(
+                f"gpu_share is {self.gpu_share}, and must be between 0 and 1",
+                "busbw plan --memory prints one that fits",
+            )
         if self.threads < 0:
-            raise UsageError(f"threads is {self.threads}, and cannot be negative", "give a number of threads, or 0 for all cores")
+            raise UsageError(
+                f"threads is {self.threads}, and cannot be negative",
+                "give a number of threads, or 0 for all cores",
+            )
         if self.skip_nonfinite and self.max_norm is None:
-            raise UsageError("skip_nonfinite needs max_norm: without it updates begin before all gradients are known", "max_norm=math.inf")
+            raise UsageError(
+                "skip_nonfinite needs max_norm: without it updates begin before all gradients are"
+                " known",
+                "max_norm=math.inf",
+            )

@@ -1,4 +1,6 @@
-"""Keeps weights on the host too, and brings those of each unit to the device when it runs, one unit ahead."""
+"""Keeps weights on the host too, and brings those of each unit to the device when it runs, one
+unit ahead.
+"""
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -14,7 +16,9 @@ from busbw.core.errors import UsageError
 
 
 class Streamed:
-    """The weights of one unit: on the host, in `slot` of each parameter, and on the device while `here`."""
+    """The weights of one unit: on the host, in `slot` of each parameter, and on the device while
+    `here`.
+    """
 
     def __init__(self, unit: Unit, optimizer: OffloadedAdamW) -> None:
         self.unit, self._optimizer = unit, optimizer
@@ -53,7 +57,10 @@ class Streamed:
             self._copied.hold_stream()
 
     def release(self) -> None:
-        """Free the device's memory. What takes it next waits for a copy that may still write to it."""
+        """Free the device's memory.
+
+        What takes it next waits for a copy that may still write to it.
+        """
         if self._copied is not None:
             self._copied.hold_stream()
         for one in self.parameters:
@@ -68,11 +75,18 @@ class Streamed:
 
 
 class Streamer:
-    """Streams the weights of all units but the root, in the order of their definition. The root's weights stay on the device."""
+    """Streams the weights of all units but the root, in the order of their definition.
+
+    The root's weights stay on the device.
+    """
 
     def __init__(self, model: nn.Module, optimizer: OffloadedAdamW, units: list[Unit]) -> None:
         self._optimizer, self._root = optimizer, units[0]
-        self._streamed = [Streamed(unit, optimizer) for unit in units[1:] if any(not one.on_device for one in unit.parameters)]
+        self._streamed = [
+            Streamed(unit, optimizer)
+            for unit in units[1:]
+            if any(not one.on_device for one in unit.parameters)
+        ]
         self._handles: list[Any] = [model.register_forward_pre_hook(self._begin)]
         for number, one in enumerate(self._streamed):
             self._watch(number, one)
@@ -80,10 +94,14 @@ class Streamer:
             for parameter in one.parameters:
                 _own_storage(parameter)
             one.release()
-        self._on_host = {id(one.parameter): one for one in optimizer.parameters if one.slot is not None}
+        self._on_host = {
+            id(one.parameter): one for one in optimizer.parameters if one.slot is not None
+        }
         for module in model.modules():
             if any(id(one) in self._on_host for one in module.parameters(recurse=False)):
-                self._handles.append(module.register_state_dict_post_hook(lambda *given: self._add_weights(*given)))
+                self._handles.append(
+                    module.register_state_dict_post_hook(lambda *given: self._add_weights(*given))
+                )
                 self._handles.append(module.register_load_state_dict_pre_hook(_refuse))
         self._handles.append(model.register_load_state_dict_pre_hook(_refuse))
 
@@ -99,15 +117,26 @@ class Streamer:
     def _watch(self, number: int, one: Streamed) -> None:
         module = one.unit.module
         self._handles.append(module.register_forward_pre_hook(lambda *_: self._before(number)))
-        self._handles.append(module.register_forward_hook(lambda _module, _inputs, output: self._after(number, output)))
+        self._handles.append(
+            module.register_forward_hook(
+                lambda _module, _inputs, output: self._after(number, output)
+            )
+        )
         for parameter in one.parameters:
-            self._handles.append(parameter.parameter.register_post_accumulate_grad_hook(_gradient_of(one)))
+            self._handles.append(
+                parameter.parameter.register_post_accumulate_grad_hook(_gradient_of(one))
+            )
 
     @torch.compiler.disable
     def _begin(self, *_: object) -> None:
-        """A forward of the model: the root's weights go up, and nothing is left from a backward that did not end."""
+        """A forward of the model: the root's weights go up, and nothing is left from a backward
+        that did not end.
+        """
         if self._optimizer.schedule.unfinished:
-            raise UsageError("forward between backward and optimizer.step(), while weights are streamed", "call step() first")
+            raise UsageError(
+                "forward between backward and optimizer.step(), while weights are streamed",
+                "call step() first",
+            )
         self._raise_root()
         for unit in self._streamed:
             unit.release()
@@ -151,17 +180,31 @@ class Streamer:
         if number:
             self._streamed[number - 1].fetch()
 
-    def _add_weights(self, module: nn.Module, found: dict[str, Any], prefix: str, _metadata: Mapping[str, Any]) -> None:
+    def _add_weights(
+        self, module: nn.Module, found: dict[str, Any], prefix: str, _metadata: Mapping[str, Any]
+    ) -> None:
         """Give a state_dict the module's weights on the host in place of the empty ones."""
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             one = self._on_host.get(id(parameter))
-            if one is not None and one.slot is not None and one.states is not None and prefix + name in found:
-                narrow = one.states.weight.bfloat16() if self._optimizer.schedule.unfinished else one.slot  # it may hold a gradient
+            if (
+                one is not None
+                and one.slot is not None
+                and one.states is not None
+                and prefix + name in found
+            ):
+                # it may hold a gradient
+                narrow = (
+                    one.states.weight.bfloat16()
+                    if self._optimizer.schedule.unfinished
+                    else one.slot
+                )
                 found[prefix + name] = narrow.view(one.parameter.shape)
 
 
 def _gradient_of(one: Streamed) -> Callable[[torch.Tensor], None]:
-    """A hook that does not keep the module: Python does not see what hooks of a parameter refer to."""
+    """A hook that does not keep the module: Python does not see what hooks of a parameter refer
+    to.
+    """
     reference = weakref.ref(one)
 
     def hook(_: torch.Tensor) -> None:
@@ -173,7 +216,9 @@ def _gradient_of(one: Streamed) -> Callable[[torch.Tensor], None]:
 
 
 def _own_storage(one: Offloaded) -> None:
-    """Give a parameter that shares its storage with other tensors one of its own, which can be freed."""
+    """Give a parameter that shares its storage with other tensors one of its own, which can be
+    freed.
+    """
     if one.local.untyped_storage().nbytes() != one.count * one.local.itemsize:
         one.parameter.data = one.parameter.data.clone()
         one.local = local_part(one.parameter)
@@ -184,7 +229,11 @@ def _tensors(output: Any) -> list[torch.Tensor]:
         return [output]
     if isinstance(output, Mapping):
         output = list(output.values())
-    return [tensor for part in output for tensor in _tensors(part)] if isinstance(output, list | tuple) else []
+    return (
+        [tensor for part in output for tensor in _tensors(part)]
+        if isinstance(output, list | tuple)
+        else []
+    )
 
 
 def _in_backward() -> bool:
@@ -192,4 +241,7 @@ def _in_backward() -> bool:
 
 
 def _refuse(*_: object) -> None:
-    raise UsageError("load_state_dict on a model whose weights are streamed", "load before offload, or use optimizer.load_weights")
+    raise UsageError(
+        "load_state_dict on a model whose weights are streamed",
+        "load before offload, or use optimizer.load_weights",
+    )

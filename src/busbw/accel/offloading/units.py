@@ -1,4 +1,6 @@
-"""Divides a model into units, whose weights are needed at the same time, and its parameters into pieces, which are updated one by one."""
+"""Divides a model into units, whose weights are needed at the same time, and its parameters into
+pieces, which are updated one by one.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +18,10 @@ __all__ = ["PIECE", "Offloaded", "Unit", "divide", "local_part", "owners"]
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """A module whose parameters are used only while its forward or backward runs. `order`: its place in the forward."""
+    """A module whose parameters are used only while its forward or backward runs.
+
+    `order`: its place in the forward.
+    """
 
     module: nn.Module
     order: int
@@ -26,10 +31,12 @@ class Unit:
 
 @dataclass(slots=True, eq=False)
 class Offloaded:
-    """One parameter. `local` is its bf16 data on the device, flat; of a sharded one this rank's part.
+    """One parameter.
 
-    `states` are fp32: in host memory, or on the device if `on_device`. `slot` is bf16 in host memory: the gradient until the update,
-    and then the new weights. `step` counts updates.
+    `local` is its bf16 data on the device, flat; of a sharded one this rank's part.
+
+    `states` are fp32: in host memory, or on the device if `on_device`. `slot` is bf16 in host
+    memory: the gradient until the update, and then the new weights. `step` counts updates.
     """
 
     name: str
@@ -50,22 +57,31 @@ class Offloaded:
 
     def pieces(self) -> Iterator[slice]:
         """Ranges of elements, each at most PIECE."""
-        return (slice(first, min(first + PIECE, self.count)) for first in range(0, self.count, PIECE))
+        return (
+            slice(first, min(first + PIECE, self.count)) for first in range(0, self.count, PIECE)
+        )
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """The data on this rank, flat: of a DTensor its shard. Shares memory with the tensor."""
     part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return part.data.view(-1)  # unlike detach, data has a version counter of its own: backward accepts writes to it
+    # unlike detach, data has a version counter of its own: backward accepts writes to it
+    return part.data.view(-1)
 
 
 def divide(model: nn.Module) -> list[Unit]:
-    """The units in the order of their definition, the root first. A parameter belongs to the innermost unit that contains it.
+    """The units in the order of their definition, the root first.
 
-    Units are the modules that fully_shard was called on, or else the members of the outermost ModuleList and Sequential modules. The
-    root is what is left.
+    A parameter belongs to the innermost unit that contains it.
+
+    Units are the modules that fully_shard was called on, or else the members of the outermost
+    ModuleList and Sequential modules. The root is what is left.
     """
-    sharded = [module for module in model.modules() if isinstance(module, FSDPModule) and module is not model]
+    sharded = [
+        module
+        for module in model.modules()
+        if isinstance(module, FSDPModule) and module is not model
+    ]
     found = sharded or list(_members(model))
     return [Unit(model, 0), *(Unit(module, order) for order, module in enumerate(found, 1))]
 
@@ -79,7 +95,10 @@ def _members(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def owners(units: list[Unit]) -> dict[int, Unit]:
-    """The unit of each parameter, by its id. What several units share is needed as early as the root's."""
+    """The unit of each parameter, by its id.
+
+    What several units share is needed as early as the root's.
+    """
     found: dict[int, Unit] = {}
     shared: set[int] = set()
     for unit in units:  # outer units come first

@@ -21,10 +21,13 @@ LIMIT_S = 600.0  # of every wait for an update; those of 13e9 parameters on one 
 
 @dataclass(order=True, slots=True)
 class Piece:
-    """A range of a parameter's elements whose gradient is on its way to the host. Ordered by when the weights are needed.
+    """A range of a parameter's elements whose gradient is on its way to the host.
 
-    `rules`: those to apply, each in place of the one before it; None restores what was there before. `applied` is in the states now.
-    `limit`: a gradient with a larger norm does not get the first rule.
+    Ordered by when the weights are needed.
+
+    `rules`: those to apply, each in place of the one before it; None restores what was there
+    before. `applied` is in the states now. `limit`: a gradient with a larger norm does not get the
+    first rule.
     """
 
     rank: tuple[int, int, int]
@@ -39,20 +42,35 @@ class Piece:
 
 
 class Worker:
-    """Updates pieces as their gradients arrive, and starts the copies of the new weights to the device."""
+    """Updates pieces as their gradients arrive, and starts the copies of the new weights to the
+    device.
+    """
 
     def __init__(
-        self, adam: HostAdam, device: torch.device, down: Lane, staging: Staging | None, norm_of: Callable[[Offloaded], float]
+        self,
+        adam: HostAdam,
+        device: torch.device,
+        down: Lane,
+        staging: Staging | None,
+        norm_of: Callable[[Offloaded], float],
     ) -> None:
-        """`staging`: where new weights wait for their copy to the device; None leaves them in the slots, in place of the gradients.
+        """`staging`: where new weights wait for their copy to the device; None leaves them in the
+        slots, in place of the gradients.
 
         `norm_of`: the norm of a parameter's gradient, which has arrived.
         """
-        self.adam, self._device, self._down, self._staging, self._norm_of = adam, device, down, staging, norm_of
+        self.adam, self._device, self._down, self._staging, self._norm_of = (
+            adam,
+            device,
+            down,
+            staging,
+            norm_of,
+        )
         self.update_s = 0.0
         self._coming: deque[Piece] = deque()  # in the order of their copies
         self._here: list[Piece] = []  # a heap
-        self._left: Counter[int] = Counter()  # pieces of each parameter that are not updated, by its index
+        # pieces of each parameter that are not updated, by its index
+        self._left: Counter[int] = Counter()
         self._last_up: dict[int, Copied] = {}
         self._error: BaseException | None = None
         self._state = threading.Condition()
@@ -68,7 +86,9 @@ class Worker:
             self._state.notify_all()
 
     def revise(self, piece: Piece, rule: Rule | None) -> None:
-        """Replace the last update of a piece, which was submitted before, whether it has been made or not."""
+        """Replace the last update of a piece, which was submitted before, whether it has been
+        made or not.
+        """
         with self._state:
             piece.rules.append(rule)
             if piece.idle:
@@ -89,11 +109,16 @@ class Worker:
                 if not self._state.wait(max(0.0, deadline - time.monotonic())):
                     left = self._left.total()
                     raise BusbwError(
-                        f"updates did not end in {LIMIT_S:g} s: {left} pieces are left", "look at the load of the host's cores"
+                        f"updates did not end in {LIMIT_S:g} s: {left} pieces are left",
+                        "look at the load of the host's cores",
                     )
             if self._error is not None:
-                raise BusbwError(f"updates in host memory failed: {self._error}", "load the last checkpoint") from self._error
-            copies = [self._last_up.pop(one.index) for one in parameters if one.index in self._last_up]
+                raise BusbwError(
+                    f"updates in host memory failed: {self._error}", "load the last checkpoint"
+                ) from self._error
+            copies = [
+                self._last_up.pop(one.index) for one in parameters if one.index in self._last_up
+            ]
         for copied in copies:
             copied.wait()
 
@@ -155,7 +180,10 @@ class Worker:
         one, part = piece.one, piece.part
         assert one.slot is not None
         assert one.states is not None
-        slot, states = one.slot[part], States(one.states.weight[part], one.states.moment[part], one.states.square[part])
+        slot, states = (
+            one.slot[part],
+            States(one.states.weight[part], one.states.moment[part], one.states.square[part]),
+        )
         out = slot if self._staging is None else self._staging.take(slot.numel())
         begun = time.perf_counter()
         self.adam.update(rule, slot, states, out, piece.applied)

@@ -45,7 +45,12 @@ class Place:
     @property
     def wrong(self) -> bool:
         """Whether the text after the colon is not a number of slots."""
-        return bool(self.slots) and self.count is None and self.slots.lower() not in ("*", "auto") and not unset(self.slots)
+        return (
+            bool(self.slots)
+            and self.count is None
+            and self.slots.lower() not in ("*", "auto")
+            and not unset(self.slots)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,9 @@ class Line:
 
     def values(self, *names: str) -> tuple[str, ...]:
         """The first values of all options with one of these names, in order."""
-        return tuple(option.values[0] for option in self.options if option.name in names and option.values)
+        return tuple(
+            option.values[0] for option in self.options if option.name in names and option.values
+        )
 
     def value(self, *names: str) -> str | None:
         """The last of `values`, which counts."""
@@ -111,7 +118,11 @@ class Line:
     @property
     def hosts(self) -> tuple[Place, ...]:
         """Hosts of mpirun's -H."""
-        texts = [part for value in self.values("H", "host") for part in value.split(",") if part] if self.launcher == "mpirun" else []
+        texts = (
+            [part for value in self.values("H", "host") for part in value.split(",") if part]
+            if self.launcher == "mpirun"
+            else []
+        )
         return tuple(Place(name + bracket, slots) for name, bracket, slots in map(_host, texts))
 
     @property
@@ -129,15 +140,32 @@ class Line:
     def nodes(self) -> int | None:
         """Number of hosts; None if the line does not give it."""
         if self.launcher == "mpirun":
-            return len({name for host in self.hosts for name in ((host.name, host.slots) if host.wrong else (host.name,))}) or None
-        return self.number("N", "nodes") if self.launcher == "srun" else (self.number("nnodes") or (None if self.has("nnodes") else 1))
+            return (
+                len(
+                    {
+                        name
+                        for host in self.hosts
+                        for name in ((host.name, host.slots) if host.wrong else (host.name,))
+                    }
+                )
+                or None
+            )
+        return (
+            self.number("N", "nodes")
+            if self.launcher == "srun"
+            else (self.number("nnodes") or (None if self.has("nnodes") else 1))
+        )
 
     @property
     def ranks(self) -> int | None:
         """Number of ranks; None if the line does not give it, or has several programs."""
         if ":" in self.program:
             return None
-        given = self.number("n", "np", "c") if self.launcher in ("mpirun", "hydra") else self.number("n", "ntasks")
+        given = (
+            self.number("n", "np", "c")
+            if self.launcher in ("mpirun", "hydra")
+            else self.number("n", "ntasks")
+        )
         each, nodes = self.per_node, self.nodes
         return given or (each * nodes if each and nodes else None)
 
@@ -164,9 +192,18 @@ class Line:
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """Open MPI's parameters."""
-        found = [one for one in self.options if self.launcher == "mpirun" and one.name in TWO["mpirun"] and len(one.values) == 2]
+        found = [
+            one
+            for one in self.options
+            if self.launcher == "mpirun" and one.name in TWO["mpirun"] and len(one.values) == 2
+        ]
         kinds = {option.name: option.name.removeprefix("g").removeprefix("o") for option in found}
-        return tuple(Parameter(kinds[one.name], one.values[0], one.values[1], f"{one.spelled} {one.values[0]}") for one in found)
+        return tuple(
+            Parameter(
+                kinds[one.name], one.values[0], one.values[1], f"{one.spelled} {one.values[0]}"
+            )
+            for one in found
+        )
 
 
 def _host(text: str) -> tuple[str, str, str]:
@@ -186,7 +223,11 @@ def parse(argv: Sequence[str]) -> Line:
     at, launcher = _launcher(argv)
     if not launcher:
         start = next(
-            (index for index, word in enumerate(argv) if not _ASSIGNMENT.fullmatch(word) and word != "env"),
+            (
+                index
+                for index, word in enumerate(argv)
+                if not _ASSIGNMENT.fullmatch(word) and word != "env"
+            ),
             len(argv),
         )
         return Line(tuple(argv), before=_assigned(argv[:start]), program=tuple(argv[start:]))
@@ -201,8 +242,12 @@ def parse(argv: Sequence[str]) -> Line:
         if launcher == "hydra" and option.name in ("genv", "env") and len(option.values) == 2:
             passed.append((option.values[0], option.values[1]))
         if launcher == "srun" and option.name == "export" and option.values:
-            passed += [_exported(part) for part in option.values[0].split(",") if part not in EXPORTS]
-    return Line(tuple(argv), launcher, tuple(options), _assigned(argv[:at]), tuple(passed), tuple(program))
+            passed += [
+                _exported(part) for part in option.values[0].split(",") if part not in EXPORTS
+            ]
+    return Line(
+        tuple(argv), launcher, tuple(options), _assigned(argv[:at]), tuple(passed), tuple(program)
+    )
 
 
 def unset(text: str) -> bool:
@@ -211,7 +256,9 @@ def unset(text: str) -> bool:
 
 
 def _assigned(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((match.group(1), match.group(2)) for word in words if (match := _ASSIGNMENT.fullmatch(word)))
+    return tuple(
+        (match.group(1), match.group(2)) for word in words if (match := _ASSIGNMENT.fullmatch(word))
+    )
 
 
 def _exported(text: str) -> tuple[str, str | None]:
@@ -232,8 +279,14 @@ def _options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[st
     """The launcher's options, and the program that follows them."""
     found, at = [], 0
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
-        word, _, attached = words[at].partition("=") if words[at].startswith("--") else (words[at], "", "")
-        name = word.lstrip("-") if launcher in ("mpirun", "hydra") else word.lstrip("-").replace("_", "-")
+        word, _, attached = (
+            words[at].partition("=") if words[at].startswith("--") else (words[at], "", "")
+        )
+        name = (
+            word.lstrip("-")
+            if launcher in ("mpirun", "hydra")
+            else word.lstrip("-").replace("_", "-")
+        )
         short = launcher == "srun" and len(word) > 2 and word[1] != "-" and word[1] in ONE["srun"]
         if launcher == "torchrun" and name in ("m", "module", "no-python"):
             break
@@ -253,11 +306,20 @@ def _options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[st
 
 def inner(program: Sequence[str]) -> tuple[str, ...]:
     """The program's words; for `bash -c '...'`, those of the last command in it."""
-    if len(program) > 2 and Path(program[0]).name in ("bash", "sh") and program[1].startswith("-") and program[1].endswith("c"):
+    if (
+        len(program) > 2
+        and Path(program[0]).name in ("bash", "sh")
+        and program[1].startswith("-")
+        and program[1].endswith("c")
+    ):
         try:
             words = shlex.split(program[2])
         except ValueError:
             return tuple(program)
-        ends = [index for index, word in enumerate(words) if word in ("&&", ";", "||") or word.endswith(";")]
+        ends = [
+            index
+            for index, word in enumerate(words)
+            if word in ("&&", ";", "||") or word.endswith(";")
+        ]
         return tuple(words[ends[-1] + 1 :] if ends else words)
     return tuple(program)

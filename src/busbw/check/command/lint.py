@@ -37,7 +37,11 @@ class _WithVariables:
         self._text = json.dumps({**((machine.environment or {}) if machine else {}), **variables})
 
     def read(self, path: str) -> Reading:
-        return self._machine.read(path) if self._machine else Reading(None, f"{path}: no machine was read")
+        return (
+            self._machine.read(path)
+            if self._machine
+            else Reading(None, f"{path}: no machine was read")
+        )
 
     def names(self, path: str) -> tuple[str, ...]:
         return self._machine.names(path) if self._machine else ()
@@ -48,10 +52,16 @@ class _WithVariables:
     def call(self, name: str, live: Callable[[], str]) -> Reading:
         if name == ENVIRONMENT:
             return Reading(self._text.encode())
-        return self._machine.call(name, live) if self._machine else Reading(None, "no machine was read")
+        return (
+            self._machine.call(name, live)
+            if self._machine
+            else Reading(None, "no machine was read")
+        )
 
 
-def lint(argv: Sequence[str], machine: Machine | None = None, exported: Mapping[str, str] | None = None) -> list[Checked]:
+def lint(
+    argv: Sequence[str], machine: Machine | None = None, exported: Mapping[str, str] | None = None
+) -> list[Checked]:
     """All findings on a line, those of rules first.
 
     `machine`, which starts the line, adds its version of Open MPI and variables; its GPUs, ports
@@ -64,11 +74,22 @@ def lint(argv: Sequence[str], machine: Machine | None = None, exported: Mapping[
             "give it as you would start it: mpirun -n 16 -H h1:8,h2:8 ./build/all_reduce_perf",
         )
     line = facts(parse(argv), machine, exported or {})
-    variables = carried({name: value for name, value in line.variables if value is not None and not unset(value)})
-    ranks = Machine(_WithVariables(machine if machine and ranks_here(line, machine) else None, variables))
+    variables = carried(
+        {name: value for name, value in line.variables if value is not None and not unset(value)}
+    )
+    ranks = Machine(
+        _WithVariables(machine if machine and ranks_here(line, machine) else None, variables)
+    )
     found = [finding for rule in RULES for finding in run(rule, line)]
-    of_nccl = [finding for check in NCCL_CHECKS for finding in run(check, ranks) if finding.verdict is not Verdict.UNKNOWN]
-    every = found + [_on_line(finding, variables, line) for finding in of_nccl if _concerns(finding, variables)]
+    of_nccl = [
+        finding
+        for check in NCCL_CHECKS
+        for finding in run(check, ranks)
+        if finding.verdict is not Verdict.UNKNOWN
+    ]
+    every = found + [
+        _on_line(finding, variables, line) for finding in of_nccl if _concerns(finding, variables)
+    ]
     # A reboot does not affect a line.
     return [structs.replace(finding, stays="") for finding in every]
 
@@ -85,5 +106,7 @@ def _on_line(finding: Checked, variables: Mapping[str, str], line: Line) -> Chec
         pattern = rf"\bunset {re.escape(word(name))}(?![\w])"
         fix = re.sub(pattern, without.replace("\\", r"\\"), fix)
     if given:
-        fix = _EXPORT.sub(lambda match: "".join(f"-x {text} " for text in re.findall(_WORD, match.group(1))), fix).rstrip()
+        fix = _EXPORT.sub(
+            lambda match: "".join(f"-x {text} " for text in re.findall(_WORD, match.group(1))), fix
+        ).rstrip()
     return structs.replace(finding, fix=fix)

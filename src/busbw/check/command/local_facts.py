@@ -35,7 +35,9 @@ def ranks_here(line: Line, machine: Machine) -> bool:
     named = {host.name for host in line.hosts}
     own = {"localhost", "127.0.0.1", *(machine.call("addresses", _addresses).text or "").split()}
     name = machine.text(HOSTNAME) or ""
-    return not named or any(one in own or (name and one.partition(".")[0] == name.partition(".")[0]) for one in named)
+    return not named or any(
+        one in own or (name and one.partition(".")[0] == name.partition(".")[0]) for one in named
+    )
 
 
 def open_mpi_of(line: Line, machine: Machine) -> OpenMpi | None:
@@ -48,7 +50,13 @@ def open_mpi_of(line: Line, machine: Machine) -> OpenMpi | None:
         return shell_open_mpi(machine)
     every = (shell_open_mpi(machine), open_mpi(machine))
     return next(
-        (installed for installed in every if installed and installed.path and os.path.realpath(word) == os.path.realpath(installed.path)),
+        (
+            installed
+            for installed in every
+            if installed
+            and installed.path
+            and os.path.realpath(word) == os.path.realpath(installed.path)
+        ),
         None,
     )
 
@@ -69,7 +77,11 @@ def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> L
         root=None if user is None else user == "0",
         interfaces=frozenset((*machine.interfaces, "lo")) if machine.interfaces else frozenset(),
         ranks_here=here,
-        environment={**(machine.environment or {}), **exported} if machine.environment is not None or exported else None,
+        environment=(
+            {**(machine.environment or {}), **exported}
+            if machine.environment is not None or exported
+            else None
+        ),
     )
 
 

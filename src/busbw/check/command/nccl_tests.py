@@ -47,13 +47,17 @@ def perf(line: Line) -> Perf | None:
     None for others, and for options that are not sizes or numbers.
     """
     words = inner(line.program)
-    at = next((index for index, word in enumerate(words) if Path(word).name.endswith("_perf")), None)
+    at = next(
+        (index for index, word in enumerate(words) if Path(word).name.endswith("_perf")), None
+    )
     if at is None:
         return None
     given = {}
     rest = list(words[at + 1 :])
     for index, text in enumerate(rest):
-        name, _, attached = text[2:].partition("=") if text.startswith("--") else (text[1:2], "", text[2:])
+        name, _, attached = (
+            text[2:].partition("=") if text.startswith("--") else (text[1:2], "", text[2:])
+        )
         name = LONG.get(name, name)
         if text.startswith("-") and name in LONG.values():
             given[name] = attached or (rest[index + 1] if index + 1 < len(rest) else "")
@@ -74,9 +78,11 @@ SIZES = CheckRow(
     layer=Layer.LAUNCHER,
     title="sizes of nccl-tests",
     right="several, in factors of 2; up to 1 GiB or more for bandwidth",
-    why="One small size does not measure bandwidth: 4 MiB over many GPUs is mostly latency, and "
-    "its busbw says little about the links. Without -b and -e nccl-tests measures only 32 MiB. "
-    "Without -f it steps by 1 MiB, through thousands of sizes.",
+    why=(
+        "One small size does not measure bandwidth: 4 MiB over many GPUs is mostly latency, and "
+        "its busbw says little about the links. Without -b and -e nccl-tests measures only 32 MiB. "
+        "Without -f it steps by 1 MiB, through thousands of sizes."
+    ),
     fix="-b 8 -e 8G -f 2",
     stays=STAYS,
     reads=("the command line",),
@@ -95,7 +101,9 @@ def check_sizes(line: Line) -> Iterator[Found]:
     evidence = Evidence(program.name, sizes, SIZES.fix)
     steps = (program.most - program.least) // STEP
     if program.most < ENOUGH and program.least == program.most:
-        message = f"a single size of {short_size(program.most)} measures latency more than bandwidth"
+        message = (
+            f"a single size of {short_size(program.most)} measures latency more than bandwidth"
+        )
         yield warned("", message, evidence, fix=f"{word(program.name)} {SIZES.fix}")
     elif steps > MANY and not program.stepped:
         yield warned("", f"{sizes} without -f has {steps + 1} sizes", evidence, fix=f"{sizes} -f 2")
@@ -110,8 +118,14 @@ GPUS = CheckRow(
     name="line-gpus",
     layer=Layer.LAUNCHER,
     title="ranks per host times -g and -t, compared with its GPUs",
-    right="at most the number of GPUs: one rank per GPU with -g 1, or one rank per host with -g set to its GPUs",
-    why="Each nccl-tests process drives -g times -t GPUs. 8 ranks with -g 8 need 64: CUDA has no such device, and the test stops.",
+    right=(
+        "at most the number of GPUs: one rank per GPU with -g 1, or one rank per host with -g set"
+        " to its GPUs"
+    ),
+    why=(
+        "Each nccl-tests process drives -g times -t GPUs. 8 ranks with -g 8 need 64: CUDA has no"
+        " such device, and the test stops."
+    ),
     fix="-g 1",
     stays=STAYS,
     reads=("the command line", "NVML"),
@@ -128,11 +142,15 @@ def check_gpus(line: Line) -> Iterator[Found]:
         return
     used = ranks * program.devices
     product = f"{ranks} ranks x -g {program.gpus} x -t {program.threads}"
-    evidence = Evidence(program.name, product, f"{line.gpus} GPUs" if line.gpus else "the GPUs of a host")
+    evidence = Evidence(
+        program.name, product, f"{line.gpus} GPUs" if line.gpus else "the GPUs of a host"
+    )
     if line.gpus and used > line.gpus:
         each = max(line.gpus // ranks // program.threads, 1)
         bad = warned if line.several else failed  # other hosts may have more than this one
-        yield bad("", f"{product} is {used} GPUs; this host has {line.gpus}", evidence, fix=f"-g {each}")
+        yield bad(
+            "", f"{product} is {used} GPUs; this host has {line.gpus}", evidence, fix=f"-g {each}"
+        )
     elif used > MOST_GPUS:
         yield warned("", f"{product} is {used} GPUs on a host", evidence, fix="-g 1 -t 1")
     else:

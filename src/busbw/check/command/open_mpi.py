@@ -21,11 +21,13 @@ INTERFACES = CheckRow(
     layer=Layer.LAUNCHER,
     title="interfaces of MPI and of its daemons",
     right="both set, to one network that connects the hosts; either an include or an exclude list",
-    why="btl_tcp_if_include is only for MPI's own traffic. The daemons choose for themselves, "
-    "perhaps docker0 or an interface behind a firewall, and mpirun hangs without output. With an "
-    "exclude list without lo, ranks connect to themselves, and MPI over TCP hangs. Two "
-    "interfaces for the daemons of Open MPI 5 crash mpirun in most runs (5.0.8, 5.0.11; "
-    "openpmix/prrte#2553).",
+    why=(
+        "btl_tcp_if_include is only for MPI's own traffic. The daemons choose for themselves,"
+        " perhaps docker0 or an interface behind a firewall, and mpirun hangs without output. With"
+        " an exclude list without lo, ranks connect to themselves, and MPI over TCP hangs. Two"
+        " interfaces for the daemons of Open MPI 5 crash mpirun in most runs (5.0.8, 5.0.11;"
+        " openpmix/prrte#2553)."
+    ),
     fix="--mca oob_tcp_if_include {netdev}",
     stays=STAYS,
     reads=("the command line", "environment", "/sys/class/net"),
@@ -43,7 +45,11 @@ def check_interfaces(line: Line) -> Iterator[Found]:
         yield skipped("not a line of mpirun")
         return
     every = (*line.parameters, *parameters.of_environment(line.environment or {}))
-    seen = [Evidence(parameter.where, parameter.value) for parameter in every if parameter.name.startswith(PARTS)]
+    seen = [
+        Evidence(parameter.where, parameter.value)
+        for parameter in every
+        if parameter.name.startswith(PARTS)
+    ]
     found = list(_interface_faults(line, every, seen))
     yield from found
     if not seen:
@@ -52,7 +58,9 @@ def check_interfaces(line: Line) -> Iterator[Found]:
         yield passed("", "interfaces are set for MPI and its daemons", *seen)
 
 
-def _interface_faults(line: Line, every: Sequence[Parameter], seen: Sequence[Evidence]) -> Iterator[Found]:
+def _interface_faults(
+    line: Line, every: Sequence[Parameter], seen: Sequence[Evidence]
+) -> Iterator[Found]:
     if both := parameters.contradiction(every):
         message = f"{both[0].where} and {both[1].where} exclude each other"
         yield failed(
@@ -61,22 +69,38 @@ def _interface_faults(line: Line, every: Sequence[Parameter], seen: Sequence[Evi
             *seen,
             fix=filled(f"leave out {both[1].where} {{value}}", value=both[1].value),
         )
-    if absent := next((parameter for parameter in line.parameters if _is_absent(line, parameter)), None):
+    if absent := next(
+        (parameter for parameter in line.parameters if _is_absent(line, parameter)), None
+    ):
         message = f"{absent.where} {absent.value}: this host has no such interface"
         have = Evidence("/sys/class/net", ", ".join(sorted(line.interfaces)))
         fix = f"{absent.where} NAME, or a network such as {SUBNET} where names differ between hosts"
         yield failed("", message, *seen, have, fix=fix)
     looped = parameters.without_loopback(every)
     if looped and not unset(looped.value):
-        message = f"{looped.where} {looped.value} has no loopback interface: MPI over TCP between hosts hangs"
-        yield (failed if line.several else warned)("", message, *seen, fix=filled(f"{looped.where} {{value}}", value=f"{looped.value},lo"))
+        message = (
+            f"{looped.where} {looped.value} has no loopback interface: MPI over TCP between hosts"
+            " hangs"
+        )
+        yield (failed if line.several else warned)(
+            "", message, *seen, fix=filled(f"{looped.where} {{value}}", value=f"{looped.value},lo")
+        )
     if crash := parameters.crashing(every, line.major):
-        message = f"{crash.where} {crash.value}: mpirun of Open MPI 5 crashes with more than one interface for its daemons"
-        fix = f"{crash.where.replace('exclude', 'include')} {SUBNET}, the subnet that connects the hosts"
+        message = (
+            f"{crash.where} {crash.value}: mpirun of Open MPI 5 crashes with more than one"
+            " interface for its daemons"
+        )
+        fix = (
+            f"{crash.where.replace('exclude', 'include')} {SUBNET}, the subnet that connects the"
+            " hosts"
+        )
         yield failed("", message, *seen, fix=fix)
     half = parameters.unset_half(every, line.major)
     if half and line.nodes != 1:
-        message = f"{half.where} {half.value} is only for MPI's traffic: the daemons choose their own interface"
+        message = (
+            f"{half.where} {half.value} is only for MPI's traffic: the daemons choose their own"
+            " interface"
+        )
         yield warned("", message, *seen, fix=_fix_for_daemons(half, line.major))
 
 
@@ -90,7 +114,11 @@ def _is_absent(line: Line, parameter: Parameter) -> bool:
 
 def _fix_for_daemons(half: Parameter, major: int) -> str:
     four, five = (parameters.options(parameters.for_daemons(half, version)) for version in (4, 5))
-    subnet = f", with the subnet that connects the hosts, like {SUBNET}" if "SUBNET" in five and major != 4 else ""
+    subnet = (
+        f", with the subnet that connects the hosts, like {SUBNET}"
+        if "SUBNET" in five and major != 4
+        else ""
+    )
     options = f"{four} (Open MPI 4) or {five} (Open MPI 5)"
     if major:
         options = five if major >= parameters.FIVE else four
@@ -103,10 +131,12 @@ MPI_VERSION = CheckRow(
     layer=Layer.LAUNCHER,
     title="parameters, compared with the Open MPI version",
     right="names of the version that runs the line",
-    why="Open MPI 5 starts its daemons with PRRTE and renamed plm_rsh_args, oob_tcp_if_include "
-    "and orte_*. After --mca it translates the old names (5.0.8, 5.0.11). After --prtemca it "
-    "ignores plm_rsh_args, and mpirun connects to the wrong port. Open MPI 4 ignores the new "
-    "names, and stops at --prtemca and --pmixmca.",
+    why=(
+        "Open MPI 5 starts its daemons with PRRTE and renamed plm_rsh_args, oob_tcp_if_include "
+        "and orte_*. After --mca it translates the old names (5.0.8, 5.0.11). After --prtemca it "
+        "ignores plm_rsh_args, and mpirun connects to the wrong port. Open MPI 4 ignores the new "
+        "names, and stops at --prtemca and --pmixmca."
+    ),
     fix="--prtemca {name} {value}",
     stays=STAYS,
     reads=("the command line", "mpirun --version"),
@@ -121,11 +151,23 @@ def check_mpi_version(line: Line) -> Iterator[Found]:
         yield skipped("the line has no parameter of Open MPI")
         return
     if not line.major:
-        not_of_four = [parameter for parameter in line.parameters if parameters.misplaced(parameter, 4)]
-        not_of_five = [parameter for parameter in line.parameters if parameters.misplaced(parameter, 5)]
-        bound = [Evidence(parameter.where, parameter.value, "Open MPI 5") for parameter in not_of_four]
-        bound += [Evidence(parameter.where, parameter.value, "Open MPI 4") for parameter in not_of_five]
-        if not_of_four and not not_of_five and any(parameter.kind != "mca" for parameter in not_of_four):
+        not_of_four = [
+            parameter for parameter in line.parameters if parameters.misplaced(parameter, 4)
+        ]
+        not_of_five = [
+            parameter for parameter in line.parameters if parameters.misplaced(parameter, 5)
+        ]
+        bound = [
+            Evidence(parameter.where, parameter.value, "Open MPI 5") for parameter in not_of_four
+        ]
+        bound += [
+            Evidence(parameter.where, parameter.value, "Open MPI 4") for parameter in not_of_five
+        ]
+        if (
+            not_of_four
+            and not not_of_five
+            and any(parameter.kind != "mca" for parameter in not_of_four)
+        ):
             yield passed("", "the line is for Open MPI 5", *bound)
         elif bound:
             yield unknown(
@@ -136,11 +178,17 @@ def check_mpi_version(line: Line) -> Iterator[Found]:
         else:
             yield passed("", "Open MPI 4 and 5 have these names")
         return
-    wrong = [(parameter, new) for parameter in line.parameters if (new := parameters.misplaced(parameter, line.major))]
+    wrong = [
+        (parameter, new)
+        for parameter in line.parameters
+        if (new := parameters.misplaced(parameter, line.major))
+    ]
     for parameter, new in wrong:
         stops = line.major < parameters.FIVE and parameter.kind != "mca"
         message = f"Open MPI {line.major} {'stops at' if stops else 'ignores'} {parameter.where}"
-        yield (failed if stops else warned)("", message, Evidence(parameter.where, parameter.value, new), fix=new)
+        yield (failed if stops else warned)(
+            "", message, Evidence(parameter.where, parameter.value, new), fix=new
+        )
     if not wrong:
         yield passed("", f"Open MPI {line.major} accepts these names")
 
@@ -154,9 +202,11 @@ ROOT = CheckRow(
     layer=Layer.LAUNCHER,
     title="mpirun as root",
     right=f"--{ROOT_OPTION}, as in most containers, or another user",
-    why="Open MPI refuses to start as root without it, or without the variables "
-    "OMPI_ALLOW_RUN_AS_ROOT and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM. -x sets them for the ranks, not "
-    "for mpirun.",
+    why=(
+        "Open MPI refuses to start as root without it, or without the variables"
+        " OMPI_ALLOW_RUN_AS_ROOT and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM. -x sets them for the ranks,"
+        " not for mpirun."
+    ),
     fix=f"--{ROOT_OPTION}",
     stays=STAYS,
     reads=("the command line", "the user"),
@@ -168,7 +218,9 @@ ROOT = CheckRow(
 def check_root(line: Line) -> Iterator[Found]:
     """The option, where root runs the line."""
     if line.launcher != "mpirun" or line.root is None:
-        yield skipped("not a line of mpirun" if line.launcher != "mpirun" else "the user is unknown")
+        yield skipped(
+            "not a line of mpirun" if line.launcher != "mpirun" else "the user is unknown"
+        )
     elif not line.root:
         yield passed("", "the user is not root")
     elif line.has(ROOT_OPTION):
@@ -194,9 +246,11 @@ BINDING = CheckRow(
     layer=Layer.LAUNCHER,
     title="binding of ranks with GPUs",
     right="--bind-to none, or numa",
-    why="NCCL's proxy and network threads run on the cores of their rank. Open MPI binds each "
-    "rank to one core by default if there are at most two ranks in total, and with --bind-to "
-    "core in any case. The threads then take turns on that core.",
+    why=(
+        "NCCL's proxy and network threads run on the cores of their rank. Open MPI binds each "
+        "rank to one core by default if there are at most two ranks in total, and with --bind-to "
+        "core in any case. The threads then take turns on that core."
+    ),
     fix="--bind-to none",
     stays=STAYS,
     reads=("the command line",),
@@ -207,11 +261,15 @@ BINDING = CheckRow(
 @rule(BINDING)
 def check_binding(line: Line) -> Iterator[Found]:
     """The binding, for nccl-tests and lines that set NCCL variables."""
-    uses_nccl = perf(line) is not None or any(name.startswith("NCCL_") for name, _ in line.variables)
+    uses_nccl = perf(line) is not None or any(
+        name.startswith("NCCL_") for name, _ in line.variables
+    )
     if line.launcher != "mpirun" or not uses_nccl:
         yield skipped("not a line of mpirun with a program known to use NCCL")
         return
-    if "pe=" in (line.value("map-by") or "").lower() or line.has("cpus-per-proc", "cpus-per-rank", "cpu-set", "cpu-list", "rankfile", "rf"):
+    if "pe=" in (line.value("map-by") or "").lower() or line.has(
+        "cpus-per-proc", "cpus-per-rank", "cpu-set", "cpu-list", "rankfile", "rf"
+    ):
         yield passed("", "the line gives each rank its cores")
         return
     given = (line.value("bind-to") or _policy(line)).lower().partition(":")[0]
@@ -225,11 +283,17 @@ def check_binding(line: Line) -> Iterator[Found]:
         )
     elif given in NARROW:
         message = f"--bind-to {given}: NCCL's threads share it with their rank"
-        yield warned("", message, Evidence("--bind-to", given, "none or numa"), fix="--bind-to none")
+        yield warned(
+            "", message, Evidence("--bind-to", given, "none or numa"), fix="--bind-to none"
+        )
     else:
         yield passed(
             "",
-            f"--bind-to {given}" if given else "more than two ranks are bound to a NUMA node by default",
+            (
+                f"--bind-to {given}"
+                if given
+                else "more than two ranks are bound to a NUMA node by default"
+            ),
         )
 
 
@@ -239,7 +303,9 @@ def _policy(line: Line) -> str:
     if line.major:
         names = (OF_FOUR,) if line.major == 4 else (OF_FIVE,)
     every = (*line.parameters, *parameters.of_environment(line.environment or {}))
-    return next((parameter.value for name in names if (parameter := parameters.given(every, name))), "")
+    return next(
+        (parameter.value for name in names if (parameter := parameters.given(every, name))), ""
+    )
 
 
 BTL = CheckRow(
@@ -248,7 +314,10 @@ BTL = CheckRow(
     layer=Layer.LAUNCHER,
     title="Open MPI's list of transports",
     right="an include list with self, or an exclude list, which begins with ^",
-    why="Without self a rank cannot send to itself, and MPI_Init fails: a pair of processes, a rank and itself, cannot reach each other.",
+    why=(
+        "Without self a rank cannot send to itself, and MPI_Init fails: a pair of processes, a rank"
+        " and itself, cannot reach each other."
+    ),
     fix="--mca btl tcp,self",
     stays=STAYS,
     reads=("the command line", "environment"),

@@ -1,13 +1,18 @@
 """Launcher options that take a value, needed to find the program after them."""
 
 LAUNCHERS = {
-    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi"), "mpirun"),
+    **dict.fromkeys(
+        ("mpirun", "mpiexec", "orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi"), "mpirun"
+    ),
     **dict.fromkeys(("mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra"), "hydra"),
     "srun": "srun",
     **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch"), "torchrun"),
 }
 # Options of MPICH's and Intel MPI's mpirun that Open MPI does not have.
-_HYDRA_ALONE = "genv genvall genvlist genvnone envall envlist envnone hosts ppn perhost f iface bootstrap rmk launcher"
+_HYDRA_ALONE = (
+    "genv genvall genvlist genvnone envall envlist envnone hosts ppn perhost f iface bootstrap rmk"
+    " launcher"
+)
 HYDRA = frozenset(_HYDRA_ALONE.split())
 _OPEN_MPI_ONE = (
     "n np c N npernode npersocket H host hostfile machinefile default-hostfile x am tune wdir wd "
@@ -49,7 +54,9 @@ ONE = {
 }
 # Options that take two.
 TWO = {
-    "mpirun": frozenset(["mca", "gmca", "omca", "gomca", "prtemca", "gprtemca", "pmixmca", "gpmixmca"]),
+    "mpirun": frozenset(
+        ["mca", "gmca", "omca", "gomca", "prtemca", "gprtemca", "pmixmca", "gpmixmca"]
+    ),
     "hydra": frozenset(["genv", "env"]),
     "srun": frozenset[str](),
     "torchrun": frozenset[str](),

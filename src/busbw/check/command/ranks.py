@@ -16,9 +16,11 @@ HOSTS = CheckRow(
     layer=Layer.LAUNCHER,
     title="hosts in mpirun's -H",
     right="hosts separated by commas; after a colon, a number of slots, * or auto",
-    why="The colon separates a host from its slots. host1:host2 is only host1: mpirun 4.1.4 and "
-    "5.0.11 stop because its nodes are full. In 10.1.1.1:10.1.1.2 they read the first number as "
-    "slots, and start up to 10 ranks on the first host and none on the second.",
+    why=(
+        "The colon separates a host from its slots. host1:host2 is only host1: mpirun 4.1.4 and"
+        " 5.0.11 stop because its nodes are full. In 10.1.1.1:10.1.1.2 they read the first number"
+        " as slots, and start up to 10 ranks on the first host and none on the second."
+    ),
     fix="-H {hosts}",
     stays=STAYS,
     reads=("the command line",),
@@ -38,9 +40,16 @@ def check_hosts(line: Line) -> Iterator[Found]:
     if not wrong:
         yield passed("", f"{len(line.hosts)} hosts", Evidence("-H", given))
         return
-    named = [part for host in line.hosts for part in ((host.name, host.slots) if host in wrong else (host.name,))]
+    named = [
+        part
+        for host in line.hosts
+        for part in ((host.name, host.slots) if host in wrong else (host.name,))
+    ]
     first = wrong[0]
-    message = f"{first.name}:{first.slots} is {first.name} with '{first.slots}' slots: a comma separates hosts"
+    message = (
+        f"{first.name}:{first.slots} is {first.name} with '{first.slots}' slots: a comma separates"
+        " hosts"
+    )
     yield failed(
         "",
         message,
@@ -55,7 +64,10 @@ SLOTS = CheckRow(
     layer=Layer.LAUNCHER,
     title="slots of the hosts, compared with the number of ranks",
     right="at least as many slots as ranks",
-    why="A host in -H without a number has one slot, even with -npernode and ppr. mpirun then stops: there are not enough slots available.",
+    why=(
+        "A host in -H without a number has one slot, even with -npernode and ppr. mpirun then"
+        " stops: there are not enough slots available."
+    ),
     fix="-H {hosts}",
     stays=STAYS,
     reads=("the command line",),
@@ -70,7 +82,11 @@ def check_slots(line: Line) -> Iterator[Found]:
     if not by_host or ranks is None or line.has(*HOSTFILES) or line.allocated:
         yield skipped("the line does not give ranks and hosts with slots")
         return
-    if line.has("oversubscribe") or "oversubscribe" in (line.value("map-by") or "").lower() or line.has("rankfile", "rf"):
+    if (
+        line.has("oversubscribe")
+        or "oversubscribe" in (line.value("map-by") or "").lower()
+        or line.has("rankfile", "rf")
+    ):
         yield skipped("more ranks than slots are allowed")
         return
     slots = sum(by_host.values())
@@ -94,9 +110,11 @@ SPREAD = CheckRow(
     layer=Layer.LAUNCHER,
     title="ranks per host",
     right="the same number on all hosts",
-    why="mpirun fills the first host before the next. With fewer ranks than slots the last host "
-    "gets few or none. The run then measures a different network than intended: some hosts use "
-    "fewer GPUs and NICs than others.",
+    why=(
+        "mpirun fills the first host before the next. With fewer ranks than slots the last host "
+        "gets few or none. The run then measures a different network than intended: some hosts use "
+        "fewer GPUs and NICs than others."
+    ),
     fix="-n {ranks}",
     stays=STAYS,
     reads=("the command line",),
@@ -115,14 +133,20 @@ def check_spread(line: Line) -> Iterator[Found]:
         yield _judge_division(ranks, nodes)
         return
     slots = line.slots
-    if not slots or line.has("rankfile", "rf", *HOSTFILES) or (line.value("map-by") or "").startswith(("ppr", "seq", "rankfile", "dist")):
+    if (
+        not slots
+        or line.has("rankfile", "rf", *HOSTFILES)
+        or (line.value("map-by") or "").startswith(("ppr", "seq", "rankfile", "dist"))
+    ):
         yield skipped("the line does not give the ranks of each host")
         return
     left, taken = ranks, {}
     for name, count in slots.items():
         taken[name] = min(count, left)
         left -= taken[name]
-    evidence = Evidence("-H", ",".join(line.values("H", "host")), f"{ranks} ranks, the same on each host")
+    evidence = Evidence(
+        "-H", ",".join(line.values("H", "host")), f"{ranks} ranks, the same on each host"
+    )
     spread = ", ".join(f"{name}: {count}" for name, count in taken.items())
     if left or len(set(taken.values())) == 1:
         yield passed("", spread, evidence)
@@ -156,11 +180,15 @@ PER_NODE = CheckRow(
     name="line-per-node",
     layer=Layer.LAUNCHER,
     title="total ranks, hosts and ranks per host",
-    right="-n is at most hosts times -npernode, ppr or --ntasks-per-node; only one of -npernode "
-    "and --map-by; srun starts one torchrun per host",
-    why="mpirun stops if -n is larger; srun then ignores --ntasks-per-node. -npernode is "
-    "--map-by ppr: with both, Open MPI 5 stops and 4 follows --map-by. torchrun starts the ranks "
-    "of a host itself: eight torchruns on a host start eight times as many.",
+    right=(
+        "-n is at most hosts times -npernode, ppr or --ntasks-per-node; only one of -npernode "
+        "and --map-by; srun starts one torchrun per host"
+    ),
+    why=(
+        "mpirun stops if -n is larger; srun then ignores --ntasks-per-node. -npernode is --map-by"
+        " ppr: with both, Open MPI 5 stops and 4 follows --map-by. torchrun starts the ranks of a"
+        " host itself: eight torchruns on a host start eight times as many."
+    ),
     fix="-n {ranks}",
     stays=STAYS,
     reads=("the command line",),
@@ -182,8 +210,12 @@ def check_per_node(line: Line) -> Iterator[Found]:
     elif _mapped_twice(line):
         by_map = line.value("map-by") or ""
         evidence = Evidence("--map-by", by_map, f"ppr:{each}:node")
-        message = f"{each} ranks per host, but --map-by {by_map}: Open MPI 5 stops, 4 follows --map-by"
-        yield (failed if line.major >= 5 or by_map.startswith("ppr:") else warned)("", message, evidence, fix=f"--map-by ppr:{each}:node")
+        message = (
+            f"{each} ranks per host, but --map-by {by_map}: Open MPI 5 stops, 4 follows --map-by"
+        )
+        yield (failed if line.major >= 5 or by_map.startswith("ppr:") else warned)(
+            "", message, evidence, fix=f"--map-by ppr:{each}:node"
+        )
     elif started and started.launcher == "torchrun" and each > 1 and started.per_node != 1:
         evidence = Evidence("--ntasks-per-node", str(each), "1")
         message = f"srun starts {each} torchruns on each host, and each starts all ranks of a host"
@@ -193,7 +225,9 @@ def check_per_node(line: Line) -> Iterator[Found]:
     elif ranks > each * nodes:
         evidence = Evidence("ranks", str(ranks), f"at most {nodes} hosts x {each}")
         message = f"{nodes} hosts with {each} ranks each are {each * nodes}, not {ranks}"
-        yield (failed if line.launcher == "mpirun" else warned)("", message, evidence, fix=f"-n {each * nodes}")
+        yield (failed if line.launcher == "mpirun" else warned)(
+            "", message, evidence, fix=f"-n {each * nodes}"
+        )
     else:
         yield passed("", f"{ranks} ranks, at most {each} on each of {nodes} hosts")
 
@@ -204,4 +238,8 @@ def _mapped_twice(line: Line) -> bool:
     by_map = line.value("map-by") or ""
     if line.launcher != "mpirun" or not by_option or not by_map or by_map.startswith(":"):
         return False
-    return line.major >= 5 or not line.major or (by_map.startswith("ppr:") and not by_map.startswith(f"ppr:{by_option}:"))
+    return (
+        line.major >= 5
+        or not line.major
+        or (by_map.startswith("ppr:") and not by_map.startswith(f"ppr:{by_option}:"))
+    )

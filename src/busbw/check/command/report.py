@@ -26,7 +26,8 @@ def read(words: Sequence[str], stdin: str = "") -> tuple[list[Found], str]:
     if not words:
         raise UsageError(
             "no command line",
-            "give it as you would start it: busbw check command -- mpirun -n 16 -H h1:8,h2:8 PROGRAM",
+            "give it as you would start it: busbw check command -- mpirun -n 16 -H h1:8,h2:8"
+            " PROGRAM",
         )
     if words[0] == STDIN and len(words) == 1:
         return commands(stdin, "stdin"), "stdin"
@@ -37,7 +38,9 @@ def read(words: Sequence[str], stdin: str = "") -> tuple[list[Found], str]:
             text = read_text(words[0])
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not text"
-            raise UsageError(f"{words[0]}: {reason}", "give a script, or a command line after --") from error
+            raise UsageError(
+                f"{words[0]}: {reason}", "give a script, or a command line after --"
+            ) from error
         return commands(text, words[0]), words[0]
     line = parse(words)
     if len(words) == 1 and not (line.launcher or perf(line)):
@@ -63,4 +66,6 @@ def report(words: Sequence[str], stdin: str, machine: Machine | None) -> Command
         )
         for command in found
     ]
-    return CommandReport(lines=lines, facts=named_facts(parse(found[0].words), here) if here else {})
+    return CommandReport(
+        lines=lines, facts=named_facts(parse(found[0].words), here) if here else {}
+    )

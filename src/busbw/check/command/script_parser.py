@@ -34,7 +34,11 @@ def commands(text: str, source: str) -> list[Found]:
             if words[0] == "export":
                 exported = {
                     **exported,
-                    **{match.group(1): match.group(2) for word in words if (match := _EXPORTED.fullmatch(word))},
+                    **{
+                        match.group(1): match.group(2)
+                        for word in words
+                        if (match := _EXPORTED.fullmatch(word))
+                    },
                 }
             elif (line := parse(words)).launcher or perf(line):
                 found.append(Found(tuple(words), number, exported))

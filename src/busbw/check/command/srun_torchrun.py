@@ -17,9 +17,11 @@ SRUN_MPI = CheckRow(
     layer=Layer.LAUNCHER,
     title="srun's --mpi for MPI programs",
     right="pmix",
-    why="Open MPI 5 ranks find each other only through PMIx. Open MPI 4 uses PMIx or, if built "
-    "with it, PMI2. MPICH uses PMI2. Without --mpi, srun uses the default of slurm.conf. If that "
-    "is none, each rank runs as a job of size one and prints its own table.",
+    why=(
+        "Open MPI 5 ranks find each other only through PMIx. Open MPI 4 uses PMIx or, if built with"
+        " it, PMI2. MPICH uses PMI2. Without --mpi, srun uses the default of slurm.conf. If that is"
+        " none, each rank runs as a job of size one and prints its own table."
+    ),
     fix="srun --mpi=pmix",
     stays=f"{STAYS}; MpiDefault=pmix in slurm.conf makes it the default",
     reads=("the command line", f"${VARIABLE}"),
@@ -68,9 +70,14 @@ TORCHRUN = CheckRow(
     name="line-torchrun",
     layer=Layer.LAUNCHER,
     title="torchrun rendezvous",
-    right="--rdzv-endpoint with the name of one host, the same on all; or --master-addr and --node-rank",
-    why="Without it each torchrun waits at its own localhost for the other hosts, until it times "
-    "out. --standalone also sets the endpoint to localhost.",
+    right=(
+        "--rdzv-endpoint with the name of one host, the same on all; or --master-addr and"
+        " --node-rank"
+    ),
+    why=(
+        "Without it each torchrun waits at its own localhost for the other hosts, until it times "
+        "out. --standalone also sets the endpoint to localhost."
+    ),
     fix="--rdzv-backend=c10d --rdzv-endpoint=HOST1:29500",
     stays=STAYS,
     reads=("the command line",),

@@ -22,10 +22,12 @@ EXPORT = CheckRow(
     layer=Layer.LAUNCHER,
     title="variables that the line exports to ranks",
     right="mpirun -x for each; srun --export with ALL",
-    why="mpirun passes a variable of its shell only to ranks on its own host. Ranks on other "
-    "hosts need -x. -x NAME passes nothing if the shell did not export NAME. srun --export=NAME "
-    "without ALL removes all other variables from the ranks. Its commas separate variables, not "
-    "values.",
+    why=(
+        "mpirun passes a variable of its shell only to ranks on its own host. Ranks on other hosts"
+        " need -x. -x NAME passes nothing if the shell did not export NAME. srun --export=NAME"
+        " without ALL removes all other variables from the ranks. Its commas separate variables,"
+        " not values."
+    ),
     fix="-x {name}=VALUE",
     stays=STAYS,
     reads=("the command line", "environment"),
@@ -36,7 +38,11 @@ EXPORT = CheckRow(
 @rule(EXPORT)
 def check_export(line: Line) -> Iterator[Found]:
     """Names without a value, those in front of mpirun, and srun's --export."""
-    found = list(_judge_srun(line)) if line.launcher == "srun" else [*_judge_before_mpirun(line), *_judge_without_value(line)]
+    found = (
+        list(_judge_srun(line))
+        if line.launcher == "srun"
+        else [*_judge_before_mpirun(line), *_judge_without_value(line)]
+    )
     yield from found
     if not line.variables and not found:
         yield skipped("the line exports no variable")
@@ -52,7 +58,9 @@ def _judge_srun(line: Line) -> Iterator[Found]:
     named = [word for word in words if word not in EXPORTS]
     split = [word for word in words if _DEVICE.fullmatch(word)] if "=" in export else []
     if split:
-        message = f"--export reads {', '.join(split)} as variable names: a comma ends the value before it"
+        message = (
+            f"--export reads {', '.join(split)} as variable names: a comma ends the value before it"
+        )
         yield warned(
             "",
             message,
@@ -67,7 +75,9 @@ def _judge_srun(line: Line) -> Iterator[Found]:
 
 def _judge_before_mpirun(line: Line) -> Iterator[Found]:
     options = {name for name, _ in line.passed}
-    alone = [name for name, _ in line.before if name not in options and not name.startswith(_FORWARDED)]
+    alone = [
+        name for name, _ in line.before if name not in options and not name.startswith(_FORWARDED)
+    ]
     if line.launcher == "mpirun" and line.several and not line.allocated and alone:
         named = ", ".join(alone)
         message = f"{named} in front of mpirun reaches only the ranks on this host"
@@ -81,7 +91,11 @@ def _judge_before_mpirun(line: Line) -> Iterator[Found]:
 
 def _judge_without_value(line: Line) -> Iterator[Found]:
     have = {name for name, _ in line.before} | set(line.environment or {})
-    bare = [name for name, value in line.passed if value is None and name not in have and shown(name, "x") != MASK]
+    bare = [
+        name
+        for name, value in line.passed
+        if value is None and name not in have and shown(name, "x") != MASK
+    ]
     if bare and line.environment is None:
         named = ", ".join(bare)
         yield unknown(
@@ -108,9 +122,11 @@ VISIBLE_DEVICES = CheckRow(
     layer=Layer.LAUNCHER,
     title=f"{VARIABLE} for all ranks",
     right="not on the line, or as many GPUs as the ranks of a host use",
-    why="The line gives each rank the same value. With fewer GPUs than the ranks of a host use, "
-    "nccl-tests finds no such device, or two ranks choose the same GPU and NCCL stops: duplicate "
-    "GPU detected.",
+    why=(
+        "The line gives each rank the same value. With fewer GPUs than the ranks of a host use,"
+        " nccl-tests finds no such device, or two ranks choose the same GPU and NCCL stops:"
+        " duplicate GPU detected."
+    ),
     fix=f"leave out -x {VARIABLE}",
     stays=STAYS,
     reads=("the command line",),
@@ -145,8 +161,10 @@ REPEATED = CheckRow(
     layer=Layer.LAUNCHER,
     title="variables and parameters given twice",
     right="each once",
-    why="Open MPI rejects a parameter with two values; 4.1 even rejects the same value twice. "
-    "For a variable, 4.1.4 uses the last value, 5.0.11 the first.",
+    why=(
+        "Open MPI rejects a parameter with two values; 4.1 even rejects the same value twice. "
+        "For a variable, 4.1.4 uses the last value, 5.0.11 the first."
+    ),
     fix="remove one of them",
     stays=STAYS,
     reads=("the command line",),
@@ -158,7 +176,9 @@ REPEATED = CheckRow(
 def check_repeated(line: Line) -> Iterator[Found]:
     """Names with different values, and for Open MPI 4 with the same."""
     given = [(name, value) for name, value in line.variables if value is not None]
-    given += [(f"--{parameter.kind} {parameter.name}", parameter.value) for parameter in line.parameters]
+    given += [
+        (f"--{parameter.kind} {parameter.name}", parameter.value) for parameter in line.parameters
+    ]
     if not given:
         yield skipped("the line has no variable and no parameter")
         return
@@ -166,7 +186,11 @@ def check_repeated(line: Line) -> Iterator[Found]:
     for name, value in given:
         values.setdefault(name, []).append(value)
     strict = 0 < line.major < 5
-    twice = {name: every for name, every in values.items() if len(every if strict and name.startswith("--") else set(every)) > 1}
+    twice = {
+        name: every
+        for name, every in values.items()
+        if len(every if strict and name.startswith("--") else set(every)) > 1
+    }
     for name, every in twice.items():
         evidence = [Evidence(name, value) for value in every]
         worse = failed if name.startswith("--") else warned
@@ -189,9 +213,11 @@ DASHES = CheckRow(
     layer=Layer.LAUNCHER,
     title="dashes and quotes",
     right="ASCII - ' and \"",
-    why="Documents and web pages turn -- into a long dash, and straight quotes into curly ones. "
-    "A launcher takes a word with such a dash for the program. The shell keeps curly quotes as "
-    "part of the value.",
+    why=(
+        "Documents and web pages turn -- into a long dash, and straight quotes into curly ones. "
+        "A launcher takes a word with such a dash for the program. The shell keeps curly quotes as "
+        "part of the value."
+    ),
     fix="retype the word",
     stays=STAYS,
     reads=("the command line",),

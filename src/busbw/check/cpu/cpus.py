@@ -23,10 +23,19 @@ GOVERNOR = CheckRow(
     name="cpu-governor",
     layer=Layer.CPU,
     title="CPU frequency governor",
-    right=f"{BEST_GOVERNOR}; with intel_pstate or amd-pstate also the energy preference {BEST_GOVERNOR}",
-    why="A low clock delays each small message. perftest then warns of conflicting CPU frequency values.",
+    right=(
+        f"{BEST_GOVERNOR}; with intel_pstate or amd-pstate also the energy preference"
+        f" {BEST_GOVERNOR}"
+    ),
+    why=(
+        "A low clock delays each small message. perftest then warns of conflicting CPU frequency"
+        " values."
+    ),
     fix=f"cpupower frequency-set -g {BEST_GOVERNOR}",
-    stays=f"after reboot: lost; enable cpupower's service, or tuned with the profile latency-performance (governor={BEST_GOVERNOR})",
+    stays=(
+        "after reboot: lost; enable cpupower's service, or tuned with the profile"
+        f" latency-performance (governor={BEST_GOVERNOR})"
+    ),
     reads=(
         f"{CPUS}/cpu*/cpufreq/scaling_governor",
         "scaling_driver",
@@ -48,18 +57,28 @@ def check_governor(machine: Machine) -> Iterator[Found]:
         yield unread("", failing, "the governors")
         return
     if not governors:
-        yield skipped("the kernel does not control the CPU frequency here; the BIOS or a hypervisor does")
+        yield skipped(
+            "the kernel does not control the CPU frequency here; the BIOS or a hypervisor does"
+        )
         return
-    slow = {path: governor for path, governor in governors.items() if governor != BEST_GOVERNOR and not _prefers_performance(machine, path)}
+    slow = {
+        path: governor
+        for path, governor in governors.items()
+        if governor != BEST_GOVERNOR and not _prefers_performance(machine, path)
+    }
     if not slow:
         seen = Evidence(
             f"{next(iter(governors))}/scaling_governor",
             next(iter(governors.values())),
             BEST_GOVERNOR,
         )
-        yield passed("", f"the governors of {counted(len(governors), 'CPU')} prefer performance", seen)
+        yield passed(
+            "", f"the governors of {counted(len(governors), 'CPU')} prefer performance", seen
+        )
         return
-    kinds = ", ".join(f"{governor} on {count}" for governor, count in Counter(slow.values()).most_common())
+    kinds = ", ".join(
+        f"{governor} on {count}" for governor, count in Counter(slow.values()).most_common()
+    )
     first = next(iter(slow))
     yield warned(
         "",
@@ -86,9 +105,15 @@ CLOCKSOURCE = CheckRow(
     layer=Layer.CPU,
     title="clock source",
     right="tsc, or its equivalent on the architecture or hypervisor",
-    why="Reading hpet or acpi_pm takes a system call and a device access: about a microsecond or more for each reading.",
+    why=(
+        "Reading hpet or acpi_pm takes a system call and a device access: about a microsecond or"
+        " more for each reading."
+    ),
     fix=f"echo tsc > {CURRENT_CLOCKSOURCE}",
-    stays="after reboot: lost; if the kernel rejected tsc, dmesg says why (often the BIOS or another CPU's clock)",
+    stays=(
+        "after reboot: lost; if the kernel rejected tsc, dmesg says why (often the BIOS or another"
+        " CPU's clock)"
+    ),
     reads=(CURRENT_CLOCKSOURCE, AVAILABLE_CLOCKSOURCES),
     sources=("Linux, Documentation/timers/timekeeping.rst",),
 )
@@ -109,9 +134,11 @@ def check_clocksource(machine: Machine) -> Iterator[Found]:
         good=text,
         bad=text,
         evidence=(Evidence(CURRENT_CLOCKSOURCE, reading.text, others[0] if others else "tsc"),),
-        fix=filled(f"echo {{name}} > {CURRENT_CLOCKSOURCE}", name=others[0])
-        if others
-        else "to see why the kernel rejected tsc: dmesg | grep -i -e tsc -e clocksource",
+        fix=(
+            filled(f"echo {{name}} > {CURRENT_CLOCKSOURCE}", name=others[0])
+            if others
+            else "to see why the kernel rejected tsc: dmesg | grep -i -e tsc -e clocksource"
+        ),
     )
 
 
@@ -123,9 +150,15 @@ IRQ_AFFINITY = CheckRow(
     layer=Layer.CPU,
     title="CPUs that handle interrupts of network controllers",
     right="most are on the NUMA node of the NIC",
-    why="Otherwise TCP packets are processed on the other socket, and their data crosses the link between the sockets.",
+    why=(
+        "Otherwise TCP packets are processed on the other socket, and their data crosses the link"
+        " between the sockets."
+    ),
     fix="echo {cpus} | tee {files}",
-    stays="after reboot: lost, and irqbalance may change it; run it from a systemd unit, and exclude the interrupts from irqbalance",
+    stays=(
+        "after reboot: lost, and irqbalance may change it; run it from a systemd unit, and exclude"
+        " the interrupts from irqbalance"
+    ),
     reads=(
         "/sys/bus/pci/devices/*/msi_irqs",
         "/proc/irq/*/effective_affinity_list",
@@ -145,7 +178,11 @@ def check_irq_affinity(machine: Machine) -> Iterator[Found]:
     if count_list(nodes.text or "") <= 1:
         yield skipped("the machine shows no more than one NUMA node")
         return
-    parts = [(part, numbers) for part in nics(machine) if (numbers := machine.names(f"{part.path}/msi_irqs"))]
+    parts = [
+        (part, numbers)
+        for part in nics(machine)
+        if (numbers := machine.names(f"{part.path}/msi_irqs"))
+    ]
     if not parts:
         yield skipped("no network controller with interrupts of its own")
     for part, numbers in parts:
@@ -155,11 +192,20 @@ def check_irq_affinity(machine: Machine) -> Iterator[Found]:
 def _judge_interrupts(machine: Machine, part: Part, numbers: tuple[str, ...]) -> Found:
     node = machine.text(f"{part.path}/numa_node") or ""
     local = cpu_set(machine.text(f"{NODES}/node{node}/cpulist") or "")
-    handled = {path: cpus for number in numbers for path, cpus in [_cpus_of_interrupt(machine, number)] if cpus}
+    handled = {
+        path: cpus
+        for number in numbers
+        for path, cpus in [_cpus_of_interrupt(machine, number)]
+        if cpus
+    }
     if not local or not handled:
         return not_offered(
             part.name,
-            "its NUMA node is unknown" if not local else "the CPUs of its interrupts cannot be read",
+            (
+                "its NUMA node is unknown"
+                if not local
+                else "the CPUs of its interrupts cannot be read"
+            ),
         )
     far = [path for path, cpus in handled.items() if not cpus & local]
     text = f"{len(far)} of {len(handled)} interrupts are handled on another NUMA node"
@@ -170,7 +216,10 @@ def _judge_interrupts(machine: Machine, part: Part, numbers: tuple[str, ...]) ->
         subject=part.name,
         good=text,
         bad=text,
-        evidence=tuple(Evidence(path, machine.text(path) or "", f"CPUs {cpus} (node {node})") for path in far[:1] or list(handled)[:1]),
+        evidence=tuple(
+            Evidence(path, machine.text(path) or "", f"CPUs {cpus} (node {node})")
+            for path in far[:1] or list(handled)[:1]
+        ),
         fix=filled(IRQ_AFFINITY.fix, cpus=cpus, files=settable),
     )
 
@@ -192,9 +241,15 @@ ONLINE = CheckRow(
     layer=Layer.CPU,
     title="online CPUs",
     right="all, or one thread of each core if SMT is off",
-    why="Ranks have fewer CPUs, and a NUMA node may have none. The threads of NCCL and the data loaders then share what is left.",
+    why=(
+        "Ranks have fewer CPUs, and a NUMA node may have none. The threads of NCCL and the data"
+        " loaders then share what is left."
+    ),
     fix="for c in {cpus}; do echo 1 > /sys/devices/system/cpu/cpu$c/online; done",
-    stays="a reboot brings CPUs online, unless the kernel command line limits them (maxcpus=, nr_cpus=)",
+    stays=(
+        "a reboot brings CPUs online, unless the kernel command line limits them (maxcpus=,"
+        " nr_cpus=)"
+    ),
     reads=(f"{CPUS}/online", f"{CPUS}/present", f"{CPUS}/smt/control"),
     sources=("Linux, Documentation/admin-guide/cputopology.rst",),
 )
@@ -216,7 +271,11 @@ def check_online(machine: Machine) -> Iterator[Found]:
         subject="",
         good=f"{len(online)} of {len(present)} CPUs are online, SMT is {smt}",
         bad=f"{len(missing)} of {len(present)} CPUs are not online",
-        evidence=(Evidence(f"{CPUS}/online", readings["online"].text or "", readings["present"].text or ""),),
+        evidence=(
+            Evidence(
+                f"{CPUS}/online", readings["online"].text or "", readings["present"].text or ""
+            ),
+        ),
         fix=filled(ONLINE.fix, cpus=[str(cpu) for cpu in missing]),
     )
 
@@ -229,9 +288,14 @@ ISOLATED = CheckRow(
     layer=Layer.CPU,
     title="isolated CPUs",
     right="none",
-    why="The scheduler does not spread threads over isolated CPUs. All threads of a rank that is bound to them can end up on one CPU.",
-    fix="remove isolcpus= from GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (on "
-    "RHEL: grubby --update-kernel=ALL --remove-args=isolcpus); then drain the host and reboot it",
+    why=(
+        "The scheduler does not spread threads over isolated CPUs. All threads of a rank that is"
+        " bound to them can end up on one CPU."
+    ),
+    fix=(
+        "remove isolcpus= from GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (on RHEL:"
+        " grubby --update-kernel=ALL --remove-args=isolcpus); then drain the host and reboot it"
+    ),
     stays="permanent once the boot loader has it",
     reads=(ISOLATED_FILE, "/proc/cmdline"),
     sources=("Linux, Documentation/admin-guide/kernel-parameters.txt: isolcpus=",),

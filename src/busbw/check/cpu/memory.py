@@ -17,7 +17,8 @@ from busbw.host.pci import AMAZON, read_devices
 from busbw.host.settings import cpu_set, named_counts
 
 NODES = "/sys/devices/system/node"
-LEAST_OF_LARGEST = 0.75  # of the largest node: with one of eight modules missing 0.88 is left, with two 0.75
+# of the largest node: with one of eight modules missing 0.88 is left, with two 0.75
+LEAST_OF_LARGEST = 0.75
 
 NUMA_NODES = CheckRow(
     id="BW150",
@@ -25,8 +26,14 @@ NUMA_NODES = CheckRow(
     layer=Layer.CPU,
     title="memory of each NUMA node",
     right="each node with CPUs has memory, and about as much as the others",
-    why="Ranks near a node without memory allocate on another node, and their buffers are across the link between the sockets.",
-    fix="dmidecode -t memory shows which module near node {node} is missing or off; drain the host, power it off, and reseat or replace it",
+    why=(
+        "Ranks near a node without memory allocate on another node, and their buffers are across"
+        " the link between the sockets."
+    ),
+    fix=(
+        "dmidecode -t memory shows which module near node {node} is missing or off; drain the host,"
+        " power it off, and reseat or replace it"
+    ),
     stays="permanent: hardware or a BIOS setting",
     reads=(f"{NODES}/online", f"{NODES}/node*/cpulist", f"{NODES}/node*/meminfo"),
     sources=("Linux, Documentation/ABI/stable/sysfs-devices-node",),
@@ -40,17 +47,25 @@ def check_numa_nodes(machine: Machine) -> Iterator[Found]:
     if not online.text:
         yield unread("", online, "the list of NUMA nodes")
         return
-    nodes = [node for node in sorted(cpu_set(online.text)) if machine.text(f"{NODES}/node{node}/cpulist")]
-    sizes = {node: _total_bytes(machine.text(f"{NODES}/node{node}/meminfo") or "") for node in nodes}
+    nodes = [
+        node for node in sorted(cpu_set(online.text)) if machine.text(f"{NODES}/node{node}/cpulist")
+    ]
+    sizes = {
+        node: _total_bytes(machine.text(f"{NODES}/node{node}/meminfo") or "") for node in nodes
+    }
     known = {node: size for node, size in sizes.items() if size is not None}
     if not known or len(known) < len(sizes):
         first = next((node for node in sizes if node not in known), 0)
         yield unread(f"node {first}", machine.read(f"{NODES}/node{first}/meminfo"), "its memory")
         return
     most = max(known.values())
-    small = {node: size for node, size in known.items() if size < LEAST_OF_LARGEST * most or not size}
+    small = {
+        node: size for node, size in known.items() if size < LEAST_OF_LARGEST * most or not size
+    }
     for node, size in small.items():
-        evidence = Evidence(f"{NODES}/node{node}/meminfo", f"MemTotal {size >> 20} MiB", f"about {most >> 20} MiB")
+        evidence = Evidence(
+            f"{NODES}/node{node}/meminfo", f"MemTotal {size >> 20} MiB", f"about {most >> 20} MiB"
+        )
         yield warned(
             f"node {node}",
             f"it has {size >> 20} MiB of memory, the largest node {most >> 20}",
@@ -59,7 +74,9 @@ def check_numa_nodes(machine: Machine) -> Iterator[Found]:
         )
     if not small:
         evidence = Evidence(f"{NODES}/online", online.text)
-        yield passed("", f"{counted(len(sizes), 'NUMA node')}, the largest with {most >> 30} GiB", evidence)
+        yield passed(
+            "", f"{counted(len(sizes), 'NUMA node')}, the largest with {most >> 30} GiB", evidence
+        )
 
 
 def _total_bytes(text: str) -> int | None:
@@ -76,7 +93,10 @@ NUMA_POLICY = CheckRow(
     layer=Layer.CPU,
     title="NUMA memory policy in containers",
     right="the container has the capability SYS_NICE, or no seccomp filter",
-    why="Docker blocks the NUMA system calls without it. NCCL 2.24 to 2.26.4 then fails when it allocates shared memory with cuMem.",
+    why=(
+        "Docker blocks the NUMA system calls without it. NCCL 2.24 to 2.26.4 then fails when it"
+        " allocates shared memory with cuMem."
+    ),
     fix="start the container with --cap-add SYS_NICE, or set NCCL_CUMEM_HOST_ENABLE=0",
     stays="with the start of the container",
     reads=(STATUS,),
@@ -102,13 +122,18 @@ def check_numa_policy(machine: Machine) -> Iterator[Found]:
         yield skipped("NCCL_CUMEM_HOST_ENABLE=0: NCCL needs no NUMA calls")
         return
     if re.search(r"^Seccomp:\s*0$", reading.text or "", re.MULTILINE):
-        yield passed("", "no seccomp filter blocks the NUMA system calls", Evidence(STATUS, "Seccomp 0"))
+        yield passed(
+            "", "no seccomp filter blocks the NUMA system calls", Evidence(STATUS, "Seccomp 0")
+        )
         return
     yield judged(
         right=bool(int(match.group(1), 16) & 1 << SYS_NICE),
         subject="",
         good="the container has SYS_NICE",
-        bad="the container lacks SYS_NICE, so Docker's default seccomp profile blocks the NUMA system calls",
+        bad=(
+            "the container lacks SYS_NICE, so Docker's default seccomp profile blocks the NUMA"
+            " system calls"
+        ),
         evidence=(Evidence(STATUS, f"CapEff {match.group(1)}", f"bit {SYS_NICE}"),),
         fix=NUMA_POLICY.fix,
     )
@@ -123,15 +148,14 @@ HUGEPAGES = CheckRow(
     layer=Layer.CPU,
     title="huge pages on hosts with EFA",
     right="some are reserved and free",
-    why="libfabric's EFA provider allocates its buffers from huge pages. EFA can register a "
-    "limited number of pages, so larger pages cover more memory.",
+    why=(
+        "libfabric's EFA provider allocates its buffers from huge pages. EFA can register a "
+        "limited number of pages, so larger pages cover more memory."
+    ),
     fix="sysctl -w vm.nr_hugepages={pages}",
     stays="after reboot: lost; write it to a file in /etc/sysctl.d",
     reads=(MEMINFO, "/sys/bus/pci/devices/*/vendor"),
-    sources=(
-        "libfabric issue 9739",
-        "Linux, Documentation/admin-guide/mm/hugetlbpage.rst",
-    ),
+    sources=("libfabric issue 9739", "Linux, Documentation/admin-guide/mm/hugetlbpage.rst"),
 )
 
 
@@ -139,7 +163,9 @@ HUGEPAGES = CheckRow(
 def check_hugepages(machine: Machine) -> Iterator[Found]:
     """The reserved pages, if an RDMA device is Amazon's."""
     devices = read_devices(machine)
-    if not any(port.bdf in devices and devices[port.bdf].vendor == AMAZON for port in machine.ports):
+    if not any(
+        port.bdf in devices and devices[port.bdf].vendor == AMAZON for port in machine.ports
+    ):
         yield skipped("no EFA device")
         return
     reading = machine.read(MEMINFO)
@@ -154,7 +180,9 @@ def check_hugepages(machine: Machine) -> Iterator[Found]:
         subject="",
         good=text,
         bad=text,
-        evidence=(Evidence(MEMINFO, f"HugePages_Free {free}, HugePages_Total {total}", "more than 0"),),
+        evidence=(
+            Evidence(MEMINFO, f"HugePages_Free {free}, HugePages_Total {total}", "more than 0"),
+        ),
         fix=filled(HUGEPAGES.fix, pages=total + PAGES),
     )
 
@@ -167,7 +195,10 @@ FREE = CheckRow(
     layer=Layer.CPU,
     title="available memory",
     right=f"{LEAST_FREE:.0%} of the memory or more",
-    why="When memory is low the kernel frees pages before each allocation, which delays ranks. In the end it kills a process.",
+    why=(
+        "When memory is low the kernel frees pages before each allocation, which delays ranks. In"
+        " the end it kills a process."
+    ),
     fix="ps -eo rss,pid,user,comm --sort=-rss | head, and kill what an earlier job left behind",
     stays="until the next job leaves processes behind",
     reads=(MEMINFO,),
@@ -206,10 +237,18 @@ ERRORS = CheckRow(
     name="mem-errors",
     layer=Layer.CPU,
     title="memory errors of the host since boot",
-    right=f"none uncorrectable, and at most {A_DAY} correctable a day between two readings "
-    f"(--watch-for, --since); with one reading, at most {A_DAY} in all",
-    why="An uncorrectable error kills the process that reads the data, or the host. Many correctable errors announce one.",
-    fix="grep . {base}/dimm*/dimm_*_count shows the module; drain the host, power it off and replace it",
+    right=(
+        f"none uncorrectable, and at most {A_DAY} correctable a day between two readings "
+        f"(--watch-for, --since); with one reading, at most {A_DAY} in all"
+    ),
+    why=(
+        "An uncorrectable error kills the process that reads the data, or the host. Many"
+        " correctable errors announce one."
+    ),
+    fix=(
+        "grep . {base}/dimm*/dimm_*_count shows the module; drain the host, power it off and"
+        " replace it"
+    ),
     stays="depends on the hardware; the counts restart at a reboot",
     reads=(f"{CONTROLLERS}/mc*/ue_count", f"{CONTROLLERS}/mc*/ce_count"),
     sources=(
@@ -222,10 +261,16 @@ ERRORS = CheckRow(
 @check(ERRORS)
 def check_errors(machine: Machine) -> Iterator[Found]:
     """Each memory controller that the kernel's EDAC drivers know."""
-    controllers = [name for name in machine.names(CONTROLLERS) if name[:2] == "mc" and name[2:].isdecimal()]
+    controllers = [
+        name for name in machine.names(CONTROLLERS) if name[:2] == "mc" and name[2:].isdecimal()
+    ]
     if not controllers:
         none = f"{CONTROLLERS} has no memory controller: no EDAC driver is loaded"
-        yield (skipped("a virtual machine does not see memory errors of its host") if machine.hypervisor else not_offered("", none))
+        yield (
+            skipped("a virtual machine does not see memory errors of its host")
+            if machine.hypervisor
+            else not_offered("", none)
+        )
     for name in controllers:
         readings = [machine.read(f"{CONTROLLERS}/{name}/{kind}_count") for kind in ("ue", "ce")]
         ue, ce = (number(reading.text) for reading in readings)
@@ -257,4 +302,8 @@ def _judge_errors(machine: Machine, name: str, ue: int, ce: int) -> Found:
         rise, bad = ce, ce > A_DAY
         text += f"; {NOT_KNOWN}" if bad else ""
     correctable = Evidence(path, str(ce), f"{A_DAY} or fewer a day")
-    return warned(name, text, correctable, fix=fix, weight=rise) if bad else passed(name, text, uncorrectable, correctable)
+    return (
+        warned(name, text, correctable, fix=fix, weight=rise)
+        if bad
+        else passed(name, text, uncorrectable, correctable)
+    )

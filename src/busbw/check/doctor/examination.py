@@ -38,12 +38,20 @@ def commands(context: LaunchContext) -> dict[str, str]:
     found = {"mpirun": shlex.join(_without(line, interfaces.VARIABLE))}
     if len({host.slots for host in hosts}) > 1:
         return found
-    first = context.addresses(context.networks[0])[hosts[0].name] if context.networks else hosts[0].name
+    first = (
+        context.addresses(context.networks[0])[hosts[0].name] if context.networks else hosts[0].name
+    )
     sockets = "".join(f"{name}={shlex.quote(value)} " for name, value in own.items())
     if shutil.which("srun"):
-        found["srun"] = f"{sockets}srun --mpi=pmix -N {len(hosts)} --ntasks-per-node {hosts[0].slots} {shlex.join(PROGRAM)}"
+        found["srun"] = (
+            f"{sockets}srun --mpi=pmix -N {len(hosts)} --ntasks-per-node {hosts[0].slots}"
+            f" {shlex.join(PROGRAM)}"
+        )
     meeting = f"--rdzv-backend c10d --rdzv-endpoint {first}:29500"
-    found["torchrun, on each host"] = f"{sockets}torchrun --nnodes {len(hosts)} --nproc-per-node {hosts[0].slots} {meeting} train.py"
+    found["torchrun, on each host"] = (
+        f"{sockets}torchrun --nnodes {len(hosts)} --nproc-per-node {hosts[0].slots} {meeting}"
+        " train.py"
+    )
     return found
 
 
@@ -54,7 +62,10 @@ def _sockets(context: LaunchContext) -> dict[str, str]:
     """
     network = context.networks[0] if context.networks else None
     named = {
-        name for said in context.identities.values() for name, text in said["addresses"].items() if IPv4Interface(text).network == network
+        name
+        for said in context.identities.values()
+        for name, text in said["addresses"].items()
+        if IPv4Interface(text).network == network
     }
     if len(named) != 1:
         return {}

@@ -14,7 +14,10 @@ from busbw.launch.hosts import Host
 # Open MPI 5 waits without end for a program that ends at once, in 1 of 60 starts on a busy host:
 # PRRTE's daemon misses its end.
 NAMES_ITSELF = ("sh", "-c", "hostname; sleep 1")
-OPEN = "name the subnet that connects the hosts with --ifname CIDR; allow it in the firewall in both directions"
+OPEN = (
+    "name the subnet that connects the hosts with --ifname CIDR; allow it in the firewall in both"
+    " directions"
+)
 
 
 def ifname(context: LaunchContext) -> str:
@@ -35,13 +38,19 @@ def start(context: LaunchContext) -> Stage:
     if code == 0 and answered == expected:
         return passed(
             "mpirun",
-            f"{mpirun.find().path} (Open MPI {mpirun.find().version}) starts a process on each host",
+            f"{mpirun.find().path} (Open MPI {mpirun.find().version}) starts a process on each"
+            " host",
         )
     if code is None:
-        message = f"mpirun did not end within {context.limit_s:g} s: its daemons cannot connect back to this host"
+        message = (
+            f"mpirun did not end within {context.limit_s:g} s: its daemons cannot connect back to"
+            " this host"
+        )
         return failed("mpirun", message, " ".join(line), fix=OPEN)
     found = failures.explain(code, error_text, context.names)
-    return failed("mpirun", found.message, error_text.strip()[-300:], " ".join(line), fix=found.hint)
+    return failed(
+        "mpirun", found.message, error_text.strip()[-300:], " ".join(line), fix=found.hint
+    )
 
 
 def ring(context: LaunchContext) -> Stage:
@@ -58,7 +67,9 @@ def nccl(context: LaunchContext) -> Stage:
     """NCCL's communicator over one GPU of each host."""
     if context.engine == "mpi":
         return skipped("nccl", "no GPUs were requested")
-    return _busbw(context, "nccl", ["all_reduce", "--engine", "nccl", "-b", "8", "-e", "8"], per_host=1)
+    return _busbw(
+        context, "nccl", ["all_reduce", "--engine", "nccl", "-b", "8", "-e", "8"], per_host=1
+    )
 
 
 def all_reduce(context: LaunchContext) -> Stage:
@@ -96,7 +107,11 @@ def _busbw(context: LaunchContext, name: str, sweep: Sequence[str], per_host: in
     if code == 0:
         return passed(
             name,
-            out.strip().splitlines()[-1] if out.strip() else f"{counted(len(context.hosts), 'host')} exchanged data",
+            (
+                out.strip().splitlines()[-1]
+                if out.strip()
+                else f"{counted(len(context.hosts), 'host')} exchanged data"
+            ),
         )
     said, _, hint = error.partition("\nhint:")
     message = next(
@@ -106,7 +121,9 @@ def _busbw(context: LaunchContext, name: str, sweep: Sequence[str], per_host: in
     if code is None:
         message = f"no end within {2 * context.limit_s + 10:g} s"
     command = f"busbw {' '.join(words)}"
-    return failed(name, message, command, fix=" ".join(hint.split()) or f"NCCL_DEBUG=INFO {command}")
+    return failed(
+        name, message, command, fix=" ".join(hint.split()) or f"NCCL_DEBUG=INFO {command}"
+    )
 
 
 def _run(line: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
@@ -122,7 +139,10 @@ def _run(line: Sequence[str], limit_s: float) -> tuple[int | None, str, str]:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        parts = (part.decode(errors="replace") if isinstance(part, bytes) else part or "" for part in (error.stdout, error.stderr))
+        parts = (
+            part.decode(errors="replace") if isinstance(part, bytes) else part or ""
+            for part in (error.stdout, error.stderr)
+        )
         out, text = parts
         return None, out, text
     except OSError as error:

@@ -14,8 +14,14 @@ from busbw.launch.failures import known
 from busbw.launch.remote_ps import SSH_FAILED
 
 SSH_PORT = 22
-SAME = "install busbw at the same path on every host, or on a shared file system: ssh {host} ls -l {path}"
-APART = "in /etc/hosts on {host}, take {name} out of the line of {address}, and keep the other names of that line"
+SAME = (
+    "install busbw at the same path on every host, or on a shared file system: ssh {host} ls -l"
+    " {path}"
+)
+APART = (
+    "in /etc/hosts on {host}, take {name} out of the line of {address}, and keep the other names of"
+    " that line"
+)
 BANNER_S = 3.0  # sshd sends its banner at once
 
 
@@ -23,7 +29,10 @@ def ssh(context: LaunchContext) -> Stage:
     """The launch agent reaches all hosts."""
     for done in context.on_all(["true"]):
         if done.code is None and (banner := _banner(done.host)):
-            message = f"{done.host}: sshd answers ('{banner}'), but ssh gets no further: the path may drop large packets"
+            message = (
+                f"{done.host}: sshd answers ('{banner}'), but ssh gets no further: the path may"
+                " drop large packets"
+            )
             return failed("ssh", message, done.error.strip()[-300:], fix=LARGER_THAN)
         if done.code == SSH_FAILED or done.code is None or done.code == 127:
             found = known(done.error, [done.host])
@@ -31,7 +40,8 @@ def ssh(context: LaunchContext) -> Stage:
                 found.hint
                 if found
                 else filled(
-                    "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true   (must exit with 0, without a prompt)",
+                    "ssh -o BatchMode=yes -o ConnectTimeout=5 {host} true   (must exit with 0,"
+                    " without a prompt)",
                     host=done.host,
                 )
             )
@@ -42,10 +52,14 @@ def ssh(context: LaunchContext) -> Stage:
                 fix=fix,
             )
         if done.code:
-            fix = filled("the startup files of its shell on {host} must not exit or print", host=done.host)
+            fix = filled(
+                "the startup files of its shell on {host} must not exit or print", host=done.host
+            )
             message = f"on {done.host} every command in a login shell exits with {done.code}"
             return failed("ssh", message, done.error.strip()[-300:], fix=fix)
-    return passed("ssh", f"{counted(len(context.hosts), 'host')} can be logged into without a prompt")
+    return passed(
+        "ssh", f"{counted(len(context.hosts), 'host')} can be logged into without a prompt"
+    )
 
 
 def _banner(host: str) -> str:
@@ -69,7 +83,11 @@ def install(context: LaunchContext) -> Stage:
             message = f"{done.host}: {asked[0]} does not run busbw: {done.problem or 'no answer'}"
             fix = filled(SAME, host=done.host, path=asked[0])
             return failed("install", message, done.error.strip()[-300:], fix=fix)
-    other = {host: said["busbw"] for host, said in context.identities.items() if said["busbw"] != __version__}
+    other = {
+        host: said["busbw"]
+        for host, said in context.identities.items()
+        if said["busbw"] != __version__
+    }
     if other:
         host, version = next(iter(other.items()))
         return failed(
@@ -100,7 +118,12 @@ def names(context: LaunchContext) -> Stage:
     for host, said in context.identities.items():
         own = said["names"].get(said["hostname"], [])
         if own and all(address.startswith("127.") for address in own):
-            message = f"{host} resolves its own name {said['hostname']} to {own[0]}, where other hosts would reach themselves"
+            message = (
+                f"{host} resolves its own name {said['hostname']} to {own[0]}, where other hosts"
+                " would reach themselves"
+            )
             fix = filled(APART, name=said["hostname"], address=own[0], host=host)
-            return warned("names", message, f"getent ahosts {said['hostname']}: {', '.join(own)}", fix=fix)
+            return warned(
+                "names", message, f"getent ahosts {said['hostname']}: {', '.join(own)}", fix=fix
+            )
     return passed("names", "all names resolve on all hosts")

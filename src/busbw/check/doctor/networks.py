@@ -19,7 +19,10 @@ PORTS = (20000, 30000)  # below the kernel's ephemeral range, above common servi
 SHARE = 0.6  # of a stage's limit, for connecting
 LINGER_S = 2.0  # for hosts that start later
 _MOST_PAIRS = 6
-LARGER_THAN = "ping -M do -s 8972 ADDRESS shows whether an MTU of 9000 passes; raise the MTU on the path, or lower it on the hosts"
+LARGER_THAN = (
+    "ping -M do -s 8972 ADDRESS shows whether an MTU of 9000 passes; raise the MTU on the path, or"
+    " lower it on the hosts"
+)
 
 
 def subnets(context: LaunchContext) -> Stage:
@@ -29,13 +32,19 @@ def subnets(context: LaunchContext) -> Stage:
     for host in hosts:
         seen.update({interface.network for interface in _chosen(context, host).values()})
     common = [network for network, number in seen.items() if number == len(hosts)]
-    traps = [network for network in common if len(set(context.addresses(network).values())) < len(hosts)]
+    traps = [
+        network for network in common if len(set(context.addresses(network).values())) < len(hosts)
+    ]
     context.networks = [network for network in common if network not in traps]
     evidence = []
     for host, said in hosts.items():
         named = ", ".join(f"{name} {text}" for name, text in said["addresses"].items())
         evidence.append(f"{host}: {named}")
-    if without := [host for host in hosts if context.ifname and not is_cidr(context.ifname) and not _chosen(context, host)]:
+    if without := [
+        host
+        for host in hosts
+        if context.ifname and not is_cidr(context.ifname) and not _chosen(context, host)
+    ]:
         fix = "name the subnet instead, since interface names differ between hosts: --ifname CIDR"
         return failed(
             "subnets",
@@ -44,11 +53,16 @@ def subnets(context: LaunchContext) -> Stage:
             fix=fix,
         )
     if not context.networks:
-        fix = "give the hosts addresses in one subnet, or a route between theirs and --ifname with the interface of each"
+        fix = (
+            "give the hosts addresses in one subnet, or a route between theirs and --ifname with"
+            " the interface of each"
+        )
         within = f" within {context.ifname}" if context.ifname else ""
         return failed("subnets", f"the hosts have no subnet in common{within}", *evidence, fix=fix)
     if traps:
-        message = f"{_list(traps)}: several hosts have the same address there, as with docker0 and virbr0"
+        message = (
+            f"{_list(traps)}: several hosts have the same address there, as with docker0 and virbr0"
+        )
         return warned(
             "subnets",
             message,
@@ -60,9 +74,13 @@ def subnets(context: LaunchContext) -> Stage:
 
 def _chosen(context: LaunchContext, host: str) -> dict[str, IPv4Interface]:
     """A host's interfaces with their addresses, or those that --ifname selects."""
-    have = {name: IPv4Interface(text) for name, text in context.identities[host]["addresses"].items()}
+    have = {
+        name: IPv4Interface(text) for name, text in context.identities[host]["addresses"].items()
+    }
     try:
-        return {name: have[name] for name in resolve(context.ifname, have)} if context.ifname else have
+        return (
+            {name: have[name] for name in resolve(context.ifname, have)} if context.ifname else have
+        )
     except UsageError:  # it selects none
         return {}
 
@@ -80,11 +98,14 @@ def _mtus(context: LaunchContext) -> Stage | None:
         usual = max(number, key=lambda mtu: (number[mtu], mtu))
         if odd := {host: one for host, one in of_host.items() if one[1] != usual}:
             texts = [
-                f"{host}: {name} has MTU {mtu}, {number[usual]} of {len(of_host)} hosts have {usual}" for host, (name, mtu) in odd.items()
+                f"{host}: {name} has MTU {mtu}, {number[usual]} of {len(of_host)} hosts have"
+                f" {usual}"
+                for host, (name, mtu) in odd.items()
             ]
             host, (name, _) = next(iter(odd.items()))
             fix = filled(
-                "drain {host}, and there: ip link set dev {name} mtu {mtu}; its switch port needs at least that",
+                "drain {host}, and there: ip link set dev {name} mtu {mtu}; its switch port needs"
+                " at least that",
                 host=host,
                 name=name,
                 mtu=usual,
@@ -114,17 +135,30 @@ def tcp(context: LaunchContext) -> Stage:
                 fix=filled("ssh {host} true", host=done.host),
             )
     working = [network for network in context.networks if network not in bad]
-    evidence = [f"{pair} on {network}: {reason}" for network, pairs in bad.items() for pair, reason in pairs.items()][:_MOST_PAIRS]
+    evidence = [
+        f"{pair} on {network}: {reason}"
+        for network, pairs in bad.items()
+        for pair, reason in pairs.items()
+    ][:_MOST_PAIRS]
     if not working:
         first = next(iter(bad))
         if all(reason == LARGE for reason in bad[first].values()):
-            return failed("tcp", f"large packets are lost on {_list(bad)}", *evidence, fix=LARGER_THAN)
-        fix = f"allow {first} in the firewall of the hosts, in both directions (firewall-cmd --zone=trusted --add-source={first})"
-        return failed("tcp", f"hosts cannot connect to each other on {_list(bad)}", *evidence, fix=fix)
+            return failed(
+                "tcp", f"large packets are lost on {_list(bad)}", *evidence, fix=LARGER_THAN
+            )
+        fix = (
+            f"allow {first} in the firewall of the hosts, in both directions (firewall-cmd"
+            f" --zone=trusted --add-source={first})"
+        )
+        return failed(
+            "tcp", f"hosts cannot connect to each other on {_list(bad)}", *evidence, fix=fix
+        )
     context.networks = working
     if bad:
         message = f"hosts connect on {_list(working)}, but not on {_list(bad)}"
-        return warned("tcp", message, *evidence, fix=f"name the subnet that works: --ifname {working[0]}")
+        return warned(
+            "tcp", message, *evidence, fix=f"name the subnet that works: --ifname {working[0]}"
+        )
     return passed(
         "tcp",
         f"{counted(len(context.hosts), 'host')} connect in both directions on {_list(working)}",

@@ -31,7 +31,11 @@ _BULK_S = 4.0  # for them; they take milliseconds, and a lost packet is sent aga
 def identity(asked: dict[str, list[str]]) -> dict[str, object]:
     """This host's name and addresses, and what it resolves `asked["names"]` to."""
     own = socket.gethostname()
-    addresses = {name: str(address) for name, address in local().items() if address and not address.ip.is_loopback}
+    addresses = {
+        name: str(address)
+        for name, address in local().items()
+        if address and not address.ip.is_loopback
+    }
     return {
         "hostname": own,
         "busbw": __version__,
@@ -44,7 +48,12 @@ def identity(asked: dict[str, list[str]]) -> dict[str, object]:
 def _lookup(name: str) -> list[str]:
     """The IPv4 addresses of a name; empty if it cannot be resolved."""
     try:
-        return sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)})
+        return sorted(
+            {
+                str(found[4][0])
+                for found in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
+            }
+        )
     except OSError:
         return []
 
@@ -63,13 +72,18 @@ def connect(asked: dict[str, object]) -> dict[str, object]:
     with contextlib.ExitStack() as opened:
         for address, port in own:
             try:
-                listening = opened.enter_context(socket.create_server((str(address), int(str(port)))))
+                listening = opened.enter_context(
+                    socket.create_server((str(address), int(str(port))))
+                )
             except OSError as error:
                 problems[f"listen {address}"] = os.strerror(error.errno or 0)
                 continue
             threading.Thread(target=_answer, args=(listening, token, deadline), daemon=True).start()
         failed: dict[str, str] = {}
-        callers = [threading.Thread(target=_call, args=(label, peer, token, deadline, failed)) for label, peer in peers.items()]
+        callers = [
+            threading.Thread(target=_call, args=(label, peer, token, deadline, failed))
+            for label, peer in peers.items()
+        ]
         for caller in callers:
             caller.start()
         for caller in callers:
@@ -133,12 +147,16 @@ def _drained(connection: socket.socket) -> bool:
     return not left
 
 
-def _call(label: str, peer: list[object], token: bytes, deadline: float, failed: dict[str, str]) -> None:
+def _call(
+    label: str, peer: list[object], token: bytes, deadline: float, failed: dict[str, str]
+) -> None:
     """Connect until it works or the time is over; a peer may start later."""
     reason = "no answer"
     while (left := deadline - time.monotonic()) > 0:
         try:
-            with socket.create_connection((str(peer[0]), int(str(peer[1]))), timeout=left) as connection:
+            with socket.create_connection(
+                (str(peer[0]), int(str(peer[1]))), timeout=left
+            ) as connection:
                 connection.settimeout(max(0.1, deadline - time.monotonic()))
                 connection.sendall(_code(token, b"hello"))
                 if hmac.compare_digest(connection.recv(_HELLO), _code(token, b"here")):

@@ -54,7 +54,9 @@ class Filled(Generic[Part]):
         return [name for name in self.group.names if name not in have]
 
 
-def assign(parts: Sequence[Part], groups: Sequence[Group], compare: "Compare[Part]") -> list[Filled[Part]]:
+def assign(
+    parts: Sequence[Part], groups: Sequence[Group], compare: "Compare[Part]"
+) -> list[Filled[Part]]:
     """The groups with their parts: by name, then each with the group that it is most like.
 
     A group that has its number of parts gets no more.
@@ -103,7 +105,9 @@ def missing(asked: Asked, filled: Filled[Part], kind: Kind) -> Iterator[Found]:
     text = f"{counted(have, kind.noun)}, expected {wanted}"
     evidence = _evidence(asked, filled, kind)
     if hides := hidden(asked.machine):
-        yield unknown("", f"{text}: {hides} may hide some", evidence, fix="busbw check --expect, on the host")
+        yield unknown(
+            "", f"{text}: {hides} may hide some", evidence, fix="busbw check --expect, on the host"
+        )
         return
     absent = filled.absent[: wanted - have]
     for name in absent:

@@ -121,8 +121,12 @@ class Comparison:
         if seen is None:
             self.missing(what, f"{where} does not show it")
             return
-        (self.good if right else self.wrong).append(f"{what} {unit(seen)}" if right else f"{what} is {unit(seen)}, not {unit(expected)}")
-        self.note(Evidence(where, unit(seen), self.asked.expected(unit(expected), *key)), right=right)
+        (self.good if right else self.wrong).append(
+            f"{what} {unit(seen)}" if right else f"{what} is {unit(seen)}, not {unit(expected)}"
+        )
+        self.note(
+            Evidence(where, unit(seen), self.asked.expected(unit(expected), *key)), right=right
+        )
 
     def note(self, evidence: Evidence, *, right: bool) -> None:
         """A value that was compared."""

@@ -57,7 +57,9 @@ def lines(text: str) -> dict[Key, int]:
 
 def line(found: Mapping[Key, int], key: Key) -> int | None:
     """The line of a key, or of the nearest table around it; None if the file has neither."""
-    return next((found[key[:length]] for length in range(len(key), 0, -1) if key[:length] in found), None)
+    return next(
+        (found[key[:length]] for length in range(len(key), 0, -1) if key[:length] in found), None
+    )
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
@@ -76,7 +78,9 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
             quote = "" if opened[0] in after else opened[0]
             line = before
         bare = _QUOTED_OR_COMMENT.sub("", line)
-        depth = max(0, depth + sum(bare.count(one) for one in "[{") - sum(bare.count(one) for one in "]}"))
+        depth = max(
+            0, depth + sum(bare.count(one) for one in "[{") - sum(bare.count(one) for one in "]}")
+        )
 
 
 def _parts(dotted: str) -> tuple[str, ...]:
@@ -84,7 +88,10 @@ def _parts(dotted: str) -> tuple[str, ...]:
 
 
 RAISED = "fail"
-MADE_BY = "busbw check --learn > node.toml writes one from a good node; busbw explain BW290 names the keys"
+MADE_BY = (
+    "busbw check --learn > node.toml writes one from a good node; busbw explain BW290 names the"
+    " keys"
+)
 _PATH = re.compile(r" - at `\$(.*)`$")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _UNKNOWN_KEY = re.compile(r"unknown field `(.*)`")
@@ -133,7 +140,9 @@ def load(name: str, today: date | None = None) -> Text:
     try:
         return Text(Path(name).name, read_text(name), day)
     except OSError as error:
-        raise UsageError(f"--expect {name}: {(error.strerror or str(error)).lower()}", MADE_BY) from error
+        raise UsageError(
+            f"--expect {name}: {(error.strerror or str(error)).lower()}", MADE_BY
+        ) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"--expect {name}: byte {error.start} is not UTF-8", MADE_BY) from error
 
@@ -171,7 +180,9 @@ def _refused(given: Text, table: Mapping[str, Any], message: str) -> UsageError:
         return UsageError(f"{where}: {_dotted(key)} has no {missing[1]}", _hint(key))
     expected = reduce(lambda text, pair: text.replace(*pair), _WORDS.items(), problem)
     seen = _shown(_value(table, key))
-    return UsageError(f"{where}: {_dotted(key)} is {seen}: {expected[0].lower()}{expected[1:]}", _hint(key))
+    return UsageError(
+        f"{where}: {_dotted(key)} is {seen}: {expected[0].lower()}{expected[1:]}", _hint(key)
+    )
 
 
 def _unknown_key(given: Text, key: Key) -> UsageError:
@@ -221,7 +232,10 @@ def _shown(value: Any) -> str:
 
 def _hint(key: Key) -> str:
     if key[:1] == ("mute",):
-        return 'a mute is [[mute]] with check = "nic-mtu", reason = "ticket 4711", until = 2026-12-31, and optionally subject and host'
+        return (
+            'a mute is [[mute]] with check = "nic-mtu", reason = "ticket 4711", until = 2026-12-31,'
+            " and optionally subject and host"
+        )
     return MADE_BY
 
 
@@ -233,7 +247,10 @@ def _names_of_checks(expected: Expected) -> None:
         _known(expected, name, "severity", name)
         if severity != RAISED:
             where = expected.where("severity", name)
-            hint = f'{name} = "{RAISED}" makes its warnings failures; to accept a finding, give it a [[mute]] with reason and end'
+            hint = (
+                f'{name} = "{RAISED}" makes its warnings failures; to accept a finding, give it a'
+                " [[mute]] with reason and end"
+            )
             raise UsageError(
                 f'{where}: {name} is "{severity}": a severity can only be raised to "{RAISED}"',
                 hint,

@@ -37,12 +37,23 @@ GPUS = CheckRow(
     id="BW290",
     name="expect-gpus",
     layer=Layer.EXPECTED,
-    title="GPUs: number, addresses, model, memory, VBIOS, persistence, ECC and MIG mode, as an expectations file has them",
-    right="what [gpus] has: count and addresses, model, memory_bytes less memory_tolerance, "
-    "vbios, persistence, ecc and mig. More GPUs, or the right number at other addresses, is a "
-    "warning",
-    why="A machine with 6 of 8 GPUs, or with the wrong ones, looks healthy to checks that know only what is there.",
-    fix="drain the node and reboot it; if GPU {bdf} is still missing, check its seat and power, or replace it",
+    title=(
+        "GPUs: number, addresses, model, memory, VBIOS, persistence, ECC and MIG mode, as an"
+        " expectations file has them"
+    ),
+    right=(
+        "what [gpus] has: count and addresses, model, memory_bytes less memory_tolerance, "
+        "vbios, persistence, ecc and mig. More GPUs, or the right number at other addresses, is a "
+        "warning"
+    ),
+    why=(
+        "A machine with 6 of 8 GPUs, or with the wrong ones, looks healthy to checks that know only"
+        " what is there."
+    ),
+    fix=(
+        "drain the node and reboot it; if GPU {bdf} is still missing, check its seat and power, or"
+        " replace it"
+    ),
     stays="a reboot brings a GPU back only if the fault was transient",
     reads=("NVML", f"{DEVICES}/*/{{vendor,class}}"),
     sources=("the file given with --expect",),
@@ -105,7 +116,9 @@ def _judge_number(asked: Asked, gpus: list[seen.Gpu]) -> Iterator[Found]:
         return
     yield from _unlisted(asked, gpus, on_pci, number.wanted)
     if number.have > number.wanted and asked.node.gpus.count is not None:
-        yield warned("", number.text, number.evidence, fix="correct count in the file, or take the GPU out")
+        yield warned(
+            "", number.text, number.evidence, fix="correct count in the file, or take the GPU out"
+        )
     elif not number.absent:
         yield passed("", counted(number.have, "GPU"), number.evidence)
     for address in number.absent:
@@ -133,7 +146,9 @@ def _too_few(asked: Asked, number: _Number) -> Iterator[Found]:
         yield failed("", number.text, number.evidence, fix=fix)
 
 
-def _unlisted(asked: Asked, gpus: list[seen.Gpu], on_pci: tuple[str, ...], wanted: int) -> Iterator[Found]:
+def _unlisted(
+    asked: Asked, gpus: list[seen.Gpu], on_pci: tuple[str, ...], wanted: int
+) -> Iterator[Found]:
     """The GPUs that PCI has and NVML does not list."""
     listed = {gpu.address for gpu in gpus if gpu.address}
     lost = [bdf for bdf in on_pci if bdf not in listed]
@@ -141,7 +156,9 @@ def _unlisted(asked: Asked, gpus: list[seen.Gpu], on_pci: tuple[str, ...], wante
         return
     health = read_health(asked.machine)
     evidence = Evidence(LISTED, str(len(gpus)), asked.expected(str(wanted), "gpus", "count"))
-    text = f"PCI shows {counted(len(on_pci), 'GPU')}, NVML lists {len(gpus)} of the expected {wanted}"
+    text = (
+        f"PCI shows {counted(len(on_pci), 'GPU')}, NVML lists {len(gpus)} of the expected {wanted}"
+    )
     by = confined(asked.machine)
     if not gpus or by:
         reason = f"{by} may hide some" if by else health.reason or "NVML lists none"
@@ -202,9 +219,15 @@ def _fix_of_gpu(asked: Asked, gpu: seen.Gpu) -> str:
     if _differs(gpu.vbios, expected.vbios):
         return f"update the VBIOS of {gpu.label} with the vendor's tool"
     if _differs(gpu.persistence, expected.persistence):
-        return "systemctl enable --now nvidia-persistenced" if expected.persistence else f"nvidia-smi -i {index} -pm 0"
+        return (
+            "systemctl enable --now nvidia-persistenced"
+            if expected.persistence
+            else f"nvidia-smi -i {index} -pm 0"
+        )
     if _differs(gpu.ecc, expected.ecc):
-        return f"{RESET} nvidia-smi -i {index} -e {int(bool(expected.ecc))}; nvidia-smi -i {index} -r"
+        return (
+            f"{RESET} nvidia-smi -i {index} -e {int(bool(expected.ecc))}; nvidia-smi -i {index} -r"
+        )
     if _differs(gpu.mig, expected.mig):
         return f"{RESET} nvidia-smi -i {index} -mig {int(bool(expected.mig))}"
     return f"nvidia-smi -q -i {index}; replace {gpu.label} if its memory is less than its model's"
@@ -218,10 +241,21 @@ NVLINKS = CheckRow(
     id="BW292",
     name="expect-nvlinks",
     layer=Layer.EXPECTED,
-    title="active NVLinks of each GPU, their rate, and NVSwitches, as an expectations file has them",
-    right="what [gpus] has: nvlinks active on each GPU, each with at least nvlink_gb_s in one direction, and nvswitches on PCI",
-    why="With fewer links, collectives within the host are slower. If links are down on all GPUs, no comparison of the GPUs shows it.",
-    fix="nvidia-smi nvlink -s -i {gpu}; drain the node and reset the GPUs; if links stay down, replace the GPU or its baseboard",
+    title=(
+        "active NVLinks of each GPU, their rate, and NVSwitches, as an expectations file has them"
+    ),
+    right=(
+        "what [gpus] has: nvlinks active on each GPU, each with at least nvlink_gb_s in one"
+        " direction, and nvswitches on PCI"
+    ),
+    why=(
+        "With fewer links, collectives within the host are slower. If links are down on all GPUs,"
+        " no comparison of the GPUs shows it."
+    ),
+    fix=(
+        "nvidia-smi nvlink -s -i {gpu}; drain the node and reset the GPUs; if links stay down,"
+        " replace the GPU or its baseboard"
+    ),
     stays="a reset helps if the fault was transient",
     reads=(
         "nvmlDeviceGetNvLinkState",
@@ -244,9 +278,13 @@ def expect_nvlinks(asked: Asked) -> Iterator[Found]:
     if not gpus and (expected.nvlinks or expected.nvlink_gb_s):
         yield unknown("", "the NVLinks cannot be read: NVML lists no GPU that it can read")
     for gpu in gpus:
-        compared = Comparison(asked, gpu.label, NVLINKS.fix.format(gpu=gpu.label.rpartition(" ")[2]))
+        compared = Comparison(
+            asked, gpu.label, NVLINKS.fix.format(gpu=gpu.label.rpartition(" ")[2])
+        )
         place = f"nvmlDeviceGetNvLinkState, {gpu.label}"
-        compared.same("number of active NVLinks", gpu.nvlinks, expected.nvlinks, ("gpus", "nvlinks"), place)
+        compared.same(
+            "number of active NVLinks", gpu.nvlinks, expected.nvlinks, ("gpus", "nvlinks"), place
+        )
         if gpu.nvlinks or not expected.nvlinks:
             place = f"NVML_FI_DEV_NVLINK_GET_SPEED, {gpu.label}"
             compared.least(
@@ -264,7 +302,9 @@ def _judge_switches(asked: Asked, expected: int | None) -> Iterator[Found]:
     if expected is None:
         return
     have = switches_on_pci(asked.machine)
-    evidence = Evidence(DEVICES, ", ".join(have) or "none", asked.expected(str(expected), "gpus", "nvswitches"))
+    evidence = Evidence(
+        DEVICES, ", ".join(have) or "none", asked.expected(str(expected), "gpus", "nvswitches")
+    )
     text = counted(len(have), "NVSwitch", "es")
     if not read_devices(asked.machine):
         yield unknown("", f"{text}, expected {expected}: PCI cannot be read", evidence)

@@ -16,10 +16,15 @@ VERSIONS = CheckRow(
     name="expect-versions",
     layer=Layer.EXPECTED,
     title="NVIDIA driver, kernel and operating system, as an expectations file has them",
-    right="not older than driver_min, kernel_min and os_min of [versions], not newer than "
-    "driver_max, kernel_max and os_max, and the ID of /etc/os-release is os. A newest version "
-    "may be a prefix: 570 allows every 570.x",
-    why="A node that missed an update, or got one by itself, fails jobs that run on the others, or runs them slower.",
+    right=(
+        "not older than driver_min, kernel_min and os_min of [versions], not newer than "
+        "driver_max, kernel_max and os_max, and the ID of /etc/os-release is os. A newest version "
+        "may be a prefix: 570 allows every 570.x"
+    ),
+    why=(
+        "A node that missed an update, or got one by itself, fails jobs that run on the others, or"
+        " runs them slower."
+    ),
     fix="install the versions that the other nodes have, hold the packages back, and reboot",
     stays="yes, until the next update",
     reads=("NVML", KERNEL, seen.OS_RELEASE),
@@ -41,7 +46,9 @@ def expect_versions(asked: Asked) -> Iterator[Found]:
             DRIVER,
         )
     if expected.kernel_min or expected.kernel_max:
-        _compare_version(compared, "the kernel", machine.text(KERNEL), ("kernel_min", "kernel_max"), KERNEL)
+        _compare_version(
+            compared, "the kernel", machine.text(KERNEL), ("kernel_min", "kernel_max"), KERNEL
+        )
     system = seen.os_release(machine) if expected.os or expected.os_min or expected.os_max else {}
     compared.same(
         "operating system",
@@ -61,7 +68,9 @@ def expect_versions(asked: Asked) -> Iterator[Found]:
     yield from compared.found() or [skipped("the file expects no versions")]
 
 
-def _compare_version(compared: Comparison, what: str, text: str | None, keys: tuple[str, str], where: str) -> None:
+def _compare_version(
+    compared: Comparison, what: str, text: str | None, keys: tuple[str, str], where: str
+) -> None:
     """`text` must be a version from the first key's to the second's."""
     least, most = (getattr(compared.asked.node.versions, key) for key in keys)
     own = seen.version(text or "")
@@ -76,7 +85,9 @@ def _compare_version(compared: Comparison, what: str, text: str | None, keys: tu
         compared.good.append(f"{what.removeprefix('the ')} {text}")
         return
     compared.wrong.append(f"{what} is {text}, {message}")
-    compared.note(Evidence(where, text, compared.asked.expected(bound, "versions", key)), right=False)
+    compared.note(
+        Evidence(where, text, compared.asked.expected(bound, "versions", key)), right=False
+    )
 
 
 def _above(own: tuple[int, ...], most: tuple[int, ...]) -> bool:
@@ -89,8 +100,14 @@ CPUS = CheckRow(
     layer=Layer.EXPECTED,
     title="sockets, CPUs and NUMA nodes, as an expectations file has them",
     right="exactly sockets, online and numa_nodes of [cpus]",
-    why="A BIOS reset changes hyper-threading or the number of NUMA nodes, and with it where ranks and interrupts run.",
-    fix="compare the BIOS settings with those of a good node: hyper-threading (SMT), NUMA nodes per socket; lscpu",
+    why=(
+        "A BIOS reset changes hyper-threading or the number of NUMA nodes, and with it where ranks"
+        " and interrupts run."
+    ),
+    fix=(
+        "compare the BIOS settings with those of a good node: hyper-threading (SMT), NUMA nodes per"
+        " socket; lscpu"
+    ),
     stays="permanent: hardware or a BIOS setting",
     reads=(
         f"{seen.CPU}/online",
@@ -138,9 +155,18 @@ MEMORY = CheckRow(
     name="expect-memory",
     layer=Layer.EXPECTED,
     title="RAM and huge pages, as an expectations file has them",
-    right="at least ram_bytes of [memory], less the share ram_tolerance, and at least hugepages of the default size",
-    why="A memory module that failed is taken out at boot without a message. The host then has less memory and fewer memory channels.",
-    fix="dmidecode -t memory and the BMC's log name the module that is missing; drain the node and replace it",
+    right=(
+        "at least ram_bytes of [memory], less the share ram_tolerance, and at least hugepages of"
+        " the default size"
+    ),
+    why=(
+        "A memory module that failed is taken out at boot without a message. The host then has less"
+        " memory and fewer memory channels."
+    ),
+    fix=(
+        "dmidecode -t memory and the BMC's log name the module that is missing; drain the node and"
+        " replace it"
+    ),
     stays="permanent: hardware; for huge pages, vm.nr_hugepages in /etc/sysctl.d",
     reads=(MEMINFO,),
     sources=("the file given with --expect",),
@@ -152,8 +178,14 @@ def expect_memory(asked: Asked) -> Iterator[Found]:
     """One finding for the host."""
     machine, expected = asked.machine, asked.node.memory
     ram, pages = seen.ram_bytes(machine), seen.hugepages(machine)
-    fewer_pages = expected.hugepages is not None and pages is not None and pages < expected.hugepages
-    enough = ram is None or expected.ram_bytes is None or ram >= expected.ram_bytes * (1 - expected.ram_tolerance)
+    fewer_pages = (
+        expected.hugepages is not None and pages is not None and pages < expected.hugepages
+    )
+    enough = (
+        ram is None
+        or expected.ram_bytes is None
+        or ram >= expected.ram_bytes * (1 - expected.ram_tolerance)
+    )
     compared = Comparison(
         asked,
         "",

@@ -29,12 +29,18 @@ class Expect:
     ids: frozenset[str]
 
 
-def judge(source: Source, checks: Iterable[Check], name: str = "", expect: Expect | None = None) -> CheckReport:
+def judge(
+    source: Source, checks: Iterable[Check], name: str = "", expect: Expect | None = None
+) -> CheckReport:
     """The findings of the checks and of a file's expectations; `name` is the snapshot's name."""
     if expect is None:
         return examine(source, checks, name)
     expected = parse(expect.file)
-    also = [_bound(expectation, expected) for expectation in EXPECTATIONS if expectation.row.id in expect.ids]
+    also = [
+        _bound(expectation, expected)
+        for expectation in EXPECTATIONS
+        if expectation.row.id in expect.ids
+    ]
     return settled(examine(source, [*checks, *also], name), expected)
 
 
@@ -42,16 +48,24 @@ def _bound(expectation: Expectation, expected: Expected) -> Check:
     return CheckOf(expectation.row, partial(_judge_expectation, expectation, expected))
 
 
-def _judge_expectation(expectation: Expectation, expected: Expected, machine: Machine) -> Iterable[Found]:
+def _judge_expectation(
+    expectation: Expectation, expected: Expected, machine: Machine
+) -> Iterable[Found]:
     return expectation.judge(Asked(machine, expected.node, expected.where, expected.today))
 
 
 def settled(report: CheckReport, expected: Expected) -> CheckReport:
     """The report with severities raised, and what is muted apart from what counts."""
     raised = [_raised(finding, expected) for finding in report.findings]
-    muted = {at: found for at, finding in enumerate(raised) if (found := _muted(finding, report.host, expected))}
+    muted = {
+        at: found
+        for at, finding in enumerate(raised)
+        if (found := _muted(finding, report.host, expected))
+    }
     findings = [finding for at, finding in enumerate(raised) if at not in muted]
-    return msgspec.structs.replace(report, verdict=overall(findings), findings=findings, muted=list(muted.values()))
+    return msgspec.structs.replace(
+        report, verdict=overall(findings), findings=findings, muted=list(muted.values())
+    )
 
 
 def _raised(finding: Checked, expected: Expected) -> Checked:
@@ -69,7 +83,9 @@ def _muted(finding: Checked, host: str, expected: Expected) -> Muted | None:
     for number, mute in _of(host, expected):
         if _is(finding, mute.check) and mute.subject in (None, finding.subject):
             where = expected.where("mute", number)
-            return Muted(finding=finding, reason=mute.reason, until=mute.until.isoformat(), where=where)
+            return Muted(
+                finding=finding, reason=mute.reason, until=mute.until.isoformat(), where=where
+            )
     return None
 
 

@@ -85,8 +85,12 @@ def _all(read: Callable[[Machine], list[Table]], machine: Machine) -> list[Table
 
 def _valid(table: Table) -> Table:
     """The table without values that a file may not have, such as an MTU of -1."""
-    values = {one.name: (getattr(table, one.name), one.type) for one in msgspec.structs.fields(table)}
-    return type(table)(**{name: value for name, (value, kind) in values.items() if _allowed(value, kind)})
+    values = {
+        one.name: (getattr(table, one.name), one.type) for one in msgspec.structs.fields(table)
+    }
+    return type(table)(
+        **{name: value for name, (value, kind) in values.items() if _allowed(value, kind)}
+    )
 
 
 def _allowed(value: object, kind: object) -> bool:
@@ -219,7 +223,12 @@ def _lasting(mounted: dict[str, Mounted]) -> dict[str, Mounted]:
     found: dict[str, Mounted] = {}
     for mount in sorted(mounted.values(), key=lambda mount: len(mount.path)):
         whole = mount.root == "/" or mount.kind == "btrfs"
-        if mount.keeps_data and whole and not f"{mount.path}/".startswith(PASSING + on_demand) and mount.path.startswith("/"):
+        if (
+            mount.keeps_data
+            and whole
+            and not f"{mount.path}/".startswith(PASSING + on_demand)
+            and mount.path.startswith("/")
+        ):
             found.setdefault(f"{mount.device} {mount.root}", mount)
     return found
 

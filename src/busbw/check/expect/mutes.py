@@ -16,7 +16,10 @@ MUTE_ENDED = CheckRow(
     layer=Layer.EXPECTED,
     title="mutes of an expectations file",
     right="no [[mute]] for this host has an end, until, before today",
-    why="A finding that was accepted for some days is forgotten. From the end of its mute on it counts again.",
+    why=(
+        "A finding that was accepted for some days is forgotten. From the end of its mute on it"
+        " counts again."
+    ),
     fix="fix what {check} finds and delete the mute, or give it a later until",
     stays="yes, in the file",
     reads=("the file given with --expect",),

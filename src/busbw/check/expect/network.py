@@ -18,7 +18,10 @@ PORT_KIND = Kind(
     table="ports",
     noun="RDMA port",
     where=RDMA,
-    fix="lspci | grep -i -E 'infiniband|ethernet'; if the card is there: dmesg | grep mlx5; if it is not, check its seat and power",
+    fix=(
+        "lspci | grep -i -E 'infiniband|ethernet'; if the card is there: dmesg | grep mlx5; if it"
+        " is not, check its seat and power"
+    ),
 )
 
 PORTS = CheckRow(
@@ -26,11 +29,18 @@ PORTS = CheckRow(
     name="expect-ports",
     layer=Layer.EXPECTED,
     title="RDMA ports: number, names, link layer, state and rate, as an expectations file has them",
-    right="what [[ports]] has: in each group count and names, link_layer, state, and at least "
-    "rate_gbit_s. With the right number under other names it warns",
-    why="Checks that compare the ports of a host with each other see nothing if all are gone, or "
-    "if all run at half their rate after a change of switch, cable or firmware.",
-    fix="lspci | grep -i -E 'infiniband|ethernet'; rdma link; dmesg | grep mlx5; for {device}: mlxlink -d {device} -m",
+    right=(
+        "what [[ports]] has: in each group count and names, link_layer, state, and at least "
+        "rate_gbit_s. With the right number under other names it warns"
+    ),
+    why=(
+        "Checks that compare the ports of a host with each other see nothing if all are gone, or "
+        "if all run at half their rate after a change of switch, cable or firmware."
+    ),
+    fix=(
+        "lspci | grep -i -E 'infiniband|ethernet'; rdma link; dmesg | grep mlx5; for {device}:"
+        " mlxlink -d {device} -m"
+    ),
     stays="a cable, card or switch setting is permanent; ip link set up is not",
     reads=("/sys/class/infiniband/*/ports/*/{link_layer,state,rate}",),
     sources=("the file given with --expect",),
@@ -62,7 +72,8 @@ def _compare_port(asked: Asked, port: Port, number: int) -> Comparison:
     compared = Comparison(
         asked,
         port.name,
-        f"mlxlink -d {word(port.device)} -m; reseat or replace the cable, and check the switch port",
+        f"mlxlink -d {word(port.device)} -m; reseat or replace the cable, and check the switch"
+        " port",
     )
     state = seen.port_state(machine, port)
 
@@ -79,7 +90,9 @@ def _compare_port(asked: Asked, port: Port, number: int) -> Comparison:
     compared.same("state", state, group.state, key("state"), f"{port.path}/state")
     if port.active:
         rate = seen.port_rate(machine, port)
-        compared.least("rate", rate, group.rate_gbit_s, key("rate_gbit_s"), f"{port.path}/rate", unit=gbit)
+        compared.least(
+            "rate", rate, group.rate_gbit_s, key("rate_gbit_s"), f"{port.path}/rate", unit=gbit
+        )
     elif group.state is None and state is not None:  # the rate of a port that is down means nothing
         compared.same(
             "state",
@@ -107,11 +120,18 @@ INTERFACES = CheckRow(
     id="BW294",
     name="expect-interfaces",
     layer=Layer.EXPECTED,
-    title="network interfaces without RDMA: number, names, rate and MTU, as an expectations file has them",
-    right="what [[interfaces]] has: in each group count and names, mtu, and at least "
-    "rate_gbit_s. With the right number under other names it warns",
-    why="A launch, storage and the fabric of some clouds use them. A link at a tenth of its rate "
-    "slows each of these, and a job only seems slow.",
+    title=(
+        "network interfaces without RDMA: number, names, rate and MTU, as an expectations file has"
+        " them"
+    ),
+    right=(
+        "what [[interfaces]] has: in each group count and names, mtu, and at least "
+        "rate_gbit_s. With the right number under other names it warns"
+    ),
+    why=(
+        "A launch, storage and the fabric of some clouds use them. A link at a tenth of its rate "
+        "slows each of these, and a job only seems slow."
+    ),
     fix="ethtool {netdev}; ip link show {netdev}; reseat the cable, and check the switch port",
     stays="a cable is permanent; an MTU set with ip link is lost at the next reboot",
     reads=("/sys/class/net/*/{speed,operstate,mtu,device}",),
@@ -153,7 +173,9 @@ def _compare_interface(asked: Asked, interface: Interface, number: int) -> Compa
         )
     else:
         rate, key = seen.interface_rate(interface), ("interfaces", number, "rate_gbit_s")
-        compared.least("rate", rate, group.rate_gbit_s, key, f"{NET}/{interface.name}/speed", unit=gbit)
+        compared.least(
+            "rate", rate, group.rate_gbit_s, key, f"{NET}/{interface.name}/speed", unit=gbit
+        )
     compared.same(
         "MTU",
         interface.mtu,

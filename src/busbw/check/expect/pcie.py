@@ -15,9 +15,14 @@ PCIE = CheckRow(
     name="expect-pcie",
     layer=Layer.EXPECTED,
     title="PCIe speed and width of GPUs and RDMA devices, as an expectations file has them",
-    right="at least pcie_gt_s and pcie_width of [gpus] and [[ports]]. An idle GPU lowers its "
-    "speed: then it is the highest that both ends of the link support",
-    why="A BIOS that limits all slots to an older generation halves all links, and no comparison of the slots shows it.",
+    right=(
+        "at least pcie_gt_s and pcie_width of [gpus] and [[ports]]. An idle GPU lowers its "
+        "speed: then it is the highest that both ends of the link support"
+    ),
+    why=(
+        "A BIOS that limits all slots to an older generation halves all links, and no comparison of"
+        " the slots shows it."
+    ),
     fix="set the link speed of {bdf}'s slot to Auto in the BIOS; reseat the card and its riser",
     stays="permanent: hardware or a BIOS setting",
     reads=("/sys/bus/pci/devices/*/{current,max}_link_{speed,width}", "NVML"),
@@ -31,7 +36,13 @@ def expect_pcie(asked: Asked) -> Iterator[Found]:
     expected = asked.node.gpus
     judged = expected.pcie_gt_s is not None or expected.pcie_width is not None
     gpus = [gpu for gpu in seen.gpus(asked.machine) if not gpu.error] if judged else []
-    yield from (found for gpu in gpus for found in _compare_link(asked, gpu.label, gpu.address, gpu.pcie_gt_s, gpu.pcie_width, ("gpus",)))
+    yield from (
+        found
+        for gpu in gpus
+        for found in _compare_link(
+            asked, gpu.label, gpu.address, gpu.pcie_gt_s, gpu.pcie_width, ("gpus",)
+        )
+    )
     done: set[str] = set()
     for filled in port_groups(asked):
         group = asked.node.ports[filled.number]
@@ -42,7 +53,9 @@ def expect_pcie(asked: Asked) -> Iterator[Found]:
             if port.device not in done:
                 done.add(port.device)
                 link = seen.port_link(asked.machine, port)
-                yield from _compare_link(asked, port.device, port.bdf, link.speed, link.width, ("ports", filled.number))
+                yield from _compare_link(
+                    asked, port.device, port.bdf, link.speed, link.width, ("ports", filled.number)
+                )
     if not judged:
         yield skipped("the file expects nothing of PCIe links")
 

@@ -17,14 +17,7 @@ from busbw.host.pci import Link, read_devices, read_link
 from busbw.host.settings import cpu_set, named_counts
 
 # By PCIe generation, for GPUs whose link only NVML shows.
-GT_S = {
-    1: 2.5,
-    2: 5.0,
-    3: 8.0,
-    4: 16.0,
-    5: 32.0,
-    6: 64.0,
-}
+GT_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 BUSY = 50  # percent of NVML's sample period: an idle GPU lowers the speed of its link
 NVME = "0x0108"  # PCI class of NVMe controllers
 CPU, NODE = "/sys/devices/system/cpu", "/sys/devices/system/node"
@@ -104,7 +97,9 @@ def gpu_link(machine: Machine, bdf: str, index: int) -> tuple[float | None, int 
     link = read_link(machine, bdf)
     if link.width is None and link.speed is None:
         of_nvml = next((gpu for gpu in machine.host.gpus if gpu.index == index), None)
-        return (GT_S.get(of_nvml.pcie_gen_max or 0), of_nvml.pcie_width) if of_nvml else (None, None)
+        return (
+            (GT_S.get(of_nvml.pcie_gen_max or 0), of_nvml.pcie_width) if of_nvml else (None, None)
+        )
     busy = load(machine).get(bdf, 0) >= BUSY
     return link.speed if busy else _possible(machine, bdf, link), link.width
 
@@ -112,7 +107,9 @@ def gpu_link(machine: Machine, bdf: str, index: int) -> tuple[float | None, int 
 def _possible(machine: Machine, bdf: str, link: Link) -> float | None:
     device = read_devices(machine).get(bdf)
     above = read_link(machine, device.above[-1]).speed_max if device and device.above else None
-    return min((speed for speed in (link.speed_max, above) if speed is not None), default=link.speed)
+    return min(
+        (speed for speed in (link.speed_max, above) if speed is not None), default=link.speed
+    )
 
 
 def ports(machine: Machine) -> list[Port]:
@@ -139,7 +136,11 @@ def port_link(machine: Machine, port: Port) -> Link:
 def interfaces(machine: Machine) -> list[Interface]:
     """Hardware interfaces and bonds that are no part of an RDMA port or another interface."""
     named = {port.netdev for port in machine.ports}
-    alone = [interface for interface in machine.interfaces.values() if not interface.rdma and not interface.master]
+    alone = [
+        interface
+        for interface in machine.interfaces.values()
+        if not interface.rdma and not interface.master
+    ]
     return [interface for interface in alone if interface.physical and interface.name not in named]
 
 
@@ -173,7 +174,11 @@ def numa_nodes(machine: Machine) -> int | None:
 def nvme(machine: Machine) -> list[str] | None:
     """PCI addresses of NVMe controllers; None if PCI cannot be read."""
     devices = read_devices(machine)
-    return [bdf for bdf, device in devices.items() if device.kind.startswith(NVME)] if devices else None
+    return (
+        [bdf for bdf, device in devices.items() if device.kind.startswith(NVME)]
+        if devices
+        else None
+    )
 
 
 def dead_nvme(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -208,7 +213,9 @@ def ram_bytes(machine: Machine) -> int | None:
 
 def hugepages(machine: Machine) -> int | None:
     """Huge pages of the default size, free or not."""
-    return named_counts((machine.text("/proc/meminfo") or "").replace(":", "")).get("HugePages_Total")
+    return named_counts((machine.text("/proc/meminfo") or "").replace(":", "")).get(
+        "HugePages_Total"
+    )
 
 
 def driver(machine: Machine) -> str | None:

@@ -17,10 +17,15 @@ STORAGE = CheckRow(
     name="expect-storage",
     layer=Layer.EXPECTED,
     title="mounted file systems and the number of NVMe drives, as an expectations file has them",
-    right="each of [[mounts]] is mounted at path, with its type, at least min_bytes large, and "
-    "writable if it says so; NVMe drives on PCI are nvme of [storage] or more, and the kernel "
-    "calls each live",
-    why="Without the mount, a job fails when it opens its data, or it fills the root file system below the mount point.",
+    right=(
+        "each of [[mounts]] is mounted at path, with its type, at least min_bytes large, and "
+        "writable if it says so; NVMe drives on PCI are nvme of [storage] or more, and the kernel "
+        "calls each live"
+    ),
+    why=(
+        "Without the mount, a job fails when it opens its data, or it fills the root file system"
+        " below the mount point."
+    ),
     fix="mount {path}; systemctl --failed; dmesg | grep -i -E 'nfs|lustre|ext4|xfs|nvme'",
     stays="lost at the next reboot unless it is in /etc/fstab or a mount unit",
     reads=(MOUNTINFO, "statvfs", f"{DEVICES}/*/class", "/sys/class/nvme/*/state"),
@@ -46,7 +51,9 @@ def _mounts(asked: Asked) -> Iterator[Found]:
         elif path in mounted:
             yield from _mount(asked, number, mounted[path])
         else:
-            evidence = Evidence(MOUNTINFO, "no such mount", asked.expected(path, "mounts", number, "path"))
+            evidence = Evidence(
+                MOUNTINFO, "no such mount", asked.expected(path, "mounts", number, "path")
+            )
             if by := hidden(asked.machine):
                 yield unknown(path, f"{path} is not mounted here: {by} may hide it", evidence)
             else:
@@ -95,9 +102,12 @@ def _fix(asked: Asked, number: int, mounted: Mounted) -> str:
     expected = asked.node.mounts[number]
     if expected.writable and not mounted.writable:
         return (
-            f"dmesg | grep -i -E 'remount|error' | tail; check the file system and its drive, then mount -o remount,rw {word(mounted.path)}"
+            "dmesg | grep -i -E 'remount|error' | tail; check the file system and its drive, then"
+            f" mount -o remount,rw {word(mounted.path)}"
         )
-    return f"findmnt {word(mounted.path)}; compare with /etc/fstab and the mount units of a good node"
+    return (
+        f"findmnt {word(mounted.path)}; compare with /etc/fstab and the mount units of a good node"
+    )
 
 
 def _drives(asked: Asked) -> Iterator[Found]:
@@ -115,11 +125,15 @@ def _drives(asked: Asked) -> Iterator[Found]:
     )
     if len(have) < expected:
         fix = "the BMC's inventory names the missing drive; drain the node and reseat or replace it"
-        yield failed("NVMe", f"{counted(len(have), 'NVMe drive')}, expected {expected}", evidence, fix=fix)
+        yield failed(
+            "NVMe", f"{counted(len(have), 'NVMe drive')}, expected {expected}", evidence, fix=fix
+        )
     else:
         yield passed("NVMe", counted(len(have), "NVMe drive"), evidence)
     for name, state in seen.dead_nvme(asked.machine):
-        where = Evidence(f"/sys/class/nvme/{name}/state", state, asked.expected("live", "storage", "nvme"))
+        where = Evidence(
+            f"/sys/class/nvme/{name}/state", state, asked.expected("live", "storage", "nvme")
+        )
         yield failed(
             name,
             f"the NVMe controller {name} is {state}",

@@ -11,10 +11,15 @@ from busbw.check.expect.spec import Expectations
 TABLES = {
     "gpus": "GPUs. All are alike in what stands here.",
     "ports": "RDMA ports: a [[ports]] for each group of ports that are alike.",
-    "interfaces": "Network interfaces without RDMA: an [[interfaces]] for each group that is alike.",
+    "interfaces": (
+        "Network interfaces without RDMA: an [[interfaces]] for each group that is alike."
+    ),
     "cpus": "CPUs. Hyper-threading and NUMA nodes are BIOS settings.",
     "memory": "Memory of the host.",
-    "versions": 'The oldest and newest versions. A newest one may be a prefix: driver_max = "570" allows every 570.x.',
+    "versions": (
+        'The oldest and newest versions. A newest one may be a prefix: driver_max = "570" allows'
+        " every 570.x."
+    ),
     "storage": "Local drives.",
     "mounts": "File systems: a [[mounts]] for each. Delete those that not every node has.",
     "mute": "Findings that are known: a [[mute]] for each. They are shown, and do not count.",
@@ -93,8 +98,14 @@ def text(expectations: Expectations, learned: str) -> str:
     """The file. `learned` says from where it is."""
     # A host name may hold anything.
     origin = "".join(one if one.isprintable() else "?" for one in learned)
-    head = f"# What a node should have: busbw check --expect FILE. {origin}\n# Every key may be deleted: then nothing is expected of it.\n"
-    return head + "".join(_table(name, value) for name, value in _given(expectations).items()) + _END
+    head = (
+        f"# What a node should have: busbw check --expect FILE. {origin}\n"
+        f"# Every key may be"
+        " deleted: then nothing is expected of it.\n"
+    )
+    return (
+        head + "".join(_table(name, value) for name, value in _given(expectations).items()) + _END
+    )
 
 
 def _given(table: msgspec.Struct) -> dict[str, Any]:
@@ -104,7 +115,8 @@ def _given(table: msgspec.Struct) -> dict[str, Any]:
     return {
         name: value
         for name, (one, value) in values.items()
-        if value not in (None, [], {}) and (one.default is msgspec.NODEFAULT or value != one.default)
+        if value not in (None, [], {})
+        and (one.default is msgspec.NODEFAULT or value != one.default)
     }
 
 
@@ -125,7 +137,11 @@ def _lines(name: str, head: str, body: Mapping[str, Any]) -> Iterator[str]:
         entry = f"{key} = {_value(value)}"
         if comment and len(entry) > _COLUMN:
             yield f"# {key}: {comment}\n"
-        yield (f"{entry:{_COLUMN}}  # {comment}\n" if comment and len(entry) <= _COLUMN else f"{entry}\n")
+        yield (
+            f"{entry:{_COLUMN}}  # {comment}\n"
+            if comment and len(entry) <= _COLUMN
+            else f"{entry}\n"
+        )
 
 
 def _value(value: Any) -> str:

@@ -22,9 +22,14 @@ THROTTLE = CheckRow(
     layer=Layer.GPU,
     title="reasons for reduced clocks",
     right="none due to heat, power brake or hardware; the power limit is normal under load",
-    why="Heat and the power brake can halve the clocks. All ranks wait for one slow GPU, and no "
-    "Xid reports it. It fails if the hardware does it for heat or the power brake.",
-    fix="check the fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d PERFORMANCE,TEMPERATURE,POWER",
+    why=(
+        "Heat and the power brake can halve the clocks. All ranks wait for one slow GPU, and no "
+        "Xid reports it. It fails if the hardware does it for heat or the power brake."
+    ),
+    fix=(
+        "check the fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d"
+        " PERFORMANCE,TEMPERATURE,POWER"
+    ),
     stays="once the cause is gone, the driver raises the clocks itself",
     reads=(
         "nvmlDeviceGetCurrentClocksEventReasons",
@@ -73,8 +78,14 @@ CLOCKS_LOCKED = CheckRow(
     name="gpu-clocks-locked",
     layer=Layer.GPU,
     title="clocks set below the default",
-    right="the application clock is at its default or above, and the boost clock may reach the maximum",
-    why="Clocks that were set for a test or to save power stay until they are reset. The GPU is then slower than others of its model.",
+    right=(
+        "the application clock is at its default or above, and the boost clock may reach the"
+        " maximum"
+    ),
+    why=(
+        "Clocks that were set for a test or to save power stay until they are reset. The GPU is"
+        " then slower than others of its model."
+    ),
     fix="nvidia-smi -i {gpu} -rac; nvidia-smi -i {gpu} -rgc",
     stays="a reboot clears the setting too; remove it from the script or service that sets it",
     reads=(
@@ -101,9 +112,13 @@ def check_clocks_locked(gpu: GpuHealth) -> Found:
                 fix=fix,
             )
     if boost is not None and largest is not None:
-        evidence.append(nvml_evidence(gpu, "MaxCustomerBoostClock", f"{boost} MHz", f"{largest} MHz"))
+        evidence.append(
+            nvml_evidence(gpu, "MaxCustomerBoostClock", f"{boost} MHz", f"{largest} MHz")
+        )
         if boost < largest:
-            return warned(gpu.label, f"boost clock limited to {boost} of {largest} MHz", *evidence, fix=fix)
+            return warned(
+                gpu.label, f"boost clock limited to {boost} of {largest} MHz", *evidence, fix=fix
+            )
     if not evidence:
         return unreported(gpu, "boost_mhz", "application and boost clocks")
     return passed(gpu.label, "neither application nor boost clock is limited", *evidence)
@@ -117,10 +132,15 @@ LOAD_THROTTLE = CheckRow(
     layer=Layer.GPU,
     title="reasons for reduced clocks, under load",
     right="none due to heat, power brake or hardware in any sample",
-    why="A GPU that is throttled part of the time looks healthy in most single readings, and all "
-    "ranks wait for it. Copies barely heat a GPU: throttling by heat or power brake during "
-    "copies is a chassis fault.",
-    fix="check the fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d PERFORMANCE,TEMPERATURE,POWER",
+    why=(
+        "A GPU that is throttled part of the time looks healthy in most single readings, and all "
+        "ranks wait for it. Copies barely heat a GPU: throttling by heat or power brake during "
+        "copies is a chassis fault."
+    ),
+    fix=(
+        "check the fans, air flow and power supplies of the chassis; nvidia-smi -i {gpu} -q -d"
+        " PERFORMANCE,TEMPERATURE,POWER"
+    ),
     stays="once the cause is gone, the driver raises the clocks itself",
     reads=(
         "nvmlDeviceGetCurrentClocksEventReasons",
@@ -143,11 +163,22 @@ def check_load_throttle(gpu: GpuLoad) -> Iterator[Found]:
     clocks = [sample.sm_mhz for sample in known if sample.sm_mhz is not None]
     hot = max((one.temperature_c for one in known if one.temperature_c is not None), default=None)
     drawn = max((one.power_w for one in known if one.power_w is not None), default=None)
-    seen = f"SM {min(clocks, default='?')} to {max(clocks, default='?')} of {gpu.sm_max_mhz or '?'} MHz, {hot} C, {drawn} W"
-    shares = ", ".join(f"{name} {count / len(known):.0%}" for name, count in held.most_common()) or "none"
-    evidence = Evidence(f"NVML, {gpu.label}, {len(known)} samples", f"{shares}; {seen}", "no slowdown")
+    seen = (
+        f"SM {min(clocks, default='?')} to {max(clocks, default='?')} of {gpu.sm_max_mhz or '?'}"
+        f" MHz, {hot} C, {drawn} W"
+    )
+    shares = (
+        ", ".join(f"{name} {count / len(known):.0%}" for name, count in held.most_common())
+        or "none"
+    )
+    evidence = Evidence(
+        f"NVML, {gpu.label}, {len(known)} samples", f"{shares}; {seen}", "no slowdown"
+    )
     if bad:
-        text = "; ".join(f"{BAD_REASONS[name]} for {count / len(known):.0%} of the time" for name, count in bad.items())
+        text = "; ".join(
+            f"{BAD_REASONS[name]} for {count / len(known):.0%} of the time"
+            for name, count in bad.items()
+        )
         report = failed if set(bad) & set(HARDWARE) else warned
         yield report(
             gpu.label,

@@ -16,7 +16,10 @@ from busbw.host.nccl_packages import CALL, built_for, read_packages
 from busbw.host.nvml_health import read_health
 
 VERSION_FILE = "/proc/driver/nvidia/version"
-LOAD_DRIVER = "modprobe nvidia; if that fails: dmesg | grep NVRM; after a kernel update, rebuild the module: dkms autoinstall"
+LOAD_DRIVER = (
+    "modprobe nvidia; if that fails: dmesg | grep NVRM; after a kernel update, rebuild the module:"
+    " dkms autoinstall"
+)
 MISMATCH = "version mismatch"  # in NVML's error where library and module differ
 _VERSION = re.compile(r"Module(?: for \S+)?\s+([0-9][0-9.]+)")
 
@@ -26,11 +29,19 @@ DRIVER = CheckRow(
     layer=Layer.GPU,
     title="NVIDIA driver: kernel module and library",
     right="the kernel module is loaded, and has the same version as the library that programs use",
-    why="After an update without a reboot the old module stays loaded. CUDA and NVML then fail to start in every new process.",
-    fix="drain the host and reboot it; or stop all users of the GPUs, also nvidia-persistenced, "
-    "nvidia-fabricmanager and nvidia-dcgm, then: rmmod nvidia_peermem nvidia_uvm nvidia_drm "
-    "nvidia_modeset nvidia; modprobe nvidia",
-    stays="yes, until the next update of the driver; hold its packages back, or reboot after each update",
+    why=(
+        "After an update without a reboot the old module stays loaded. CUDA and NVML then fail to"
+        " start in every new process."
+    ),
+    fix=(
+        "drain the host and reboot it; or stop all users of the GPUs, also nvidia-persistenced, "
+        "nvidia-fabricmanager and nvidia-dcgm, then: rmmod nvidia_peermem nvidia_uvm nvidia_drm "
+        "nvidia_modeset nvidia; modprobe nvidia"
+    ),
+    stays=(
+        "yes, until the next update of the driver; hold its packages back, or reboot after each"
+        " update"
+    ),
     reads=(VERSION_FILE, "/proc/modules", "/sys/bus/pci/devices/*/{vendor,class,driver}", "NVML"),
     sources=("NVIDIA driver README, chapter on the /proc interface",),
 )
@@ -52,7 +63,9 @@ def check_driver(machine: Machine) -> Iterator[Found]:
         )
     elif not_loaded(machine):
         evidence = Evidence("/proc/modules", "no nvidia", "nvidia")
-        yield failed("", "the NVIDIA driver is not loaded: CUDA finds no GPU", evidence, fix=LOAD_DRIVER)
+        yield failed(
+            "", "the NVIDIA driver is not loaded: CUDA finds no GPU", evidence, fix=LOAD_DRIVER
+        )
     elif missing := no_gpus(machine, gpus):
         yield missing
     elif not match:
@@ -66,13 +79,19 @@ def check_driver(machine: Machine) -> Iterator[Found]:
         )
     else:
         opened = "Open Kernel Module" in line
-        flavor = "open kernel module" if opened else "proprietary kernel module: GPUDirect RDMA needs nvidia_peermem"
+        flavor = (
+            "open kernel module"
+            if opened
+            else "proprietary kernel module: GPUDirect RDMA needs nvidia_peermem"
+        )
         yield passed("", f"driver {match[1]}, {flavor}", Evidence(VERSION_FILE, line))
 
 
 def not_loaded(machine: Machine) -> bool:
     """Whether a compute GPU has no driver. A display-class card may only drive a screen."""
-    return compute(machine) and bool(machine.text("/proc/modules")) and "nvidia" not in machine.modules
+    return (
+        compute(machine) and bool(machine.text("/proc/modules")) and "nvidia" not in machine.modules
+    )
 
 
 MODULES = "/proc/modules"
@@ -83,11 +102,19 @@ NOUVEAU = CheckRow(
     layer=Layer.GPU,
     title="kernel module nouveau",
     right="not loaded",
-    why="nouveau is the kernel's own driver for NVIDIA GPUs. If it binds a GPU first, NVIDIA's driver cannot, and CUDA finds no GPU.",
-    fix="printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > "
-    "/etc/modprobe.d/blacklist-nouveau.conf; rebuild the initramfs (update-initramfs -u or "
-    "dracut --force); drain the host and reboot it",
-    stays="yes, once the initramfs is rebuilt: update-initramfs -u (Debian, Ubuntu) or dracut --force (RHEL)",
+    why=(
+        "nouveau is the kernel's own driver for NVIDIA GPUs. If it binds a GPU first, NVIDIA's"
+        " driver cannot, and CUDA finds no GPU."
+    ),
+    fix=(
+        "printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > "
+        "/etc/modprobe.d/blacklist-nouveau.conf; rebuild the initramfs (update-initramfs -u or "
+        "dracut --force); drain the host and reboot it"
+    ),
+    stays=(
+        "yes, once the initramfs is rebuilt: update-initramfs -u (Debian, Ubuntu) or dracut --force"
+        " (RHEL)"
+    ),
     reads=(MODULES, "/sys/bus/pci/devices/*/{vendor,class}"),
     sources=("CUDA installation guide for Linux, disabling nouveau",),
 )
@@ -109,7 +136,8 @@ def check_nouveau(machine: Machine) -> Iterator[Found]:
     elif "nvidia" in loaded:
         yield warned(
             "",
-            "nouveau is loaded along with NVIDIA's driver: at the next boot it may bind the GPUs first",
+            "nouveau is loaded along with NVIDIA's driver: at the next boot it may bind the GPUs"
+            " first",
             evidence,
             fix=NOUVEAU.fix,
         )
@@ -135,8 +163,10 @@ PERSISTENCE = CheckRow(
     layer=Layer.GPU,
     title="persistence mode",
     right="on",
-    why="Without it the driver unloads a GPU when its last client exits. The next start takes "
-    "seconds longer, and clock settings and error counts are lost.",
+    why=(
+        "Without it the driver unloads a GPU when its last client exits. The next start takes "
+        "seconds longer, and clock settings and error counts are lost."
+    ),
     fix="nvidia-smi -i {gpu} -pm 1",
     stays="after reboot: lost; systemctl enable --now nvidia-persistenced keeps it",
     reads=("nvmlDeviceGetPersistenceMode",),
@@ -167,9 +197,15 @@ UVM = CheckRow(
     layer=Layer.GPU,
     title=f"device {UVM_FILE}",
     right="present",
-    why=f"CUDA cannot start without {UVM_FILE}, and NCCL's first call fails. nvidia-smi works without it, so the GPUs look healthy.",
+    why=(
+        f"CUDA cannot start without {UVM_FILE}, and NCCL's first call fails. nvidia-smi works"
+        " without it, so the GPUs look healthy."
+    ),
     fix="nvidia-modprobe -u -c=0",
-    stays="after reboot: lost; CUDA creates the device itself if nvidia-modprobe is installed; nvidia-persistenced loads the module",
+    stays=(
+        "after reboot: lost; CUDA creates the device itself if nvidia-modprobe is installed;"
+        " nvidia-persistenced loads the module"
+    ),
     reads=("/dev", "/proc/modules"),
     sources=("NVIDIA driver README, nvidia-modprobe",),
 )
@@ -191,7 +227,10 @@ def check_uvm(machine: Machine) -> Iterator[Found]:
     elif UVM_DEVICE in names:
         yield passed("", f"{UVM_FILE} is present", evidence)
     elif machine.container:
-        fix = f"start the container with the NVIDIA container toolkit (docker run --gpus all), or with --device {UVM_FILE}"
+        fix = (
+            "start the container with the NVIDIA container toolkit (docker run --gpus all), or"
+            f" with --device {UVM_FILE}"
+        )
         yield failed(
             "",
             f"{UVM_FILE} is absent: CUDA cannot start, and cannot create it in a container",
@@ -199,7 +238,9 @@ def check_uvm(machine: Machine) -> Iterator[Found]:
             fix=fix,
         )
     else:
-        state = "the module nvidia_uvm is loaded" if loaded else "the module nvidia_uvm is not loaded"
+        state = (
+            "the module nvidia_uvm is loaded" if loaded else "the module nvidia_uvm is not loaded"
+        )
         yield warned(
             "",
             f"{UVM_FILE} is absent ({state}): CUDA starts only if it can create the device itself",
@@ -214,9 +255,14 @@ CUDA_DRIVER = CheckRow(
     layer=Layer.GPU,
     title="CUDA version of the driver, compared with the installed NCCL",
     right="the driver supports the CUDA major version for which the NCCL Python package was built",
-    why="A program built for a newer CUDA major version than the driver supports does not start: "
-    "CUDA driver version is insufficient for CUDA runtime version.",
-    fix="drain the host and update the driver to one that supports CUDA {needed}, or: pip install nvidia-nccl-cu{has}",
+    why=(
+        "A program built for a newer CUDA major version than the driver supports does not start: "
+        "CUDA driver version is insufficient for CUDA runtime version."
+    ),
+    fix=(
+        "drain the host and update the driver to one that supports CUDA {needed}, or: pip install"
+        " nvidia-nccl-cu{has}"
+    ),
     stays="yes, for this Python environment",
     reads=("nvmlSystemGetCudaDriverVersion", "Python packages nvidia-nccl-cu*"),
     sources=("CUDA compatibility guide, minor version compatibility",),

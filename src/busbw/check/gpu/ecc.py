@@ -13,8 +13,10 @@ ECC_MODE = CheckRow(
     layer=Layer.GPU,
     title="ECC of GPU memory",
     right="on, and not about to change",
-    why="Without ECC a flipped bit in GPU memory changes results silently. A pending mode makes "
-    "this host differ from others after its next reboot.",
+    why=(
+        "Without ECC a flipped bit in GPU memory changes results silently. A pending mode makes "
+        "this host differ from others after its next reboot."
+    ),
     fix="drain the host; nvidia-smi -i {gpu} -e 1; nvidia-smi -i {gpu} --gpu-reset (or reboot)",
     stays="yes: the GPU keeps it",
     reads=("nvmlDeviceGetEccMode",),
@@ -26,13 +28,19 @@ ECC_MODE = CheckRow(
 def check_ecc_mode(gpu: GpuHealth) -> Found:
     if gpu.ecc is None:
         return unreported(gpu, "ecc", "ECC mode")
-    evidence = nvml_evidence(gpu, "EccMode", f"{_word(gpu.ecc)}, pending {_word(gpu.ecc_pending)}", "on, pending on")
+    evidence = nvml_evidence(
+        gpu, "EccMode", f"{_word(gpu.ecc)}, pending {_word(gpu.ecc_pending)}", "on, pending on"
+    )
     fix = filled(ECC_MODE.fix, gpu=gpu.index)
     if not gpu.ecc:
         later = "; it will be on after the next reset" if gpu.ecc_pending else ""
-        return warned(gpu.label, f"ECC is off: memory errors go undetected{later}", evidence, fix=fix)
+        return warned(
+            gpu.label, f"ECC is off: memory errors go undetected{later}", evidence, fix=fix
+        )
     if gpu.ecc_pending is False:
-        return warned(gpu.label, "ECC is on, but will be off after the next reset", evidence, fix=fix)
+        return warned(
+            gpu.label, "ECC is on, but will be off after the next reset", evidence, fix=fix
+        )
     return passed(gpu.label, "ECC is on", evidence)
 
 
@@ -46,9 +54,14 @@ ECC_UNCORRECTED = CheckRow(
     layer=Layer.GPU,
     title="uncorrected ECC errors",
     right="none since the driver was loaded, and none in SRAM over the life of the GPU",
-    why="An uncorrected error kills the programs whose data it hit (Xid 48, 94 or 95). The GPU "
-    "remaps rows of DRAM with errors; SRAM has no spare rows.",
-    fix="drain the host; nvidia-smi -i {gpu} --gpu-reset; dcgmi diag -r 3; replace the GPU if errors come back",
+    why=(
+        "An uncorrected error kills the programs whose data it hit (Xid 48, 94 or 95). The GPU "
+        "remaps rows of DRAM with errors; SRAM has no spare rows."
+    ),
+    fix=(
+        "drain the host; nvidia-smi -i {gpu} --gpu-reset; dcgmi diag -r 3; replace the GPU if"
+        " errors come back"
+    ),
     stays="a reset clears the counts since the driver was loaded, but not the lifetime counts",
     reads=("nvmlDeviceGetMemoryErrorCounter", "nvmlDeviceGetSramEccErrorStatus"),
     sources=("NVIDIA GPU memory error management",),
@@ -63,7 +76,9 @@ def check_ecc_uncorrected(gpu: GpuHealth) -> Found:
         return unreported(gpu, "uncorrected", "count of uncorrected errors")
     now, ever = sum(gpu.uncorrected.values()), gpu.uncorrected_ever
     evidence = (
-        nvml_evidence(gpu, "MemoryErrorCounter", f"since the driver was loaded {_shown(gpu.uncorrected)}", 0),
+        nvml_evidence(
+            gpu, "MemoryErrorCounter", f"since the driver was loaded {_shown(gpu.uncorrected)}", 0
+        ),
         nvml_evidence(gpu, "MemoryErrorCounter", f"ever {_shown(ever)}", "sram 0"),
     )
     fix = filled(ECC_UNCORRECTED.fix, gpu=gpu.index)
@@ -103,8 +118,10 @@ REMAP_PENDING = CheckRow(
     layer=Layer.GPU,
     title="pending row remapping or page retirement",
     right="none pending",
-    why="The GPU found bad memory and remaps it at its next reset. Until then that memory is "
-    "unused, and another error there kills the job.",
+    why=(
+        "The GPU found bad memory and remaps it at its next reset. Until then that memory is "
+        "unused, and another error there kills the job."
+    ),
     fix="drain the host, then nvidia-smi -i {gpu} --gpu-reset",
     stays="yes: the GPU keeps the new rows",
     reads=("nvmlDeviceGetRemappedRows", "nvmlDeviceGetRetiredPagesPendingStatus"),
@@ -127,7 +144,9 @@ def check_remap_pending(gpu: GpuHealth) -> Found:
         subject=gpu.label,
         good=f"no {what} is pending",
         bad=f"a {what} waits for a reset of the GPU",
-        evidence=(nvml_evidence(gpu, function, "pending" if pending else "none pending", "none pending"),),
+        evidence=(
+            nvml_evidence(gpu, function, "pending" if pending else "none pending", "none pending"),
+        ),
         fix=filled(REMAP_PENDING.fix, gpu=gpu.index),
     )
 
@@ -140,8 +159,10 @@ REMAP_FAILED = CheckRow(
     layer=Layer.GPU,
     title="failed row remapping",
     right=f"none failed, and at most {MOST_REMAPPED} rows remapped after uncorrected errors",
-    why="A bank without spare rows keeps its bad memory, so uncorrected errors come back (Xid "
-    "64). Azure's node health checks fail a GPU with more than 512 such rows.",
+    why=(
+        "A bank without spare rows keeps its bad memory, so uncorrected errors come back (Xid "
+        "64). Azure's node health checks fail a GPU with more than 512 such rows."
+    ),
     fix="drain the host and replace the GPU (RMA)",
     stays="permanent: a hardware replacement",
     reads=("nvmlDeviceGetRemappedRows",),
@@ -154,7 +175,10 @@ def check_remap_failed(gpu: GpuHealth) -> Found:
     if gpu.remapped is None:
         return unreported(gpu, "remapped", "state of row remapping")
     corrected, uncorrected, _, broken = gpu.remapped
-    seen = f"{'failed' if broken else 'none failed'}, {uncorrected} rows after uncorrected errors, {corrected} after corrected ones"
+    seen = (
+        f"{'failed' if broken else 'none failed'}, {uncorrected} rows after uncorrected errors,"
+        f" {corrected} after corrected ones"
+    )
     evidence = nvml_evidence(
         gpu,
         "RemappedRows",
@@ -186,9 +210,14 @@ INFOROM = CheckRow(
     layer=Layer.GPU,
     title="InfoROM",
     right="its checksum is valid",
-    why="The InfoROM holds the settings of the board, its ECC counts and its list of remapped "
-    "rows. If it is corrupted, ECC and row remapping may be off without another sign.",
-    fix="drain the host; nvidia-smi -i {gpu} --gpu-reset; if the InfoROM is still corrupted after a reboot, replace the GPU (RMA)",
+    why=(
+        "The InfoROM holds the settings of the board, its ECC counts and its list of remapped "
+        "rows. If it is corrupted, ECC and row remapping may be off without another sign."
+    ),
+    fix=(
+        "drain the host; nvidia-smi -i {gpu} --gpu-reset; if the InfoROM is still corrupted after a"
+        " reboot, replace the GPU (RMA)"
+    ),
     stays="permanent: a hardware replacement",
     reads=("nvmlDeviceValidateInforom",),
     sources=("nvml.h, nvmlDeviceValidateInforom",),
@@ -206,4 +235,6 @@ def check_inforom(gpu: GpuHealth) -> Found:
     )
     if gpu.inforom:
         return passed(gpu.label, "the InfoROM is valid", evidence)
-    return failed(gpu.label, "the InfoROM is corrupted", evidence, fix=filled(INFOROM.fix, gpu=gpu.index))
+    return failed(
+        gpu.label, "the InfoROM is corrupted", evidence, fix=filled(INFOROM.fix, gpu=gpu.index)
+    )

@@ -33,7 +33,11 @@ def nvlink_severity(text: str) -> str:
         return ""
     if not any(left):
         return HARMLESS
-    return "" if any(value & ~_mask(_SECONDARY_BITS, place) for place, value in enumerate(left)) else SECONDARY
+    return (
+        ""
+        if any(value & ~_mask(_SECONDARY_BITS, place) for place, value in enumerate(left))
+        else SECONDARY
+    )
 
 
 def _mask(bits: dict[int, tuple[int, ...]], register: int) -> int:
@@ -43,10 +47,14 @@ def _mask(bits: dict[int, tuple[int, ...]], register: int) -> int:
 CATALOG = "NVIDIA's Xid catalog"
 # After `pid=1, name=python` comes the unit that failed, then its severity: "NETIR_LINK_EVT Fatal
 # XC0 i0 Link 08".
-_LINK_WORD = re.compile(r", (?:pid=[^,]*, name=.*?, )?[\w/]+ +(Fatal|Nonfatal|Non-fatal)\b", re.ASCII)
+_LINK_WORD = re.compile(
+    r", (?:pid=[^,]*, name=.*?, )?[\w/]+ +(Fatal|Nonfatal|Non-fatal)\b", re.ASCII
+)
 _RECOVERY = re.compile(r" to 0x[0-9a-f]+ \(([^)]+)\)", re.IGNORECASE)
 _PCI_RESET = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): reset done", re.ASCII)
-_RELOADED = re.compile(r"nvidia-nvlink: (?:Nvlink Core is being initialized|Unregistered Nvlink Core)")
+_RELOADED = re.compile(
+    r"nvidia-nvlink: (?:Nvlink Core is being initialized|Unregistered Nvlink Core)"
+)
 RECOVERY_XID, NVLINK_XID = 154, 74
 NAMED = 4  # errors of a device in a message; the rest is counted
 NO_ACTION = "None"
@@ -143,10 +151,18 @@ def of_device(subject: str, judged: list[Judged]) -> Found:
         key=lambda judged_event: (SEVERITY.index(judged_event.verdict), judged_event.event.age_s),
     )
     more = len(ordered) - NAMED
-    message = "; ".join(judged_event.text for judged_event in ordered[:NAMED]) + (f"; and {more} more" if more > 0 else "")
+    message = "; ".join(judged_event.text for judged_event in ordered[:NAMED]) + (
+        f"; and {more} more" if more > 0 else ""
+    )
     verdict = ordered[0].verdict
-    lines = tuple(line_evidence(judged_event.event.line) for judged_event in ordered if judged_event.verdict is verdict)
-    return Found(verdict, subject, message, lines, "" if verdict is Verdict.PASS else ordered[0].fix)
+    lines = tuple(
+        line_evidence(judged_event.event.line)
+        for judged_event in ordered
+        if judged_event.verdict is verdict
+    )
+    return Found(
+        verdict, subject, message, lines, "" if verdict is Verdict.PASS else ordered[0].fix
+    )
 
 
 def resets(log: PastLog) -> Resets:

@@ -30,9 +30,14 @@ SAME_MODEL = CheckRow(
     layer=Layer.GPU,
     title="identical GPUs in one machine",
     right="all GPUs have the same model, VBIOS and memory size",
-    why="A collective runs at the pace of its slowest GPU. A replacement GPU can have an older "
-    "VBIOS, with different clock, power or NVLink settings.",
-    fix="ask the server vendor for VBIOS {common} for GPU {gpu}, or leave it out: CUDA_VISIBLE_DEVICES",
+    why=(
+        "A collective runs at the pace of its slowest GPU. A replacement GPU can have an older "
+        "VBIOS, with different clock, power or NVLink settings."
+    ),
+    fix=(
+        "ask the server vendor for VBIOS {common} for GPU {gpu}, or leave it out:"
+        " CUDA_VISIBLE_DEVICES"
+    ),
     stays="yes: the VBIOS is stored in the GPU",
     reads=tuple(function for _, function, _ in TRAITS),
     sources=("Meta GPU cluster monitoring, check_nvidia_smi",),
@@ -54,24 +59,32 @@ def check_same_model(machine: Machine) -> Iterator[Found]:
         silent = [gpu.label for gpu in gpus.gpus if gpu.error or not _reports_all(gpu)]
         if silent:
             lost = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
-            yield (unknown if lost else not_offered)("", f"NVML does not report model, VBIOS and memory of {', '.join(silent)}")
+            yield (unknown if lost else not_offered)(
+                "", f"NVML does not report model, VBIOS and memory of {', '.join(silent)}"
+            )
         elif not found:
             first = readable[0]
-            yield passed("", f"{counted(len(readable), 'identical GPU')}: {first.name}, VBIOS {first.vbios}")
+            yield passed(
+                "", f"{counted(len(readable), 'identical GPU')}: {first.name}, VBIOS {first.vbios}"
+            )
 
 
 def _reports_all(gpu: GpuHealth) -> bool:
     return all(trait(gpu) for _, _, trait in TRAITS)
 
 
-def _differing(gpus: list[GpuHealth], what: str, function: str, trait: Callable[[GpuHealth], str]) -> Iterator[Found]:
+def _differing(
+    gpus: list[GpuHealth], what: str, function: str, trait: Callable[[GpuHealth], str]
+) -> Iterator[Found]:
     known = [(gpu, trait(gpu)) for gpu in gpus if trait(gpu)]
     common = Counter(value for _, value in known).most_common(1)[0][0] if known else ""
     for gpu, value in known:
         if value != common:
             evidence = Evidence(f"{function}, {gpu.label}", value, common)
             fix = filled(SAME_MODEL.fix if what == "VBIOS" else LEAVE, common=common, gpu=gpu.index)
-            yield warned(gpu.label, f"its {what} is {value}; most GPUs have {common}", evidence, fix=fix)
+            yield warned(
+                gpu.label, f"its {what} is {value}; most GPUs have {common}", evidence, fix=fix
+            )
 
 
 OK, INCAPABLE, UNKNOWN = 0, 2, 6
@@ -90,10 +103,18 @@ P2P = CheckRow(
     layer=Layer.GPU,
     title="peer access between GPUs",
     right="every GPU can read the memory of every other one",
-    why="Without peer access NCCL copies through host memory, which crosses PCIe twice. The "
-    "usual cause is an IOMMU, ACS, a virtual machine or a driver setting.",
-    fix="nvidia-smi topo -p2p r; on bare metal, drain the host, boot with iommu=pt and turn ACS off (busbw explain pcie-acs)",
-    stays="iommu=pt in the boot loader's configuration stays; ACS that setpci turned off is on again after a reboot",
+    why=(
+        "Without peer access NCCL copies through host memory, which crosses PCIe twice. The "
+        "usual cause is an IOMMU, ACS, a virtual machine or a driver setting."
+    ),
+    fix=(
+        "nvidia-smi topo -p2p r; on bare metal, drain the host, boot with iommu=pt and turn ACS off"
+        " (busbw explain pcie-acs)"
+    ),
+    stays=(
+        "iommu=pt in the boot loader's configuration stays; ACS that setpci turned off is on again"
+        " after a reboot"
+    ),
     reads=("nvmlDeviceGetP2PStatus",),
     sources=("NCCL user guide, troubleshooting: GPU direct",),
 )
@@ -109,15 +130,23 @@ def check_p2p(machine: Machine) -> Iterator[Found]:
         yield skipped("there is no second GPU")
     elif len(gpus.peers) < (pairs := len(gpus.gpus) * (len(gpus.gpus) - 1) // 2):
         lost = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
-        yield (unknown if lost else not_offered)("", f"NVML does not report peer access for {pairs - len(gpus.peers)} of {pairs} pairs")
+        yield (unknown if lost else not_offered)(
+            "", f"NVML does not report peer access for {pairs - len(gpus.peers)} of {pairs} pairs"
+        )
     elif all(status == OK for _, _, status in gpus.peers):
         yield passed("", f"peer access in all {counted(len(gpus.peers), 'pair')} of GPUs")
     for status in sorted({status for _, _, status in gpus.peers} - {OK}):
         alike = [f"GPU {one}-{other}" for one, other, said in gpus.peers if said == status]
-        named = ", ".join(alike[:NAMED_PAIRS]) + (f" and {len(alike) - NAMED_PAIRS} more" if len(alike) > NAMED_PAIRS else "")
-        evidence = Evidence("nvmlDeviceGetP2PStatus", f"{status}: {STATUS.get(status, 'unknown')}", "0: OK")
+        named = ", ".join(alike[:NAMED_PAIRS]) + (
+            f" and {len(alike) - NAMED_PAIRS} more" if len(alike) > NAMED_PAIRS else ""
+        )
+        evidence = Evidence(
+            "nvmlDeviceGetP2PStatus", f"{status}: {STATUS.get(status, 'unknown')}", "0: OK"
+        )
         if status == UNKNOWN:
-            yield not_offered("", f"NVML does not know whether there is peer access: {named}", evidence)
+            yield not_offered(
+                "", f"NVML does not know whether there is peer access: {named}", evidence
+            )
         elif status == INCAPABLE:
             yield skipped(f"these GPUs do not support peer access: {named}")
         else:

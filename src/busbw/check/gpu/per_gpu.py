@@ -37,9 +37,16 @@ def no_gpus(machine: Machine, gpus: Gpus) -> Found | None:
     on_pci = gpus_on_pci(machine)
     if not on_pci:
         return skipped("no NVIDIA GPU")
-    where = "start the container with GPUs (docker run --gpus all)" if machine.container else "nvidia-smi; dmesg | grep NVRM"
+    where = (
+        "start the container with GPUs (docker run --gpus all)"
+        if machine.container
+        else "nvidia-smi; dmesg | grep NVRM"
+    )
     fix = "pip install nvidia-ml-py" if NO_PACKAGE in gpus.reason else where
-    message = f"{counted(len(on_pci), 'NVIDIA GPU')} on PCI, but NVML lists none{f': {gpus.reason}' if gpus.reason else ''}"
+    message = (
+        f"{counted(len(on_pci), 'NVIDIA GPU')} on PCI, but NVML lists"
+        f" none{f': {gpus.reason}' if gpus.reason else ''}"
+    )
     return (not_offered if without_gpus(machine) else unknown)("", message, fix=fix)
 
 
@@ -49,18 +56,25 @@ def without_gpus(machine: Machine) -> bool:
     A container may have been given none, and cards without driver only drive a screen.
     """
     ungiven = machine.container and CONTROL not in machine.names("/dev")
-    return ungiven or ("nvidia" not in machine.modules and bool(machine.modules) and not compute(machine))
+    return ungiven or (
+        "nvidia" not in machine.modules and bool(machine.modules) and not compute(machine)
+    )
 
 
 def compute(machine: Machine) -> bool:
     """Whether a GPU on PCI is for computing only. One of display class may only drive a screen."""
-    return any((machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(COMPUTE_CLASS) for bdf in gpus_on_pci(machine))
+    return any(
+        (machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(COMPUTE_CLASS)
+        for bdf in gpus_on_pci(machine)
+    )
 
 
 def unreadable(gpu: GpuHealth, field: str = "", what: str = "it") -> Found:
     """The finding on a GPU that NVML lists but cannot read, or of which it cannot read a field."""
     why = gpu.error or gpu.failed.get(field, "")
-    return (not_offered if WITHHELD in why else unknown)(gpu.label, f"NVML cannot read {what}{f': {why}' if why else ''}")
+    return (not_offered if WITHHELD in why else unknown)(
+        gpu.label, f"NVML cannot read {what}{f': {why}' if why else ''}"
+    )
 
 
 def confined(machine: Machine) -> str:

@@ -12,9 +12,18 @@ TEMPERATURE = CheckRow(
     name="gpu-temperature",
     layer=Layer.GPU,
     title="temperature",
-    right="below the GPU's maximum operating temperature, with more than 0 degrees left before it slows down",
-    why="Above it the driver reduces the clocks, first slightly, then by half. A GPU near the limit when idle has no headroom under load.",
-    fix="check fans, air flow and inlet temperature of the chassis; nvidia-smi -i {gpu} -q -d TEMPERATURE",
+    right=(
+        "below the GPU's maximum operating temperature, with more than 0 degrees left before it"
+        " slows down"
+    ),
+    why=(
+        "Above it the driver reduces the clocks, first slightly, then by half. A GPU near the limit"
+        " when idle has no headroom under load."
+    ),
+    fix=(
+        "check fans, air flow and inlet temperature of the chassis; nvidia-smi -i {gpu} -q -d"
+        " TEMPERATURE"
+    ),
     stays="yes, once the cooling is repaired",
     reads=(
         "nvmlDeviceGetTemperature",
@@ -56,9 +65,18 @@ POWER_LIMIT = CheckRow(
     layer=Layer.GPU,
     title="power limit",
     right="at or above the default of the board",
-    why="A lower limit reduces clocks under load. Every collective waits for the GPU with the lowest limit.",
-    fix="if the rack has the power, and nobody lowered the limit for it: nvidia-smi -i {gpu} -pl {watts}",
-    stays="after reboot: lost, like a lower limit; if the lower limit returns, a service sets it: look for nvidia-smi -pl",
+    why=(
+        "A lower limit reduces clocks under load. Every collective waits for the GPU with the"
+        " lowest limit."
+    ),
+    fix=(
+        "if the rack has the power, and nobody lowered the limit for it: nvidia-smi -i {gpu} -pl"
+        " {watts}"
+    ),
+    stays=(
+        "after reboot: lost, like a lower limit; if the lower limit returns, a service sets it:"
+        " look for nvidia-smi -pl"
+    ),
     reads=("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"),
     sources=("nvidia-smi manual, power limit",),
 )
@@ -89,10 +107,14 @@ MEMORY_TEMPERATURE = CheckRow(
     layer=Layer.GPU,
     title="temperature of GPU memory (HBM)",
     right="below the maximum operating temperature of the memory",
-    why="Memory that is too hot is refreshed more often and has more errors. The driver then "
-    "reduces the clocks, though the GPU itself is cool.",
-    fix="check fans, air flow and inlet temperature of the chassis; nvidia-smi -i {gpu} -q -d "
-    "TEMPERATURE; if only this GPU is hot, drain the host and check its heat sink",
+    why=(
+        "Memory that is too hot is refreshed more often and has more errors. The driver then "
+        "reduces the clocks, though the GPU itself is cool."
+    ),
+    fix=(
+        "check fans, air flow and inlet temperature of the chassis; nvidia-smi -i {gpu} -q -d "
+        "TEMPERATURE; if only this GPU is hot, drain the host and check its heat sink"
+    ),
     stays="yes, once the cooling is repaired",
     reads=(
         "NVML_FI_DEV_MEMORY_TEMP",

@@ -45,10 +45,15 @@ COUNT = CheckRow(
     layer=Layer.GPU,
     title="GPUs that the driver lists, compared with PCI",
     right="NVML lists every NVIDIA GPU that PCI shows, and each one responds",
-    why="A GPU that is on PCI but not in NVML has fallen off the bus (Xid 79), or its driver did "
-    "not start. A job that asks for all GPUs then waits or fails. 7 of 8 GPUs also have a lower "
-    "bandwidth.",
-    fix="drain the host and reboot it; if GPU {bdf} is still missing, check its seat and power, or replace it",
+    why=(
+        "A GPU that is on PCI but not in NVML has fallen off the bus (Xid 79), or its driver did"
+        " not start. A job that asks for all GPUs then waits or fails. 7 of 8 GPUs also have a"
+        " lower bandwidth."
+    ),
+    fix=(
+        "drain the host and reboot it; if GPU {bdf} is still missing, check its seat and power, or"
+        " replace it"
+    ),
     stays="a reboot brings the GPU back only if the fault was transient",
     reads=(f"{DEVICES}/*/{{vendor,class,config}}", "NVML"),
     sources=("NVIDIA GPU debug guidelines",),
@@ -59,7 +64,11 @@ COUNT = CheckRow(
 def check_count(machine: Machine) -> Iterator[Found]:
     """Each GPU, then the number of all."""
     gpus, on_pci = read_health(machine), gpus_on_pci(machine)
-    gone = [bdf for bdf in on_pci if (machine.read(f"{DEVICES}/{bdf}/config").data or b"").startswith(GONE)]
+    gone = [
+        bdf
+        for bdf in on_pci
+        if (machine.read(f"{DEVICES}/{bdf}/config").data or b"").startswith(GONE)
+    ]
     for bdf in gone:
         evidence = Evidence(f"{DEVICES}/{bdf}/config", "ff ff ff ff", "de 10 ...")
         yield failed(
@@ -70,7 +79,11 @@ def check_count(machine: Machine) -> Iterator[Found]:
         )
     missing = no_gpus(machine, gpus)
     if missing and (gpus.reason or not on_pci):
-        yield (_without_nvml(machine, gpus, on_pci) if _driver_fails(machine, gpus, on_pci) else missing)
+        yield (
+            _without_nvml(machine, gpus, on_pci)
+            if _driver_fails(machine, gpus, on_pci)
+            else missing
+        )
         return
     places = _places(gpus, on_pci)
     for gpu in gpus.gpus:
@@ -116,13 +129,22 @@ def _unresponsive(gpu: GpuHealth, bdf: str) -> Iterator[Found]:
 def _judge_count(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
     listed = {gpu.bus_id for gpu in gpus.gpus}
     absent = [bdf for bdf in on_pci if bdf not in listed]
-    evidence = Evidence("nvmlDeviceGetCount", str(len(gpus.gpus)), str(len(on_pci)) if on_pci else "")
+    evidence = Evidence(
+        "nvmlDeviceGetCount", str(len(gpus.gpus)), str(len(on_pci)) if on_pci else ""
+    )
     if not on_pci:
-        return not_offered("", f"{counted(len(gpus.gpus), 'GPU')} in NVML, but {WITHOUT_PCI}", evidence)
+        return not_offered(
+            "", f"{counted(len(gpus.gpus), 'GPU')} in NVML, but {WITHOUT_PCI}", evidence
+        )
     if len(gpus.gpus) < len(on_pci):
-        message = f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML lists {len(gpus.gpus)}; missing: {', '.join(absent)}"
+        message = (
+            f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML lists {len(gpus.gpus)}; missing:"
+            f" {', '.join(absent)}"
+        )
         if by := confined(machine):
-            return not_offered("", f"{message}: {by} may hide them", evidence, fix="busbw check, on the host")
+            return not_offered(
+                "", f"{message}: {by} may hide them", evidence, fix="busbw check, on the host"
+            )
         return failed("", message, evidence, fix=filled(COUNT.fix, bdf=absent[0]))
     return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)
 
@@ -138,11 +160,18 @@ MISSING = CheckRow(
     name="gpu-missing",
     layer=Layer.GPU,
     title="GPUs that PCI no longer shows",
-    right="PCI shows every GPU that the kernel found since boot or that has a device file, and all 8 of a board with NVSwitches",
-    why="A GPU that falls off the bus may be removed from PCI. Then nothing lists it any more, "
-    "and all that is left looks healthy: jobs get 7 of 8 GPUs, or start on none.",
-    fix="drain the host and power it off and on; if a GPU is still missing, find it in the "
-    "inventory of the BMC and check its seat and power",
+    right=(
+        "PCI shows every GPU that the kernel found since boot or that has a device file, and all 8"
+        " of a board with NVSwitches"
+    ),
+    why=(
+        "A GPU that falls off the bus may be removed from PCI. Then nothing lists it any more, "
+        "and all that is left looks healthy: jobs get 7 of 8 GPUs, or start on none."
+    ),
+    fix=(
+        "drain the host and power it off and on; if a GPU is still missing, find it in the "
+        "inventory of the BMC and check its seat and power"
+    ),
     stays="a reboot brings the GPU back only if the fault was transient",
     reads=(f"{DEVICES}/*/{{vendor,class}}", "/dev/kmsg", DEVICE_FILES, MODULES),
     sources=(
@@ -199,7 +228,11 @@ def _fewer_than_expected(machine: Machine, present: int) -> Found | None:
             evidence,
             fix=MISSING.fix,
         )
-    files = [] if machine.container else [name for name in machine.names(DEVICE_FILES) if _DEVICE_FILE.fullmatch(name)]
+    files = (
+        []
+        if machine.container
+        else [name for name in machine.names(DEVICE_FILES) if _DEVICE_FILE.fullmatch(name)]
+    )
     if present < len(files):
         evidence = Evidence(DEVICE_FILES, ", ".join(files), counted(present, "file"))
         return failed(
@@ -227,7 +260,9 @@ def _expected_of_board(machine: Machine, present: int) -> int:
     switches = len(switches_on_pci(machine))
     if machine.container or (machine.hypervisor and switches < SWITCHES_OF_WHOLE):
         return 0
-    by_links = any(gpu.switched and not gpu.name.startswith(WITH_CPU) for gpu in read_health(machine).gpus)
+    by_links = any(
+        gpu.switched and not gpu.name.startswith(WITH_CPU) for gpu in read_health(machine).gpus
+    )
     if not switches and not by_links:  # Blackwell's NVSwitches are not on PCI as such
         return 0
     boards = 2 if switches > SWITCHES_OF_ONE or present > BOARD else 1
@@ -254,7 +289,11 @@ def _none_missing(machine: Machine, present: int, log: PastLog, *, logged: bool)
             f"{counted(present, 'GPU')} on PCI",
             Evidence(KMSG, "the GPUs that the kernel found are still there"),
         )
-    why = f"the kernel log cannot be read: {log.reason}" if log.reason else "the kernel log no longer has the start"
+    why = (
+        f"the kernel log cannot be read: {log.reason}"
+        if log.reason
+        else "the kernel log no longer has the start"
+    )
     return not_offered(
         "",
         f"{counted(present, 'GPU')} on PCI; how many there were is not known: {why}",

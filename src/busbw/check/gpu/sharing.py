@@ -22,8 +22,10 @@ MEMORY_IN_USE = CheckRow(
     layer=Layer.GPU,
     title="memory in use",
     right="no process holds memory",
-    why="A process that a job left behind holds GPU memory and uses the GPU. The next job runs "
-    "out of memory, or is slower than on other hosts.",
+    why=(
+        "A process that a job left behind holds GPU memory and uses the GPU. The next job runs "
+        "out of memory, or is slower than on other hosts."
+    ),
     fix="ps -fp {pids}; if they belong to no job: kill {pids}",
     stays="yes, until a job leaves a process behind again; a scheduler epilog can kill them",
     reads=("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMemoryInfo"),
@@ -82,18 +84,16 @@ def _judge_without_process(gpu: GpuHealth, used: str, evidence: Evidence, *, sha
         message = f"{text}, no process: the kernel may keep files in it, as it is a NUMA node"
         return not_offered(gpu.label, message, evidence)
     message = f"{text}, but NVML lists no process: it may run in another container, or be dead"
-    fix = f"as root: fuser -v /dev/nvidia{gpu.index}; without a process: drain the host; nvidia-smi -i {gpu.index} --gpu-reset"
+    fix = (
+        f"as root: fuser -v /dev/nvidia{gpu.index}; without a process: drain the host; nvidia-smi"
+        f" -i {gpu.index} --gpu-reset"
+    )
     return warned(gpu.label, message, evidence, fix=fix)
 
 
 PROHIBITED = 2
 # nvml.h, nvmlComputeMode_t
-MODES = {
-    0: "Default",
-    1: "Exclusive_Thread",
-    2: "Prohibited",
-    3: "Exclusive_Process",
-}
+MODES = {0: "Default", 1: "Exclusive_Thread", 2: "Prohibited", 3: "Exclusive_Process"}
 
 COMPUTE_MODE = CheckRow(
     id="BW016",
@@ -101,8 +101,10 @@ COMPUTE_MODE = CheckRow(
     layer=Layer.GPU,
     title="compute mode",
     right="Default",
-    why="In Prohibited mode no CUDA program can use the GPU. In Exclusive_Process mode only one "
-    "can: a process left by the last job makes the next one fail.",
+    why=(
+        "In Prohibited mode no CUDA program can use the GPU. In Exclusive_Process mode only one "
+        "can: a process left by the last job makes the next one fail."
+    ),
     fix="nvidia-smi -i {gpu} -c DEFAULT",
     stays="a reboot clears the mode too; remove it from the script or service that sets it",
     reads=("nvmlDeviceGetComputeMode",),
@@ -118,9 +120,13 @@ def check_compute_mode(gpu: GpuHealth) -> Found:
     evidence = nvml_evidence(gpu, "ComputeMode", mode, MODES[0])
     fix = filled(COMPUTE_MODE.fix, gpu=gpu.index)
     if gpu.compute_mode == PROHIBITED:
-        return failed(gpu.label, f"compute mode {mode}: no CUDA program can use it", evidence, fix=fix)
+        return failed(
+            gpu.label, f"compute mode {mode}: no CUDA program can use it", evidence, fix=fix
+        )
     if gpu.compute_mode:
-        return warned(gpu.label, f"compute mode {mode}: only one process can use it", evidence, fix=fix)
+        return warned(
+            gpu.label, f"compute mode {mode}: only one process can use it", evidence, fix=fix
+        )
     return passed(gpu.label, f"compute mode {mode}", evidence)
 
 
@@ -130,11 +136,18 @@ MIG = CheckRow(
     layer=Layer.GPU,
     title="MIG mode",
     right="off, and not about to change",
-    why="MIG partitions a GPU into instances, which have no NVLink to each other. Most versions "
-    "of NCCL do not support collectives between them.",
-    fix="unless the scheduler hands out MIG instances: drain the host; nvidia-smi -i {gpu} -mig "
-    "0; on A100 then nvidia-smi -i {gpu} --gpu-reset",
-    stays="yes on A100, where the GPU keeps it; on Hopper and later MIG is off after a reboot, unless a service sets it",
+    why=(
+        "MIG partitions a GPU into instances, which have no NVLink to each other. Most versions "
+        "of NCCL do not support collectives between them."
+    ),
+    fix=(
+        "unless the scheduler hands out MIG instances: drain the host; nvidia-smi -i {gpu} -mig "
+        "0; on A100 then nvidia-smi -i {gpu} --gpu-reset"
+    ),
+    stays=(
+        "yes on A100, where the GPU keeps it; on Hopper and later MIG is off after a reboot, unless"
+        " a service sets it"
+    ),
     reads=("nvmlDeviceGetMigMode",),
     sources=("NVIDIA Multi-Instance GPU user guide",),
 )
@@ -152,7 +165,11 @@ def check_mig(gpu: GpuHealth) -> Found:
     )
     fix = filled(MIG.fix, gpu=gpu.index)
     if gpu.mig:
-        return warned(gpu.label, "MIG is on: collectives between GPUs may not work", evidence, fix=fix)
+        return warned(
+            gpu.label, "MIG is on: collectives between GPUs may not work", evidence, fix=fix
+        )
     if gpu.mig_pending:
-        return warned(gpu.label, "MIG is off, but will be on after the next reset", evidence, fix=fix)
+        return warned(
+            gpu.label, "MIG is off, but will be on after the next reset", evidence, fix=fix
+        )
     return passed(gpu.label, "MIG is off", evidence)

@@ -43,14 +43,24 @@ XID = CheckRow(
     name="gpu-xid",
     layer=Layer.GPU,
     title="Xid errors in the kernel log",
-    right="no Xid of this boot that asks for a reset, a restart of the host or a repair, unless the GPU was reset since",
-    why="An Xid is the driver's report of an error. Some are bugs in a program (13, 31, 43 ...) "
-    "and pass. Some ask for a restart of the application; those warn for a day, as the GPU may "
-    "have caused them. Others mean that memory, a link or the GPU itself is broken, and jobs on "
-    "it fail until it is reset: they fail until a reset of that GPU is in the log, or until the "
-    "next boot, however old they are.",
-    fix="depends on the Xid, and is in the finding; the table of Xids is in the reference of host counters",
-    stays="a reset or reboot helps if the fault was transient; if the Xid comes back, replace the GPU",
+    right=(
+        "no Xid of this boot that asks for a reset, a restart of the host or a repair, unless the"
+        " GPU was reset since"
+    ),
+    why=(
+        "An Xid is the driver's report of an error. Some are bugs in a program (13, 31, 43 ...) and"
+        " pass. Some ask for a restart of the application; those warn for a day, as the GPU may"
+        " have caused them. Others mean that memory, a link or the GPU itself is broken, and jobs"
+        " on it fail until it is reset: they fail until a reset of that GPU is in the log, or until"
+        " the next boot, however old they are."
+    ),
+    fix=(
+        "depends on the Xid, and is in the finding; the table of Xids is in the reference of host"
+        " counters"
+    ),
+    stays=(
+        "a reset or reboot helps if the fault was transient; if the Xid comes back, replace the GPU"
+    ),
     reads=("/dev/kmsg", "/sys/bus/pci/devices/*/{vendor,class}"),
     sources=(
         CATALOG,
@@ -78,7 +88,9 @@ def check_xid(machine: Machine) -> Iterator[Found]:
     by_gpu: dict[str, list[Judged]] = {}
     for event in found:
         by_gpu.setdefault(event.bus, []).append(_judge_xid(event, seen, hopper=event.bus in hopper))
-    yield from worst_first([of_device(labels.get(bus, bus), judged) for bus, judged in by_gpu.items()])
+    yield from worst_first(
+        [of_device(labels.get(bus, bus), judged) for bus, judged in by_gpu.items()]
+    )
 
 
 def _judge_xid(event: Event, seen: Resets, *, hopper: bool) -> Judged:
@@ -97,10 +109,7 @@ def _effect_of_line(event: Event, effect: Effect, *, hopper: bool) -> Effect:
     if effect is Effect.LINK:
         return Effect.RESET if event.word == "Fatal" else Effect.RESTART
     if event.number == NVLINK_XID and hopper:
-        return {
-            HARMLESS: Effect.NOTE,
-            SECONDARY: Effect.WATCH,
-        }.get(event.word, effect)
+        return {HARMLESS: Effect.NOTE, SECONDARY: Effect.WATCH}.get(event.word, effect)
     return effect
 
 
@@ -136,7 +145,11 @@ def _verdict_until_reset(event: Event, effect: Effect, seen: Resets) -> tuple[Ve
     in order.
     """
     at_s = event.line.at_s
-    cleared = seen.after(event.bus, at_s) if effect is Effect.RESET else seen.cleared_after(event.bus, at_s)
+    cleared = (
+        seen.after(event.bus, at_s)
+        if effect is Effect.RESET
+        else seen.cleared_after(event.bus, at_s)
+    )
     if cleared:
         return Verdict.PASS, "; the GPU was reset since"
     if effect is Effect.RESET and seen.reloaded_after(at_s):
@@ -154,13 +167,21 @@ SXID = CheckRow(
     name="gpu-sxid",
     layer=Layer.GPU,
     title="SXid errors of NVSwitches in the kernel log",
-    right="no fatal SXid of this boot, unless the NVSwitch was reset since, and no other of the last day that was not corrected",
-    why="An SXid is the driver's report of an NVSwitch error. A fatal one kills jobs on the "
-    "connected GPUs until GPUs and NVSwitches are reset, or for some until a reboot; it fails "
-    "until then. One that is not fatal may come from a failing link, and warns for a day. A "
-    "corrected one needs nothing.",
+    right=(
+        "no fatal SXid of this boot, unless the NVSwitch was reset since, and no other of the last"
+        " day that was not corrected"
+    ),
+    why=(
+        "An SXid is the driver's report of an NVSwitch error. A fatal one kills jobs on the "
+        "connected GPUs until GPUs and NVSwitches are reset, or for some until a reboot; it fails "
+        "until then. One that is not fatal may come from a failing link, and warns for a day. A "
+        "corrected one needs nothing."
+    ),
     fix="depends on the SXid, and is in the finding: a reset of GPUs and NVSwitches, or a reboot",
-    stays="a reset or reboot helps if the fault was transient; if the SXid comes back, replace the board",
+    stays=(
+        "a reset or reboot helps if the fault was transient; if the SXid comes back, replace the"
+        " board"
+    ),
     reads=("/dev/kmsg", "/sys/bus/pci/devices/*/{vendor,class}"),
     sources=(
         "Fabric Manager user guide, SXid errors",
@@ -182,7 +203,8 @@ def check_sxid(machine: Machine) -> Iterator[Found]:
     elif not found:
         yield passed(
             "",
-            f"no SXid of {counted(len(switches), 'NVSwitch', 'es')} in the kernel log, which reaches back {reaches(log)}",
+            f"no SXid of {counted(len(switches), 'NVSwitch', 'es')} in the kernel log, which"
+            f" reaches back {reaches(log)}",
         )
     yield from worst_first(_by_switch(found, log))
 
@@ -193,20 +215,26 @@ def _by_switch(found: list[Event], log: PastLog) -> list[Found]:
     by_switch: dict[str, list[Judged]] = {}
     for event in found:
         end = ended.get((event.bus, ENDED_BY.get(event.number, 0)), NEVER_S)
-        by_switch.setdefault(event.bus, []).append(_judge_sxid(event, seen, over=end > event.line.at_s))
+        by_switch.setdefault(event.bus, []).append(
+            _judge_sxid(event, seen, over=end > event.line.at_s)
+        )
     return [of_device(f"NVSwitch {bus}", judged) for bus, judged in by_switch.items()]
 
 
 def _judge_sxid(event: Event, seen: Resets, *, over: bool) -> Judged:
     row = sxid(event.number)
     effect = row.judged(event.word)
-    kind = {"": "", "Correctable": "corrected, ", "Non-fatal": "not fatal, ", "Fatal": "fatal, "}[event.word]
+    kind = {"": "", "Correctable": "corrected, ", "Non-fatal": "not fatal, ", "Fatal": "fatal, "}[
+        event.word
+    ]
     text = f"SXid {event.number} ({kind}{row.meaning}){event.counted}"
     verdict, remark = _sxid_verdict(event, effect, seen, over=over)
     return Judged(verdict, text + remark, row.fix(effect, f"{event.bus}.0"), event)
 
 
-def _sxid_verdict(event: Event, effect: SwitchEffect, seen: Resets, *, over: bool) -> tuple[Verdict, str]:
+def _sxid_verdict(
+    event: Event, effect: SwitchEffect, seen: Resets, *, over: bool
+) -> tuple[Verdict, str]:
     if effect is SwitchEffect.NOTE:
         return Verdict.PASS, ""
     if over:
@@ -225,8 +253,10 @@ ACTIONS = {
     2: ("a reboot of the host", "drain the host and reboot it"),
     3: (
         "an end of the traffic between GPUs",
-        "drain the host, and end all programs that use NVLink; busbw check --only "
-        f"gpu-recovery-action then shows the next step; often {RESET_GPU}",
+        (
+            "drain the host, and end all programs that use NVLink; busbw check --only "
+            f"gpu-recovery-action then shows the next step; often {RESET_GPU}"
+        ),
     ),
     4: (
         "a reset once its work has ended: it runs with reduced capacity",
@@ -238,7 +268,10 @@ ACTIONS = {
     ),
     6: (
         "a reset of its PCIe bus",
-        "drain the host; reset the bus as nvidia-smi -h of this driver describes, or reboot the host",
+        (
+            "drain the host; reset the bus as nvidia-smi -h of this driver describes, or reboot the"
+            " host"
+        ),
     ),
     7: ("a reboot of the whole system", "drain the host and its chassis, and power it off and on"),
 }
@@ -250,9 +283,14 @@ RECOVERY_ACTION = CheckRow(
     layer=Layer.GPU,
     title="recovery action that the driver asks for",
     right="none",
-    why="The driver asks for it after a fault that it could not clear, as with Xid 154. Until "
-    "then new programs on the GPU fail, or it has less memory or bandwidth.",
-    fix=f"drain the host; {RESET_GPU} for action 1, a reboot for action 2; each action has its own steps",
+    why=(
+        "The driver asks for it after a fault that it could not clear, as with Xid 154. Until "
+        "then new programs on the GPU fail, or it has less memory or bandwidth."
+    ),
+    fix=(
+        f"drain the host; {RESET_GPU} for action 1, a reboot for action 2; each action has its own"
+        " steps"
+    ),
     stays="until the next fault; if it comes back, run dcgmi diag -r 3 and replace the GPU",
     reads=("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION",),
     sources=(
@@ -266,9 +304,15 @@ RECOVERY_ACTION = CheckRow(
 def check_recovery_action(gpu: GpuHealth) -> Found:
     action = gpu.recovery_action
     if action is None:
-        return not_offered(gpu.label, "its driver does not report a recovery action; drivers from 570 on do")
-    evidence = nvml_evidence(gpu, "FieldValues, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", action, "0: none")
+        return not_offered(
+            gpu.label, "its driver does not report a recovery action; drivers from 570 on do"
+        )
+    evidence = nvml_evidence(
+        gpu, "FieldValues, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", action, "0: none"
+    )
     if not action:
         return passed(gpu.label, "the driver asks for no recovery", evidence)
     what, steps = ACTIONS.get(action, (f"action {action}, which busbw does not know", ASK_DRIVER))
-    return failed(gpu.label, f"the driver asks for {what}", evidence, fix=filled(steps, gpu=gpu.index))
+    return failed(
+        gpu.label, f"the driver asks for {what}", evidence, fix=filled(steps, gpu=gpu.index)
+    )

@@ -51,9 +51,14 @@ STUCK_PROCESSES = CheckRow(
     layer=Layer.KERNEL,
     title="processes stuck in the kernel",
     right="no process stays in one wait in state D for 3 s, except for a disk",
-    why="Such a process waits for a driver or file system that does not respond. It cannot be killed, and may hold a GPU.",
-    fix="to see the driver or mount that it waits for: cat /proc/{pid}/stack; dmesg -T | tail; "
-    "if it does not end, drain the host and reboot it",
+    why=(
+        "Such a process waits for a driver or file system that does not respond. It cannot be"
+        " killed, and may hold a GPU."
+    ),
+    fix=(
+        "to see the driver or mount that it waits for: cat /proc/{pid}/stack; dmesg -T | tail; "
+        "if it does not end, drain the host and reboot it"
+    ),
     stays="a reboot ends it; the cause may come back",
     reads=("/proc/*/{stat,status,wchan}, for 3 s", KTHREADD),
     sources=("proc(5): state D",),
@@ -74,7 +79,10 @@ def check_stuck_processes(machine: Machine) -> Iterator[Found]:
     waits = [Wait(*process) for process in found]
     stuck = [wait for wait in waits if not wait.function.startswith(DISK)]
     if not stuck:
-        message = f"no process hangs in the kernel; {counted(len(waits), 'process', 'es')} waited for a disk"
+        message = (
+            f"no process hangs in the kernel; {counted(len(waits), 'process', 'es')} waited for a"
+            " disk"
+        )
         yield passed("", message, *(wait.evidence for wait in waits[:NAMED]))
         return
     names = [f"{wait.name} ({wait.pid})" for wait in stuck]
@@ -90,7 +98,10 @@ def check_stuck_processes(machine: Machine) -> Iterator[Found]:
 
 def _judge_none_stuck(machine: Machine) -> Found:
     if machine.container and machine.text(KTHREADD) != "kthreadd":
-        fix = "run busbw check on the host, or in a container with the host's processes (--pid=host, hostPID)"
+        fix = (
+            "run busbw check on the host, or in a container with the host's processes (--pid=host,"
+            " hostPID)"
+        )
         return not_offered(
             "",
             "this container shows only its own processes",
@@ -105,10 +116,17 @@ READS_ANSWER = CheckRow(
     name="reads-answer",
     layer=Layer.KERNEL,
     title="files and libraries that do not answer",
-    right="every file, directory and library call answers in time, and a snapshot has the environment",
-    why="A read that never returns shows a driver that hangs, a file system without its server, "
-    "or a device that stopped. Jobs that read the same hang as well, and cannot be killed.",
-    fix="drain the node; dmesg -T | tail -50 names the driver or mount; if it does not recover, reboot",
+    right=(
+        "every file, directory and library call answers in time, and a snapshot has the environment"
+    ),
+    why=(
+        "A read that never returns shows a driver that hangs, a file system without its server, "
+        "or a device that stopped. Jobs that read the same hang as well, and cannot be killed."
+    ),
+    fix=(
+        "drain the node; dmesg -T | tail -50 names the driver or mount; if it does not recover,"
+        " reboot"
+    ),
     stays="a reboot ends the hang; the cause may come back",
     reads=("the readings of all other checks, 5 s for a file and 30 s for a call",),
     sources=("proc(5): state D",),
@@ -124,7 +142,9 @@ def check_reads_answer(machine: Machine) -> Iterator[Found]:
         return
     for reason in found.silent:
         subject, _, what = reason.partition(": ")
-        yield failed(subject, f"{subject} {what}", Evidence(subject, what, "an answer"), fix=READS_ANSWER.fix)
+        yield failed(
+            subject, f"{subject} {what}", Evidence(subject, what, "an answer"), fix=READS_ANSWER.fix
+        )
     if found.over:
         yield unknown("", found.over, fix="busbw check --limit 300")
     elif not found.silent:

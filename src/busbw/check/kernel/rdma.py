@@ -24,8 +24,14 @@ GPUDIRECT_PATH = CheckRow(
     name="gpudirect-path",
     layer=Layer.KERNEL,
     title="access of RDMA devices to GPU memory (GPUDirect RDMA)",
-    right="nvidia_peermem is loaded, or the driver is NVIDIA's open one on Linux 5.12 or newer (DMA-BUF)",
-    why="Without it NCCL copies all data through host memory, at about half the rate or less, and its log lacks GDRDMA.",
+    right=(
+        "nvidia_peermem is loaded, or the driver is NVIDIA's open one on Linux 5.12 or newer"
+        " (DMA-BUF)"
+    ),
+    why=(
+        "Without it NCCL copies all data through host memory, at about half the rate or less, and"
+        " its log lacks GDRDMA."
+    ),
     fix="modprobe nvidia_peermem",
     stays="after reboot: lost; write nvidia_peermem to a file in /etc/modules-load.d",
     reads=("/proc/modules", "/sys/module", VERSION, RELEASE),
@@ -37,9 +43,17 @@ GPUDIRECT_PATH = CheckRow(
 def check_gpudirect_path(machine: Machine) -> Iterator[Found]:
     """Whether one of the two is available."""
     devices = read_devices(machine)
-    ports = [port for port in machine.ports if port.bdf not in devices or devices[port.bdf].vendor != AMAZON]
+    ports = [
+        port
+        for port in machine.ports
+        if port.bdf not in devices or devices[port.bdf].vendor != AMAZON
+    ]
     if not ports or not any(device.gpu for device in devices.values()):
-        yield skipped("no GPU together with an RDMA device" if not machine.ports or ports else "EFA has its own mechanism")
+        yield skipped(
+            "no GPU together with an RDMA device"
+            if not machine.ports or ports
+            else "EFA has its own mechanism"
+        )
         return
     loaded = next((name for name in PEER_MODULES if name in machine.modules), None)
     driver = machine.read(VERSION)
@@ -55,7 +69,9 @@ def _judge_without_module(machine: Machine, driver: str) -> Found:
     kernel = machine.text(RELEASE) or ""
     match = re.match(r"(\d+)\.(\d+)", kernel)
     if match is None:
-        return not_offered("", f"{PEER_MODULES[0]} is not loaded, and {RELEASE} gives no kernel version")
+        return not_offered(
+            "", f"{PEER_MODULES[0]} is not loaded, and {RELEASE} gives no kernel version"
+        )
     recent = (int(match.group(1)), int(match.group(2))) >= DMA_BUF
     evidence = (Evidence(VERSION, driver, OPEN), Evidence(RELEASE, kernel, "5.12 or newer"))
     if OPEN in driver and recent:
@@ -77,9 +93,15 @@ GDRCOPY = CheckRow(
     layer=Layer.KERNEL,
     title="GDRCopy",
     right=f"if its module {GDR_MODULE} is loaded or {GDR_VARIABLE} is 1, {GDR_DEVICE} exists",
-    why="GDRCopy lowers the latency of small messages in UCX, and in NCCL if enabled. Without the device it is not used.",
+    why=(
+        "GDRCopy lowers the latency of small messages in UCX, and in NCCL if enabled. Without the"
+        " device it is not used."
+    ),
     fix=f"modprobe {GDR_MODULE}; in a container add --device={GDR_DEVICE}",
-    stays="permanent if GDRCopy's service (gdrcopy.service) is enabled; in a container, an option at its start",
+    stays=(
+        "permanent if GDRCopy's service (gdrcopy.service) is enabled; in a container, an option at"
+        " its start"
+    ),
     reads=("/proc/modules", "/dev", "environment"),
     sources=("GDRCopy, README",),
 )
@@ -114,10 +136,15 @@ RDMA_MODULES = CheckRow(
     layer=Layer.KERNEL,
     title="RDMA kernel modules",
     right=f"{USER_VERBS}, {', '.join(CONNECTION)} and, for NVIDIA NICs, mlx5_ib are loaded",
-    why=f"Without mlx5_ib or {USER_VERBS} NCCL finds no RDMA device and uses TCP. Without "
-    "rdma_ucm programs cannot use the connection manager.",
+    why=(
+        f"Without mlx5_ib or {USER_VERBS} NCCL finds no RDMA device and uses TCP. Without "
+        "rdma_ucm programs cannot use the connection manager."
+    ),
     fix="modprobe -a {modules}",
-    stays="after reboot: lost; write the names to a file in /etc/modules-load.d, or enable rdma-core's or OFED's service",
+    stays=(
+        "after reboot: lost; write the names to a file in /etc/modules-load.d, or enable"
+        " rdma-core's or OFED's service"
+    ),
     reads=(MODULES, "/sys/module", FILES, "/sys/bus/pci/devices/*/vendor"),
     sources=("Linux, Documentation/infiniband/user_verbs.rst",),
 )
@@ -126,7 +153,11 @@ RDMA_MODULES = CheckRow(
 @check(RDMA_MODULES)
 def check_rdma_modules(machine: Machine) -> Iterator[Found]:
     """Modules that are loaded, or built in with their devices present."""
-    cards = [device for device in read_devices(machine).values() if device.vendor == MELLANOX and device.network]
+    cards = [
+        device
+        for device in read_devices(machine).values()
+        if device.vendor == MELLANOX and device.network
+    ]
     if not cards and not machine.ports:
         yield skipped("no RDMA device")
         return
@@ -136,7 +167,11 @@ def check_rdma_modules(machine: Machine) -> Iterator[Found]:
     files = machine.names(FILES)
     made = {USER_VERBS} if any(name.startswith("uverbs") for name in files) else set[str]()
     made |= set(CONNECTION) if "rdma_cm" in files else set[str]()
-    missing = [name for name in (*(["mlx5_ib"] if cards else []), USER_VERBS, *CONNECTION) if name not in machine.modules | made]
+    missing = [
+        name
+        for name in (*(["mlx5_ib"] if cards else []), USER_VERBS, *CONNECTION)
+        if name not in machine.modules | made
+    ]
     if not missing:
         yield passed(
             "",
@@ -144,7 +179,11 @@ def check_rdma_modules(machine: Machine) -> Iterator[Found]:
             Evidence(MODULES, f"{USER_VERBS}, {', '.join(CONNECTION)}"),
         )
         return
-    needed = machine.ports or gpu_server(machine) or any(not card.kind.startswith(ETHERNET) for card in cards)
+    needed = (
+        machine.ports
+        or gpu_server(machine)
+        or any(not card.kind.startswith(ETHERNET) for card in cards)
+    )
     report = failed if set(missing) - set(CONNECTION) and needed else warned
     evidence = (Evidence(MODULES, f"no {name}", name) for name in missing)
     yield report(
@@ -163,7 +202,10 @@ RDMA_ACCESS = CheckRow(
     right=f"this process may read and write each {FILES}/uverbs*",
     why="Without access NCCL finds no RDMA device and uses TCP.",
     fix="chmod 0666 {files}",
-    stays="after reboot: lost; rdma-core's udev rules keep it. For a container add --device=/dev/infiniband at its start",
+    stays=(
+        "after reboot: lost; rdma-core's udev rules keep it. For a container add"
+        " --device=/dev/infiniband at its start"
+    ),
     reads=(f"access to {FILES}",),
     sources=("rdma-core, udev rules", "Docker, docker run --device"),
 )
@@ -179,7 +221,11 @@ def check_rdma_access(machine: Machine) -> Iterator[Found]:
     if reading.text is None:
         yield unread("", reading, FILES)
         return
-    files = {name: allowed for name, allowed in json.loads(reading.text).items() if name.startswith("uverbs")}
+    files = {
+        name: allowed
+        for name, allowed in json.loads(reading.text).items()
+        if name.startswith("uverbs")
+    }
     closed = [f"{FILES}/{name}" for name, allowed in files.items() if not allowed]
     if not files:
         fix = f"modprobe ib_uverbs; in a container add --device={FILES}"

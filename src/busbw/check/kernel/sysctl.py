@@ -40,7 +40,10 @@ NUMA_BALANCING = CheckRow(
     layer=Layer.KERNEL,
     title="automatic NUMA balancing",
     right="0 on machines with more than one NUMA node",
-    why="The kernel unmaps pages to see who uses them, and migrates them. Each such fault delays a rank, and the others wait for it.",
+    why=(
+        "The kernel unmaps pages to see who uses them, and migrates them. Each such fault delays a"
+        " rank, and the others wait for it."
+    ),
     fix="sysctl -w kernel.numa_balancing=0",
     stays=STAYS,
     reads=(NUMA_BALANCING_FILE, NODES),
@@ -54,7 +57,9 @@ def check_numa_balancing(machine: Machine) -> Iterator[Found]:
     if count_list(machine.text(NODES) or "") == 1:
         yield skipped("the machine has one NUMA node")
         return
-    yield from _judge_off(machine, NUMA_BALANCING_FILE, "automatic NUMA balancing", NUMA_BALANCING.fix)
+    yield from _judge_off(
+        machine, NUMA_BALANCING_FILE, "automatic NUMA balancing", NUMA_BALANCING.fix
+    )
 
 
 ZONE_RECLAIM_FILE = "/proc/sys/vm/zone_reclaim_mode"
@@ -65,7 +70,10 @@ ZONE_RECLAIM = CheckRow(
     layer=Layer.KERNEL,
     title="memory reclaim before other NUMA nodes are used",
     right="0",
-    why="Otherwise an allocation first frees pages of its own node, such as cached training data, while other nodes have free memory.",
+    why=(
+        "Otherwise an allocation first frees pages of its own node, such as cached training data,"
+        " while other nodes have free memory."
+    ),
     fix="sysctl -w vm.zone_reclaim_mode=0",
     stays=STAYS,
     reads=(ZONE_RECLAIM_FILE,),
@@ -86,7 +94,10 @@ THP = CheckRow(
     layer=Layer.KERNEL,
     title="transparent huge pages",
     right="madvise or always",
-    why="With never, host buffers use 4 KiB pages: more TLB misses, and more pages to pin when memory is registered.",
+    why=(
+        "With never, host buffers use 4 KiB pages: more TLB misses, and more pages to pin when"
+        " memory is registered."
+    ),
     fix=f"echo madvise > {THP_FILE}",
     stays="after reboot: lost; add transparent_hugepage=madvise to the kernel command line",
     reads=(THP_FILE,),
@@ -104,15 +115,14 @@ def check_thp(machine: Machine) -> Iterator[Found]:
         return
     text = f"transparent huge pages are set to {chosen}"
     evidence = Evidence(THP_FILE, chosen, "madvise or always")
-    yield judged(right=chosen != "never", subject="", good=text, bad=text, evidence=(evidence,), fix=THP.fix)
+    yield judged(
+        right=chosen != "never", subject="", good=text, bad=text, evidence=(evidence,), fix=THP.fix
+    )
 
 
 IPV4 = "/proc/sys/net/ipv4"
 # The kernel's defaults on machines with enough memory.
-LEAST = {
-    "tcp_rmem": 6 << 20,
-    "tcp_wmem": 4 << 20,
-}
+LEAST = {"tcp_rmem": 6 << 20, "tcp_wmem": 4 << 20}
 
 TCP_MEMORY = CheckRow(
     id="BW118",
@@ -120,7 +130,10 @@ TCP_MEMORY = CheckRow(
     layer=Layer.KERNEL,
     title="maximum TCP buffer sizes",
     right="at least the kernel's defaults: 6 MiB to receive, 4 MiB to send",
-    why="A stream sends at most one buffer per round trip: 4 MiB at 1 ms are 34 Gbit/s. Smaller buffers slow down NCCL over TCP.",
+    why=(
+        "A stream sends at most one buffer per round trip: 4 MiB at 1 ms are 34 Gbit/s. Smaller"
+        " buffers slow down NCCL over TCP."
+    ),
     fix="sysctl -w net.ipv4.{name}='{least} {default} {most}'",
     stays=STAYS,
     reads=tuple(f"{IPV4}/{name}" for name in LEAST),
@@ -138,7 +151,10 @@ def check_tcp_memory(machine: Machine) -> Iterator[Found]:
         if len(values) != 3:
             yield unread(name, reading, "the buffer sizes")
             continue
-        text = f"a TCP stream may {'receive' if name == 'tcp_rmem' else 'send'} with a buffer of {values[2]} bytes"
+        text = (
+            f"a TCP stream may {'receive' if name == 'tcp_rmem' else 'send'} with a buffer of"
+            f" {values[2]} bytes"
+        )
         yield judged(
             right=values[2] >= least,
             subject=name,
@@ -158,7 +174,10 @@ TCP_CONGESTION = CheckRow(
     layer=Layer.KERNEL,
     title="TCP congestion control",
     right="any except BBR, such as cubic",
-    why="BBR slows down streams that pause, as in collectives. An all_reduce of 16 MiB took 1.4 to 1.8 times as long as with reno.",
+    why=(
+        "BBR slows down streams that pause, as in collectives. An all_reduce of 16 MiB took 1.4 to"
+        " 1.8 times as long as with reno."
+    ),
     fix="sysctl -w net.ipv4.tcp_congestion_control=cubic",
     stays=STAYS,
     reads=(CONGESTION_FILE,),
@@ -193,7 +212,10 @@ PORT_RANGE = CheckRow(
     layer=Layer.KERNEL,
     title="range of ports that the kernel assigns",
     right=f"as wide as the kernel's default, {DEFAULT[0]} to {DEFAULT[1]}, or wider",
-    why="NCCL, MPI and PyTorch listen on ports in this range. Large jobs can exhaust a narrow one. A firewall must allow all of it.",
+    why=(
+        "NCCL, MPI and PyTorch listen on ports in this range. Large jobs can exhaust a narrow one."
+        " A firewall must allow all of it."
+    ),
     fix=f"sysctl -w net.ipv4.ip_local_port_range='{DEFAULT[0]} {DEFAULT[1]}'",
     stays=STAYS,
     reads=(PORT_RANGE_FILE,),
@@ -231,9 +253,15 @@ YAMA_PTRACE = CheckRow(
     layer=Layer.KERNEL,
     title="cross-memory attach between processes",
     right="ptrace_scope is 0 or 1, or the kernel has no Yama",
-    why="MPI and UCX copy large messages directly between processes. With 2 or 3 they copy twice, through shared memory.",
+    why=(
+        "MPI and UCX copy large messages directly between processes. With 2 or 3 they copy twice,"
+        " through shared memory."
+    ),
     fix="sysctl -w kernel.yama.ptrace_scope=1",
-    stays="after reboot: lost; write it to a file in /etc/sysctl.d (3 cannot be changed before a reboot)",
+    stays=(
+        "after reboot: lost; write it to a file in /etc/sysctl.d (3 cannot be changed before a"
+        " reboot)"
+    ),
     reads=(PTRACE_FILE,),
     sources=("Linux, Documentation/admin-guide/LSM/Yama.rst", "process_vm_readv(2)"),
 )

@@ -22,9 +22,14 @@ REMOVEIPC = CheckRow(
     layer=Layer.KERNEL,
     title="removal of shared memory at logout",
     right="RemoveIPC=no in systemd's logind",
-    why="mpirun and Slurm run jobs of users who are not logged in. With RemoveIPC=yes systemd "
-    "deletes their files in /dev/shm, and NCCL crashes.",
-    fix=f"mkdir -p {DROP_INS}; printf '[Login]\\nRemoveIPC=no\\n' > {DROP_INS}/ipc.conf; systemctl restart systemd-logind",
+    why=(
+        "mpirun and Slurm run jobs of users who are not logged in. With RemoveIPC=yes systemd "
+        "deletes their files in /dev/shm, and NCCL crashes."
+    ),
+    fix=(
+        f"mkdir -p {DROP_INS}; printf '[Login]\\nRemoveIPC=no\\n' > {DROP_INS}/ipc.conf; systemctl"
+        " restart systemd-logind"
+    ),
     stays="survives a reboot",
     reads=(CONF, f"{DROP_INS}/*.conf"),
     sources=("NCCL user guide, troubleshooting: shared memory", "systemd, logind.conf(5)"),
@@ -35,7 +40,9 @@ REMOVEIPC = CheckRow(
 def check_removeipc(machine: Machine) -> Iterator[Found]:
     """The configured value, or else the default, which the installed file has in a comment."""
     if machine.container or not machine.names("/run/systemd"):
-        yield skipped("a container has no logind" if machine.container else "systemd does not run here")
+        yield skipped(
+            "a container has no logind" if machine.container else "systemd does not run here"
+        )
         return
     paths = [
         CONF,
@@ -68,8 +75,14 @@ TIME_SYNC = CheckRow(
     layer=Layer.KERNEL,
     title="clock synchronization",
     right="a time service keeps the clock synchronized",
-    why="Logs and traces of several hosts are ordered by their clocks, which should agree to within a millisecond.",
-    fix="drain the host, as the clock may jump; systemctl enable --now chronyd || systemctl enable --now systemd-timesyncd",
+    why=(
+        "Logs and traces of several hosts are ordered by their clocks, which should agree to within"
+        " a millisecond."
+    ),
+    fix=(
+        "drain the host, as the clock may jump; systemctl enable --now chronyd || systemctl enable"
+        " --now systemd-timesyncd"
+    ),
     stays="survives a reboot",
     reads=("adjtimex(2)",),
     sources=("adjtimex(2): STA_UNSYNC",),
@@ -96,7 +109,9 @@ def check_time_sync(machine: Machine) -> Iterator[Found]:
                 "synchronized",
             ),
         ),
-        fix=f"on the host of the container: {TIME_SYNC.fix}" if machine.container else TIME_SYNC.fix,
+        fix=(
+            f"on the host of the container: {TIME_SYNC.fix}" if machine.container else TIME_SYNC.fix
+        ),
     )
 
 
@@ -109,9 +124,15 @@ FIREWALL = CheckRow(
     layer=Layer.KERNEL,
     title="packet filters for incoming connections",
     right="no filter drops what other hosts of the cluster send",
-    why="MPI, NCCL and PyTorch listen on ports that the kernel assigns. If those are blocked, a job hangs at startup without a message.",
+    why=(
+        "MPI, NCCL and PyTorch listen on ports that the kernel assigns. If those are blocked, a job"
+        " hangs at startup without a message."
+    ),
     fix="with CIDR the network of the cluster: nft insert rule {place} ip saddr CIDR accept",
-    stays="after reboot: lost; permanent with firewall-cmd --permanent --zone=trusted --add-source=CIDR, or with ufw allow from CIDR",
+    stays=(
+        "after reboot: lost; permanent with firewall-cmd --permanent --zone=trusted"
+        " --add-source=CIDR, or with ufw allow from CIDR"
+    ),
     reads=(MODULES, " ".join(COMMAND)),
     sources=("nft(8)", "Open MPI issues 12508 and 13113"),
 )
@@ -133,7 +154,9 @@ def check_firewall(machine: Machine) -> Iterator[Found]:
     if TABLES in machine.modules or not loaded.text:
         yield from _judge_nftables(machine)
     elif LEGACY not in machine.modules:
-        yield passed("", "no packet filter is loaded", Evidence(MODULES, f"neither {TABLES} nor {LEGACY}"))
+        yield passed(
+            "", "no packet filter is loaded", Evidence(MODULES, f"neither {TABLES} nor {LEGACY}")
+        )
 
 
 def _judge_nftables(machine: Machine) -> Iterator[Found]:
@@ -148,7 +171,9 @@ def _judge_nftables(machine: Machine) -> Iterator[Found]:
         return
     yield from (_judge_closed(chain) for chain in closed)
     if not closed:
-        yield passed("", "no chain drops packets by default", Evidence(" ".join(COMMAND), "no default drop"))
+        yield passed(
+            "", "no chain drops packets by default", Evidence(" ".join(COMMAND), "no default drop")
+        )
 
 
 def _judge_closed(chain: Chain) -> Found:
@@ -159,7 +184,9 @@ def _judge_closed(chain: Chain) -> Found:
     )
     if chain.accepts:
         accepted = ", ".join(chain.accepts)
-        message = f"it accepts {accepted} and drops the rest; whether this covers the cluster is unknown"
+        message = (
+            f"it accepts {accepted} and drops the rest; whether this covers the cluster is unknown"
+        )
         return not_offered(
             chain.place,
             message,
@@ -170,4 +197,6 @@ def _judge_closed(chain: Chain) -> Found:
             ),
         )
     message = "it drops incoming connections, and accepts no whole network or interface"
-    return warned(chain.place, message, evidence, fix=filled(FIREWALL.fix, place=chain.place.split(" ")))
+    return warned(
+        chain.place, message, evidence, fix=filled(FIREWALL.fix, place=chain.place.split(" "))
+    )

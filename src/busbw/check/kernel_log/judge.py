@@ -85,7 +85,9 @@ def _seen(rule: KernelRule, log: PastLog) -> list[Seen]:
             subject = words.get(SUBJECT, NO_SUBJECT)
             if not (covered and (subject == NO_SUBJECT or short_bus(subject) in covered)):
                 before = found.get((place, subject))
-                found[place, subject] = Seen(sign, subject, words, line, before.times + 1 if before else 1)
+                found[place, subject] = Seen(
+                    sign, subject, words, line, before.times + 1 if before else 1
+                )
             break
     return list(found.values())
 
@@ -103,7 +105,12 @@ def _covered_by_xid(rule: KernelRule, log: PastLog) -> set[str]:
     """Buses of the GPUs that logged the Xid which reports the same fault."""
     if rule.covered_by_xid is None:
         return set()
-    return {xid.bus for line in log.lines for xid in logged_xids(line.text) if xid.number == rule.covered_by_xid}
+    return {
+        xid.bus
+        for line in log.lines
+        for xid in logged_xids(line.text)
+        if xid.number == rule.covered_by_xid
+    }
 
 
 def _verdict(seen: Seen, log: PastLog) -> Verdict:
@@ -115,7 +122,9 @@ def _verdict(seen: Seen, log: PastLog) -> Verdict:
     return sign.verdict
 
 
-def _of_subject(rule: KernelRule, name: str, group: list[tuple[Verdict, Seen]], log: PastLog) -> Found:
+def _of_subject(
+    rule: KernelRule, name: str, group: list[tuple[Verdict, Seen]], log: PastLog
+) -> Found:
     ordered = sorted(group, key=lambda pair: (SEVERITY.index(pair[0]), -pair[1].line.at_s))
     verdict = ordered[0][0]
     texts = list(dict.fromkeys(_text(sighting, log) for _, sighting in ordered))
@@ -137,11 +146,14 @@ def _over(seen: list[Seen], log: PastLog) -> Found:
         return passed("", f"no such line in the kernel log, which reaches back {reaches(log)}")
     ordered = sorted(seen, key=lambda sighting: -sighting.line.at_s)
     ended = [
-        f"{sighting.subject}: {_text(sighting, log)}".removeprefix(": ") + (", ended" if sighting.ended else "")
+        f"{sighting.subject}: {_text(sighting, log)}".removeprefix(": ")
+        + (", ended" if sighting.ended else "")
         for sighting in ordered[:NAMED]
     ]
     more = [f"and {len(ordered) - NAMED} more"] if len(ordered) > NAMED else []
-    return passed("", "; ".join(ended + more), *(line_evidence(sighting.line) for sighting in ordered[:NAMED]))
+    return passed(
+        "", "; ".join(ended + more), *(line_evidence(sighting.line) for sighting in ordered[:NAMED])
+    )
 
 
 def _names(machine: Machine) -> Callable[[str], str]:

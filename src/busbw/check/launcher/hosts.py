@@ -14,7 +14,10 @@ from busbw.core.check_row import CheckRow, Layer
 HOSTS_FILE, HOSTNAME = "/etc/hosts", "/proc/sys/kernel/hostname"
 LOCAL = "localhost"
 ALONE = "in /etc/hosts, replace {address} in the line of {own} with the address of this host"
-SHARED = "in /etc/hosts, take {own} out of the line of {address}, which keeps {others}; add a line with the address of this host and {own}"
+SHARED = (
+    "in /etc/hosts, take {own} out of the line of {address}, which keeps {others}; add a line with"
+    " the address of this host and {own}"
+)
 
 HOSTNAME_LOOPBACK = CheckRow(
     id="BW202",
@@ -22,8 +25,10 @@ HOSTNAME_LOOPBACK = CheckRow(
     layer=Layer.LAUNCHER,
     title="the host's own name in /etc/hosts",
     right="an address that other hosts can reach, or none",
-    why="Debian's installer maps the host's own name to 127.0.1.1. torchrun and Gloo ranks "
-    "publish their name or address. Other hosts then connect to themselves, and startup hangs.",
+    why=(
+        "Debian's installer maps the host's own name to 127.0.1.1. torchrun and Gloo ranks "
+        "publish their name or address. Other hosts then connect to themselves, and startup hangs."
+    ),
     fix=ALONE,
     stays="permanent, unless cloud-init rewrites the file: manage_etc_hosts",
     reads=(HOSTS_FILE, HOSTNAME),
@@ -82,8 +87,14 @@ HOSTNAME_RESOLVES = CheckRow(
     layer=Layer.LAUNCHER,
     title="addresses of the host's own name",
     right="at least one that is not loopback",
-    why="Gloo and PyTorch's store resolve the host's own name at startup. Without an address they fail, or first wait for the name server.",
-    fix="add a line with the address of this host and its name {name} to /etc/hosts, or register it in DNS",
+    why=(
+        "Gloo and PyTorch's store resolve the host's own name at startup. Without an address they"
+        " fail, or first wait for the name server."
+    ),
+    fix=(
+        "add a line with the address of this host and its name {name} to /etc/hosts, or register it"
+        " in DNS"
+    ),
     stays="permanent, unless cloud-init rewrites /etc/hosts: manage_etc_hosts",
     reads=("getent ahosts HOSTNAME",),
     sources=("getent(1)", "PyTorch documentation, torch.distributed"),
@@ -101,7 +112,9 @@ def check_hostname_resolves(machine: Machine) -> Iterator[Found]:
     if reading.text is None:
         yield unread("", reading, f"the addresses of {name}")
         return
-    addresses = list(dict.fromkeys(line.split()[0] for line in reading.text.splitlines() if line.strip()))
+    addresses = list(
+        dict.fromkeys(line.split()[0] for line in reading.text.splitlines() if line.strip())
+    )
     evidence = Evidence(f"getent ahosts {name}", ", ".join(addresses) or "nothing", "an address")
     fix = filled(HOSTNAME_RESOLVES.fix, name=name)
     if not addresses:
@@ -120,10 +133,15 @@ REVERSE_LOOKUP = CheckRow(
     layer=Layer.LAUNCHER,
     title="time to find the name of this host's address",
     right=f"at most {SLOW_S:g} s",
-    why="PyTorch's store (TCPStore) looks up the name of each client that connects, and serves "
-    "no other client meanwhile. A name server that does not answer costs 5 s for each: ranks "
-    "start late, and new process groups stall.",
-    fix="register the addresses of the hosts in reverse DNS, or set RES_OPTIONS='timeout:1 attempts:1' for the rank that has the store",
+    why=(
+        "PyTorch's store (TCPStore) looks up the name of each client that connects, and serves "
+        "no other client meanwhile. A name server that does not answer costs 5 s for each: ranks "
+        "start late, and new process groups stall."
+    ),
+    fix=(
+        "register the addresses of the hosts in reverse DNS, or set RES_OPTIONS='timeout:1"
+        " attempts:1' for the rank that has the store"
+    ),
     stays="permanent with DNS; the variable until the job ends",
     reads=("getent hosts ADDRESS",),
     sources=(
@@ -147,7 +165,9 @@ def check_reverse_lookup(machine: Machine) -> Iterator[Found]:
         return
     seconds: dict[str, float] = json.loads(reading.text)
     address = max(seconds, key=lambda one: seconds[one])
-    evidence = Evidence(f"getent hosts {address}", f"{seconds[address]:.2f} s", f"at most {SLOW_S:g} s")
+    evidence = Evidence(
+        f"getent hosts {address}", f"{seconds[address]:.2f} s", f"at most {SLOW_S:g} s"
+    )
     if seconds[address] > SLOW_S:
         yield warned(
             "",
@@ -168,9 +188,11 @@ SSH_KEYS = CheckRow(
     layer=Layer.LAUNCHER,
     title="ssh keys for mpirun",
     right="a private key that only its owner can read, or a running agent",
-    why="mpirun starts its daemons over ssh, and cannot type a password. Without a key it waits "
-    "at a prompt or fails with permission denied. This check does not test whether a host "
-    "accepts the key.",
+    why=(
+        "mpirun starts its daemons over ssh, and cannot type a password. Without a key it waits "
+        "at a prompt or fails with permission denied. This check does not test whether a host "
+        "accepts the key."
+    ),
     fix="ssh-keygen -t ed25519 -N '' -f ~/.ssh/id_ed25519; then ssh-copy-id to each host",
     stays="permanent; in a container, lost with its home directory",
     reads=(f"names and permissions in {FOLDER}", "SSH_AUTH_SOCK"),
@@ -194,7 +216,9 @@ def check_ssh_keys(machine: Machine) -> Iterator[Found]:
     )
     readable = [name for name, mode in keys.items() if mode & OPEN]
     if not found["ssh"]:
-        yield skipped("no ssh on PATH; mpirun cannot start ranks on other hosts, torchrun and srun need none")
+        yield skipped(
+            "no ssh on PATH; mpirun cannot start ranks on other hosts, torchrun and srun need none"
+        )
     elif readable:
         message = f"others may read {', '.join(readable)}: ssh ignores it"
         yield warned(
@@ -212,4 +236,6 @@ def check_ssh_keys(machine: Machine) -> Iterator[Found]:
             fix=SSH_KEYS.fix,
         )
     else:
-        yield passed("", "an agent runs" if found["agent"] else f"keys: {', '.join(keys)}", evidence)
+        yield passed(
+            "", "an agent runs" if found["agent"] else f"keys: {', '.join(keys)}", evidence
+        )

@@ -27,10 +27,18 @@ MPIRUN_VERSION = CheckRow(
     layer=Layer.LAUNCHER,
     title="mpirun next to busbw's Python, else the first on PATH",
     right="Open MPI 4 or 5",
-    why="Command lines of Open MPI 4 and 5 differ: interface names, ssh options and variables "
-    "changed with the daemons. A line written for the other version starts, and hangs.",
-    fix="install Open MPI 4.1 or 5.0.8: pip install 'busbw[mpi]', or put its bin directory first in PATH",
-    stays="set PATH in ~/.bashrc before its check for interactive shells; use the same version on all hosts",
+    why=(
+        "Command lines of Open MPI 4 and 5 differ: interface names, ssh options and variables "
+        "changed with the daemons. A line written for the other version starts, and hangs."
+    ),
+    fix=(
+        "install Open MPI 4.1 or 5.0.8: pip install 'busbw[mpi]', or put its bin directory first in"
+        " PATH"
+    ),
+    stays=(
+        "set PATH in ~/.bashrc before its check for interactive shells; use the same version on all"
+        " hosts"
+    ),
     reads=("mpirun --version",),
     sources=("Open MPI 5 documentation, launching MPI applications",),
 )
@@ -43,7 +51,9 @@ def check_mpirun_version(machine: Machine) -> Iterator[Found]:
     if found is None:
         yield unread("", programs.open_mpi_reading(machine), "the version of mpirun")
         return
-    evidence = Evidence(f"{found.path} --version", found.version or found.error, "Open MPI 4 or newer")
+    evidence = Evidence(
+        f"{found.path} --version", found.version or found.error, "Open MPI 4 or newer"
+    )
     if not found.path:
         yield skipped("no mpirun next to busbw's Python or on PATH; torchrun and srun need none")
     elif found.error:
@@ -67,7 +77,10 @@ MPIRUN_ISOLATED = CheckRow(
     layer=Layer.LAUNCHER,
     title="OMPI_MCA_plm and PRTE_MCA_plm",
     right="not isolated",
-    why="With isolated, mpirun starts ranks on its own host only. With several hosts it only reports too few slots.",
+    why=(
+        "With isolated, mpirun starts ranks on its own host only. With several hosts it only"
+        " reports too few slots."
+    ),
     fix="unset {variable}",
     stays="remove it from the image's environment, or unset it in the job script",
     reads=("environment", "mpirun --version"),
@@ -100,10 +113,12 @@ MPI_INTERFACES = CheckRow(
     layer=Layer.LAUNCHER,
     title="interfaces in OMPI_MCA_ and PRTE_MCA_ variables",
     right="the same for MPI and for its daemons; either an include or an exclude list",
-    why="btl_tcp_if_include is only for MPI's own traffic. The daemons choose for themselves, "
-    "perhaps docker0 or an interface behind a firewall, and mpirun hangs without output. An "
-    "include and an exclude list together are an error. An exclude list without lo keeps MPI "
-    "from sending over TCP.",
+    why=(
+        "btl_tcp_if_include is only for MPI's own traffic. The daemons choose for themselves, "
+        "perhaps docker0 or an interface behind a firewall, and mpirun hangs without output. An "
+        "include and an exclude list together are an error. An exclude list without lo keeps MPI "
+        "from sending over TCP."
+    ),
     fix="export OMPI_MCA_oob_tcp_if_include={netdev}",
     stays="set it in the job script, or in Open MPI's openmpi-mca-params.conf",
     reads=("environment", "mpirun --version"),
@@ -132,7 +147,9 @@ def check_mpi_interfaces(machine: Machine) -> Iterator[Found]:
             fix=f"unset {word(both[1].where.removeprefix('$'))}",
         )
     elif looped:
-        message = f"{looped.where}={looped.value} has no loopback interface: MPI cannot send over TCP"
+        message = (
+            f"{looped.where}={looped.value} has no loopback interface: MPI cannot send over TCP"
+        )
         yield failed(
             "",
             message,
@@ -144,12 +161,26 @@ def check_mpi_interfaces(machine: Machine) -> Iterator[Found]:
         fix = f"export {parameters.variables(parameters.for_daemons(half, major))}"
         yield warned("", message, Evidence(half.where, half.value), fix=fix)
     elif crash := parameters.crashing(every, major):
-        message = f"{crash.where}={crash.value}: mpirun of Open MPI 5 crashes with more than one interface for its daemons"
-        fix = f"with the subnet that connects the hosts: export {assignment(crash.where[1:].replace('exclude', 'include'), '10.1.0.0/16')}"
-        yield failed("", message, Evidence(crash.where, crash.value, "one name or network"), fix=fix)
+        message = (
+            f"{crash.where}={crash.value}: mpirun of Open MPI 5 crashes with more than one"
+            " interface for its daemons"
+        )
+        fix = (
+            "with the subnet that connects the hosts: export"
+            f" {assignment(crash.where[1:].replace('exclude', 'include'), '10.1.0.0/16')}"
+        )
+        yield failed(
+            "", message, Evidence(crash.where, crash.value, "one name or network"), fix=fix
+        )
     else:
-        seen = [Evidence(parameter.where, parameter.value) for parameter in every if "_if_" in parameter.name]
-        yield passed("", "interfaces agree" if seen else "no variable sets an interface of Open MPI", *seen)
+        seen = [
+            Evidence(parameter.where, parameter.value)
+            for parameter in every
+            if "_if_" in parameter.name
+        ]
+        yield passed(
+            "", "interfaces agree" if seen else "no variable sets an interface of Open MPI", *seen
+        )
 
 
 MPI_VARIABLES = CheckRow(
@@ -158,8 +189,10 @@ MPI_VARIABLES = CheckRow(
     layer=Layer.LAUNCHER,
     title="OMPI_MCA_ and PRTE_MCA_ variables, compared with the mpirun version",
     right="names of the installed version",
-    why="Open MPI 5 reads its daemons' settings from PRTE_MCA_ and PMIX_MCA_, and renamed many. "
-    "Depending on the version it translates some old names. Open MPI 4 ignores all new ones.",
+    why=(
+        "Open MPI 5 reads its daemons' settings from PRTE_MCA_ and PMIX_MCA_, and renamed many. "
+        "Depending on the version it translates some old names. Open MPI 4 ignores all new ones."
+    ),
     fix="export PRTE_MCA_{name}={value}",
     stays="set it in the job script or image",
     reads=("environment", "mpirun --version"),
@@ -189,10 +222,14 @@ def check_mpi_variables(machine: Machine) -> Iterator[Found]:
         strange = [
             (parameter, new)
             for parameter in every
-            if parameter.where[1:] not in own and (new := parameters.misplaced(parameter, found.major))
+            if parameter.where[1:] not in own
+            and (new := parameters.misplaced(parameter, found.major))
         ]
         for parameter, new in strange:
-            message = f"Open MPI {found.version} may ignore {parameter.where}, a name of another major version"
+            message = (
+                f"Open MPI {found.version} may ignore {parameter.where}, a name of another major"
+                " version"
+            )
             yield warned(
                 "",
                 message,
@@ -226,9 +263,11 @@ MPI_TRANSPORT = CheckRow(
     layer=Layer.LAUNCHER,
     title="transport of MPI when NCCL moves the data",
     right="TCP: pml ob1, or UCX on an interface without RDMA; no hcoll",
-    why="In nccl-tests and most training, MPI only starts the ranks. UCX opens queue pairs on "
-    "the ports that NCCL uses, and hcoll may offload to the same switches. A fault in either "
-    "stops the start.",
+    why=(
+        "In nccl-tests and most training, MPI only starts the ranks. UCX opens queue pairs on "
+        "the ports that NCCL uses, and hcoll may offload to the same switches. A fault in either "
+        "stops the start."
+    ),
     fix="export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self OMPI_MCA_coll=^hcoll",
     stays="set it in the job script",
     reads=("environment",),
@@ -243,23 +282,35 @@ MPI_TRANSPORT = CheckRow(
 def check_mpi_transport(machine: Machine) -> Iterator[Found]:
     """What variables choose for MPI."""
     environment = machine.environment or {}
-    seen = [Evidence(f"${name}", environment[name]) for name in (PML, COLL, HCOLL, NET, TRANSPORTS) if name in environment]
+    seen = [
+        Evidence(f"${name}", environment[name])
+        for name in (PML, COLL, HCOLL, NET, TRANSPORTS)
+        if name in environment
+    ]
     coll = environment.get(COLL, "")
-    if environment.get(HCOLL, "0").lower() not in ("0", "false") or ("hcoll" in coll.split(",") and not coll.startswith("^")):
+    if environment.get(HCOLL, "0").lower() not in ("0", "false") or (
+        "hcoll" in coll.split(",") and not coll.startswith("^")
+    ):
         yield warned(
             "",
             "hcoll is on: MPI's collectives use the network's offloads",
             *seen,
             fix=MPI_TRANSPORT.fix,
         )
-    elif environment.get(PML) == "ucx" and not _only_tcp(environment.get(NET, "all"), environment.get(TRANSPORTS, "all")):
+    elif environment.get(PML) == "ucx" and not _only_tcp(
+        environment.get(NET, "all"), environment.get(TRANSPORTS, "all")
+    ):
         yield warned(
             "",
             f"{PML}=ucx without {NET} on an interface: MPI and NCCL both use RDMA",
             *seen,
             fix=MPI_TRANSPORT.fix,
         )
-    elif PML not in environment and NET in environment and not _only_tcp(environment[NET], environment.get(TRANSPORTS, "all")):
+    elif (
+        PML not in environment
+        and NET in environment
+        and not _only_tcp(environment[NET], environment.get(TRANSPORTS, "all"))
+    ):
         yield warned(
             "",
             f"{NET}={environment[NET]}: if Open MPI was built with UCX, MPI and NCCL both use RDMA",
@@ -267,9 +318,13 @@ def check_mpi_transport(machine: Machine) -> Iterator[Found]:
             fix=MPI_TRANSPORT.fix,
         )
     else:
-        yield passed("", "MPI is not set to RDMA" if seen else "no variable sets MPI's transport", *seen)
+        yield passed(
+            "", "MPI is not set to RDMA" if seen else "no variable sets MPI's transport", *seen
+        )
 
 
 def _only_tcp(devices: str, transports: str) -> bool:
     """Whether UCX is kept to interfaces without RDMA."""
-    return not any(part.startswith(RDMA) for part in devices.split(",")) or {"tcp", "self"} >= set(transports.split(",")) - {"sm"}
+    return not any(part.startswith(RDMA) for part in devices.split(",")) or {"tcp", "self"} >= set(
+        transports.split(",")
+    ) - {"sm"}

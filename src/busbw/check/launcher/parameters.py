@@ -11,11 +11,7 @@ from busbw.check.shell_words import word
 
 PREFIXES = {"OMPI_MCA_": "mca", "PRTE_MCA_": "prtemca", "PMIX_MCA_": "pmixmca"}
 # From Open MPI 4 to 5.
-RENAMED = (
-    ("plm_rsh_", "plm_ssh_"),
-    ("oob_tcp_if_", "prte_if_"),
-    ("orte_", "prte_"),
-)
+RENAMED = (("plm_rsh_", "plm_ssh_"), ("oob_tcp_if_", "prte_if_"), ("orte_", "prte_"))
 # By mpirun of Open MPI 5 after --mca (5.0.8 and 5.0.11), not in variables.
 TRANSLATED = ("plm_rsh_", "oob_tcp_if_", "orte_")
 TCP, OOB, PRTE, PMIX = "btl_tcp_if", "oob_tcp_if", "prte_if", "ptl_tcp_if"
@@ -38,7 +34,9 @@ def of_environment(environment: Mapping[str, str]) -> tuple[Parameter, ...]:
     for variable, value in environment.items():
         prefix = next((known for known in PREFIXES if variable.startswith(known)), None)
         if prefix:
-            found.append(Parameter(PREFIXES[prefix], variable.removeprefix(prefix), value, f"${variable}"))
+            found.append(
+                Parameter(PREFIXES[prefix], variable.removeprefix(prefix), value, f"${variable}")
+            )
     return tuple(found)
 
 
@@ -66,11 +64,16 @@ def without_loopback(parameters: Sequence[Parameter]) -> Parameter | None:
 
 def _of_daemons(parameters: Sequence[Parameter], major: int) -> list[Parameter]:
     """Those that set the interfaces of the daemons of Open MPI `major`; 0: of 4 or 5."""
-    old = [parameter for parameter in parameters if parameter.name.startswith(OOB) and (major < FIVE or _translated(parameter))]
+    old = [
+        parameter
+        for parameter in parameters
+        if parameter.name.startswith(OOB) and (major < FIVE or _translated(parameter))
+    ]
     new = [
         parameter
         for parameter in parameters
-        if parameter.name.startswith(PRTE) and (parameter.kind == "prtemca" or parameter.where.startswith("-"))
+        if parameter.name.startswith(PRTE)
+        and (parameter.kind == "prtemca" or parameter.where.startswith("-"))
     ]
     return old + new if major == 0 or major >= FIVE else old
 
@@ -111,13 +114,18 @@ def for_daemons(traffic: Parameter, major: int) -> list[Parameter]:
 
 def options(parameters: Sequence[Parameter]) -> str:
     """Parameters as they are written on a command line."""
-    return " ".join(f"--{parameter.kind} {parameter.name} {word(parameter.value)}" for parameter in parameters)
+    return " ".join(
+        f"--{parameter.kind} {parameter.name} {word(parameter.value)}" for parameter in parameters
+    )
 
 
 def variables(parameters: Sequence[Parameter]) -> str:
     """Parameters as they are set in the environment."""
     prefixes = {kind: prefix for prefix, kind in PREFIXES.items()}
-    return " ".join(f"{prefixes[parameter.kind]}{parameter.name}={word(parameter.value)}" for parameter in parameters)
+    return " ".join(
+        f"{prefixes[parameter.kind]}{parameter.name}={word(parameter.value)}"
+        for parameter in parameters
+    )
 
 
 def misplaced(parameter: Parameter, major: int) -> str:
@@ -135,7 +143,9 @@ def misplaced(parameter: Parameter, major: int) -> str:
         new = _renamed(name)
         return "" if new == name or _translated(parameter) else f"--prtemca {new} {word(value)}"
     if parameter.kind == "pmixmca":
-        return "" if parameter.where.startswith("$") else f"leave out {parameter.where} {word(value)}"
+        return (
+            "" if parameter.where.startswith("$") else f"leave out {parameter.where} {word(value)}"
+        )
     old = _renamed(name, back=True)
     return "" if old == name and parameter.kind == "mca" else f"--mca {old} {word(value)}"
 
@@ -143,7 +153,11 @@ def misplaced(parameter: Parameter, major: int) -> str:
 def _translated(parameter: Parameter) -> bool:
     """Whether mpirun of Open MPI 5 takes an old name for the new one."""
     oob = parameter.kind == "prtemca" and parameter.name.startswith("oob_tcp_if_")
-    return oob or (parameter.where.startswith("-") and parameter.kind == "mca" and parameter.name.startswith(TRANSLATED))
+    return oob or (
+        parameter.where.startswith("-")
+        and parameter.kind == "mca"
+        and parameter.name.startswith(TRANSLATED)
+    )
 
 
 def _renamed(name: str, *, back: bool = False) -> str:

@@ -108,7 +108,11 @@ def ssh_login() -> str:
     """
     folder = Path("~/.ssh").expanduser()
     try:
-        keys = {path.name: path.stat().st_mode & 0o777 for path in folder.glob("id_*") if path.suffix != ".pub"}
+        keys = {
+            path.name: path.stat().st_mode & 0o777
+            for path in folder.glob("id_*")
+            if path.suffix != ".pub"
+        }
     except OSError as error:
         raise Unavailable(f"{folder}: {error.strerror}") from error
     return json.dumps(
@@ -141,5 +145,7 @@ def _output(program: str, *arguments: str) -> str:
         return done.stdout.strip()
     text = (done.stdout + done.stderr).strip()
     if done.returncode:
-        raise Unavailable(f"{path} ended with exit code {done.returncode}: {text.rpartition(chr(10))[2]}")
+        raise Unavailable(
+            f"{path} ended with exit code {done.returncode}: {text.rpartition(chr(10))[2]}"
+        )
     return text

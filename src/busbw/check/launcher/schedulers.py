@@ -30,7 +30,10 @@ SLURM_MPI = CheckRow(
     layer=Layer.LAUNCHER,
     title="srun's MPI plugins",
     right="pmix is among them",
-    why="Open MPI 5 ranks find each other only through PMIx. Without the plugin each rank runs as a separate job of size one.",
+    why=(
+        "Open MPI 5 ranks find each other only through PMIx. Without the plugin each rank runs as a"
+        " separate job of size one."
+    ),
     fix="install the plugin mpi/pmix of Slurm, or start the ranks with mpirun inside salloc",
     stays="permanent once installed; MpiDefault=pmix in slurm.conf makes it the default",
     reads=("srun --mpi=list",),
@@ -44,7 +47,9 @@ def check_slurm_mpi(machine: Machine) -> Iterator[Found]:
     reading = machine.call("srun-mpi", pmix_listing)
     if reading.text is None:
         if UNCONFIGURED in reading.reason:
-            yield not_offered("", f"this host is in no Slurm cluster: {reading.reason}", fix="scontrol ping")
+            yield not_offered(
+                "", f"this host is in no Slurm cluster: {reading.reason}", fix="scontrol ping"
+            )
         else:
             yield unread("", reading, "srun's list of MPI plugins", fix="scontrol ping")
         return
@@ -72,9 +77,11 @@ MPIJOB = CheckRow(
     layer=Layer.LAUNCHER,
     title="hostfile and variables of an MPIJob",
     right="a hostfile with one line per worker, and the operator's variables unchanged",
-    why="The launcher of an MPIJob finds its workers in the hostfile. If it starts before the "
-    "workers' names are in DNS, ssh fails and the job restarts. launcherCreationPolicy: "
-    "WaitForWorkersReady prevents that. Open MPI 5 translates the variables' names.",
+    why=(
+        "The launcher of an MPIJob finds its workers in the hostfile. If it starts before the "
+        "workers' names are in DNS, ssh fails and the job restarts. launcherCreationPolicy: "
+        "WaitForWorkersReady prevents that. Open MPI 5 translates the variables' names."
+    ),
     fix="in the MPIJob: mpiImplementation: OpenMPI, slotsPerWorker: 8",
     stays="in the manifest of the MPIJob",
     reads=("environment", f"${HOSTFILE}", "mpirun --version"),
@@ -104,7 +111,13 @@ def check_mpijob(machine: Machine) -> Iterator[Found]:
     listed = Evidence(path, ", ".join(map(str, hosts)))
     found = programs.open_mpi(machine)
     if lost:
-        yield warned("", f"the operator's {', '.join(lost)} is missing", evidence, listed, fix=MPIJOB.fix)
+        yield warned(
+            "", f"the operator's {', '.join(lost)} is missing", evidence, listed, fix=MPIJOB.fix
+        )
     else:
-        five = "; Open MPI 5 translates the names of the variables" if found and found.major >= 5 else ""
+        five = (
+            "; Open MPI 5 translates the names of the variables"
+            if found and found.major >= 5
+            else ""
+        )
         yield passed("", f"{len(hosts)} workers{five}", evidence, listed)

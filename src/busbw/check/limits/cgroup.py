@@ -17,7 +17,9 @@ def _unknown_group(machine: Machine, controller: str) -> Found:
     reading = machine.read(OWN)
     if reading.text is None:
         return unread("", reading, "the cgroup of this process")
-    return not_offered("", f"{MOUNT} does not have the {controller} cgroup that {OWN} names for this process")
+    return not_offered(
+        "", f"{MOUNT} does not have the {controller} cgroup that {OWN} names for this process"
+    )
 
 
 FULL_SHARE = 0.9  # of the limit: above it the kernel soon reclaims pages
@@ -28,8 +30,14 @@ CGROUP_MEMORY = CheckRow(
     layer=Layer.LIMITS,
     title="cgroup memory limit",
     right=f"less than {FULL_SHARE:.0%} used, and no process was killed for memory",
-    why="At the limit the kernel kills a process of the cgroup, and the other ranks wait for it. Files in /dev/shm count too.",
-    fix="raise {path} (in Slurm --mem, in Kubernetes resources.limits.memory, in systemd MemoryMax=)",
+    why=(
+        "At the limit the kernel kills a process of the cgroup, and the other ranks wait for it."
+        " Files in /dev/shm count too."
+    ),
+    fix=(
+        "raise {path} (in Slurm --mem, in Kubernetes resources.limits.memory, in systemd"
+        " MemoryMax=)"
+    ),
     stays="permanent in the job or container spec",
     reads=(OWN, "/sys/fs/cgroup/**/memory.max", "memory.current", "memory.stat", "memory.events"),
     sources=("Linux, Documentation/admin-guide/cgroup-v2.rst",),
@@ -45,16 +53,26 @@ def check_cgroup_memory(machine: Machine) -> Iterator[Found]:
     found = limits(machine, "memory")
     dead = killed(machine)
     if dead and dead[1]:
-        fix = filled(CGROUP_MEMORY.fix, path=found[0].path) if found else "use less memory, or a machine with more"
+        fix = (
+            filled(CGROUP_MEMORY.fix, path=found[0].path)
+            if found
+            else "use less memory, or a machine with more"
+        )
         yield warned(
             "",
             f"the kernel has killed {counted(dead[1], 'process', 'es')} of this cgroup for memory",
             Evidence(dead[0], f"oom_kill {dead[1]}", "0"),
             fix=fix,
         )
-    full = [(limit, used) for limit in found if (used := limit.used) is not None and used > FULL_SHARE * limit.limit]
+    full = [
+        (limit, used)
+        for limit in found
+        if (used := limit.used) is not None and used > FULL_SHARE * limit.limit
+    ]
     for limit, used in full:
-        evidence = Evidence(limit.path, f"{used} of {limit.limit} bytes used", f"less than {FULL_SHARE:.0%}")
+        evidence = Evidence(
+            limit.path, f"{used} of {limit.limit} bytes used", f"less than {FULL_SHARE:.0%}"
+        )
         yield warned(
             "",
             f"{used / limit.limit:.0%} of the memory limit is used",
@@ -80,8 +98,14 @@ CPU_QUOTA = CheckRow(
     layer=Layer.LIMITS,
     title="cgroup CPU quota",
     right="no quota, or one that never throttled the cgroup",
-    why="A cgroup that has used its quota stops until the next period (100 ms by default), and all other ranks wait.",
-    fix="remove the quota in {path} (in Kubernetes resources.limits.cpu, in Docker --cpus, in systemd CPUQuota=); bind CPUs instead",
+    why=(
+        "A cgroup that has used its quota stops until the next period (100 ms by default), and all"
+        " other ranks wait."
+    ),
+    fix=(
+        "remove the quota in {path} (in Kubernetes resources.limits.cpu, in Docker --cpus, in"
+        " systemd CPUQuota=); bind CPUs instead"
+    ),
     stays="permanent in the job or container spec",
     reads=(OWN, "/sys/fs/cgroup/**/cpu.max", "cpu.stat"),
     sources=("Linux, Documentation/scheduler/sched-bwc.rst",),
@@ -102,7 +126,10 @@ def check_cpu_quota(machine: Machine) -> Iterator[Found]:
             "no quota, or never throttled",
         )
         if quota.throttled:
-            message = f"the quota of {quota.cpus:g} CPUs throttled the cgroup in {counted(quota.throttled, 'period')}"
+            message = (
+                f"the quota of {quota.cpus:g} CPUs throttled the cgroup in"
+                f" {counted(quota.throttled, 'period')}"
+            )
             yield warned("", message, evidence, fix=filled(CPU_QUOTA.fix, path=quota.path))
         else:
             yield passed(
@@ -120,8 +147,14 @@ CGROUP_PIDS = CheckRow(
     layer=Layer.LIMITS,
     title="cgroup limit of processes and threads",
     right=f"room for 2 x GPUs x CPUs, and for {LEAST_THREADS} or more",
-    why="At the limit no thread starts: Resource temporarily unavailable. systemd sets such a limit by default, Kubernetes may.",
-    fix="raise {path} (in Docker --pids-limit=-1, in Kubernetes podPidsLimit, in systemd TasksMax=infinity)",
+    why=(
+        "At the limit no thread starts: Resource temporarily unavailable. systemd sets such a limit"
+        " by default, Kubernetes may."
+    ),
+    fix=(
+        "raise {path} (in Docker --pids-limit=-1, in Kubernetes podPidsLimit, in systemd"
+        " TasksMax=infinity)"
+    ),
     stays="permanent in the service or container spec",
     reads=(OWN, "/sys/fs/cgroup/**/pids.max", "pids.current"),
     sources=("Linux, Documentation/admin-guide/cgroup-v2.rst: pids",),
@@ -137,7 +170,10 @@ def check_cgroup_pids(machine: Machine) -> Iterator[Found]:
     found, least = limits(machine, "pids"), threads_needed(machine)
     small = [limit for limit in found if limit.limit - (limit.used or 0) < least]
     for limit in small:
-        message = f"the cgroup may have {limit.limit} processes and threads, and has {limit.used or 'some'}; the ranks may need {least}"
+        message = (
+            f"the cgroup may have {limit.limit} processes and threads, and has"
+            f" {limit.used or 'some'}; the ranks may need {least}"
+        )
         yield warned(
             "",
             message,
@@ -151,4 +187,6 @@ def check_cgroup_pids(machine: Machine) -> Iterator[Found]:
             *(Evidence(limit.path, str(limit.limit)) for limit in found),
         )
     elif not found:
-        yield passed("", "the number of processes is not limited", Evidence(OWN, machine.text(OWN) or ""))
+        yield passed(
+            "", "the number of processes is not limited", Evidence(OWN, machine.text(OWN) or "")
+        )

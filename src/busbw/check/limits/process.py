@@ -59,10 +59,15 @@ MEMLOCK = CheckRow(
     layer=Layer.LIMITS,
     title="locked memory limit",
     right="unlimited, at least the size of RAM, or the capability IPC_LOCK",
-    why="RDMA registers memory, which locks it. With a low limit NCCL fails with ibv_reg_mr or ibv_create_qp: cannot allocate memory.",
+    why=(
+        "RDMA registers memory, which locks it. With a low limit NCCL fails with ibv_reg_mr or"
+        " ibv_create_qp: cannot allocate memory."
+    ),
     fix="ulimit -l unlimited",
-    stays="in /etc/security/limits.conf (* - memlock unlimited); for services "
-    "LimitMEMLOCK=infinity; for containers --ulimit memlock=-1 or --cap-add IPC_LOCK",
+    stays=(
+        "in /etc/security/limits.conf (* - memlock unlimited); for services "
+        "LimitMEMLOCK=infinity; for containers --ulimit memlock=-1 or --cap-add IPC_LOCK"
+    ),
     reads=(LIMITS_FILE, STATUS, MEMORY),
     sources=("NCCL user guide, troubleshooting",),
 )
@@ -82,7 +87,9 @@ def check_memlock(machine: Machine, limit: str) -> Found:
             Evidence(MEMORY, str(ram)),
         )
     if not machine.ports:
-        return passed("", f"locked memory is limited to {limit} bytes; no RDMA device needs more", evidence)
+        return passed(
+            "", f"locked memory is limited to {limit} bytes; no RDMA device needs more", evidence
+        )
     exempt = IPC_LOCK in capabilities(machine.text(STATUS) or "")
     if exempt and machine.container:
         seen = Evidence(STATUS, "CapEff has IPC_LOCK")
@@ -95,7 +102,8 @@ def check_memlock(machine: Machine, limit: str) -> Found:
     if exempt:
         return warned(
             "",
-            f"locked memory is limited to {limit} bytes; root is exempt, jobs of other users are not",
+            f"locked memory is limited to {limit} bytes; root is exempt, jobs of other users"
+            " are not",
             evidence,
             fix=MEMLOCK.fix,
         )
@@ -118,11 +126,15 @@ OPEN_FILES = CheckRow(
     layer=Layer.LIMITS,
     title="open file limit",
     right=f"{LEAST_OPEN_FILES} or more",
-    why="NCCL opens files and sockets for each peer: a job of 144 ranks may need 32,000. Large "
-    "jobs otherwise end with: Too many open files.",
+    why=(
+        "NCCL opens files and sockets for each peer: a job of 144 ranks may need 32,000. Large "
+        "jobs otherwise end with: Too many open files."
+    ),
     fix=f"ulimit -n {LEAST_OPEN_FILES}",
-    stays=f"in /etc/security/limits.conf (* - nofile {LEAST_OPEN_FILES}); for services "
-    f"LimitNOFILE={LEAST_OPEN_FILES}; for containers --ulimit nofile={LEAST_OPEN_FILES}",
+    stays=(
+        f"in /etc/security/limits.conf (* - nofile {LEAST_OPEN_FILES}); for services "
+        f"LimitNOFILE={LEAST_OPEN_FILES}; for containers --ulimit nofile={LEAST_OPEN_FILES}"
+    ),
     reads=(LIMITS_FILE,),
     sources=("NCCL user guide, troubleshooting: file descriptors",),
 )
@@ -135,7 +147,9 @@ def check_open_files(machine: Machine, limit: str) -> Found:
         subject="",
         good=f"a process may open {limit} files",
         bad=f"a process may open {limit} files, too few for large jobs",
-        evidence=(Evidence(LIMITS_FILE, f"{MAX_OPEN_FILES} {limit}", f"{LEAST_OPEN_FILES} or more"),),
+        evidence=(
+            Evidence(LIMITS_FILE, f"{MAX_OPEN_FILES} {limit}", f"{LEAST_OPEN_FILES} or more"),
+        ),
         fix=OPEN_FILES.fix,
     )
 
@@ -149,9 +163,15 @@ STACK = CheckRow(
     layer=Layer.LIMITS,
     title="stack size limit",
     right="8 MiB or more, but not unlimited",
-    why="With unlimited, glibc gives threads stacks of only 2 MiB. NCCL before 2.28 may then crash during its topology search.",
+    why=(
+        "With unlimited, glibc gives threads stacks of only 2 MiB. NCCL before 2.28 may then crash"
+        " during its topology search."
+    ),
     fix="ulimit -s 8192",
-    stays="remove stack from /etc/security/limits.conf; for services LimitSTACK=8M; for containers --ulimit stack=8388608",
+    stays=(
+        "remove stack from /etc/security/limits.conf; for services LimitSTACK=8M; for containers"
+        " --ulimit stack=8388608"
+    ),
     reads=(LIMITS_FILE,),
     sources=("NCCL user guide, troubleshooting: stack size", "pthread_create(3)"),
 )
@@ -163,7 +183,11 @@ def check_stack(machine: Machine, limit: str) -> Found:
         right=limit != UNLIMITED and int(limit) >= LEAST_STACK,
         subject="",
         good=f"the stack is limited to {limit} bytes",
-        bad="the stack is unlimited: threads get 2 MiB" if limit == UNLIMITED else f"the stack is limited to {limit} bytes",
+        bad=(
+            "the stack is unlimited: threads get 2 MiB"
+            if limit == UNLIMITED
+            else f"the stack is limited to {limit} bytes"
+        ),
         evidence=(Evidence(LIMITS_FILE, f"{MAX_STACK} {limit}", f"{LEAST_STACK} bytes"),),
         fix=STACK.fix,
     )
@@ -177,8 +201,10 @@ PROCESS_COUNT = CheckRow(
     layer=Layer.LIMITS,
     title="per-user limit of processes and threads",
     right=f"2 x GPUs x CPUs, and {LEAST_THREADS} or more",
-    why="A rank may start a thread for each CPU (OpenMP), in addition to those of NCCL and data "
-    "loaders. Above the limit threads fail to start.",
+    why=(
+        "A rank may start a thread for each CPU (OpenMP), in addition to those of NCCL and data "
+        "loaders. Above the limit threads fail to start."
+    ),
     fix="ulimit -u {least}",
     stays="in /etc/security/limits.conf (* - nproc unlimited); for services LimitNPROC=infinity",
     reads=(LIMITS_FILE, "/sys/devices/system/cpu/online"),
@@ -193,7 +219,10 @@ def check_process_count(machine: Machine, limit: str) -> Found:
         right=limit == UNLIMITED or int(limit) >= least,
         subject="",
         good=f"a user may have {limit} processes and threads",
-        bad=f"a user may have {limit} processes and threads; the ranks of this machine may need {least}",
+        bad=(
+            f"a user may have {limit} processes and threads; the ranks of this machine may need"
+            f" {least}"
+        ),
         evidence=(Evidence(LIMITS_FILE, f"{MAX_PROCESSES} {limit}", f"{least} or more"),),
         fix=filled(PROCESS_COUNT.fix, least=least),
     )
@@ -208,8 +237,14 @@ ALLOWED_CPUS = CheckRow(
     layer=Layer.LIMITS,
     title="CPUs that this process may use",
     right=f"{CPUS_PER_GPU} or more per GPU, and some on the NUMA node of each GPU",
-    why="Ranks that share CPUs wait for each other. NCCL binds its threads near the GPU, but only to allowed CPUs.",
-    fix="start the job with CPUs {cpus} (in Slurm --cpus-per-task, in Docker --cpuset-cpus, with taskset: taskset -c {cpus})",
+    why=(
+        "Ranks that share CPUs wait for each other. NCCL binds its threads near the GPU, but only"
+        " to allowed CPUs."
+    ),
+    fix=(
+        "start the job with CPUs {cpus} (in Slurm --cpus-per-task, in Docker --cpuset-cpus, with"
+        " taskset: taskset -c {cpus})"
+    ),
     stays="permanent in the job or container spec",
     reads=("sched_getaffinity(2)", "/sys/devices/system/cpu/online", f"{NODES}/node*/cpulist"),
     sources=("sched_setaffinity(2)", "NCCL user guide, NCCL_IGNORE_CPU_AFFINITY"),

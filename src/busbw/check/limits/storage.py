@@ -21,8 +21,10 @@ SHM_SIZE = CheckRow(
     layer=Layer.LIMITS,
     title=f"size of {SHM}",
     right="1 GiB or more are free",
-    why="Ranks on a host exchange data there. If it is full, NCCL fails with: failed to extend "
-    "/dev/shm/nccl-..., or the job ends with a bus error.",
+    why=(
+        "Ranks on a host exchange data there. If it is full, NCCL fails with: failed to extend "
+        "/dev/shm/nccl-..., or the job ends with a bus error."
+    ),
     fix="mount -o remount,size=50% /dev/shm; for containers --shm-size=1g or --ipc=host",
     stays="in /etc/fstab (tmpfs /dev/shm tmpfs size=...); for containers, an option at their start",
     reads=(f"statvfs({SHM})", SHM),
@@ -38,21 +40,30 @@ def check_shm_size(machine: Machine) -> Iterator[Found]:
         yield unread("", reading, f"the size of {SHM}")
         return
     size = json.loads(reading.text)
-    evidence = Evidence(f"statvfs({SHM})", f"{_mib(size['free'])} free of {_mib(size['total'])}", "1024 MiB or more")
+    evidence = Evidence(
+        f"statvfs({SHM})", f"{_mib(size['free'])} free of {_mib(size['total'])}", "1024 MiB or more"
+    )
     text = f"{_mib(size['free'])} of {_mib(size['total'])} are free in {SHM}"
     report = failed if size["free"] <= TOO_SMALL else warned
     left = [name for name in machine.names(SHM) if name.startswith(LEFT_OVER)]
     if size["free"] >= LEAST:
         yield passed("", text, evidence)
     elif size["total"] >= LEAST:
-        fix = f"drain the host; then rm {SHM}/{LEFT_OVER}*" if left else f"ls -l {SHM}; remove what ended jobs left"
+        fix = (
+            f"drain the host; then rm {SHM}/{LEFT_OVER}*"
+            if left
+            else f"ls -l {SHM}; remove what ended jobs left"
+        )
         yield report("", text, evidence, fix=fix)
     elif machine.container:
         yield report(
             "",
             text,
             evidence,
-            fix="start the container with --shm-size=1g or --ipc=host; in Kubernetes mount an emptyDir with medium: Memory",
+            fix=(
+                "start the container with --shm-size=1g or --ipc=host; in Kubernetes mount an"
+                " emptyDir with medium: Memory"
+            ),
         )
     else:
         yield report("", text, evidence, fix=f"mount -o remount,size=50% {SHM}")
@@ -76,9 +87,14 @@ DISK_SPACE = CheckRow(
     name="disk-space",
     layer=Layer.LIMITS,
     title="space and inodes of /, /tmp, /var, /dev/shm and the home directory",
-    right=f"{LOW:.0%} free, or {MANY_BYTES >> 30} GiB and {MANY_FILES} inodes, and each file system answers within 5 s",
-    why="Programs end with: No space left on device. Without space in /var the logs stop, which "
-    "would show why. A dead mount hangs every program that touches it.",
+    right=(
+        f"{LOW:.0%} free, or {MANY_BYTES >> 30} GiB and {MANY_FILES} inodes, and each file system"
+        " answers within 5 s"
+    ),
+    why=(
+        "Programs end with: No space left on device. Without space in /var the logs stop, which "
+        "would show why. A dead mount hangs every program that touches it."
+    ),
     fix=SPACE,
     stays="until jobs fill it again; quotas or a scheduler epilog that cleans up keep it free",
     reads=("statvfs(2)",),
@@ -105,9 +121,13 @@ def _judge_file_system(path: str, said: dict[str, int | str]) -> Found:
     if "error" in said:
         if said["error"] == SILENT:
             message = f"{path} does not answer: every program that touches it hangs"
-            return failed(path, message, Evidence(where, SILENT, "an answer"), fix=filled(DEAD, path=path))
+            return failed(
+                path, message, Evidence(where, SILENT, "an answer"), fix=filled(DEAD, path=path)
+            )
         return not_offered(path, f"{path} cannot be read: {said['error']}")
-    total, free, files, free_files = (int(said[name]) for name in ("total", "free", "files", "free_files"))
+    total, free, files, free_files = (
+        int(said[name]) for name in ("total", "free", "files", "free_files")
+    )
     space = f"{free >> 20} of {total >> 20} MiB free"
     inodes = f"{free_files} of {files} inodes free"
     few = _scarcity(free, total, MANY_BYTES, FULL_BYTES) if path != SHM else 0

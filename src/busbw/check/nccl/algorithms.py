@@ -17,8 +17,10 @@ PROTO = CheckRow(
     layer=Layer.NCCL,
     title=f"{PROTO_VARIABLE} in the environment",
     right="not set: NCCL chooses LL, LL128 or Simple by size, and knows where LL128 is safe",
-    why="LL128 corrupts data on platforms where NCCL does not enable it. LL reaches at most half "
-    "of the bandwidth. Simple adds latency to small messages.",
+    why=(
+        "LL128 corrupts data on platforms where NCCL does not enable it. LL reaches at most half "
+        "of the bandwidth. Simple adds latency to small messages."
+    ),
     fix=f"unset {PROTO_VARIABLE}",
     stays=STAYS,
     reads=READS,
@@ -31,7 +33,11 @@ def check_proto(machine: Machine, setting: Setting) -> Found:
     lists = [part.rpartition(":")[2] for part in setting.value.upper().split(";")]
     # A list that excludes begins with ^.
     forced = any("LL128" in names.split(",") for names in lists)
-    what = "forces LL128, which can corrupt data where NCCL would not use it" if forced else "overrides NCCL's choice of protocol"
+    what = (
+        "forces LL128, which can corrupt data where NCCL would not use it"
+        if forced
+        else "overrides NCCL's choice of protocol"
+    )
     return warned("", f"{setting.text} {what}", setting.evidence("not set"), fix=setting.unset)
 
 
@@ -44,9 +50,11 @@ ALGO = CheckRow(
     layer=Layer.NCCL,
     title=f"{ALGO_VARIABLE} in the environment",
     right="not set: NCCL chooses by size and number of ranks",
-    why="A value left over from a test applies to all sizes, and excludes NVLink SHARP unless it "
-    "names NVLS. NCCL 2.24 and newer fail if the named algorithm does not support a collective, "
-    "because they no longer fall back to Ring. They also fail on an unknown word.",
+    why=(
+        "A value left over from a test applies to all sizes, and excludes NVLink SHARP unless it"
+        " names NVLS. NCCL 2.24 and newer fail if the named algorithm does not support a"
+        " collective, because they no longer fall back to Ring. They also fail on an unknown word."
+    ),
     fix=f"unset {ALGO_VARIABLE}",
     stays=STAYS,
     reads=READS,
@@ -57,7 +65,9 @@ ALGO = CheckRow(
 @variable(ALGO, ALGO_VARIABLE)
 def check_algo(machine: Machine, setting: Setting) -> Found:
     lists = [part.rpartition(":")[2].removeprefix("^") for part in setting.value.upper().split(";")]
-    strange = sorted({word for names in lists for word in names.split(",") if word and word not in ALGORITHMS})
+    strange = sorted(
+        {word for names in lists for word in names.split(",") if word and word not in ALGORITHMS}
+    )
     if strange:
         message = f"{setting.text}: NCCL has no algorithm {', '.join(strange)}"
         return failed("", message, setting.evidence("not set"), fix=setting.unset)
@@ -78,9 +88,11 @@ NVLS = CheckRow(
     layer=Layer.NCCL,
     title=f"{NVLS_VARIABLE} on GPUs with NVLink SHARP",
     right="not set, or not 0, with two or more GPUs of Hopper or later behind NVSwitch",
-    why="With NVLink SHARP the switches reduce, and each byte crosses a link once. Without it "
-    "the busbw of all_reduce on 8 H100 falls from 476 GB/s to 360 to 369. On 2x8 H100 with 400 "
-    "GB/s of network it reached 465 GB/s; Ring cannot exceed 400 and Tree 422.",
+    why=(
+        "With NVLink SHARP the switches reduce, and each byte crosses a link once. Without it "
+        "the busbw of all_reduce on 8 H100 falls from 476 GB/s to 360 to 369. On 2x8 H100 with 400 "
+        "GB/s of network it reached 465 GB/s; Ring cannot exceed 400 and Tree 422."
+    ),
     fix=f"unset {NVLS_VARIABLE}",
     stays=STAYS,
     reads=(*READS, "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetNvLinkRemoteDeviceType"),
@@ -101,8 +113,12 @@ def check_nvls(machine: Machine, setting: Setting) -> Found:
         )
     if len(gpus) == 1 or any((gpu.sm or FIRST_SM) < FIRST_SM for gpu in gpus):
         seen = Evidence("NVML", f"{len(gpus)} x {gpus[0].name}")
-        return passed("", f"{setting.text}, and these GPUs have no NVLink SHARP", setting.evidence(), seen)
-    return warned("", f"{setting.text} disables NVLink SHARP", setting.evidence("not set"), fix=setting.unset)
+        return passed(
+            "", f"{setting.text}, and these GPUs have no NVLink SHARP", setting.evidence(), seen
+        )
+    return warned(
+        "", f"{setting.text} disables NVLink SHARP", setting.evidence("not set"), fix=setting.unset
+    )
 
 
 # With the default; '' if NCCL computes it.
@@ -141,9 +157,11 @@ TUNING = CheckRow(
     layer=Layer.NCCL,
     title="channels, buffers and other values left over from experiments",
     right="none set, or set to the default",
-    why="Such a value suits the machine, size and NCCL version that it was found with. Channels "
-    "use GPU blocks, buffer sizes must be the same on all ranks, and new NCCL versions behave "
-    "differently.",
+    why=(
+        "Such a value suits the machine, size and NCCL version that it was found with. Channels "
+        "use GPU blocks, buffer sizes must be the same on all ranks, and new NCCL versions behave "
+        "differently."
+    ),
     fix="unset {variable}",
     stays=STAYS,
     reads=READS,
@@ -173,8 +191,10 @@ COLLNET = CheckRow(
     layer=Layer.NCCL,
     title=f"{COLLNET_VARIABLE} in the environment",
     right="not set, or 1 on InfiniBand with a network plugin that offers SHARP",
-    why="NCCL does in-network reductions only through a plugin. Without one the variable does "
-    "nothing, and a measurement is mistaken for one of SHARP.",
+    why=(
+        "NCCL does in-network reductions only through a plugin. Without one the variable does "
+        "nothing, and a measurement is mistaken for one of SHARP."
+    ),
     fix=f"unset {COLLNET_VARIABLE}",
     stays=STAYS,
     reads=(*READS, "/sys/class/infiniband/*/ports/*/link_layer"),

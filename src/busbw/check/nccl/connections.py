@@ -2,15 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import (
-    ENVIRONMENT,
-    check,
-    not_offered,
-    passed,
-    skipped,
-    unanswered,
-    warned,
-)
+from busbw.check.base import ENVIRONMENT, check, not_offered, passed, skipped, unanswered, warned
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, STAYS, Setting, known, settings, variable, version
 from busbw.check.nic.links import fabric
@@ -29,9 +21,11 @@ IB_TIMEOUT = CheckRow(
     layer=Layer.NCCL,
     title=f"{TIMEOUT_VARIABLE}, compared with NCCL's default",
     right="not set, or at least the default: 20 since NCCL 2.23, 18 since 2.14, 14 before",
-    why="The timeout is 4.096 us * 2^value, retried 7 times: 20 gives up after 30 s, 18 after "
-    "7.5 s, 14 after 0.5 s. Under congestion, or while a link recovers, a lower value ends jobs "
-    "with error 12. 0, or 32 and above, never gives up.",
+    why=(
+        "The timeout is 4.096 us * 2^value, retried 7 times: 20 gives up after 30 s, 18 after 7.5"
+        " s, 14 after 0.5 s. Under congestion, or while a link recovers, a lower value ends jobs"
+        " with error 12. 0, or 32 and above, never gives up."
+    ),
     fix=f"unset {TIMEOUT_VARIABLE}",
     stays=STAYS,
     reads=(*READS, "libnccl.so.2"),
@@ -42,7 +36,11 @@ IB_TIMEOUT = CheckRow(
 @variable(IB_TIMEOUT, TIMEOUT_VARIABLE)
 def check_ib_timeout(machine: Machine, setting: Setting) -> Found:
     found = version(machine)
-    default = next(value for least, value in TIMEOUT_DEFAULTS if found >= least) if found else TIMEOUT_DEFAULTS[0][1]
+    default = (
+        next(value for least, value in TIMEOUT_DEFAULTS if found >= least)
+        if found
+        else TIMEOUT_DEFAULTS[0][1]
+    )
     name = f"NCCL {'.'.join(map(str, found))}" if found else "NCCL since 2.23"
     value = parse_int(setting.value)
     evidence = setting.evidence(f"{default} or more, the default of {name}")
@@ -55,7 +53,9 @@ def check_ib_timeout(machine: Machine, setting: Setting) -> Found:
         )
     seconds = UNIT_S * 2**value * RETRIES
     if value < default:
-        message = f"{setting.text} gives up after {seconds:.2g} s; the default of {name} is {default}"
+        message = (
+            f"{setting.text} gives up after {seconds:.2g} s; the default of {name} is {default}"
+        )
         return warned("", message, evidence, fix=setting.unset)
     return passed("", f"{setting.text} gives up after {seconds:.2g} s", evidence)
 
@@ -68,9 +68,11 @@ IB_TC = CheckRow(
     layer=Layer.NCCL,
     title=f"{TC_VARIABLE}, compared with the traffic class of the ports",
     right="the class that the switches keep lossless, and equal to the port's class if it has one",
-    why="The upper six bits are the DSCP, by which switches choose the queue. The lower two are "
-    "ECN. RDMA in a queue without flow control loses packets and most of the bandwidth. A class "
-    "set on the port overrides NCCL's.",
+    why=(
+        "The upper six bits are the DSCP, by which switches choose the queue. The lower two are"
+        " ECN. RDMA in a queue without flow control loses packets and most of the bandwidth. A"
+        " class set on the port overrides NCCL's."
+    ),
     fix=f"export {TC_VARIABLE}={{value}}",
     stays="set it in the job script or /etc/nccl.conf, the same on all hosts",
     reads=(*READS, "/sys/class/infiniband/*/tc/*/traffic_class"),
@@ -86,7 +88,8 @@ def check_ib_tc(machine: Machine) -> Iterator[Found]:
     if setting is None:
         yield passed(
             "",
-            f"{TC_VARIABLE} is not set: NCCL's packets have traffic class 0, unless the port has its own",
+            f"{TC_VARIABLE} is not set: NCCL's packets have traffic class 0, unless the port has"
+            " its own",
         )
     elif not 0 <= parse_int(setting.value) <= 255:
         yield warned(
@@ -98,8 +101,14 @@ def check_ib_tc(machine: Machine) -> Iterator[Found]:
     elif machine.ports and not machine.roce_ports:
         yield skipped(f"{setting.text}: there is no RoCE port")
     elif not machine.roce_ports:
-        where = "no RDMA device is visible here" if known(machine) else "compare it with the hosts' ports and the switches"
-        yield not_offered("", f"{TC_VARIABLE} is {decoded(parse_int(setting.value))}: {where}", setting.evidence())
+        where = (
+            "no RDMA device is visible here"
+            if known(machine)
+            else "compare it with the hosts' ports and the switches"
+        )
+        yield not_offered(
+            "", f"{TC_VARIABLE} is {decoded(parse_int(setting.value))}: {where}", setting.evidence()
+        )
     else:
         yield from _judge_ports(machine, setting)
 
@@ -108,7 +117,10 @@ def _judge_ports(machine: Machine, setting: Setting) -> Iterator[Found]:
     paths = {port: traffic_class_path(port.device, port.number) for port in machine.roce_ports}
     unread = [port for port, path in paths.items() if machine.text(path) is None]
     if unread:
-        what = f"{TC_VARIABLE} is {decoded(parse_int(setting.value))}; the ports' own class cannot be read"
+        what = (
+            f"{TC_VARIABLE} is {decoded(parse_int(setting.value))}; the ports' own class cannot be"
+            " read"
+        )
         reason = machine.read(paths[unread[0]]).reason
         yield unanswered("", f"{what}: {reason}", reason, setting.evidence())
     for port, path in paths.items():
@@ -140,9 +152,11 @@ IB_QPS = CheckRow(
     layer=Layer.NCCL,
     title=f"{QPS_VARIABLE}, and ports of a bond",
     right=f"1 to {MOST}; for ports of a bond 2 or more",
-    why="Switches and bonds choose a path by hashing a flow, and a queue pair is one flow. With "
-    "the default of 1 a connection uses only one link of a bond: half of its bandwidth if it has "
-    "two.",
+    why=(
+        "Switches and bonds choose a path by hashing a flow, and a queue pair is one flow. With the"
+        " default of 1 a connection uses only one link of a bond: half of its bandwidth if it has"
+        " two."
+    ),
     fix=f"export {QPS_VARIABLE}={BONDED}",
     stays="set it in the job script or /etc/nccl.conf, the same on all hosts",
     reads=(*READS, "/sys/class/net/*/bonding/slaves"),
@@ -157,11 +171,15 @@ def check_ib_qps(machine: Machine) -> Iterator[Found]:
     setting = variables.get(QPS_VARIABLE)
     count = parse_int(setting.value) if setting else 1
     text = setting.text if setting else f"{QPS_VARIABLE} is not set"
-    evidence = setting.evidence(f"1 to {MOST}") if setting else Evidence(f"${QPS_VARIABLE}", "not set")
+    evidence = (
+        setting.evidence(f"1 to {MOST}") if setting else Evidence(f"${QPS_VARIABLE}", "not set")
+    )
     if not 1 <= count <= MOST:
         yield warned("", f"{text}: NCCL accepts 1 to {MOST}", evidence, fix=IB_QPS.fix)
         return
-    bonds = {port.name: slaves for port in fabric(machine) if len(slaves := _slaves(machine, port)) > 1}
+    bonds = {
+        port.name: slaves for port in fabric(machine) if len(slaves := _slaves(machine, port)) > 1
+    }
     if not bonds or count > 1:
         yield passed("", text if count > 1 or not setting else f"{text}, the default", evidence)
         return
@@ -190,9 +208,11 @@ IB_ECE = CheckRow(
     layer=Layer.NCCL,
     title=f"{ECE_VARIABLE} in the environment",
     right="not set, or 1, which is the default",
-    why="With ECE the two NICs of a connection negotiate congestion control and adaptive "
-    "routing. 0 is a workaround for RoCE NIC firmware that negotiates badly and loses most of "
-    "the bandwidth. With newer firmware it only disables these features.",
+    why=(
+        "With ECE the two NICs of a connection negotiate congestion control and adaptive "
+        "routing. 0 is a workaround for RoCE NIC firmware that negotiates badly and loses most of "
+        "the bandwidth. With newer firmware it only disables these features."
+    ),
     fix=f"unset {ECE_VARIABLE}",
     stays=STAYS,
     reads=READS,

@@ -29,8 +29,10 @@ GID_INDEX = CheckRow(
     layer=Layer.NCCL,
     title=f"{GID_VARIABLE} in the environment",
     right="not set: NCCL 2.21 and newer find the RoCE v2 GID themselves",
-    why="The order of GIDs differs between hosts, and changes after an interface was down. A "
-    "fixed index may then point to a RoCE v1 GID or to none.",
+    why=(
+        "The order of GIDs differs between hosts, and changes after an interface was down. A "
+        "fixed index may then point to a RoCE v1 GID or to none."
+    ),
     fix=f"unset {GID_VARIABLE}",
     stays=STAYS,
     reads=(*READS, "/sys/class/infiniband/*/ports/*/gid_attrs/types/*"),
@@ -54,7 +56,9 @@ def check_gid_index(machine: Machine, setting: Setting) -> Found:
             f"{setting.text} is a RoCE v2 GID on all ports; NCCL before 2.21 needs it",
             *evidence,
         )
-    return warned("", f"{setting.text} fixes the GID index on all ports", *evidence, fix=setting.unset)
+    return warned(
+        "", f"{setting.text} fixes the GID index on all ports", *evidence, fix=setting.unset
+    )
 
 
 def _gid_evidence(path: str, kind: str | None) -> Evidence:
@@ -72,9 +76,11 @@ IB_HCA = CheckRow(
     layer=Layer.NCCL,
     title=f"ports that {HCA_VARIABLE} selects",
     right="not set, or exact names of the ports near the GPUs",
-    why="Without = each entry is a prefix: mlx5_1 also selects mlx5_10 to mlx5_19, and mlx5 the "
-    "ports for storage and management. NCCL ignores a name that no port has. It uses sockets if "
-    "no port is left.",
+    why=(
+        "Without = each entry is a prefix: mlx5_1 also selects mlx5_10 to mlx5_19, and mlx5 the"
+        " ports for storage and management. NCCL ignores a name that no port has. It uses sockets"
+        " if no port is left."
+    ),
     fix=f"export {HCA_VARIABLE}==mlx5_0,mlx5_1",
     stays="set it in the job script or /etc/nccl.conf",
     reads=(*READS, "/sys/class/infiniband/*"),
@@ -108,7 +114,12 @@ def _prefixes(selection: Selection) -> str:
     """What prefixes select on an unknown machine."""
     wide = "selects every port of the driver, including storage and management"
     return "; ".join(
-        f"{token} also selects {token}0 to {token}9" if NUMBERED.search(token) else f"{token} {wide}" for token in selection.tokens
+        (
+            f"{token} also selects {token}0 to {token}9"
+            if NUMBERED.search(token)
+            else f"{token} {wide}"
+        )
+        for token in selection.tokens
     )
 
 
@@ -137,11 +148,17 @@ def _judge_selection(
     if wide:
         also = "; ".join(f"{token} also selects {', '.join(more)}" for token, more in wide.items())
         return warned("", f"{setting.text}: {also}", *evidence, fix=setting.to(selection.spelled()))
-    rates = {nic.name.partition(":")[0]: nic.rate for nic in machine.host.nics if nic.rate and nic.name.partition(":")[0] in chosen}
+    rates = {
+        nic.name.partition(":")[0]: nic.rate
+        for nic in machine.host.nics
+        if nic.rate and nic.name.partition(":")[0] in chosen
+    }
     slow = [name for name, rate in rates.items() if rate <= SLOW_PORT * max(rates.values())]
     if slow:
         named = ", ".join(f"{name} with {rates[name] / GBIT:g} Gbit/s" for name in slow)
-        message = f"{setting.text} selects {named}; the fastest has {max(rates.values()) / GBIT:g} Gbit/s"
+        message = (
+            f"{setting.text} selects {named}; the fastest has {max(rates.values()) / GBIT:g} Gbit/s"
+        )
         keep = tuple(name for name in chosen if name not in slow)
         return warned("", message, *evidence, fix=setting.to(f"={','.join(keep)}"))
     return None
@@ -160,7 +177,10 @@ IB_DISABLE = CheckRow(
     layer=Layer.NCCL,
     title=f"{DISABLE_VARIABLE} on a host with RDMA ports",
     right="not set, or 0, which is the default",
-    why="NCCL falls back to TCP sockets. On two hosts with 8 GPUs each, a published all_reduce of 8 GiB went from 480 to 9 GB/s.",
+    why=(
+        "NCCL falls back to TCP sockets. On two hosts with 8 GPUs each, a published all_reduce of 8"
+        " GiB went from 480 to 9 GB/s."
+    ),
     fix=f"unset {DISABLE_VARIABLE}",
     stays=STAYS,
     reads=(*READS, "/sys/class/infiniband/*/ports/*/state"),
@@ -172,13 +192,21 @@ IB_DISABLE = CheckRow(
 def check_ib_disable(machine: Machine, setting: Setting) -> Found:
     if parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default and has no effect", setting.evidence())
-    active = [port.name for port in own_ports(machine) if port.active and driver(machine, port) != EFA]
+    active = [
+        port.name for port in own_ports(machine) if port.active and driver(machine, port) != EFA
+    ]
     if not active and known(machine):
-        return passed("", f"{setting.text}, and NCCL itself uses no active RDMA port", setting.evidence())
+        return passed(
+            "", f"{setting.text}, and NCCL itself uses no active RDMA port", setting.evidence()
+        )
     evidence = [setting.evidence("not set")]
     if active:
-        evidence.append(Evidence("/sys/class/infiniband/*/ports/*/state", f"active: {', '.join(active)}"))
-    return warned("", f"{setting.text}: NCCL uses sockets instead of RDMA", *evidence, fix=setting.unset)
+        evidence.append(
+            Evidence("/sys/class/infiniband/*/ports/*/state", f"active: {', '.join(active)}")
+        )
+    return warned(
+        "", f"{setting.text}: NCCL uses sockets instead of RDMA", *evidence, fix=setting.unset
+    )
 
 
 CROSS_NIC_VARIABLE = "NCCL_CROSS_NIC"
@@ -189,9 +217,11 @@ CROSS_NIC = CheckRow(
     layer=Layer.NCCL,
     title=f"{CROSS_NIC_VARIABLE} in the environment",
     right="not set, or 2; 0 on a rail-optimized network",
-    why="1 lets rings and trees change rails. If each rail has its own switch, that traffic "
-    "crosses the spine and collides. 1 suits a network in which all NICs of a host are on one "
-    "switch.",
+    why=(
+        "1 lets rings and trees change rails. If each rail has its own switch, that traffic "
+        "crosses the spine and collides. 1 suits a network in which all NICs of a host are on one "
+        "switch."
+    ),
     fix=f"unset {CROSS_NIC_VARIABLE}",
     stays=STAYS,
     reads=(*READS, "/sys/class/infiniband"),

@@ -2,15 +2,7 @@
 
 from collections.abc import Iterator
 
-from busbw.check.base import (
-    ENVIRONMENT,
-    check,
-    not_offered,
-    passed,
-    skipped,
-    unread,
-    warned,
-)
+from busbw.check.base import ENVIRONMENT, check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import (
     LIBRARIES_CALL,
@@ -35,10 +27,15 @@ LIBRARIES = CheckRow(
     layer=Layer.NCCL,
     title="versions of libnccl on this machine",
     right="one version, or several copies of it",
-    why="PyTorch from pip loads the NCCL of its Python package. nccl-tests loads the one of the "
-    "system or of LD_LIBRARY_PATH. The NCCL that was tested is then not the one used for "
-    "training, and has other defaults, algorithms and bugs.",
-    fix="for the test: export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH; or install the same version",
+    why=(
+        "PyTorch from pip loads the NCCL of its Python package. nccl-tests loads the one of the "
+        "system or of LD_LIBRARY_PATH. The NCCL that was tested is then not the one used for "
+        "training, and has other defaults, algorithms and bugs."
+    ),
+    fix=(
+        "for the test: export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH; or install the same"
+        " version"
+    ),
     stays="set it in the job script, or keep the versions of both packages equal",
     reads=("the Python package nvidia-nccl", "LD_LIBRARY_PATH", "library folders of the system"),
     sources=("NCCL user guide, environment variables",),
@@ -55,7 +52,9 @@ def check_libraries(machine: Machine) -> Iterator[Found]:
     if not found:
         yield skipped("no libnccl.so.2 in the usual places")
         return
-    evidence = [Evidence(library.path, library.version or "no version in the file") for library in found]
+    evidence = [
+        Evidence(library.path, library.version or "no version in the file") for library in found
+    ]
     versions = {library.version for library in found}
     if "" in versions:
         yield not_offered("", "a libnccl.so.2 does not contain its version", *evidence)
@@ -79,10 +78,15 @@ CONF_FILES = CheckRow(
     name="nccl-conf-files",
     layer=Layer.NCCL,
     title="/etc/nccl.conf and the user's file",
-    right="none, or lines NAME=VALUE without white space, quotes and export, that do not conflict with the environment",
-    why="Every NCCL program silently reads these files. The environment has precedence, then "
-    "NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf. They are not shell scripts: quotes "
-    "become part of the value, and a space becomes part of the name.",
+    right=(
+        "none, or lines NAME=VALUE without white space, quotes and export, that do not conflict"
+        " with the environment"
+    ),
+    why=(
+        "Every NCCL program silently reads these files. The environment has precedence, then "
+        "NCCL_CONF_FILE or ~/.nccl.conf, then /etc/nccl.conf. They are not shell scripts: quotes "
+        "become part of the value, and a space becomes part of the name."
+    ),
     fix="edit {path}",
     stays="permanent; keep the file the same on all hosts",
     reads=(SYSTEM, "~/.nccl.conf", f"${FILE_VARIABLE}"),
@@ -105,16 +109,25 @@ def _judge_file(machine: Machine, path: str) -> Iterator[Found]:
     if reading.text is None:
         yield _judge_no_file(path, named=environment.get(FILE_VARIABLE) == path)
         return
-    lines = [(line, shown(line.name, line.value)) for line in parse((reading.data or b"").decode("utf-8", "replace"))]
+    lines = [
+        (line, shown(line.name, line.value))
+        for line in parse((reading.data or b"").decode("utf-8", "replace"))
+    ]
     seen = [Evidence(f"{path}:{line.line}", f"{line.name}={value}") for line, value in lines]
     faulty = [(line, value) for line, value in lines if line.fault]
-    hidden = [(line, value) for line, value in lines if line.name in environment and environment[line.name] != value]
+    hidden = [
+        (line, value)
+        for line, value in lines
+        if line.name in environment and environment[line.name] != value
+    ]
     for line, value in faulty:
         yield warned(
             path,
             f"line {line.line}: {line.fault}",
             *seen,
-            fix=filled("edit {path}: write {text}", path=path, text=f"{_clean(line.name)}={_clean(value)}"),
+            fix=filled(
+                "edit {path}: write {text}", path=path, text=f"{_clean(line.name)}={_clean(value)}"
+            ),
         )
     for line, value in hidden:
         other = environment[line.name] or "an empty value"
@@ -127,7 +140,9 @@ def _judge_file(machine: Machine, path: str) -> Iterator[Found]:
             fix=filled("edit {path}, or unset {name}", path=path, name=line.name),
         )
     if not faulty and not hidden:
-        yield passed(path, f"it sets {', '.join(line.name for line, _ in lines) or 'nothing'}", *seen)
+        yield passed(
+            path, f"it sets {', '.join(line.name for line, _ in lines) or 'nothing'}", *seen
+        )
 
 
 def _judge_no_file(path: str, *, named: bool) -> Found:
@@ -183,9 +198,11 @@ NET_PLUGIN = CheckRow(
     layer=Layer.NCCL,
     title=f"library of {NET_VARIABLE}",
     right="not set, none, or a library that exists",
-    why="An image built for another fabric names a plugin that the host lacks, or the reverse. "
-    "NCCL then uses its own InfiniBand or socket transport, which on some fabrics is many times "
-    "slower.",
+    why=(
+        "An image built for another fabric names a plugin that the host lacks, or the reverse. NCCL"
+        " then uses its own InfiniBand or socket transport, which on some fabrics is many times"
+        " slower."
+    ),
     fix=f"unset {NET_VARIABLE}",
     stays=STAYS,
     reads=(*READS, "LD_LIBRARY_PATH", "library folders of the system"),
@@ -227,7 +244,10 @@ PROFILER_PLUGIN = CheckRow(
     layer=Layer.NCCL,
     title=f"library of {PROFILER_VARIABLE}",
     right="not set, none, or a library that exists",
-    why="If it is missing, nothing is recorded, without an error. If it is left enabled after a capture, it costs time in each operation.",
+    why=(
+        "If it is missing, nothing is recorded, without an error. If it is left enabled after a"
+        " capture, it costs time in each operation."
+    ),
     fix=f"unset {PROFILER_VARIABLE}",
     stays=STAYS,
     reads=(*READS, "LD_LIBRARY_PATH", "library folders of the system"),
@@ -248,9 +268,11 @@ TOPO_FILE = CheckRow(
     layer=Layer.NCCL,
     title=f"topology file of {TOPO_VARIABLE}",
     right="not set, or a file for this machine type",
-    why="Virtual machines hide which GPU and NIC share a PCIe switch, so clouds provide a file "
-    "with the topology. Without it NCCL pairs GPUs with distant NICs. On bare metal, a file from "
-    "another machine has the same effect.",
+    why=(
+        "Virtual machines hide which GPU and NIC share a PCIe switch, so clouds provide a file with"
+        " the topology. Without it NCCL pairs GPUs with distant NICs. On bare metal, a file from"
+        " another machine has the same effect."
+    ),
     fix=f"unset {TOPO_VARIABLE}",
     stays=STAYS,
     reads=(*READS, f"${TOPO_VARIABLE}"),

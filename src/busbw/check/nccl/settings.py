@@ -30,7 +30,9 @@ class Setting:
 
     def evidence(self, expected: str = "") -> Evidence:
         """The value with its place."""
-        return Evidence(f"{self.file}: {self.name}" if self.file else f"${self.name}", self.value, expected)
+        return Evidence(
+            f"{self.file}: {self.name}" if self.file else f"${self.name}", self.value, expected
+        )
 
     @property
     def text(self) -> str:
@@ -40,7 +42,11 @@ class Setting:
     @property
     def unset(self) -> str:
         """The command or change without the variable."""
-        return filled("delete the line {text} from {file}", text=self.text, file=self.file) if self.file else f"unset {word(self.name)}"
+        return (
+            filled("delete the line {text} from {file}", text=self.text, file=self.file)
+            if self.file
+            else f"unset {word(self.name)}"
+        )
 
     def to(self, value: str) -> str:
         """The command or change that gives it another value."""

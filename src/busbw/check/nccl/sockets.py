@@ -28,9 +28,11 @@ SOCKET_IFNAME = CheckRow(
     layer=Layer.NCCL,
     title=f"interfaces that {NCCL} selects",
     right="interfaces that reach the other hosts; set if bridges such as virbr0 exist",
-    why="NCCL connects its ranks over these interfaces before any RDMA. An address that others "
-    "cannot reach hangs the start. Without = each entry is a prefix. A name that does not exist "
-    "on the host stops NCCL.",
+    why=(
+        "NCCL connects its ranks over these interfaces before any RDMA. An address that others"
+        " cannot reach hangs the start. Without = each entry is a prefix. A name that does not"
+        " exist on the host stops NCCL."
+    ),
     fix=f"export {NCCL}=^docker,lo,virbr0",
     stays="set it in the job script or /etc/nccl.conf",
     reads=(*READS, NET, IPV4),
@@ -44,7 +46,11 @@ def check_socket_ifname(machine: Machine) -> Iterator[Found]:
     variables = settings(machine)
     names = (*machine.interfaces, "lo") if machine.interfaces else ()
     setting = variables.get(NCCL)
-    yield (_judge_default(machine, names) if setting is None else _judge_chosen(machine, setting, names))
+    yield (
+        _judge_default(machine, names)
+        if setting is None
+        else _judge_chosen(machine, setting, names)
+    )
 
 
 def _judge_default(machine: Machine, names: tuple[str, ...]) -> Found:
@@ -55,8 +61,13 @@ def _judge_default(machine: Machine, names: tuple[str, ...]) -> Found:
     # NCCL uses only interfaces with an address; those of pods (cali, veth) have no IPv4 address.
     bridges = [name for name in names if name.startswith(VIRTUAL) and _has_ipv4(addresses, name)]
     if bridges and not any(name.startswith("ib") for name in names):
-        message = f"{NCCL} is not set, and NCCL may choose {', '.join(bridges)}, which reaches no other host"
-        return warned("", message, *evidence, fix=f"export {NCCL}=^docker,lo,{word(','.join(bridges))}")
+        message = (
+            f"{NCCL} is not set, and NCCL may choose {', '.join(bridges)}, which reaches no other"
+            " host"
+        )
+        return warned(
+            "", message, *evidence, fix=f"export {NCCL}=^docker,lo,{word(','.join(bridges))}"
+        )
     return passed("", f"{NCCL} is not set: NCCL chooses, ib* first, docker* and lo last", *evidence)
 
 
@@ -71,7 +82,11 @@ def _judge_chosen(machine: Machine, setting: Setting, names: tuple[str, ...]) ->
     selection = parse_selection(setting.value)
     evidence = [setting.evidence(), Evidence(NET, ", ".join(names) or "no interface")]
     if not names:
-        why = "no interface is visible here" if known(machine) else "the interfaces of the hosts are unknown"
+        why = (
+            "no interface is visible here"
+            if known(machine)
+            else "the interfaces of the hosts are unknown"
+        )
         return not_offered("", f"{setting.text}: {why}", *evidence)
     chosen = selection.chosen(names)
     if not chosen:
@@ -101,10 +116,15 @@ SOCKET_THREADS = CheckRow(
     name="nccl-socket-threads",
     layer=Layer.NCCL,
     title=f"{THREADS} and {SOCKETS}",
-    right=f"at most {MOST_THREADS} threads, and at most {MOST_SOCKETS} sockets in total; 4 x 4 is a good start for 100 Gbit/s",
-    why="NCCL rejects values above its limits. Each connection to another host has its own "
-    "threads, so many of them compete with the application. With RDMA the variables have no "
-    "effect.",
+    right=(
+        f"at most {MOST_THREADS} threads, and at most {MOST_SOCKETS} sockets in total; 4 x 4 is a"
+        " good start for 100 Gbit/s"
+    ),
+    why=(
+        "NCCL rejects values above its limits. Each connection to another host has its own "
+        "threads, so many of them compete with the application. With RDMA the variables have no "
+        "effect."
+    ),
     fix=f"export {THREADS}=4 {SOCKETS}=4",
     stays=STAYS,
     reads=READS,
@@ -122,10 +142,15 @@ def check_socket_threads(machine: Machine) -> Iterator[Found]:
         return
     text = " ".join(setting.text for setting in present)
     evidence = [setting.evidence() for setting in present]
-    threads, sockets = (parse_int(variables[name].value) if name in variables else 1 for name in (THREADS, SOCKETS))
+    threads, sockets = (
+        parse_int(variables[name].value) if name in variables else 1 for name in (THREADS, SOCKETS)
+    )
     disabled = DISABLE in variables and parse_int(variables[DISABLE].value) != 0
     if threads > MOST_THREADS or threads * sockets > MOST_SOCKETS:
-        message = f"{text}: {threads} threads and {threads * sockets} sockets; NCCL accepts at most {MOST_THREADS} and {MOST_SOCKETS}"
+        message = (
+            f"{text}: {threads} threads and {threads * sockets} sockets; NCCL accepts at most"
+            f" {MOST_THREADS} and {MOST_SOCKETS}"
+        )
         yield warned("", message, *evidence, fix=SOCKET_THREADS.fix)
     elif any(port.active for port in machine.ports) and not disabled:
         yield passed("", f"{text} has no effect while NCCL uses RDMA", *evidence)
@@ -141,9 +166,11 @@ GLOO_SOCKET_IFNAME = CheckRow(
     layer=Layer.NCCL,
     title=f"{GLOO}, compared with {NCCL}",
     right="not set, or an exact name of this host that NCCL may use too",
-    why="PyTorch uses Gloo for CPU groups in addition to NCCL. Gloo takes exact names, without "
-    "prefixes, = or ^. A name that does not exist on the host prevents the start. An interface "
-    "other than NCCL's may not reach the other hosts.",
+    why=(
+        "PyTorch uses Gloo for CPU groups in addition to NCCL. Gloo takes exact names, without "
+        "prefixes, = or ^. A name that does not exist on the host prevents the start. An interface "
+        "other than NCCL's may not reach the other hosts."
+    ),
     fix=f"export {GLOO}={{netdev}}",
     stays="set it in the job script",
     reads=(*READS, NET),
@@ -172,9 +199,13 @@ def check_gloo_socket_ifname(machine: Machine) -> Iterator[Found]:
         yield not_offered("", f"{gloo.text}: no interface is visible here", *evidence)
     elif absent:
         other = gloo.to(chosen[0]) if chosen and chosen[0] != "lo" else gloo.unset
-        yield failed("", f"{gloo.text}: this host has no interface {', '.join(absent)}", *evidence, fix=other)
+        yield failed(
+            "", f"{gloo.text}: this host has no interface {', '.join(absent)}", *evidence, fix=other
+        )
     elif nccl and not set(wanted) & set(chosen):
         fix = gloo.to(chosen[0]) if chosen else nccl.unset
-        yield warned("", f"{gloo.text} is not among the interfaces of {nccl.text}", *evidence, fix=fix)
+        yield warned(
+            "", f"{gloo.text} is not among the interfaces of {nccl.text}", *evidence, fix=fix
+        )
     else:
         yield passed("", f"{gloo.text} is an interface of this host", *evidence)

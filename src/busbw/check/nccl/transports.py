@@ -17,8 +17,10 @@ NET_GDR_LEVEL = CheckRow(
     layer=Layer.NCCL,
     title="maximum distance for GPUDirect RDMA",
     right="not set, or a word such as PXB",
-    why="Numbers refer to an old list and are discouraged: 2 is PXB, which is the default on x86 "
-    "anyway. LOC disables GPUDirect RDMA. NCCL ignores unknown words, including lowercase ones.",
+    why=(
+        "Numbers refer to an old list and are discouraged: 2 is PXB, which is the default on x86 "
+        "anyway. LOC disables GPUDirect RDMA. NCCL ignores unknown words, including lowercase ones."
+    ),
     fix=f"unset {GDR_VARIABLE}",
     stays=STAYS,
     reads=READS,
@@ -68,9 +70,11 @@ P2P_DISABLE = CheckRow(
     layer=Layer.NCCL,
     title=f"{P2P_VARIABLE} and {LEVEL_VARIABLE}",
     right="not set",
-    why="Without peer-to-peer transfers data goes through host memory instead of NVLink or PCIe. "
-    "Disabling them helps to find a fault, such as PCIe ACS that breaks peer-to-peer, but costs "
-    "most of the bandwidth inside a host.",
+    why=(
+        "Without peer-to-peer transfers data goes through host memory instead of NVLink or PCIe."
+        " Disabling them helps to find a fault, such as PCIe ACS that breaks peer-to-peer, but"
+        " costs most of the bandwidth inside a host."
+    ),
     fix=f"unset {P2P_VARIABLE}",
     stays=STAYS,
     reads=(*READS, "NVML"),
@@ -81,7 +85,11 @@ P2P_DISABLE = CheckRow(
 @variable(P2P_DISABLE, P2P_VARIABLE, LEVEL_VARIABLE)
 def check_p2p_disable(machine: Machine, setting: Setting) -> Found:
     gpus = machine.host.gpus
-    links = [Evidence("NVML", f"{gpus[0].nvlink} NVLinks at each GPU")] if gpus and gpus[0].nvlink else []
+    links = (
+        [Evidence("NVML", f"{gpus[0].nvlink} NVLinks at each GPU")]
+        if gpus and gpus[0].nvlink
+        else []
+    )
     if setting.name == LEVEL_VARIABLE:
         if not setting.value.isdigit() and setting.value not in LEVELS:
             message = f"{setting.text} is not an NCCL path type, and has no effect"
@@ -111,8 +119,10 @@ SHM_DISABLE = CheckRow(
     layer=Layer.NCCL,
     title=f"{SHM_VARIABLE} in the environment",
     right="not set, or 0",
-    why="GPUs without direct access to each other then exchange data over the network, even "
-    "inside a host. It is usually set to work around a small /dev/shm in containers.",
+    why=(
+        "GPUs without direct access to each other then exchange data over the network, even "
+        "inside a host. It is usually set to work around a small /dev/shm in containers."
+    ),
     fix=f"unset {SHM_VARIABLE}, and in containers --shm-size=1g or --ipc=host",
     stays=STAYS,
     reads=READS,
@@ -124,6 +134,10 @@ SHM_DISABLE = CheckRow(
 def check_shm_disable(machine: Machine, setting: Setting) -> Found:
     if parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default", setting.evidence())
-    fix = f"{setting.unset}; start the container with --shm-size=1g or --ipc=host" if machine.container else setting.unset
+    fix = (
+        f"{setting.unset}; start the container with --shm-size=1g or --ipc=host"
+        if machine.container
+        else setting.unset
+    )
     message = f"{setting.text}: GPUs without direct access use the network inside a host"
     return warned("", message, setting.evidence("not set"), fix=fix)

@@ -22,9 +22,11 @@ DEBUG = CheckRow(
     layer=Layer.NCCL,
     title=f"{DEBUG_VARIABLE} and {FILE_VARIABLE}",
     right="not set, VERSION or WARN; a file with %h and %p in its name",
-    why="INFO prints thousands of lines per job into its output. With COLL in NCCL_DEBUG_SUBSYS "
-    "it prints a line for each operation. Processes that share a file overwrite each other's "
-    "lines.",
+    why=(
+        "INFO prints thousands of lines per job into its output. With COLL in NCCL_DEBUG_SUBSYS "
+        "it prints a line for each operation. Processes that share a file overwrite each other's "
+        "lines."
+    ),
     fix=f"export {DEBUG_VARIABLE}=WARN",
     stays=STAYS,
     reads=READS,
@@ -36,7 +38,9 @@ DEBUG = CheckRow(
 def check_debug(machine: Machine, setting: Setting) -> Found:
     if setting.name == FILE_VARIABLE:
         if "%p" in setting.value or setting.value in STREAMS:
-            return passed(FILE_VARIABLE, f"{setting.text}: each process has its own file", setting.evidence())
+            return passed(
+                FILE_VARIABLE, f"{setting.text}: each process has its own file", setting.evidence()
+            )
         message = f"{setting.text}: all processes of a host write to this file, and overwrite it"
         return warned(
             FILE_VARIABLE,
@@ -62,11 +66,16 @@ VISIBLE_DEVICES = CheckRow(
     layer=Layer.NCCL,
     title=f"{CUDA_VARIABLE}, compared with the GPUs of this host",
     right="not set, or all GPUs of this host, each once",
-    why="Ranks that see different subsets of the GPUs number them differently, and NCCL may not "
-    "use peer-to-peer and NVLink SHARP between them. An index that does not exist hides all that "
-    "follow it.",
+    why=(
+        "Ranks that see different subsets of the GPUs number them differently, and NCCL may not use"
+        " peer-to-peer and NVLink SHARP between them. An index that does not exist hides all that"
+        " follow it."
+    ),
     fix=f"unset {CUDA_VARIABLE}",
-    stays="remove it from the job script and the shell's startup files; a scheduler that shares hosts sets it intentionally",
+    stays=(
+        "remove it from the job script and the shell's startup files; a scheduler that shares hosts"
+        " sets it intentionally"
+    ),
     reads=("environment", "NVML"),
     sources=("CUDA C++ programming guide, environment variables",),
 )
@@ -88,17 +97,24 @@ def _judge_visible_devices(machine: Machine, value: str) -> Found:
     if not count:
         return not_offered(
             "",
-            f"{CUDA_VARIABLE}={value}: {machine.host.gpu_reason or 'the GPUs of this host are unknown'}",
+            f"{CUDA_VARIABLE}={value}:"
+            f" {machine.host.gpu_reason or 'the GPUs of this host are unknown'}",
             here,
         )
     words = [word.strip() for word in value.split(",") if word.strip()]
     evidence = (here, Evidence("NVML", f"{count} GPUs"))
     absent = [word for word in words if word.lstrip("-").isdecimal() and not 0 <= int(word) < count]
     if not words or absent:
-        what = f"GPU {absent[0]} does not exist: it and all after it are hidden" if absent else "all GPUs are hidden"
+        what = (
+            f"GPU {absent[0]} does not exist: it and all after it are hidden"
+            if absent
+            else "all GPUs are hidden"
+        )
         return warned("", f"{CUDA_VARIABLE}={value}: {what}", *evidence, fix=VISIBLE_DEVICES.fix)
     if len(set(words)) < len(words):
-        return warned("", f"{CUDA_VARIABLE}={value} names a GPU twice", *evidence, fix=VISIBLE_DEVICES.fix)
+        return warned(
+            "", f"{CUDA_VARIABLE}={value} names a GPU twice", *evidence, fix=VISIBLE_DEVICES.fix
+        )
     if len(words) < count:
         return warned(
             "",
@@ -125,9 +141,11 @@ TORCH_NAMES = CheckRow(
     layer=Layer.NCCL,
     title="PyTorch's variables for NCCL",
     right=f"names that begin with TORCH_; {BLOCKING} not set",
-    why="NCCL_ASYNC_ERROR_HANDLING and others are read by PyTorch, not NCCL. They now begin with "
-    "TORCH_, and the old names are deprecated. With blocking wait each wait() holds the CPU "
-    "thread until the GPU is done, so computation and communication overlap less.",
+    why=(
+        "NCCL_ASYNC_ERROR_HANDLING and others are read by PyTorch, not NCCL. They now begin with "
+        "TORCH_, and the old names are deprecated. With blocking wait each wait() holds the CPU "
+        "thread until the GPU is done, so computation and communication overlap less."
+    ),
     fix="export TORCH_NCCL_ASYNC_ERROR_HANDLING=3",
     stays="set it in the job script",
     reads=READS,
@@ -162,7 +180,10 @@ VARIABLE_NAMES = CheckRow(
     layer=Layer.NCCL,
     title="names of NCCL variables",
     right="names that a version of NCCL reads",
-    why="NCCL silently ignores a name that it does not know. For example, NCCL_TIMEOUT is often set in training scripts and does nothing.",
+    why=(
+        "NCCL silently ignores a name that it does not know. For example, NCCL_TIMEOUT is often set"
+        " in training scripts and does nothing."
+    ),
     fix="unset {variable}",
     stays=STAYS,
     reads=READS,
@@ -177,12 +198,24 @@ VARIABLE_NAMES = CheckRow(
 def check_names(machine: Machine) -> Iterator[Found]:
     """All variables that begin with NCCL_."""
     variables = settings(machine)
-    named = [setting for name, setting in variables.items() if name.startswith("NCCL_") and not name.startswith(PREFIXES)]
-    strange = [setting for setting in named if setting.name not in NAMES | OTHERS and setting.name not in RENAMED]
+    named = [
+        setting
+        for name, setting in variables.items()
+        if name.startswith("NCCL_") and not name.startswith(PREFIXES)
+    ]
+    strange = [
+        setting
+        for setting in named
+        if setting.name not in NAMES | OTHERS and setting.name not in RENAMED
+    ]
     for setting in strange:
         near = get_close_matches(setting.name, NAMES, 1, cutoff=0.85)
         meant = f"; the closest name is {near[0]}" if near else ""
-        fix = f"{setting.unset}; export {assignment(near[0], setting.value)}" if near else setting.unset
+        fix = (
+            f"{setting.unset}; export {assignment(near[0], setting.value)}"
+            if near
+            else setting.unset
+        )
         yield warned(
             setting.name,
             f"no version of NCCL from 2.14 to 2.32 reads {setting.name}{meant}",
@@ -206,8 +239,10 @@ VALUES = CheckRow(
     layer=Layer.NCCL,
     title="values of NCCL switches",
     right="numbers",
-    why="NCCL reads a switch as a number, and a word as 0. NCCL_P2P_DISABLE=true disables "
-    "nothing, and NCCL_NVLS_ENABLE=yes disables NVLink SHARP.",
+    why=(
+        "NCCL reads a switch as a number, and a word as 0. NCCL_P2P_DISABLE=true disables "
+        "nothing, and NCCL_NVLS_ENABLE=yes disables NVLink SHARP."
+    ),
     fix="export {variable}=1",
     stays=STAYS,
     reads=READS,
@@ -219,8 +254,16 @@ VALUES = CheckRow(
 def check_values(machine: Machine) -> Iterator[Found]:
     """All variables whose names end in _DISABLE or _ENABLE."""
     variables = settings(machine)
-    switches = [setting for name, setting in variables.items() if name.startswith("NCCL_") and name.endswith(SWITCHES)]
-    words = [setting for setting in switches if not setting.value.strip()[:1].isdigit() and setting.value.strip()[:1] not in ("-", "+")]
+    switches = [
+        setting
+        for name, setting in variables.items()
+        if name.startswith("NCCL_") and name.endswith(SWITCHES)
+    ]
+    words = [
+        setting
+        for setting in switches
+        if not setting.value.strip()[:1].isdigit() and setting.value.strip()[:1] not in ("-", "+")
+    ]
     for setting in words:
         meant = "1" if setting.value.lower() in TRUE_WORDS else "0"
         yield warned(

@@ -12,7 +12,10 @@ from busbw.host.bonding import BONDING, LACP, NO_PARTNER, Bond, read_bonds
 
 POLICY = "layer3+4"
 HASHES = (POLICY, "encap3+4")  # both hash the ports of a packet
-RESEAT_SLAVE = "ethtool {slave} shows whether it has a link; drain the host, reseat its cable, and check the switch port"
+RESEAT_SLAVE = (
+    "ethtool {slave} shows whether it has a link; drain the host, reseat its cable, and check the"
+    " switch port"
+)
 SWITCH = "enable LACP on the switch ports of {bond}, all in one group"
 
 BOND = CheckRow(
@@ -20,13 +23,24 @@ BOND = CheckRow(
     name="nic-bond",
     layer=Layer.NIC,
     title="bonds",
-    right=f"all slaves up, at the same speed and aggregated by the switch; for RDMA also 802.3ad with {POLICY}",
-    why="A bond with one slave down has half its rate. Without ports in the hash, all connections between two hosts use one slave.",
-    fix="drain the host and do it from its console, as the bond is down until both ends agree: "
-    "LACP on the switch, and "
-    f"nmcli connection modify {{bond}} +bond.options "
-    f"mode=802.3ad,xmit_hash_policy={POLICY},miimon=100; nmcli connection up {{bond}}",
-    stays="in NetworkManager, netplan (parameters: mode, transmit-hash-policy) or ifcfg (BONDING_OPTS); ip link alone is lost at a reboot",
+    right=(
+        "all slaves up, at the same speed and aggregated by the switch; for RDMA also 802.3ad with"
+        f" {POLICY}"
+    ),
+    why=(
+        "A bond with one slave down has half its rate. Without ports in the hash, all connections"
+        " between two hosts use one slave."
+    ),
+    fix=(
+        "drain the host and do it from its console, as the bond is down until both ends agree: "
+        "LACP on the switch, and "
+        "nmcli connection modify {bond} +bond.options "
+        f"mode=802.3ad,xmit_hash_policy={POLICY},miimon=100; nmcli connection up {{bond}}"
+    ),
+    stays=(
+        "in NetworkManager, netplan (parameters: mode, transmit-hash-policy) or ifcfg"
+        " (BONDING_OPTS); ip link alone is lost at a reboot"
+    ),
     reads=(f"{BONDING}/*", "/sys/class/net/*/bonding/slaves"),
     sources=("Linux Documentation/networking/bonding.rst",),
 )
@@ -35,7 +49,9 @@ BOND = CheckRow(
 @check(BOND)
 def check_bond(machine: Machine) -> Iterator[Found]:
     bonds = read_bonds(machine)
-    named = {name for name, interface in machine.interfaces.items() if interface.slaves} | set(bonds)
+    named = {name for name, interface in machine.interfaces.items() if interface.slaves} | set(
+        bonds
+    )
     if not named:
         yield skipped("no bond")
     for name in sorted(named):
@@ -53,7 +69,9 @@ def _carries_rdma(machine: Machine, name: str, bond: Bond) -> bool:
 def _judge_bond(name: str, bond: Bond, *, rdma: bool) -> Iterator[Found]:
     faults = list(_faults(bond, rdma=rdma))
     for message, seen, expected, fix in faults:
-        yield warned(name, message, Evidence(f"{BONDING}/{name}", seen, expected), fix=filled(fix, bond=name))
+        yield warned(
+            name, message, Evidence(f"{BONDING}/{name}", seen, expected), fix=filled(fix, bond=name)
+        )
     if not bond.slaves:
         yield not_offered(name, "it has no slaves", Evidence(f"{BONDING}/{name}", "no slave"))
     elif not faults:
@@ -74,7 +92,9 @@ def _faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str, str]]:
             "up",
             filled(RESEAT_SLAVE, slave=down[0]),
         )
-    speeds = {slave.name: slave.mbits for slave in bond.slaves if slave.up and slave.mbits is not None}
+    speeds = {
+        slave.name: slave.mbits for slave in bond.slaves if slave.up and slave.mbits is not None
+    }
     if len(set(speeds.values())) > 1:
         text = ", ".join(f"{name} {speed} Mbps" for name, speed in speeds.items())
         yield (

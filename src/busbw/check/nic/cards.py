@@ -18,8 +18,14 @@ LINK_LAYER = CheckRow(
     layer=Layer.NIC,
     title="link layer of identical cards",
     right="active ports of cards with the same part number are all InfiniBand or all Ethernet",
-    why="A card that supports both may have been left in the wrong mode. An InfiniBand port cannot reach an Ethernet port.",
-    fix="leave it if the port is for storage; else drain the host: mlxconfig -d {bdf} set LINK_TYPE_P{port}={type}; then a cold reboot",
+    why=(
+        "A card that supports both may have been left in the wrong mode. An InfiniBand port cannot"
+        " reach an Ethernet port."
+    ),
+    fix=(
+        "leave it if the port is for storage; else drain the host: mlxconfig -d {bdf} set"
+        " LINK_TYPE_P{port}={type}; then a cold reboot"
+    ),
     stays="permanent, in the card's memory",
     reads=(
         "/sys/class/infiniband/*/ports/*/link_layer",
@@ -48,10 +54,15 @@ def check_link_layer(machine: Machine) -> Iterator[Found]:
             yield judged(
                 right=mixed or port.layer == usual,
                 subject=port.name,
-                good=f"{port.layer}, like {layers.count(port.layer)} of {len(ports)} ports of this model ({kind})",
+                good=(
+                    f"{port.layer}, like {layers.count(port.layer)} of {len(ports)} ports of this"
+                    f" model ({kind})"
+                ),
                 bad=f"{port.layer}, while most ports of this model ({kind}) are {usual}",
                 evidence=(Evidence(f"{port.path}/link_layer", port.layer, usual),),
-                fix=filled(LINK_LAYER.fix, bdf=port.bdf or port.device, port=port.number, type=number),
+                fix=filled(
+                    LINK_LAYER.fix, bdf=port.bdf or port.device, port=port.number, type=number
+                ),
             )
 
 
@@ -64,9 +75,15 @@ RATE = CheckRow(
     layer=Layer.NIC,
     title="rate of RDMA ports",
     right="the same rate on all active ports of the same model, with all four lanes",
-    why="A port that lost lanes or speed carries half or less. The slowest port sets the pace of a collective over all rails.",
+    why=(
+        "A port that lost lanes or speed carries half or less. The slowest port sets the pace of a"
+        " collective over all rails."
+    ),
     fix="drain the host; reseat or replace the cable of {device}, then mlxlink -d {device} -m",
-    stays="a cable is permanent; a speed that was forced with ethtool or on the switch must be cleared there",
+    stays=(
+        "a cable is permanent; a speed that was forced with ethtool or on the switch must be"
+        " cleared there"
+    ),
     reads=("/sys/class/infiniband/*/ports/*/rate", "/sys/class/infiniband/*/{board_id,hca_type}"),
     sources=("Linux Documentation/ABI/stable/sysfs-class-infiniband",),
 )
@@ -83,21 +100,30 @@ def check_rate(machine: Machine) -> Iterator[Found]:
         yield skipped("no active RDMA port with a cable")
     likes = {port.name: group for group in by_model(machine, ports).values() for port in group}
     for port in ports:
-        yield _judge_rate(machine, port, [like for like in likes.get(port.name, []) if like.layer == port.layer])
+        yield _judge_rate(
+            machine, port, [like for like in likes.get(port.name, []) if like.layer == port.layer]
+        )
 
 
 def _judge_rate(machine: Machine, port: Port, likes: list[Port]) -> Found:
     reading = machine.read(f"{port.path}/rate")
     own = _rate(reading.text)
     if own is None:
-        return unread(port.name, reading, f"the rate ('{reading.text}')" if reading.text else "the rate")
-    rates = [rate for like in likes if (rate := _rate(machine.text(f"{like.path}/rate"))) is not None]
+        return unread(
+            port.name, reading, f"the rate ('{reading.text}')" if reading.text else "the rate"
+        )
+    rates = [
+        rate for like in likes if (rate := _rate(machine.text(f"{like.path}/rate"))) is not None
+    ]
     best = max(rates, default=own)
-    evidence = Evidence(f"{port.path}/rate", reading.text or "", f"{best[0]:g} Gb/sec" if best > own else "4X")
+    evidence = Evidence(
+        f"{port.path}/rate", reading.text or "", f"{best[0]:g} Gb/sec" if best > own else "4X"
+    )
     if own < best:
         return warned(
             port.name,
-            f"{own[0]:g} Gbit/s over {own[1]} lanes, while ports of the same model have {best[0]:g} over {best[1]}",
+            f"{own[0]:g} Gbit/s over {own[1]} lanes, while ports of the same model have {best[0]:g}"
+            f" over {best[1]}",
             evidence,
             fix=filled(RATE.fix, device=port.device),
             weight=best[0] - own[0],
@@ -105,7 +131,8 @@ def _judge_rate(machine: Machine, port: Port, likes: list[Port]) -> Found:
     if own[1] < LANES and len(rates) < 2:
         return not_offered(
             port.name,
-            f"{own[1]} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise degraded",
+            f"{own[1]} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise"
+            " degraded",
             evidence,
         )
     lanes = "" if own[1] >= LANES else f" over {own[1]} lanes, like all of the same model"
@@ -124,8 +151,14 @@ FIRMWARE = CheckRow(
     layer=Layer.NIC,
     title="firmware of identical network cards",
     right="cards with the same part number have the same firmware",
-    why="Cards with different firmware differ in congestion control and defaults. The usual cause is a replaced card.",
-    fix="mlxfwmanager -d {bdf} --query; drain the host; update it (mlxfwmanager or mstflint), then mlxfwreset -d {bdf} reset (or reboot)",
+    why=(
+        "Cards with different firmware differ in congestion control and defaults. The usual cause"
+        " is a replaced card."
+    ),
+    fix=(
+        "mlxfwmanager -d {bdf} --query; drain the host; update it (mlxfwmanager or mstflint), then"
+        " mlxfwreset -d {bdf} reset (or reboot)"
+    ),
     stays="permanent, in the card's memory",
     reads=("/sys/class/infiniband/*/{fw_ver,board_id,hca_type}",),
     sources=("Linux Documentation/ABI/stable/sysfs-class-infiniband",),
@@ -140,7 +173,9 @@ def check_firmware(machine: Machine) -> Iterator[Found]:
         yield skipped("no RDMA device with firmware of its own")
     groups = by_model(machine, ports)
     for port in ports:
-        kind, likes = next(((kind, likes) for kind, likes in groups.items() if port in likes), ("", [port]))
+        kind, likes = next(
+            ((kind, likes) for kind, likes in groups.items() if port in likes), ("", [port])
+        )
         path = f"{RDMA}/{port.device}/fw_ver"
         own = machine.text(path)
         if not own:
@@ -151,7 +186,12 @@ def check_firmware(machine: Machine) -> Iterator[Found]:
         yield judged(
             right=own == usual,
             subject=port.device,
-            good=f"firmware {own}" + (f", same as all {len(likes)} of {kind}" if len(set(versions)) == 1 and len(likes) > 1 else ""),
+            good=f"firmware {own}"
+            + (
+                f", same as all {len(likes)} of {kind}"
+                if len(set(versions)) == 1 and len(likes) > 1
+                else ""
+            ),
             bad=f"firmware {own}, while most cards of the same model ({kind}) have {usual}",
             evidence=(Evidence(path, own, usual if len(likes) > 1 else ""),),
             fix=filled(FIRMWARE.fix, bdf=port.bdf or port.device),
@@ -167,11 +207,15 @@ DRIVER = CheckRow(
     layer=Layer.NIC,
     title="drivers of the network cards",
     right="the Ethernet and the RDMA part of the driver come from the same release",
-    why="A kernel update or a partial installation can leave one module from the kernel and one "
-    "from DOCA-OFED. They may not work together.",
-    fix="drain the host; reinstall DOCA-OFED for kernel {kernel}, or remove it; then reboot (or, "
-    "as its RDMA ports and their interfaces go down, from the console: /etc/init.d/openibd "
-    "restart)",
+    why=(
+        "A kernel update or a partial installation can leave one module from the kernel and one "
+        "from DOCA-OFED. They may not work together."
+    ),
+    fix=(
+        "drain the host; reinstall DOCA-OFED for kernel {kernel}, or remove it; then reboot (or, "
+        "as its RDMA ports and their interfaces go down, from the console: /etc/init.d/openibd "
+        "restart)"
+    ),
     stays="until the next kernel update, unless the modules are rebuilt by DKMS",
     reads=("ethtool -i", "/sys/module/{mlx5_core,mlx5_ib}/version"),
     sources=("Linux Documentation/ABI/stable/sysfs-module",),
@@ -199,11 +243,20 @@ def check_driver(machine: Machine) -> Iterator[Found]:
             "firmware": found.firmware,
             "bus": found.bus,
         }
-        evidence = [Evidence(f"ethtool -i {netdev}: {name}", value) for name, value in values.items() if value]
+        evidence = [
+            Evidence(f"ethtool -i {netdev}: {name}", value)
+            for name, value in values.items()
+            if value
+        ]
         texts = {half: machine.text(f"{MODULES}/{half}/version") or "" for half in HALVES}
         if found.name == "mlx5_core" and len(set(texts.values())) > 1:
-            evidence += [Evidence(f"{MODULES}/{half}/version", text or "none (kernel's own)") for half, text in texts.items()]
+            evidence += [
+                Evidence(f"{MODULES}/{half}/version", text or "none (kernel's own)")
+                for half, text in texts.items()
+            ]
             fix = filled(DRIVER.fix, kernel=machine.host.kernel or "KERNEL")
-            yield warned(port.name, "mlx5_core and mlx5_ib come from different releases", *evidence, fix=fix)
+            yield warned(
+                port.name, "mlx5_core and mlx5_ib come from different releases", *evidence, fix=fix
+            )
         else:
             yield passed(port.name, f"{netdev}: {found.name} {found.version}".rstrip(), *evidence)

@@ -11,11 +11,16 @@ from busbw.core.check_row import CheckRow, Layer
 from busbw.host.pci import read_devices
 
 FOLDERS = (
-    "/opt/amazon/ofi-nccl/lib", "/opt/amazon/ofi-nccl/lib64",
-    "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu", "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu",
-    "/opt/aws-ofi-nccl/lib", "/usr/local/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu",
+    "/opt/amazon/ofi-nccl/lib",
+    "/opt/amazon/ofi-nccl/lib64",
+    "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
+    "/opt/amazon/ofi-nccl/lib/aarch64-linux-gnu",
+    "/opt/aws-ofi-nccl/lib",
+    "/usr/local/lib",
+    "/usr/lib64",
+    "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
-)  # fmt: skip
+)
 PLUGIN = "libnccl-net"
 KUBELET = "/var/lib/kubelet"
 GONE, DROPS, PACKETS = "unresponsive_remote_events", "rx_drops", "rx_pkts"
@@ -25,11 +30,21 @@ EFA = CheckRow(
     name="nic-efa",
     layer=Layer.NIC,
     title="EFA devices",
-    right=f"NCCL's plugin for EFA ({PLUGIN}*.so) is installed, packets arrive, at most {LOSS:g} of them dropped",
-    why="NCCL has no EFA transport of its own: without the plugin it uses TCP. The security "
-    "group must allow all traffic to and from itself.",
-    fix="install aws-ofi-nccl (part of the EFA installer) and add its folder to LD_LIBRARY_PATH; the log of NCCL then says NET/OFI",
-    stays="an installed package stays; LD_LIBRARY_PATH belongs in the job script or /etc/ld.so.conf.d",
+    right=(
+        f"NCCL's plugin for EFA ({PLUGIN}*.so) is installed, packets arrive, at most {LOSS:g} of"
+        " them dropped"
+    ),
+    why=(
+        "NCCL has no EFA transport of its own: without the plugin it uses TCP. The security "
+        "group must allow all traffic to and from itself."
+    ),
+    fix=(
+        "install aws-ofi-nccl (part of the EFA installer) and add its folder to LD_LIBRARY_PATH;"
+        " the log of NCCL then says NET/OFI"
+    ),
+    stays=(
+        "an installed package stays; LD_LIBRARY_PATH belongs in the job script or /etc/ld.so.conf.d"
+    ),
     reads=(
         "/sys/class/infiniband/*/ports/*/hw_counters/{unresponsive_remote_events,rx_drops,rx_pkts}",
         *FOLDERS,
@@ -54,7 +69,12 @@ def check_efa(machine: Machine) -> Iterator[Found]:
 def _judge_plugin(machine: Machine) -> Found:
     paths = (machine.environment or {}).get("LD_LIBRARY_PATH", "").split(":")
     folders = dict.fromkeys((*(path for path in paths if path.startswith("/")), *FOLDERS))
-    found = [f"{folder}/{name}" for folder in folders for name in machine.names(folder) if name.startswith(PLUGIN)]
+    found = [
+        f"{folder}/{name}"
+        for folder in folders
+        for name in machine.names(folder)
+        if name.startswith(PLUGIN)
+    ]
     seen = Evidence(
         f"{PLUGIN}*.so",
         found[0] if found else "in none of " + ", ".join(folders),
@@ -63,7 +83,9 @@ def _judge_plugin(machine: Machine) -> Found:
     if found:
         return passed("", f"NCCL's plugin is {found[0]}", seen)
     if machine.names(KUBELET):
-        message = "NCCL's plugin is not on this node of Kubernetes; the image of the job may have it"
+        message = (
+            "NCCL's plugin is not on this node of Kubernetes; the image of the job may have it"
+        )
         return not_offered("", message, seen, fix="busbw check in the container of the job")
     return warned("", "NCCL's plugin for EFA is in none of the usual folders", seen, fix=EFA.fix)
 
@@ -74,11 +96,17 @@ def _judge_device(machine: Machine, port: Port) -> Found:
         return unanswered(port.name, f"its counters cannot be read: {found}", found)
     over = window(machine, found)
     gone, drops, packets = (total(over.counts, name) for name in (GONE, DROPS, PACKETS))
-    message = f"{drops} of {packets} packets dropped, {gone} times a remote end did not respond, {over.since}"
+    message = (
+        f"{drops} of {packets} packets dropped, {gone} times a remote end did not respond,"
+        f" {over.since}"
+    )
     seen = counter_evidence(found, f"{GONE}|{DROPS}")
     # A killed job leaves remote ends that do not respond; a closed security group lets no packet
     # in.
     if (gone and not packets) or drops > LOSS * packets:
-        fix = "allow all traffic to and from the security group itself; check the hosts of the job that was running"
+        fix = (
+            "allow all traffic to and from the security group itself; check the hosts of the job"
+            " that was running"
+        )
         return warned(port.name, message, *seen, fix=fix, weight=gone + drops)
     return passed(port.name, message, *seen)

@@ -32,11 +32,19 @@ FLAP = CheckRow(
     name="nic-flap",
     layer=Layer.NIC,
     title="links that went down",
-    right=f"at most {MANY_FLAPS} times in 24 hours between two readings (--watch-for, --since); "
-    f"with one reading, fewer than {MANY_FLAPS} times "
-    "since the driver was loaded, above the median of this host's ports",
-    why="While a link is down the job's connections wait. After some seconds they break (NCCL error 12). Causes: cable, optic, switch.",
-    fix="dmesg -T | grep -i 'link down' shows when it went down; drain the host; reseat, clean or replace the cable of {device}",
+    right=(
+        f"at most {MANY_FLAPS} times in 24 hours between two readings (--watch-for, --since); "
+        f"with one reading, fewer than {MANY_FLAPS} times "
+        "since the driver was loaded, above the median of this host's ports"
+    ),
+    why=(
+        "While a link is down the job's connections wait. After some seconds they break (NCCL error"
+        " 12). Causes: cable, optic, switch."
+    ),
+    fix=(
+        "dmesg -T | grep -i 'link down' shows when it went down; drain the host; reseat, clean or"
+        " replace the cable of {device}"
+    ),
     stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=(
         "/sys/class/infiniband/*/ports/*/counters/link_downed",
@@ -56,7 +64,10 @@ def check_flap(machine: Machine) -> Iterator[Found]:
     ports = cabled(machine)
     if not ports:
         yield skipped("no RDMA port with a cable")
-    read = {port.name: counts(machine, port, ("counters/link_downed",), "link_down_events_phy") for port in ports}
+    read = {
+        port.name: counts(machine, port, ("counters/link_downed",), "link_down_events_phy")
+        for port in ports
+    }
     found = {port.name: _down_counts(machine, port, read[port.name]) for port in ports}
     totals = {name: max(map(_value, own)) for name, own in found.items() if own}
     rises = {name: _largest_rise(own) for name, own in found.items() if own}
@@ -87,7 +98,9 @@ def _judge_rise(port: Port, own: list[Count], rise: int, common: float, seconds:
     message = f"its link went down {counted(rise, 'time')} in {span(seconds)}, {ever} {LOADED}"
     seen = counter_evidence(own, expected="no more")
     if too_fast(math.ceil(rise - common), seconds, MANY_FLAPS * HOUR_S / DAY_S):
-        return warned(port.name, message, *seen, fix=filled(FLAP.fix, device=port.device), weight=rise)
+        return warned(
+            port.name, message, *seen, fix=filled(FLAP.fix, device=port.device), weight=rise
+        )
     return passed(port.name, message, *seen)
 
 
@@ -97,7 +110,10 @@ def _judge_total(port: Port, own: list[Count], times: int, common: float) -> Fou
     fix = filled(FLAP.fix, device=port.device)
     full = next((count for count in own if count.saturated and count.value == times), None)
     if full:
-        message = f"{full.name} is {times}, the most that it can hold: its link went down at least as often {LOADED}"
+        message = (
+            f"{full.name} is {times}, the most that it can hold: its link went down at least as"
+            f" often {LOADED}"
+        )
         clear = "" if port.roce else filled(f"{CLEAR}; ", device=port.device, port=port.number)
         return failed(port.name, message, *seen, fix=f"{clear}{fix}", weight=times)
     message = f"its link went down {counted(times, 'time')} {LOADED}"
@@ -108,7 +124,9 @@ def _judge_total(port: Port, own: list[Count], times: int, common: float) -> Fou
 
 
 def _down_counts(machine: Machine, port: Port, own: list[Count] | str) -> list[Count]:
-    carriers = [count for netdev in hardware(machine, port) if (count := _carrier_count(machine, netdev))]
+    carriers = [
+        count for netdev in hardware(machine, port) if (count := _carrier_count(machine, netdev))
+    ]
     return ([] if isinstance(own, str) else own) + carriers
 
 
@@ -124,7 +142,11 @@ def _median(values: list[int]) -> float:
 
 def _carrier_count(machine: Machine, netdev: str) -> Count | None:
     path = f"/sys/class/net/{netdev}/carrier_down_count"
-    read = [_number(path, netdev, reading.text(path) or "") for reading in (machine, machine.earlier) if reading]
+    read = [
+        _number(path, netdev, reading.text(path) or "")
+        for reading in (machine, machine.earlier)
+        if reading
+    ]
     now = [count for count in read[:1] if count]
     return next(iter(with_rises(now, [count for count in read[1:] if count])), None)
 
@@ -141,7 +163,10 @@ PHY = "rx_symbol_err_phy|rx_pcs_symbol_err_phy|rx_crc_errors_phy"
 NEVER = f"local_link_integrity_errors|{OVERRUN}"
 WATCH = "busbw check --only nic-symbol-errors --watch-for 60 shows how fast they rise"
 CLEAR = "as root, which sets the counters to 0: perfquery -C {device} -P {port} -R"
-RESEAT_CABLE = "drain the host; reseat, clean or replace the cable of {device}, then mlxlink -d {device} -m -c -e"
+RESEAT_CABLE = (
+    "drain the host; reseat, clean or replace the cable of {device}, then mlxlink -d {device} -m"
+    " -c -e"
+)
 CREDITS = (
     "the other end sent without credits, which no cable mends: smpquery -C {device} -P {port} -D "
     "portinfo 0 {port} shows the virtual lanes (OperVLs) and MTU, which must be those of the "
@@ -153,13 +178,20 @@ SYMBOL_ERRORS = CheckRow(
     name="nic-symbol-errors",
     layer=Layer.NIC,
     title="uncorrected errors on the wire",
-    right=f"at most {PER_HOUR} per hour between two readings (--watch-for, --since); with one "
-    f"reading, at most {PER_HOUR} in all, and "
-    "no counter at its maximum",
-    why="A packet with such an error is lost. RDMA retransmits it and every packet after it. "
-    "Many of these counters have 4 to 16 bits and stay at their maximum, so a total does not "
-    "tell whether errors still come.",
-    fix=f"{WATCH}; if they do: {RESEAT_CABLE}; for {OVERRUN}: {CREDITS}; if a counter is at its maximum: {CLEAR}",
+    right=(
+        f"at most {PER_HOUR} per hour between two readings (--watch-for, --since); with one "
+        f"reading, at most {PER_HOUR} in all, and "
+        "no counter at its maximum"
+    ),
+    why=(
+        "A packet with such an error is lost. RDMA retransmits it and every packet after it. "
+        "Many of these counters have 4 to 16 bits and stay at their maximum, so a total does not "
+        "tell whether errors still come."
+    ),
+    fix=(
+        f"{WATCH}; if they do: {RESEAT_CABLE}; for {OVERRUN}: {CREDITS}; if a counter is at its"
+        f" maximum: {CLEAR}"
+    ),
     stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=(
         "/sys/class/infiniband/*/ports/*/counters/{" + ",".join(FILES) + "}",
@@ -179,11 +211,16 @@ def check_symbol_errors(machine: Machine, port: Port, found: list[Count]) -> Fou
     full = [count for count in found if count.saturated]
     seen = window(machine, [count for count in found if not count.saturated])
     errors = total(found, ".*")
-    text = f"{counted(errors, 'error')} {LOADED}" + (f", {total(seen.counts, '.*')} of them {seen.since}" if seen.seconds else "")
+    text = f"{counted(errors, 'error')} {LOADED}" + (
+        f", {total(seen.counts, '.*')} of them {seen.since}" if seen.seconds else ""
+    )
     if full:
         named = ", ".join(f"{count.name} {count.value}" for count in full)
         report = failed if any(count.name == RECOVERED for count in full) else warned
-        message = f"{named}: the most that the counter holds, so later errors are not counted, and {NOT_KNOWN}"
+        message = (
+            f"{named}: the most that the counter holds, so later errors are not counted, and"
+            f" {NOT_KNOWN}"
+        )
         return report(
             port.name,
             message,
@@ -210,11 +247,17 @@ def _too_many(seen: Window) -> bool:
     return often or bool(total(seen.counts, NEVER))
 
 
-def _fix_of_counters(port: Port, found: Sequence[Count], seen: Window, full: Sequence[Count]) -> str:
+def _fix_of_counters(
+    port: Port, found: Sequence[Count], seen: Window, full: Sequence[Count]
+) -> str:
     """What each counter that is not 0 asks for: only some are mended at the cable."""
     credits = total(found, OVERRUN)
     steps = [CLEAR] if full and not port.roce else []
     steps += [] if seen.seconds and not full else [WATCH]
-    steps += [RESEAT_CABLE if seen.seconds and not full else f"if they do: {RESEAT_CABLE}"] if total(found, ".*") > credits else []
+    steps += (
+        [RESEAT_CABLE if seen.seconds and not full else f"if they do: {RESEAT_CABLE}"]
+        if total(found, ".*") > credits
+        else []
+    )
     steps += [CREDITS] if credits else []
     return filled("; ".join(steps), device=port.device, port=port.number)

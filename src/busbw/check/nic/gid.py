@@ -16,7 +16,10 @@ GID = CheckRow(
     layer=Layer.NIC,
     title="RoCE v2 GIDs",
     right="each active RoCE port has a RoCE v2 GID with an IPv4 address or a global IPv6 address",
-    why="NCCL sends from such a GID. Link-local GIDs work in one network at most, and NCCL skips them if there is another.",
+    why=(
+        "NCCL sends from such a GID. Link-local GIDs work in one network at most, and NCCL skips"
+        " them if there is another."
+    ),
     fix="ip address add ADDRESS/PREFIX dev {netdev}",
     stays="the address is lost at the next reboot; set it in netplan, NetworkManager or ifcfg",
     reads=(
@@ -44,7 +47,11 @@ def _judge_gid(machine: Machine, port: Port) -> Found:
     gids = read_gids(machine, port.path)
     where = f"{port.path}/gids"
     if not gids or not any(gid.kind for gid in gids):
-        reason = "it shows none: GIDs of other network namespaces are hidden" if machine.container else "none can be read"
+        reason = (
+            "it shows none: GIDs of other network namespaces are hidden"
+            if machine.container
+            else "none can be read"
+        )
         asked = bool(machine.names(where)) and port.netdev and not machine.container
         report = unknown if asked else not_offered
         return report(
@@ -71,7 +78,9 @@ def _judge_gid(machine: Machine, port: Port) -> Found:
         )
     best = next((gid for gid in v2 if gid.routable), None)
     if best is None:
-        seen = Evidence(f"{where}/{v2[0].index}", str(v2[0].address), "an address that is not link-local")
+        seen = Evidence(
+            f"{where}/{v2[0].index}", str(v2[0].address), "an address that is not link-local"
+        )
         return warned(
             port.name,
             "its RoCE v2 GIDs are all link-local: routers do not forward them",
@@ -92,10 +101,18 @@ GID_ORDER = CheckRow(
     layer=Layer.NIC,
     title="index of the RoCE v2 GID",
     right="the same on all active RoCE ports",
-    why="Programs that use one index for all ports (NCCL_IB_GID_INDEX, ib_write_bw -x) then get a GID of another type or address.",
-    fix="unset NCCL_IB_GID_INDEX; or drain the host, and from its console, so that the GIDs are "
-    "added in the usual order: ip link set dev {netdev} down; ip link set dev {netdev} up",
-    stays="GIDs are in the order in which addresses were added: give all ports the same addresses in netplan or NetworkManager",
+    why=(
+        "Programs that use one index for all ports (NCCL_IB_GID_INDEX, ib_write_bw -x) then get a"
+        " GID of another type or address."
+    ),
+    fix=(
+        "unset NCCL_IB_GID_INDEX; or drain the host, and from its console, so that the GIDs are "
+        "added in the usual order: ip link set dev {netdev} down; ip link set dev {netdev} up"
+    ),
+    stays=(
+        "GIDs are in the order in which addresses were added: give all ports the same addresses in"
+        " netplan or NetworkManager"
+    ),
     reads=(
         "/sys/class/infiniband/*/ports/*/gids/*",
         "/sys/class/infiniband/*/ports/*/gid_attrs/types/*",

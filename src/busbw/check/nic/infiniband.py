@@ -17,11 +17,19 @@ SUBNET_MANAGER = CheckRow(
     layer=Layer.NIC,
     title="subnet manager of InfiniBand ports",
     right="each port with a link knows the address of a subnet manager (sm_lid is not 0)",
-    why="Without a subnet manager a port with a link stays in the state INIT: it has no address and sends nothing.",
-    fix="sminfo -C {device} queries it; if the fabric has a subnet manager (managed switch, "
-    "UFM), repair that, as a second one may reroute running jobs; if it has none, start one: "
-    "opensm on one host",
-    stays="if the service is enabled: systemctl enable opensm (its name differs between distributions)",
+    why=(
+        "Without a subnet manager a port with a link stays in the state INIT: it has no address and"
+        " sends nothing."
+    ),
+    fix=(
+        "sminfo -C {device} queries it; if the fabric has a subnet manager (managed switch, "
+        "UFM), repair that, as a second one may reroute running jobs; if it has none, start one: "
+        "opensm on one host"
+    ),
+    stays=(
+        "if the service is enabled: systemctl enable opensm (its name differs between"
+        " distributions)"
+    ),
     reads=("/sys/class/infiniband/*/ports/*/{sm_lid,state,phys_state}",),
     sources=("InfiniBand Architecture Specification, subnet management",),
 )
@@ -31,7 +39,9 @@ SUBNET_MANAGER = CheckRow(
 def check_subnet_manager(machine: Machine) -> Iterator[Found]:
     """Each InfiniBand port with a link."""
     ports = [port for port in own_ports(machine) if port.layer == "InfiniBand"]
-    linked = [port for port in ports if (machine.text(f"{port.path}/phys_state") or "5").startswith("5")]
+    linked = [
+        port for port in ports if (machine.text(f"{port.path}/phys_state") or "5").startswith("5")
+    ]
     if not linked:
         yield skipped("no InfiniBand port with a link" if ports else "no InfiniBand port")
     for port in linked:
@@ -65,9 +75,18 @@ PKEY = CheckRow(
     name="nic-pkey",
     layer=Layer.NIC,
     title="partition keys of InfiniBand ports",
-    right="the same keys on all active ports of one model, and full membership for the key of NCCL (index 0, or NCCL_IB_PKEY)",
-    why="Two limited members of a partition cannot communicate. NCCL uses the key at index 0 unless NCCL_IB_PKEY sets another index.",
-    fix="make {device} a full member of the partition in the subnet manager (partitions.conf of opensm, or UFM)",
+    right=(
+        "the same keys on all active ports of one model, and full membership for the key of NCCL"
+        " (index 0, or NCCL_IB_PKEY)"
+    ),
+    why=(
+        "Two limited members of a partition cannot communicate. NCCL uses the key at index 0 unless"
+        " NCCL_IB_PKEY sets another index."
+    ),
+    fix=(
+        "make {device} a full member of the partition in the subnet manager (partitions.conf of"
+        " opensm, or UFM)"
+    ),
     stays="in the subnet manager's configuration",
     reads=("/sys/class/infiniband/*/ports/*/pkeys/*", *READS),
     sources=(
@@ -92,7 +111,9 @@ def check_pkey(machine: Machine) -> Iterator[Found]:
         own = keys[port.name]
         alike = next((group for group in groups if port in group), [port])
         usual = _usual_keys([keys[other.name] for other in alike])
-        evidence = Evidence(f"{port.path}/pkeys/{index}", own.get(index, "no key"), "0x8000 or more")
+        evidence = Evidence(
+            f"{port.path}/pkeys/{index}", own.get(index, "no key"), "0x8000 or more"
+        )
         fix = filled(PKEY.fix, device=port.device)
         if not own:
             yield unread(port.name, machine.read(f"{port.path}/pkeys/0"), "its partition keys")
@@ -116,8 +137,16 @@ def check_pkey(machine: Machine) -> Iterator[Found]:
 
 
 def _keys_of(machine: Machine, port: Port) -> dict[int, str]:
-    texts = {int(index): machine.text(f"{port.path}/pkeys/{index}") for index in machine.names(f"{port.path}/pkeys") if index.isdecimal()}
-    return {index: text for index, text in texts.items() if text and text.startswith("0x") and int(text, 16)}
+    texts = {
+        int(index): machine.text(f"{port.path}/pkeys/{index}")
+        for index in machine.names(f"{port.path}/pkeys")
+        if index.isdecimal()
+    }
+    return {
+        index: text
+        for index, text in texts.items()
+        if text and text.startswith("0x") and int(text, 16)
+    }
 
 
 def _usual_keys(keys: list[dict[int, str]]) -> dict[int, str]:

@@ -20,7 +20,10 @@ NETDEV = CheckRow(
     name="nic-netdev",
     layer=Layer.NIC,
     title="interfaces of RoCE ports",
-    right="up, with an IP address that is not link-local, on the interface or on its bond, bridge or VLAN",
+    right=(
+        "up, with an IP address that is not link-local, on the interface or on its bond, bridge or"
+        " VLAN"
+    ),
     why="RoCE v2 sends IP packets. Without an IP address a port has no GID that routers forward.",
     fix="ip link set dev {netdev} up; ip address add ADDRESS/PREFIX dev {netdev}",
     stays="after reboot: lost; set both in netplan, NetworkManager or ifcfg",
@@ -60,7 +63,9 @@ def _judge_netdev(machine: Machine, port: Port, addresses: dict[str, list[Addres
         states.append(Evidence(f"/sys/class/net/{name}/operstate", reading.text, "up"))
     down = [evidence.where.split("/")[4] for evidence in states if evidence.seen not in UP]
     if down:
-        message = f"{', '.join(down)} is not up" if len(down) == 1 else f"{', '.join(down)} are not up"
+        message = (
+            f"{', '.join(down)} is not up" if len(down) == 1 else f"{', '.join(down)} are not up"
+        )
         return warned(port.name, message, *states, fix=filled(SET_UP, netdev=down[0]))
     if isinstance(addresses, str):
         return unanswered(port.name, f"addresses cannot be read: {addresses}", addresses, *states)
@@ -115,10 +120,18 @@ MULTIRAIL = CheckRow(
     layer=Layer.NIC,
     title="several RoCE interfaces in one network",
     right="each rail has its own network; or arp_ignore is 1, arp_announce 2 and rp_filter 0 or 2",
-    why="Otherwise any interface may answer ARP for another's address, and replies leave on a "
-    "different interface: rdma_cm and ping may fail.",
-    fix="sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net/ipv4/conf/{netdev}/rp_filter=2",
-    stays="after reboot: lost; write them to /etc/sysctl.d/90-rails.conf, and policy routes to netplan or NetworkManager",
+    why=(
+        "Otherwise any interface may answer ARP for another's address, and replies leave on a "
+        "different interface: rdma_cm and ping may fail."
+    ),
+    fix=(
+        "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"
+        " net/ipv4/conf/{netdev}/rp_filter=2"
+    ),
+    stays=(
+        "after reboot: lost; write them to /etc/sysctl.d/90-rails.conf, and policy routes to"
+        " netplan or NetworkManager"
+    ),
     reads=(IPV4, f"{CONF}/*/{{arp_ignore,arp_announce,rp_filter}}"),
     sources=("Linux Documentation/networking/ip-sysctl.rst",),
 )
@@ -156,11 +169,16 @@ def check_multirail(machine: Machine) -> Iterator[Found]:
 def _judge_shared_network(machine: Machine, network: str, name: str, members: int) -> Found:
     seen = {setting: _effective_value(machine, setting, name) for setting in (*LEAST, "rp_filter")}
     if None in seen.values():
-        return not_offered(name, f"{members} RoCE interfaces are in {network}, but {CONF}/{name} cannot be read")
+        return not_offered(
+            name, f"{members} RoCE interfaces are in {network}, but {CONF}/{name} cannot be read"
+        )
     wrong = [setting for setting, least in LEAST.items() if (seen[setting] or 0) < least]
     wrong += ["rp_filter"] if seen["rp_filter"] == STRICT else []
     expected = {"arp_ignore": "1", "arp_announce": "2", "rp_filter": "0 or 2"}
-    evidence = [Evidence(f"{CONF}/{{all,{name}}}/{setting}", str(seen[setting]), expected[setting]) for setting in wrong or seen]
+    evidence = [
+        Evidence(f"{CONF}/{{all,{name}}}/{setting}", str(seen[setting]), expected[setting])
+        for setting in wrong or seen
+    ]
     if not wrong:
         return passed(
             name,
@@ -169,7 +187,8 @@ def _judge_shared_network(machine: Machine, network: str, name: str, members: in
         )
     return warned(
         name,
-        f"{members} RoCE interfaces are in {network}, with single-interface values of {', '.join(wrong)}",
+        f"{members} RoCE interfaces are in {network}, with single-interface values of"
+        f" {', '.join(wrong)}",
         *evidence,
         fix=filled(MULTIRAIL.fix, netdev=name),
     )

@@ -38,7 +38,11 @@ def own_ports(machine: Machine) -> tuple[Port, ...]:
     Excludes virtual functions whose physical function is here, which are for guests and pods, and
     Azure's accelerated networking, which is for TCP.
     """
-    real = tuple(port for port in machine.ports if machine.link(f"{RDMA}/{port.device}/device/physfn") is None)
+    real = tuple(
+        port
+        for port in machine.ports
+        if machine.link(f"{RDMA}/{port.device}/device/physfn") is None
+    )
     return tuple(port for port in real or machine.ports if not _synthetic(machine, port))
 
 
@@ -94,7 +98,11 @@ def no_fabric(machine: Machine) -> str:
     if not ports:
         return "no RoCE port"
     slow = ", ".join(port.name for port in ports if port.active)
-    return f"{slow}: at most half the rate of other ports, so for storage or management" if slow else "no active RoCE port"
+    return (
+        f"{slow}: at most half the rate of other ports, so for storage or management"
+        if slow
+        else "no active RoCE port"
+    )
 
 
 @once
@@ -104,7 +112,11 @@ def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
     Several for a bonded device, none if they are in another namespace.
     """
     names = carriers(machine.interfaces, port.netdev)
-    sharing = [other for other in machine.ports if other.netdev and set(carriers(machine.interfaces, other.netdev)) & set(names)]
+    sharing = [
+        other
+        for other in machine.ports
+        if other.netdev and set(carriers(machine.interfaces, other.netdev)) & set(names)
+    ]
     if len(sharing) < 2:
         return names
     own = set(machine.names(f"{RDMA}/{port.device}/device/net"))
@@ -129,7 +141,11 @@ def uppers(machine: Machine, netdev: str) -> tuple[str, ...]:
     waiting = [netdev]
     while waiting:
         below = waiting.pop(0)
-        above = [name.removeprefix(UPPER) for name in machine.names(f"{NET}/{below}") if name.startswith(UPPER)]
+        above = [
+            name.removeprefix(UPPER)
+            for name in machine.names(f"{NET}/{below}")
+            if name.startswith(UPPER)
+        ]
         fresh = [name for name in (*above, master_of(machine, below)) if name and name not in found]
         found |= dict.fromkeys(fresh)
         waiting += fresh
@@ -138,7 +154,10 @@ def uppers(machine: Machine, netdev: str) -> tuple[str, ...]:
 
 def tagged(machine: Machine, netdev: str) -> bool:
     """Whether the interface has a VLAN, whose packets carry a priority tag."""
-    return any("DEVTYPE=vlan" in (machine.text(f"{NET}/{name}/uevent") or "") for name in uppers(machine, netdev))
+    return any(
+        "DEVTYPE=vlan" in (machine.text(f"{NET}/{name}/uevent") or "")
+        for name in uppers(machine, netdev)
+    )
 
 
 def by_model(machine: Machine, ports: Sequence[Port]) -> dict[str, list[Port]]:
@@ -160,10 +179,16 @@ def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> 
     found, reason = _counters(machine, port, files, pattern)
     if found and machine.earlier:
         found = with_rises(found, _counters(machine.earlier, port, files, pattern)[0])
-    return found or reason or f"{port.netdev or 'no interface here'}: its driver does not have this counter"
+    return (
+        found
+        or reason
+        or f"{port.netdev or 'no interface here'}: its driver does not have this counter"
+    )
 
 
-def _counters(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> tuple[list[Count], str]:
+def _counters(
+    machine: Machine, port: Port, files: Sequence[str], pattern: str
+) -> tuple[list[Count], str]:
     found, reason = [], ""
     for name in files:
         reading = machine.read(f"{port.path}/{name}")
@@ -177,7 +202,10 @@ def _counters(machine: Machine, port: Port, files: Sequence[str], pattern: str) 
             reason = values
             continue
         matching = {name: value for name, value in values.items() if re.fullmatch(pattern, name)}
-        found += [Count(name, value, f"ethtool -S {netdev}: {name}", netdev) for name, value in matching.items()]
+        found += [
+            Count(name, value, f"ethtool -S {netdev}: {name}", netdev)
+            for name, value in matching.items()
+        ]
     return found, reason
 
 
@@ -228,8 +256,10 @@ def total(found: Sequence[Count], pattern: str) -> int:
     return sum(count.value for count in found if re.fullmatch(pattern, count.name))
 
 
-def counter_evidence(found: Sequence[Count], pattern: str = ".*", expected: str = "0") -> tuple[Evidence, ...]:
+def counter_evidence(
+    found: Sequence[Count], pattern: str = ".*", expected: str = "0"
+) -> tuple[Evidence, ...]:
     """The nonzero counters with such names; if all are 0, only the first."""
     chosen = [count for count in found if re.fullmatch(pattern, count.name)]
     some = [count for count in chosen if count.value]
-    return tuple(Evidence(count.where, count.seen, expected) for count in (some or chosen[:1]))
+    return tuple(Evidence(count.where, count.seen, expected) for count in some or chosen[:1])

@@ -30,18 +30,32 @@ DISCARDS = CheckRow(
     name="nic-discards",
     layer=Layer.NIC,
     title="packets that ports dropped",
-    right=f"at most {LOSS:g} of the packets, and none for their size, between two readings "
-    "(--watch-for, --since) or since the driver "
-    "was loaded",
-    why="RDMA retransmits a lost packet and every packet after it. Received packets are dropped "
-    "if their class has no flow control, or if they are larger than the MTU.",
-    fix="enable flow control for the RDMA priority, on the switch too: mlnx_qos -i {netdev} "
-    "--pfc 0,0,0,1,0,0,0,0; for oversize packets, set the same MTU at both ends",
-    stays="after reboot: lost; a systemd unit or the NIC Configuration Operator keeps it; the counters restart when the driver is loaded",
+    right=(
+        f"at most {LOSS:g} of the packets, and none for their size, between two readings "
+        "(--watch-for, --since) or since the driver "
+        "was loaded"
+    ),
+    why=(
+        "RDMA retransmits a lost packet and every packet after it. Received packets are dropped "
+        "if their class has no flow control, or if they are larger than the MTU."
+    ),
+    fix=(
+        "enable flow control for the RDMA priority, on the switch too: mlnx_qos -i {netdev} "
+        "--pfc 0,0,0,1,0,0,0,0; for oversize packets, set the same MTU at both ends"
+    ),
+    stays=(
+        "after reboot: lost; a systemd unit or the NIC Configuration Operator keeps it; the"
+        " counters restart when the driver is loaded"
+    ),
     reads=(
-        "ethtool -S: rx_discards_phy, tx_discards_phy, rx_packets_phy, tx_packets_phy, rx_oversize_pkts_phy",
-        "/sys/class/infiniband/*/ports/*/counters/"
-        "{port_xmit_discards,port_xmit_packets,port_rcv_packets}",
+        (
+            "ethtool -S: rx_discards_phy, tx_discards_phy, rx_packets_phy, tx_packets_phy,"
+            " rx_oversize_pkts_phy"
+        ),
+        (
+            "/sys/class/infiniband/*/ports/*/counters/"
+            "{port_xmit_discards,port_xmit_packets,port_rcv_packets}"
+        ),
     ),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
 )
@@ -49,16 +63,27 @@ DISCARDS = CheckRow(
 
 @per_port(DISCARDS, PACKET_FILES, f"{DROPPED}|{PACKETS}|{SIZE}")
 def check_discards(machine: Machine, port: Port, found: list[Count]) -> Found:
-    if not any(count.name.startswith(("rx_discards", "tx_discards", "port_xmit_discards")) for count in found):
+    if not any(
+        count.name.startswith(("rx_discards", "tx_discards", "port_xmit_discards"))
+        for count in found
+    ):
         return not_offered(port.name, "its driver does not count dropped packets")
     recent = window(machine, found)
     # An idle port tells nothing new.
-    values, since = (recent.counts, recent.since) if _packets(recent.counts) else (tuple(found), LOADED)
+    values, since = (
+        (recent.counts, recent.since) if _packets(recent.counts) else (tuple(found), LOADED)
+    )
     dropped, large, packets = total(values, DROPPED), total(values, SIZE), _packets(values)
     seen = counter_evidence(found, f"{DROPPED}|{SIZE}")
     full = next((count for count in found if count.saturated), None)
-    message = f"{dropped} of {packets} packets dropped {since}" + (f", {large} that are larger than its MTU" if large else "")
-    message += f"; {full.name} is at the most that it can hold, and later drops are not counted" if full else ""
+    message = f"{dropped} of {packets} packets dropped {since}" + (
+        f", {large} that are larger than its MTU" if large else ""
+    )
+    message += (
+        f"; {full.name} is at the most that it can hold, and later drops are not counted"
+        if full
+        else ""
+    )
     if large or full or dropped > LOSS * packets:
         fix = (
             filled(DISCARDS.fix, netdev=port.netdev or "INTERFACE")
@@ -71,7 +96,9 @@ def check_discards(machine: Machine, port: Port, found: list[Count]) -> Found:
 
 def _packets(found: Sequence[Count]) -> int:
     """The files of the port and the statistics of its interface count the same packets."""
-    return max(total(found, "[rt]x_packets_phy"), total(found, "port_xmit_packets|port_rcv_packets"))
+    return max(
+        total(found, "[rt]x_packets_phy"), total(found, "port_xmit_packets|port_rcv_packets")
+    )
 
 
 NOW = "outbound_pci_stalled_(rd|wr)"
@@ -86,14 +113,26 @@ PCI_STALLS = CheckRow(
     name="nic-pci-stalls",
     layer=Layer.NIC,
     title="ports that stall on PCIe",
-    right=f"a port stalls for more than {PERCENT} % of a second in at most {SHARE:.1%} of the "
-    "time between two readings (--watch-for, --since); not judged with one reading from "
-    f"{SECONDS} s on",
-    why="The port has data for memory, but PCIe does not take it: slot width or speed, ACS, "
-    "IOMMU, or small reads. The port then pauses the switch, and so other hosts.",
-    fix="lspci -s {bdf} -vv: width and speed (LnkSta), MaxReadReq; busbw check shows faults on its PCIe path",
+    right=(
+        f"a port stalls for more than {PERCENT} % of a second in at most {SHARE:.1%} of the "
+        "time between two readings (--watch-for, --since); not judged with one reading from "
+        f"{SECONDS} s on"
+    ),
+    why=(
+        "The port has data for memory, but PCIe does not take it: slot width or speed, ACS, "
+        "IOMMU, or small reads. The port then pauses the switch, and so other hosts."
+    ),
+    fix=(
+        "lspci -s {bdf} -vv: width and speed (LnkSta), MaxReadReq; busbw check shows faults on its"
+        " PCIe path"
+    ),
     stays="BIOS settings stay; setpci is lost at the next reboot",
-    reads=("ethtool -S: outbound_pci_stalled_{rd,wr}, outbound_pci_stalled_{rd,wr}_events, outbound_pci_buffer_overflow",),
+    reads=(
+        (
+            "ethtool -S: outbound_pci_stalled_{rd,wr}, outbound_pci_stalled_{rd,wr}_events,"
+            " outbound_pci_buffer_overflow"
+        ),
+    ),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
 )
 
@@ -103,13 +142,18 @@ def check_pci_stalls(machine: Machine, port: Port, found: list[Count]) -> Found:
     now = max((count.value for count in found if re.fullmatch(NOW, count.name)), default=0)
     over = window(machine, [count for count in found if not re.fullmatch(NOW, count.name)])
     stalled, lost = total(over.counts, EVENTS), total(over.counts, LOST)
-    message = f"it stalled in {stalled} s {over.since}, and for {now} % of the last second; {lost} packets lost to this"
+    message = (
+        f"it stalled in {stalled} s {over.since}, and for {now} % of the last second; {lost}"
+        " packets lost to this"
+    )
     fix = filled(PCI_STALLS.fix, bdf=port.bdf or port.device)
     often = too_fast(stalled, over.seconds, SHARE * HOUR_S) if over.seconds else False
     if now > PERCENT or lost or often:
         return warned(port.name, message, *counter_evidence(found), fix=fix, weight=stalled + lost)
     if over.seconds is None and stalled >= SECONDS:
-        return not_offered(port.name, f"{message}; {NOT_KNOWN}", *counter_evidence(found), fix=WATCH)
+        return not_offered(
+            port.name, f"{message}; {NOT_KNOWN}", *counter_evidence(found), fix=WATCH
+        )
     return passed(port.name, message, *counter_evidence(found))
 
 
@@ -131,11 +175,19 @@ RETRANSMISSIONS = CheckRow(
     name="nic-retransmissions",
     layer=Layer.NIC,
     title="RDMA retransmissions",
-    right=f"at most {LOSS:g} of the packets, and fewer than {MANY_LOST} connections that gave up, "
-    "above the median of this host's ports, "
-    "between two readings (--watch-for, --since) or since the driver was loaded",
-    why="Packets were lost on the path. RDMA retransmits them and every packet after them. After seven retries NCCL fails with error 12.",
-    fix="check flow control and ECN on the path of {device} (roce-pfc, roce-ecn) and its cable (nic-ber); busbw watch shows when it rises",
+    right=(
+        f"at most {LOSS:g} of the packets, and fewer than {MANY_LOST} connections that gave up, "
+        "above the median of this host's ports, "
+        "between two readings (--watch-for, --since) or since the driver was loaded"
+    ),
+    why=(
+        "Packets were lost on the path. RDMA retransmits them and every packet after them. After"
+        " seven retries NCCL fails with error 12."
+    ),
+    fix=(
+        "check flow control and ECN on the path of {device} (roce-pfc, roce-ecn) and its cable"
+        " (nic-ber); busbw watch shows when it rises"
+    ),
     stays="depends on the cause; the counters restart when the driver is loaded and wrap at 2^32",
     reads=(
         f"/sys/class/infiniband/*/ports/*/hw_counters/{{{','.join((*AGAIN, *GAVE_UP, *SHOWN))}}}",
@@ -147,8 +199,14 @@ RETRANSMISSIONS = CheckRow(
 
 @check(RETRANSMISSIONS)
 def check_retransmissions(machine: Machine) -> Iterator[Found]:
-    files = [f"hw_counters/{name}" for name in (*GAVE_UP, *AGAIN, *SHOWN)] + [f"counters/{name}" for name in PACKET_COUNTERS]
-    read = [window(machine, found).counts for port in cabled(machine) if not isinstance(found := counts(machine, port, files, ""), str)]
+    files = [f"hw_counters/{name}" for name in (*GAVE_UP, *AGAIN, *SHOWN)] + [
+        f"counters/{name}" for name in PACKET_COUNTERS
+    ]
+    read = [
+        window(machine, found).counts
+        for port in cabled(machine)
+        if not isinstance(found := counts(machine, port, files, ""), str)
+    ]
     lost = [total(found, "|".join(GAVE_UP)) for found in read]
     # A killed job leaves connections of its remote ranks unanswered, equally on all ports.
     common = median(lost) if len(lost) > 2 else 0
@@ -168,7 +226,9 @@ def _judge_retransmissions(port: Port, over: Window, common: float) -> Found:
     packets = total(found, "|".join(PACKET_COUNTERS))
     seen = counter_evidence(found, "|".join((*GAVE_UP, *AGAIN, *SHOWN)))
     message = f"{again} retransmission events {over.since}"
-    message += f" in {packets} packets" if names & set(PACKET_COUNTERS) else "; packets are not counted"
+    message += (
+        f" in {packets} packets" if names & set(PACKET_COUNTERS) else "; packets are not counted"
+    )
     fix = filled(RETRANSMISSIONS.fix, device=port.device)
     if gave_up - common >= MANY_LOST:
         on_others = f"; the median of this host's ports is {common:g}" if common else ""
@@ -182,4 +242,8 @@ def _judge_retransmissions(port: Port, over: Window, common: float) -> Found:
     message += f"; {gave_up} connections gave up, as when a job is killed" if gave_up else ""
     if again and not names & set(PACKET_COUNTERS):
         return not_offered(port.name, message, *seen)
-    return warned(port.name, message, *seen, fix=fix, weight=again) if again > LOSS * packets else passed(port.name, message, *seen)
+    return (
+        warned(port.name, message, *seen, fix=fix, weight=again)
+        if again > LOSS * packets
+        else passed(port.name, message, *seen)
+    )

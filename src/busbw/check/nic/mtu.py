@@ -17,11 +17,18 @@ MTU = CheckRow(
     layer=Layer.NIC,
     title="MTU of RoCE interfaces",
     right=f"{LEAST_MTU} bytes or more, so that RDMA packets carry 4096 bytes",
-    why="An MTU of 1500 limits RDMA packets to 1024 bytes of data. 7.4 % of each packet is then "
-    "headers: 92.6 % of the line rate instead of 98.",
-    fix="drain the host, as the link may go down for a moment; once the switch and the other "
-    "hosts accept such packets: ip link set dev {netdev} mtu 9000",
-    stays="after reboot: lost; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg (MTU=), and on the switch",
+    why=(
+        "An MTU of 1500 limits RDMA packets to 1024 bytes of data. 7.4 % of each packet is then "
+        "headers: 92.6 % of the line rate instead of 98."
+    ),
+    fix=(
+        "drain the host, as the link may go down for a moment; once the switch and the other "
+        "hosts accept such packets: ip link set dev {netdev} mtu 9000"
+    ),
+    stays=(
+        "after reboot: lost; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg"
+        " (MTU=), and on the switch"
+    ),
     reads=("/sys/class/net/*/mtu",),
     sources=("InfiniBand Architecture Specification, annex A17 (RoCEv2)",),
 )
@@ -48,7 +55,10 @@ def check_mtu(machine: Machine) -> Iterator[Found]:
             right=mtu >= LEAST_MTU,
             subject=port.name,
             good=f"{port.netdev} has MTU {mtu}",
-            bad=f"{port.netdev} has MTU {mtu}: RDMA packets carry {1024 if mtu < 2200 else 2048} bytes, not 4096",
+            bad=(
+                f"{port.netdev} has MTU {mtu}: RDMA packets carry {1024 if mtu < 2200 else 2048}"
+                " bytes, not 4096"
+            ),
             evidence=(Evidence(path, str(mtu), f"{LEAST_MTU} or more"),),
             fix=filled(MTU.fix, netdev=holder(machine, port)),
         )
@@ -60,11 +70,22 @@ MTU_EQUAL = CheckRow(
     layer=Layer.NIC,
     title="equal MTU on RoCE interfaces",
     right="the same on all rails, and on a bond and its slaves",
-    why="A sender with the larger MTU sends packets that the other end drops (rx_oversize_pkts_phy), and connections stall.",
+    why=(
+        "A sender with the larger MTU sends packets that the other end drops"
+        " (rx_oversize_pkts_phy), and connections stall."
+    ),
     fix="drain the host, as the link may go down for a moment; ip link set dev {netdev} mtu {mtu}",
-    stays="after reboot: lost; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg (MTU=), and on the switch",
+    stays=(
+        "after reboot: lost; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg"
+        " (MTU=), and on the switch"
+    ),
     reads=("/sys/class/net/*/mtu",),
-    sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst, rx_oversize_pkts_phy",),
+    sources=(
+        (
+            "Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst,"
+            " rx_oversize_pkts_phy"
+        ),
+    ),
 )
 
 
@@ -72,7 +93,9 @@ MTU_EQUAL = CheckRow(
 def check_mtu_equal(machine: Machine) -> Iterator[Found]:
     """Each interface, compared with most of them."""
     ports = [port for port in fabric(machine) if port.netdev]
-    names = dict.fromkeys(name for port in ports for name in (holder(machine, port), *hardware(machine, port)))
+    names = dict.fromkeys(
+        name for port in ports for name in (holder(machine, port), *hardware(machine, port))
+    )
     if len(names) < 2:
         yield skipped("fewer than two RoCE interfaces" if names else no_fabric(machine))
         return
@@ -107,10 +130,17 @@ ERDMA_MTU = CheckRow(
     layer=Layer.NIC,
     title="MTU of eRDMA interfaces",
     right="8500 with jumbo frames, otherwise 1400",
-    why="According to Alibaba Cloud, NCCL's LL128 protocol gives wrong data over eRDMA at any other MTU.",
-    fix="drain the host, as the link may go down for a moment; ip link set dev {netdev} mtu 8500 "
-    "(1400 if jumbo frames are off for the instance)",
-    stays="after reboot: lost; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg (MTU=)",
+    why=(
+        "According to Alibaba Cloud, NCCL's LL128 protocol gives wrong data over eRDMA at any other"
+        " MTU."
+    ),
+    fix=(
+        "drain the host, as the link may go down for a moment; ip link set dev {netdev} mtu 8500 "
+        "(1400 if jumbo frames are off for the instance)"
+    ),
+    stays=(
+        "after reboot: lost; set it in netplan, NetworkManager (802-3-ethernet.mtu) or ifcfg (MTU=)"
+    ),
     reads=("/sys/class/net/*/mtu", "/sys/class/infiniband/*/device/driver"),
     sources=("Alibaba Cloud, Configure eRDMA on a GPU-accelerated instance",),
 )

@@ -19,8 +19,14 @@ BER = CheckRow(
     name="nic-ber",
     layer=Layer.NIC,
     title="bit error rate before correction",
-    right=f"at most {MOST_BIT_ERRORS:g} of the bits received, between two readings (--watch-for, --since) or since the driver was loaded",
-    why="Forward error correction hides a bad optic until it no longer can. A rate above that of other ports precedes packet loss.",
+    right=(
+        f"at most {MOST_BIT_ERRORS:g} of the bits received, between two readings (--watch-for,"
+        " --since) or since the driver was loaded"
+    ),
+    why=(
+        "Forward error correction hides a bad optic until it no longer can. A rate above that of"
+        " other ports precedes packet loss."
+    ),
     fix="drain the host; clean or replace the optic of {device}, then mlxlink -d {device} -m -c -e",
     stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=("ethtool -S: rx_corrected_bits_phy, rx_bits_phy",),
@@ -38,7 +44,9 @@ def check_ber(machine: Machine, port: Port, found: list[Count]) -> Found:
     shares = _bits_by_interface(recent.counts) or _bits_by_interface(found)
     since = recent.since if _bits_by_interface(recent.counts) else LOADED
     if not shares:
-        return not_offered(port.name, "its driver does not count corrected bits, or too few bits were received")
+        return not_offered(
+            port.name, "its driver does not count corrected bits, or too few bits were received"
+        )
     netdev, (fixed, bits) = max(shares.items(), key=lambda item: item[1][0] / item[1][1])
     worst = fixed / bits
     seen = Evidence(
@@ -57,8 +65,15 @@ def _bits_by_interface(found: Sequence[Count]) -> dict[str, tuple[int, int]]:
     by_netdev: dict[str, dict[str, int]] = {}
     for count in found:
         by_netdev.setdefault(count.netdev, {})[count.name] = count.value
-    pairs = {name: (both.get("rx_corrected_bits_phy"), both.get("rx_bits_phy", 0)) for name, both in by_netdev.items()}
-    known = {name: (fixed, bits) for name, (fixed, bits) in pairs.items() if fixed is not None and bits >= FEWEST_BITS}
+    pairs = {
+        name: (both.get("rx_corrected_bits_phy"), both.get("rx_bits_phy", 0))
+        for name, both in by_netdev.items()
+    }
+    known = {
+        name: (fixed, bits)
+        for name, (fixed, bits) in pairs.items()
+        if fixed is not None and bits >= FEWEST_BITS
+    }
     return known if len(known) == len(pairs) else {}
 
 
@@ -70,8 +85,13 @@ MODULE = CheckRow(
     layer=Layer.NIC,
     title="optical modules",
     right="no temperature or fault event, and each sensor below its maximum",
-    why="A module that is too hot causes bit errors and shuts down. A stuck bus or a short is a defect of the module or cable.",
-    fix="check the air flow at {device}; if it happens again, drain the host and replace the module",
+    why=(
+        "A module that is too hot causes bit errors and shuts down. A stuck bus or a short is a"
+        " defect of the module or cable."
+    ),
+    fix=(
+        "check the air flow at {device}; if it happens again, drain the host and replace the module"
+    ),
     stays="permanent: hardware; the counters restart when the driver is loaded",
     reads=(
         "ethtool -S: " + EVENTS.replace("|", ", "),
@@ -112,7 +132,9 @@ def _judge_module(machine: Machine, port: Port) -> Found:
             weight=total(events, ".*"),
         )
     if not events:
-        return unanswered(port.name, f"its driver does not count module events: {counted}", str(counted))
+        return unanswered(
+            port.name, f"its driver does not count module events: {counted}", str(counted)
+        )
     warmest = f", {sensors[0][0].seen}" if sensors else ""
     return passed(
         port.name,
@@ -129,10 +151,16 @@ def _sensors(machine: Machine, netdev: str) -> Iterator[tuple[Evidence, bool]]:
     """
     base = f"/sys/class/net/{netdev}/device/hwmon"
     for folder in (f"{base}/{name}" for name in machine.names(base)):
-        for name in (name for name in machine.names(folder) if name.startswith("temp") and name.endswith("_input")):
+        for name in (
+            name
+            for name in machine.names(folder)
+            if name.startswith("temp") and name.endswith("_input")
+        ):
             path = f"{folder}/{name}"
             own = _degrees(machine.text(path))
-            bounds = [_degrees(machine.text(path.replace("_input", kind))) for kind in ("_max", "_crit")]
+            bounds = [
+                _degrees(machine.text(path.replace("_input", kind))) for kind in ("_max", "_crit")
+            ]
             most = min((bound for bound in bounds if bound), default=None)
             if own is not None:
                 expected = f"below {most:g} °C" if most else ""

@@ -36,8 +36,14 @@ PRESENT = CheckRow(
     name="nic-present",
     layer=Layer.NIC,
     title="RDMA devices of the network cards",
-    right="each NVIDIA, Amazon EFA or Alibaba eRDMA card on PCI has an RDMA device, and so does each Broadcom card of a model with RDMA",
-    why="Without its RDMA driver NCCL does not see the card. It uses the others, or falls back to TCP.",
+    right=(
+        "each NVIDIA, Amazon EFA or Alibaba eRDMA card on PCI has an RDMA device, and so does each"
+        " Broadcom card of a model with RDMA"
+    ),
+    why=(
+        "Without its RDMA driver NCCL does not see the card. It uses the others, or falls back to"
+        " TCP."
+    ),
     fix="modprobe {module}",
     stays="after reboot: lost; name the module in /etc/modules-load.d/rdma.conf",
     reads=(
@@ -69,24 +75,38 @@ def _vendor(machine: Machine, bdf: str, with_rdma: set[str]) -> str:
 
     `with_rdma` has the models of cards that have one.
     """
-    vendor, device, kind = (machine.read(f"{PCI}/{bdf}/{name}").text or "" for name in ("vendor", "device", "class"))
+    vendor, device, kind = (
+        machine.read(f"{PCI}/{bdf}/{name}").text or "" for name in ("vendor", "device", "class")
+    )
     bound = machine.target(f"{PCI}/{bdf}/driver")
     # Virtual functions, and drivers such as vfio-pci or uio_pci_generic, are for guests, pods or
     # DPDK.
-    guest = machine.link(f"{PCI}/{bdf}/physfn") is not None or (bound and bound not in MODULES_BY_VENDOR.get(vendor, ()))
-    cloud = (vendor == AMAZON and device.startswith("0xefa")) or (vendor == ALIBABA and device in ("0x107f", "0x5007"))
-    other = vendor in MODULES_BY_VENDOR and vendor not in (AMAZON, ALIBABA) and kind.startswith(NETWORK)
+    guest = machine.link(f"{PCI}/{bdf}/physfn") is not None or (
+        bound and bound not in MODULES_BY_VENDOR.get(vendor, ())
+    )
+    cloud = (vendor == AMAZON and device.startswith("0xefa")) or (
+        vendor == ALIBABA and device in ("0x107f", "0x5007")
+    )
+    other = (
+        vendor in MODULES_BY_VENDOR and vendor not in (AMAZON, ALIBABA) and kind.startswith(NETWORK)
+    )
     # Many Broadcom cards have no RDMA, and management ports have it off. Judge only models that
     # have RDMA here.
     plain = vendor == BROADCOM and device not in with_rdma and device not in THOR
     return vendor if (cloud or other) and not guest and not plain else ""
 
 
-def _judge_card(machine: Machine, bdf: str, vendor: str, devices: dict[str, str], models: set[str]) -> Found:
+def _judge_card(
+    machine: Machine, bdf: str, vendor: str, devices: dict[str, str], models: set[str]
+) -> Found:
     ethernet, _ = MODULES_BY_VENDOR[vendor]
     card = bdf.rpartition(".")[0]
     shared = next(
-        (name for address, name in devices.items() if address.rpartition(".")[0] == card and "bond" in name),
+        (
+            name
+            for address, name in devices.items()
+            if address.rpartition(".")[0] == card and "bond" in name
+        ),
         "",
     )
     if (machine.read(f"{PCI}/{bdf}/config").data or b"").startswith(GONE):
@@ -97,7 +117,9 @@ def _judge_card(machine: Machine, bdf: str, vendor: str, devices: dict[str, str]
             seen,
             fix=filled("dmesg | grep {bdf}; drain the host and reboot it", bdf=bdf),
         )
-    evidence = Evidence(f"{RDMA}/*/device", devices.get(bdf, shared) or "none for this function", "an RDMA device")
+    evidence = Evidence(
+        f"{RDMA}/*/device", devices.get(bdf, shared) or "none for this function", "an RDMA device"
+    )
     if bdf in devices or shared:
         return passed(bdf, f"it is {devices.get(bdf, shared)}", evidence)
     path = f"{PCI}/{bdf}/driver"
@@ -112,7 +134,9 @@ def _judge_card(machine: Machine, bdf: str, vendor: str, devices: dict[str, str]
     return _judge_without_rdma(machine, bdf, vendor, models, evidence)
 
 
-def _judge_without_rdma(machine: Machine, bdf: str, vendor: str, models: set[str], evidence: Evidence) -> Found:
+def _judge_without_rdma(
+    machine: Machine, bdf: str, vendor: str, models: set[str], evidence: Evidence
+) -> Found:
     """The finding on a card that has its driver and no RDMA device."""
     _, rdma = MODULES_BY_VENDOR[vendor]
     if machine.container:
@@ -133,7 +157,8 @@ def _judge_without_rdma(machine: Machine, bdf: str, vendor: str, models: set[str
     if "net" in machine.names(f"{PCI}/{bdf}") and not machine.names(f"{PCI}/{bdf}/net"):
         return not_offered(
             bdf,
-            "its interface is in another network namespace, such as a pod's, and its RDMA device may be too",
+            "its interface is in another network namespace, such as a pod's, and its RDMA device"
+            " may be too",
             evidence,
         )
     return report(
@@ -152,9 +177,18 @@ MISSING = CheckRow(
     name="nic-missing",
     layer=Layer.NIC,
     title="network cards of NVIDIA that PCI no longer shows",
-    right="PCI shows every card that the kernel found since boot, and the RDMA devices mlx5_0, mlx5_1 and so on have no gap",
-    why="A card that falls off the bus is removed with its RDMA device. NCCL then uses the others, or TCP, and no check of a port sees it.",
-    fix="dmesg | grep {bdf}; drain the host and power it off and on; if the card is still missing, check its seat and power, or replace it",
+    right=(
+        "PCI shows every card that the kernel found since boot, and the RDMA devices mlx5_0, mlx5_1"
+        " and so on have no gap"
+    ),
+    why=(
+        "A card that falls off the bus is removed with its RDMA device. NCCL then uses the others,"
+        " or TCP, and no check of a port sees it."
+    ),
+    fix=(
+        "dmesg | grep {bdf}; drain the host and power it off and on; if the card is still missing,"
+        " check its seat and power, or replace it"
+    ),
     stays="a reboot brings the card back only if the fault was transient",
     reads=(f"{DEVICES}/*/{{vendor,class}}", "/dev/kmsg", f"{RDMA}/*", MODULES),
     sources=(
@@ -174,7 +208,11 @@ def check_missing(machine: Machine) -> Iterator[Found]:
         return
     log = read_past(machine)
     seen = cards_seen(log)
-    gone = {bdf: line for bdf, line in seen.items() if bdf not in names and not _taken_by_cloud(machine, line)}
+    gone = {
+        bdf: line
+        for bdf, line in seen.items()
+        if bdf not in names and not _taken_by_cloud(machine, line)
+    }
     for bdf, line in gone.items():
         evidence = Evidence(KMSG, line.text, "still on PCI")
         yield failed(
@@ -196,7 +234,11 @@ def _taken_by_cloud(machine: Machine, line: Line) -> bool:
 
 
 def _judge_numbers(machine: Machine, log: PastLog, *, logged: bool) -> Found:
-    cards = [bdf for bdf, device in read_devices(machine).items() if device.vendor == MELLANOX and device.network]
+    cards = [
+        bdf
+        for bdf, device in read_devices(machine).items()
+        if device.vendor == MELLANOX and device.network
+    ]
     if not cards:
         return _judge_no_card(machine)
     if gap := _first_gap(machine, cards):
@@ -219,8 +261,14 @@ def _judge_numbers(machine: Machine, log: PastLog, *, logged: bool) -> Found:
             f"{counted(len(cards), 'function')} on PCI",
             Evidence(RDMA, ", ".join(machine.names(RDMA)), "no gap"),
         )
-    why = f"the kernel log cannot be read: {log.reason}" if log.reason else "the kernel log no longer has the start"
-    return not_offered("", f"{counted(len(cards), 'function')} on PCI; how many there were is not known: {why}")
+    why = (
+        f"the kernel log cannot be read: {log.reason}"
+        if log.reason
+        else "the kernel log no longer has the start"
+    )
+    return not_offered(
+        "", f"{counted(len(cards), 'function')} on PCI; how many there were is not known: {why}"
+    )
 
 
 def _judge_no_card(machine: Machine) -> Found:

@@ -24,9 +24,15 @@ def _should_be_active(machine: Machine, port: Port, ports: Sequence[Port]) -> st
     active = [other for other in ports if other.active]
     fastest = max((gbits(machine, other) for other in active), default=0.0)
     group = next((group for group in by_model(machine, ports).values() if port in group), [port])
-    alike = [other for other in group if other.active and _place_on_card(other) == _place_on_card(port)]
+    alike = [
+        other for other in group if other.active and _place_on_card(other) == _place_on_card(port)
+    ]
     if alike and any(other.active and gbits(machine, other) == fastest for other in group):
-        return f"{len(alike)} ports of the same model are active" if len(alike) > 1 else f"{alike[0].name} of the same model is active"
+        return (
+            f"{len(alike)} ports of the same model are active"
+            if len(alike) > 1
+            else f"{alike[0].name} of the same model is active"
+        )
     return "it had a link since the start" if _had_link(machine, port) else ""
 
 
@@ -50,9 +56,13 @@ STATE = CheckRow(
     name="nic-state",
     layer=Layer.NIC,
     title="state of RDMA ports",
-    right="4: ACTIVE; only a port that no port like it suggests and that never had a link may be down",
-    why="NCCL uses only active ports. It silently runs without a port that is down, and the job "
-    "is slower. INIT means that a port has a link, and no subnet manager has configured it.",
+    right=(
+        "4: ACTIVE; only a port that no port like it suggests and that never had a link may be down"
+    ),
+    why=(
+        "NCCL uses only active ports. It silently runs without a port that is down, and the job "
+        "is slower. INIT means that a port has a link, and no subnet manager has configured it."
+    ),
     fix="rdma link show {device}",
     stays="depends on the cause; the checks nic-physical-state and nic-subnet-manager name it",
     reads=(
@@ -104,7 +114,9 @@ def _judge_state(machine: Machine, port: Port, ports: tuple[Port, ...]) -> Found
         return passed(port.name, "it is active", evidence)
     state = reading.text.partition(": ")[2] or reading.text
     if not any(other.active for other in ports):
-        return failed(port.name, f"it is {state}, like all ports: NCCL has no RDMA", evidence, fix=fix)
+        return failed(
+            port.name, f"it is {state}, like all ports: NCCL has no RDMA", evidence, fix=fix
+        )
     if state in LINKED:
         return failed(
             port.name,
@@ -113,13 +125,18 @@ def _judge_state(machine: Machine, port: Port, ports: tuple[Port, ...]) -> Found
             fix=fix,
         )
     if reason := _should_be_active(machine, port, ports):
-        return failed(port.name, f"it is {state}, while {reason}: NCCL runs without it", evidence, fix=fix)
+        return failed(
+            port.name, f"it is {state}, while {reason}: NCCL runs without it", evidence, fix=fix
+        )
     return warned(port.name, f"it is {state}: NCCL runs without it", evidence, fix=fix)
 
 
 UP = 0x1  # IFF_UP
 ETHTOOL, MLXLINK = "ethtool {netdev}", "mlxlink -d {device} -m"
-RESEAT_CABLE = "if other ports of this host carry a job, drain it; reseat or replace the cable of {device}, try another switch port"
+RESEAT_CABLE = (
+    "if other ports of this host carry a job, drain it; reseat or replace the cable of {device},"
+    " try another switch port"
+)
 
 PHYSICAL_STATE = CheckRow(
     id="BW062",
@@ -127,10 +144,15 @@ PHYSICAL_STATE = CheckRow(
     layer=Layer.NIC,
     title="physical state of RDMA ports",
     right="5: LinkUp",
-    why="Polling means that nothing answers at the other end: check cable, transceiver and "
-    "switch port. Disabled means that the port is turned off.",
+    why=(
+        "Polling means that nothing answers at the other end: check cable, transceiver and "
+        "switch port. Disabled means that the port is turned off."
+    ),
     fix="ip link set dev {netdev} up, or drain the host and reseat the cable of {device}",
-    stays="a cable is permanent; an interface set up by hand is down after a reboot unless netplan or NetworkManager has it",
+    stays=(
+        "a cable is permanent; an interface set up by hand is down after a reboot unless netplan or"
+        " NetworkManager has it"
+    ),
     reads=("/sys/class/infiniband/*/ports/*/phys_state", "/sys/class/net/*/{flags,operstate}"),
     sources=(
         "InfiniBand Architecture Specification, PortPhysicalState",

@@ -25,7 +25,9 @@ from busbw.host.nvidia_services import (
 from busbw.host.nvml_health import read_health
 
 RACK = "NVIDIA GB"  # GB200 and GB300 NVL72
-RACK_FIX = "check the fabric manager of the rack (NMX-Controller on an NVLink switch tray) and its log"
+RACK_FIX = (
+    "check the fabric manager of the rack (NMX-Controller on an NVLink switch tray) and its log"
+)
 FAILED = "failed"  # of systemd: the service ended with an error
 COMPLETED, NOT_SUPPORTED, SUCCESS, TRUE = 3, 0, 0, 1
 STATES = {1: "Not started", 2: "In progress", 3: "Completed"}  # nvml.h, NVML_GPU_FABRIC_STATE_*
@@ -42,12 +44,19 @@ FABRIC = CheckRow(
     name="nvlink-fabric",
     layer=Layer.NVLINK,
     title="fabric state of GPUs behind NVSwitch",
-    right="Completed, with status success and no problem in the health mask; the fabric manager "
-    "has not failed, and before Hopper it is active",
-    why="Until the fabric manager has configured the NVSwitches, CUDA fails with error 802, "
-    "system not yet initialized. Each GPU by itself looks healthy: one site took 20 days to "
-    "notice that its fabric manager was down.",
-    fix="systemctl start nvidia-fabricmanager; journalctl -u nvidia-fabricmanager; its version must match the driver",
+    right=(
+        "Completed, with status success and no problem in the health mask; the fabric manager "
+        "has not failed, and before Hopper it is active"
+    ),
+    why=(
+        "Until the fabric manager has configured the NVSwitches, CUDA fails with error 802, "
+        "system not yet initialized. Each GPU by itself looks healthy: one site took 20 days to "
+        "notice that its fabric manager was down."
+    ),
+    fix=(
+        "systemctl start nvidia-fabricmanager; journalctl -u nvidia-fabricmanager; its version must"
+        " match the driver"
+    ),
     stays="systemctl enable nvidia-fabricmanager starts it at each boot",
     reads=("nvmlDeviceGetGpuFabricInfoV", "systemctl show nvidia-fabricmanager"),
     sources=("Fabric Manager user guide", "nvml.h, nvmlGpuFabricInfo_t"),
@@ -79,7 +88,9 @@ def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Found:
     )
     fix = RACK_FIX if gpu.name.startswith(RACK) or fabric.cluster else FABRIC.fix
     if fabric.state != COMPLETED:
-        return failed(gpu.label, f"fabric state {state}: CUDA fails with error 802", evidence, fix=fix)
+        return failed(
+            gpu.label, f"fabric state {state}: CUDA fails with error 802", evidence, fix=fix
+        )
     if fabric.status != SUCCESS:
         return failed(
             gpu.label,
@@ -90,7 +101,9 @@ def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Found:
     problems = [text for shift, text in HEALTH.items() if fabric.health_mask >> shift & 3 == TRUE]
     if problems:
         seen = Evidence(f"health mask, {gpu.label}", f"{fabric.health_mask:#x}", "no problem")
-        return warned(gpu.label, f"fabric state {state}, but {', '.join(problems)}", evidence, seen, fix=fix)
+        return warned(
+            gpu.label, f"fabric state {state}, but {', '.join(problems)}", evidence, seen, fix=fix
+        )
     return passed(gpu.label, f"fabric state {state}", evidence)
 
 
@@ -105,7 +118,8 @@ def _service_failed(machine: Machine) -> Found | None:
     evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state, "active")
     return failed(
         "",
-        "the fabric manager failed after the GPUs joined their fabric: no new job can start on them",
+        "the fabric manager failed after the GPUs joined their fabric: no new job can start on"
+        " them",
         evidence,
         fix=FABRIC.fix,
     )
@@ -123,9 +137,14 @@ def _judge_service(machine: Machine, named: str) -> Found:
         )
     # It can run in a container of NVIDIA's GPU operator.
     if state in ("", ABSENT) or machine.hypervisor or confined(machine):
-        message = f"the driver reports no fabric state for {named}, and the fabric manager is not visible here"
+        message = (
+            f"the driver reports no fabric state for {named}, and the fabric manager is not visible"
+            " here"
+        )
         return unanswered("", message, reading.reason or "it has no such service", evidence)
-    return failed("", f"the fabric manager is {state}: CUDA fails with error 802", evidence, fix=FABRIC.fix)
+    return failed(
+        "", f"the fabric manager is {state}: CUDA fails with error 802", evidence, fix=FABRIC.fix
+    )
 
 
 FABRIC_MANAGER_VERSION = CheckRow(
@@ -134,9 +153,14 @@ FABRIC_MANAGER_VERSION = CheckRow(
     layer=Layer.NVLINK,
     title="version of the fabric manager",
     right="the same as the driver",
-    why="A fabric manager whose version differs from the driver does not start. After the next reboot CUDA fails with error 802.",
-    fix="drain the host, as a restart ends all jobs on its GPUs; install nvidia-fabricmanager "
-    "{driver} instead of {has}; then: systemctl restart nvidia-fabricmanager",
+    why=(
+        "A fabric manager whose version differs from the driver does not start. After the next"
+        " reboot CUDA fails with error 802."
+    ),
+    fix=(
+        "drain the host, as a restart ends all jobs on its GPUs; install nvidia-fabricmanager "
+        "{driver} instead of {has}; then: systemctl restart nvidia-fabricmanager"
+    ),
     stays="yes, if driver and fabric manager are updated together: hold both packages",
     reads=("nv-fabricmanager --version", "nvmlSystemGetDriverVersion"),
     sources=("Fabric Manager user guide, installation",),
@@ -154,9 +178,14 @@ def check_fabric_manager_version(machine: Machine) -> Iterator[Found]:
     reading = machine.call("fabricmanager_version", fabric_manager)
     has = version(reading.text or "")
     if not has and any(gpu.fabric and gpu.fabric.cluster for gpu in gpus):
-        yield skipped("no fabric manager here: an NVLink domain of several hosts may be managed elsewhere")
+        yield skipped(
+            "no fabric manager here: an NVLink domain of several hosts may be managed elsewhere"
+        )
     elif not has and (machine.hypervisor or confined(machine)):
-        yield skipped(f"no fabric manager in {confined(machine) or 'this virtual machine'}: it may run outside")
+        yield skipped(
+            f"no fabric manager in {confined(machine) or 'this virtual machine'}: it may run"
+            " outside"
+        )
     elif not has or not driver:
         what = "the driver" if has else "the fabric manager"
         yield unanswered(
@@ -179,7 +208,10 @@ def check_fabric_manager_version(machine: Machine) -> Iterator[Found]:
 CHANNELS = "/dev/nvidia-caps-imex-channels"
 IMEX_COMMAND = "nvidia-imex-ctl -N"
 READY, UP = "READY", "UP"
-MAKE_CHANNEL = f"mkdir -p {CHANNELS}; mknod {CHANNELS}/channel0 c $(grep imex-channels /proc/devices | cut -d' ' -f1) 0"
+MAKE_CHANNEL = (
+    f"mkdir -p {CHANNELS}; mknod {CHANNELS}/channel0 c $(grep imex-channels /proc/devices | cut -d'"
+    " ' -f1) 0"
+)
 NAMED_NODES = 3  # nodes in a message
 
 IMEX = CheckRow(
@@ -189,9 +221,14 @@ IMEX = CheckRow(
     title="IMEX, on hosts that share one NVLink domain (GB200 NVL72)",
     right=f"{CHANNELS} has a channel, the domain is {UP} and all its nodes are {READY}",
     why="Without IMEX, NCCL silently uses the NICs between hosts instead of NVLink.",
-    fix="end the jobs of the domain, then on all nodes of /etc/nvidia-imex/nodes_config.cfg: systemctl restart nvidia-imex",
-    stays="systemctl enable nvidia-imex (not in Kubernetes, where ComputeDomains start it); "
-    "for the channel, the option NVreg_CreateImexChannel0=1 of the module nvidia",
+    fix=(
+        "end the jobs of the domain, then on all nodes of /etc/nvidia-imex/nodes_config.cfg:"
+        " systemctl restart nvidia-imex"
+    ),
+    stays=(
+        "systemctl enable nvidia-imex (not in Kubernetes, where ComputeDomains start it); "
+        "for the channel, the option NVreg_CreateImexChannel0=1 of the module nvidia"
+    ),
     reads=(f"{CHANNELS}/channel*", IMEX_COMMAND, "nvmlDeviceGetGpuFabricInfoV"),
     sources=("NVIDIA IMEX service for NVLink networks, user guide",),
 )
@@ -218,7 +255,9 @@ def check_imex(machine: Machine) -> Iterator[Found]:
 
 def _judge_channels(machine: Machine) -> Found:
     names = [name for name in machine.names(CHANNELS) if name.startswith("channel")]
-    evidence = Evidence(CHANNELS, ", ".join(names[:NAMED_NODES]) or "no channel", "channel0 or another one")
+    evidence = Evidence(
+        CHANNELS, ", ".join(names[:NAMED_NODES]) or "no channel", "channel0 or another one"
+    )
     if names:
         return passed("", f"{counted(len(names), 'IMEX channel')}", evidence)
     return warned(
@@ -239,16 +278,21 @@ def _judge_domain(machine: Machine) -> Iterator[Found]:
         f"{UP}, all {READY}",
     )
     # The state of the domain alone does not say that all nodes are ready.
-    if not nodes and domain in (
-        "",
-        UP,
-    ):
+    if not nodes and domain in ("", UP):
         reason = reading.reason or "no node in the answer"
-        yield unanswered("", f"the state of IMEX cannot be read: {reason}", reason, fix=IMEX_COMMAND)
+        yield unanswered(
+            "", f"the state of IMEX cannot be read: {reason}", reason, fix=IMEX_COMMAND
+        )
     elif bad:
-        named = ", ".join(f"{address} {state}" for address, state in list(bad.items())[:NAMED_NODES])
-        yield warned("", f"{counted(len(bad), 'IMEX node')} not {READY}: {named}", evidence, fix=IMEX.fix)
+        named = ", ".join(
+            f"{address} {state}" for address, state in list(bad.items())[:NAMED_NODES]
+        )
+        yield warned(
+            "", f"{counted(len(bad), 'IMEX node')} not {READY}: {named}", evidence, fix=IMEX.fix
+        )
     elif domain != UP:
-        yield warned("", f"the IMEX domain is {domain or 'in an unknown state'}", evidence, fix=IMEX.fix)
+        yield warned(
+            "", f"the IMEX domain is {domain or 'in an unknown state'}", evidence, fix=IMEX.fix
+        )
     else:
         yield passed("", f"IMEX domain {UP}, {counted(len(nodes), 'node')} {READY}", evidence)

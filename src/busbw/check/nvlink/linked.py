@@ -29,7 +29,11 @@ def expected_links(gpu: GpuHealth) -> Generation | None:
 
     None for cards with bridges and for models that busbw does not know.
     """
-    return None if bridged(gpu) else next((row for row in GENERATIONS if _words(gpu).intersection(row.names)), None)
+    return (
+        None
+        if bridged(gpu)
+        else next((row for row in GENERATIONS if _words(gpu).intersection(row.names)), None)
+    )
 
 
 def nominal_rate(gpu: GpuHealth, link: Link) -> float | None:
@@ -71,6 +75,11 @@ def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Found | None]:
         return behind, None
     unclear = [gpu.label for gpu in gpus.gpus if _leads_nowhere_known(gpu)]
     if unclear:
-        lost = any((gpu.error and WITHHELD not in gpu.error) or (not gpu.error and gpu.links is None) for gpu in gpus.gpus)
-        return (), (unknown if lost else not_offered)("", f"NVML does not report where the links of {', '.join(unclear)} lead")
+        lost = any(
+            (gpu.error and WITHHELD not in gpu.error) or (not gpu.error and gpu.links is None)
+            for gpu in gpus.gpus
+        )
+        return (), (unknown if lost else not_offered)(
+            "", f"NVML does not report where the links of {', '.join(unclear)} lead"
+        )
     return (), skipped("no GPU is behind NVSwitch")

@@ -21,11 +21,18 @@ LINKS = CheckRow(
     name="nvlink-links",
     layer=Layer.NVLINK,
     title="active NVLinks of each GPU",
-    right="all links of the model: V100 6, A100 12, H100, H200, H20, B200 and GB200 18, A800 and H800 8; bridged cards are not judged",
-    why="A GPU with a link down sends more slowly, and all others wait for it in a collective. "
-    "With all links down NCCL uses PCIe or the network.",
-    fix="dmesg | grep -E 'Xid|SXid'; journalctl -u nvidia-fabricmanager; drain the host and "
-    "reset GPU {gpu}; if the link stays down, reseat or replace the GPU",
+    right=(
+        "all links of the model: V100 6, A100 12, H100, H200, H20, B200 and GB200 18, A800 and H800"
+        " 8; bridged cards are not judged"
+    ),
+    why=(
+        "A GPU with a link down sends more slowly, and all others wait for it in a collective. "
+        "With all links down NCCL uses PCIe or the network."
+    ),
+    fix=(
+        "dmesg | grep -E 'Xid|SXid'; journalctl -u nvidia-fabricmanager; drain the host and "
+        "reset GPU {gpu}; if the link stays down, reseat or replace the GPU"
+    ),
     stays="a reset helps if the fault was transient",
     reads=("nvmlDeviceGetNvLinkState",),
     sources=(
@@ -53,7 +60,11 @@ def _judge_links(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Found:
     active = len(gpu.active)
     down = ", ".join(str(link.number) for link in gpu.links or () if not link.active)
     if not active and (row is None or alone):
-        why = "no NVLink" if row is None else "no active NVLink, which is normal for a single GPU of a board"
+        why = (
+            "no NVLink"
+            if row is None
+            else "no active NVLink, which is normal for a single GPU of a board"
+        )
         return skipped(f"{gpu.name}: {why}", gpu.label)
     seen = f"{active} active" + (f", inactive: {down}" if down else "")
     evidence = Evidence(
@@ -69,14 +80,21 @@ def _judge_links(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Found:
             gpu.label,
         )
     if row is None:
-        message = f"{counted(active, 'NVLink')} active; busbw does not know how many a {gpu.name} should have"
+        message = (
+            f"{counted(active, 'NVLink')} active; busbw does not know how many a {gpu.name} should"
+            " have"
+        )
         return unknown(gpu.label, message, evidence)
     if virtual and not gpu.switched:
-        message = f"{active} of {row.links} NVLinks are active; others may lead to GPUs outside this virtual machine"
+        message = (
+            f"{active} of {row.links} NVLinks are active; others may lead to GPUs outside this"
+            " virtual machine"
+        )
         return not_offered(gpu.label, message, evidence)
     if gpu.mig:
         return skipped(
-            f"{active} of {row.links} NVLinks are active: MIG is on, which switches them off on A100",
+            f"{active} of {row.links} NVLinks are active: MIG is on, which switches them off on"
+            " A100",
             gpu.label,
         )
     fix = filled(LINKS.fix, gpu=gpu.index)
@@ -90,9 +108,18 @@ SPEED = CheckRow(
     name="nvlink-speed",
     layer=Layer.NVLINK,
     title="speed of the active NVLinks",
-    right="the rate of the model: 25 GB/s in one direction on A100 and Hopper, 50 GB/s on Blackwell; the same on all links",
-    why="Rings and trees load all links equally, so a collective runs at the speed of the slowest one.",
-    fix="nvidia-smi nvlink -s -i {gpu}; drain the host and reset GPU {gpu}; if the link stays slow, replace the GPU",
+    right=(
+        "the rate of the model: 25 GB/s in one direction on A100 and Hopper, 50 GB/s on Blackwell;"
+        " the same on all links"
+    ),
+    why=(
+        "Rings and trees load all links equally, so a collective runs at the speed of the slowest"
+        " one."
+    ),
+    fix=(
+        "nvidia-smi nvlink -s -i {gpu}; drain the host and reset GPU {gpu}; if the link stays slow,"
+        " replace the GPU"
+    ),
     stays="a reset helps if the fault was transient",
     reads=(
         "NVML_FI_DEV_NVLINK_GET_SPEED",
@@ -157,13 +184,19 @@ ERRORS = CheckRow(
     name="nvlink-errors",
     layer=Layer.NVLINK,
     title="errors of NVLinks",
-    right=f"no recoveries, and no link with {FEW} or more errors and over {FEW} times the median "
-    "of all links, between two readings "
-    "(--watch-for, --since) or since the driver was loaded",
-    why="A link fixes errors by retransmitting, which at first only costs time. Recoveries "
-    "announce a failure: one link had 505 of them five days before it failed.",
-    fix="busbw check --only nvlink-errors --watch-for 60 shows whether they grow; if so, drain "
-    "the host and reset GPU {gpu}; if they come back, reseat or replace it",
+    right=(
+        f"no recoveries, and no link with {FEW} or more errors and over {FEW} times the median "
+        "of all links, between two readings "
+        "(--watch-for, --since) or since the driver was loaded"
+    ),
+    why=(
+        "A link fixes errors by retransmitting, which at first only costs time. Recoveries "
+        "announce a failure: one link had 505 of them five days before it failed."
+    ),
+    fix=(
+        "busbw check --only nvlink-errors --watch-for 60 shows whether they grow; if so, drain "
+        "the host and reset GPU {gpu}; if they come back, reseat or replace it"
+    ),
     stays="a reset clears the counts; a damaged link accumulates them again",
     reads=(
         "nvmlDeviceGetNvLinkErrorCounter",
@@ -182,7 +215,11 @@ def check_errors(machine: Machine) -> Iterator[Found]:
     """
     seconds = interval_s(machine)
     before = _before(machine) if seconds else {}
-    errors = {(gpu.index, link.number): link.errors for gpu in read_health(machine).gpus for link in gpu.active}
+    errors = {
+        (gpu.index, link.number): link.errors
+        for gpu in read_health(machine).gpus
+        for link in gpu.active
+    }
     rises = {place: _rises(was, errors[place]) for place, was in before.items() if place in errors}
     over = rises if rises and len(rises) == len(errors) else errors
     since = f"in {span(seconds)}" if seconds and over is rises else LOADED
@@ -199,7 +236,11 @@ def _before(machine: Machine) -> Errors:
 
 def _rises(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
     """After a reset of the GPU all its errors are new."""
-    return {name: count - before[name] if count >= before[name] else count for name, count in now.items() if name in before}
+    return {
+        name: count - before[name] if count >= before[name] else count
+        for name, count in now.items()
+        if name in before
+    }
 
 
 def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: str) -> Found:
@@ -230,7 +271,9 @@ def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: 
         )
         for number, name, count in bad
     ]
-    named = ", ".join(f"link {number} has {count} {ERROR_WORDS[name]}" for number, name, count in bad[:NAMED])
+    named = ", ".join(
+        f"link {number} has {count} {ERROR_WORDS[name]}" for number, name, count in bad[:NAMED]
+    )
     more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
     return warned(
         gpu.label,

@@ -74,9 +74,14 @@ AER_FATAL = CheckRow(
     layer=Layer.PCIE,
     title="uncorrectable PCIe errors since boot",
     right="none on GPUs, network controllers and the bridges above them",
-    why="A fatal error makes the link unreliable: the device is reset or lost, and with it the job. A nonfatal one loses a transfer.",
-    fix="dmesg -T | grep -e AER -e {bdf}; drain the host and power it off; reseat the card and "
-    "its riser; if errors come back, replace the cable or the card",
+    why=(
+        "A fatal error makes the link unreliable: the device is reset or lost, and with it the job."
+        " A nonfatal one loses a transfer."
+    ),
+    fix=(
+        "dmesg -T | grep -e AER -e {bdf}; drain the host and power it off; reseat the card and "
+        "its riser; if errors come back, replace the cable or the card"
+    ),
     stays="depends on the hardware; the counts restart at a reboot",
     reads=("/sys/bus/pci/devices/*/aer_dev_fatal", "/sys/bus/pci/devices/*/aer_dev_nonfatal"),
     sources=(
@@ -95,9 +100,13 @@ def check_aer_fatal(machine: Machine) -> Iterator[Found]:
         return
     for kind in (fatal, nonfatal):
         if kind.unread is not None:
-            yield unread("", kind.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)")
+            yield unread(
+                "", kind.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)"
+            )
             return
-    bad = [(counts, True) for counts in fatal.read if counts.total] + [(counts, False) for counts in nonfatal.read if counts.total]
+    bad = [(counts, True) for counts in fatal.read if counts.total] + [
+        (counts, False) for counts in nonfatal.read if counts.total
+    ]
     yield from (_judge_uncorrectable(counts, fatal=is_fatal) for counts, is_fatal in bad)
     if not bad:
         first = fatal.read[0]
@@ -109,8 +118,12 @@ def check_aer_fatal(machine: Machine) -> Iterator[Found]:
 
 
 def _judge_uncorrectable(counts: Counts, *, fatal: bool) -> Found:
-    where = "" if counts.bdf == counts.part.device.bdf else f" in the bridge above it ({counts.bdf})"
-    message = f"{counted(counts.total, 'fatal error' if fatal else 'nonfatal error')} since boot{where}"
+    where = (
+        "" if counts.bdf == counts.part.device.bdf else f" in the bridge above it ({counts.bdf})"
+    )
+    message = (
+        f"{counted(counts.total, 'fatal error' if fatal else 'nonfatal error')} since boot{where}"
+    )
     report = failed if fatal else warned
     return report(
         counts.part.name,
@@ -128,11 +141,18 @@ AER_CORRECTABLE = CheckRow(
     name="pcie-aer-correctable",
     layer=Layer.PCIE,
     title="correctable PCIe errors since boot",
-    right="between two readings (--watch-for, --since) no more than the bit error rate of 10^-12 "
-    "allows; with one reading, no more than it allows in an hour",
-    why="Each is a packet that was retransmitted. Many of them cost bandwidth and announce a failing link.",
-    fix="under load: busbw check --only pcie-aer-correctable --watch-for 60; if the count grows, "
-    "drain the host, power it off, and reseat {bdf} and its riser",
+    right=(
+        "between two readings (--watch-for, --since) no more than the bit error rate of 10^-12 "
+        "allows; with one reading, no more than it allows in an hour"
+    ),
+    why=(
+        "Each is a packet that was retransmitted. Many of them cost bandwidth and announce a"
+        " failing link."
+    ),
+    fix=(
+        "under load: busbw check --only pcie-aer-correctable --watch-for 60; if the count grows, "
+        "drain the host, power it off, and reseat {bdf} and its riser"
+    ),
     stays="depends on the hardware; the counts restart at a reboot",
     reads=("/sys/bus/pci/devices/*/aer_dev_correctable", "/sys/bus/pci/devices/*/current_link_*"),
     sources=(
@@ -149,14 +169,20 @@ def check_aer_correctable(machine: Machine) -> Iterator[Found]:
     if not found.parts:
         yield skipped(NONE)
     elif found.unread is not None:
-        yield unread("", found.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)")
+        yield unread(
+            "", found.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)"
+        )
     else:
         yield from _judge_aer_correctable(machine, found.read)
 
 
 def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Found]:
     seconds = interval_s(machine)
-    before = {counts.path: counts.total for counts in aer_counts(machine.earlier, "correctable").read} if machine.earlier else {}
+    before = (
+        {counts.path: counts.total for counts in aer_counts(machine.earlier, "correctable").read}
+        if machine.earlier
+        else {}
+    )
     some = [counts for counts in read if counts.total]
     for counts in some:
         limit = _allowed_per_s(machine, counts.bdf)
@@ -168,7 +194,9 @@ def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Fou
                 Evidence(counts.path, counts.text),
             )
         elif seconds and counts.path in before:
-            yield _judge_rise(counts, risen("aer", before[counts.path], counts.total) or 0, seconds, limit)
+            yield _judge_rise(
+                counts, risen("aer", before[counts.path], counts.total) or 0, seconds, limit
+            )
         else:
             yield _judge_total(counts, text, limit)
     if not some:
@@ -180,7 +208,10 @@ def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Fou
 
 
 def _judge_rise(counts: Counts, rise: int, seconds: float, limit: float) -> Found:
-    text = f"{counted(rise, 'correctable error')} in {span(seconds)}, {counts.total} since boot ({counts.bdf})"
+    text = (
+        f"{counted(rise, 'correctable error')} in {span(seconds)}, {counts.total} since boot"
+        f" ({counts.bdf})"
+    )
     evidence = Evidence(counts.path, counts.text, f"at most {limit * seconds:.0f} more")
     if too_fast(rise, seconds, limit * HOUR_S):
         message = f"{text}, more than the bit error rate of PCIe allows"
@@ -195,7 +226,9 @@ def _judge_rise(counts: Counts, rise: int, seconds: float, limit: float) -> Foun
 
 
 def _judge_total(counts: Counts, text: str, limit: float) -> Found:
-    evidence = Evidence(counts.path, counts.text, f"at most {limit * HOUR_S:.0f}, as an hour allows")
+    evidence = Evidence(
+        counts.path, counts.text, f"at most {limit * HOUR_S:.0f}, as an hour allows"
+    )
     if counts.total > limit * HOUR_S:
         return warned(
             counts.part.name,

@@ -28,14 +28,21 @@ DEVICE_FILES = CheckRow(
     layer=Layer.PCIE,
     title="files of GPUs, network controllers, the bridges above them, and RDMA ports",
     right="none gives an I/O error, or says that there is no such device",
-    why="The kernel asks the device when such a file is read. A device that fell off the bus, or "
-    "whose firmware has stopped, still has its files, and its last counts may look fine.",
-    fix="dmesg | grep {device}; drain the host and reboot it; if the errors come back, replace the device",
+    why=(
+        "The kernel asks the device when such a file is read. A device that fell off the bus, or "
+        "whose firmware has stopped, still has its files, and its last counts may look fine."
+    ),
+    fix=(
+        "dmesg | grep {device}; drain the host and reboot it; if the errors come back, replace the"
+        " device"
+    ),
     stays="a reboot helps if the fault was transient",
     reads=(
         "/sys/bus/pci/devices/*/{" + ",".join(OF_FUNCTION) + "}",
         "/sys/class/infiniband/*/{" + ",".join(OF_DEVICE) + "}",
-        "/sys/class/infiniband/*/ports/*/{" + ",".join((*OF_PORT, *(f"{folder}/*" for folder in COUNTERS))) + "}",
+        "/sys/class/infiniband/*/ports/*/{"
+        + ",".join((*OF_PORT, *(f"{folder}/*" for folder in COUNTERS)))
+        + "}",
     ),
     sources=(
         "Linux Documentation/PCI/pci-error-recovery.rst",
@@ -66,7 +73,10 @@ def check_device_files(machine: Machine) -> Iterator[Found]:
 
 
 def _judge_failing_files(machine: Machine, device: str, paths: list[str]) -> Found:
-    evidence = (Evidence(path, machine.read(path).reason.removeprefix(f"{path}: "), "a value") for path in paths)
+    evidence = (
+        Evidence(path, machine.read(path).reason.removeprefix(f"{path}: "), "a value")
+        for path in paths
+    )
     first = machine.read(paths[0]).reason
     message = f"{counted(len(paths), 'file')} of it cannot be read: {first}"
     return failed(device, message, *evidence, fix=filled(DEVICE_FILES.fix, device=device))
@@ -80,7 +90,11 @@ def _files_by_device(machine: Machine) -> dict[str, list[str]]:
             name = part.name if bdf == part.device.bdf else bdf
             found.setdefault(name, [f"{at(bdf)}/{file}" for file in OF_FUNCTION])
     for port in machine.ports:
-        counters = [f"{folder}/{name}" for folder in COUNTERS for name in machine.names(f"{port.path}/{folder}")]
+        counters = [
+            f"{folder}/{name}"
+            for folder in COUNTERS
+            for name in machine.names(f"{port.path}/{folder}")
+        ]
         own = found.setdefault(port.device, [])
         own += [f"{RDMA}/{port.device}/{file}" for file in OF_DEVICE] if port.number == "1" else []
         own += [f"{port.path}/{file}" for file in (*OF_PORT, *counters)]

@@ -20,12 +20,23 @@ ACS = CheckRow(
     name="pcie-acs",
     layer=Layer.PCIE,
     title="Access Control Services (ACS) of the PCIe switches above GPUs and network controllers",
-    right="off on bare metal without virtual machines; in a virtual machine the host needs ACS on, and the NIC needs ATS",
-    why="With ACS on, traffic between a GPU and a NIC goes up through the CPU's root complex. GPUDirect drops to half or less, or hangs.",
-    fix="drain the host; unless it runs virtual machines with passed-through devices (VFIO), "
-    "which ACS isolates: "
-    f"for b in {{bridges}}; do setpci -s $b ECAP_ACS+0x6.w=0000:{MASK:04x}; done",
-    stays="after reboot: lost; run it from a systemd unit at boot, or turn off ACS or IO virtualization (VT-d, AMD-Vi) in the BIOS",
+    right=(
+        "off on bare metal without virtual machines; in a virtual machine the host needs ACS on,"
+        " and the NIC needs ATS"
+    ),
+    why=(
+        "With ACS on, traffic between a GPU and a NIC goes up through the CPU's root complex."
+        " GPUDirect drops to half or less, or hangs."
+    ),
+    fix=(
+        "drain the host; unless it runs virtual machines with passed-through devices (VFIO), "
+        "which ACS isolates: "
+        f"for b in {{bridges}}; do setpci -s $b ECAP_ACS+0x6.w=0000:{MASK:04x}; done"
+    ),
+    stays=(
+        "after reboot: lost; run it from a systemd unit at boot, or turn off ACS or IO"
+        " virtualization (VT-d, AMD-Vi) in the BIOS"
+    ),
     reads=(BRIDGES, CONFIG),
     sources=(
         "NCCL user guide, troubleshooting: PCI Access Control Services",
@@ -37,7 +48,13 @@ ACS = CheckRow(
 @check(ACS)
 def check_acs(machine: Machine) -> Iterator[Found]:
     """Every switch port; a root port is not between a GPU and a NIC under one switch."""
-    ports = sorted({bridge for part in gpus(machine) + nics(machine) for bridge in (part.device.above or ())[1:]})
+    ports = sorted(
+        {
+            bridge
+            for part in gpus(machine) + nics(machine)
+            for bridge in (part.device.above or ())[1:]
+        }
+    )
     if machine.hypervisor:
         yield skipped("a virtual machine needs ACS on its host; see pcie-ats")
         return
@@ -49,10 +66,20 @@ def check_acs(machine: Machine) -> Iterator[Found]:
         return
     configs = extended(machine, ports)
     yield from configs.unread()
-    on = {bdf: names for bdf, config in configs.read.items() if (names := redirecting(config.acs or 0))}
+    on = {
+        bdf: names
+        for bdf, config in configs.read.items()
+        if (names := redirecting(config.acs or 0))
+    }
     if on:
-        evidence = [Evidence(f"{at(bdf)}/config, ACS control", "+ ".join(names) + "+", "all off") for bdf, names in on.items()]
-        message = f"ACS is on in {len(on)} of {len(ports)} switch ports: traffic between GPUs and NICs goes through the CPU"
+        evidence = [
+            Evidence(f"{at(bdf)}/config, ACS control", "+ ".join(names) + "+", "all off")
+            for bdf, names in on.items()
+        ]
+        message = (
+            f"ACS is on in {len(on)} of {len(ports)} switch ports: traffic between GPUs and NICs"
+            " goes through the CPU"
+        )
         yield warned("", message, *evidence, fix=filled(ACS.fix, bridges=list(on)))
     elif configs.read:
         first = next(iter(configs.read))
@@ -78,10 +105,15 @@ IOMMU = CheckRow(
     layer=Layer.PCIE,
     title="IOMMU for GPUs and network controllers",
     right="off, or in passthrough mode (iommu=pt; on Arm iommu.passthrough=1), on bare metal",
-    why="With translation each DMA goes through the IOMMU's tables, and traffic between a GPU and a NIC may go through the CPU.",
-    fix="add iommu=pt (on Arm iommu.passthrough=1) to GRUB_CMDLINE_LINUX in /etc/default/grub, "
-    "run update-grub (on RHEL: grubby --update-kernel=ALL --args=iommu=pt); then drain the host "
-    "and reboot it",
+    why=(
+        "With translation each DMA goes through the IOMMU's tables, and traffic between a GPU and a"
+        " NIC may go through the CPU."
+    ),
+    fix=(
+        "add iommu=pt (on Arm iommu.passthrough=1) to GRUB_CMDLINE_LINUX in /etc/default/grub, run"
+        " update-grub (on RHEL: grubby --update-kernel=ALL --args=iommu=pt); then drain the host"
+        " and reboot it"
+    ),
     stays="permanent once the boot loader has it",
     reads=("the target of /sys/bus/pci/devices/*/iommu_group", f"{GROUPS}/*/type", CMDLINE),
     sources=(
@@ -100,21 +132,33 @@ def check_iommu(machine: Machine) -> Iterator[Found]:
         return
     groups = {part: number for part in parts if (number := group(machine, part)) is not None}
     types = {part: f"{GROUPS}/{number}/type" for part, number in groups.items()}
-    translated = [(part, path) for part, path in types.items() if machine.text(path) not in (None, IDENTITY)]
+    translated = [
+        (part, path) for part, path in types.items() if machine.text(path) not in (None, IDENTITY)
+    ]
     hidden = [path for path in types.values() if machine.text(path) is None]
     if translated:
         evidence = [Evidence(path, machine.text(path) or "", IDENTITY) for _, path in translated]
-        message = f"the IOMMU translates addresses of {', '.join(part.name for part, _ in translated)}"
+        message = (
+            f"the IOMMU translates addresses of {', '.join(part.name for part, _ in translated)}"
+        )
         yield warned("", message, *evidence, fix=IOMMU.fix)
     if hidden and not PASSTHROUGH & set(machine.cmdline):
         yield unread("", machine.read(hidden[0]), "the type of an IOMMU group")
     elif not types and machine.text(CMDLINE) is None:  # nothing was read at all
         yield unread("", machine.read(CMDLINE), "the use of an IOMMU")
     elif not translated:
-        seen = Evidence(next(iter(types.values())), IDENTITY) if types else Evidence(f"{parts[0].path}/iommu_group", "no such link")
+        seen = (
+            Evidence(next(iter(types.values())), IDENTITY)
+            if types
+            else Evidence(f"{parts[0].path}/iommu_group", "no such link")
+        )
         yield passed(
             "",
-            "the IOMMU passes addresses through" if types else "the devices are in no IOMMU group: no IOMMU is in use",
+            (
+                "the IOMMU passes addresses through"
+                if types
+                else "the devices are in no IOMMU group: no IOMMU is in use"
+            ),
             seen,
         )
 
@@ -125,9 +169,14 @@ ATS = CheckRow(
     layer=Layer.PCIE,
     title="Address Translation Services (ATS) of NICs in virtual machines",
     right="the NIC has ATS, so that it can reach a GPU under the same switch with ACS on",
-    why="The host needs ACS for a virtual machine. Without ATS, traffic between a GPU and a NIC goes through the CPU's root complex.",
-    fix="on the host, with the address that this NIC has there instead of {bdf}: mlxconfig -d "
-    "{bdf} set ATS_ENABLED=true; then move its virtual machines away and reboot it",
+    why=(
+        "The host needs ACS for a virtual machine. Without ATS, traffic between a GPU and a NIC"
+        " goes through the CPU's root complex."
+    ),
+    fix=(
+        "on the host, with the address that this NIC has there instead of {bdf}: mlxconfig -d "
+        "{bdf} set ATS_ENABLED=true; then move its virtual machines away and reboot it"
+    ),
     stays="permanent, in the NIC's firmware; the host needs one reboot",
     reads=(CONFIG,),
     sources=(

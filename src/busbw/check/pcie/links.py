@@ -22,7 +22,10 @@ WIDTH = CheckRow(
     title="width of the PCIe links of GPUs, network controllers and the switches above them",
     right="each link has all lanes that its device supports",
     why="Each step down, from 16 lanes to 8 or 4, halves what the link carries.",
-    fix="drain the host; check the bifurcation of the slot of {bdf} in the BIOS; power it off and reseat the card and its riser",
+    fix=(
+        "drain the host; check the bifurcation of the slot of {bdf} in the BIOS; power it off and"
+        " reseat the card and its riser"
+    ),
     stays="permanent: hardware or a BIOS setting",
     reads=("/sys/bus/pci/devices/*/current_link_width", "/sys/bus/pci/devices/*/max_link_width"),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
@@ -42,10 +45,16 @@ def check_width(machine: Machine) -> Iterator[Found]:
         if own.below.width is None or own.below.width_max is None:
             yield no_link(machine, part, "width")
             continue
-        narrow = [(step, width) for step in steps if (width := step.below.width) is not None and width < _expected_lanes(step)]
+        narrow = [
+            (step, width)
+            for step in steps
+            if (width := step.below.width) is not None and width < _expected_lanes(step)
+        ]
         yield from (_judge_narrow(step, width) for step, width in narrow)
         if not narrow:
-            lanes = Evidence(f"{part.path}/current_link_width", str(own.below.width), str(own.below.width_max))
+            lanes = Evidence(
+                f"{part.path}/current_link_width", str(own.below.width), str(own.below.width_max)
+            )
             yield passed(part.name, f"it has all of its {own.below.width_max} lanes", lanes)
     if none:
         yield skipped(NONE)
@@ -59,14 +68,22 @@ def _expected_lanes(step: Step) -> int:
     width = step.below.width_max
     if width is None:
         return 0
-    return min(width, (step.above.width_max if step.above else None) or width) if not step.last else width
+    return (
+        min(width, (step.above.width_max if step.above else None) or width)
+        if not step.last
+        else width
+    )
 
 
 def _judge_narrow(step: Step, width: int) -> Found:
     best = _expected_lanes(step)
     slot = step.above.width_max if step.above else None
     reason = f"; the port above it ({step.upper}) has no more" if slot == width else ""
-    fix = filled(WIDTH.fix, bdf=step.lower) if not reason else filled(MOVE_CARD, bdf=step.lower, lanes=best)
+    fix = (
+        filled(WIDTH.fix, bdf=step.lower)
+        if not reason
+        else filled(MOVE_CARD, bdf=step.lower, lanes=best)
+    )
     evidence = Evidence(f"{at(step.lower)}/current_link_width", str(width), str(best))
     return warned(
         step.part.name,
@@ -84,10 +101,18 @@ SPEED = CheckRow(
     name="pcie-speed",
     layer=Layer.PCIE,
     title="speed of the PCIe links of GPUs, network controllers and the switches above them",
-    right="each link runs at the highest speed that both ends support; an idle GPU's link may be slower",
-    why="Each generation down halves what the link carries. A BIOS setting, a riser or a bad contact can down-train a link.",
-    fix="drain the host; set the link speed of the slot of {bdf} to Auto in the BIOS; if that "
-    "does not help, power it off and reseat the card and its riser",
+    right=(
+        "each link runs at the highest speed that both ends support; an idle GPU's link may be"
+        " slower"
+    ),
+    why=(
+        "Each generation down halves what the link carries. A BIOS setting, a riser or a bad"
+        " contact can down-train a link."
+    ),
+    fix=(
+        "drain the host; set the link speed of the slot of {bdf} to Auto in the BIOS; if that "
+        "does not help, power it off and reseat the card and its riser"
+    ),
     stays="permanent: hardware or a BIOS setting",
     reads=(
         "/sys/bus/pci/devices/*/current_link_speed",
@@ -110,8 +135,17 @@ def check_speed(machine: Machine) -> Iterator[Found]:
         if steps[0].below.speed is None or steps[0].below.speed_max is None:
             yield no_link(machine, part, "speed")
             continue
-        slow = [(step, speed) for step in steps if (speed := step.below.speed) is not None and speed < _expected_speed(step)]
-        yield from (_judge_slow(step, speed, idle=step.last and part.device.gpu and part.device.bdf not in busy) for step, speed in slow)
+        slow = [
+            (step, speed)
+            for step in steps
+            if (speed := step.below.speed) is not None and speed < _expected_speed(step)
+        ]
+        yield from (
+            _judge_slow(
+                step, speed, idle=step.last and part.device.gpu and part.device.bdf not in busy
+            )
+            for step, speed in slow
+        )
         if not slow:
             yield _judge_full(part, steps[0])
     if none:
@@ -140,11 +174,15 @@ def _judge_full(part: Part, own: Step) -> Found:
 
 
 def _judge_slow(step: Step, speed: float, *, idle: bool) -> Found:
-    evidence = Evidence(f"{at(step.lower)}/current_link_speed", f"{speed:g} GT/s", f"{_expected_speed(step):g} GT/s")
+    evidence = Evidence(
+        f"{at(step.lower)}/current_link_speed", f"{speed:g} GT/s", f"{_expected_speed(step):g} GT/s"
+    )
     text = f"{step.name} runs at {speed:g} of {_expected_speed(step):g} GT/s"
     if idle:
         fix = "busbw check --load 10"
-        return not_offered(step.part.name, f"{text}; an idle GPU lowers its link speed", evidence, fix=fix)
+        return not_offered(
+            step.part.name, f"{text}; an idle GPU lowers its link speed", evidence, fix=fix
+        )
     return warned(
         step.part.name,
         text,
@@ -163,8 +201,14 @@ NIC_BANDWIDTH = CheckRow(
     layer=Layer.PCIE,
     title="PCIe rate of network cards, compared with their ports",
     right="the PCIe link carries at least what the active ports send",
-    why="A 400 Gbit/s port needs 16 lanes of generation 5. On a narrower or slower link it can never send at line rate.",
-    fix="drain the host and power it off; then move {bdf} to a slot with more lanes or a later PCIe generation",
+    why=(
+        "A 400 Gbit/s port needs 16 lanes of generation 5. On a narrower or slower link it can"
+        " never send at line rate."
+    ),
+    fix=(
+        "drain the host and power it off; then move {bdf} to a slot with more lanes or a later PCIe"
+        " generation"
+    ),
     stays="permanent: hardware",
     reads=(
         "/sys/bus/pci/devices/*/current_link_*",
@@ -208,5 +252,9 @@ def check_nic_bandwidth(machine: Machine) -> Iterator[Found]:
 def _rate_of_ports(machine: Machine, part: Part) -> float:
     """Bytes per second of all ports of the card that are up."""
     card = {nic.name for nic in nics(machine) if nic.device.slot == part.device.slot}
-    ports = (nic for nic in machine.host.nics if nic.up and (nic.name.partition(":")[0] in card or nic.netdev in card))
+    ports = (
+        nic
+        for nic in machine.host.nics
+        if nic.up and (nic.name.partition(":")[0] in card or nic.netdev in card)
+    )
     return sum(nic.rate or 0 for nic in ports)

@@ -19,10 +19,17 @@ NVME = CheckRow(
     name="nvme",
     layer=Layer.PCIE,
     title="NVMe drives: controllers, compared with PCI, their state and temperature warning",
-    right="each drive that PCI shows has a controller, which is live and has no temperature warning",
-    why="A drive that died is missing from the scratch or cache volume: jobs fail or read their "
-    "data over the network, slower than on other hosts.",
-    fix="dmesg -T | grep -e nvme -e {bdf}; nvme smart-log /dev/{name}; drain the host, power it off, and reseat or replace the drive",
+    right=(
+        "each drive that PCI shows has a controller, which is live and has no temperature warning"
+    ),
+    why=(
+        "A drive that died is missing from the scratch or cache volume: jobs fail or read their "
+        "data over the network, slower than on other hosts."
+    ),
+    fix=(
+        "dmesg -T | grep -e nvme -e {bdf}; nvme smart-log /dev/{name}; drain the host, power it"
+        " off, and reseat or replace the drive"
+    ),
     stays="depends on the hardware",
     reads=(
         f"{CLASS}/*/{{state,address,transport,model}}",
@@ -40,10 +47,18 @@ NVME = CheckRow(
 def check_nvme(machine: Machine) -> Iterator[Found]:
     """Each controller, then each drive on PCI without one."""
     controllers = {
-        name: machine.text(f"{CLASS}/{name}/address") or "" for name in machine.names(CLASS) if name.removeprefix("nvme").isdecimal()
+        name: machine.text(f"{CLASS}/{name}/address") or ""
+        for name in machine.names(CLASS)
+        if name.removeprefix("nvme").isdecimal()
     }
-    drives = [bdf for bdf in machine.names(DEVICES) if (machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(NVME_CLASS)]
-    without = [bdf for bdf in drives if bdf not in controllers.values() and _unclaimed(machine, bdf)]
+    drives = [
+        bdf
+        for bdf in machine.names(DEVICES)
+        if (machine.text(f"{DEVICES}/{bdf}/class") or "").startswith(NVME_CLASS)
+    ]
+    without = [
+        bdf for bdf in drives if bdf not in controllers.values() and _unclaimed(machine, bdf)
+    ]
     if not controllers and not without:
         yield skipped("no NVMe drive of this machine")
     for name, address in controllers.items():
@@ -102,7 +117,11 @@ def _temperature_alarm(machine: Machine, folder: str) -> Evidence | None:
 
 def _judge_without_controller(machine: Machine, bdf: str) -> Found:
     gone = (machine.read(f"{at(bdf)}/config").data or b"").startswith(GONE)
-    what = "the drive does not respond on PCI" if gone else "PCI shows a drive, but it has no controller: the driver gave up on it"
+    what = (
+        "the drive does not respond on PCI"
+        if gone
+        else "PCI shows a drive, but it has no controller: the driver gave up on it"
+    )
     bound = machine.target(f"{at(bdf)}/driver")
     return failed(
         bdf,

@@ -22,9 +22,15 @@ MAX_READ_REQUEST = CheckRow(
     layer=Layer.PCIE,
     title="PCIe max read request size of NVIDIA NICs",
     right=f"{BEST_READ_REQUEST} bytes",
-    why="The NIC reads the data it sends from memory. With requests of 512 bytes it needs more requests in flight for the same rate.",
+    why=(
+        "The NIC reads the data it sends from memory. With requests of 512 bytes it needs more"
+        " requests in flight for the same rate."
+    ),
     fix=f"drain the host; setpci -s {{bdf}} CAP_EXP+8.w={CODE:04x}:{FIELD:04x}",
-    stays="after reboot: lost; set it in a systemd unit or udev rule, or with NVIDIA's NIC Configuration Operator",
+    stays=(
+        "after reboot: lost; set it in a systemd unit or udev rule, or with NVIDIA's NIC"
+        " Configuration Operator"
+    ),
     reads=(CONFIG,),
     sources=("NVIDIA Network Operator, NIC configuration: pciPerformanceOptimized",),
 )
@@ -35,7 +41,9 @@ def check_max_read_request(machine: Machine) -> Iterator[Found]:
     """Each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if machine.hypervisor or not parts:
-        yield skipped("in a virtual machine the host sets it" if parts else "no RDMA device of NVIDIA")
+        yield skipped(
+            "in a virtual machine the host sets it" if parts else "no RDMA device of NVIDIA"
+        )
         return
     for part in parts:
         configs = express(machine, [part.device.bdf])
@@ -66,10 +74,15 @@ MAX_PAYLOAD = CheckRow(
     layer=Layer.PCIE,
     title="PCIe max payload size from GPUs and network controllers to the root port",
     right=f"the same on the device and all bridges above it, and {LEAST_PAYLOAD} bytes or more",
-    why="Small packets spend a larger share of the link on headers. A device may not send more than the smallest size on its path.",
-    fix="drain the host; set Max Payload Size to Auto in the BIOS, or add pci=pcie_bus_safe to "
-    "GRUB_CMDLINE_LINUX in /etc/default/grub and run update-grub (on RHEL: grubby "
-    "--update-kernel=ALL --args=pci=pcie_bus_safe); then reboot",
+    why=(
+        "Small packets spend a larger share of the link on headers. A device may not send more than"
+        " the smallest size on its path."
+    ),
+    fix=(
+        "drain the host; set Max Payload Size to Auto in the BIOS, or add pci=pcie_bus_safe to "
+        "GRUB_CMDLINE_LINUX in /etc/default/grub and run update-grub (on RHEL: grubby "
+        "--update-kernel=ALL --args=pci=pcie_bus_safe); then reboot"
+    ),
     stays="survives a reboot, as a BIOS setting or on the kernel's command line",
     reads=(BRIDGES, CONFIG),
     sources=("Linux, Documentation/admin-guide/kernel-parameters.txt: pcie_bus_safe",),
@@ -93,12 +106,23 @@ def check_max_payload(machine: Machine) -> Iterator[Found]:
             continue
         sizes = {bdf: config.max_payload or 0 for bdf, config in configs.read.items()}
         least, *others = sorted(set(sizes.values()))
-        evidence = [Evidence(f"{at(bdf)}/config, Device Control", f"{size} bytes", "equal along the path") for bdf, size in sizes.items()]
+        evidence = [
+            Evidence(f"{at(bdf)}/config, Device Control", f"{size} bytes", "equal along the path")
+            for bdf, size in sizes.items()
+        ]
         if not others and least >= LEAST_PAYLOAD:
-            yield passed(part.name, f"packets carry up to {least} bytes on the whole path", *evidence)
+            yield passed(
+                part.name, f"packets carry up to {least} bytes on the whole path", *evidence
+            )
         else:
-            seen = f"up to {least} bytes" if not others else " and ".join(map(str, (least, *others))) + " bytes"
-            yield warned(part.name, f"packets on its path carry {seen}", *evidence, fix=MAX_PAYLOAD.fix)
+            seen = (
+                f"up to {least} bytes"
+                if not others
+                else " and ".join(map(str, (least, *others))) + " bytes"
+            )
+            yield warned(
+                part.name, f"packets on its path carry {seen}", *evidence, fix=MAX_PAYLOAD.fix
+            )
 
 
 RELAXED_BIT = 1 << 4
@@ -109,9 +133,15 @@ RELAXED_ORDERING = CheckRow(
     layer=Layer.PCIE,
     title="relaxed ordering of NVIDIA NICs",
     right="enabled on hosts with AMD CPUs; not judged on others",
-    why="Without relaxed ordering a NIC's writes are strictly ordered, which is slow on AMD hosts in particular.",
+    why=(
+        "Without relaxed ordering a NIC's writes are strictly ordered, which is slow on AMD hosts"
+        " in particular."
+    ),
     fix=f"drain the host; setpci -s {{bdf}} CAP_EXP+8.w={RELAXED_BIT:04x}:{RELAXED_BIT:04x}",
-    stays="after reboot: lost; enable relaxed ordering in the BIOS, or run the command from a systemd unit",
+    stays=(
+        "after reboot: lost; enable relaxed ordering in the BIOS, or run the command from a systemd"
+        " unit"
+    ),
     reads=(CONFIG, "/sys/bus/pci/devices/*/vendor of the root port"),
     sources=(
         "NCCL user guide, NCCL_IB_PCI_RELAXED_ORDERING",
@@ -125,14 +155,18 @@ def check_relaxed_ordering(machine: Machine) -> Iterator[Found]:
     """Each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if machine.hypervisor or not parts:
-        yield skipped("in a virtual machine the host sets it" if parts else "no RDMA device of NVIDIA")
+        yield skipped(
+            "in a virtual machine the host sets it" if parts else "no RDMA device of NVIDIA"
+        )
         return
     for part in parts:
         configs = express(machine, [part.device.bdf])
         yield from configs.unread(part.name)
         for config in configs.read.values():
             control = config.control or 0
-            evidence = Evidence(f"{part.path}/config, Device Control", f"{control:#06x}", f"bit {RELAXED_BIT:#06x}")
+            evidence = Evidence(
+                f"{part.path}/config, Device Control", f"{control:#06x}", f"bit {RELAXED_BIT:#06x}"
+            )
             if config.relaxed_ordering:
                 yield passed(part.name, "relaxed ordering is enabled", evidence)
             elif amd_host(machine, part):

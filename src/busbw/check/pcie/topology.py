@@ -18,8 +18,14 @@ PATH = CheckRow(
     layer=Layer.PCIE,
     title="path from each GPU to its nearest RDMA device",
     right="both are under one PCIe switch",
-    why="Otherwise their data goes through the CPU's root complex, and NCCL by default stages it in host memory.",
-    fix="drain the host and power it off; then move {nic} ({nic_bdf}) to a slot under the switch of the GPU at {gpu_bdf}",
+    why=(
+        "Otherwise their data goes through the CPU's root complex, and NCCL by default stages it in"
+        " host memory."
+    ),
+    fix=(
+        "drain the host and power it off; then move {nic} ({nic_bdf}) to a slot under the switch of"
+        " the GPU at {gpu_bdf}"
+    ),
     stays="permanent: hardware",
     reads=(BRIDGES,),
     sources=("NCCL user guide, NCCL_NET_GDR_LEVEL and NCCL_NET_GDR_C2C",),
@@ -32,7 +38,9 @@ def check_path(machine: Machine) -> Iterator[Found]:
     if not cards or not ports:
         yield skipped("no GPU" if not cards else "no RDMA device")
     elif machine.hypervisor:
-        yield skipped("a virtual machine shows no PCIe switches; set NCCL_TOPO_FILE to give NCCL the topology")
+        yield skipped(
+            "a virtual machine shows no PCIe switches; set NCCL_TOPO_FILE to give NCCL the topology"
+        )
     else:
         for gpu in cards:
             yield _judge_path(machine, gpu, ports)
@@ -62,7 +70,10 @@ def _judge_path(machine: Machine, gpu: Part, ports: list[Part]) -> Found:
 
 
 NODES = "/sys/devices/system/node/online"
-MOVE_NIC = "drain the host and power it off; then move {nic} ({bdf}) to a slot of NUMA node {node}, or add one there"
+MOVE_NIC = (
+    "drain the host and power it off; then move {nic} ({bdf}) to a slot of NUMA node {node}, or add"
+    " one there"
+)
 
 NUMA = CheckRow(
     id="BW044",
@@ -70,8 +81,14 @@ NUMA = CheckRow(
     layer=Layer.PCIE,
     title="NUMA nodes of GPUs and network controllers",
     right="known, and each GPU is on the same node as its nearest RDMA device",
-    why="Without NUMA nodes NCCL cannot bind its threads near the GPU. Between two nodes all data crosses the link between the sockets.",
-    fix="drain the host; enable NUMA (ACPI SRAT) in the BIOS, or expose the nodes of the host to the virtual machine",
+    why=(
+        "Without NUMA nodes NCCL cannot bind its threads near the GPU. Between two nodes all data"
+        " crosses the link between the sockets."
+    ),
+    fix=(
+        "drain the host; enable NUMA (ACPI SRAT) in the BIOS, or expose the nodes of the host to"
+        " the virtual machine"
+    ),
     stays="permanent: a BIOS or hypervisor setting",
     reads=("/sys/bus/pci/devices/*/numa_node", NODES),
     sources=("Linux, Documentation/ABI/testing/sysfs-bus-pci",),
@@ -92,17 +109,22 @@ def check_numa(machine: Machine) -> Iterator[Found]:
     elif count_list(nodes.text) == 1:
         yield skipped("the machine has one NUMA node")
     else:
-        lost = [part for part in parts if not (machine.text(f"{part.path}/numa_node") or "").isdecimal()]
+        lost = [
+            part for part in parts if not (machine.text(f"{part.path}/numa_node") or "").isdecimal()
+        ]
         yield from (_judge_unknown_node(machine, part) for part in lost)
         far = [
-            _judge_far(machine, gpu, nic) for gpu in cards if gpu not in lost and (nic := nearest(gpu, ports, machine)) and nic not in lost
+            _judge_far(machine, gpu, nic)
+            for gpu in cards
+            if gpu not in lost and (nic := nearest(gpu, ports, machine)) and nic not in lost
         ]
         apart = [found for found in far if found]
         yield from apart
         if not lost and not apart:
             yield passed(
                 "",
-                "all GPUs and network controllers have a NUMA node, and no GPU is on a different node than its nearest RDMA device",
+                "all GPUs and network controllers have a NUMA node, and no GPU is on a different"
+                " node than its nearest RDMA device",
                 Evidence(NODES, nodes.text),
             )
 

@@ -28,11 +28,19 @@ LOAD_RATE = CheckRow(
     name="pcie-load-rate",
     layer=Layer.PCIE,
     title="rate of copies between pinned host memory and each GPU, under load",
-    right=f"in each direction {COPY_SHARE:.0%} or more of what the link carries at its current generation and width",
-    why="Data loading, checkpoints, offloading and NCCL's paths through the host all use this "
-    "link. Retransmits, an IOMMU or memory on another socket slow it down, and no GPU counter "
-    "shows it.",
-    fix="repeat it on an idle machine; then check pcie-iommu, pcie-numa, pcie-max-payload and pcie-aer-correctable for GPU {gpu}",
+    right=(
+        f"in each direction {COPY_SHARE:.0%} or more of what the link carries at its current"
+        " generation and width"
+    ),
+    why=(
+        "Data loading, checkpoints, offloading and NCCL's paths through the host all use this "
+        "link. Retransmits, an IOMMU or memory on another socket slow it down, and no GPU counter "
+        "shows it."
+    ),
+    fix=(
+        "repeat it on an idle machine; then check pcie-iommu, pcie-numa, pcie-max-payload and"
+        " pcie-aer-correctable for GPU {gpu}"
+    ),
     stays="permanent: hardware or a BIOS setting",
     reads=(
         "copies of 128 MiB from and to pinned memory",
@@ -63,7 +71,10 @@ def _judge_direction(gpu: GpuLoad, copies: Copies) -> Found:
             f"{text}, but NVML does not report the generation and lanes of its link",
             Evidence(where, text),
         )
-    of = f"{text}, {copies.bytes_per_s / link:.0%} of the {link / 1e9:g} GB/s of generation {gen} x{width}"
+    of = (
+        f"{text}, {copies.bytes_per_s / link:.0%} of the {link / 1e9:g} GB/s of generation {gen}"
+        f" x{width}"
+    )
     return judged(
         right=copies.bytes_per_s >= COPY_SHARE * link,
         subject=gpu.label,
@@ -81,10 +92,14 @@ LOAD_LINK = CheckRow(
     layer=Layer.PCIE,
     title="generation and lanes of each GPU's PCIe link, under load",
     right="in all samples the highest that the GPU and its slot support",
-    why="An idle GPU lowers its link speed, so a single reading means little. A link that stays "
-    "down-trained under load loses half of its rate per generation, and logs no Xid.",
-    fix="nvidia-smi -q -i {gpu} | grep -A8 'GPU Link Info'; drain the host; set the link speed "
-    "of the slot to Auto in the BIOS; power it off and reseat {bdf} and its riser",
+    why=(
+        "An idle GPU lowers its link speed, so a single reading means little. A link that stays "
+        "down-trained under load loses half of its rate per generation, and logs no Xid."
+    ),
+    fix=(
+        "nvidia-smi -q -i {gpu} | grep -A8 'GPU Link Info'; drain the host; set the link speed "
+        "of the slot to Auto in the BIOS; power it off and reseat {bdf} and its riser"
+    ),
     stays="permanent: hardware or a BIOS setting",
     reads=(
         "nvmlDeviceGetCurrPcieLinkGeneration",
@@ -107,8 +122,15 @@ def check_load_link(gpu: GpuLoad) -> Iterator[Found]:
             right=not low,
             subject=gpu.label,
             good=f"{best} in all {len(seen)} samples under load",
-            bad=f"below {best} in {len(low)} of {len(seen)} samples under load, down to generation {gen} x{width}",
-            evidence=(Evidence(f"NVML, {gpu.label}, while copies ran", f"generation {gen} x{width}", best),),
+            bad=(
+                f"below {best} in {len(low)} of {len(seen)} samples under load, down to generation"
+                f" {gen} x{width}"
+            ),
+            evidence=(
+                Evidence(
+                    f"NVML, {gpu.label}, while copies ran", f"generation {gen} x{width}", best
+                ),
+            ),
             fix=filled(LOAD_LINK.fix, gpu=gpu.index, bdf=gpu.bus_id),
         )
 
@@ -119,10 +141,14 @@ LOAD_TRANSITIONS = CheckRow(
     layer=Layer.PCIE,
     title="changes of generation or lanes of each GPU's PCIe link, under load",
     right="none while a copy runs in one direction",
-    why="A link that retrains carries no data meanwhile. Idle GPUs often change the speed. Under "
-    "load, a change points to a bad contact, a riser, or firmware power saving.",
-    fix="check pcie-aer-correctable; drain the host; turn off ASPM and power saving of the slot "
-    "in the BIOS; power it off and reseat {bdf} and its riser",
+    why=(
+        "A link that retrains carries no data meanwhile. Idle GPUs often change the speed. Under "
+        "load, a change points to a bad contact, a riser, or firmware power saving."
+    ),
+    fix=(
+        "check pcie-aer-correctable; drain the host; turn off ASPM and power saving of the slot "
+        "in the BIOS; power it off and reseat {bdf} and its riser"
+    ),
     stays="permanent: hardware or a BIOS setting",
     reads=("nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth"),
     sources=("NVML, PCIe link",),
@@ -133,7 +159,9 @@ LOAD_TRANSITIONS = CheckRow(
 def check_load_transitions(gpu: GpuLoad) -> Iterator[Found]:
     number = changes = 0
     for copies in gpu.copies:
-        links = [(sample.gen, sample.width) for sample in copies.samples if sample.gen and sample.width]
+        links = [
+            (sample.gen, sample.width) for sample in copies.samples if sample.gen and sample.width
+        ]
         number += len(links)
         changes += sum(before != after for before, after in pairwise(links))
     if not number:
@@ -145,7 +173,9 @@ def check_load_transitions(gpu: GpuLoad) -> Iterator[Found]:
             subject=gpu.label,
             good=text,
             bad=text,
-            evidence=(Evidence(f"NVML, {gpu.label}, while copies ran", counted(changes, "change"), "0"),),
+            evidence=(
+                Evidence(f"NVML, {gpu.label}, while copies ran", counted(changes, "change"), "0"),
+            ),
             fix=filled(LOAD_TRANSITIONS.fix, bdf=gpu.bus_id),
         )
 
@@ -157,14 +187,24 @@ GPUDIRECT_LOOPBACK = CheckRow(
     id="BW265",
     name="gpudirect-loopback",
     layer=Layer.PCIE,
-    title="rate of GPUDirect RDMA from the memory of each GPU through its RDMA device and back, under load",
-    right=f"{LOOPBACK_SHARE:.0%} or more of the rate of the port, or of its PCIe link if that is lower",
-    why="It needs the GPU, the PCIe switch, the NIC and the modules for GPUDirect together, and "
-    "no other host. ACS, an IOMMU or a narrow link halve the rate, and NCCL is then slower on "
-    "this host alone.",
-    fix="busbw check --only pcie-acs --only pcie-iommu --only pcie-path --only gpudirect-path; "
-    "in one shell ib_write_bw -d {device} --use_cuda={gpu} -F; in another the same with "
-    "localhost at its end",
+    title=(
+        "rate of GPUDirect RDMA from the memory of each GPU through its RDMA device and back, under"
+        " load"
+    ),
+    right=(
+        f"{LOOPBACK_SHARE:.0%} or more of the rate of the port, or of its PCIe link if that is"
+        " lower"
+    ),
+    why=(
+        "It needs the GPU, the PCIe switch, the NIC and the modules for GPUDirect together, and "
+        "no other host. ACS, an IOMMU or a narrow link halve the rate, and NCCL is then slower on "
+        "this host alone."
+    ),
+    fix=(
+        "busbw check --only pcie-acs --only pcie-iommu --only pcie-path --only gpudirect-path; "
+        "in one shell ib_write_bw -d {device} --use_cuda={gpu} -F; in another the same with "
+        "localhost at its end"
+    ),
     stays="depends on the cause",
     reads=(
         "ib_write_bw --use_cuda of perftest, to this host itself",
@@ -186,7 +226,9 @@ def check_gpudirect_loopback(machine: Machine) -> Iterator[Found]:
     if not tried.loops and tried.reason in (NOT_INSTALLED, WITHOUT_CUDA):
         yield not_offered("", tried.reason)
     elif not tried.loops:
-        report = skipped(tried.reason) if tried.reason.startswith("no ") else unknown("", tried.reason)
+        report = (
+            skipped(tried.reason) if tried.reason.startswith("no ") else unknown("", tried.reason)
+        )
         yield report
     for loop in tried.loops:
         yield _judge_loop(machine, loop)
@@ -202,7 +244,9 @@ def _judge_loop(machine: Machine, loop: Loop) -> Found:
     most = _port_or_link_rate(machine, port) if port else None
     text = f"{loop.bytes_per_s / GBIT:.0f} Gbit/s with GPU {loop.gpu}"
     if most is None:
-        return unknown(loop.port, f"{text}, but the rate of the port is not known", Evidence(where, text))
+        return unknown(
+            loop.port, f"{text}, but the rate of the port is not known", Evidence(where, text)
+        )
     return judged(
         right=loop.bytes_per_s >= LOOPBACK_SHARE * most,
         subject=loop.port,

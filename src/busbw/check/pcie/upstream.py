@@ -83,7 +83,10 @@ def nearest(gpu: Part, others: list[Part], machine: Machine) -> Part | None:
 
 def amd_host(machine: Machine, part: Part) -> bool:
     """Whether the part's root port is AMD's."""
-    return bool(part.device.above) and machine.text(f"{at((part.device.above or ('',))[0])}/vendor") == AMD
+    return (
+        bool(part.device.above)
+        and machine.text(f"{at((part.device.above or ('',))[0])}/vendor") == AMD
+    )
 
 
 def group(machine: Machine, part: Part) -> str | None:
@@ -136,7 +139,9 @@ class Configs:
         if not self.reasons:
             return []
         more = f" (and {len(self.reasons) - 1} more)" if len(self.reasons) > 1 else ""
-        first = next((reason for reason in self.reasons if broken(Reading(None, reason))), self.reasons[0])
+        first = next(
+            (reason for reason in self.reasons if broken(Reading(None, reason))), self.reasons[0]
+        )
         return [unanswered(subject, f"{first}{more}", first, fix="" if self.root else AS_ROOT)]
 
 
@@ -157,7 +162,10 @@ def _configs(machine: Machine, addresses: Iterable[str], *, extended: bool) -> C
         if isinstance(config, str):
             configs.reasons.append(config)
         elif not (config.extended if extended else config.control is not None):
-            configs.reasons.append(f"the configuration space of {bdf} shows no {EXTENDED_READ if extended else EXPRESS_READ}")
+            configs.reasons.append(
+                f"the configuration space of {bdf} shows no"
+                f" {EXTENDED_READ if extended else EXPRESS_READ}"
+            )
         else:
             configs.read[bdf] = config
     return configs

@@ -17,8 +17,14 @@ ALIKE = CheckRow(
     name="roce-alike",
     layer=Layer.ROCE,
     title="identical settings on all RoCE ports",
-    right="the same trust mode, flow control, congestion control, DSCP map, bandwidth shares and traffic class on all ports of the host",
-    why="A port that a script missed loses packets on its rail. A collective is as slow as its slowest rail.",
+    right=(
+        "the same trust mode, flow control, congestion control, DSCP map, bandwidth shares and"
+        " traffic class on all ports of the host"
+    ),
+    why=(
+        "A port that a script missed loses packets on its rail. A collective is as slow as its"
+        " slowest rail."
+    ),
     fix="set {what} of {netdev} to the value of {other}: mlnx_qos -i {other} shows it",
     stays=STAYS,
     reads=(
@@ -74,9 +80,13 @@ def _judge_difference(setting: Setting, what: str, value: str, usual: str, model
         usual or "not readable, as on most ports",
     )
     if not value:
-        return unknown(setting.subject, f"its {what} cannot be read; on most ports it can", evidence)
+        return unknown(
+            setting.subject, f"its {what} cannot be read; on most ports it can", evidence
+        )
     fix = filled(ALIKE.fix, what=what, netdev=setting.qos.netdev, other=model.qos.netdev)
-    return warned(setting.subject, f"its {what} differs from most ports of this host", evidence, fix=fix)
+    return warned(
+        setting.subject, f"its {what} differs from most ports of this host", evidence, fix=fix
+    )
 
 
 KUBELET = "/var/lib/kubelet"
@@ -86,11 +96,18 @@ AT_START = CheckRow(
     name="roce-at-start",
     layer=Layer.ROCE,
     title="RoCE settings after a reboot",
-    right="a systemd unit, a udev rule, a network script (ifupdown, NetworkManager, networkd-dispatcher), lldpad or cron sets them at boot",
-    why="A reboot clears flow control, trust mode, congestion control and traffic class. A host "
-    "that was set up by hand silently loses packets after its next reboot.",
-    fix="write the commands (mlnx_qos or dcb, traffic_class, cma_roce_tos) to a script, make a "
-    "systemd unit for it, systemctl enable qos.service",
+    right=(
+        "a systemd unit, a udev rule, a network script (ifupdown, NetworkManager,"
+        " networkd-dispatcher), lldpad or cron sets them at boot"
+    ),
+    why=(
+        "A reboot clears flow control, trust mode, congestion control and traffic class. A host "
+        "that was set up by hand silently loses packets after its next reboot."
+    ),
+    fix=(
+        "write the commands (mlnx_qos or dcb, traffic_class, cma_roce_tos) to a script, make a "
+        "systemd unit for it, systemctl enable qos.service"
+    ),
     stays="an enabled unit is permanent; netplan has no settings for this",
     reads=(CALL, "dcb", "/sys/class/net/*/qos/trust"),
     sources=(
@@ -104,7 +121,9 @@ AT_START = CheckRow(
 def check_at_start(machine: Machine) -> Iterator[Found]:
     """One finding for the machine, if a RoCE port has flow control or trusts DSCP."""
     found = settings(machine)
-    states = [setting.qos for setting in found if setting.qos.trust or setting.qos.lossless is not None]
+    states = [
+        setting.qos for setting in found if setting.qos.trust or setting.qos.lossless is not None
+    ]
     chosen = [qos for qos in states if qos.lossless or qos.trust == "dscp"]
     if not found:
         yield skipped(absent(machine))
@@ -156,7 +175,8 @@ def _judge_boot_files(machine: Machine, *, firmware: bool) -> Found:
     if machine.names(KUBELET):
         return not_offered(
             "",
-            "no file sets it at boot; on this node of Kubernetes the NIC Configuration Operator may",
+            "no file sets it at boot; on this node of Kubernetes the NIC Configuration"
+            " Operator may",
         )
     return warned(
         "",

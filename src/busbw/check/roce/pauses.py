@@ -16,8 +16,14 @@ PAUSE_GLOBAL = CheckRow(
     layer=Layer.ROCE,
     title="global pause of RoCE ports",
     right="off if priority flow control is on",
-    why="A global pause stops all priorities of the port, including those that should keep sending. Use one of the two, not both.",
-    fix="drain the host; if the switch port has flow control on the same priorities: ethtool -A {netdev} rx off tx off",
+    why=(
+        "A global pause stops all priorities of the port, including those that should keep sending."
+        " Use one of the two, not both."
+    ),
+    fix=(
+        "drain the host; if the switch port has flow control on the same priorities: ethtool -A"
+        " {netdev} rx off tx off"
+    ),
     stays=STAYS,
     reads=("ethtool -a", "dcb"),
     sources=(
@@ -32,7 +38,9 @@ def check_pause_global(machine: Machine, setting: Setting) -> Found:
     qos = setting.qos
     pause = read_pause(machine, qos.netdev)
     if isinstance(pause, str):
-        return unanswered(setting.subject, hidden(machine, f"global pause cannot be read: {pause}"), pause)
+        return unanswered(
+            setting.subject, hidden(machine, f"global pause cannot be read: {pause}"), pause
+        )
     on = [name for name, value in (("rx", pause.rx), ("tx", pause.tx)) if value]
     if on and qos.lossless is None:
         return not_offered(
@@ -43,7 +51,10 @@ def check_pause_global(machine: Machine, setting: Setting) -> Found:
         right=not (on and qos.lossless),
         subject=setting.subject,
         good=f"{qos.netdev} has global pause {'on, and no priority flow control' if on else 'off'}",
-        bad=f"{qos.netdev} has global pause on ({', '.join(on)}) together with flow control on priority {listed(qos.lossless)}",
+        bad=(
+            f"{qos.netdev} has global pause on ({', '.join(on)}) together with flow control on"
+            f" priority {listed(qos.lossless)}"
+        ),
         evidence=(
             Evidence(
                 f"ethtool -a {qos.netdev}",
@@ -63,9 +74,14 @@ CNP = CheckRow(
     name="roce-cnp",
     layer=Layer.ROCE,
     title="ignored congestion notifications (CNPs)",
-    right=f"at most {MOST_IGNORED:.0%} of those received between two readings (--watch-for, --since), or since the driver was loaded",
-    why="A remote host asked this one to slow down, and it did not. Congestion control is off at "
-    "this end (roce_rp), or off for that priority.",
+    right=(
+        f"at most {MOST_IGNORED:.0%} of those received between two readings (--watch-for, --since),"
+        " or since the driver was loaded"
+    ),
+    why=(
+        "A remote host asked this one to slow down, and it did not. Congestion control is off at "
+        "this end (roce_rp), or off for that priority."
+    ),
     fix="for the priority of RDMA: echo 1 > /sys/class/net/{netdev}/ecn/roce_rp/enable/PRIORITY",
     stays=STAYS,
     reads=(f"/sys/class/infiniband/*/ports/*/hw_counters/{{{IGNORED},{HANDLED}}}",),
@@ -82,7 +98,9 @@ def check_cnp(machine: Machine, port: Port, found: list[Count]) -> Found:
         return not_offered(port.name, "its driver does not count congestion notifications")
     recent = window(machine, found)
     # With no notification in this time, all since the driver was loaded count.
-    values, since = (recent.counts, recent.since) if total(recent.counts, ".*") else (tuple(found), LOADED)
+    values, since = (
+        (recent.counts, recent.since) if total(recent.counts, ".*") else (tuple(found), LOADED)
+    )
     ignored, handled = total(values, IGNORED), total(values, HANDLED)
     message = f"{ignored} of {ignored + handled} congestion notifications ignored {since}"
     if ignored > MOST_IGNORED * (ignored + handled):
@@ -106,9 +124,14 @@ STORM = CheckRow(
     layer=Layer.ROCE,
     title="pause storms",
     right="none between two readings (--watch-for, --since), else none since the driver was loaded",
-    why="The port paused its switch for so long that the driver counted it. In an error event "
-    "the NIC stops pausing, and packets may be lost. Hosts behind the switch stall meanwhile.",
-    fix="find what stops the receiver: PCIe of {device} (nic-pci-stalls, lspci -vv), or a hung GPU or host (dmesg -T)",
+    why=(
+        "The port paused its switch for so long that the driver counted it. In an error event "
+        "the NIC stops pausing, and packets may be lost. Hosts behind the switch stall meanwhile."
+    ),
+    fix=(
+        "find what stops the receiver: PCIe of {device} (nic-pci-stalls, lspci -vv), or a hung GPU"
+        " or host (dmesg -T)"
+    ),
     stays="depends on the cause; the counters restart when the driver is loaded",
     reads=(f"ethtool -S: {ERROR}, {WARNING}",),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),

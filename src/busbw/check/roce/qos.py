@@ -27,7 +27,10 @@ TRUST = CheckRow(
     layer=Layer.ROCE,
     title="trust mode of RoCE ports",
     right="dscp, since RoCE v2 is routed by IP",
-    why="With pcp a port maps packets to priorities by VLAN tag. Untagged packets get priority 0, which has no flow control.",
+    why=(
+        "With pcp a port maps packets to priorities by VLAN tag. Untagged packets get priority 0,"
+        " which has no flow control."
+    ),
     fix=f"{OF_NVIDIA}; for NICs of other vendors: {OF_OTHERS}",
     stays=STAYS,
     reads=("/sys/class/net/*/qos/trust", "dcb"),
@@ -72,10 +75,18 @@ PFC = CheckRow(
     name="roce-pfc",
     layer=Layer.ROCE,
     title="priority flow control (PFC) of RoCE ports",
-    right="on for the lossless priorities of the fabric (commonly 3), the same at both ends of the cable, and off for all others",
-    why="Without PFC a full buffer drops RDMA packets. With PFC on all priorities one slow "
-    "receiver stops all traffic on the path, and pauses spread.",
-    fix="mlnx_qos -i {netdev} --pfc 0,0,0,1,0,0,0,0; for NICs of other vendors: dcb pfc set dev {netdev} prio-pfc all:off 3:on",
+    right=(
+        "on for the lossless priorities of the fabric (commonly 3), the same at both ends of the"
+        " cable, and off for all others"
+    ),
+    why=(
+        "Without PFC a full buffer drops RDMA packets. With PFC on all priorities one slow "
+        "receiver stops all traffic on the path, and pauses spread."
+    ),
+    fix=(
+        "mlnx_qos -i {netdev} --pfc 0,0,0,1,0,0,0,0; for NICs of other vendors: dcb pfc set dev"
+        " {netdev} prio-pfc all:off 3:on"
+    ),
     stays=STAYS,
     reads=("dcb", "ethtool -a"),
     sources=("IEEE 802.1Qbb", "NVIDIA Network Operator, NIC configuration"),
@@ -86,8 +97,12 @@ PFC = CheckRow(
 def check_pfc(machine: Machine, setting: Setting) -> Found:
     qos = setting.qos
     if qos.lossless is None:
-        reason = qos.dcb if isinstance(qos.dcb, str) else f"{qos.netdev}: its driver has no such value"
-        return unanswered(setting.subject, hidden(machine, f"flow control cannot be read: {reason}"), reason)
+        reason = (
+            qos.dcb if isinstance(qos.dcb, str) else f"{qos.netdev}: its driver has no such value"
+        )
+        return unanswered(
+            setting.subject, hidden(machine, f"flow control cannot be read: {reason}"), reason
+        )
     evidence = Evidence(
         f"dcb {qos.netdev}",
         f"PFC on for {listed(qos.lossless)}",
@@ -95,7 +110,11 @@ def check_pfc(machine: Machine, setting: Setting) -> Found:
     )
     own = filled("mlnx_qos -i {netdev} --pfc {mask}", netdev=qos.netdev, mask=mask(COMMON))
     command = (
-        own if nvidia(machine, setting.port) else filled(f"dcb pfc set dev {{netdev}} prio-pfc all:off {COMMON[0]}:on", netdev=qos.netdev)
+        own
+        if nvidia(machine, setting.port)
+        else filled(
+            f"dcb pfc set dev {{netdev}} prio-pfc all:off {COMMON[0]}:on", netdev=qos.netdev
+        )
     )
     fix = f"{command}; or the lossless priorities of the switch instead"
     if not qos.lossless:
@@ -110,9 +129,13 @@ def check_pfc(machine: Machine, setting: Setting) -> Found:
             fix=fix,
         )
     if len(qos.lossless) == PRIORITIES:
-        message = f"{qos.netdev} has flow control on all priorities: one slow receiver stops all traffic"
+        message = (
+            f"{qos.netdev} has flow control on all priorities: one slow receiver stops all traffic"
+        )
         return warned(setting.subject, message, evidence, fix=fix)
-    return passed(setting.subject, f"{qos.netdev} has flow control on {listed(qos.lossless)}", evidence)
+    return passed(
+        setting.subject, f"{qos.netdev} has flow control on {listed(qos.lossless)}", evidence
+    )
 
 
 ECN = CheckRow(
@@ -120,8 +143,14 @@ ECN = CheckRow(
     name="roce-ecn",
     layer=Layer.ROCE,
     title="congestion control of RoCE ports",
-    right="notification point (roce_np) and reaction point (roce_rp) are on for the priorities with flow control",
-    why="Without it ECN marks do not slow senders down. Flow control alone holds data back, and pauses spread through the fabric.",
+    right=(
+        "notification point (roce_np) and reaction point (roce_rp) are on for the priorities with"
+        " flow control"
+    ),
+    why=(
+        "Without it ECN marks do not slow senders down. Flow control alone holds data back, and"
+        " pauses spread through the fabric."
+    ),
     fix="echo 1 > /sys/class/net/{netdev}/ecn/{part}/enable/{priority}",
     stays=STAYS,
     reads=("/sys/class/net/*/ecn/roce_{np,rp}/enable/*", "dcb"),
@@ -143,10 +172,19 @@ def check_ecn(machine: Machine, setting: Setting) -> Found:
     parts = {"roce_np": qos.notify, "roce_rp": qos.react}
     wanted = qos.lossless or ()
     expected = listed(wanted) if wanted else "at least one"
-    seen = [Evidence(f"/sys/class/net/{qos.netdev}/ecn/{part}/enable/*", f"on for {listed(on)}", expected) for part, on in parts.items()]
-    missing = [(part, priority) for part, on in parts.items() for priority in wanted if priority not in on]
+    seen = [
+        Evidence(
+            f"/sys/class/net/{qos.netdev}/ecn/{part}/enable/*", f"on for {listed(on)}", expected
+        )
+        for part, on in parts.items()
+    ]
+    missing = [
+        (part, priority) for part, on in parts.items() for priority in wanted if priority not in on
+    ]
     if not wanted:
-        missing = [(part, min(qos.notify + qos.react, default=0)) for part, on in parts.items() if not on]
+        missing = [
+            (part, min(qos.notify + qos.react, default=0)) for part, on in parts.items() if not on
+        ]
     if missing:
         part, priority = missing[0]
         what = "ECN marks trigger no CNPs" if part == "roce_np" else "CNPs do not slow it down"

@@ -22,8 +22,14 @@ CM_MODE = CheckRow(
     layer=Layer.ROCE,
     title="RoCE version of RDMA-CM",
     right=V2,
-    why="Programs that connect with RDMA-CM (storage, ib_write_bw -R) use it. RoCE v1 is not routed. NCCL itself does not use RDMA-CM.",
-    fix=f"mkdir -p {CONFIGFS}/{{device}}; echo '{V2}' > {CONFIGFS}/{{device}}/ports/{{port}}/{MODE_FILE}",
+    why=(
+        "Programs that connect with RDMA-CM (storage, ib_write_bw -R) use it. RoCE v1 is not"
+        " routed. NCCL itself does not use RDMA-CM."
+    ),
+    fix=(
+        f"mkdir -p {CONFIGFS}/{{device}}; echo '{V2}' >"
+        f" {CONFIGFS}/{{device}}/ports/{{port}}/{MODE_FILE}"
+    ),
     stays="after reboot: lost; run it from a systemd unit after rdma_cm is loaded",
     reads=(f"{CONFIGFS}/*/ports/*/{MODE_FILE}",),
     sources=(
@@ -50,7 +56,10 @@ def check_cm_mode(machine: Machine) -> Iterator[Found]:
             path=rdma_cm_path(first.device, first.number, MODE_FILE),
         )
         names = ", ".join(port.name for port in missing)
-        message = f"{CONFIGFS} has no directory for {names}; Linux uses {V2} by default if the NIC supports it"
+        message = (
+            f"{CONFIGFS} has no directory for {names}; Linux uses {V2} by default if the NIC"
+            " supports it"
+        )
         yield unanswered("", message, read[first].reason or "it has no value", fix=fix)
     for port, reading in read.items():
         if reading.text:
@@ -59,7 +68,9 @@ def check_cm_mode(machine: Machine) -> Iterator[Found]:
                 subject=port.name,
                 good=f"RDMA-CM uses {V2}",
                 bad=f"RDMA-CM uses {reading.text}, which is not routed",
-                evidence=(Evidence(rdma_cm_path(port.device, port.number, MODE_FILE), reading.text, V2),),
+                evidence=(
+                    Evidence(rdma_cm_path(port.device, port.number, MODE_FILE), reading.text, V2),
+                ),
                 fix=filled(CM_MODE.fix, device=port.device, port=port.number),
             )
 
@@ -72,8 +83,14 @@ CM_TOS = CheckRow(
     layer=Layer.ROCE,
     title="type of service of RDMA-CM",
     right="its DSCP maps to a priority with flow control, or equals that of all other RDMA packets",
-    why="Otherwise RDMA-CM connections (storage, ib_write_bw -R) use a different traffic class than NCCL, and lose packets.",
-    fix=f"mkdir -p {CONFIGFS}/{{device}}; echo {{value}} > {CONFIGFS}/{{device}}/ports/{{port}}/{TOS_FILE}",
+    why=(
+        "Otherwise RDMA-CM connections (storage, ib_write_bw -R) use a different traffic class than"
+        " NCCL, and lose packets."
+    ),
+    fix=(
+        f"mkdir -p {CONFIGFS}/{{device}}; echo {{value}} >"
+        f" {CONFIGFS}/{{device}}/ports/{{port}}/{TOS_FILE}"
+    ),
     stays="after reboot: lost; run it from a systemd unit after rdma_cm is loaded",
     reads=(
         f"{CONFIGFS}/*/ports/*/{TOS_FILE}",
@@ -92,7 +109,11 @@ def check_cm_tos(machine: Machine) -> Iterator[Found]:
     if not found:
         yield skipped(absent(machine))
         return
-    missing = [one.port for one in found.values() if not machine.text(rdma_cm_path(one.port.device, one.port.number, TOS_FILE))]
+    missing = [
+        one.port
+        for one in found.values()
+        if not machine.text(rdma_cm_path(one.port.device, one.port.number, TOS_FILE))
+    ]
     if missing:
         names = ", ".join(port.name for port in missing)
         fix = filled(
@@ -100,7 +121,9 @@ def check_cm_tos(machine: Machine) -> Iterator[Found]:
             device=missing[0].device,
             path=rdma_cm_path(missing[0].device, missing[0].number, TOS_FILE),
         )
-        yield not_offered("", f"{CONFIGFS} has no directory for {names}; Linux uses 0 by default", fix=fix)
+        yield not_offered(
+            "", f"{CONFIGFS} has no directory for {names}; Linux uses 0 by default", fix=fix
+        )
     for setting in found.values():
         if setting.port not in missing:
             yield _judge_cm_tos(machine, setting)
@@ -111,12 +134,16 @@ def _judge_cm_tos(machine: Machine, setting: Setting) -> Found:
     path = rdma_cm_path(port.device, port.number, TOS_FILE)
     text = machine.text(path) or ""
     if not text.isdecimal():
-        return not_offered(port.name, f"the type of service is '{text}', not a number", Evidence(path, text))
+        return not_offered(
+            port.name, f"the type of service is '{text}', not a number", Evidence(path, text)
+        )
     value = int(text)
     other, where = sent_class(machine, port)
     priority, lossless = qos.priority(value), qos.lossless
     if other is not None and value >> 2 == other >> 2:
-        return passed(port.name, f"{decoded(value)}, like all RDMA packets", Evidence(path, text, str(other)))
+        return passed(
+            port.name, f"{decoded(value)}, like all RDMA packets", Evidence(path, text, str(other))
+        )
     if lossless and priority in lossless:
         return passed(
             port.name,

@@ -40,7 +40,11 @@ def settings(machine: Machine) -> tuple[Setting, ...]:
         names = hardware(machine, port)
         for netdev in names:
             subject = f"{port.name} {netdev}" if len(names) > 1 else port.name
-            found.append(Setting(subject, port, read_qos(machine, netdev, tagged=tagged(machine, port.netdev))))
+            found.append(
+                Setting(
+                    subject, port, read_qos(machine, netdev, tagged=tagged(machine, port.netdev))
+                )
+            )
     return tuple(found)
 
 
@@ -107,7 +111,9 @@ def values(machine: Machine, setting: Setting) -> dict[str, str]:
         "reaction point": "" if qos.react is None else listed(qos.react),
         "DSCP of CNPs": qos.cnp or "",
         "traffic class": machine.text(traffic_class_path(port.device, port.number)) or "",
-        "RDMA-CM type of service": machine.text(rdma_cm_path(port.device, port.number, "default_roce_tos")) or "",
+        "RDMA-CM type of service": (
+            machine.text(rdma_cm_path(port.device, port.number, "default_roce_tos")) or ""
+        ),
     }
 
 
@@ -119,7 +125,9 @@ def _ranges(dscp: Mapping[int, int]) -> str:
             runs[-1] = (runs[-1][0], value, priority)
         else:
             runs.append((value, value, priority))
-    return ", ".join(f"{first}{f'-{last}' if last > first else ''}: {priority}" for first, last, priority in runs)
+    return ", ".join(
+        f"{first}{f'-{last}' if last > first else ''}: {priority}" for first, last, priority in runs
+    )
 
 
 def nvidia(machine: Machine, port: Port) -> bool:

@@ -16,9 +16,14 @@ TRAFFIC_CLASS = CheckRow(
     layer=Layer.ROCE,
     title="traffic class of NCCL's packets",
     right="its DSCP maps to a priority with flow control",
-    why="NCCL uses traffic class 0 unless NCCL_IB_TC or the driver sets another. Packets outside "
-    "the lossless class are dropped when buffers are full.",
-    fix="echo {value} > /sys/class/infiniband/{device}/tc/{port}/traffic_class; or in the job script: export NCCL_IB_TC={value}",
+    why=(
+        "NCCL uses traffic class 0 unless NCCL_IB_TC or the driver sets another. Packets outside "
+        "the lossless class are dropped when buffers are full."
+    ),
+    fix=(
+        "echo {value} > /sys/class/infiniband/{device}/tc/{port}/traffic_class; or in the job"
+        " script: export NCCL_IB_TC={value}"
+    ),
     stays=STAYS,
     reads=(
         "/sys/class/infiniband/*/tc/*/traffic_class",
@@ -40,15 +45,22 @@ def check_traffic_class(machine: Machine, setting: Setting) -> Found:
     if value is None:
         return not_offered(
             setting.subject,
-            "the traffic class is unknown: neither the driver nor the snapshot's environment has it",
+            "the traffic class is unknown: neither the driver nor the snapshot's environment"
+            " has it",
         )
     priority, lossless = qos.priority(value), qos.lossless
-    seen = Evidence(where, decoded(value), f"one with priority {listed(lossless)}" if lossless else "")
+    seen = Evidence(
+        where, decoded(value), f"one with priority {listed(lossless)}" if lossless else ""
+    )
     if lossless == ():
-        return skipped(f"traffic class {decoded(value)}; no priority has flow control", setting.subject)
+        return skipped(
+            f"traffic class {decoded(value)}; no priority has flow control", setting.subject
+        )
     if lossless is None or priority is None:
         what = "flow control" if lossless is None else f"the priority of DSCP {value >> 2}"
-        return not_offered(setting.subject, f"traffic class {decoded(value)}; {what} cannot be read", seen)
+        return not_offered(
+            setting.subject, f"traffic class {decoded(value)}; {what} cannot be read", seen
+        )
     mapped = Evidence(qos.trust_where, f"{qos.trust}: priority {priority}", listed(lossless))
     if priority in lossless:
         return passed(
@@ -57,7 +69,9 @@ def check_traffic_class(machine: Machine, setting: Setting) -> Found:
             seen,
             mapped,
         )
-    fix = filled(TRAFFIC_CLASS.fix, value=_lossless_class(setting), device=port.device, port=port.number)
+    fix = filled(
+        TRAFFIC_CLASS.fix, value=_lossless_class(setting), device=port.device, port=port.number
+    )
     message = f"traffic class {decoded(value)} has priority {priority}, which has no flow control"
     return warned(setting.subject, message, seen, mapped, fix=fix)
 
@@ -82,9 +96,14 @@ PRIORITY_TRAFFIC = CheckRow(
     layer=Layer.ROCE,
     title="priorities that RDMA traffic used",
     right="priorities with flow control sent at least half as many bytes as RDMA did",
-    why="RDMA on priority 0 means that its traffic class or the trust mode is wrong. It then has no flow control and loses packets.",
-    fix="busbw check --only roce-trust --only roce-traffic-class names the setting; then "
-    "mlnx_qos -i {netdev} shows the priority of each DSCP",
+    why=(
+        "RDMA on priority 0 means that its traffic class or the trust mode is wrong. It then has no"
+        " flow control and loses packets."
+    ),
+    fix=(
+        "busbw check --only roce-trust --only roce-traffic-class names the setting; then "
+        "mlnx_qos -i {netdev} shows the priority of each DSCP"
+    ),
     stays=STAYS,
     reads=("ethtool -S: tx_prio*_bytes, tx_vport_rdma_unicast_bytes, vport_loopback_bytes", "dcb"),
     sources=("Linux Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",),
@@ -106,7 +125,9 @@ def check_priority_traffic(machine: Machine, setting: Setting) -> Found:
         return not_offered(setting.subject, f"{unread}: its driver does not count them")
     rdma = values[RDMA_BYTES] - values.get(LOOPBACK, 0)
     if rdma < ENOUGH:
-        return skipped(f"RDMA sent less than {ENOUGH / 1e9:g} GB since the driver was loaded", setting.subject)
+        return skipped(
+            f"RDMA sent less than {ENOUGH / 1e9:g} GB since the driver was loaded", setting.subject
+        )
     sent = {priority: values.get(f"tx_prio{priority}_bytes", 0) for priority in range(8)}
     kept = sum(sent[priority] for priority in lossless)
     most = max(sent, key=lambda priority: sent[priority])
@@ -119,8 +140,13 @@ def check_priority_traffic(machine: Machine, setting: Setting) -> Found:
         ),
     )
     if kept < LEAST * rdma:
-        message = f"RDMA sent {rdma / 1e9:.1f} GB, at most {kept / 1e9:.1f} GB of it with flow control; most used priority {most}"
-        return warned(setting.subject, message, *evidence, fix=filled(PRIORITY_TRAFFIC.fix, netdev=netdev))
+        message = (
+            f"RDMA sent {rdma / 1e9:.1f} GB, at most {kept / 1e9:.1f} GB of it with flow control;"
+            f" most used priority {most}"
+        )
+        return warned(
+            setting.subject, message, *evidence, fix=filled(PRIORITY_TRAFFIC.fix, netdev=netdev)
+        )
     return passed(
         setting.subject,
         f"RDMA sent {rdma / 1e9:.1f} GB; priority {listed(lossless)} carried {kept / 1e9:.1f} GB",

@@ -1,4 +1,6 @@
-"""The slots of this host: a fixed number, or the answers of a host discovery script, which is run every second."""
+"""The slots of this host: a fixed number, or the answers of a host discovery script, which is
+run every second.
+"""
 
 import shlex
 import sys
@@ -13,7 +15,10 @@ PERIOD_S, SCRIPT_LIMIT_S = 1.0, 30.0
 
 
 def parse(text: str, default_slots: int, source: str) -> int:
-    """The number of slots in a script's output: lines of `host:slots`, or of `host` with `default_slots`. A host may have 0 slots.
+    """The number of slots in a script's output: lines of `host:slots`, or of `host` with
+    `default_slots`.
+
+    A host may have 0 slots.
 
     Raises UsageError for a line that is not a host, and for another host.
     """
@@ -22,8 +27,10 @@ def parse(text: str, default_slots: int, source: str) -> int:
         for host in hosts.parse_hosts(line) if line and not line.endswith(":0") else ():
             if not remote.is_local(host.name):
                 raise UsageError(
-                    f"{source}: {host.name} is not this host, and the workers of an elastic job run on one host",
-                    "for several hosts, start the script with torchrun, which restarts all ranks from the last commit",
+                    f"{source}: {host.name} is not this host, and the workers of an elastic job run"
+                    " on one host",
+                    "for several hosts, start the script with torchrun, which restarts all ranks"
+                    " from the last commit",
                 )
             slots += host.slots or default_slots
     return slots
@@ -39,7 +46,9 @@ class Script:
         """
         self._source, self._default = f"--host-discovery-script {command}", default_slots
         try:
-            self._words = [str(Path(command).absolute())] if Path(command).is_file() else shlex.split(command)
+            self._words = (
+                [str(Path(command).absolute())] if Path(command).is_file() else shlex.split(command)
+            )
         except ValueError as error:
             raise UsageError(f"{self._source}: {error}", "write words as in a shell") from error
         self._slots = self._ask()
@@ -57,7 +66,10 @@ class Script:
     def _ask(self) -> int:
         (done,) = remote.run(["localhost"], self._words, SCRIPT_LIMIT_S)
         if done.problem:
-            raise UsageError(f"{self._source}: {done.problem}", "make it executable, and let it print one line per host: localhost:4")
+            raise UsageError(
+                f"{self._source}: {done.problem}",
+                "make it executable, and let it print one line per host: localhost:4",
+            )
         return parse(done.out.decode(errors="replace"), self._default, self._source)
 
     def _repeat(self) -> None:
@@ -73,7 +85,10 @@ class Script:
 
 
 class Slots:
-    """Slots that workers may use. A slot whose worker failed is out of use, for ever or for a growing time."""
+    """Slots that workers may use.
+
+    A slot whose worker failed is out of use, for ever or for a growing time.
+    """
 
     def __init__(self, count: Callable[[], int], cooldown_s: tuple[int, int] | None) -> None:
         """`cooldown_s`: the first and the longest time out of use; None: for ever."""

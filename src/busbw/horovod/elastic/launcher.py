@@ -1,7 +1,8 @@
-"""The launcher of an elastic job: starts workers on slots, forms worlds of those that are ready, and replaces lost ones.
+"""The launcher of an elastic job: starts workers on slots, forms worlds of those that are ready,
+and replaces lost ones.
 
-A world is a set of workers that train together. It ends when one of its workers is lost, or when rank 0 is told to make room for changes;
-each worker then asks for the next one.
+A world is a set of workers that train together. It ends when one of its workers is lost, or when
+rank 0 is told to make room for changes; each worker then asks for the next one.
 """
 
 import contextlib
@@ -38,7 +39,9 @@ class Limits:
 class Launcher:
     """One job. `run` returns its exit code. `end` must be called after it, also if it fails."""
 
-    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], slots: Slots, limits: Limits) -> None:
+    def __init__(
+        self, argv: Sequence[str], environ: Mapping[str, str], slots: Slots, limits: Limits
+    ) -> None:
         self._argv, self._environ, self._slots, self._limits = argv, environ, slots, limits
         self._workers: list[Worker] = []
         self._worlds = 0
@@ -48,7 +51,9 @@ class Launcher:
         self._short_s: float | None = None  # since when workers are too few
 
     def run(self) -> int:
-        """Run until all workers have ended. Returns 0, or the exit code of the worker that failed last (128 + N for signal N).
+        """Run until all workers have ended.
+
+        Returns 0, or the exit code of the worker that failed last (128 + N for signal N).
 
         Raises NoMeasurement: too few slots, too many worlds, or a worker that does not end.
         """
@@ -81,8 +86,15 @@ class Launcher:
                 _say(f"{worker} {how}")
 
     def _lost(self) -> bool:
-        """Whether all workers that had the state of the training have failed. New ones would begin again."""
-        left = [worker for worker in self._workers if worker.state is not State.LEAVING and (worker.rank >= 0 or not self._worlds)]
+        """Whether all workers that had the state of the training have failed.
+
+        New ones would begin again.
+        """
+        left = [
+            worker
+            for worker in self._workers
+            if worker.state is not State.LEAVING and (worker.rank >= 0 or not self._worlds)
+        ]
         return self._code != 0 and self._finished_s is None and not left
 
     def _fit(self) -> None:
@@ -95,14 +107,24 @@ class Launcher:
 
     def _staying(self) -> list[Worker]:
         count = self._slots.count()
-        return [worker for worker in self._workers if worker.slot < count and worker.state is not State.LEAVING]
+        return [
+            worker
+            for worker in self._workers
+            if worker.slot < count and worker.state is not State.LEAVING
+        ]
 
     def _form(self) -> None:
-        """Form a world if all workers that count are ready, or tell rank 0 to make room for changes."""
+        """Form a world if all workers that count are ready, or tell rank 0 to make room for
+        changes.
+        """
         staying, now_s = self._staying(), time.monotonic()
         ready = [worker for worker in staying if worker.state is State.READY]
         running = [worker for worker in self._workers if worker.state is State.RUNNING]
-        coming = [worker for worker in staying if worker.state is State.STARTING and now_s - worker.since_s < START_LIMIT_S]
+        coming = [
+            worker
+            for worker in staying
+            if worker.state is State.STARTING and now_s - worker.since_s < START_LIMIT_S
+        ]
         if running:
             leaving = any(worker not in staying for worker in running)
             if (leaving or ready) and not coming and not self._told:
@@ -122,17 +144,24 @@ class Launcher:
             self._start_world(members[: self._limits.most])
 
     def _wait_for_slots(self, ready: int, least: int, waited_s: float) -> None:
-        """Workers that are ready keep the state of the training meanwhile, even those without a slot."""
+        """Workers that are ready keep the state of the training meanwhile, even those without a
+        slot.
+        """
         if waited_s > self._limits.timeout_s:
             slots, limit_s = self._slots.count(), self._limits.timeout_s
             raise NoMeasurement(
-                f"{ready} of at least {least} workers are ready, of {slots} slots, {limit_s:g} s after a change",
+                f"{ready} of at least {least} workers are ready, of {slots} slots, {limit_s:g} s"
+                " after a change",
                 "free more slots, or give a smaller --min-np",
             )
 
     def _stop_silent(self, running: Sequence[Worker]) -> None:
-        """Kill workers that do not ask for a new world although others of theirs have waited long for it."""
-        waiting = (worker for worker in self._workers if worker.state is State.READY and worker.rank >= 0)
+        """Kill workers that do not ask for a new world although others of theirs have waited
+        long for it.
+        """
+        waiting = (
+            worker for worker in self._workers if worker.state is State.READY and worker.rank >= 0
+        )
         waited_s = max((time.monotonic() - worker.since_s for worker in waiting), default=0.0)
         if waited_s > self._limits.timeout_s:
             for worker in (one for one in running if not one.killed):
@@ -142,19 +171,30 @@ class Launcher:
 
     def _start_world(self, members: Sequence[Worker]) -> None:
         if self._limits.resets is not None and self._worlds > self._limits.resets:
-            raise NoMeasurement(f"the workers have changed more than {self._limits.resets} times", "give a larger --reset-limit")
+            raise NoMeasurement(
+                f"the workers have changed more than {self._limits.resets} times",
+                "give a larger --reset-limit",
+            )
         self._worlds += 1
         self._told, self._short_s = False, None
         store = os.memfd_create("busbw-horovod")
         slots = ", ".join(str(worker.slot) for worker in members)
-        _say(f"world {self._worlds}: {len(members)} rank{'s' * (len(members) > 1)} on slot{'s' * (len(members) > 1)} {slots}")
+        _say(
+            f"world {self._worlds}: {len(members)} rank{'s' * (len(members) > 1)} on"
+            f" slot{'s' * (len(members) > 1)} {slots}"
+        )
         for worker in self._workers:
             if worker.state is State.READY and worker not in members:
                 worker.leave()
         for rank, worker in enumerate(members):
             worker.rank = rank
             worker.become(State.RUNNING)
-            place = {"number": self._worlds, "rank": rank, "size": len(members), "local_rank": worker.slot}
+            place = {
+                "number": self._worlds,
+                "rank": rank,
+                "size": len(members),
+                "local_rank": worker.slot,
+            }
             messages.send(worker.link, messages.WORLD, [store], **place)
         os.close(store)
 
@@ -168,7 +208,10 @@ class Launcher:
                 worker.become(State.LEAVING)
         if time.monotonic() - since_s > self._limits.timeout_s and self._workers:
             ranks = ", ".join(str(worker.rank) for worker in self._workers)
-            raise NoMeasurement(f"rank {ranks} did not end within {self._limits.timeout_s:g} s after another", "see what it waits for")
+            raise NoMeasurement(
+                f"rank {ranks} did not end within {self._limits.timeout_s:g} s after another",
+                "see what it waits for",
+            )
 
     def _listen(self) -> None:
         """Receive messages for one tick."""
@@ -186,7 +229,10 @@ class Launcher:
         for worker in self._workers:
             worker.signal(signal.SIGTERM)
         end_s = time.monotonic() + END_LIMIT_S
-        while any(worker.process.poll() is None for worker in self._workers) and time.monotonic() < end_s:
+        while (
+            any(worker.process.poll() is None for worker in self._workers)
+            and time.monotonic() < end_s
+        ):
             time.sleep(TICK_S / 10)
         for worker in self._workers:
             worker.close()

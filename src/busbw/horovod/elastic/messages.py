@@ -1,4 +1,5 @@
-"""Messages between the launcher of an elastic job and its workers: lines of JSON over a socket pair that the worker inherits.
+"""Messages between the launcher of an elastic job and its workers: lines of JSON over a socket pair
+that the worker inherits.
 
 Nothing listens, so no other process can connect.
 """
@@ -11,13 +12,17 @@ from typing import Any
 
 VARIABLE = "BUSBW_ELASTIC_SOCKET"  # the number of the worker's descriptor
 
-# A worker waits for a world. The launcher answers with a world or asks it to leave. It tells rank 0 that the workers should change.
+# A worker waits for a world. The launcher answers with a world or asks it to leave. It tells rank 0
+# that the workers should change.
 READY, WORLD, LEAVE, CHANGED = "ready", "world", "leave", "changed"
 _CHUNK = 1 << 16
 
 
 def send(connection: socket.socket, kind: str, files: Sequence[int] = (), **content: Any) -> None:
-    """Send a message, with descriptors of open files. Does nothing if the other process has ended, which is noticed elsewhere."""
+    """Send a message, with descriptors of open files.
+
+    Does nothing if the other process has ended, which is noticed elsewhere.
+    """
     with contextlib.suppress(OSError):
         socket.send_fds(connection, [json.dumps({"kind": kind, **content}).encode() + b"\n"], files)
 

@@ -39,7 +39,9 @@ class Worker:
 
     def __str__(self) -> str:
         """As messages name it."""
-        return f"the worker on slot {self.slot}" + (f" (rank {self.rank})" if self.rank >= 0 else "")
+        return f"the worker on slot {self.slot}" + (
+            f" (rank {self.rank})" if self.rank >= 0 else ""
+        )
 
     def become(self, state: State) -> None:
         """Change the state."""
@@ -52,7 +54,8 @@ class Worker:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the worker and all processes of its group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have changed its user
+        # it may have changed its user
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
     def close(self) -> None:
@@ -79,7 +82,9 @@ def start(argv: Sequence[str], environ: Mapping[str, str], slot: int) -> Worker:
         )
     except OSError as error:
         ours.close()
-        raise UsageError(f"{argv[0]} cannot be run: {error.strerror}", "busbw horovodrun -np 2 python train.py") from error
+        raise UsageError(
+            f"{argv[0]} cannot be run: {error.strerror}", "busbw horovodrun -np 2 python train.py"
+        ) from error
     finally:
         theirs.close()
     return Worker(slot, process, ours, messages.Reader(ours))

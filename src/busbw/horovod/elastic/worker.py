@@ -19,8 +19,9 @@ class World:
     rank: int
     size: int
     local_rank: int  # the slot, which a worker keeps: scripts select a GPU by it once
-    # Descriptor of the file through which the ranks find each other. It stays open, one per world: a FileStore writes to its path when it
-    # is collected, which may be worlds later, and the path must not have become that of another file.
+    # Descriptor of the file through which the ranks find each other. It stays open, one per world:
+    # a FileStore writes to its path when it is collected, which may be worlds later, and the path
+    # must not have become that of another file.
     store: int
 
 
@@ -35,7 +36,10 @@ class _Launcher:
         threading.Thread(target=self._listen, name="busbw-elastic", daemon=True).start()
 
     def next_world(self) -> World | None:
-        """The next world; None if this worker is not in it. The launcher's limits apply, and its end ends this process."""
+        """The next world; None if this worker is not in it.
+
+        The launcher's limits apply, and its end ends this process.
+        """
         messages.send(self._socket, messages.READY)
         return self._worlds.get()
 
@@ -47,8 +51,13 @@ class _Launcher:
                 if kind == messages.CHANGED:
                     self.changed.set()
                 else:
-                    self.changed.clear()  # here, since a message about the new world may follow at once
-                    self._worlds.put(World(**message, store=reader.files.pop(0)) if kind == messages.WORLD else None)
+                    # here, since a message about the new world may follow at once
+                    self.changed.clear()
+                    self._worlds.put(
+                        World(**message, store=reader.files.pop(0))
+                        if kind == messages.WORLD
+                        else None
+                    )
         with contextlib.suppress(OSError):  # the launcher may have been the reader
             sys.stderr.write("busbw horovod: the launcher has ended, so this worker ends too\n")
             sys.stderr.flush()
@@ -64,7 +73,9 @@ def elastic() -> bool:
 
 
 def join() -> World | None:
-    """Wait until the launcher has formed a world, and set the variables of this rank. None: the job is not elastic.
+    """Wait until the launcher has formed a world, and set the variables of this rank.
+
+    None: the job is not elastic.
 
     Raises:
         SystemExit: the launcher needs this worker no more.

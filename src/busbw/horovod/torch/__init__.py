@@ -1,4 +1,6 @@
-"""`import busbw.horovod.torch as hvd`: Horovod's PyTorch API, with its names, signatures and meanings, over torch.distributed."""
+"""`import busbw.horovod.torch as hvd`: Horovod's PyTorch API, with its names, signatures and
+meanings, over torch.distributed.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +18,32 @@ from busbw.horovod.torch.builds import (
     rocm_built,
 )
 from busbw.horovod.torch.compression import Compression
-from busbw.horovod.torch.context import cross_rank, cross_size, is_homogeneous, is_initialized, local_rank, local_size, rank, size
+from busbw.horovod.torch.context import (
+    cross_rank,
+    cross_size,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    size,
+)
 from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterrupt
-from busbw.horovod.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
-from busbw.horovod.torch.ops import add_process_set, barrier, join, poll, remove_process_set, sparse_allreduce_async, synchronize
+from busbw.horovod.torch.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+from busbw.horovod.torch.ops import (
+    add_process_set,
+    barrier,
+    join,
+    poll,
+    remove_process_set,
+    sparse_allreduce_async,
+    synchronize,
+)
 from busbw.horovod.torch.optimizer import DistributedOptimizer
 from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
 from busbw.horovod.torch.reduceops import Adasum, Average, Max, Min, Product, Sum
@@ -29,12 +53,64 @@ from busbw.horovod.torch.world import init, shutdown, start_timeline, stop_timel
 _forms = ops.forms()
 globals().update(_forms)
 
-__all__ = ["Adasum", "Average", "Compression", "DistributedOptimizer", "HorovodInternalError", "HostsUpdatedInterrupt", "Max", "Min"]
-__all__ += ["ProcessSet", "Product", "Sum", "SyncBatchNorm", "add_process_set", "allgather_object", "barrier", "broadcast_object"]
-__all__ += ["broadcast_optimizer_state", "broadcast_parameters", "ccl_built", "cross_rank", "cross_size", "cuda_built", "ddl_built"]
-__all__ += ["elastic", "global_process_set", "gloo_built", "gloo_enabled", "init", "is_homogeneous", "is_initialized", "join"]
-__all__ += ["local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported", "nccl_built", "poll", "rank"]
-__all__ += ["remove_process_set", "rocm_built", "shutdown", "size", "sparse_allreduce_async", "start_timeline", "stop_timeline"]
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "DistributedOptimizer",
+    "HorovodInternalError",
+    "HostsUpdatedInterrupt",
+    "Max",
+    "Min",
+]
+__all__ += [
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "SyncBatchNorm",
+    "add_process_set",
+    "allgather_object",
+    "barrier",
+    "broadcast_object",
+]
+__all__ += [
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+]
+__all__ += [
+    "elastic",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+]
+__all__ += [
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "poll",
+    "rank",
+]
+__all__ += [
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "sparse_allreduce_async",
+    "start_timeline",
+    "stop_timeline",
+]
 __all__ += ["synchronize"]
 __all__ += sorted(_forms)
 

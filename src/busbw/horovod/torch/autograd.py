@@ -10,7 +10,9 @@ from busbw.horovod.torch.requests import Kind
 
 
 class Collective(torch.autograd.Function):  # type: ignore[misc]
-    """One call on one or several tensors; an all-to-all's result is followed by the rows received from each rank."""
+    """One call on one or several tensors; an all-to-all's result is followed by the rows
+    received from each rank.
+    """
 
     @staticmethod
     def forward(ctx: Any, call: Call, *tensors: torch.Tensor) -> Any:
@@ -41,7 +43,9 @@ def _run(call: Call, kind: Kind, grads: list[torch.Tensor], **arguments: Any) ->
 
 
 def _of_allreduce(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
-    return _run(call, Kind.ALLREDUCE, grads, op=call.op, prescale=call.prescale, postscale=call.postscale)
+    return _run(
+        call, Kind.ALLREDUCE, grads, op=call.op, prescale=call.prescale, postscale=call.postscale
+    )
 
 
 def _of_allgather(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -50,7 +54,10 @@ def _of_allgather(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch
     own = [torch.tensor([number], dtype=torch.int64) for number in ctx.rows]
     rows = _run(call, Kind.ALLGATHER, own)
     me = call.process_set.rank()
-    return [grad.narrow(0, int(every[:me].sum()), number) for grad, every, number in zip(reduced, rows, ctx.rows, strict=True)]
+    return [
+        grad.narrow(0, int(every[:me].sum()), number)
+        for grad, every, number in zip(reduced, rows, ctx.rows, strict=True)
+    ]
 
 
 def _of_broadcast(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -60,7 +67,9 @@ def _of_broadcast(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch
 
 
 def _of_alltoall(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
-    made = Call(kind=Kind.ALLTOALL, splits=ctx.received, tells_splits=True, process_set=call.process_set)
+    made = Call(
+        kind=Kind.ALLTOALL, splits=ctx.received, tells_splits=True, process_set=call.process_set
+    )
     back, _ = Collective.apply(made, grads[0])
     left = ctx.rows[0] - back.shape[0]  # rows that were not sent
     return [torch.cat([back, back.new_zeros(left, *back.shape[1:])]) if left else back]
@@ -69,7 +78,9 @@ def _of_alltoall(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.
 def _of_reducescatter(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
     """Gathered; for a sum, times the number of ranks."""
     ranks = call.process_set.size() if call.op == reduceops.Sum else 1
-    return _run(call, Kind.ALLGATHER, [grad * (ranks * call.prescale * call.postscale) for grad in grads])
+    return _run(
+        call, Kind.ALLGATHER, [grad * (ranks * call.prescale * call.postscale) for grad in grads]
+    )
 
 
 _BACKWARD = {

@@ -5,19 +5,31 @@ from collections.abc import Iterator, Sequence
 
 from busbw.horovod.torch.requests import Key, Kind, Request, Response
 
-_KINDS = (Kind.ALLREDUCE, Kind.ALLGATHER, Kind.BROADCAST, Kind.ALLTOALL, Kind.REDUCESCATTER, Kind.BARRIER)
+_KINDS = (
+    Kind.ALLREDUCE,
+    Kind.ALLGATHER,
+    Kind.BROADCAST,
+    Kind.ALLTOALL,
+    Kind.REDUCESCATTER,
+    Kind.BARRIER,
+)
 # Generated names, which are used only once.
 _ONCE = ".noname."
 
 
 class Cache:
-    """Responses by slot. All ranks add, use and evict the same ones in the same order, so a slot means the same on each."""
+    """Responses by slot.
+
+    All ranks add, use and evict the same ones in the same order, so a slot means the same on each.
+    """
 
     def __init__(self, capacity: int, rank: int) -> None:
         self._capacity, self._rank = capacity, rank
-        self._known: OrderedDict[Key, tuple[int, Response]] = OrderedDict()  # the least recently used first
+        # the least recently used first
+        self._known: OrderedDict[Key, tuple[int, Response]] = OrderedDict()
         self._by_slot: dict[int, Key] = {}
-        self.foreign = 0  # bits of operations of sets that this rank is not in: it is always ready for them
+        # bits of operations of sets that this rank is not in: it is always ready for them
+        self.foreign = 0
 
     @property
     def slots(self) -> int:
@@ -41,7 +53,13 @@ class Cache:
         """Cache a response if it may occur again."""
         request = answer.request
         whole = set(answer.requests) == set(members)
-        if answer.error or not whole or request.kind not in _KINDS or _ONCE in request.name or not self._capacity:
+        if (
+            answer.error
+            or not whole
+            or request.kind not in _KINDS
+            or _ONCE in request.name
+            or not self._capacity
+        ):
             return
         if answer.key in self._known:
             slot = self._known[answer.key][0]

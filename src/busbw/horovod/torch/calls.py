@@ -28,7 +28,8 @@ class Call:
     op: int = reduceops.Sum
     root: int = -1
     splits: Splits = None
-    tells_splits: bool = False  # the result of an all-to-all includes the row counts received from each rank
+    # the result of an all-to-all includes the row counts received from each rank
+    tells_splits: bool = False
     prescale: float = 1.0
     postscale: float = 1.0
     process_set: ProcessSet = global_process_set
@@ -44,11 +45,15 @@ def reduction(op: int | None, average: bool | None) -> int:
     if average is not None:
         if op is not None:
             raise Refused("both op and average are given", "give op alone")
-        warnings.warn("the argument average has been replaced by op", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "the argument average has been replaced by op", DeprecationWarning, stacklevel=2
+        )
         return reduceops.Average if average else reduceops.Sum
     chosen = reduceops.Average if op is None else op
     if chosen not in reduceops.NAMES:
-        raise Refused(f"unknown op {chosen!r}", f"give one of hvd.{', hvd.'.join(reduceops.NAMES.values())}")
+        raise Refused(
+            f"unknown op {chosen!r}", f"give one of hvd.{', hvd.'.join(reduceops.NAMES.values())}"
+        )
     if chosen == reduceops.Adasum:
         raise Unsupported("Adasum is not supported", "use op=hvd.Average")
     return chosen
@@ -66,11 +71,17 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
         _check(tensor, call)
     if not tensors:
         raise Refused(f"{call.kind} without a tensor", "give at least one")
-    if len(devices := {str(tensor.device): None for tensor in tensors}) > 1:  # Horovod's own type of error
-        raise HorovodInternalError(f"{call.kind} of tensors on {', '.join(devices)}", "use tensors on one device")
+    # Horovod's own type of error
+    if len(devices := {str(tensor.device): None for tensor in tensors}) > 1:
+        raise HorovodInternalError(
+            f"{call.kind} of tensors on {', '.join(devices)}", "use tensors on one device"
+        )
     set_id = call.process_set.number()
     if not call.process_set.included():
-        raise Refused(f"rank {here.info.rank} is not in {call.process_set}", "check process_set.included() first")
+        raise Refused(
+            f"rank {here.info.rank} is not in {call.process_set}",
+            "check process_set.included() first",
+        )
     prefix = f"grouped_{call.kind}" if call.grouped else str(call.kind)
     inputs = [tensor.detach() for tensor in tensors]
     request = Request(
@@ -84,20 +95,32 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
         root=call.root,
         prescale=call.prescale,
         postscale=call.postscale,
-        gradient=call.gradient and here.worker is not None and call.op == reduceops.Average and set_id == 0,
+        gradient=call.gradient
+        and here.worker is not None
+        and call.op == reduceops.Average
+        and set_id == 0,
     )
     outputs: Sequence[torch.Tensor] = ()
     if call.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
         outputs = inputs if call.in_place else [torch.empty_like(tensor) for tensor in inputs]
     splits = _splits(call, inputs[0]) if call.kind == Kind.ALLTOALL else ()
-    counts_on = (call.splits.device if isinstance(call.splits, torch.Tensor) else torch.device("cpu")) if call.tells_splits else None
+    counts_on = (
+        (call.splits.device if isinstance(call.splits, torch.Tensor) else torch.device("cpu"))
+        if call.tells_splits
+        else None
+    )
     made = Operation(request, inputs, outputs, splits, counts_on, inputs[0].device, call.grouped)
     if call.in_place:
         made.given = tensors
     return _submit(here, number, made)
 
 
-def control(kind: Kind, process_set: ProcessSet = global_process_set, ranks: tuple[int, ...] = (), root: int = -1) -> Any:
+def control(
+    kind: Kind,
+    process_set: ProcessSet = global_process_set,
+    ranks: tuple[int, ...] = (),
+    root: int = -1,
+) -> Any:
     """Run an operation without tensors on all ranks and return its result."""
     here, number = context.current(), context.handles.number()
     request = Request(kind, str(kind), process_set.number(), ranks=ranks, root=root)
@@ -116,13 +139,22 @@ def _check(tensor: Any, call: Call) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise Refused(f"{call.kind} of a {type(tensor).__name__}", "give a tensor")
     if tensor.layout != torch.strided:
-        raise Refused(f"{call.kind} of a {tensor.layout} tensor", "use sparse_allreduce_async, or tensor.to_dense()")
+        raise Refused(
+            f"{call.kind} of a {tensor.layout} tensor",
+            "use sparse_allreduce_async, or tensor.to_dense()",
+        )
     if tensor.device.type not in ("cpu", "cuda"):
         raise Refused(f"{call.kind} of a tensor on {tensor.device}", "move it to the CPU or a GPU")
     if tensor.dtype not in reduceops.DTYPES and call.kind in _REDUCING:
-        raise Refused(f"{call.kind} of {tensor.dtype} is not possible", f"use one of {', '.join(map(str, reduceops.DTYPES))}")
+        raise Refused(
+            f"{call.kind} of {tensor.dtype} is not possible",
+            f"use one of {', '.join(map(str, reduceops.DTYPES))}",
+        )
     if not tensor.is_contiguous():
-        raise Refused(f"{call.kind} of a tensor that is not contiguous: strides {tensor.stride()}", "give tensor.contiguous()")
+        raise Refused(
+            f"{call.kind} of a tensor that is not contiguous: strides {tensor.stride()}",
+            "give tensor.contiguous()",
+        )
 
 
 def _splits(call: Call, tensor: torch.Tensor) -> list[int]:
@@ -130,12 +162,20 @@ def _splits(call: Call, tensor: torch.Tensor) -> list[int]:
     ranks, rows = call.process_set.size(), tensor.shape[0] if tensor.dim() else 0
     if call.splits is None:
         if rows % ranks:
-            raise Refused(f"{rows} rows cannot be divided evenly among {ranks} ranks", "give splits")
+            raise Refused(
+                f"{rows} rows cannot be divided evenly among {ranks} ranks", "give splits"
+            )
         return [rows // ranks] * ranks
     given = call.splits if isinstance(call.splits, torch.Tensor) else torch.tensor(call.splits)
     if given.is_floating_point() or given.dtype == torch.bool or given.dim() != 1:
-        raise Refused(f"splits are {given.dtype} in {given.dim()} dimensions", "give one whole number for each rank")
+        raise Refused(
+            f"splits are {given.dtype} in {given.dim()} dimensions",
+            "give one whole number for each rank",
+        )
     splits = [int(number) for number in given.tolist()]
     if len(splits) != ranks or min(splits) < 0 or sum(splits) > rows:
-        raise Refused(f"splits {splits} of {rows} rows over {ranks} ranks", f"give {ranks} numbers whose sum is at most {rows}")
+        raise Refused(
+            f"splits {splits} of {rows} rows over {ranks} ranks",
+            f"give {ranks} numbers whose sum is at most {rows}",
+        )
     return splits

@@ -1,4 +1,6 @@
-"""How each operation runs over a torch.distributed group, using element types that the backend can send."""
+"""How each operation runs over a torch.distributed group, using element types that the backend
+can send.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,7 +13,10 @@ from busbw.horovod.torch.requests import Request, Response
 
 
 def reduce_(flat: torch.Tensor, request: Request, group: dist.ProcessGroup) -> torch.Tensor:
-    """All-reduce with scaling before and after. Works in place if the backend supports the type, else on a copy."""
+    """All-reduce with scaling before and after.
+
+    Works in place if the backend supports the type, else on a copy.
+    """
     reduceops.scaled_(flat, request.prescale)
     sent = flat.to(reduceops.CARRIERS.get(flat.dtype, flat.dtype))
     if sent.numel():
@@ -23,7 +28,9 @@ def reduce_(flat: torch.Tensor, request: Request, group: dist.ProcessGroup) -> t
 def allgather(tensor: torch.Tensor, rows: Sequence[int], group: dist.ProcessGroup) -> torch.Tensor:
     """The ranks' tensors concatenated along dimension 0. `rows`: the first dimension of each."""
     most, rest = max(rows), tensor.shape[1:]
-    mine = torch.nn.functional.pad(_as_bytes(tensor), (0, (most - tensor.shape[0]) * _row_bytes(tensor)))
+    mine = torch.nn.functional.pad(
+        _as_bytes(tensor), (0, (most - tensor.shape[0]) * _row_bytes(tensor))
+    )
     every = mine.new_empty(len(rows) * mine.numel())
     if every.numel():
         dist.all_gather_into_tensor(every, mine, group=group)
@@ -39,7 +46,9 @@ def broadcast_(tensor: torch.Tensor, root: int, group: dist.ProcessGroup) -> Non
         dist.broadcast(_as_bytes(tensor), src=root, group=group)
 
 
-def alltoall(tensor: torch.Tensor, splits: Sequence[int], group: dist.ProcessGroup) -> tuple[torch.Tensor, list[int]]:
+def alltoall(
+    tensor: torch.Tensor, splits: Sequence[int], group: dist.ProcessGroup
+) -> tuple[torch.Tensor, list[int]]:
     """All-to-all by rows. Returns the received rows and how many came from each rank."""
     sent = torch.tensor(splits, dtype=torch.int64, device=tensor.device)
     received = torch.empty_like(sent)
@@ -49,19 +58,31 @@ def alltoall(tensor: torch.Tensor, splits: Sequence[int], group: dist.ProcessGro
     used = tensor[: sum(splits)]
     if row:
         dist.all_to_all_single(
-            _as_bytes(out), _as_bytes(used), [number * row for number in rows], [number * row for number in splits], group=group
+            _as_bytes(out),
+            _as_bytes(used),
+            [number * row for number in rows],
+            [number * row for number in splits],
+            group=group,
         )
     return out, rows
 
 
 def reducescatter(tensor: torch.Tensor, request: Request, group: dist.ProcessGroup) -> torch.Tensor:
-    """This rank's rows of the reduction. If they do not divide evenly, the first ranks get one more."""
+    """This rank's rows of the reduction.
+
+    If they do not divide evenly, the first ranks get one more.
+    """
     ranks, me = group.size(), group.rank()
     base, extra = divmod(tensor.shape[0], ranks)
     rows = [base + (rank < extra) for rank in range(ranks)]
-    sent = reduceops.scaled_(tensor.clone(), request.prescale).to(reduceops.CARRIERS.get(tensor.dtype, tensor.dtype))
+    sent = reduceops.scaled_(tensor.clone(), request.prescale).to(
+        reduceops.CARRIERS.get(tensor.dtype, tensor.dtype)
+    )
     if extra:
-        whole = [(part, part.new_zeros(base + 1 - part.shape[0], *part.shape[1:])) for part in sent.split(rows)]
+        whole = [
+            (part, part.new_zeros(base + 1 - part.shape[0], *part.shape[1:]))
+            for part in sent.split(rows)
+        ]
         sent = torch.cat([tensor for pair in whole for tensor in pair])
     out = sent.new_empty(sent.shape[0] // ranks, *tensor.shape[1:])
     if out.numel():
@@ -75,7 +96,11 @@ def rows_of(answer: Response, number: int, members: Sequence[int]) -> list[int]:
     return [answer.requests[rank].shapes[number][0] for rank in members]
 
 
-def fused(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], reduce: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def fused(
+    tensors: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    reduce: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
     """Reduce tensors of one type as one. A single tensor is copied only to its output."""
     if len(tensors) == 1:
         if outputs[0] is not tensors[0]:
@@ -86,7 +111,9 @@ def fused(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], redu
             flat.copy_(reduced)
         return
     reduced = reduce(torch.cat([tensor.reshape(-1) for tensor in tensors]))
-    for output, part in zip(outputs, reduced.split([output.numel() for output in outputs]), strict=True):
+    for output, part in zip(
+        outputs, reduced.split([output.numel() for output in outputs]), strict=True
+    ):
         output.copy_(part.view_as(output))
 
 

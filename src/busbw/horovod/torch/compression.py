@@ -6,7 +6,10 @@ import torch
 
 
 class Compressor:
-    """The interface of a compressor. This one changes nothing; custom compressors define the same two methods."""
+    """The interface of a compressor.
+
+    This one changes nothing; custom compressors define the same two methods.
+    """
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:

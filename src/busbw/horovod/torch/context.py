@@ -1,4 +1,6 @@
-"""The state of a process between `init` and `shutdown`, and the functions that scripts use to query it."""
+"""The state of a process between `init` and `shutdown`, and the functions that scripts use to
+query it.
+"""
 
 from dataclasses import dataclass
 
@@ -24,7 +26,8 @@ class Context:
     timeline: Timeline
     worker: CommWorker | None
     local_sizes: tuple[int, ...]  # of the host of each rank
-    groups: list[dist.ProcessGroup] | None  # destroyed one by one at shutdown; None: all of torch.distributed is ours
+    # destroyed one by one at shutdown; None: all of torch.distributed is ours
+    groups: list[dist.ProcessGroup] | None
 
 
 handles = Handles()

@@ -1,7 +1,8 @@
 """The thread that matches operations of ranks by name and runs them in the same order on all ranks.
 
-Each cycle is one small all-reduce: each rank sends a bit for each cached operation that it is ready for, and the AND of all ranks selects
-the operations to run. Only if a rank has an uncached request do ranks exchange full requests.
+Each cycle is one small all-reduce: each rank sends a bit for each cached operation that it is ready
+for, and the AND of all ranks selects the operations to run. Only if a rank has an uncached request
+do ranks exchange full requests.
 """
 
 import contextlib
@@ -27,7 +28,8 @@ from busbw.horovod.torch.requests import Key, Kind, Request, Response
 from busbw.horovod.torch.table import Table
 from busbw.horovod.torch.timeline import Timeline
 
-# Flags in the first byte. A rank clears the bits of what it requests, so the AND has a 0 if any rank requests it.
+# Flags in the first byte. A rank clears the bits of what it requests, so the AND has a 0 if any
+# rank requests it.
 _UNKNOWN, _LEAVE = 1, 2
 _LOST = "busbw.horovod/lost"
 # Without a pause the thread would hold the GIL and slow the training.
@@ -46,11 +48,18 @@ class Counts:
 class Controller:
     """Matches this process's operations with those of the other ranks."""
 
-    def __init__(self, mesh: Mesh, executor: Executor, options: Options, timeline: Timeline, times: int = 0) -> None:
+    def __init__(
+        self, mesh: Mesh, executor: Executor, options: Options, timeline: Timeline, times: int = 0
+    ) -> None:
         """`times`: how many jobs this process has joined so far. It is the same on all ranks."""
         self._times = times
         self._heartbeat = Heartbeat(mesh)
-        self._mesh, self._executor, self._options, self._timeline = mesh, executor, options, timeline
+        self._mesh, self._executor, self._options, self._timeline = (
+            mesh,
+            executor,
+            options,
+            timeline,
+        )
         self._rank, self._size = mesh.world.rank, mesh.world.size
         self._table, self._cache = Table(), Cache(options.cache, self._rank)
         self._lock, self._wake = threading.Lock(), threading.Event()
@@ -74,10 +83,12 @@ class Controller:
                 raise HorovodInternalError(str(self._ended)) from self._ended
             if operation.request.key in self._mine:
                 raise Refused(
-                    f"an operation named {operation.request.name} is still running", "give each its own name, or synchronize first"
+                    f"an operation named {operation.request.name} is still running",
+                    "give each its own name, or synchronize first",
                 )
             self._mine[operation.request.key] = operation
-            # Without a reference to the operation: a cycle would keep its tensors, and the groups, until the garbage collector runs.
+            # Without a reference to the operation: a cycle would keep its tensors, and the groups,
+            # until the garbage collector runs.
             operation.handle.before = functools.partial(self._forget, operation.request.key)
         self._wake.set()
 
@@ -91,12 +102,17 @@ class Controller:
             self._leave_together()
 
     def _leave_together(self) -> None:
-        """Wait until all ranks know that all leave. Closing connections earlier could lose data that others have not read.
+        """Wait until all ranks know that all leave.
 
-        Uses the store, which rank 0 or the launcher hosts. If the store is gone, all ranks have left.
+        Closing connections earlier could lose data that others have not read.
+
+        Uses the store, which rank 0 or the launcher hosts. If the store is gone, all ranks have
+        left.
         """
         with contextlib.suppress(Exception):
-            store = dist.PrefixStore(f"busbw.horovod/leave/{self._times}", distributed_c10d._get_default_store())
+            store = dist.PrefixStore(
+                f"busbw.horovod/leave/{self._times}", distributed_c10d._get_default_store()
+            )
             if store.add("ranks", 1) == self._size:
                 store.set("all", "1")
             store.wait(["all"], _LEAVE_LIMIT)
@@ -120,23 +136,34 @@ class Controller:
         try:
             while not self._cycle():
                 # A single rank waits only for its own requests.
-                self._wake.wait(None if self._size == 1 else max(self._options.cycle_s, _LEAST_PAUSE_S))
+                self._wake.wait(
+                    None if self._size == 1 else max(self._options.cycle_s, _LEAST_PAUSE_S)
+                )
                 self._wake.clear()
             self._end(Shutdown())
         except Exception as error:  # noqa: BLE001 - set on all pending operations
             self._end(self._explained(error))
 
     def _cycle(self) -> bool:
-        """Exchange once and run the operations that are ready. Returns whether a rank is leaving."""
+        """Exchange once and run the operations that are ready.
+
+        Returns whether a rank is leaving.
+        """
         self._timeline.cycle()
         with self._lock:
-            waiting = {key: operation for key, operation in self._mine.items() if key not in self._announced}
+            waiting = {
+                key: operation
+                for key, operation in self._mine.items()
+                if key not in self._announced
+            }
         bits, unknown = self._bits(waiting)
         bits, unknown, leaves = self._exchange(bits, unknown, self._leaving)
         answers = list(self._cache.take(bits))
         if unknown:
             known = {answer.key for answer in answers}
-            answers += self._negotiate([operation.request for key, operation in waiting.items() if key not in known])
+            answers += self._negotiate(
+                [operation.request for key, operation in waiting.items() if key not in known]
+            )
         if answers:
             self._answer(answers)
         self._warn()
@@ -144,23 +171,38 @@ class Controller:
 
     def _bits(self, waiting: dict[Key, Operation]) -> tuple[int, bool]:
         """Cache slots that this rank is ready for, and whether it has requests without a slot."""
-        bits, unknown, joined, now_s = self._cache.foreign, False, bool(self._table.joined), time.monotonic()
+        bits, unknown, joined, now_s = (
+            self._cache.foreign,
+            False,
+            bool(self._table.joined),
+            time.monotonic(),
+        )
         patience_s = min(self._options.stall_warn_s, self._options.stall_fail_s)
         for key, operation in waiting.items():
             slot = self._cache.slot(operation.request)
-            # Requests that others have sent in full are sent in full, and so are overdue ones, so that a warning can name missing ranks.
-            if slot is None or joined or key in self._table or now_s - operation.since_s > patience_s:
+            # Requests that others have sent in full are sent in full, and so are overdue ones, so
+            # that a warning can name missing ranks.
+            if (
+                slot is None
+                or joined
+                or key in self._table
+                or now_s - operation.since_s > patience_s
+            ):
                 unknown = True
             else:
                 bits |= 1 << slot
         return bits, unknown or bool(self._overdue())
 
     def _exchange(self, bits: int, unknown: bool, leaves: bool) -> tuple[int, bool, bool]:
-        """The AND of all ranks' bits, and whether any rank has an uncached request or is leaving."""
+        """The AND of all ranks' bits, and whether any rank has an uncached request or is
+        leaving.
+        """
         length = (self._cache.slots + 7) // 8
         if self._size > 1:
             flags = 0xFF & ~(_UNKNOWN * unknown) & ~(_LEAVE * leaves)
-            message = torch.frombuffer(bytearray([flags]) + bytearray(bits.to_bytes(length, "little")), dtype=torch.uint8)
+            message = torch.frombuffer(
+                bytearray([flags]) + bytearray(bits.to_bytes(length, "little")), dtype=torch.uint8
+            )
             dist.all_reduce(message, op=dist.ReduceOp.BAND, group=self._mesh.world.group)
             flags, bits = int(message[0]), int.from_bytes(bytes(message[1:].tolist()), "little")
             unknown, leaves = not flags & _UNKNOWN, not flags & _LEAVE
@@ -180,12 +222,19 @@ class Controller:
                 self._table.add(rank, request)
         answers = self._table.take_ready(self._executor.members())
         for key in every[0][1]:  # rank 0's clock decides for all
-            failed = self._table.fail(key, f"{key[1]}: some ranks did not request it within {self._options.stall_fail_s:g} s")
+            failed = self._table.fail(
+                key,
+                f"{key[1]}: some ranks did not request it within {self._options.stall_fail_s:g} s",
+            )
             answers += [failed] if failed else []
         return answers
 
     def _overdue(self) -> list[Key]:
-        return self._table.overdue(self._options.stall_fail_s, time.monotonic()) if self._rank == 0 else []
+        return (
+            self._table.overdue(self._options.stall_fail_s, time.monotonic())
+            if self._rank == 0
+            else []
+        )
 
     def _answer(self, answers: Sequence[Response]) -> None:
         keys = {answer.key for answer in answers}
@@ -201,11 +250,13 @@ class Controller:
     def _warn(self) -> None:
         if self._rank != 0:
             return
-        for stalled in self._table.stalled(self._executor.members(), self._options.stall_warn_s, time.monotonic()):
+        for stalled in self._table.stalled(
+            self._executor.members(), self._options.stall_warn_s, time.monotonic()
+        ):
             missing = ", ".join(self._mesh.name(rank) for rank in stalled.missing)
             sys.stderr.write(
-                f"busbw horovod: {stalled.key[1]} has waited {stalled.waited_s:.0f} s for {missing}; "
-                f"it was submitted by ranks {', '.join(map(str, stalled.ready))}\n"
+                f"busbw horovod: {stalled.key[1]} has waited {stalled.waited_s:.0f} s for"
+                f" {missing}; it was submitted by ranks {', '.join(map(str, stalled.ready))}\n"
             )
 
     def _end(self, error: HorovodInternalError) -> None:
@@ -222,7 +273,10 @@ class Controller:
         lost = self._heartbeat.lost() if self._size > 1 else []
         alive = "all ranks are alive" if self._heartbeat.tells else "a rank may be lost"
         who = f"lost: {', '.join(lost)}" if lost else alive
-        # Ranks that notice late also see others leave, so the first finding counts. Without the store, each rank uses its own.
+        # Ranks that notice late also see others leave, so the first finding counts. Without the
+        # store, each rank uses its own.
         with contextlib.suppress(Exception):
             who = distributed_c10d._get_default_store().compare_set(_LOST, "", who).decode()
-        return HorovodInternalError(f"an exchange failed at rank {self._rank} of {self._size}; {who} ({error})")
+        return HorovodInternalError(
+            f"an exchange failed at rank {self._rank} of {self._size}; {who} ({error})"
+        )

@@ -52,7 +52,9 @@ _LOCAL_SIZES = {
 
 
 def rank_info(environ: Mapping[str, str]) -> RankInfo:
-    """This process's rank and size: of HOROVOD_* variables, else of its launcher. Without a launcher: a single process.
+    """This process's rank and size: of HOROVOD_* variables, else of its launcher.
+
+    Without a launcher: a single process.
 
     Raises:
         UsageError: a rank without a size, or numbers that do not fit.
@@ -61,23 +63,43 @@ def rank_info(environ: Mapping[str, str]) -> RankInfo:
     if environ.get("HOROVOD_RANK"):
         rank, size = _number(environ, "HOROVOD_RANK"), _number(environ, "HOROVOD_SIZE")
         if not 0 <= rank < size:
-            raise Refused(f"HOROVOD_RANK={rank} is not a rank of HOROVOD_SIZE={size}", "ranks go from 0 to one below the size")
-        return RankInfo(rank, size, _number(environ, "HOROVOD_LOCAL_RANK", -1), _number(environ, "HOROVOD_LOCAL_SIZE", -1), *cross)
+            raise Refused(
+                f"HOROVOD_RANK={rank} is not a rank of HOROVOD_SIZE={size}",
+                "ranks go from 0 to one below the size",
+            )
+        return RankInfo(
+            rank,
+            size,
+            _number(environ, "HOROVOD_LOCAL_RANK", -1),
+            _number(environ, "HOROVOD_LOCAL_SIZE", -1),
+            *cross,
+        )
     found = launchers.detect(environ)
     if found is not None:
         local_size = _number(environ, _LOCAL_SIZES.get(found.launcher.name, ""), -1)
-        return RankInfo(found.rank, found.size, -1 if found.local_rank is None else found.local_rank, local_size, *cross)
+        return RankInfo(
+            found.rank,
+            found.size,
+            -1 if found.local_rank is None else found.local_rank,
+            local_size,
+            *cross,
+        )
     if environ.get("RANK") and environ.get("WORLD_SIZE"):
         raise Refused(
-            f"RANK={environ['RANK']} and WORLD_SIZE={environ['WORLD_SIZE']} are set without MASTER_ADDR",
-            "set MASTER_ADDR and MASTER_PORT to rank 0's host and a free port of it, or unset RANK and WORLD_SIZE",
+            f"RANK={environ['RANK']} and WORLD_SIZE={environ['WORLD_SIZE']} are set without"
+            " MASTER_ADDR",
+            "set MASTER_ADDR and MASTER_PORT to rank 0's host and a free port of it, or unset RANK"
+            " and WORLD_SIZE",
         )
     return RankInfo(0, 1, 0, 1, 0, 1)
 
 
 def meeting_point(environ: Mapping[str, str]) -> tuple[str, int] | None:
     """Host and port where rank 0 listens. None: the launcher does not set them."""
-    for host, port in (("MASTER_ADDR", "MASTER_PORT"), ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT")):
+    for host, port in (
+        ("MASTER_ADDR", "MASTER_PORT"),
+        ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
+    ):
         if environ.get(host) and environ.get(port):
             return environ[host], _number(environ, port)
     return None
@@ -89,8 +111,14 @@ def options(environ: Mapping[str, str]) -> Options:
     Raises:
         Refused: a value that is invalid.
     """
-    value = {variable.name.removeprefix(PREFIX): variable.value(environ, Refused) for variable in SETTINGS}
-    warn, fail = float(str(value["STALL_CHECK_TIME_SECONDS"])), float(str(value["STALL_SHUTDOWN_TIME_SECONDS"]))
+    value = {
+        variable.name.removeprefix(PREFIX): variable.value(environ, Refused)
+        for variable in SETTINGS
+    }
+    warn, fail = (
+        float(str(value["STALL_CHECK_TIME_SECONDS"])),
+        float(str(value["STALL_SHUTDOWN_TIME_SECONDS"])),
+    )
     timeline = str(value["TIMELINE"])
     return Options(
         fusion=int(str(value["FUSION_THRESHOLD"])),
@@ -110,7 +138,11 @@ def options(environ: Mapping[str, str]) -> Options:
 def unsupported(environ: Mapping[str, str]) -> list[str]:
     """HOROVOD_* variables that are set but not supported."""
     known = {variable.name for variable in SETTINGS + LAUNCHER_VARIABLES + RANK_VARIABLES}
-    asked = (item for item in environ.items() if item[0].startswith(PREFIX) and item[1] not in _OFF and item not in _GIVEN)
+    asked = (
+        item
+        for item in environ.items()
+        if item[0].startswith(PREFIX) and item[1] not in _OFF and item not in _GIVEN
+    )
     return sorted(name for name, _ in asked if name not in known)
 
 
@@ -121,4 +153,7 @@ def _number(environ: Mapping[str, str], name: str, without: int | None = None) -
     try:
         return int(word)
     except ValueError:
-        raise Refused(f"{name}={word} is not a number", "have the launcher set it: mpirun, torchrun or horovodrun do") from None
+        raise Refused(
+            f"{name}={word} is not a number",
+            "have the launcher set it: mpirun, torchrun or horovodrun do",
+        ) from None

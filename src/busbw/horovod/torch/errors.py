@@ -1,21 +1,30 @@
-"""Horovod's exception types, so that scripts that catch them keep working. They are also errors of busbw."""
+"""Horovod's exception types, so that scripts that catch them keep working.
+
+They are also errors of busbw.
+"""
 
 from busbw.core.errors import NoMeasurement, UsageError
 
 
 class HorovodInternalError(NoMeasurement, RuntimeError):
-    """An operation failed on all its ranks: the requests disagree, a rank is lost, or a rank shut down."""
+    """An operation failed on all its ranks: the requests disagree, a rank is lost, or a rank
+    shut down.
+    """
 
 
 class Shutdown(HorovodInternalError):
     """The job has ended without an error."""
 
     def __init__(self) -> None:
-        super().__init__("Horovod has been shut down", "every rank calls hvd.shutdown() after its last operation")
+        super().__init__(
+            "Horovod has been shut down", "every rank calls hvd.shutdown() after its last operation"
+        )
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The set of hosts or slots has changed; raised by `commit` and `check_host_updates`, and caught by `elastic.run`."""
+    """The set of hosts or slots has changed; raised by `commit` and `check_host_updates`, and
+    caught by `elastic.run`.
+    """
 
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__("the set of hosts has changed")

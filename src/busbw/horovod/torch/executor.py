@@ -1,4 +1,7 @@
-"""Runs ready operations one after the other, in the same order on all ranks. All-reduces that are ready together are fused."""
+"""Runs ready operations one after the other, in the same order on all ranks.
+
+All-reduces that are ready together are fused.
+"""
 
 import contextlib
 import functools
@@ -27,7 +30,8 @@ class Operation:
     inputs: Sequence[torch.Tensor] = ()
     outputs: Sequence[torch.Tensor] = ()  # for operations with preallocated results
     splits: Sequence[int] = ()
-    counts_on: torch.device | None = None  # device of the received row counts; None: they are not returned
+    # device of the received row counts; None: they are not returned
+    counts_on: torch.device | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     grouped: bool = False  # the result is a list
     given: Sequence[torch.Tensor] = ()  # in place: the caller's tensors, which are returned
@@ -51,7 +55,14 @@ _Batch = list[tuple[Response, Operation]]
 class Executor:
     """Process sets by number, and how operations run over them."""
 
-    def __init__(self, rank: int, everyone: Members, fusion: int, worker: CommWorker | None, timeline: Timeline) -> None:
+    def __init__(
+        self,
+        rank: int,
+        everyone: Members,
+        fusion: int,
+        worker: CommWorker | None,
+        timeline: Timeline,
+    ) -> None:
         self._rank, self._fusion, self._worker, self._timeline = rank, fusion, worker, timeline
         self.sets: dict[int, Members] = {0: everyone}
         self._sets_ever = 1
@@ -63,7 +74,10 @@ class Executor:
         return {number: one.ranks for number, one in self.sets.items()}
 
     def add_set(self, ranks: tuple[int, ...]) -> int:
-        """Add a process set; the number. All ranks must call it. A set with the same ranks is reused."""
+        """Add a process set; the number.
+
+        All ranks must call it. A set with the same ranks is reused.
+        """
         for number, one in self.sets.items():
             if number and one.ranks == ranks:
                 return number
@@ -73,7 +87,10 @@ class Executor:
         return self._sets_ever - 1
 
     def run(self, answers: Sequence[Response], mine: Mapping[tuple[int, str], Operation]) -> None:
-        """Run or fail each response. `mine` has this rank's operations by key. An exception ends the job."""
+        """Run or fail each response.
+
+        `mine` has this rank's operations by key. An exception ends the job.
+        """
         batch: _Batch = []
         for answer in answers:
             operation = mine.get(answer.key)
@@ -85,7 +102,12 @@ class Executor:
                 operation = self._as_joined(answer)
                 if operation is None:
                     continue
-            self._timeline.span(_label(answer.request), NEGOTIATE.format(answer.request.kind.upper()), operation.since_s, time.monotonic())
+            self._timeline.span(
+                _label(answer.request),
+                NEGOTIATE.format(answer.request.kind.upper()),
+                operation.since_s,
+                time.monotonic(),
+            )
             if batch and not self._fits(batch, answer, operation):
                 self._all_reduce(batch)
                 batch = []
@@ -103,25 +125,37 @@ class Executor:
         if request.kind != Kind.ALLREDUCE or one is None or self._rank not in one.ranks:
             return None
         device = self.joined_device if request.device != "cpu" else torch.device("cpu")
-        zeros = [torch.zeros(shape, dtype=dtype, device=device) for shape, dtype in zip(request.shapes, request.dtypes, strict=True)]
+        zeros = [
+            torch.zeros(shape, dtype=dtype, device=device)
+            for shape, dtype in zip(request.shapes, request.dtypes, strict=True)
+        ]
         return Operation(request, zeros, zeros, device=device)
 
     def _fits(self, batch: _Batch, answer: Response, operation: Operation) -> bool:
         """Whether it can be fused with the batch."""
         first, new = batch[0][0].request, answer.request
         alike = ("kind", "set_id", "op", "prescale", "postscale", "device")
-        if any(getattr(first, name) != getattr(new, name) for name in alike) or self._by_worker(first) or self._by_worker(new):
+        if (
+            any(getattr(first, name) != getattr(new, name) for name in alike)
+            or self._by_worker(first)
+            or self._by_worker(new)
+        ):
             return False
         if len({*first.dtypes, *new.dtypes}) > 1 or batch[0][1].device != operation.device:
             return False
         tensors = [tensor for _, other in batch for tensor in other.inputs] + [*operation.inputs]
-        return bool(sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= self._fusion)
+        return bool(
+            sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= self._fusion
+        )
 
     def _by_worker(self, request: Request) -> bool:
         """Whether it is a gradient that the communication worker exchanges."""
         if not request.gradient or self._worker is None:
             return False
-        nbytes = sum(math.prod(shape) * int(dtype.itemsize) for shape, dtype in zip(request.shapes, request.dtypes, strict=True))
+        nbytes = sum(
+            math.prod(shape) * int(dtype.itemsize)
+            for shape, dtype in zip(request.shapes, request.dtypes, strict=True)
+        )
         settings = self._worker.settings
         method = settings.method_for(nbytes)
         return method != DENSE or (self._worker.mesh.two_d and settings.two_d_for(nbytes, method))
@@ -135,17 +169,24 @@ class Executor:
         with self._timed(batch), self._on(batch) as done:
             for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
                 chosen = [number for number, tensor in enumerate(tensors) if tensor.dtype == dtype]
-                these, into = [tensors[number] for number in chosen], [outputs[number] for number in chosen]
+                these, into = (
+                    [tensors[number] for number in chosen],
+                    [outputs[number] for number in chosen],
+                )
                 if self._by_worker(request):
                     names = [f"{request.name}.{number}" for number in chosen]
-                    reduce = functools.partial(self._exchange, names=names, shapes=[tensor.shape for tensor in these])
+                    reduce = functools.partial(
+                        self._exchange, names=names, shapes=[tensor.shape for tensor in these]
+                    )
                 else:
                     reduce = functools.partial(collectives.reduce_, request=request, group=group)
                 collectives.fused(these, into, reduce)
         for _, operation in batch:
             self._finish(operation, list(operation.outputs), done)
 
-    def _exchange(self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size]) -> torch.Tensor:
+    def _exchange(
+        self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size]
+    ) -> torch.Tensor:
         assert self._worker is not None
         self._worker.exchange(flat, names, shapes)
         return flat
@@ -163,17 +204,27 @@ class Executor:
             operation.handle.finish(self.sets.pop(request.root, None) is not None)
         else:
             with self._timed([(answer, operation)]), self._on([(answer, operation)]) as done:
-                results = [self._one(answer, operation, number) for number in range(len(operation.inputs))]
+                results = [
+                    self._one(answer, operation, number) for number in range(len(operation.inputs))
+                ]
             self._finish(operation, results, done)
 
     def _one(self, answer: Response, operation: Operation, number: int) -> object:
-        request, tensor, group = answer.request, operation.inputs[number], self._group(answer.request)
+        request, tensor, group = (
+            answer.request,
+            operation.inputs[number],
+            self._group(answer.request),
+        )
         ranks = self.sets[request.set_id].ranks
         if request.kind == Kind.ALLGATHER:
             return collectives.allgather(tensor, collectives.rows_of(answer, number, ranks), group)
         if request.kind == Kind.ALLTOALL:
             out, rows = collectives.alltoall(tensor, operation.splits, group)
-            return (out, torch.tensor(rows, dtype=torch.int32, device=operation.counts_on)) if operation.counts_on else out
+            return (
+                (out, torch.tensor(rows, dtype=torch.int32, device=operation.counts_on))
+                if operation.counts_on
+                else out
+            )
         if request.kind == Kind.REDUCESCATTER:
             return collectives.reducescatter(tensor, request, group)
         output = operation.outputs[number]
@@ -194,20 +245,34 @@ class Executor:
         end_s = time.monotonic()
         for answer, operation in batch:
             request, name = answer.request, answer.request.kind.upper()
-            types, shapes = [str(dtype).removeprefix("torch.") for dtype in request.dtypes], [list(shape) for shape in request.shapes]
+            types, shapes = (
+                [str(dtype).removeprefix("torch.") for dtype in request.dtypes],
+                [list(shape) for shape in request.shapes],
+            )
             self._timeline.span(_label(request), name, begin_s, end_s, dtype=types, shape=shapes)
             backend = "NCCL" if operation.device.type == "cuda" else "GLOO"
-            self._timeline.span(_label(request), f"{backend}_{_ACTIVITIES.get(name, name)}", begin_s, end_s, fused=len(batch))
+            self._timeline.span(
+                _label(request),
+                f"{backend}_{_ACTIVITIES.get(name, name)}",
+                begin_s,
+                end_s,
+                fused=len(batch),
+            )
 
     @contextlib.contextmanager
     def _on(self, batch: _Batch) -> Iterator["torch.cuda.Event | None"]:
-        """On a GPU: a stream of our own, after what was queued before; the event is recorded at the end."""
+        """On a GPU: a stream of our own, after what was queued before; the event is recorded at
+        the end.
+        """
         device = batch[0][1].device
         if device.type != "cuda":
             with torch.no_grad():
                 yield None
             return
-        stream, done = self._streams.setdefault(device, torch.cuda.Stream(device)), torch.cuda.Event()
+        stream, done = (
+            self._streams.setdefault(device, torch.cuda.Stream(device)),
+            torch.cuda.Event(),
+        )
         with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
             for _, operation in batch:
                 if operation.begun is not None:
@@ -217,11 +282,16 @@ class Executor:
             yield done
             done.record(stream)
 
-    def _finish(self, operation: Operation, results: list[object], done: "torch.cuda.Event | None") -> None:
+    def _finish(
+        self, operation: Operation, results: list[object], done: "torch.cuda.Event | None"
+    ) -> None:
         results = list(operation.given) or results
         operation.handle.finish(results if operation.grouped else results[0], done)
 
 
 def _label(request: Request) -> str:
-    """Its name in the timeline. Operations of several process sets may have one name at the same time."""
+    """Its name in the timeline.
+
+    Operations of several process sets may have one name at the same time.
+    """
     return request.name + (f" (process set {request.set_id})" if request.set_id else "")

@@ -15,7 +15,8 @@ from busbw.horovod.torch.requests import Kind
 
 
 def broadcast_parameters(params: Any, root_rank: int) -> None:
-    """Overwrite tensors with those of `root_rank`: of a state_dict, named_parameters() or parameters().
+    """Overwrite tensors with those of `root_rank`: of a state_dict, named_parameters() or
+    parameters().
 
     Raises:
         Refused: something else.
@@ -25,12 +26,19 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
     elif isinstance(params, Iterable) and not isinstance(params, str | bytes | torch.Tensor):
         found = [one if isinstance(one, tuple) else (None, one) for one in params]
     else:
-        raise Refused(f"broadcast_parameters of a {type(params).__name__}", "give model.state_dict() or model.named_parameters()")
+        raise Refused(
+            f"broadcast_parameters of a {type(params).__name__}",
+            "give model.state_dict() or model.named_parameters()",
+        )
     begun = []
     for name, tensor in found:
         if tensor is None:
             continue
-        whole = tensor if isinstance(tensor, torch.Tensor) and tensor.is_contiguous() else _contiguous(name, tensor)
+        whole = (
+            tensor
+            if isinstance(tensor, torch.Tensor) and tensor.is_contiguous()
+            else _contiguous(name, tensor)
+        )
         call = Call(Kind.BROADCAST, in_place=True, name=name, root=root_rank)
         begun.append((tensor, whole, calls.begin(call, [whole])))
     for tensor, whole, number in begun:
@@ -41,24 +49,33 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
 
 def _contiguous(name: str | None, tensor: Any) -> torch.Tensor:
     if not isinstance(tensor, torch.Tensor):
-        raise Refused(f"{name} is a {type(tensor).__name__}, not a tensor", "use broadcast_object for it")
+        raise Refused(
+            f"{name} is a {type(tensor).__name__}, not a tensor", "use broadcast_object for it"
+        )
     return tensor.detach().contiguous()
 
 
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None) -> None:
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+) -> None:
     """Broadcast an optimizer's state and options from `root_rank`. `model` is ignored.
 
     Raises:
         Refused: the optimizer is LBFGS, whose state cannot be broadcast.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise Refused("the state of LBFGS cannot be broadcast", "use another optimizer, or broadcast_object of what you need")
+        raise Refused(
+            "the state of LBFGS cannot be broadcast",
+            "use another optimizer, or broadcast_object of what you need",
+        )
     state, tensors = optimizer.state_dict(), list[torch.Tensor]()
     bare = broadcast_object(_without_tensors(state, tensors), root_rank, "optimizer state")
     if context.rank() != root_rank:
         tensors = []
         state = _with_tensors(bare, tensors, _devices(optimizer))
-    broadcast_parameters([(f"optimizer state.{number}", tensor) for number, tensor in enumerate(tensors)], root_rank)
+    broadcast_parameters(
+        [(f"optimizer state.{number}", tensor) for number, tensor in enumerate(tensors)], root_rank
+    )
     if context.rank() != root_rank:
         optimizer.load_state_dict(state)
 
@@ -81,7 +98,9 @@ def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
     return value
 
 
-def _with_tensors(value: Any, tensors: list[torch.Tensor], devices: Mapping[str, torch.device]) -> Any:
+def _with_tensors(
+    value: Any, tensors: list[torch.Tensor], devices: Mapping[str, torch.device]
+) -> Any:
     """A copy with new tensors for placeholders, which are appended to `tensors` in order."""
     if isinstance(value, _Hole):
         shape, dtype, device = value
@@ -95,14 +114,26 @@ def _with_tensors(value: Any, tensors: list[torch.Tensor], devices: Mapping[str,
 
 
 def _devices(optimizer: torch.optim.Optimizer) -> dict[str, torch.device]:
-    return {tensor.device.type: tensor.device for group in optimizer.param_groups for tensor in group["params"]}
+    return {
+        tensor.device.type: tensor.device
+        for group in optimizer.param_groups
+        for tensor in group["params"]
+    }
 
 
-def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Broadcast a picklable object from `root_rank` (a rank of the job) to the ranks of the set."""
     data = _pickled(obj) if context.rank() == root_rank else torch.empty(0, dtype=torch.uint8)
     size = torch.tensor([data.numel()])
-    call, name = Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set), name or "object"
+    call, name = (
+        Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set),
+        name or "object",
+    )
     context.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.size"), [size]))
     if context.rank() != root_rank:
         data = torch.empty(int(size), dtype=torch.uint8)
@@ -114,8 +145,12 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """Gather one picklable object from each rank."""
     data, name = _pickled(obj), name or "object"
     size = torch.tensor([data.numel()])
-    sizes = context.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.size"), [size]))
-    whole = context.handles.synchronize(calls.begin(Call(Kind.ALLGATHER, name=f"{name}.data"), [data]))
+    sizes = context.handles.synchronize(
+        calls.begin(Call(Kind.ALLGATHER, name=f"{name}.size"), [size])
+    )
+    whole = context.handles.synchronize(
+        calls.begin(Call(Kind.ALLGATHER, name=f"{name}.data"), [data])
+    )
     return [pickle.loads(part.numpy().tobytes()) for part in whole.split(sizes.tolist())]
 
 

@@ -14,7 +14,8 @@ class Handle:
 
     def __init__(self) -> None:
         self._done = threading.Event()
-        self.before: Callable[[], None] = lambda: None  # called just before the outcome becomes visible
+        # called just before the outcome becomes visible
+        self.before: Callable[[], None] = lambda: None
         self._result: Any = None
         self._error: Exception | None = None
         self._on_device: torch.cuda.Event | None = None
@@ -65,7 +66,9 @@ def _tensors(result: Any) -> Iterator[torch.Tensor]:
 
 
 class Handles:
-    """Numbers increase by one for each operation, failed ones too: generated names contain them and must match on all ranks."""
+    """Numbers increase by one for each operation, failed ones too: generated names contain them
+    and must match on all ranks.
+    """
 
     def __init__(self) -> None:
         self._count = 0

@@ -1,4 +1,6 @@
-"""Horovod's operations, generated from one table in blocking, asynchronous, in-place and grouped forms."""
+"""Horovod's operations, generated from one table in blocking, asynchronous, in-place and grouped
+forms.
+"""
 
 import dataclasses
 import inspect
@@ -28,7 +30,9 @@ _DEFAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An operation: its arguments after the tensor, in Horovod's order, and its forms. Arguments not in `_DEFAULTS` default to None.
+    """An operation: its arguments after the tensor, in Horovod's order, and its forms.
+
+    Arguments not in `_DEFAULTS` default to None.
 
     `compression` exists only in the blocking form that is not in place.
     """
@@ -49,17 +53,29 @@ TABLE = (
         in_place=True,
         grouped=True,
     ),
-    Row(Kind.ALLGATHER, "name process_set", "the ranks' tensors, concatenated along the first dimension, which may differ", grouped=True),
-    Row(Kind.BROADCAST, "root_rank name process_set", "the tensor of `root_rank`, a rank of the job", in_place=True),
+    Row(
+        Kind.ALLGATHER,
+        "name process_set",
+        "the ranks' tensors, concatenated along the first dimension, which may differ",
+        grouped=True,
+    ),
+    Row(
+        Kind.BROADCAST,
+        "root_rank name process_set",
+        "the tensor of `root_rank`, a rank of the job",
+        in_place=True,
+    ),
     Row(
         Kind.ALLTOALL,
         "splits name process_set",
-        "the rows received from each rank; with `splits` (rows to send to each rank) also the numbers of rows received",
+        "the rows received from each rank; with `splits` (rows to send to each rank) also the"
+        " numbers of rows received",
     ),
     Row(
         Kind.REDUCESCATTER,
         "name compression op process_set prescale_factor postscale_factor",
-        "this rank's rows of the reduction; if they do not divide evenly, the first ranks get one more",
+        "this rank's rows of the reduction; if they do not divide evenly, the first ranks get one"
+        " more",
         grouped=True,
         op=reduceops.Average,
     ),
@@ -67,11 +83,17 @@ TABLE = (
 
 
 def _signature(row: Row, first: str, blocking: bool, in_place: bool) -> inspect.Signature:
-    names = [name for name in row.arguments.split() if name != "compression" or (blocking and not in_place)]
+    names = [
+        name
+        for name in row.arguments.split()
+        if name != "compression" or (blocking and not in_place)
+    ]
     parameters = [inspect.Parameter(first, inspect.Parameter.POSITIONAL_OR_KEYWORD)]
     for name in names:
         default = row.op if name == "op" else _DEFAULTS.get(name)
-        parameters.append(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
+        parameters.append(
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+        )
     return inspect.Signature(parameters)
 
 
@@ -100,7 +122,10 @@ def _blocking(call: Call, tensors: Sequence[torch.Tensor], compression: Any) -> 
     narrow = [compression.compress(tensor) for tensor in tensors]
     result = Collective.apply(call, *(tensor for tensor, _ in narrow))
     results = result if call.grouped else (result,)
-    wide = [compression.decompress(one, narrowing) for one, (_, narrowing) in zip(results, narrow, strict=True)]
+    wide = [
+        compression.decompress(one, narrowing)
+        for one, (_, narrowing) in zip(results, narrow, strict=True)
+    ]
     return wide if call.grouped else wide[0]
 
 
@@ -121,12 +146,15 @@ def _made(row: Row, grouped: bool, in_place: bool, blocking: bool) -> Callable[.
         return synchronize(number) if blocking else number
 
     function.__name__ = function.__qualname__ = form_name(row, grouped, in_place, blocking)
-    gives = f"{row.result}." if blocking else f"a handle for `synchronize`, which gives {row.result}."
+    gives = (
+        f"{row.result}." if blocking else f"a handle for `synchronize`, which gives {row.result}."
+    )
     several = " of several tensors as one" if grouped else ""
     placed = ", in place" if in_place else ""
     function.__doc__ = (
         f"{row.kind.capitalize()}{several}{placed}: {gives}\n\n"
-        "Raises:\n    Refused: a ValueError; nothing was sent.\n"
+        "Raises:\n"
+        "    Refused: a ValueError; nothing was sent.\n"
         "    HorovodInternalError: a RuntimeError; it failed on all ranks.\n"
     )
     function.__signature__ = signature  # type: ignore[attr-defined]
@@ -166,33 +194,49 @@ def synchronize(handle: int) -> Any:
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:
-    """Reduce a sparse COO tensor by gathering its entries. Returns a function that waits for the sum or average."""
+    """Reduce a sparse COO tensor by gathering its entries.
+
+    Returns a function that waits for the sum or average.
+    """
     if op not in (reduceops.Average, reduceops.Sum):
-        raise Refused(f"op {reduceops.NAMES.get(op, op)} of a sparse tensor", "use hvd.Average or hvd.Sum")
+        raise Refused(
+            f"op {reduceops.NAMES.get(op, op)} of a sparse tensor", "use hvd.Average or hvd.Sum"
+        )
     entries = tensor.detach().coalesce()
     gather = Call(Kind.ALLGATHER, process_set=process_set)
-    indices = calls.begin(dataclasses.replace(gather, name=f"{name}.indices"), [entries.indices().t().contiguous()])
-    values = calls.begin(dataclasses.replace(gather, name=f"{name}.values"), [entries.values().contiguous()])
+    indices = calls.begin(
+        dataclasses.replace(gather, name=f"{name}.indices"), [entries.indices().t().contiguous()]
+    )
+    values = calls.begin(
+        dataclasses.replace(gather, name=f"{name}.values"), [entries.values().contiguous()]
+    )
 
     def wait() -> torch.Tensor:
         where, what = synchronize(indices), synchronize(values)
         if op == reduceops.Average:
             what = what / process_set.size()
-        return torch.sparse_coo_tensor(where.t(), what, tensor.shape, dtype=tensor.dtype, check_invariants=False).coalesce()
+        return torch.sparse_coo_tensor(
+            where.t(), what, tensor.shape, dtype=tensor.dtype, check_invariants=False
+        ).coalesce()
 
     return wait
 
 
 def join(device: int = -1) -> int:
-    """Signal that this rank has no more data. Until all ranks have joined, it contributes zeros to all-reduces (on GPU `device`).
-    Returns the last rank to join.
+    """Signal that this rank has no more data.
+
+    Until all ranks have joined, it contributes zeros to all-reduces (on GPU `device`). Returns the
+    last rank to join.
     """
     if device >= 0:
         context.current().executor.joined_device = torch.device("cuda", device)
     last = int(calls.control(Kind.JOIN))
-    # Generated names contain numbers, and ranks that joined early have used fewer. From here on all continue from the same number.
+    # Generated names contain numbers, and ranks that joined early have used fewer. From here on all
+    # continue from the same number.
     numbers = torch.tensor([context.handles.count])
-    most = context.handles.synchronize(calls.begin(Call(Kind.ALLREDUCE, op=reduceops.Max, name="join.numbers"), [numbers]))
+    most = context.handles.synchronize(
+        calls.begin(Call(Kind.ALLREDUCE, op=reduceops.Max, name="join.numbers"), [numbers])
+    )
     context.handles.advance(int(most) + 1)  # this operation has used one too
     return last
 
@@ -200,18 +244,25 @@ def join(device: int = -1) -> int:
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until all ranks of the set have called it."""
     if not process_set.included():
-        raise Refused(f"rank {context.rank()} is not in {process_set}", "check process_set.included() first")
+        raise Refused(
+            f"rank {context.rank()} is not in {process_set}", "check process_set.included() first"
+        )
     calls.control(Kind.BARRIER, process_set)
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Register a set after `init`. Every rank of the job must call it with the same ranks. Returns the set.
+    """Register a set after `init`.
+
+    Every rank of the job must call it with the same ranks. Returns the set.
 
     Raises:
         Refused: process sets are not dynamic, or the ranks do not exist.
     """
     if not context.current().options.dynamic_sets:
-        raise Refused("process sets cannot be added now", "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')")
+        raise Refused(
+            "process sets cannot be added now",
+            "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')",
+        )
     return register(process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set))
 
 
@@ -219,24 +270,35 @@ def register(process_set: ProcessSet) -> ProcessSet:
     """Assign a set its number, on all ranks."""
     here, ranks = context.current(), tuple(process_set.ranks or ())
     if not ranks or len(set(ranks)) < len(ranks) or not 0 <= ranks[0] <= ranks[-1] < here.info.size:
-        raise Refused(f"a process set of ranks {list(ranks)} among {here.info.size}", "give existing ranks, each once")
+        raise Refused(
+            f"a process set of ranks {list(ranks)} among {here.info.size}",
+            "give existing ranks, each once",
+        )
     process_set.process_set_id = calls.control(Kind.ADD_SET, ranks=ranks)
     registered.append(process_set)
     return process_set
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Remove a set. Every rank of the job must call it. Returns False for the global set, and for a set that is not registered.
+    """Remove a set.
+
+    Every rank of the job must call it. Returns False for the global set, and for a set that is not
+    registered.
 
     Raises:
         Refused: process sets are not dynamic.
     """
     here, number = context.current(), process_set.process_set_id
     if not here.options.dynamic_sets:
-        raise Refused("process sets cannot be removed now", "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')")
+        raise Refused(
+            "process sets cannot be removed now",
+            "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')",
+        )
     if not number:
         return False
-    removed = bool(calls.control(Kind.REMOVE_SET, ranks=tuple(process_set.ranks or ()), root=number))
+    removed = bool(
+        calls.control(Kind.REMOVE_SET, ranks=tuple(process_set.ranks or ()), root=number)
+    )
     for one in [other for other in registered if other.process_set_id == number]:
         one.invalidate()
         registered.remove(one)

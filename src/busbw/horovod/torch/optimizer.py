@@ -19,17 +19,17 @@ from busbw.horovod.torch.requests import Kind
 from busbw.horovod.torch.util import split_list
 
 _TWICE = (
-    "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize(). "
-    "This can cause training slowdown. You may want to consider using optimizer.skip_synchronize() context if you use "
-    "optimizer.synchronize() in your code."
+    "optimizer.step() called without optimizer.skip_synchronize() context after"
+    " optimizer.synchronize(). This can cause training slowdown. You may want to consider using"
+    " optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code."
 )
 _TOO_OFTEN = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
     "Increase backward_passes_per_step to accumulate gradients locally."
 )
 _EARLY_ZERO = (
-    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or optimizer.synchronize(). "
-    "This is prohibited as it can cause a race condition."
+    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or"
+    " optimizer.synchronize(). This is prohibited as it can cause a race condition."
 )
 _Parameters = tuple[torch.Tensor, ...]
 
@@ -48,7 +48,9 @@ class _Plan:
 class _Reducer:
     """Submits gradients of single parameters or of groups, and waits for them."""
 
-    def __init__(self, names: dict[torch.Tensor, str], groups: list[_Parameters], plan: _Plan, passes: int) -> None:
+    def __init__(
+        self, names: dict[torch.Tensor, str], groups: list[_Parameters], plan: _Plan, passes: int
+    ) -> None:
         self.names, self.plan, self.passes = names, plan, passes
         self.synchronized = False
         self.step_waits = True
@@ -110,10 +112,15 @@ class _Reducer:
 
     def _sparse(self, group: _Parameters) -> Any:
         if len(group) > 1:
-            raise Refused("a sparse gradient cannot be in a group", "give sparse_as_dense=True, or leave the parameter out of groups")
+            raise Refused(
+                "a sparse gradient cannot be in a group",
+                "give sparse_as_dense=True, or leave the parameter out of groups",
+            )
         (parameter,), plan = group, self.plan
         assert parameter.grad is not None
-        wait = ops.sparse_allreduce_async(parameter.grad, self.names[parameter], plan.op, plan.process_set)
+        wait = ops.sparse_allreduce_async(
+            parameter.grad, self.names[parameter], plan.op, plan.process_set
+        )
 
         def take() -> None:
             parameter.grad = wait()
@@ -149,7 +156,9 @@ class _Reducer:
 
 
 def _sparse_again(take: Callable[[], None], dims: dict[torch.Tensor, int]) -> Callable[[], None]:
-    """Convert gradients that were sent densely back to sparse ones with these numbers of sparse dimensions."""
+    """Convert gradients that were sent densely back to sparse ones with these numbers of sparse
+    dimensions.
+    """
 
     def taken() -> None:
         take()
@@ -161,7 +170,9 @@ def _sparse_again(take: Callable[[], None], dims: dict[torch.Tensor, int]) -> Ca
 
 
 class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
-    """What DistributedOptimizer adds to the class of the optimizer, from which its own class is derived at run time."""
+    """What DistributedOptimizer adds to the class of the optimizer, from which its own class is
+    derived at run time.
+    """
 
     _reducer: _Reducer
 
@@ -176,7 +187,9 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """In this context `step` does not wait for gradients, because `synchronize` has been called."""
+        """In this context `step` does not wait for gradients, because `synchronize` has been
+        called.
+        """
         self._reducer.step_waits = False
         try:
             yield
@@ -230,10 +243,12 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> torch.optim.Optimizer:
-    """Wrap an optimizer in a class derived from its own, so that gradients are averaged (or reduced by `op`) over ranks.
+    """Wrap an optimizer in a class derived from its own, so that gradients are averaged (or reduced
+    by `op`) over ranks.
 
-    `groups`: lists of parameters whose gradients are sent together, or the number of equal groups; `num_groups` is its deprecated name.
-    `gradient_predivide_factor` f: divide by f before the sum and by size / f after it. LIGHT_* variables apply to averages over all ranks.
+    `groups`: lists of parameters whose gradients are sent together, or the number of equal groups;
+    `num_groups` is its deprecated name. `gradient_predivide_factor` f: divide by f before the sum
+    and by size / f after it. LIGHT_* variables apply to averages over all ranks.
 
     Raises:
         Refused: invalid arguments.
@@ -241,16 +256,27 @@ def DistributedOptimizer(
     if gradient_predivide_factor != 1.0 and op != reduceops.Average:
         raise Refused("gradient_predivide_factor requires op=Average", "leave it out, or op")
     if num_groups:
-        warnings.warn("the argument num_groups has been replaced by groups", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "the argument num_groups has been replaced by groups", DeprecationWarning, stacklevel=2
+        )
         groups = num_groups if groups is None else groups
-    plan = _Plan(compression, calls.reduction(op, None), gradient_predivide_factor, sparse_as_dense, process_set)
+    plan = _Plan(
+        compression,
+        calls.reduction(op, None),
+        gradient_predivide_factor,
+        sparse_as_dense,
+        process_set,
+    )
     names = _names(optimizer, named_parameters)
     reducer = _Reducer(names, _groups(groups, names), plan, _positive(backward_passes_per_step))
     own = type(optimizer)
     derived = type(own.__name__, (_Distributed, own), {"__module__": __name__})
     wrapped: Any = object.__new__(derived)
-    # State and options are shared with the given optimizer, except a scheduler's wrapper of its step.
-    wrapped.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
+    # State and options are shared with the given optimizer, except a scheduler's wrapper of its
+    # step.
+    wrapped.__dict__.update(
+        {name: value for name, value in optimizer.__dict__.items() if name != "step"}
+    )
     here = context.current()
     wrapped._reducer = reducer
     wrapped._reduces = process_set.included() and (here.info.size > 1 or here.options.always_reduce)
@@ -258,13 +284,16 @@ def DistributedOptimizer(
         for parameter in names:
             if parameter.requires_grad:
                 if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)  # as in Horovod, it exists before the first backward
+                    # as in Horovod, it exists before the first backward
+                    parameter.grad = torch.zeros_like(parameter)
                 parameter.register_post_accumulate_grad_hook(_accumulated(reducer))
     return wrapped
 
 
 def _accumulated(reducer: _Reducer) -> Callable[[torch.Tensor], None]:
-    """A hook that does not keep the parameters: Python does not see what hooks of a parameter refer to."""
+    """A hook that does not keep the parameters: Python does not see what hooks of a parameter
+    refer to.
+    """
     reference = weakref.ref(reducer)
 
     def hook(parameter: torch.Tensor) -> None:
@@ -275,22 +304,33 @@ def _accumulated(reducer: _Reducer) -> Callable[[torch.Tensor], None]:
     return hook
 
 
-def _names(optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch.Tensor]] | None) -> dict[torch.Tensor, str]:
+def _names(
+    optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch.Tensor]] | None
+) -> dict[torch.Tensor, str]:
     """Each parameter's name."""
     every = [one for group in optimizer.param_groups for one in group["params"]]
     if named is None:
         return {one: f"gradient.noname.{number}" for number, one in enumerate(every)}
     pairs = list(named)
     if any(not isinstance(pair, tuple) for pair in pairs):
-        raise Refused("named_parameters is not a sequence of tuples (name, parameter)", "give model.named_parameters()")
+        raise Refused(
+            "named_parameters is not a sequence of tuples (name, parameter)",
+            "give model.named_parameters()",
+        )
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise Refused(f"names in named_parameters are not unique: {', '.join(twice)}", "give each parameter a unique name")
+        raise Refused(
+            f"names in named_parameters are not unique: {', '.join(twice)}",
+            "give each parameter a unique name",
+        )
     known = {one: name for name, one in pairs}
     unnamed = sum(one not in known for one in every)
     if unnamed:
-        raise Refused(f"{unnamed} of the optimizer's {len(every)} parameters are not named", "give the model's whole named_parameters()")
+        raise Refused(
+            f"{unnamed} of the optimizer's {len(every)} parameters are not named",
+            "give the model's whole named_parameters()",
+        )
     return {one: known[one] for one in every}
 
 
@@ -310,7 +350,9 @@ def _groups(groups: Any, names: dict[torch.Tensor, str]) -> list[_Parameters]:
     if not all(isinstance(one, torch.Tensor) for one in listed):
         raise Refused("groups have members that are not tensors", "give lists of parameters")
     if len(set(listed)) < len(listed) or not set(listed) <= set(names):
-        raise Refused("a parameter is in groups twice, or is not one of the optimizer's", "list each once")
+        raise Refused(
+            "a parameter is in groups twice, or is not one of the optimizer's", "list each once"
+        )
     return [tuple(one for one in group if one.requires_grad) for group in groups]
 
 

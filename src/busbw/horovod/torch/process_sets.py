@@ -7,7 +7,10 @@ from busbw.horovod.torch.errors import Refused
 
 
 class ProcessSet:
-    """Ranks that run operations together. Register it with `init(process_sets=[...])` or `add_process_set`."""
+    """Ranks that run operations together.
+
+    Register it with `init(process_sets=[...])` or `add_process_set`.
+    """
 
     process_set_id: int | None = None
     ranks: list[int] | None = None
@@ -18,8 +21,13 @@ class ProcessSet:
         Raises:
             Refused: no ranks.
         """
-        if not isinstance(ranks_or_comm, Iterable) or any(not isinstance(rank, int) for rank in ranks_or_comm):
-            raise Refused(f"a process set has a list of ranks, not {ranks_or_comm!r}", "for example hvd.ProcessSet([0, 1])")
+        if not isinstance(ranks_or_comm, Iterable) or any(
+            not isinstance(rank, int) for rank in ranks_or_comm
+        ):
+            raise Refused(
+                f"a process set has a list of ranks, not {ranks_or_comm!r}",
+                "for example hvd.ProcessSet([0, 1])",
+            )
         self.ranks = sorted(ranks_or_comm)
 
     def included(self) -> bool:
@@ -39,7 +47,10 @@ class ProcessSet:
         """
         rank, ranks = current().info.rank, self._ranks()
         if rank not in ranks:
-            raise Refused(f"rank {rank} is not one of the process set's ranks {ranks}", "check included() first")
+            raise Refused(
+                f"rank {rank} is not one of the process set's ranks {ranks}",
+                "check included() first",
+            )
         return ranks.index(rank)
 
     def invalidate(self) -> None:
@@ -53,7 +64,10 @@ class ProcessSet:
             Refused: it is not registered.
         """
         if self.process_set_id is None:
-            raise Refused(f"{self} is not registered", "give it to hvd.init(process_sets=[...]) or hvd.add_process_set")
+            raise Refused(
+                f"{self} is not registered",
+                "give it to hvd.init(process_sets=[...]) or hvd.add_process_set",
+            )
         return self.process_set_id
 
     def _ranks(self) -> list[int]:

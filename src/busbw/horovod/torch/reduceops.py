@@ -5,7 +5,14 @@ import torch.distributed as dist
 
 Average, Sum, Adasum, Min, Max, Product = range(6)
 
-NAMES = {Average: "Average", Sum: "Sum", Adasum: "Adasum", Min: "Min", Max: "Max", Product: "Product"}
+NAMES = {
+    Average: "Average",
+    Sum: "Sum",
+    Adasum: "Adasum",
+    Min: "Min",
+    Max: "Max",
+    Product: "Product",
+}
 TORCH_OPS = {
     Average: dist.ReduceOp.SUM,
     Sum: dist.ReduceOp.SUM,
@@ -23,7 +30,9 @@ _NARROW = (torch.float16, torch.bfloat16)
 
 
 def scaled_(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    """Multiply in place: integers in fp64, truncated; 16-bit floats in fp32 on CPUs, by a factor of the same type on GPUs."""
+    """Multiply in place: integers in fp64, truncated; 16-bit floats in fp32 on CPUs, by a factor
+    of the same type on GPUs.
+    """
     if factor == 1.0:
         return tensor
     if not tensor.is_floating_point():

@@ -23,7 +23,10 @@ _times = 0
 
 
 def store(info: RankInfo, timeout: timedelta, world: World | None = None) -> dist.Store:
-    """A new store for each call. All ranks must call it equally often, except in an elastic job, where each world has its own file.
+    """A new store for each call.
+
+    All ranks must call it equally often, except in an elastic job, where each world has its own
+    file.
 
     Raises:
         Refused: the address of rank 0 is unknown or unreachable.
@@ -63,29 +66,41 @@ def _by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
         ) from None
     world = MPI.COMM_WORLD
     if world.size != info.size:
-        raise Refused(f"MPI has {world.size} ranks and the launcher says {info.size}", "set MASTER_ADDR and MASTER_PORT on all ranks")
+        raise Refused(
+            f"MPI has {world.size} ranks and the launcher says {info.size}",
+            "set MASTER_ADDR and MASTER_PORT on all ranks",
+        )
     kept = None
     if info.rank == 0:
         kept = dist.TCPStore("0.0.0.0", 0, is_master=True, timeout=timeout, wait_for_workers=False)
     hosts = world.allgather(socket.gethostname())
     alone = len(set(hosts)) == 1
-    offered: tuple[list[str], int] = world.bcast((["127.0.0.1"] if alone else _own_addresses(), kept.port) if kept else None, root=0)
+    offered: tuple[list[str], int] = world.bcast(
+        (["127.0.0.1"] if alone else _own_addresses(), kept.port) if kept else None, root=0
+    )
     # All ranks learn if one finds no route, so that none keeps waiting.
     routes = world.allgather(offered[0][0] if kept else _reached(*offered))
     if None in routes:
         raise Refused(
-            f"rank {routes.index(None)} cannot reach rank 0 at any of {', '.join(offered[0])}, port {offered[1]}",
+            f"rank {routes.index(None)} cannot reach rank 0 at any of {', '.join(offered[0])}, port"
+            f" {offered[1]}",
             "name the network that all hosts share: horovodrun --network-interfaces 10.1.0.0/16",
         )
     if not alone:
         # On rank 0's host every address answers, so the address that other hosts found is used.
-        from_others = next(route for route, host in zip(routes, hosts, strict=True) if host != hosts[0])
+        from_others = next(
+            route for route, host in zip(routes, hosts, strict=True) if host != hosts[0]
+        )
         interfaces.name_for_gloo(from_others if hosts[info.rank] == hosts[0] else routes[info.rank])
-    return kept or dist.TCPStore(routes[info.rank], offered[1], is_master=False, timeout=timeout, wait_for_workers=False)
+    return kept or dist.TCPStore(
+        routes[info.rank], offered[1], is_master=False, timeout=timeout, wait_for_workers=False
+    )
 
 
 def _own_addresses() -> list[str]:
-    """Addresses of this host, most likely first: the chosen interface, the address of the host name, all others."""
+    """Addresses of this host, most likely first: the chosen interface, the address of the host
+    name, all others.
+    """
     chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     found = addresses.local()
     if own := found.get(chosen):

@@ -47,7 +47,8 @@ class Request:
     prescale: float = 1.0
     postscale: float = 1.0
     gradient: bool = False  # a gradient to which the LIGHT_* variables apply
-    ranks: tuple[int, ...] = ()  # of the process set to add or remove; `root` is the number of that to remove
+    # of the process set to add or remove; `root` is the number of that to remove
+    ranks: tuple[int, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -76,9 +77,14 @@ def disagreement(requests: Mapping[int, Request], members: Sequence[int]) -> str
         for what, value in _common(first).items():
             theirs = _common(other)[what]
             if theirs != value:
-                return f"{first.name}: ranks disagree on the {what}: {_shown(value)} at rank {first_rank}, {_shown(theirs)} at rank {rank}"
+                return (
+                    f"{first.name}: ranks disagree on the {what}: {_shown(value)} at rank"
+                    f" {first_rank}, {_shown(theirs)} at rank {rank}"
+                )
         if other.kind in _NEEDS_ROWS and () in other.shapes:
-            return f"{first.name}: {first.kind} needs a first dimension, and rank {rank} gave a scalar"
+            return (
+                f"{first.name}: {first.kind} needs a first dimension, and rank {rank} gave a scalar"
+            )
     if first.kind == Kind.BROADCAST and first.root not in members:
         return f"{first.name}: root rank {first.root} is not one of the ranks {list(members)}"
     return ""
@@ -93,7 +99,9 @@ def _common(request: Request) -> dict[str, object]:
         "number of tensors": len(shapes),
         "type": request.dtypes,
         "device": request.device,
-        "shape beyond the first dimension" if request.kind in _FIRST_DIMENSION_FREE else "shape": shapes,
+        (
+            "shape beyond the first dimension" if request.kind in _FIRST_DIMENSION_FREE else "shape"
+        ): shapes,
         "reduction": request.op,
         "root rank": request.root,
         "prescale factor": request.prescale,

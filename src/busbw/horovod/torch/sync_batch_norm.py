@@ -10,9 +10,12 @@ from busbw.horovod.torch.requests import Kind
 
 
 class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
-    """Like torch.nn.BatchNorm of any dimension, on CPUs and GPUs. Sums are operations in order with all others.
+    """Like torch.nn.BatchNorm of any dimension, on CPUs and GPUs.
 
-    torch's SyncBatchNorm supports only GPUs, and would use its communicator out of order with the other operations.
+    Sums are operations in order with all others.
+
+    torch's SyncBatchNorm supports only GPUs, and would use its communicator out of order with the
+    other operations.
     """
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
@@ -39,7 +42,12 @@ class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
         return out.to(input.dtype)
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor, number: torch.Tensor) -> None:
-        if not self.training or self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+        if (
+            not self.training
+            or self.running_mean is None
+            or self.running_var is None
+            or self.num_batches_tracked is None
+        ):
             return
         self.num_batches_tracked.add_(1)
         share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum

@@ -1,4 +1,7 @@
-"""The pending requests of all ranks. Every rank keeps the same table, so operations become ready in the same order everywhere."""
+"""The pending requests of all ranks.
+
+Every rank keeps the same table, so operations become ready in the same order everywhere.
+"""
 
 import time
 from collections.abc import Mapping
@@ -48,8 +51,14 @@ class Table:
         self._entries.setdefault(request.key, _Entry()).requests[rank] = request
 
     def take_ready(self, members: Members) -> list[Response]:
-        """Remove and return operations that all ranks have requested, in the order of their first request."""
-        answered = [answer for key, entry in self._entries.items() if (answer := self._answer(key, entry, members))]
+        """Remove and return operations that all ranks have requested, in the order of their
+        first request.
+        """
+        answered = [
+            answer
+            for key, entry in self._entries.items()
+            if (answer := self._answer(key, entry, members))
+        ]
         for answer in answered:
             del self._entries[answer.key]
         return answered
@@ -64,7 +73,9 @@ class Table:
             return None
         error = disagreement(entry.requests, ranks)
         if missing and not error and not kinds <= set(WITH_JOINED):
-            error = f"{key[1]}: {min(kinds)} is not possible while ranks {sorted(missing)} have joined"
+            error = (
+                f"{key[1]}: {min(kinds)} is not possible while ranks {sorted(missing)} have joined"
+            )
         return Response(key, entry.requests, error)
 
     def fail(self, key: Key, reason: str) -> Response | None:
@@ -73,16 +84,25 @@ class Table:
         return Response(key, entry.requests, reason) if entry else None
 
     def stalled(self, members: Members, least_s: float, now_s: float) -> list[Stalled]:
-        """Operations that have waited for `least_s`, each reported once per `least_s`. Joins are excluded."""
+        """Operations that have waited for `least_s`, each reported once per `least_s`.
+
+        Joins are excluded.
+        """
         found = []
         for key, entry in self._entries.items():
             if key == JOIN_KEY or now_s - max(entry.since_s, entry.warned_s) < least_s:
                 continue
             entry.warned_s = now_s
             missing = sorted(set(members.get(key[0], ())) - set(entry.requests) - self.joined)
-            found.append(Stalled(key, now_s - entry.since_s, tuple(sorted(entry.requests)), tuple(missing)))
+            found.append(
+                Stalled(key, now_s - entry.since_s, tuple(sorted(entry.requests)), tuple(missing))
+            )
         return found
 
     def overdue(self, least_s: float, now_s: float) -> list[Key]:
         """Operations that have waited for `least_s`."""
-        return [key for key, entry in self._entries.items() if key != JOIN_KEY and now_s - entry.since_s >= least_s]
+        return [
+            key
+            for key, entry in self._entries.items()
+            if key != JOIN_KEY and now_s - entry.since_s >= least_s
+        ]

@@ -1,7 +1,9 @@
-"""Writes a Chrome trace of rank 0 (chrome://tracing, Perfetto), with one process per operation name, as Horovod does.
+"""Writes a Chrome trace of rank 0 (chrome://tracing, Perfetto), with one process per operation
+name, as Horovod does.
 
-Format: Trace Event Format, "JSON array" with complete (X), instant (i) and metadata (M) events; times in microseconds. The format lets the
-closing bracket be absent. Each event is written by one system call and no comma follows it, so the file is valid after a kill too.
+Format: Trace Event Format, "JSON array" with complete (X), instant (i) and metadata (M) events;
+times in microseconds. The format lets the closing bracket be absent. Each event is written by one
+system call and no comma follows it, so the file is valid after a kill too.
 """
 
 import errno
@@ -37,10 +39,17 @@ class Timeline:
         """
         self.stop()
         with self._lock:
-            self._file = open(path, "wb", buffering=0, opener=_owner_only)  # noqa: SIM115 - Path.open has no opener
+            # Path.open has no opener.
+            self._file = open(path, "wb", buffering=0, opener=_owner_only)  # noqa: SIM115
             self._processes, self._began_s, self._mark_cycles = {}, time.monotonic(), mark_cycles
             self._write(
-                self._named("process_name", 0, name="rank 0", start_time_since_epoch_in_micros=time.time_ns() // 1000), before=b"[\n"
+                self._named(
+                    "process_name",
+                    0,
+                    name="rank 0",
+                    start_time_since_epoch_in_micros=time.time_ns() // 1000,
+                ),
+                before=b"[\n",
             )
             self._write(self._named("process_sort_index", 0, sort_index=0))
 
@@ -60,13 +69,35 @@ class Timeline:
                 return
             begin_s = max(begin_s, self._began_s)
             when = {"ts": self._us(begin_s), "dur": round((end_s - begin_s) * 1e6, 1)}
-            self._write(_json({"name": what, "ph": "X", "pid": self._process(name), "tid": 0, **when, "args": args}))
+            self._write(
+                _json(
+                    {
+                        "name": what,
+                        "ph": "X",
+                        "pid": self._process(name),
+                        "tid": 0,
+                        **when,
+                        "args": args,
+                    }
+                )
+            )
 
     def cycle(self) -> None:
         """Mark the start of an exchange."""
         with self._lock:
             if self._file is not None and self._mark_cycles:
-                self._write(_json({"name": CYCLE, "ph": "i", "s": "g", "pid": 0, "tid": 0, "ts": self._us(time.monotonic())}))
+                self._write(
+                    _json(
+                        {
+                            "name": CYCLE,
+                            "ph": "i",
+                            "s": "g",
+                            "pid": 0,
+                            "tid": 0,
+                            "ts": self._us(time.monotonic()),
+                        }
+                    )
+                )
 
     def _process(self, name: str) -> int:
         if name not in self._processes:
@@ -92,7 +123,9 @@ class Timeline:
                 self._file.truncate(self._file.tell() - written)  # of whole events
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            sys.stderr.write(f"busbw horovod: the timeline {self._file.name} ends: {error.strerror}\n")
+            sys.stderr.write(
+                f"busbw horovod: the timeline {self._file.name} ends: {error.strerror}\n"
+            )
             self._file.close()
             self._file = None
 

@@ -47,4 +47,6 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
     """Raises ImportError for a framework other than horovod.torch."""
     if ext_name != "horovod.torch":
-        raise ImportError(f"busbw has no {ext_name}: of Horovod it has the PyTorch module, horovod.torch")
+        raise ImportError(
+            f"busbw has no {ext_name}: of Horovod it has the PyTorch module, horovod.torch"
+        )

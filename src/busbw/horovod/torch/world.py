@@ -14,8 +14,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# torch.optim imports this module, whose functions have the default group of that time as a default argument. Imported before there is one,
-# it keeps none. A group that lives until the interpreter ends aborts the process if one of Gloo's threads frees a tensor then.
+# torch.optim imports this module, whose functions have the default group of that time as a default
+# argument. Imported before there is one, it keeps none. A group that lives until the interpreter
+# ends aborts the process if one of Gloo's threads frees a tensor then.
 import torch.distributed.nn.functional
 from torch.distributed import distributed_c10d
 
@@ -38,17 +39,20 @@ _named: set[str] = set()
 _joined = 0  # jobs so far
 _at_exit = False
 _ATTEMPTS = 3  # to form a world of an elastic job
-FORM_S = 10.0  # limit of the first attempt, doubled for each further one: if a rank is lost meanwhile, the others wait that long
+# limit of the first attempt, doubled for each further one: if a rank is lost meanwhile, the others
+# wait that long
+FORM_S = 10.0
 
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
     """Join the job. All ranks must call it; a second call does nothing.
 
-    If torch.distributed is initialized, its ranks are used. Otherwise it is initialized here and destroyed at `shutdown`.
-    `comm`: a list of all ranks, a communicator of mpi4py with all, or None.
-    `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
+    If torch.distributed is initialized, its ranks are used. Otherwise it is initialized here and
+    destroyed at `shutdown`. `comm`: a list of all ranks, a communicator of mpi4py with all, or
+    None. `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
 
-    In an elastic job: join the next world, which the launcher forms. If a rank is lost meanwhile, join the one after it.
+    In an elastic job: join the next world, which the launcher forms. If a rank is lost meanwhile,
+    join the one after it.
 
     Raises:
         Refused: an invalid variable or argument.
@@ -62,7 +66,9 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     if process_sets == "dynamic":
         options = dataclasses.replace(options, dynamic_sets=True)
     elif isinstance(process_sets, str):
-        raise Refused(f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"')
+        raise Refused(
+            f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"'
+        )
     here, assigned = _join_elastic(options) if worker.elastic() else (_join(options, comm), None)
     context.replace(here)
     context.handles.reset()
@@ -98,25 +104,36 @@ def _settings(options: Options) -> Settings | None:
 def _join_elastic(options: Options) -> tuple[Context, World | None]:
     """Join the next world of an elastic job."""
     if dist.is_initialized():
-        raise Refused("torch.distributed is initialized, and ranks of an elastic job change", "call hvd.init() without it")
+        raise Refused(
+            "torch.distributed is initialized, and ranks of an elastic job change",
+            "call hvd.init() without it",
+        )
     failures = 0
     while True:
         assigned = worker.join()
         try:
-            return _join(options, None, assigned, min(options.timeout_s, FORM_S * 2**failures)), assigned
+            return (
+                _join(options, None, assigned, min(options.timeout_s, FORM_S * 2**failures)),
+                assigned,
+            )
         except RuntimeError as error:  # a rank may be lost
             if not dist.is_initialized():
-                # PyTorch numbers groups, which must be the same on all ranks, and begins anew only after a group was destroyed.
+                # PyTorch numbers groups, which must be the same on all ranks, and begins anew only
+                # after a group was destroyed.
                 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
             dist.destroy_process_group()
             failures += 1
-            failed = HorovodInternalError(f"a world of the elastic job could not be formed ({error})")
+            failed = HorovodInternalError(
+                f"a world of the elastic job could not be formed ({error})"
+            )
             if failures == _ATTEMPTS:
                 raise failed from error
             sys.stderr.write(f"busbw horovod: {failed}\n")
 
 
-def _join(options: Options, comm: Any, assigned: World | None = None, form_s: float | None = None) -> Context:
+def _join(
+    options: Options, comm: Any, assigned: World | None = None, form_s: float | None = None
+) -> Context:
     """Form a world. `form_s` limits the waits for other ranks meanwhile; None: as later."""
     info, settings = environment.rank_info(os.environ), _settings(options)
     timeout = timedelta(seconds=form_s or options.timeout_s)
@@ -124,17 +141,31 @@ def _join(options: Options, comm: Any, assigned: World | None = None, form_s: fl
     if os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", os.environ["HOROVOD_GLOO_IFACE"])
     if ours:
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+        backend = (
+            "cpu:gloo,cuda:nccl"
+            if torch.cuda.is_available() and dist.is_nccl_available()
+            else "gloo"
+        )
         kept = rendezvous.store(info, timeout, assigned)
-        dist.init_process_group(backend, store=kept, rank=info.rank, world_size=info.size, timeout=timeout)
+        dist.init_process_group(
+            backend, store=kept, rank=info.rank, world_size=info.size, timeout=timeout
+        )
     else:
         info = dataclasses.replace(info, rank=dist.get_rank(), size=dist.get_world_size())
     if comm is not None and not _everyone(comm, info):
-        raise Refused(f"init(comm={comm!r}) is not all {info.size} ranks in order", "use process sets for some of them")
+        raise Refused(
+            f"init(comm={comm!r}) is not all {info.size} ranks in order",
+            "use process sets for some of them",
+        )
     control = dist.new_group(backend="gloo", timeout=timeout)
     everyone = dist.group.WORLD if ours else dist.new_group()
     info, hosts, local_sizes = _located(info, control)
-    mesh = Mesh(Communicator(control, info.size, info.rank, hosts.count(hosts[info.rank])), None, None, hosts)
+    mesh = Mesh(
+        Communicator(control, info.size, info.rank, hosts.count(hosts[info.rank])),
+        None,
+        None,
+        hosts,
+    )
     exchange = CommWorker(settings, make(settings, timeout)) if settings else None
     if form_s is not None:
         meshes = [mesh, exchange.mesh] if exchange else [mesh]
@@ -143,11 +174,22 @@ def _join(options: Options, comm: Any, assigned: World | None = None, form_s: fl
             _limit(group, timedelta(seconds=options.timeout_s))
     _announce(info, settings, exchange)
     timeline = Timeline()
-    executor = Executor(info.rank, Members(tuple(range(info.size)), everyone), options.fusion, exchange, timeline)
+    executor = Executor(
+        info.rank, Members(tuple(range(info.size)), everyone), options.fusion, exchange, timeline
+    )
     global _joined
     _joined = assigned.number if assigned else _joined + 1
     controller = Controller(mesh, executor, options, timeline, _joined)
-    return Context(info, options, controller, executor, timeline, exchange, local_sizes, None if ours else [control, everyone])
+    return Context(
+        info,
+        options,
+        controller,
+        executor,
+        timeline,
+        exchange,
+        local_sizes,
+        None if ours else [control, everyone],
+    )
 
 
 def _everyone(comm: Any, info: RankInfo) -> bool:
@@ -165,13 +207,23 @@ def _limit(group: dist.ProcessGroup, timeout: timedelta) -> None:
         distributed_c10d._set_pg_timeout(timeout, group)
 
 
-def _located(info: RankInfo, control: dist.ProcessGroup) -> tuple[RankInfo, tuple[str, ...], tuple[int, ...]]:
-    """Fill in local and cross ranks. Also returns the host of each rank, and the number of ranks on it."""
+def _located(
+    info: RankInfo, control: dist.ProcessGroup
+) -> tuple[RankInfo, tuple[str, ...], tuple[int, ...]]:
+    """Fill in local and cross ranks.
+
+    Also returns the host of each rank, and the number of ranks on it.
+    """
     every: list[Any] = [None] * info.size
-    name = os.environ.get("HOROVOD_HOSTNAME") or os.environ.get("NCCL_HOSTID") or socket.gethostname()
+    name = (
+        os.environ.get("HOROVOD_HOSTNAME") or os.environ.get("NCCL_HOSTID") or socket.gethostname()
+    )
     dist.all_gather_object(every, (name, info.local_rank, info.local_size), group=control)
     hosts = tuple(host for host, _, _ in every)
-    local_ranks = [local if local >= 0 else hosts[:rank].count(hosts[rank]) for rank, (_, local, _) in enumerate(every)]
+    local_ranks = [
+        local if local >= 0 else hosts[:rank].count(hosts[rank])
+        for rank, (_, local, _) in enumerate(every)
+    ]
     sizes = tuple(size if size >= 0 else hosts.count(host) for host, _, size in every)
     column = [rank for rank, local in enumerate(local_ranks) if local == local_ranks[info.rank]]
     found = {
@@ -184,10 +236,16 @@ def _located(info: RankInfo, control: dist.ProcessGroup) -> tuple[RankInfo, tupl
 
 
 def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | None) -> None:
-    """Rank 0 prints how gradients are exchanged and which variables have no effect. Each line once per process."""
+    """Rank 0 prints how gradients are exchanged and which variables have no effect.
+
+    Each line once per process.
+    """
     lines = []
     if settings and worker:
-        lines.append(f"gradients are exchanged by {settings.describe()}" + (f"; {worker.mesh.note}" if worker.mesh.note else ""))
+        lines.append(
+            f"gradients are exchanged by {settings.describe()}"
+            + (f"; {worker.mesh.note}" if worker.mesh.note else "")
+        )
     nothing = ", ".join(environment.unsupported(os.environ))
     lines += [f"variables without effect: {nothing}"] if nothing else []
     lines += [f"{name} is unknown" for name in lightcc_env.unknown(os.environ)]
@@ -218,7 +276,9 @@ def shutdown() -> None:
 
 
 def _leave_at_exit() -> None:
-    """Leave the job, and free the groups, which may still hang on exceptions that nobody has any more."""
+    """Leave the job, and free the groups, which may still hang on exceptions that nobody has any
+    more.
+    """
     shutdown()
     gc.collect()
 

@@ -22,7 +22,9 @@ class ShellSyntax(str):
 
 
 def fill_json(name: str, values: Mapping[str, Any]) -> str:
-    """The JSON template `name`; a string that is a placeholder alone becomes a value of any type."""
+    """The JSON template `name`; a string that is a placeholder alone becomes a value of any
+    type.
+    """
     lines = [line for line in _read(name).splitlines() if not line.lstrip().startswith("//")]
     return json.dumps(_filled(json.loads("\n".join(lines)), values), indent=2) + "\n"
 

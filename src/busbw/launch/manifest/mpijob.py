@@ -14,7 +14,10 @@ from busbw.launch.manifest.plan import Plan, flag_given
 
 HOSTFILE = "/etc/mpi/hostfile"
 # Host keys are generated at startup: everyone with the image would know keys in it.
-SSHD = 'keys=$(mktemp -d) && ssh-keygen -q -t ed25519 -N "" -f "$keys/host_key" && exec /usr/sbin/sshd -De -h "$keys/host_key" -p "$0"'
+SSHD = (
+    'keys=$(mktemp -d) && ssh-keygen -q -t ed25519 -N "" -f "$keys/host_key" && exec /usr/sbin/sshd'
+    ' -De -h "$keys/host_key" -p "$0"'
+)
 # MPI only starts the ranks and uses TCP; NCCL is what is measured.
 _TCP = ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "coll", "^hcoll")
 
@@ -51,7 +54,9 @@ def text(plan: Plan, pods: Pods) -> str:
 
 
 def command(plan: Plan) -> list[str]:
-    """The launcher's command: `busbw run` on the operator's hosts, or mpirun with another command."""
+    """The launcher's command: `busbw run` on the operator's hosts, or mpirun with another
+    command.
+    """
     if not plan.starts_itself:
         # Open MPI 5 ignores the operator's orte_ variables, so the hostfile is given explicitly.
         hosts = ["--hostfile", HOSTFILE, "-n", str(plan.ranks), "--bind-to", "none"]

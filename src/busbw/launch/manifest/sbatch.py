@@ -1,4 +1,6 @@
-"""An sbatch script that runs the command on whole nodes: other jobs would disturb the measurement."""
+"""An sbatch script that runs the command on whole nodes: other jobs would disturb the
+measurement.
+"""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""Two CSVs: every value, one line per row and placement; and the columns of the PyTorch benchmark, in place only."""
+"""Two CSVs: every value, one line per row and placement; and the columns of the PyTorch
+benchmark, in place only.
+"""
 
 import csv
 import io
@@ -11,15 +13,17 @@ from busbw.stats.summary import summary
 from busbw.ui.number_formats import known_count
 
 TORCH_HEADER = (
-    "size(B), count(elements), type, redop, in-place time(us), in-place algbw(GB/s), in-place busbw(GB/s), "
-    "in-place ideal busbw(GB/s), in-place busbw efficiency(%)"
+    "size(B), count(elements), type, redop, in-place time(us), in-place algbw(GB/s), in-place"
+    " busbw(GB/s), in-place ideal busbw(GB/s), in-place busbw efficiency(%)"
 )
 Value = Callable[[Result, Figure], object]
 
 
 def _micro(field: str) -> Value:
     """The field of a cell in microseconds; None where it is not known."""
-    return lambda result, figure: None if (seconds := getattr(figure.cell, field)) is None else seconds * 1e6
+    return lambda result, figure: (
+        None if (seconds := getattr(figure.cell, field)) is None else seconds * 1e6
+    )
 
 
 def _spread(field: str, factor: float = 1e6) -> Value:
@@ -63,11 +67,21 @@ FIELDS: tuple[tuple[str, Value], ...] = (
     ("algbw_gb_s", lambda result, figure: figure.cell.algbw / 1e9),
     ("busbw_gb_s", lambda result, figure: figure.cell.busbw / 1e9),
     ("ideal_busbw_gb_s", lambda result, figure: result.ideal.busbw / 1e9 if result.ideal else None),
-    ("ideal_percent", lambda result, figure: figure.cell.busbw / result.ideal.busbw * 100 if result.ideal and result.ideal.busbw else None),
+    (
+        "ideal_percent",
+        lambda result, figure: (
+            figure.cell.busbw / result.ideal.busbw * 100
+            if result.ideal and result.ideal.busbw
+            else None
+        ),
+    ),
     ("wrong_elements", lambda result, figure: figure.cell.wrong),
     ("samples", _samples),
     ("skipped_samples", lambda result, figure: figure.cell.skipped if figure.cell.kept_s else None),
-    *((f"{name}_us", _spread(f"{name}_s")) for name in ("min", "max", "mean", "p50", "p95", "p99", "stdev")),
+    *(
+        (f"{name}_us", _spread(f"{name}_s"))
+        for name in ("min", "max", "mean", "p50", "p95", "p99", "stdev")
+    ),
     ("cv_percent", _spread("cv", 100)),
     ("timestamp", lambda result, figure: figure.row.timestamp),
     ("engine", lambda result, figure: result.library.engine),
@@ -75,9 +89,17 @@ FIELDS: tuple[tuple[str, Value], ...] = (
     ("program", lambda result, figure: result.program),
     *((f"{name}_us", _micro(f"{name}_s")) for name in ("low", "high", "op", "launch")),
     ("stopped", lambda result, figure: figure.cell.stopped or None),
-    ("dropped_samples", lambda result, figure: figure.cell.dropped if figure.cell.stopped else None),
+    (
+        "dropped_samples",
+        lambda result, figure: figure.cell.dropped if figure.cell.stopped else None,
+    ),
     ("repeat", _repeat),
-    ("counts", lambda result, figure: (result.traffic.source if result.traffic else result.spec.counts) or None),
+    (
+        "counts",
+        lambda result, figure: (
+            (result.traffic.source if result.traffic else result.spec.counts) or None
+        ),
+    ),
     ("skew_us", _micro("skew_s")),
     *((f"{name}_us", _micro(f"{name}_s")) for name in ("p99_low", "p99_high")),
 )  # new ones are added at the end
@@ -89,23 +111,31 @@ def torch_header(result: Result) -> str:
 
 
 def torch_row(result: Result, row: Row) -> str:
-    """The in-place values of one row as Python prints floats; `N/A` where it was not run in place or no bound is known.
+    """The in-place values of one row as Python prints floats; `N/A` where it was not run in place
+    or no bound is known.
 
-    The count is that of the call, as in nccl-tests; the operator asked for is printed even where the collective does not reduce.
+    The count is that of the call, as in nccl-tests; the operator asked for is printed even where
+    the collective does not reduce.
     """
     dtype = DTYPES.get(row.dtype)
     op = row.op or (result.spec.op if result.spec.op != "all" else "sum")
     ideal = result.endpoint_ideal.busbw if result.endpoint_ideal else None
     cell = row.in_place
-    values: list[float | None] = [None] * 3 if cell is None else [cell.time_s * 1e6, cell.algbw / 1e9, cell.busbw / 1e9]
-    values += [ideal / 1e9, None if cell is None else cell.busbw / ideal * 100] if ideal else [None, None]
+    values: list[float | None] = (
+        [None] * 3 if cell is None else [cell.time_s * 1e6, cell.algbw / 1e9, cell.busbw / 1e9]
+    )
+    values += (
+        [ideal / 1e9, None if cell is None else cell.busbw / ideal * 100] if ideal else [None, None]
+    )
     texts = [str(row.size_bytes), str(row.count), dtype.torch if dtype else row.dtype, op]
     return ", ".join(texts + ["N/A" if value is None else repr(value) for value in values]) + "\n"
 
 
 def _record(values: Iterable[object]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow("" if value is None else value for value in values)
+    csv.writer(out, lineterminator="\n").writerow(
+        "" if value is None else value for value in values
+    )
     return out.getvalue()
 
 

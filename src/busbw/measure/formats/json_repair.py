@@ -6,11 +6,14 @@ import re
 from busbw.core.errors import UsageError
 
 CLOSING = {"{": "}", "[": "]"}
-TOKEN = re.compile(r'"(?:\\.|[^"\\])*(?:"|$)|[][{},]', re.DOTALL)  # strings, a cut one too, and what separates values
+# strings, a cut one too, and what separates values
+TOKEN = re.compile(r'"(?:\\.|[^"\\])*(?:"|$)|[][{},]', re.DOTALL)
 
 
 def loads(text: str) -> tuple[object, bool]:
-    """The value, and whether the document was whole. Of a cut one, all values before the last comma or bracket.
+    """The value, and whether the document was whole.
+
+    Of a cut one, all values before the last comma or bracket.
 
     UsageError with the position when it is not JSON even so.
     """
@@ -40,5 +43,8 @@ def closed(text: str) -> str:
         elif token[0] in "}],":
             if token[0] != "," and opened:
                 opened.pop()
-            end, brackets = token.start() if token[0] == "," else token.end(), "".join(reversed(opened))
+            end, brackets = (
+                token.start() if token[0] == "," else token.end(),
+                "".join(reversed(opened)),
+            )
     return text[:end] + brackets

@@ -1,4 +1,6 @@
-"""The links of a watched run for people: a line for each size, host and kind of link, under the table of the sweep."""
+"""The links of a watched run for people: a line for each size, host and kind of link, under the
+table of the sweep.
+"""
 
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
@@ -6,7 +8,8 @@ from busbw.measure.link_traffic import Load, loads
 from busbw.ui.columns import Column, aligned, wrapped
 from busbw.ui.number_formats import known, time_text
 
-ALWAYS = ("size", "host", "links", "sent", "received")  # other columns are shown if any line has a value
+# other columns are shown if any line has a value
+ALWAYS = ("size", "host", "links", "sent", "received")
 DROP_ORDER = ("ECN", "CNP out", "CNP in", "received", "pause out", "pause in", "drops", "troubled")
 MOST = 200  # lines
 NAMED = 2  # links of a line
@@ -30,9 +33,14 @@ def columns() -> list[Column]:
         Column(title="CNP in", value=lambda load: known(load.all.cnp_in, "{:,}".format)),
         Column(title="CNP out", value=lambda load: known(load.all.cnp_out, "{:,}".format)),
         Column(title="ECN", value=lambda load: known(load.all.ecn, "{:,}".format)),
-        Column(title="troubled", value=lambda load: ", ".join(load.troubled[:NAMED]) + (" ..." if len(load.troubled) > NAMED else ""),
-               left=True),
-    ]  # fmt: skip
+        Column(
+            title="troubled",
+            value=lambda load: (
+                ", ".join(load.troubled[:NAMED]) + (" ..." if len(load.troubled) > NAMED else "")
+            ),
+            left=True,
+        ),
+    ]
 
 
 def text(result: Result, width: int | None = None) -> str:
@@ -42,15 +50,33 @@ def text(result: Result, width: int | None = None) -> str:
     lines = loads(result)
     if not lines:
         return "links: none carried data of this run\n"
-    shown = [column for column in columns() if column.title in ALWAYS or any(column.value(load) not in ("-", "") for load in lines)]
-    more = f"... {len(lines) - MOST} more lines: --json FILE has them all\n" if len(lines) > MOST else ""
-    note = "what links carried while each size was measured, its checks and untimed operations included"
-    note += "; least = what the operations must send from a host, or from its GPUs\n" if any(load.least for load in lines) else "\n"
+    shown = [
+        column
+        for column in columns()
+        if column.title in ALWAYS or any(column.value(load) not in ("-", "") for load in lines)
+    ]
+    more = (
+        f"... {len(lines) - MOST} more lines: --json FILE has them all\n"
+        if len(lines) > MOST
+        else ""
+    )
+    note = (
+        "what links carried while each size was measured, its checks and untimed operations"
+        " included"
+    )
+    note += (
+        "; least = what the operations must send from a host, or from its GPUs\n"
+        if any(load.least for load in lines)
+        else "\n"
+    )
     return wrapped(note, width) + aligned(shown, lines[:MOST], width, DROP_ORDER) + more
 
 
 def _links(load: Load) -> str:
-    return load.all.name or f"{load.links} {'ports' if load.kind == 'network' else f'GPUs {load.kind}'}"
+    return (
+        load.all.name
+        or f"{load.links} {'ports' if load.kind == 'network' else f'GPUs {load.kind}'}"
+    )
 
 
 def ratio(load: Load) -> str:
@@ -66,7 +92,11 @@ def bytes_text(count: int) -> str:
     value, unit = float(count), 0
     while value >= 999.5 and unit < len(UNITS) - 1:
         value, unit = value / 1000, unit + 1
-    return f"{value:.0f} {UNITS[unit]}" if unit == 0 or value >= 99.95 else f"{value:.3g} {UNITS[unit]}"
+    return (
+        f"{value:.0f} {UNITS[unit]}"
+        if unit == 0 or value >= 99.95
+        else f"{value:.3g} {UNITS[unit]}"
+    )
 
 
 def pause_text(seconds: float) -> str:

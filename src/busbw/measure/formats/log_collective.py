@@ -1,8 +1,11 @@
-"""Which collectives a table without a name can be of: by its operators and roots, by size / count, and by busbw / algbw.
+"""Which collectives a table without a name can be of: by its operators and roots, by size / count,
+and by busbw / algbw.
 
-busbw / algbw is one number over all rows: 2(n-1)/n, (n-1)/n or 1. size / count is the size of an element, or that of one on each rank.
-Before June 2020 nccl-tests had all_gather's and reduce_scatter's factor in algbw already, and printed 1. In NCCL 1, which titles the size
-`bytes`, the size of both is one rank's part, and reduce_scatter's factor n-1. Sources: *.cu of nccl-tests and test/single of NCCL 1.
+busbw / algbw is one number over all rows: 2(n-1)/n, (n-1)/n or 1. size / count is the size of an
+element, or that of one on each rank. Before June 2020 nccl-tests had all_gather's and
+reduce_scatter's factor in algbw already, and printed 1. In NCCL 1, which titles the size `bytes`,
+the size of both is one rank's part, and reduce_scatter's factor n-1. Sources: *.cu of nccl-tests
+and test/single of NCCL 1.
 """
 
 import math
@@ -28,10 +31,11 @@ OLD_FACTOR_IN_ALGBW = ("all_gather", "reduce_scatter")
 class Evidence:
     """What a table says of its collective; None is what it does not say.
 
-    `ratio` has the least and the largest busbw / algbw that the printed digits allow, or is NO_RATIO. `parts` is size / (count x size
-    of an element). `operator` is '' where rows have none, `rooted` whether they have a root. `in_place_checked` is whether in-place data
-    was checked where out-of-place data was. `ranks` is 0 where no line says how many there are. `old` is a table with deviations
-    (`error`), `first` one of NCCL 1. `blank` is a redop column that is empty.
+    `ratio` has the least and the largest busbw / algbw that the printed digits allow, or is
+    NO_RATIO. `parts` is size / (count x size of an element). `operator` is '' where rows have none,
+    `rooted` whether they have a root. `in_place_checked` is whether in-place data was checked where
+    out-of-place data was. `ranks` is 0 where no line says how many there are. `old` is a table with
+    deviations (`error`), `first` one of NCCL 1. `blank` is a redop column that is empty.
     """
 
     ratio: tuple[float, float] | None
@@ -66,7 +70,9 @@ def evidence(read: Sequence[Read], titles: Columns | None, ranks: int) -> Eviden
     parts = _parts(rows)
     blank = operator == "" and "redop" in left
     ranks = ranks or (parts if parts and parts > 1 else 0)
-    return Evidence(_ratio(rows), parts, operator, rooted, in_place_checked, ranks, old, titles.first, blank)
+    return Evidence(
+        _ratio(rows), parts, operator, rooted, in_place_checked, ranks, old, titles.first, blank
+    )
 
 
 def candidates(seen: Evidence) -> list[str]:
@@ -85,7 +91,9 @@ def contradiction(row: Collective, seen: Evidence) -> str:
 
 
 def ranks_of(row: Collective, seen: Evidence) -> tuple[float, float] | None:
-    """The least and largest number of ranks with which busbw / algbw is what the table shows; None if it does not depend on them."""
+    """The least and largest number of ranks with which busbw / algbw is what the table shows;
+    None if it does not depend on them.
+    """
     limit = round(row.bus_factor(1 << 40))
     if seen.ratio is None or row.bus_factor(2) == row.bus_factor(3):
         return None
@@ -107,13 +115,21 @@ def _ratio_fits(row: Collective, seen: Evidence) -> str:
     if seen.ratio is None:
         return ""
     low, high = seen.ratio
-    if seen.old and row.name in OLD_FACTOR_IN_ALGBW and low <= 1 <= high and (seen.first or seen.parts != 1):
+    if (
+        seen.old
+        and row.name in OLD_FACTOR_IN_ALGBW
+        and low <= 1 <= high
+        and (seen.first or seen.parts != 1)
+    ):
         return ""
     if seen.first and row.name == "reduce_scatter" and math.ceil(low) <= high:
         return ""
     if seen.ranks:
         wanted = float(row.bus_factor(seen.ranks))
-        text, fits = f"{row.formula}, {wanted:.4g} for {seen.ranks} ranks", low - 1e-4 <= wanted <= high + 1e-4
+        text, fits = (
+            f"{row.formula}, {wanted:.4g} for {seen.ranks} ranks",
+            low - 1e-4 <= wanted <= high + 1e-4,
+        )
     elif (allowed := ranks_of(row, seen)) is None:
         text, fits = row.formula, low <= float(row.bus_factor(2)) <= high
     else:
@@ -125,7 +141,8 @@ def _ratio_fits(row: Collective, seen: Evidence) -> str:
 
 
 def _operator_fits(row: Collective, seen: Evidence) -> str:
-    has = row.reduces or (row.redop_column == "op" and not seen.old)  # the first sendrecv printed none
+    # the first sendrecv printed none
+    has = row.reduces or (row.redop_column == "op" and not seen.old)
     if seen.operator is None or (has and seen.operator not in ("", "none")):
         return ""
     if has:
@@ -136,7 +153,9 @@ def _operator_fits(row: Collective, seen: Evidence) -> str:
 
 
 def _blank_fits(row: Collective, seen: Evidence) -> str:
-    """An empty redop column was printed by the first alltoall, and is by hypercube; others print a word, or had no such column."""
+    """An empty redop column was printed by the first alltoall, and is by hypercube; others print
+    a word, or had no such column.
+    """
     empty = "alltoall" if seen.old else "hypercube"
     if seen.blank:
         return "" if row.name == empty else "its redop column is not empty"
@@ -146,7 +165,10 @@ def _blank_fits(row: Collective, seen: Evidence) -> str:
 def _root_fits(row: Collective, seen: Evidence) -> str:
     if seen.rooted is None or seen.rooted == row.rooted:
         return ""
-    return f"its rows have {'a root' if seen.rooted else 'no root'}, those of {row.name} have {'none' if seen.rooted else 'one'}"
+    return (
+        f"its rows have {'a root' if seen.rooted else 'no root'}, those of {row.name} have"
+        f" {'none' if seen.rooted else 'one'}"
+    )
 
 
 def _parts_fit(row: Collective, seen: Evidence) -> str:
@@ -163,11 +185,23 @@ def _whole_fits(row: Collective, seen: Evidence) -> str:
 
 
 def _check_fits(row: Collective, seen: Evidence) -> str:
-    return "" if seen.in_place_checked in (None, row.in_place_checked) else "in-place data of the other kind"
+    return (
+        ""
+        if seen.in_place_checked in (None, row.in_place_checked)
+        else "in-place data of the other kind"
+    )
 
 
 Rule = Callable[[Collective, Evidence], str]
-RULES: tuple[Rule, ...] = (_ratio_fits, _operator_fits, _blank_fits, _root_fits, _parts_fit, _whole_fits, _check_fits)
+RULES: tuple[Rule, ...] = (
+    _ratio_fits,
+    _operator_fits,
+    _blank_fits,
+    _root_fits,
+    _parts_fit,
+    _whole_fits,
+    _check_fits,
+)
 
 
 def _parts(rows: Sequence[Row]) -> int | None:
@@ -201,7 +235,10 @@ def _bounds(cell: Cell) -> tuple[float, float] | None:
     algbw_by, busbw_by = _rounding(algbw), _rounding(busbw)
     if algbw <= algbw_by:
         return None
-    low, high = max(0.0, busbw - busbw_by) / (algbw + algbw_by), (busbw + busbw_by) / (algbw - algbw_by)
+    low, high = (
+        max(0.0, busbw - busbw_by) / (algbw + algbw_by),
+        (busbw + busbw_by) / (algbw - algbw_by),
+    )
     return (low, high) if high - low <= INFORMATIVE else None
 
 

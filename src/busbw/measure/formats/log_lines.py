@@ -1,7 +1,8 @@
-"""The lines of a log as their program printed them: without what launchers, shells and log collectors put around each.
+"""The lines of a log as their program printed them: without what launchers, shells and log
+collectors put around each.
 
-No list of launchers is needed: what stands before the titles of the table, stands before its other lines too. Digits may differ, which
-are ranks, process ids and times of day.
+No list of launchers is needed: what stands before the titles of the table, stands before its other
+lines too. Digits may differ, which are ranks, process ids and times of day.
 """
 
 import re
@@ -10,10 +11,12 @@ from busbw.measure.formats.nccl_tests_titles import columns
 
 # NCCL's own messages, which may stand between rows and inside one.
 NCCL_LINE = re.compile(
-    r"(?:\[\d{4}-\d\d-\d\d[ T][\d:.]+\] )?[A-Za-z][\w.-]{0,252}:\d+:\d+ (?:\[\d+\] )?NCCL (?:INFO|WARN|TRACE|ERROR)[^\n]*\n?"
+    r"(?:\[\d{4}-\d\d-\d\d[ T][\d:.]+\] )?[A-Za-z][\w.-]{0,252}:\d+:\d+ (?:\[\d+\] )?NCCL"
+    r" (?:INFO|WARN|TRACE|ERROR)[^\n]*\n?"
 )
 MOST_LABELS, LONGEST_LABEL = 16, 300
-LONGEST = 4096  # characters; no line of these programs is as long, and some patterns take the square of it
+# characters; no line of these programs is as long, and some patterns take the square of it
+LONGEST = 4096
 _COLOR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _CLOSING_TAG = re.compile(r"</[A-Za-z]\w*>$")
 _LONGEST_TAG = 32
@@ -21,12 +24,20 @@ _LATER = re.compile(r"(\d+)|(\s+)|(std(?:out|err))")
 
 
 def own_lines(text: str) -> list[str]:
-    """The lines without labels, colors and NCCL's messages, so that a row which a message cut is whole again."""
-    lines = [_without_end(line) for line in _COLOR.sub("", text).splitlines(keepends=True) if len(line) <= LONGEST]
+    """The lines without labels, colors and NCCL's messages, so that a row which a message cut is
+    whole again.
+    """
+    lines = [
+        _without_end(line)
+        for line in _COLOR.sub("", text).splitlines(keepends=True)
+        if len(line) <= LONGEST
+    ]
     label = _labels(lines)
     if label is not None:
         lines = [label.sub("", line, count=1) for line in lines]
-    return "".join(NCCL_LINE.sub("", line) if "NCCL " in line else line for line in lines).splitlines()
+    return "".join(
+        NCCL_LINE.sub("", line) if "NCCL " in line else line for line in lines
+    ).splitlines()
 
 
 def _without_end(line: str) -> str:
@@ -47,7 +58,12 @@ def _labels(lines: list[str]) -> re.Pattern[str] | None:
     found: dict[str, None] = {}
     for line in lines:
         titles = columns(line)
-        if titles is not None and titles.label.strip() and len(titles.label) <= LONGEST_LABEL and len(found) < MOST_LABELS:
+        if (
+            titles is not None
+            and titles.label.strip()
+            and len(titles.label) <= LONGEST_LABEL
+            and len(found) < MOST_LABELS
+        ):
             found[_pattern(titles.label)] = None
     # The longest first: one label may begin with another.
     return re.compile("|".join(sorted(found, key=len, reverse=True))) if found else None
@@ -56,7 +72,10 @@ def _labels(lines: list[str]) -> re.Pattern[str] | None:
 def _pattern(label: str) -> str:
     parts, end = [], 0
     for match in _LATER.finditer(label.strip()):
-        parts += [re.escape(label.strip()[end : match.start()]), r"\d+" if match[1] else r"\s+" if match[2] else "std(?:out|err)"]
+        parts += [
+            re.escape(label.strip()[end : match.start()]),
+            r"\d+" if match[1] else r"\s+" if match[2] else "std(?:out|err)",
+        ]
         end = match.end()
     parts.append(re.escape(label.strip()[end:]))
     spaces = len(label) - len(label.rstrip())

@@ -24,15 +24,24 @@ def table_line(texts: Iterable[str]) -> str:
 
 def table_head(columns: Sequence[Column]) -> str:
     """Titles, and how each column is aligned."""
-    return table_line(column.heading for column in columns) + table_line("---" if column.left else "---:" for column in columns)
+    return table_line(column.heading for column in columns) + table_line(
+        "---" if column.left else "---:" for column in columns
+    )
 
 
 def header(result: Result) -> str:
     """A heading line of facts, the bound, and the titles."""
     facts = [machine(result), library(result), table.sweep_text(result), result.start]
-    text = f"**{plain(result.spec.row.title)}** " + ", ".join(plain(fact) for fact in facts if fact) + "\n\n"
+    text = (
+        f"**{plain(result.spec.row.title)}** "
+        + ", ".join(plain(fact) for fact in facts if fact)
+        + "\n\n"
+    )
     if result.ideal:
-        text += f"Ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s: {plain(result.ideal.why or result.ideal.algorithm)}\n\n"
+        text += (
+            f"Ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s:"
+            f" {plain(result.ideal.why or result.ideal.algorithm)}\n\n"
+        )
     return text + table_head(table.columns(result))
 
 
@@ -46,9 +55,14 @@ def footer(result: Result) -> str:
     """The peak, what went wrong, and the findings."""
     text = "\n"
     if result.rows:
-        text += f"Peak busbw {plain(table.peak_text(result))}; mean {bandwidth_text(result.average_busbw())} GB/s.\n"
+        text += (
+            f"Peak busbw {plain(table.peak_text(result))}; mean"
+            f" {bandwidth_text(result.average_busbw())} GB/s.\n"
+        )
     text += "".join(f"\n**{plain(problem)}**\n" for problem in problems(result))
-    return text + ("\n" + "".join(_finding(finding) for finding in result.findings) if result.findings else "")
+    return text + (
+        "\n" + "".join(_finding(finding) for finding in result.findings) if result.findings else ""
+    )
 
 
 def _finding(finding: Finding) -> str:

@@ -1,6 +1,8 @@
-"""The JSON that nccl-tests 2.19.6 writes with -J (format version 3): same keys, order, separators, escapes and number texts.
+"""The JSON that nccl-tests 2.19.6 writes with -J (format version 3): same keys, order, separators,
+escapes and number texts.
 
-Where busbw differs: `devices` lists every GPU (the original lists the first of each process), and `env` was masked before.
+Where busbw differs: `devices` lists every GPU (the original lists the first of each process), and
+`env` was masked before.
 """
 
 import math
@@ -19,18 +21,24 @@ ESCAPES = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\t": "\\t", "\n": "\\n"}
 
 
 def string(text: str) -> str:
-    """A quoted string; it ends before the first character that is not printable ASCII, tab or newline, and after 2047 characters."""
+    """A quoted string; it ends before the first character that is not printable ASCII, tab or
+    newline, and after 2047 characters.
+    """
     out = ""
     for char in text:
         piece = ESCAPES.get(char, char)
-        if len(out) + len(piece) > MAX_STRING or (char not in ESCAPES and not 0x20 <= ord(char) < 0x7F):
+        if len(out) + len(piece) > MAX_STRING or (
+            char not in ESCAPES and not 0x20 <= ord(char) < 0x7F
+        ):
             break
         out += piece
     return f'"{out}"'
 
 
 def written(value: object) -> str:
-    """A value as nccl-tests writes it: six decimals; truth values, nan and infinity, for which it has no JSON, as strings."""
+    """A value as nccl-tests writes it: six decimals; truth values, nan and infinity, for which
+    it has no JSON, as strings.
+    """
     match value:
         case None:
             return "null"
@@ -41,7 +49,11 @@ def written(value: object) -> str:
         case float():
             return f"{value:f}" if math.isfinite(value) else f'"{value:f}"'
         case dict():
-            return "{" + ",".join(f"{string(key)}:{written(item)}" for key, item in value.items()) + "}"
+            return (
+                "{"
+                + ",".join(f"{string(key)}:{written(item)}" for key, item in value.items())
+                + "}"
+            )
         case list():
             return "[" + ",".join(map(written, value)) + "]"
         case _:
@@ -61,7 +73,10 @@ def render(result: Result) -> str:
             "config": _config(result),
             "results": [_row(result, row) for row in result.rows],
             "out_of_bounds": {"count": result.out_of_bounds, "okay": not result.wrong()},
-            "average_bus_bandwidth": {"bandwidth": average, "okay": "unchecked" if minimum is None else average >= 0.9 * minimum},
+            "average_bus_bandwidth": {
+                "bandwidth": average,
+                "okay": "unchecked" if minimum is None else average >= 0.9 * minimum,
+            },
             "errors": [result.errors[-1] if result.errors else ""],
             "end_time": local_time(result.end),
         }
@@ -71,9 +86,13 @@ def render(result: Result) -> str:
 def _config(result: Result) -> dict[str, object]:
     spec = result.spec
     unused = "step_bytes" if spec.step_factor > 1 else "step_factor"
-    fields = [field for field in msgspec.structs.fields(Config) if field.name not in (unused, "devices")]
+    fields = [
+        field for field in msgspec.structs.fields(Config) if field.name not in (unused, "devices")
+    ]
     values = {field.encode_name: getattr(spec, field.name) for field in fields}
-    truths = {field.encode_name: bool(values[field.encode_name]) for field in fields if field.type is str}
+    truths = {
+        field.encode_name: bool(values[field.encode_name]) for field in fields if field.type is str
+    }
     return values | truths | {"devices": [_device(device) for device in result.world.devices]}
 
 
@@ -91,12 +110,21 @@ def _device(device: Device) -> dict[str, object]:
 
 def _row(result: Result, row: Row) -> dict[str, object]:
     op = op_column(result.spec.row, row)
-    document: dict[str, object] = {"size": row.size_bytes, "count": row.count, "type": row.dtype, "redop": op, "root": f"{row.root:6d}"}
+    document: dict[str, object] = {
+        "size": row.size_bytes,
+        "count": row.count,
+        "type": row.dtype,
+        "redop": op,
+        "root": f"{row.root:6d}",
+    }
     for key, cell in (("out_of_place", row.out_of_place), ("in_place", row.in_place)):
         document[key] = None if cell is None else _cell(result, cell)
         if cell is not None and result.spec.per_iter_timing and cell.kept_s:
             document[f"{key}_per_iter"] = _per_iteration(cell)
-    return document | {"actual_iterations": next((figure.n for figure in figures(row)), row.iters), "experiment_name": ""}
+    return document | {
+        "actual_iterations": next((figure.n for figure in figures(row)), row.iters),
+        "experiment_name": "",
+    }
 
 
 def _cell(result: Result, cell: Cell) -> dict[str, object]:
@@ -115,7 +143,9 @@ def _per_iteration(cell: Cell) -> dict[str, object]:
         document["avg_us" if name == "mean" else f"{name}_us"] = getattr(spread, f"{name}_s") * 1e6
     document |= {"cv_pct": spread.cv * 100, "times_us": _microseconds(cell.samples_s or [])}
     if cell.process_samples_s and len(cell.process_samples_s) > 1:
-        document["per_process_max_times_us"] = [_microseconds(samples) for samples in cell.process_samples_s]
+        document["per_process_max_times_us"] = [
+            _microseconds(samples) for samples in cell.process_samples_s
+        ]
     return document
 
 

@@ -1,4 +1,6 @@
-"""The rows of nccl-tests' table, recognized by their shape: the words that the line of titles asks for, at the end of the line."""
+"""The rows of nccl-tests' table, recognized by their shape: the words that the line of titles
+asks for, at the end of the line.
+"""
 
 import math
 import re
@@ -16,14 +18,26 @@ WHOLE = re.compile(r"\d{1,18}$|\d{1,3}(?:[_,]\d{3}){1,5}$", re.ASCII)
 NUMBER = re.compile(r"-?\d{1,9}$", re.ASCII)
 WORD = re.compile(r"[A-Za-z]\w*$", re.ASCII)
 FIGURE = re.compile(r"([-+]?(\d+\.?\d*(e[-+]?\d+)?|nan|inf)\*?|N/A)$", re.IGNORECASE | re.ASCII)
-SHAPES = {"size": WHOLE, "count": WHOLE, "type": WORD, "redop": WORD, "root": NUMBER, "#iters": WHOLE, "timestamp": re.compile(r"\S+$")}
-BEGINNING = re.compile(rf"\s*\d[\d_,]*\s+[\d.]+(?:\s|$)|.*(?:^|\s)\d+\s+\d+\s+(?:{'|'.join(DTYPES)})\s", re.ASCII)
+SHAPES = {
+    "size": WHOLE,
+    "count": WHOLE,
+    "type": WORD,
+    "redop": WORD,
+    "root": NUMBER,
+    "#iters": WHOLE,
+    "timestamp": re.compile(r"\S+$"),
+}
+BEGINNING = re.compile(
+    rf"\s*\d[\d_,]*\s+[\d.]+(?:\s|$)|.*(?:^|\s)\d+\s+\d+\s+(?:{'|'.join(DTYPES)})\s", re.ASCII
+)
 BLANK_SIDE = 30  # spaces in a row: one placement was not run
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A row of the table, and for each placement whether its data was checked, which `Cell.wrong` does not say of a deviation."""
+    """A row of the table, and for each placement whether its data was checked, which
+    `Cell.wrong` does not say of a deviation.
+    """
 
     row: Row
     checked: tuple[bool, ...]
@@ -31,30 +45,47 @@ class Read:
 
 
 def starts_row(line: str) -> bool:
-    """Whether the line begins as rows do, with a size and another number, or has a size, a count and a type anywhere."""
+    """Whether the line begins as rows do, with a size and another number, or has a size, a count
+    and a type anywhere.
+    """
     return BEGINNING.match(line) is not None
 
 
 def parse(line: str, titles: Columns | None) -> Read | None:
-    """The row at the end of `line`, None when it holds no whole one. Without titles only the modern 13 columns are taken.
+    """The row at the end of `line`, None when it holds no whole one.
 
-    Types and operators are as printed; `finish` completes the row. Empty and -1 stand for columns that its release does not have.
+    Without titles only the modern 13 columns are taken.
+
+    Types and operators are as printed; `finish` completes the row. Empty and -1 stand for columns
+    that its release does not have.
     """
     words = line.split()
     titles = titles or MODERN
     for names, sides in titles.shapes():
         found = words[len(words) - len(names) :]
-        if len(words) < len(names) or not _fits(names, found) or any(FIGURE.match(word) for word in words[: -len(names)]):
+        if (
+            len(words) < len(names)
+            or not _fits(names, found)
+            or any(FIGURE.match(word) for word in words[: -len(names)])
+        ):
             continue
         try:
-            return _row(line, titles, dict(zip(names, found, strict=True)), _sides(names, found, titles), sides)
+            return _row(
+                line,
+                titles,
+                dict(zip(names, found, strict=True)),
+                _sides(names, found, titles),
+                sides,
+            )
         except (ValueError, KeyError):  # a time that is N/A, or the titles are damaged
             return None
     return None
 
 
 def _fits(names: Sequence[str], words: Sequence[str]) -> bool:
-    return all(SHAPES.get(name, FIGURE).match(word) for name, word in zip(names, words, strict=True))
+    return all(
+        SHAPES.get(name, FIGURE).match(word) for name, word in zip(names, words, strict=True)
+    )
 
 
 def _sides(names: Sequence[str], words: Sequence[str], titles: Columns) -> list[dict[str, str]]:
@@ -64,17 +95,35 @@ def _sides(names: Sequence[str], words: Sequence[str], titles: Columns) -> list[
     return [dict(zip(titles.side, words[start : start + width], strict=True)) for start in starts]
 
 
-def _row(line: str, titles: Columns, facts: dict[str, str], figures: list[dict[str, str]], sides: int) -> Read:
-    blank_first = sides == 1 and (titles.in_place or (titles.sides == 2 and " " * BLANK_SIDE in line.strip()))
+def _row(
+    line: str, titles: Columns, facts: dict[str, str], figures: list[dict[str, str]], sides: int
+) -> Read:
+    blank_first = sides == 1 and (
+        titles.in_place or (titles.sides == 2 and " " * BLANK_SIDE in line.strip())
+    )
     cells = [_cell(one, titles) for one in figures]
-    out_of_place, in_place = None if blank_first else cells[0], cells[-1] if sides == 2 or blank_first else None
-    # A redop column that the row leaves blank is '' like one that does not exist; _evidence asks the titles.
+    out_of_place, in_place = (
+        None if blank_first else cells[0],
+        (cells[-1] if sides == 2 or blank_first else None),
+    )
+    # A redop column that the row leaves blank is '' like one that does not exist; _evidence asks
+    # the titles.
     row = Row(
-        _whole(facts["size"]), _whole(facts.get("count", "0")), facts.get("type", ""), facts.get("redop", ""), int(facts.get("root", "-1")),
-        out_of_place, in_place, _whole(facts.get("#iters", "0")), _timestamp(line, titles),
-    )  # fmt: skip
+        _whole(facts["size"]),
+        _whole(facts.get("count", "0")),
+        facts.get("type", ""),
+        facts.get("redop", ""),
+        int(facts.get("root", "-1")),
+        out_of_place,
+        in_place,
+        _whole(facts.get("#iters", "0")),
+        _timestamp(line, titles),
+    )
     wrongs = [one.get("#wrong", one.get("error", "N/A")) for one in figures]
-    deviates = any("error" in one and FIGURE.match(text) and _above_0(text) for one, text in zip(figures, wrongs, strict=True))
+    deviates = any(
+        "error" in one and FIGURE.match(text) and _above_0(text)
+        for one, text in zip(figures, wrongs, strict=True)
+    )
     return Read(row, tuple(text[:1].isdigit() for text in wrongs), deviates)
 
 
@@ -95,8 +144,14 @@ def _timestamp(line: str, titles: Columns) -> str:
 
 
 def finish(row: Row, collective: Collective, iters: int, ranks: int) -> Row:
-    """The row in busbw's terms, with the full time of an operation where the table shows the CPU's."""
-    row.op, row.dtype, row.iters = op_of_column(collective, row.op), reading.element_type(row.dtype), row.iters or iters
+    """The row in busbw's terms, with the full time of an operation where the table shows the
+    CPU's.
+    """
+    row.op, row.dtype, row.iters = (
+        op_of_column(collective, row.op),
+        reading.element_type(row.dtype),
+        row.iters or iters,
+    )
     for cell in (row.out_of_place, row.in_place):
         if cell is not None and cell.cpu_time_s is not None:
             cell.time_s = reading.full_time_s(collective, row, ranks, cell.algbw, cell.cpu_time_s)
@@ -107,7 +162,13 @@ def _cell(facts: dict[str, str], titles: Columns) -> Cell:
     per_second = 1e6 if titles.per_second is None else titles.per_second
     cpu_time_s = _number(facts["cputime"]) / per_second if "cputime" in facts else None
     time_s = _number(facts["time"]) / per_second if cpu_time_s is None else cpu_time_s
-    return Cell(time_s, _number(facts["algbw"]) * titles.rate, _number(facts["busbw"]) * titles.rate, _wrong(facts), cpu_time_s)
+    return Cell(
+        time_s,
+        _number(facts["algbw"]) * titles.rate,
+        _number(facts["busbw"]) * titles.rate,
+        _wrong(facts),
+        cpu_time_s,
+    )
 
 
 def _number(text: str) -> float:
@@ -119,5 +180,6 @@ def _wrong(facts: dict[str, str]) -> int | None:
     if not text[:1].isdigit():
         return None
     value = _number(text)
-    # The oldest releases print the largest deviation under `error`: above 0 it does not say whether elements are wrong.
+    # The oldest releases print the largest deviation under `error`: above 0 it does not say whether
+    # elements are wrong.
     return int(value) if math.isfinite(value) and ("#wrong" in facts or value == 0) else None

@@ -1,4 +1,6 @@
-"""The JSON of nccl-tests (-J) as types, for format versions 1 to 3; what may be absent has a default."""
+"""The JSON of nccl-tests (-J) as types, for format versions 1 to 3; what may be absent has a
+default.
+"""
 
 import msgspec
 
@@ -18,13 +20,20 @@ class Entry(msgspec.Struct):
 
 
 CONFIG_NAMES = {
-    "min_bytes": "minimum_bytes", "max_bytes": "maximum_bytes", "iters": "iterations", "agg_iters": "aggregated_iterations",
-    "check": "validation", "cudagraph": "graph", "blocking": "blocking_collectives",
-}  # fmt: skip
+    "min_bytes": "minimum_bytes",
+    "max_bytes": "maximum_bytes",
+    "iters": "iterations",
+    "agg_iters": "aggregated_iterations",
+    "check": "validation",
+    "cudagraph": "graph",
+    "blocking": "blocking_collectives",
+}
 
 
 class Config(msgspec.Struct, rename=CONFIG_NAMES):
-    """`config`, with the names of SweepSpec's fields in the order of the file; truth values are the strings "true" and "false"."""
+    """`config`, with the names of SweepSpec's fields in the order of the file; truth values are
+    the strings "true" and "false".
+    """
 
     nthreads: int = 1
     ngpus: int = 1

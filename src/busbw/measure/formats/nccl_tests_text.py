@@ -1,6 +1,7 @@
 """The text that nccl-tests 2.19.6 prints, byte for byte: scripts parse it by columns and spaces.
 
-Where busbw must differ: an engine without NCCL prints version 0, and a rank without a PCI address prints 0000:00:00.
+Where busbw must differ: an engine without NCCL prints version 0, and a rank without a PCI address
+prints 0000:00:00.
 """
 
 import re
@@ -36,12 +37,21 @@ def number(value: float, width: int) -> str:
 
 def header(result: Result) -> str:
     """Everything up to the three lines of column titles, those included."""
-    lines = [f"# Writing JSON output to {result.spec.output_file}"] if JSON_NAME.search(result.spec.output_file) else []
+    lines = (
+        [f"# Writing JSON output to {result.spec.output_file}"]
+        if JSON_NAME.search(result.spec.output_file)
+        else []
+    )
     lines += [*_opening(result), "#", "# Using devices"]
     text = (
         "\n".join(lines)
         + "\n"
-        + "".join(_process_devices(list(group)) for _, group in groupby(result.world.devices, lambda one: (one.process, one.host, one.pid)))
+        + "".join(
+            _process_devices(list(group))
+            for _, group in groupby(
+                result.world.devices, lambda one: (one.process, one.host, one.pid)
+            )
+        )
     )
     if result.reduced_max_bytes is not None:
         text += f"#\n# Reducing maxBytes to {result.reduced_max_bytes} due to memory limitation\n"
@@ -50,39 +60,57 @@ def header(result: Result) -> str:
 
 def _opening(result: Result) -> list[str]:
     """The lines before the devices. Of a log that was read, those that it had."""
-    spec, library, read = result.spec, result.library, result.tool.startswith(("nccl-tests", "rccl-tests"))
+    spec, library, read = (
+        result.spec,
+        result.library,
+        result.tool.startswith(("nccl-tests", "rccl-tests")),
+    )
     name = "rccl-tests" if "rccl-tests" in library.versions else "nccl-tests"
     headers = library.versions.get("nccl-headers", str(library.nccl))
     step = f"{spec.step_factor}(factor)" if spec.step_factor > 1 else f"{spec.step_bytes}(bytes)"
     lines = []
     if name in library.versions or result.argv or not read:
-        lines.append(f"# {name} version {library.versions.get(name, VERSION)} nccl-headers={headers} nccl-library={library.nccl}")
+        lines.append(
+            f"# {name} version {library.versions.get(name, VERSION)} nccl-headers={headers}"
+            f" nccl-library={library.nccl}"
+        )
     lines.append(f"# Collective test starting: {_program(result)}")
     if spec.iters or not read:
         lines.append(
-            f"# nThread {spec.nthreads} nGpus {spec.ngpus} minBytes {spec.min_bytes} maxBytes {spec.max_bytes} step: {step} "
-            f"warmup iters: {spec.warmup_iters} iters: {spec.iters} agg iters: {spec.agg_iters} validation: {spec.check} "
-            f"graph: {spec.cudagraph} unalign: {spec.unalign}"
+            f"# nThread {spec.nthreads} nGpus {spec.ngpus} minBytes {spec.min_bytes} maxBytes"
+            f" {spec.max_bytes} step: {step} warmup iters: {spec.warmup_iters} iters: {spec.iters}"
+            f" agg iters: {spec.agg_iters} validation: {spec.check} graph: {spec.cudagraph}"
+            f" unalign: {spec.unalign}"
         )
     if spec.blocking in BLOCKING:
         lines.append(f"# Blocking Enabled: {BLOCKING[spec.blocking]}")
     if spec.per_iter_timing:
-        skips = f"; summary skips first {spec.per_iter_skip} iterations" if spec.per_iter_skip else ""
-        lines.append(f"# Per-Iteration Report: CUDA event timing; i_* uses max over process rows{skips} ")
+        skips = (
+            f"; summary skips first {spec.per_iter_skip} iterations" if spec.per_iter_skip else ""
+        )
+        lines.append(
+            f"# Per-Iteration Report: CUDA event timing; i_* uses max over process rows{skips} "
+        )
     if spec.parallel_init:
         lines.append("# Parallel Init Enabled: threads call into NcclInitRank concurrently ")
     return lines
 
 
 def _program(result: Result) -> str:
-    """The program's name as nccl-tests prints it. Nothing else in the text names the collective, so other programs get such a name."""
-    return result.program if program_collective(result.program) else f"{result.spec.collective}_perf"
+    """The program's name as nccl-tests prints it.
+
+    Nothing else in the text names the collective, so other programs get such a name.
+    """
+    return (
+        result.program if program_collective(result.program) else f"{result.spec.collective}_perf"
+    )
 
 
 def _process_devices(devices: list[Device]) -> str:
     text = "".join(
-        f"#  Rank {device.rank:2d} Group {device.group:2d} Pid {device.pid:6d} on {device.host.split('.')[0]:>10} "
-        f"device {device.index:2d} [{device.bus or '0000:00:00'}] {device.name}\n"
+        f"#  Rank {device.rank:2d} Group {device.group:2d} Pid {device.pid:6d} on"
+        f" {device.host.split('.')[0]:>10} device {device.index:2d} [{device.bus or '0000:00:00'}]"
+        f" {device.name}\n"
         for device in devices
     )
     return text if len(text) < DEVICE_TEXT_BYTES else text[: DEVICE_TEXT_BYTES - 5] + "...\n"
@@ -95,13 +123,18 @@ def _titles(spec: SweepSpec) -> tuple[str, str, str]:
     over = f"{'':11}out-of-place{'':23}in-place{'':10}"
     widths: tuple[int, ...] = SIDE
     if spec.per_iter_timing:
-        titles, units = [*titles, "i_min", "i_max", "i_p99", "i_cv%"], [*units, "(us)", "(us)", "(us)", "(%)"]
+        titles, units = (
+            [*titles, "i_min", "i_max", "i_p99", "i_cv%"],
+            [*units, "(us)", "(us)", "(us)", "(%)"],
+        )
         over = f"{'':14}out-of-place (+ per-iteration){'':32}in-place (+ per-iteration)"
         widths += PER_ITERATION
     stamp = ("timestamp", TIME_FORMAT, 19) if spec.report_timestamps else ("", "", 0)
 
     def line(left: tuple[str, ...], side: list[str], last: str) -> str:
-        sides = "".join(f"  {text:>{width}}" for text, width in zip(side * 2, widths * 2, strict=True))
+        sides = "".join(
+            f"  {text:>{width}}" for text, width in zip(side * 2, widths * 2, strict=True)
+        )
         return f"# {_left(left)}{sides} {last:>{stamp[2]}}"
 
     return (
@@ -112,15 +145,25 @@ def _titles(spec: SweepSpec) -> tuple[str, str, str]:
 
 
 def _left(texts: tuple[str, ...]) -> str:
-    return "  ".join(f"{text:>{width}}" for text, width in zip(texts, (10, 12, 8, 6, 6), strict=True))
+    return "  ".join(
+        f"{text:>{width}}" for text, width in zip(texts, (10, 12, 8, 6, 6), strict=True)
+    )
 
 
 def row(result: Result, row: Row) -> str:
     """One line of the table. A placement that was not run is left blank."""
-    texts = (str(row.size_bytes), str(row.count), row.dtype, op_column(result.spec.row, row), str(row.root))
+    texts = (
+        str(row.size_bytes),
+        str(row.count),
+        row.dtype,
+        op_column(result.spec.row, row),
+        str(row.root),
+    )
     text = f"  {_left(texts)}"
     text += _cell(result, row.out_of_place) + _cell(result, row.in_place)
-    return text + (f"{local_time(row.timestamp):>21}" if result.spec.report_timestamps else "") + "\n"
+    return (
+        text + (f"{local_time(row.timestamp):>21}" if result.spec.report_timestamps else "") + "\n"
+    )
 
 
 def _cell(result: Result, cell: Cell | None) -> str:
@@ -130,7 +173,10 @@ def _cell(result: Result, cell: Cell | None) -> str:
     time_us = printed_time_s(result, cell) * 1e6
     # Unchecked is one column narrower than a number in the original.
     wrong = "    N/A" if cell.wrong is None else f"  {float(cell.wrong):6g}"
-    text = f"  {number(time_us, 7)}  {number(cell.algbw / 1e9, 6)}  {number(cell.busbw / 1e9, 6)}{wrong}"
+    text = (
+        f"  {number(time_us, 7)}  {number(cell.algbw / 1e9, 6)} "
+        f" {number(cell.busbw / 1e9, 6)}{wrong}"
+    )
     return text + _spread(cell) if result.spec.per_iter_timing else text
 
 
@@ -147,7 +193,10 @@ def footer(result: Result) -> str:
     average, minimum = result.average_busbw() / 1e9, minimum_gb_s(result)
     passed = "" if minimum is None else "FAILED" if average < 0.9 * minimum else "OK"
     lines = [
-        f"# {'Out of bounds values':<20} : {result.out_of_bounds} {'FAILED' if result.wrong() else 'OK'}",
+        (
+            f"# {'Out of bounds values':<20} : {result.out_of_bounds}"
+            f" {'FAILED' if result.wrong() else 'OK'}"
+        ),
         f"# {'Avg bus bandwidth':<20} : {average:g} {passed}",
         "#",
         f"# Collective test concluded: {_program(result)}",
@@ -158,7 +207,11 @@ def footer(result: Result) -> str:
 
 
 def _memory(memory: dict[str, int]) -> str:
-    parts = {"Initialization": memory.get("init", 0), "User-Allocated": memory.get("user", 0), "Collective": memory.get("collective", 0)}
+    parts = {
+        "Initialization": memory.get("init", 0),
+        "User-Allocated": memory.get("user", 0),
+        "Collective": memory.get("collective", 0),
+    }
     total = memory.get("total", sum(parts.values()))
     text = " | ".join(f"{name} {_amount(amount)}" for name, amount in parts.items())
     return f"# {'GPU memory usage':<20} : {text} | Total  {_amount(total)}"

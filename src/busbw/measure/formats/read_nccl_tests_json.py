@@ -1,7 +1,8 @@
 """Reads the JSON of nccl-tests (-J; format versions 1 to 3) back into a Result.
 
-Whole rows of a file that was cut off are kept, and the result is marked incomplete. The averages are computed again from the rows, so the
-misspelt key `bandwidith` of older releases does no harm. Unknown keys of newer versions are left alone.
+Whole rows of a file that was cut off are kept, and the result is marked incomplete. The averages
+are computed again from the rows, so the misspelt key `bandwidith` of older releases does no harm.
+Unknown keys of newer versions are left alone.
 """
 
 import getopt
@@ -23,24 +24,43 @@ from busbw.ui.number_formats import op_of_column
 
 # Options that only `args` of the file has.
 FROM_ARGS = (
-    "blocking", "run_cycles", "timeout", "report_cputime", "average", "local_register", "cta_policy", "stream_null", "memory", "unalign",
-    "report_timestamps", "device_implementation", "device_cta_count",
-)  # fmt: skip
+    "blocking",
+    "run_cycles",
+    "timeout",
+    "report_cputime",
+    "average",
+    "local_register",
+    "cta_policy",
+    "stream_null",
+    "memory",
+    "unalign",
+    "report_timestamps",
+    "device_implementation",
+    "device_cta_count",
+)
 HINT = "give the file that nccl-tests wrote with -J"
 
 
 def of_document(document: object, whole: bool, collective: str | None = None) -> Result:
     """The run in a parsed document; `whole` is False when its end was missing.
 
-    UsageError when the document is not nccl-tests' JSON, or neither it nor the caller names the collective.
+    UsageError when the document is not nccl-tests' JSON, or neither it nor the caller names the
+    collective.
     """
     if not whole and isinstance(document, dict) and isinstance(document.get("results"), list):
-        document["results"] = [row for row in document["results"] if isinstance(row, dict) and "actual_iterations" in row]
+        document["results"] = [
+            row
+            for row in document["results"]
+            if isinstance(row, dict) and "actual_iterations" in row
+        ]
     try:
         run = msgspec.convert(document, Document)
     except msgspec.ValidationError as error:
         keys = ", ".join(list(document)[:6]) if isinstance(document, dict) else ""
-        raise UsageError(f"nccl-tests JSON: {error}; {f'its keys are {keys}' if keys else 'an empty object'}", HINT) from error
+        raise UsageError(
+            f"nccl-tests JSON: {error}; {f'its keys are {keys}' if keys else 'an empty object'}",
+            HINT,
+        ) from error
     return _result(run, whole, collective)
 
 
@@ -50,7 +70,10 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
     row_of_table = reading.resolve(collective, found, "nccl-tests JSON: args")
     devices = _devices(run.config.devices, max(1, run.config.nthreads * run.config.ngpus))
     groups = len({device.group for device in devices}) or 1
-    rows = [_row(line, row_of_table, run.config.iters, len(devices) // groups) for line in run.results or []]
+    rows = [
+        _row(line, row_of_table, run.config.iters, len(devices) // groups)
+        for line in run.results or []
+    ]
     return Result(
         tool="nccl-tests",
         spec=_spec(run, row_of_table, rows),
@@ -60,7 +83,9 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
         end=run.end_time or "",
         library=Library("nccl" if run.nccl_version else "", run.nccl_version),
         world=World(devices, len({device.process for device in devices}), groups),
-        environment={name: shown(name, value) for name, _, value in (pair.partition("=") for pair in run.env)},
+        environment={
+            name: shown(name, value) for name, _, value in (pair.partition("=") for pair in run.env)
+        },
         rows=rows,
         out_of_bounds=run.out_of_bounds.count if run.out_of_bounds else 0,
         errors=[masked(error) for error in run.errors or [] if error],
@@ -69,9 +94,13 @@ def _result(run: Document, whole: bool, collective: str | None) -> Result:
 
 
 def _options(args: list[str]) -> dict[str, str]:
-    """Option texts by SweepSpec field, read as getopt_long does; empty for a command line that it refuses."""
+    """Option texts by SweepSpec field, read as getopt_long does; empty for a command line that
+    it refuses.
+    """
     try:
-        pairs, _ = getopt.gnu_getopt(args, "".join(f"{row.short}:" for row in OPTIONS), [f"{row.long}=" for row in OPTIONS])
+        pairs, _ = getopt.gnu_getopt(
+            args, "".join(f"{row.short}:" for row in OPTIONS), [f"{row.long}=" for row in OPTIONS]
+        )
     except getopt.GetoptError:
         return {}
     names = {name: row.field for row in OPTIONS for name in (f"-{row.short}", f"--{row.long}")}
@@ -80,33 +109,54 @@ def _options(args: list[str]) -> dict[str, str]:
 
 def _spec(run: Document, collective: Collective, rows: list[Row]) -> SweepSpec:
     config: dict[str, Any] = {
-        name: int(value == "true") if isinstance(value, str) else value for name, value in msgspec.structs.asdict(run.config).items()
+        name: int(value == "true") if isinstance(value, str) else value
+        for name, value in msgspec.structs.asdict(run.config).items()
     }
     del config["devices"]
     options = _options(run.args[1:])
     from_args = {field: parse_int(options[field]) for field in FROM_ARGS if field in options}
     if not config["blocking"]:
         from_args["blocking"] = 0
-    fields: dict[str, Any] = config | {"output_file": options.get("output_file", "")} | from_args | reading.series(rows)
+    fields: dict[str, Any] = (
+        config | {"output_file": options.get("output_file", "")} | from_args | reading.series(rows)
+    )
     return SweepSpec(collective=collective.name, **fields)
 
 
 def _devices(entries: list[Entry], per_process: int) -> list[Device]:
-    """A device per rank. Upstream names the first of each process; its others follow it in rank and index, with bus and name unknown.
+    """A device per rank.
 
-    busbw names all, also where -g asked for several GPUs and each became a process: then there are ranks between the multiples of -g.
+    Upstream names the first of each process; its others follow it in rank and index, with bus and
+    name unknown.
+
+    busbw names all, also where -g asked for several GPUs and each became a process: then there are
+    ranks between the multiples of -g.
     """
     processes: dict[tuple[str, int], int] = {}
     devices = []
     for entry in entries:
         process = processes.setdefault((entry.hostname, entry.pid), len(processes))
         bus = "" if entry.device_hex == "0000:00:00" else entry.device_hex
-        devices.append(Device(entry.rank, entry.pid, entry.hostname, entry.device, bus, entry.device_info, entry.group, process=process))
+        devices.append(
+            Device(
+                entry.rank,
+                entry.pid,
+                entry.hostname,
+                entry.device,
+                bus,
+                entry.device_info,
+                entry.group,
+                process=process,
+            )
+        )
     if len(processes) < len(devices) or any(device.rank % per_process for device in devices):
         return devices
     ranks = []
     for one in devices:
-        followers = [{"rank": one.rank + offset, "index": one.index + offset} for offset in range(1, per_process)]
+        followers = [
+            {"rank": one.rank + offset, "index": one.index + offset}
+            for offset in range(1, per_process)
+        ]
         ranks += [one, *(msgspec.structs.replace(one, bus="", name="", **own) for own in followers)]
     return ranks
 
@@ -116,14 +166,18 @@ def _row(line: Line, collective: Collective, iters: int, ranks: int) -> Row:
     dtype, op = reading.element_type(line.type), op_of_column(collective, line.redop)
     try:
         row = Row(line.size, line.count, dtype, op, int(line.root), None, None, actual)
-        row.out_of_place = _cell(line.out_of_place, line.out_of_place_per_iter, row, collective, ranks)
+        row.out_of_place = _cell(
+            line.out_of_place, line.out_of_place_per_iter, row, collective, ranks
+        )
         row.in_place = _cell(line.in_place, line.in_place_per_iter, row, collective, ranks)
     except (ValueError, OverflowError) as error:  # infinity is no integer
         raise UsageError(f"nccl-tests JSON: the row of {line.size} bytes: {error}", HINT) from error
     return row
 
 
-def _cell(figures: Figures | None, spread: Spread | None, row: Row, collective: Collective, ranks: int) -> Cell | None:
+def _cell(
+    figures: Figures | None, spread: Spread | None, row: Row, collective: Collective, ranks: int
+) -> Cell | None:
     if figures is None:
         return None
     algbw = float(figures.alg_bw) * 1e9

@@ -1,7 +1,9 @@
-"""Reads the text of nccl-tests (every release, and RCCL's) back into a Result, from any log that holds it.
+"""Reads the text of nccl-tests (every release, and RCCL's) back into a Result, from any log that
+holds it.
 
-What the log does not state stays empty; figures have the precision of the print. Lines may have labels, and NCCL's own lines may stand
-between and inside rows. A log with several tables holds several runs.
+What the log does not state stays empty; figures have the precision of the print. Lines may have
+labels, and NCCL's own lines may stand between and inside rows. A log with several tables holds
+several runs.
 """
 
 import re
@@ -22,7 +24,10 @@ from busbw.measure.formats import nccl_tests_rows as rows
 from busbw.measure.formats.nccl_tests_titles import Columns, columns, units, with_units
 from busbw.ui.number_formats import nccl_version_number
 
-START = re.compile(r"#\s*Writing JSON output to |(?:nccl|rccl)-tests version |Collective test starting: |nThread:? \d")
+START = re.compile(
+    r"#\s*Writing JSON output to |(?:nccl|rccl)-tests version |Collective test starting:"
+    r" |nThread:? \d"
+)
 COMMAND = re.compile(r"(?<![\w./-])([\w./-]*_(?:perf(?:_mpi)?\s+-\w|test\s+\d))")
 SPEC_PATTERNS: tuple[tuple[str, str], ...] = (
     ("nthreads", r"nThread:?\s+(\d{1,18})"),
@@ -53,26 +58,39 @@ FACTS = tuple(
         r"(?P<options>nThread:? \d.*)",
         r"#\s*Reducing maxBytes to (?P<reduced_max_bytes>\d{1,18})",
         r"#\s*Blocking Enabled: (?P<blocking>.*)",
-        r"#\s*(?P<per_iteration>Per-Iteration Report:[^;]*;[^;]*)(?:; summary skips first (?P<skip>\d{1,18}))?",
+        (
+            r"#\s*(?P<per_iteration>Per-Iteration Report:[^;]*;[^;]*)(?:; summary skips first"
+            r" (?P<skip>\d{1,18}))?"
+        ),
         r"#\s*(?P<parallel_init>Parallel Init Enabled)",
         r"#\s*Writing JSON output to (?P<output_file>.+)",
         r"Out of bounds values\s*:\s*(?P<out_of_bounds>\d{1,18})",
-        r"Avg bus bandwidth\s*:\s*(?P<average>-?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf))(?:GB/s)?(?:\s+(?P<average_verdict>OK|FAILED))?",
+        (
+            r"Avg bus"
+            r" bandwidth\s*:\s*(?P<average>-?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan"
+            r"|inf))(?:GB/s)?(?:\s+(?P<average_verdict>OK|FAILED))?"
+        ),
         r"#\s*GPU memory usage\s*:(?P<memory>.*)",
     )
 )
 # The first releases leave out the process, NCCL 1 the host too.
 DEVICE = re.compile(
-    r"\bRank\s+(\d{1,18})\s+(?:Group\s+(\d{1,18})\s+)?(?:(?:Pid\s+(\d{1,18})\s+)?on\s+(\S+)|uses)\s+device\s+(\d{1,18}) \[([^\]]*)\]\s*(.*)"
+    r"\bRank\s+(\d{1,18})\s+(?:Group\s+(\d{1,18})\s+)?(?:(?:Pid\s+(\d{1,18})\s+)?on\s+(\S+)"
+    r"|uses)\s+device\s+(\d{1,18})"
+    r" \[([^\]]*)\]\s*(.*)"
 )
-ERROR = re.compile(r"#\s*error: (.+)|(\S{1,255}: Test (?:NCCL|CUDA) failure .*|\S{1,255}: Test timeout .*)")
+ERROR = re.compile(
+    r"#\s*error: (.+)|(\S{1,255}: Test (?:NCCL|CUDA) failure .*|\S{1,255}: Test timeout .*)"
+)
 FAILURE = re.compile(r"\.\. (\S{1,255} pid \d{1,18}: Test failure \S+)")
 NO_TABLE = "give the standard output of an nccl-tests run, with its lines of titles and rows"
 
 
 @dataclass
 class Run:
-    """What was read so far from one table and the lines around it; `facts` are the groups of FACTS."""
+    """What was read so far from one table and the lines around it; `facts` are the groups of
+    FACTS.
+    """
 
     facts: dict[str, str] = field(default_factory=dict)
     devices: list[Device] = field(default_factory=list)
@@ -81,7 +99,8 @@ class Run:
     unread: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)  # the lines of the rows, read again when the unit of time is known
+    # the lines of the rows, read again when the unit of time is known
+    texts: list[str] = field(default_factory=list)
 
     @property
     def concluded(self) -> bool:
@@ -108,7 +127,11 @@ def _take(run: Run, line: str, before: str) -> None:
     elif match := DEVICE.search(line):
         rank, group, pid, host, index, bus, name = match.groups()
         bus = "" if bus == "0000:00:00" else bus
-        run.devices.append(Device(int(rank), int(pid or 0), host or "", int(index), bus, name.strip(), int(group or 0)))
+        run.devices.append(
+            Device(
+                int(rank), int(pid or 0), host or "", int(index), bus, name.strip(), int(group or 0)
+            )
+        )
     elif match := ERROR.search(line):
         run.errors.append(match[1] or match[2])
     elif match := FAILURE.search(line):
@@ -120,7 +143,9 @@ def _take(run: Run, line: str, before: str) -> None:
 def _facts(run: Run, line: str) -> None:
     for pattern in FACTS:
         if match := pattern.search(line):
-            run.facts |= {name: text for name, text in match.groupdict().items() if text is not None}
+            run.facts |= {
+                name: text for name, text in match.groupdict().items() if text is not None
+            }
             return
 
 
@@ -132,7 +157,11 @@ def _runs(text: str) -> Iterator[Run]:
                 yield run
             run = Run()
         used = COMMAND.search(line)
-        command = used[1].split()[0] if used and reading.program_collective(used[1].split()[0]) else command
+        command = (
+            used[1].split()[0]
+            if used and reading.program_collective(used[1].split()[0])
+            else command
+        )
         if not run.begun and command:
             run.facts.setdefault("program", command.rsplit("/", 1)[-1])
         _take(run, line, before)
@@ -142,18 +171,32 @@ def _runs(text: str) -> Iterator[Run]:
 
 
 def _spec(run: Run) -> dict[str, Any]:
-    """Fields of SweepSpec that lines other than rows state. Without a header, iterations are 0, which is unknown."""
+    """Fields of SweepSpec that lines other than rows state.
+
+    Without a header, iterations are 0, which is unknown.
+    """
     facts = run.facts
-    found = ((name, re.search(pattern, facts.get("options", ""))) for name, pattern in SPEC_PATTERNS)
+    found = (
+        (name, re.search(pattern, facts.get("options", ""))) for name, pattern in SPEC_PATTERNS
+    )
     spec: dict[str, Any] = {name: int(value[1]) for name, value in found if value}
     spec = {"iters": 0, "warmup_iters": 0} | spec if "options" not in facts else spec
     if blocking := facts.get("blocking"):
-        spec["blocking"] = 3 if "outer iteration" in blocking else 2 if "no barrier" in blocking else 1
-    spec |= {"per_iter_timing": 1, "per_iter_skip": int(facts.get("skip", 0))} if "per_iteration" in facts else {}
+        spec["blocking"] = (
+            3 if "outer iteration" in blocking else 2 if "no barrier" in blocking else 1
+        )
+    spec |= (
+        {"per_iter_timing": 1, "per_iter_skip": int(facts.get("skip", 0))}
+        if "per_iteration" in facts
+        else {}
+    )
     spec |= {name: 1 for name in ("memory", "parallel_init") if name in facts}
     spec |= {"output_file": facts["output_file"]} if "output_file" in facts else {}
     if run.titles:
-        spec |= {"report_cputime": int("cputime" in run.titles.side), "report_timestamps": int("timestamp" in run.titles.trailing)}
+        spec |= {
+            "report_cputime": int("cputime" in run.titles.side),
+            "report_timestamps": int("timestamp" in run.titles.trailing),
+        }
         spec |= {"per_iter_timing": int("i_min" in run.titles.side)}
     return spec
 
@@ -161,7 +204,10 @@ def _spec(run: Run) -> dict[str, Any]:
 def _steps(sizes: list[int]) -> dict[str, int]:
     """The factor or step between sizes; a step of 0 where they have none in common."""
     grown = [(small, large) for small, large in pairwise(sizes) if large > small > 0]
-    if grown and all(large % small == 0 and large // small == grown[0][1] // grown[0][0] for small, large in grown):
+    if grown and all(
+        large % small == 0 and large // small == grown[0][1] // grown[0][0]
+        for small, large in grown
+    ):
         return {"step_factor": grown[0][1] // grown[0][0]}
     steps = {large - small for small, large in grown}
     return {"step_bytes": steps.pop() if len(steps) == 1 else 0}
@@ -176,7 +222,9 @@ def _in_seconds(run: Run) -> None:
 
 
 def _collective(run: Run, given: str | None, ranks: int) -> tuple[Collective, int, list[Finding]]:
-    """The collective that the log or the caller names, or the only one that fits; and the ranks, 0 where the table denies them."""
+    """The collective that the log or the caller names, or the only one that fits; and the ranks,
+    0 where the table denies them.
+    """
     seen = log_collective.evidence(run.lines, run.titles, ranks)
     found = reading.program_collective(run.facts.get("program", ""))
     if found:
@@ -185,15 +233,28 @@ def _collective(run: Run, given: str | None, ranks: int) -> tuple[Collective, in
     if given is not None:
         row = collective_row(given)
         if why := log_collective.contradiction(row, seen):
-            raise UsageError(f"nccl-tests text: --collective {row.name} contradicts the table: {why}", _others(seen))
+            raise UsageError(
+                f"nccl-tests text: --collective {row.name} contradicts the table: {why}",
+                _others(seen),
+            )
         return row, ranks, log_checks.named(row, seen, inferred=False)
     left = log_collective.candidates(seen)
     without = replace(seen, ranks=0)
     if ranks and not left and len(others := log_collective.candidates(without)) == 1:
         row = BY_NAME[others[0]]
-        return row, 0, [*log_checks.named(row, without, inferred=True), log_checks.other_ranks(ranks, row, without)]
+        return (
+            row,
+            0,
+            [
+                *log_checks.named(row, without, inferred=True),
+                log_checks.other_ranks(ranks, row, without),
+            ],
+        )
     if len(left) != 1:
-        raise UsageError(f"nccl-tests text: it does not name the collective, and {_doubt(left, seen)}", _others(seen))
+        raise UsageError(
+            f"nccl-tests text: it does not name the collective, and {_doubt(left, seen)}",
+            _others(seen),
+        )
     return BY_NAME[left[0]], ranks, log_checks.named(BY_NAME[left[0]], seen, inferred=True)
 
 
@@ -202,13 +263,18 @@ def _doubt(left: list[str], seen: log_collective.Evidence) -> str:
         return f"its table can be of {' or '.join(left)}"
     if seen.ratio == log_collective.NO_RATIO:
         return "busbw / algbw differs between its rows"
-    return f"no collective has its busbw / algbw of {log_collective.ratio_text(seen)} with these operators and roots"
+    return (
+        f"no collective has its busbw / algbw of {log_collective.ratio_text(seen)} with these"
+        " operators and roots"
+    )
 
 
 def _others(seen: log_collective.Evidence) -> str:
     """The hint for a log without the name of its collective."""
     names = log_collective.candidates(seen) or list(BY_NAME)
-    return f"pass --collective {names[0]}" + (f", or one of {', '.join(names[1:])}" if names[1:] else "")
+    return f"pass --collective {names[0]}" + (
+        f", or one of {', '.join(names[1:])}" if names[1:] else ""
+    )
 
 
 def _library(facts: dict[str, str]) -> Library:
@@ -232,16 +298,29 @@ def _result(run: Run, given: str | None) -> Result:
     _in_seconds(run)
     amounts = re.findall(r"(\d{1,18}(?:\.\d{1,9})?) (B|KB|MB|GB)\b", facts.get("memory", ""))
     memory = [round(float(value) * MEMORY_UNITS[unit]) for value, unit in amounts]
-    devices, of_devices = log_checks.known_devices(run.devices, spec.get("nthreads", 0) * spec.get("ngpus", 0))
+    devices, of_devices = log_checks.known_devices(
+        run.devices, spec.get("nthreads", 0) * spec.get("ngpus", 0)
+    )
     groups = len({device.group for device in devices}) or 1
     collective, ranks, of_name = _collective(run, given, len(devices) // groups)
     devices = devices if ranks else []
     lines = [rows.finish(one.row, collective, spec.get("iters", 0), ranks) for one in run.lines]
     missing = log_checks.average(lines, facts.get("average", ""))
-    findings = [*log_checks.unread(run.unread), *of_name, *missing, *of_devices, *log_checks.time_unit(lines)]
+    findings = [
+        *log_checks.unread(run.unread),
+        *of_name,
+        *missing,
+        *of_devices,
+        *log_checks.time_unit(lines),
+    ]
     findings += log_checks.failed(facts.get("average_verdict") == "FAILED", run.failures)
     sizes = [row.size_bytes for row in lines]
-    spec = {"min_bytes": min(sizes), "max_bytes": max(sizes)} | _steps(sizes) | reading.series(lines) | spec
+    spec = (
+        {"min_bytes": min(sizes), "max_bytes": max(sizes)}
+        | _steps(sizes)
+        | reading.series(lines)
+        | spec
+    )
     return Result(
         tool=f"{facts.get('tool', 'nccl-tests')} {facts.get('tests', '')}".strip(),
         spec=SweepSpec(collective=collective.name, **spec),
@@ -261,27 +340,47 @@ def _result(run: Run, given: str | None) -> Result:
 def _no_table(runs: list[Run]) -> UsageError:
     unread = next((run.unread for run in runs if run.unread), [])
     if unread:
-        lines = f"{counted(len(unread), 'line')} of its table cannot be read, the first is: {unread[0][:100]}"
+        lines = (
+            f"{counted(len(unread), 'line')} of its table cannot be read, the first is:"
+            f" {unread[0][:100]}"
+        )
         return UsageError(f"nccl-tests text: {lines}", "give the log as nccl-tests printed it")
     if runs:
-        return UsageError(f"nccl-tests text: it states an average of {runs[0].facts['average']} GB/s, and no row of a table", NO_TABLE)
+        return UsageError(
+            f"nccl-tests text: it states an average of {runs[0].facts['average']} GB/s, and no row"
+            " of a table",
+            NO_TABLE,
+        )
     return UsageError("nccl-tests text: no row of a table in it", NO_TABLE)
 
 
 def read(text: str, collective: str | None = None, table: int | None = None) -> Result:
-    """The run of a table, from 1 on; without a number the first, with a finding where there are more.
+    """The run of a table, from 1 on; without a number the first, with a finding where there are
+    more.
 
-    UsageError where there is no such table with a row, or where log, table and caller do not say which collective it is.
+    UsageError where there is no such table with a row, or where log, table and caller do not say
+    which collective it is.
     """
     found = list(_runs(text))
     runs = [run for run in found if run.lines]
     if not runs:
         raise _no_table(found)
     if table and table > len(runs):
-        raise UsageError(f"--table {table}: the log holds {counted(len(runs), 'table')}", f"give a number from 1 to {len(runs)}")
+        raise UsageError(
+            f"--table {table}: the log holds {counted(len(runs), 'table')}",
+            f"give a number from 1 to {len(runs)}",
+        )
     result = _result(runs[(table or 1) - 1], collective)
     if len(runs) > 1 and table is None:
         message = f"the log holds {len(runs)} tables; this is the first"
         evidence = f"rows per table: {', '.join(str(len(run.lines)) for run in runs)}"
-        result.findings.append(Finding(LOG_TABLES, Verdict.WARN, message, evidence, f"choose another with --table 2 to {len(runs)}"))
+        result.findings.append(
+            Finding(
+                LOG_TABLES,
+                Verdict.WARN,
+                message,
+                evidence,
+                f"choose another with --table 2 to {len(runs)}",
+            )
+        )
     return result

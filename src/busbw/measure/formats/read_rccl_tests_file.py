@@ -1,7 +1,8 @@
-"""Reads what rccl-tests writes to a file (-x FILE, with -Z json or csv): a record for each placement of each size.
+"""Reads what rccl-tests writes to a file (-x FILE, with -Z json or csv): a record for each
+placement of each size.
 
-JSON has one object a line, or all in a list. A build without MPI has `gpus` instead of nodes and ranks. Source: Reporter::addResult in
-rccl-tests' src/common.cu.
+JSON has one object a line, or all in a list. A build without MPI has `gpus` instead of nodes and
+ranks. Source: Reporter::addResult in rccl-tests' src/common.cu.
 """
 
 import csv
@@ -21,7 +22,14 @@ from busbw.measure.formats import reading
 from busbw.ui.number_formats import op_of_column
 
 MARK = b"numCycle"
-TITLES = {"inplace": "inPlace", "algbw": "algBw", "busbw": "busBw", "#wrong": "wrong", "collective": "name"}  # CSV's, by JSON's
+# CSV's, by JSON's
+TITLES = {
+    "inplace": "inPlace",
+    "algbw": "algBw",
+    "busbw": "busBw",
+    "#wrong": "wrong",
+    "collective": "name",
+}
 HINT = "give the file that rccl-tests wrote with -x FILE -Z json"
 
 
@@ -49,22 +57,38 @@ def recognized(data: bytes) -> bool:
 
 
 def read(data: bytes, collective: str | None = None) -> Result:
-    """The run in the file; UsageError where a record is broken, or records are of several collectives."""
+    """The run in the file; UsageError where a record is broken, or records are of several
+    collectives.
+    """
     text = data.decode("utf-8", "replace")
     try:
         records = [
-            msgspec.convert(one, Record, strict=False) for one in (_csv(text) if text.lstrip().startswith("numCycle") else _json(text))
+            msgspec.convert(one, Record, strict=False)
+            for one in (_csv(text) if text.lstrip().startswith("numCycle") else _json(text))
         ]
     except (msgspec.ValidationError, ValueError, RecursionError) as error:
         raise UsageError(f"rccl-tests' file: {error}", HINT) from error
     names = {record.name for record in records}
     if len(names) != 1:
-        raise UsageError(f"rccl-tests' file: it has records of {', '.join(sorted(names)) or 'nothing'}", HINT)
+        raise UsageError(
+            f"rccl-tests' file: it has records of {', '.join(sorted(names)) or 'nothing'}", HINT
+        )
     row = reading.resolve(collective, reading.collective_of(names.pop()), "rccl-tests' file")
     rows = list(_rows(records, row))
     sizes = [one.size_bytes for one in rows]
-    spec = {"min_bytes": min(sizes), "max_bytes": max(sizes), "step_bytes": 0, "iters": 0, "warmup_iters": 0} | reading.series(rows)
-    return Result(tool="rccl-tests", spec=msgspec.convert({"collective": row.name} | spec, SweepSpec), rows=rows, complete=True)
+    spec = {
+        "min_bytes": min(sizes),
+        "max_bytes": max(sizes),
+        "step_bytes": 0,
+        "iters": 0,
+        "warmup_iters": 0,
+    } | reading.series(rows)
+    return Result(
+        tool="rccl-tests",
+        spec=msgspec.convert({"collective": row.name} | spec, SweepSpec),
+        rows=rows,
+        complete=True,
+    )
 
 
 def _json(text: str) -> Iterator[Any]:
@@ -79,7 +103,11 @@ def _json(text: str) -> Iterator[Any]:
 
 def _csv(text: str) -> Iterator[Any]:
     for line in csv.DictReader(io.StringIO(text), skipinitialspace=True):
-        yield {TITLES.get(title, title): value for title, value in line.items() if isinstance(title, str) and value is not None}
+        yield {
+            TITLES.get(title, title): value
+            for title, value in line.items()
+            if isinstance(title, str) and value is not None
+        }
 
 
 def _rows(records: list[Record], collective: Collective) -> Iterator[Row]:
@@ -89,7 +117,11 @@ def _rows(records: list[Record], collective: Collective) -> Iterator[Row]:
         if key not in rows:
             dtype, op = reading.element_type(record.type), op_of_column(collective, record.redop)
             rows[key] = Row(record.size, _count(record, collective), dtype, op, -1, None, None, 0)
-        wrong = int(record.wrong) if str(record.wrong).isdecimal() and len(str(record.wrong)) < 19 else None
+        wrong = (
+            int(record.wrong)
+            if str(record.wrong).isdecimal() and len(str(record.wrong)) < 19
+            else None
+        )
         cell = Cell(record.time / 1e6, record.algBw * 1e9, record.busBw * 1e9, wrong)
         setattr(rows[key], "in_place" if record.inPlace else "out_of_place", cell)
     yield from rows.values()

@@ -1,4 +1,6 @@
-"""What the readers of nccl-tests' output share: the collective of a program's name, and a spec from rows."""
+"""What the readers of nccl-tests' output share: the collective of a program's name, and a spec
+from rows.
+"""
 
 import contextlib
 import re
@@ -12,7 +14,8 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Row
 
 FORMATS = (
-    "busbw reads its own JSON (busbw.result/1), the JSON of nccl-tests (-J run.json) and rccl-tests (-x FILE), and the text that they print"
+    "busbw reads its own JSON (busbw.result/1), the JSON of nccl-tests (-J run.json) and rccl-tests"
+    " (-x FILE), and the text that they print"
 )
 PROGRAM = re.compile(r"([a-z_]+?)_(?:perf(?:_mpi)?|test)$")  # _test is NCCL 1's
 
@@ -31,7 +34,9 @@ def collective_of(title: str) -> str:
 
 
 def argument_collective(args: Sequence[str]) -> str:
-    """`all_reduce` of the arguments `run all_reduce -n 2` of busbw; empty where none of them is a collective."""
+    """`all_reduce` of the arguments `run all_reduce -n 2` of busbw; empty where none of them is
+    a collective.
+    """
     if "run" in args:
         for arg in args:
             with contextlib.suppress(UsageError):
@@ -40,14 +45,19 @@ def argument_collective(args: Sequence[str]) -> str:
 
 
 def resolve(given: str | None, found: str, what: str) -> Collective:
-    """The collective found, else the one the caller names; UsageError where there is neither or they differ."""
+    """The collective found, else the one the caller names; UsageError where there is neither or
+    they differ.
+    """
     named = collective_row(given).name if given else found
     if not named:
         known = ", ".join(row.name for row in COLLECTIVES)
-        raise UsageError(f"{what}: it does not name the collective", f"pass the collective: one of {known}")
+        raise UsageError(
+            f"{what}: it does not name the collective", f"pass the collective: one of {known}"
+        )
     if found and named != found:
         raise UsageError(
-            f"{what}: it is of {found}, --collective names {named}", "leave out --collective, which is for files that do not name one"
+            f"{what}: it is of {found}, --collective names {named}",
+            "leave out --collective, which is for files that do not name one",
         )
     return BY_NAME[named]
 
@@ -59,8 +69,14 @@ def element_type(text: str) -> str:
 
 
 def series(rows: Sequence[Row]) -> dict[str, str]:
-    """SweepSpec's datatype, op and root as the rows show them: the one they share, or `all`; left out where rows have none."""
-    found = {"datatype": [row.dtype for row in rows], "op": [row.op for row in rows], "root": [str(row.root) for row in rows]}
+    """SweepSpec's datatype, op and root as the rows show them: the one they share, or `all`;
+    left out where rows have none.
+    """
+    found = {
+        "datatype": [row.dtype for row in rows],
+        "op": [row.op for row in rows],
+        "root": [str(row.root) for row in rows],
+    }
     fields = {}
     for field, values in found.items():
         distinct = set(values) - {"", "-1"}
@@ -69,8 +85,12 @@ def series(rows: Sequence[Row]) -> dict[str, str]:
     return fields
 
 
-def full_time_s(collective: Collective, row: Row, ranks: int, algbw: float, otherwise: float) -> float:
-    """Seconds behind an algbw (bytes/s), for tables that show another time; `otherwise` when the bandwidth was printed as 0."""
+def full_time_s(
+    collective: Collective, row: Row, ranks: int, algbw: float, otherwise: float
+) -> float:
+    """Seconds behind an algbw (bytes/s), for tables that show another time; `otherwise` when the
+    bandwidth was printed as 0.
+    """
     if algbw <= 0:
         return otherwise
     dtype = DTYPES.get(row.dtype)

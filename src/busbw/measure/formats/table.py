@@ -1,7 +1,9 @@
-"""The table people read: one line per size, printed as it is measured; then the busbw of all sizes as bars, and the findings.
+"""The table people read: one line per size, printed as it is measured; then the busbw of all sizes
+as bars, and the findings.
 
-Time, algbw, busbw and % of ideal describe the out-of-place run, or the in-place run if that is the only one; `in-place` is its busbw.
-A narrow terminal shows fewer columns: DROP_ORDER says which go first. Without a width (output to a pipe), all columns are shown.
+Time, algbw, busbw and % of ideal describe the out-of-place run, or the in-place run if that is the
+only one; `in-place` is its busbw. A narrow terminal shows fewer columns: DROP_ORDER says which go
+first. Without a width (output to a pipe), all columns are shown.
 """
 
 from busbw.core.cells import IN_PLACE, Figure, figures, headline
@@ -32,7 +34,20 @@ from busbw.ui.number_formats import (
 )
 
 SPARK_WIDTH = 80
-DROP_ORDER = ("timestamp", "count", "cputime", "launch", "skew", "algbw", "stop", "type", "n", "in-place", "ideal", "+-")
+DROP_ORDER = (
+    "timestamp",
+    "count",
+    "cputime",
+    "launch",
+    "skew",
+    "algbw",
+    "stop",
+    "type",
+    "n",
+    "in-place",
+    "ideal",
+    "+-",
+)
 
 
 def _interval(result: Result, figure: Figure) -> str:
@@ -66,7 +81,9 @@ def _precise(result: Result) -> bool:
 
 def _shows_op(result: Result) -> bool:
     collective = result.spec.row
-    return (collective.reduces or collective.redop_column == "op") and result.spec.op.lower() != "sum"
+    return (
+        collective.reduces or collective.redop_column == "op"
+    ) and result.spec.op.lower() != "sum"
 
 
 def _types(result: Result) -> bool:
@@ -79,13 +96,29 @@ COLUMNS: tuple[Column, ...] = (
     Column(title="repeat", value=lambda result, figure: figure.row.repeat, width=6, shown=_repeats),
     Column(title="size", value=lambda result, figure: format_size(figure.row.size_bytes), width=10),
     Column(
-        title="count", value=lambda result, figure: known(known_count(figure.row), str), width=11, shown=lambda result: not _precise(result)
+        title="count",
+        value=lambda result, figure: known(known_count(figure.row), str),
+        width=11,
+        shown=lambda result: not _precise(result),
     ),
     Column(
-        title="type", value=lambda result, figure: figure.row.dtype, width=8, shown=lambda result: not _precise(result) or _types(result)
+        title="type",
+        value=lambda result, figure: figure.row.dtype,
+        width=8,
+        shown=lambda result: not _precise(result) or _types(result),
     ),
-    Column(title="op", value=lambda result, figure: op_column(result.spec.row, figure.row), width=6, shown=_shows_op),
-    Column(title="root", value=lambda result, figure: figure.row.root, width=4, shown=lambda result: result.spec.row.rooted),
+    Column(
+        title="op",
+        value=lambda result, figure: op_column(result.spec.row, figure.row),
+        width=6,
+        shown=_shows_op,
+    ),
+    Column(
+        title="root",
+        value=lambda result, figure: figure.row.root,
+        width=4,
+        shown=lambda result: result.spec.row.rooted,
+    ),
     Column(title="time", value=lambda result, figure: time_text(figure.time_s), width=8),
     Column(
         title="cputime",
@@ -95,15 +128,47 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(title="+-", unit="%", value=_interval, width=4, shown=_precise),
     Column(title="n", value=lambda result, figure: figure.n, width=4, shown=_precise),
-    Column(title="stop", value=lambda result, figure: figure.cell.stopped or "-", width=8, shown=_precise),
-    Column(title="skew", unit="us", value=lambda result, figure: known(figure.cell.skew_s, micro_text), width=6, shown=_precise),
-    Column(title="launch", unit="us", value=lambda result, figure: known(figure.cell.launch_s, micro_text), width=6, shown=_precise),
-    Column(title="algbw", unit="GB/s", value=lambda result, figure: bandwidth_text(figure.cell.algbw), width=6),
-    Column(title="busbw", unit="GB/s", value=lambda result, figure: bandwidth_text(figure.cell.busbw), width=6),
+    Column(
+        title="stop",
+        value=lambda result, figure: figure.cell.stopped or "-",
+        width=8,
+        shown=_precise,
+    ),
+    Column(
+        title="skew",
+        unit="us",
+        value=lambda result, figure: known(figure.cell.skew_s, micro_text),
+        width=6,
+        shown=_precise,
+    ),
+    Column(
+        title="launch",
+        unit="us",
+        value=lambda result, figure: known(figure.cell.launch_s, micro_text),
+        width=6,
+        shown=_precise,
+    ),
+    Column(
+        title="algbw",
+        unit="GB/s",
+        value=lambda result, figure: bandwidth_text(figure.cell.algbw),
+        width=6,
+    ),
+    Column(
+        title="busbw",
+        unit="GB/s",
+        value=lambda result, figure: bandwidth_text(figure.cell.busbw),
+        width=6,
+    ),
     Column(title="ideal", unit="%", value=_share, width=5),
     Column(title="in-place", unit="GB/s", value=_in_place, width=8),
     Column(title="wrong", value=_wrong, width=5),
-    Column(title="timestamp", value=lambda result, figure: local_time(figure.row.timestamp) or "-", width=19, shown=_stamped),
+    Column(
+        title="timestamp",
+        value=lambda result, figure: local_time(figure.row.timestamp) or "-",
+        width=19,
+        shown=_stamped,
+    ),
 )
 BY_TITLE = {column.title: column for column in COLUMNS}
 
@@ -111,7 +176,8 @@ BY_TITLE = {column.title: column for column in COLUMNS}
 def columns(result: Result, width: int | None = None) -> list[Column]:
     """The columns that fit in `width`, if given.
 
-    The choice depends only on the options, not on rows, because the header is printed before the first row.
+    The choice depends only on the options, not on rows, because the header is printed before the
+    first row.
     """
     shown = [column for column in COLUMNS if column.shown(result)]
     order = [title for title in DROP_ORDER if title != "type" or not _types(result)]
@@ -119,21 +185,37 @@ def columns(result: Result, width: int | None = None) -> list[Column]:
 
 
 def sweep_text(result: Result) -> str:
-    """`8 B to 8 GiB, factor 2, 20 iterations`; also the smallest size in whole elements of every rank, where that is less."""
+    """`8 B to 8 GiB, factor 2, 20 iterations`; also the smallest size in whole elements of every
+    rank, where that is less.
+    """
     spec, ranks = result.spec, result.world.ranks
     most = result.reduced_max_bytes or spec.max_bytes
-    sizes = format_size(most) if spec.min_bytes >= most else f"{format_size(spec.min_bytes)} to {format_size(most)}{_step(spec)}"
+    sizes = (
+        format_size(most)
+        if spec.min_bytes >= most
+        else f"{format_size(spec.min_bytes)} to {format_size(most)}{_step(spec)}"
+    )
     dtype, sampling = DTYPES.get(spec.datatype), spec.sampling
     if dtype and ranks and not spec.row.uneven:
         buffers = spec.row.buffers(spec.min_bytes // dtype.itemsize, ranks, dtype.itemsize)
         smallest = max(buffers.send, buffers.recv) * dtype.itemsize
-        sizes += f", the smallest rounded down to {format_size(smallest)}" if smallest < spec.min_bytes else ""
+        sizes += (
+            f", the smallest rounded down to {format_size(smallest)}"
+            if smallest < spec.min_bytes
+            else ""
+        )
     sizes += _counts(result)
     if sampling is None:
         return f"{sizes}, {spec.iters} iterations" if spec.iters else sizes
     if sampling.fixed:
-        return f"{sizes}, {spec.datatype}, {sampling.fixed} iterations, {percent(sampling.confidence)} intervals"
-    return f"{sizes}, {spec.datatype}, medians to {percent(sampling.precision)} with {percent(sampling.confidence)} confidence"
+        return (
+            f"{sizes}, {spec.datatype}, {sampling.fixed} iterations, {percent(sampling.confidence)}"
+            " intervals"
+        )
+    return (
+        f"{sizes}, {spec.datatype}, medians to {percent(sampling.precision)} with"
+        f" {percent(sampling.confidence)} confidence"
+    )
 
 
 def _step(spec: SweepSpec) -> str:
@@ -155,10 +237,17 @@ def header(result: Result, width: int | None = None) -> str:
     collective = result.spec.row
     facts = [collective.title, machine(result), library(result)]
     text = ", ".join(fact for fact in facts if fact) + "\n" + sweep_text(result)
-    text += f"; busbw = {collective.formula} x algbw\n" if collective.formula != "1" else "; busbw = algbw\n"
+    text += (
+        f"; busbw = {collective.formula} x algbw\n"
+        if collective.formula != "1"
+        else "; busbw = algbw\n"
+    )
     if result.ideal:
         binding = f", bound by {result.ideal.link}" if result.ideal.link else ""
-        text += f"ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s ({result.ideal.algorithm}{binding})\n"
+        text += (
+            f"ideal busbw {bandwidth_text(result.ideal.busbw)} GB/s"
+            f" ({result.ideal.algorithm}{binding})\n"
+        )
     if result.reduced_max_bytes is not None:
         asked, most = format_size(result.spec.max_bytes), format_size(result.reduced_max_bytes)
         text += f"{asked} does not fit in memory: the largest size is {most}\n"
@@ -190,13 +279,20 @@ def _shape(result: Result, width: int | None) -> str:
     bars = sparkline([figure.cell.busbw for figure in main])
     most = min(SPARK_WIDTH, width - 7) if width else SPARK_WIDTH
     lines = [bars[start : start + most] for start in range(0, len(bars), most)]
-    text = "".join(f"{'busbw' if index == 0 else '':<7}{line}\n" for index, line in enumerate(lines))
+    text = "".join(
+        f"{'busbw' if index == 0 else '':<7}{line}\n" for index, line in enumerate(lines)
+    )
     text += f"peak   {peak_text(result)}\n"
-    return f"{text}mean   {bandwidth_text(result.average_busbw())} GB/s over all sizes and placements\n"
+    return (
+        f"{text}mean   {bandwidth_text(result.average_busbw())} GB/s over all sizes and"
+        " placements\n"
+    )
 
 
 def peak_text(result: Result) -> str:
-    """`70.76 GB/s +-0.4 % at 1 MiB in place, 15.7 % of ideal`; why there is none where no cell is precise."""
+    """`70.76 GB/s +-0.4 % at 1 MiB in place, 15.7 % of ideal`; why there is none where no cell
+    is precise.
+    """
     top = headline(result)
     if top is None:
         return no_headline(result)

@@ -1,4 +1,6 @@
-"""The table with color for a terminal: the same text, with verdicts, wrong data and bars standing out."""
+"""The table with color for a terminal: the same text, with verdicts, wrong data and bars
+standing out.
+"""
 
 from rich.console import Console
 from rich.text import Text

@@ -1,4 +1,6 @@
-"""Which algorithm and protocol NCCL takes: those with the shortest expected time among those that it may use."""
+"""Which algorithm and protocol NCCL takes: those with the shortest expected time among those
+that it may use.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,13 +33,22 @@ class Choice:
 
 
 def allowed(environment: Mapping[str, str], collective: str) -> Allowed:
-    """What NCCL_ALGO, NCCL_PROTO and NCCL_NVLS_ENABLE leave for a collective. Unknown names count as not given."""
+    """What NCCL_ALGO, NCCL_PROTO and NCCL_NVLS_ENABLE leave for a collective.
+
+    Unknown names count as not given.
+    """
     algorithms = _listed(environment.get("NCCL_ALGO", ""), collective, ALGORITHMS)
     protocols = _listed(environment.get("NCCL_PROTO", ""), collective, PROTOCOLS)
     nvls = environment.get("NCCL_NVLS_ENABLE", "").strip() != "0"
-    left = tuple(name for name in MODELLED if name in algorithms and (nvls or name not in (NVLS, NVLS_TREE)))
+    left = tuple(
+        name for name in MODELLED if name in algorithms and (nvls or name not in (NVLS, NVLS_TREE))
+    )
     wanted = environment.get("NCCL_PROTO", "").strip()
-    return Allowed(left or MODELLED, protocols, forced_ll128=bool(wanted) and not wanted.startswith("^") and LL128 in protocols)
+    return Allowed(
+        left or MODELLED,
+        protocols,
+        forced_ll128=bool(wanted) and not wanted.startswith("^") and LL128 in protocols,
+    )
 
 
 def _listed(text: str, collective: str, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -54,8 +65,12 @@ def _listed(text: str, collective: str, names: tuple[str, ...]) -> tuple[str, ..
     return left
 
 
-def choices(model: Model, collective: str, size_bytes: int, may: Allowed | None = None) -> list[Choice]:
-    """Every combination that NCCL may use, the fastest first; empty for a collective that it builds of sends and receives."""
+def choices(
+    model: Model, collective: str, size_bytes: int, may: Allowed | None = None
+) -> list[Choice]:
+    """Every combination that NCCL may use, the fastest first; empty for a collective that it
+    builds of sends and receives.
+    """
     if collective not in COLLECTIVES:
         return []
     may = may or Allowed()
@@ -70,7 +85,13 @@ def choices(model: Model, collective: str, size_bytes: int, may: Allowed | None 
 
 
 def has_ll128(model: Model) -> bool:
-    """Whether NCCL uses LL128 unasked: over NVLink or with one GPU per host, over NICs near the GPUs, and before 2.23 on certain GPUs."""
-    if not (model.over_nvlink or model.per_host == 1) or model.sm < 70 or (model.hosts > 1 and not model.near):
+    """Whether NCCL uses LL128 unasked: over NVLink or with one GPU per host, over NICs near the
+    GPUs, and before 2.23 on certain GPUs.
+    """
+    if (
+        not (model.over_nvlink or model.per_host == 1)
+        or model.sm < 70
+        or (model.hosts > 1 and not model.near)
+    ):
         return False
     return model.release.ll128_from_100 or model.sm in SM_WITH_LL128

@@ -1,7 +1,8 @@
 """The constants of NCCL's cost model by release, each with its source.
 
-Units are NCCL's: microseconds and GB/s (10^9 bytes). A triple holds one value for each protocol: LL, LL128, Simple. Tables of rates by
-host count hold three values: one host, two hosts, more than two.
+Units are NCCL's: microseconds and GB/s (10^9 bytes). A triple holds one value for each protocol:
+LL, LL128, Simple. Tables of rates by host count hold three values: one host, two hosts, more than
+two.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +12,8 @@ from busbw.core.pattern import ALGORITHMS, PROTOCOLS
 
 LL, LL128, SIMPLE = PROTOCOLS
 TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT = ALGORITHMS
-MODELLED = (TREE, RING, NVLS, NVLS_TREE, PAT)  # those with a time; for CollNet there are bounds alone
+# those with a time; for CollNet there are bounds alone
+MODELLED = (TREE, RING, NVLS, NVLS_TREE, PAT)
 Triple = tuple[float, float, float]
 NVLINK, PCI, NET = "NVLink", "PCI", "network"
 VOLTA, AMPERE, HOPPER, BLACKWELL = "Volta", "Ampere", "Hopper", "Blackwell"
@@ -21,8 +23,9 @@ VOLTA, AMPERE, HOPPER, BLACKWELL = "Volta", "Ampere", "Hopper", "Blackwell"
 class Release:
     """The constants of the releases from `first` on, up to the next row.
 
-    `ring_ll` is LL's share of a ring's rate: (on one host without reduction, otherwise). `nvls_efficiency` is None before NCCL 2.28, which
-    instead took 5/6 of the channels' rate as algbw. `inter_steps_extra` are the ring's network steps beyond 2 (hosts - 1) in all_reduce.
+    `ring_ll` is LL's share of a ring's rate: (on one host without reduction, otherwise).
+    `nvls_efficiency` is None before NCCL 2.28, which instead took 5/6 of the channels' rate as
+    algbw. `inter_steps_extra` are the ring's network steps beyond 2 (hosts - 1) in all_reduce.
     """
 
     first: tuple[int, int]
@@ -49,16 +52,42 @@ class Release:
         return f"{self.first[0]}.{self.first[1]}"
 
 
-_BASE: dict[str, Triple] = {TREE: (6.8, 14.0, 8.4), RING: (6.6, 14.0, 8.4), NVLS: (0, 0, 0), NVLS_TREE: (0, 0, 0), PAT: (8.0, 8.0, 8.0)}
+_BASE: dict[str, Triple] = {
+    TREE: (6.8, 14.0, 8.4),
+    RING: (6.6, 14.0, 8.4),
+    NVLS: (0, 0, 0),
+    NVLS_TREE: (0, 0, 0),
+    PAT: (8.0, 8.0, 8.0),
+}
 _HOPS: dict[str, dict[str, Triple]] = {
-    NVLINK: {TREE: (0.6, 1.25, 4.0), RING: (0.6, 1.9, 3.4), NVLS: (0, 0, 25.0), NVLS_TREE: (0, 0, 25.0), PAT: (0, 0, 4.0)},
-    PCI: {TREE: (1.0, 1.9, 4.0), RING: (1.0, 2.5, 5.7), NVLS: (0, 0, 0), NVLS_TREE: (0, 0, 0), PAT: (0, 0, 4.0)},
-    NET: {TREE: (5.0, 8.5, 14.0), RING: (2.7, 4.0, 14.0), NVLS: (0, 0, 18.0), NVLS_TREE: (0, 0, 14.0), PAT: (0, 0, 14.0)},
+    NVLINK: {
+        TREE: (0.6, 1.25, 4.0),
+        RING: (0.6, 1.9, 3.4),
+        NVLS: (0, 0, 25.0),
+        NVLS_TREE: (0, 0, 25.0),
+        PAT: (0, 0, 4.0),
+    },
+    PCI: {
+        TREE: (1.0, 1.9, 4.0),
+        RING: (1.0, 2.5, 5.7),
+        NVLS: (0, 0, 0),
+        NVLS_TREE: (0, 0, 0),
+        PAT: (0, 0, 4.0),
+    },
+    NET: {
+        TREE: (5.0, 8.5, 14.0),
+        RING: (2.7, 4.0, 14.0),
+        NVLS: (0, 0, 18.0),
+        NVLS_TREE: (0, 0, 14.0),
+        PAT: (0, 0, 14.0),
+    },
 }
 
 
 def _hops(**of: dict[str, float]) -> dict[str, dict[str, Triple]]:
-    """The table of hops with other values for Simple: {algorithm: us} for each of nvlink, pci and net."""
+    """The table of hops with other values for Simple: {algorithm: us} for each of nvlink, pci
+    and net.
+    """
     names = {"nvlink": NVLINK, "pci": PCI, "net": NET}
     changed = {link: dict(table) for link, table in _HOPS.items()}
     for name, values in of.items():
@@ -67,82 +96,219 @@ def _hops(**of: dict[str, float]) -> dict[str, dict[str, Triple]]:
     return changed
 
 
-# On one host the row of LL is that of the GPU; over several hosts it is that of the CPU: Volta's for Intel, Ampere's for AMD.
+# On one host the row of LL is that of the GPU; over several hosts it is that of the CPU: Volta's
+# for Intel, Ampere's for AMD.
 _LL_MAX: dict[str, Triple] = {
     VOLTA: (39.0, 39.0, 20.4),
     AMPERE: (87.7, 22.5, 19.0),
     HOPPER: (141.0, 45.0, 35.0),
     BLACKWELL: (282.0, 90.0, 70.0),
 }
-_RING_LL128: dict[str, Triple] = {VOLTA: (20.0,) * 3, AMPERE: (20.0,) * 3, HOPPER: (36.7,) * 3, BLACKWELL: (73.4,) * 3}
+_RING_LL128: dict[str, Triple] = {
+    VOLTA: (20.0,) * 3,
+    AMPERE: (20.0,) * 3,
+    HOPPER: (36.7,) * 3,
+    BLACKWELL: (73.4,) * 3,
+}
 _TREE: dict[str, Triple] = {
     VOLTA: (26.5, 18.5, 10.0),
     AMPERE: (24.0, 23.6, 17.8),
     HOPPER: (38.7, 41.4, 36.0),
     BLACKWELL: (77.4, 82.8, 72.0),
 }
-_TREE_LL128: dict[str, Triple] = {VOLTA: (20.0,) * 3, AMPERE: (20.0,) * 3, HOPPER: (36.7, 36.7, 29.0), BLACKWELL: (73.4, 73.4, 58.0)}
+_TREE_LL128: dict[str, Triple] = {
+    VOLTA: (20.0,) * 3,
+    AMPERE: (20.0,) * 3,
+    HOPPER: (36.7, 36.7, 29.0),
+    BLACKWELL: (73.4, 73.4, 58.0),
+}
 
 _SLOW_TREE = {"nvlink": {TREE: 28.0}, "pci": {TREE: 28.0}, "net": {TREE: 28.0}}
 _2_23 = Release(
-    (2, 23), "src/graph/tuning.cc of 2.26 or 2.27, tables baseLat, hwLat, llMaxBws, perChMax*; 2.23 to 2.25 were not read",
-    _BASE, _HOPS, _LL_MAX, _RING_LL128, _TREE, _TREE_LL128,
-)  # fmt: skip
+    (2, 23),
+    "src/graph/tuning.cc of 2.26 or 2.27, tables baseLat, hwLat, llMaxBws, perChMax*; 2.23 to 2.25"
+    " were not read",
+    _BASE,
+    _HOPS,
+    _LL_MAX,
+    _RING_LL128,
+    _TREE,
+    _TREE_LL128,
+)
 _2_21 = replace(
-    _2_23, first=(2, 21), source="src/graph/tuning.cc of 2.21.5 and 2.22.3, which have the same tables",
-    base={**_BASE, TREE: (6.8, 14.0, 0)}, hops=_hops(**_SLOW_TREE), ring_ll128_alone=0.7, ll128_from_100=False, inter_steps_extra=2,
-    alone_uses_tree_hop=False, pat=False,
-)  # fmt: skip
+    _2_23,
+    first=(2, 21),
+    source="src/graph/tuning.cc of 2.21.5 and 2.22.3, which have the same tables",
+    base={**_BASE, TREE: (6.8, 14.0, 0)},
+    hops=_hops(**_SLOW_TREE),
+    ring_ll128_alone=0.7,
+    ll128_from_100=False,
+    inter_steps_extra=2,
+    alone_uses_tree_hop=False,
+    pat=False,
+)
 _2_18 = replace(
-    _2_21, first=(2, 18), source="src/graph/tuning.cc of 2.20.3; 2.18 and 2.19 were not read",
-    hops=_hops(nvlink={TREE: 28.0, NVLS: 23.0, NVLS_TREE: 23.0}, pci={TREE: 28.0}, net={TREE: 28.0}),
-    ll_max={**_LL_MAX, HOPPER: (87.7, 22.5, 19.0)}, ring_ll=(1 / 3, 1 / 4),
-)  # fmt: skip
+    _2_21,
+    first=(2, 18),
+    source="src/graph/tuning.cc of 2.20.3; 2.18 and 2.19 were not read",
+    hops=_hops(
+        nvlink={TREE: 28.0, NVLS: 23.0, NVLS_TREE: 23.0}, pci={TREE: 28.0}, net={TREE: 28.0}
+    ),
+    ll_max={**_LL_MAX, HOPPER: (87.7, 22.5, 19.0)},
+    ring_ll=(1 / 3, 1 / 4),
+)
 _2_28 = replace(
-    _2_23, first=(2, 28), source="src/graph/tuning.cc of 2.28.3, nvlsEfficiency and ncclTunerConstantsDefaults",
-    tree={**_TREE, BLACKWELL: (70.0, 42.8, 24.0)}, tree_ll128={**_TREE_LL128, BLACKWELL: (55.6, 31.67, 20.0)},
+    _2_23,
+    first=(2, 28),
+    source="src/graph/tuning.cc of 2.28.3, nvlsEfficiency and ncclTunerConstantsDefaults",
+    tree={**_TREE, BLACKWELL: (70.0, 42.8, 24.0)},
+    tree_ll128={**_TREE_LL128, BLACKWELL: (55.6, 31.67, 20.0)},
     nvls_efficiency={VOLTA: 0.0, AMPERE: 0.0, HOPPER: 0.85, BLACKWELL: 0.74},
-    nvls_tree={VOLTA: (26.5, 18.5, 10.0), AMPERE: (24.0, 23.6, 17.8), HOPPER: (0.0, 57.7, 45.5), BLACKWELL: (0.0, 96.0, 43.1)},
-)  # fmt: skip
+    nvls_tree={
+        VOLTA: (26.5, 18.5, 10.0),
+        AMPERE: (24.0, 23.6, 17.8),
+        HOPPER: (0.0, 57.7, 45.5),
+        BLACKWELL: (0.0, 96.0, 43.1),
+    },
+)
 _2_29 = replace(
-    _2_28, first=(2, 29), source="src/graph/tuning.cc as of 2.30.7 (5067397c); releases between it and 2.28.3 were not read",
-    hops=_hops(net={NVLS_TREE: 20.9}), ring_ll128={**_RING_LL128, BLACKWELL: (40.0,) * 3},
-    nvls_tree={VOLTA: (26.5, 18.5, 10.0), AMPERE: (24.0, 23.6, 17.8), HOPPER: (0.0, 57.7, 45.5), BLACKWELL: (0.0, 96.0, 80.0)},
+    _2_28,
+    first=(2, 29),
+    source=(
+        "src/graph/tuning.cc as of 2.30.7 (5067397c); releases between it and 2.28.3 were not read"
+    ),
+    hops=_hops(net={NVLS_TREE: 20.9}),
+    ring_ll128={**_RING_LL128, BLACKWELL: (40.0,) * 3},
+    nvls_tree={
+        VOLTA: (26.5, 18.5, 10.0),
+        AMPERE: (24.0, 23.6, 17.8),
+        HOPPER: (0.0, 57.7, 45.5),
+        BLACKWELL: (0.0, 96.0, 80.0),
+    },
     nvls_tree_corrected=True,
-)  # fmt: skip
+)
 
 RELEASES: tuple[Release, ...] = (_2_18, _2_21, _2_23, _2_28, _2_29)
 LATEST = RELEASES[-1]
 
-# Shares of Tree's rate by size, one value for each power of two from 64 B on; treeCorrectionFactor of 2.30.7. Before, the last value was
-# missing, and sizes from 512 MiB on had none either way.
+# Shares of Tree's rate by size, one value for each power of two from 64 B on; treeCorrectionFactor
+# of 2.30.7. Before, the last value was missing, and sizes from 512 MiB on had none either way.
 TREE_SHARES: dict[str, tuple[float, ...]] = {
-    LL: (1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1),
-    LL128: (1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1),
-    SIMPLE: (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9),
-}  # fmt: skip
+    LL: (
+        1,
+        1,
+        1,
+        1,
+        0.9,
+        0.8,
+        0.7,
+        0.7,
+        0.7,
+        0.7,
+        0.6,
+        0.5,
+        0.4,
+        0.4,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+        1,
+        1,
+        1,
+        1,
+        1,
+    ),
+    LL128: (
+        1,
+        1,
+        1,
+        1,
+        1,
+        0.9,
+        0.8,
+        0.8,
+        0.8,
+        0.7,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.8,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        1,
+        1,
+        1,
+    ),
+    SIMPLE: (
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.8,
+        0.7,
+        0.6,
+        0.6,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.7,
+        0.7,
+        0.8,
+        0.9,
+        0.9,
+        0.9,
+    ),
+}
 TREE_SIZES = 23  # of these values, those that Tree uses
-NET_OVERHEAD_US = {"intel": 1.0, "amd": 2.0, "arm": 1.0}  # getNetOverhead; three times that with Simple
-RING_PLATEAU = {True: 1.4, False: 1.9}  # Simple all_reduce over several hosts: GPUs from Ampere on, and earlier ones
+# getNetOverhead; three times that with Simple
+NET_OVERHEAD_US = {"intel": 1.0, "amd": 2.0, "arm": 1.0}
+# Simple all_reduce over several hosts: GPUs from Ampere on, and earlier ones
+RING_PLATEAU = {True: 1.4, False: 1.9}
 PAT_RANK_US, PAT_LOG = 2.8, 3.5
 
 
 def release(version: str) -> Release:
-    """The row for `2.21`, `2.21.5` or `latest`; UsageError for other text and for releases before 2.18."""
+    """The row for `2.21`, `2.21.5` or `latest`; UsageError for other text and for releases
+    before 2.18.
+    """
     if version == "latest":
         return LATEST
     numbers = version.split(".")
-    if not 2 <= len(numbers) <= 3 or not all(part.isdecimal() and len(part) < 4 for part in numbers):
-        raise UsageError(f"--nccl: '{version}' is not a version of NCCL", "give two or three numbers, like --nccl 2.28.9")
+    if not 2 <= len(numbers) <= 3 or not all(
+        part.isdecimal() and len(part) < 4 for part in numbers
+    ):
+        raise UsageError(
+            f"--nccl: '{version}' is not a version of NCCL",
+            "give two or three numbers, like --nccl 2.28.9",
+        )
     wanted = int(numbers[0]), int(numbers[1])
     rows = [row for row in RELEASES if row.first <= wanted]
     if not rows:
-        raise UsageError(f"--nccl {version}: the model knows NCCL from {RELEASES[0].name} on", f"--nccl {RELEASES[0].name}")
+        raise UsageError(
+            f"--nccl {version}: the model knows NCCL from {RELEASES[0].name} on",
+            f"--nccl {RELEASES[0].name}",
+        )
     return rows[-1]
 
 
 def of_number(nccl: int) -> Release:
-    """The row for NCCL's version number, such as 22809; the latest for 0, which is an unknown version, the first for older ones."""
+    """The row for NCCL's version number, such as 22809; the latest for 0, which is an unknown
+    version, the first for older ones.
+    """
     wanted = nccl // 10000, nccl // 100 % 100
     rows = [row for row in RELEASES if row.first <= wanted]
     return LATEST if nccl == 0 else rows[-1] if rows else RELEASES[0]

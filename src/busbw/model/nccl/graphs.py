@@ -1,8 +1,9 @@
 """The channels over which NCCL sends, and their speeds.
 
-NCCL searches paths through a host and takes speeds from fixed lists. On a host where any GPU reaches any other over one switch, the
-outcome follows from the rates alone, which is what this module computes. It does not find paths around slow links inside a host.
-Source: src/graph/search.cc, ncclTopoCompute and ncclTopoDupChannels, as of NCCL 2.27.
+NCCL searches paths through a host and takes speeds from fixed lists. On a host where any GPU
+reaches any other over one switch, the outcome follows from the rates alone, which is what this
+module computes. It does not find paths around slow links inside a host. Source:
+src/graph/search.cc, ncclTopoCompute and ncclTopoDupChannels, as of NCCL 2.27.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +33,9 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host as the search sees it, in GB/s: `link` of a GPU to the others, `rails` NICs of `rail` each (0 on a single host)."""
+    """One host as the search sees it, in GB/s: `link` of a GPU to the others, `rails` NICs of
+    `rail` each (0 on a single host).
+    """
 
     gpus: int
     sm: int
@@ -60,7 +63,9 @@ class Host:
         return max(self.link if self.gpus > 1 else 0.0, self.pcie)
 
     def over_link(self, speed: float) -> float:
-        """How many channels of `speed` fit a GPU's link to the others, if each channel passes through it once."""
+        """How many channels of `speed` fit a GPU's link to the others, if each channel passes
+        through it once.
+        """
         return floor((self.link + EPSILON) / speed) if self.gpus > 1 else inf
 
     def over_rails(self, speed: float) -> float:
@@ -69,7 +74,9 @@ class Host:
 
 
 def ring(host: Host) -> Graph:
-    """The ring's channels: a ring passes through the link of every GPU once, and back to the GPU of its NIC."""
+    """The ring's channels: a ring passes through the link of every GPU once, and back to the GPU
+    of its NIC.
+    """
 
     def count(speed: float) -> int:
         return int(min(CHANNELS, host.over_link(speed), host.over_rails(speed)))
@@ -79,13 +86,21 @@ def ring(host: Host) -> Graph:
 
 
 def tree(host: Host, channels: int) -> Graph:
-    """As many channels as the ring has. A chain of P GPUs has P - 1 hops, so a GPU's link carries (P-1)/P of them."""
+    """As many channels as the ring has.
+
+    A chain of P GPUs has P - 1 hops, so a GPU's link carries (P-1)/P of them.
+    """
     share = (host.gpus - 1) / host.gpus
 
     def fits(intra: float, inter: float) -> bool:
-        return channels * intra * share <= host.link + EPSILON and channels <= host.over_rails(inter)
+        return channels * intra * share <= host.link + EPSILON and channels <= host.over_rails(
+            inter
+        )
 
-    start = next((speed for speed in host.speeds if speed <= host.most + EPSILON and fits(speed, speed)), SLOWEST)
+    start = next(
+        (speed for speed in host.speeds if speed <= host.most + EPSILON and fits(speed, speed)),
+        SLOWEST,
+    )
     intra = start
     for faster in _faster(host, start):
         if intra >= 2 * start or not fits(faster, start):
@@ -97,7 +112,8 @@ def tree(host: Host, channels: int) -> Graph:
 def nvls(host: Host) -> Graph | None:
     """The channels of NVLink SHARP, each with a GPU as its head; None without multicast.
 
-    Every GPU sends its share of each channel, and the head receives and sends the sum: n channels load a head's link n + 1 times.
+    Every GPU sends its share of each channel, and the head receives and sends the sum: n channels
+    load a head's link n + 1 times.
     """
     heads = min(NVLS_HEADS, host.gpus)
     if not host.multicast or heads < 2:
@@ -120,7 +136,10 @@ def nvls(host: Host) -> Graph | None:
 
 
 def _most(host: Host, count: Callable[[float], int]) -> tuple[int, float]:
-    """The channels and the speed with the highest product. The search ends at half of the best speed, or when all links are used."""
+    """The channels and the speed with the highest product.
+
+    The search ends at half of the best speed, or when all links are used.
+    """
     best = (0, 0.0)
     for speed in host.speeds:
         if speed > host.most + EPSILON:

@@ -1,7 +1,9 @@
-"""A step of an offloaded training, piece by piece: the GPU, the copies down and up, and the updates in order of need.
+"""A step of an offloaded training, piece by piece: the GPU, the copies down and up, and the updates
+in order of need.
 
-It follows busbw.accel.offloading: a piece of a gradient goes down after its backward, is updated when it is there, those of the units
-that forward needs first before others, and its weights go up. A layer's forward waits for the last of its weights.
+It follows busbw.accel.offloading: a piece of a gradient goes down after its backward, is updated
+when it is there, those of the units that forward needs first before others, and its weights go up.
+A layer's forward waits for the last of its weights.
 """
 
 import heapq
@@ -17,7 +19,9 @@ SLOT = 2  # bytes of an element of a gradient or weight on its way
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A step in its steady state: seconds, the bytes of gradients that waited for their copies at most, and parameters on the GPU."""
+    """A step in its steady state: seconds, the bytes of gradients that waited for their copies
+    at most, and parameters on the GPU.
+    """
 
     step_s: float
     in_flight: int
@@ -48,7 +52,9 @@ class _State:
 class Schedule:
     """Steps of one training on one machine."""
 
-    def __init__(self, training: Training, machine: Machine, gpu_share: float, *, stream_weights: bool) -> None:
+    def __init__(
+        self, training: Training, machine: Machine, gpu_share: float, *, stream_weights: bool
+    ) -> None:
         self._training, self._machine, self._stream = training, machine, stream_weights
         self._parts = parts(training.shape, training.sequence)
         self._on_gpu = on_gpu(self._parts, gpu_share)
@@ -56,8 +62,10 @@ class Schedule:
         for part, stays in zip(self._parts, self._on_gpu, strict=True):
             self._units.setdefault(part.unit, []).append((part, stays))
         self._in_flight = 0
-        copied = SLOT * (3 if stream_weights else 2)  # gradients down, and weights up: streamed ones in forward and in backward
-        self._adam_rate = machine.host_adam * UPDATE_BYTES / (UPDATE_BYTES + copied)  # copies take their share of the memory's rate
+        # gradients down, and weights up: streamed ones in forward and in backward
+        copied = SLOT * (3 if stream_weights else 2)
+        # copies take their share of the memory's rate
+        self._adam_rate = machine.host_adam * UPDATE_BYTES / (UPDATE_BYTES + copied)
 
     def timeline(self) -> Timeline:
         """The last of STEPS steps."""
@@ -67,7 +75,10 @@ class Schedule:
             self._update(state, self._backward(state))
             ends.append(state.gpu)
         kept = [part for part, stays in zip(self._parts, self._on_gpu, strict=True) if stays]
-        count, root = (sum(part.count for part in some) for some in (kept, [part for part in kept if part.unit == ROOT]))
+        count, root = (
+            sum(part.count for part in some)
+            for some in (kept, [part for part in kept if part.unit == ROOT])
+        )
         return Timeline(ends[-1] - ends[-2], self._in_flight, count, root)
 
     def _forward(self, state: _State) -> None:
@@ -83,16 +94,26 @@ class Schedule:
         state.gpu += compute.root_forward_s
 
     def _fetch(self, state: _State, unit: int, room_s: float) -> float:
-        """Copy a unit's weights to the GPU, once there is room and they are updated. Returns the end."""
+        """Copy a unit's weights to the GPU, once there is room and they are updated.
+
+        Returns the end.
+        """
         count = sum(part.count for part, stays in self._units[unit] if not stays)
         if count:
-            state.up = max(state.up, room_s, state.updated.get(unit, 0.0)) + SLOT * count / self._machine.up
+            state.up = (
+                max(state.up, room_s, state.updated.get(unit, 0.0))
+                + SLOT * count / self._machine.up
+            )
             return state.up
         return 0.0
 
     def _backward(self, state: _State) -> list[_Piece]:
         """The pieces of gradients in the order of their making."""
-        training, compute, layers = self._training, self._machine.compute, self._training.shape.layers
+        training, compute, layers = (
+            self._training,
+            self._machine.compute,
+            self._training.shape.layers,
+        )
         made: list[_Piece] = []
         began = state.gpu
         state.gpu += compute.root_backward_s
@@ -109,8 +130,14 @@ class Schedule:
         return made
 
     def _made(self, unit: int, begin_s: float, takes_s: float) -> list[_Piece]:
-        down = sorted((part for part, stays in self._units[unit] if not stays), key=lambda part: part.after)
-        return [_Piece(unit, count, begin_s + part.after * takes_s) for part in down for count in pieces(part.count)]
+        down = sorted(
+            (part for part, stays in self._units[unit] if not stays), key=lambda part: part.after
+        )
+        return [
+            _Piece(unit, count, begin_s + part.after * takes_s)
+            for part in down
+            for count in pieces(part.count)
+        ]
 
     def _on_device_s(self, unit: int) -> float:
         """The update of a unit's states on the GPU."""
@@ -142,13 +169,22 @@ class Schedule:
             state.ready[ROOT] = state.updated.get(ROOT, 0.0)
 
     def _came(self, piece: _Piece, state: _State) -> float:
-        """When a piece may be updated: at once, but with clipping and streamed weights after the last gradient."""
-        return max(piece.came_s, state.gpu) if self._training.max_norm is not None and self._stream else piece.came_s
+        """When a piece may be updated: at once, but with clipping and streamed weights after the
+        last gradient.
+        """
+        return (
+            max(piece.came_s, state.gpu)
+            if self._training.max_norm is not None and self._stream
+            else piece.came_s
+        )
 
 
 def _most_waiting(made: list[_Piece]) -> int:
     """The most bytes of gradients that exist and have not been copied."""
-    changes = sorted([(piece.made_s, SLOT * piece.count) for piece in made] + [(piece.came_s, -SLOT * piece.count) for piece in made])
+    changes = sorted(
+        [(piece.made_s, SLOT * piece.count) for piece in made]
+        + [(piece.came_s, -SLOT * piece.count) for piece in made]
+    )
     most = held = 0
     for _, change in changes:
         held += change

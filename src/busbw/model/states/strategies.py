@@ -1,4 +1,6 @@
-"""The plan: each way to keep the states, with the share of them on the GPU that is fastest of those that fit."""
+"""The plan: each way to keep the states, with the share of them on the GPU that is fastest of
+those that fit.
+"""
 
 from busbw.core.errors import UsageError
 from busbw.core.offloading import HOST_BYTES
@@ -13,9 +15,12 @@ FRAGMENTS = 0.03  # of the allocator's memory, lost between blocks
 
 
 def compute_of(training: Training, flops: float) -> Compute:
-    """Seconds from a rate of matrix products: 2 operations for each parameter and token in forward, and the products of attention."""
+    """Seconds from a rate of matrix products: 2 operations for each parameter and token in
+    forward, and the products of attention.
+    """
     shape, tokens = training.shape, training.tokens
-    attention = 2 * tokens * training.sequence * shape.width  # two products, half of each left out by the causal mask
+    # two products, half of each left out by the causal mask
+    attention = 2 * tokens * training.sequence * shape.width
     forward = (2 * 12 * shape.width**2 * tokens + attention) / flops
     scores = 2 * shape.vocabulary * shape.width * tokens / flops
     return Compute(forward, (3 if training.recompute else 2) * forward, scores, 3 * scores)
@@ -29,32 +34,56 @@ def plan(training: Training, machine: Machine) -> StatesPlan:
     """
     for name in ("gpu_memory", "down", "up", "host_adam"):
         if not getattr(machine, name) > 0:
-            raise UsageError(f"the machine's {name} is {getattr(machine, name)}", "give a number above 0")
-    ways = [_on_gpu(training, machine), _offload(training, machine, stream=False), _offload(training, machine, stream=True)]
-    return StatesPlan(training=training, machine=machine, compute_s=compute_s(training, machine), ways=ways)
+            raise UsageError(
+                f"the machine's {name} is {getattr(machine, name)}", "give a number above 0"
+            )
+    ways = [
+        _on_gpu(training, machine),
+        _offload(training, machine, stream=False),
+        _offload(training, machine, stream=True),
+    ]
+    return StatesPlan(
+        training=training, machine=machine, compute_s=compute_s(training, machine), ways=ways
+    )
 
 
 def compute_s(training: Training, machine: Machine) -> float:
     """Forward and backward alone."""
     parts, layers = machine.compute, training.shape.layers
-    return parts.root_forward_s + parts.root_backward_s + layers * (parts.layer_forward_s + parts.layer_backward_s)
+    return (
+        parts.root_forward_s
+        + parts.root_backward_s
+        + layers * (parts.layer_forward_s + parts.layer_backward_s)
+    )
 
 
 def _on_gpu(training: Training, machine: Machine) -> Way:
     needs = memory.on_gpu(training)
     update = training.parameters / machine.gpu_adam if machine.gpu_adam else 0.0
     step = compute_s(training, machine) + update
-    return Way(method="adamw", gpu_share=1.0, memory=needs, step_s=step, exposed_s=update, lacks=lacks(needs, machine))
+    return Way(
+        method="adamw",
+        gpu_share=1.0,
+        memory=needs,
+        step_s=step,
+        exposed_s=update,
+        lacks=lacks(needs, machine),
+    )
 
 
 def _offload(training: Training, machine: Machine, *, stream: bool) -> Way:
     """The fastest share that fits; where none fits the one that lacks least."""
-    ways = [_at_share(training, machine, share, stream=stream) for share in _shares(training, machine)]
+    ways = [
+        _at_share(training, machine, share, stream=stream) for share in _shares(training, machine)
+    ]
     fitting = [way for way in ways if not way.lacks]
     if not fitting:
         return min(ways, key=lambda way: _excess(way.memory, machine))
     fastest = min(way.step_s for way in fitting)
-    return min((way for way in fitting if way.step_s <= (1 + ALIKE) * fastest), key=lambda way: way.gpu_share)
+    return min(
+        (way for way in fitting if way.step_s <= (1 + ALIKE) * fastest),
+        key=lambda way: way.gpu_share,
+    )
 
 
 def _shares(training: Training, machine: Machine) -> list[float]:
@@ -67,11 +96,20 @@ def _shares(training: Training, machine: Machine) -> list[float]:
 def _at_share(training: Training, machine: Machine, share: float, *, stream: bool) -> Way:
     timeline = Schedule(training, machine, share, stream_weights=stream).timeline()
     needs = _memory(training, timeline, stream=stream)
-    words = ["offload", *(["stream_weights=1"] if stream else []), *([f"gpu_share={share:g}"] if share else [])]
+    words = [
+        "offload",
+        *(["stream_weights=1"] if stream else []),
+        *([f"gpu_share={share:g}"] if share else []),
+    ]
     words += [f"max_norm={training.max_norm:g}"] if training.max_norm is not None else []
     exposed = max(0.0, timeline.step_s - compute_s(training, machine))  # not below by rounding
     return Way(
-        method="+".join(words), gpu_share=share, memory=needs, step_s=timeline.step_s, exposed_s=exposed, lacks=lacks(needs, machine)
+        method="+".join(words),
+        gpu_share=share,
+        memory=needs,
+        step_s=timeline.step_s,
+        exposed_s=exposed,
+        lacks=lacks(needs, machine),
     )
 
 

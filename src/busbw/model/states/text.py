@@ -9,8 +9,15 @@ OPTIMIZER = "torch.optim.AdamW(model.parameters())"
 
 
 def text(plan: StatesPlan, command: str, width: int | None = None) -> str:
-    """The training, the machine, a line for each way, and what to run: `command` begins the line, without the methods; '' leaves it out."""
-    return wrapped(_header(plan), width) + "\n" + aligned(_columns(plan), plan.ways, width, DROP_ORDER) + _advice(plan, command, width)
+    """The training, the machine, a line for each way, and what to run: `command` begins the
+    line, without the methods; '' leaves it out.
+    """
+    return (
+        wrapped(_header(plan), width)
+        + "\n"
+        + aligned(_columns(plan), plan.ways, width, DROP_ORDER)
+        + _advice(plan, command, width)
+    )
 
 
 def code(way: Way, max_norm: float | None) -> str:
@@ -19,7 +26,9 @@ def code(way: Way, max_norm: float | None) -> str:
         return ""
     share = f", gpu_share={way.gpu_share:g}" if way.gpu_share else ""
     streamed = ", stream_weights=True" if "stream_weights=1" in way.method else ""
-    return f"optimizer = busbw.accel.offload(model, {OPTIMIZER}, max_norm={max_norm}{share}{streamed})"
+    return (
+        f"optimizer = busbw.accel.offload(model, {OPTIMIZER}, max_norm={max_norm}{share}{streamed})"
+    )
 
 
 def _header(plan: StatesPlan) -> str:
@@ -31,11 +40,13 @@ def _header(plan: StatesPlan) -> str:
     host = f"{machine.host_memory / GB:.1f} of host memory for states"
     host_rate = f"{machine.host_adam / 1e9:.2f}e9 updates/s on the CPU"
     return (
-        f"# gpt: {training.parameters:,} parameters in {shape.layers} layers of {shape.width}, {training.tokens:,} tokens a step, "
-        f"activations {again}\n"
-        f"# {source}: {machine.gpu_memory / GB:.1f} GB of GPU memory, {host}; "
-        f"copies {machine.down / GB:.1f} GB/s down, {machine.up / GB:.1f} up; {host_rate}{updates}\n"
-        f"# forward and backward alone: {plan.compute_s * MS:.0f} ms\n"
+        f"# gpt: {training.parameters:,} parameters in {shape.layers} layers of {shape.width},"
+        f" {training.tokens:,} tokens a step, activations {again}\n"
+        f"# {source}:"
+        f" {machine.gpu_memory / GB:.1f} GB of GPU memory, {host}; copies {machine.down / GB:.1f}"
+        f" GB/s down, {machine.up / GB:.1f} up; {host_rate}{updates}\n"
+        f"# forward and backward alone:"
+        f" {plan.compute_s * MS:.0f} ms\n"
     )
 
 
@@ -47,7 +58,10 @@ def _columns(plan: StatesPlan) -> list[Column]:
         Column(title="way", value=lambda way: way.method, left=True),
         Column(title="fits", value=lambda way: "no" if way.lacks else "yes"),
         size("GPU GB", "gpu"),
-        Column(title="host GB", value=lambda way: f"{(way.memory.host + plan.machine.process) / GB:.1f}"),
+        Column(
+            title="host GB",
+            value=lambda way: f"{(way.memory.host + plan.machine.process) / GB:.1f}",
+        ),
         Column(title="step ms", value=lambda way: f"{way.step_s * MS:.0f}"),
         Column(title="exposed ms", value=lambda way: f"{way.exposed_s * MS:.0f}"),
         size("weights GB", "weights"),
@@ -63,10 +77,23 @@ def _columns(plan: StatesPlan) -> list[Column]:
 def _advice(plan: StatesPlan, command: str, width: int | None) -> str:
     chosen = plan.recommended()
     if chosen is None:
-        return wrapped("\nnothing fits: take a smaller model or batch, more ranks, or a machine with more memory\n", width)
+        return wrapped(
+            "\n"
+            "nothing fits: take a smaller model or batch, more ranks, or a machine with more"
+            " memory\n",
+            width,
+        )
     rate = 100 * plan.compute_s / chosen.step_s
-    saying = f"\nrecommended: {chosen.method}, {chosen.step_s * MS:.0f} ms a step, {rate:.1f} % of the speed of compute alone\n"
+    saying = (
+        f"\n"
+        f"recommended: {chosen.method}, {chosen.step_s * MS:.0f} ms a step, {rate:.1f} % of the"
+        " speed of compute alone\n"
+    )
     line = code(chosen, plan.training.max_norm)
-    shown = f"  {line}\n" if line else "  torch.optim.AdamW(..., fused=True) over fp32 weights; nothing else is needed\n"
+    shown = (
+        f"  {line}\n"
+        if line
+        else "  torch.optim.AdamW(..., fused=True) over fp32 weights; nothing else is needed\n"
+    )
     measure = f"  {command} --compare compute,{chosen.method}\n" if command else ""
     return wrapped(saying, width) + shown + measure

@@ -1,4 +1,7 @@
-"""What `busbw plan gpt --memory` predicts: does a training fit, and how long does a step take. Bytes, seconds, and bytes per second."""
+"""What `busbw plan gpt --memory` predicts: does a training fit, and how long does a step take.
+
+Bytes, seconds, and bytes per second.
+"""
 
 import msgspec
 
@@ -6,7 +9,10 @@ from busbw.core.gpt_shape import GptShape
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
-    """The training to plan: samples and tokens of each, on one GPU. `max_norm`: gradients are clipped to this norm."""
+    """The training to plan: samples and tokens of each, on one GPU.
+
+    `max_norm`: gradients are clipped to this norm.
+    """
 
     shape: GptShape
     batch_size: int
@@ -26,8 +32,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compute(msgspec.Struct, frozen=True):
-    """Seconds of the parts of a step: one layer's forward and backward, the second with the recomputed forward, and all that is outside
-    of layers.
+    """Seconds of the parts of a step: one layer's forward and backward, the second with the
+    recomputed forward, and all that is outside of layers.
     """
 
     layer_forward_s: float
@@ -37,10 +43,13 @@ class Compute(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU and its host. `host_memory` is what states may take, `process` what a process with torch holds besides them.
+    """One GPU and its host.
 
-    `down` and `up` are copies from and to the GPU; `host_adam` and `gpu_adam` are updates in parameters per second, the second 0 where
-    it is not known and taken as no time. `measured`: on this machine, not given.
+    `host_memory` is what states may take, `process` what a process with torch holds besides them.
+
+    `down` and `up` are copies from and to the GPU; `host_adam` and `gpu_adam` are updates in
+    parameters per second, the second 0 where it is not known and taken as no time. `measured`: on
+    this machine, not given.
     """
 
     gpu_memory: int
@@ -57,7 +66,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of a GPU at the peak, by what holds them; and of the host.
 
-    `activations` are those kept for backward, `layer` one layer's in backward, `scores` those of the output and the loss.
+    `activations` are those kept for backward, `layer` one layer's in backward, `scores` those of
+    the output and the loss.
     """
 
     weights: int
@@ -71,11 +81,21 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def gpu(self) -> int:
         """The sum on the GPU."""
-        return self.weights + self.states + self.gradients + self.activations + self.layer + self.scores
+        return (
+            self.weights
+            + self.states
+            + self.gradients
+            + self.activations
+            + self.layer
+            + self.scores
+        )
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to keep the states: its method for busbw train, what it needs, and a step. `lacks` says what does not fit, '' if all does."""
+    """One way to keep the states: its method for busbw train, what it needs, and a step.
+
+    `lacks` says what does not fit, '' if all does.
+    """
 
     method: str
     gpu_share: float

@@ -1,7 +1,9 @@
-"""Chakra's execution traces (.et), one file a rank: a message of metadata, then one for each node, each after its length.
+"""Chakra's execution traces (.et), one file a rank: a message of metadata, then one for each node,
+each after its length.
 
-Schemas 0.0.4 and 1.0: nodes COMM_SEND (5), COMM_RECV (6) and COMM_COLL (7) with attributes `comm_type`, `comm_size`, `pg_name`, ...
-Source: mlcommons/chakra, et_def/et_def.proto and schema/protobuf/et_def.proto. `comm_size` is the input of one rank, in bytes.
+Schemas 0.0.4 and 1.0: nodes COMM_SEND (5), COMM_RECV (6) and COMM_COLL (7) with attributes
+`comm_type`, `comm_size`, `pg_name`, ... Source: mlcommons/chakra, et_def/et_def.proto and
+schema/protobuf/et_def.proto. `comm_size` is the input of one rank, in bytes.
 """
 
 from collections.abc import Iterator
@@ -14,10 +16,24 @@ from busbw.pattern.readers import json_recovery, protobuf
 from busbw.pattern.source import Source
 
 LACKS = "Chakra states bytes alone: element types, operators and roots are unknown"
-UNSIZED = "one trace that does not say how many ranks its groups have: an all_gather has the bytes of one rank's part"
+UNSIZED = (
+    "one trace that does not say how many ranks its groups have: an all_gather has the bytes of one"
+    " rank's part"
+)
 _SEND, _RECV, _COLL = 5, 6, 7
 # CollectiveCommType, in its order
-_COLLECTIVES = ("all_reduce", "reduce", "all_gather", "gather", "scatter", "broadcast", "alltoall", "reduce_scatter", "reduce_scatter", "")
+_COLLECTIVES = (
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "gather",
+    "scatter",
+    "broadcast",
+    "alltoall",
+    "reduce_scatter",
+    "reduce_scatter",
+    "",
+)
 _TIMES_RANKS = ("all_gather", "gather")
 # Fields of AttributeProto: scalars of integer type, lists of them, text.
 _INTEGERS, _LISTS, _TEXT = (7, 9, 11, 13, 19, 21, 23, 25, 27), (8, 10, 12, 14), 29
@@ -26,7 +42,9 @@ _SIGNED = (15, 17)  # zigzag
 
 @dataclass(slots=True)
 class Node:
-    """What is read of a node: its kind is that of the schema, its attributes have protobuf's or JSON's values."""
+    """What is read of a node: its kind is that of the schema, its attributes have protobuf's or
+    JSON's values.
+    """
 
     name: str = ""
     kind: int = 0
@@ -39,13 +57,22 @@ def recognized(head: bytes) -> bool:
     """Whether the bytes begin with metadata and the start of a node."""
     try:
         size, at = protobuf.varint(head, 0)
-        if any(number > 2 or kind != protobuf.BYTES for number, kind, _ in protobuf.fields(head[at : at + size])):
+        if any(
+            number > 2 or kind != protobuf.BYTES
+            for number, kind, _ in protobuf.fields(head[at : at + size])
+        ):
             return False
         node, at = protobuf.varint(head, at + size)
         numbers = [number for number, _, _ in protobuf.fields(head[at : at + node])]
     except ValueError:
         return False
-    return node > 2 and bool(numbers) and numbers == sorted(numbers) and numbers[-1] <= 11 and numbers[0] <= 2 <= max(numbers[:2])
+    return (
+        node > 2
+        and bool(numbers)
+        and numbers == sorted(numbers)
+        and numbers[-1] <= 11
+        and numbers[0] <= 2 <= max(numbers[:2])
+    )
 
 
 def read(source: Source, collector: Collector) -> None:
@@ -114,7 +141,12 @@ def _attribute(message: bytes) -> tuple[str, Any]:
         elif isinstance(value, bytes) and number == _TEXT:
             attribute = value.decode(errors="replace")
         elif isinstance(value, bytes) and number in _LISTS:
-            attribute = [one for inner, _, part in protobuf.fields(value) if inner == 1 for one in _list(part)]
+            attribute = [
+                one
+                for inner, _, part in protobuf.fields(value)
+                if inner == 1
+                for one in _list(part)
+            ]
     return name, attribute
 
 
@@ -123,16 +155,27 @@ def _list(part: protobuf.Value) -> list[int]:
 
 
 def add(source: Source, collector: Collector, rank: int, node: Node) -> None:
-    """Add the call of a node of communication; one of salvage.UNEXPECTED where its attributes are not as the schema has them."""
+    """Add the call of a node of communication; one of salvage.UNEXPECTED where its attributes
+    are not as the schema has them.
+    """
     attributes = node.attributes
     if "comm_size" not in attributes:
         raise ValueError("it has no comm_size")
     size = attributes["comm_size"]
     members = attributes.get("ranks") or []
-    ranks = int(attributes.get("group_size") or len(members) or (source.files if source.files > 1 else 0))
+    ranks = int(
+        attributes.get("group_size") or len(members) or (source.files if source.files > 1 else 0)
+    )
     name = str(attributes.get("pg_name") or "")
     comm = (name, *members)
-    collector.comm(comm, ranks, name, members=members, process=rank, rank=members.index(rank) if rank in members else None)
+    collector.comm(
+        comm,
+        ranks,
+        name,
+        members=members,
+        process=rank,
+        rank=members.index(rank) if rank in members else None,
+    )
     if not isinstance(size, int) or size < 0:
         raise ValueError(f"comm_size is {size!r}")
     if node.kind == _COLL:
@@ -148,5 +191,7 @@ def add(source: Source, collector: Collector, rank: int, node: Node) -> None:
     if node.start_us:
         call.at_us = float(node.start_us)
     if node.duration_us:
-        setattr(call, "cpu_us" if attributes.get("is_cpu_op") else "gpu_us", float(node.duration_us))
+        setattr(
+            call, "cpu_us" if attributes.get("is_cpu_op") else "gpu_us", float(node.duration_us)
+        )
     collector.call(rank, call)

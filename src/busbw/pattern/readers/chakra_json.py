@@ -1,6 +1,8 @@
-"""Chakra's execution traces as JSON: what chakra_jsonizer writes (an object for each message), and the feeder's `workload_graph`.
+"""Chakra's execution traces as JSON: what chakra_jsonizer writes (an object for each message), and
+the feeder's `workload_graph`.
 
-Source: mlcommons/chakra, src/jsonizer/jsonizer.py (protobuf's JSON: camelCase, 64-bit numbers as text) and src/feeder/json_node.cpp.
+Source: mlcommons/chakra, src/jsonizer/jsonizer.py (protobuf's JSON: camelCase, 64-bit numbers as
+text) and src/feeder/json_node.cpp.
 """
 
 import re
@@ -18,7 +20,9 @@ _WHOLE = re.compile(r"s?(?:u?int|fixed)(?:32|64)Val$")
 
 def recognized(head: bytes) -> bool:
     """Whether the bytes begin as one of both."""
-    return _GRAPH.match(head) is not None or (_MESSAGE.match(head) is not None and b'"attr"' in head and b"_NODE" in head)
+    return _GRAPH.match(head) is not None or (
+        _MESSAGE.match(head) is not None and b'"attr"' in head and b"_NODE" in head
+    )
 
 
 def read(source: Source, collector: Collector) -> None:
@@ -47,20 +51,31 @@ def _node(one: dict[str, Any]) -> chakra.Node:
     if "NodeType" in one:  # the feeder's
         times = {"start_us": 0, "duration_us": int(one.get("runtime", 0))}
         return chakra.Node(str(one.get("Name", "")), int(one["NodeType"]), attributes=one, **times)
-    attributes = {str(attribute["name"]): _value(attribute) for attribute in one.get("attr", []) if "name" in attribute}
+    attributes = {
+        str(attribute["name"]): _value(attribute)
+        for attribute in one.get("attr", [])
+        if "name" in attribute
+    }
     kind = one.get("type", 0)
     return chakra.Node(
-        str(one.get("name", "")), _TYPES.get(kind, 0) if isinstance(kind, str) else int(kind), int(one.get("startTimeMicros", 0)),
-        int(one.get("durationMicros", 0)), attributes,
-    )  # fmt: skip
+        str(one.get("name", "")),
+        _TYPES.get(kind, 0) if isinstance(kind, str) else int(kind),
+        int(one.get("startTimeMicros", 0)),
+        int(one.get("durationMicros", 0)),
+        attributes,
+    )
 
 
 def _value(attribute: dict[str, Any]) -> Any:
-    """The value under `int64Val`, `stringVal`, `uint32List` and so on; protobuf leaves out a value of 0."""
+    """The value under `int64Val`, `stringVal`, `uint32List` and so on; protobuf leaves out a
+    value of 0.
+    """
     key = next((name for name in attribute if name.endswith(("Val", "List"))), "")
     if not key:
         return 0
     value = attribute[key]
     if key.endswith("List"):
-        return [int(number) for number in value.get("values", [])] if isinstance(value, dict) else []
+        return (
+            [int(number) for number in value.get("values", [])] if isinstance(value, dict) else []
+        )
     return int(value) if _WHOLE.match(key) else value

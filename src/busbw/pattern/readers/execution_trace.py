@@ -1,9 +1,12 @@
-"""PyTorch's execution traces (ExecutionTraceObserver, PARAM), schemas 1.0.1 to 1.1.1: `record_param_comms` nodes have the calls.
+"""PyTorch's execution traces (ExecutionTraceObserver, PARAM), schemas 1.0.1 to 1.1.1:
+`record_param_comms` nodes have the calls.
 
-A node's inputs are the tensors, a sequence number, the process group, a rank, the function's name, both splits, and from 1.1.0 on the first
-rank, the stride and the number of ranks of the group. The rank is the caller's, for rooted functions the root, for send and recv the
-peer. A tensor is [id, storage, offset, elements, bytes of an element, device].
-Source: torch/csrc/distributed/c10d/ParamCommsUtils.hpp, torch/csrc/profiler/standalone/execution_trace_observer.cpp.
+A node's inputs are the tensors, a sequence number, the process group, a rank, the function's name,
+both splits, and from 1.1.0 on the first rank, the stride and the number of ranks of the group. The
+rank is the caller's, for rooted functions the root, for send and recv the peer. A tensor is [id,
+storage, offset, elements, bytes of an element, device]. Source:
+torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
+torch/csrc/profiler/standalone/execution_trace_observer.cpp.
 """
 
 import re
@@ -24,7 +27,13 @@ from busbw.pattern.source import Source
 CALL = "record_param_comms"
 _MARK = re.compile(rb'\s*\{\s*"schema"\s*:\s*"\d+\.\d+\.\d+')
 # C++ types in `Tensor(...)`, by torch's name; others have it already.
-_TYPES = {"c10::bfloat16": "bfloat16", "c10::half": "half", "long int": "int64", "unsigned char": "uint8", "signed char": "int8"}
+_TYPES = {
+    "c10::bfloat16": "bfloat16",
+    "c10::half": "half",
+    "long int": "int64",
+    "unsigned char": "uint8",
+    "signed char": "int8",
+}
 _OF_SIZE = {1: "uint8", 2: "short", 4: "int32", 8: "int64"}
 
 
@@ -65,7 +74,12 @@ def read(source: Source, collector: Collector) -> None:
 def _nodes(data: bytes) -> Iterator[_Node]:
     for one in json_recovery.objects(data, "nodes"):
         types = one.get("input_types")
-        yield _Node(str(one.get("name", "")), one.get("inputs"), one.get("outputs"), types if isinstance(types, list) else [])
+        yield _Node(
+            str(one.get("name", "")),
+            one.get("inputs"),
+            one.get("outputs"),
+            types if isinstance(types, list) else [],
+        )
 
 
 class _Reader:
@@ -78,7 +92,14 @@ class _Reader:
     def node(self, node: _Node) -> None:
         """Take one call."""
         values = _values(node.inputs)
-        at = next((index for index, value in enumerate(values) if isinstance(value, str) and _known(value)), 0)
+        at = next(
+            (
+                index
+                for index, value in enumerate(values)
+                if isinstance(value, str) and _known(value)
+            ),
+            0,
+        )
         if at < 2:
             raise ValueError("no function among its inputs")
         name, rank = values[at], int(values[at - 1])
@@ -101,14 +122,26 @@ class _Reader:
         self._calls.append((call, ranks))
 
     def _comm(self, named: Any, group: list[int]) -> tuple[Hashable, int]:
-        name, shown = (str(named[0]), str(named[-1])) if isinstance(named, list) and named else (str(named), "")
-        members = range(group[0], group[0] + group[1] * group[2], group[1]) if len(group) == 3 and group[1] > 0 < group[2] < 1 << 20 else ()
+        name, shown = (
+            (str(named[0]), str(named[-1]))
+            if isinstance(named, list) and named
+            else (str(named), "")
+        )
+        members = (
+            range(group[0], group[0] + group[1] * group[2], group[1])
+            if len(group) == 3 and group[1] > 0 < group[2] < 1 << 20
+            else ()
+        )
         key: Hashable = (name, *group)
-        self._to.comm(key, len(members), shown if shown not in ("", "undefined") else name, members=members)
+        self._to.comm(
+            key, len(members), shown if shown not in ("", "undefined") else name, members=members
+        )
         return key, len(members)
 
     def end(self) -> None:
-        """Give the calls to the rank that the file's name ends in, or that most of them were made by."""
+        """Give the calls to the rank that the file's name ends in, or that most of them were
+        made by.
+        """
         usual = self._callers.most_common(1)[0][0] if self._callers else self._source.number
         rank = self._source.rank if self._source.rank is not None else usual
         self._to.process(rank, rank)
@@ -118,11 +151,16 @@ class _Reader:
         for call, _ in self._calls:
             self._to.call(rank, call)
         if any(ranks == 0 for _, ranks in self._calls):
-            self._to.note("this execution trace does not say how many ranks its groups have: PyTorch 2.4 and newer write it")
+            self._to.note(
+                "this execution trace does not say how many ranks its groups have: PyTorch 2.4 and"
+                " newer write it"
+            )
 
 
 def _values(part: Any) -> list[Any]:
-    """The values of a node's inputs or outputs, which older schemas have without a dictionary around them."""
+    """The values of a node's inputs or outputs, which older schemas have without a dictionary
+    around them.
+    """
     values = part.get("values") if isinstance(part, dict) else part
     return values if isinstance(values, list) else []
 
@@ -134,7 +172,11 @@ def _known(name: str) -> bool:
 def _tensors(part: Any) -> Iterator[tuple[int, int]]:
     """Elements and bytes of an element of each tensor, also in lists of lists."""
     if isinstance(part, list):
-        if len(part) == 6 and isinstance(part[5], str) and all(isinstance(one, int) for one in part[:5]):
+        if (
+            len(part) == 6
+            and isinstance(part[5], str)
+            and all(isinstance(one, int) for one in part[:5])
+        ):
             yield part[3], part[4]
         else:
             for one in part:
@@ -148,7 +190,12 @@ def _dtype(node: _Node) -> str:
 
 
 def _observed(
-    comm: Hashable, function: str, sent: list[tuple[int, int]], received: list[tuple[int, int]], dtype: str, ranks: int
+    comm: Hashable,
+    function: str,
+    sent: list[tuple[int, int]],
+    received: list[tuple[int, int]],
+    dtype: str,
+    ranks: int,
 ) -> Observed:
     """The call; a type without a row has its bytes all the same."""
     given, taken = (sum(one for one, _ in side) for side in (sent, received))

@@ -1,8 +1,11 @@
-"""Dumps of PyTorch's Flight Recorder, and of torchcomms' hook of that name: pickle or JSON, versions 2.0 to 2.10.
+"""Dumps of PyTorch's Flight Recorder, and of torchcomms' hook of that name: pickle or JSON,
+versions 2.0 to 2.10.
 
-    entries: record_id, process_group, collective_seq_id, profiling_name, time_created_ns, duration_ms, input_sizes, input_dtypes, ...
+    entries: record_id, process_group, collective_seq_id, profiling_name, time_created_ns,
+    duration_ms, input_sizes, input_dtypes, ...
 
-`profiling_name` begins with the backend: `nccl:all_reduce`, `gloo:broadcast`, `nccl:send 0->1`. Source: c10d/FlightRecorder.hpp.
+`profiling_name` begins with the backend: `nccl:all_reduce`, `gloo:broadcast`, `nccl:send 0->1`.
+Source: c10d/FlightRecorder.hpp.
 """
 
 import re
@@ -29,7 +32,9 @@ def recognized(head: bytes) -> bool:
     """Whether this is a pickle of the dump's dictionary, or its JSON."""
     if head.startswith(b"\x80"):
         return b"version" in head[:200] or b"entries" in head[:2000] or b"profiling_name" in head
-    return head.lstrip().startswith(b"{") and any(word in head for word in (b'"profiling_name"', b'"nccl_comm_state"', b'"pg_status"'))
+    return head.lstrip().startswith(b"{") and any(
+        word in head for word in (b'"profiling_name"', b'"nccl_comm_state"', b'"pg_status"')
+    )
 
 
 def read(source: Source, collector: Collector) -> None:
@@ -60,7 +65,11 @@ def whole(source: Source, collector: Collector) -> dict[str, Any] | None:
 def members(configured: Any, group: str) -> list[int]:
     """The ranks of a process group in a dump's `pg_config`; [] if it is not listed."""
     config = configured.get(group) if isinstance(configured, dict) else None
-    return [int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))] if isinstance(config, dict) else []
+    return (
+        [int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))]
+        if isinstance(config, dict)
+        else []
+    )
 
 
 def _is_entry(value: Any) -> bool:
@@ -68,13 +77,17 @@ def _is_entry(value: Any) -> bool:
 
 
 class _Reader:
-    def __init__(self, source: Source, collector: Collector, dump: dict[str, Any], rank: int) -> None:
+    def __init__(
+        self, source: Source, collector: Collector, dump: dict[str, Any], rank: int
+    ) -> None:
         self._source, self._to, self._rank = source, collector, rank
         self._entries = dump.get("entries", [])
         self._configured = dump.get("pg_config") or {}
         self._calls: list[tuple[Hashable, Observed]] = []
         self._running = 0
-        collector.header.nccl = collector.header.nccl or str(dump.get("comm_lib_version") or dump.get("nccl_version") or "")
+        collector.header.nccl = collector.header.nccl or str(
+            dump.get("comm_lib_version") or dump.get("nccl_version") or ""
+        )
 
     def run(self) -> None:
         """Read the entries in the order in which they were made."""
@@ -84,7 +97,9 @@ class _Reader:
             try:
                 self._entry(entry)
             except json_recovery.UNEXPECTED as error:
-                collector.problem(f"{self._source.name}: entry {number}: {type(error).__name__}: {error}")
+                collector.problem(
+                    f"{self._source.name}: entry {number}: {type(error).__name__}: {error}"
+                )
         for _, call in self._calls:
             collector.call(self._rank, call)
         if (
@@ -94,9 +109,14 @@ class _Reader:
             and first > 0
         ):
             collector.dropped("the ring buffer", self._rank, first)
-            collector.note("the ring buffer was full: the first calls are lost; raise TORCH_FR_BUFFER_SIZE")
+            collector.note(
+                "the ring buffer was full: the first calls are lost; raise TORCH_FR_BUFFER_SIZE"
+            )
         if self._running:
-            collector.note(f"rank {self._rank}: {counted(self._running, 'call')} had not ended when the dump was made")
+            collector.note(
+                f"rank {self._rank}: {counted(self._running, 'call')} had not ended when the dump"
+                " was made"
+            )
 
     def _entry(self, entry: dict[str, Any]) -> None:
         found = _NAME.fullmatch(str(entry["profiling_name"]))
@@ -104,7 +124,11 @@ class _Reader:
             raise ValueError(f"unknown name {entry['profiling_name']!r}")
         backend, name, own, peer = found.groups()
         comm, ranks = self._comm(entry)
-        numbers = (comm, entry.get("collective_seq_id", entry.get("seq_id")), entry.get("p2p_seq_id"))
+        numbers = (
+            comm,
+            entry.get("collective_seq_id", entry.get("seq_id")),
+            entry.get("p2p_seq_id"),
+        )
         if names.key(name) == "coalesced":
             self._together(numbers)
             return
@@ -114,9 +138,18 @@ class _Reader:
                 raise ValueError(f"unknown function {name}")
             self._to.left_out(self._rank, name)
             return
-        sent, received = (elements(entry.get(f"{side}_sizes") or []) for side in ("input", "output"))
+        sent, received = (
+            elements(entry.get(f"{side}_sizes") or []) for side in ("input", "output")
+        )
         types = entry.get("input_dtypes") or entry.get("output_dtypes") or [""]
-        call = observed(comm, function, sent, received, types[0] if isinstance(types, list) else str(types), ranks)
+        call = observed(
+            comm,
+            function,
+            sent,
+            received,
+            types[0] if isinstance(types, list) else str(types),
+            ranks,
+        )
         if function in POINT_TO_POINT:
             call.peer = None if peer is None else int(peer)
             self._to.comm(comm, process=self._rank, rank=None if own is None else int(own))
@@ -143,10 +176,16 @@ class _Reader:
     def _comm(self, entry: dict[str, Any]) -> tuple[Hashable, int]:
         """The key of an entry's process group, and its ranks; 0 if the dump does not list them."""
         given = entry.get("process_group") or (str(entry.get("pg_id", "")), "")
-        name, description = (str(given[0]), str(given[1])) if isinstance(given, list | tuple) and len(given) > 1 else (str(given), "")
+        name, description = (
+            (str(given[0]), str(given[1]))
+            if isinstance(given, list | tuple) and len(given) > 1
+            else (str(given), "")
+        )
         listed = members(self._configured, name)
         key = (name, *listed)
-        ranks = len(listed) or (self._source.files if description == _ANY_DEFAULT and self._source.files > 1 else 0)
+        ranks = len(listed) or (
+            self._source.files if description == _ANY_DEFAULT and self._source.files > 1 else 0
+        )
         shown = description if description not in ("", "undefined") else name
         own = listed.index(self._rank) if self._rank in listed else None
         self._to.comm(key, ranks, shown, members=listed, process=self._rank, rank=own)

@@ -1,7 +1,9 @@
-"""JSON of NVIDIA's NCCL Inspector, formats v4.0 to v4.3: one object a line for each call that ended.
+"""JSON of NVIDIA's NCCL Inspector, formats v4.0 to v4.3: one object a line for each call that
+ended.
 
-Up to v4.2 each line has header and metadata. In v4.3 both stand in a `dump_stats` line, and apply to the lines after it. From v4.2 on these
-lines state how many calls were dropped. Source: plugins/profiler/inspector/README.md and inspector_json.cc of NCCL.
+Up to v4.2 each line has header and metadata. In v4.3 both stand in a `dump_stats` line, and apply
+to the lines after it. From v4.2 on these lines state how many calls were dropped. Source:
+plugins/profiler/inspector/README.md and inspector_json.cc of NCCL.
 """
 
 from collections.abc import Hashable
@@ -81,9 +83,15 @@ def read(source: Source, collector: Collector) -> None:
         for number, text in source.lines(collector):
             if text.strip():
                 _take(collector, reader, text, f"{source.name}: line {number}")
-    collector.note("the Inspector records neither element types, operators and roots nor, by default, messages below 8192 bytes")
+    collector.note(
+        "the Inspector records neither element types, operators and roots nor, by default, messages"
+        " below 8192 bytes"
+    )
     if len(collector.groups) > 1 and not reader.started:
-        collector.note("the order between communicators is unknown: the Inspector writes the calls of each together")
+        collector.note(
+            "the order between communicators is unknown: the Inspector writes the calls of each"
+            " together"
+        )
 
 
 def _take(collector: Collector, reader: "_Reader", text: bytes, where: str) -> None:
@@ -96,7 +104,9 @@ def _take(collector: Collector, reader: "_Reader", text: bytes, where: str) -> N
 def _indented(source: Source, collector: Collector, reader: "_Reader") -> None:
     """Read objects that another program wrote over several lines, such as `jq .`."""
     data = source.whole(collector)
-    for number, one in enumerate(json_recovery.documents(data, lambda at: collector.problem(f"{source.name}: {at}")), 1):
+    for number, one in enumerate(
+        json_recovery.documents(data, lambda at: collector.problem(f"{source.name}: {at}")), 1
+    ):
         _take(collector, reader, msgspec.json.encode(one), f"{source.name}: object {number}")
 
 
@@ -116,11 +126,19 @@ class _Reader:
         if header is None:
             raise ValueError("a record without its header")
         process = self._process(header, metadata)
-        self._to.comm(header.id, header.n_ranks, "" if header.comm_name == "unknown" else header.comm_name, header.nnodes,
-                      process=process, rank=header.rank)  # fmt: skip
+        self._to.comm(
+            header.id,
+            header.n_ranks,
+            "" if header.comm_name == "unknown" else header.comm_name,
+            header.nnodes,
+            process=process,
+            rank=header.rank,
+        )
         self._to.host(metadata.hostname)
         if line.dump_stats is not None:
-            lost = sum(line.dump_stats.get(name, 0) for name in ("coll_dropped_total", "p2p_dropped_total"))
+            lost = sum(
+                line.dump_stats.get(name, 0) for name in ("coll_dropped_total", "p2p_dropped_total")
+            )
             self._to.dropped(header.id, process, lost)
         if line.coll_perf:
             self._coll(process, header, line.coll_perf)
@@ -139,10 +157,19 @@ class _Reader:
             raise ValueError(f"unknown function {record.coll}")
         size = record.coll_msg_size_bytes * (header.n_ranks if function in _TIMES_RANKS else 1)
         call = Observed(
-            header.id, function, size, seq=record.coll_sn,
-            algorithm=names.algorithm(record.coll_algo), protocol=names.protocol(record.coll_proto),
-        )  # fmt: skip
-        self._timed(call, record.coll_timing_source, record.coll_exec_time_us, record.event_trace_ts.get("coll_start_ts"))
+            header.id,
+            function,
+            size,
+            seq=record.coll_sn,
+            algorithm=names.algorithm(record.coll_algo),
+            protocol=names.protocol(record.coll_proto),
+        )
+        self._timed(
+            call,
+            record.coll_timing_source,
+            record.coll_exec_time_us,
+            record.event_trace_ts.get("coll_start_ts"),
+        )
         self._to.call(process, call)
 
     def _p2p(self, process: Hashable, header: _Header, record: _P2p) -> None:
@@ -150,7 +177,12 @@ class _Reader:
         if function not in POINT_TO_POINT:
             raise ValueError(f"unknown function {record.p2p}")
         call = Observed(header.id, function, record.p2p_msg_size_bytes, peer=record.p2p_peer)
-        self._timed(call, record.p2p_timing_source, record.p2p_exec_time_us, record.event_trace_ts.get("p2p_start_ts"))
+        self._timed(
+            call,
+            record.p2p_timing_source,
+            record.p2p_exec_time_us,
+            record.event_trace_ts.get("p2p_start_ts"),
+        )
         self._to.call(process, call)
 
     def _timed(self, call: Observed, source: str, time_us: float, start: object) -> None:
@@ -159,7 +191,10 @@ class _Reader:
         else:
             call.cpu_us = time_us
             if not source:
-                self._to.note("the file does not say which clock its times were taken by: they are given as the CPU's")
+                self._to.note(
+                    "the file does not say which clock its times were taken by: they are given as"
+                    " the CPU's"
+                )
         if isinstance(start, int | float) and start > 0:
             call.at_us = float(start)
             self.started = True

@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# What decoding raises: msgspec.DecodeError and UnicodeDecodeError are ValueErrors; deep nesting is a RecursionError.
+# What decoding raises: msgspec.DecodeError and UnicodeDecodeError are ValueErrors; deep nesting is
+# a RecursionError.
 BROKEN = (ValueError, RecursionError)
 # What looking into decoded values raises where they are of other types than expected.
 UNEXPECTED = (*BROKEN, TypeError, KeyError, IndexError, AttributeError, OverflowError)
@@ -29,7 +30,9 @@ def objects(data: bytes, key: str) -> Iterator[dict[str, Any]]:
 
 
 def documents(data: bytes, broken: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    """The JSON objects that stand one after another, on any lines or in one list; `broken` is told where they can be read no further."""
+    """The JSON objects that stand one after another, on any lines or in one list; `broken` is
+    told where they can be read no further.
+    """
     text, decode, at = data.decode(errors="replace"), json.JSONDecoder(strict=False).raw_decode, 0
     while at < len(text):
         if text[at] in _BETWEEN + "[]":

@@ -1,8 +1,10 @@
-"""Traces of torch.profiler (Kineto): `record_param_comms` has the arguments of a call, NCCL's kernels have its duration on the GPU.
+"""Traces of torch.profiler (Kineto): `record_param_comms` has the arguments of a call, NCCL's
+kernels have its duration on the GPU.
 
-A kernel belongs to the call with its `External id`; without one, to that of the launch with its `correlation`. A trace that was cut to its
-kernels is read too: they repeat the arguments. The names of kernels tell neither protocol nor operator: others run under the same name.
-Source: torch/csrc/distributed/c10d/ParamCommsUtils.hpp, kineto's output_json.cpp.
+A kernel belongs to the call with its `External id`; without one, to that of the launch with its
+`correlation`. A trace that was cut to its kernels is read too: they repeat the arguments. The names
+of kernels tell neither protocol nor operator: others run under the same name. Source:
+torch/csrc/distributed/c10d/ParamCommsUtils.hpp, kineto's output_json.cpp.
 """
 
 import re
@@ -39,7 +41,9 @@ class _Trace(msgspec.Struct):
 
 def recognized(head: bytes) -> bool:
     """Whether this is the trace's JSON object."""
-    return head.lstrip().startswith(b"{") and any(word in head for word in (b'"traceEvents"', b'"schemaVersion"', b'"distributedInfo"'))
+    return head.lstrip().startswith(b"{") and any(
+        word in head for word in (b'"traceEvents"', b'"schemaVersion"', b'"distributedInfo"')
+    )
 
 
 def read(source: Source, collector: Collector) -> None:
@@ -54,7 +58,9 @@ def read(source: Source, collector: Collector) -> None:
     rank = rank if isinstance(rank, int) else source.number
     world = trace.distributedInfo.get("world_size")
     collector.header.world = max(collector.header.world, world if isinstance(world, int) else 0)
-    collector.header.nccl = collector.header.nccl or str(trace.distributedInfo.get("nccl_version", ""))
+    collector.header.nccl = collector.header.nccl or str(
+        trace.distributedInfo.get("nccl_version", "")
+    )
     collector.process(rank, rank)
     _Reader(source, collector, rank).run(trace)
 
@@ -62,8 +68,13 @@ def read(source: Source, collector: Collector) -> None:
 def _events(objects: Iterable[dict[str, Any]]) -> Iterable[_Event]:
     for one in objects:
         try:
-            yield _Event(str(one.get("name", "")), str(one.get("cat", "")), one.get("ts"), one.get("dur"),
-                         msgspec.Raw(msgspec.json.encode(one.get("args", {}))))  # fmt: skip
+            yield _Event(
+                str(one.get("name", "")),
+                str(one.get("cat", "")),
+                one.get("ts"),
+                one.get("dur"),
+                msgspec.Raw(msgspec.json.encode(one.get("args", {}))),
+            )
         except json_recovery.UNEXPECTED:
             continue
 
@@ -74,16 +85,26 @@ class _Reader:
         self._nameless = 0
 
     def run(self, trace: _Trace) -> None:
-        """Read calls, then what their kernels add; the calls are those of the host, in order of time."""
+        """Read calls, then what their kernels add; the calls are those of the host, in order of
+        time.
+        """
         calls = [event for event in trace.traceEvents if event.name == _CALL]
-        kernels = [event for event in trace.traceEvents if event.cat.lower() == "kernel" and "nccl" in event.name]
+        kernels = [
+            event
+            for event in trace.traceEvents
+            if event.cat.lower() == "kernel" and "nccl" in event.name
+        ]
         launches = {} if not kernels else self._launches(trace.traceEvents)
         by_id: dict[int, Observed] = {}
         found = []
         for event in calls or kernels:
             try:
                 arguments = _arguments(event)
-                if (call := self._call(arguments, trace.baseTimeNanoseconds / 1e3 + float(event.ts or 0))) is not None:
+                if (
+                    call := self._call(
+                        arguments, trace.baseTimeNanoseconds / 1e3 + float(event.ts or 0)
+                    )
+                ) is not None:
                     found.append(call)
                     by_id[_number(arguments, "External id")] = call
                     if not calls:
@@ -91,12 +112,17 @@ class _Reader:
             except json_recovery.UNEXPECTED as error:
                 self._to.problem(f"{self._source.name}: {_CALL}: {type(error).__name__}: {error}")
         if self._nameless and not found:
-            self._to.note(f"{self._source.name}: its {_CALL} do not name the collective, as PyTorch 2.1 and older write them: profile "
-                          "again with a newer one")  # fmt: skip
+            self._to.note(
+                f"{self._source.name}: its {_CALL} do not name the collective, as PyTorch 2.1 and"
+                " older write them: profile again with a newer one"
+            )
         elif calls:
             self._durations(kernels, launches, by_id)
         elif not kernels:
-            self._to.note(f"{self._source.name}: no {_CALL} in this trace: PyTorch records it for NCCL, not for Gloo on CPUs")
+            self._to.note(
+                f"{self._source.name}: no {_CALL} in this trace: PyTorch records it for NCCL, not"
+                " for Gloo on CPUs"
+            )
         for call in sorted(found, key=lambda call: call.at_us or 0.0):
             self._to.call(self._rank, call)
 
@@ -112,21 +138,33 @@ class _Reader:
                     continue
         return found
 
-    def _durations(self, kernels: list[_Event], launches: dict[int, int], by_id: dict[int, Observed]) -> None:
+    def _durations(
+        self, kernels: list[_Event], launches: dict[int, int], by_id: dict[int, Observed]
+    ) -> None:
         lonely = 0
         for event in kernels:
             try:
                 arguments = _arguments(event)
-                call = by_id.get(_number(arguments, "External id")) if "External id" in arguments else None
+                call = (
+                    by_id.get(_number(arguments, "External id"))
+                    if "External id" in arguments
+                    else None
+                )
                 call = call or by_id.get(launches.get(_number(arguments, "correlation"), -1))
                 if call is None:
                     lonely += 1
                     continue
-                call.gpu_us, call.stream = (call.gpu_us or 0.0) + float(event.dur or 0), arguments.get("stream")
+                call.gpu_us, call.stream = (
+                    (call.gpu_us or 0.0) + float(event.dur or 0),
+                    arguments.get("stream"),
+                )
             except json_recovery.UNEXPECTED:
                 lonely += 1
         if lonely:
-            self._to.note(f"{self._source.name}: {counted(lonely, 'kernel')} of NCCL whose call is not in the trace")
+            self._to.note(
+                f"{self._source.name}: {counted(lonely, 'kernel')} of NCCL whose call is not in the"
+                " trace"
+            )
 
     def _call(self, arguments: dict[str, Any], at_us: float) -> Observed | None:
         name = str(arguments.get("Collective name", ""))
@@ -140,9 +178,13 @@ class _Reader:
             return None
         comm, ranks = self._comm(arguments)
         sent, received = _number(arguments, "In msg nelems"), _number(arguments, "Out msg nelems")
-        if function == "alltoallv" and all(len(set(_numbers(arguments.get(f"{side} split size")))) < 2 for side in ("In", "Out")):
+        if function == "alltoallv" and all(
+            len(set(_numbers(arguments.get(f"{side} split size")))) < 2 for side in ("In", "Out")
+        ):
             function = "alltoall"
-        call = observed(comm, function, sent, received, str(arguments.get("dtype", "")), ranks, at_us=at_us)
+        call = observed(
+            comm, function, sent, received, str(arguments.get("dtype", "")), ranks, at_us=at_us
+        )
         if function in POINT_TO_POINT:
             side = "Dst Rank" if function == "send" else "Src Rank"
             call.peer = _number(arguments, side) if side in arguments else None
@@ -151,7 +193,9 @@ class _Reader:
         return call
 
     def _comm(self, arguments: dict[str, Any]) -> tuple[Hashable, int]:
-        name, description = (str(arguments.get(f"Process Group {what}", "")) for what in ("Name", "Description"))
+        name, description = (
+            str(arguments.get(f"Process Group {what}", "")) for what in ("Name", "Description")
+        )
         listed = str(arguments.get("Process Group Ranks", ""))
         members = [] if "..." in listed else _numbers(listed)  # a long list is shortened
         ranks = len(members) or _number(arguments, "Group size", 0)

@@ -1,14 +1,20 @@
-"""NCCL's log at NCCL_DEBUG=INFO: calls (COLL), choices (TUNING), and which pointers are one communicator (INIT).
+"""NCCL's log at NCCL_DEBUG=INFO: calls (COLL), choices (TUNING), and which pointers are one
+communicator (INIT).
 
-Each line begins with `host:pid:tid [gpu] NCCL INFO`; then a call, a choice, or the start of a communicator follows:
+Each line begins with `host:pid:tid [gpu] NCCL INFO`; then a call, a choice, or the start of a
+communicator follows:
 
-    AllReduce: opCount 2a sendbuff 0x.. recvbuff 0x.. count 64 datatype 7 op 0 root 0 comm 0x.. [nranks=2] stream 0x..
-    256 Bytes -> Algo 1 proto 0 time 10.8                                    NCCL 2.20 to 2.22, rank 0 alone
+    AllReduce: opCount 2a sendbuff 0x.. recvbuff 0x.. count 64 datatype 7 op 0 root 0 comm 0x..
+        [nranks=2] stream 0x..
+    256 Bytes -> Algo 1 proto 0 time 10.8                                    NCCL 2.20 to 2.22, rank
+        0 alone
     AllReduce: 256 Bytes -> Algo 1 proto 0 time 10.8                         2.23
     AllReduce: 256 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}        from 2.24 on
-    ncclCommInitRank comm 0x.. rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId .. commId 0x.. - Init COMPLETE
+    ncclCommInitRank comm 0x.. rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId .. commId 0x.. - Init
+        COMPLETE
 
-Sources: src/enqueue.cc, src/init.cc and src/collectives.cc of these releases; RCCL adds `acc`, `task` and `globalrank` to calls.
+Sources: src/enqueue.cc, src/init.cc and src/collectives.cc of these releases; RCCL adds `acc`,
+`task` and `globalrank` to calls.
 """
 
 import re
@@ -27,18 +33,22 @@ MARK = b"NCCL INFO "
 _WHERE = re.compile(rb"([^\s:]+):(\d+):\d+(?: \[(-?\d+)\])?$")
 _GPU = re.compile(rb"\[(\d{1,4})\]$")
 _CALL = re.compile(
-    rb"(\w+): opCount ([0-9a-f]{1,16}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,18}) datatype (\d{1,9}) op (\d{1,9}) "
-    rb"root (-?\d{1,9}) comm (\S+) \[nranks=(\d{1,9})\](?: stream (\S+))?(?: task \d+ globalrank (\d{1,9}))?"
+    rb"(\w+): opCount ([0-9a-f]{1,16}) sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,18})"
+    rb" datatype (\d{1,9}) op (\d{1,9}) "
+    rb"root (-?\d{1,9}) comm (\S+) \[nranks=(\d{1,9})\](?: stream (\S+))?(?: task \d+ globalrank"
+    rb" (\d{1,9}))?"
 )
 _CHOICE = re.compile(
     rb"(?:(\w+): +)?(\d{1,18}) Bytes -> Algo (\w{1,20}) proto (\w{1,20}) "
     rb"(?:time (\d+\.?\d*)|channel\{Lo\.\.Hi\}=\{(\d{1,9})\.\.(\d{1,9})\})"
 )
 _INIT = re.compile(
-    rb"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9})| cudaDev (\d+))?(?:.*?commId (0x[0-9a-f]+))?"
+    rb"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9})| cudaDev"
+    rb" (\d+))?(?:.*?commId (0x[0-9a-f]+))?"
 )
 _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
-_WAITING = 64  # calls of a process whose choice may still follow: NCCL prints it when their group ends
+# calls of a process whose choice may still follow: NCCL prints it when their group ends
+_WAITING = 64
 
 
 def recognized(head: bytes) -> bool:
@@ -73,17 +83,33 @@ class _Reader:
             call = _CALL.search(text)
             process = self._process(where)
             if not call or not self._call(process, call):
-                self._to.problem(f"{self._source.name}: line {number}: a call that cannot be read: {_shown(text)}")
+                self._to.problem(
+                    f"{self._source.name}: line {number}: a call that cannot be read:"
+                    f" {_shown(text)}"
+                )
         elif b" Bytes -> Algo " in text:
             choice = _CHOICE.search(text)
             process = self._process(where)
             if not choice:
-                self._to.problem(f"{self._source.name}: line {number}: a choice that cannot be read: {_shown(text)}")
+                self._to.problem(
+                    f"{self._source.name}: line {number}: a choice that cannot be read:"
+                    f" {_shown(text)}"
+                )
             elif not self._choice(process, choice):
                 self._orphans += 1
         elif b"comm 0x" in text and b" Destroy " not in text and (init := _INIT.search(text)):
             pointer, rank, ranks, hosts, device, identity = init.groups()
-            self._comms.init(Start(self._process(where), pointer, device, int(rank), int(ranks), int(hosts or 0), identity))
+            self._comms.init(
+                Start(
+                    self._process(where),
+                    pointer,
+                    device,
+                    int(rank),
+                    int(ranks),
+                    int(hosts or 0),
+                    identity,
+                )
+            )
 
     def _process(self, where: bytes) -> Process:
         found = _WHERE.search(where)
@@ -98,15 +124,30 @@ class _Reader:
         function, element = names.function(title.decode()), names.nccl_element(int(dtype))
         if function is None or element is None:
             return False
-        comm, process = self._comms.of(process, pointer, int(ranks), (title, op_count, count, dtype))
-        call = Observed(comm, function, algbw_bytes(function, int(count), element[0], int(ranks)), int(count), element[0], stream=stream)
+        comm, process = self._comms.of(
+            process, pointer, int(ranks), (title, op_count, count, dtype)
+        )
+        call = Observed(
+            comm,
+            function,
+            algbw_bytes(function, int(count), element[0], int(ranks)),
+            int(count),
+            element[0],
+            stream=stream,
+        )
         if function in POINT_TO_POINT:
             call.peer = int(root)
             self._to.unnumbered.add(comm)  # opCount grows on the ranks alone that send or receive
         else:
             call.seq = int(op_count, 16)
-            call.op = names.nccl_op(int(op)) if function in ("all_reduce", "reduce_scatter", "reduce") else None
-            call.root = int(root) if function in ("broadcast", "reduce", "gather", "scatter") else None
+            call.op = (
+                names.nccl_op(int(op))
+                if function in ("all_reduce", "reduce_scatter", "reduce")
+                else None
+            )
+            call.root = (
+                int(root) if function in ("broadcast", "reduce", "gather", "scatter") else None
+            )
             self._waiting.setdefault(process[:2], deque(maxlen=_WAITING)).append(call)
         self._mark_group(process, call, op_count)
         self._to.process(process, None if world_rank is None else int(world_rank))
@@ -126,7 +167,14 @@ class _Reader:
         title, size, algorithm, protocol, time, low, high = found.groups()
         function = names.function(title.decode()) if title else None
         waiting = self._waiting.get(process[:2], deque())
-        call = next((call for call in waiting if call.bytes == int(size) and function in (None, call.function)), None)
+        call = next(
+            (
+                call
+                for call in waiting
+                if call.bytes == int(size) and function in (None, call.function)
+            ),
+            None,
+        )
         if call is None:
             return False
         waiting.remove(call)
@@ -139,10 +187,15 @@ class _Reader:
         """Say what could not be joined."""
         self._comms.end()
         if self._nameless:
-            self._to.note(f"{self._source.name}: lines without NCCL's host:process:thread: each GPU of the file is taken for one process")
+            self._to.note(
+                f"{self._source.name}: lines without NCCL's host:process:thread: each GPU of the"
+                " file is taken for one process"
+            )
         if self._orphans:
-            self._to.note(f"{self._source.name}: {counted(self._orphans, 'choice')} (TUNING) whose calls are not in the log: set "
-                          "NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING")  # fmt: skip
+            self._to.note(
+                f"{self._source.name}: {counted(self._orphans, 'choice')} (TUNING) whose calls are"
+                " not in the log: set NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING"
+            )
 
 
 def _shown(text: bytes) -> str:

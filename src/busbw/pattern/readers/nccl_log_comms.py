@@ -1,4 +1,6 @@
-"""Which pointers in NCCL's log are one communicator: those that have one commId, or, without INIT lines, those whose calls agree."""
+"""Which pointers in NCCL's log are one communicator: those that have one commId, or, without
+INIT lines, those whose calls agree.
+"""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -34,7 +36,10 @@ class _Open:
 
 
 class Comms:
-    """Keys of communicators, by process and pointer. A process can drive several GPUs: the pointer, not the line, says which."""
+    """Keys of communicators, by process and pointer.
+
+    A process can drive several GPUs: the pointer, not the line, says which.
+    """
 
     def __init__(self, collector: Collector) -> None:
         self._to = collector
@@ -44,19 +49,28 @@ class Comms:
         self._guessed = False
 
     def init(self, start: Start) -> None:
-        """Take what a line of the start says. A pointer can be used again for another communicator."""
+        """Take what a line of the start says.
+
+        A pointer can be used again for another communicator.
+        """
         name = (*start.process[:2], start.pointer)
         process = (*start.process[:2], start.device) if start.device else start.process
         if start.identity:
             self._known[name] = (start.identity, process)
-            self._to.comm(start.identity, start.ranks, process=process, rank=start.rank, hosts=start.hosts)
+            self._to.comm(
+                start.identity, start.ranks, process=process, rank=start.rank, hosts=start.hosts
+            )
         elif name in self._known:
             self._to.comm(self._known[name][0], hosts=start.hosts)
         else:
             self._started[name] = start
 
-    def of(self, process: Process, pointer: bytes, ranks: int, first: tuple[bytes, ...]) -> tuple[Hashable, Process]:
-        """The key of a pointer, and the process with its GPU; `first` says what its first call is: function, opCount, count, type."""
+    def of(
+        self, process: Process, pointer: bytes, ranks: int, first: tuple[bytes, ...]
+    ) -> tuple[Hashable, Process]:
+        """The key of a pointer, and the process with its GPU; `first` says what its first call
+        is: function, opCount, count, type.
+        """
         name = (*process[:2], pointer)
         if name not in self._known:
             start = self._started.pop(name, None)
@@ -65,9 +79,15 @@ class Comms:
             self._known[name] = (self._join(process, ranks, first, start), process)
         return self._known[name]
 
-    def _join(self, process: Process, ranks: int, first: tuple[bytes, ...], start: Start | None) -> Hashable:
+    def _join(
+        self, process: Process, ranks: int, first: tuple[bytes, ...], start: Start | None
+    ) -> Hashable:
         rank = start.rank if start else None
-        fitting = [one for one in self._open if one.ranks == ranks and process not in one.processes and rank not in one.taken]
+        fitting = [
+            one
+            for one in self._open
+            if one.ranks == ranks and process not in one.processes and rank not in one.taken
+        ]
         alike = [one for one in fitting if one.first == first]
         # A log that begins in the middle shows ranks at different calls.
         found = next(iter(alike or ([] if first[1] == b"0" else fitting)), None)
@@ -79,11 +99,16 @@ class Comms:
             found.taken.add(rank)
         if len(found.processes) == ranks:
             self._open.remove(found)
-        self._to.comm(found.key, ranks, process=process, rank=rank, hosts=start.hosts if start else 0)
+        self._to.comm(
+            found.key, ranks, process=process, rank=rank, hosts=start.hosts if start else 0
+        )
         self._guessed = self._guessed or ranks > 1
         return found.key
 
     def end(self) -> None:
         """Say what was guessed."""
         if self._guessed:
-            self._to.note("the log does not name communicators: ranks were joined by their calls; add INIT to NCCL_DEBUG_SUBSYS")
+            self._to.note(
+                "the log does not name communicators: ranks were joined by their calls; add INIT to"
+                " NCCL_DEBUG_SUBSYS"
+            )

@@ -1,4 +1,5 @@
-"""AIBooster's pattern.csv: the distinct calls of a job with NCCL's prediction, and, where it was asked for, how often each was made.
+"""AIBooster's pattern.csv: the distinct calls of a job with NCCL's prediction, and, where it was
+asked for, how often each was made.
 
     routine,num_samples,datatype,nranks,ALGO,PROTOCOL,TOTALBYTES,
         TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC  (on the same line)
@@ -28,7 +29,10 @@ def read(source: Source, collector: Collector) -> None:
     """Add a row for each line."""
     collector.unordered()
     lines = source.lines(collector)
-    titles = [title.strip() for title in next(lines, (1, b""))[1].decode("utf-8-sig", "replace").split(",")]
+    titles = [
+        title.strip()
+        for title in next(lines, (1, b""))[1].decode("utf-8-sig", "replace").split(",")
+    ]
     for number, line in lines:
         text = line.decode(errors="replace").strip()
         try:
@@ -37,19 +41,30 @@ def read(source: Source, collector: Collector) -> None:
         except (ValueError, KeyError, csv.Error) as error:
             collector.problem(f"{source.name}: line {number}: {type(error).__name__}: {error}")
     if CALLS not in titles:
-        collector.note("pattern.csv lists distinct calls: how often each was made is unknown, and counted as once")
+        collector.note(
+            "pattern.csv lists distinct calls: how often each was made is unknown, and counted as"
+            " once"
+        )
 
 
 def _add(collector: Collector, values: dict[str, str]) -> None:
     function = names.function(values["routine"])
     if function is None:
         raise ValueError(f"unknown routine {values['routine']}")
-    count, dtype, ranks, algorithm, protocol, size, time = (None if values[title] == UNKNOWN else values[title] for title in TITLES[1:])
+    count, dtype, ranks, algorithm, protocol, size, time = (
+        None if values[title] == UNKNOWN else values[title] for title in TITLES[1:]
+    )
     number = int(ranks or 0)
     if int(size or -1) < 0 or number < 0 or int(count or 0) < 0:
         raise ValueError("a negative or missing size")
     collector.comm(number, number)
-    call = Observed(number, function, int(size or 0), None if count is None else int(count), None if dtype is None else _TYPES[dtype])
+    call = Observed(
+        number,
+        function,
+        int(size or 0),
+        None if count is None else int(count),
+        None if dtype is None else _TYPES[dtype],
+    )
     call.algorithm = algorithm and _known(names.algorithm(algorithm), algorithm)
     call.protocol = protocol and _known(names.protocol(protocol), protocol)
     call.predicted_us = None if time is None else float(time)

@@ -16,8 +16,9 @@ from busbw.pattern.merge import Observed
 from busbw.pattern.source import Source
 
 _SHIFTED = (
-    "calls without a time: after a send of a rank to itself, as in alltoall, NCCL before 2.31 reports times of other calls of the "
-    "communicator; so do some of its later versions after a broadcast"
+    "calls without a time: after a send of a rank to itself, as in alltoall, NCCL before 2.31"
+    " reports times of other calls of the communicator; so do some of its later versions after a"
+    " broadcast"
 )
 
 
@@ -40,8 +41,11 @@ def add(found: ProcessFile, name: str, collector: Collector) -> None:
     """Add the calls of a process, whose file has this name."""
     header = collector.header
     comms = _comms(found)
-    several = len({comm.rank for comm in comms.values()}) > 1 and any(comm.shared for comm in comms.values())
-    for comm in comms.values():  # a process that drives several GPUs is several ranks, which the launcher has not numbered
+    several = len({comm.rank for comm in comms.values()}) > 1 and any(
+        comm.shared for comm in comms.values()
+    )
+    # a process that drives several GPUs is several ranks, which the launcher has not numbered
+    for comm in comms.values():
         comm.process = (name, comm.rank) if several else name
         collector.process(comm.process, None if several else found.rank)
     collector.host(found.facts.get("host", ""))
@@ -49,9 +53,18 @@ def add(found: ProcessFile, name: str, collector: Collector) -> None:
     if found.nccl:
         header.nccl = f"{found.nccl // 10000}.{found.nccl // 100 % 100}.{found.nccl % 100}"
     for comm in comms.values():
-        collector.comm(comm.key, comm.ranks, comm.name, comm.hosts, process=comm.process, rank=comm.rank)
+        collector.comm(
+            comm.key, comm.ranks, comm.name, comm.hosts, process=comm.process, rank=comm.rank
+        )
     calls, unknown, shifted = profiler_calls.calls(found)
-    ahead_ns = min((called.gpu_ns[0] - called.at_ns for called in calls if called.gpu_ns and not called.captured), default=0)
+    ahead_ns = min(
+        (
+            called.gpu_ns[0] - called.at_ns
+            for called in calls
+            if called.gpu_ns and not called.captured
+        ),
+        default=0,
+    )
     for called in calls:
         if called.comm in comms:
             comm = comms[called.comm]
@@ -63,7 +76,9 @@ def add(found: ProcessFile, name: str, collector: Collector) -> None:
 
 @dataclass(slots=True)
 class _Comm:
-    """A communicator as one of its ranks made it; `shared`: another rank in it is of the same process."""
+    """A communicator as one of its ranks made it; `shared`: another rank in it is of the same
+    process.
+    """
 
     key: tuple[int, int]
     ranks: int
@@ -75,7 +90,10 @@ class _Comm:
 
 
 def _comms(found: ProcessFile) -> dict[int, _Comm]:
-    """The communicators by their number in the process. One that was made again may have the same id."""
+    """The communicators by their number in the process.
+
+    One that was made again may have the same id.
+    """
     comms: dict[int, _Comm] = {}
     seen: Counter[tuple[int, int]] = Counter()
     ranks: dict[int, set[int]] = {}
@@ -90,21 +108,41 @@ def _comms(found: ProcessFile) -> dict[int, _Comm]:
 
 
 def _observed(called: Called, comm: _Comm, found: ProcessFile, ahead_ns: int) -> Observed:
-    """The call as the collector takes it. The GPU's clock is `ahead_ns` of the host's: no kernel starts before its call."""
+    """The call as the collector takes it.
+
+    The GPU's clock is `ahead_ns` of the host's: no kernel starts before its call.
+    """
     dtype, function = called.dtype, called.function
-    size = algbw_bytes(function, called.count, dtype or "uint8", comm.ranks or 1)  # without a type, NCCL has counted bytes
+    # without a type, NCCL has counted bytes
+    size = algbw_bytes(function, called.count, dtype or "uint8", comm.ranks or 1)
     gpu_at_us = found.time_us(called.gpu_ns[0] - ahead_ns) if called.gpu_ns else None
     return Observed(
-        comm.key, function, size, called.count if dtype else None, dtype, root=called.root, peer=called.peer, algorithm=called.algorithm,
-        protocol=called.protocol, channels=called.channels, at_us=found.time_us(called.at_ns),
-        gpu_us=called.gpu_us, gpu_at_us=gpu_at_us, stream=called.stream, group=called.group,
-    )  # fmt: skip
+        comm.key,
+        function,
+        size,
+        called.count if dtype else None,
+        dtype,
+        root=called.root,
+        peer=called.peer,
+        algorithm=called.algorithm,
+        protocol=called.protocol,
+        channels=called.channels,
+        at_us=found.time_us(called.at_ns),
+        gpu_us=called.gpu_us,
+        gpu_at_us=gpu_at_us,
+        stream=called.stream,
+        group=called.group,
+    )
 
 
-def _remarks(collector: Collector, found: ProcessFile, calls: list[Called], unknown: int, shifted: int) -> None:
+def _remarks(
+    collector: Collector, found: ProcessFile, calls: list[Called], unknown: int, shifted: int
+) -> None:
     who = f"rank {found.rank}" if found.rank is not None else found.name
     if unknown:
-        collector.problem(f"{who}: {counted(unknown, 'call')} of an unknown function or communicator")
+        collector.problem(
+            f"{who}: {counted(unknown, 'call')} of an unknown function or communicator"
+        )
     if found.broken:
         collector.problem(f"{who}: the last {found.broken} bytes are no whole record")
     if found.dropped:
@@ -112,13 +150,20 @@ def _remarks(collector: Collector, found: ProcessFile, calls: list[Called], unkn
         why = f", because the disk gave error {found.errno}" if found.errno else ""
         collector.note(f"{who}: {counted(found.dropped, 'record')} lost{why}")
     if found.facts.get("mode") == CAPTURE.timed and found.untimed:
-        collector.note(f"{who}: {counted(found.untimed, 'call')} whose end the GPU reported too late or not at all")
+        collector.note(
+            f"{who}: {counted(found.untimed, 'call')} whose end the GPU reported too late or not"
+            " at all"
+        )
     if shifted:
         collector.note(_SHIFTED)
     if found.interface == 2:
         collector.note(
-            "NCCL before 2.27 does not tell a communicator's ranks: bytes of all_gather and reduce_scatter are those of one rank"
+            "NCCL before 2.27 does not tell a communicator's ranks: bytes of all_gather and"
+            " reduce_scatter are those of one rank"
         )
     captured = sum(call.captured for call in calls)
     if captured:
-        collector.note(f"{who}: {counted(captured, 'call')} in CUDA graphs, whose replays NCCL reports only if they use a network")
+        collector.note(
+            f"{who}: {counted(captured, 'call')} in CUDA graphs, whose replays NCCL reports only if"
+            " they use a network"
+        )

@@ -61,4 +61,6 @@ def number(kind: int, value: Value) -> int | None:
     """The integer in a scalar field of integer type."""
     if isinstance(value, int):
         return signed(value)
-    return int(struct.unpack("<q" if kind == FIXED64 else "<i", value)[0]) if kind in _SIZES else None
+    return (
+        int(struct.unpack("<q" if kind == FIXED64 else "<i", value)[0]) if kind in _SIZES else None
+    )

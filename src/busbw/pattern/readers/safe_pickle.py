@@ -1,7 +1,9 @@
-"""Reads pickles of plain containers: nothing in them can name code, and none takes more time or memory than its size allows.
+"""Reads pickles of plain containers: nothing in them can name code, and none takes more time or
+memory than its size allows.
 
-A few bytes of a pickle can refer to the same list many times, in a list that is referred to many times in turn: whoever looks at every
-value never ends. So values are counted as if each reference were a copy. A cut-off pickle gives the values that are complete.
+A few bytes of a pickle can refer to the same list many times, in a list that is referred to many
+times in turn: whoever looks at every value never ends. So values are counted as if each reference
+were a copy. A cut-off pickle gives the values that are complete.
 """
 
 import io
@@ -43,7 +45,9 @@ class _Reader(pickle._Unpickler):  # the one in Python keeps its stack, and so w
     dispatch[pickle.BYTEARRAY8[0]] = _room
 
 
-def _with_plain_keys(load: Callable[[_Reader], None], keys: Callable[[_Reader], list[Any]]) -> Callable[[_Reader], None]:
+def _with_plain_keys(
+    load: Callable[[_Reader], None], keys: Callable[[_Reader], list[Any]]
+) -> Callable[[_Reader], None]:
     def checked(reader: _Reader) -> None:
         _keys(keys(reader))
         load(reader)
@@ -64,21 +68,30 @@ for _opcode, _at in _ADDED.items():
 
 
 def _keys(values: list[Any]) -> None:
-    """Keys are plain, as the hash of a tuple looks at every value in it, and long integers can all have the same."""
+    """Keys are plain, as the hash of a tuple looks at every value in it, and long integers can
+    all have the same.
+    """
     for value in values:
-        if not isinstance(value, _KEYS) or (isinstance(value, int) and value.bit_length() > _INTEGER_BITS):
+        if not isinstance(value, _KEYS) or (
+            isinstance(value, int) and value.bit_length() > _INTEGER_BITS
+        ):
             raise pickle.UnpicklingError(f"a key that is a {type(value).__name__}")
 
 
 def load(data: bytes) -> Any:
-    """The value in a pickle; Unreadable if it is broken, or holds anything but containers, text and numbers."""
+    """The value in a pickle; Unreadable if it is broken, or holds anything but containers, text
+    and numbers.
+    """
     reader = _Reader(io.BytesIO(data))
     most = _VALUES + _MULTIPLE * len(data)
     try:
         value = reader.load()
         _Weight(most).of(value)
     except Exception as error:  # bytes that are no pickle can raise anything
-        found = [*getattr(reader, "stack", []), *(value for part in getattr(reader, "metastack", []) for value in part)]
+        found = [
+            *getattr(reader, "stack", []),
+            *(value for part in getattr(reader, "metastack", []) for value in part),
+        ]
         raise Unreadable(f"{type(error).__name__}: {error}", list(_light(found, most))) from error
     return value
 
@@ -97,11 +110,14 @@ def _light(values: list[Any], most: int) -> Iterator[Any]:
 
 
 class _Weight:
-    """How many values one meets who follows every reference; UnpicklingError for more than `most`, deep nesting, and one in itself."""
+    """How many values one meets who follows every reference; UnpicklingError for more than
+    `most`, deep nesting, and one in itself.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: dict[int, tuple[int, int]] = {}  # of a container: its values, and how deep they are nested
+        # of a container: its values, and how deep they are nested
+        self._known: dict[int, tuple[int, int]] = {}
 
     def of(self, value: Any) -> int:
         """The values in this one, itself included."""
@@ -116,9 +132,13 @@ class _Weight:
                 self._known[id(one)] = self._sum(one)
             else:
                 entered.add(id(one))
-                missing = [inner for inner in _inner(one) if _inner(inner) and id(inner) not in self._known]
+                missing = [
+                    inner for inner in _inner(one) if _inner(inner) and id(inner) not in self._known
+                ]
                 if any(id(inner) in entered for inner in missing):
-                    raise pickle.UnpicklingError("a container that contains itself, or is nested without end")
+                    raise pickle.UnpicklingError(
+                        "a container that contains itself, or is nested without end"
+                    )
                 open_ += missing
         return self._of_known(value)[0]
 
@@ -128,9 +148,16 @@ class _Weight:
 
     def _sum(self, one: Any) -> tuple[int, int]:
         weights = [self._of_known(inner) for inner in _inner(one)]
-        values, depth = 1 + sum(values for values, _ in weights), 1 + max(depth for _, depth in weights)
+        values, depth = (
+            1 + sum(values for values, _ in weights),
+            1 + max(depth for _, depth in weights),
+        )
         if values > self._most or depth > _NESTED:
-            raise pickle.UnpicklingError("references that stand for too many values" if values > self._most else "too deeply nested")
+            raise pickle.UnpicklingError(
+                "references that stand for too many values"
+                if values > self._most
+                else "too deeply nested"
+            )
         return values, depth
 
     def _of_known(self, value: Any) -> tuple[int, int]:
@@ -147,7 +174,9 @@ def _inner(value: Any) -> Any:
     return value if isinstance(value, list | tuple | set | frozenset) else ()
 
 
-def inside(values: list[Any], wanted: Callable[[Any], bool], depth: int = _DEEPEST) -> Iterator[Any]:
+def inside(
+    values: list[Any], wanted: Callable[[Any], bool], depth: int = _DEEPEST
+) -> Iterator[Any]:
     """The values that are wanted, in lists and dictionaries too."""
     for value in values:
         if wanted(value):

@@ -1,11 +1,13 @@
-"""SimAI's workload: the layers of one training step, each with a call in the forward pass and two in the backward pass.
+"""SimAI's workload: the layers of one training step, each with a call in the forward pass and two
+in the backward pass.
 
-    HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus: 32 ...
-    <layers>
-    <name> -1 <forward ns> <type> <bytes> <input gradient ns> <type> <bytes> <weight gradient ns> <type> <bytes> <update>
+    HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus:
+    32 ... <layers> <name> -1 <forward ns> <type> <bytes> <input gradient ns> <type> <bytes> <weight
+    gradient ns> <type> <bytes> <update>
 
-Source: aliyun/SimAI, example/*.txt, and ASTRA-sim's Workload.cc. Calls of both passes over activations go to the tensor-parallel group and
-those of weight gradients to the data-parallel one, unless the type ends in _EP or _DP_EP.
+Source: aliyun/SimAI, example/*.txt, and ASTRA-sim's Workload.cc. Calls of both passes over
+activations go to the tensor-parallel group and those of weight gradients to the data-parallel one,
+unless the type ends in _EP or _DP_EP.
 """
 
 import re
@@ -28,11 +30,16 @@ def recognized(head: bytes) -> bool:
 
 
 def read(source: Source, collector: Collector) -> None:
-    """Add the calls of one training step of a typical rank: forward, then backward from the last layer on."""
+    """Add the calls of one training step of a typical rank: forward, then backward from the last
+    layer on.
+    """
     lines = ((number, line.decode(errors="replace")) for number, line in source.lines(collector))
     sizes = _groups(next(lines, (1, ""))[1])
     collector.header.world = sizes["ALL"]
-    collector.header.notes.append("SimAI's workload has no element types and roots, and the computing between calls is left out")
+    collector.header.notes.append(
+        "SimAI's workload has no element types and roots, and the computing between calls is"
+        " left out"
+    )
     announced, layers = next(lines, (2, ""))[1].strip(), []
     for number, line in lines:
         columns = line.split()
@@ -46,7 +53,13 @@ def read(source: Source, collector: Collector) -> None:
     steps += [(layer, column) for layer in reversed(layers) for column in (_INPUT, _WEIGHT)]
     for (number, columns), column in steps:
         try:
-            _add(collector, sizes, columns[column], int(columns[column + 1]), "DP" if column == _WEIGHT else "TP")
+            _add(
+                collector,
+                sizes,
+                columns[column],
+                int(columns[column + 1]),
+                "DP" if column == _WEIGHT else "TP",
+            )
         except ValueError as error:
             collector.problem(f"{source.name}: line {number}: {error}")
 
@@ -54,10 +67,17 @@ def read(source: Source, collector: Collector) -> None:
 def _groups(title: str) -> dict[str, int]:
     """Ranks of each kind of group; 0 is unknown."""
     options = {name: int(value) for name, value in _OPTION.findall(title)}
-    tensor, expert, stages = (options.get(name, 1) for name in ("model_parallel_NPU_group", "ep", "pp"))
+    tensor, expert, stages = (
+        options.get(name, 1) for name in ("model_parallel_NPU_group", "ep", "pp")
+    )
     every = options.get("all_gpus", 0)
-    return {"TP": tensor, "EP": expert, "ALL": every, "DP": every // max(1, tensor * stages),
-            "DP_EP": every // max(1, tensor * stages * expert)}  # fmt: skip
+    return {
+        "TP": tensor,
+        "EP": expert,
+        "ALL": every,
+        "DP": every // max(1, tensor * stages),
+        "DP_EP": every // max(1, tensor * stages * expert),
+    }
 
 
 def _add(collector: Collector, sizes: dict[str, int], kind: str, size: int, default: str) -> None:

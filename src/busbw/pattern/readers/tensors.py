@@ -20,8 +20,13 @@ def elements(shapes: Iterable[Iterable[int]]) -> int:
     return total
 
 
-def observed(comm: Hashable, function: str, sent: int, received: int, dtype: str, ranks: int, **fields: Any) -> Observed:
-    """The call whose buffers on this rank have so many elements. `dtype` is PyTorch's or torchcomms' name; `ranks` 0 is unknown."""
+def observed(
+    comm: Hashable, function: str, sent: int, received: int, dtype: str, ranks: int, **fields: Any
+) -> Observed:
+    """The call whose buffers on this rank have so many elements.
+
+    `dtype` is PyTorch's or torchcomms' name; `ranks` 0 is unknown.
+    """
     own, itemsize = names.element(dtype)
     if function == "alltoall" and sent != received:
         function = "alltoallv"
@@ -30,4 +35,11 @@ def observed(comm: Hashable, function: str, sent: int, received: int, dtype: str
         total = max(received, sent * ranks)
     elif function in _TOTAL_SENT:
         total = max(sent, received * ranks)
-    return Observed(comm, function, total * itemsize, names.count_of(function, sent, received, ranks), own, **fields)
+    return Observed(
+        comm,
+        function,
+        total * itemsize,
+        names.count_of(function, sent, received, ranks),
+        own,
+        **fields,
+    )

@@ -1,11 +1,13 @@
-"""torchcomms' clog, format V1: signatures once, then an event for each enqueue, start and end, also of replays of CUDA graphs.
+"""torchcomms' clog, format V1: signatures once, then an event for each enqueue, start and end, also
+of replays of CUDA graphs.
 
     V|1|base_timestamp=1714234567.890
     new_comm|comm=world|rank=0|world_size=8
     C1|sig|all_reduce|in_count=1024|out_count=1024|dtype=f32|red_op=sum|async_op=f|comm=world
     C1|Q|work_id=1|+0.001        G42|R1|C1|S|+2.001
 
-Source: comms/torchcomms/hooks/clog/AI_TOOL_INSTRUCTIONS_V1.md. Times are milliseconds of the host's clock, when it learned of an event.
+Source: comms/torchcomms/hooks/clog/AI_TOOL_INSTRUCTIONS_V1.md. Times are milliseconds of the host's
+clock, when it learned of an event.
 """
 
 from collections import deque
@@ -36,7 +38,9 @@ def read(source: Source, collector: Collector) -> None:
         try:
             reader.line(text)
         except json_recovery.UNEXPECTED as error:
-            collector.problem(f"{source.name}: line {number}: {_shown(text)} ({type(error).__name__})")
+            collector.problem(
+                f"{source.name}: line {number}: {_shown(text)} ({type(error).__name__})"
+            )
 
 
 class _Reader:
@@ -74,7 +78,13 @@ class _Reader:
             return
         name, ranks = fields["comm"], int(fields["world_size"])
         self._sizes[name] = ranks
-        self._to.comm(self._keys.setdefault(name, (name, ranks)), ranks, name, process=self._process, rank=int(fields["rank"]))
+        self._to.comm(
+            self._keys.setdefault(name, (name, ranks)),
+            ranks,
+            name,
+            process=self._process,
+            rank=int(fields["rank"]),
+        )
 
     def _signature(self, name: str, fields: dict[str, str]) -> Observed | None:
         function = names.function(name)
@@ -85,9 +95,18 @@ class _Reader:
             return None
         comm = fields["comm"]
         sent, received = (_total(fields, side) for side in ("in", "out"))
-        if function == "alltoall" and any(len(set(fields.get(side, "0").split(","))) > 1 for side in ("in_counts", "out_counts")):
+        if function == "alltoall" and any(
+            len(set(fields.get(side, "0").split(","))) > 1 for side in ("in_counts", "out_counts")
+        ):
             function = "alltoallv"
-        call = observed(self._keys.setdefault(comm, comm), function, sent, received, fields["dtype"], self._sizes.get(comm, 0))
+        call = observed(
+            self._keys.setdefault(comm, comm),
+            function,
+            sent,
+            received,
+            fields["dtype"],
+            self._sizes.get(comm, 0),
+        )
         call.op = names.op(fields.get("red_op", ""))
         call.root = int(fields["root"]) if "root" in fields else None
         call.peer = int(fields["peer"]) if function in POINT_TO_POINT else None
@@ -99,12 +118,18 @@ class _Reader:
         parts = [first, *rest]
         graph = parts.pop(0) if parts[0].startswith("G") else ""
         replay = parts.pop(0) if parts[0].startswith("R") else ""
-        signature, kind, at_us = self._signatures[parts[0]], parts[1], self._base_us + 1e6 * float(parts[-1].removeprefix("+"))
+        signature, kind, at_us = (
+            self._signatures[parts[0]],
+            parts[1],
+            self._base_us + 1e6 * float(parts[-1].removeprefix("+")),
+        )
         if signature is None or kind == "W":
             return
         name = (graph, replay, parts[0])
         if kind == "Q" or (kind == "S" and replay):
-            call = msgspec.structs.replace(signature, at_us=at_us, group=name[:2] if replay else None)
+            call = msgspec.structs.replace(
+                signature, at_us=at_us, group=name[:2] if replay else None
+            )
             self._to.call(self._process, call)
             self._queued.setdefault(name, deque()).append(call)
         if kind == "S" and self._queued.get(name):

@@ -1,7 +1,7 @@
 """From a pattern to the operations that replay it, the same on all ranks.
 
-A send and its receive become an exchange, those of one group together. In a pattern without an order every row is repeated, and its time
-counts once for each recorded call.
+A send and its receive become an exchange, those of one group together. In a pattern without an
+order every row is repeated, and its time counts once for each recorded call.
 """
 
 from collections import deque
@@ -23,9 +23,12 @@ UNORDERED_WARM_UP, UNORDERED_CALLS = 3, 20
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of all members of a communicator. `rows` are those whose call it is, of an exchange those of its sends.
+    """One operation of all members of a communicator.
 
-    `after` are communicators whose earlier operations had ended before it began. An operation that is not `counted` warms up.
+    `rows` are those whose call it is, of an exchange those of its sends.
+
+    `after` are communicators whose earlier operations had ended before it began. An operation that
+    is not `counted` warms up.
     """
 
     comm: int
@@ -35,7 +38,9 @@ class Operation:
     counted: bool = True
 
     def moves(self, rank: int) -> bool:
-        """Whether this rank of the communicator calls NCCL for it: in an exchange only one that sends or receives."""
+        """Whether this rank of the communicator calls NCCL for it: in an exchange only one that
+        sends or receives.
+        """
         matrix = self.call.layout.matrix
         return not matrix or any(matrix[rank]) or any(line[rank] for line in matrix)
 
@@ -52,7 +57,9 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A send or receive: bytes, row, and the group of calls that it belongs to on its rank (None: unknown)."""
+    """A send or receive: bytes, row, and the group of calls that it belongs to on its rank
+    (None: unknown).
+    """
 
     bytes: int
     row: int
@@ -61,7 +68,9 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """Messages that run at once: bytes by sender and receiver, the rows of the sends, and `after` as in Operation."""
+    """Messages that run at once: bytes by sender and receiver, the rows of the sends, and
+    `after` as in Operation.
+    """
 
     moved: dict[tuple[int, int], int]
     rows: tuple[int, ...]
@@ -69,7 +78,9 @@ class _Exchange:
 
 
 class _Messages:
-    """Sends and receives on one communicator. The n-th send from one rank to another belongs to the n-th receive.
+    """Sends and receives on one communicator.
+
+    The n-th send from one rank to another belongs to the n-th receive.
 
     Those of one group are one exchange, as NCCL runs them at once.
     """
@@ -81,8 +92,12 @@ class _Messages:
         self._groups: set[tuple[int, int]] = set()
         self._after: tuple[int, ...] = ()
 
-    def add(self, row: PatternRow, call: Call, pair: tuple[int, int], after: tuple[int, ...]) -> _Exchange | None:
-        """Add a call between this pair of sender and receiver; gives the exchange that it does not belong to any more, if any."""
+    def add(
+        self, row: PatternRow, call: Call, pair: tuple[int, int], after: tuple[int, ...]
+    ) -> _Exchange | None:
+        """Add a call between this pair of sender and receiver; gives the exchange that it does
+        not belong to any more, if any.
+        """
         caller = pair[0] if row.function == SEND else pair[1]
         message = _Message(row.bytes, row.id, None if call.group is None else (caller, call.group))
         other = RECV if row.function == SEND else SEND
@@ -126,7 +141,11 @@ class ReplayPlan:
 
     def buffer_bytes(self, comm: int) -> int:
         """The larger buffer of all operations on a communicator."""
-        sizes = [max(one.call.send, one.call.recv) * one.call.dtype.itemsize for one in self.operations if one.comm == comm]
+        sizes = [
+            max(one.call.send, one.call.recv) * one.call.dtype.itemsize
+            for one in self.operations
+            if one.comm == comm
+        ]
         return max(sizes, default=0)
 
     def _skip(self, reason: str, calls: int) -> None:
@@ -141,7 +160,9 @@ class ReplayPlan:
             after = ends.before(call, comm.id)
             if row.function in (SEND, RECV):
                 if (pair := self._pair(row, comm, 1)) is not None:
-                    yield from self._exchanges(comm, messages.setdefault(comm.id, _Messages()).add(row, call, pair, after))
+                    yield from self._exchanges(
+                        comm, messages.setdefault(comm.id, _Messages()).add(row, call, pair, after)
+                    )
             else:
                 for number, one in messages.items():
                     yield from self._exchanges(self.pattern.comms[number], one.take())
@@ -171,7 +192,13 @@ class ReplayPlan:
                 bound = self._collective(row, comm, row.calls)
             if bound is not None:
                 for number in range(UNORDERED_WARM_UP + UNORDERED_CALLS):
-                    yield Operation(comm.id, bound, (row.id,), tuple(other.id for other in self.pattern.comms), number >= UNORDERED_WARM_UP)
+                    yield Operation(
+                        comm.id,
+                        bound,
+                        (row.id,),
+                        tuple(other.id for other in self.pattern.comms),
+                        number >= UNORDERED_WARM_UP,
+                    )
 
     def _collective(self, row: PatternRow, comm: Comm, calls: int) -> base.Call | None:
         key = (row.id, comm.id)
@@ -198,19 +225,31 @@ class ReplayPlan:
 
 
 class _Ends:
-    """When the last operation of each communicator ended, to find what an operation did not overlap with."""
+    """When the last operation of each communicator ended, to find what an operation did not
+    overlap with.
+    """
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[float | None, int | None]] = {}
 
     def add(self, call: Call, comm: int) -> None:
         """Note an operation."""
-        end = call.gpu_at_us + call.gpu_us if call.gpu_at_us is not None and call.gpu_us is not None else None
+        end = (
+            call.gpu_at_us + call.gpu_us
+            if call.gpu_at_us is not None and call.gpu_us is not None
+            else None
+        )
         self._last[comm] = end, call.stream
 
     def before(self, call: Call, comm: int) -> tuple[int, ...]:
-        """The communicators whose last operation had ended: by the GPU's clock, else those of the same or an unknown stream."""
-        return tuple(other for other, (end, stream) in self._last.items() if other != comm and _ended(call, end, stream))
+        """The communicators whose last operation had ended: by the GPU's clock, else those of
+        the same or an unknown stream.
+        """
+        return tuple(
+            other
+            for other, (end, stream) in self._last.items()
+            if other != comm and _ended(call, end, stream)
+        )
 
 
 def _ended(call: Call, end: float | None, stream: int | None) -> bool:
@@ -225,12 +264,28 @@ def _bound(row: PatternRow, comm: Comm) -> base.Call | None:
     if collective is None or not comm.ranks:
         return None
     kind, op = _type(row), redop(row.op or "sum") if collective.reduces else None
-    count = row.count if row.dtype else row.bytes // (collective.algbw_units(comm.ranks) * kind.itemsize)
-    if collective.uneven or not count or (collective.ranks_power_of_two and comm.ranks & (comm.ranks - 1)):
+    count = (
+        row.count
+        if row.dtype
+        else row.bytes // (collective.algbw_units(comm.ranks) * kind.itemsize)
+    )
+    if (
+        collective.uneven
+        or not count
+        or (collective.ranks_power_of_two and comm.ranks & (comm.ranks - 1))
+    ):
         return None
-    unit = collective.buffers(comm.ranks * 16, comm.ranks, 1)  # of 16 bytes a rank, which no rule rounds
+    # of 16 bytes a rank, which no rule rounds
+    unit = collective.buffers(comm.ranks * 16, comm.ranks, 1)
     sizes = (count * unit.send // unit.count, count * unit.recv // unit.count)
-    return base.Call(collective, kind, op, Layout(count, comm.ranks, _ascending(row.root or 0, comm)), *sizes, in_place=False)
+    return base.Call(
+        collective,
+        kind,
+        op,
+        Layout(count, comm.ranks, _ascending(row.root or 0, comm)),
+        *sizes,
+        in_place=False,
+    )
 
 
 def _type(row: PatternRow) -> DType:
@@ -238,21 +293,29 @@ def _type(row: PatternRow) -> DType:
 
 
 def _ascending(rank: int, comm: Comm) -> int:
-    """A rank of the communicator among the members in ascending order, which is the order in which a replay numbers them."""
+    """A rank of the communicator among the members in ascending order, which is the order in
+    which a replay numbers them.
+    """
     return sorted(comm.members).index(comm.members[rank]) if rank < len(comm.members) else rank
 
 
 def exchange(moved: dict[tuple[int, int], int], ranks: int) -> base.Call:
     """One exchange of these bytes by sender and receiver."""
-    matrix = tuple(tuple(moved.get((one, other), 0) for other in range(ranks)) for one in range(ranks))
+    matrix = tuple(
+        tuple(moved.get((one, other), 0) for other in range(ranks)) for one in range(ranks)
+    )
     send, recv = matrix_totals(matrix)
-    return base.Call(COLLECTIVES[EXCHANGE], BYTES, None, Layout(0, ranks, 0, matrix), send, recv, in_place=False)
+    return base.Call(
+        COLLECTIVES[EXCHANGE], BYTES, None, Layout(0, ranks, 0, matrix), send, recv, in_place=False
+    )
 
 
 def warm_up(operations: Sequence[Operation]) -> list[Operation]:
-    """One operation of each kind, to be run before an ordered pattern: connections are made by the first of a kind.
+    """One operation of each kind, to be run before an ordered pattern: connections are made by the
+    first of a kind.
 
-    In the order of the communicators, which is then that of their creation where the first operation makes them, as in PyTorch.
+    In the order of the communicators, which is then that of their creation where the first
+    operation makes them, as in PyTorch.
     """
     firsts = {(one.comm, id(one.call)): one for one in reversed(operations)}
     return sorted(firsts.values(), key=lambda one: one.comm)

@@ -1,7 +1,8 @@
-"""One rank's part of a replay: open an engine for each communicator, run the operations in order, and time each of them.
+"""One rank's part of a replay: open an engine for each communicator, run the operations in order,
+and time each of them.
 
-With NCCL and the profiler plugin the time of an operation is that of its kernels, as in a capture; without the plugin it is that between
-CUDA events, on CPUs that of the call.
+With NCCL and the profiler plugin the time of an operation is that of its kernels, as in a capture;
+without the plugin it is that between CUDA events, on CPUs that of the call.
 """
 
 import time
@@ -35,22 +36,34 @@ class Opened:
 
 
 def open_engines(job: ReplayJob, party: Party, comms: Sequence[Comm], plan: ReplayPlan) -> Opened:
-    """An engine for each communicator that this process is a member of. Collective over all processes."""
+    """An engine for each communicator that this process is a member of.
+
+    Collective over all processes.
+    """
     if job.engine == "torch":
         from busbw.engines.torch_rank import TorchRank
 
         TorchRank(party.world, party.local, 0, party.world.process, parent=True)
     opened = Opened({})
-    spec = SweepSpec(collective="reduce", check=0)  # for which PyTorch's engine has one buffer more than for others
+    # for which PyTorch's engine has one buffer more than for others
+    spec = SweepSpec(collective="reduce", check=0)
     for comm in comms:
         members = comm.members or list(range(comm.ranks))
         mine = party.world.process in members
-        control = party.world if len(members) == party.world.processes else party.world.split(int(mine))
+        control = (
+            party.world if len(members) == party.world.processes else party.world.split(int(mine))
+        )
         if not mine:
             continue
         opening = Opening(
-            control=control, spec=spec, process=party.world.process, local=party.local, group=0, gpus=1, simulation={}
-        )  # fmt: skip
+            control=control,
+            spec=spec,
+            process=party.world.process,
+            local=party.local,
+            group=0,
+            gpus=1,
+            simulation={},
+        )
         opened.engines[comm.id] = engine(job.engine).open(opening)
         opened.engines[comm.id].allocate(size := max(plan.buffer_bytes(comm.id), 1), size)
     return opened
@@ -69,7 +82,13 @@ class _Step:
 class Player:
     """Runs the operations of a plan on this process."""
 
-    def __init__(self, job: ReplayJob, opened: Opened, operations: Sequence[Operation], enter_phase: EnterPhase) -> None:
+    def __init__(
+        self,
+        job: ReplayJob,
+        opened: Opened,
+        operations: Sequence[Operation],
+        enter_phase: EnterPhase,
+    ) -> None:
         self._job, self._opened, self._enter = job, opened, enter_phase
         bound: dict[tuple[int, int], Launch] = {}
         self._steps = []
@@ -79,10 +98,21 @@ class Player:
                 continue
             key = (operation.comm, id(operation.call))
             launch = bound.get(key) or bound.setdefault(key, own.bind(operation.call))
-            after = tuple(opened.engines[comm] for comm in operation.after if comm in opened.engines) if own.asynchronous else ()
+            after = (
+                tuple(opened.engines[comm] for comm in operation.after if comm in opened.engines)
+                if own.asynchronous
+                else ()
+            )
             self._steps.append(_Step(number, own, launch, after))
-        self._most_bytes = max((max(one.call.send, one.call.recv) * one.call.dtype.itemsize for one in operations), default=0)
-        self._warm = [(opened.engines[one.comm], one) for one in warm_up(operations) if one.comm in opened.engines]
+        self._most_bytes = max(
+            (max(one.call.send, one.call.recv) * one.call.dtype.itemsize for one in operations),
+            default=0,
+        )
+        self._warm = [
+            (opened.engines[one.comm], one)
+            for one in warm_up(operations)
+            if one.comm in opened.engines
+        ]
 
     def prepare(self) -> None:
         """Run each kind of operation once: the first makes connections."""
@@ -129,16 +159,26 @@ class Player:
 
 
 def check_members(comms: Sequence[Comm], processes: int) -> None:
-    """NoMeasurement if a communicator's members are unknown or not in this job, or a rank of the job is in no communicator."""
+    """NoMeasurement if a communicator's members are unknown or not in this job, or a rank of the
+    job is in no communicator.
+    """
     used = {member for comm in comms for member in comm.members or range(comm.ranks)}
     if idle := sorted(set(range(processes)) - used):
         message = f"rank {idle[0]} of {processes} is in no communicator of the pattern"
-        raise NoMeasurement(message, "the record of that rank is missing: busbw pattern FILE says what was read")
+        raise NoMeasurement(
+            message, "the record of that rank is missing: busbw pattern FILE says what was read"
+        )
     for comm in comms:
         if not comm.members and comm.ranks != processes:
-            message = f"the members of communicator {comm.id}, {comm.ranks} of {processes} ranks, are unknown"
+            message = (
+                f"the members of communicator {comm.id}, {comm.ranks} of {processes} ranks, are"
+                " unknown"
+            )
             raise NoMeasurement(message, "record all ranks: the members are known from their files")
         most = max(comm.members, default=comm.ranks - 1)
         if most >= processes:
-            message = f"the pattern has rank {most} in communicator {comm.id}, and this job has {processes} ranks"
+            message = (
+                f"the pattern has rank {most} in communicator {comm.id}, and this job has"
+                f" {processes} ranks"
+            )
             raise NoMeasurement(message, f"start {most + 1} ranks, or choose a rule with --scale")

@@ -15,8 +15,9 @@ CHOICES = ("recorded", "nccl")
 class ReplaySpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What to replay.
 
-    `scale` is the rule for another number of ranks than recorded: `bytes` keeps the bytes that algbw divides by the time, `count` the
-    elements of each rank, `none` refuses. `choice` says whether NCCL is asked for the recorded algorithms and protocols.
+    `scale` is the rule for another number of ranks than recorded: `bytes` keeps the bytes that
+    algbw divides by the time, `count` the elements of each rank, `none` refuses. `choice` says
+    whether NCCL is asked for the recorded algorithms and protocols.
     """
 
     pattern: Annotated[str, Meta(description="the file, as given")]
@@ -27,11 +28,15 @@ class ReplaySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Replayed(msgspec.Struct):
-    """One row: as recorded, and as replayed. None: not timed. `counted_calls` of the replay gave `times`.
+    """One row: as recorded, and as replayed.
 
-    `weight` is the part of the ranks read that a call occupies, `recorded_weight` that of the recorded calls (core.pattern_weights).
-    `kind` is the clock of `times`: gpu (kernels, by the profiler plugin), event (CUDA events around a call) or cpu. `skew_us` is the
-    median time between the first and the last rank's start. `algorithm` and `protocol` are what NCCL chose in the replay.
+    None: not timed. `counted_calls` of the replay gave `times`.
+
+    `weight` is the part of the ranks read that a call occupies, `recorded_weight` that of the
+    recorded calls (core.pattern_weights). `kind` is the clock of `times`: gpu (kernels, by the
+    profiler plugin), event (CUDA events around a call) or cpu. `skew_us` is the median time between
+    the first and the last rank's start. `algorithm` and `protocol` are what NCCL chose in the
+    replay.
     """
 
     row: PatternRow
@@ -46,7 +51,9 @@ class Replayed(msgspec.Struct):
     channels: int | None = None
     ideal: float | None = None
     ideal_algorithm: str = ""
-    step_calls: Annotated[int, Meta(description="calls of one step, if the pattern repeats one")] = 0
+    step_calls: Annotated[
+        int, Meta(description="calls of one step, if the pattern repeats one")
+    ] = 0
 
     @property
     def time_s(self) -> float | None:
@@ -78,17 +85,30 @@ class Replayed(msgspec.Struct):
 
     @property
     def total_s(self) -> float | None:
-        """Seconds of all recorded calls at the mean time of those replayed, averaged over the ranks that were recorded."""
-        return self.weight * self.row.calls * self.times.total / self.times.n * US if self.times and self.times.n else None
+        """Seconds of all recorded calls at the mean time of those replayed, averaged over the
+        ranks that were recorded.
+        """
+        return (
+            self.weight * self.row.calls * self.times.total / self.times.n * US
+            if self.times and self.times.n
+            else None
+        )
 
     @property
     def step_s(self) -> float | None:
         """Seconds of the calls of one step, as total_s."""
-        return self.total_s * self.step_calls / self.row.calls if self.total_s is not None and self.row.calls else None
+        return (
+            self.total_s * self.step_calls / self.row.calls
+            if self.total_s is not None and self.row.calls
+            else None
+        )
 
 
 class Replay(msgspec.Struct):
-    """A replay. `wall_s` is the time of each repeat from the first operation to the end of the last."""
+    """A replay.
+
+    `wall_s` is the time of each repeat from the first operation to the end of the last.
+    """
 
     spec: ReplaySpec
     source: str = ""
@@ -99,7 +119,14 @@ class Replay(msgspec.Struct):
     skipped: dict[str, int] = {}
     wall_s: list[float] = []
     recorded_wall_s: float = 0.0
-    period: Annotated[int, Meta(description="calls of a step, if the pattern repeats; 0: unknown")] = 0
-    steps: Annotated[int, Meta(description="how often that step is there; other calls come before it; 0: unknown")] = 0
-    average: Annotated[str, Meta(description="which ranks totals are the average of; empty: of all")] = ""
+    period: Annotated[
+        int, Meta(description="calls of a step, if the pattern repeats; 0: unknown")
+    ] = 0
+    steps: Annotated[
+        int,
+        Meta(description="how often that step is there; other calls come before it; 0: unknown"),
+    ] = 0
+    average: Annotated[
+        str, Meta(description="which ranks totals are the average of; empty: of all")
+    ] = ""
     notes: list[str] = []

@@ -1,4 +1,7 @@
-"""The benchmark of one way to keep a model's states, on one rank. Each runs in processes of its own, so that peaks are its own."""
+"""The benchmark of one way to keep a model's states, on one rank.
+
+Each runs in processes of its own, so that peaks are its own.
+"""
 
 import contextlib
 import platform
@@ -21,12 +24,17 @@ from busbw.train.types import StatesUse, Training, TrainRun, TrainSpec
 
 SAMPLES_SEED = 1
 PLAN_FIRST = "busbw plan gpt --memory says before a run what fits"
-_NO_HOST_MEMORY = ("can't allocate memory", "CUDA error: out of memory")  # of malloc, and of cudaHostAlloc
-_OOM_FIRST = Path("/proc/self/oom_score_adj")  # of the processes on a host, the kernel ends this one first
+# of malloc, and of cudaHostAlloc
+_NO_HOST_MEMORY = ("can't allocate memory", "CUDA error: out of memory")
+# of the processes on a host, the kernel ends this one first
+_OOM_FIRST = Path("/proc/self/oom_score_adj")
 
 
 class StatesBench:
-    """One method of a TrainSpec with `states`. Every rank creates it and calls the same methods in the same order."""
+    """One method of a TrainSpec with `states`.
+
+    Every rank creates it and calls the same methods in the same order.
+    """
 
     def __init__(self, spec: TrainSpec, device: torch.device, control: Control) -> None:
         self.spec, self.device, self.control = spec, device, control
@@ -40,8 +48,12 @@ class StatesBench:
         parameters = spec.states.shape.parameters(spec.sequence)
         self.training = Training(spec, "token", parameters, 2 * parameters, len(set(self.hosts)))
         made = torch.Generator().manual_seed(SAMPLES_SEED + dist.get_rank())
-        tokens = torch.randint(spec.states.shape.vocabulary, (spec.batch_size, spec.sequence + 1), generator=made)
-        self._inputs, self._wanted = (part.contiguous().to(device) for part in (tokens[:, :-1], tokens[:, 1:]))
+        tokens = torch.randint(
+            spec.states.shape.vocabulary, (spec.batch_size, spec.sequence + 1), generator=made
+        )
+        self._inputs, self._wanted = (
+            part.contiguous().to(device) for part in (tokens[:, :-1], tokens[:, 1:])
+        )
         self._loss = torch.zeros(())
 
     def run(self, enter_phase: EnterPhase) -> TrainRun:
@@ -76,7 +88,9 @@ class StatesBench:
     def _step(self, one: Trainer) -> None:
         self._loss = one.step(self._inputs, self._wanted)
 
-    def _result(self, one: Trainer, mine: list[float], start_s: float, before: StepTimes | None) -> TrainRun:
+    def _result(
+        self, one: Trainer, mine: list[float], start_s: float, before: StepTimes | None
+    ) -> TrainRun:
         spec = self.spec
         states = self._memory(one, start_s)
         if before is not None:
@@ -91,14 +105,21 @@ class StatesBench:
     def _memory(self, one: Trainer, start_s: float) -> StatesUse:
         gpu = reserved = torch_pinned = 0
         if self.device.type == "cuda":
-            gpu, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
+            gpu, reserved = (
+                torch.cuda.max_memory_allocated(self.device),
+                torch.cuda.max_memory_reserved(self.device),
+            )
             torch_pinned = torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0)
         lost = float(self._available - available())
         largest = self.control.reduce_all([start_s, float(gpu), float(reserved), lost], "max")
         most, pinned = self._by_host(held("VmHWM")), self._by_host(one.pinned + torch_pinned)
-        return StatesUse(largest[0], int(largest[1]), int(largest[2]), int(max(most, largest[3])), int(pinned))
+        return StatesUse(
+            largest[0], int(largest[1]), int(largest[2]), int(max(most, largest[3])), int(pinned)
+        )
 
-    def _count(self, states: StatesUse, before: StepTimes, after: StepTimes | None, steps: int) -> None:
+    def _count(
+        self, states: StatesUse, before: StepTimes, after: StepTimes | None, steps: int
+    ) -> None:
         names = ("down_bytes", "up_bytes", "down_s", "update_s", "up_s", "waited_s")
         mine = [(getattr(after, name) - getattr(before, name)) / steps for name in names]
         for name, value in zip(names, self.control.reduce_all(mine, "max"), strict=True):
@@ -107,7 +128,10 @@ class StatesBench:
     def _by_host(self, mine: float) -> float:
         """The largest sum over the ranks of a host."""
         values: list[float] = self.control.allgather(mine)
-        return max(sum(value for at, value in zip(self.hosts, values, strict=True) if at == host) for host in set(self.hosts))
+        return max(
+            sum(value for at, value in zip(self.hosts, values, strict=True) if at == host)
+            for host in set(self.hosts)
+        )
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -117,17 +141,24 @@ class StatesBench:
 def held(name: str) -> int:
     """Bytes of memory that this process holds (VmRSS), or has held at most (VmHWM)."""
     text = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(f"{name}:"))
+    return next(
+        int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(f"{name}:")
+    )
 
 
 def _cap(limit: int, device: torch.device) -> None:
     if not limit:
         return
     if device.type != "cuda":
-        raise UsageError("--gpu-memory limits a GPU, and this training runs on CPUs", "leave it out")
+        raise UsageError(
+            "--gpu-memory limits a GPU, and this training runs on CPUs", "leave it out"
+        )
     total = torch.cuda.get_device_properties(device).total_memory
     if limit > total:
-        raise UsageError(f"--gpu-memory is {limit / 1e9:.1f} GB, and the GPU has {total / 1e9:.1f}", "give less, or leave it out")
+        raise UsageError(
+            f"--gpu-memory is {limit / 1e9:.1f} GB, and the GPU has {total / 1e9:.1f}",
+            "give less, or leave it out",
+        )
     torch.cuda.set_per_process_memory_fraction(limit / total, device)
 
 
@@ -139,8 +170,14 @@ def _out_of_memory(device: torch.device) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         held = torch.cuda.memory_allocated(device) / 1e9
         first = str(error).split(". ")[0]
-        raise NoMeasurement(f"does not fit on the GPU: {first}; {held:.1f} GB were in use", PLAN_FIRST) from error
+        raise NoMeasurement(
+            f"does not fit on the GPU: {first}; {held:.1f} GB were in use", PLAN_FIRST
+        ) from error
     except (RuntimeError, MemoryError) as error:
-        if isinstance(error, RuntimeError) and not any(text in str(error) for text in _NO_HOST_MEMORY):
+        if isinstance(error, RuntimeError) and not any(
+            text in str(error) for text in _NO_HOST_MEMORY
+        ):
             raise
-        raise NoMeasurement(f"does not fit in host memory: {str(error).splitlines()[0]}", PLAN_FIRST) from error
+        raise NoMeasurement(
+            f"does not fit in host memory: {str(error).splitlines()[0]}", PLAN_FIRST
+        ) from error

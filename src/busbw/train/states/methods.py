@@ -1,4 +1,7 @@
-"""The ways to keep a model's states that `busbw train gpt` compares, and their settings. Needs no torch."""
+"""The ways to keep a model's states that `busbw train gpt` compares, and their settings.
+
+Needs no torch.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +25,11 @@ def _norm(word: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way. `settings` reads the text of each setting. `exact`: its steps are those of AdamW over fp32 weights."""
+    """One way.
+
+    `settings` reads the text of each setting. `exact`: its steps are those of AdamW over fp32
+    weights.
+    """
 
     name: str
     help: str
@@ -31,22 +38,43 @@ class Row:
 
 
 ROWS = (
-    Row(COMPUTE, "forward and backward alone; gradients are dropped and nothing is updated", exact=False),
-    Row(ADAMW, "torch's fused AdamW, all states on the GPU: bf16 weights, fp32 master weights and moments"),
+    Row(
+        COMPUTE,
+        "forward and backward alone; gradients are dropped and nothing is updated",
+        exact=False,
+    ),
+    Row(
+        ADAMW,
+        "torch's fused AdamW, all states on the GPU: bf16 weights, fp32 master weights and moments",
+    ),
     Row(
         OFFLOAD,
         "busbw.accel.offload: states in host memory",
-        settings={"gpu_share": float, "max_norm": _norm, "stream_weights": _switch, "threads": int, "skip_nonfinite": _switch},
+        settings={
+            "gpu_share": float,
+            "max_norm": _norm,
+            "stream_weights": _switch,
+            "threads": int,
+            "skip_nonfinite": _switch,
+        },
     ),
     Row("fsdp2", "torch's fully_shard on fp32 weights, with bf16 for computation, and fused AdamW"),
-    Row("fsdp2-offload", "the same with CPUOffloadPolicy: weights, gradients and states in pinned host memory, AdamW on the CPU"),
+    Row(
+        "fsdp2-offload",
+        "the same with CPUOffloadPolicy: weights, gradients and states in pinned host memory, AdamW"
+        " on the CPU",
+    ),
     Row(
         "torchao",
         "torchao's CPUOffloadOptimizer; states and updates in bf16, so not exact",
         exact=False,
         settings={"offload_gradients": _switch},
     ),
-    Row("deepspeed", "DeepSpeed's ZeRO with the optimizer on the CPU; stage 2, or 3 with stage=3", settings={"stage": int}),
+    Row(
+        "deepspeed",
+        "DeepSpeed's ZeRO with the optimizer on the CPU; stage 2, or 3 with stage=3",
+        settings={"stage": int},
+    ),
 )
 BY_NAME = {row.name: row for row in ROWS}
 
@@ -65,7 +93,8 @@ class StateMethod:
 
 
 def parse(text: str) -> StateMethod:
-    """The method of `offload`, or of a name with settings joined by +: `offload+gpu_share=0.1+max_norm=1`.
+    """The method of `offload`, or of a name with settings joined by +:
+    `offload+gpu_share=0.1+max_norm=1`.
 
     Raises:
         UsageError: an unknown name or setting, or an invalid value.
@@ -73,17 +102,24 @@ def parse(text: str) -> StateMethod:
     name, *words = text.split("+")
     row = BY_NAME.get(name)
     if row is None:
-        raise UsageError(f"'{name}' of '{text}' is not a way to keep states", f"use {', '.join(BY_NAME)}")
+        raise UsageError(
+            f"'{name}' of '{text}' is not a way to keep states", f"use {', '.join(BY_NAME)}"
+        )
     values: Values = {}
     for word in words:
         key, _, value = word.partition("=")
         if key not in row.settings:
             known = ", ".join(row.settings) or "none"
-            raise UsageError(f"'{word}' of '{text}' is not a setting of {name}", f"its settings: {known}")
+            raise UsageError(
+                f"'{word}' of '{text}' is not a setting of {name}", f"its settings: {known}"
+            )
         try:
             values[key] = row.settings[key](value)
         except (ValueError, KeyError):
-            raise UsageError(f"'{value}' of '{text}' is not a value of {key}", "give a number, and 0 or 1 for a switch") from None
+            raise UsageError(
+                f"'{value}' of '{text}' is not a value of {key}",
+                "give a number, and 0 or 1 for a switch",
+            ) from None
     method = StateMethod(text, row, values)
     _check(method)
     return method
@@ -93,7 +129,9 @@ def _check(method: StateMethod) -> None:
     if method.row.name == OFFLOAD:
         OffloadSettings(**method.offload_settings())  # type: ignore[arg-type]
     if method.values.get("stage", 2) not in (2, 3):
-        raise UsageError(f"'{method.name}': stage is {method.values['stage']}", "give stage=2 or stage=3")
+        raise UsageError(
+            f"'{method.name}': stage is {method.values['stage']}", "give stage=2 or stage=3"
+        )
 
 
 def parse_all(text: str) -> list[StateMethod]:
@@ -104,5 +142,8 @@ def parse_all(text: str) -> list[StateMethod]:
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
-        raise UsageError(f"'{text}' names {'one method twice' if names else 'no method'}", f"name each once, like {','.join(DEFAULT)}")
+        raise UsageError(
+            f"'{text}' names {'one method twice' if names else 'no method'}",
+            f"name each once, like {','.join(DEFAULT)}",
+        )
     return [parse(name) for name in names]

@@ -1,4 +1,6 @@
-"""Measures what a plan needs of this machine: a layer and the rest of a step, copies, updates on both sides, and memory."""
+"""Measures what a plan needs of this machine: a layer and the rest of a step, copies, updates on
+both sides, and memory.
+"""
 
 from collections.abc import Callable
 from statistics import median
@@ -24,7 +26,9 @@ HOST_ELEMENTS, COPIES = 4 * PIECE, 8
 
 
 def machine(training: Training, gpu_memory: int = 0) -> Machine:
-    """Measure on the first GPU. `gpu_memory`: the most of its memory that the training may use, 0 for all.
+    """Measure on the first GPU.
+
+    `gpu_memory`: the most of its memory that the training may use, 0 for all.
 
     Raises:
         NoMeasurement: there is no GPU, or one layer does not fit on it.
@@ -38,14 +42,24 @@ def machine(training: Training, gpu_memory: int = 0) -> Machine:
     try:
         compute = compute_of(training, device)
     except torch.OutOfMemoryError as error:
-        message = f"one layer of {training.shape.width} and {training.tokens:,} tokens does not fit on the GPU"
+        message = (
+            f"one layer of {training.shape.width} and {training.tokens:,} tokens does not fit on"
+            " the GPU"
+        )
         raise NoMeasurement(message, "give a smaller --batch-size or --sequence") from error
     down, up = copy_rates(device)
     host_adam, gpu_adam = host_rate(HOST_ELEMENTS), gpu_rate(device, PIECE)
     return Machine(
-        gpu_memory=min(total, gpu_memory) if gpu_memory else total, host_memory=host, process=held("VmRSS"), down=down, up=up,
-        host_adam=host_adam, gpu_adam=gpu_adam, compute=compute, measured=True,
-    )  # fmt: skip
+        gpu_memory=min(total, gpu_memory) if gpu_memory else total,
+        host_memory=host,
+        process=held("VmRSS"),
+        down=down,
+        up=up,
+        host_adam=host_adam,
+        gpu_adam=gpu_adam,
+        compute=compute,
+        measured=True,
+    )
 
 
 def compute_of(training: Training, device: torch.device) -> Compute:
@@ -55,19 +69,33 @@ def compute_of(training: Training, device: torch.device) -> Compute:
     torch.set_default_dtype(torch.bfloat16)
     try:
         with device:
-            block, root = Block(shape.width, shape.heads), Gpt(0, shape.width, shape.heads, shape.vocabulary, training.sequence)
-            hidden = torch.randn(training.batch_size, training.sequence, shape.width, requires_grad=True)
+            block, root = (
+                Block(shape.width, shape.heads),
+                Gpt(0, shape.width, shape.heads, shape.vocabulary, training.sequence),
+            )
+            hidden = torch.randn(
+                training.batch_size, training.sequence, shape.width, requires_grad=True
+            )
             tokens = torch.randint(shape.vocabulary, (training.batch_size, training.sequence))
     finally:
         torch.set_default_dtype(before)
     gradient = torch.ones_like(hidden)
     forward, backward = _both(block, lambda: block(hidden), gradient, device)
     root_forward, root_backward = _both(root, lambda: root(tokens, tokens), None, device)
-    return Compute(forward, backward + forward if training.recompute else backward, root_forward, root_backward)
+    return Compute(
+        forward, backward + forward if training.recompute else backward, root_forward, root_backward
+    )
 
 
-def _both(net: nn.Module, run: Callable[[], torch.Tensor], gradient: torch.Tensor | None, device: torch.device) -> tuple[float, float]:
-    """Seconds of forward, and of backward: the difference to both together, in which the GPU does not wait for the program."""
+def _both(
+    net: nn.Module,
+    run: Callable[[], torch.Tensor],
+    gradient: torch.Tensor | None,
+    device: torch.device,
+) -> tuple[float, float]:
+    """Seconds of forward, and of backward: the difference to both together, in which the GPU
+    does not wait for the program.
+    """
 
     def step() -> None:
         run().backward(gradient)
@@ -86,7 +114,10 @@ def _time(step: Callable[[], object], device: torch.device) -> float:
 def copy_rates(device: torch.device) -> tuple[float, float]:
     """Bytes per second of pinned copies from and to the GPU, of the size that offloading uses."""
     slab = Slab(2 * PIECE, pinned=device.type == "cuda")
-    here, there = slab.take(PIECE, torch.bfloat16), torch.zeros(PIECE, dtype=torch.bfloat16, device=device)
+    here, there = (
+        slab.take(PIECE, torch.bfloat16),
+        torch.zeros(PIECE, dtype=torch.bfloat16, device=device),
+    )
     rates = []
     for to, source in ((here, there), (there, here)):
         lane = Lane(device)

@@ -1,4 +1,7 @@
-"""Trains a model by one of the ways to keep its states. Each builds the model, because it decides where the weights are."""
+"""Trains a model by one of the ways to keep its states.
+
+Each builds the model, because it decides where the weights are.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,13 +22,19 @@ RATE = 1e-4  # learning rate
 
 
 class Trainer:
-    """Forward, backward and update of one method. This one updates nothing: it is the method `compute`."""
+    """Forward, backward and update of one method.
+
+    This one updates nothing: it is the method `compute`.
+    """
 
     def __init__(self, net: nn.Module) -> None:
         self.net = net
 
     def step(self, inputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        """One step on tokens [batch, sequence]. Returns the loss. The host does not wait for the device unless the method does."""
+        """One step on tokens [batch, sequence].
+
+        Returns the loss. The host does not wait for the device unless the method does.
+        """
         loss: torch.Tensor = self.net(inputs, wanted)
         loss.backward()
         self.update()
@@ -48,7 +57,9 @@ class Trainer:
 
 
 class OnGpu(Trainer):
-    """Fused AdamW over fp32 copies of the weights, block by block, so that fp32 gradients of one block exist at a time."""
+    """Fused AdamW over fp32 copies of the weights, block by block, so that fp32 gradients of one
+    block exist at a time.
+    """
 
     def __init__(self, net: Gpt) -> None:
         super().__init__(net)
@@ -56,13 +67,19 @@ class OnGpu(Trainer):
         inside = {id(one) for group in groups for one in group}
         groups.append([one for one in net.parameters() if id(one) not in inside])
         self._groups = [([_local(one) for one in group], group) for group in groups]
-        self._masters = [[nn.Parameter(one.float()) for one in locals_] for locals_, _ in self._groups]
-        self._optimizers = [torch.optim.AdamW(group, lr=RATE, fused=True) for group in self._masters]
+        self._masters = [
+            [nn.Parameter(one.float()) for one in locals_] for locals_, _ in self._groups
+        ]
+        self._optimizers = [
+            torch.optim.AdamW(group, lr=RATE, fused=True) for group in self._masters
+        ]
 
     @torch.no_grad()
     def update(self) -> None:
         """Update each block."""
-        for (locals_, group), masters, optimizer in zip(self._groups, self._masters, self._optimizers, strict=True):
+        for (locals_, group), masters, optimizer in zip(
+            self._groups, self._masters, self._optimizers, strict=True
+        ):
             for one, master in zip(group, masters, strict=True):
                 assert one.grad is not None
                 master.grad, one.grad = _local(one.grad).float(), None
@@ -76,7 +93,9 @@ class Offloading(Trainer):
 
     def __init__(self, net: nn.Module, **settings: Any) -> None:
         super().__init__(net)
-        self.optimizer: OffloadedAdamW = offload(net, torch.optim.AdamW(net.parameters(), lr=RATE), **settings)
+        self.optimizer: OffloadedAdamW = offload(
+            net, torch.optim.AdamW(net.parameters(), lr=RATE), **settings
+        )
 
     def update(self) -> None:
         """End the step; updates may go on."""
@@ -169,14 +188,21 @@ def _torchao(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made
         raise NoMeasurement("torchao's CPUOffloadOptimizer needs a GPU", "leave it out")
     net = built(spec, device)
     yield None
-    yield Plain(net, CPUOffloadOptimizer(net.parameters(), torch.optim.AdamW, fused=True, lr=RATE, **method.values))
+    yield Plain(
+        net,
+        CPUOffloadOptimizer(
+            net.parameters(), torch.optim.AdamW, fused=True, lr=RATE, **method.values
+        ),
+    )
 
 
 def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
     try:
         import deepspeed
     except ImportError as error:
-        raise NoMeasurement(f"deepspeed is not installed ({error})", "pip install deepspeed ninja") from error
+        raise NoMeasurement(
+            f"deepspeed is not installed ({error})", "pip install deepspeed ninja"
+        ) from error
     net = described(spec, torch.bfloat16)
     net.to_empty(device=device)
     fill(net, device)
@@ -194,10 +220,18 @@ def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Ma
         },
     }
     try:
-        engine, *_ = deepspeed.initialize(model=net, model_parameters=list(net.parameters()), config=settings, dist_init_required=False)
+        engine, *_ = deepspeed.initialize(
+            model=net,
+            model_parameters=list(net.parameters()),
+            config=settings,
+            dist_init_required=False,
+        )
     except (RuntimeError, AssertionError, OSError) as error:
         why = f"{error} ({error.__cause__})" if error.__cause__ else str(error)
-        raise NoMeasurement(f"deepspeed did not start: {why}", "its CPU Adam is compiled at the start: pip install ninja, nvcc") from error
+        raise NoMeasurement(
+            f"deepspeed did not start: {why}",
+            "its CPU Adam is compiled at the start: pip install ninja, nvcc",
+        ) from error
     yield DeepSpeed(engine)
 
 

@@ -1,4 +1,6 @@
-"""Builds a gpt with random weights that are the same for every method, in the type and place that the method needs."""
+"""Builds a gpt with random weights that are the same for every method, in the type and place
+that the method needs.
+"""
 
 import torch
 import torch.distributed as dist
@@ -19,7 +21,14 @@ def described(spec: TrainSpec, dtype: torch.dtype) -> Gpt:
     assert spec.states is not None
     shape = spec.states.shape
     with torch.device("meta"):
-        net = Gpt(shape.layers, shape.width, shape.heads, shape.vocabulary, spec.sequence, recompute=spec.states.recompute)
+        net = Gpt(
+            shape.layers,
+            shape.width,
+            shape.heads,
+            shape.vocabulary,
+            spec.sequence,
+            recompute=spec.states.recompute,
+        )
     net.to(dtype)
     return net
 
@@ -44,16 +53,21 @@ def shard(net: Gpt, device: torch.device, **options: object) -> None:
 
 @torch.no_grad()
 def fill(net: nn.Module, device: torch.device) -> None:
-    """Draw the weights in bf16 on `device`, one parameter at a time, and copy them to where the parameters are."""
+    """Draw the weights in bf16 on `device`, one parameter at a time, and copy them to where the
+    parameters are.
+    """
     made = torch.Generator(device).manual_seed(SEED)
     for name, parameter in net.named_parameters():
         drawn = torch.empty(parameter.shape, dtype=torch.bfloat16, device=device)
         if parameter.dim() > 1:
             drawn.normal_(0, SPREAD, generator=made)
         else:
-            drawn.fill_(float(name.endswith("weight")))  # norms begin as the identity, and biases at 0
+            # norms begin as the identity, and biases at 0
+            drawn.fill_(float(name.endswith("weight")))
         if isinstance(parameter, DTensor):
-            mine = distribute_tensor(drawn, parameter.device_mesh, parameter.placements, src_data_rank=None)
+            mine = distribute_tensor(
+                drawn, parameter.device_mesh, parameter.placements, src_data_rank=None
+            )
             parameter.to_local().copy_(mine.to_local())
         else:
             parameter.copy_(drawn)

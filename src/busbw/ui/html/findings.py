@@ -17,6 +17,17 @@ def findings(found: Sequence[Finding]) -> Element:
 def _card(finding: Finding) -> Element:
     verdict = finding.verdict.value
     lines = (("evidence", finding.evidence), ("fix", finding.fix))
-    said = [tag("p", tag("span", name, class_="name"), " ", text, class_=name) for name, text in lines if text]
-    head = tag("p", tag("strong", verdict, class_=f"badge v-{verdict}"), " ", finding.message, " ", tag("code", finding.id))
+    said = [
+        tag("p", tag("span", name, class_="name"), " ", text, class_=name)
+        for name, text in lines
+        if text
+    ]
+    head = tag(
+        "p",
+        tag("strong", verdict, class_=f"badge v-{verdict}"),
+        " ",
+        finding.message,
+        " ",
+        tag("code", finding.id),
+    )
     return tag("li", head, *said, class_=f"v-{verdict}")

@@ -5,11 +5,15 @@ from xml.etree.ElementTree import Element
 
 from busbw.ui.html.element import document, tag
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"  # markup from a file could not run
+# markup from a file could not run
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def framed(title: str, main: Element, style: str = "") -> bytes:
-    """A page as UTF-8. `style` is added to style.css; it is written as it is, so it must not come from a result."""
+    """A page as UTF-8.
+
+    `style` is added to style.css; it is written as it is, so it must not come from a result.
+    """
     own = resources.files("busbw.ui.html").joinpath("style.css").read_text(encoding="utf-8")
     head = tag(
         "head",

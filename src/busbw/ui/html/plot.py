@@ -16,7 +16,9 @@ MAX_TICKS = 8
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One figure; `low` and `high` are the ends of its interval, `note` is shown under a pointer."""
+    """One figure; `low` and `high` are the ends of its interval, `note` is shown under a
+    pointer.
+    """
 
     x: float
     y: float
@@ -27,7 +29,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The points of one series from left to right. `look` is the color, `kind` the class that chooses strokes and marker."""
+    """The points of one series from left to right.
+
+    `look` is the color, `kind` the class that chooses strokes and marker.
+    """
 
     look: int
     kind: str
@@ -76,7 +81,9 @@ def draw(plot: Plot, form: Format) -> Element:
     """The plot in one format, as an svg element."""
     x, y = _axes(plot, form)
     title, description = f"{plot.name}-{form.name}-title", f"{plot.name}-{form.name}-desc"
-    svg = tag("svg", class_=f"plot {form.name}", viewBox=f"0 0 {form.width} {form.height}", role="img")
+    svg = tag(
+        "svg", class_=f"plot {form.name}", viewBox=f"0 0 {form.width} {form.height}", role="img"
+    )
     svg.set("aria-labelledby", f"{title} {description}")
     add(svg, tag("title", plot.title, id=title), tag("desc", plot.description, id=description))
     add(svg, *_grid(plot, form, x, y), *_rules(plot, x, y))
@@ -123,15 +130,32 @@ def _rules(plot: Plot, x: Axis, y: Axis) -> Iterator[Element]:
     slots = max(1, int((x.end - x.start) / RULE_WIDTH))
     for number, rule in enumerate(sorted(plot.rules, key=lambda rule: -rule.y)):
         at = y.at(rule.y)
-        label = _text(x.start + 6 + number % slots * RULE_WIDTH, at - 6, rule.label, "words") if rule.label else None
-        yield tag("g", _line(x.start, at, x.end, at, "bound"), label, class_=_look("rule", rule.look))
+        label = (
+            _text(x.start + 6 + number % slots * RULE_WIDTH, at - 6, rule.label, "words")
+            if rule.label
+            else None
+        )
+        yield tag(
+            "g", _line(x.start, at, x.end, at, "bound"), label, class_=_look("rule", rule.look)
+        )
 
 
 def _curve(curve: Curve, x: Axis, y: Axis, notes: bool) -> Element:
     places = [(x.at(point.x), y.at(point.y), point) for point in curve.points]
     drawn = tag("g", class_=_look(f"curve {curve.kind}", curve.look))
-    add(drawn, tag("path", class_="line", d="M" + "L".join(f"{_number(left)} {_number(top)}" for left, top, _ in places)))
-    intervals = "".join(_interval(left, y.at(point.low), y.at(point.high)) for left, _, point in places if point.low and point.high)
+    add(
+        drawn,
+        tag(
+            "path",
+            class_="line",
+            d="M" + "L".join(f"{_number(left)} {_number(top)}" for left, top, _ in places),
+        ),
+    )
+    intervals = "".join(
+        _interval(left, y.at(point.low), y.at(point.high))
+        for left, _, point in places
+        if point.low and point.high
+    )
     if intervals:
         add(drawn, tag("path", class_="interval", d=intervals))
     for left, top, point in places:
@@ -141,7 +165,10 @@ def _curve(curve: Curve, x: Axis, y: Axis, notes: bool) -> Element:
 
 def _interval(x: float, low: float, high: float) -> str:
     cap = f"h{_number(2 * CAP)}"
-    return f"M{_number(x)} {_number(low)}V{_number(high)}M{_number(x - CAP)} {_number(low)}{cap}M{_number(x - CAP)} {_number(high)}{cap}"
+    return (
+        f"M{_number(x)} {_number(low)}V{_number(high)}M{_number(x - CAP)}"
+        f" {_number(low)}{cap}M{_number(x - CAP)} {_number(high)}{cap}"
+    )
 
 
 def _marker(kind: str, x: float, y: float, note: str) -> Element | None:
@@ -149,7 +176,12 @@ def _marker(kind: str, x: float, y: float, note: str) -> Element | None:
     if kind == "out":
         return tag("circle", title, cx=_number(x), cy=_number(y), r=2.8)
     if kind == "in":
-        return tag("path", title, class_="diamond", d=f"M{_number(x)} {_number(y - 4.6)}l4.6 4.6l-4.6 4.6l-4.6-4.6z")
+        return tag(
+            "path",
+            title,
+            class_="diamond",
+            d=f"M{_number(x)} {_number(y - 4.6)}l4.6 4.6l-4.6 4.6l-4.6-4.6z",
+        )
     return None
 
 
@@ -159,7 +191,14 @@ def swatch(look: int | None, kind: str) -> Element:
     if kind == "bound":
         return add(drawn, tag("g", _line(0, 6, 30, 6, "bound"), class_="rule"))
     if kind == "interval":
-        return add(drawn, tag("g", tag("path", class_="interval", d=_interval(15, 11, 1)), class_=_look("curve", look)))
+        return add(
+            drawn,
+            tag(
+                "g",
+                tag("path", class_="interval", d=_interval(15, 11, 1)),
+                class_=_look("curve", look),
+            ),
+        )
     line = tag("path", class_="line", d="M0 6L30 6")
     marker = _marker(kind, 15, 6, "")
     return add(drawn, tag("g", line, marker, class_=_look(f"curve {kind}", look)))

@@ -11,7 +11,9 @@ SIZE_STEPS = (1, 2, 3, 5, 10, 20)  # powers of two from one tick to the next
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """`low` to `high` spread over pixels `start` to `end`; of a logarithmic axis both are above 0."""
+    """`low` to `high` spread over pixels `start` to `end`; of a logarithmic axis both are above
+    0.
+    """
 
     low: float
     high: float
@@ -21,19 +23,29 @@ class Axis:
 
     def at(self, value: float) -> float:
         """The pixel of a value."""
-        scaled, low, high = (value, self.low, self.high) if self.linear else map(math.log, (value, self.low, self.high))
+        scaled, low, high = (
+            (value, self.low, self.high)
+            if self.linear
+            else map(math.log, (value, self.low, self.high))
+        )
         return self.start + (scaled - low) / (high - low) * (self.end - self.start)
 
 
 def linear_ticks(low: float, high: float, most: int) -> list[float]:
     """Multiples of 1, 2 or 5 times a power of ten within the ends, at most `most`."""
     power = 10.0 ** math.floor(math.log10((high - low) / most))
-    step = next(step for step in (power, 2 * power, 5 * power, 10 * power, 20 * power) if (high - low) / step < most)
+    step = next(
+        step
+        for step in (power, 2 * power, 5 * power, 10 * power, 20 * power)
+        if (high - low) / step < most
+    )
     return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def ends(values: Iterable[float], below: float, above: float) -> tuple[float, float]:
-    """Lowest and highest value of an axis that holds `values` (each above 0), with a share of its length free at either end."""
+    """Lowest and highest value of an axis that holds `values` (each above 0), with a share of
+    its length free at either end.
+    """
     known = list(values)
     low, high = min(known, default=1.0), max(known, default=1.0)
     if high < low * LEAST_RATIO:
@@ -44,10 +56,17 @@ def ends(values: Iterable[float], below: float, above: float) -> tuple[float, fl
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
-    """Powers of ten within the ends, with values between them as `most` ticks allow; not all powers where there are more than that."""
+    """Powers of ten within the ends, with values between them as `most` ticks allow; not all
+    powers where there are more than that.
+    """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for between in BETWEEN:
-        found = [factor * 10.0**power for power in powers for factor in between if low <= factor * 10.0**power <= high]
+        found = [
+            factor * 10.0**power
+            for power in powers
+            for factor in between
+            if low <= factor * 10.0**power <= high
+        ]
         if len(found) <= most:
             return found
     return found[:: -(-len(found) // most)]

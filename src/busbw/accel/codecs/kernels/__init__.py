@@ -1,7 +1,7 @@
 """The codecs' arithmetic in Triton, with as few passes over memory as possible.
 
-Sums over ranks are rounded after each operation, like in plain torch (no fused multiply-add), so ranks with and without kernels get the
-same bits.
+Sums over ranks are rounded after each operation, like in plain torch (no fused multiply-add), so
+ranks with and without kernels get the same bits.
 """
 
 import importlib.util
@@ -16,7 +16,9 @@ MOST = 1 << 30
 
 def usable(part: torch.Tensor) -> bool:
     """Whether the kernels support this tensor."""
-    return part.is_cuda and part.dtype != torch.float64 and part.numel() < MOST and _works(part.device)
+    return (
+        part.is_cuda and part.dtype != torch.float64 and part.numel() < MOST and _works(part.device)
+    )
 
 
 @cache
@@ -27,8 +29,15 @@ def _works(device: torch.device) -> bool:
     try:
         from busbw.accel.codecs.kernels import undo
 
-        undo.restore(torch.zeros(1, dtype=torch.float32, device=device), None, torch.zeros(1, dtype=torch.int32, device=device))
+        undo.restore(
+            torch.zeros(1, dtype=torch.float32, device=device),
+            None,
+            torch.zeros(1, dtype=torch.int32, device=device),
+        )
     except Exception as error:  # noqa: BLE001 - plain torch works in any case
-        sys.stderr.write(f"busbw accel: codecs run in plain torch, several times slower: Triton failed with {error!r}\n")
+        sys.stderr.write(
+            "busbw accel: codecs run in plain torch, several times slower: Triton failed with"
+            f" {error!r}\n"
+        )
         return False
     return True

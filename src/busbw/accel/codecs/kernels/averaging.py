@@ -1,4 +1,6 @@
-"""A rank's share of an average: the value divided by the number of ranks, or multiplied by its inverse if that is exact."""
+"""A rank's share of an average: the value divided by the number of ranks, or multiplied by its
+inverse if that is exact.
+"""
 
 import triton
 import triton.language as tl
@@ -11,7 +13,10 @@ def exact(size: int) -> bool:
 
 @triton.jit
 def divided(value, size, EXACT: tl.constexpr) -> tl.tensor:
-    """`value` / `size`, correctly rounded. A division takes about twenty instructions and a branch per element."""
+    """`value` / `size`, correctly rounded.
+
+    A division takes about twenty instructions and a branch per element.
+    """
     return value * (1.0 / size) if EXACT else tl.div_rn(value, size)
 
 

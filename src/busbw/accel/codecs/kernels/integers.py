@@ -1,7 +1,7 @@
 """Kernels for 8-bit and 4-bit integers with a scale per block, in three passes over memory.
 
-For 8 bits, an fp32 gradient takes 13 bytes of traffic per element to pack and 5 to unpack. Integers and scales equal those of plain torch
-except for rare roundings.
+For 8 bits, an fp32 gradient takes 13 bytes of traffic per element to pack and 5 to unpack. Integers
+and scales equal those of plain torch except for rare roundings.
 """
 
 import torch
@@ -11,7 +11,8 @@ import triton.language as tl
 from busbw.accel.codecs.kernels.averaging import exact, share
 from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, row_bytes
 
-# Lengths of gradients are not in do_not_specialize: most are multiples of 16, for which Triton generates wide loads.
+# Lengths of gradients are not in do_not_specialize: most are multiples of 16, for which Triton
+# generates wide loads.
 # Adding and subtracting this number rounds to the nearest integer, halves to even.
 _ROUNDER = tl.constexpr(12_582_912.0)
 _INFINITY = tl.constexpr(0x7F800000)  # bits of fp32 infinity
@@ -21,7 +22,10 @@ _BLOCKS = tl.constexpr(16)  # blocks per program
 
 @triton.jit
 def _rounded(blocks, BITS: tl.constexpr):
-    """Integers and scales of blocks (one per row). A block with a value that is not finite gets the scale NaN."""
+    """Integers and scales of blocks (one per row).
+
+    A block with a value that is not finite gets the scale NaN.
+    """
     most: tl.constexpr = (1 << (BITS - 1)) - 1.0
     # Floats without sign sort like their bits; infinity and NaN are last.
     largest = tl.max(blocks.to(tl.int32, bitcast=True) & 0x7FFFFFFF, 1)
@@ -29,7 +33,10 @@ def _rounded(blocks, BITS: tl.constexpr):
     scales = tl.div_rn(tl.where(finite, largest, 0).to(tl.float32, bitcast=True), most)
     scales = tl.where(scales < _LEAST_SCALE, 0.0, scales)
     usable = finite & (scales > 0)
-    shares = tl.where(usable[:, None], blocks, 0.0) * tl.div_rn(1.0, tl.where(usable, scales, 1.0))[:, None]
+    shares = (
+        tl.where(usable[:, None], blocks, 0.0)
+        * tl.div_rn(1.0, tl.where(usable, scales, 1.0))[:, None]
+    )
     return (shares + _ROUNDER) - _ROUNDER, tl.where(finite, scales, float("nan"))
 
 
@@ -80,7 +87,9 @@ def _first():
 
 @triton.jit
 def _left(length, first):
-    """Which blocks of a program exist in a row of `length` elements, and the number of elements in them."""
+    """Which blocks of a program exist in a row of `length` elements, and the number of elements
+    in them.
+    """
     left = tl.minimum(length - first * _BLOCK, _BLOCKS * _BLOCK).to(tl.int32)
     return tl.arange(0, _BLOCKS) * _BLOCK < left, left
 
@@ -148,14 +157,20 @@ def _sum(
 
 
 @triton.jit(do_not_specialize=["row_scales"])
-def _unpack(part, scales, steps, wrong, elements, length, row_scales, row_steps, BITS: tl.constexpr):
+def _unpack(
+    part, scales, steps, wrong, elements, length, row_scales, row_steps, BITS: tl.constexpr
+):
     """Unpack blocks of a row into the gradient. Sets `wrong` to 1 if a value is not finite."""
     row, first, within = tl.program_id(1).to(tl.int64), _first(), _tile(_BLOCK)
     there, left = _left(length, first)
     begin = row * length + first * _BLOCK
-    scale = tl.load(scales + row * row_scales + first + tl.arange(0, _BLOCKS), mask=there, other=0.0)
+    scale = tl.load(
+        scales + row * row_scales + first + tl.arange(0, _BLOCKS), mask=there, other=0.0
+    )
     value = _load(steps + row * row_steps, first, there, BITS) * scale[:, None]
-    _put(part + begin, within, within < tl.minimum(elements - begin, left).to(tl.int32), value, wrong)
+    _put(
+        part + begin, within, within < tl.minimum(elements - begin, left).to(tl.int32), value, wrong
+    )
 
 
 @triton.jit(do_not_specialize=["rows", "row_scales"])
@@ -176,9 +191,19 @@ def _put(part, within, inside, value, wrong):
 
 
 def packed(
-    part: torch.Tensor, residual: torch.Tensor | None, size: int, rows: int, length: int, bits: int, *, feedback: bool
+    part: torch.Tensor,
+    residual: torch.Tensor | None,
+    size: int,
+    rows: int,
+    length: int,
+    bits: int,
+    *,
+    feedback: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pack share (of `size` ranks) plus residual into `rows` rows of `length` elements. Returns them (uint8) and the rounding errors."""
+    """Pack share (of `size` ranks) plus residual into `rows` rows of `length` elements.
+
+    Returns them (uint8) and the rounding errors.
+    """
     sent = torch.empty(rows, row_bytes(length, bits), dtype=torch.uint8, device=part.device)
     rest = torch.empty(part.numel() if feedback else 0, dtype=torch.float32, device=part.device)
     kept = residual is not None
@@ -200,8 +225,13 @@ def packed(
     return sent, rest
 
 
-def summed(came: torch.Tensor, before: torch.Tensor | None, length: int, bits: int, *, feedback: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pack the sum of all rows and the kept rounding error into one row (uint8). Also returns the new rounding error."""
+def summed(
+    came: torch.Tensor, before: torch.Tensor | None, length: int, bits: int, *, feedback: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pack the sum of all rows and the kept rounding error into one row (uint8).
+
+    Also returns the new rounding error.
+    """
     mine = torch.empty(1, row_bytes(length, bits), dtype=torch.uint8, device=came.device)
     rest = torch.empty(length if feedback else 0, dtype=torch.float32, device=came.device)
     kept = before is not None
@@ -225,15 +255,34 @@ def unpack(every: torch.Tensor, length: int, bits: int, part: torch.Tensor) -> t
     """Unpack all rows into `part`. Returns whether a value is not finite (int32, on the device)."""
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     grid = (_programs(length), every.shape[0])
-    _unpack[grid](part, *_views(every, length), wrong, part.numel(), length, *_strides(length, bits), BITS=bits, enable_fp_fusion=False)
+    _unpack[grid](
+        part,
+        *_views(every, length),
+        wrong,
+        part.numel(),
+        length,
+        *_strides(length, bits),
+        BITS=bits,
+        enable_fp_fusion=False,
+    )
     return wrong
 
 
 def add(every: torch.Tensor, length: int, bits: int, part: torch.Tensor) -> torch.Tensor:
-    """Set `part` to the sum of all rows. Returns whether a value is not finite (int32, on the device)."""
+    """Set `part` to the sum of all rows.
+
+    Returns whether a value is not finite (int32, on the device).
+    """
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     _add[(_programs(length),)](
-        part, *_views(every, length), wrong, part.numel(), every.shape[0], *_strides(length, bits), BITS=bits, enable_fp_fusion=False
+        part,
+        *_views(every, length),
+        wrong,
+        part.numel(),
+        every.shape[0],
+        *_strides(length, bits),
+        BITS=bits,
+        enable_fp_fusion=False,
     )
     return wrong
 

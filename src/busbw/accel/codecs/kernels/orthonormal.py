@@ -14,20 +14,31 @@ CELLS = 4096  # products of two columns' elements at a time
 def turned(value, turns, matrix, NARROW: tl.constexpr) -> tl.tensor:
     """Rows of a factor times the turn of its matrix."""
     row, column = tl.arange(0, NARROW)[:, None], tl.arange(0, NARROW)[None, :]
-    return _product(value, tl.load(turns + matrix * NARROW * NARROW + row * NARROW + column), NARROW)
+    return _product(
+        value, tl.load(turns + matrix * NARROW * NARROW + row * NARROW + column), NARROW
+    )
 
 
 @triton.jit
 def turned_back(value, turns, matrix, NARROW: tl.constexpr) -> tl.tensor:
     """Rows of a factor times the transposed turn of its matrix."""
     row, column = tl.arange(0, NARROW)[:, None], tl.arange(0, NARROW)[None, :]
-    return _product(value, tl.load(turns + matrix * NARROW * NARROW + column * NARROW + row), NARROW)
+    return _product(
+        value, tl.load(turns + matrix * NARROW * NARROW + column * NARROW + row), NARROW
+    )
 
 
 @triton.jit
 def _product(value, turn, NARROW: tl.constexpr) -> tl.tensor:
-    """Rows times a square matrix. Triton 3.6 turns the sum over 16 or more columns into a TF32 product, with three digits only."""
-    return tl.dot(value, turn, input_precision="ieee") if NARROW >= 16 else tl.sum(value[:, :, None] * turn[None, :, :], axis=1)
+    """Rows times a square matrix.
+
+    Triton 3.6 turns the sum over 16 or more columns into a TF32 product, with three digits only.
+    """
+    return (
+        tl.dot(value, turn, input_precision="ieee")
+        if NARROW >= 16
+        else tl.sum(value[:, :, None] * turn[None, :, :], axis=1)
+    )
 
 
 @triton.jit
@@ -39,9 +50,14 @@ def _gram(factors, grams, spans, RANK: tl.constexpr, NARROW: tl.constexpr, AT_ON
     for begin in range(0, rows, AT_ONCE):
         row = begin + tl.arange(0, AT_ONCE)
         inside = (row < rows)[:, None] & (number < RANK)[None, :]
-        value = tl.load(factors + (first + row)[:, None] * RANK + number[None, :], mask=inside, other=0.0).to(tl.float64)
+        value = tl.load(
+            factors + (first + row)[:, None] * RANK + number[None, :], mask=inside, other=0.0
+        ).to(tl.float64)
         made += tl.sum(value[:, :, None] * value[:, None, :], axis=0)
-    tl.store(grams + tl.program_id(0) * NARROW * NARROW + number[:, None] * NARROW + number[None, :], made)
+    tl.store(
+        grams + tl.program_id(0) * NARROW * NARROW + number[:, None] * NARROW + number[None, :],
+        made,
+    )
 
 
 @triton.jit
@@ -54,14 +70,19 @@ def _turns(grams, turns, owned, least, tiny, RANK: tl.constexpr, NARROW: tl.cons
         gram += tl.load(grams + (first + one) * NARROW * NARROW + row * NARROW + column)
     on = (row == column) & (row < RANK)
     mean = tl.sum(tl.where(on, gram, 0.0)) / RANK
-    mean += tl.where(mean > tiny * tiny, 0.0, 1.0)  # so that zero factors have a Cholesky factor too
+    # so that zero factors have a Cholesky factor too
+    mean += tl.where(mean > tiny * tiny, 0.0, 1.0)
     gram += tl.where(on, least * mean, 0.0)
     lower = tl.zeros((NARROW, NARROW), tl.float64)
     inverse = tl.zeros((NARROW, NARROW), tl.float64)
     for one in tl.static_range(RANK):
         pivot = tl.sqrt(tl.sum(tl.where(on & (row == one), gram, 0.0)))
-        down = tl.where(row >= one, tl.sum(tl.where(column == one, gram, 0.0), axis=1)[:, None] / pivot, 0.0)
-        across = tl.where(column >= one, tl.sum(tl.where(row == one, gram, 0.0), axis=0)[None, :] / pivot, 0.0)
+        down = tl.where(
+            row >= one, tl.sum(tl.where(column == one, gram, 0.0), axis=1)[:, None] / pivot, 0.0
+        )
+        across = tl.where(
+            column >= one, tl.sum(tl.where(row == one, gram, 0.0), axis=0)[None, :] / pivot, 0.0
+        )
         gram -= down * across
         lower += tl.where(column == one, down, 0.0)
     for one in tl.static_range(RANK):
@@ -74,24 +95,36 @@ def _turns(grams, turns, owned, least, tiny, RANK: tl.constexpr, NARROW: tl.cons
 
 
 @triton.jit
-def _turn(factors, result, turns, spans, RANK: tl.constexpr, NARROW: tl.constexpr, AT_ONCE: tl.constexpr):
+def _turn(
+    factors, result, turns, spans, RANK: tl.constexpr, NARROW: tl.constexpr, AT_ONCE: tl.constexpr
+):
     """Multiply a span of rows of a factor by its turn."""
     span, number = spans + tl.program_id(0) * 3, tl.arange(0, NARROW)[None, :]
     first, rows, matrix = tl.load(span), tl.load(span + 1), tl.load(span + 2)
     for begin in range(0, rows, AT_ONCE):
         row = begin + tl.arange(0, AT_ONCE)[:, None]
         inside, at = (row < rows) & (number < RANK), (first + row) * RANK + number
-        tl.store(result + at, turned(tl.load(factors + at, mask=inside, other=0.0), turns, matrix, NARROW), mask=inside)
+        tl.store(
+            result + at,
+            turned(tl.load(factors + at, mask=inside, other=0.0), turns, matrix, NARROW),
+            mask=inside,
+        )
 
 
 def turns_of(factors: torch.Tensor, every: Factors) -> torch.Tensor:
-    """The turn of each matrix, padded with zeros to `narrow`: multiplied from the right, it makes the columns of its factor orthonormal."""
+    """The turn of each matrix, padded with zeros to `narrow`: multiplied from the right, it
+    makes the columns of its factor orthonormal.
+    """
     rank, count = factors.shape[1], len(every.rows)
     width = narrow(rank)
     turns = torch.empty(count, width, width, dtype=torch.float32, device=factors.device)
     if count:
-        grams = torch.empty(len(every.spans), width, width, dtype=torch.float64, device=factors.device)
-        _gram[(len(every.spans),)](factors, grams, every.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2)
+        grams = torch.empty(
+            len(every.spans), width, width, dtype=torch.float64, device=factors.device
+        )
+        _gram[(len(every.spans),)](
+            factors, grams, every.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2
+        )
         _turns[(count,)](grams, turns, every.owned, LEAST, TINY, RANK=rank, NARROW=width)
     return turns
 
@@ -100,7 +133,9 @@ def orthonormal(factors: torch.Tensor, turns: torch.Tensor, every: Factors) -> t
     """All factors with orthonormal columns."""
     rank, result = factors.shape[1], torch.empty_like(factors)
     width = narrow(rank)
-    _turn[(len(every.spans),)](factors, result, turns, every.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2)
+    _turn[(len(every.spans),)](
+        factors, result, turns, every.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2
+    )
     return result
 
 

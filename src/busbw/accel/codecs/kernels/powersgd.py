@@ -1,4 +1,5 @@
-"""Kernels for codecs/factors.py: three passes over a gradient, and a few small kernels for all its matrices at once.
+"""Kernels for codecs/factors.py: three passes over a gradient, and a few small kernels for all its
+matrices at once.
 
 Tables on the device, made once per layout, assign tiles of matrices to programs.
 """
@@ -9,7 +10,13 @@ import triton.language as tl
 
 from busbw.accel.codecs.base import RESIDUAL, State
 from busbw.accel.codecs.kernels.averaging import divided, exact, share
-from busbw.accel.codecs.kernels.orthonormal import narrow, orthonormal, turned, turned_back, turns_of
+from busbw.accel.codecs.kernels.orthonormal import (
+    narrow,
+    orthonormal,
+    turned,
+    turned_back,
+    turns_of,
+)
 from busbw.accel.codecs.kernels.tables import DEEP, FEW, WIDE, tables_of, tile_of
 from busbw.accel.codecs.kernels.undo import restore
 from busbw.accel.codecs.powersgd_math import Layout, apart, room
@@ -24,7 +31,11 @@ AT_ONCE = 4096  # elements of a factor per iteration
 def _tile(tiles):
     """A tile: its offset, rows, columns and matrix (-1: none), and the offsets of its P and W."""
     tile = tiles + tl.program_id(0) * 6
-    rows, columns, matrix = tl.load(tile + 1).to(tl.int32), tl.load(tile + 2).to(tl.int32), tl.load(tile + 3).to(tl.int32)
+    rows, columns, matrix = (
+        tl.load(tile + 1).to(tl.int32),
+        tl.load(tile + 2).to(tl.int32),
+        tl.load(tile + 3).to(tl.int32),
+    )
     return tl.load(tile), rows, columns, matrix, tl.load(tile + 4), tl.load(tile + 5)
 
 
@@ -55,13 +66,26 @@ def _project(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Store the total of a tile, and P = (total basis) turn. Outside matrices, store the total in what is sent first."""
+    """Store the total of a tile, and P = (total basis) turn.
+
+    Outside matrices, store the total in what is sent first.
+    """
     begin, rows, columns, matrix, left, right = _tile(tiles)
-    part, residual, total, sent, basis = part + begin, residual + begin, total + begin, sent + left, basis + right
+    part, residual, total, sent, basis = (
+        part + begin,
+        residual + begin,
+        total + begin,
+        sent + left,
+        basis + right,
+    )
     if matrix < 0:
         for first in range(0, columns, ROWS * COLUMNS):
             at = first + tl.arange(0, ROWS * COLUMNS)
-            tl.store(sent + at, _carried(part, residual, total, at, at < columns, size, KEPT, EXACT), mask=at < columns)
+            tl.store(
+                sent + at,
+                _carried(part, residual, total, at, at < columns, size, KEPT, EXACT),
+                mask=at < columns,
+            )
     else:
         row, number = tl.arange(0, ROWS)[:, None], tl.arange(0, NARROW)[None, :]
         made = tl.zeros((ROWS, NARROW), tl.float32)
@@ -70,24 +94,47 @@ def _project(
             at, inside = row * columns + column[None, :], (row < rows) & (column < columns)[None, :]
             value = _carried(part, residual, total, at, inside, size, KEPT, EXACT)
             if DOT:
-                other = tl.load(basis + column[:, None] * RANK + number, mask=(column < columns)[:, None] & (number < RANK), other=0.0)
+                other = tl.load(
+                    basis + column[:, None] * RANK + number,
+                    mask=(column < columns)[:, None] & (number < RANK),
+                    other=0.0,
+                )
                 made = tl.dot(value, other, made, input_precision="ieee")
             else:
                 for one in tl.static_range(RANK):
                     other = tl.load(basis + column * RANK + one, mask=column < columns, other=0.0)
-                    made += tl.where(number == one, tl.sum(value * other[None, :], axis=1)[:, None], 0.0)
+                    made += tl.where(
+                        number == one, tl.sum(value * other[None, :], axis=1)[:, None], 0.0
+                    )
         made = turned(made, turns, matrix, NARROW)
         tl.store(sent + row * RANK + number, made, mask=(row < rows) & (number < RANK))
 
 
 @triton.jit
 def _answer(
-    total, base, answers, turns, tiles, DOT: tl.constexpr, RANK: tl.constexpr, NARROW: tl.constexpr, DEEP: tl.constexpr, WIDE: tl.constexpr
+    total,
+    base,
+    answers,
+    turns,
+    tiles,
+    DOT: tl.constexpr,
+    RANK: tl.constexpr,
+    NARROW: tl.constexpr,
+    DEEP: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     """W = (total^T base) turn^T for a stack, where the columns of `base` are orthonormal."""
     tile = tiles + tl.program_id(0) * 7
-    rows, columns, wanted = tl.load(tile + 1).to(tl.int32), tl.load(tile + 2).to(tl.int32), tl.load(tile + 6).to(tl.int32)
-    total, base, answers = total + tl.load(tile), base + tl.load(tile + 4), answers + tl.load(tile + 5)
+    rows, columns, wanted = (
+        tl.load(tile + 1).to(tl.int32),
+        tl.load(tile + 2).to(tl.int32),
+        tl.load(tile + 6).to(tl.int32),
+    )
+    total, base, answers = (
+        total + tl.load(tile),
+        base + tl.load(tile + 4),
+        answers + tl.load(tile + 5),
+    )
     column, number = tl.arange(0, WIDE), tl.arange(0, NARROW)[None, :]
     made = tl.zeros((WIDE, NARROW), tl.float32)
     for first in range(0, rows, DEEP):
@@ -95,14 +142,24 @@ def _answer(
         inside = (row < rows)[:, None] & (column < wanted)[None, :]
         value = tl.load(total + row[:, None] * columns + column[None, :], mask=inside, other=0.0)
         if DOT:
-            other = tl.load(base + row[:, None] * RANK + number, mask=(row < rows)[:, None] & (number < RANK), other=0.0)
+            other = tl.load(
+                base + row[:, None] * RANK + number,
+                mask=(row < rows)[:, None] & (number < RANK),
+                other=0.0,
+            )
             made = tl.dot(tl.trans(value), other, made, input_precision="ieee")
         else:
             for one in tl.static_range(RANK):
                 other = tl.load(base + row * RANK + one, mask=row < rows, other=0.0)
-                made += tl.where(number == one, tl.sum(value * other[:, None], axis=0)[:, None], 0.0)
+                made += tl.where(
+                    number == one, tl.sum(value * other[:, None], axis=0)[:, None], 0.0
+                )
     made = turned_back(made, turns, tl.load(tile + 3), NARROW)
-    tl.store(answers + column[:, None] * RANK + number, made, mask=(column < wanted)[:, None] & (number < RANK))
+    tl.store(
+        answers + column[:, None] * RANK + number,
+        made,
+        mask=(column < wanted)[:, None] & (number < RANK),
+    )
 
 
 @triton.jit(do_not_specialize=["size"])
@@ -120,7 +177,10 @@ def _multiply(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """A tile of part = P W^T, and of the residual: total minus a rank's share of it. Sets `wrong` to 1 if a value is not finite."""
+    """A tile of part = P W^T, and of the residual: total minus a rank's share of it.
+
+    Sets `wrong` to 1 if a value is not finite.
+    """
     begin, rows, columns, matrix, lefts, rights = _tile(tiles)
     part, total, sent, right = part + begin, total + begin, sent + lefts, right + rights
     if matrix < 0:
@@ -135,14 +195,21 @@ def _multiply(
         row = tl.arange(0, ROWS)
         for first in range(0, columns, COLUMNS):
             column = first + tl.arange(0, COLUMNS)
-            at, inside = row[:, None] * columns + column[None, :], (row < rows)[:, None] & (column < columns)[None, :]
+            at, inside = (
+                row[:, None] * columns + column[None, :],
+                (row < rows)[:, None] & (column < columns)[None, :],
+            )
             made = tl.zeros((ROWS, COLUMNS), tl.float32)
             for number in tl.static_range(RANK):
                 one = tl.load(sent + row * RANK + number, mask=row < rows, other=0.0)
                 other = tl.load(right + column * RANK + number, mask=column < columns, other=0.0)
                 made += one[:, None] * other[None, :]
             if FED:
-                tl.store(total + at, tl.load(total + at, mask=inside, other=0.0) - divided(made, size, EXACT), mask=inside)
+                tl.store(
+                    total + at,
+                    tl.load(total + at, mask=inside, other=0.0) - divided(made, size, EXACT),
+                    mask=inside,
+                )
             value = made.to(part.dtype.element_ty)
             tl.store(part + at, value, mask=inside)
             _look(value, wrong)
@@ -161,7 +228,9 @@ def _next_basis(right, before, wrong, every, RANK: tl.constexpr, AT_ONCE: tl.con
     largest = tl.zeros((AT_ONCE,), tl.float32)
     for begin in range(0, rows * RANK, AT_ONCE):
         at = begin + tl.arange(0, AT_ONCE)
-        largest = tl.maximum(largest, tl.abs(tl.load(right + first * RANK + at, mask=at < rows * RANK, other=0.0)))
+        largest = tl.maximum(
+            largest, tl.abs(tl.load(right + first * RANK + at, mask=at < rows * RANK, other=0.0))
+        )
     if (tl.max(largest) == 0.0) | (tl.load(wrong) != 0):
         for begin in range(0, rows * RANK, AT_ONCE):
             at = first * RANK + begin + tl.arange(0, AT_ONCE)
@@ -170,7 +239,13 @@ def _next_basis(right, before, wrong, every, RANK: tl.constexpr, AT_ONCE: tl.con
 
 
 def project(
-    made: Layout, part: torch.Tensor, comm: Communicator, state: State, basis: torch.Tensor, *, feedback: bool
+    made: Layout,
+    part: torch.Tensor,
+    comm: Communicator,
+    state: State,
+    basis: torch.Tensor,
+    *,
+    feedback: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     rank, residual = basis.shape[1], state.get(RESIDUAL) if feedback else None
     tables = tables_of(made, rank, part.device)
@@ -179,7 +254,9 @@ def project(
     before = total if residual is None else residual
     shape = {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_tiled(rank, comm.size)}
     given = part, before, total, sent, basis, turns, tables.tiles, float(comm.size)
-    _project[(len(tables.tiles),)](*given, KEPT=residual is not None, **shape, enable_fp_fusion=False)
+    _project[(len(tables.tiles),)](
+        *given, KEPT=residual is not None, **shape, enable_fp_fusion=False
+    )
     return total, sent
 
 
@@ -189,36 +266,58 @@ def _tiled(rank: int, size: int) -> dict[str, int | bool]:
 
 
 def _staged(rank: int) -> dict[str, int]:
-    """Compiler options. Prefetching squares uses so much shared memory that a pass takes four times as long."""
+    """Compiler options.
+
+    Prefetching squares uses so much shared memory that a pass takes four times as long.
+    """
     return {"num_stages": 1} if rank > FEW else {}
 
 
 def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
-    tables, shape = tables_of(made, rank, total.device), {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_staged(rank)}
+    tables, shape = (
+        tables_of(made, rank, total.device),
+        {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_staged(rank)},
+    )
     new = torch.zeros if tables.splits > 1 else torch.empty
     answers = new(tables.splits, made.right, rank, dtype=torch.float32, device=total.device)
     if made.matrices:
         left = apart(made, sent, rank)[0]
         turns = turns_of(left, tables.left)
         base = orthonormal(left, turns, tables.left)
-        _answer[(len(tables.stacks),)](total, base, answers, turns, tables.stacks, DEEP=DEEP, WIDE=WIDE, **shape)
+        _answer[(len(tables.stacks),)](
+            total, base, answers, turns, tables.stacks, DEEP=DEEP, WIDE=WIDE, **shape
+        )
     return answers.sum(0) if tables.splits > 1 else answers[0]
 
 
 def multiply(
-    made: Layout, sent: torch.Tensor, right: torch.Tensor, part: torch.Tensor, total: torch.Tensor, size: int, *, feedback: bool
+    made: Layout,
+    sent: torch.Tensor,
+    right: torch.Tensor,
+    part: torch.Tensor,
+    total: torch.Tensor,
+    size: int,
+    *,
+    feedback: bool,
 ) -> torch.Tensor:
     """See codecs/factors.py. `part` has the same bits."""
     rank = right.shape[1]
-    tiles, wrong = tables_of(made, rank, part.device).tiles, torch.zeros(1, dtype=torch.int32, device=part.device)
+    tiles, wrong = (
+        tables_of(made, rank, part.device).tiles,
+        torch.zeros(1, dtype=torch.int32, device=part.device),
+    )
     shape = {"FED": feedback, "RANK": rank, **_tiled(rank, size), "enable_fp_fusion": False}
     _multiply[(len(tiles),)](part, total, sent, right, wrong, tiles, float(size), **shape)
     return wrong
 
 
-def next_basis(made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
+def next_basis(
+    made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
+) -> torch.Tensor:
     """See codecs/factors.py. Changes `right` in place."""
     if made.matrices:
         every = tables_of(made, right.shape[1], right.device).right.rows
-        _next_basis[(len(every),)](right, before, wrong, every, RANK=right.shape[1], AT_ONCE=AT_ONCE)
+        _next_basis[(len(every),)](
+            right, before, wrong, every, RANK=right.shape[1], AT_ONCE=AT_ONCE
+        )
     return right

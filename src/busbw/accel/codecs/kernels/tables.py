@@ -1,4 +1,6 @@
-"""Which tile of which matrix each program of PowerSGD's kernels has: tables on the device, made once for a layout."""
+"""Which tile of which matrix each program of PowerSGD's kernels has: tables on the device, made
+once for a layout.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +10,8 @@ import torch
 
 from busbw.accel.codecs.powersgd_math import Layout, Matrix
 
-# Rows and columns of a tile. Factors with more columns than FEW use squares, which are multiplied as matrices.
+# Rows and columns of a tile. Factors with more columns than FEW use squares, which are multiplied
+# as matrices.
 ROWS, COLUMNS, SQUARE, FEW = 4, 256, 32, 8
 DEEP, WIDE = 128, 64  # rows per iteration and columns of a stack
 MAX_ROWS = 1024
@@ -18,8 +21,8 @@ SPAN = 1024  # rows of a factor per program
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factors:
-    """The stacked P or W: first row and rows of each matrix, spans of rows (first row, rows, matrix), and first span and number of spans
-    of each matrix.
+    """The stacked P or W: first row and rows of each matrix, spans of rows (first row, rows,
+    matrix), and first span and number of spans of each matrix.
     """
 
     rows: torch.Tensor
@@ -29,10 +32,12 @@ class Factors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """The work of programs: tiles (some rows), stacks (some columns, split by rows into at most `splits`), and the stacked P and W.
+    """The work of programs: tiles (some rows), stacks (some columns, split by rows into at most
+    `splits`), and the stacked P and W.
 
-    A tile: offset, rows, columns and number of its matrix (-1: none), offset of its P (outside matrices: its offset in what is sent
-    first), offset of W of its matrix. A stack: offset, rows, columns and number of its matrix, offsets of its P and W, its columns.
+    A tile: offset, rows, columns and number of its matrix (-1: none), offset of its P (outside
+    matrices: its offset in what is sent first), offset of W of its matrix. A stack: offset, rows,
+    columns and number of its matrix, offsets of its P and W, its columns.
     """
 
     tiles: torch.Tensor
@@ -54,7 +59,9 @@ def tables_of(made: Layout, rank: int, device: torch.device) -> Tables:
         owned: list[tuple[int, ...]] = []
         for matrix, (first, count) in enumerate(rows):
             owned.append((len(spans), -(-count // SPAN)))
-            spans += [(first + begin, min(SPAN, count - begin), matrix) for begin in range(0, count, SPAN)]
+            spans += [
+                (first + begin, min(SPAN, count - begin), matrix) for begin in range(0, count, SPAN)
+            ]
         return Factors(table(rows, 2), table(spans, 3), table(owned, 2))
 
     tiles: list[tuple[int, ...]] = []
@@ -64,7 +71,10 @@ def tables_of(made: Layout, rank: int, device: torch.device) -> Tables:
         tiles += _tiles_of(one, number, rank)
         stacks += _stacks_of(one, number, rank, made.right)
     for begin, end in made.others:
-        tiles += [(at, 1, min(STRETCH, end - at), -1, others + at - begin, 0) for at in range(begin, end, STRETCH)]
+        tiles += [
+            (at, 1, min(STRETCH, end - at), -1, others + at - begin, 0)
+            for at in range(begin, end, STRETCH)
+        ]
         others += end - begin
     splits = max((-(-one.rows // MAX_ROWS) for one in made.matrices), default=1)
     left = factors([(one.left, one.rows) for one in made.matrices])
@@ -80,7 +90,14 @@ def tile_of(rank: int) -> tuple[int, int]:
 def _tiles_of(one: Matrix, number: int, rank: int) -> list[tuple[int, ...]]:
     most, _ = tile_of(rank)
     return [
-        (one.begin + first * one.columns, min(most, one.rows - first), one.columns, number, (one.left + first) * rank, one.right * rank)
+        (
+            one.begin + first * one.columns,
+            min(most, one.rows - first),
+            one.columns,
+            number,
+            (one.left + first) * rank,
+            one.right * rank,
+        )
         for first in range(0, one.rows, most)
     ]
 

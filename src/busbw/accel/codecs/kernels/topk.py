@@ -1,7 +1,9 @@
-"""Kernels for top-k in four passes over memory: sum and count, pack, clear, add. An fp32 gradient takes 20 bytes of traffic per element.
+"""Kernels for top-k in four passes over memory: sum and count, pack, clear, add.
 
-A tile is what one program reads at a time. A prefix sum over the counts of tiles gives each tile the index of its first entry, so
-positions are in ascending order, as in plain torch.
+An fp32 gradient takes 20 bytes of traffic per element.
+
+A tile is what one program reads at a time. A prefix sum over the counts of tiles gives each tile
+the index of its first entry, so positions are in ascending order, as in plain torch.
 """
 
 import torch
@@ -15,9 +17,11 @@ from busbw.accel.codecs.rules import CORRECTION, FAR, FILL, STEP_TURN, TURN
 
 TILE = 1024  # larger tiles are slower because of their inner prefix sum
 SAMPLE = 1 << 15
-THRESHOLDS = "thresholds"  # in the state: from the previous step, from the sample, and the one in use
+# in the state: from the previous step, from the sample, and the one in use
+THRESHOLDS = "thresholds"
 _CARRIED, _SAMPLED, _USED = (tl.constexpr(index) for index in range(3))
-# Facts of a selection: elements that reach the threshold, those of them before the start, and the threshold (0 or 1) that was counted.
+# Facts of a selection: elements that reach the threshold, those of them before the start, and the
+# threshold (0 or 1) that was counted.
 _FOUND, _BEFORE, _COLUMN = (tl.constexpr(index) for index in range(3))
 _BLOCK = tl.constexpr(sparse_packing.BLOCK)
 
@@ -32,8 +36,22 @@ def _total(part, residual, at, inside, size, KEPT: tl.constexpr, EXACT: tl.const
 
 
 @triton.jit(do_not_specialize=["length", "size", "stride", "seed", "wanted"])
-def _sample(part, residual, thresholds, length, size, stride, seed, wanted, KEPT: tl.constexpr, EXACT: tl.constexpr, SAMPLE: tl.constexpr):
-    """The `wanted`-th largest magnitude of a sample with one element per stride, at most 0.4 % too small, by bisection of its bits."""
+def _sample(
+    part,
+    residual,
+    thresholds,
+    length,
+    size,
+    stride,
+    seed,
+    wanted,
+    KEPT: tl.constexpr,
+    EXACT: tl.constexpr,
+    SAMPLE: tl.constexpr,
+):
+    """The `wanted`-th largest magnitude of a sample with one element per stride, at most 0.4 %
+    too small, by bisection of its bits.
+    """
     number = tl.arange(0, SAMPLE).to(tl.int64)
     at = number * stride + (number * 2654435761 + seed) % 65521 % stride
     inside = at < length
@@ -63,7 +81,9 @@ def _sum(
     SCALED: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Store the total, the number of elements of the tile that reach each threshold, and its largest finite magnitude."""
+    """Store the total, the number of elements of the tile that reach each threshold, and its
+    largest finite magnitude.
+    """
     tile = tl.program_id(0)
     at = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
     inside = at < length
@@ -71,7 +91,8 @@ def _sum(
     tl.store(total + at, summed, mask=inside)
     magnitude = tl.abs(summed)
     for column in tl.static_range(2):
-        reach = inside & ~(magnitude < tl.load(thresholds + column))  # NaN does, so that it spreads to all ranks
+        # NaN does, so that it spreads to all ranks
+        reach = inside & ~(magnitude < tl.load(thresholds + column))
         tl.store(counts + column * tiles + tile, tl.sum(reach.to(tl.int32)))
     if SCALED:
         tl.store(largest + tile, tl.max(tl.where(magnitude < float("inf"), magnitude, 0.0)))
@@ -79,17 +100,27 @@ def _sum(
 
 @triton.jit
 def _earlier(ends, column, tile, tiles):
-    """The number of elements in earlier tiles that reach the threshold. `ends` has one column after the other."""
+    """The number of elements in earlier tiles that reach the threshold.
+
+    `ends` has one column after the other.
+    """
     at = column * tiles + tile
     return tl.load(ends + at - 1, mask=at > 0, other=0) - tl.load(ends + tiles - 1) * column
 
 
 @triton.jit(do_not_specialize=["length", "tiles", "begin", "room", "aim", "far", "power"])
-def _decide(total, thresholds, ends, facts, length, tiles, begin, room, aim, far, power, TILE: tl.constexpr):
+def _decide(
+    total, thresholds, ends, facts, length, tiles, begin, room, aim, far, power, TILE: tl.constexpr
+):
     """Choose the threshold, store its facts, and compute the threshold of the next step."""
     carried, sampled = tl.load(thresholds + _CARRIED), tl.load(thresholds + _SAMPLED)
     found = tl.load(ends + tiles - 1)
-    near = (found <= far * room) & (far * found >= aim) & (carried < float("inf")) & ((carried > 0) | (room == length))
+    near = (
+        (found <= far * room)
+        & (far * found >= aim)
+        & (carried < float("inf"))
+        & ((carried > 0) | (room == length))
+    )
     column = tl.where(near, 0, 1)
     used = tl.where(near, carried, sampled)
     found = _earlier(ends, column, tiles, tiles)
@@ -120,17 +151,31 @@ def _pack(
     SCALED: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Store the entries of the tile at their indices, and subtract what receivers read from the total."""
+    """Store the entries of the tile at their indices, and subtract what receivers read from the
+    total.
+    """
     tile = tl.program_id(0)
     # This kernel is bound by arithmetic, so it counts in 32 bits, four elements per thread.
-    base, local = tile.to(tl.int64) * TILE, tl.arange(0, TILE // 4)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    base, local = (
+        tile.to(tl.int64) * TILE,
+        tl.arange(0, TILE // 4)[:, None] * 4 + tl.arange(0, 4)[None, :],
+    )
     inside = local < tl.minimum(length - base, TILE).to(tl.int32)
     value = tl.load(total + base + local, mask=inside, other=0.0)
     reach = inside & ~(tl.abs(value) < tl.load(thresholds + _USED))
-    found, before, column = tl.load(facts + _FOUND), tl.load(facts + _BEFORE), tl.load(facts + _COLUMN)
+    found, before, column = (
+        tl.load(facts + _FOUND),
+        tl.load(facts + _BEFORE),
+        tl.load(facts + _COLUMN),
+    )
     ones = reach.to(tl.int32)
     fours = tl.sum(ones, 1)
-    number = _earlier(ends, column, tile, tiles) + (tl.cumsum(fours, 0) - fours)[:, None] + tl.cumsum(ones, 1) - 1
+    number = (
+        _earlier(ends, column, tile, tiles)
+        + (tl.cumsum(fours, 0) - fours)[:, None]
+        + tl.cumsum(ones, 1)
+        - 1
+    )
     kept, at = reach, number
     if found > room:
         # Keep those from `before` on and wrap around; positions after the wrap are the lowest.
@@ -153,7 +198,10 @@ def _pack(
 
 @triton.jit
 def _add(out, head, ends, values, positions, wrong, room, length, STEP: tl.constexpr):
-    """Add a row's entries of one block of 65536 elements to the result. Sets `wrong` to 1 if a value is not finite."""
+    """Add a row's entries of one block of 65536 elements to the result.
+
+    Sets `wrong` to 1 if a value is not finite.
+    """
     block = tl.program_id(0)
     # A lost rank leaves arbitrary bytes. They must not lead to accesses outside the buffers.
     end = tl.minimum(tl.maximum(tl.load(ends + block), 0), room)
@@ -163,7 +211,10 @@ def _add(out, head, ends, values, positions, wrong, room, length, STEP: tl.const
         entry = first + tl.arange(0, STEP)
         there = entry < end
         value = tl.load(values + entry, mask=there, other=0.0).to(tl.float32) * scale
-        at = tl.load(positions + entry, mask=there, other=0).to(tl.int64) + block.to(tl.int64) * _BLOCK
+        at = (
+            tl.load(positions + entry, mask=there, other=0).to(tl.int64)
+            + block.to(tl.int64) * _BLOCK
+        )
         there &= at < length
         made = tl.load(out + at, mask=there, other=0.0) + value
         tl.store(out + at, made, mask=there)
@@ -172,9 +223,19 @@ def _add(out, head, ends, values, positions, wrong, room, length, STEP: tl.const
 
 
 def packed(
-    part: torch.Tensor, residual: torch.Tensor | None, state: State, size: int, room: int, step: int, fmt: str, *, feedback: bool
+    part: torch.Tensor,
+    residual: torch.Tensor | None,
+    state: State,
+    size: int,
+    room: int,
+    step: int,
+    fmt: str,
+    *,
+    feedback: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The entries to send (see `entries`), and share plus residual without them, as a new tensor."""
+    """The entries to send (see `entries`), and share plus residual without them, as a new
+    tensor.
+    """
     length, device = part.numel(), part.device
     tiles, stride = triton.cdiv(length, TILE), triton.cdiv(length, SAMPLE)
     total = torch.empty(length, dtype=torch.float32, device=device)
@@ -191,12 +252,39 @@ def packed(
     wanted = max(1, min(triton.cdiv(length, stride), int(aim / stride)))
     from_ = residual if kept else total
     flags = {"KEPT": kept, "EXACT": exact(size)}
-    _sample[(1,)](part, from_, thresholds, length, float(size), stride, seed, wanted, **flags, SAMPLE=SAMPLE, num_warps=32)
+    _sample[(1,)](
+        part,
+        from_,
+        thresholds,
+        length,
+        float(size),
+        stride,
+        seed,
+        wanted,
+        **flags,
+        SAMPLE=SAMPLE,
+        num_warps=32,
+    )
     summed = part, from_, total, thresholds, counts, largest, length, float(size), tiles
     _sum[(tiles,)](*summed, **flags, SCALED=scaled, TILE=TILE, num_warps=4)
-    ends = torch.cumsum(counts.view(-1), 0, dtype=torch.int32)  # flat, which is much faster than two rows
+    # flat, which is much faster than two rows
+    ends = torch.cumsum(counts.view(-1), 0, dtype=torch.int32)
     begin = step * TURN % length
-    _decide[(1,)](total, thresholds, ends, facts, length, tiles, begin, room, aim, float(FAR), CORRECTION, TILE=TILE, num_warps=4)
+    _decide[(1,)](
+        total,
+        thresholds,
+        ends,
+        facts,
+        length,
+        tiles,
+        begin,
+        room,
+        aim,
+        float(FAR),
+        CORRECTION,
+        TILE=TILE,
+        num_warps=4,
+    )
     blob = torch.zeros(sparse_packing.size(room, length, fmt), dtype=torch.uint8, device=device)
     heads, values, positions = sparse_packing.views(blob, room, length, fmt)
     scale = heads[:1].view(torch.float32)
@@ -206,20 +294,50 @@ def packed(
     else:
         scale.fill_(1.0)
     read = total, thresholds, ends, facts, scale
-    _pack[(tiles,)](*read, heads[1:], values, positions, length, tiles, room, FED=feedback, SCALED=scaled, TILE=TILE, num_warps=4)
+    _pack[(tiles,)](
+        *read,
+        heads[1:],
+        values,
+        positions,
+        length,
+        tiles,
+        room,
+        FED=feedback,
+        SCALED=scaled,
+        TILE=TILE,
+        num_warps=4,
+    )
     return blob, total
 
 
 def add(every: torch.Tensor, part: torch.Tensor, room: int, fmt: str) -> torch.Tensor:
-    """Set `part` to the sum of all rows of entries, in row order. Returns whether a value is not finite (int32, on the device)."""
+    """Set `part` to the sum of all rows of entries, in row order.
+
+    Returns whether a value is not finite (int32, on the device).
+    """
     length, rows = part.numel(), every.shape[0]
-    out = part.zero_() if part.dtype == torch.float32 else torch.zeros(length, dtype=torch.float32, device=part.device)
+    out = (
+        part.zero_()
+        if part.dtype == torch.float32
+        else torch.zeros(length, dtype=torch.float32, device=part.device)
+    )
     heads, values, positions = sparse_packing.views(every, room, length, fmt)
     ends = torch.cumsum(heads[:, 1:], 1, dtype=torch.int32)
     wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     blocks = ends.shape[1]
     for row in range(rows):
-        _add[(blocks,)](out, heads[row], ends[row], values[row], positions[row], wrong, room, length, STEP=1024, enable_fp_fusion=False)
+        _add[(blocks,)](
+            out,
+            heads[row],
+            ends[row],
+            values[row],
+            positions[row],
+            wrong,
+            room,
+            length,
+            STEP=1024,
+            enable_fp_fusion=False,
+        )
     if out is not part:
         part.copy_(out)
         wrong |= ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))

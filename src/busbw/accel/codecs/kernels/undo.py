@@ -24,7 +24,9 @@ def _spoil(part, failed, length, TILE: tl.constexpr):
     if tl.load(failed) != 0:
         for tile in range(tl.program_id(0), tl.cdiv(length, TILE), tl.num_programs(0)):
             at = tile * TILE + tl.arange(0, TILE)
-            tl.store(part + at, tl.full((TILE,), float("nan"), part.dtype.element_ty), mask=at < length)
+            tl.store(
+                part + at, tl.full((TILE,), float("nan"), part.dtype.element_ty), mask=at < length
+            )
 
 
 def spoil(part: torch.Tensor, failed: torch.Tensor) -> None:

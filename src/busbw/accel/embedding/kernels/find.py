@@ -1,4 +1,6 @@
-"""The kernels of the index: find or make the entries of ids, and group the positions of equal ids."""
+"""The kernels of the index: find or make the entries of ids, and group the positions of equal
+ids.
+"""
 
 import triton
 import triton.language as tl
@@ -12,9 +14,14 @@ BLOCK = 256
 def slots_of(entries, wanted, inside, last, INSERT: tl.constexpr):
     """The slots of ids, whether they have one, and how many were inserted. `last`: slots - 1.
 
-    Compare-and-swap has no mask. Lanes that want no slot swap an entry for what they read there, which changes nothing.
+    Compare-and-swap has no mask. Lanes that want no slot swap an entry for what they read there,
+    which changes nothing.
     """
-    at = tl.where(wanted == EMPTY, last + 1, (mix(wanted.to(tl.uint64, bitcast=True)).to(tl.int64, bitcast=True)) & last)
+    at = tl.where(
+        wanted == EMPTY,
+        last + 1,
+        (mix(wanted.to(tl.uint64, bitcast=True)).to(tl.int64, bitcast=True)) & last,
+    )
     active, found = inside, inside & False
     inserted = tl.sum(found.to(tl.int32))
     while tl.max(active.to(tl.int32)) > 0:
@@ -23,7 +30,9 @@ def slots_of(entries, wanted, inside, last, INSERT: tl.constexpr):
         free = active & (seen == EMPTY) & (wanted != EMPTY)
         if INSERT:
             if tl.max(free.to(tl.int32)) > 0:
-                before = tl.atomic_cas(entries + at * 2, seen, tl.where(free, wanted, seen), sem="relaxed")
+                before = tl.atomic_cas(
+                    entries + at * 2, seen, tl.where(free, wanted, seen), sem="relaxed"
+                )
                 won = free & (before == EMPTY)
                 same = same | won | (free & (before == wanted))
                 inserted += tl.sum(won.to(tl.int32))
@@ -36,8 +45,24 @@ def slots_of(entries, wanted, inside, last, INSERT: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["n", "last", "epoch"])
-def find(ids, entries, words, slot, leader, turn, count, entered, skipped, n, last, epoch, INSERT: tl.constexpr, BLOCK: tl.constexpr):
-    """For each position: slot, leader (a position with the same id, -1: not found) and turn (its number within the group).
+def find(
+    ids,
+    entries,
+    words,
+    slot,
+    leader,
+    turn,
+    count,
+    entered,
+    skipped,
+    n,
+    last,
+    epoch,
+    INSERT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """For each position: slot, leader (a position with the same id, -1: not found) and turn (its
+    number within the group).
 
     The mark of an entry is `epoch` plus its leader once a position of this batch has been there.
     """

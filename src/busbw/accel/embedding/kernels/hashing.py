@@ -1,13 +1,18 @@
-"""The hash of ids and the initial values of rows: the same arithmetic as in embedding/initial.py."""
+"""The hash of ids and the initial values of rows: the same arithmetic as in
+embedding/initial.py.
+"""
 
 import triton
 import triton.language as tl
 
 from busbw.accel.embedding import index, init_values
 
-_FIRST, _SECOND, _GAMMA = (tl.constexpr(word) for word in (init_values.FIRST, init_values.SECOND, init_values.GAMMA))
+_FIRST, _SECOND, _GAMMA = (
+    tl.constexpr(word) for word in (init_values.FIRST, init_values.SECOND, init_values.GAMMA)
+)
 EMPTY = tl.constexpr(index.EMPTY)
-UNIFORM, NORMAL = (tl.constexpr(number) for number in (0, 1))  # positions in settings.INITS; 2: zeros
+# positions in settings.INITS; 2: zeros
+UNIFORM, NORMAL = (tl.constexpr(number) for number in (0, 1))
 TURN = tl.constexpr(6.283185307179586 * 2.0**-24)
 
 

@@ -7,11 +7,15 @@ from busbw.accel.embedding import counters, table_state
 
 BLOCK = 256
 CUT = 32  # a larger group is summed in parts of this size, by programs of their own
-# A batch's totals: positions in groups with a row, such groups, parts of large groups, and rows in host memory.
+# A batch's totals: positions in groups with a row, such groups, parts of large groups, and rows in
+# host memory.
 POSITIONS, GROUPS, PARTS, MISSED, TOTALS = range(5)
-_POSITIONS, _GROUPS, _PARTS, _MISSED = (tl.constexpr(number) for number in (POSITIONS, GROUPS, PARTS, MISSED))
+_POSITIONS, _GROUPS, _PARTS, _MISSED = (
+    tl.constexpr(number) for number in (POSITIONS, GROUPS, PARTS, MISSED)
+)
 _INSERTED, _REFUSED, _NOT_ADMITTED, _SKIPPED = (
-    tl.constexpr(number) for number in (counters.INSERTED, counters.REFUSED, counters.NOT_ADMITTED, counters.SKIPPED)
+    tl.constexpr(number)
+    for number in (counters.INSERTED, counters.REFUSED, counters.NOT_ADMITTED, counters.SKIPPED)
 )
 _MOST = tl.constexpr(table_state.MOST_SIGHTINGS)
 NO_SCORE, LFU, LRU = (tl.constexpr(number) for number in (0, 1, 2))
@@ -42,12 +46,35 @@ def _taken(wanted, free, available):
 
 @triton.jit(do_not_specialize=["n", "admission", "stamp"])
 def place(
-    slot, leader, count, start, code, row, first, size, part, pieces, totals, words, free, available, tally, score, n, admission, stamp,
-    GIVE: tl.constexpr, SCORE: tl.constexpr, CUT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """For each leader: `code` (its row; -1: none; -2 minus its row: new), and `start`, where its group starts in the list of positions.
+    slot,
+    leader,
+    count,
+    start,
+    code,
+    row,
+    first,
+    size,
+    part,
+    pieces,
+    totals,
+    words,
+    free,
+    available,
+    tally,
+    score,
+    n,
+    admission,
+    stamp,
+    GIVE: tl.constexpr,
+    SCORE: tl.constexpr,
+    CUT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """For each leader: `code` (its row; -1: none; -2 minus its row: new), and `start`, where its
+    group starts in the list of positions.
 
-    For each group with a row: row, first position in the list, size, and number of its first part. Pieces: the starts and sizes of parts.
+    For each group with a row: row, first position in the list, size, and number of its first part.
+    Pieces: the starts and sizes of parts.
     """
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     leads = (i < n) & (tl.load(leader + i, mask=i < n, other=-1) == i)
@@ -74,14 +101,19 @@ def place(
         tl.store(score + own, tl.zeros((BLOCK,), tl.int32) + stamp, mask=stored)
     if SCORE == LFU:
         before = tl.load(score + own, mask=stored & ~new, other=0)
-        tl.store(score + own, tl.minimum(before, _MOST) + seen, mask=stored)  # sums stay below 2**31
+        # sums stay below 2**31
+        tl.store(score + own, tl.minimum(before, _MOST) + seen, mask=stored)
     _groups(i, own, seen, stored, start, row, first, size, part, pieces, totals, n, CUT)
 
 
 @triton.jit
-def _groups(i, own, seen, stored, start, row, first, size, part, pieces, totals, n, CUT: tl.constexpr):
+def _groups(
+    i, own, seen, stored, start, row, first, size, part, pieces, totals, n, CUT: tl.constexpr
+):
     seen = tl.where(stored, seen, 0)
-    begin = tl.atomic_add(totals + _POSITIONS, tl.sum(seen), sem="relaxed") + tl.cumsum(seen, 0) - seen
+    begin = (
+        tl.atomic_add(totals + _POSITIONS, tl.sum(seen), sem="relaxed") + tl.cumsum(seen, 0) - seen
+    )
     tl.store(start + i, begin, mask=stored)
     one = stored.to(tl.int32)
     group = tl.atomic_add(totals + _GROUPS, tl.sum(one), sem="relaxed") + tl.cumsum(one, 0) - one
@@ -91,8 +123,14 @@ def _groups(i, own, seen, stored, start, row, first, size, part, pieces, totals,
     many = tl.where(seen > CUT, (seen + CUT - 1) // CUT, 0)
     most = tl.max(many)
     if most > 0:
-        number = tl.atomic_add(totals + _PARTS, tl.sum(many), sem="relaxed") + tl.cumsum(many, 0) - many
+        number = (
+            tl.atomic_add(totals + _PARTS, tl.sum(many), sem="relaxed") + tl.cumsum(many, 0) - many
+        )
         tl.store(part + group, number, mask=many > 0)
         for turn in range(most):
             tl.store(pieces + (number + turn) * 2, begin + turn * CUT, mask=turn < many)
-            tl.store(pieces + (number + turn) * 2 + 1, tl.minimum(seen - turn * CUT, CUT), mask=turn < many)
+            tl.store(
+                pieces + (number + turn) * 2 + 1,
+                tl.minimum(seen - turn * CUT, CUT),
+                mask=turn < many,
+            )

@@ -8,18 +8,37 @@ from busbw.accel.embedding.kernels.place import _MISSED, _add
 
 BLOCK = 256
 _PROMOTED, _DEMOTED, _IN_PLACE, _TAKEN = (
-    tl.constexpr(number) for number in (counters.PROMOTED, counters.DEMOTED, counters.IN_PLACE, counters.TAKEN)
+    tl.constexpr(number)
+    for number in (counters.PROMOTED, counters.DEMOTED, counters.IN_PLACE, counters.TAKEN)
 )
 
 
 @triton.jit(do_not_specialize=["n", "stamp", "near"])
-def miss(leader, code, offsets, used, missed, totals, n, stamp, near, UNITS: tl.constexpr, BLOCK: tl.constexpr):
-    """Stamp the places of the batch's rows on the GPU, and list the codes of its rows in host memory. `near`: units on the GPU."""
+def miss(
+    leader,
+    code,
+    offsets,
+    used,
+    missed,
+    totals,
+    n,
+    stamp,
+    near,
+    UNITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Stamp the places of the batch's rows on the GPU, and list the codes of its rows in host
+    memory.
+
+    `near`: units on the GPU.
+    """
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     leads = (i < n) & (tl.load(leader + i, mask=i < n, other=-1) == i)
     code_here = tl.load(code + i, mask=leads, other=-1)
     stored = code_here != -1
-    unit = tl.load(offsets + tl.where(code_here < -1, -2 - code_here, code_here), mask=stored, other=0)
+    unit = tl.load(
+        offsets + tl.where(code_here < -1, -2 - code_here, code_here), mask=stored, other=0
+    )
     here = stored & (unit >= 0) & (unit < near)
     tl.store(used + unit // UNITS, tl.zeros((BLOCK,), tl.int32) + stamp, mask=here)
     away = (stored & ~here).to(tl.int32)
@@ -31,11 +50,18 @@ def miss(leader, code, offsets, used, missed, totals, n, stamp, near, UNITS: tl.
 
 @triton.jit
 def _taken(wanting, tally, first, victims, length, used, listed):
-    """Places for lanes that want one, from the list, but for those used since it was made; -1: none is left."""
+    """Places for lanes that want one, from the list, but for those used since it was made; -1:
+    none is left.
+    """
     place = tl.where(wanting, -1, -1).to(tl.int64)
     while tl.max(wanting.to(tl.int32)) > 0:
         one = wanting.to(tl.int64)
-        at = tl.atomic_add(tally + _TAKEN, tl.sum(one), sem="relaxed") - first + tl.cumsum(one, 0) - one
+        at = (
+            tl.atomic_add(tally + _TAKEN, tl.sum(one), sem="relaxed")
+            - first
+            + tl.cumsum(one, 0)
+            - one
+        )
         listed_here = wanting & (at < length)
         seen = tl.load(victims + at, mask=listed_here, other=0)
         idle = listed_here & (tl.load(used + seen, mask=listed_here, other=0) < listed)
@@ -46,10 +72,29 @@ def _taken(wanting, tally, first, victims, length, used, listed):
 
 @triton.jit(do_not_specialize=["length", "listed", "stamp"])
 def promote(
-    missed, totals, offsets, base, owner, used, victims, begin, score, tally, length, listed, stamp,
-    LFU: tl.constexpr, WIDTH: tl.constexpr, UNITS: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """Swap the rows of `missed` with rows on the GPU. Records that hold nothing, of new and of evicted rows, are not copied."""
+    missed,
+    totals,
+    offsets,
+    base,
+    owner,
+    used,
+    victims,
+    begin,
+    score,
+    tally,
+    length,
+    listed,
+    stamp,
+    LFU: tl.constexpr,
+    WIDTH: tl.constexpr,
+    UNITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Swap the rows of `missed` with rows on the GPU.
+
+    Records that hold nothing, of new and of evicted rows, are not copied.
+    """
     count, first = tl.load(totals + _MISSED), tl.load(begin)
     for tile in range(tl.program_id(0), tl.cdiv(count, BLOCK), tl.num_programs(0)):
         i = tile * BLOCK + tl.arange(0, BLOCK)

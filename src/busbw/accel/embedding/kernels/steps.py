@@ -1,4 +1,7 @@
-"""The steps of a lookup and an update by kernels; parts.Steps documents them. None but `wanting` waits for the device."""
+"""The steps of a lookup and an update by kernels; parts.Steps documents them.
+
+None but `wanting` waits for the device.
+"""
 
 from dataclasses import dataclass
 
@@ -27,7 +30,9 @@ _SCORES = {"none": placing.NO_SCORE, "lfu": placing.LFU, "lru": placing.LRU}
 
 @dataclass(slots=True)
 class Batch:
-    """Numbers of each position, of each leader, and of each group with a row; see kernels/find.py and kernels/place.py."""
+    """Numbers of each position, of each leader, and of each group with a row; see
+    kernels/find.py and kernels/place.py.
+    """
 
     ids: torch.Tensor
     count: torch.Tensor
@@ -50,7 +55,9 @@ def _new(ids: torch.Tensor) -> Batch:
     n = len(ids)
     zeros = torch.zeros(ALIGNED + n, dtype=torch.int32, device=ids.device)
     pieces = torch.empty(_most_parts(n), 2, dtype=torch.int32, device=ids.device)
-    numbers = torch.empty(10, triton.cdiv(n, ALIGNED) * ALIGNED, dtype=torch.int32, device=ids.device)
+    numbers = torch.empty(
+        10, triton.cdiv(n, ALIGNED) * ALIGNED, dtype=torch.int32, device=ids.device
+    )
     return Batch(ids, zeros[ALIGNED:], zeros[: placing.TOTALS], pieces, *numbers[:, :n].unbind())
 
 
@@ -67,9 +74,21 @@ def find(parts: Parts, ids: torch.Tensor, epoch: int, *, insert: bool) -> Batch:
     batch, index, n = _new(ids), parts.index, len(ids)
     entered, skipped = parts.counters[counted.ENTRIES :], parts.counters[counted.SKIPPED :]
     finding.find[_blocks(n, finding.BLOCK)](
-        ids, index.entries, index.words, batch.slot, batch.leader, batch.turn, batch.count, entered, skipped, n, index.slots - 1, epoch,
-        INSERT=insert, BLOCK=finding.BLOCK,
-    )  # fmt: skip
+        ids,
+        index.entries,
+        index.words,
+        batch.slot,
+        batch.leader,
+        batch.turn,
+        batch.count,
+        entered,
+        skipped,
+        n,
+        index.slots - 1,
+        epoch,
+        INSERT=insert,
+        BLOCK=finding.BLOCK,
+    )
     return batch
 
 
@@ -84,26 +103,74 @@ def place(parts: Parts, batch: Batch, *, admission: int | None, stamp: int) -> N
     index, store, n = parts.index, parts.store, len(batch.ids)
     score = _SCORES[parts.settings.eviction] if admission is not None else placing.NO_SCORE
     placing.place[_blocks(n, placing.BLOCK)](
-        batch.slot, batch.leader, batch.count, batch.start, batch.code, batch.row, batch.first, batch.size, batch.part, batch.pieces,
-        batch.totals, index.words, store.free, store.available, parts.counters, store.score, n, admission or 0, stamp,
-        GIVE=admission is not None, SCORE=score.value, CUT=placing.CUT, BLOCK=placing.BLOCK,
-    )  # fmt: skip
+        batch.slot,
+        batch.leader,
+        batch.count,
+        batch.start,
+        batch.code,
+        batch.row,
+        batch.first,
+        batch.size,
+        batch.part,
+        batch.pieces,
+        batch.totals,
+        index.words,
+        store.free,
+        store.available,
+        parts.counters,
+        store.score,
+        n,
+        admission or 0,
+        stamp,
+        GIVE=admission is not None,
+        SCORE=score.value,
+        CUT=placing.CUT,
+        BLOCK=placing.BLOCK,
+    )
 
 
 def promote(parts: Parts, batch: Batch, tier: Tier, stamp: int) -> None:
-    """Bring the rows of a placed batch to the GPU, as far as there is room. `stamp`: the number of the lookup."""
+    """Bring the rows of a placed batch to the GPU, as far as there is room.
+
+    `stamp`: the number of the lookup.
+    """
     store, n = parts.store, len(batch.ids)
     missed = torch.empty(n, dtype=torch.int32, device=batch.ids.device)
     promoting.miss[_blocks(n, promoting.BLOCK)](
-        batch.leader, batch.code, store.offsets, tier.used, missed, batch.totals, n, stamp, tier.places * store.units,
-        UNITS=store.units, BLOCK=promoting.BLOCK,
-    )  # fmt: skip
+        batch.leader,
+        batch.code,
+        store.offsets,
+        tier.used,
+        missed,
+        batch.totals,
+        n,
+        stamp,
+        tier.places * store.units,
+        UNITS=store.units,
+        BLOCK=promoting.BLOCK,
+    )
     block, warps = SWAP
     promoting.promote[(min(PROGRAMS, triton.cdiv(n, block)),)](
-        missed, batch.totals, store.offsets, store.base, tier.owner, tier.used, tier.victims, tier.begin, store.score, parts.counters,
-        len(tier.victims), tier.listed, stamp, LFU=parts.settings.eviction == "lfu", WIDTH=store.width, UNITS=store.units, BLOCK=block,
-        COLUMNS=min(triton.next_power_of_2(store.width), 128), num_warps=warps,
-    )  # fmt: skip
+        missed,
+        batch.totals,
+        store.offsets,
+        store.base,
+        tier.owner,
+        tier.used,
+        tier.victims,
+        tier.begin,
+        store.score,
+        parts.counters,
+        len(tier.victims),
+        tier.listed,
+        stamp,
+        LFU=parts.settings.eviction == "lfu",
+        WIDTH=store.width,
+        UNITS=store.units,
+        BLOCK=block,
+        COLUMNS=min(triton.next_power_of_2(store.width), 128),
+        num_warps=warps,
+    )
 
 
 def rows_of(batch: Batch) -> torch.Tensor:
@@ -120,20 +187,41 @@ def peek(parts: Parts, ids: torch.Tensor) -> torch.Tensor:
     index, n = parts.index, len(ids)
     row = torch.empty(n, dtype=torch.int32, device=ids.device)
     absent = parts.counters[counted.ABSENT :]
-    finding.peek[_blocks(n, finding.BLOCK)](ids, index.entries, index.words, row, absent, n, index.slots - 1, BLOCK=finding.BLOCK)
+    finding.peek[_blocks(n, finding.BLOCK)](
+        ids, index.entries, index.words, row, absent, n, index.slots - 1, BLOCK=finding.BLOCK
+    )
     return _read(parts, ids, row, None)
 
 
 def _read(parts: Parts, ids: torch.Tensor, code: torch.Tensor, batch: Batch | None) -> torch.Tensor:
     form, store, settings, n = parts.form, parts.store, parts.settings, len(ids)
     out = torch.empty(n, form.dim, device=ids.device)
-    leader, turn, start, listed = (batch.leader, batch.turn, batch.start, batch.listed) if batch else (code,) * 4
+    leader, turn, start, listed = (
+        (batch.leader, batch.turn, batch.start, batch.listed) if batch else (code,) * 4
+    )
     rows, warps = READ
     reading.read_rows[_blocks(n, rows)](
-        ids, leader, turn, start, code, listed, store.base, store.offsets, out, n, key_of(settings.seed), settings.init_scale,
-        TRAIN=batch is not None, INIT=INITS.index(settings.init), DIM=form.dim, WIDTH=form.width, SEGMENT=store.segment,
-        BLOCK=rows, COLUMNS=triton.next_power_of_2(form.dim), num_warps=warps,
-    )  # fmt: skip
+        ids,
+        leader,
+        turn,
+        start,
+        code,
+        listed,
+        store.base,
+        store.offsets,
+        out,
+        n,
+        key_of(settings.seed),
+        settings.init_scale,
+        TRAIN=batch is not None,
+        INIT=INITS.index(settings.init),
+        DIM=form.dim,
+        WIDTH=form.width,
+        SEGMENT=store.segment,
+        BLOCK=rows,
+        COLUMNS=triton.next_power_of_2(form.dim),
+        num_warps=warps,
+    )
     return out
 
 
@@ -143,20 +231,55 @@ def update(parts: Parts, batch: Batch, gradients: torch.Tensor, step: Step) -> N
     listed = _listed(batch, deterministic=settings.deterministic)
     partial = torch.empty(_most_parts(n), form.dim, device=gradients.device)
     updating.sum_parts[(min(PROGRAMS, _most_parts(n)),)](
-        gradients, listed, batch.pieces, batch.totals, partial, DIM=form.dim, CUT=placing.CUT, COLUMNS=columns
+        gradients,
+        listed,
+        batch.pieces,
+        batch.totals,
+        partial,
+        DIM=form.dim,
+        CUT=placing.CUT,
+        COLUMNS=columns,
     )
     first, second = settings.betas
     rows, warps = UPDATE
     updating.update[(min(PROGRAMS, triton.cdiv(n, rows)),)](
-        gradients, listed, partial, batch.row, batch.first, batch.size, batch.part, batch.totals, store.base, store.offsets,
-        parts.counters[counted.NOT_FINITE :], step.lr, step.rate, step.root, step.decay, first, 1 - first, second, 1 - second,
-        settings.eps, RULE=OPTIMIZERS.index(settings.optimizer), DIM=form.dim, PITCH=form.pitch, TAIL=form.tail, WIDTH=form.width,
-        SEGMENT=store.segment, CUT=placing.CUT, BLOCK=rows, COLUMNS=columns, num_warps=warps,
-    )  # fmt: skip
+        gradients,
+        listed,
+        partial,
+        batch.row,
+        batch.first,
+        batch.size,
+        batch.part,
+        batch.totals,
+        store.base,
+        store.offsets,
+        parts.counters[counted.NOT_FINITE :],
+        step.lr,
+        step.rate,
+        step.root,
+        step.decay,
+        first,
+        1 - first,
+        second,
+        1 - second,
+        settings.eps,
+        RULE=OPTIMIZERS.index(settings.optimizer),
+        DIM=form.dim,
+        PITCH=form.pitch,
+        TAIL=form.tail,
+        WIDTH=form.width,
+        SEGMENT=store.segment,
+        CUT=placing.CUT,
+        BLOCK=rows,
+        COLUMNS=columns,
+        num_warps=warps,
+    )
 
 
 def _listed(batch: Batch, *, deterministic: bool) -> torch.Tensor:
-    """The positions of each group with a row, next to each other; in ascending order if deterministic."""
+    """The positions of each group with a row, next to each other; in ascending order if
+    deterministic.
+    """
     n = len(batch.ids)
     if deterministic:
         lead = batch.leader.clamp(min=0)
@@ -185,9 +308,18 @@ def _move(store: Store, rows: torch.Tensor, records: torch.Tensor, *, write: boo
         return
     block, warps = MOVE
     reading.move_records[_blocks(len(rows), block)](
-        rows.int(), store.base, store.offsets, records, len(rows), WRITE=write, WIDTH=store.width, SEGMENT=store.segment, BLOCK=block,
-        COLUMNS=min(triton.next_power_of_2(store.width), 128), num_warps=warps,
-    )  # fmt: skip
+        rows.int(),
+        store.base,
+        store.offsets,
+        records,
+        len(rows),
+        WRITE=write,
+        WIDTH=store.width,
+        SEGMENT=store.segment,
+        BLOCK=block,
+        COLUMNS=min(triton.next_power_of_2(store.width), 128),
+        num_warps=warps,
+    )
 
 
 def fill(index: Index, ids: torch.Tensor, rows: torch.Tensor) -> None:

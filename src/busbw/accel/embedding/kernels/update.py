@@ -1,4 +1,6 @@
-"""The kernels of an update: sum the gradients of each group, and apply the optimizer's rule to its record."""
+"""The kernels of an update: sum the gradients of each group, and apply the optimizer's rule to
+its record.
+"""
 
 import triton
 import triton.language as tl
@@ -6,23 +8,39 @@ import triton.language as tl
 from busbw.accel.embedding.kernels.place import _GROUPS, _PARTS
 from busbw.accel.embedding.kernels.values import place_of
 
-SGD, ADAM, ROWWISE_ADAM, ROWWISE_ADAGRAD = (tl.constexpr(number) for number in range(4))  # positions in settings.OPTIMIZERS
+# positions in settings.OPTIMIZERS
+SGD, ADAM, ROWWISE_ADAM, ROWWISE_ADAGRAD = (tl.constexpr(number) for number in range(4))
 
 
 @triton.jit
-def sum_parts(gradients, listed, pieces, totals, partial, DIM: tl.constexpr, CUT: tl.constexpr, COLUMNS: tl.constexpr):
+def sum_parts(
+    gradients,
+    listed,
+    pieces,
+    totals,
+    partial,
+    DIM: tl.constexpr,
+    CUT: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """The sums of the parts of large groups."""
     turn, column = tl.arange(0, CUT), tl.arange(0, COLUMNS)
     for piece in range(tl.program_id(0), tl.load(totals + _PARTS), tl.num_programs(0)):
         begin, size = tl.load(pieces + piece * 2), tl.load(pieces + piece * 2 + 1)
         i = tl.load(listed + begin + turn, mask=turn < size, other=0).to(tl.int64)
-        value = tl.load(gradients + i[:, None] * DIM + column[None, :], mask=(turn < size)[:, None] & (column < DIM)[None, :], other=0.0)
+        value = tl.load(
+            gradients + i[:, None] * DIM + column[None, :],
+            mask=(turn < size)[:, None] & (column < DIM)[None, :],
+            other=0.0,
+        )
         at = (tl.zeros((COLUMNS,), tl.int64) + piece) * DIM + column
         tl.store(partial + at, tl.sum(value, axis=0), mask=column < DIM)
 
 
 @triton.jit
-def _summed(gradients, listed, partial, first, size, part, column, DIM: tl.constexpr, CUT: tl.constexpr):
+def _summed(
+    gradients, listed, partial, first, size, part, column, DIM: tl.constexpr, CUT: tl.constexpr
+):
     """The sums of the gradients of some groups, [groups, columns]; large ones from their parts."""
     narrow = (column < DIM)[None, :]
     total = tl.zeros((first.shape[0], column.shape[0]), tl.float32)
@@ -30,20 +48,54 @@ def _summed(gradients, listed, partial, first, size, part, column, DIM: tl.const
     for turn in range(tl.max(small)):
         here = turn < small
         i = tl.load(listed + first + turn, mask=here, other=0).to(tl.int64)
-        total += tl.load(gradients + i[:, None] * DIM + column[None, :], mask=here[:, None] & narrow, other=0.0)
+        total += tl.load(
+            gradients + i[:, None] * DIM + column[None, :], mask=here[:, None] & narrow, other=0.0
+        )
     many = tl.where(size > CUT, (size + CUT - 1) // CUT, 0)
     for turn in range(tl.max(many)):
         here = (turn < many)[:, None] & narrow
-        total += tl.load(partial + (part.to(tl.int64) + turn)[:, None] * DIM + column[None, :], mask=here, other=0.0)
+        total += tl.load(
+            partial + (part.to(tl.int64) + turn)[:, None] * DIM + column[None, :],
+            mask=here,
+            other=0.0,
+        )
     return total
 
 
-@triton.jit(do_not_specialize=["lr", "rate", "root", "decay", "beta", "fresh", "beta2", "fresh2", "eps"])
+@triton.jit(
+    do_not_specialize=["lr", "rate", "root", "decay", "beta", "fresh", "beta2", "fresh2", "eps"]
+)
 def update(
-    gradients, listed, partial, row, first, size, part, totals, base, offsets, bad, lr, rate, root, decay,
-    beta, fresh, beta2, fresh2, eps, RULE: tl.constexpr, DIM: tl.constexpr, PITCH: tl.constexpr, TAIL: tl.constexpr, WIDTH: tl.constexpr,
-    SEGMENT: tl.constexpr, CUT: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
+    gradients,
+    listed,
+    partial,
+    row,
+    first,
+    size,
+    part,
+    totals,
+    base,
+    offsets,
+    bad,
+    lr,
+    rate,
+    root,
+    decay,
+    beta,
+    fresh,
+    beta2,
+    fresh2,
+    eps,
+    RULE: tl.constexpr,
+    DIM: tl.constexpr,
+    PITCH: tl.constexpr,
+    TAIL: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SEGMENT: tl.constexpr,
+    CUT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
     """Sum and apply. Rows whose gradient is not finite stay as they are, and are counted in `bad`.
 
     `fresh` is 1 - beta, `fresh2` 1 - beta2: in fp32 the difference would lose digits.
@@ -52,8 +104,13 @@ def update(
     for tile in range(tl.program_id(0), tl.cdiv(groups, BLOCK), tl.num_programs(0)):
         group = tile * BLOCK + tl.arange(0, BLOCK)
         inside = group < groups
-        begin, many = tl.load(first + group, mask=inside, other=0), tl.load(size + group, mask=inside, other=0)
-        record = base + place_of(offsets, tl.load(row + group, mask=inside, other=0), SEGMENT, WIDTH)
+        begin, many = (
+            tl.load(first + group, mask=inside, other=0),
+            tl.load(size + group, mask=inside, other=0),
+        )
+        record = base + place_of(
+            offsets, tl.load(row + group, mask=inside, other=0), SEGMENT, WIDTH
+        )
         number = tl.load(part + group, mask=many > CUT, other=0)
         gradient = _summed(gradients, listed, partial, begin, many, number, column, DIM, CUT)
         wrong = inside & (tl.max((~(tl.abs(gradient) < float("inf"))).to(tl.int32), axis=1) > 0)
@@ -66,7 +123,10 @@ def update(
         if RULE == SGD:
             change = lr * gradient
         elif RULE == ROWWISE_ADAGRAD:
-            square = tl.load(record + TAIL, mask=inside, other=0.0) + tl.sum(gradient * gradient, axis=1) / DIM
+            square = (
+                tl.load(record + TAIL, mask=inside, other=0.0)
+                + tl.sum(gradient * gradient, axis=1) / DIM
+            )
             tl.store(record + TAIL, square, mask=inside)
             change = lr * gradient / (tl.sqrt(square) + eps)[:, None]
         else:
@@ -78,7 +138,10 @@ def update(
                 tl.store(record + TAIL, square, mask=inside)
                 change = rate * moment / (tl.sqrt(square) * root + eps)[:, None]
             else:
-                square = beta2 * tl.load(at + 2 * PITCH, mask=here, other=0.0) + fresh2 * gradient * gradient
+                square = (
+                    beta2 * tl.load(at + 2 * PITCH, mask=here, other=0.0)
+                    + fresh2 * gradient * gradient
+                )
                 tl.store(at + 2 * PITCH, square, mask=here)
                 change = rate * moment / (tl.sqrt(square) * root + eps)
         tl.store(at, weight - change, mask=here)

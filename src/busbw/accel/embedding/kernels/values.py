@@ -25,11 +25,30 @@ def list_positions(leader, turn, start, code, listed, n, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n", "key", "scale"])
 def read_rows(
-    ids, leader, turn, start, code, listed, base, offsets, out, n, key, scale,
-    TRAIN: tl.constexpr, INIT: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, SEGMENT: tl.constexpr,
-    BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """The row of each position. In training also list the positions; the first position of a new row writes its record."""
+    ids,
+    leader,
+    turn,
+    start,
+    code,
+    listed,
+    base,
+    offsets,
+    out,
+    n,
+    key,
+    scale,
+    TRAIN: tl.constexpr,
+    INIT: tl.constexpr,
+    DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SEGMENT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """The row of each position.
+
+    In training also list the positions; the first position of a new row writes its record.
+    """
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     number = tl.zeros((BLOCK,), tl.int32)
@@ -43,18 +62,31 @@ def read_rows(
         own = tl.load(code + i, mask=inside, other=-1)
     column = tl.arange(0, COLUMNS)
     narrow = (column < DIM)[None, :]
-    record = base + place_of(offsets, tl.where(own < -1, -2 - own, tl.maximum(own, 0)), SEGMENT, WIDTH)[:, None]
+    record = (
+        base
+        + place_of(offsets, tl.where(own < -1, -2 - own, tl.maximum(own, 0)), SEGMENT, WIDTH)[
+            :, None
+        ]
+    )
     value = tl.load(record + column[None, :], mask=(own >= 0)[:, None] & narrow, other=0.0)
     if tl.min(own) < 0:
         made = initial_values(tl.load(ids + i, mask=inside, other=0), column, key, scale, INIT)
         value = tl.where((own < 0)[:, None], made, value)
         writes = ((own < -1) & (number == 0))[:, None]
-        tl.store(record + column[None, :], tl.where(narrow, value, 0.0), mask=writes & (column < WIDTH)[None, :])
+        tl.store(
+            record + column[None, :],
+            tl.where(narrow, value, 0.0),
+            mask=writes & (column < WIDTH)[None, :],
+        )
         for begin in tl.static_range(COLUMNS, WIDTH, COLUMNS):
             tl.store(
-                record + begin + column[None, :], tl.zeros((BLOCK, COLUMNS), tl.float32), mask=writes & (begin + column < WIDTH)[None, :]
+                record + begin + column[None, :],
+                tl.zeros((BLOCK, COLUMNS), tl.float32),
+                mask=writes & (begin + column < WIDTH)[None, :],
             )
-    tl.store(out + i.to(tl.int64)[:, None] * DIM + column[None, :], value, mask=inside[:, None] & narrow)
+    tl.store(
+        out + i.to(tl.int64)[:, None] * DIM + column[None, :], value, mask=inside[:, None] & narrow
+    )
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -73,7 +105,9 @@ def move_records(
     """Copy the records of rows to `records`, [n, WIDTH], or from there."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
-    record = base + place_of(offsets, tl.load(rows + i, mask=inside, other=0), SEGMENT, WIDTH)[:, None]
+    record = (
+        base + place_of(offsets, tl.load(rows + i, mask=inside, other=0), SEGMENT, WIDTH)[:, None]
+    )
     copy = records + i.to(tl.int64)[:, None] * WIDTH
     for begin in tl.static_range(0, WIDTH, COLUMNS):
         column = begin + tl.arange(0, COLUMNS)[None, :]

@@ -1,4 +1,7 @@
-"""What `import horovod` finds first if the folder above is in PYTHONPATH. It makes busbw's modules those of Horovod."""
+"""What `import horovod` finds first if the folder above is in PYTHONPATH.
+
+It makes busbw's modules those of Horovod.
+"""
 
 from busbw.horovod import shim
 

@@ -1,4 +1,7 @@
-"""Training that survives lost ranks: in an elastic job the others go on, and torchrun restarts all. Both from the last commit."""
+"""Training that survives lost ranks: in an elastic job the others go on, and torchrun restarts all.
+
+Both from the last commit.
+"""
 
 from busbw.horovod.torch.elastic.base import State
 from busbw.horovod.torch.elastic.run import run, run_fn

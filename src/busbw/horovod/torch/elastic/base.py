@@ -13,10 +13,17 @@ from busbw.horovod.torch.requests import Kind
 
 
 class State:
-    """The state of a training. Subclasses define `save`, `restore` and `sync`, and may define `reset`."""
+    """The state of a training.
+
+    Subclasses define `save`, `restore` and `sync`, and may define `reset`.
+    """
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
-        """`bcast_object`: hvd.broadcast_object, or a function that broadcasts an object from rank 0. `get_rank`: hvd.rank."""
+        """`bcast_object`: hvd.broadcast_object, or a function that broadcasts an object from rank
+        0.
+
+        `get_rank`: hvd.rank.
+        """
         self._bcast_object, self._rank = bcast_object, get_rank
         self._callbacks: list[Callable[[], None]] = []
 
@@ -51,7 +58,9 @@ class State:
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """In an elastic job, ask rank 0 whether workers wait to join or have to leave. All ranks must call it.
+        """In an elastic job, ask rank 0 whether workers wait to join or have to leave.
+
+        All ranks must call it.
 
         Raises:
             HostsUpdatedInterrupt: on all ranks, if so. `run` handles it.

@@ -13,8 +13,9 @@ from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterru
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Make `func(state, ...)` resume from the last commit after a failed operation.
 
-    If all ranks are alive, it is called again in this process. If a rank is lost, the remaining ranks of an elastic job go on with new ones
-    or without. In other jobs the error is raised: torchrun restarts all ranks, and the last commit is read from its file.
+    If all ranks are alive, it is called again in this process. If a rank is lost, the remaining
+    ranks of an elastic job go on with new ones or without. In other jobs the error is raised:
+    torchrun restarts all ranks, and the last commit is read from its file.
     """
     return run_fn(func, _join_again)
 
@@ -34,7 +35,8 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                 state.remove_commit()
                 return result
             except HorovodInternalError:
-                # Others may have left already, to join again, which ends the job here without a failure.
+                # Others may have left already, to join again, which ends the job here without a
+                # failure.
                 if context.current().controller.lost and not worker.elastic():
                     raise
                 state.restore()

@@ -11,7 +11,10 @@ from busbw.horovod.torch import context
 
 
 class ElasticSampler(Sampler[int]):  # type: ignore[misc]
-    """Indices of this rank. Each sample is used once per epoch, except those repeated to make shares even."""
+    """Indices of this rank.
+
+    Each sample is used once per epoch, except those repeated to make shares even.
+    """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
         """`seed` must be the same on all ranks."""

@@ -1,4 +1,6 @@
-"""The state of a training, which continues from the last commit on all ranks or in restarted processes."""
+"""The state of a training, which continues from the last commit on all ranks or in restarted
+processes.
+"""
 
 import copy
 import os
@@ -23,11 +25,13 @@ _RUN, _FOLDER = "TORCHELASTIC_RUN_ID", "BUSBW_ELASTIC_DIR"
 class ObjectState(State):
     """Values, each an attribute. Of those with a `state_dict`, such as models, that is copied.
 
-    `commit` saves them in memory and, under torchrun, in a file on this host. `restore` returns to the last commit. `sync` copies the state
-    of the rank with the latest commit to all ranks.
+    `commit` saves them in memory and, under torchrun, in a file on this host. `restore` returns to
+    the last commit. `sync` copies the state of the rank with the latest commit to all ranks.
     """
 
-    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
+    def __init__(
+        self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any
+    ) -> None:
         super().__init__(bcast_object, get_rank)
         self._stateful = [name for name, value in kwargs.items() if hasattr(value, "state_dict")]
         self._plain = [name for name in kwargs if name not in self._stateful]
@@ -64,7 +68,10 @@ class ObjectState(State):
         self._load(copy.deepcopy(self._kept))
 
     def load_commit(self) -> bool:
-        """Load the last commit of an earlier process of this run on this host. Returns whether there is one."""
+        """Load the last commit of an earlier process of this run on this host.
+
+        Returns whether there is one.
+        """
         path = self.path()
         if path is None or not path.exists():
             return False
@@ -74,7 +81,9 @@ class ObjectState(State):
         return True
 
     def remove_commit(self) -> None:
-        """Remove the file of commits once all ranks have done their work, so that a later run with the same id begins anew."""
+        """Remove the file of commits once all ranks have done their work, so that a later run
+        with the same id begins anew.
+        """
         path = self.path()
         if path is not None:
             ops.barrier()
@@ -97,7 +106,11 @@ class ObjectState(State):
     def path(self) -> Path | None:
         """The file of commits; None if no launcher would restart this process."""
         run, folder = os.environ.get(_RUN), os.environ.get(_FOLDER)
-        return (Path(folder) if folder else _own_folder()) / f"busbw-elastic-{os.getuid()}-{run}.pt" if run else None
+        return (
+            (Path(folder) if folder else _own_folder()) / f"busbw-elastic-{os.getuid()}-{run}.pt"
+            if run
+            else None
+        )
 
     def _now(self) -> dict[str, Any]:
         states = {name: getattr(self, name).state_dict() for name in self._stateful}
@@ -111,16 +124,28 @@ class ObjectState(State):
 
 
 class TorchState(ObjectState):
-    """The state of a training with PyTorch: a model, an optimizer, and any other values as in ObjectState."""
+    """The state of a training with PyTorch: a model, an optimizer, and any other values as in
+    ObjectState.
+    """
 
-    def __init__(self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        **kwargs: Any,
+    ) -> None:
         self.model, self.optimizer = model, optimizer
-        given = {name: value for name, value in (("model", model), ("optimizer", optimizer)) if value is not None}
+        given = {
+            name: value
+            for name, value in (("model", model), ("optimizer", optimizer))
+            if value is not None
+        }
         super().__init__(broadcast_object, context.rank, **given, **kwargs)
 
 
 def _own_folder() -> Path:
-    """A folder for temporary files that only this user can open: a commit is a pickle, which runs code when it is loaded.
+    """A folder for temporary files that only this user can open: a commit is a pickle, which runs
+    code when it is loaded.
 
     Raises:
         Refused: another user made it, or others can write to it.
@@ -129,5 +154,8 @@ def _own_folder() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise Refused(f"{folder} is not a folder that only this user can open", f"remove it, or set {_FOLDER} to a folder of your own")
+        raise Refused(
+            f"{folder} is not a folder that only this user can open",
+            f"remove it, or set {_FOLDER} to a folder of your own",
+        )
     return folder
