@@ -29,7 +29,7 @@ from pathlib import Path
 
 from busbw.measure import profiler_calls, profiler_file
 from busbw.pattern import pattern_lines
-from busbw.pattern.files import load
+from busbw.pattern.registry import load
 
 APP = Path(__file__).with_name("capture_app.py")
 VARIANTS = ("none", "cheap", "timed")

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from busbw.launch import remote
 from busbw.launch.node import Node
-from busbw.link import messages as m
-from busbw.link.authentication import token
+from busbw.link import pair as m
+from busbw.link.listening import token
 from busbw.link.perftest import free_port, listens
 
 ROUNDS = 11

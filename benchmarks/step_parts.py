@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw import accel
 from busbw.accel import comm_worker
-from busbw.train.exchange import unchanged
+from busbw.train.bench import unchanged
 from busbw.train.loop import Loop, scaler_for, settle
 from busbw.train.methods import parse
 from busbw.train.models import BY_NAME

@@ -23,9 +23,8 @@ from busbw.core.watch_counters import ON_PORT
 from busbw.host.link_counters import Traffic
 from busbw.host.source import Live
 from busbw.watch import text as view
-from busbw.watch.loop import ticks
-from busbw.watch.page import Page
-from busbw.watch.watcher import Watcher
+from busbw.watch.exporter import Page
+from busbw.watch.watcher import Watcher, ticks
 
 PORTS = 16
 NET_DEV = (

@@ -3,7 +3,7 @@
 from markdown_table import table
 
 from busbw.check.registry import CHECKS, EXPECTATIONS, OF_MACHINE, ROWS
-from busbw.core.check_row import CheckRow
+from busbw.core.finding import CheckRow
 
 
 def checks() -> str:

@@ -5,8 +5,8 @@ import re
 from markdown_table import code, table
 
 from busbw.core.counters import COUNTERS, Counter, Kind, Owner, at
-from busbw.core.gpu_events import CLOCK_REASONS
 from busbw.core.sxids import SXIDS
+from busbw.core.telemetry import CLOCK_REASONS
 from busbw.core.watch_counters import BY_NAME, LEVELS
 from busbw.core.xids import OLDER, XIDS
 from busbw.watch.verdicts import PATTERNS

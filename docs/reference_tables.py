@@ -11,7 +11,7 @@ from markdown_table import code, table
 from busbw.core.collectives import BY_NAME, COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.env import VARIABLES
-from busbw.core.exits import Exit, NagiosExit, NcclTestsExit
+from busbw.core.errors import Exit, NagiosExit, NcclTestsExit
 from busbw.core.options import BY_FIELD
 from busbw.core.redops import REDOPS
 from busbw.core.topology import Gpu, Host, Nic

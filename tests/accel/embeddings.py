@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw.accel import heartbeat
 from busbw.accel.embedding import DynamicEmbedding, TableSettings, saving
 from busbw.accel.embedding.exchange import owners
-from busbw.accel.embedding.init_values import mix
+from busbw.accel.embedding.optimizers import mix
 from busbw.core.errors import BusbwError
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "large-embeddings.md"

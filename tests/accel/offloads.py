@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from busbw import accel
 from busbw.accel.offloading import optimizer as optimizers
 from busbw.accel.offloading import schedule
-from busbw.accel.offloading.units import Offloaded
+from busbw.accel.offloading.placement import Offloaded
 from busbw.core.errors import BusbwError
 
 WIDTH, TOKENS, STEPS = 24, 31, 4

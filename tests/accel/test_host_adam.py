@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from busbw.accel import host_adam, host_threads  # noqa: E402
+from busbw.accel import host_adam  # noqa: E402
 from busbw.accel.host_adam import HostAdam, Rule, States  # noqa: E402
 from busbw.core.errors import NoMeasurement, UsageError  # noqa: E402
 
@@ -122,12 +122,12 @@ def test_a_library_that_is_named_wrongly_is_an_error(monkeypatch, tmp_path):
     host_adam._library.cache_clear()
 
 
-@pytest.mark.parametrize(("cores", "used"), [(1, 1), (3, 3), (400, host_threads.MOST_THREADS)])
+@pytest.mark.parametrize(("cores", "used"), [(1, 1), (3, 3), (400, host_adam.MOST_THREADS)])
 def test_threads_are_as_many_as_the_process_has_cores_up_to_a_limit(monkeypatch, cores, used):
     monkeypatch.setattr(
-        host_threads.os, "sched_getaffinity", lambda process: set(range(0 if process else cores))
+        host_adam.os, "sched_getaffinity", lambda process: set(range(0 if process else cores))
     )
-    assert host_threads.usable() == used
+    assert host_adam.usable() == used
 
 
 @pytest.mark.parametrize(

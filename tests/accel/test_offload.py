@@ -15,17 +15,17 @@ torch = pytest.importorskip("torch")
 from offload_pair import DEVICE, WIDTH, LateLane, Named, Net, Pair, groups  # noqa: E402
 from torch import nn  # noqa: E402
 
-from busbw.accel import host_threads, offload  # noqa: E402
+from busbw.accel import host_adam, offload  # noqa: E402
 from busbw.accel.offloading import optimizer as optimizers  # noqa: E402
-from busbw.accel.offloading import schedule, units  # noqa: E402
+from busbw.accel.offloading import placement, schedule  # noqa: E402
 from busbw.core.errors import UsageError  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 
-@pytest.fixture(params=[units.PIECE, 1000], ids=["whole", "pieces"])
+@pytest.fixture(params=[placement.PIECE, 1000], ids=["whole", "pieces"])
 def pieces(request, monkeypatch):
-    monkeypatch.setattr(units, "PIECE", request.param)
+    monkeypatch.setattr(placement, "PIECE", request.param)
 
 
 @pytest.mark.usefixtures("updates", "pieces")
@@ -328,7 +328,7 @@ def test_modules_of_the_model_load_and_save_their_own_weights():
 def test_a_model_of_one_parameter_trains():
     net = nn.Linear(8, 8, bias=False).to(DEVICE)
     optimizer = offload(net, torch.optim.AdamW(net.parameters(), lr=0.1), max_norm=None)
-    assert optimizer.worker.adam.threads == host_threads.usable()
+    assert optimizer.worker.adam.threads == host_adam.usable()
     before = optimizer.weights()["weight"].clone()
     net(ones()).sum().backward()
     optimizer.step()

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from busbw.accel import offload  # noqa: E402
-from busbw.accel.offloading import copy_streams, host_memory, placement, units  # noqa: E402
+from busbw.accel.offloading import copy_streams, host_memory, placement  # noqa: E402
 from busbw.core.errors import NoMeasurement  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -19,9 +19,9 @@ def parameters(*sizes, orders=None):
     """Parameters of these sizes, each in a unit of its own, without memory."""
     made = []
     for index, size in enumerate(sizes):
-        unit = units.Unit(nn.Identity(), orders[index] if orders else index)
+        unit = placement.Unit(nn.Identity(), orders[index] if orders else index)
         tensor = torch.empty(size, device="meta")
-        made.append(units.Offloaded(str(index), nn.Parameter(tensor), 0, index, unit, tensor))
+        made.append(placement.Offloaded(str(index), nn.Parameter(tensor), 0, index, unit, tensor))
     return made
 
 
@@ -46,7 +46,7 @@ def test_states_of_the_parameters_that_are_needed_first_stay_on_the_device(
 
 
 def test_the_host_keeps_14_bytes_per_parameter_and_three_pieces(monkeypatch):
-    monkeypatch.setattr(units, "PIECE", 1024)
+    monkeypatch.setattr(placement, "PIECE", 1024)
     net = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 32, bias=False))
     optimizer = offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
     taken = (

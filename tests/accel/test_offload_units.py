@@ -10,7 +10,7 @@ from torch import nn  # noqa: E402
 from torch.distributed.fsdp import FSDPModule  # noqa: E402
 
 from busbw.accel import offload  # noqa: E402
-from busbw.accel.offloading import units  # noqa: E402
+from busbw.accel.offloading import placement  # noqa: E402
 from busbw.accel.settings import Settings  # noqa: E402
 from busbw.core.errors import UsageError  # noqa: E402
 
@@ -44,7 +44,7 @@ def named(made, found):
 
 def test_units_are_the_members_of_the_outermost_lists():
     made = model()
-    assert named(made, units.divide(made)) == [
+    assert named(made, placement.divide(made)) == [
         ("", 0),
         ("inner.list.0", 1),
         ("inner.list.1", 2),
@@ -56,7 +56,7 @@ def test_units_are_what_fully_shard_was_called_on():
     made = model()
     for module in (made["inner"]["list"][0], made["rest"], made):
         as_sharded(module)
-    assert named(made, units.divide(made)) == [("", 0), ("inner.list.0", 1), ("rest", 2)]
+    assert named(made, placement.divide(made)) == [("", 0), ("inner.list.0", 1), ("rest", 2)]
 
 
 def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root():
@@ -67,9 +67,9 @@ def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root(
     # one within the other, as fully_shard can have them
     modules = (made, first, first[0], first[1], second, third)
     root, _, inner, _, _, last = found = [
-        units.Unit(module, order) for order, module in enumerate(modules)
+        placement.Unit(module, order) for order, module in enumerate(modules)
     ]
-    belongs = units.owners(found)
+    belongs = placement.owners(found)
     assert belongs[id(first[0].weight)] is inner
     assert belongs[id(first[1].weight)] is root
     assert belongs[id(second[0].weight)] is root
@@ -80,10 +80,10 @@ def test_a_parameter_belongs_to_the_innermost_unit_and_a_shared_one_to_the_root(
     ("count", "ends"), [(0, []), (1, [(0, 1)]), (4, [(0, 4)]), (9, [(0, 4), (4, 8), (8, 9)])]
 )
 def test_pieces_cover_a_parameter(monkeypatch, count, ends):
-    monkeypatch.setattr(units, "PIECE", 4)
+    monkeypatch.setattr(placement, "PIECE", 4)
     weight = nn.Parameter(torch.zeros(count))
-    one = units.Offloaded(
-        "weight", weight, 0, 0, units.Unit(nn.Identity(), 0), units.local_part(weight)
+    one = placement.Offloaded(
+        "weight", weight, 0, 0, placement.Unit(nn.Identity(), 0), placement.local_part(weight)
     )
     assert [(part.start, part.stop) for part in one.pieces()] == ends
 

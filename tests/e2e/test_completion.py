@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
+from busbw.cli.completion import BY_COMMAND, BY_PARAMETER
 from busbw.cli.main import cli
-from busbw.cli.shell_completion import BY_COMMAND, BY_PARAMETER
 
 SOURCE = Path(__file__).parents[2] / "src"
 LIMIT_S = 30

@@ -29,7 +29,7 @@ from busbw.measure.plan import Rates
 from busbw.report import comparison as html_comparison
 from busbw.report.read import read
 from busbw.report.registry import VIEWS, view
-from busbw.report.report_input import ReportInput
+from busbw.report.rows import ReportInput
 from busbw.report.rows import rows as html_rows
 from busbw.stats.compare import compare
 from busbw.stats.history import check

@@ -10,10 +10,10 @@ import pytest
 
 from busbw.core.pattern import Header, Pattern, algbw_bytes
 from busbw.pattern import pattern_lines
-from busbw.pattern.replay.kind import ReplayResult
+from busbw.pattern.collector import Arguments, Tally
 from busbw.pattern.replay.text import TORCH_HEADER, render_all
-from busbw.pattern.tally import Arguments, Tally
-from busbw.report import result_json
+from busbw.pattern.replay.types import ReplayResult
+from busbw.report import results
 
 
 def busbw(*arguments: str, code: int = 0) -> str:
@@ -140,7 +140,7 @@ def test_call_that_cannot_be_replayed_is_named_in_every_format_and_costs_exit_1(
     assert done.returncode == 1
     assert done.stdout.startswith(TORCH_HEADER), "stdout has the lines of the CSV alone"
     assert done.stderr == "warning: skipped 1 call: a send or receive without its counterpart\n"
-    result = result_json.read(saved.read_bytes())
+    result = results.read(saved.read_bytes())
     assert isinstance(result, ReplayResult)
     assert "skipped  1 call: a send or receive without its counterpart\n" in render_all(result)
 

@@ -18,11 +18,10 @@ from busbw.core.dtypes import DTYPES
 from busbw.core.errors import BusbwError
 from busbw.core.redops import REDOPS, RedOp
 from busbw.core.sweep import Series, SweepSpec
-from busbw.engines.base import Call, Launch
+from busbw.engines.base import Call, Launch, Probe
 from busbw.engines.nccl import PRESCALED, NcclEngine
-from busbw.engines.verification_data import Probe
 from busbw.launch.control import Control
-from busbw.launch.rendezvous import join
+from busbw.launch.environment import join
 from busbw.measure import verification
 from busbw.measure.plan import Calls
 

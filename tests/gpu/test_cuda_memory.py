@@ -6,11 +6,10 @@ from busbw.core.collectives import collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.layouts import Layout
 from busbw.core.redops import redop
-from busbw.engines.base import Call, Region
+from busbw.engines.base import Call, Probe, Region
 from busbw.engines.cuda_memory import CudaMemory, placed
 from busbw.engines.cuda_runtime import Gpu, Stream
 from busbw.engines.host_memory import expected
-from busbw.engines.verification_data import Probe
 
 pytestmark = pytest.mark.gpu
 COUNT = 100_003

@@ -13,14 +13,14 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from busbw.horovod.elastic import worker
+from busbw.horovod.elastic import processes
 
 folder = Path(sys.argv[1])
 while (folder / "hold").exists():
     (folder / "held").touch()
     time.sleep(0.01)
 while True:
-    world = worker.join()
+    world = processes.join()
     with (folder / "log").open("a") as log:
         log.write(json.dumps({**asdict(world), "pid": os.getpid()}) + "\n")
     following = folder / f"next.{world.number}"
@@ -29,6 +29,6 @@ while True:
             sys.exit(0)
         if (folder / f"fail.{world.local_rank}").exists():
             sys.exit(7)
-        if worker.changed():
+        if processes.changed():
             following.touch()
         time.sleep(0.01)

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod"), pytest.mark
 SOURCE = str(Path(__file__).parents[2] / "src")
 SCRIPT = """
 import gc, os, pathlib, sys, time
-from busbw.horovod.elastic import worker
+from busbw.horovod.elastic import processes as worker
 
 if os.path.exists("killed") and not os.path.exists("lost"):
     pathlib.Path("lost").touch()

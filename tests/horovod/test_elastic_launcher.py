@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.errors import UsageError
-from busbw.core.exits import Exit
-from busbw.horovod.elastic import discovery
+from busbw.core.errors import Exit, UsageError
+from busbw.horovod.elastic import launcher
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 WORKER = str(Path(__file__).with_name("elastic_worker.py"))
@@ -213,22 +212,22 @@ def test_workers_end_with_their_launcher(tmp_path, number, code):
 
 def test_an_elastic_job_runs_on_this_host_only():
     assert (
-        discovery.parse("localhost:2\n\n127.0.0.1\nlocalhost:0\n", 3, "d.sh") == 5
-        and discovery.parse("", 1, "d.sh") == 0
+        launcher.parse("localhost:2\n\n127.0.0.1\nlocalhost:0\n", 3, "d.sh") == 5
+        and launcher.parse("", 1, "d.sh") == 0
     )
     with pytest.raises(
         UsageError,
         match=r"d\.sh: h2 is not this host, and the workers of an elastic job run on one host",
     ) as caught:
-        discovery.parse("localhost:2\nh2:2\n", 1, "d.sh")
+        launcher.parse("localhost:2\nh2:2\n", 1, "d.sh")
     assert "torchrun" in caught.value.hint
 
 
 def test_the_last_valid_answer_of_a_script_stays(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(discovery, "PERIOD_S", 0.02)
+    monkeypatch.setattr(launcher, "PERIOD_S", 0.02)
     answer = tmp_path / "answer"
     answer.write_text("localhost:2\n")
-    script = discovery.Script(f"cat '{answer}'", 1)
+    script = launcher.Script(f"cat '{answer}'", 1)
     said = ""
     for wrong in (b"\xff\xfe\n", b"h2:2\n", None):
         if wrong is None:
@@ -252,13 +251,13 @@ def test_the_last_valid_answer_of_a_script_stays(tmp_path, monkeypatch, capsys):
 
 @given(st.lists(st.integers(1, 99), max_size=9))
 def test_slots_of_all_lines_are_added(slots):
-    assert discovery.parse("".join(f"  localhost:{count}\n" for count in slots), 1, "d.sh") == sum(
+    assert launcher.parse("".join(f"  localhost:{count}\n" for count in slots), 1, "d.sh") == sum(
         slots
     )
 
 
 def test_cooldowns_double_up_to_the_longest():
-    slots = discovery.Slots(lambda: 2, (10, 30))
+    slots = launcher.Slots(lambda: 2, (10, 30))
     times = []
     for _ in range(4):
         slots.fail(1, 100.0)

@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from busbw.horovod.torch.cache import Cache
-from busbw.horovod.torch.requests import Kind, Request, Response
-from busbw.horovod.torch.table import Table
+from busbw.horovod.torch.requests import Cache, Kind, Request, Response, Table
 
 pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("horovod")]
 MEMBERS = {0: (0, 1), 1: (1,)}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from busbw.horovod.shim import MODULES
-from busbw.launch import torchrun
+from busbw.launch import hosts
 
 HANG_S = 250  # ranks import PyTorch, for minutes where other processes use all cores
 pytestmark = [
@@ -112,7 +112,7 @@ def test_python_m_runs_a_script_under_torchrun(tmp_path):
     (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
     words = [sys.executable, "-m", "busbw.horovod", "sum.py", "--epochs", "1"]
     # as the torch engine starts its ranks without MPI
-    done = run(tmp_path, *torchrun.command(words, 2))
+    done = run(tmp_path, *hosts.command(words, 2))
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [
         f"{rank} 2 2.0 ['--epochs', '1'] beside the script __main__" for rank in range(2)

@@ -6,7 +6,7 @@ import pytest
 
 from busbw.cli import env
 from busbw.cli.main import main
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.version import __version__
 from busbw.host import net_plugin, nvml

@@ -11,7 +11,6 @@ import pytest
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Host, Topology
-from busbw.train.kinds import PlanResult, TrainResult
 from busbw.train.plan_types import (
     Bucket,
     CheckRound,
@@ -22,7 +21,7 @@ from busbw.train.plan_types import (
     Plan,
     PlanRun,
 )
-from busbw.train.types import ALONE, Training, TrainRun, TrainSpec
+from busbw.train.types import ALONE, PlanResult, Training, TrainResult, TrainRun, TrainSpec
 
 Make = Callable[..., Result]
 CODE = "busbw.accel.attach(model, busbw.accel.Settings(method='int8'))"

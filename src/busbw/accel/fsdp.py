@@ -13,9 +13,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
-from busbw.accel.attachment import Attachment
 from busbw.accel.comm_worker import CommWorker
-from busbw.accel.ddp import agreed, announce
+from busbw.accel.ddp import Attachment, agreed, announce
 from busbw.accel.mesh import like
 from busbw.accel.methods import BY_NAME, CODECS
 from busbw.accel.settings import Settings

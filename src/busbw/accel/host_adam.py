@@ -1,16 +1,42 @@
-"""AdamW over fp32 states in host memory, in busbw-native or, without it, in torch."""
+"""AdamW over fp32 states in host memory, in busbw-native or, without it, in torch.
 
+Torch's threads on the host.
+
+Under mpirun torch begins with one thread: its Intel MKL reads OMPI_COMM_WORLD_LOCAL_SIZE, decides
+for one, and torch asks MKL.
+"""
+
+import contextlib
 import ctypes
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 
-from busbw.accel import host_threads
 from busbw.core import native
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
+
+MOST_THREADS = 16  # more rarely add memory bandwidth, and other ranks of the host need cores
+
+
+def usable() -> int:
+    """The processors of this process, at most MOST_THREADS."""
+    return min(len(os.sched_getaffinity(0)), MOST_THREADS)
+
+
+@contextlib.contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch's operations of the calling thread use `count` threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 _Pointer = ctypes.c_void_p
 
@@ -100,7 +126,7 @@ class HostAdam:
 
         NoMeasurement if they cannot be started.
         """
-        self.threads = threads or host_threads.usable()
+        self.threads = threads or usable()
         self._text = native.ErrorText()
         library = _library()
         self._pool: int | None = None
@@ -136,7 +162,7 @@ class HostAdam:
         """
         _check(gradient, states, copy)
         if self._pool is None:
-            with host_threads.torch_threads(self.threads):
+            with torch_threads(self.threads):
                 _by_torch(rule, gradient, states, copy, undo)
             return
         slab = _Slab(

@@ -4,8 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TypeVar
 
-from busbw.accel.losses import LEAST_FIRST
-from busbw.accel.methods import BY_NAME, DENSE, NAMES, CodecInfo, titles
+from busbw.accel.methods import BY_NAME, DENSE, LEAST_FIRST, NAMES, CodecInfo, titles
 from busbw.core.errors import UsageError
 
 BACKEND, HOST = "backend", "host"

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from busbw.check.machine import Machine
-from busbw.check.overall import AS_ROOT
-from busbw.check.types import Checked, Evidence, Found
-from busbw.core.check_row import CheckRow
-from busbw.core.finding import Verdict
+from busbw.check.types import AS_ROOT, Checked, Evidence, Found
+from busbw.core.finding import CheckRow, Verdict
 from busbw.core.masking import masked
 from busbw.host.source import Reading
 

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from busbw.check.base import Check
-from busbw.check.expect.judging import Expect, judge
+from busbw.check.expect.file import Expect, judge
 from busbw.check.facts import facts
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS

@@ -8,14 +8,13 @@ from functools import wraps
 
 import msgspec
 
-from busbw.check import loopback
+from busbw.check import measuring
 from busbw.check.base import Check, check, skipped, unknown
-from busbw.check.machine import Machine
+from busbw.check.machine import WITH_CPU, Machine
 from busbw.check.measuring import measured
-from busbw.check.pcie_devices import WITH_CPU
 from busbw.check.types import Found
-from busbw.core.check_row import CheckRow
-from busbw.host.gpu_samples import Sample
+from busbw.core.finding import CheckRow
+from busbw.host.nvml_samples import Sample
 from busbw.host.source import Live, Reading, Source, Unavailable
 
 CALL = "gpu_load"
@@ -79,15 +78,15 @@ class Loaded(Live):
         """The result of a load or of any other call."""
         if name == CALL:
             return Reading(msgspec.json.encode(_run(self._seconds)))
-        if name == loopback.CALL:
-            return Reading(msgspec.json.encode(loopback.run(self._seconds)))
+        if name == measuring.CALL:
+            return Reading(msgspec.json.encode(measuring.run(self._seconds)))
         return super().call(name, live)
 
 
 def begin(source: Source) -> None:
     """Make the loads, which come before all other reads."""
     source.call(CALL, _not_asked)
-    source.call(loopback.CALL, _not_asked)
+    source.call(measuring.CALL, _not_asked)
 
 
 def longest_s(seconds: float) -> float:

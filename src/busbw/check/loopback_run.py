@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from busbw.check.loopback import (
+from busbw.check.machine import Machine, Part, Port, gpus, rdma_nics
+from busbw.check.measuring import (
     END_S,
     LISTEN_S,
     MOST_PORTS,
@@ -18,15 +19,13 @@ from busbw.check.loopback import (
     Loop,
     Loopback,
 )
-from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import own_ports
 from busbw.check.pcie.upstream import nearest
-from busbw.check.pcie_devices import Part, gpus, rdma_nics
 from busbw.core.errors import NoMeasurement
-from busbw.host.gids import V2, read_gids
+from busbw.host.nic import V2, read_gids
 from busbw.host.nvml_health import read_health
 from busbw.host.source import Live
-from busbw.link import perftest, perftest_text
+from busbw.link import perftest
 
 HERE = "127.0.0.1"
 SIZE = 1 << 20
@@ -78,7 +77,7 @@ def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
             said = perftest.client(test, HERE, number, seconds + END_S)
         finally:
             server.end()
-        found = perftest_text.bandwidth(said, SIZE)
+        found = perftest.bandwidth(said, SIZE)
         if found is None:
             raise perftest.unreadable(said)
         return Loop(port=port.name, gpu=gpu, bytes_per_s=found.rate)

@@ -1,4 +1,9 @@
-"""One machine for the checks: reads are cached, and what several checks need is parsed once."""
+"""One machine for the checks: reads are cached, and what several checks need is parsed once.
+
+The GPUs and network controllers of a machine, with the names that findings use.
+
+Findings on command lines as text.
+"""
 
 import json
 import os
@@ -7,13 +12,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+from busbw.check.text import findings, summary
+from busbw.check.types import CommandReport, LineReport
 from busbw.core.env import carried
 from busbw.core.topology import Host
 from busbw.host.cpu import VIRTUAL, hypervisor_bit
-from busbw.host.host_facts import read_host
 from busbw.host.interfaces import Interface, read_interfaces
 from busbw.host.nic import RDMA
+from busbw.host.nvml_health import read_health
+from busbw.host.os_queries import read_host
+from busbw.host.pci import Device, at, read_devices
 from busbw.host.source import Reading, Source
+from busbw.ui.number_formats import wrapped
 
 ENVIRONMENT, USER = "environment", "euid"
 HYPERVISORS = {
@@ -228,3 +238,83 @@ def understood(read: Callable[[Machine], Iterable[Fact]], machine: Machine) -> I
         yield from read(machine)
     except Exception:  # noqa: BLE001 - the check that reads the same says what is wrong with it
         return
+
+
+NONE = "no NVIDIA GPU and no network controller on PCI"
+
+
+WITH_CPU = ("NVIDIA GH", "NVIDIA GB")  # models connected to their CPU by NVLink-C2C
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A device with its name: GPU 2, mlx5_0, eth0, or its address if it has none."""
+
+    name: str
+    device: Device
+
+    @property
+    def path(self) -> str:
+        """Its directory."""
+        return at(self.device.bdf)
+
+
+def gpus(machine: Machine) -> list[Part]:
+    """NVIDIA GPUs, by NVML's labels where it lists them."""
+    names = {gpu.bus_id: gpu.label for gpu in read_health(machine).gpus}
+    return [
+        Part(names.get(bdf, bdf), device)
+        for bdf, device in read_devices(machine).items()
+        if device.gpu
+    ]
+
+
+def with_cpu(machine: Machine, part: Part) -> str:
+    """The model of a GPU connected to its CPU by NVLink-C2C instead of PCIe; '' for other parts."""
+    models = (gpu.name for gpu in read_health(machine).gpus if gpu.bus_id == part.device.bdf)
+    return next((model for model in models if model.startswith(WITH_CPU)), "")
+
+
+def nics(machine: Machine) -> list[Part]:
+    """RDMA devices except virtual functions; without RDMA all network controllers."""
+    rdma = {port.bdf: port.device for port in machine.ports}
+    real = {bdf: device for bdf, device in read_devices(machine).items() if not device.virtual}
+    found = [Part(rdma[bdf], device) for bdf, device in real.items() if bdf in rdma]
+    return found or [
+        Part(_interface(machine, bdf), device) for bdf, device in real.items() if device.network
+    ]
+
+
+def rdma_nics(machine: Machine) -> list[Part]:
+    """Only RDMA devices."""
+    names = {port.device for port in machine.ports}
+    return [nic for nic in nics(machine) if nic.name in names]
+
+
+def _interface(machine: Machine, bdf: str) -> str:
+    return next(iter(machine.names(f"{at(bdf)}/net")), bdf)
+
+
+def slots(parts: list[Part]) -> list[Part]:
+    """One part per slot: functions of a slot share its link."""
+    return list({part.device.slot: part for part in reversed(parts)}.values())[::-1]
+
+
+def text(report: CommandReport, width: int | None = None, *, everything: bool = False) -> str:
+    """The facts used, then each line's findings, worst first."""
+    facts = "; ".join(f"{name} {value}" for name, value in report.facts.items() if name != "host")
+    without = "without the facts of this machine: it has no such launcher, or --no-machine is given"
+    head = (
+        f"with the facts of this machine, {report.facts['host']}: {facts or 'variables'}"
+        if report.facts
+        else without
+    )
+    return wrapped(
+        f"{head}\n" + "".join(_line(one, everything=everything) for one in report.lines), width
+    )
+
+
+def _line(one: LineReport, *, everything: bool) -> str:
+    where = f"{one.where}: " if one.where else ""
+    found = findings(one.findings, everything=everything)
+    return f"{where}{summary(one.findings)}" + (f"\n{found}" if found else "")

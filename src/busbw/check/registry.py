@@ -1,25 +1,37 @@
-"""All checks of a machine, by layer, and the rules of command lines."""
+"""All checks of a machine, by layer, and the rules of command lines.
 
+Runs checks on a machine.
+
+The earlier reading of a machine, made now or from a snapshot, for how its counters rise.
+"""
+
+import platform
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
 from types import ModuleType
 
-from busbw.check.base import REGISTERED, Check
+import msgspec
+
+from busbw.check.base import REGISTERED, Check, CheckOf, Subject, checked
 from busbw.check.command import nccl_tests, ranks, srun_torchrun
 from busbw.check.command import open_mpi as open_mpi_lines
 from busbw.check.command import variables as line_variables
-from busbw.check.command.rule import REGISTERED as REGISTERED_RULES
-from busbw.check.command.rule import Rule
+from busbw.check.command.line import REGISTERED as REGISTERED_RULES
+from busbw.check.command.line import Rule
 from busbw.check.cpu import cpus, memory
-from busbw.check.expect import gpus, host, mutes, network
-from busbw.check.expect import pcie as expect_pcie
+from busbw.check.expect import base, gpus, host, network
 from busbw.check.expect import storage as expect_storage
 from busbw.check.expect.base import REGISTERED as REGISTERED_EXPECTATIONS
 from busbw.check.expect.base import Expectation
 from busbw.check.gpu import clocks, driver, ecc, peers, power, sharing, xid
 from busbw.check.gpu import presence as gpu_presence
 from busbw.check.kernel import hangs, rdma, sysctl, system
+from busbw.check.kernel.hangs import check_reads_answer
 from busbw.check.kernel_log import judge
-from busbw.check.launcher import hosts, open_mpi, schedulers
+from busbw.check.launcher import hosts, open_mpi, programs
 from busbw.check.limits import cgroup, process, storage
+from busbw.check.machine import Machine
 from busbw.check.nccl import algorithms, connections, libraries, sockets, transports, variables
 from busbw.check.nccl import infiniband as nccl_infiniband
 from busbw.check.nic import (
@@ -38,16 +50,23 @@ from busbw.check.nic import (
 from busbw.check.nic import errors as nic_errors
 from busbw.check.nvlink import fabric
 from busbw.check.nvlink import links as nvlinks
-from busbw.check.pcie import errors, files, isolation, links, nvme, packets, topology, under_load
+from busbw.check.pcie import errors, isolation, links, nvme, packets, topology, under_load
+from busbw.check.rates import BOOT, TIME, UPTIME, interval_s
 from busbw.check.roce import consistency, pauses, qos, rdma_cm, traffic_class
-from busbw.core.check_row import CheckRow
+from busbw.check.types import Checked, CheckReport, Found, overall
 from busbw.core.errors import UsageError
+from busbw.core.finding import CheckRow, Verdict
+from busbw.core.masking import masked
+from busbw.core.sizes import counted
+from busbw.core.version import __version__
+from busbw.host.snapshot import Recording, recorded
+from busbw.host.source import Source
 
 # Their import registers the checks. Reports have the folders in this order.
 MODULES: tuple[ModuleType, ...] = (
     gpu_presence, driver, xid, ecc, clocks, power, sharing, peers,
     nvlinks, fabric,
-    links, topology, isolation, packets, errors, files, under_load, nvme,
+    links, topology, isolation, packets, errors, under_load, nvme,
     presence, state, infiniband, cards, interfaces, bonds, mtu, gid, nic_errors, optics, loss, efa,
     qos, rdma_cm, traffic_class, pauses, consistency,
     rdma, sysctl, system, hangs,
@@ -55,9 +74,9 @@ MODULES: tuple[ModuleType, ...] = (
     process, storage, cgroup,
     cpus, memory,
     nccl_infiniband, connections, algorithms, transports, sockets, libraries, variables,
-    open_mpi, hosts, schedulers,
+    open_mpi, hosts, programs,
     ranks, open_mpi_lines, line_variables, nccl_tests, srun_torchrun,
-    gpus, host, network, expect_pcie, expect_storage, mutes,
+    gpus, host, network, expect_storage, base,
 )  # fmt: skip
 
 
@@ -117,3 +136,107 @@ def find_of_machine(name: str) -> CheckRow:
             f"{row.name} is a check of command lines", "busbw check command -- mpirun ..."
         )
     return row
+
+
+HOSTNAME = "/proc/sys/kernel/hostname"
+
+
+def examine(
+    source: Source, checks: Iterable[Check] = CHECKS, name: str = "", earlier: Machine | None = None
+) -> CheckReport:
+    """The findings of all checks on a machine.
+
+    `name` is the snapshot's name, `earlier` an earlier reading of the machine.
+    """
+    machine = source if isinstance(source, Machine) else Machine(source, earlier)
+    now = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    findings: list[Checked] = []
+    lacking: dict[Found, list[Check]] = {}  # what is missing, and the checks that need it
+    for check in checks:
+        missing = _missing(check, machine)
+        if missing:
+            lacking.setdefault(missing, []).append(check)
+        else:
+            findings += run(check, machine)
+    findings += _unasked(findings, machine)
+    findings += [_lacking(missing, unmade) for missing, unmade in lacking.items()]
+    return CheckReport(
+        host=machine.text(HOSTNAME) or name or platform.node(),
+        source=name,
+        at=now.text or "",
+        busbw=__version__,
+        verdict=overall(findings),
+        findings=findings,
+    )
+
+
+def _missing(check: Check, machine: Machine) -> Found | None:
+    """What the check lacks; None if that cannot be parsed, of which `run` tells."""
+    try:
+        return check.missing(machine)
+    except Exception:  # noqa: BLE001 - a broken machine may have anything in its files
+        return None
+
+
+def _lacking(missing: Found, unmade: list[Check]) -> Checked:
+    """One finding for all checks that lack the same; that of the check itself if it is alone."""
+    if len(unmade) == 1:
+        return checked(unmade[0].row, missing)
+    names = ", ".join(check.row.name for check in unmade)
+    message = f"{missing.message}, which {counted(len(unmade), 'check')} need: {names}"
+    return checked(check_reads_answer.row, msgspec.structs.replace(missing, message=message))
+
+
+def _unasked(findings: Iterable[Checked], machine: Machine) -> list[Checked]:
+    """Reads that did not answer, whichever checks were chosen: what hangs looks empty to them."""
+    if any(finding.id == check_reads_answer.row.id for finding in findings):
+        return []
+    bad = (Verdict.FAIL, Verdict.UNKNOWN)
+    return [finding for finding in run(check_reads_answer, machine) if finding.verdict in bad]
+
+
+def run(check: CheckOf[Subject], subject: Subject) -> list[Checked]:
+    """The findings of a check. An exception makes it unknown, and other checks still run."""
+    try:
+        return check.run(subject)
+    except Exception as error:  # noqa: BLE001 - a broken machine may have anything in its files
+        text = f"the check could not parse what it read: {type(error).__name__}: {error}"
+        return [checked(check.row, Found(Verdict.UNKNOWN, "", masked(text)))]
+
+
+SAME = (HOSTNAME, BOOT, UPTIME)
+
+
+def read_now(source: Source, checks: Iterable[Check]) -> str:
+    """The machine as these checks read it now, as an archive."""
+    recording = Recording(source)
+    for path in SAME:
+        recording.read(path)
+    examine(recording, checks)
+    return recording.archive()
+
+
+def read_then(file: str) -> Machine:
+    """The machine of a snapshot."""
+    return Machine(recorded(Path(file)))
+
+
+def compare(file: str, earlier: Machine, now: Machine) -> None:
+    """UsageError unless `file` holds an earlier reading of the same machine since its last boot."""
+    host, this_host = earlier.text(HOSTNAME) or "", now.text(HOSTNAME) or ""
+    if host != this_host:
+        raise UsageError(
+            f"--since {file}: it is of {host or 'an unnamed host'}, not of {this_host}",
+            "busbw snapshot -o FILE, on this host",
+        )
+    if (earlier.text(BOOT) or "") != (now.text(BOOT) or ""):
+        raise UsageError(
+            f"--since {file}: {host} was booted since, which set its counters to 0",
+            "busbw snapshot -o FILE, and again later",
+        )
+    seconds = interval_s(Machine(now, earlier))
+    if seconds is None:
+        raise UsageError(
+            f"--since {file}: it is not earlier than this reading",
+            "give the older snapshot to --since",
+        )

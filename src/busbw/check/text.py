@@ -5,13 +5,22 @@ check.
 from collections import Counter
 from collections.abc import Sequence
 
-from busbw.check.overall import AS_ROOT, GRADES, NO_DATA, grade, overall
-from busbw.check.types import Checked, CheckReport, ClusterReport, Difference, Muted
-from busbw.core.check_row import CheckRow
-from busbw.core.exits import NagiosExit
-from busbw.core.finding import Verdict
+from busbw.check.types import (
+    AS_ROOT,
+    GRADES,
+    NO_DATA,
+    Checked,
+    CheckReport,
+    ClusterReport,
+    Difference,
+    Muted,
+    grade,
+    overall,
+)
+from busbw.core.errors import NagiosExit
+from busbw.core.finding import CheckRow, Verdict
 from busbw.core.sizes import counted
-from busbw.ui.columns import Column, aligned, wrapped
+from busbw.ui.number_formats import Column, aligned, wrapped
 
 SHOWN = ("fail", "unknown", "warn", NO_DATA)
 NAGIOS = {

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from busbw.check.error_growth_types import Growth, Odd, TrendReport, odd_ones
-from busbw.check.examine import HOSTNAME
 from busbw.check.machine import Machine, understood
 from busbw.check.nic.links import cabled, counts
 from busbw.check.pcie.errors import aer_counts
 from busbw.check.rates import BOOT, TIME
+from busbw.check.registry import HOSTNAME
 from busbw.core.counters import Counter as Row
 from busbw.core.counters import Kind, Owner
 from busbw.core.errors import UsageError

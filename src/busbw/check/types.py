@@ -1,8 +1,17 @@
-"""What checks found: on a machine, on several, in command lines, and in the stages of a launch."""
+"""What checks found: on a machine, on several, in command lines, and in the stages of a launch.
+
+The verdict on a whole machine, from the findings of its checks, and its exit code.
+
+The launch doctor's output: a line for each stage, and the command lines that work.
+"""
+
+from collections.abc import Iterable
 
 import msgspec
 
+from busbw.core.errors import Exit
 from busbw.core.finding import Verdict
+from busbw.ui.number_formats import wrapped
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -71,7 +80,7 @@ class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_on
     source: str = ""
     at: str = ""  # ISO time of the reading
     busbw: str = ""
-    verdict: Verdict = Verdict.UNKNOWN  # of the whole machine, see busbw.check.overall
+    verdict: Verdict = Verdict.UNKNOWN  # of the whole machine, see busbw.check.types
     findings: list[Checked] = []
     muted: list[Muted] = []
 
@@ -148,3 +157,60 @@ class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_onl
     def failed(self) -> bool:
         """Whether a stage failed."""
         return any(stage.verdict is Verdict.FAIL for stage in self.stages)
+
+
+SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS, Verdict.SKIP)
+NO_DATA = "no data"
+GRADES = ("fail", "unknown", "warn", NO_DATA, "pass", "skip")  # of findings, the worst first
+AS_ROOT = "sudo busbw check"  # the fix of a finding that only root can make
+
+
+def grade(one: Checked) -> str:
+    """The word for its verdict; an unknown that does not count is `no data`."""
+    return NO_DATA if one.optional else one.verdict.value
+
+
+def overall(findings: Iterable[Checked], fail_on: Verdict = Verdict.FAIL) -> Verdict:
+    """Fail, unknown, warn or pass, the first that a finding has.
+
+    With `fail_on` WARN a warning makes it fail.
+
+    A value that is not offered here does not count. If nothing else was judged, the verdict is
+    unknown.
+    """
+    seen = {one.verdict for one in findings if not one.optional}
+    if Verdict.FAIL in seen or fail_on in seen:
+        return Verdict.FAIL
+    return next(
+        (verdict for verdict in (Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS) if verdict in seen),
+        Verdict.UNKNOWN,
+    )
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict on several machines; unknown if there is none."""
+    return min(verdicts, key=SEVERITY.index, default=Verdict.UNKNOWN)
+
+
+def exit_code(verdict: Verdict) -> Exit:
+    """1 for fail, 3 for unknown, else 0."""
+    return {Verdict.FAIL: Exit.BAD, Verdict.UNKNOWN: Exit.UNKNOWN}.get(verdict, Exit.OK)
+
+
+def stage(one: Stage, width: int | None = None) -> str:
+    """One stage; with evidence and fix unless it passed."""
+    lines = [f"{one.verdict.name:7} {one.name}: {one.message}"]
+    if one.verdict in (Verdict.FAIL, Verdict.WARN):
+        lines += [f"        seen: {text}" for text in one.evidence if text]
+        lines += [f"        fix: {one.fix}"] if one.fix else []
+    return wrapped("".join(f"{line}\n" for line in lines), width)
+
+
+def commands(found: Diagnosis) -> str:
+    """The command lines, unbroken, so that they can be copied."""
+    return "".join(f"\n{name}:\n  {line}\n" for name, line in found.commands.items())
+
+
+def text(found: Diagnosis, width: int | None = None) -> str:
+    """All stages and command lines."""
+    return "".join(stage(one, width) for one in found.stages) + commands(found)

@@ -9,11 +9,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from busbw.cli.parameters import shell_words
+from busbw.cli.shared_options import shell_words
+from busbw.cli.show import read_sweep
 from busbw.cli.streams import talk
-from busbw.cli.sweep_files import read_sweep
-from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.stats.compare import Named
 
 

@@ -6,17 +6,15 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.streams import answer, talk
-from busbw.cli.terminal import width
+from busbw.cli.streams import answer, talk, width
 from busbw.core.env import CAPTURE
-from busbw.core.errors import BusbwError, NoMeasurement, UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.host import net_plugin
-from busbw.launch import environment, gloo, wrap_command
+from busbw.launch import environment, wrap_command
 from busbw.measure.record import save
 from busbw.pattern import text as view
-from busbw.pattern.files import load
 from busbw.pattern.pattern_lines import lines
+from busbw.pattern.registry import load
 
 FILE = "pattern.jsonl"
 NOT_GLOO = "capture records NCCL alone"
@@ -65,7 +63,7 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
     net_plugin.check(library)
     folder = folder.absolute()
     variables = {CAPTURE.plugin: str(library), CAPTURE.folder: str(folder), CAPTURE.mode: mode}
-    word = gloo.named(command_line)
+    word = wrap_command.named(command_line)
     if word:
         talk(f"warning: {word}: {NOT_GLOO}\n\nhint: {RECORDER}\n")
     if environment.detect(os.environ) is not None:
@@ -78,7 +76,7 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}", "name a folder that can be made") from error
-    watch = gloo.Watch(os.getpid(), lambda: any(folder.iterdir()), _uses_gloo)
+    watch = wrap_command.Watch(os.getpid(), lambda: any(folder.iterdir()), _uses_gloo)
     with contextlib.nullcontext(watch) if word else watch:
         code = wrap_command.run(
             wrap_command.command_line(command_line, variables), {**os.environ, **variables}

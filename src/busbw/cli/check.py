@@ -10,24 +10,22 @@ from typing import Any
 import click
 import msgspec
 
-from busbw.check import cluster, launch_text, load, loopback
+from busbw.check import cluster, load, measuring
 from busbw.check import text as view
+from busbw.check import types as check_types
 from busbw.check.base import Check
-from busbw.check.doctor import examination
-from busbw.check.doctor.launch_context import LaunchContext
-from busbw.check.expect.judging import Expect, judge
+from busbw.check.doctor import launching
+from busbw.check.doctor.networks import LaunchContext
+from busbw.check.expect.file import Expect, judge
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, ROWS, find_of_machine, find_row
 from busbw.check.types import CheckReport
-from busbw.cli import check_command, check_expect, check_job, check_rates, check_trend
+from busbw.cli import check_command, check_expect, check_job, check_output, check_trend
 from busbw.cli.check_output import FORMATS, Output
-from busbw.cli.parameters import Seconds, Span, given, not_empty
-from busbw.cli.streams import answer
-from busbw.cli.terminal import width
-from busbw.core.check_row import CheckRow, Layer
-from busbw.core.errors import BusbwError, UsageError
-from busbw.core.exits import Exit
-from busbw.core.finding import Verdict
+from busbw.cli.shared_options import Seconds, Span, given, not_empty
+from busbw.cli.streams import answer, width
+from busbw.core.errors import BusbwError, Exit, UsageError
+from busbw.core.finding import CheckRow, Layer, Verdict
 from busbw.host.limited import CALL_S, within
 from busbw.host.snapshot import recorded
 from busbw.host.source import Live, Source
@@ -219,7 +217,7 @@ def command(
     chosen = () if differences else _chosen(only, layer)
     also = None if differences else check_expect.expected(expect, _rows(only, layer), node=node)
     if node:
-        earlier = check_rates.first(chosen, watch_s, limit_s)
+        earlier = check_output.first(chosen, watch_s, limit_s)
         found = within(
             lambda source: cluster.here(source, chosen, earlier=earlier, expect=also),
             Live(),
@@ -229,7 +227,7 @@ def command(
         return int(Exit.OK)
     names, files = _names(hosts, hostfile), _matching(files)
     _refuse(names, files, load=bool(load_s), differences=differences, alone=bool(brief or expect))
-    check_rates.refuse(watch_s, since, files, hosts=len(names))
+    check_output.refuse(watch_s, since, files, hosts=len(names))
     output = Output(
         format_name=format_name, everything=everything, brief=brief, fail_on=Verdict(fail_on)
     )
@@ -244,7 +242,7 @@ def command(
         source = recorded(Path(files[0]))
         return output.one(
             judge(
-                Machine(source, check_rates.then(since, source) if since else None),
+                Machine(source, check_output.then(since, source) if since else None),
                 chosen,
                 files[0],
                 also,
@@ -309,19 +307,19 @@ def _here(
     """The findings on this machine: after a load, if `load_s` is given, which comes between the
     two readings of `watch_s`.
     """
-    earlier = check_rates.first(chosen, watch_s, limit_s)
+    earlier = check_output.first(chosen, watch_s, limit_s)
 
     def work(source: Source) -> CheckReport:
         if load_s:
             load.begin(source)
         return judge(
-            Machine(source, check_rates.then(since, source) if since else earlier),
+            Machine(source, check_output.then(since, source) if since else earlier),
             chosen,
             "",
             expect,
         )
 
-    longest_s = [load.longest_s(load_s), loopback.longest_s(load_s)] if load_s else [0.0]
+    longest_s = [load.longest_s(load_s), measuring.longest_s(load_s)] if load_s else [0.0]
     source = load.Loaded(load_s) if load_s else Live()
     return within(work, source, limit_s=limit_s + sum(longest_s), call_s=CALL_S + max(longest_s))
 
@@ -433,15 +431,15 @@ def launch(
             "busbw check launch needs two hosts or more", "name them: --hosts h1:8,h2:8"
         )
     context, done = LaunchContext(named, limit_s, ifname, engine), []
-    for stage in examination.stages(context):
+    for stage in launching.stages(context):
         done.append(stage)
         if format_name == "table":
-            answer(launch_text.stage(stage, width()))
-    found = examination.diagnosis(context, done)
+            answer(check_types.stage(stage, width()))
+    found = launching.diagnosis(context, done)
     answer(
         msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
         if format_name == "json"
-        else launch_text.commands(found)
+        else check_types.commands(found)
     )
     return int(Exit.BAD if found.failed else Exit.OK)
 

@@ -5,14 +5,12 @@ import sys
 import click
 import msgspec
 
-from busbw.check import command_text
-from busbw.check.command import report
+from busbw.check import machine
+from busbw.check.command import lint
 from busbw.check.machine import Machine
 from busbw.check.types import CommandReport
-from busbw.cli.streams import answer
-from busbw.cli.terminal import width
-from busbw.core.errors import UsageError
-from busbw.core.exits import Exit
+from busbw.cli.streams import answer, width
+from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Verdict
 from busbw.core.given_file import SMALL, read_stream
 from busbw.host.limited import within
@@ -50,17 +48,17 @@ def command(words: tuple[str, ...], alone: bool, everything: bool, format_name: 
     stdin. If the launcher is on this machine, busbw uses and prints its Open MPI version,
     interfaces, GPUs, ports and variables. Exit code 1 if a rule fails.
     """
-    script = _stdin() if words == (report.STDIN,) else ""
+    script = _stdin() if words == (lint.STDIN,) else ""
     if alone:
-        found = report.report(words, script, None)
+        found = lint.report(words, script, None)
     else:
         found = within(
-            lambda source: report.report(words, script, Machine(source)), Live(), limit_s=LIMIT_S
+            lambda source: lint.report(words, script, Machine(source)), Live(), limit_s=LIMIT_S
         )
     if format_name == "json":
         answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
     else:
-        answer(command_text.text(found, width(), everything=everything))
+        answer(machine.text(found, width(), everything=everything))
     return int(_exit(found))
 
 

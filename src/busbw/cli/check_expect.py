@@ -9,19 +9,15 @@ import msgspec
 
 from busbw.check import text as view
 from busbw.check.expect import file
-from busbw.check.expect.file import Text
-from busbw.check.expect.judging import Expect
+from busbw.check.expect.file import Expect, Text
 from busbw.check.expect.learn import learned
 from busbw.check.expect.spec import Expectations
 from busbw.check.expect.text import text
 from busbw.check.types import CheckReport
-from busbw.cli.parameters import given, not_empty
-from busbw.cli.shared_options import Decorator, options
+from busbw.cli.shared_options import Decorator, given, not_empty, options
 from busbw.cli.streams import answer, talk
-from busbw.core.check_row import CheckRow, Layer
-from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.exits import Exit
-from busbw.core.finding import Verdict
+from busbw.core.errors import Exit, NoMeasurement, UsageError
+from busbw.core.finding import CheckRow, Layer, Verdict
 from busbw.core.sizes import counted
 from busbw.core.version import __version__
 from busbw.host.limited import within

@@ -3,14 +3,12 @@
 import click
 import msgspec
 
-from busbw.cli.parameters import Seconds, not_empty
-from busbw.cli.streams import answer
-from busbw.cli.terminal import width
-from busbw.core.errors import UsageError
-from busbw.core.exits import Exit
+from busbw.cli.shared_options import Seconds, not_empty
+from busbw.cli.streams import answer, width
+from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Verdict
 from busbw.host import ras as service
-from busbw.job import text as view
+from busbw.job import types as view
 from busbw.job.driver import examine
 from busbw.launch.hosts import parse_hosts, read_hostfile
 from busbw.pattern.pending_collective import outstanding

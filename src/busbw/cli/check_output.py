@@ -1,17 +1,27 @@
-"""What `busbw check` prints of one machine or of several, and its exit code."""
+"""What `busbw check` prints of one machine or of several, and its exit code.
 
+`busbw check --watch-for` and `--since`: the reading before, with which checks see how
+counters rise.
+"""
+
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from busbw.check import rdma_qos_check
 from busbw.check import text as view
-from busbw.check.overall import exit_code, overall, worst
-from busbw.check.types import CheckReport, ClusterReport
-from busbw.cli.streams import answer
-from busbw.cli.terminal import width
+from busbw.check.base import Check
+from busbw.check.machine import Machine
+from busbw.check.registry import compare, read_now, read_then
+from busbw.check.types import CheckReport, ClusterReport, exit_code, overall, worst
+from busbw.cli.streams import answer, width
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
+from busbw.host.limited import within
+from busbw.host.snapshot import parse_archive
+from busbw.host.source import Live, Source
 
 FORMATS = ("table", "json", "rdma_qos_check")
 NAGIOS_WORST_LAST = (0, 1, 3, 2)
@@ -86,3 +96,40 @@ def _verdict(found: ClusterReport) -> Verdict:
         verdicts = [Verdict.FAIL if found.differences else Verdict.PASS]
     verdicts += [Verdict.FAIL] * bool(found.silent) + [Verdict.UNKNOWN] * bool(found.unreadable)
     return worst(verdicts)
+
+
+def refuse(watch_s: float | None, since: str, files: Sequence[str], *, hosts: int) -> None:
+    """UsageError for options that exclude each other."""
+    if watch_s and since:
+        raise UsageError(
+            "--watch-for and --since exclude each other",
+            "--since with an older snapshot gives the longer time",
+        )
+    if watch_s and files:
+        raise UsageError(
+            "--watch-for reads this machine or --hosts, not a snapshot",
+            "give the older snapshot to --since",
+        )
+    if since and (hosts or len(files) > 1):
+        raise UsageError(
+            "--since is for one machine", "busbw check trend compares snapshots of several"
+        )
+
+
+def first(checks: Sequence[Check], watch_s: float | None, limit_s: float) -> Machine | None:
+    """This machine, read now within `limit_s`; returns after `watch_s` seconds. None at once
+    without them.
+    """
+    if not watch_s:
+        return None
+    started = time.monotonic()
+    archive = within(lambda source: read_now(source, checks), Live(), limit_s=limit_s)
+    time.sleep(max(0.0, watch_s - (time.monotonic() - started)))
+    return Machine(parse_archive(archive, "the first reading"))
+
+
+def then(since: str, source: Source) -> Machine:
+    """The machine of a snapshot; UsageError if it is not an earlier one of the same machine."""
+    earlier = read_then(since)
+    compare(since, earlier, Machine(source))
+    return earlier

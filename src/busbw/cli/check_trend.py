@@ -3,11 +3,10 @@
 import click
 import msgspec
 
-from busbw.check import error_growth_text as view
+from busbw.check import error_growth_types as view
 from busbw.check.trend import trend
-from busbw.cli.streams import answer
-from busbw.cli.terminal import width
-from busbw.core.exits import Exit
+from busbw.cli.streams import answer, width
+from busbw.core.errors import Exit
 
 
 @click.command("trend", context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,19 +6,16 @@ from pathlib import Path
 import click
 
 from busbw.cli.ab_runs import alternate
-from busbw.cli.history_options import LAST, db_option
-from busbw.cli.parameters import Share, given, not_empty
-from busbw.cli.streams import answer, talk
-from busbw.cli.sweep_files import read_sweep
-from busbw.cli.terminal import width
-from busbw.core.comparison import Comparison
-from busbw.core.errors import BusbwError, UsageError
-from busbw.core.exits import Exit
+from busbw.cli.history_runs import LAST, db_option
+from busbw.cli.shared_options import Share, given, not_empty
+from busbw.cli.show import read_sweep
+from busbw.cli.streams import answer, talk, width
+from busbw.core.cells import Comparison
+from busbw.core.errors import BusbwError, Exit, UsageError
 from busbw.core.history import machine
 from busbw.core.sizes import counted
 from busbw.history import comparison
-from busbw.history.baseline import baseline
-from busbw.history.store import opened
+from busbw.history.store import baseline, opened
 from busbw.stats.compare import Named, compare
 from busbw.stats.history import Times
 from busbw.stats.judging import Limits

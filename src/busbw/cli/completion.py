@@ -1,10 +1,21 @@
-"""`busbw completion`: the script with which a shell completes busbw's command lines."""
+"""`busbw completion`: the script with which a shell completes busbw's command lines.
+
+What the shell completes: values of options and arguments, by the name of the parameter in the
+code.
+
+Only while the shell asks are the types of parameters replaced by these; no other run imports this
+module.
+"""
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
 from busbw.cli.streams import answer
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit
 
 # click's: with it, busbw answers the shell instead of running a command
 VARIABLE = "_BUSBW_COMPLETE"
@@ -31,3 +42,174 @@ def command(context: click.Context, shell: str) -> int:
     script = found(context.find_root().command, {}, "busbw", VARIABLE).source()
     answer(script.strip() + "\n")
     return int(Exit.OK)
+
+
+Pairs = Iterable[tuple[str, str]]  # a value and what it means, '' where that is plain
+NETWORK = (Path("/sys/class/net"), Path("/sys/class/infiniband"))
+
+
+class Words(click.ParamType[str]):
+    """Completes the values that begin like the word; with `separated`, the part after the last
+    comma. `files` adds files to them.
+    """
+
+    name = "text"
+
+    def __init__(
+        self, values: Callable[[], Pairs], *, separated: bool = False, files: bool = False
+    ) -> None:
+        self.values, self.separated, self.files = values, separated, files
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """The values that fit."""
+        before, comma, last = incomplete.rpartition(",") if self.separated else ("", "", incomplete)
+        found = [
+            CompletionItem(before + comma + value, help=text)
+            for value, text in self.values()
+            if value.startswith(last)
+        ]
+        return found or ([CompletionItem(incomplete, type="file")] if self.files else [])
+
+
+def _nothing() -> Pairs:
+    return ()
+
+
+def _rows(module: str, table: str, attribute: str = "name", help: str = "") -> Callable[[], Pairs]:
+    """The names in a table of rows, which is imported when it is needed."""
+    return lambda: [
+        (getattr(row, attribute), getattr(row, help) if help else "")
+        for row in getattr(import_module(module), table)
+    ]
+
+
+def _keys(module: str, table: str) -> Callable[[], Pairs]:
+    """The keys of a dictionary; its values are their meaning where they are texts."""
+    return lambda: [
+        (key, text if isinstance(text, str) else "")
+        for key, text in getattr(import_module(module), table).items()
+    ]
+
+
+def _with(values: Callable[[], Pairs], *more: str) -> Callable[[], Pairs]:
+    return lambda: [*values(), *((word, "") for word in more)]
+
+
+def _systems() -> Pairs:
+    from busbw.model.systems import USUAL
+
+    return [
+        (f"{row.word}{'nvl72' if row.word.startswith('gb') else 'x8'}", row.source) for row in USUAL
+    ]
+
+
+def _links() -> Pairs:
+    return [
+        (one.name, "") for folder in NETWORK if folder.is_dir() for one in sorted(folder.iterdir())
+    ]
+
+
+def _checks() -> Pairs:
+    from busbw.check.registry import ROWS
+
+    return [(name, row.title) for row in ROWS for name in (row.name, row.id)]
+
+
+def _pages() -> Pairs:
+    from busbw.check.registry import ROWS
+
+    return [(row.id, row.title) for row in ROWS]
+
+
+def _runs() -> Pairs:
+    import os
+
+    from busbw.core.errors import BusbwError
+    from busbw.history.store import default_path, opened
+
+    try:
+        with opened(default_path(os.environ), create=False) as history:
+            return [
+                (str(run.id), f"{run.start} {run.collective}, {run.machine}")
+                for run in history.runs()
+            ]
+    except BusbwError:  # there is no history yet
+        return ()
+
+
+FILE = Words(_nothing, files=True)
+COLLECTIVE = Words(_rows("busbw.core.collectives", "COLLECTIVES"))
+METHODS = Words(
+    _with(_keys("busbw.train.methods", "WORDS"), "torch-bf16", "torch-fp16", "torch-powersgd"),
+    separated=True,
+)
+LINKS = Words(_links)
+RUNS = Words(_runs)
+FILES = (
+    "file",
+    "files",
+    "words",
+    "results",
+    "topo",
+    "hostfile",
+    "json_name",
+    "output",
+    "directory",
+    "folder",
+    "db",
+    "result",
+    "html",
+    "key",
+    "token_file",
+    "checked",
+    "pattern_file",
+    "command_line",
+    "args",
+    "expect",
+)
+# Options with click.Choice complete by themselves.
+BY_PARAMETER: dict[str, Words] = {
+    **dict.fromkeys(FILES, FILE),
+    "name": COLLECTIVE,
+    "collective": COLLECTIVE,
+    "engine": Words(_with(_rows("busbw.engines.registry", "ENGINES", help="help"), "auto")),
+    "format_name": Words(_rows("busbw.report.registry", "VIEWS", help="help")),
+    "system": Words(_systems),
+    "datatype": Words(_with(_rows("busbw.core.dtypes", "DTYPES"), "all")),
+    "op": Words(_with(_rows("busbw.core.redops", "REDOPS"), "all")),
+    "model_name": Words(_keys("busbw.train.names", "NAMES")),
+    "accel": METHODS,
+    "compare": METHODS,
+    "tried": Words(_keys("busbw.train.plan_rounds", "BY_NAME"), separated=True),
+    "source": Words(_with(_rows("busbw.pattern.registry", "FORMATS", help="title"), "record")),
+    "only": Words(_checks),
+    "ifname": LINKS,
+    "ports": LINKS,
+    "rails": Words(_with(_links, "all")),
+    "id": RUNS,
+    "ids": RUNS,
+}
+# Where a name means something else in one command.
+BY_COMMAND: dict[tuple[str, str], Words] = {
+    ("explain", "file"): Words(_pages, files=True),
+    ("manifest", "name"): Words(_nothing),
+}
+
+
+def completing(command: click.Command, name: str) -> click.Command:
+    """The command, and its subcommands, with types that complete."""
+    for parameter in command.params:
+        words = BY_COMMAND.get((name, parameter.name or "")) or BY_PARAMETER.get(
+            parameter.name or ""
+        )
+        if (
+            words is not None
+            and not isinstance(parameter.type, click.Choice)
+            and not getattr(parameter, "is_flag", False)
+        ):
+            parameter.type = words
+    for part in command.commands.values() if isinstance(command, click.Group) else ():
+        completing(part, name)
+    return command

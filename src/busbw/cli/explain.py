@@ -7,23 +7,20 @@ import click
 
 from busbw.check import text as check_text
 from busbw.check.registry import find_row
-from busbw.cli.parameters import not_empty
-from busbw.cli.shared_options import format_option
-from busbw.cli.streams import answer
-from busbw.cli.sweep_files import read_sweep, table_option
+from busbw.cli.shared_options import format_option, not_empty
+from busbw.cli.show import read_sweep, table_option
+from busbw.cli.streams import answer, width
 from busbw.cli.system_options import changed, given_system, system_options
-from busbw.cli.terminal import width
 from busbw.core.cells import headline
-from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Result
-from busbw.model import explanation_text, system_text
+from busbw.model import explanation_text
 from busbw.model.estimate import Setting
 from busbw.model.explain import Measured, explain
-from busbw.model.measured_system import DESCRIBE, of_result, shape
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.systems import MOST_HOSTS, System
+from busbw.model.usable_hardware import DESCRIBE, of_result, shape
 from busbw.ui.number_formats import no_headline
 
 MEASURE = "measure one: busbw run all_reduce --json run.json"
@@ -97,7 +94,9 @@ def command(
     )
     told = explain(Measured(row, hosts, per_host, figure, file), setting, source)
     answer(
-        system_text.json(told) if format_name == "json" else explanation_text.text(told, width())
+        explanation_text.json(told)
+        if format_name == "json"
+        else explanation_text.text(told, width())
     )
     return int(Exit.OK if told.fits else Exit.BAD)
 

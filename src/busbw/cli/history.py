@@ -7,22 +7,19 @@ from pathlib import Path
 import click
 
 from busbw.cli import history_runs
-from busbw.cli.history_options import HELP, LAST, db_option, filters, reading
-from busbw.cli.parameters import Share, not_empty
-from busbw.cli.streams import answer, talk
-from busbw.cli.sweep_files import read_bytes, read_sweep, sweep_in
-from busbw.cli.terminal import width
+from busbw.cli.history_runs import HELP, LAST, db_option, filters, reading
+from busbw.cli.shared_options import Share, not_empty
+from busbw.cli.show import read_bytes, read_sweep, sweep_in
+from busbw.cli.streams import answer, talk, width
 from busbw.core.collectives import collective as collective_row
-from busbw.core.errors import UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit, UsageError
 from busbw.core.history import Basis, Check, Standing
 from busbw.core.sizes import format_size, parse_size
 from busbw.history import exported
 from busbw.history import text as view
-from busbw.history.baseline import baseline
-from busbw.history.setup_diff import changes
-from busbw.history.store import opened
-from busbw.report import result_json
+from busbw.history.store import baseline, opened
+from busbw.history.text import changes
+from busbw.report import results as result_json
 from busbw.stats.history import TOLERANCE, check
 
 MOST_TOLERATED = 1.5  # a ratio that may still be called fine, if the user says so

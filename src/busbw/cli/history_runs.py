@@ -1,23 +1,63 @@
-"""`busbw history show`, `rm` and `export`: single runs of a history."""
+"""`busbw history show`, `rm` and `export`: single runs of a history.
 
+Options that the commands of `busbw history` share.
+"""
+
+import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
-from busbw.cli.history_options import HELP, db_option, filters, reading
-from busbw.cli.parameters import File
-from busbw.cli.streams import answer, talk
-from busbw.cli.terminal import width
+from busbw.cli.shared_options import File, not_empty
+from busbw.cli.streams import answer, talk, width
 from busbw.core.collectives import collective as collective_row
-from busbw.core.errors import UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import counted
 from busbw.history import exported
-from busbw.history.store import History, opened
+from busbw.history.store import History, default_path, opened
 from busbw.measure.record import check_writable, save
-from busbw.report import result_json
+from busbw.report import results
 from busbw.report.registry import VIEWS, render, view
+
+LAST = 30  # runs that a new one is compared with
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--db."""
+    text = (
+        "the history's file  [default: busbw/history.sqlite under $XDG_DATA_HOME or ~/.local/share]"
+    )
+    return click.option("--db", type=File(), default=lambda: default_path(os.environ), help=text)(
+        function
+    )
+
+
+def filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--machine and --collective."""
+    function = click.option(
+        "--collective", default="", callback=not_empty, help="only runs of this collective"
+    )(function)
+    return click.option(
+        "--machine", default="", callback=not_empty, help="only machines with this in their name"
+    )(function)
+
+
+@contextmanager
+def reading(run: int) -> Iterator[None]:
+    """UsageError that names the run, where its stored result cannot be read."""
+    try:
+        yield
+    except (UsageError, msgspec.DecodeError) as error:
+        raise UsageError(
+            f"run {run} is stored with an error: {error}",
+            f"restore a backup, or remove it: busbw history rm {run}",
+        ) from error
 
 
 @click.command("show", context_settings=HELP)
@@ -39,7 +79,7 @@ def show(id: int, format_name: str, db: Path) -> int:
     with opened(db, create=False) as history:
         text = history.text(id)
     with reading(id):
-        result = result_json.read(text.encode())
+        result = results.read(text.encode())
     answer(render(result, format_name, f"run {id}", width()))
     return int(Exit.BAD if result.wrong() else Exit.OK)
 

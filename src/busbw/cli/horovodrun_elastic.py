@@ -1,5 +1,8 @@
 """The options of `busbw horovodrun` for elastic jobs, which busbw's own launcher runs on one
 host.
+
+`busbw horovodrun --check-build`: what is available, in the form that horovodrun prints and
+scripts search.
 """
 
 import os
@@ -8,14 +11,61 @@ from dataclasses import dataclass, fields
 
 import click
 
-from busbw.cli.parameters import not_empty
+from busbw.cli.shared_options import not_empty
+from busbw.cli.streams import answer
 from busbw.core.errors import UsageError
-from busbw.horovod.elastic import discovery
+from busbw.core.version import __version__
+from busbw.horovod import __version__ as API_VERSION
+from busbw.horovod.elastic import launcher as discovery
 from busbw.horovod.elastic.launcher import Launcher, Limits
 from busbw.horovod.variables import LAUNCHER_VARIABLES
 from busbw.launch.hosts import Host
 from busbw.launch.job import signals_ignored, terminable
 from busbw.launch.remote import is_local
+
+_FORM = """\
+busbw v{version}, with the API of Horovod v{api}:
+
+Available Frameworks:
+    [ ] TensorFlow
+    [{torch}] PyTorch
+    [ ] MXNet
+
+Available Controllers:
+    [ ] MPI
+    [{gloo}] Gloo
+
+Available Tensor Operations:
+    [{nccl}] NCCL
+    [ ] DDL
+    [ ] CCL
+    [ ] MPI
+    [{gloo}] Gloo
+"""
+
+
+def text() -> str:
+    """What is available. Without PyTorch: nothing."""
+    try:
+        from busbw.horovod.torch import builds
+    except ImportError:
+        torch = gloo = nccl = False
+    else:
+        torch, gloo, nccl = True, builds.gloo_built(), bool(builds.nccl_built())
+    found = {"torch": torch, "gloo": gloo, "nccl": nccl}
+    return _FORM.format(
+        version=__version__,
+        api=API_VERSION,
+        **{name: "X" if value else " " for name, value in found.items()},
+    )
+
+
+def show(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    """The option's callback: print, and end."""
+    if asked:
+        answer(text())
+        context.exit()
+
 
 SCRIPT = "--host-discovery-script"
 (_TIMEOUT,) = LAUNCHER_VARIABLES

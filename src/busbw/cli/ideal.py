@@ -2,22 +2,18 @@
 
 import click
 
-from busbw.cli.parameters import not_empty
-from busbw.cli.shared_options import format_option
-from busbw.cli.streams import answer
+from busbw.cli.shared_options import format_option, not_empty
+from busbw.cli.streams import answer, width
 from busbw.cli.system_options import given_system, nccl_option, system_options, this_system
-from busbw.cli.terminal import width
+from busbw.core.alltoallv import Traffic, traffic
 from busbw.core.collectives import collective as collective_row
-from busbw.core.errors import UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit, UsageError
 from busbw.core.sizes import parse_size
 from busbw.core.sweep import SweepSpec, check_spec
-from busbw.core.traffic import Traffic, traffic
-from busbw.measure.alltoallv_matrices import Matrices
-from busbw.model import ideal_text, system_text
-from busbw.model.ceilings import ideals
+from busbw.measure.alltoallv import Matrices
+from busbw.model import explanation_text, ideal_text
 from busbw.model.nccl.constants import release
-from busbw.model.predict import check
+from busbw.model.predict import check, ideals
 from busbw.model.systems import MOST_HOSTS
 
 
@@ -69,7 +65,9 @@ def command(
         )
     moved = _traffic(row.name, counts, nbytes, nodes, gpus or found.gpus) if counts else None
     levels = ideals(row, found, nodes, gpus or found.gpus, nbytes, table, source, traffic=moved)
-    answer(system_text.json(levels) if format_name == "json" else ideal_text.text(levels, width()))
+    answer(
+        explanation_text.json(levels) if format_name == "json" else ideal_text.text(levels, width())
+    )
     return int(Exit.OK)
 
 

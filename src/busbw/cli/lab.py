@@ -8,13 +8,12 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from busbw.cli.parameters import Share, not_empty
+from busbw.cli.shared_options import Share, not_empty
 from busbw.cli.streams import answer, talk
-from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.exits import Exit
-from busbw.core.units import parse_bit_rate, parse_delay
-from busbw.lab import building, exec_all, host_exec
-from busbw.lab import text as view
+from busbw.core.errors import Exit, NoMeasurement, UsageError
+from busbw.core.sizes import parse_bit_rate, parse_delay
+from busbw.lab import building, host_exec
+from busbw.lab import types as view
 from busbw.lab.types import FEWEST, MOST, Lab, LabHost, LabSpec, Shape
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -128,7 +127,7 @@ def exec_(name: str, on_all: bool, words: tuple[str, ...]) -> int:
     building.check_hosts(lab, lab.hosts if on_all else [lab.host(words[0])])
     try:
         if on_all:
-            return exec_all.run(lab, line, os.environ, lambda text: answer(f"{text}\n"), talk)
+            return host_exec.run(lab, line, os.environ, lambda text: answer(f"{text}\n"), talk)
         _become(lab, lab.host(words[0]), line)
     except OSError as error:
         raise NoMeasurement(

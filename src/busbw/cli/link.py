@@ -11,13 +11,10 @@ import click
 from click.core import ParameterSource
 
 from busbw.cli.link_suspects import WAYS, Search
-from busbw.cli.parameters import File, Seconds, argv, not_empty
-from busbw.cli.shared_options import result_file, result_options
-from busbw.cli.streams import answer, talk
-from busbw.cli.terminal import width
+from busbw.cli.shared_options import File, Seconds, argv, not_empty, result_file, result_options
+from busbw.cli.streams import answer, talk, width
 from busbw.core import json_codec
-from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.finding import Verdict
 from busbw.core.given_file import read_whole
 from busbw.core.sizes import parse_size

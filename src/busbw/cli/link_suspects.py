@@ -4,7 +4,7 @@ it.
 
 from collections.abc import Callable, Sequence
 
-from busbw.cli.parameters import argv
+from busbw.cli.shared_options import argv
 from busbw.cli.streams import talk
 from busbw.core.collectives import collective as collective_row
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
@@ -13,7 +13,7 @@ from busbw.core.version import __version__
 from busbw.launch.hosts import Host
 from busbw.link import suspects
 from busbw.link.driver import now
-from busbw.link.repeats import SLOW
+from busbw.link.suspects import SLOW
 from busbw.link.types import Run, Suspect, SuspectReport, bits_text
 from busbw.measure.api import run
 

@@ -16,8 +16,7 @@ import click
 
 from busbw.cli.commands import BY_NAME, COMMANDS, PURPOSES, with_examples
 from busbw.cli.streams import ReaderGone, bug, guarded_stdout, stop_writing, talk
-from busbw.core.errors import BusbwError, UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import BusbwError, Exit, UsageError
 from busbw.core.garbage import collect_seldom
 from busbw.core.version import __version__
 
@@ -41,7 +40,7 @@ class _Lazy(click.Group):
         add_verbose(command)
         if not ctx.resilient_parsing:
             return command
-        from busbw.cli.shell_completion import completing  # a shell asks
+        from busbw.cli.completion import completing  # a shell asks
 
         return completing(command, cmd_name)
 

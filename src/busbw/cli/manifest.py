@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from busbw.cli.check import command as check_command
-from busbw.cli.parameters import shell_words
 from busbw.cli.run import command as run_command
-from busbw.cli.shared_options import options
+from busbw.cli.shared_options import options, shell_words
 from busbw.cli.streams import answer
 from busbw.core.errors import UsageError
-from busbw.launch.manifest import daemonset, kubernetes, mpijob, sbatch
+from busbw.launch.manifest import kubernetes, mpijob
+from busbw.launch.manifest import plan as manifest_plan
+from busbw.launch.manifest.kubernetes import Steps, preflight, prolog
 from busbw.launch.manifest.plan import DEFAULT, plan
-from busbw.launch.manifest.steps import Steps, preflight, prolog
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -103,7 +103,7 @@ def slurm_command(partition: str, account: str, time: str, **job: Any) -> int:
     """Print an sbatch script that takes whole nodes: `busbw manifest slurm ... > job.sh &&
     sbatch job.sh`.
     """
-    answer(sbatch.text(plan(**job), sbatch.Site(partition, account, time)))
+    answer(manifest_plan.text(plan(**job), manifest_plan.Site(partition, account, time)))
     return 0
 
 
@@ -246,7 +246,10 @@ def preflight_command(image: str, gpus_per_host: int, rdma: str, **steps: Any) -
     help="label of the nodes; '' = all",
 )
 @click.option(
-    "--check", default=shlex.join(daemonset.CHECK), show_default=True, help="options of busbw check"
+    "--check",
+    default=shlex.join(kubernetes.CHECK),
+    show_default=True,
+    help="options of busbw check",
 )
 def daemonset_command(check: str, **node: Any) -> int:
     """Print a DaemonSet: `busbw manifest daemonset ... | kubectl apply -f -`.
@@ -254,5 +257,5 @@ def daemonset_command(check: str, **node: Any) -> int:
     Each pod serves the counters of `busbw watch` on the node's address. It is ready while `busbw
     check` finds no fault.
     """
-    answer(daemonset.text(daemonset.Node(check=tuple(_of_check(check)), **node)))
+    answer(kubernetes.text(kubernetes.Node(check=tuple(_of_check(check)), **node)))
     return 0

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import click
 
-from busbw.cli.parameters import Share
-from busbw.cli.shared_options import Decorator, options
+from busbw.cli.shared_options import Decorator, Share, options
 from busbw.core.cells import Figure, headline
-from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Ideal, Outcome, Result
 from busbw.core.sizes import format_size
 from busbw.model.findings import why_no_ideal

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from busbw.cli.status import StatusLine
-from busbw.cli.streams import ReaderGone, answer, stop_writing, talk
-from busbw.cli.terminal import width
+from busbw.cli.streams import ReaderGone, answer, stop_writing, talk, width
 from busbw.core.cells import headline
-from busbw.core.errors import BusbwError, NoMeasurement, UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import BusbwError, Exit, NoMeasurement, UsageError
 from busbw.core.rank_messages import Working
 from busbw.core.result import Outcome, Result
 from busbw.measure.events import Ended, Event, Note, RowDone, Started
@@ -20,7 +18,7 @@ from busbw.measure.record import Record
 from busbw.measure.sink import OWN, Frontend, Sink
 from busbw.report.registry import View
 from busbw.train import text as train_text
-from busbw.train.kinds import Iteration, Trained, TrainResult
+from busbw.train.types import Iteration, Trained, TrainResult
 
 BRIEF = "brief"
 
@@ -213,6 +211,6 @@ class JsonOutput(Output):
     def show(self, event: Event, result: Outcome) -> None:
         """The whole result, once."""
         if isinstance(event, Ended):
-            from busbw.report import result_json
+            from busbw.report import results
 
-            answer(result_json.render(result))
+            answer(results.render(result))

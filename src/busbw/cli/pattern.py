@@ -5,20 +5,17 @@ from pathlib import Path
 
 import click
 
-from busbw.cli.parameters import COUNT, not_empty
-from busbw.cli.streams import answer, talk
-from busbw.cli.terminal import width
-from busbw.core.errors import UsageError
-from busbw.core.exits import Exit
+from busbw.cli.shared_options import COUNT, not_empty
+from busbw.cli.streams import answer, talk, width
+from busbw.core.errors import Exit, UsageError
 from busbw.core.pattern import Pattern
-from busbw.core.pattern_coverage import coverage
+from busbw.core.pattern_weights import coverage
 from busbw.core.sizes import counted
 from busbw.measure.record import save
-from busbw.pattern import csv as pattern_csv
 from busbw.pattern import pattern_lines
+from busbw.pattern import text as pattern_csv
 from busbw.pattern import text as view
-from busbw.pattern.files import load
-from busbw.pattern.registry import BY_NAME, RECORD
+from busbw.pattern.registry import BY_NAME, RECORD, load
 from busbw.pattern.replay.text import ROWS
 
 FORMATS: dict[str, Callable[[Pattern, bool, int], str | bytes]] = {

@@ -6,16 +6,13 @@ from typing import Any
 import click
 import msgspec
 
-from busbw.cli.parameters import not_empty
-from busbw.cli.shared_options import options
-from busbw.cli.streams import answer
-from busbw.cli.terminal import width
+from busbw.cli.shared_options import not_empty, options
+from busbw.cli.streams import answer, width
 from busbw.core import json_codec
-from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.sizes import parse_size
 from busbw.measure.record import check_writable, save
-from busbw.model.states import text as states_text
+from busbw.model.states import types as states_text
 from busbw.model.states.strategies import compute_of, plan
 from busbw.model.states.types import Machine, StatesPlan, Training
 from busbw.model.systems import PCIE_PAYLOAD, parse_system

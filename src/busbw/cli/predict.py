@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import click
 
-from busbw.cli.parameters import given, not_empty
-from busbw.cli.shared_options import format_option, scale_option
-from busbw.cli.streams import answer
-from busbw.cli.sweep_files import read_sweep
+from busbw.cli.shared_options import format_option, given, not_empty, scale_option
+from busbw.cli.show import read_sweep
+from busbw.cli.streams import answer, width
 from busbw.cli.system_options import (
     Counts,
     given_system,
@@ -20,20 +19,17 @@ from busbw.cli.system_options import (
     system_options,
     this_system,
 )
-from busbw.cli.terminal import width
 from busbw.core.collectives import collective as collective_row
-from busbw.core.errors import UsageError
-from busbw.core.exits import Exit
-from busbw.model import prediction_text, system_text
-from busbw.model.calibration import Point, fit
-from busbw.model.estimate import Fits, Setting
-from busbw.model.measured_system import of_result, shape
+from busbw.core.errors import Exit, UsageError
+from busbw.model import explanation_text, prediction_text
+from busbw.model.estimate import Fits, Point, Setting, fit
 from busbw.model.nccl.choice import allowed
 from busbw.model.nccl.constants import of_number, release
 from busbw.model.patterns import Job, predict_pattern
 from busbw.model.predict import point, predict, without_rails
 from busbw.model.systems import System
-from busbw.pattern.files import load
+from busbw.model.usable_hardware import of_result, shape
+from busbw.pattern.registry import load
 
 _OF_COLLECTIVE = {"collective": "COLLECTIVE", "least": "-b", "most": "-e", "factor": "-f"}
 
@@ -127,7 +123,7 @@ def command(
         setting = replace(setting, system=without_rails(found, rails_lost))
         expected = predict_pattern(load([pattern_file]), setting, pattern_file, source, fits, job)
         answer(
-            system_text.json(expected)
+            explanation_text.json(expected)
             if format_name == "json"
             else prediction_text.pattern_text(expected, width())
         )
@@ -146,7 +142,11 @@ def command(
         fits,
         rails_lost,
     )
-    answer(system_text.json(told) if format_name == "json" else prediction_text.text(told, width()))
+    answer(
+        explanation_text.json(told)
+        if format_name == "json"
+        else prediction_text.text(told, width())
+    )
     return int(Exit.OK)
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from busbw.check.snapshot import snapshot
-from busbw.cli.parameters import Seconds
+from busbw.check.facts import snapshot
+from busbw.cli.shared_options import Seconds
 from busbw.cli.streams import answer, talk
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit
 from busbw.host.limited import GivenUp, given_up, within
 from busbw.host.source import Live, Source
 from busbw.measure.record import check_writable, save

@@ -1,17 +1,32 @@
 """Output: the answer on stdout, messages on stderr, and what happens when a stream cannot be
 written.
+
+The terminal that shows stdout.
 """
 
 import contextlib
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO, cast
 
-from busbw.core.errors import NoMeasurement, out_of_memory
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit, NoMeasurement, out_of_memory
 from busbw.core.unseen import seen
+from busbw.launch.environment import detect
+
+
+def width() -> int | None:
+    """Columns of the terminal that stdout is (COLUMNS, or the terminal's own); None where stdout is
+    a pipe or a file.
+
+    Also None for ranks of an outer launcher: mpirun gives each a terminal of its own, and may write
+    what it reads there to a file.
+    """
+    if sys.stdout is None or not sys.stdout.isatty() or detect(os.environ):
+        return None
+    return shutil.get_terminal_size().columns
 
 
 class ReaderGone(Exception):

@@ -8,22 +8,19 @@ from typing import Any
 import click
 
 from busbw.cli.output import Output
-from busbw.cli.parameters import given, not_empty
-from busbw.cli.shared_options import options
-from busbw.cli.streams import answer
-from busbw.cli.terminal import width
+from busbw.cli.shared_options import given, not_empty, options
+from busbw.cli.streams import answer, width
 from busbw.core.errors import UsageError
 from busbw.core.gpt_shape import RECOMPUTE_FROM, parse_count, shape_of
 from busbw.core.sizes import parse_size
 from busbw.launch import environment
+from busbw.measure.launch_plan import Where
 from busbw.measure.record import Record, check_writable, encoded
-from busbw.measure.target import Where
 from busbw.train import states_text
-from busbw.train.kinds import TrainJob, TrainResult
 from busbw.train.largest_model import StatesComparison
 from busbw.train.names import GPT
 from busbw.train.states.methods import DEFAULT, parse_all
-from busbw.train.types import StatesSpec
+from busbw.train.types import StatesSpec, TrainJob, TrainResult
 
 DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1, "rounds": 1}  # its steps take seconds
 states_options = options(

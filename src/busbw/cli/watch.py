@@ -14,20 +14,17 @@ from typing import Any
 import click
 
 from busbw.check.shell_words import word
-from busbw.cli.parameters import COUNT, File, Seconds, given
-from busbw.cli.streams import answer, talk
-from busbw.cli.terminal import width
-from busbw.core.errors import UsageError
-from busbw.core.exits import Exit
+from busbw.cli.shared_options import COUNT, File, Seconds, given
+from busbw.cli.streams import answer, talk, width
+from busbw.core.errors import Exit, UsageError
 from busbw.core.link_samples import Watched
-from busbw.core.units import duration
-from busbw.watch import prometheus, rdma_monitor
+from busbw.core.sizes import duration
+from busbw.watch import prometheus
 from busbw.watch import text as view
-from busbw.watch.exporter import Exporter, address
-from busbw.watch.loop import ticks
-from busbw.watch.page import Page
+from busbw.watch import text as watch_text
+from busbw.watch.exporter import Exporter, Page, address
 from busbw.watch.reader import Reader, Wanted
-from busbw.watch.watcher import Watcher
+from busbw.watch.watcher import Watcher, ticks
 
 SHORTEST_S, LONGEST_S = 0.1, 3600.0
 LONGEST_TOKEN = 1 << 16
@@ -211,7 +208,7 @@ def _output(format_name: str) -> Show:
                 talk(f"note: {reason}")
         said.update(watched.unread, [""])
         answer(
-            rdma_monitor.text(watched, first=first)
+            watch_text.text(watched, first=first)
             if format_name == RDMA_MONITOR
             else view.table(watched) + "\n"
         )

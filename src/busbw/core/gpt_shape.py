@@ -1,5 +1,8 @@
 """The shape of a transformer with a given number of parameters: layers, width, heads and
 vocabulary.
+
+Memory of a training whose states are divided between GPU and host: what busbw.accel.offload
+needs and busbw plan predicts.
 """
 
 import math
@@ -26,7 +29,7 @@ _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 class GptShape(msgspec.Struct, frozen=True):
-    """Layers, width, heads and vocabulary of busbw.train.gpt.Gpt."""
+    """Layers, width, heads and vocabulary of busbw.train.models.Gpt."""
 
     layers: int
     width: int
@@ -96,3 +99,21 @@ def _at_width(width: int, parameters: int, vocabulary: int, sequence: int) -> Gp
     empty = GptShape(0, width, width // (HEAD if width >= WIDE else HEAD // 2), vocabulary)
     layers = max(1, round((parameters - empty.root(sequence)) / empty.block))
     return msgspec.structs.replace(empty, layers=layers)
+
+
+STATE_BYTES = 12  # of a parameter: fp32 weight and two fp32 moments of AdamW
+SLOT_BYTES = 2  # its gradient on the way down, and the new weight on the way up, in bf16
+HOST_BYTES = STATE_BYTES + SLOT_BYTES  # of a parameter whose states are on the host
+STAGING_BUFFERS = 3  # pieces of new weights: one is filled while others are copied
+UPDATE_BYTES = (
+    # that the update of an element moves in host memory: bf16 gradient in, fp32 weight and moments
+    # in and out, bf16 weight out
+    28
+)
+PIECE = (
+    1 << 26
+    # elements updated together; of 1 << 24 there are so many that updates fall behind backward
+    # (benchmarks/offload_1xh100_202611)
+)
+# bytes of host memory that stay free for the rest of the process and the system
+HOST_RESERVE = 1 << 31

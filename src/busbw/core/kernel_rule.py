@@ -7,8 +7,7 @@ process that was killed. So each sign says how long it holds and why.
 import re
 from dataclasses import dataclass, field
 
-from busbw.core.check_row import CheckRow, Layer
-from busbw.core.finding import Verdict
+from busbw.core.finding import CheckRow, Layer, Verdict
 
 KMSG = "/dev/kmsg"
 # for which an event that is over is shown: somebody has to have the time to read it

@@ -1,7 +1,6 @@
 """Rules of the kernel log on GPUs, network devices and PCIe."""
 
-from busbw.core.check_row import Layer
-from busbw.core.finding import Verdict
+from busbw.core.finding import Layer, Verdict
 from busbw.core.kernel_rule import DAY_S, KernelRule, Sign, Texts, line, rule
 
 FAIL, WARN = Verdict.FAIL, Verdict.WARN

@@ -14,12 +14,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from busbw.core.alltoallv import Traffic
 from busbw.core.finding import Finding
 from busbw.core.sizes import short_size
 from busbw.core.sweep import SweepSpec
 from busbw.core.telemetry import HostChange
 from busbw.core.topology import Topology
-from busbw.core.traffic import Traffic
 
 SHARED_PROCESSORS = "shared_processors"  # a finding that comparisons repeat
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from busbw.core.alltoallv_counts import parse_counts
+from busbw.core.alltoallv import parse_counts
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.dtypes import DTYPES, DType
 from busbw.core.dtypes import dtype as dtype_row

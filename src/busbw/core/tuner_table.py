@@ -9,6 +9,8 @@ A rule has ranks, hosts as NCCL counts them (hosts that NVLink joins may be one;
 collective, the smallest and the largest bytes, algorithm, protocol and the most channels (* for
 NCCL's number). Lines that begin with `about` say how the table came about; the plugin does not read
 them.
+
+What NCCL runs a collective with, as tuners choose it.
 """
 
 import itertools
@@ -19,7 +21,30 @@ import msgspec
 
 from busbw.core.errors import UsageError
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
-from busbw.core.tuning import TUNED, Choice
+
+# in NCCL's numbers; it asks tuners for no others
+TUNED = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
+
+
+class Choice(msgspec.Struct, frozen=True, order=True):
+    """Algorithm and protocol by NCCL's names, and the most channels (0: NCCL's number)."""
+
+    algorithm: str
+    protocol: str
+    channels: int = 0
+
+    def __str__(self) -> str:
+        """`Ring LL128, 4 channels`."""
+        channels = (
+            f", {self.channels} channel{'' if self.channels == 1 else 's'}" if self.channels else ""
+        )
+        return f"{self.algorithm} {self.protocol}{channels}"
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Row and column of NCCL's cost table."""
+        return ALGORITHMS.index(self.algorithm), PROTOCOLS.index(self.protocol)
+
 
 HEADER = "busbw-tuner-table 1"
 COLUMNS = "# ranks hosts collective first last algorithm protocol channels"

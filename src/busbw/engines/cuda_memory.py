@@ -9,11 +9,10 @@ from typing import Any
 from busbw.core.dtypes import DType
 from busbw.core.redops import RedOp
 from busbw.engines import cuda_kernels
-from busbw.engines.base import Call, Region, Wrong, placement
+from busbw.engines.base import SENTINEL_BYTE, Call, Probe, Region, Wrong, placement
 from busbw.engines.cuda_kernels import KINDS, Found, RegionArgument
 from busbw.engines.cuda_runtime import Gpu, Stream
 from busbw.engines.host_memory import expected
-from busbw.engines.verification_data import SENTINEL_BYTE, Probe
 
 VECTOR_BYTES = 16  # what one thread of probe.cu takes at once
 

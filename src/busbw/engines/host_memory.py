@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from busbw.engines.base import Call, Region, Wrong
+from busbw.engines.base import SENTINEL_BYTE, Call, Probe, Region, Wrong
 from busbw.engines.host_probe import Bits, Chunk, bits_type
-from busbw.engines.verification_data import SENTINEL_BYTE, Probe
 
 CHUNK = 1 << 15  # elements; the temporaries of one chunk stay in the second-level cache
 # elements; regions up to this are computed as they are, longer ones come in cached, aligned chunks

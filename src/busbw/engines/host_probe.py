@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbw.core.dtypes import DType
-from busbw.engines.verification_data import Probe
+from busbw.engines.base import Probe
 
 Words = NDArray[np.uint64]
 Bits = NDArray[np.unsignedinteger]

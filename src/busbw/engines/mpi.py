@@ -18,7 +18,7 @@ from busbw.core.result import Device, Library
 from busbw.engines import mpi_calls
 from busbw.engines.base import Call, Engine, Launch, placement
 from busbw.engines.host_memory import HostMemory
-from busbw.host.memory import usable_bytes
+from busbw.host.cpu import usable_bytes
 
 LARGEST_COUNT = 2**31 - 1  # Open MPI 5.0 has no large-count collectives
 

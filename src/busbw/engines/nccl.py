@@ -21,13 +21,11 @@ from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec, dtypes, redops
 from busbw.engines import nccl_comms
 from busbw.engines.base import Call, Engine, Launch, Steps
-from busbw.engines.cuda_gate import Gate
 from busbw.engines.cuda_kernels import cubins
 from busbw.engines.cuda_memory import CudaMemory, placed
-from busbw.engines.cuda_runtime import Events, Gpu, Stream, call, device_count
-from busbw.engines.nccl_buffers import Buffers
-from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank
-from busbw.engines.nccl_launches import Replay, together
+from busbw.engines.cuda_runtime import Events, Gate, Gpu, Stream, call, device_count
+from busbw.engines.nccl_calls import CALLS, Groups, Message, Rank, Replay, together
+from busbw.engines.nccl_comms import Buffers
 from busbw.engines.nccl_tuner import NcclTuner
 from busbw.launch.control import Control
 

@@ -1,19 +1,63 @@
 """Each collective as NCCL calls of one rank: groups of launches, to be run in order, each
 group's launches at once.
+
+Thunks around NCCL calls: groups and graphs.
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from busbw.core.dtypes import DType
+from busbw.core.dtypes import DType, encode
 from busbw.core.errors import NoMeasurement
-from busbw.core.floats import encode
 from busbw.engines.base import Call, Launch
-from busbw.engines.cuda_runtime import Stream
-from busbw.engines.nccl_comms import COLLECTIVE_ALLTOALL_SINCE
+from busbw.engines.cuda_runtime import Graph, Stream
+from busbw.engines.nccl_comms import COLLECTIVE_ALLTOALL_SINCE, library
+
+
+def together(launches: Sequence[Launch]) -> Launch:
+    """All launches in one NCCL group."""
+    nccl, every = library(), tuple(launches)
+    start, end, kind = nccl.group_start, nccl.group_end, nccl.NCCLError
+
+    def run() -> None:
+        start()
+        try:
+            for launch in every:
+                launch()
+        except BaseException:
+            with suppress(kind):  # an open group would keep even an abort waiting
+                end()
+            raise
+        end()
+
+    return run
+
+
+class Replay:
+    """One graph per local GPU, freed with the last reference to it."""
+
+    def __init__(self, graphs: Sequence[Graph]) -> None:
+        self._graphs = tuple(graphs)
+
+    def __call__(self) -> None:
+        """Enqueue them."""
+        for graph in self._graphs:
+            graph.launch()
+
+    def close(self) -> None:
+        """Free them."""
+        for graph in self._graphs:
+            graph.close()
+
+    def __del__(self) -> None:
+        """Free what is left."""
+        with suppress(Exception):  # at interpreter exit the driver may be gone before it
+            self.close()
+
 
 HOST_IMMEDIATE = 1  # ncclScalarHostImmediate: the scalar is read before the call returns
 

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from busbw.core.result import Device, Library
-from busbw.engines.base import Call, Engine, Launch, Region, placement
+from busbw.engines.base import Call, Engine, Launch, Probe, Region, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.host_probe import scalar_type
 from busbw.engines.sim_parameters import PARAMETERS
 from busbw.engines.sim_tuner import SimTuner
-from busbw.engines.verification_data import Probe
 
 _UFUNCS = {
     "sum": np.add,

@@ -20,12 +20,12 @@ from busbw.core.errors import NoMeasurement, TimedOut
 from busbw.core.layouts import Layout
 from busbw.core.redops import RedOp
 from busbw.core.sweep import SweepSpec
-from busbw.engines import torch_calls
+from busbw.engines import torch_rank
 from busbw.engines.base import Call, Engine, Launch, Memory, placement
 from busbw.engines.host_memory import HostMemory
 from busbw.engines.nccl_tuner import NcclTuner
 from busbw.engines.torch_rank import TorchRank
-from busbw.host.memory import usable_bytes
+from busbw.host.cpu import usable_bytes
 from busbw.launch.control import Control
 
 PROBE_ELEMENTS = 32
@@ -133,8 +133,8 @@ class TorchEngine(TorchRank, Engine):
         kind = getattr(torch, call.dtype.torch)
         send, recv = self.view(call, "send").view(kind), self.view(call, "recv").view(kind)
         scratch = self.scratch(call).view(kind) if "scratch" in self._buffers else None
-        return torch_calls.CALLS[call.collective.name](
-            torch_calls.Tensors(self.process_group, call, send, recv, scratch)
+        return torch_rank.CALLS[call.collective.name](
+            torch_rank.Tensors(self.process_group, call, send, recv, scratch)
         )
 
     def synchronize(self, limit_s: float) -> None:
@@ -168,8 +168,7 @@ class TorchEngine(TorchRank, Engine):
         """PyTorch's current stream waits until the context exits."""
         if self._gpu is None:
             return nullcontext()
-        from busbw.engines.cuda_gate import Gate
-        from busbw.engines.cuda_runtime import Gpu, Stream
+        from busbw.engines.cuda_runtime import Gate, Gpu, Stream
 
         if self._gate is None:
             gpu = Gpu(self._gpu)

@@ -1,6 +1,12 @@
 """The history in SQLite: every complete result as JSON, and its cells as rows.
 
 It uses a write-ahead log, so that readers and writers do not wait for each other.
+
+The tables of the history as a list of migrations.
+
+A released migration is never changed; new ones are appended.
+
+The earlier runs that a run is compared with.
 """
 
 import os
@@ -9,17 +15,104 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from busbw.core import json_codec
-from busbw.core.cells import CellKey, cells
+from busbw.core.cells import CellKey, cells, medians
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut, UsageError
 from busbw.core.history import StoredRun, StoredTime
 from busbw.core.result import Result
-from busbw.history.run_keys import digest, stored
-from busbw.history.schema import check, migrate
+from busbw.history.run_keys import alike, digest, stored
+
+APPLICATION_ID = 0x62757362  # "busb" in the file's header
+_UNMARKED = 1  # the last schema without an application id
+_COLUMNS = {"digest", "machine", "collective", "result"}  # of `runs`, from the first schema on
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE runs (
+            id INTEGER PRIMARY KEY,
+            digest TEXT NOT NULL UNIQUE,
+            start TEXT NOT NULL,
+            machine TEXT NOT NULL,
+            collective TEXT NOT NULL,
+            nccl INTEGER NOT NULL,
+            timing TEXT NOT NULL,
+            min_bytes INTEGER NOT NULL,
+            max_bytes INTEGER NOT NULL,
+            peak_busbw REAL NOT NULL,
+            complete INTEGER NOT NULL,
+            wrong INTEGER NOT NULL,
+            result TEXT NOT NULL
+        )""",
+        """CREATE TABLE cells (
+            run INTEGER NOT NULL REFERENCES runs (id),
+            dtype TEXT NOT NULL,
+            op TEXT NOT NULL,
+            root INTEGER NOT NULL,
+            size_bytes INTEGER NOT NULL,
+            placement TEXT NOT NULL,
+            cycle INTEGER NOT NULL,
+            time_s REAL,
+            busbw REAL,
+            PRIMARY KEY (run, dtype, op, root, size_bytes, placement, cycle)
+        ) WITHOUT ROWID""",
+        "CREATE INDEX runs_of_a_machine ON runs (machine, collective, start)",
+    ),
+    (f"PRAGMA application_id = {APPLICATION_ID}",),
+    ("ALTER TABLE runs ADD COLUMN counts TEXT NOT NULL DEFAULT ''",),
+)
+
+
+def check(connection: sqlite3.Connection, name: str) -> int:
+    """The file's schema number, 0 for an empty file; UsageError for another program's file or a
+    newer busbw's.
+
+    Writes nothing.
+    """
+    with connection:
+        connection.execute("BEGIN")  # consistent reads: another process may be creating the tables
+        return _checked(connection, name)
+
+
+def _checked(connection: sqlite3.Connection, name: str) -> int:
+    version = _number(connection, "user_version")
+    mark = _number(connection, "application_id")
+    marks = (0,) if version <= _UNMARKED else (APPLICATION_ID,)
+    runs = {
+        column for (column,) in connection.execute("SELECT name FROM pragma_table_info('runs')")
+    }
+    filled = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    strange = _COLUMNS - runs if version else filled
+    if mark not in marks or strange:
+        raise UsageError(f"{name}: an SQLite file, but not a history of busbw", "use another --db")
+    if version > len(MIGRATIONS):
+        raise UsageError(
+            f"{name}: schema {version} is newer than this busbw's {len(MIGRATIONS)}",
+            "use a newer busbw, or another --db",
+        )
+    return version
+
+
+def migrate(connection: sqlite3.Connection, name: str) -> None:
+    """Apply the missing migrations in one transaction; UsageError as `check`."""
+    if check(connection, name) == len(MIGRATIONS):
+        return
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        # another process may have applied them
+        for step in MIGRATIONS[_checked(connection, name) :]:
+            for statement in step:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    number: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+    return number
+
 
 MOST_ID = 1 << 63  # of SQLite
 WAIT_S = 10.0  # for another writer
@@ -236,3 +329,25 @@ def explained(error: sqlite3.Error, file: Path, wait_s: float) -> BusbwError:
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return UsageError(f"{file}: {error}", "use --db with a file in a writable directory")
     return NoMeasurement(f"{file}: {error}", f"df -h {file.parent}; ls -l {file}")
+
+
+def baseline(
+    history: History, result: Result, last: int, without: Sequence[Result] = ()
+) -> dict[int, dict[CellKey, float]]:
+    """Seconds by run and cell of the newest `last` comparable runs that have every cell of the
+    result.
+
+    The result itself does not count, nor those in `without`.
+    """
+    wanted = {msgspec.structs.replace(key, cycle=0) for key, _ in cells(result)}
+    left_out = {history.id_of(one) for one in (result, *without)}
+    comparable = (
+        run
+        for run in history.runs(collective=result.spec.collective)
+        if run.id not in left_out and alike(run, result)
+    )
+    timed = (
+        (run.id, medians((time.key, time.time_s) for time in history.times([run])))
+        for run in comparable
+    )
+    return dict(islice(((run, times) for run, times in timed if wanted <= times.keys()), last))

@@ -1,17 +1,29 @@
 """The history as text: the list of runs, one size over time, and a run compared with the last
 ones.
+
+What differs between the set-ups of two runs of one machine: NCCL, drivers, kernel, packages,
+settings.
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from busbw.core.cells import CellKey
 from busbw.core.collectives import BY_NAME
 from busbw.core.history import EARLIEST, Basis, Check, CheckedCell, Standing, StoredRun, StoredTime
+from busbw.core.result import Outcome
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import cell_text, placement, ratio_text
-from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, nccl_version_text, percent, time_text
+from busbw.ui.number_formats import (
+    Column,
+    aligned,
+    bandwidth_text,
+    nccl_version_text,
+    percent,
+    time_text,
+    wrapped,
+)
 
 BAR = "█"
 PARTS = " ▏▎▍▌▋▊▉"
@@ -197,3 +209,41 @@ def _basis(check: Check) -> str:
         f"judged by the spread of {len(check.runs)} runs: {chance} or less if times vary like a"
         f" normal distribution; from {check.needed} runs on that chance holds for any distribution"
     )
+
+
+# others name processes and paths, which differ from run to run
+SETTING = re.compile(r"NCCL_|UCX_|OMPI_MCA_(btl|coll|pml)")
+
+
+def changes(before: Outcome, after: Outcome) -> list[str]:
+    """`NCCL 2.27.3 -> 2.28.9`, `NCCL_ALGO unset -> Ring`: what both results know and differs.
+
+    Logs do not know what is unset.
+    """
+    first, second = _software(before), _software(after)
+    if before.tool == after.tool == "busbw":
+        settings = sorted(
+            name
+            for name in before.environment.keys() | after.environment.keys()
+            if SETTING.match(name)
+        )
+        first |= {name: before.environment.get(name, "unset") for name in settings}
+        second |= {name: after.environment.get(name, "unset") for name in settings}
+    return [
+        f"{name} {value} -> {second[name]}"
+        for name, value in first.items()
+        if second.get(name, value) != value
+    ]
+
+
+def _software(result: Outcome) -> dict[str, str]:
+    """Names and versions, only those that are known; of several hosts each value once."""
+    hosts = result.topology.hosts
+    facts = {
+        "NCCL": nccl_version_text(result.library.nccl) if result.library.nccl else "",
+        **result.library.versions,
+    }
+    facts |= {"network": result.library.network}
+    for name in ("driver", "kernel"):
+        facts[name] = ", ".join(sorted({value for host in hosts if (value := getattr(host, name))}))
+    return {name: value for name, value in facts.items() if value}

@@ -5,7 +5,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit
 from busbw.horovod import shim
 
 

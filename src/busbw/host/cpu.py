@@ -1,9 +1,13 @@
-"""CPUs, memory and NUMA nodes, from procfs and sysfs."""
+"""CPUs, memory and NUMA nodes, from procfs and sysfs.
+
+Memory that this process may still allocate: what the kernel calls available, within the limit
+of the control group.
+"""
 
 import time
 from pathlib import Path
 
-from busbw.host.source import Source, Unavailable
+from busbw.host.source import Live, Source, Unavailable
 
 VIRTUAL = "cpu hypervisor bit"
 CPUINFO = Path("/proc/cpuinfo")  # of hundreds of CPUs, so that a snapshot has the bit alone
@@ -64,3 +68,14 @@ def numa_node(source: Source, device: str) -> int | None:
     """NUMA node of a device directory; None if it is unknown (the kernel writes -1)."""
     text = source.read(f"{device}/numa_node").text
     return int(text) if text is not None and text.isdecimal() else None
+
+
+# version 2, version 1
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def usable_bytes(source: Source | None = None) -> int:
+    """Bytes; 0 if nothing could be read. `source` is the live machine by default."""
+    source = source or Live()
+    limits = [int(text) for path in LIMITS if (text := (source.read(path).text or "")).isdecimal()]
+    return min((size for size in (meminfo(source, "MemAvailable"), *limits) if size > 0), default=0)

@@ -1,15 +1,58 @@
-"""The GPUs of a machine, from NVML and the PCI devices in sysfs."""
+"""The GPUs of a machine, from NVML and the PCI devices in sysfs.
+
+NVIDIA's PCI devices, by sysfs alone: they are there whether or not a driver is.
+
+How busy GPUs are, from NVML: what an idle GPU lowers is no fault, and a kernel that only
+waits keeps one busy at low power.
+"""
 
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from busbw.core.sizes import counted
 from busbw.core.topology import Gpu
 from busbw.host.cpu import numa_node
-from busbw.host.gpu_devices import gpus_on_pci
-from busbw.host.nvml import read_nvml
-from busbw.host.source import Source
+from busbw.host.nvml import ask, read_nvml, start
+from busbw.host.pci import DEVICES, NVIDIA, driver, read_devices
+from busbw.host.source import Source, once
+
+SWITCH_CLASS = "0x0680"  # NVSwitch is a bridge without a more exact class
+# drivers that keep a device for a guest, besides those with vfio in their name
+STUBS = ("pci-stub", "pciback", "xen-pciback")
+
+
+def for_guests(name: str) -> bool:
+    """Whether a driver holds a device that a virtual machine of this host has, or is to get:
+    vfio-pci, nvgrace-gpu-vfio-pci, " "mlx5_vfio_pci.
+    """
+    return "vfio" in name or name in STUBS
+
+
+@once
+def gpus_on_pci(source: Source) -> tuple[str, ...]:
+    """PCI addresses of the GPUs that NVIDIA's driver of this machine should have: without those
+    of its virtual machines.
+    """
+    gpus = (bdf for bdf, device in read_devices(source).items() if device.gpu)
+    return tuple(bdf for bdf in gpus if not for_guests(driver(source, bdf)))
+
+
+def switches_on_pci(source: Source) -> tuple[str, ...]:
+    """PCI addresses of NVSwitches."""
+    names = (
+        name
+        for name in source.names(DEVICES)
+        if source.read(f"{DEVICES}/{name}/vendor").text == NVIDIA
+    )
+    return tuple(
+        name
+        for name in names
+        if (source.read(f"{DEVICES}/{name}/class").text or "").startswith(SWITCH_CLASS)
+    )
+
 
 # Bytes per second of 16 lanes in one direction, by generation (PCI-SIG: 2.5, 5 GT/s with 8b/10b; 8
 # to 64 GT/s).
@@ -140,3 +183,65 @@ def _nvls(sm: int, active: list[dict[str, Any]] | None) -> bool | None:
     if sm < 90 or not active or (None not in remotes and SWITCH not in remotes):
         return False
     return None
+
+
+class GpuUse(msgspec.Struct, frozen=True):
+    """How busy a GPU is: percent of NVML's last sample period in which a kernel ran, and watts."""
+
+    index: int
+    percent: int | None = None
+    power_w: int | None = None
+    limit_w: int | None = None
+
+
+def read_load(nvml: Any = None) -> str:
+    """JSON of the percent of NVML's last sample period in which a kernel ran, by PCI address;
+    Unavailable as `start`.
+    """
+    nvml = start(nvml)
+    try:
+        handles = [
+            ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
+            for index in range(ask(nvml, nvml.nvmlDeviceGetCount) or 0)
+        ]
+        read = (
+            (
+                ask(nvml, nvml.nvmlDeviceGetPciInfo, one),
+                ask(nvml, nvml.nvmlDeviceGetUtilizationRates, one),
+            )
+            for one in handles
+            if one
+        )
+        return json.dumps(
+            {sysfs_bus_id(pci.busId): int(rates.gpu) for pci, rates in read if pci and rates}
+        )
+    finally:
+        nvml.nvmlShutdown()
+
+
+def load(source: Source) -> dict[str, int]:
+    """Percent by PCI address; GPUs that cannot be read are left out."""
+    return dict(json.loads(source.call("nvml_load", read_load).text or "{}"))
+
+
+def loads(nvml: Any = None) -> list[GpuUse]:
+    """The GPUs that NVML lists with their power; Unavailable as `start`."""
+    nvml = start(nvml)
+    try:
+        handles = [
+            (index, ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index))
+            for index in range(ask(nvml, nvml.nvmlDeviceGetCount) or 0)
+        ]
+        return [_load(nvml, index, handle) for index, handle in handles if handle]
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _load(nvml: Any, index: int, handle: Any) -> GpuUse:
+    rates = ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+    power, limit = (
+        ask(nvml, one, handle)
+        for one in (nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetEnforcedPowerLimit)
+    )
+    watts = (None if mw is None else round(mw / 1000) for mw in (power, limit))
+    return GpuUse(index, int(rates.gpu) if rates else None, *watts)

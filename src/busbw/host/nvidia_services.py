@@ -1,10 +1,13 @@
 """What the NVIDIA driver's companions say of themselves: their services, and the versions and
 states that their commands print.
+
+Parsers of small formats of the kernel and systemd.
 """
 
 import re
 import subprocess
 
+from busbw.host.interfaces import number
 from busbw.host.source import Unavailable
 
 FABRIC_MANAGER, IMEX = "nvidia-fabricmanager.service", "nvidia-imex.service"
@@ -85,3 +88,68 @@ def imex_domain(text: str) -> str:
     """The state of the domain: UP is right; '' if the text names none."""
     match = _IMEX_DOMAIN.search(text)
     return match[1] if match else ""
+
+
+UNLIMITED = "unlimited"
+MOST_CPUS = 1 << 16  # far above the 8192 that Linux allows
+
+
+def soft_limit(text: str, name: str) -> str | None:
+    """The soft limit in /proc/PID/limits, such as `Max open files`: a number or `unlimited`;
+    None if it is not in there.
+    """
+    line = next((line for line in text.splitlines() if line.startswith(f"{name} ")), None)
+    values = line.removeprefix(name).split() if line else []
+    return values[0] if values and (values[0] == UNLIMITED or values[0].isdecimal()) else None
+
+
+def capabilities(text: str) -> set[int]:
+    """The effective capabilities in /proc/PID/status, by the numbers of linux/capability.h."""
+    match = re.search(r"^CapEff:\s*([0-9a-fA-F]+)$", text, re.MULTILINE)
+    return {bit for bit in range(64) if int(match[1], 16) >> bit & 1} if match else set()
+
+
+def bracketed(text: str) -> str | None:
+    """The choice in a file such as `always [madvise] never`."""
+    match = re.search(r"\[(\S+)\]", text)
+    return match.group(1) if match else None
+
+
+def named_counts(text: str) -> dict[str, int]:
+    """Lines of a name and a number, as in memory.events; others are left out."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
+
+
+def numbers(text: str) -> list[int]:
+    """The integers of a line, as in tcp_rmem; empty if one is none."""
+    found = [number(word) for word in text.split()]
+    return [] if None in found else [value for value in found if value is not None]
+
+
+def cpu_set(text: str) -> set[int]:
+    """CPUs of a kernel list such as `0-3,8`; empty for a malformed one."""
+    cpus: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal()) or int(last) >= MOST_CPUS:
+            return set()
+        cpus |= set(range(int(first), int(last) + 1))
+    return cpus
+
+
+def logind_setting(texts: list[str], name: str) -> str | None:
+    """The last value in logind.conf and its drop-ins, in their order; else the default, which
+    the file shows as a comment.
+    """
+    pattern = re.compile(rf"^(#?)\s*{name}\s*=\s*(\S*)\s*$", re.MULTILINE)
+    found = [match for text in texts for match in pattern.findall(text)]
+    chosen = [value for comment, value in found if not comment]
+    return next(iter(chosen[::-1] or [value for _, value in found]), None)
+
+
+def uptime(text: str) -> float:
+    """Seconds since boot in /proc/uptime; 0 if they are not in there."""
+    match = re.match(r"\d+(\.\d+)?", text)
+    return float(match.group()) if match else 0.0

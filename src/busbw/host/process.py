@@ -1,13 +1,93 @@
-"""Processes of this host from /proc, and the request to be killed with the parent."""
+"""Processes of this host from /proc, and the request to be killed with the parent.
+
+Reads that block while a process or a server hangs, given up after a while: for programs that
+must not hang with it.
+
+A process that hangs in the kernel may hold the lock of its memory, which its `cmdline`, `environ`
+and `maps` in /proc need.
+
+Processes that wait in the kernel and cannot be killed.
+"""
 
 import contextlib
 import ctypes
+import json
 import os
+import re
 import resource
 import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
 
-from busbw.host import hung
+LIMIT_S = 1.0
+
+Result = TypeVar("Result")
+
+
+class _Reader:
+    """A thread that reads. One that hangs ends with this process."""
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+        Thread(target=self._work, name="reader", daemon=True).start()
+
+    def begin(self, read: Callable[[], Any]) -> "Future[Any]":
+        answer: Future[Any] = Future()
+        self._asked.put((read, answer))
+        return answer
+
+    def _work(self) -> None:
+        while True:
+            read, answer = self._asked.get()
+            try:
+                answer.set_result(read())
+            except Exception as error:  # noqa: BLE001 - raised by the one who waits
+                answer.set_exception(error)
+
+
+_idle: list[_Reader] = []
+_silent: dict[str, "Future[Any]"] = {}  # by subject
+
+
+def _after_fork() -> None:
+    """The threads are not there."""
+    _idle.clear()
+    _silent.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def answer(subject: str, read: Callable[[], Result]) -> Result:
+    """What `read` returns, or what it raises.
+
+    TimeoutError, which is an OSError, if that takes longer than LIMIT_S.
+
+    While it goes on, other reads of the same `subject` are not begun and raise it at once.
+    """
+    earlier = _silent.get(subject)
+    if earlier is not None and not earlier.done():
+        raise TimeoutError(f"{subject} does not answer")
+    _silent.pop(subject, None)
+    try:
+        reader = _idle.pop()
+    except IndexError:
+        reader = _Reader()
+    future = reader.begin(read)
+    try:
+        result: Result = future.result(LIMIT_S)
+        return result
+    finally:
+        if future.done():
+            _idle.append(reader)
+        else:
+            _silent[subject] = future
+
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 GONE = ""
@@ -106,7 +186,7 @@ def of_memory(pid: int, file: str) -> bytes:
 
     OSError if it has ended, is another user's, or hangs in the kernel (TimeoutError).
     """
-    return hung.answer(f"process {pid}", Path(f"/proc/{pid}/{file}").read_bytes)
+    return answer(f"process {pid}", Path(f"/proc/{pid}/{file}").read_bytes)
 
 
 def threads(pid: int) -> list[str]:
@@ -195,3 +275,62 @@ def kill_with_children(pid: int) -> None:
     kill(pid)
     for child in started:
         kill_with_children(child)
+
+
+UNINTERRUPTIBLE = "D"
+KERNEL = 2  # kthreadd, the parent of all kernel threads
+LOOKS, APART_S = 12, 0.25
+Wait = tuple[int, str]  # pid, and how often it has waited so far
+
+
+def stuck_processes() -> str:
+    """JSON list of [pid, name, kernel function] of processes that were in one and the same wait in
+    state D in all looks, 3 s long.
+
+    A process that reads many files is in state D at most looks too, but its count of waits grows.
+    The function is '' if the kernel does not tell it. Ends at the first look without such a
+    process.
+    """
+    waits = _waiting([int(entry.name) for entry in Path("/proc").glob("[0-9]*")])
+    for _ in range(LOOKS - 1):
+        if not waits:
+            break
+        time.sleep(APART_S)
+        waits = still_waiting(waits, _waiting([pid for pid, _ in waits]))
+    return json.dumps([[pid, name(pid), _function(pid)] for pid, _ in waits])
+
+
+def still_waiting(before: list[Wait], now: list[Wait]) -> list[Wait]:
+    """Those that are in the same wait."""
+    return [wait for wait in now if wait in before]
+
+
+def _function(pid: int) -> str:
+    text = _text(pid, "wchan")
+    return "" if text == "0" else text
+
+
+def _waiting(pids: list[int]) -> list[Wait]:
+    states = [(pid, stat_fields(_text(pid, "stat"))) for pid in pids]
+    stuck = [
+        pid
+        for pid, fields in states
+        if fields and fields[0] == UNINTERRUPTIBLE and fields[1] != KERNEL
+    ]
+    return [(pid, waits_so_far(_text(pid, "status"))) for pid in stuck]
+
+
+def waits_so_far(status: str) -> str:
+    """The count of voluntary context switches in /proc/PID/status: it grows with each wait.
+
+    '' if it is not in there.
+    """
+    match = re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", status, re.MULTILINE)
+    return match[1] if match else ""
+
+
+def _text(pid: int, file: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

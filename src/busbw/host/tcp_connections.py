@@ -1,17 +1,46 @@
 """TCP connections of this process that lose packets, from the kernel's TCP_INFO of each of its
 sockets.
+
+What a server asks about its connections.
+
+The ports of this host that can be addressed: interfaces with an IPv4 address, their MTU and line
+rate, and their RDMA device.
+
+Addresses and MTU come from the network namespace of this process. /sys shows the namespace that
+mounted it, so rates and RDMA devices are left out where the two differ.
 """
 
 import contextlib
+import ipaddress
 import os
+import select
 import socket
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from busbw.core.rank_messages import Connection
-from busbw.host.addresses import local
+from busbw.core.topology import Nic
+from busbw.host.addresses import local, mtu
+from busbw.host.links import same_namespace
+from busbw.host.nic import RDMA, V2, read_gids, read_nics
+from busbw.host.source import Source
+
+
+def has_data(connection: socket.socket) -> bool:
+    """Whether something waits to be read, or the other end was closed. recv would wait if the
+    socket has a time limit.
+    """
+    poll = select.poll()
+    try:
+        poll.register(connection, select.POLLIN)
+    except (OSError, ValueError):  # closed meanwhile
+        return False
+    return bool(poll.poll(0))
+
 
 LOSSY = 0.02  # of the segments sent; a healthy network of a cluster loses none
 FEWEST = 2  # resent segments that are no coincidence
@@ -86,3 +115,61 @@ def lossy(before: Mapping[Ends, Counts]) -> list[Connection]:
                 Connection(ends[0], ends[2], named.get(ends[0], ""), now.timeouts, resent, sent)
             )
     return found
+
+
+ETHERNET, ROCE, INFINIBAND = "ethernet", "roce", "ib"  # kinds of ports, as in topology.Nic
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One port of a host.
+
+    `rate` is its line rate in bytes per second; None if unknown. `device` is its RDMA device.
+    """
+
+    name: str
+    address: str
+    network: str
+    mtu: int | None = None
+    rate: float | None = None
+    kind: str = ETHERNET
+    device: str = ""
+    port: int = 1
+    gid_index: int | None = None
+
+
+def endpoints(source: Source) -> list[Endpoint]:
+    """All ports with an address but loopback, in order of interface."""
+    have = {
+        name: address for name, address in local().items() if address and not address.ip.is_loopback
+    }
+    shown = same_namespace(source, {name for _index, name in socket.if_nameindex()})
+    nics = {nic.netdev: nic for nic in reversed(read_nics(source))} if shown else {}
+    return [_endpoint(source, name, address, nics.get(name)) for name, address in have.items()]
+
+
+def _endpoint(
+    source: Source, name: str, address: ipaddress.IPv4Interface, nic: Nic | None
+) -> Endpoint:
+    rdma = nic is not None and nic.kind != ETHERNET
+    device, _, port = nic.name.partition(":") if nic is not None and rdma else ("", "", "")
+    return Endpoint(
+        name=name,
+        address=str(address.ip),
+        network=str(address.network),
+        mtu=mtu(name),
+        rate=nic.rate if nic else None,
+        kind=nic.kind if nic else ETHERNET,
+        device=device,
+        port=int(port or 1),
+        gid_index=(
+            _gid_index(source, f"{RDMA}/{device}/ports/{port or 1}", address.ip) if device else None
+        ),
+    )
+
+
+def _gid_index(source: Source, port: str, address: ipaddress.IPv4Address) -> int | None:
+    """The index of the RoCE v2 GID with this address; None if the port has none."""
+    return next(
+        (gid.index for gid in read_gids(source, port) if gid.kind == V2 and gid.ipv4 == address),
+        None,
+    )

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import Said
 from busbw.core.sizes import counted
-from busbw.host.nvml_load import GpuUse
+from busbw.host.gpu import GpuUse
 from busbw.host.process import STATES
 from busbw.job.ras_report import LEFT
 from busbw.job.types import CommSeen, HostSeen, JobReport, RankSeen, RasSeen

@@ -12,7 +12,7 @@ import msgspec
 
 from busbw.core.errors import BusbwError
 from busbw.core.link_samples import Watched
-from busbw.host import nvml_load, process, ras
+from busbw.host import gpu, process, ras
 from busbw.host.addresses import local
 from busbw.host.link_counters import Traffic
 from busbw.host.source import Unavailable
@@ -30,7 +30,7 @@ def look(ask: Ask) -> HostSeen:
     if ask.seconds:
         seen.watched = _watched(ask.seconds, seen.unread)
         try:
-            seen.gpus = nvml_load.loads()
+            seen.gpus = gpu.loads()
         except Unavailable as error:
             seen.unread.append(str(error))
     seen.states = {pid: process.state(pid) for pid in ask.pids}

@@ -1,13 +1,16 @@
 """A running job as seen from outside: what NCCL's RAS, Flight Recorder dumps and its hosts say,
 and the conclusion.
+
+A running job: the conclusion in one line, then the evidence.
 """
 
 import msgspec
 
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import Watched
-from busbw.host.nvml_load import GpuUse
+from busbw.host.gpu import GpuUse
 from busbw.pattern.pending_collective import Outstanding
+from busbw.ui.number_formats import wrapped
 
 
 class RankSeen(msgspec.Struct, kw_only=True):
@@ -107,3 +110,13 @@ class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=T
     outstanding: list[Outstanding] = []
     hosts: dict[str, HostSeen] = {}
     silent: dict[str, str] = {}  # hosts that did not answer, with the reason
+
+
+def text(report: JobReport, width: int | None = None) -> str:
+    """The line, the evidence and the fix."""
+    lines = [
+        f"{report.verdict.name:7} {report.message}",
+        *(f"        seen: {one}" for one in report.evidence),
+    ]
+    lines += [f"        fix: {report.fix}"] if report.fix else []
+    return wrapped("".join(f"{line}\n" for line in lines), width)

@@ -1,5 +1,9 @@
 """Removes the processes of an aborted job on this host, and the files that a killed Open MPI or
 NCCL leaves behind.
+
+A process that cleans up after a job whose busbw was killed by SIGKILL, and so cannot do it.
+
+The launcher then gets SIGTERM, but mpirun often leaves its directories and shared memory.
 """
 
 import contextlib
@@ -10,10 +14,12 @@ import shutil
 import signal
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 
-from busbw.host import hung, process
+from busbw.host import process
 
 # in the environment of every process of a job, because mpirun's local ranks leave its process group
 MARKER = "BUSBW_JOB"
@@ -107,7 +113,7 @@ class Cleanup:
             self.record_folder(f"{temporary()}/{program}.{self.launcher}")
         for folder in self._folders:
             with contextlib.suppress(OSError):  # also where its file system does not answer
-                hung.answer(str(folder), functools.partial(_remove_folder, folder))
+                process.answer(str(folder), functools.partial(_remove_folder, folder))
 
     def see_launcher(self) -> None:
         """Record the launcher's network, which its command line may have entered."""
@@ -221,3 +227,68 @@ def _segments(pid: int) -> Iterator[str]:
         path = line[line.find("/") :] if "/" in line else ""
         if path.startswith(_SEGMENTS) and not path.endswith(_DELETED):
             yield path
+
+
+LAUNCHER_S = 5.0  # for the launcher to end its ranks
+_POLL_S = 0.05
+_CHUNK = 1 << 12
+
+
+class Guard:
+    """Watches this process from the start of the launcher of `job` until `dismiss`."""
+
+    def __init__(self, job: Cleanup) -> None:
+        waits, self._until_killed = os.pipe()
+        with warnings.catch_warnings():
+            # of forks with threads: the child uses none of their locks
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                _clean_up_after(waits, job)
+            finally:
+                os._exit(0)
+        os.close(waits)
+        self._job = job
+        job.on_record = self._send
+
+    def _send(self, path: str) -> None:
+        """The guard is to remove this too."""
+        with contextlib.suppress(OSError):  # the guard was killed
+            os.write(self._until_killed, f"{path}\n".encode())
+
+    def dismiss(self) -> None:
+        """This process cleans up itself."""
+        self._job.on_record = lambda _path: None
+        process.kill(self._pid)
+        os.waitpid(self._pid, 0)
+        os.close(self._until_killed)
+
+
+def _clean_up_after(waits: int, job: Cleanup) -> None:
+    """Wait until the other end of the pipe is closed by the kernel, then end what the launcher
+    leaves.
+    """
+    os.setsid()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _ignore)
+    os.dup2(waits, 0)
+    # a reader of this process's output must see its end
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        if entry.name != "0":
+            with contextlib.suppress(OSError):
+                os.close(int(entry.name))
+    paths = b""
+    while data := os.read(0, _CHUNK):
+        paths += data
+    for path in paths.decode().splitlines():
+        job.add(path)
+    job.record()
+    end = time.monotonic() + LAUNCHER_S
+    while process.state(job.launcher) not in process.ENDED and time.monotonic() < end:
+        time.sleep(_POLL_S)
+    job.kill_remaining()
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Go on."""

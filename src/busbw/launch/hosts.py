@@ -1,12 +1,16 @@
 """Hosts and their slots, from `--hosts h1:8,h2:8` or a hostfile (`h1 slots=8`, `h1:8`, or one
 line per slot as PBS writes it).
+
+Builds torchrun's command line for local ranks without MPI: `python -m torch.distributed.run`.
 """
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
-from busbw.core.errors import UsageError
+from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.given_file import read_text
 
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -169,3 +173,17 @@ def _slots(text: str, where: str, host: str) -> int:
     raise UsageError(
         f"{where}: '{text}' is not a number of slots of {host}", f"write it like {host}:8"
     )
+
+
+def command(program: Sequence[str], ranks: int) -> list[str]:
+    """The command line that runs `program` on `ranks` local ranks, on a free port.
+
+    Raises NoMeasurement without PyTorch.
+    """
+    if not find_spec("torch"):
+        raise NoMeasurement(
+            f"PyTorch is not installed for {sys.executable}",
+            f"{sys.executable} -m pip install 'busbw[torch]'",
+        )
+    torchrun = [sys.executable, "-m", "torch.distributed.run"]
+    return [*torchrun, "--standalone", f"--nproc-per-node={ranks}", "--no-python", *program]

@@ -16,9 +16,8 @@ from types import FrameType
 
 from busbw.core.errors import BusbwError, NoMeasurement, TimedOut
 from busbw.host.process import die_with_parent
-from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup, new_mark
+from busbw.launch.cleanup import KILL_LIMIT_S, MARKER, Cleanup, Guard, new_mark
 from busbw.launch.failures import DRY_RUN_HINT, explain
-from busbw.launch.guard import Guard
 
 __all__ = ["explain", "run", "signals_ignored", "terminable"]
 

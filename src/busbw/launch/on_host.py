@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from busbw.core.errors import UsageError
-from busbw.host import hung, memory_kills, process
+from busbw.host import kernel_log, process
 from busbw.host.os_queries import room
 from busbw.launch import remote
 from busbw.launch.cleanup import SHARED, Cleanup, temporary, variables
@@ -63,20 +63,20 @@ class OnHost(msgspec.Struct, omit_defaults=True):
     running: list[Running] = []
     states: dict[int, str] = {}
     full: list[str] = []
-    oom_kills: int = memory_kills.UNKNOWN
+    oom_kills: int = kernel_log.UNKNOWN
     killed: list[int] = []
 
 
 def look(ask: Ask) -> OnHost:
     """The answer for this host, after the end if that was asked for."""
     job = Cleanup(ask.marker, ask.launcher, ask.node)
-    found = OnHost(os.uname().nodename, oom_kills=memory_kills.count(), full=full())
+    found = OnHost(os.uname().nodename, oom_kills=kernel_log.count(), full=full())
     found.running = [
         Running(pid, process.name(pid), process.state(pid), _rank(pid)) for pid in job.pids()
     ]
     found.states = {pid: process.state(pid) for pid in ask.pids}
     found.killed = [
-        pid for pid in ask.pids if found.states[pid] in process.ENDED and memory_kills.killed(pid)
+        pid for pid in ask.pids if found.states[pid] in process.ENDED and kernel_log.killed(pid)
     ]
     if ask.end:
         for folder in ask.folders:
@@ -90,7 +90,7 @@ def full() -> list[str]:
     found = []
     for folder, least in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
         try:
-            seen = hung.answer(str(folder), partial(room, str(folder)))
+            seen = process.answer(str(folder), partial(room, str(folder)))
         except OSError:
             continue
         if seen["free"] < least:

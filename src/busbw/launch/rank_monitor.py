@@ -1,8 +1,12 @@
 """The launcher's view of its ranks: which have started, which report that they are stuck, and
 when the job must end.
+
+Records which local rank exited first. The launcher may only report that one did.
 """
 
 import os
+import select
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -10,11 +14,43 @@ from dataclasses import dataclass, field
 
 from busbw.core.errors import BusbwError
 from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, Working, decode
-from busbw.host import link_state, process
+from busbw.host import addresses, process
 from busbw.launch import diagnosis, interfaces, survey
 from busbw.launch.cleanup import Cleanup, new_mark
-from busbw.launch.exit_watcher import ExitWatcher
 from busbw.launch.failures import signal_words
+
+
+class ExitWatcher:
+    """Watches processes from a thread, since the others exit within milliseconds of the first.
+
+    `order` lists ranks as they exit.
+    """
+
+    def __init__(self) -> None:
+        self.order: list[int] = []
+        self._poll = select.epoll()
+        self._ranks: dict[int, int] = {}  # descriptor: rank
+        self._thread: threading.Thread | None = None
+
+    def watch(self, rank: int, pid: int) -> None:
+        """Start watching. Does nothing if the process has exited or the kernel has no pidfd."""
+        descriptor = process.watch(pid)
+        if descriptor is None:
+            return
+        self._ranks[descriptor] = rank
+        self._poll.register(descriptor, select.EPOLLIN)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._follow, name="exit watcher", daemon=True)
+            self._thread.start()
+
+    def _follow(self) -> None:
+        while True:
+            # epoll also returns descriptors registered during the wait
+            for descriptor, _ in self._poll.poll():
+                self._poll.unregister(descriptor)
+                os.close(descriptor)
+                self.order.append(self._ranks.pop(descriptor))
+
 
 # from the first stall report to the last; the limits of ranks began within one operation of each
 # other
@@ -82,7 +118,7 @@ class RankMonitor:
 
     def __post_init__(self) -> None:
         """Record the links that exist before the job."""
-        self.linked = link_state.linked(interfaces.selected(self.ifname))
+        self.linked = addresses.linked(interfaces.selected(self.ifname))
 
     def take(self, line: str) -> bool:
         """Record a line of stderr if it is a report. Returns whether it is."""
@@ -331,7 +367,7 @@ class RankMonitor:
 
     def _links_down(self) -> dict[str, list[str]]:
         """Interfaces of this host that have lost their link."""
-        lost = link_state.lost(self.linked, interfaces.selected(self.ifname))
+        lost = addresses.lost(self.linked, interfaces.selected(self.ifname))
         return {os.uname().nodename: lost} if lost else {}
 
     def _gathered(self, now: float) -> bool:

@@ -16,7 +16,8 @@ from busbw.core.version import __version__
 from busbw.host.process import allow_open_files
 from busbw.launch import remote
 from busbw.launch.node import Node
-from busbw.link import findings, messages, rails
+from busbw.link import findings, schedule
+from busbw.link import pair as messages
 from busbw.link.pair import PairTest, Place
 from busbw.link.perftest import BUILD
 from busbw.link.schedule import Pair, disjoint, rounds, without
@@ -100,7 +101,7 @@ class Tournament:
         if self._spec.method == PERFTEST:
             self._check(ports)
             ports = [[port for port in some if port.device] for some in ports]
-        self.report.rails = rails.choose(self._spec.rails, ports, names)
+        self.report.rails = schedule.choose(self._spec.rails, ports, names)
         for rail in range(len(self.report.rails)):
             for pairs in rounds(len(names), self._spec.rounds):
                 self._round(rail, pairs)
@@ -145,7 +146,7 @@ class Tournament:
             host.problem = error.message.removeprefix(f"{host.name}: ")
         self._warn(f"warning: {host.name}: {host.problem}; the other hosts are measured without it")
 
-    def _check(self, ports: rails.Ports) -> None:
+    def _check(self, ports: schedule.Ports) -> None:
         """NoMeasurement if a host lacks perftest, an RDMA device, or the requested GPU support."""
         for host, some in zip(self.report.hosts, ports, strict=True):
             if host.problem:

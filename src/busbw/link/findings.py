@@ -1,15 +1,48 @@
 """Findings of a tournament: slow hosts and pairs, transfers below the pass mark, and what could
 not be judged.
+
+Counter increases during transfers, as evidence for a rate: pauses and symbol errors are
+different causes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from busbw.core.counters import BY_NAME, Kind
 from busbw.core.finding import Finding, Verdict
-from busbw.link import payload
-from busbw.link.counter_deltas import evidence, sums
+from busbw.link import schedule
 from busbw.link.slow_endpoints import End, Measured, Solution, solve
 from busbw.link.types import TCP, Flow, LinkReport, bits_text
+
+Key = tuple[str, str, str]  # host, port or "tcp", counter
+SHOWN = 6
+
+
+def sums(flows: Iterable[Flow], kinds: Collection[Kind]) -> dict[Key, int]:
+    """The increases of counters of these kinds, over all flows."""
+    found: dict[Key, int] = {}
+    for flow in flows:
+        for host, ports in flow.moved.items():
+            for port, counters in ports.items():
+                for name, by in counters.items():
+                    if name in BY_NAME and BY_NAME[name].kind in kinds:
+                        found[host, port, name] = found.get((host, port, name), 0) + by
+    return found
+
+
+def evidence(flows: Iterable[Flow]) -> str:
+    """The loss, congestion and fault counters that increased most beyond normal; '' if none did."""
+    found = sums(flows, {Kind.LOSS, Kind.CONGESTION, Kind.FAULT})
+    times = {key: by / BY_NAME[key[2]].notable for key, by in found.items()}
+    largest = sorted((key for key in times if times[key] >= 1), key=lambda key: -times[key])[:SHOWN]
+    return (
+        "meanwhile "
+        + ", ".join(
+            f"{host} {port} {name} +{found[host, port, name]}" for host, port, name in largest
+        )
+        if largest
+        else ""
+    )
+
 
 HOST = "link.host"  # the finding of a host that was not measured
 NAMED = 6  # of a list in a message
@@ -42,7 +75,7 @@ def limit(report: LinkReport, flow: Flow) -> float | None:
     if sender is None or receiver is None:
         return None
     spec = report.spec
-    return payload.limit(
+    return schedule.limit(
         sender, receiver, tcp=spec.method == TCP, mtu=flow.mtu, line_rate=spec.line_rate
     )
 
@@ -203,7 +236,7 @@ class _Rail:
         gpu = self.report.spec.gpu is not None
         limits = [(flow, most) for flow in flows if (most := limit(self.report, flow)) is not None]
         share = (
-            f"{100 * (payload.GPU_MARK if gpu else payload.HOST_MARK):g} % of what the link can"
+            f"{100 * (schedule.GPU_MARK if gpu else schedule.HOST_MARK):g} % of what the link can"
             " carry"
         )
         found = []
@@ -212,7 +245,7 @@ class _Rail:
                 one
                 for one in limits
                 if one[0].processor_bound is bound
-                and (one[0].rate or 0.0) < payload.mark(one[1], gpu=gpu)
+                and (one[0].rate or 0.0) < schedule.mark(one[1], gpu=gpu)
             ]
             if not below:
                 continue

@@ -5,12 +5,20 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 from busbw.core.sizes import counted
-from busbw.link.matrix import SCALE, Color, Matrix, maps, shade, share
-from busbw.link.text import PortLine, latency_title, lines, method
+from busbw.link.text import (
+    SCALE,
+    Color,
+    Matrix,
+    PortLine,
+    latency_title,
+    lines,
+    maps,
+    method,
+    shade,
+    share,
+)
 from busbw.link.types import TCP, Flow, LinkReport, bits_text
-from busbw.ui.html.element import tag
-from busbw.ui.html.findings import findings
-from busbw.ui.html.frame import framed, section
+from busbw.ui.html.element import findings, framed, section, tag
 from busbw.ui.number_formats import known, local_time, time_text
 
 CELL = 20  # units of the drawing

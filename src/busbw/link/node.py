@@ -11,11 +11,11 @@ import msgspec
 
 from busbw.core.telemetry import change
 from busbw.core.version import __version__
-from busbw.host.endpoints import endpoints
+from busbw.host.nvml_samples import Vitals
 from busbw.host.source import Live
-from busbw.host.vitals import Vitals
-from busbw.link import messages as m
-from busbw.link import perftest, perftest_text, tcp
+from busbw.host.tcp_connections import endpoints
+from busbw.link import pair as m
+from busbw.link import perftest, tcp
 from busbw.link.listening import Listener
 
 MARGIN_S = 10.0  # after the measured time, until a sender exits
@@ -126,14 +126,14 @@ class Service:
             return perftest.client(asked.test, asked.address, asked.port, asked.limit_s)
 
         def work() -> m.Taken:
-            found = perftest_text.bandwidth(said := text(), asked.test.size)
+            found = perftest.bandwidth(said := text(), asked.test.size)
             if found is None:
                 raise perftest.unreadable(said)
             return m.Taken(rate=found.rate, mtu=found.mtu)
 
         if asked.test.program == perftest.BANDWIDTH:
             return self._taken(work)
-        trips = perftest_text.latency(said := text())
+        trips = perftest.latency(said := text())
         if trips is None:
             raise perftest.unreadable(said)
         return m.Trips(trips.typical, trips.p99, trips.count)

@@ -1,16 +1,143 @@
-"""The tests of one pair of hosts on one rail, by requests to both nodes. Each wait has a limit."""
+"""The tests of one pair of hosts on one rail, by requests to both nodes. Each wait has a limit.
+
+Requests of the driver to a node, and the answers.
+
+A ticket identifies a listener or server on the node.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+import msgspec
+
 from busbw.core.errors import NoMeasurement
-from busbw.host.endpoints import Endpoint
+from busbw.host.tcp_connections import Endpoint
 from busbw.launch.node import Node
-from busbw.link import messages as m
 from busbw.link import perftest, tcp
-from busbw.link.authentication import token
-from busbw.link.types import TCP, Flow, Latency, LinkSpec
+from busbw.link.listening import token
+from busbw.link.perftest import Test
+from busbw.link.types import TCP, Flow, Latency, LinkSpec, Program
+
+Moved = dict[str, dict[str, int]]
+
+
+class Describe(msgspec.Struct, frozen=True, tag=True):
+    """Describe the host. Answer: Description."""
+
+    perftest: bool
+
+
+class Description(msgspec.Struct, frozen=True):
+    """A node's host and its ports."""
+
+    hostname: str
+    busbw: str
+    endpoints: list[Endpoint]
+    perftest: Program | None = None
+
+
+class Listen(msgspec.Struct, frozen=True, tag=True):
+    """Listen on an address for connections with the token. Answer: Listening."""
+
+    address: str
+    token: str
+
+
+class Listening(msgspec.Struct, frozen=True):
+    """A listener or server waits on this port."""
+
+    ticket: int
+    port: int
+
+
+class Receive(msgspec.Struct, frozen=True, tag=True):
+    """Count what arrives at a listener. Answer: Taken."""
+
+    ticket: int
+    streams: int
+    seconds: float
+    limit_s: float
+
+
+class Send(msgspec.Struct, frozen=True, tag=True):
+    """Send to a listener until it closes, from an interface and its address.
+
+    Answer: Taken, without a rate.
+    """
+
+    source: tuple[str, str]
+    address: str
+    port: int
+    token: str
+    streams: int
+    seconds: float
+    limit_s: float
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """One end of a transfer. `moved` has the increases of loss, congestion and fault counters."""
+
+    cores: float | None = None
+    bound: bool = False
+    rate: float | None = None
+    mtu: int | None = None
+    moved: Moved = {}
+
+
+class Answer(msgspec.Struct, frozen=True, tag=True):
+    """Answer small messages at a listener. Answer: Done."""
+
+    ticket: int
+    limit_s: float
+
+
+class Done(msgspec.Struct, frozen=True):
+    """It is done."""
+
+
+class Ping(msgspec.Struct, frozen=True, tag=True):
+    """Time round trips of small messages, from an interface and its address. Answer: Trips."""
+
+    source: tuple[str, str]
+    address: str
+    port: int
+    token: str
+    limit_s: float
+
+
+class Trips(msgspec.Struct, frozen=True):
+    """Seconds, and how many were timed."""
+
+    median_s: float
+    p99_s: float | None
+    count: int
+
+
+class Serve(msgspec.Struct, frozen=True, tag=True):
+    """Start a server of perftest. Answer: Listening."""
+
+    test: Test
+    limit_s: float
+
+
+class Finish(msgspec.Struct, frozen=True, tag=True):
+    """Wait for a server of perftest to end, and kill it if it does not. Answer: Taken."""
+
+    ticket: int
+    limit_s: float
+
+
+class Client(msgspec.Struct, frozen=True, tag=True):
+    """Run a client of perftest. Answer: Taken for a bandwidth, Trips for a latency."""
+
+    test: Test
+    address: str
+    port: int
+    limit_s: float
+
+
+Request = Describe | Listen | Receive | Send | Answer | Ping | Serve | Finish | Client
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +200,10 @@ class PairTest:
 
     def _tcp(self, flow: Flow, sender: Place, receiver: Place) -> Callable[[], None]:
         spec, key, limit_s = self.spec, token(), self.spec.limit_s
-        port = receiver.node.ask(m.Listen(receiver.port.address, key), m.Listening, limit_s)
-        receiving = receiver.node.begin(m.Receive(port.ticket, spec.streams, spec.seconds, limit_s))
+        port = receiver.node.ask(Listen(receiver.port.address, key), Listening, limit_s)
+        receiving = receiver.node.begin(Receive(port.ticket, spec.streams, spec.seconds, limit_s))
         sending = sender.node.begin(
-            m.Send(
+            Send(
                 _source(sender),
                 receiver.port.address,
                 port.port,
@@ -96,16 +223,14 @@ class PairTest:
             self._test(perftest.BANDWIDTH, sender.port),
         )
         port, limit_s = (
-            receiver.node.ask(
-                m.Serve(server, self.spec.limit_s), m.Listening, 2 * self.spec.limit_s
-            ),
+            receiver.node.ask(Serve(server, self.spec.limit_s), Listening, 2 * self.spec.limit_s),
             self.spec.limit_s,
         )
         measured_s = self.spec.seconds + 2 * perftest.MARGIN_S
         sending = sender.node.begin(
-            m.Client(client, receiver.port.address, port.port, measured_s + limit_s)
+            Client(client, receiver.port.address, port.port, measured_s + limit_s)
         )
-        receiving = receiver.node.begin(m.Finish(port.ticket, measured_s + limit_s))
+        receiving = receiver.node.begin(Finish(port.ticket, measured_s + limit_s))
         return lambda: self._collect(flow, (sender, sending), (receiver, receiving), measured_s)
 
     def _collect(
@@ -121,7 +246,7 @@ class PairTest:
         """
         most_s = measured_s + 2 * self.spec.limit_s
         sent, got = (
-            place.node.result(future, m.Taken, most_s) for place, future in (sending, receiving)
+            place.node.result(future, Taken, most_s) for place, future in (sending, receiving)
         )
         flow.rate = got.rate if got.rate is not None else sent.rate
         flow.mtu = sent.mtu
@@ -133,33 +258,31 @@ class PairTest:
             name: moved for name, moved in zip(names, (sent.moved, got.moved), strict=True) if moved
         }
 
-    def _ping(self, a: Place, b: Place) -> m.Trips:
+    def _ping(self, a: Place, b: Place) -> Trips:
         key, limit_s = token(), self.spec.limit_s
-        port = b.node.ask(m.Listen(b.port.address, key), m.Listening, limit_s)
-        answering = b.node.begin(m.Answer(port.ticket, limit_s))
+        port = b.node.ask(Listen(b.port.address, key), Listening, limit_s)
+        answering = b.node.begin(Answer(port.ticket, limit_s))
         trips = a.node.ask(
-            m.Ping(_source(a), b.port.address, port.port, key, limit_s),
-            m.Trips,
+            Ping(_source(a), b.port.address, port.port, key, limit_s),
+            Trips,
             tcp.PING_S + 2 * limit_s,
         )
-        b.node.result(answering, m.Done, limit_s)
+        b.node.result(answering, Done, limit_s)
         return trips
 
-    def _perftest_latency(self, a: Place, b: Place) -> m.Trips:
+    def _perftest_latency(self, a: Place, b: Place) -> Trips:
         limit_s = self.spec.limit_s
         port = b.node.ask(
-            m.Serve(self._test(perftest.LATENCY, b.port), limit_s), m.Listening, 2 * limit_s
+            Serve(self._test(perftest.LATENCY, b.port), limit_s), Listening, 2 * limit_s
         )
         wait_s = 0.0  # a server without a client would wait forever
         try:
-            asked = m.Client(
-                self._test(perftest.LATENCY, a.port), b.port.address, port.port, limit_s
-            )
-            trips = a.node.ask(asked, m.Trips, 2 * limit_s)
+            asked = Client(self._test(perftest.LATENCY, a.port), b.port.address, port.port, limit_s)
+            trips = a.node.ask(asked, Trips, 2 * limit_s)
             wait_s = limit_s
         finally:
-            ending = b.node.begin(m.Finish(port.ticket, wait_s))
-        b.node.result(ending, m.Taken, 2 * limit_s)
+            ending = b.node.begin(Finish(port.ticket, wait_s))
+        b.node.result(ending, Taken, 2 * limit_s)
         return trips
 
     def _test(self, program: str, port: Endpoint) -> perftest.Test:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from busbw.stats.summary import nearest_rank
+from busbw.stats.intervals import nearest_rank
 
 LEAST_GAP = 0.10  # of the usual rate: less is normal variation between hosts
 PAIR_GAP = 0.20  # a pair has one measurement, an end has several

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from busbw.host import process, tcp_connections
 from busbw.link.listening import Listener, connect
-from busbw.stats.summary import nearest_rank
+from busbw.stats.intervals import nearest_rank
 
 PIECE = 1 << 20
 PROMPT_S, TRIES = 1e-3, 20  # the count and its time belong together

@@ -16,9 +16,8 @@ from busbw.engines.base import Launch
 from busbw.launch.control import Control
 from busbw.measure.batches import Batches
 from busbw.measure.plan import Rates
-from busbw.stats.intervals import quantile_interval
+from busbw.stats.intervals import nearest_rank, quantile_interval
 from busbw.stats.sampling import TAIL, THROTTLED_TAKES, Decision, next_step, reported_interval
-from busbw.stats.summary import nearest_rank
 
 # lower quartile: high for a rank that is always late, low for one that the scheduler delayed now
 # and then

@@ -2,13 +2,124 @@
 
 Rules of nccl-tests 2.19.6: every value is cut to a multiple of 16 bytes; with a spread of 1 only a
 single rank sends to itself.
+
+How often each rank's rows are asked for, if a table is sharded by rows and the popularity of ids
+follows a power law.
+
+Rows are sharded as in TorchRec (row-wise): rank r holds rows r x block to (r + 1) x block - 1, with
+block = rows / ranks rounded up. These are expected values: no ids are drawn, so that a batch of any
+size costs the same, and all ranks compute the same numbers.
+
+alltoallv's matrix for each size of a sweep: from --counts, or else from nccl-tests'
+environment variables.
 """
 
-from collections.abc import Sequence
+import hashlib
+import itertools
+import math
+import os
+import random
+from collections.abc import Callable, Sequence
 
+from busbw.core import layouts
+from busbw.core.alltoallv import HINT, MatrixFile, Zipf, parse_counts
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import UsageError
+from busbw.core.given_file import MOST, read_text
 from busbw.core.layouts import GRAIN_BYTES
+from busbw.core.sweep import SweepSpec
+
+# the most popular ids, each placed on its own; together the others are spread evenly over the rows
+HEAD = 1 << 14
+# beyond HEAD, sums are over buckets of 1/64 of their popularity rank: within 1e-4 for exponents up
+# to 2
+BUCKETS = 64
+DIGITS = 9  # rounding errors, which differ between C libraries, must not change the bytes of a pair
+
+Weight = Callable[[float], float]
+
+
+def loads(spec: Zipf, ranks: int) -> list[float]:
+    """The rows that each rank sends, relative to the rank that sends most.
+
+    All ranks ask with the same distribution.
+    """
+    found = (_in_order if spec.sorted else _scattered)(spec, ranks, _weight(spec))
+    most = max(found)
+    return [round(one / most, DIGITS) for one in found]
+
+
+def unique_ids(spec: Zipf) -> float:
+    """The expected number of different ids in a batch of `spec.ids`."""
+    return _sum(_chance_in_a_batch(spec), 0, spec.rows)
+
+
+def _weight(spec: Zipf) -> Weight:
+    return _chance_in_a_batch(spec) if spec.dedup else lambda k: k**-spec.exponent
+
+
+def _chance_in_a_batch(spec: Zipf) -> Weight:
+    """The probability that the k-th most popular id is in a batch: 1 - (1 - p) ** ids."""
+    every = _sum(lambda k: k**-spec.exponent, 0, spec.rows)
+
+    def chance(k: float) -> float:
+        p = k**-spec.exponent / every
+        return 1.0 if p >= 1 else -math.expm1(spec.ids * math.log1p(-p))
+
+    return chance
+
+
+def _sum(weight: Weight, low: int, high: int) -> float:
+    """The sum of weight(k) for k from low + 1 to high: exact up to HEAD, then by the middle of
+    buckets.
+    """
+    total = math.fsum(weight(k) for k in range(low + 1, min(high, HEAD) + 1))
+    start = max(low, HEAD)
+    while start < high:
+        end = min(start + start // BUCKETS, high)
+        total += (end - start) * weight((start + end + 1) / 2)
+        start = end
+    return total
+
+
+def _in_order(spec: Zipf, ranks: int, weight: Weight) -> list[float]:
+    """The k-th most popular id is row k - 1."""
+    block = -(-spec.rows // ranks)
+    edges = [min(rank * block, spec.rows) for rank in range(ranks + 1)]
+    return [_sum(weight, low, high) for low, high in itertools.pairwise(edges)]
+
+
+def _scattered(spec: Zipf, ranks: int, weight: Weight) -> list[float]:
+    """Each popular id has a row of its own, chosen by the seed; the others share what is left of
+    each rank's rows.
+    """
+    block = -(-spec.rows // ranks)
+    left = [max(min(block, spec.rows - rank * block), 0) for rank in range(ranks)]
+    found = [0.0] * ranks
+    for k, row in enumerate(_places(spec), 1):
+        found[row // block] += weight(k)
+        left[row // block] -= 1
+    others, rest = sum(left), _sum(weight, HEAD, spec.rows)
+    return (
+        [own + rest * free / others for own, free in zip(found, left, strict=True)]
+        if others
+        else found
+    )
+
+
+def _places(spec: Zipf) -> list[int]:
+    """Different rows, one for each of the most popular ids.
+
+    Only random() is the same in every version of Python.
+    """
+    rng = random.Random(spec.seed)
+    if spec.rows <= 2 * HEAD:
+        return sorted(range(spec.rows), key=lambda _: rng.random())[:HEAD]
+    chosen: dict[int, None] = {}
+    while len(chosen) < HEAD:
+        chosen[int(rng.random() * spec.rows)] = None
+    return list(chosen)
+
 
 LARGEST_BYTES = 1 << 40  # more than any GPU holds
 
@@ -137,3 +248,104 @@ def _bytes(word: str, scale: float, where: str) -> int:
 def elements(matrix: Sequence[Sequence[int]], itemsize: int) -> tuple[tuple[int, ...], ...]:
     """The matrix in elements."""
     return tuple(tuple(size // itemsize for size in row) for row in matrix)
+
+
+class Matrices:
+    """Makes the matrices of one sweep over `ranks` ranks.
+
+    UsageError where the source cannot be used.
+
+    `source` is that of core.traffic.Traffic; `from_file` tells that the values are a file's.
+    """
+
+    def __init__(self, spec: SweepSpec, ranks: int) -> None:
+        self.spec, self.ranks = spec, ranks
+        self.source, self.from_file = "", False
+        self._weights: Sequence[Sequence[float]] = ()
+        self._exact: Matrix = []
+        if spec.counts:
+            self._from_counts(parse_counts(spec.counts))
+        elif os.environ.get(ALLTOALLV.matrix_file):
+            self._from_variables(os.environ[ALLTOALLV.matrix_file])
+        else:
+            self._spread = _environment_number(ALLTOALLV.spread, 1.0, 0.0, 1.0)
+            self.source = "" if self._spread == 1 else f"spread {self._spread:g}"
+
+    def at(self, size: int, whole_parts: int) -> Matrix:
+        """Bytes from rank i to rank j at a size; `whole_parts` is the size cut to whole parts
+        for each rank.
+        """
+        if self._weights:
+            return scaled_bytes(self._weights, size)
+        if not self._exact:
+            return generated_bytes(whole_parts, self.ranks, self._spread)
+        largest = max(layouts.matrix_totals(self._exact))
+        if largest > size:
+            name = os.environ[ALLTOALLV.matrix_file]
+            raise UsageError(
+                f"{name}: a rank moves {largest} bytes, more than -e {size}",
+                f"give -b {largest} -e {largest}",
+            )
+        return self._exact
+
+    def _from_counts(self, counts: Zipf | MatrixFile) -> None:
+        for name in (ALLTOALLV.matrix_file, ALLTOALLV.matrix_scale, ALLTOALLV.spread):
+            if os.environ.get(name):
+                raise UsageError(
+                    f"--counts {self.spec.counts} with {name}={os.environ[name]}: both give the"
+                    " bytes",
+                    f"unset {name}",
+                )
+        if isinstance(counts, Zipf):
+            self.source = counts.text
+            self._weights = [[load] * self.ranks for load in loads(counts, self.ranks)]
+            return
+        text = _read(counts.path, f"--counts {self.spec.counts}", HINT)
+        self._weights = parse_weights(text, self.ranks, counts.path)
+        self._is_file(self._weights)
+
+    def _from_variables(self, name: str) -> None:
+        text = _read(
+            name, f"{ALLTOALLV.matrix_file}={name}", "name a readable file of bytes per pair"
+        )
+        if self.spec.min_bytes != self.spec.max_bytes:
+            raise UsageError(
+                f"{ALLTOALLV.matrix_file} needs one size, but -b and -e differ",
+                "give -b and -e the same value",
+            )
+        self._exact = parse_matrix(
+            text,
+            self.ranks,
+            _environment_number(ALLTOALLV.matrix_scale, 1.0, 0.0, float("inf")),
+            name,
+        )
+        self._is_file(self._exact)
+
+    def _is_file(self, values: Sequence[Sequence[float]]) -> None:
+        every = [list(map(float, row)) for row in values]
+        self.source = f"matrix sha256:{hashlib.sha256(repr(every).encode()).hexdigest()[:16]}"
+        self.from_file = True
+
+
+def _read(name: str, asked: str, hint: str) -> str:
+    try:
+        return read_text(name, MOST)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise UsageError(f"{asked}: {reason}", hint) from error
+
+
+def _environment_number(variable: str, default: float, low: float, high: float) -> float:
+    text = os.environ.get(variable, "")
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not low <= value <= high:
+        raise UsageError(
+            f"{variable}={text}: not a number from {low:g} to {high:g}",
+            f"unset {variable}, or give such a number",
+        )
+    return value

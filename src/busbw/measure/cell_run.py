@@ -11,8 +11,7 @@ from typing import Protocol
 from busbw.core.result import Cell, Mismatch
 from busbw.core.sizes import short_size
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.engines.base import Call, Engine, Launch
-from busbw.engines.verification_data import Probe
+from busbw.engines.base import Call, Engine, Launch, Probe
 from busbw.launch.control import Control
 from busbw.measure import adaptive_timing, timing, verification
 from busbw.measure.batches import MAX_HELD, MAX_LEAD_IN, Batches, HeldBatches, HostClockBatches

@@ -1,11 +1,79 @@
 """The job that every rank receives: what to measure, with which engine, and the call to record
 in the result.
+
+Injected faults, to see how busbw reports them: `late:rank=2,us=200`.
+
+The kinds of runs: the job that every rank receives, what rank 0 reports, and what the result
+is.
 """
+
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any, NamedTuple, Union
 
 import msgspec
 
+from busbw.core.errors import NoMeasurement, UsageError
+from busbw.core.result import Outcome, Result
 from busbw.core.sweep import SweepSpec
+from busbw.engines.base import Engine
 from busbw.engines.registry import AUTO
+from busbw.measure.events import Ended, Event, Note, RowDone, Started
+
+HINT = "write it like --inject late:rank=2,us=200"
+
+
+class Late(NamedTuple):
+    """A rank that starts every operation late."""
+
+    rank: int
+    us: float
+
+
+def parse(text: str) -> Late | None:
+    """The fault that the text describes; None for ''. UsageError if it is invalid."""
+    if not text:
+        return None
+    kind, _, rest = text.partition(":")
+    values = dict(item.partition("=")[::2] for item in rest.split(","))
+    try:
+        if kind != "late" or set(values) != {"rank", "us"}:
+            raise ValueError
+        late = Late(int(values["rank"]), float(values["us"]))
+    except ValueError:
+        raise UsageError(f"--inject '{text}': not a fault that busbw can inject", HINT) from None
+    if late.rank < 0 or not 0 <= late.us <= 1e6:
+        raise UsageError(f"--inject '{text}': rank must be 0 or more, us from 0 to 1000000", HINT)
+    return late
+
+
+def delay_s(late: Late | None, engine: Engine, rank: int, ranks: int) -> float:
+    """Seconds by which this process, `rank` of `ranks`, must start late.
+
+    UsageError for a missing rank and for the sim engine, NoMeasurement for operations queued on a
+    GPU, which the host cannot delay.
+    """
+    if late is None:
+        return 0.0
+    if engine.name == "sim":  # its ranks share a process and a simulated clock
+        asked = f"late:rank={late.rank},us={late.us:g}"
+        raise UsageError(
+            f"--inject {asked}: the sim engine takes faults from --sim",
+            f"--sim late_rank={late.rank},late_us={late.us:g}",
+        )
+    if late.rank >= ranks:
+        raise UsageError(
+            f"--inject late:rank={late.rank}: there is no such rank among {ranks}",
+            f"use a rank from 0 to {ranks - 1}",
+        )
+    if engine.asynchronous:
+        what = (
+            f"--inject: the {engine.name} engine starts operations on the GPU, where they cannot be"
+            " delayed"
+        )
+        raise NoMeasurement(what, "use --engine mpi, or --engine sim --sim late_rank=2")
+    return late.us * 1e-6 if late.rank == rank else 0.0
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
@@ -58,3 +126,63 @@ def encode(job: Job) -> str:
             name: value for name, value in fields["sweep"].items() if value != plain[name]
         }
     return msgspec.json.encode(fields).decode()
+
+
+# The tag of a job, and where its kind is. A rank imports its own alone.
+KINDS = {
+    "sweep": ("busbw.measure.job", "SWEEP"),
+    "tune": ("busbw.tune.types", "TUNE"),
+    "train": ("busbw.train.types", "TRAIN"),
+    "plan": ("busbw.train.types", "PLAN"),
+    "replay": ("busbw.pattern.replay.types", "REPLAY"),
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of run.
+
+    `perform` is the module and function of a rank's part; `events` are those that other kinds do
+    not have.
+    """
+
+    job: type[Job]
+    result: type[Outcome]
+    perform: tuple[str, str]
+    events: tuple[type[Event], ...] = ()
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Any]:
+        events = (Started[self.result], Note, Ended, *self.events)  # type: ignore[name-defined]
+        # The tuple of types is made at run time.
+        return msgspec.json.Decoder(Union[events], strict=False)  # noqa: UP007
+
+    def decode_event(self, line: bytes) -> Event:
+        """The event of one line of rank 0; msgspec.DecodeError if it is none."""
+        event: Event = self._decoder.decode(line)
+        return event
+
+    def performer(self) -> Any:
+        """The function of a rank's part: (job, control, emit, enter_phase) -> None."""
+        module, function = self.perform
+        return getattr(import_module(module), function)
+
+
+SWEEP = Kind(SweepJob, Result, ("busbw.measure.sweep", "measure"), (RowDone,))
+
+
+def kind_of(job: Job) -> Kind:
+    """The kind of a job."""
+    return _named(str(job.__struct_config__.tag))
+
+
+def decode_job(text: str) -> Job:
+    """The job in a command-line argument that measure.job.encode made."""
+    tag = msgspec.json.decode(text, type=dict[str, Any])["kind"]
+    return msgspec.json.decode(text, type=_named(tag).job)
+
+
+def _named(tag: str) -> Kind:
+    module, name = KINDS[tag]
+    kind: Kind = getattr(import_module(module), name)
+    return kind

@@ -12,8 +12,7 @@ from busbw.core.redops import RedOp, redop
 from busbw.core.result import Cell
 from busbw.core.sweep import Series, SweepSpec, dtypes
 from busbw.engines.base import Call
-from busbw.measure.alltoallv import Matrix, elements
-from busbw.measure.alltoallv_matrices import Matrices
+from busbw.measure.alltoallv import Matrices, Matrix, elements
 
 GIB = 1 << 30
 ALIGNED_BYTES = 16  # of a rank's part: core.layouts.aligned_share

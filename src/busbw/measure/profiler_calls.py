@@ -1,14 +1,30 @@
 """The calls in a process's file: what the application called, joined with what NCCL made of it
 and how long the GPU took.
+
+Which of the kernel times that NCCL reports belong to the call for which it reports them.
+
+On each channel NCCL and the GPU both count the pieces of work, and NCCL reads start and end from
+the slot of its own count, modulo 64. Where one of them counts a piece that the other leaves out,
+all later times on that communicator are those of other calls.
+
+Times of operations by the profiler plugin: switched on before NCCL starts, read after the
+communicators have ended.
 """
 
-from collections.abc import Iterator
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from busbw.core.dtypes import DTYPES
+from busbw.core.env import CAPTURE
+from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS, RECV, SEND
-from busbw.measure.kernel_clock import SELF_COUNTED, drop_overwritten, drop_shifted
+from busbw.host import net_plugin
+from busbw.measure import profiler_file
 from busbw.measure.profiler_file import (
     COLL,
     COLL_CALL,
@@ -20,6 +36,64 @@ from busbw.measure.profiler_file import (
     Record,
     names,
 )
+
+# from which NCCL on sends to the own rank are counted by both (ncclProfilerPostPlanWork)
+SELF_COUNTED = 23100
+
+
+class Timed(Protocol):
+    """What is needed of a call. `uncounted`: the GPU counts its work, NCCL does not."""
+
+    comm: int
+    group: int | None
+    gpu_ns: tuple[int, int] | None
+    uncounted: bool
+
+
+def drop_shifted(made: Sequence[Timed]) -> int:
+    """Forget the times of calls from the first uncounted one of their communicator on, and of its
+    group; returns how many had one.
+
+    NCCL counts no send to the own rank, as in an alltoall of sends and receives, before 2.31
+    (addP2pToPlan), and no broadcast that it runs as an all_gather of unequal parts, from 2.29 on
+    (NVIDIA/nccl pull request 2369).
+    """
+    grouped = {
+        (called.comm, called.group)
+        for called in made
+        if called.uncounted and called.group is not None
+    }
+    shifted: set[int] = set()
+    dropped = 0
+    for called in made:
+        if called.uncounted or (called.comm, called.group) in grouped:
+            shifted.add(called.comm)
+        if called.comm in shifted and called.gpu_ns is not None:
+            called.gpu_ns = None
+            dropped += 1
+    return dropped
+
+
+def drop_overwritten(made: Sequence[Timed]) -> None:
+    """Forget times that belong to later kernels.
+
+    NCCL keeps the starts and ends of 64 kernels for each channel. If its thread reads them later
+    than that, it reports those of a later kernel. On one communicator kernels run one after the
+    other, so such a time ends before it starts, or after the next one has started. Only calls of
+    one group share a kernel.
+    """
+    following: dict[int, tuple[int, int | None]] = {}
+    for called in reversed(made):
+        if called.gpu_ns is None:
+            continue
+        start, end = called.gpu_ns
+        next_start, next_group = following.get(called.comm, (end, None))
+        together = called.group is None or called.group == next_group
+        if end < start or (end > next_start and not together):
+            called.gpu_ns = None
+        else:
+            following[called.comm] = min(start, next_start) if together else start, called.group
+
 
 FUNCTIONS = (
     "broadcast",
@@ -90,7 +164,7 @@ class _Join:
     alone: list[Record] = field(default_factory=list)  # tasks without a call: NCCL before 2.28
 
 
-def calls(found: ProcessFile) -> Calls:
+def calls_of(found: ProcessFile) -> Calls:
     """The calls of a process."""
     join = _Join(found.nccl, {record.comm: record.peer for record, _ in names(found)})
     unknown = 0
@@ -186,3 +260,101 @@ def _with_task(called: Called, task: Record, join: _Join) -> Called:
         start, end = called.gpu_ns or timed
         called.gpu_ns = min(start, timed[0]), max(end, timed[1])
     return called
+
+
+# the NCCL that reports the application's own calls too, so that groups can be told apart
+SINCE = 22800
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What NCCL ran for one operation, and how long its kernels took."""
+
+    time_us: float | None
+    algorithm: str | None
+    protocol: str | None
+    channels: int | None
+
+
+class KernelTimes:
+    """Records this process' operations while it is open.
+
+    Without the plugin, or with another one, `running` is False.
+    """
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._stack = ExitStack()
+        self.folder: Path | None = None
+        if environment.get(CAPTURE.plugin) or environment.get(CAPTURE.folder):
+            return
+        try:
+            library = net_plugin.find()
+        except NoMeasurement:
+            return
+        self.folder = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="busbw-replay-"))
+        )
+        os.environ |= {
+            CAPTURE.plugin: str(library),
+            CAPTURE.folder: str(self.folder),
+            CAPTURE.mode: CAPTURE.timed,
+        }
+
+    @property
+    def running(self) -> bool:
+        """Whether NCCL was told to load the plugin."""
+        return self.folder is not None
+
+    def by_comm(self) -> list[list[Kernel]]:
+        """The operations on each communicator that had any, in their order; communicators in the
+        order of their creation.
+
+        Empty if nothing was recorded.
+        """
+        files = sorted(self.folder.glob("*.capture")) if self.folder else []
+        if len(files) != 1:
+            return []
+        found = profiler_file.read(files[0])
+        if found.dropped:
+            return []
+        calls: dict[int, list[Called]] = {
+            record.comm: [] for record, _ in profiler_file.names(found)
+        }
+        for called in calls_of(found).made:
+            calls[called.comm].append(called)
+        return [list(_operations(calls[comm])) for comm in sorted(calls) if calls[comm]]
+
+    def close(self) -> None:
+        """Forget the recording."""
+        if self.folder:
+            for name in (CAPTURE.plugin, CAPTURE.folder, CAPTURE.mode):
+                os.environ.pop(name, None)
+        self._stack.close()
+
+
+def _operations(calls: Sequence[Called]) -> Iterator[Kernel]:
+    """One for each call; sends and receives of one group are one operation."""
+    at = 0
+    while at < len(calls):
+        first = at
+        at += 1
+        while _same_group(calls[first], calls, at):
+            at += 1
+        yield _kernel(calls[first:at])
+
+
+def _same_group(first: Called, calls: Sequence[Called], at: int) -> bool:
+    together = (
+        first.function in (SEND, RECV) and at < len(calls) and calls[at].function in (SEND, RECV)
+    )
+    return together and first.group is not None and calls[at].group == first.group
+
+
+def _kernel(calls: Sequence[Called]) -> Kernel:
+    spans = [called.gpu_ns for called in calls if called.gpu_ns]
+    time_us = (
+        (max(end for _, end in spans) - min(start for start, _ in spans)) / 1000
+        if len(spans) == len(calls)
+        else None
+    )
+    return Kernel(time_us, calls[0].algorithm, calls[0].protocol, calls[0].channels)

@@ -14,8 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from busbw.core import log
-from busbw.core.errors import BusbwError, NoMeasurement, out_of_memory
-from busbw.core.exits import Exit
+from busbw.core.errors import BusbwError, Exit, NoMeasurement, out_of_memory
 from busbw.core.garbage import collect_seldom, leave_at_exit
 from busbw.core.sweep import from_first_full_row
 from busbw.engines.registry import AUTO, choose
@@ -33,8 +32,7 @@ from busbw.measure.events import (
     write_failure,
     write_report,
 )
-from busbw.measure.job import Job, SweepJob
-from busbw.measure.kind import decode_job, kind_of
+from busbw.measure.job import Job, SweepJob, decode_job, kind_of
 from busbw.measure.watchdog import Reporter, Watchdog
 
 LOG = logging.getLogger("busbw.measure.rank")  # as a program its name is __main__
@@ -173,7 +171,7 @@ def claim_stdout() -> Callable[[Event], None]:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of a launched rank."""
-    from busbw.launch.rendezvous import join
+    from busbw.launch.environment import join
 
     process.die_with_parent()
     emit = claim_stdout()

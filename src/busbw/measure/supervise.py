@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from busbw.core.errors import MEMORY_HINT, BusbwError, NoMeasurement, StartFailed
-from busbw.core.exits import Exit
+from busbw.core.errors import MEMORY_HINT, BusbwError, Exit, NoMeasurement, StartFailed
 from busbw.engines.registry import AUTO
 from busbw.launch import job, on_host, slurm
 from busbw.launch.failures import SHARED_HINT, aborting_host, died, in_order, killed_rank, known
@@ -18,7 +17,7 @@ from busbw.launch.launcher_noise import Framing
 from busbw.launch.mpirun import marked
 from busbw.launch.rank_monitor import RankMonitor
 from busbw.measure.events import Ended, Failed, Note, Started, failure
-from busbw.measure.kind import kind_of
+from busbw.measure.job import kind_of
 from busbw.measure.launch_plan import LauncherCommand
 from busbw.measure.sink import Sink
 

@@ -10,22 +10,22 @@ from typing import TypeVar
 
 import msgspec
 
-from busbw.core.alltoallv_counts import Zipf, parse_counts
+from busbw.core.alltoallv import Traffic, Zipf, parse_counts, traffic
 from busbw.core.env import ALLTOALLV
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.result import Result, World
 from busbw.core.sweep import roots, series
-from busbw.core.traffic import Traffic, traffic
 from busbw.engines.base import Engine
 from busbw.engines.registry import Opening, engine, ignored_options, refuse_ignored
 from busbw.launch.control import Control
-from busbw.measure import fault_injection, network, plan, tuner_table
+from busbw.measure import job as measure_job
+from busbw.measure import network, plan, tuner_table
+from busbw.measure.alltoallv import unique_ids
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
 from busbw.measure.host_sampler import HostSampler
 from busbw.measure.job import SweepJob
 from busbw.measure.process_groups import Party, facts, join_groups
 from busbw.measure.runner import Runner
-from busbw.measure.zipf import unique_ids
 from busbw.model.bounds import given
 from busbw.model.usable_hardware import ideals
 
@@ -124,8 +124,8 @@ def sweep(
     """
     first = party.world.process == 0 and repeat == 0
     last = repeat == (job.sweep.sampling.repeats if job.sweep.sampling else 1) - 1
-    late_s = fault_injection.delay_s(
-        fault_injection.parse(job.inject), opened, party.world.process, party.world.processes
+    late_s = measure_job.delay_s(
+        measure_job.parse(job.inject), opened, party.world.process, party.world.processes
     )
     enter_phase("prepare", "")
     result, max_bytes = prepare(job, party, opened)

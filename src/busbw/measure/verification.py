@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from busbw.core.layouts import InPlace
 from busbw.core.result import Mismatch
-from busbw.engines.base import Call, Engine, Region, Wrong
-from busbw.engines.verification_data import Probe
+from busbw.engines.base import Call, Engine, Probe, Region, Wrong
 
 
 def write(engine: Engine, call: Call, probe: Probe) -> None:

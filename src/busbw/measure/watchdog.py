@@ -20,9 +20,9 @@ from pathlib import Path
 
 import msgspec
 
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit
 from busbw.core.rank_messages import Gone, Here, Leaving, Report, Stalled, Working
-from busbw.host import link_state, memory_kills, process, tcp_connections
+from busbw.host import addresses, kernel_log, process, tcp_connections
 from busbw.launch import interfaces
 from busbw.launch.cleanup import FOLDER
 from busbw.measure.job import Job
@@ -89,14 +89,14 @@ class Watchdog:
         # gets the report of the communication library
         self.library: Callable[[], str] | None = None
         self._selected = interfaces.selected(os.environ.get(interfaces.VARIABLE, ""))
-        self._linked = link_state.linked(self._selected)
+        self._linked = addresses.linked(self._selected)
         self._main = threading.main_thread().ident
         self._poll_s = min(
             [POLL_S, *(limit / 4 for limit in (job.limit_s, job.launch_limit_s) if limit)]
         )
         self._completed, self._progressed = self.phase.completed(), now
         self._last_here = self._last_work = now
-        self._oom_kills = memory_kills.count()
+        self._oom_kills = kernel_log.count()
         # when half of the limit had passed
         self._connections: dict[tcp_connections.Ends, tcp_connections.Counts] = {}
         self._counted: object = None  # what was completed then
@@ -218,7 +218,7 @@ class Watchdog:
         ]
         waited_s, links_down = (
             time.monotonic() - self._progressed,
-            link_state.lost(self._linked, self._selected),
+            addresses.lost(self._linked, self._selected),
         )
         stalled = Stalled(
             self._rank,

@@ -9,11 +9,11 @@ from math import log
 from busbw.core.cells import Figure
 from busbw.core.collectives import Collective
 from busbw.model.bounds import ALGORITHMS, bounds
-from busbw.model.ceilings import described
 from busbw.model.estimate import Setting
 from busbw.model.fabric import gb
 from busbw.model.nccl.choice import choices
 from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, TREE
+from busbw.model.predict import described
 from busbw.model.types import Explanation, Judged, Load
 
 NEAR = 0.20  # of the model: further away, a measurement fits no algorithm

@@ -1,10 +1,55 @@
-"""Why a busbw is what it is, for people."""
+"""Why a busbw is what it is, for people.
 
-from busbw.core.sizes import format_size
-from busbw.model import system_text
-from busbw.model.types import Explanation, Judged, Load
-from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, known
+The system of an answer in words, and answers as JSON.
+"""
+
+import msgspec
+
+from busbw.core import json_codec
+from busbw.core.collectives import BY_NAME
+from busbw.core.sizes import counted, format_size
+from busbw.model.types import Described, Explanation, Judged, Load
+from busbw.ui.number_formats import Column, aligned, bandwidth_text, known, wrapped
+
+
+def ranks_text(about: Described) -> str:
+    """`2 hosts x 8 H100`."""
+    return f"{counted(about.hosts, 'host')} x {about.per_host} {about.gpu}"
+
+
+def title(collective: str, about: Described) -> str:
+    """`AllReduce on 2 hosts x 8 H100 (h100x8)`."""
+    name = f" ({about.system})" if about.system else ""
+    return f"{BY_NAME[collective].title} on {ranks_text(about)}{name}"
+
+
+def links(about: Described) -> list[str]:
+    """A line for each kind of link that the ranks use: what it is, its rate, and what it carries
+    of data.
+    """
+    lines = []
+    if about.link:
+        lines.append(f"GPU   {about.link_text}: {_rates(about.link, about.link_payload)}")
+    if about.nics:
+        lines.append(
+            f"NICs  {about.nics_text} of each host: {_rates(about.nics, about.nics_payload)}"
+        )
+    return lines
+
+
+def _rates(rate: float, payload: float) -> str:
+    return f"{bandwidth_text(rate)} GB/s, {bandwidth_text(payload)} of data"
+
+
+def notes(about: Described, said: list[str]) -> str:
+    """A line for each note of the system and of the answer."""
+    return "".join(f"note: {note}\n" for note in [*about.notes, *said])
+
+
+def json(answer: msgspec.Struct) -> str:
+    """The whole answer, indented, with a newline at its end."""
+    return msgspec.json.format(json_codec.encode(answer), indent=2).decode() + "\n"
+
 
 DROP_ORDER = ("model",)
 LOAD_DROP_ORDER = ("data",)
@@ -34,7 +79,7 @@ def text(answer: Explanation, width: int | None = None) -> str:
     where = (
         f"{format_size(answer.size_bytes)}{' in place' if answer.placement == 'in place' else ''}"
     )
-    head = f"{answer.source}: {system_text.title(answer.collective, answer.described)}\n"
+    head = f"{answer.source}: {title(answer.collective, answer.described)}\n"
     head += (
         f"{bandwidth_text(answer.busbw)} GB/s of busbw at {where}, algbw"
         f" {bandwidth_text(answer.algbw)}\n\n"
@@ -80,7 +125,7 @@ def _loads(answer: Explanation, width: int | None) -> str:
     )
     text += aligned(columns, answer.loads, width, LOAD_DROP_ORDER) if answer.loads else ""
     foot = "".join(f"{_rest(load)}\n" for load in answer.loads)
-    foot += system_text.notes(answer.described, answer.notes)
+    foot += notes(answer.described, answer.notes)
     return text + wrapped(foot, width)
 
 

@@ -7,9 +7,9 @@ the reason.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from busbw.core.alltoallv import Traffic
 from busbw.core.sizes import counted
 from busbw.core.topology import Gpu, Host, Nic
-from busbw.core.traffic import Traffic
 
 NVLINK_BETWEEN_HOSTS = ("GB200", "GB300")  # sold in racks whose hosts share one NVLink domain
 

@@ -1,10 +1,9 @@
 """The bounds of a collective for people: a line for each algorithm."""
 
 from busbw.core.sizes import format_size
-from busbw.model import system_text
+from busbw.model import explanation_text
 from busbw.model.types import Ideals, Level
-from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, known
+from busbw.ui.number_formats import Column, aligned, bandwidth_text, known, wrapped
 
 DROP_ORDER = ("limited by", "protocol")
 
@@ -28,8 +27,10 @@ def columns(answer: Ideals) -> list[Column]:
 def text(answer: Ideals, width: int | None = None) -> str:
     """The whole text."""
     about, size = answer.described, format_size(answer.size_bytes)
-    head = f"{system_text.title(answer.collective, about)}: the most busbw that is possible\n\n"
-    head += "".join(f"{line}\n" for line in system_text.links(about))
+    head = (
+        f"{explanation_text.title(answer.collective, about)}: the most busbw that is possible\n\n"
+    )
+    head += "".join(f"{line}\n" for line in explanation_text.links(about))
     foot = (
         "links = bound at the rates of the links; data = bound at what they carry of data, without"
         " headers\n"
@@ -45,6 +46,6 @@ def text(answer: Ideals, width: int | None = None) -> str:
             f"any algorithm without reduction in switches: {bandwidth_text(answer.endpoint.busbw)}"
             " GB/s at the rates of the links\n"
         )
-    foot += system_text.notes(about, [])
+    foot += explanation_text.notes(about, [])
     table = aligned(columns(answer), answer.levels, width, DROP_ORDER)
     return f"{wrapped(head, width)}\n{table}\n{wrapped(foot, width)}"

@@ -9,13 +9,10 @@ import msgspec
 
 from busbw.core.collectives import BY_NAME
 from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, PatternRow
-from busbw.core.pattern_coverage import average, coverage
-from busbw.core.pattern_scale import scaled
-from busbw.core.pattern_weights import ranks_read, weights, world_of
+from busbw.core.pattern_weights import average, coverage, ranks_read, scaled, weights, world_of
 from busbw.core.sizes import counted
-from busbw.model.ceilings import described
 from busbw.model.estimate import Fits, Setting
-from busbw.model.predict import check, forecast
+from busbw.model.predict import check, described, forecast
 from busbw.model.types import Forecast, PatternPrediction, PredictedRow
 
 PACKED = "ranks whose place is unknown are placed host by host"

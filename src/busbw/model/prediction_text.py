@@ -1,10 +1,9 @@
 """Predicted times for people: of sizes and host counts, and of a recorded application."""
 
 from busbw.core.sizes import counted, format_size
-from busbw.model import system_text
+from busbw.model import explanation_text
 from busbw.model.types import Crossing, Fit, Forecast, PatternPrediction, PredictedRow, Prediction
-from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import bandwidth_text, known, time_text
+from busbw.ui.number_formats import Column, aligned, bandwidth_text, known, time_text, wrapped
 
 DROP_ORDER = ("bound by", "protocol", "ranks", "mark")
 PATTERN_DROP_ORDER = ("bound by", "ranks", "each", "measured")
@@ -37,15 +36,14 @@ COLUMNS: tuple[Column, ...] = (
 def text(answer: Prediction, width: int | None = None) -> str:
     """The whole text."""
     about = answer.described
-    head = (
-        f"{system_text.title(answer.collective, about)}, NCCL from {about.nccl} on, predicted\n\n"
-    )
-    head += "".join(f"{line}\n" for line in system_text.links(about))
+    title = explanation_text.title(answer.collective, about)
+    head = f"{title}, NCCL from {about.nccl} on, predicted\n\n"
+    head += "".join(f"{line}\n" for line in explanation_text.links(about))
     shown = [column for column in COLUMNS if column.title != "mark" or any(map(_mark, answer.rows))]
     foot = "".join(
         f"{line}\n" for line in [*map(crossing_text, answer.crossings), *map(fit_text, answer.fits)]
     )
-    foot += system_text.notes(about, answer.notes)
+    foot += explanation_text.notes(about, answer.notes)
     table = aligned(shown, answer.rows, width, DROP_ORDER)
     return f"{wrapped(head, width)}\n{table}\n{wrapped(foot, width)}"
 
@@ -104,13 +102,13 @@ def pattern_text(answer: PatternPrediction, width: int | None = None) -> str:
     """The rows that take longest, the total, and the rows that have no time."""
     about = answer.described
     head = (
-        f"{answer.source} on {system_text.ranks_text(about)} ({about.system}), NCCL from"
+        f"{answer.source} on {explanation_text.ranks_text(about)} ({about.system}), NCCL from"
         f" {about.nccl} on, predicted\n"
     )
     if answer.ranks:
         scaled = f", scaled from {answer.recorded_ranks} by {answer.scale}" if answer.scale else ""
         head += f"{counted(answer.ranks, 'rank')}{scaled}\n"
-    head += "\n" + "".join(f"{line}\n" for line in system_text.links(about))
+    head += "\n" + "".join(f"{line}\n" for line in explanation_text.links(about))
     rows = sorted((row for row in answer.rows if row.forecast), key=lambda row: -row.total_s)
     shown = [
         column
@@ -143,4 +141,4 @@ def _pattern_foot(answer: PatternPrediction) -> str:
             f"no time for {counted(len(rows), 'row')} of"
             f" {counted(sum(row.calls for row in rows), 'call')}: {reason}\n"
         )
-    return foot + system_text.notes(answer.described, answer.notes)
+    return foot + explanation_text.notes(answer.described, answer.notes)

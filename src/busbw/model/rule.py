@@ -13,8 +13,7 @@ from busbw.core.result import Result
 from busbw.core.topology import Topology
 from busbw.model.fabric import NoFabric
 from busbw.model.series import Series, series
-from busbw.model.slow_rows import Slow, slow_rows
-from busbw.model.telemetry_findings import Signs
+from busbw.model.telemetry_findings import Signs, Slow, slow_rows
 from busbw.model.usable_hardware import Used, used
 
 

@@ -10,7 +10,7 @@ from busbw.core.sizes import counted, format_size
 from busbw.model.fabric import gb
 from busbw.model.rule import Conclusion, Find, Rule, Run
 from busbw.model.series import duration, repeated, sampled, where_text
-from busbw.stats.summary import nearest_rank
+from busbw.stats.intervals import nearest_rank
 
 LATE_SHARE = 0.05  # of an operation's time, if a clock shows the starts
 # where starts are inferred from durations: over a network, ranks leave a fence up to a fifth of an

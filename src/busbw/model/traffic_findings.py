@@ -1,11 +1,10 @@
 """The finding on an uneven alltoallv: the rank that moves the most."""
 
-from busbw.core.alltoallv_counts import KIND
+from busbw.core.alltoallv import KIND, Traffic
 from busbw.core.cells import every
 from busbw.core.finding import Verdict
 from busbw.core.result import Result
 from busbw.core.sizes import format_size
-from busbw.core.traffic import Traffic
 from busbw.model.rule import Conclusion, Rule, Run
 from busbw.model.series import duration, where_text
 from busbw.model.timing_findings import who

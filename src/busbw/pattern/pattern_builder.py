@@ -9,9 +9,8 @@ from itertools import pairwise
 
 from busbw.core.pattern import Pattern
 from busbw.core.sizes import counted
-from busbw.pattern.collector import ARGUMENTS, Choice, Collector, Counts, Group
+from busbw.pattern.collector import ARGUMENTS, Arguments, Choice, Collector, Counts, Group, Tally
 from busbw.pattern.merge import POINT_TO_POINT, Joined, Observed, merge
-from busbw.pattern.tally import Arguments, Tally
 
 _SINCE_EPOCH_US = (1e15, 1e17)  # from 2001 on: other moments are no times of day
 _BACK_US = 1000.0

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from busbw.pattern.collector import Collector
-from busbw.pattern.files import sources
 from busbw.pattern.readers import json_recovery
 from busbw.pattern.readers.flight_recorder import members, whole
+from busbw.pattern.registry import sources
 
 _BACKEND = re.compile(r"^[\w-]+:")
 Calls = dict[int, dict[str, Any]]  # entries by number within their group

@@ -1,18 +1,30 @@
 """A pattern as people read it: what took most time or moved most bytes first, then totals, and
 what is missing.
+
+A pattern as AIBooster's pattern.csv, byte for byte in its titles and layout, and as a CSV of
+all fields.
 """
 
-from collections.abc import Callable
+import csv
+import io
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from busbw.core.collectives import BY_NAME as COLLECTIVES
+from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.pattern import Pattern, PatternRow, Times
-from busbw.core.pattern_coverage import average, coverage
-from busbw.core.pattern_weights import parts, weights
+from busbw.core.pattern_weights import average, coverage, parts, weights
 from busbw.core.sizes import counted, format_size
 from busbw.pattern.replay.text import ROWS, more
-from busbw.ui.columns import Column, aligned, wrapped
-from busbw.ui.number_formats import known, peers_text, percent_text, time_text
+from busbw.ui.number_formats import (
+    Column,
+    aligned,
+    known,
+    peers_text,
+    percent_text,
+    time_text,
+    wrapped,
+)
 
 NARROWED = 80
 DROP_ORDER = ("least", "protocol", "group", "predicted", "op", "algorithm", "peers", "median")
@@ -203,3 +215,118 @@ def _remarks(pattern: Pattern) -> str:
     )
     text += f"{counted(header.skipped, 'record')} could not be read\n" if header.skipped else ""
     return text + "".join(f"note: {note}\n" for note in [*header.notes, *coverage(pattern)])
+
+
+TITLES = (
+    "routine",
+    "num_samples",
+    "datatype",
+    "nranks",
+    "ALGO",
+    "PROTOCOL",
+    "TOTALBYTES",
+    "TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC",
+)
+CALLS = "calls"
+UNKNOWN = "?"
+
+
+def pattern_csv(pattern: Pattern, *, calls: bool = False) -> str:
+    """A line for each distinct collective call. Send and recv have no place in this format.
+
+    With `calls` a last column says how often a rank made it, on average over the ranks read, and at
+    least 1.
+    """
+    lines: dict[tuple[str, ...], tuple[str, float]] = {}
+    for row, part in zip(pattern.rows, parts(pattern), strict=True):
+        if row.function in COLLECTIVES:
+            known = (
+                COLLECTIVES[row.function].torch_name,
+                row.count,
+                row.dtype and DTYPES[row.dtype].torch,
+                pattern.comm(row).ranks,
+                row.algorithm,
+                row.protocol,
+                row.bytes,
+            )
+            name = tuple(UNKNOWN if value is None else str(value) for value in known)
+            time, before = lines.get(name, (UNKNOWN, 0))
+            lines[name] = (
+                time if row.predicted_us is None else repr(row.predicted_us),
+                before + part * row.calls,
+            )
+    head = (*TITLES, CALLS) if calls else TITLES
+    return _text(
+        [
+            head,
+            *(
+                (*name, time, *([max(1, round(number))] if calls else []))
+                for name, (time, number) in lines.items()
+            ),
+        ]
+    )
+
+
+def left_out(pattern: Pattern) -> int:
+    """How many rows `pattern_csv` leaves out."""
+    return sum(row.function not in COLLECTIVES for row in pattern.rows)
+
+
+def _times(name: str) -> tuple[tuple[str, Callable[[Pattern, PatternRow], object]], ...]:
+    def value(field: str) -> Callable[[Pattern, PatternRow], object]:
+        return lambda pattern, row: (
+            None if (times := getattr(row, name)) is None else getattr(times, field)
+        )
+
+    kind = name.removesuffix("_us")
+    units = {field: "" if field == "n" else "_us" for field in Times.__struct_fields__}
+    return tuple((f"{kind}_{field}{unit}", value(field)) for field, unit in units.items())
+
+
+FIELDS: tuple[tuple[str, Callable[[Pattern, PatternRow], object]], ...] = (
+    ("comm", lambda pattern, row: row.comm),
+    ("comm_name", lambda pattern, row: pattern.comm(row).name),
+    ("ranks", lambda pattern, row: pattern.comm(row).ranks or None),
+    *(
+        (name, lambda pattern, row, name=name: getattr(row, name))
+        for name in (
+            "function",
+            "bytes",
+            "calls",
+            "count",
+            "dtype",
+            "op",
+            "root",
+            "rank",
+            "peer",
+            "algorithm",
+            "protocol",
+            "channels",
+            "first_us",
+            "last_us",
+            "predicted_us",
+        )
+    ),
+    *_times("cpu_us"),
+    *_times("gpu_us"),
+)
+
+
+def table_csv(pattern: Pattern) -> str:
+    """A line for each row with all its fields; times of each kind in columns of their own, in
+    microseconds.
+    """
+    return _text(
+        [
+            [name for name, _ in FIELDS],
+            *([value(pattern, row) for _, value in FIELDS] for row in pattern.rows),
+        ]
+    )
+
+
+def _text(lines: Iterable[Iterable[object]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(
+        ["" if value is None else value for value in line] for line in lines
+    )
+    return out.getvalue()

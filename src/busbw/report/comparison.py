@@ -5,8 +5,7 @@ the verdict.
 from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from busbw.core.cells import CellKey
-from busbw.core.comparison import ComparedCell, Comparison
+from busbw.core.cells import CellKey, ComparedCell, Comparison
 from busbw.core.sizes import format_size
 from busbw.history.comparison import (
     closing,
@@ -16,8 +15,7 @@ from busbw.history.comparison import (
     summary,
     warnings,
 )
-from busbw.report.report_input import ReportInput
-from busbw.report.rows import NONE, scroll
+from busbw.report.rows import NONE, ReportInput, scroll
 from busbw.ui.html.element import add, tag
 from busbw.ui.html.plot import swatch
 from busbw.ui.number_formats import time_text

@@ -9,22 +9,23 @@ from typing import Any
 
 import msgspec
 
-from busbw.check import command_text, error_growth_text, launch_text
+from busbw.check import error_growth_types, machine
 from busbw.check import text as check_text
+from busbw.check import types as check_types
 from busbw.check.error_growth_types import TrendReport
 from busbw.check.types import CheckReport, ClusterReport, CommandReport, Diagnosis
-from busbw.core import comparison as compared
+from busbw.core import cells as compared
 from busbw.core import json_codec, pattern, tuner_table
-from busbw.core.comparison import Comparison
+from busbw.core.cells import Comparison
 from busbw.core.errors import UsageError
 from busbw.core.link_samples import Watched
 from busbw.history import comparison
-from busbw.job import text as job_text
+from busbw.job import types as job_text
 from busbw.job.types import JobReport
 from busbw.link import text as link_text
 from busbw.link.types import LinkReport, SuspectReport
 from busbw.model import explanation_text, ideal_text, prediction_text
-from busbw.model.states import text as states_text
+from busbw.model.states import types as states_text
 from busbw.model.states.types import StatesPlan
 from busbw.model.types import Explanation, Ideals, PatternPrediction, Prediction
 from busbw.tune import text as tune_text
@@ -67,10 +68,10 @@ KINDS: tuple[Kind, ...] = (
     Kind("Link counters", Watched, watch_text.table),
     Kind("Check of a machine", CheckReport, check_text.text),
     Kind("Check of several machines", ClusterReport, check_text.cluster_text),
-    Kind("Check of a command line", CommandReport, command_text.text),
-    Kind("Check of a launch", Diagnosis, launch_text.text),
+    Kind("Check of a command line", CommandReport, machine.text),
+    Kind("Check of a launch", Diagnosis, check_types.text),
     Kind("Check of a job", JobReport, job_text.text),
-    Kind("Trend of errors", TrendReport, error_growth_text.text),
+    Kind("Trend of errors", TrendReport, error_growth_types.text),
     Kind("Tuning", Tuning, lambda found, width: tune_text.text(found, {}, width)),
     Kind("Memory plan", StatesPlan, lambda plan, width: states_text.text(plan, "", width)),
     Kind("Ideal", Ideals, ideal_text.text),

@@ -10,8 +10,7 @@ from busbw.core.result import Ideal, Result
 from busbw.core.sizes import counted, format_size
 from busbw.core.topology import Gpu, Host, Nic
 from busbw.measure.formats.table import sweep_text
-from busbw.report.report_input import nominal
-from busbw.report.rows import NONE, scroll
+from busbw.report.rows import NONE, nominal, scroll
 from busbw.ui.html.element import tag
 from busbw.ui.number_formats import nccl_version_text
 

@@ -10,8 +10,7 @@ from busbw.core.sizes import counted
 from busbw.link import html as link_html
 from busbw.link.types import LinkReport
 from busbw.report.file_kinds import Document
-from busbw.ui.html.element import add, tag
-from busbw.ui.html.frame import framed, section
+from busbw.ui.html.element import add, framed, section, tag
 
 Named = tuple[str, Document]  # a file name and what it holds
 

@@ -1,22 +1,198 @@
 """Reads a result from any file that holds one: busbw's JSON, a signed report, nccl-tests' JSON,
 rccl-tests' file, or a log with nccl-tests' table.
+
+Checks what was read from a file, so that views can show it: files come from other tools and
+newer versions, or were edited.
 """
 
 import json
+import math
 import re
+from collections.abc import Iterable
 
 from busbw.core.errors import UsageError
-from busbw.core.result import Result
+from busbw.core.result import Cell, Result, Row
 from busbw.measure.formats import (
-    foreign,
-    json_repair,
+    log_lines,
     read_nccl_tests_json,
     read_nccl_tests_text,
     read_rccl_tests_file,
     reading,
 )
-from busbw.report import embedded, result_json, sanity
+from busbw.pattern.replay.types import ReplayResult
+from busbw.report import results, summary
 from busbw.report.results import AnyResult
+from busbw.train.plan_rounds import BY_NAME as TRANSPORTS
+from busbw.train.plan_types import LOSSES, Exchange, Plan, PlanRun
+from busbw.train.types import PlanResult, TrainRun
+
+MOST = (1 << 63) - 1  # NCCL counts with 64 bits
+SHORTEST_S, LONGEST_S = 1e-12, 1e12  # ratios and squares of samples must stay finite
+NEWER = "read it with the busbw that wrote it, or a newer one"
+
+
+def check(result: AnyResult) -> None:
+    """UsageError, with the position, for numbers that no measurement gives."""
+    if isinstance(result, ReplayResult):
+        return
+    if not isinstance(result, Result):
+        for run in result.training.runs:
+            _check_run(run)
+            if result.training.spec.states and not run.failed and run.states is None:
+                raise UsageError(
+                    f"the training by {run.method} has no memory figures", reading.FORMATS
+                )
+        if isinstance(result, PlanResult) and result.plan:
+            _check_plan(result.plan)
+        return
+    for number, row in enumerate(result.rows):
+        _check_row(row, number)
+
+
+def _check_row(row: Row, number: int) -> None:
+    for name, value in (
+        ("size", row.size_bytes),
+        ("count", row.count),
+        ("number of iterations", row.iters),
+    ):
+        if not 0 <= value <= MOST:
+            raise UsageError(f"row {number}: a {name} of {_short(value)}", reading.FORMATS)
+    where, cells = (
+        f"row {number}, of {row.size_bytes} bytes",
+        [cell for cell in (row.out_of_place, row.in_place) if cell is not None],
+    )
+    if not cells:
+        raise UsageError(f"{where}: it has no figures", reading.FORMATS)
+    for cell in cells:
+        _check_cell(cell, where)
+
+
+def _short(value: int) -> str:
+    """The number; a long one, which Python may refuse to print, as a power."""
+    return (
+        str(value)
+        if abs(value) <= 10 * MOST
+        else f"{'-' if value < 0 else ''}2^{value.bit_length() - 1}"
+    )
+
+
+def _check_cell(cell: Cell, where: str) -> None:
+    for name, value, unit in (
+        ("time", cell.time_s, "s"),
+        ("algbw", cell.algbw / 1e9, "GB/s"),
+        ("busbw", cell.busbw / 1e9, "GB/s"),
+    ):
+        if value < 0:
+            raise UsageError(
+                f"{where}: a {name} of {value:g} {unit}", "give the file as its program wrote it"
+            )
+    _check_samples(cell.samples_s or [], cell.skipped, where)
+
+
+def _check_samples(samples_s: list[float], skipped: int, where: str) -> None:
+    if samples_s and not 0 <= skipped < len(samples_s):
+        raise UsageError(
+            f"{where}: {skipped} of {len(samples_s)} samples are skipped", reading.FORMATS
+        )
+    for sample in samples_s:
+        if sample < 0 or LONGEST_S < sample < math.inf:
+            raise UsageError(f"{where}: a sample of {sample:g} seconds", reading.FORMATS)
+
+
+def _check_run(run: TrainRun) -> None:
+    if run.failed:
+        return
+    where = f"the training by {run.method}"
+    if not run.steps_s or not run.rates:
+        raise UsageError(f"{where} has no steps", reading.FORMATS)
+    _check_steps([*run.steps_s, *run.silent_s], where)
+    for rate in run.rates:
+        if not SHORTEST_S <= rate <= LONGEST_S / SHORTEST_S:
+            raise UsageError(f"{where}: a rate of {rate:g}", reading.FORMATS)
+
+
+def _check_steps(steps_s: Iterable[float], where: str) -> None:
+    for step in steps_s:
+        if not SHORTEST_S <= step <= LONGEST_S:
+            raise UsageError(f"{where}: a step of {step:g} seconds", reading.FORMATS)
+
+
+def _check_times(times_s: Iterable[float], where: str) -> None:
+    for time in times_s:
+        if not 0 <= time <= LONGEST_S:
+            raise UsageError(f"{where}: a time of {time:g} seconds", reading.FORMATS)
+
+
+def _check_plan(plan: Plan) -> None:
+    if not plan.buckets:
+        raise UsageError("the plan has no bucket", reading.FORMATS)
+    _check_steps([plan.alone_s, plan.still_s], "the plan")
+    _check_times([bucket.ready_s for bucket in plan.buckets], "the plan's buckets")
+    for run in plan.runs:
+        _check_plan_run(run)
+    for one in plan.exchanges:
+        _check_exchange(plan, one, f"the plan's exchange by {one.method}")
+
+
+def _check_plan_run(run: PlanRun) -> None:
+    where = f"the plan's steps over {run.transport}"
+    if not run.alone_s or not run.layouts:
+        raise UsageError(f"{where}: there are none", reading.FORMATS)
+    _check_steps(run.alone_s, where)
+    for layout in run.layouts:
+        if not layout.rounds or not all(each.buckets for each in layout.rounds):
+            raise UsageError(f"{where}: a round without a bucket", reading.FORMATS)
+        _check_steps([each.still_s for each in layout.rounds], where)
+        _check_times([bucket.ready_s for each in layout.rounds for bucket in each.buckets], where)
+
+
+def _check_exchange(plan: Plan, one: Exchange, where: str) -> None:
+    if one.transport not in TRANSPORTS:
+        raise UsageError(
+            f"{where}: the transport is '{one.transport}', this busbw knows"
+            f" {', '.join(TRANSPORTS)}",
+            NEWER,
+        )
+    if not 0 <= one.loss < len(LOSSES):
+        raise UsageError(
+            f"{where}: the loss is {one.loss}, this busbw knows 0 to {len(LOSSES) - 1}", NEWER
+        )
+    if one.rounds:
+        _check_rounds(plan, one, where)
+    elif len(one.bucket_s) != len(plan.buckets):
+        raise UsageError(
+            f"{where}: {len(one.bucket_s)} times for {len(plan.buckets)} buckets", reading.FORMATS
+        )
+    if min(one.bucket_s, default=-1) < 0 or (one.checked_s is not None and one.checked_s <= 0):
+        raise UsageError(
+            f"{where}: a bucket takes less than 0 s, or its checked step no time", reading.FORMATS
+        )
+    _check_times([*one.bucket_s, *one.busy_s], where)
+    steps = [step for each in one.checks for step in (each.alone_s, each.step_s)]
+    _check_steps([*steps, *([one.checked_s] if one.checked_s is not None else [])], where)
+
+
+def _check_rounds(plan: Plan, one: Exchange, where: str) -> None:
+    """Each round has a time for each of its buckets."""
+    run = next((run for run in plan.runs if run.transport == one.transport), None)
+    try:
+        layout = run.layout(one.bucket_mb) if run is not None else None
+    except KeyError:
+        layout = None
+    if layout is None:
+        raise UsageError(
+            f"{where}: it has rounds, but the plan has no steps for it", reading.FORMATS
+        )
+    for own, around in zip(one.rounds, layout.rounds, strict=False):
+        if len(own.bucket_s) != len(around.buckets) or (
+            own.busy_s and len(own.busy_s) != len(own.bucket_s)
+        ):
+            raise UsageError(
+                f"{where}: {len(own.bucket_s)} times for {len(around.buckets)} buckets",
+                reading.FORMATS,
+            )
+        _check_times([*own.bucket_s, *own.busy_s], where)
+
 
 RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
 
@@ -36,9 +212,9 @@ def read(
         raise UsageError(f"{source}: the file is empty", reading.FORMATS)
     try:
         result = _any(data, collective, table)
-        sanity.check(result)
+        check(result)
     except UsageError as error:
-        if (other := foreign.kind(data)) is not None:
+        if (other := log_lines.kind(data)) is not None:
             raise UsageError(
                 f"{source}: {other.name}, which busbw does not read", other.hint
             ) from error
@@ -51,7 +227,7 @@ def read(
 
 def _any(data: bytes, collective: str | None, table: int | None) -> AnyResult:
     if data[:15].lower() == b"<!doctype html>":
-        return _own(embedded.extract(data, table), collective)
+        return _own(summary.extract(data, table), collective)
     if read_rccl_tests_file.recognized(data):
         return read_rccl_tests_file.read(data, collective)
     if data.lstrip()[:1] != b"{":
@@ -60,14 +236,14 @@ def _any(data: bytes, collective: str | None, table: int | None) -> AnyResult:
         raise UsageError(f"--table {table}: JSON holds a single table", "leave out --table")
     if RESULT_KEY.match(data):
         return _own(data, collective)
-    document, whole = json_repair.loads(data.decode("utf-8", "replace"))
+    document, whole = log_lines.loads(data.decode("utf-8", "replace"))
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("busbw."):
         return _own(data, collective)
     return read_nccl_tests_json.of_document(document, whole, collective)
 
 
 def _own(data: bytes, collective: str | None) -> AnyResult:
-    result = result_json.read(data)
+    result = results.read(data)
     if isinstance(result, Result):
         reading.resolve(collective, result.spec.collective, "busbw result")
     return result

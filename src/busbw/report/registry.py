@@ -8,12 +8,12 @@ from busbw.core.errors import UsageError
 from busbw.core.result import Result, Row
 from busbw.measure.formats import csv, markdown, nccl_tests_json, nccl_tests_text, one_line, table
 from busbw.pattern.replay import text as replay_text
-from busbw.pattern.replay.kind import ReplayResult
-from busbw.report import result_json
+from busbw.pattern.replay.types import ReplayResult
+from busbw.report import results
 from busbw.report.results import AnyResult
 from busbw.train import plan_text, states_text
 from busbw.train import text as train_text
-from busbw.train.kinds import PlanResult, TrainResult
+from busbw.train.types import PlanResult, TrainResult
 
 
 def _nothing(*unused: object) -> str:
@@ -66,7 +66,7 @@ VIEWS: tuple[View, ...] = (
         footer=one_line.footer,
         streams=False,
     ),
-    View("json", "busbw's own format, busbw.result/1", footer=result_json.render, streams=False),
+    View("json", "busbw's own format, busbw.result/1", footer=results.render, streams=False),
     View(
         "nccl-tests-json",
         "the JSON of nccl-tests -J, version 3",
@@ -110,7 +110,7 @@ def render(
     if isinstance(result, Result):
         return shown.render(result)
     if name == "json":
-        return result_json.render(result)
+        return results.render(result)
     if name == "table":
         if isinstance(result, ReplayResult):
             return replay_text.render_all(result, width)

@@ -1,8 +1,18 @@
-"""The results of all kinds of runs, by the schema of their files."""
+"""The results of all kinds of runs, by the schema of their files.
 
-from busbw.core.result import Result
-from busbw.pattern.replay.kind import ReplayResult
-from busbw.train.kinds import PlanResult, TrainResult
+busbw's own format as JSON: the schema is that of the kind of result.
+"""
+
+from typing import cast
+
+import msgspec
+
+from busbw.core import json_codec
+from busbw.core.collectives import BY_NAME
+from busbw.core.errors import UsageError
+from busbw.core.result import Outcome, Result
+from busbw.pattern.replay.types import ReplayResult
+from busbw.train.types import PlanResult, TrainResult
 
 AnyResult = Result | TrainResult | PlanResult | ReplayResult
 SCHEMAS = {
@@ -11,3 +21,38 @@ SCHEMAS = {
     "busbw.plan/1": PlanResult,
     "busbw.replay/1": ReplayResult,
 }
+
+
+# Before trainings and plans had schemas of their own, they were parts of busbw.result/1.
+PARTS = {"plan": "busbw.plan/1", "training": "busbw.training/1"}
+HINT = "give a file that busbw wrote; it must be complete"
+
+
+def render(result: Outcome) -> str:
+    """The whole result, indented, with a newline at its end."""
+    return msgspec.json.format(json_codec.encode(result), indent=2).decode() + "\n"
+
+
+def read(data: bytes) -> AnyResult:
+    """The result; UsageError when the document has another schema or does not follow it."""
+    try:
+        head = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        schema = msgspec.json.decode(head.get("schema", b"null"))
+        if isinstance(schema, str) and schema in SCHEMAS:
+            for part, own in PARTS.items():
+                if schema == "busbw.result/1" and bytes(head.get(part, b"null")) != b"null":
+                    schema, head["schema"] = own, msgspec.Raw(msgspec.json.encode(own))
+                    data = msgspec.json.encode(head)
+            result = json_codec.decode(data, cast(type[AnyResult], SCHEMAS[schema]))
+            if isinstance(result, Result) and result.spec.collective not in BY_NAME:
+                raise UsageError(
+                    f"busbw result: spec.collective is '{result.spec.collective}'",
+                    f"busbw knows {', '.join(BY_NAME)}",
+                )
+            return result
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"busbw result: {error}", HINT) from error
+    raise UsageError(
+        f"busbw result: the schema is {schema!r}, this busbw reads {', '.join(SCHEMAS)}",
+        "read it with a newer busbw",
+    )

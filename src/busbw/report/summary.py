@@ -1,21 +1,65 @@
-"""The head of the page: title, a sentence, warnings and the main numbers."""
+"""The head of the page: title, a sentence, warnings and the main numbers.
 
+The results themselves in a page, so that its figures can be computed anew; and the way back.
+"""
+
+import html
+import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
+import msgspec
+
+from busbw.core import json_codec
 from busbw.core.cells import Figure, every, headline, settled
+from busbw.core.errors import UsageError
 from busbw.core.result import Result
 from busbw.core.sizes import counted, format_size
 from busbw.history.comparison import summary as comparison_summary
 from busbw.measure.formats.table import peak_text
 from busbw.report.comparison import Comparisons
 from busbw.report.machine import facts, table
-from busbw.report.report_input import ReportInput, alike, drawable, nominal, unlike
-from busbw.report.rows import NONE
+from busbw.report.rows import NONE, ReportInput, alike, drawable, nominal, unlike
 from busbw.ui.html.element import tag
 from busbw.ui.html.plot import swatch
 from busbw.ui.number_formats import busbw_text, library, machine, percent_text, problems, time_text
+
+KIND = "busbw-result"
+NOTE = (
+    "The results are in this page. busbw compare FILE FILE --table 1 --table 2 computes the"
+    " comparison of the first two anew, and busbw show FILE --table 1 prints the first; FILE is"
+    " this page."
+)
+_BLOCK = re.compile(rb'<pre class="' + KIND.encode() + rb'" hidden="hidden">(.*?)</pre>', re.DOTALL)
+
+
+def embedded(named: Sequence[tuple[str, Result]]) -> list[Element]:
+    """A hidden element for each result, with JSON in ASCII: nothing of it is changed on its way."""
+    return [tag("pre", _ascii(result), class_=KIND, hidden="hidden") for _, result in named]
+
+
+def _ascii(result: Result) -> str:
+    return json.dumps(msgspec.json.decode(json_codec.encode(result)), ensure_ascii=True)
+
+
+def extract(page: bytes, table: int | None) -> bytes:
+    """The JSON of the result with this number, the only one by default; UsageError where there
+    is none, or no number for several.
+    """
+    found = _BLOCK.findall(page)
+    if not found:
+        raise UsageError(
+            "a page without results in it", "only pages of busbw report --sign have them"
+        )
+    if table is None and len(found) > 1:
+        raise UsageError(f"this page has {len(found)} results", "choose one: --table 1")
+    if (table or 1) > len(found):
+        raise UsageError(
+            f"--table {table}: this page has {len(found)}", f"give a number from 1 to {len(found)}"
+        )
+    return html.unescape(found[(table or 1) - 1].decode()).encode()
 
 
 def heading(inputs: Sequence[ReportInput]) -> tuple[str, str]:

@@ -9,15 +9,25 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from busbw.core.cells import CellKey, complete_repeats, in_table_order, timing, usable
-from busbw.core.comparison import SCHEMA, ComparedCell, Comparison, Side, Signs, Verdict
+from busbw.core.cells import (
+    SCHEMA,
+    CellKey,
+    ComparedCell,
+    Comparison,
+    Side,
+    Signs,
+    Verdict,
+    complete_repeats,
+    in_table_order,
+    timing,
+    usable,
+)
 from busbw.core.errors import UsageError
 from busbw.core.result import SHARED_PROCESSORS, Result
 from busbw.core.sizes import counted
 from busbw.stats.history import Times, spreads
 from busbw.stats.judging import Cells, Limits, by_cells, by_runs, overloaded, runs_apart, undecided
-from busbw.stats.rank_tests import fewest, sign_test
-from busbw.stats.run_tests import fewest_chance
+from busbw.stats.rank_tests import fewest, fewest_chance, sign_test
 
 Named = tuple[str, Result]  # a file name and its result
 

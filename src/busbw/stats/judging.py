@@ -9,13 +9,11 @@ from typing import Any
 
 import msgspec
 
-from busbw.core.cells import CellKey, Figure, usable
-from busbw.core.comparison import ComparedCell, Verdict
+from busbw.core.cells import CellKey, ComparedCell, Figure, Verdict, usable
 from busbw.core.result import Cell, Result
 from busbw.stats.intervals import LEAST_CORRELATION, correlation
-from busbw.stats.rank_tests import Shift, holm, level, shift
-from busbw.stats.run_tests import sweep_test
-from busbw.stats.student import tail
+from busbw.stats.rank_tests import Shift, holm, level, shift, sweep_test
+from busbw.stats.rounds import tail
 
 # large operations differ by up to 1.7 % between runs on one machine:
 # benchmarks/all_reduce_2xh200_202611

@@ -4,14 +4,52 @@ rounds.
 Steps of one round follow each other and are no independent samples, so each round gives one value.
 Methods take turns within a round, so a comparison of two uses the differences, or the logarithms of
 the ratios, of values of the same round: what changes slowly cancels out.
+
+Student's t distribution: its tail and quantiles.
+
+Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+
+Figures of a training that contradict each other: a part larger than its whole, or a step that is
+longer without the network.
+
+They come from disturbances, such as ranks that compete for processors. No recommendation can rest
+on them.
 """
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from dataclasses import dataclass
+from statistics import fmean, geometric_mean, stdev
 from typing import NamedTuple
 
-from busbw.stats import student
+PRECISION = 1e-9
+
+
+def tail(t: float, freedom: int) -> float:
+    """P(T > t) for this many degrees of freedom, at least 1."""
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    cosine2 = math.cos(angle) ** 2
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for k in range(odd, freedom - 1, 2):
+        total += term
+        term *= cosine2 * (k + 1) / (k + 2)
+    within = 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
+    beyond = max(0.0, (1 - within) / 2)
+    return beyond if t >= 0 else 1 - beyond
+
+
+def quantile(share: float, freedom: int) -> float:
+    """The t with P(T > t) = share, for a share above 0 and at most one half."""
+    low, high = 0.0, 1.0
+    while tail(high, freedom) > share:
+        low, high = high, 2 * high
+    while high - low > PRECISION * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if tail(middle, freedom) > share else (low, middle)
+    return high
+
 
 CONFIDENCE = 0.95
 # the ends of a ratio's interval may differ by this factor; beyond it, the rounds say nothing of use
@@ -31,7 +69,7 @@ def of_mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval
     if len(values) < 2:
         return None
     mean, freedom = fmean(values), len(values) - 1
-    reach = student.quantile((1 - confidence) / 2, freedom) * stdev(values) / math.sqrt(len(values))
+    reach = quantile((1 - confidence) / 2, freedom) * stdev(values) / math.sqrt(len(values))
     return Interval(mean - reach, mean + reach)
 
 
@@ -46,3 +84,68 @@ def of_ratio(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interva
 def unclear(ratio: Interval | None) -> bool:
     """Whether a ratio has an interval, but one that says nothing of use."""
     return ratio is not None and ratio.high > UNCLEAR * ratio.low
+
+
+SLACK = 0.02  # of a step: smaller contradictions change no answer
+SLACK_OF_ONE_ROUND = 0.25  # without an interval, noise can look like a smaller contradiction
+ERROR = 0.05  # probability that noise alone gives a contradiction, over all bounds of a result
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure with one value per round: seconds, or a `share` of alone."""
+
+    what: str
+    values: Sequence[float]
+    share: bool = False
+
+    @property
+    def value(self) -> float:
+        """The mean over rounds, of shares the geometric one."""
+        return geometric_mean(self.values) if self.share else fmean(self.values)
+
+    @property
+    def interval(self) -> Interval | None:
+        """Its interval."""
+        return (of_ratio if self.share else of_mean)(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """`figure` cannot be more than `limit`.
+
+    Whole steps and shares are compared by ratio, and parts by difference, of which `step_s` are the
+    steps. `name` is the method.
+    """
+
+    figure: Figure
+    limit: Figure
+    step_s: Sequence[float] = ()
+    name: str = ""
+
+    def broken(self, confidence: float) -> bool:
+        """Whether the figure is more than the limit, by more than SLACK and beyond the interval
+        of this confidence.
+        """
+        pairs = list(zip(self.figure.values, self.limit.values, strict=False))
+        if self.step_s:
+            differences = [value - limit for value, limit in pairs]
+            excess, interval, none = (
+                fmean(differences) / fmean(self.step_s),
+                of_mean(differences, confidence),
+                0.0,
+            )
+        else:
+            ratios = [value / limit for value, limit in pairs]
+            excess, interval, none = (geometric_mean(ratios) - 1, of_ratio(ratios, confidence), 1.0)
+        if interval is None:
+            return excess > SLACK_OF_ONE_ROUND
+        return excess > SLACK and interval.low > none
+
+
+def broken(bounds: Sequence[Bound]) -> list[Bound]:
+    """The bounds that do not hold.
+
+    The confidence of each accounts for their number (Bonferroni).
+    """
+    return [one for one in bounds if one.broken(1 - 2 * ERROR / len(bounds))]

@@ -10,12 +10,11 @@ import msgspec
 
 from busbw.core.errors import BusbwError, UsageError
 from busbw.core.gpt_shape import GptShape
+from busbw.measure.launch_plan import Where
 from busbw.measure.record import encoded, save
 from busbw.measure.sink import Sink
 from busbw.measure.start import run
-from busbw.measure.target import Where
-from busbw.train.kinds import TrainJob, TrainResult
-from busbw.train.types import Largest, TrainRun, TrainSpec
+from busbw.train.types import Largest, TrainJob, TrainResult, TrainRun, TrainSpec
 
 # the search for the largest model ends when the next one tried would be larger by at most this
 FINENESS = 0.02

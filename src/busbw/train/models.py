@@ -1,4 +1,9 @@
-"""Builds the models of busbw.train.names, and synthetic samples for them."""
+"""Builds the models of busbw.train.names, and synthetic samples for them.
+
+A transformer like GPT-2 (Radford et al.
+
+2019): pre-norm, learned positions, output weights tied to the input.
+"""
 
 import importlib
 from collections.abc import Callable
@@ -6,10 +11,102 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from busbw.core.errors import NoMeasurement
-from busbw.train.gpt import Gpt
 from busbw.train.types import TrainSpec
+
+GROWTH = 4  # width of the feed-forward part relative to the model
+
+
+class Block(nn.Module):
+    """Causal attention, then a feed-forward part."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.before, self.mix, self.out = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
+        self.between, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, GROWTH * width),
+            nn.Linear(GROWTH * width, width),
+        )
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """[batch, sequence, width] -> the same shape."""
+        batch, sequence, width = inputs.shape
+        parts = (
+            self.mix(self.before(inputs))
+            .view(batch, sequence, 3, self.heads, width // self.heads)
+            .permute(2, 0, 3, 1, 4)
+        )
+        seen = functional.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
+        inputs = inputs + self.out(seen.transpose(1, 2).reshape(batch, sequence, width))
+        grown = functional.gelu(self.up(self.between(inputs)), approximate="tanh")
+        result: torch.Tensor = inputs + self.down(grown)
+        return result
+
+
+class Gpt(nn.Module):
+    """`layers` blocks over a vocabulary.
+
+    `recompute`: only the inputs of blocks are kept for backward, which runs each block again.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        width: int,
+        heads: int,
+        vocabulary: int,
+        sequence: int,
+        *,
+        recompute: bool = False,
+    ) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(sequence, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.last = nn.LayerNorm(width)
+        self._recompute = recompute
+        for table in (self.tokens, self.positions):
+            nn.init.normal_(table.weight, std=0.02)
+
+    def forward(self, inputs: torch.Tensor, wanted: torch.Tensor | None = None) -> torch.Tensor:
+        """Tokens [batch, sequence] -> scores [batch, sequence, vocabulary]; with the `wanted`
+        tokens -> the mean loss, in fp32.
+
+        The loss is computed sample by sample, and again in backward, so that the scores of one
+        sample are in memory at a time.
+        """
+        hidden = self.tokens(inputs) + self.positions(
+            torch.arange(inputs.shape[1], device=inputs.device)
+        )
+        for block in self.blocks:
+            hidden = _again(block, hidden) if self._recompute else block(hidden)
+        hidden = self.last(hidden)
+        if wanted is None:
+            return functional.linear(hidden, self.tokens.weight)
+        losses = [
+            _again(self._loss, states, targets)
+            for states, targets in zip(hidden, wanted, strict=True)
+        ]
+        return torch.stack(losses).mean()
+
+    def _loss(self, hidden: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(
+            functional.linear(hidden, self.tokens.weight).float(), wanted
+        )
+
+
+def _again(part: object, *inputs: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = checkpoint(part, *inputs, use_reentrant=False, preserve_rng_state=False)
+    return result
+
 
 IMAGE, CLASSES = 224, 1000
 WIDTH = 1024  # of the input of an MLP

@@ -4,10 +4,9 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from busbw.accel.losses import LEAST_FIRST
+from busbw.accel.methods import LEAST_FIRST
 from busbw.stats import rounds
-from busbw.stats.contradictions import Bound, Figure, broken
-from busbw.stats.rounds import Interval
+from busbw.stats.rounds import Bound, Figure, Interval, broken
 from busbw.train.plan_types import AS_IS, CheckRound, Exchange, Layout, LayoutRound, Plan, PlanRun
 
 ALIKE = 0.02  # largest difference of two steps that is treated as none

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from busbw.core.result import Outcome
 from busbw.core.sizes import counted
-from busbw.stats.contradictions import Bound, Figure
-from busbw.stats.rounds import Interval, unclear
+from busbw.stats.rounds import Bound, Figure, Interval, unclear
 
 MS = 1e3
 LONG = 1e5  # half intervals from here on say only that nothing is known

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from busbw.stats import rounds
-from busbw.stats.contradictions import Bound, Figure, broken
-from busbw.stats.rounds import Interval
+from busbw.stats.rounds import Bound, Figure, Interval, broken
 from busbw.train.types import ALONE, Training
 
 

@@ -6,20 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 
-from busbw.core.cells import cells, usable
+from busbw.core.cells import Verdict, cells, usable
 from busbw.core.collectives import BY_NAME
-from busbw.core.comparison import Verdict
-from busbw.core.errors import BusbwError, NoMeasurement
-from busbw.core.exits import Exit
+from busbw.core.errors import BusbwError, Exit, NoMeasurement
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.result import Result
 from busbw.core.sizes import counted
-from busbw.tune.ab_check import Checked, by_size, in_turn
-from busbw.tune.gains import together
 from busbw.tune.job import NO_ALGORITHMS
-from busbw.tune.jobs import Jobs
+from busbw.tune.jobs import Checked, Jobs, by_size, in_turn
 from busbw.tune.tuning import WRONG
-from busbw.tune.types import Tuned, Tuning, pairs, text_of
+from busbw.tune.types import Tuned, Tuning, pairs, text_of, together
 
 LEAST, MOST, *_ = CHANNEL_VARIABLES
 CHANNELS = ({LEAST: "8"}, {LEAST: "16"}, {MOST: "2"}, {MOST: "4"})

@@ -13,7 +13,7 @@ from statistics import median
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.sizes import short_size
 from busbw.core.sweep import series, sizes
-from busbw.core.tuning import Choice
+from busbw.core.tuner_table import Choice
 from busbw.engines.base import Engine, Tuner
 from busbw.engines.registry import Opening, engine
 from busbw.launch.control import Control
@@ -24,9 +24,7 @@ from busbw.measure.plan import Calls
 from busbw.measure.process_groups import join_groups
 from busbw.measure.progress import Progress
 from busbw.measure.sweep import prepare, running, settled
-from busbw.tune.gains import fastest, plainest
-from busbw.tune.kind import Tried, Trying, TuneJob
-from busbw.tune.types import Trial
+from busbw.tune.types import Trial, Tried, Trying, TuneJob, fastest, plainest
 
 CHANNELS = (1, 2, 4, 8, 16, 32)
 HOPELESS = 8.0  # a candidate for which NCCL expects so many times the shortest time is not tried

@@ -1,9 +1,13 @@
 """The file of a tuning: written after every size, for one system, with the rules of several
 collectives.
+
+A table of an earlier tuning, run against NCCL's choice on this system again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from busbw.core.errors import UsageError
 from busbw.core.given_file import read_text
@@ -12,9 +16,9 @@ from busbw.core.tuner_table import Rule, Table, parse, ranges, whole
 from busbw.core.version import __version__
 from busbw.measure.events import now
 from busbw.measure.record import save
-from busbw.tune.settings import NAMES
+from busbw.tune.jobs import Check, Jobs, check
 from busbw.tune.types import Tuned, TunedSystem
-from busbw.tune.validate import planned
+from busbw.tune.validate import NAMES, planned
 
 FOUND, CHECKED = "found, not yet checked with new ranks", "checked with new ranks"
 SYSTEM = ("device", "ranks", "hosts", "nccl", "network")
@@ -43,7 +47,7 @@ def system(table: Table, name: str) -> TunedSystem:
     )
 
 
-def variables(table: Table, name: str) -> dict[str, str]:
+def fixed_variables(table: Table, name: str) -> dict[str, str]:
     """The variables that belong to the rules."""
     pairs = [text.partition("=") for text in table.said("variable")]
     wrong = [key for key, _, value in pairs if key not in NAMES or whole(value) < 1]
@@ -196,3 +200,36 @@ def write(table: Table, file: Path) -> None:
     """Replace the file atomically; NoMeasurement if it cannot be written."""
     # NCCL of other users reads it too
     save(table.text().encode(), file, "give --output a path with room", shared=True)
+
+
+def refuse_other(
+    file: Path, made_for: TunedSystem, here: TunedSystem, say: Callable[[str], None]
+) -> None:
+    """UsageError if a table is for another system than this one; says what differs and is
+    harmless.
+    """
+    wrong, harmless = differences(made_for, here)
+    if wrong:
+        raise UsageError(
+            f"{file} is for another system: {'; '.join(wrong)}",
+            "tune here, into another file: busbw tune ... --output FILE",
+        )
+    for text in harmless:
+        say(f"note: {text}")
+
+
+def check_file(file: Path, jobs: Jobs, rounds: int, say: Callable[[str], None]) -> Iterator[Check]:
+    """Each collective of the table, compared with NCCL's choice.
+
+    UsageError for a table of another system.
+    """
+    name = str(file)
+    table = read(file)
+    made_for, variables = system(table, name), fixed_variables(table, name)
+    jobs.judge = lambda here: refuse_other(file, made_for, here, say)
+    for spec in sweeps(table, name, jobs.job.sweep):
+        if not any(rule.collective == spec.collective for rule in table.rules) and not variables:
+            say(f"note: {file} leaves {spec.collective} to NCCL")
+            continue
+        jobs.job = msgspec.structs.replace(jobs.job, sweep=spec)
+        yield check(jobs, table.text(), variables, rounds)

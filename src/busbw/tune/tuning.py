@@ -10,17 +10,24 @@ from typing import TypeVar
 
 import msgspec
 
-from busbw.core.comparison import Verdict
-from busbw.core.errors import BusbwError
-from busbw.core.exits import Exit
+from busbw.core.cells import Verdict
+from busbw.core.errors import BusbwError, Exit
 from busbw.core.sizes import counted
 from busbw.core.tuner_table import Table
 from busbw.stats.judging import Limits
-from busbw.tune import settings, table_file
-from busbw.tune.ab_check import Check, by_size, check
-from busbw.tune.gains import adjusted, gain, is_faster, together
-from busbw.tune.jobs import Jobs
-from busbw.tune.types import Trial, Tuned, TunedSystem, Tuning, text_of
+from busbw.tune import table_file, validate
+from busbw.tune.jobs import Check, Jobs, by_size, check
+from busbw.tune.types import (
+    Trial,
+    Tuned,
+    TunedSystem,
+    Tuning,
+    adjusted,
+    gain,
+    is_faster,
+    text_of,
+    together,
+)
 
 # a setting must shorten the times by 3 % on average, as it takes threads or multiprocessors from
 # the user's program
@@ -62,11 +69,11 @@ class TableTuner:
 
         Raises what ended a job of NCCL's own choice.
         """
-        fixed = table_file.variables(self.before, str(self.file)) if self.before else {}
+        fixed = table_file.fixed_variables(self.before, str(self.file)) if self.before else {}
         plain = self._search(fixed, first=True)
         best, variables = plain, fixed
         if self.try_settings and not fixed:
-            for setting in settings.candidates(self._system.network):
+            for setting in validate.candidates(self._system.network):
                 self.say(f"again with {text_of(setting)}")
                 found = self._unless_failed(setting, partial(self._search, setting, first=False))
                 if found and _share(found, plain) < WORTH * _share(best, plain):

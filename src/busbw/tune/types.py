@@ -2,15 +2,30 @@
 what that gains.
 
 Seconds and bytes.
+
+The kind of run that searches the fastest algorithms: job, and what rank 0 reports.
+
+Its result is that of a sweep.
+
+Which candidates of a tuning stay in the search, and what the best one gains.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TypeVar
 
 import msgspec
 
+from busbw.core.cells import Verdict
 from busbw.core.finding import Finding
 from busbw.core.pattern import PROTOCOLS
-from busbw.core.tuning import Choice
+from busbw.core.result import Result
+from busbw.core.tuner_table import Choice
+from busbw.measure.events import Event
+from busbw.measure.job import Kind, SweepJob
+from busbw.stats.judging import RELEVANT, Limits, independent, verdict
+from busbw.stats.rank_tests import Shift, holm, shift
 
 SCHEMA = "busbw.tuning/1"
 EVERY_PROTOCOL = ("Tree", "Ring")  # the other algorithms have Simple alone
@@ -128,3 +143,86 @@ class Tuning(msgspec.Struct, tag=SCHEMA, tag_field="schema", kw_only=True):
     def kept(self) -> list[Tuned]:
         """The sizes for which the table has a rule."""
         return [size for size in self.sizes if size.kept]
+
+
+class TuneJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="tune"):
+    """The search for the fastest algorithm, protocol and number of channels of each size, at most
+    `seconds` for each.
+
+    `done` are sizes to leave out, `dropped` candidates that have failed.
+    """
+
+    seconds: float = 6.0
+    done: list[int] = msgspec.field(default_factory=list)
+    dropped: list[Choice] = msgspec.field(default_factory=list)
+
+
+class Trying(Event, tag="trying"):
+    """The next operations of a tuning use this choice (None: NCCL's own), so that a failure has
+    a name.
+    """
+
+    size_bytes: int
+    choice: Choice | None
+
+
+class Tried(Event, tag="tried"):
+    """The search at one size has ended."""
+
+    trial: Trial
+
+
+TUNE = Kind(TuneJob, Result, ("busbw.tune.job", "tune"), (Trying, Tried))
+
+
+Candidate = TypeVar("Candidate")
+ALIKE = 1.01  # candidates whose times differ by less are taken for equally fast
+
+
+def fastest(times_s: Mapping[Candidate, Sequence[float]], keep: int) -> list[Candidate]:
+    """The `keep` candidates with the shortest median times."""
+    return sorted(times_s, key=lambda candidate: median(times_s[candidate]))[:keep]
+
+
+def plainest(times_s: Mapping[Choice | None, Sequence[float]]) -> Choice | None:
+    """Of the fastest candidates, NCCL's own choice (None), else NCCL's number of channels, else
+    the fewest: they leave room for others.
+    """
+    most = ALIKE * min(map(median, times_s.values()))
+    alike = [choice for choice, times in times_s.items() if median(times) <= most]
+    return min(alike, key=lambda choice: (choice is not None, choice.channels if choice else 0))
+
+
+def gain(default_s: Sequence[float], choice_s: Sequence[float], confidence: float) -> Gain:
+    """What a choice gains, from samples that were not used to choose it; `p` is of this size
+    alone.
+    """
+    found = shift(independent(default_s), independent(choice_s), confidence)
+    return Gain(
+        default_s=median(default_s),
+        choice_s=median(choice_s),
+        ratio=found.ratio,
+        low=found.low,
+        high=found.high,
+        p=found.p,
+    )
+
+
+def adjusted(ps: Sequence[float], sizes: int) -> list[float]:
+    """Holm's p-values for a tuning of that many sizes, of which the rest has not been measured."""
+    return holm([*ps, *[1.0] * (sizes - len(ps))])[: len(ps)]
+
+
+def is_faster(found: Gain, limits: Limits) -> bool:
+    """Whether the choice is faster: significant over all sizes, and by enough to matter (2 %)."""
+    return verdict(Shift(found.p, found.ratio, found.low, found.high), limits) is Verdict.FASTER
+
+
+def slower_than_allowed(ratios: Sequence[float]) -> bool:
+    """Whether any of these ratios of times is above 1 by over 2 %."""
+    return any(ratio > 1 + RELEVANT for ratio in ratios)
+
+
+def together(ratios: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))

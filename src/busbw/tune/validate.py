@@ -1,10 +1,19 @@
-"""Which sweeps can be tuned."""
+"""Which sweeps can be tuned.
 
+Variables under which the search is made again: a tuner can lower the number of channels, and
+raising it needs a variable.
+
+NCCL reads them once in a process, for all sizes and collectives.
+"""
+
+import os
+from collections.abc import Mapping
 from itertools import islice
 
 from busbw.core.errors import UsageError
+from busbw.core.networks import CHANNEL_VARIABLES, chosen
 from busbw.core.sweep import SweepSpec, check_spec, dtypes, redops, sizes
-from busbw.core.tuning import TUNED
+from busbw.core.tuner_table import TUNED
 
 MOST_SIZES = 64
 
@@ -34,3 +43,36 @@ def planned(spec: SweepSpec) -> int:
             "give a larger --stepfactor",
         )
     return count
+
+
+LEAST_CHANNELS = CHANNEL_VARIABLES[0]
+SOCKET_THREADS, SOCKETS = "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"
+NET_THREADS = "BUSBW_NET_THREADS"
+# the only variables that a table may set
+NAMES = (LEAST_CHANNELS, SOCKET_THREADS, SOCKETS, NET_THREADS)
+# Between two hosts on one machine one socket on each of many channels moved the most, and four
+# threads with four sockets came next.
+OF_NETWORK: dict[str, tuple[dict[str, str], ...]] = {
+    "Socket": (
+        {LEAST_CHANNELS: "8"},
+        {LEAST_CHANNELS: "16", SOCKET_THREADS: "1", SOCKETS: "1"},
+        {SOCKET_THREADS: "4", SOCKETS: "4"},
+    ),
+    "busbw": (
+        {LEAST_CHANNELS: "8"},
+        {LEAST_CHANNELS: "16"},
+        {NET_THREADS: "4"},
+        {NET_THREADS: "8"},
+    ),
+}
+OTHERS: tuple[dict[str, str], ...] = ({LEAST_CHANNELS: "16"}, {LEAST_CHANNELS: "32"})
+
+
+def candidates(network: str, environment: Mapping[str, str] = os.environ) -> list[dict[str, str]]:
+    """The settings to try with the network that NCCL uses; none of a variable that the user has
+    set.
+    """
+    every = OF_NETWORK.get(network, OTHERS)
+    taken = {LEAST_CHANNELS} if chosen(environment) else set()
+    taken |= {name for name in (SOCKET_THREADS, SOCKETS, NET_THREADS) if environment.get(name)}
+    return [setting for setting in every if not taken & setting.keys()]

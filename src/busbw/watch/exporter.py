@@ -3,6 +3,11 @@
 Beyond loopback a scraper has to know a token. Connections are few, and each has a time limit. When
 there are too many, the one that has waited longest without asking for anything makes room, so that
 strangers who only connect keep no scraper out.
+
+Counters since the watch began, as an exporter needs them: they never decrease, even if a
+counter wraps or a driver reloads.
+
+What the exporter serves: the sums of all counters and the patterns of the last sample.
 """
 
 import contextlib
@@ -17,8 +22,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
 from typing import Any
 
+from busbw.core.counters import Counter
 from busbw.core.errors import UsageError
-from busbw.host.sockets import has_data
+from busbw.core.link_samples import Exposition, Group, Sample, Watched
+from busbw.core.telemetry import increase
+from busbw.core.watch_counters import BY_NAME, LEVELS
+from busbw.host.tcp_connections import has_data
 
 LOOPBACK, PORT = "127.0.0.1", 9400
 MOST = 64  # connections at once
@@ -227,3 +236,72 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are not logged."""
+
+
+Key = tuple[str, str]
+
+
+class Totals:
+    """The sum of all increases of each counter, on top of its first value, in the counter's
+    unit.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[Key, Group] = {}
+        self._sums: dict[Key, dict[str, int]] = {}
+
+    def take(self, sample: Sample) -> None:
+        """Add the increases since the previous sample."""
+        for key, group in sample.groups.items():
+            last = self._last.get(key)
+            if last is not group:
+                known = last.values if last and last.identity == group.identity else {}
+                sums = self._sums.setdefault(key, {})
+                for name, value in group.values.items():
+                    if name not in LEVELS and known.get(name) != value:
+                        sums[name] = sums.get(name, 0) + _more(
+                            BY_NAME[name], known.get(name, 0), value
+                        )
+                self._last[key] = group
+
+    def of(self, sample: Sample) -> dict[Key, dict[str, int]]:
+        """Sums of the groups in a sample, and its levels."""
+        found = {}
+        for key, group in sample.groups.items():
+            levels = {name: value for name, value in group.values.items() if name in LEVELS}
+            found[key] = self._sums.get(key, {}) | levels
+        return found
+
+
+def _more(row: Counter, before: int, value: int) -> int:
+    """The increase. After a reset the whole value is new; for a saturated counter it is unknown."""
+    by = increase(row, before, value)
+    if by is not None:
+        return by
+    return value * row.scale if value < before else 0
+
+
+class Page:
+    """Follows the samples; each replaces `shown`, which other threads read."""
+
+    def __init__(self, first: Sample) -> None:
+        self._totals, self._samples, self._missed = Totals(), 0, 0
+        self.shown = self._expose(first, Watched(host="", at="", seconds=0.0))
+
+    def take(self, sample: Sample, watched: Watched) -> None:
+        """Take a sample and its evaluation."""
+        self.shown = self._expose(sample, watched)
+
+    def _expose(self, sample: Sample, watched: Watched) -> Exposition:
+        self._totals.take(sample)
+        self._samples += 1
+        self._missed += watched.missed
+        values = self._totals.of(sample)
+        return Exposition(
+            links=sample.links,
+            values=values,
+            said=watched.said,
+            samples=self._samples,
+            missed=self._missed,
+            unix_s=time.time(),
+        )

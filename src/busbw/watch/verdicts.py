@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import IB, Flow, Said, per_second
 from busbw.core.watch_counters import PRIORITIES
-from busbw.model.flows import DOWN, GONE, PAUSES, total
+from busbw.model.rates import DOWN, GONE, PAUSES, total
 
 PAUSED = 0.01  # of the time: fewer pauses cost less than measurement noise
 STALLED_PERCENT = 10  # of the last second

@@ -1,15 +1,43 @@
-"""One watch: samples in, one Watched for each interval out."""
+"""One watch: samples in, one Watched for each interval out.
+
+When to read: at start + n intervals, independent of how long a reading takes, so that errors
+do not add up.
+"""
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from threading import Event
 
 from busbw.core.link_samples import HOST, Flow, Link, Sample, Watched
 from busbw.core.telemetry import TCP
-from busbw.model.flows import flow, gone
-from busbw.model.rates import Rates, rates
+from busbw.model.rates import Rates, flow, gone, rates
 from busbw.watch.verdicts import judge
+
+
+def ticks(
+    interval_s: float, stop: Event, count: int | None = None, last: int | None = None
+) -> Iterator[int]:
+    """Wait for each deadline and yield the number of deadlines missed before it, by a long reading
+    or a suspended host.
+
+    Ends after `count` ticks, or with deadline number `last`, or when `stop` is set.
+    """
+    start, number, given = time.monotonic(), 0, 0
+    while (count is None or given < count) and (last is None or number < last):
+        number += 1
+        # deadlines that have passed, including the last one kept
+        passed = int((time.monotonic() - start) / interval_s)
+        if last is not None:
+            passed = min(passed, last)  # later ones are not asked for
+        missed = max(0, passed - number)
+        number += missed
+        if stop.wait(max(0.0, start + number * interval_s - time.monotonic())):
+            return
+        given += 1
+        yield missed
+
 
 JUDGED_S = 0.9  # patterns need at least this much time: shorter intervals have too few events
 

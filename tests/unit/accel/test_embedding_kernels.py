@@ -20,17 +20,8 @@ if DEVICE.type == "cpu":
 
 from busbw.accel.embedding import index, kernels, store, torch_steps  # noqa: E402
 from busbw.accel.embedding import table as tables  # noqa: E402
-from busbw.accel.embedding.init_values import initial  # noqa: E402
-from busbw.accel.embedding.kernels import (  # noqa: E402 - Triton decides here where they run
-    find,
-    hashing,
-    place,
-    promote,
-    steps,
-    update,
-    values,  # noqa: F401
-)
-from busbw.accel.embedding.optimizers import layout  # noqa: E402
+from busbw.accel.embedding.kernels import find, place, promote, steps, update  # noqa: E402
+from busbw.accel.embedding.optimizers import initial, layout  # noqa: E402
 from busbw.accel.embedding.settings import INITS, OPTIMIZERS  # noqa: E402
 from busbw.accel.embedding.table import Table, TableSettings  # noqa: E402
 from busbw.core.errors import BusbwError, NoMeasurement  # noqa: E402
@@ -204,7 +195,7 @@ def test_every_optimizer_has_a_kernel_and_every_initial_value():
     assert [getattr(update, name.upper()).value for name in OPTIMIZERS] == list(
         range(len(OPTIMIZERS))
     )
-    assert [getattr(hashing, name.upper()).value for name in INITS[:2]] == [0, 1]
+    assert [getattr(find, name.upper()).value for name in INITS[:2]] == [0, 1]
     assert not kernels.usable(torch.device("cpu"))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from busbw.accel.embedding import index, store  # noqa: E402
-from busbw.accel.embedding.init_values import initial  # noqa: E402
+from busbw.accel.embedding.optimizers import initial  # noqa: E402
 from busbw.accel.embedding.settings import OPTIMIZERS  # noqa: E402
 from busbw.accel.embedding.table import Table, TableSettings  # noqa: E402
 from busbw.core.errors import NoMeasurement, UsageError  # noqa: E402

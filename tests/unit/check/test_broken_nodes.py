@@ -12,8 +12,8 @@ from healthy_pcie import gpu_bdf, port_bdf
 from tree import Change, Tree, environment
 
 from busbw.check import text as view
-from busbw.check.examine import examine
-from busbw.check.overall import exit_code
+from busbw.check.registry import examine
+from busbw.check.types import exit_code
 from busbw.core.finding import Verdict
 from busbw.host.snapshot import recorded
 

@@ -11,11 +11,9 @@ from healthy import healthy
 
 from busbw import check as room
 from busbw.check import text as view
-from busbw.check.examine import examine
 from busbw.check.machine import ENVIRONMENT, Machine
-from busbw.check.registry import CHECKS, MODULES, ROWS, find
-from busbw.core.check_row import CheckRow, Layer
-from busbw.core.finding import Verdict
+from busbw.check.registry import CHECKS, MODULES, ROWS, examine, find
+from busbw.core.finding import CheckRow, Layer, Verdict
 from busbw.core.kernel_rules import RULES as KERNEL_RULES
 
 NAMES = [check.row.name for check in CHECKS]

@@ -13,7 +13,7 @@ from busbw.check.command.lint import lint
 from busbw.check.command.nccl_tests import perf
 from busbw.check.command.options import ONE, TWO
 from busbw.check.nccl.algorithms import TUNING_DEFAULTS
-from busbw.check.nccl.known_names import NAMES
+from busbw.check.nccl.variables import NAMES
 from busbw.check.registry import MODULES, ROWS, RULES, find, find_row
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict

@@ -10,7 +10,7 @@ import time
 import pytest
 from healthy import healthy
 
-from busbw.check.command import report
+from busbw.check.command import lint
 from busbw.check.command.script_parser import commands
 from busbw.check.machine import Machine
 from busbw.cli.main import guarded
@@ -61,7 +61,7 @@ def test_text_without_a_command(text, message):
 
 
 def bad(words, machine=None, stdin=""):
-    found = report.report(words, stdin, machine)
+    found = lint.report(words, stdin, machine)
     return [
         [one.name for one in line.findings if one.verdict is Verdict.FAIL] for line in found.lines
     ]
@@ -77,7 +77,7 @@ def test_line_as_words_in_quotes_in_a_file_and_from_stdin(tmp_path):
 def test_script_exports_what_its_lines_pass_on(tmp_path):
     path = tmp_path / "job.sh"
     path.write_text(SCRIPT, encoding="utf-8")
-    found = report.report([str(path)], "", None)
+    found = lint.report([str(path)], "", None)
     assert [line.where for line in found.lines] == [f"{path}, line 6", f"{path}, line 10"]
     (export,) = [one for one in found.lines[0].findings if one.name == "line-export"]
     assert export.verdict is Verdict.PASS
@@ -86,7 +86,7 @@ def test_script_exports_what_its_lines_pass_on(tmp_path):
 def test_file_that_is_no_script(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="not text"):
-        report.report([str(tmp_path / "binary")], "", None)
+        lint.report([str(tmp_path / "binary")], "", None)
 
 
 def test_facts_of_this_machine_count_where_the_launcher_is(monkeypatch, tmp_path):
@@ -111,23 +111,20 @@ def test_facts_of_this_machine_count_where_the_launcher_is(monkeypatch, tmp_path
         "8",
     ]
     monkeypatch.setenv("PATH", str(tmp_path))
-    facts = report.report(line, "", machine).facts
+    facts = lint.report(line, "", machine).facts
     assert (facts["host"], facts["Open MPI"]) == (
         "gpu-1",
         f"5.0.8 ({tmp_path}/mpirun)",
     ) and "GPUs" not in facts, "no rank runs here"
     assert (
-        "GPUs"
-        not in report.report([*line[:2], "--hostfile", "hosts", *line[4:]], "", machine).facts
+        "GPUs" not in lint.report([*line[:2], "--hostfile", "hosts", *line[4:]], "", machine).facts
     )
-    assert report.report([*line[:3], "localhost:8", *line[4:]], "", machine).facts["GPUs"] == "8"
-    assert report.report(["/other/mpirun", *line[1:]], "", machine).facts == {}
+    assert lint.report([*line[:3], "localhost:8", *line[4:]], "", machine).facts["GPUs"] == "8"
+    assert lint.report(["/other/mpirun", *line[1:]], "", machine).facts == {}
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mpirun").touch(0o755)
     assert (
-        report.report([str(tmp_path / "other" / "mpirun"), *line[1:]], "", machine).facts[
-            "Open MPI"
-        ]
+        lint.report([str(tmp_path / "other" / "mpirun"), *line[1:]], "", machine).facts["Open MPI"]
         == "another one"
     )
     failing = Machine(
@@ -135,13 +132,13 @@ def test_facts_of_this_machine_count_where_the_launcher_is(monkeypatch, tmp_path
         .update("mpirun", version="", error="exit code 1", path=str(tmp_path / "mpirun"))
         .source()
     )
-    assert report.report(line, "", failing).facts["Open MPI"] == "exit code 1"
+    assert lint.report(line, "", failing).facts["Open MPI"] == "exit code 1"
     monkeypatch.setenv("PATH", "/nowhere")
-    assert report.report(line, "", machine).facts == {}
+    assert lint.report(line, "", machine).facts == {}
 
 
 def test_variables_that_a_script_sets_without_a_machine():
-    (line,) = report.report(
+    (line,) = lint.report(
         ["-"], "export NCCL_DEBUG=WARN\nmpirun -x NCCL_DEBUG -n 2 ./a\n", None
     ).lines
     assert [one.verdict for one in line.findings if one.name == "line-export"] == [Verdict.PASS]
@@ -223,7 +220,7 @@ def test_a_long_script_with_an_open_quotation_takes_no_time():
 
 def test_a_script_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"job.sh: neither a file nor a launcher"):
-        report.report([str(tmp_path / "job.sh")], "", None)
+        lint.report([str(tmp_path / "job.sh")], "", None)
 
 
 def test_a_closed_stdin_is_an_empty_text(monkeypatch, capfd):
@@ -244,7 +241,7 @@ def test_secrets_of_a_line_are_masked():
         "--password",
         "-v",
     ]
-    (line,) = report.report(words, "", None).lines
+    (line,) = lint.report(words, "", None).lines
     assert line.argv == [
         "mpirun",
         "-x",
@@ -277,5 +274,5 @@ def test_any_number_is_understood(number):
         "-b",
         number,
     ]
-    (line,) = report.report(words, "", None).lines
+    (line,) = lint.report(words, "", None).lines
     assert not [one.message for one in line.findings if "did not understand" in one.message]

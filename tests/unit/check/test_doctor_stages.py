@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from busbw.check.doctor import examination, launching, login, networks, node
-from busbw.check.doctor.examination import commands, diagnosis, stages
-from busbw.check.doctor.launch_context import LaunchContext, passed
-from busbw.check.doctor.launch_context import identity as found_identity
+from busbw.check.doctor import launching, networks, node
+from busbw.check.doctor.launching import commands, diagnosis, stages
+from busbw.check.doctor.networks import LaunchContext, passed
+from busbw.check.doctor.networks import identity as found_identity
 from busbw.core.errors import NoMeasurement
 from busbw.core.finding import Verdict
 from busbw.core.version import __version__
@@ -108,9 +108,9 @@ def said(host, answer, code=0, error="", killed=""):
     ],
 )
 def test_logins(monkeypatch, done, verdict, message, fix):
-    monkeypatch.setattr(login, "_banner", lambda host: "")
+    monkeypatch.setattr(launching, "_banner", lambda host: "")
     answers(monkeypatch, said("h1", b""), done)
-    stage = login.ssh(context({}, {}))
+    stage = launching.ssh(context({}, {}))
     assert (stage.name, stage.verdict, stage.message.startswith(message), fix in stage.fix) == (
         "ssh",
         verdict,
@@ -121,7 +121,7 @@ def test_logins(monkeypatch, done, verdict, message, fix):
 
 def test_an_sshd_that_answers_only_its_banner(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setattr(login, "SSH_PORT", server.getsockname()[1])
+        monkeypatch.setattr(launching, "SSH_PORT", server.getsockname()[1])
 
         def serve():
             with server.accept()[0] as one:
@@ -129,12 +129,12 @@ def test_an_sshd_that_answers_only_its_banner(monkeypatch):
 
         threading.Thread(target=serve, daemon=True).start()
         answers(monkeypatch, said("127.0.0.1", b"", None, "", "no answer"))
-        stage = login.ssh(context({}))
+        stage = launching.ssh(context({}))
     assert stage.message.startswith(
         "127.0.0.1: sshd answers ('SSH-2.0-OpenSSH_9.6'), but ssh gets no further"
     )
     assert (stage.verdict, stage.fix) == (FAIL, networks.LARGER_THAN)
-    assert login._banner("127.0.0.1") == "", "nothing listens any more"
+    assert launching._banner("127.0.0.1") == "", "nothing listens any more"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_the_same_installation_everywhere(monkeypatch, second, verdict, message)
     asked = answers(monkeypatch, said("h1", identity("h1")), second)
     one = context({}, {})
     one.identities = {}
-    stage = login.install(one)
+    stage = launching.install(one)
     words = asked[0][0]["h2"]
     assert (stage.verdict, stage.message) == (verdict, message.format(python=words[0]))
     assert words[1:] == ["-m", "busbw.check.doctor.node", "identity"] and json.loads(
@@ -196,7 +196,7 @@ def test_the_same_installation_everywhere(monkeypatch, second, verdict, message)
     ],
 )
 def test_names_of_hosts(hosts, verdict, message):
-    stage = login.names(context(*hosts))
+    stage = launching.names(context(*hosts))
     assert (stage.verdict, stage.message.startswith(message)) == (verdict, True), stage
 
 
@@ -440,9 +440,7 @@ def test_stages_end_at_the_first_that_fails(monkeypatch):
         launching.failed("two", "bad", fix="mend it"),
         passed("three", "fine"),
     ]
-    monkeypatch.setattr(
-        examination, "STAGES", tuple(lambda _, stage=stage: stage for stage in made)
-    )
+    monkeypatch.setattr(launching, "STAGES", tuple(lambda _, stage=stage: stage for stage in made))
     done = list(stages(on_two()))
     assert done == made[:2]
     found = diagnosis(on_two(), done)
@@ -455,22 +453,17 @@ def test_stages_end_at_the_first_that_fails(monkeypatch):
 
 
 def test_command_lines_name_the_network_that_works(monkeypatch):
-    monkeypatch.setattr(examination.mpirun, "find", lambda: "found")
+    monkeypatch.setattr(launching.mpirun, "find", lambda: "found")
     monkeypatch.setattr(
-        examination.mpirun,
+        launching.mpirun,
         "command",
-        lambda *words: [
-            "mpirun",
-            "-x",
-            f"{examination.interfaces.VARIABLE}=1",
-            *map(str, words[2:]),
-        ],
+        lambda *words: ["mpirun", "-x", f"{launching.interfaces.VARIABLE}=1", *map(str, words[2:])],
     )
-    monkeypatch.setattr(examination.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(launching.shutil, "which", lambda name: f"/usr/bin/{name}")
     one = on_two()
     own = "{'NCCL_SOCKET_IFNAME': '=eth0', 'GLOO_SOCKET_IFNAME': 'eth0'}"
     found = diagnosis(one, [passed("one", "fine")]).commands
-    assert examination.shlex.split(found["mpirun"]) == [
+    assert launching.shlex.split(found["mpirun"]) == [
         "mpirun",
         "4",
         str(one.hosts),
@@ -495,7 +488,7 @@ def test_command_lines_name_the_network_that_works(monkeypatch):
     one.hosts, one.networks = (Host("h1", 2), Host("h2", 2)), []
     assert "--rdzv-endpoint h1:29500" in commands(one)["torchrun, on each host"]
     one.hosts = (Host("h1"), Host("h2"))
-    assert examination.shlex.split(commands(one)["mpirun"])[1] == "2", (
+    assert launching.shlex.split(commands(one)["mpirun"])[1] == "2", (
         "one rank each where nobody says how many"
     )
 
@@ -567,11 +560,11 @@ LONG = "x" * 200 + "y" * 300
 
 
 def test_errors_are_cut_to_their_last_300_letters(monkeypatch):
-    monkeypatch.setattr(login, "_banner", lambda host: "")
+    monkeypatch.setattr(launching, "_banner", lambda host: "")
     for code in (255, 3, None):
         answers(monkeypatch, said("h1", b"", code, f"{LONG}\n"))
-        assert login.ssh(context({})).evidence == ("y" * 300,)
-    assert login.install(context({})).evidence == ("y" * 300,)
+        assert launching.ssh(context({})).evidence == ("y" * 300,)
+    assert launching.install(context({})).evidence == ("y" * 300,)
     assert networks.tcp(on_two()).evidence == ("y" * 300,)
 
 

@@ -11,10 +11,10 @@ from healthy_pcie import DEVICES, NVME
 from looking import found, of
 from tree import Tree
 
-from busbw.check.snapshot import snapshot
+from busbw.check.facts import snapshot
 from busbw.core.finding import Verdict
-from busbw.host import file_systems as room
-from busbw.host.file_systems import SILENT, file_systems
+from busbw.host import mounts as room
+from busbw.host.mounts import SILENT, file_systems
 from busbw.host.snapshot import parse_archive
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = (

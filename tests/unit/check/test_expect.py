@@ -17,13 +17,13 @@ from looking import of
 from tree import Tree
 
 from busbw.check.expect import file
-from busbw.check.expect.judging import Expect, judge
+from busbw.check.expect.file import Expect, judge
 from busbw.check.expect.learn import learn
 from busbw.check.expect.spec import Expectations, Gpus
 from busbw.check.expect.text import text
+from busbw.check.facts import snapshot
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, EXPECTATIONS, find
-from busbw.check.snapshot import snapshot
 from busbw.core.finding import Verdict
 from busbw.host.snapshot import parse_archive, recorded
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tree import Tree
 
 from busbw.check.expect import file, seen
-from busbw.check.expect.judging import Expect, judge
+from busbw.check.expect.file import Expect, judge
 from busbw.check.expect.learn import learn
 from busbw.check.expect.text import text
 from busbw.check.machine import Machine

@@ -14,8 +14,7 @@ from busbw.check import rdma_qos_check
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS
 from busbw.check.types import CheckReport
-from busbw.core.check_row import Layer
-from busbw.core.finding import Verdict
+from busbw.core.finding import Layer, Verdict
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = (
     Verdict.PASS,

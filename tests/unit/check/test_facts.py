@@ -12,10 +12,9 @@ from tree import Tree, environment
 
 from busbw.check import cluster
 from busbw.check.cluster import differences, here
-from busbw.check.examine import examine, run
 from busbw.check.facts import facts, merged
 from busbw.check.machine import Machine
-from busbw.check.registry import find
+from busbw.check.registry import examine, find, run
 from busbw.core.finding import Verdict
 from busbw.host.limited import GIVEN_UP
 from busbw.launch.remote import Done

@@ -16,14 +16,13 @@ from tree import Change, Tree
 
 from busbw.check.base import Check
 from busbw.check.expect import file
-from busbw.check.expect.judging import Expect, judge
+from busbw.check.expect.file import Expect, judge
 from busbw.check.expect.learn import learn
 from busbw.check.expect.text import text
 from busbw.check.machine import Machine
 from busbw.check.registry import CHECKS, EXPECTATIONS, find
 from busbw.check.types import Checked
-from busbw.core.check_row import Layer
-from busbw.core.finding import Verdict
+from busbw.core.finding import Layer, Verdict
 from busbw.host.source import Reading, Source
 
 LAYERS = [layer for layer in Layer if any(check.row.layer is layer for check in CHECKS)]

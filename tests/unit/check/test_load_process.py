@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from busbw.check import load, loopback
+from busbw.check import load, measuring
 from busbw.check.load import Load, Loaded
-from busbw.check.loopback import Loop, Loopback
+from busbw.check.measuring import Loop, Loopback
 
 Program = Callable[[str], None]
 
@@ -38,7 +38,7 @@ exit 0""")
     assert msgspec.json.decode(machine.call(load.CALL, str).data, type=Load) == Load(
         reason="no GPU"
     )
-    said = msgspec.json.decode(machine.call(loopback.CALL, str).data, type=Loopback)
+    said = msgspec.json.decode(machine.call(measuring.CALL, str).data, type=Loopback)
     assert said == Loopback((Loop(port="p", gpu=0),), "PCI_BUS_ID")
     assert machine.call("another", lambda: "asked").text == "asked"
 
@@ -56,19 +56,19 @@ exit 0""")
 )
 def test_a_process_that_fails(program, text, copies, loops):
     program(text)
-    assert (load._run(1).reason, loopback.run(1).reason) == (copies, loops)
+    assert (load._run(1).reason, measuring.run(1).reason) == (copies, loops)
 
 
 def test_a_process_that_does_not_end(program, monkeypatch):
-    for room in (load, loopback):
+    for room in (load, measuring):
         monkeypatch.setattr(room, "longest_s", lambda seconds: 0.01)
     program("exec sleep 60")
     assert load._run(1).reason == "the copies did not end within 0 s"
-    assert loopback.run(1).reason == "perftest did not end within 0 s"
+    assert measuring.run(1).reason == "perftest did not end within 0 s"
 
 
 def test_a_test_of_16_ports_may_take_half_a_minute_more_for_each():
-    assert (loopback.longest_s(0), loopback.longest_s(5)) == (16 * 30, 16 * 35)
+    assert (measuring.longest_s(0), measuring.longest_s(5)) == (16 * 30, 16 * 35)
 
 
 def test_results_are_not_changed():

@@ -15,9 +15,9 @@ from loads import loaded, looping
 from looking import found, of
 
 from busbw.check import loopback_run
-from busbw.check.loopback import CALL, NOT_INSTALLED, WITHOUT_CUDA
 from busbw.check.loopback_run import loops
 from busbw.check.machine import Machine
+from busbw.check.measuring import CALL, NOT_INSTALLED, WITHOUT_CUDA
 from busbw.core.finding import Verdict
 from busbw.link import perftest
 

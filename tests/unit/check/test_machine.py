@@ -8,12 +8,10 @@ from healthy_pcie import DEVICES, gpu_bdf
 from looking import found, of
 from tree import Tree
 
-from busbw.check.machine import Machine
-from busbw.check.pcie_devices import gpus, nics, with_cpu
+from busbw.check.machine import Machine, gpus, nics, with_cpu
 from busbw.core.finding import Verdict
 from busbw.host.cpu import hypervisor_bit
-from busbw.host.gpu import sysfs_bus_id
-from busbw.host.gpu_devices import gpus_on_pci
+from busbw.host.gpu import gpus_on_pci, sysfs_bus_id
 from busbw.host.source import Unavailable
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = (

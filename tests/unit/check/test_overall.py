@@ -2,9 +2,8 @@
 
 import pytest
 
-from busbw.check.overall import exit_code, overall, worst
-from busbw.check.types import Checked
-from busbw.core.exits import Exit
+from busbw.check.types import Checked, exit_code, overall, worst
+from busbw.core.errors import Exit
 from busbw.core.finding import Verdict
 
 FAIL, UNKNOWN, WARN, PASS, SKIP = (

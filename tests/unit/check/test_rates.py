@@ -14,7 +14,7 @@ from busbw.check.rates import Count, interval_s, risen, too_fast
 from busbw.check.registry import find
 from busbw.check.types import Checked
 from busbw.core.finding import Verdict
-from busbw.core.units import span
+from busbw.core.sizes import span
 
 PASS, WARN, FAIL, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN
 AER = f"/sys/bus/pci/devices/{gpu_bdf(2)}/aer_dev_correctable"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tree import Tree
 
-from busbw.check import error_growth_text as view
+from busbw.check import error_growth_types as view
 from busbw.check.trend import trend
 from busbw.cli.check import command
 from busbw.core.errors import UsageError

@@ -12,10 +12,10 @@ from healthy_gpu import all_changed, changed
 from tree import Change, Tree
 
 from busbw.check import text as view
-from busbw.check.examine import examine
-from busbw.check.snapshot import snapshot
+from busbw.check.facts import snapshot
+from busbw.check.registry import examine
 from busbw.cli.main import guarded
-from busbw.core.exits import NagiosExit
+from busbw.core.errors import NagiosExit
 from busbw.core.finding import Verdict
 
 Output = pytest.CaptureFixture[str]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from busbw.cli.main import cli, guarded
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
-from busbw.report import result_json
+from busbw.report import results
 
 from .conftest import refused
 
@@ -29,7 +29,7 @@ def write(tmp_path: Path) -> Write:
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(
-            result_json.render(Result(SweepSpec(collective=collective), rows=rows, complete=True))
+            results.render(Result(SweepSpec(collective=collective), rows=rows, complete=True))
         )
         return file
 
@@ -173,7 +173,7 @@ def test_stored_runs_of_the_machine_are_used(
 
     def run(name: str, time_s: float) -> str:
         file = write(name, time_s)
-        result = result_json.read(file.read_bytes())
+        result = results.read(file.read_bytes())
         result.rows[0].out_of_place = Cell(
             time_s,
             1e9,
@@ -181,7 +181,7 @@ def test_stored_runs_of_the_machine_are_used(
             samples_s=[time_s * (1 + 1e-4 * (i % 3)) for i in range(64)],
             visits=[8] * 8,
         )
-        file.write_text(result_json.render(result))
+        file.write_text(results.render(result))
         return str(file)
 
     a, b, db = run("a.json", 1e-3), run("b.json", 1.2e-3), str(tmp_path / "h.sqlite")
@@ -194,6 +194,6 @@ def test_stored_runs_of_the_machine_are_used(
     assert guarded(["compare", a, b, "--db", str(tmp_path / "missing")]) == 2
     Path(db).write_text("no database" * 100)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("busbw.cli.history_options.default_path", lambda environment: Path(db))
+        patch.setattr("busbw.cli.history_runs.default_path", lambda environment: Path(db))
         assert guarded(["compare", a, b]) == 1
     assert f"note: the history was not read: {db}" in capsys.readouterr().err

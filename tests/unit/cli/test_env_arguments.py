@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import main
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit
 from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
 from busbw.host import net_plugin, nvml
 

@@ -19,7 +19,7 @@ import pytest
 from busbw.cli.main import guarded
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
-from busbw.report import result_json
+from busbw.report import results
 
 Busbw = Callable[..., tuple[int, str, str]]
 
@@ -72,7 +72,7 @@ def write(file: Path, number: int, slower: float = 1.0, complete: bool = True) -
         world=World(devices, 8),
         library=Library("nccl", 22809),
     )
-    file.write_text(result_json.render(result))
+    file.write_text(results.render(result))
     return file.name
 
 

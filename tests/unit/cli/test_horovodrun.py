@@ -7,7 +7,7 @@ import pytest
 
 from busbw.cli.horovodrun import FLAGS, VALUES
 from busbw.cli.main import main
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit
 from busbw.core.version import __version__
 from busbw.horovod.variables import SETTINGS
 

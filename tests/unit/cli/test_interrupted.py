@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit
 
 PROGRAM = """
 from busbw.cli import main

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from busbw.cli.main import main
-from busbw.lab import text as view
+from busbw.lab import types as view
 from busbw.lab.types import HostStatus, Lab, LabHost, LabSpec, LabStatus, Shape
 
 ABSENT = "a-lab-that-is-not-there"

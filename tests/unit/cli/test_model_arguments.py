@@ -7,8 +7,8 @@ import pytest
 
 from busbw.cli.main import guarded
 from busbw.core.pattern import Header
+from busbw.pattern.collector import Arguments, Tally
 from busbw.pattern.pattern_lines import lines
-from busbw.pattern.tally import Arguments, Tally
 
 Captured = pytest.CaptureFixture[str]
 

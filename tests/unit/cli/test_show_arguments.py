@@ -7,16 +7,15 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from busbw.cli.file_kinds import load
 from busbw.cli.main import guarded
+from busbw.cli.show import load
 from busbw.core.result import Cell, Device, Result, Row, World
 from busbw.core.sweep import SweepSpec
-from busbw.report import file_kinds, result_json
+from busbw.report import file_kinds, results
 from busbw.report.file_kinds import Document
 from busbw.report.results import SCHEMAS
-from busbw.train.kinds import PlanResult, TrainResult
 from busbw.train.plan_types import Bucket, Plan
-from busbw.train.types import Training, TrainRun, TrainSpec
+from busbw.train.types import PlanResult, Training, TrainResult, TrainRun, TrainSpec
 
 ROOT = Path(__file__).parents[3]
 BENCHMARK = ROOT / "benchmarks" / "all_reduce_2xh200_202611"
@@ -60,7 +59,7 @@ def test_a_file_is_called_what_it_is(
         if planned
         else TrainResult(training=training, complete=True)
     )
-    (tmp_path / "p.json").write_text(result_json.render(result))
+    (tmp_path / "p.json").write_text(results.render(result))
     monkeypatch.chdir(tmp_path)
     assert guarded(words) == 2
     assert capsys.readouterr().err.splitlines()[0] == f"error: p.json is {kind}{said}"
@@ -82,7 +81,7 @@ def test_one_rank_has_nothing_to_explain(
         rows=rows,
         world=World([Device(0, 1, "h1", 0, "", "NVIDIA H100")], 1),
     )
-    (tmp_path / "one.json").write_text(result_json.render(alone))
+    (tmp_path / "one.json").write_text(results.render(alone))
     assert guarded(("explain", str(tmp_path / "one.json"), *system)) == 3
     assert "one.json: with one rank no data crosses a link" in capsys.readouterr().err
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.alltoallv_counts import MatrixFile, Zipf, parse_counts
+from busbw.core.alltoallv import MatrixFile, Zipf, parse_counts
 from busbw.core.errors import UsageError
 from busbw.core.sweep import SweepSpec, check_spec
 

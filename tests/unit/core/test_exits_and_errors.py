@@ -2,8 +2,7 @@
 
 import pytest
 
-from busbw.core.errors import BusbwError, NoMeasurement, UsageError
-from busbw.core.exits import Exit, NcclTestsExit
+from busbw.core.errors import BusbwError, Exit, NcclTestsExit, NoMeasurement, UsageError
 
 
 @pytest.mark.parametrize("codes", [Exit, NcclTestsExit])

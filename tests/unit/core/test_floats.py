@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.dtypes import DTYPES, DType, dtype
-from busbw.core.floats import decode, encode, round_to_bits
+from busbw.core.dtypes import DTYPES, DType, decode, dtype, encode, round_to_bits
 
 SCALAR = {
     "half": np.float16,

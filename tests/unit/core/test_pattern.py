@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from busbw.core.errors import UsageError
 from busbw.core.pattern import ALGORITHMS, FUNCTIONS, PROTOCOLS, Header, Pattern, algbw_bytes
 from busbw.pattern import pattern_lines
-from busbw.pattern.tally import Arguments, Tally
+from busbw.pattern.collector import Arguments, Tally
 
 some = st.none() | st.integers(0, 1 << 40)
 times = st.none() | st.floats(0, 1e9)

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.pattern import Header, Pattern, PatternRow, Times, algbw_bytes
-from busbw.core.pattern_scale import Step, ranks_of, scaled, step
+from busbw.core.pattern_weights import Step, ranks_of, scaled, step
+from busbw.pattern.collector import Arguments, Tally
 from busbw.pattern.replay.types import Replayed
-from busbw.pattern.tally import Arguments, Tally
 
 
 def pattern(*rows: Arguments, ranks: int = 8) -> Pattern:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from busbw.core.pattern import Header
 from busbw.core.pattern_weights import parts, weights, world_of
-from busbw.pattern.tally import Arguments, Tally
+from busbw.pattern.collector import Arguments, Tally
 
 
 @given(st.integers(2, 6), st.integers(1, 3))

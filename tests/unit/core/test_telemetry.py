@@ -9,17 +9,20 @@ from hypothesis import strategies as st
 
 from busbw.core import json_codec
 from busbw.core.counters import BY_NAME, COUNTERS, Kind, Owner, at
-from busbw.core.gpu_events import CLOCK_REASONS, POLICY_SEVERITY, REASON_SEVERITY, clock_reasons
 from busbw.core.telemetry import (
+    CLOCK_REASONS,
     EVENTS_KEPT,
     MOVED_KEPT,
+    POLICY_SEVERITY,
     PORTS_KEPT,
+    REASON_SEVERITY,
     TCP,
     GpuReading,
     HostChange,
     Reading,
     XidEvent,
     change,
+    clock_reasons,
     increase,
 )
 

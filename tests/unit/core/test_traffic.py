@@ -5,7 +5,7 @@ host.
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.traffic import traffic
+from busbw.core.alltoallv import traffic
 
 Matrix = list[list[int]]
 

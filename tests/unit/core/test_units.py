@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.core.units import BIT_RATES, DURATIONS, duration, parse_bit_rate, parse_delay, span
+from busbw.core.sizes import BIT_RATES, DURATIONS, duration, parse_bit_rate, parse_delay, span
 
 NUMBERS = (
     st.floats(0.001, 1e6).map(lambda number: round(number, 3)).filter(lambda number: number > 0)

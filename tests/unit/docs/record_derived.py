@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from busbw.stats.student import quantile
+from busbw.stats.rounds import quantile
 
 PERCENT = 100.0
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from busbw.cli.main import guarded
-from busbw.host.endpoints import ETHERNET, INFINIBAND, ROCE
-from busbw.link import payload
+from busbw.host.tcp_connections import ETHERNET, INFINIBAND, ROCE
+from busbw.link import schedule
 
 ROOT = Path(__file__).parents[3]
 COMPARE = (ROOT / "docs" / "how-to" / "compare-runs.md").read_text(encoding="utf-8")
@@ -144,8 +144,8 @@ def test_the_pass_marks_are_those_of_the_code() -> None:
         r"^\| (.*?) \| (\d+) \| ([\d.]+)% \| ([\d.]+)% \| ([\d.]+) \|$", page, re.MULTILINE
     )
     for name, mtu, data, mark, of_400 in rows:
-        share = payload.share(kinds[name], int(mtu))
-        passing = payload.mark(share, gpu=False)
+        share = schedule.share(kinds[name], int(mtu))
+        passing = schedule.mark(share, gpu=False)
         assert [data, mark, of_400] == [
             f"{100 * share:.1f}",
             f"{100 * passing:.1f}",

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from busbw.core import json_codec
-from busbw.report import result_json
+from busbw.report import results
 from busbw.report.read import read
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +91,7 @@ def test_a_file_with_every_field_fits_its_schema(generate: ModuleType) -> None:
     ],
 )
 def test_a_result_fits_its_schema(file: str) -> None:
-    written = json.loads(result_json.render(read((BENCHMARKS / file).read_bytes(), file)))
+    written = json.loads(results.render(read((BENCHMARKS / file).read_bytes(), file)))
     jsonschema.validate(written, schema(written["schema"]))
 
 

@@ -20,12 +20,11 @@ from busbw.core.layouts import Layout
 from busbw.core.redops import REDOPS
 from busbw.core.result import Mismatch
 from busbw.core.sweep import Series, SweepSpec
-from busbw.engines.base import Call
+from busbw.engines.base import Call, Probe
 from busbw.engines.host_probe import bits_type
 from busbw.engines.mpi import LARGEST_COUNT, MpiEngine
-from busbw.engines.verification_data import Probe
 from busbw.launch.control import Control
-from busbw.launch.rendezvous import join
+from busbw.launch.environment import join
 from busbw.measure import verification
 from busbw.measure.plan import Calls
 

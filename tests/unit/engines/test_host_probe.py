@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbw.core.dtypes import DTYPES, DType
-from busbw.core.floats import decode, encode, round_to_bits
+from busbw.core.dtypes import DTYPES, DType, decode, encode, round_to_bits
 from busbw.core.redops import REDOPS
+from busbw.engines.base import Probe
 from busbw.engines.host_probe import Chunk
-from busbw.engines.verification_data import Probe
 
 FLOATS = [d for d in DTYPES if d.is_float]
 

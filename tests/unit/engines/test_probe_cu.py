@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from busbw.core.dtypes import BY_NAME, DTYPES
 from busbw.core.redops import REDOPS
 from busbw.core.redops import redop as redop_named
+from busbw.engines.base import Probe
 from busbw.engines.cuda_kernels import KINDS, SOURCE, Found, RegionArgument, elements
 from busbw.engines.host_memory import expected
-from busbw.engines.verification_data import Probe
 
 COMPILER = shutil.which("g++")
 pytestmark = [

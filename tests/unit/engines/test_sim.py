@@ -14,11 +14,10 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.redops import REDOPS, redop
 from busbw.core.result import Cell, Row
 from busbw.core.sweep import Series, SweepSpec
-from busbw.engines.base import Call, Wrong
+from busbw.engines.base import Call, Probe, Wrong
 from busbw.engines.sim import SimEngine
 from busbw.engines.sim_parameters import PARAMETERS, parse_parameters
 from busbw.engines.sim_tuner import SimTuner
-from busbw.engines.verification_data import Probe
 from busbw.launch.control import SoloControl
 from busbw.measure import verification
 from busbw.measure.events import Event, RowDone

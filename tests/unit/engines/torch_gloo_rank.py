@@ -12,11 +12,10 @@ from busbw.core.collectives import COLLECTIVES
 from busbw.core.dtypes import DTYPES
 from busbw.core.redops import REDOPS, redop
 from busbw.core.sweep import Series, SweepSpec
-from busbw.engines.base import Call
+from busbw.engines.base import Call, Probe
 from busbw.engines.torch import TorchEngine
-from busbw.engines.verification_data import Probe
 from busbw.launch.control import Control
-from busbw.launch.rendezvous import join
+from busbw.launch.environment import join
 from busbw.measure import verification
 from busbw.measure.plan import Calls
 

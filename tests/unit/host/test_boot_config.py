@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.host.boot_config import Setter, read_setters, setters
+from busbw.host.roce_qos import Setter, read_setters, setters
 from busbw.host.source import Live
 
 

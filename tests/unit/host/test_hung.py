@@ -8,13 +8,13 @@ from queue import Queue
 
 import pytest
 
-from busbw.host import hung
+from busbw.host import process
 
 
 def test_a_read_that_hangs_is_given_up_and_not_begun_again_until_it_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hung, "LIMIT_S", 0.01)
+    monkeypatch.setattr(process, "LIMIT_S", 0.01)
     stuck, begun = tmp_path / "stuck", Queue[int]()
     os.mkfifo(stuck)
 
@@ -24,31 +24,31 @@ def test_a_read_that_hangs_is_given_up_and_not_begun_again_until_it_answers(
 
     for _ in range(3):
         with pytest.raises(TimeoutError):
-            hung.answer("it", read)
+            process.answer("it", read)
     begun.get(timeout=30)
     assert begun.empty()
-    monkeypatch.setattr(hung, "LIMIT_S", 30)
-    assert hung.answer("other", lambda: 7) == 7
-    earlier = hung._silent["it"]
+    monkeypatch.setattr(process, "LIMIT_S", 30)
+    assert process.answer("other", lambda: 7) == 7
+    earlier = process._silent["it"]
     with stuck.open("wb"):  # now it answers
         pass
     assert earlier.result(30) == b""
-    assert hung.answer("it", lambda: 8) == 8
+    assert process.answer("it", lambda: 8) == 8
 
 
 def test_what_a_read_raises_is_raised_and_its_thread_reads_again() -> None:
-    hung.answer("it", int)
-    readers = list(hung._idle)
+    process.answer("it", int)
+    readers = list(process._idle)
     with pytest.raises(FileNotFoundError):
-        hung.answer("it", Path("/no/such/file").read_bytes)
-    assert hung.answer("it", lambda: 7) == 7
-    assert hung._idle == readers
+        process.answer("it", Path("/no/such/file").read_bytes)
+    assert process.answer("it", lambda: 7) == 7
+    assert process._idle == readers
 
 
 def test_a_forked_process_has_readers_of_its_own() -> None:
-    hung.answer("it", int)
+    process.answer("it", int)
     child = os.fork()
     if child == 0:
-        hung.LIMIT_S = 30
-        os._exit(hung.answer("it", lambda: 7))
+        process.LIMIT_S = 30
+        os._exit(process.answer("it", lambda: 7))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -15,10 +15,10 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.link_samples import HOST, IB, ROCE, Group, Link, Sample
 from busbw.core.telemetry import TCP
 from busbw.host import link_counters as traffic_of_host
-from busbw.host import port_files
+from busbw.host import rdma_ports
 from busbw.host.link_counters import Traffic
 from busbw.host.links import matches, network_links
-from busbw.host.port_files import PortFiles
+from busbw.host.rdma_ports import PortFiles
 from busbw.host.snapshot import recorded
 from busbw.host.source import Live, Unavailable
 
@@ -112,7 +112,7 @@ def test_new_values_are_read_from_open_files(host):
 def test_hardware_counters_are_read_once_in_their_lifespan(host, monkeypatch):
     port(host, "mlx5_0", lifespan=300)
     times = [7.0, 7.299, 7.3001]
-    monkeypatch.setattr(port_files, "time", SimpleNamespace(monotonic=lambda: times[0]))
+    monkeypatch.setattr(rdma_ports, "time", SimpleNamespace(monotonic=lambda: times[0]))
     seen = []
     with closing(traffic(host)) as reader:
         for _ in range(3):
@@ -126,7 +126,7 @@ def test_hardware_counters_are_read_once_in_their_lifespan(host, monkeypatch):
 
 def test_hardware_counters_without_a_lifespan_are_read_each_time(host, monkeypatch):
     (host / "sys/class/infiniband/mlx5_0/ports/1/hw_counters/lifespan").unlink()
-    monkeypatch.setattr(port_files, "time", SimpleNamespace(monotonic=lambda: 7.0))
+    monkeypatch.setattr(rdma_ports, "time", SimpleNamespace(monotonic=lambda: 7.0))
     with closing(traffic(host)) as reader:
         reader.read()
         port(host, "mlx5_0", packet_seq_err=4)

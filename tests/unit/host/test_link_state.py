@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from busbw.host import link_state
+from busbw.host import addresses
 
 PROGRAM = """
 import json, subprocess, sys, time
-from busbw.host import link_state as carrier
+from busbw.host import addresses as carrier
 
 def ip(*words):
     subprocess.run(["ip", *words], check=True)
@@ -43,7 +43,7 @@ print(json.dumps([sorted(before), sorted(chosen), carrier.lost(before), carrier.
 
 
 def test_loopback_has_a_link() -> None:
-    assert "lo" in link_state.linked()
+    assert "lo" in addresses.linked()
 
 
 def test_foreign_and_removed_links_are_not_reported() -> None:
@@ -52,7 +52,7 @@ def test_foreign_and_removed_links_are_not_reported() -> None:
         pytest.skip("a network namespace needs root and unshare")
     if shutil.which("ip") is None:
         pytest.skip("no ip: make test-tools")
-    env = {**os.environ, "PYTHONPATH": str(Path(link_state.__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": str(Path(addresses.__file__).parents[2])}
     done = subprocess.run(
         [unshare, "-n", sys.executable, "-c", PROGRAM],
         env=env,

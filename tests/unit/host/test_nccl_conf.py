@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.host.nccl_conf import parse, user_file
+from busbw.host.nccl_packages import parse, user_file
 
 NAMES = st.from_regex(r"NCCL_[A-Z][A-Z_]{0,10}", fullmatch=True)
 VALUES = st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=20)

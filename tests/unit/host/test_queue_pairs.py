@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.host.netlink import DONE, ERROR, HEADER, attributes, messages
-from busbw.host.queue_pairs import COUNT, DEVICE, NAME, RESOURCES, SUMMARY, decode, queue_pairs
+from busbw.host.dcb import DONE, ERROR, HEADER, attributes, messages
+from busbw.host.rdma_ports import COUNT, DEVICE, NAME, RESOURCES, SUMMARY, decode, queue_pairs
 from busbw.host.source import Unavailable
 
 INDEX, ENTRY, NESTED = 1, 16, 0x8000

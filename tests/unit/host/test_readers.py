@@ -13,25 +13,15 @@ import pytest
 from tree import Tree
 
 from busbw.core.topology import Nic
-from busbw.host import (
-    addresses,
-    cgroup,
-    d_state,
-    endpoints,
-    link_state,
-    memory,
-    memory_kills,
-    seen_on_pci,
-    sockets,
-)
+from busbw.host import addresses, cgroup, cpu, kernel_log, process, tcp_connections
 from busbw.host.cpu_mem import System
-from busbw.host.dmesg import Line, PastLog
-from busbw.host.endpoints import ETHERNET, Endpoint
 from busbw.host.firewall import _accepts_all_from, _drops_all
-from busbw.host.gids import read_gids
 from busbw.host.interfaces import read_interfaces
+from busbw.host.kernel_log import Line, PastLog
+from busbw.host.nic import read_gids
 from busbw.host.roce_qos import decoded
 from busbw.host.source import Live
+from busbw.host.tcp_connections import ETHERNET, Endpoint
 
 GID = "0000:0000:0000:0000:0000:ffff:0a01:02{:02x}"
 PORT = "/sys/class/infiniband/mlx5_0/ports/1"
@@ -56,10 +46,10 @@ def test_usable_memory_is_the_least_of_what_is_available_and_the_limits(availabl
         "/proc/meminfo",
         f"MemTotal: 99 kB\nMemAvailable: {available}" if available else "MemTotal: 99 kB",
     )
-    for path, text in zip(memory.LIMITS, (v2, v1), strict=True):
+    for path, text in zip(cpu.LIMITS, (v2, v1), strict=True):
         if text:
             tree.file(path, text)
-    assert memory.usable_bytes(tree.source()) == usable
+    assert cpu.usable_bytes(tree.source()) == usable
 
 
 @pytest.mark.parametrize(
@@ -76,35 +66,35 @@ def test_the_kernel_log_says_which_process_was_killed_for_memory(
     tmp_path, monkeypatch, line, killed
 ):
     os.mkfifo(tmp_path / "kmsg")  # as of /dev/kmsg, a read without a further record fails
-    monkeypatch.setattr(memory_kills, "KMSG", tmp_path / "kmsg")
+    monkeypatch.setattr(kernel_log, "KMSG", tmp_path / "kmsg")
     writer = os.open(tmp_path / "kmsg", os.O_RDWR)
     os.write(writer, f"{line}\n".encode())
-    assert memory_kills.killed(4711) is killed
+    assert kernel_log.killed(4711) is killed
     os.close(writer)
     for unreadable in (tmp_path / "missing", tmp_path):
-        monkeypatch.setattr(memory_kills, "KMSG", unreadable)
-        assert memory_kills.killed(4711) is False
+        monkeypatch.setattr(kernel_log, "KMSG", unreadable)
+        assert kernel_log.killed(4711) is False
 
 
 def test_any_record_of_the_kernel_log_says_who_was_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory_kills, "KMSG", tmp_path / "kmsg")
+    monkeypatch.setattr(kernel_log, "KMSG", tmp_path / "kmsg")
     (tmp_path / "kmsg").write_text(f"{'x' * 8192}Out of memory: Killed process 4711 (python)")
-    assert memory_kills.killed(4711) is True
+    assert kernel_log.killed(4711) is True
 
 
 @pytest.mark.parametrize(
     ("text", "count"),
     [
         ("oom_killer 3\noom_kill 5\nthp 7\n", 5),
-        ("thp 7\n", memory_kills.UNKNOWN),
-        ("oom_kill x\n", memory_kills.UNKNOWN),
+        ("thp 7\n", kernel_log.UNKNOWN),
+        ("oom_kill x\n", kernel_log.UNKNOWN),
     ],
 )
 def test_the_kernel_counts_what_it_killed_for_memory(tmp_path, monkeypatch, text, count):
-    monkeypatch.setattr(memory_kills, "VMSTAT", tmp_path / "vmstat")
-    assert memory_kills.count() == memory_kills.UNKNOWN
+    monkeypatch.setattr(kernel_log, "VMSTAT", tmp_path / "vmstat")
+    assert kernel_log.count() == kernel_log.UNKNOWN
     (tmp_path / "vmstat").write_text(text)
-    assert memory_kills.count() == count
+    assert kernel_log.count() == count
 
 
 def test_the_gid_table_ends_after_16_empty_entries():
@@ -136,7 +126,7 @@ def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
         ("eth0", ETHERNET, 1, None),
     ):
         nic = Nic(name, kind=kind, rate=50e9, netdev="eth0")
-        found = endpoints._endpoint(tree.source(), "eth0", address, nic)
+        found = tcp_connections._endpoint(tree.source(), "eth0", address, nic)
         assert (found.address, found.network, found.rate, found.kind) == (
             "10.1.2.1",
             "10.1.2.0/24",
@@ -148,7 +138,7 @@ def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
             port,
             index,
         )
-    alone = endpoints._endpoint(tree.source(), "eth0", address, None)
+    alone = tcp_connections._endpoint(tree.source(), "eth0", address, None)
     assert (alone.kind, alone.rate, alone.device, alone.port, alone.gid_index) == (
         ETHERNET,
         None,
@@ -156,7 +146,7 @@ def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
         1,
         None,
     )
-    assert endpoints._gid_index(tree.source(), PORT, IPv4Address("10.1.2.9")) is None
+    assert tcp_connections._gid_index(tree.source(), PORT, IPv4Address("10.1.2.9")) is None
 
 
 def ip(*words):
@@ -177,7 +167,7 @@ def test_endpoints_are_the_interfaces_with_an_address(veth):
     )
     for _, name in socket.if_nameindex():
         shown.files(f"/sys/class/net/{name}", operstate="up")
-    found = {one.name: one for one in endpoints.endpoints(shown.source())}
+    found = {one.name: one for one in tcp_connections.endpoints(shown.source())}
     one = Endpoint(
         name=veth,
         address="198.18.77.1",
@@ -191,7 +181,7 @@ def test_endpoints_are_the_interfaces_with_an_address(veth):
     assert (found[veth], "lo" in found, f"{veth}p" in found) == (one, False, False)
     # of another namespace, so that names say nothing
     other = shown.files("/sys/class/net/eth77", operstate="up").source()
-    (one,) = (one for one in endpoints.endpoints(other) if one.name == veth)
+    (one,) = (one for one in tcp_connections.endpoints(other) if one.name == veth)
     assert (one.kind, one.rate, one.mtu) == (ETHERNET, None, 1400)
 
 
@@ -201,17 +191,17 @@ def test_links_that_carry_data_are_watched(veth):
         ip("link", "set", name, "up")
     end = time.monotonic() + 20
     while (
-        len(link_state.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2
+        len(addresses.linked((veth, f"{veth}p")) & {veth, f"{veth}p"}) < 2
         and time.monotonic() < end
     ):
         time.sleep(0.01)  # the kernel reports a carrier with a delay
-    assert veth in link_state.linked() and f"{veth}p" not in link_state.linked(), (
+    assert veth in addresses.linked() and f"{veth}p" not in addresses.linked(), (
         "the second has no address"
     )
-    assert f"{veth}p" in link_state.linked((f"{veth}p",))
-    assert link_state.lost({veth}) == []
+    assert f"{veth}p" in addresses.linked((f"{veth}p",))
+    assert addresses.lost({veth}) == []
     ip("link", "set", veth, "down")
-    assert link_state.lost({veth}) == [veth] and veth not in link_state.linked((veth,))
+    assert addresses.lost({veth}) == [veth] and veth not in addresses.linked((veth,))
 
 
 def test_addresses_of_interfaces():
@@ -232,7 +222,7 @@ def test_addresses_of_interfaces():
     ],
 )
 def test_a_deleted_interface_is_missed_only_if_it_was_selected(before, selected, lost):
-    assert link_state.lost(before, selected) == lost
+    assert addresses.lost(before, selected) == lost
 
 
 @pytest.mark.parametrize(
@@ -313,7 +303,7 @@ def test_gpus_and_cards_that_the_kernel_found_once():
         "pci 0000:1c:00.2: [15b3:101e] type 00 class 0x020000",  # a virtual function
         "mlx5_core 0000:9e:00.0: 252.048 Gb/s available PCIe bandwidth",
     )
-    gpus, cards = seen_on_pci.gpus_seen(log), seen_on_pci.cards_seen(log)
+    gpus, cards = kernel_log.gpus_seen(log), kernel_log.cards_seen(log)
     assert list(gpus) == ["0000:1b:00.0", "0000:43:00.0", "0000:00:05.0"]
     assert gpus["0000:1b:00.0"].text.startswith("pci ")
     assert list(cards) == ["0000:1c:00.0", "0000:9e:00.0"]
@@ -357,13 +347,13 @@ def test_what_a_rule_accepts_from_a_source(verdict, sources):
 def test_whether_a_connection_has_data():
     one, other = socket.socketpair()
     with one, other:
-        assert sockets.has_data(one) is False
+        assert tcp_connections.has_data(one) is False
         other.send(b"x")
-        assert sockets.has_data(one) is True
+        assert tcp_connections.has_data(one) is True
         one.recv(1)
         other.close()
-        assert sockets.has_data(one) is True, "its end is to be read"
-    assert sockets.has_data(one) is False, "closed meanwhile"
+        assert tcp_connections.has_data(one) is True, "its end is to be read"
+    assert tcp_connections.has_data(one) is False, "closed meanwhile"
 
 
 @pytest.mark.parametrize(
@@ -405,15 +395,15 @@ def test_the_share_of_time_that_cpus_are_busy(tmp_path, before, after, busy):
 def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, found):
     waits = iter([*looks, *[looks[-1]] * 20])
     slept = []
-    monkeypatch.setattr(d_state, "_waiting", lambda pids: next(waits))
-    monkeypatch.setattr(d_state, "time", SimpleNamespace(sleep=slept.append))
-    monkeypatch.setattr(d_state, "name", lambda pid: f"p{pid}")
+    monkeypatch.setattr(process, "_waiting", lambda pids: next(waits))
+    monkeypatch.setattr(process, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(process, "name", lambda pid: f"p{pid}")
     monkeypatch.setattr(
-        d_state, "_text", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else ""
+        process, "_text", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else ""
     )
-    assert json.loads(d_state.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
-    assert (slept, d_state._function(8)) == ([0.25] * sleeps, "")
+    assert json.loads(process.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
+    assert (slept, process._function(8)) == ([0.25] * sleeps, "")
 
 
 def test_an_ended_process_has_no_text():
-    assert d_state._text(2**22 + 1, "stat") == ""
+    assert process._text(2**22 + 1, "stat") == ""

@@ -15,10 +15,9 @@ from busbw.core.result import Device
 from busbw.core.telemetry import TCP, GpuReading, XidEvent, change
 from busbw.host.counters import device_counters, snmp
 from busbw.host.kernel_log import KernelLog, xids
-from busbw.host.nvml_vitals import GpuVitals
+from busbw.host.nvml_samples import GpuVitals, Vitals, _merged
 from busbw.host.snapshot import parse_archive, recorded
 from busbw.host.source import Live, Reading
-from busbw.host.vitals import Vitals, _merged
 
 DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed

@@ -4,7 +4,7 @@ import pytest
 from ras_service import as_json, comm, rank
 
 from busbw.core.finding import Verdict
-from busbw.host.nvml_load import GpuUse
+from busbw.host.gpu import GpuUse
 from busbw.job.diagnose import Seen, conclude
 from busbw.job.ras_report import parse
 from busbw.job.types import HostSeen, JobReport

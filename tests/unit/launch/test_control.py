@@ -3,7 +3,7 @@
 import pytest
 
 from busbw.core.errors import NoMeasurement
-from busbw.launch import rendezvous as control
+from busbw.launch import environment as control
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
 

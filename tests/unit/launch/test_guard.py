@@ -4,8 +4,7 @@ import os
 import select
 import signal
 
-from busbw.launch.cleanup import Cleanup, new_mark
-from busbw.launch.guard import Guard
+from busbw.launch.cleanup import Cleanup, Guard, new_mark
 
 
 def test_a_guard_removes_what_a_killed_process_recorded(tmp_path):

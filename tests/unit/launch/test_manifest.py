@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 
 from busbw.core.errors import UsageError
-from busbw.launch.manifest import mpijob, sbatch
+from busbw.launch.manifest import mpijob
+from busbw.launch.manifest import plan as manifest_plan
 from busbw.launch.manifest.mpijob import Pods
-from busbw.launch.manifest.plan import plan
-from busbw.launch.manifest.sbatch import Site
+from busbw.launch.manifest.plan import Site, plan
 
 SCHEMA = json.loads(
     Path(__file__).parents[2].joinpath("recorded", "mpijob.v2beta1.schema.json").read_text()
@@ -110,10 +110,10 @@ def test_any_other_command_is_the_program_of_each_rank():
             "--rdma hca: not a resource",
         ),
         (
-            lambda: sbatch.text(plan("x", 2, 8, None, ()), Site(partition="a b")),
+            lambda: manifest_plan.text(plan("x", 2, 8, None, ()), Site(partition="a b")),
             "--partition 'a b': sbatch could not read it",
         ),
-        (lambda: sbatch.text(plan("x\n#SBATCH -p y", 2, 8, None, ()), Site()), "--name 'x"),
+        (lambda: manifest_plan.text(plan("x\n#SBATCH -p y", 2, 8, None, ()), Site()), "--name 'x"),
     ],
 )
 def test_values_the_target_rejects_are_refused(make, message):
@@ -122,7 +122,9 @@ def test_values_the_target_rejects_are_refused(make, message):
 
 
 def test_an_sbatch_script_requests_whole_nodes():
-    lines = sbatch.text(plan("busbw", 2, 8, None, ()), Site("gpu", "team", "00:10:00")).splitlines()
+    lines = manifest_plan.text(
+        plan("busbw", 2, 8, None, ()), Site("gpu", "team", "00:10:00")
+    ).splitlines()
     assert lines[0] == "#!/bin/bash"
     wanted = {
         "--nodes=2",
@@ -138,7 +140,7 @@ def test_an_sbatch_script_requests_whole_nodes():
 
 
 def test_an_sbatch_script_quotes_another_program():
-    lines = sbatch.text(
+    lines = manifest_plan.text(
         plan("busbw", 2, 0, None, ("sh", "-c", "echo $SLURM_PROCID; true")), Site()
     ).splitlines()
     assert lines[-1].startswith("exec srun --mpi=pmix --export=ALL --kill-on-bad-exit=1 ")
@@ -160,5 +162,5 @@ def test_a_value_cannot_change_the_structure_of_an_mpijob():
 
 
 def test_a_word_of_the_command_stays_one_word_of_the_script():
-    script = sbatch.text(plan("busbw", 2, 8, None, ("prog", HOSTILE)), Site())
+    script = manifest_plan.text(plan("busbw", 2, 8, None, ("prog", HOSTILE)), Site())
     assert shlex.split(script.partition("\nexec ")[2])[-1] == HOSTILE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.launch import interfaces, mpirun, torchrun
+from busbw.launch import hosts, interfaces, mpirun
 from busbw.launch.hosts import Host
 
 FOUR = mpirun.Mpirun("/usr/bin/mpirun", 4, "4.1.6")
@@ -200,7 +200,7 @@ def test_a_hanging_or_missing_mpirun_is_refused(tmp_path, monkeypatch):
 @pytest.mark.torch
 def test_the_torchrun_command_line():
     pytest.importorskip("torch", reason="PyTorch is not installed")
-    assert torchrun.command(["rank"], 4) == [
+    assert hosts.command(["rank"], 4) == [
         sys.executable,
         "-m",
         "torch.distributed.run",

@@ -14,9 +14,8 @@ from busbw.cli.check import command as check_command
 from busbw.cli.main import guarded
 from busbw.cli.watch import command as watch_command
 from busbw.core.errors import UsageError
-from busbw.launch.manifest import daemonset, kubernetes
-from busbw.launch.manifest.daemonset import Node
-from busbw.launch.manifest.steps import Steps, preflight, preflight_script, prolog
+from busbw.launch.manifest import kubernetes
+from busbw.launch.manifest.kubernetes import Node, Steps, preflight, preflight_script, prolog
 
 SCHEMA = json.loads(
     Path(__file__).parents[2].joinpath("recorded", "daemonset.v1.schema.json").read_text()
@@ -40,7 +39,7 @@ SIM = [
 
 
 def made(node=Node("busbw-watch", "registry/busbw:1")):  # noqa: B008
-    return json.loads(daemonset.text(node))
+    return json.loads(kubernetes.text(node))
 
 
 def watch(daemon):
@@ -114,7 +113,7 @@ def test_commands_of_the_daemonset_parse(tmp_path):
     container = watch(made())
     probe = container["readinessProbe"]["exec"]["command"]
     assert probe[:2] == ["busbw", "check"]
-    assert [layer.value for layer in daemonset.LAYERS] == list(
+    assert [layer.value for layer in kubernetes.LAYERS] == list(
         check_command.make_context("check", probe[2:]).params["layer"]
     )
     (tmp_path / "token").write_text("t")
@@ -259,7 +258,7 @@ def test_steps_that_could_not_start_are_refused(words, option, value, capsys):
 )
 def test_what_kubernetes_rejects_is_refused(node, message):
     with pytest.raises(UsageError, match=message):
-        daemonset.text(node)
+        kubernetes.text(node)
 
 
 def test_a_label_may_have_a_domain_and_no_value():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.check.doctor.launch_context import LaunchContext
+from busbw.check.doctor.networks import LaunchContext
 from busbw.core.rank_messages import Here
 from busbw.launch import on_host, remote, survey
 from busbw.launch.cleanup import FOLDER, MARKER, Cleanup

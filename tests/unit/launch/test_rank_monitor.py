@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, encode
-from busbw.host import memory_kills
+from busbw.host import kernel_log
 from busbw.launch import rank_monitor
 from busbw.launch.cleanup import MARKER
 from busbw.launch.rank_monitor import GATHER_S, LEAVING_S, MARGIN_S, RankMonitor
@@ -153,11 +153,11 @@ def test_a_stopped_launcher_is_named_after_the_limit(
             launcher.kill()
 
 
-@pytest.mark.parametrize("kills", [1, 7, memory_kills.UNKNOWN])
+@pytest.mark.parametrize("kills", [1, 7, kernel_log.UNKNOWN])
 def test_a_rank_that_the_kernel_killed_for_memory_is_known_by_the_count_of_its_host(
     kills: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_kills, "count", lambda: kills)
+    monkeypatch.setattr(kernel_log, "count", lambda: kills)
     made = RankMonitor(2, (), 5.0, 10.0)
     for rank, before in enumerate((kills, kills - 1)):
         made.take(encode(Here(rank, HOST, 4000000 + rank, before)))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from busbw.host.endpoints import Endpoint
-from busbw.link import payload
+from busbw.host.tcp_connections import Endpoint
+from busbw.link import schedule
 
 GBIT = 1e9 / 8
 
@@ -26,17 +26,17 @@ def port(kind="roce", rate=400 * GBIT, mtu=9000):
     ],
 )
 def test_share_of_the_line_rate_by_mtu(kind, mtu, percent):
-    assert 100 * payload.share(kind, mtu) == pytest.approx(percent, abs=0.05)
+    assert 100 * schedule.share(kind, mtu) == pytest.approx(percent, abs=0.05)
 
 
 def test_400_gbit_roce_with_mtu_4096_carries_392():
-    assert payload.limit(port(), port(), tcp=False, mtu=4096) / GBIT == pytest.approx(
+    assert schedule.limit(port(), port(), tcp=False, mtu=4096) / GBIT == pytest.approx(
         392.1, abs=0.1
     )
 
 
 def test_the_rdma_mtu_follows_the_interface():
-    assert [payload.rdma_mtu(mtu) for mtu in (1500, 4200, 9000, 4155, 4156, 100)] == [
+    assert [schedule.rdma_mtu(mtu) for mtu in (1500, 4200, 9000, 4155, 4156, 100)] == [
         1024,
         4096,
         4096,
@@ -44,13 +44,13 @@ def test_the_rdma_mtu_follows_the_interface():
         4096,
         None,
     ]
-    assert payload.limit(port(mtu=1500), port(), tcp=False) / GBIT == pytest.approx(
+    assert schedule.limit(port(mtu=1500), port(), tcp=False) / GBIT == pytest.approx(
         400 * 0.926, abs=0.1
     )
 
 
 def test_the_slower_end_sets_the_limit():
-    assert payload.limit(port(rate=100 * GBIT), port(), tcp=True) / GBIT == pytest.approx(
+    assert schedule.limit(port(rate=100 * GBIT), port(), tcp=True) / GBIT == pytest.approx(
         99.0, abs=0.05
     )
 
@@ -66,15 +66,15 @@ def test_the_slower_end_sets_the_limit():
     ],
 )
 def test_what_is_not_known_has_no_limit(a, b):
-    assert payload.limit(a, b, tcp=False) is None
+    assert schedule.limit(a, b, tcp=False) is None
 
 
 def test_a_given_line_rate_stands_in_for_an_unknown_one():
     unknown = port(kind="ethernet", rate=None)
-    assert payload.limit(unknown, unknown, tcp=True, line_rate=10 * GBIT) / GBIT == pytest.approx(
+    assert schedule.limit(unknown, unknown, tcp=True, line_rate=10 * GBIT) / GBIT == pytest.approx(
         9.9, abs=0.01
     )
 
 
 def test_the_mark_is_lower_from_gpu_memory():
-    assert (payload.mark(100.0, gpu=False), payload.mark(100.0, gpu=True)) == (95.0, 90.0)
+    assert (schedule.mark(100.0, gpu=False), schedule.mark(100.0, gpu=True)) == (95.0, 90.0)

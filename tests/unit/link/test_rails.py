@@ -3,8 +3,8 @@
 import pytest
 
 from busbw.core.errors import NoMeasurement, UsageError
-from busbw.host.endpoints import Endpoint
-from busbw.link import rails
+from busbw.host.tcp_connections import Endpoint
+from busbw.link import schedule
 
 HOSTS = ("h1", "h2", "h3")
 
@@ -30,18 +30,18 @@ def names(rail):
 
 
 def test_all_shared_networks_are_rails():
-    found = rails.choose(["all"], PORTS, HOSTS)
+    found = schedule.choose(["all"], PORTS, HOSTS)
     assert [rail.name for rail in found] == ["10.0.0.0/24", "10.1.0.0/24", "10.2.0.0/24"]
     assert names(found[2]) == ["rdma1", "rdma1", None]
 
 
 def test_a_bridge_with_one_address_on_all_hosts_joins_none():
     bridge = [[port("docker0", "172.17.0.1", "172.17.0.0/16")] for _ in HOSTS]
-    assert rails.common(bridge) == []
+    assert schedule.common(bridge) == []
     with pytest.raises(
         NoMeasurement, match="no two of h1, h2, h3 have a port on the same network"
     ) as caught:
-        rails.choose([], bridge, HOSTS)
+        schedule.choose([], bridge, HOSTS)
     assert "docker0 (172.17.0.0/16)" in caught.value.hint
 
 
@@ -55,30 +55,30 @@ def test_a_bridge_with_one_address_on_all_hosts_joins_none():
     ],
 )
 def test_a_rail_is_named_by_interface_device_or_network(asked, found):
-    assert [names(rail) for rail in rails.choose([asked], PORTS, HOSTS)] == [found]
+    assert [names(rail) for rail in schedule.choose([asked], PORTS, HOSTS)] == [found]
 
 
 def test_an_exact_name_comes_before_one_that_begins_with_it():
     ports = [
         [port("eth10", "10.5.0.1", "10.5.0.0/24"), port("eth1", "10.6.0.1", "10.6.0.0/24")]
     ] * 2
-    assert names(rails.choose(["eth1"], ports, HOSTS)[0]) == ["eth1", "eth1"]
+    assert names(schedule.choose(["eth1"], ports, HOSTS)[0]) == ["eth1", "eth1"]
 
 
 def test_several_rails_keep_their_order():
-    assert [rail.name for rail in rails.choose(["rdma1", "eth0"], PORTS, HOSTS)] == [
+    assert [rail.name for rail in schedule.choose(["rdma1", "eth0"], PORTS, HOSTS)] == [
         "rdma1",
         "eth0",
     ]
 
 
 def test_without_a_choice_the_network_of_the_names_is_used():
-    assert rails.choose([], PORTS, ("10.1.0.1", "10.1.0.2", "10.1.0.3"))[0].name == "10.1.0.0/24"
+    assert schedule.choose([], PORTS, ("10.1.0.1", "10.1.0.2", "10.1.0.3"))[0].name == "10.1.0.0/24"
 
 
 def test_names_that_only_ssh_knows_use_the_network_of_most_hosts():
     few_first = [[*reversed(one)] for one in PORTS]
-    assert rails.choose([], few_first, ("no-such-host.invalid",) * 3)[0].name == "10.1.0.0/24"
+    assert schedule.choose([], few_first, ("no-such-host.invalid",) * 3)[0].name == "10.1.0.0/24"
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_names_that_only_ssh_knows_use_the_network_of_most_hosts():
 )
 def test_a_rail_that_no_hosts_have_is_refused(asked, said):
     with pytest.raises(UsageError, match=said):
-        rails.choose([asked], PORTS, HOSTS)
+        schedule.choose([asked], PORTS, HOSTS)
 
 
 def test_a_lost_host_has_no_port():
-    assert names(rails.choose(["eth0"], [PORTS[0], [], PORTS[2]], HOSTS)[0]) == [
+    assert names(schedule.choose(["eth0"], [PORTS[0], [], PORTS[2]], HOSTS)[0]) == [
         "eth0",
         None,
         "eth0",

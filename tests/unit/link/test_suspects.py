@@ -9,8 +9,7 @@ from statistics import median
 
 import pytest
 
-from busbw.link.repeats import spread
-from busbw.link.suspects import halves, pairs
+from busbw.link.suspects import halves, pairs, spread
 
 # deviations of hosts and runs; share of runs that other traffic slows
 VARIES, NOISE, DISTURBED = 0.01, 0.02, 0.03

@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from busbw.link import authentication, tcp
-from busbw.link.authentication import Refused, token
-from busbw.link.listening import Listener, connect
+from busbw.link import listening, tcp
+from busbw.link.listening import Listener, Refused, connect, token
 
 HERE = "127.0.0.1"
 
@@ -71,7 +70,7 @@ def test_another_token_is_refused_on_both_sides():
 
 def test_a_silent_stranger_does_not_delay_the_peer(monkeypatch):
     # for the stranger: whoever waited for it would be too late
-    monkeypatch.setattr(authentication, "LIMIT_S", 600.0)
+    monkeypatch.setattr(listening, "LIMIT_S", 600.0)
     key = token()
     listener = Listener(HERE, key)
     with (
@@ -83,7 +82,7 @@ def test_a_silent_stranger_does_not_delay_the_peer(monkeypatch):
 
 
 def test_a_stranger_that_sends_slowly_has_one_limit(monkeypatch):
-    monkeypatch.setattr(authentication, "LIMIT_S", 0.5)
+    monkeypatch.setattr(listening, "LIMIT_S", 0.5)
     listener = Listener(HERE, token())
     with (
         beside(lambda: listener.accept(1, 6)) as accepting,
@@ -181,7 +180,7 @@ def test_a_proof_cannot_be_sent_back():
     ):
         challenge = one.recv(16)
         one.sendall(challenge)  # reflected
-        one.sendall(authentication._proof(b"", b"listener", challenge, challenge))
+        one.sendall(listening._proof(b"", b"listener", challenge, challenge))
         assert one.recv(64) == b""
     assert isinstance(accepting.exception(), TimeoutError)
     assert listener.refused == 1

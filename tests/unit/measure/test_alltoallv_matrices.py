@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.sweep import Series, SweepSpec
-from busbw.measure.alltoallv import scaled_bytes
-from busbw.measure.alltoallv_matrices import Matrices
+from busbw.measure.alltoallv import Matrices, scaled_bytes
 from busbw.measure.plan import Calls
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "embedding-traffic.md"

@@ -15,8 +15,7 @@ from busbw.engines.base import Launch
 from busbw.engines.sim import SimEngine
 from busbw.launch.control import Control, SoloControl
 from busbw.measure import adaptive_timing
-from busbw.measure.batches import MAX_HELD, TRAIL, HeldBatches, HostClockBatches
-from busbw.measure.clocks import Clocks, identity
+from busbw.measure.batches import MAX_HELD, TRAIL, Clocks, HeldBatches, HostClockBatches, identity
 from busbw.measure.plan import Calls, Rates
 from busbw.stats.sampling import A_VISIT, first, reported_interval
 

@@ -22,8 +22,7 @@ from busbw.measure.events import (
     failure,
     write_failure,
 )
-from busbw.measure.job import SweepJob
-from busbw.measure.kind import SWEEP, decode_job
+from busbw.measure.job import SWEEP, SweepJob, decode_job
 
 SPEC = SweepSpec(collective="all_reduce")
 CELL = Cell(

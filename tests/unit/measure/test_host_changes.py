@@ -1,7 +1,7 @@
 """Changes of one host in several visits of a row, as one."""
 
 from busbw.core.telemetry import Carried, HostChange, XidEvent
-from busbw.measure.host_changes import together
+from busbw.measure.host_sampler import together
 
 FIRST = HostChange(
     host="h1",

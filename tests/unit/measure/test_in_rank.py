@@ -8,9 +8,9 @@ from busbw.core.rank_messages import Here, Stalled
 from busbw.core.result import Result
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Started
-from busbw.measure.in_rank import reporting
 from busbw.measure.rank import failure_report
 from busbw.measure.record import Record
+from busbw.measure.start import reporting
 from busbw.report.registry import view
 
 SPEC = SweepSpec(collective="all_reduce")

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from busbw.core import rank_messages
-from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.engines.sim import SimEngine
@@ -22,8 +21,7 @@ from busbw.launch import job as launched
 from busbw.launch import mpirun
 from busbw.launch.control import SoloControl
 from busbw.measure.events import Ended, Event, Note, RowDone, Started, failure
-from busbw.measure.job import SweepJob, encode
-from busbw.measure.kind import SWEEP
+from busbw.measure.job import SWEEP, SweepJob, encode
 from busbw.measure.process_groups import Party
 from busbw.measure.rank import fail
 from busbw.measure.sweep import measure, prepare

@@ -17,8 +17,7 @@ from busbw.core.sweep import SweepSpec
 from busbw.host import net_plugin
 from busbw.launch.control import SoloControl
 from busbw.measure import network
-from busbw.measure.job import SweepJob, encode
-from busbw.measure.kind import decode_job
+from busbw.measure.job import SweepJob, decode_job, encode
 from busbw.measure.sweep import measure
 
 NCCL = Library("nccl", 22809)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
-from busbw.measure.rank_groups import color
+from busbw.measure.process_groups import color
 
 PROCESSES = range(10)
 

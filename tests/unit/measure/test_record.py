@@ -16,8 +16,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from busbw.core.errors import NoMeasurement, UsageError
-from busbw.core.exits import Exit
+from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Cell, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.measure.events import Ended, Note, RowDone, Started

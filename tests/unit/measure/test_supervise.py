@@ -216,7 +216,7 @@ def test_a_startup_race_of_mpi_is_retried_once(
 def test_a_rank_that_the_kernel_killed_for_memory_is_no_unexplained_death(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("busbw.host.memory_kills.count", lambda: 5)
+    monkeypatch.setattr("busbw.host.kernel_log.count", lambda: 5)
     here = [Here(rank, os.uname().nodename, 4000000 + rank, 4 + rank) for rank in range(2)]
     killed = ended(*here, DIED.replace("rank 1", "rank 0"), status=137)
     assert killed.message.startswith(

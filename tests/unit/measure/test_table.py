@@ -15,7 +15,7 @@ from busbw.measure.formats import markdown, table, table_rich
 from busbw.report import summary
 from busbw.report.read import read
 from busbw.report.registry import view
-from busbw.report.report_input import ReportInput
+from busbw.report.rows import ReportInput
 from busbw.ui import number_formats
 
 Make = Callable[..., Result]

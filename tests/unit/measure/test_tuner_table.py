@@ -9,7 +9,7 @@ from busbw.core.errors import NoMeasurement
 from busbw.core.pattern import Header, Pattern
 from busbw.launch.control import SoloControl
 from busbw.measure import tuner_table
-from busbw.pattern.tally import Arguments, Tally
+from busbw.pattern.collector import Arguments, Tally
 
 
 def pattern(*rows: Arguments) -> Pattern:

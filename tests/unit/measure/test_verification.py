@@ -10,8 +10,7 @@ from busbw.core.collectives import COLLECTIVES, Collective, collective
 from busbw.core.dtypes import dtype
 from busbw.core.layouts import InPlace, Layout
 from busbw.core.redops import redop
-from busbw.engines.base import Call, Region, Wrong
-from busbw.engines.verification_data import Probe
+from busbw.engines.base import Call, Probe, Region, Wrong
 from busbw.measure.verification import Tally, around, expected
 
 ALL = pytest.mark.parametrize("row", COLLECTIVES, ids=lambda row: row.name)

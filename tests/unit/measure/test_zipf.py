@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.core.alltoallv_counts import Zipf
-from busbw.measure.zipf import HEAD, _sum, loads, unique_ids
+from busbw.core.alltoallv import Zipf
+from busbw.measure.alltoallv import HEAD, _sum, loads, unique_ids
 
 SMALL = {"rows": 1000, "ids": 500}
 

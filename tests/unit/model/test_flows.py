@@ -3,8 +3,7 @@
 import pytest
 
 from busbw.core.link_samples import ETHERNET, IB, NVLINK, PCIE, ROCE, Link
-from busbw.model.flows import DOWN, GONE, NEW, flow, gone
-from busbw.model.rates import Rates
+from busbw.model.rates import DOWN, GONE, NEW, Rates, flow, gone
 
 ROCE_PORT = Link("mlx5_0", ROCE, 50e9, ("eth0",), device="mlx5_0", port="1")
 BOND = Link("mlx5_bond_0", ROCE, 50e9, ("eth1", "eth2"), "bond0", "mlx5_bond_0", "1")

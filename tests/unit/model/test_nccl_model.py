@@ -14,10 +14,9 @@ from busbw.core.errors import UsageError
 from busbw.core.pattern import PROTOCOLS
 from busbw.model import topo_xml
 from busbw.model.bounds import bounds
-from busbw.model.nccl.choice import COLLECTIVES, Allowed, allowed, choices
+from busbw.model.nccl.choice import COLLECTIVES, Allowed, Parts, allowed, choices, parts
 from busbw.model.nccl.constants import LATEST, MODELLED, RELEASES, of_number, release
 from busbw.model.nccl.graphs import Graph
-from busbw.model.nccl.timing import Parts, parts
 from busbw.model.systems import System, parse_system, with_nics
 
 GIB, MIB = 1 << 30, 1 << 20

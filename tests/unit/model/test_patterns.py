@@ -8,7 +8,7 @@ from busbw.model.estimate import Setting
 from busbw.model.patterns import placed, predict_pattern
 from busbw.model.predict import forecast
 from busbw.model.systems import parse_system
-from busbw.pattern.tally import Arguments, Tally
+from busbw.pattern.collector import Arguments, Tally
 
 
 def recorded() -> Pattern:

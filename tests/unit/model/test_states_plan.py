@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from busbw.core.errors import UsageError
 from busbw.core.gpt_shape import GptShape
-from busbw.model.states import memory
-from busbw.model.states.parts import on_gpu, parts
-from busbw.model.states.schedule import Schedule
+from busbw.model.states import strategies
+from busbw.model.states.schedule import Schedule, on_gpu, parts
 from busbw.model.states.strategies import compute_of, compute_s, gpu_room, lacks, plan
 from busbw.model.states.types import Compute, Machine, Training
 
@@ -107,14 +106,14 @@ def test_memory_by_hand():
     shape = GptShape(4, 1024, 8, 1000)
     training = Training(shape=shape, batch_size=8, sequence=512, recompute=True)
     count, tokens = training.parameters, 4096
-    needs = memory.offloaded(training, 0, 1000)
+    needs = strategies.offloaded(training, 0, 1000)
     assert needs.weights == 2 * count
     # three buffers for the largest matrix in bf16
     assert needs.host == 14 * count + 3 * 2 * 4 * 1024**2
     assert needs.activations == 2 * tokens * 1024 * 4
     assert needs.layer == 40 * tokens * 1024 + 8 * 1024**2
     assert needs.gradients == 1000 + 2 * 1000 * 1024
-    assert memory.on_gpu(training).states == 12 * count
+    assert strategies.on_gpu(training).states == 12 * count
 
 
 shapes = st.builds(
@@ -164,7 +163,7 @@ def test_more_layers_need_more_of_everything(training, share):
     larger = msgspec.structs.replace(
         training, shape=msgspec.structs.replace(training.shape, layers=training.shape.layers + 1)
     )
-    assert memory.on_gpu(training).gpu < memory.on_gpu(larger).gpu
+    assert strategies.on_gpu(training).gpu < strategies.on_gpu(larger).gpu
     kept = [
         sum(
             part.count
@@ -174,7 +173,7 @@ def test_more_layers_need_more_of_everything(training, share):
         for all_parts in (parts(one.shape, one.sequence) for one in (training, larger))
     ]
     assert kept[0] <= share * training.parameters + 0.5
-    small, large = (memory.offloaded(one, 0, 0) for one in (training, larger))
+    small, large = (strategies.offloaded(one, 0, 0) for one in (training, larger))
     assert small.gpu < large.gpu
     assert small.host < large.host
 
@@ -185,6 +184,6 @@ def test_a_machine_without_a_rate_is_refused():
 
 
 def test_what_lacks_is_said():
-    text = lacks(memory.offloaded(TRAINING, 0, 0), machine(gpu_memory=1 << 30, host_memory=0))
+    text = lacks(strategies.offloaded(TRAINING, 0, 0), machine(gpu_memory=1 << 30, host_memory=0))
     assert "GB on the GPU and" in text
     assert text.endswith("on the host")

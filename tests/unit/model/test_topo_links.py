@@ -9,10 +9,9 @@ import pytest
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import UsageError
 from busbw.model import topo_xml
-from busbw.model.ceilings import ideals
 from busbw.model.hardware import XGMI, gcn_name, xgmi
 from busbw.model.nccl.constants import LATEST
-from busbw.model.predict import check
+from busbw.model.predict import check, ideals
 from busbw.model.systems import System
 
 Links = Callable[[int], list[tuple[str, int, str]]]

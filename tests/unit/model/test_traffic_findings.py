@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbw.core.alltoallv import traffic
 from busbw.core.collectives import BY_NAME
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import SweepSpec
 from busbw.core.topology import Topology
-from busbw.core.traffic import traffic
 from busbw.model.bounds import Features, bounds
 from busbw.model.fabric import Fabric, NoFabric, fabric
 from busbw.model.rule import Run, apply

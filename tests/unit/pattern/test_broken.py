@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pattern_records import record
 
 from busbw.core.errors import UsageError
-from busbw.pattern import csv as pattern_csv
 from busbw.pattern import pattern_lines
+from busbw.pattern import text as pattern_csv
 from busbw.pattern.registry import BY_NAME
 from busbw.pattern.text import table
 

@@ -3,7 +3,7 @@
 from chakra_messages import node, stream, text, varint
 from pattern_records import calls, record
 
-from busbw.pattern.readers import protobuf
+from busbw.pattern.readers import chakra
 
 
 def test_collectives_of_every_rank_are_one_call():
@@ -64,6 +64,6 @@ def test_broken_node_and_cut_file_are_counted_and_named():
 
 
 def test_numbers_of_the_wire_format():
-    assert protobuf.varint(varint(300), 0) == (300, 2)
-    assert protobuf.packed(varint(1) + varint(-1)) == [1, -1]
-    assert protobuf.number(protobuf.FIXED32, b"\xff\xff\xff\xff") == -1
+    assert chakra.varint(varint(300), 0) == (300, 2)
+    assert chakra.packed(varint(1) + varint(-1)) == [1, -1]
+    assert chakra.integer(chakra.FIXED32, b"\xff\xff\xff\xff") == -1

@@ -7,8 +7,8 @@ from pattern_records import record
 from busbw.core.collectives import COLLECTIVES
 from busbw.core.dtypes import DTYPES
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS, Header
-from busbw.pattern import csv as pattern_csv
-from busbw.pattern.tally import Arguments, Tally
+from busbw.pattern import text as pattern_csv
+from busbw.pattern.collector import Arguments, Tally
 
 HEAD = ",".join(pattern_csv.TITLES)
 

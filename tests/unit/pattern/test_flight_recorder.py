@@ -10,7 +10,7 @@ import pytest
 from pattern_records import record
 
 from busbw.core.errors import UsageError
-from busbw.core.pattern_coverage import coverage
+from busbw.core.pattern_weights import coverage
 
 RANKS = [f"flight_recorder_2.10_gloo_rank_{rank}" for rank in range(2)]
 # What job.py of the recording called, in its order; the first five are DDP's own.

@@ -9,8 +9,7 @@ import pytest
 from pattern_records import record
 
 from busbw.core.pattern import Pattern
-from busbw.core.pattern_coverage import average, coverage
-from busbw.core.pattern_weights import weights
+from busbw.core.pattern_weights import average, coverage, weights
 from busbw.model.estimate import Setting
 from busbw.model.patterns import predict_pattern
 from busbw.model.systems import parse_system, with_nics

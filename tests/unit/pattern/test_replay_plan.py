@@ -3,8 +3,8 @@
 import pytest
 
 from busbw.core.pattern import Header, algbw_bytes
+from busbw.pattern.collector import Arguments, Tally
 from busbw.pattern.replay.plan import UNORDERED_CALLS, UNORDERED_WARM_UP, ReplayPlan, warm_up
-from busbw.pattern.tally import Arguments, Tally
 
 SUM = Arguments(0, "all_reduce", 40, 10, "float")
 

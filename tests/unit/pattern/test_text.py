@@ -1,7 +1,7 @@
 """The table of a pattern: sorted by share, with one kind of time, and with what is missing."""
 
 from busbw.core.pattern import Header, Pattern
-from busbw.pattern.tally import Arguments, Tally
+from busbw.pattern.collector import Arguments, Tally
 from busbw.pattern.text import table
 
 

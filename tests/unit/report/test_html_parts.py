@@ -20,10 +20,9 @@ from busbw.report.comparison import comparison
 from busbw.report.machine import machine, run
 from busbw.report.page import page
 from busbw.report.plots import plots
-from busbw.report.report_input import ReportInput, alike
-from busbw.report.rows import rows
+from busbw.report.rows import ReportInput, alike, rows
 from busbw.stats.compare import compare
-from busbw.ui.html.scale import Axis, ends, size_ticks, ticks
+from busbw.ui.html.plot import Axis, ends, size_ticks, ticks
 
 Make = Callable[..., Result]
 

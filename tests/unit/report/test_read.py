@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Ideal, Result
 from busbw.measure.formats import nccl_tests_json
-from busbw.report import result_json
+from busbw.report import results
 from busbw.report.read import read
 from busbw.report.registry import VIEWS, render, view
 from busbw.train.plan_types import LOSSES
@@ -28,7 +28,7 @@ REAL = "nccl_tests/all_reduce_2xH200_one_process.json"
 
 def test_each_format_is_recognised(make: Make) -> None:
     result = make()
-    assert read(result_json.render(result).encode(), "a") == result
+    assert read(results.render(result).encode(), "a") == result
     for text in (nccl_tests_json.render(result), view("nccl-tests").render(result)):
         again = read(text.encode(), "a")
         assert [row.size_bytes for row in again.rows] == [8, 1048576]
@@ -72,7 +72,7 @@ def test_anything_else_is_refused_with_source_and_hint(data: bytes, said: str) -
 
 
 def test_a_collective_that_busbw_does_not_know_is_refused(make: Make) -> None:
-    document = result_json.render(make()).replace(
+    document = results.render(make()).replace(
         '"collective": "all_reduce"', '"collective": "all_redcue"'
     )
     with pytest.raises(UsageError, match=r"r\.json: .*spec\.collective is 'all_redcue'") as caught:
@@ -80,7 +80,7 @@ def test_a_collective_that_busbw_does_not_know_is_refused(make: Make) -> None:
     assert "all_reduce" in caught.value.hint
 
 
-@pytest.mark.parametrize("render", [result_json.render, nccl_tests_json.render])
+@pytest.mark.parametrize("render", [results.render, nccl_tests_json.render])
 def test_a_row_without_figures_is_refused(make: Make, render: Callable[[Result], str]) -> None:
     result = make()
     result.rows[1].out_of_place = result.rows[1].in_place = None
@@ -97,7 +97,7 @@ def test_more_samples_skipped_than_there_are_is_refused(make: Make, skipped: int
     with pytest.raises(
         UsageError, match=f"r.json: row 0, of 8 bytes: {skipped} of 2 samples are skipped"
     ):
-        read(result_json.render(result).encode(), "r.json")
+        read(results.render(result).encode(), "r.json")
 
 
 @pytest.mark.parametrize("sample", [1e308, -1e-6, float("-inf")])
@@ -109,7 +109,7 @@ def test_samples_that_no_clock_gives_are_refused(make: Make, sample: float) -> N
     with pytest.raises(
         UsageError, match=re.escape(f"r.json: row 0, of 8 bytes: a sample of {sample:g} seconds")
     ):
-        read(result_json.render(result).encode(), "r.json")
+        read(results.render(result).encode(), "r.json")
 
 
 JUNK = [0, -1, None, "", "x", "nan", "inf", [], {}, 1e308, 2**62, True, "all", "\0"]
@@ -132,7 +132,7 @@ def spoiled(result: Result) -> Iterator[Result]:
     """What is read from a result's file with junk in one place, for every place and junk that is
     not refused.
     """
-    text = result_json.render(result)
+    text = results.render(result)
     for path, value in product(places(json.loads(text)), JUNK):
         document = json.loads(text)
         inner = document
@@ -174,7 +174,7 @@ def test_figures_that_are_no_numbers_are_shown_again(make: Make) -> None:
     cell = result.rows[0].out_of_place
     assert cell
     cell.algbw, cell.busbw, cell.time_s = float("inf"), float("nan"), 0.0
-    again = read(result_json.render(result).encode(), "r.json")
+    again = read(results.render(result).encode(), "r.json")
     for row in VIEWS:
         assert row.render(again) == row.render(result)
     assert "nan" in view("nccl-tests").render(again)
@@ -190,7 +190,7 @@ def test_the_collective_can_be_given(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "render", [result_json.render, nccl_tests_json.render, view("nccl-tests").render]
+    "render", [results.render, nccl_tests_json.render, view("nccl-tests").render]
 )
 def test_a_collective_other_than_the_files_own_is_refused(
     make: Make, render: Callable[[Result], str]
@@ -267,7 +267,7 @@ def test_a_plan_of_another_version_is_refused(
     assert planned.plan
     setattr(planned.plan.exchanges[1], field, value)
     with pytest.raises(UsageError) as caught:
-        read(result_json.render(planned).encode(), "p.json")
+        read(results.render(planned).encode(), "p.json")
     assert caught.value.message.startswith(
         f"p.json: the plan's exchange by int8: {said}; it begins with "
     )

@@ -11,13 +11,12 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from busbw.core.cells import CellKey, cells
-from busbw.core.comparison import ComparedCell, Comparison, Verdict
+from busbw.core.alltoallv import traffic
+from busbw.core.cells import CellKey, ComparedCell, Comparison, Verdict, cells
 from busbw.core.errors import UsageError
 from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sweep import Sampling, SweepSpec
 from busbw.core.topology import Host, Topology
-from busbw.core.traffic import traffic
 from busbw.report.read import read
 from busbw.stats.compare import Named, compare
 from busbw.stats.judging import MEANS_S, MEANS_SHARE, RELEVANT, Limits, independent, verdict

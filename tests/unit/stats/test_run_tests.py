@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from busbw.stats import run_tests
-from busbw.stats.run_tests import fewest_chance, sweep_test
+from busbw.stats import rank_tests
+from busbw.stats.rank_tests import fewest_chance, sweep_test
 
 
 def noise(draw: random.Random, rows: int, runs: int, shared: float = 0.0) -> list[list[float]]:
@@ -58,7 +58,7 @@ def test_many_splits_are_sampled_and_the_same_each_time(monkeypatch: pytest.Monk
     rows = noise(random.Random(3), 10, 12)
     rows[2] = [value + (0.02 if i >= 6 else 0) for i, value in enumerate(rows[2])]
     whole = sweep_test(rows, 6, two_sided=True)
-    monkeypatch.setattr(run_tests, "MAX_SPLITS", 500)
+    monkeypatch.setattr(rank_tests, "MAX_SPLITS", 500)
     sampled = sweep_test(rows, 6, two_sided=True)
     assert sampled == sweep_test(rows, 6, two_sided=True)
     assert sampled[2] < 0.02

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from busbw.stats.summary import summary
+from busbw.stats.intervals import summary
 
 
 def test_the_definitions_by_hand() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbw.stats.student import quantile, tail
+from busbw.stats.rounds import quantile, tail
 
 # Abramowitz and Stegun, table 26.10: one-sided 5 %, 0.5 %, 0.05 %.
 TABLE = {

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from busbw.core.errors import NoMeasurement, UsageError  # noqa: E402
 from busbw.core.gpt_shape import GptShape  # noqa: E402
 from busbw.launch.control import SoloControl  # noqa: E402
-from busbw.model.states import memory  # noqa: E402
+from busbw.model.states import strategies  # noqa: E402
 from busbw.model.states.types import Training  # noqa: E402
-from busbw.train.gpt import Gpt  # noqa: E402
+from busbw.train.models import Gpt  # noqa: E402
 from busbw.train.states import methods, rates  # noqa: E402
 from busbw.train.states.bench import StatesBench  # noqa: E402
 from busbw.train.types import StatesSpec, TrainSpec  # noqa: E402
@@ -157,7 +157,7 @@ def test_predicted_memory_is_that_of_the_tensors(
     tokens = torch.randint(vocabulary, (batch, sequence))
     with Live(net) as live:
         net(tokens, tokens).backward()
-    needs = memory.offloaded(
+    needs = strategies.offloaded(
         Training(shape=shape, batch_size=batch, sequence=sequence, recompute=recompute), 0, 0
     )
     assert needs.gpu - needs.weights == pytest.approx(live.peak, rel=0.05)

@@ -67,7 +67,7 @@ def test_steps_make_the_loss_smaller(name, precision):
 def test_a_transformer_sees_nothing_of_what_comes_after():
     import torch
 
-    from busbw.train.gpt import Gpt
+    from busbw.train.models import Gpt
 
     torch.manual_seed(1)
     net, tokens = Gpt(2, 32, 4, 50, 8), torch.randint(50, (1, 8))

@@ -7,14 +7,13 @@ import pytest
 
 from busbw.launch.control import SoloControl
 from busbw.measure.job import Job
+from busbw.measure.launch_plan import Where
 from busbw.measure.rank import perform
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
-from busbw.measure.target import Where
-from busbw.train import plan_rounds, transports
-from busbw.train.kinds import PlanJob
+from busbw.train import plan_rounds
 from busbw.train.plan_types import PlanSpec
-from busbw.train.types import TrainSpec
+from busbw.train.types import PlanJob, TrainSpec
 
 pytestmark = [
     pytest.mark.torch,
@@ -26,7 +25,7 @@ STEPS = {"batch_size": 2, "warmup": 1, "iters": 1, "batches": 3, "rounds": 2}
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads that wait for each other take long where other tests use all cores."""
-    from busbw.accel.host_threads import torch_threads
+    from busbw.accel.host_adam import torch_threads
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with torch_threads(1):
@@ -54,7 +53,7 @@ def test_exchanges_are_measured_in_rounds_with_buckets_of_several_sizes(
     monkeypatch.setattr(plan_rounds, "recommended", lambda plan: plan.exchanges[1])
     plan = (
         planner(monkeypatch, "int8", "none", target=1e-4)
-        .run(transports.parse("as-is"), "best")
+        .run(plan_rounds.parse("as-is"), "best")
         .plan
     )
     assert plan is not None
@@ -89,7 +88,9 @@ def test_exchanges_are_checked_as_asked(
 ) -> None:
     # both reach it
     plan = (
-        planner(monkeypatch, "int8", "bf16", target=1e-4).run(transports.parse("as-is"), check).plan
+        planner(monkeypatch, "int8", "bf16", target=1e-4)
+        .run(plan_rounds.parse("as-is"), check)
+        .plan
     )
     assert plan is not None
     assert [(one.method, one.loss) for one in plan.exchanges] == [("int8", 2), ("bf16", 1)]
@@ -98,6 +99,6 @@ def test_exchanges_are_checked_as_asked(
 
 def test_what_contradicts_itself_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_rounds, "recommended", lambda _: None)
-    plan = planner(monkeypatch, "int8", target=1e-4).run(transports.parse("as-is"), "best").plan
+    plan = planner(monkeypatch, "int8", target=1e-4).run(plan_rounds.parse("as-is"), "best").plan
     assert plan is not None
     assert [one.checked_s for one in plan.exchanges] == [None]

@@ -1,6 +1,6 @@
 """The exchange that a plan recommends, given how far its figures vary."""
 
-from busbw.accel.losses import LEAST_FIRST
+from busbw.accel.methods import LEAST_FIRST
 from busbw.train import recommendation
 from busbw.train.plan_types import (
     LOSSES,

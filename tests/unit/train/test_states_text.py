@@ -5,13 +5,20 @@ import pytest
 from busbw.core.errors import UsageError
 from busbw.core.gpt_shape import GptShape
 from busbw.core.result import Device, World
-from busbw.report import sanity
+from busbw.report import read
 from busbw.report.registry import render
 from busbw.stats.intervals import interval
 from busbw.train import states_text
-from busbw.train.kinds import TrainResult
 from busbw.train.largest_model import _next_layers
-from busbw.train.types import Largest, StatesSpec, StatesUse, Training, TrainRun, TrainSpec
+from busbw.train.types import (
+    Largest,
+    StatesSpec,
+    StatesUse,
+    Training,
+    TrainResult,
+    TrainRun,
+    TrainSpec,
+)
 
 SHAPE = GptShape(32, 4096, 32, 50_304)
 
@@ -139,10 +146,10 @@ def test_the_largest_models_are_below(compared):
 
 
 def test_a_file_without_memory_figures_is_refused(compared):
-    sanity.check(compared)
+    read.check(compared)
     compared.training.runs[0].states = None
     with pytest.raises(UsageError, match="the training by compute has no memory figures"):
-        sanity.check(compared)
+        read.check(compared)
 
 
 @pytest.mark.parametrize(("first", "most"), [(7, 1), (7, 7), (40, 41), (40, 133), (1, 0), (5, 0)])

@@ -11,7 +11,7 @@ from busbw.launch.control import SoloControl
 
 PROGRAM = """
 import torch
-from busbw.accel import host_threads
+from busbw.accel import host_adam as host_threads
 from busbw.launch.control import SoloControl
 from busbw.train.job import share_processors
 
@@ -51,13 +51,13 @@ def test_a_rank_of_mpirun_uses_all_processors() -> None:
 
 def test_omp_num_threads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from busbw.accel import host_threads
+    from busbw.accel import host_adam
     from busbw.train.job import share_processors
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     # as torch begins with that variable, and after this test as before
-    with host_threads.torch_threads(1):
-        with host_threads.torch_threads(host_threads.usable()):
+    with host_adam.torch_threads(1):
+        with host_adam.torch_threads(host_adam.usable()):
             assert torch.get_num_threads() == min(len(os.sched_getaffinity(0)), 16)
         share_processors(SoloControl())
         assert torch.get_num_threads() == 1

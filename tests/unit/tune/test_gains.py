@@ -2,9 +2,9 @@
 
 import random
 
-from busbw.core.tuning import Choice
+from busbw.core.tuner_table import Choice
 from busbw.stats.judging import Limits
-from busbw.tune.gains import adjusted, fastest, gain, is_faster, plainest
+from busbw.tune.types import adjusted, fastest, gain, is_faster, plainest
 
 RING, FEW, MANY = Choice("Ring", "LL"), Choice("Ring", "LL", 2), Choice("Ring", "LL", 8)
 

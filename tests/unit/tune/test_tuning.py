@@ -14,20 +14,18 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.finding import Finding, Verdict
 from busbw.core.result import Result
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuner_table import Table
-from busbw.core.tuning import Choice
+from busbw.core.tuner_table import Choice, Table
 from busbw.measure.api import run
+from busbw.measure.launch_plan import Where
 from busbw.measure.record import Record
 from busbw.measure.sink import Sink
-from busbw.measure.target import Where
 from busbw.stats.judging import Limits
-from busbw.tune import settings, table_file
+from busbw.tune import table_file, validate
 from busbw.tune.env_tuner import VariablesTuner
 from busbw.tune.jobs import Jobs, Listener
-from busbw.tune.kind import Tried, Trying, TuneJob
 from busbw.tune.text import text
 from busbw.tune.tuning import TableTuner
-from busbw.tune.types import Gain, Trial, Tuned, TunedSystem, Tuning
+from busbw.tune.types import Gain, Trial, Tried, Trying, Tuned, TunedSystem, TuneJob, Tuning
 
 SMALL, LARGE = 1024, 4096
 OWN, FOUND = Choice("Ring", "LL"), Choice("Tree", "LL", 2)
@@ -160,7 +158,7 @@ def test_settings_that_make_a_size_slower_are_not_used(
     tuning, jobs, said = tune(
         try_settings=True, share_set=0.5, varied=f"alpha_us=5,dip_bytes={LARGE}", tuned="alpha_us=6"
     )
-    assert jobs.searched == [{}, *settings.OTHERS]
+    assert jobs.searched == [{}, *validate.OTHERS]
     assert (
         "NCCL_MIN_NCHANNELS=16: not used, as a size is slower by over 2 % or has wrong data, or"
         " none is faster" in said
@@ -249,7 +247,7 @@ def test_a_setting_that_fails_is_not_used(
     tune: Callable[..., tuple[Tuning, Prepared, list[str]]],
 ) -> None:
     tuning, jobs, said = tune(try_settings=True, tuned="alpha_us=6", fails=True)
-    assert jobs.searched == [{}, *settings.OTHERS]
+    assert jobs.searched == [{}, *validate.OTHERS]
     assert "NCCL_MIN_NCHANNELS=16 failed and is not used: rank 1 ended" in said
     assert tuning.dropped == {
         "NCCL_MIN_NCHANNELS=16": "rank 1 ended",
@@ -338,7 +336,7 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
         for spec in table_file.sweeps(made, "t", SPEC)
     ] == [("all_gather", 1, 512), ("all_reduce", 4, SPEC.step_bytes)]
     with pytest.raises(UsageError) as caught:
-        table_file.variables(Table(about=[("variable", "NCCL_MIN_NCHANNELS=0")]), "t")
+        table_file.fixed_variables(Table(about=[("variable", "NCCL_MIN_NCHANNELS=0")]), "t")
     names = "NCCL_MIN_NCHANNELS, NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD or BUSBW_NET_THREADS"
     assert caught.value.message == f"t: NCCL_MIN_NCHANNELS is not {names} with a number"
 
@@ -367,10 +365,10 @@ def test_an_error_after_a_size_has_been_searched_is_no_candidates_fault() -> Non
 
 
 def test_settings_of_the_user_are_left_alone() -> None:
-    assert settings.candidates("Socket", {"NCCL_MIN_CTAS": "4"}) == [
+    assert validate.candidates("Socket", {"NCCL_MIN_CTAS": "4"}) == [
         {"NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}
     ]
-    assert settings.candidates("Socket", {"NCCL_SOCKET_NTHREADS": "2"}) == [
+    assert validate.candidates("Socket", {"NCCL_SOCKET_NTHREADS": "2"}) == [
         {"NCCL_MIN_NCHANNELS": "8"}
     ]
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from busbw.watch import loop
-from busbw.watch.loop import ticks
+from busbw.watch import watcher
+from busbw.watch.watcher import ticks
 
 
 class Clock(threading.Event):
@@ -26,7 +26,7 @@ class Clock(threading.Event):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(loop.time, "monotonic", made.monotonic)
+    monkeypatch.setattr(watcher.time, "monotonic", made.monotonic)
     return made
 
 

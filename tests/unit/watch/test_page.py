@@ -1,7 +1,7 @@
 """What the exporter shows is that of the last sample, with sums over all."""
 
 from busbw.core.link_samples import IB, Group, Link, Sample, Watched
-from busbw.watch.page import Page
+from busbw.watch.exporter import Page
 
 LINK = Link("mlx5_0", IB, 50e9, device="mlx5_0", port="1")
 KEY = ("mlx5_0", "hw_counters")

@@ -8,7 +8,7 @@ import pytest
 
 from busbw.core.finding import Verdict
 from busbw.core.link_samples import ETHERNET, IB, NVLINK, ROCE, Flow, Said, Slave, Watched
-from busbw.watch import rdma_monitor
+from busbw.watch import text as watch_text
 from busbw.watch.text import line, screen, table
 
 AT = "2022-02-18T01:48:59.123+00:00"
@@ -179,11 +179,11 @@ def test_text_of_rdma_monitor_to_the_letter():
         "cpu": 0.0035,
         "free_memory_bytes": 1049633300 * 1024,
     }
-    assert rdma_monitor.text(watched(bond(), **host), first=True) == SEED
+    assert watch_text.text(watched(bond(), **host), first=True) == SEED
 
 
 def test_counts_of_rdma_monitor_are_of_the_interval():
-    text = rdma_monitor.text(
+    text = watch_text.text(
         watched(
             bond(rx_prio3_pause_duration=1000.0),
             seconds=0.5,
@@ -199,7 +199,7 @@ def test_counts_of_rdma_monitor_are_of_the_interval():
 
 
 def test_pauses_of_the_whole_link_where_no_priority_has_any():
-    text = rdma_monitor.text(
+    text = watch_text.text(
         watched(Flow(name="mlx5_0", kind=IB, counters=PAUSES | {"rx_pause_ctrl_phy": 7.0})),
         first=False,
     )
@@ -207,7 +207,7 @@ def test_pauses_of_the_whole_link_where_no_priority_has_any():
 
 
 def test_several_ports_are_named_and_unknown_values_are_dashes():
-    text = rdma_monitor.text(
+    text = watch_text.text(
         watched(bond(), Flow(name="mlx5_2", kind=IB), Flow(name="GPU0 PCIe", kind="pcie")),
         first=True,
     )

@@ -10,8 +10,19 @@ All-to-all, sum and all-gather are as in ZeRO++ (arXiv 2306.10209) and DynamiQ's
 import torch
 
 from busbw.accel.codecs import kernels
-from busbw.accel.codecs.base import RESIDUAL, SUM_RESIDUAL, Codec, State, carried, keep
-from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, most_steps, row_bytes
+from busbw.accel.codecs.base import (
+    BLOCK,
+    LEAST_SCALE,
+    RESIDUAL,
+    SCALE_BYTES,
+    SUM_RESIDUAL,
+    Codec,
+    State,
+    carried,
+    keep,
+    most_steps,
+    row_bytes,
+)
 from busbw.accel.communicator import Communicator
 
 GRAIN = 4 * BLOCK  # rows are multiples of it, so that scales and integers are aligned to 16 bytes

@@ -2,8 +2,7 @@
 optimizer inside.
 """
 
-from busbw.accel.embedding.features import prefixed
-from busbw.accel.embedding.module import DynamicEmbedding
+from busbw.accel.embedding.module import DynamicEmbedding, prefixed
 from busbw.accel.embedding.settings import TableSettings
 from busbw.accel.embedding.table import Table
 

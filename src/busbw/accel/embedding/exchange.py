@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from busbw.accel.communicator import Communicator
-from busbw.accel.embedding.init_values import GAMMA, mix, signed
+from busbw.accel.embedding.optimizers import GAMMA, mix, signed
 from busbw.accel.heartbeat import Heartbeat
 from busbw.accel.mesh import HOST_VARIABLE, Mesh, make
 from busbw.accel.settings import Settings

@@ -9,7 +9,7 @@ at least two, which bounds the memory: the lookups of the others are forgotten, 
 
 import torch
 
-from busbw.accel.embedding.init_values import mix
+from busbw.accel.embedding.optimizers import mix
 from busbw.core.errors import UsageError
 
 # marks an entry as free; the id with this value has an entry of its own, behind the others

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from busbw.accel.embedding import eviction, kernels, torch_steps
 from busbw.accel.embedding import index as indexes
+from busbw.accel.embedding import kernels, torch_steps
 from busbw.accel.embedding.counters import (
     ENTRIES,
     INSERTED,
@@ -25,13 +25,11 @@ from busbw.accel.embedding.counters import (
     Counters,
     Readback,
 )
-from busbw.accel.embedding.host_tier import Tier, places_of
 from busbw.accel.embedding.index import Index
 from busbw.accel.embedding.optimizers import Layout, Step, layout
-from busbw.accel.embedding.rebuild import rebuilt
 from busbw.accel.embedding.settings import TableSettings
-from busbw.accel.embedding.store import Store
-from busbw.accel.embedding.table_state import Parts, Steps
+from busbw.accel.embedding.store import Store, Tier, places_of
+from busbw.accel.embedding.torch_steps import Parts, Steps, rebuilt
 from busbw.core.errors import NoMeasurement, UsageError
 
 __all__ = ["Handle", "Table", "TableSettings"]
@@ -213,7 +211,7 @@ class Table:
             (
                 len(ids)
                 if self.settings.eviction == "none" or capacity is None
-                else capacity // eviction.SHARE
+                else capacity // torch_steps.SHARE
             ),
         )
         for first in range(0, len(ids), most):
@@ -383,7 +381,7 @@ class Table:
                 if self._steps.wanting(self._parts, batch, admission) > free:
                     raise
         if short > 0 and settings.eviction != "none":
-            eviction.evict(self._parts, short, epoch)
+            torch_steps.evict(self._parts, short, epoch)
             self._evictions += 1
         self._wait()
         free = self._read.numbers[LENGTH]

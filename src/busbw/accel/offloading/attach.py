@@ -14,10 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from busbw.accel.ddp import Attached, prepare
 from busbw.accel.offloading.optimizer import OffloadedAdamW
-from busbw.accel.offloading.placement import choose
+from busbw.accel.offloading.placement import Offloaded, Unit, choose, divide, local_part, owners
 from busbw.accel.offloading.settings import OffloadSettings
 from busbw.accel.offloading.streaming import Streamer
-from busbw.accel.offloading.units import Offloaded, Unit, divide, local_part, owners
 from busbw.accel.settings import Settings
 from busbw.core.errors import UsageError
 

@@ -3,7 +3,7 @@
 import torch
 
 from busbw.accel.host_adam import Rule
-from busbw.accel.offloading.units import Offloaded
+from busbw.accel.offloading.placement import Offloaded
 
 
 def update(one: Offloaded, gradient: torch.Tensor, rule: Rule, found_inf: torch.Tensor) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from busbw.accel import host_threads
+from busbw.accel import host_adam
 from busbw.core.errors import NoMeasurement
-from busbw.core.offloading import HOST_RESERVE
+from busbw.core.gpt_shape import HOST_RESERVE
 
 LINE = 64  # bytes; tensors start at a cache line
 _CGROUPS = (  # version 2, version 1: limit, use, details
@@ -89,7 +89,7 @@ class Slab:
         with contextlib.suppress(OSError):  # a kernel without huge pages
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
-        with host_threads.torch_threads(host_threads.usable()):
+        with host_adam.torch_threads(host_adam.usable()):
             self._bytes.zero_()  # touches it
         if pinned:
             self._pin()

@@ -14,11 +14,9 @@ from busbw.accel import checkpoint
 from busbw.accel.host_adam import HostAdam, Rule
 from busbw.accel.offloading import saving
 from busbw.accel.offloading.copy_streams import Lane
-from busbw.accel.offloading.norms import Norms
-from busbw.accel.offloading.placement import Placement, Staging
-from busbw.accel.offloading.schedule import Schedule
+from busbw.accel.offloading.placement import Offloaded, Placement, Staging, Unit, local_part
+from busbw.accel.offloading.schedule import Norms, Schedule
 from busbw.accel.offloading.settings import OffloadSettings
-from busbw.accel.offloading.units import Offloaded, Unit, local_part
 from busbw.accel.offloading.worker import Worker
 from busbw.core.errors import UsageError
 

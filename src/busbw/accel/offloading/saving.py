@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from busbw.accel.offloading.units import Offloaded, local_part
+from busbw.accel.offloading.placement import Offloaded, local_part
 from busbw.core.errors import UsageError
 
 _NAMES = {"exp_avg": "moment", "exp_avg_sq": "square"}

@@ -11,7 +11,7 @@ from torch import nn
 
 from busbw.accel.offloading.copy_streams import Copied, Moment
 from busbw.accel.offloading.optimizer import OffloadedAdamW
-from busbw.accel.offloading.units import Offloaded, Unit, local_part
+from busbw.accel.offloading.placement import Offloaded, Unit, local_part
 from busbw.core.errors import UsageError
 
 

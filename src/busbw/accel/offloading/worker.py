@@ -12,8 +12,7 @@ import torch
 
 from busbw.accel.host_adam import HostAdam, Rule, States
 from busbw.accel.offloading.copy_streams import Copied, Lane
-from busbw.accel.offloading.placement import Staging
-from busbw.accel.offloading.units import Offloaded
+from busbw.accel.offloading.placement import Offloaded, Staging
 from busbw.core.errors import BusbwError
 
 LIMIT_S = 600.0  # of every wait for an update; those of 13e9 parameters on one core take a minute

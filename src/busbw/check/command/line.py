@@ -1,14 +1,19 @@
-"""A launcher's command line, parsed: its options, the ranks' variables, and the program."""
+"""A launcher's command line, parsed: its options, the ranks' variables, and the program.
+
+What a rule is: a check of a command line.
+"""
 
 import ipaddress
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from busbw.check.base import CheckOf, Judge
 from busbw.check.command.options import HYDRA, LAUNCHERS, ONE, TWO
 from busbw.check.launcher.parameters import Parameter
+from busbw.core.finding import CheckRow
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PPR = re.compile(r"ppr:(\d+):(?:node|host)")
@@ -323,3 +328,20 @@ def inner(program: Sequence[str]) -> tuple[str, ...]:
         ]
         return tuple(words[ends[-1] + 1 :] if ends else words)
     return tuple(program)
+
+
+STAYS = "change the script or note that holds the line"
+
+Rule = CheckOf[Line]
+REGISTERED: list[Rule] = []  # by the decorator, as modules are imported
+
+
+def rule(row: CheckRow) -> Callable[[Judge[Line]], Rule]:
+    """Makes a function of a line the rule of `row`, which the registry then has."""
+
+    def register(judge: Judge[Line]) -> Rule:
+        made = Rule(row, judge)
+        REGISTERED.append(made)
+        return made
+
+    return register

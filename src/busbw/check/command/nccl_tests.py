@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbw.check.base import failed, passed, skipped, warned
-from busbw.check.command.line import Line, inner
-from busbw.check.command.rule import STAYS, rule
+from busbw.check.command.line import STAYS, Line, inner, rule
 from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
 from busbw.core.errors import UsageError
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_size, short_size
 
 DEFAULT_BYTES = 32 << 20  # -b and -e

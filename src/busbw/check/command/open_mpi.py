@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import Line, unset
+from busbw.check.command.line import STAYS, Line, rule, unset
 from busbw.check.command.nccl_tests import perf
-from busbw.check.command.rule import STAYS, rule
 from busbw.check.launcher import parameters
 from busbw.check.launcher.parameters import Parameter
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 
 SUBNET = "10.1.0.0/16"
 PARTS = (parameters.TCP, parameters.OOB, parameters.PRTE, parameters.PMIX)

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, warned
-from busbw.check.command.line import HOSTFILES, Line, inner, parse
-from busbw.check.command.rule import STAYS, rule
+from busbw.check.command.line import HOSTFILES, STAYS, Line, inner, parse, rule
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 
 HOSTS = CheckRow(

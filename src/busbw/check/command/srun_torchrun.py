@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import Line, inner, parse
+from busbw.check.command.line import STAYS, Line, inner, parse, rule
 from busbw.check.command.nccl_tests import perf
-from busbw.check.command.rule import STAYS, rule
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 
 VARIABLE = "SLURM_MPI_TYPE"
 

@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import EXPORTS, Line, unset
+from busbw.check.command.line import EXPORTS, STAYS, Line, rule, unset
 from busbw.check.command.nccl_tests import perf
-from busbw.check.command.rule import STAYS, rule
 from busbw.check.shell_words import assignment, filled, word
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
 from busbw.core.env import shown
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.masking import MASK
 
 _DEVICE = re.compile(r"\^?[a-z]+\d*_?\d+(:\d+)?")  # mlx5_1, bond0

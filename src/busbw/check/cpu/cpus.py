@@ -4,14 +4,13 @@ from collections import Counter
 from collections.abc import Iterator
 
 from busbw.check.base import broken, check, judged, not_offered, passed, skipped, unread, warned
-from busbw.check.machine import Machine
-from busbw.check.pcie_devices import Part, nics
+from busbw.check.machine import Machine, Part, nics
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.cpu import count_list
-from busbw.host.settings import cpu_set
+from busbw.host.nvidia_services import cpu_set
 
 CPUS = "/sys/devices/system/cpu"
 BEST_GOVERNOR = "performance"

@@ -8,13 +8,12 @@ from busbw.check.machine import Machine
 from busbw.check.rates import DAY_S, HOUR_S, NOT_KNOWN, interval_s, risen, too_fast
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.core.sizes import counted
-from busbw.core.units import span
+from busbw.core.finding import CheckRow, Layer
+from busbw.core.sizes import counted, span
 from busbw.host.cpu import meminfo
 from busbw.host.interfaces import number
+from busbw.host.nvidia_services import cpu_set, named_counts
 from busbw.host.pci import AMAZON, read_devices
-from busbw.host.settings import cpu_set, named_counts
 
 NODES = "/sys/devices/system/node"
 # of the largest node: with one of eight modules missing 0.88 is left, with two 0.75

@@ -1,25 +1,33 @@
 """Reads an expectations file.
 
 What is wrong in it is a UsageError that names the file, the line, the key and the value.
+
+Checks of a machine with an expectations file, its severities and its mutes.
 """
 
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from busbw.check.expect.spec import Expectations
-from busbw.check.registry import OF_MACHINE, find_of_machine
+from busbw.check.base import Check, CheckOf
+from busbw.check.expect.base import Asked, Expectation
+from busbw.check.expect.spec import Expectations, Mute
+from busbw.check.machine import Machine
+from busbw.check.registry import EXPECTATIONS, OF_MACHINE, examine, find_of_machine
+from busbw.check.types import Checked, CheckReport, Found, Muted, overall
 from busbw.core.errors import UsageError
+from busbw.core.finding import Verdict
 from busbw.core.given_file import read_text
+from busbw.host.source import Source
 
 Key = tuple[str | int, ...]  # ("ports", 0, "rate_gbit_s")
 _MULTILINE = re.compile(r'"""|' + "'''")
@@ -264,3 +272,86 @@ def _known(expected: Expected, name: str, *key: str | int) -> None:
         near = get_close_matches(name.lower(), [row.name for row in OF_MACHINE], 1)
         hint = f"did you mean {near[0]}? {error.hint}" if near else error.hint
         raise UsageError(f"{expected.where(*key)}: {error.message}", hint) from error
+
+
+MUTABLE = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Expect:
+    """A file, and the ids of those expectations that are to be judged."""
+
+    file: Text
+    ids: frozenset[str]
+
+
+def judge(
+    source: Source, checks: Iterable[Check], name: str = "", expect: Expect | None = None
+) -> CheckReport:
+    """The findings of the checks and of a file's expectations; `name` is the snapshot's name."""
+    if expect is None:
+        return examine(source, checks, name)
+    expected = parse(expect.file)
+    also = [
+        _bound(expectation, expected)
+        for expectation in EXPECTATIONS
+        if expectation.row.id in expect.ids
+    ]
+    return settled(examine(source, [*checks, *also], name), expected)
+
+
+def _bound(expectation: Expectation, expected: Expected) -> Check:
+    return CheckOf(expectation.row, partial(_judge_expectation, expectation, expected))
+
+
+def _judge_expectation(
+    expectation: Expectation, expected: Expected, machine: Machine
+) -> Iterable[Found]:
+    return expectation.judge(Asked(machine, expected.node, expected.where, expected.today))
+
+
+def settled(report: CheckReport, expected: Expected) -> CheckReport:
+    """The report with severities raised, and what is muted apart from what counts."""
+    raised = [_raised(finding, expected) for finding in report.findings]
+    muted = {
+        at: found
+        for at, finding in enumerate(raised)
+        if (found := _muted(finding, report.host, expected))
+    }
+    findings = [finding for at, finding in enumerate(raised) if at not in muted]
+    return msgspec.structs.replace(
+        report, verdict=overall(findings), findings=findings, muted=list(muted.values())
+    )
+
+
+def _raised(finding: Checked, expected: Expected) -> Checked:
+    key = next((key for key in expected.node.severity if _is(finding, key)), None)
+    if key is None or finding.verdict is not Verdict.WARN:
+        return finding
+    message = f"{finding.message} (a warning, raised by {expected.where('severity', key)})"
+    return msgspec.structs.replace(finding, verdict=Verdict.FAIL, message=message)
+
+
+def _muted(finding: Checked, host: str, expected: Expected) -> Muted | None:
+    """The finding with the first mute that is for it; None if there is none, or it needs none."""
+    if finding.verdict not in MUTABLE:
+        return None
+    for number, mute in _of(host, expected):
+        if _is(finding, mute.check) and mute.subject in (None, finding.subject):
+            where = expected.where("mute", number)
+            return Muted(
+                finding=finding, reason=mute.reason, until=mute.until.isoformat(), where=where
+            )
+    return None
+
+
+def _of(host: str, expected: Expected) -> Iterator[tuple[int, Mute]]:
+    """The mutes of a host that have not ended."""
+    for number, mute in enumerate(expected.node.mute):
+        if mute.host in (None, host) and expected.today <= mute.until:
+            yield number, mute
+
+
+def _is(finding: Checked, name: str) -> bool:
+    """Whether a finding is of the check with this id or name."""
+    return name.upper() == finding.id or name == finding.name

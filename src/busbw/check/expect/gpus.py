@@ -8,9 +8,9 @@ from busbw.check.expect import seen
 from busbw.check.expect.base import Asked, Comparison, expectation, gib, hidden
 from busbw.check.gpu.per_gpu import confined
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
-from busbw.host.gpu_devices import gpus_on_pci, switches_on_pci
+from busbw.host.gpu import gpus_on_pci, switches_on_pci
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import DEVICES, read_devices
 

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import msgspec
 
-from busbw.check.examine import examine
 from busbw.check.expect import seen
 from busbw.check.expect.spec import (
     Cpus,
@@ -23,9 +22,9 @@ from busbw.check.expect.spec import (
 )
 from busbw.check.gpu.per_gpu import confined
 from busbw.check.machine import Machine, Port
-from busbw.check.registry import CHECKS
+from busbw.check.registry import CHECKS, examine
 from busbw.check.types import CheckReport
-from busbw.host.gpu_devices import gpus_on_pci, switches_on_pci
+from busbw.host.gpu import gpus_on_pci, switches_on_pci
 from busbw.host.interfaces import Interface
 from busbw.host.mounts import Mounted, read_mounts, read_space, total_bytes
 from busbw.host.source import Source

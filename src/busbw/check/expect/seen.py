@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import gbits, own_ports
-from busbw.check.nvlink.linked import nominal_rate
+from busbw.check.nvlink.fabric import nominal_rate
 from busbw.core.topology import Gpu as TopologyGpu
 from busbw.host.cpu import count_list, meminfo
+from busbw.host.gpu import load
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.interfaces import Interface
+from busbw.host.nvidia_services import cpu_set, named_counts
 from busbw.host.nvml_health import read_health
-from busbw.host.nvml_load import load
 from busbw.host.pci import Link, read_devices, read_link
-from busbw.host.settings import cpu_set, named_counts
 
 # By PCIe generation, for GPUs whose link only NVML shows.
 GT_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}

@@ -7,7 +7,7 @@ from busbw.check.expect import seen
 from busbw.check.expect.base import Asked, Comparison, expectation, gib, hidden
 from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.mounts import MOUNTINFO, Mounted, read_mounts, read_space, total_bytes
 from busbw.host.pci import DEVICES

@@ -8,8 +8,8 @@ from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu, unreported
 from busbw.check.load import GpuLoad, under_load
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.core.gpu_events import CLOCK_REASONS, Severity, clock_reasons
+from busbw.core.finding import CheckRow, Layer
+from busbw.core.telemetry import CLOCK_REASONS, Severity, clock_reasons
 from busbw.host.gpu_health import GpuHealth
 
 IDLE = 0x1

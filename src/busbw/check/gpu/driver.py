@@ -9,8 +9,8 @@ from busbw.check.gpu.per_gpu import compute, in_wsl, no_gpus, nvml_evidence, per
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.host.gpu_devices import gpus_on_pci
+from busbw.core.finding import CheckRow, Layer
+from busbw.host.gpu import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nccl_packages import CALL, built_for, read_packages
 from busbw.host.nvml_health import read_health

@@ -4,7 +4,7 @@ from busbw.check.base import failed, judged, not_offered, passed, skipped, warne
 from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu, unreported
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.gpu_health import GpuHealth
 
 ECC_MODE = CheckRow(

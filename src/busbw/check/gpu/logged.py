@@ -4,14 +4,12 @@ import re
 from dataclasses import dataclass, field
 
 from busbw.check.kernel_log.judge import line_evidence, repeated
-from busbw.check.overall import SEVERITY
-from busbw.check.types import Found
+from busbw.check.types import SEVERITY, Found
 from busbw.core.finding import Verdict
+from busbw.core.sizes import span
 from busbw.core.sxids import WORDS
-from busbw.core.units import span
-from busbw.host.dmesg import Line, PastLog
 from busbw.host.gpu import short_bus
-from busbw.host.kernel_log import LoggedXid, logged_xids
+from busbw.host.kernel_log import Line, LoggedXid, PastLog, logged_xids
 
 HOPPER = 90  # compute capability
 HARMLESS, SECONDARY = "harmless", "secondary"

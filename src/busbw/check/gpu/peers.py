@@ -8,7 +8,7 @@ from busbw.check.gpu.per_gpu import WITHHELD, no_gpus
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, format_size
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health

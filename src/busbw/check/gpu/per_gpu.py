@@ -6,9 +6,9 @@ from functools import wraps
 from busbw.check.base import Check, check, not_offered, skipped, unknown
 from busbw.check.machine import Machine
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow
+from busbw.core.finding import CheckRow
 from busbw.core.sizes import counted
-from busbw.host.gpu_devices import gpus_on_pci
+from busbw.host.gpu import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth, Gpus
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import DEVICES

@@ -12,19 +12,17 @@ from busbw.check.gpu.per_gpu import (
     unreadable,
     without_gpus,
 )
-from busbw.check.machine import Machine
-from busbw.check.pcie_devices import WITH_CPU
+from busbw.check.machine import WITH_CPU, Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
-from busbw.host.dmesg import PastLog, read_past
-from busbw.host.gpu_devices import gpus_on_pci, switches_on_pci
+from busbw.host.gpu import gpus_on_pci, switches_on_pci
 from busbw.host.gpu_health import GpuHealth, Gpus
+from busbw.host.kernel_log import PastLog, gpus_seen, read_past
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import DEVICES, read_devices
-from busbw.host.seen_on_pci import gpus_seen
 
 # NVML's errors after Xid 79, and before a reset.
 GONE_FROM_NVML = ("GPU is lost", "GPU requires restart")

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from busbw.check.base import check, failed, not_offered, passed, warned
 from busbw.check.gpu.per_gpu import each_gpu, in_wsl, nvml_evidence, per_gpu, unreported
-from busbw.check.machine import Machine
-from busbw.check.pcie_devices import WITH_CPU
+from busbw.check.machine import WITH_CPU, Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, format_size
 from busbw.host.gpu_health import GpuHealth
 

@@ -24,16 +24,14 @@ from busbw.check.kernel_log.judge import reaches, unread_log, worst_first
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.core.finding import Verdict
+from busbw.core.finding import CheckRow, Layer, Verdict
 from busbw.core.kernel_rule import DAY_S
 from busbw.core.sizes import counted
 from busbw.core.sxids import ENDED_BY, SwitchEffect, sxid
 from busbw.core.xids import Effect, xid
-from busbw.host.dmesg import PastLog, read_past
-from busbw.host.gpu import short_bus
-from busbw.host.gpu_devices import gpus_on_pci, switches_on_pci
+from busbw.host.gpu import gpus_on_pci, short_bus, switches_on_pci
 from busbw.host.gpu_health import GpuHealth
+from busbw.host.kernel_log import PastLog, read_past
 from busbw.host.nvml_health import read_health
 
 FAILS = (Effect.REBOOT, Effect.RESET, Effect.REPAIR)

@@ -8,10 +8,10 @@ from busbw.check.base import check, failed, not_offered, passed, skipped, unknow
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
-from busbw.host.d_state import stuck_processes
 from busbw.host.limited import given_up
+from busbw.host.process import stuck_processes
 
 NAMED = 5
 # Functions in which a process waits for a disk that is slow or busy; one that never answers is in

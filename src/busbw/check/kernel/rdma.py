@@ -9,7 +9,7 @@ from busbw.check.machine import Machine
 from busbw.check.nic.links import gpu_server
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.os_queries import accessible
 from busbw.host.pci import AMAZON, ETHERNET, MELLANOX, read_devices

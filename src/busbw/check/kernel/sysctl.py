@@ -6,10 +6,10 @@ from busbw.check.base import broken, check, judged, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.cpu import count_list
 from busbw.host.interfaces import number
-from busbw.host.settings import bracketed, numbers
+from busbw.host.nvidia_services import bracketed, numbers
 
 STAYS = "after reboot: lost; write it to a file in /etc/sysctl.d"
 

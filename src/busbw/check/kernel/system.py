@@ -7,10 +7,10 @@ from busbw.check.base import broken, check, judged, not_offered, passed, skipped
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.firewall import COMMAND, Chain, closed_chains, ruleset
+from busbw.host.nvidia_services import logind_setting
 from busbw.host.os_queries import clock
-from busbw.host.settings import logind_setting
 
 CONF = "/etc/systemd/logind.conf"
 DROP_INS = f"{CONF}.d"

@@ -9,7 +9,7 @@ from busbw.check.launcher.programs import own_addresses, reverse_lookups, ssh_lo
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled, word
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 
 HOSTS_FILE, HOSTNAME = "/etc/hosts", "/proc/sys/kernel/hostname"
 LOCAL = "localhost"

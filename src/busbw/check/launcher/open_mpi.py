@@ -13,11 +13,11 @@ from busbw.check.base import (
     warned,
 )
 from busbw.check.launcher import parameters, programs
-from busbw.check.launcher.schedulers import HOSTFILE, OPERATOR_VARIABLES
+from busbw.check.launcher.programs import HOSTFILE, OPERATOR_VARIABLES
 from busbw.check.machine import Machine
 from busbw.check.shell_words import assignment, word
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 
 FAULTS = {"5.0.5": "mishandles lists of interfaces to include or exclude (open-mpi/ompi 13155)"}
 

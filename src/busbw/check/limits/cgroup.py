@@ -7,7 +7,7 @@ from busbw.check.limits.process import LEAST_THREADS, threads_needed
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.cgroup import MOUNT, OWN, directories, killed, limits, quotas
 

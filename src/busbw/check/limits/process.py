@@ -5,16 +5,15 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 
 from busbw.check.base import Check, check, failed, judged, passed, unread, warned
-from busbw.check.machine import Machine
-from busbw.check.pcie_devices import Part, gpus
+from busbw.check.machine import Machine, Part, gpus
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
-from busbw.host import settings
+from busbw.host import nvidia_services
 from busbw.host.cpu import meminfo
+from busbw.host.nvidia_services import UNLIMITED, capabilities, cpu_set
 from busbw.host.os_queries import allowed_cpus
-from busbw.host.settings import UNLIMITED, capabilities, cpu_set
 
 LIMITS_FILE = "/proc/self/limits"
 LEAST_THREADS = 4096
@@ -34,7 +33,7 @@ def soft_limit(row: CheckRow, name: str) -> Callable[[Judge], Check]:
         @wraps(judge)
         def judge_limit(machine: Machine) -> Iterator[Found]:
             reading = machine.read(LIMITS_FILE)
-            limit = settings.soft_limit(reading.text or "", name)
+            limit = nvidia_services.soft_limit(reading.text or "", name)
             if limit is None:
                 yield unread("", reading, "the limits of this process")
             else:

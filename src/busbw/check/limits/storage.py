@@ -7,9 +7,8 @@ from busbw.check.base import check, failed, not_offered, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.host.file_systems import SILENT, read_file_systems
-from busbw.host.mounts import read_space
+from busbw.core.finding import CheckRow, Layer
+from busbw.host.mounts import SILENT, read_file_systems, read_space
 
 SHM = "/dev/shm"
 LEAST, TOO_SMALL = 1 << 30, 64 << 20  # the second is Docker's default

@@ -3,10 +3,9 @@
 from busbw.check.base import failed, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, settings, variable
-from busbw.check.nvlink.linked import switched
+from busbw.check.nvlink.fabric import switched
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.core.finding import Verdict
+from busbw.core.finding import CheckRow, Layer, Verdict
 from busbw.core.sizes import parse_int
 
 PROTO_VARIABLE = "NCCL_PROTO"

@@ -7,7 +7,7 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, STAYS, Setting, known, settings, variable, version
 from busbw.check.nic.links import fabric
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 from busbw.host.roce_qos import decoded, parse_traffic_class, traffic_class_path
 

@@ -16,9 +16,9 @@ from busbw.check.nccl.settings import (
 )
 from busbw.check.nic.links import driver, own_ports
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
-from busbw.host.gids import V2
+from busbw.host.nic import V2
 
 GID_VARIABLE = "NCCL_IB_GID_INDEX"
 DYNAMIC = (2, 21)  # from this version on NCCL finds the index itself

@@ -15,10 +15,10 @@ from busbw.check.nccl.settings import (
 )
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
 from busbw.core.env import shown
-from busbw.host.nccl_conf import FILE_VARIABLE, SYSTEM, parse
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.nccl_libraries import live, located
+from busbw.host.nccl_packages import FILE_VARIABLE, SYSTEM, parse
 from busbw.host.source import Reading
 
 LIBRARIES = CheckRow(

@@ -10,13 +10,13 @@ from busbw.check.base import ENVIRONMENT, Check, check, passed
 from busbw.check.machine import Machine
 from busbw.check.shell_words import assignment, filled, word
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow
 from busbw.core.env import shown
-from busbw.host import nccl_conf, nccl_libraries
+from busbw.core.finding import CheckRow
+from busbw.host import nccl_libraries, nccl_packages
 from busbw.host.source import once
 
 STAYS = "remove it from the job script, /etc/nccl.conf and ~/.nccl.conf"
-READS = ("environment", nccl_conf.SYSTEM, "~/.nccl.conf")
+READS = ("environment", nccl_packages.SYSTEM, "~/.nccl.conf")
 LIBRARIES_CALL = "nccl-libraries"  # the call
 
 
@@ -57,8 +57,10 @@ class Setting:
 def files(machine: Machine) -> tuple[str, ...]:
     """Files that NCCL reads, in order of precedence; the environment precedes all."""
     home = machine.call("home", lambda: pwd.getpwuid(os.getuid()).pw_dir).text or ""
-    own = nccl_conf.user_file((machine.environment or {}).get(nccl_conf.FILE_VARIABLE, ""), home)
-    return (own, nccl_conf.SYSTEM) if own else (nccl_conf.SYSTEM,)
+    own = nccl_packages.user_file(
+        (machine.environment or {}).get(nccl_packages.FILE_VARIABLE, ""), home
+    )
+    return (own, nccl_packages.SYSTEM) if own else (nccl_packages.SYSTEM,)
 
 
 @once
@@ -71,7 +73,7 @@ def settings(machine: Machine) -> dict[str, Setting]:
         return {}
     found = {name: Setting(name, value) for name, value in machine.environment.items() if value}
     for path in files(machine):
-        for line in nccl_conf.parse(machine.text(path) or ""):
+        for line in nccl_packages.parse(machine.text(path) or ""):
             if line.value and line.name not in machine.environment:
                 found.setdefault(line.name, Setting(line.name, shown(line.name, line.value), path))
     return found

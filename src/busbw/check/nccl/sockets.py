@@ -8,9 +8,9 @@ from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, known, parse_selection, settings
 from busbw.check.shell_words import word
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
-from busbw.host.ip_addresses import IPV4, Address, read_addresses
+from busbw.host.addresses import IPV4, Address, read_addresses
 
 NCCL = "NCCL_SOCKET_IFNAME"
 NET = "/sys/class/net"

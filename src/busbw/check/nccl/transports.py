@@ -4,7 +4,7 @@ from busbw.check.base import passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, variable
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 
 GDR_VARIABLE, OLD_GDR_VARIABLE = "NCCL_NET_GDR_LEVEL", "NCCL_IB_GDR_LEVEL"

@@ -7,8 +7,8 @@ from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.host.bonding import BONDING, LACP, NO_PARTNER, Bond, read_bonds
+from busbw.core.finding import CheckRow, Layer
+from busbw.host.interfaces import BONDING, LACP, NO_PARTNER, Bond, read_bonds
 
 POLICY = "layer3+4"
 HASHES = (POLICY, "encap3+4")  # both hash the ports of a packet

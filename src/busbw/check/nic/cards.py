@@ -8,7 +8,7 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import by_model, cabled, hardware, own_ports
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.ethtool import driver
 from busbw.host.nic import RDMA
 

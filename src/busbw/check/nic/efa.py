@@ -7,7 +7,7 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, counter_evidence, counts, driver, total
 from busbw.check.rates import window
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.pci import read_devices
 
 FOLDERS = (

@@ -21,9 +21,8 @@ from busbw.check.rates import (
 )
 from busbw.check.shell_words import filled
 from busbw.check.types import Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.core.sizes import counted
-from busbw.core.units import span
+from busbw.core.finding import CheckRow, Layer
+from busbw.core.sizes import counted, span
 
 MANY_FLAPS = 5  # Azure's health check allows fewer in 24 hours
 

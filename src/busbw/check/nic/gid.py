@@ -7,8 +7,8 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.host.gids import V2, read_gids
+from busbw.core.finding import CheckRow, Layer
+from busbw.host.nic import V2, read_gids
 
 GID = CheckRow(
     id="BW072",

@@ -8,7 +8,7 @@ from busbw.check.nccl.settings import READS, settings
 from busbw.check.nic.links import by_model, own_ports
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 
 SUBNET_MANAGER = CheckRow(

@@ -10,7 +10,7 @@ from busbw.check.nic.links import LOSS, cabled, counter_evidence, counts, each_p
 from busbw.check.rates import HOUR_S, LOADED, NOT_KNOWN, Count, Window, too_fast, window
 from busbw.check.shell_words import filled
 from busbw.check.types import Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 
 DROPPED = "[rt]x_discards_phy|port_xmit_discards"
 PACKETS = "[rt]x_packets_phy|port_xmit_packets|port_rcv_packets"

@@ -7,7 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.nic.links import driver, fabric, hardware, holder, no_fabric
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 
 LEAST_MTU = 4200  # a RoCE payload of 4096 bytes and its headers
 

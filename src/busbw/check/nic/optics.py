@@ -8,7 +8,7 @@ from busbw.check.nic.links import cabled, counter_evidence, counts, hardware, pe
 from busbw.check.rates import LOADED, Count, window
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 
 MOST_BIT_ERRORS = 1e-7
 FEWEST_BITS = 10**10  # with fewer, one error means nothing

@@ -9,14 +9,13 @@ from busbw.check.machine import Machine
 from busbw.check.nic.links import gpu_server
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
-from busbw.host.dmesg import Line, PastLog, read_past
-from busbw.host.gpu_devices import switches_on_pci
+from busbw.host.gpu import switches_on_pci
+from busbw.host.kernel_log import Line, PastLog, cards_seen, read_past
 from busbw.host.nic import RDMA
 from busbw.host.pci import DEVICES, ETHERNET, MELLANOX, NETWORK, read_devices
-from busbw.host.seen_on_pci import cards_seen
 
 PCI = "/sys/bus/pci/devices"
 MODULES_BY_VENDOR = {

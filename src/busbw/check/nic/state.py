@@ -7,7 +7,7 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import by_model, cabled, gbits, hardware, own_ports
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.interfaces import NET
 from busbw.host.nic import RDMA
 

@@ -6,13 +6,12 @@ from statistics import median
 from busbw.check.base import check, failed, not_offered, passed, skipped, unknown, warned
 from busbw.check.gpu.per_gpu import no_gpus, unreadable
 from busbw.check.machine import Machine
-from busbw.check.nvlink.linked import bridged, each_linked_gpu, expected_links, nominal_rate
+from busbw.check.nvlink.fabric import bridged, each_linked_gpu, expected_links, nominal_rate
 from busbw.check.rates import LOADED, interval_s
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.core.sizes import counted
-from busbw.core.units import span
+from busbw.core.finding import CheckRow, Layer
+from busbw.core.sizes import counted, span
 from busbw.host.gpu_health import GpuHealth
 from busbw.host.nvml_health import read_health
 

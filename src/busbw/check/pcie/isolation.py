@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 
 from busbw.check.base import check, judged, passed, skipped, unread, warned
-from busbw.check.machine import Machine
+from busbw.check.machine import NONE, Machine, gpus, nics, rdma_nics
 from busbw.check.pcie.upstream import BRIDGES, CONFIG, extended, group
-from busbw.check.pcie_devices import NONE, gpus, nics, rdma_nics
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.host.gpu_devices import for_guests
-from busbw.host.pci import DEVICES, MELLANOX, at, driver
-from busbw.host.pci_config import REDIRECTING
+from busbw.core.finding import CheckRow, Layer
+from busbw.host.gpu import for_guests
+from busbw.host.pci import DEVICES, MELLANOX, REDIRECTING, at, driver
 
 MASK = sum(1 << bit for bit in REDIRECTING)
 

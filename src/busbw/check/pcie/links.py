@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 
 from busbw.check.base import check, judged, not_offered, passed, skipped, warned
-from busbw.check.machine import Machine
+from busbw.check.machine import NONE, Machine, Part, nics, slots, with_cpu
 from busbw.check.pcie.upstream import Step, no_link, upstream
-from busbw.check.pcie_devices import NONE, Part, nics, slots, with_cpu
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.host.gpu import pcie_rate
-from busbw.host.nvml_load import load
+from busbw.core.finding import CheckRow, Layer
+from busbw.host.gpu import load, pcie_rate
 from busbw.host.pci import at, read_link
 
 MOVE_CARD = "drain the host and power it off; then move {bdf} to a slot with {lanes} lanes"

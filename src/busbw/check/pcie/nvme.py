@@ -7,7 +7,7 @@ from busbw.check.machine import Machine
 from busbw.check.pcie.under_load import GPUDIRECT_LOOPBACK
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.pci import DEVICES, at
 
 CLASS, NVME_CLASS = "/sys/class/nvme", "0x010802"

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from busbw.check.base import check, judged, passed, skipped, warned
-from busbw.check.machine import Machine
+from busbw.check.machine import NONE, Machine, gpus, nics, rdma_nics, slots
 from busbw.check.pcie.upstream import BRIDGES, CONFIG, amd_host, express, plain
-from busbw.check.pcie_devices import NONE, gpus, nics, rdma_nics, slots
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.pci import MELLANOX, at
 
 BEST_READ_REQUEST = 4096

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from busbw.check.base import check, judged, not_offered, passed, skipped, unread, warned
-from busbw.check.machine import Machine
+from busbw.check.machine import NONE, Machine, Part, gpus, nics, rdma_nics, with_cpu
 from busbw.check.pcie.upstream import BRIDGES, nearest
-from busbw.check.pcie_devices import NONE, Part, gpus, nics, rdma_nics, with_cpu
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.cpu import count_list
 from busbw.host.pci import shared
 

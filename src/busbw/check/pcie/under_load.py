@@ -8,13 +8,13 @@ import msgspec
 
 from busbw.check.base import check, failed, judged, not_offered, skipped, unknown
 from busbw.check.load import COMMAND, Copies, GpuLoad, under_load
-from busbw.check.loopback import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loop, Loopback
 from busbw.check.machine import Machine, Port
+from busbw.check.measuring import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loop, Loopback
 from busbw.check.nic.links import gbits
 from busbw.check.pcie.links import GENERATIONS
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu import pcie_rate
 from busbw.host.pci import read_link

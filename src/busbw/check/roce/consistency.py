@@ -7,10 +7,9 @@ from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, settings, values
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.host.boot_config import CALL, UNITS, read_setters
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.dcb import Dcb
-from busbw.host.roce_qos import rdma_cm_path
+from busbw.host.roce_qos import CALL, UNITS, rdma_cm_path, read_setters
 
 ALIKE = CheckRow(
     id="BW097",

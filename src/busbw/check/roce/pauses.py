@@ -7,8 +7,8 @@ from busbw.check.rates import LOADED, Count, window
 from busbw.check.roce.settings import STAYS, Setting, hidden, listed, per_interface
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.host.pause_frames import read_pause
+from busbw.core.finding import CheckRow, Layer
+from busbw.host.ethtool import read_pause
 
 PAUSE_GLOBAL = CheckRow(
     id="BW098",

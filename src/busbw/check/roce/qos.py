@@ -14,9 +14,9 @@ from busbw.check.roce.settings import (
 )
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.dcb import PRIORITIES
-from busbw.host.pause_frames import Pause, read_pause
+from busbw.host.ethtool import Pause, read_pause
 
 OF_NVIDIA = "mlnx_qos -i {netdev} --trust dscp"
 OF_OTHERS = "dcb app replace dev {netdev} dscp-prio DSCP:PRIORITY"

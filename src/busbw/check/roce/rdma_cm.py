@@ -9,8 +9,8 @@ from busbw.check.nic.links import fabric, no_fabric
 from busbw.check.roce.settings import Setting, absent, listed, sent_class, settings
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
-from busbw.host.gids import V2
+from busbw.core.finding import CheckRow, Layer
+from busbw.host.nic import V2
 from busbw.host.roce_qos import CONFIGFS, decoded, rdma_cm_path
 
 MODE_FILE = "default_roce_mode"

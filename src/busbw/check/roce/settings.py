@@ -9,7 +9,7 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nccl import settings as nccl
 from busbw.check.nic.links import driver, fabric, hardware, no_fabric, tagged
 from busbw.check.types import Found
-from busbw.core.check_row import CheckRow
+from busbw.core.finding import CheckRow
 from busbw.core.sizes import parse_int
 from busbw.host.dcb import PRIORITIES, Dcb
 from busbw.host.roce_qos import Qos, parse_traffic_class, rdma_cm_path, read_qos, traffic_class_path

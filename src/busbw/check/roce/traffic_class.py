@@ -6,7 +6,7 @@ from busbw.check.nccl.settings import READS
 from busbw.check.roce.settings import STAYS, Setting, listed, per_interface, sent_class
 from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Found
-from busbw.core.check_row import CheckRow, Layer
+from busbw.core.finding import CheckRow, Layer
 from busbw.host.ethtool import statistics
 from busbw.host.roce_qos import decoded, traffic_class_path
 

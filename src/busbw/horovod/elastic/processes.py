@@ -1,18 +1,66 @@
-"""The launcher's side of a worker: its process and its connection."""
+"""The launcher's side of a worker: its process and its connection.
+
+Messages between the launcher of an elastic job and its workers: lines of JSON over a socket pair
+that the worker inherits.
+
+Nothing listens, so no other process can connect.
+
+A worker's side of an elastic job: it asks the launcher for its rank in the next world.
+"""
 
 import contextlib
+import json
 import os
+import queue
 import signal
 import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from busbw.core.errors import UsageError
-from busbw.horovod.elastic import messages
 from busbw.host.process import die_with_parent
+
+VARIABLE = "BUSBW_ELASTIC_SOCKET"  # the number of the worker's descriptor
+
+# A worker waits for a world. The launcher answers with a world or asks it to leave. It tells rank 0
+# that the workers should change.
+READY, WORLD, LEAVE, CHANGED = "ready", "world", "leave", "changed"
+_CHUNK = 1 << 16
+
+
+def send(connection: socket.socket, kind: str, files: Sequence[int] = (), **content: Any) -> None:
+    """Send a message, with descriptors of open files.
+
+    Does nothing if the other process has ended, which is noticed elsewhere.
+    """
+    with contextlib.suppress(OSError):
+        socket.send_fds(connection, [json.dumps({"kind": kind, **content}).encode() + b"\n"], files)
+
+
+class Reader:
+    """Reads messages from a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._rest = connection, b""
+        self.files: list[int] = []  # descriptors that have arrived
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """The messages that have arrived. Waits for data. None: the other process has ended."""
+        try:
+            data, files, _, _ = socket.recv_fds(self._connection, _CHUNK, 1)
+        except OSError:
+            return None
+        if not data:
+            return None
+        self.files += files
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [json.loads(line) for line in lines]
 
 
 class State(Enum):
@@ -31,7 +79,7 @@ class Worker:
     slot: int
     process: "subprocess.Popen[bytes]"
     link: socket.socket
-    reader: messages.Reader
+    reader: Reader
     state: State = State.STARTING
     since_s: float = field(default_factory=time.monotonic)  # of the state
     rank: int = -1  # in the current world
@@ -49,7 +97,7 @@ class Worker:
 
     def leave(self) -> None:
         """Ask it to end."""
-        messages.send(self.link, messages.LEAVE)
+        send(self.link, LEAVE)
         self.become(State.LEAVING)
 
     def signal(self, number: signal.Signals) -> None:
@@ -74,7 +122,7 @@ def start(argv: Sequence[str], environ: Mapping[str, str], slot: int) -> Worker:
         descriptor = theirs.fileno()
         process = subprocess.Popen(
             argv,
-            env={**environ, "HOROVOD_ELASTIC": "1", messages.VARIABLE: str(descriptor)},
+            env={**environ, "HOROVOD_ELASTIC": "1", VARIABLE: str(descriptor)},
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -87,4 +135,98 @@ def start(argv: Sequence[str], environ: Mapping[str, str], slot: int) -> Worker:
         ) from error
     finally:
         theirs.close()
-    return Worker(slot, process, ours, messages.Reader(ours))
+    return Worker(slot, process, ours, Reader(ours))
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """This process's place among the workers that now train together."""
+
+    number: int  # counts worlds of the job from 1
+    rank: int
+    size: int
+    local_rank: int  # the slot, which a worker keeps: scripts select a GPU by it once
+    # Descriptor of the file through which the ranks find each other. It stays open, one per world:
+    # a FileStore writes to its path when it is collected, which may be worlds later, and the path
+    # must not have become that of another file.
+    store: int
+
+
+class _Launcher:
+    """The connection to the launcher."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)  # for children that do not close it
+        self._socket = socket.socket(fileno=descriptor)
+        self._worlds: queue.Queue[World | None] = queue.Queue()
+        self.changed = threading.Event()
+        threading.Thread(target=self._listen, name="busbw-elastic", daemon=True).start()
+
+    def next_world(self) -> World | None:
+        """The next world; None if this worker is not in it.
+
+        The launcher's limits apply, and its end ends this process.
+        """
+        send(self._socket, READY)
+        return self._worlds.get()
+
+    def _listen(self) -> None:
+        reader = Reader(self._socket)
+        while (received := reader.read()) is not None:
+            for message in received:
+                kind = message.pop("kind")
+                if kind == CHANGED:
+                    self.changed.set()
+                else:
+                    # here, since a message about the new world may follow at once
+                    self.changed.clear()
+                    self._worlds.put(
+                        World(**message, store=reader.files.pop(0)) if kind == WORLD else None
+                    )
+        with contextlib.suppress(OSError):  # the launcher may have been the reader
+            sys.stderr.write("busbw horovod: the launcher has ended, so this worker ends too\n")
+            sys.stderr.flush()
+        os._exit(1)
+
+
+_launcher: _Launcher | None = None
+
+
+def elastic() -> bool:
+    """Whether `busbw horovodrun` started this process as a worker of an elastic job."""
+    return _connection() is not None
+
+
+def join() -> World | None:
+    """Wait until the launcher has formed a world, and set the variables of this rank.
+
+    None: the job is not elastic.
+
+    Raises:
+        SystemExit: the launcher needs this worker no more.
+    """
+    launcher = _connection()
+    if launcher is None:
+        return None
+    world = launcher.next_world()
+    if world is None:
+        raise SystemExit(0)
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    values = (world.rank, world.size, world.local_rank, world.size, 0, 1)
+    os.environ |= {f"HOROVOD_{name}": str(value) for name, value in zip(names, values, strict=True)}
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this host
+    return world
+
+
+def changed() -> bool:
+    """Whether the launcher has asked for a new world. It tells rank 0 only."""
+    launcher = _connection()
+    return launcher is not None and launcher.changed.is_set()
+
+
+def _connection() -> _Launcher | None:
+    global _launcher
+    descriptor = os.environ.pop(VARIABLE, "")  # it is not for children
+    if descriptor:
+        _launcher = _Launcher(int(descriptor))
+    return _launcher

@@ -19,8 +19,10 @@ from busbw.horovod.torch.builds import (
 )
 from busbw.horovod.torch.compression import Compression
 from busbw.horovod.torch.context import (
+    ProcessSet,
     cross_rank,
     cross_size,
+    global_process_set,
     is_homogeneous,
     is_initialized,
     local_rank,
@@ -45,8 +47,7 @@ from busbw.horovod.torch.ops import (
     synchronize,
 )
 from busbw.horovod.torch.optimizer import DistributedOptimizer
-from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
-from busbw.horovod.torch.reduceops import Adasum, Average, Max, Min, Product, Sum
+from busbw.horovod.torch.requests import Adasum, Average, Max, Min, Product, Sum
 from busbw.horovod.torch.sync_batch_norm import SyncBatchNorm
 from busbw.horovod.torch.world import init, shutdown, start_timeline, stop_timeline
 

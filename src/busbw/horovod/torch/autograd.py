@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import context, reduceops
+from busbw.horovod.torch import context, requests
 from busbw.horovod.torch.calls import Call, begin
 from busbw.horovod.torch.requests import Kind
 
@@ -50,7 +50,7 @@ def _of_allreduce(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch
 
 def _of_allgather(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
     """This rank's rows of the average."""
-    reduced = _run(call, Kind.ALLREDUCE, grads, op=reduceops.Average)
+    reduced = _run(call, Kind.ALLREDUCE, grads, op=requests.Average)
     own = [torch.tensor([number], dtype=torch.int64) for number in ctx.rows]
     rows = _run(call, Kind.ALLGATHER, own)
     me = call.process_set.rank()
@@ -62,7 +62,7 @@ def _of_allgather(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch
 
 def _of_broadcast(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
     """The average at the root, zeros elsewhere."""
-    reduced = _run(call, Kind.ALLREDUCE, grads, op=reduceops.Average)
+    reduced = _run(call, Kind.ALLREDUCE, grads, op=requests.Average)
     return reduced if context.rank() == call.root else [torch.zeros_like(grad) for grad in reduced]
 
 
@@ -77,7 +77,7 @@ def _of_alltoall(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.
 
 def _of_reducescatter(ctx: Any, call: Call, grads: list[torch.Tensor]) -> list[torch.Tensor]:
     """Gathered; for a sum, times the number of ranks."""
-    ranks = call.process_set.size() if call.op == reduceops.Sum else 1
+    ranks = call.process_set.size() if call.op == requests.Sum else 1
     return _run(
         call, Kind.ALLGATHER, [grad * (ranks * call.prescale * call.postscale) for grad in grads]
     )

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 
 import torch
 
-from busbw.horovod.torch import context, reduceops
+from busbw.horovod.torch import context, requests
+from busbw.horovod.torch.context import ProcessSet, global_process_set
 from busbw.horovod.torch.errors import HorovodInternalError, Refused, Unsupported
 from busbw.horovod.torch.executor import Operation
-from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
 from busbw.horovod.torch.requests import Kind, Request
 
 Splits: TypeAlias = "torch.Tensor | Sequence[int] | None"
@@ -25,7 +25,7 @@ class Call:
     grouped: bool = False
     in_place: bool = False
     name: str | None = None
-    op: int = reduceops.Sum
+    op: int = requests.Sum
     root: int = -1
     splits: Splits = None
     # the result of an all-to-all includes the row counts received from each rank
@@ -48,13 +48,13 @@ def reduction(op: int | None, average: bool | None) -> int:
         warnings.warn(
             "the argument average has been replaced by op", DeprecationWarning, stacklevel=2
         )
-        return reduceops.Average if average else reduceops.Sum
-    chosen = reduceops.Average if op is None else op
-    if chosen not in reduceops.NAMES:
+        return requests.Average if average else requests.Sum
+    chosen = requests.Average if op is None else op
+    if chosen not in requests.NAMES:
         raise Refused(
-            f"unknown op {chosen!r}", f"give one of hvd.{', hvd.'.join(reduceops.NAMES.values())}"
+            f"unknown op {chosen!r}", f"give one of hvd.{', hvd.'.join(requests.NAMES.values())}"
         )
-    if chosen == reduceops.Adasum:
+    if chosen == requests.Adasum:
         raise Unsupported("Adasum is not supported", "use op=hvd.Average")
     return chosen
 
@@ -97,7 +97,7 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
         postscale=call.postscale,
         gradient=call.gradient
         and here.worker is not None
-        and call.op == reduceops.Average
+        and call.op == requests.Average
         and set_id == 0,
     )
     outputs: Sequence[torch.Tensor] = ()
@@ -145,10 +145,10 @@ def _check(tensor: Any, call: Call) -> None:
         )
     if tensor.device.type not in ("cpu", "cuda"):
         raise Refused(f"{call.kind} of a tensor on {tensor.device}", "move it to the CPU or a GPU")
-    if tensor.dtype not in reduceops.DTYPES and call.kind in _REDUCING:
+    if tensor.dtype not in requests.DTYPES and call.kind in _REDUCING:
         raise Refused(
             f"{call.kind} of {tensor.dtype} is not possible",
-            f"use one of {', '.join(map(str, reduceops.DTYPES))}",
+            f"use one of {', '.join(map(str, requests.DTYPES))}",
         )
     if not tensor.is_contiguous():
         raise Refused(

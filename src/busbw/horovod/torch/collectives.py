@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from busbw.horovod.torch import reduceops
+from busbw.horovod.torch import requests
 from busbw.horovod.torch.requests import Request, Response
 
 
@@ -17,11 +17,11 @@ def reduce_(flat: torch.Tensor, request: Request, group: dist.ProcessGroup) -> t
 
     Works in place if the backend supports the type, else on a copy.
     """
-    reduceops.scaled_(flat, request.prescale)
-    sent = flat.to(reduceops.CARRIERS.get(flat.dtype, flat.dtype))
+    requests.scaled_(flat, request.prescale)
+    sent = flat.to(requests.CARRIERS.get(flat.dtype, flat.dtype))
     if sent.numel():
-        dist.all_reduce(sent, op=reduceops.TORCH_OPS[request.op], group=group)
-    reduceops.scaled_(sent, reduceops.postscale(request.op, request.postscale, group.size()))
+        dist.all_reduce(sent, op=requests.TORCH_OPS[request.op], group=group)
+    requests.scaled_(sent, requests.postscale(request.op, request.postscale, group.size()))
     return sent.to(flat.dtype)
 
 
@@ -75,8 +75,8 @@ def reducescatter(tensor: torch.Tensor, request: Request, group: dist.ProcessGro
     ranks, me = group.size(), group.rank()
     base, extra = divmod(tensor.shape[0], ranks)
     rows = [base + (rank < extra) for rank in range(ranks)]
-    sent = reduceops.scaled_(tensor.clone(), request.prescale).to(
-        reduceops.CARRIERS.get(tensor.dtype, tensor.dtype)
+    sent = requests.scaled_(tensor.clone(), request.prescale).to(
+        requests.CARRIERS.get(tensor.dtype, tensor.dtype)
     )
     if extra:
         whole = [
@@ -86,8 +86,8 @@ def reducescatter(tensor: torch.Tensor, request: Request, group: dist.ProcessGro
         sent = torch.cat([tensor for pair in whole for tensor in pair])
     out = sent.new_empty(sent.shape[0] // ranks, *tensor.shape[1:])
     if out.numel():
-        dist.reduce_scatter_tensor(out, sent, op=reduceops.TORCH_OPS[request.op], group=group)
-    reduceops.scaled_(out, reduceops.postscale(request.op, request.postscale, ranks))
+        dist.reduce_scatter_tensor(out, sent, op=requests.TORCH_OPS[request.op], group=group)
+    requests.scaled_(out, requests.postscale(request.op, request.postscale, ranks))
     return out[: rows[me]].to(tensor.dtype).contiguous()
 
 

@@ -20,12 +20,10 @@ from torch.distributed import distributed_c10d
 
 from busbw.accel.heartbeat import Heartbeat
 from busbw.accel.mesh import Mesh
-from busbw.horovod.torch.cache import Cache
 from busbw.horovod.torch.environment import Options
 from busbw.horovod.torch.errors import HorovodInternalError, Refused, Shutdown
 from busbw.horovod.torch.executor import Executor, Operation
-from busbw.horovod.torch.requests import Key, Kind, Request, Response
-from busbw.horovod.torch.table import Table
+from busbw.horovod.torch.requests import Cache, Key, Kind, Request, Response, Table
 from busbw.horovod.torch.timeline import Timeline
 
 # Flags in the first byte. A rank clears the bits of what it requests, so the AND has a 0 if any

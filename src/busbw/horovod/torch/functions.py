@@ -9,8 +9,8 @@ import torch
 
 from busbw.horovod.torch import calls, context
 from busbw.horovod.torch.calls import Call
+from busbw.horovod.torch.context import ProcessSet, global_process_set
 from busbw.horovod.torch.errors import Refused
-from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
 from busbw.horovod.torch.requests import Kind
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import calls, context, reduceops
+from busbw.horovod.torch import calls, context, requests
 from busbw.horovod.torch.autograd import Collective
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.compression import Compression
+from busbw.horovod.torch.context import ProcessSet, global_process_set, registered
 from busbw.horovod.torch.errors import Refused
-from busbw.horovod.torch.process_sets import ProcessSet, global_process_set, registered
 from busbw.horovod.torch.requests import Kind
 
 _REQUIRED = inspect.Parameter.empty
@@ -77,7 +77,7 @@ TABLE = (
         "this rank's rows of the reduction; if they do not divide evenly, the first ranks get one"
         " more",
         grouped=True,
-        op=reduceops.Average,
+        op=requests.Average,
     ),
 )
 
@@ -104,7 +104,7 @@ def _call(row: Row, grouped: bool, in_place: bool, arguments: dict[str, Any]) ->
         grouped=grouped,
         in_place=in_place,
         name=arguments["name"],
-        op=calls.reduction(arguments["op"], arguments.get("average")) if reduces else reduceops.Sum,
+        op=calls.reduction(arguments["op"], arguments.get("average")) if reduces else requests.Sum,
         root=arguments.get("root_rank", -1),
         splits=arguments.get("splits"),
         tells_splits=arguments.get("splits") is not None,
@@ -198,9 +198,9 @@ def sparse_allreduce_async(
 
     Returns a function that waits for the sum or average.
     """
-    if op not in (reduceops.Average, reduceops.Sum):
+    if op not in (requests.Average, requests.Sum):
         raise Refused(
-            f"op {reduceops.NAMES.get(op, op)} of a sparse tensor", "use hvd.Average or hvd.Sum"
+            f"op {requests.NAMES.get(op, op)} of a sparse tensor", "use hvd.Average or hvd.Sum"
         )
     entries = tensor.detach().coalesce()
     gather = Call(Kind.ALLGATHER, process_set=process_set)
@@ -213,7 +213,7 @@ def sparse_allreduce_async(
 
     def wait() -> torch.Tensor:
         where, what = synchronize(indices), synchronize(values)
-        if op == reduceops.Average:
+        if op == requests.Average:
             what = what / process_set.size()
         return torch.sparse_coo_tensor(
             where.t(), what, tensor.shape, dtype=tensor.dtype, check_invariants=False
@@ -235,7 +235,7 @@ def join(device: int = -1) -> int:
     # continue from the same number.
     numbers = torch.tensor([context.handles.count])
     most = context.handles.synchronize(
-        calls.begin(Call(Kind.ALLREDUCE, op=reduceops.Max, name="join.numbers"), [numbers])
+        calls.begin(Call(Kind.ALLREDUCE, op=requests.Max, name="join.numbers"), [numbers])
     )
     context.handles.advance(int(most) + 1)  # this operation has used one too
     return last

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.torch import calls, context, ops, reduceops
+from busbw.horovod.torch import calls, context, ops, requests
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.compression import Compression
+from busbw.horovod.torch.context import ProcessSet, global_process_set
 from busbw.horovod.torch.errors import Refused
 from busbw.horovod.torch.functions import broadcast_object
-from busbw.horovod.torch.process_sets import ProcessSet, global_process_set
 from busbw.horovod.torch.requests import Kind
 from busbw.horovod.torch.util import split_list
 
@@ -236,7 +236,7 @@ def DistributedOptimizer(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     compression: Any = Compression.none,
     backward_passes_per_step: int = 1,
-    op: int = reduceops.Average,
+    op: int = requests.Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
     groups: int | Sequence[Sequence[torch.Tensor]] | None = None,
@@ -253,7 +253,7 @@ def DistributedOptimizer(
     Raises:
         Refused: invalid arguments.
     """
-    if gradient_predivide_factor != 1.0 and op != reduceops.Average:
+    if gradient_predivide_factor != 1.0 and op != requests.Average:
         raise Refused("gradient_predivide_factor requires op=Average", "leave it out, or op")
     if num_groups:
         warnings.warn(

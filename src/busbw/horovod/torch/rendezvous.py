@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from busbw.horovod.elastic.worker import World
+from busbw.horovod.elastic.processes import World
 from busbw.horovod.torch import environment
 from busbw.horovod.torch.environment import RankInfo
 from busbw.horovod.torch.errors import Refused

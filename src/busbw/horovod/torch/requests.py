@@ -1,12 +1,66 @@
-"""Requests for operations, and the check that the requests of all ranks agree."""
+"""Requests for operations, and the check that the requests of all ranks agree.
 
-from collections.abc import Mapping, Sequence
+Reductions by Horovod's numbers, and scaling as Horovod does it.
+
+A cache of earlier requests. A rank announces a cached request with a single bit.
+
+The pending requests of all ranks.
+
+Every rank keeps the same table, so operations become ready in the same order everywhere.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import torch
+import torch.distributed as dist
 
-from busbw.horovod.torch import reduceops
+Average, Sum, Adasum, Min, Max, Product = range(6)
+
+NAMES = {
+    Average: "Average",
+    Sum: "Sum",
+    Adasum: "Adasum",
+    Min: "Min",
+    Max: "Max",
+    Product: "Product",
+}
+TORCH_OPS = {
+    Average: dist.ReduceOp.SUM,
+    Sum: dist.ReduceOp.SUM,
+    Min: dist.ReduceOp.MIN,
+    Max: dist.ReduceOp.MAX,
+    Product: dist.ReduceOp.PRODUCT,
+}
+# Types that Gloo and NCCL do not reduce, and wider types that hold their sums.
+CARRIERS = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.bool: torch.int32}
+DTYPES = (
+    *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
+    *(torch.uint8, torch.int8, torch.int32, torch.int64, torch.int16, torch.uint16, torch.bool),
+)
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+def scaled_(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    """Multiply in place: integers in fp64, truncated; 16-bit floats in fp32 on CPUs, by a factor
+    of the same type on GPUs.
+    """
+    if factor == 1.0:
+        return tensor
+    if not tensor.is_floating_point():
+        return tensor.copy_(tensor.double().mul_(factor))
+    if tensor.dtype in _NARROW and tensor.device.type == "cpu":
+        return tensor.copy_(tensor.float().mul_(factor))
+    return tensor.mul_(torch.tensor(factor, dtype=tensor.dtype).item())
+
+
+def postscale(op: int, factor: float, ranks: int) -> float:
+    """The factor after the sum, including the division of an average."""
+    return factor / ranks if op == Average else factor
+
 
 Key = tuple[int, str]
 Shape = tuple[int, ...]
@@ -42,7 +96,7 @@ class Request:
     shapes: tuple[Shape, ...] = ()
     dtypes: tuple[torch.dtype, ...] = ()
     device: str = "cpu"  # its type
-    op: int = reduceops.Sum
+    op: int = Sum
     root: int = -1
     prescale: float = 1.0
     postscale: float = 1.0
@@ -115,3 +169,179 @@ def _shown(value: object) -> str:
     if isinstance(value, Kind):
         return str(value)
     return str(value[0]) if isinstance(value, tuple) and len(value) == 1 else str(value)
+
+
+_KINDS = (
+    Kind.ALLREDUCE,
+    Kind.ALLGATHER,
+    Kind.BROADCAST,
+    Kind.ALLTOALL,
+    Kind.REDUCESCATTER,
+    Kind.BARRIER,
+)
+# Generated names, which are used only once.
+_ONCE = ".noname."
+
+
+class Cache:
+    """Responses by slot.
+
+    All ranks add, use and evict the same ones in the same order, so a slot means the same on each.
+    """
+
+    def __init__(self, capacity: int, rank: int) -> None:
+        self._capacity, self._rank = capacity, rank
+        # the least recently used first
+        self._known: OrderedDict[Key, tuple[int, Response]] = OrderedDict()
+        self._by_slot: dict[int, Key] = {}
+        # bits of operations of sets that this rank is not in: it is always ready for them
+        self.foreign = 0
+
+    @property
+    def slots(self) -> int:
+        """Number of bits that a rank sends."""
+        return max(self._by_slot, default=-1) + 1
+
+    def slot(self, request: Request) -> int | None:
+        """The slot of an identical request of this rank. None: not cached."""
+        found = self._known.get(request.key)
+        return found[0] if found and found[1].requests.get(self._rank) == request else None
+
+    def take(self, bits: int) -> Iterator[Response]:
+        """The responses in these slots, in slot order."""
+        for slot in range(self.slots):
+            if bits >> slot & 1:
+                key = self._by_slot[slot]
+                self._known.move_to_end(key)
+                yield self._known[key][1]
+
+    def put(self, answer: Response, members: Sequence[int]) -> None:
+        """Cache a response if it may occur again."""
+        request = answer.request
+        whole = set(answer.requests) == set(members)
+        if (
+            answer.error
+            or not whole
+            or request.kind not in _KINDS
+            or _ONCE in request.name
+            or not self._capacity
+        ):
+            return
+        if answer.key in self._known:
+            slot = self._known[answer.key][0]
+        elif len(self._known) < self._capacity:
+            slot = next(slot for slot in range(self._capacity) if slot not in self._by_slot)
+        else:
+            oldest, (slot, _) = self._known.popitem(last=False)
+            assert self._by_slot[slot] == oldest
+        self._known[answer.key] = (slot, answer)
+        self._known.move_to_end(answer.key)
+        self._by_slot[slot] = answer.key
+        bit = 1 << slot
+        self.foreign = self.foreign & ~bit if self._rank in members else self.foreign | bit
+
+    def drop_set(self, set_id: int) -> None:
+        """Remove the entries of a process set."""
+        for key in [key for key in self._known if key[0] == set_id]:
+            slot, _ = self._known.pop(key)
+            del self._by_slot[slot]
+            self.foreign &= ~(1 << slot)
+
+
+JOIN_KEY: Key = (0, "join")
+Members = Mapping[int, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class _Entry:
+    requests: dict[int, Request] = field(default_factory=dict)
+    since_s: float = field(default_factory=time.monotonic)
+    warned_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """An operation that some ranks have not requested yet."""
+
+    key: Key
+    waited_s: float
+    ready: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+class Table:
+    """Pending requests of all ranks."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Key, _Entry] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether a rank has requested the operation."""
+        return key in self._entries
+
+    @property
+    def joined(self) -> frozenset[int]:
+        """Ranks that have joined."""
+        entry = self._entries.get(JOIN_KEY)
+        return frozenset(entry.requests) if entry else frozenset()
+
+    def add(self, rank: int, request: Request) -> None:
+        """Add a rank's request."""
+        self._entries.setdefault(request.key, _Entry()).requests[rank] = request
+
+    def take_ready(self, members: Members) -> list[Response]:
+        """Remove and return operations that all ranks have requested, in the order of their
+        first request.
+        """
+        answered = [
+            answer
+            for key, entry in self._entries.items()
+            if (answer := self._answer(key, entry, members))
+        ]
+        for answer in answered:
+            del self._entries[answer.key]
+        return answered
+
+    def _answer(self, key: Key, entry: _Entry, members: Members) -> Response | None:
+        ranks = members.get(key[0])
+        if ranks is None:
+            return Response(key, entry.requests, f"{key[1]}: process set {key[0]} no longer exists")
+        missing = set(ranks) - set(entry.requests)
+        kinds = {request.kind for request in entry.requests.values()}
+        if missing and (Kind.JOIN in kinds or not missing <= self.joined):
+            return None
+        error = disagreement(entry.requests, ranks)
+        if missing and not error and not kinds <= set(WITH_JOINED):
+            error = (
+                f"{key[1]}: {min(kinds)} is not possible while ranks {sorted(missing)} have joined"
+            )
+        return Response(key, entry.requests, error)
+
+    def fail(self, key: Key, reason: str) -> Response | None:
+        """Remove an operation and return its failure."""
+        entry = self._entries.pop(key, None)
+        return Response(key, entry.requests, reason) if entry else None
+
+    def stalled(self, members: Members, least_s: float, now_s: float) -> list[Stalled]:
+        """Operations that have waited for `least_s`, each reported once per `least_s`.
+
+        Joins are excluded.
+        """
+        found = []
+        for key, entry in self._entries.items():
+            if key == JOIN_KEY or now_s - max(entry.since_s, entry.warned_s) < least_s:
+                continue
+            entry.warned_s = now_s
+            missing = sorted(set(members.get(key[0], ())) - set(entry.requests) - self.joined)
+            found.append(
+                Stalled(key, now_s - entry.since_s, tuple(sorted(entry.requests)), tuple(missing))
+            )
+        return found
+
+    def overdue(self, least_s: float, now_s: float) -> list[Key]:
+        """Operations that have waited for `least_s`."""
+        return [
+            key
+            for key, entry in self._entries.items()
+            if key != JOIN_KEY and now_s - entry.since_s >= least_s
+        ]

@@ -3,7 +3,7 @@
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from busbw.horovod.torch import context, reduceops
+from busbw.horovod.torch import context, requests
 from busbw.horovod.torch.autograd import Collective
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.requests import Kind
@@ -57,7 +57,7 @@ class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
 
 
 def _summed(tensor: torch.Tensor) -> torch.Tensor:
-    return Collective.apply(Call(Kind.ALLREDUCE, op=reduceops.Sum), tensor.contiguous())
+    return Collective.apply(Call(Kind.ALLREDUCE, op=requests.Sum), tensor.contiguous())
 
 
 def _shaped(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

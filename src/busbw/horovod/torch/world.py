@@ -24,15 +24,14 @@ from busbw.accel import CommWorker, Settings, lightcc_env
 from busbw.accel.communicator import Communicator
 from busbw.accel.mesh import Mesh, make
 from busbw.accel.methods import DENSE
-from busbw.horovod.elastic import worker
-from busbw.horovod.elastic.worker import World
+from busbw.horovod.elastic import processes as worker
+from busbw.horovod.elastic.processes import World
 from busbw.horovod.torch import context, environment, ops, rendezvous
-from busbw.horovod.torch.context import Context
+from busbw.horovod.torch.context import Context, ProcessSet, global_process_set, registered
 from busbw.horovod.torch.controller import Controller
 from busbw.horovod.torch.environment import Options, RankInfo
 from busbw.horovod.torch.errors import HorovodInternalError, Refused
 from busbw.horovod.torch.executor import Executor, Members
-from busbw.horovod.torch.process_sets import ProcessSet, global_process_set, registered
 from busbw.horovod.torch.timeline import Timeline
 
 _named: set[str] = set()

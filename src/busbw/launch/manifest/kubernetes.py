@@ -1,9 +1,20 @@
-"""Values of Kubernetes objects: names, resources and node labels, checked as Kubernetes does."""
+"""Values of Kubernetes objects: names, resources and node labels, checked as Kubernetes does.
+
+A DaemonSet that watches the links of each GPU node for Prometheus.
+
+Its pod is ready while `busbw check` finds no fault on the node.
+
+What judges a node before a job: a Slurm prolog, and an init container with the same steps.
+"""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from busbw.core.errors import UsageError
+from busbw.core.errors import Exit, UsageError
+from busbw.core.finding import Layer
+from busbw.launch.manifest.filler import ShellSyntax, fill_json, fill_script
 
 _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035, which a Service's name obeys
 _LABEL_LENGTH = 63  # RFC 1123
@@ -67,3 +78,90 @@ def _check_name(option: str, name: str, longest: str) -> None:
             f" {_LABEL_LENGTH}",
             "choose a shorter name",
         )
+
+
+# Layers that look the same from a pod as on the node: limits, shared memory and device files are
+# the pod's own.
+LAYERS = (Layer.GPU, Layer.NVLINK, Layer.PCIE, Layer.NIC, Layer.ROCE)
+CHECK = tuple(word for layer in LAYERS for word in ("--layer", layer.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Settings of the pod on each node.
+
+    `secret` is a Secret with the key `token`; `every_s` is the time between two checks. `selector`
+    is a label, `key=value`; '' for all nodes. A `runtime_class` of '' is the cluster's default.
+    """
+
+    name: str
+    image: str
+    namespace: str = ""
+    secret: str = "busbw-watch"
+    port: int = 9400
+    every_s: int = 300
+    runtime_class: str = "nvidia"
+    selector: str = "nvidia.com/gpu.present=true"
+    check: tuple[str, ...] = CHECK
+
+
+def text(node: Node) -> str:
+    """The DaemonSet as JSON. UsageError for a name or label that Kubernetes would reject."""
+    labels = {"app.kubernetes.io/name": "busbw", "app.kubernetes.io/instance": node.name}
+    values = {
+        "metadata": {**metadata(node.name, node.namespace), "labels": labels},
+        "labels": labels,
+        "runtime_class": node.runtime_class or None,
+        "node_selector": node_selector(node.selector) if node.selector else None,
+        "image": node.image,
+        "port": node.port,
+        "check": ["busbw", "check", *node.check],
+        "every_s": node.every_s,
+        "secret": node.secret,
+    }
+    return fill_json("daemonset.json", values)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps: `busbw check`, then a run that must reach a busbw.
+
+    `check` are options of `busbw check`. `least` is a run with --min-busbw or --min-percent, empty
+    for none. `limit_s` ends a step. A step that fails or hangs, as on a broken GPU, keeps the job
+    away; with `strict` also one that could not judge the node, but never a warning.
+    """
+
+    check: Sequence[str]
+    least: Sequence[str]
+    limit_s: int
+    strict: bool = False
+
+    def values(self) -> dict[str, Any]:
+        """The placeholders of prolog.sh and preflight.sh; `bad` are exit codes for a `case`."""
+        bad = [Exit.BAD, Exit.UNKNOWN] if self.strict else [Exit.BAD]
+        return {
+            "limit_s": self.limit_s,
+            "bad": ShellSyntax("|".join(str(int(code)) for code in bad)),
+            "check": ["busbw", "check", *self.check],
+            "least": ["busbw", "run", *self.least, "--brief"] if self.least else None,
+        }
+
+
+def prolog(steps: Steps) -> str:
+    """A script for Slurm, which drains a node whose prolog fails."""
+    return fill_script("prolog.sh", steps.values())
+
+
+def preflight_script(steps: Steps) -> str:
+    """The init container's script; what it prints is the container's log."""
+    return fill_script("preflight.sh", steps.values())
+
+
+def preflight(image: str, limits: dict[str, Any], steps: Steps) -> str:
+    """A patch that adds the init container to objects with a pod template (Job, StatefulSet).
+
+    It is JSON for `kubectl patch --patch-file`. `limits` are the container's devices, for example
+    `{"nvidia.com/gpu": 8}`, which the pod's containers get afterwards.
+    """
+    values = {"image": image, "limits": limits, "script": preflight_script(steps)}
+    return fill_json("preflight.json", values)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from busbw.core.cells import Figure, figures
 from busbw.core.dtypes import BY_NAME as DTYPES
 from busbw.core.result import Result, Row
-from busbw.stats.summary import summary
+from busbw.stats.intervals import summary
 from busbw.ui.number_formats import known_count
 
 TORCH_HEADER = (

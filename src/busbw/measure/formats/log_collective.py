@@ -16,8 +16,7 @@ from busbw.core.collectives import COLLECTIVES, Collective
 from busbw.core.dtypes import DTYPES
 from busbw.core.result import Cell, Row
 from busbw.measure.formats import reading
-from busbw.measure.formats.nccl_tests_rows import Read
-from busbw.measure.formats.nccl_tests_titles import MODERN, Columns
+from busbw.measure.formats.nccl_tests_rows import MODERN, Columns, Read
 
 # Half of the last digit that is printed, in GB/s, by the size of the number.
 ROUNDINGS = ((1e3, 0.0051), (1e4, 0.051), (math.inf, 0.51))

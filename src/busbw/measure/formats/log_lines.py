@@ -3,11 +3,131 @@ collectors put around each.
 
 No list of launchers is needed: what stands before the titles of the table, stands before its other
 lines too. Digits may differ, which are ranks, process ids and times of day.
+
+Names files that busbw does not read, by what they begin with or hold: so that an error says
+what a file is, not only what it is not.
+
+Closes a JSON document that was cut off, so that its complete values can be read.
 """
 
+import json
 import re
+from dataclasses import dataclass
 
-from busbw.measure.formats.nccl_tests_titles import columns
+from busbw.core.errors import UsageError
+from busbw.measure.formats.nccl_tests_rows import columns
+
+HEAD = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A kind of file: the pattern that only it has, what to call it, and what to do."""
+
+    pattern: re.Pattern[bytes]
+    name: str
+    hint: str
+
+
+LOG = "give the output of nccl-tests, with its lines of titles and rows"
+CAPTURE = "record the job: busbw capture --help"
+KINDS: tuple[Foreign, ...] = (
+    Foreign(
+        re.compile(rb"SQLite format 3\0"),
+        "an SQLite database, which Nsight Systems and rocprof export",
+        CAPTURE,
+    ),
+    Foreign(
+        re.compile(rb"algbw\(GB/s\)[\s\S]{0,4096}\b(?:thread|warp|block)\b"),
+        "a table of NVSHMEM's perftest",
+        LOG,
+    ),
+    Foreign(re.compile(rb"# OSU [\w-]+ "), "a table of the OSU micro-benchmarks", LOG),
+    Foreign(
+        re.compile(rb"Memory type: [\s\S]{0,2048}Bandwidth, GB/s"), "a table of ucc_perftest", LOG
+    ),
+    Foreign(re.compile(rb"nvbandwidth Version"), "output of nvbandwidth", LOG),
+    Foreign(
+        re.compile(rb"#bytes\s+#iterations"),
+        "output of perftest (ib_write_bw)",
+        "busbw link --help",
+    ),
+    Foreign(
+        re.compile(rb"\|\s*payload\s*\|\s*busbw\s*\|"),
+        "a summary of all_reduce_bench.py, without times and types",
+        LOG,
+    ),
+    Foreign(
+        re.compile(rb"nccl-bw[\w:-]*/\w+_\d+_busbw"),
+        "results of SuperBench",
+        "give the log of its nccl-bw benchmark",
+    ),
+    Foreign(
+        re.compile(rb"Avg bus bandwidth is "),
+        "the verdict of a health check, an average without its table",
+        LOG,
+    ),
+    Foreign(
+        re.compile(rb"(?m)^\s*busbw: +[\d.]+ Gbps"), "a list of busbw without sizes and times", LOG
+    ),
+    Foreign(
+        re.compile(rb"\s*\{\s*\"(?:annotations|__inputs)\"[\s\S]{0,4096}\"panels\""),
+        "a Grafana dashboard",
+        LOG,
+    ),
+)
+
+
+def kind(data: bytes) -> Foreign | None:
+    """What the file is, None if no kind is recognized."""
+    head = data[:HEAD]
+    return next((one for one in KINDS if one.pattern.search(head)), None)
+
+
+CLOSING = {"{": "}", "[": "]"}
+# strings, a cut one too, and what separates values
+TOKEN = re.compile(r'"(?:\\.|[^"\\])*(?:"|$)|[][{},]', re.DOTALL)
+
+
+def loads(text: str) -> tuple[object, bool]:
+    """The value, and whether the document was whole.
+
+    Of a cut one, all values before the last comma or bracket.
+
+    UsageError with the position when it is not JSON even so.
+    """
+    try:
+        return json.loads(text), True
+    except json.JSONDecodeError as error:
+        broken = error
+    except (RecursionError, ValueError) as error:  # ValueError: an integer of thousands of digits
+        raise UsageError(f"JSON: {error}", "give a file that a benchmark wrote") from error
+    try:
+        return json.loads(closed(text)), False
+    except ValueError:
+        seen = text[broken.pos : broken.pos + 20]
+        raise UsageError(
+            f"JSON: {broken.msg} at line {broken.lineno}, column {broken.colno}, before {seen!r}",
+            "give the file as its program wrote it; only a missing end can be mended",
+        ) from broken
+
+
+def closed(text: str) -> str:
+    """`text` up to its last whole value, with the brackets closed that are still open there."""
+    opened: list[str] = []
+    end, brackets = 0, ""
+    for token in TOKEN.finditer(text):
+        if token[0] in CLOSING:
+            opened.append(CLOSING[token[0]])
+        elif token[0] in "}],":
+            if token[0] != "," and opened:
+                opened.pop()
+            end, brackets = (
+                token.start() if token[0] == "," else token.end(),
+                "".join(reversed(opened)),
+            )
+    return text[:end] + brackets
+
 
 # NCCL's own messages, which may stand between rows and inside one.
 NCCL_LINE = re.compile(

@@ -10,7 +10,7 @@ from itertools import groupby
 from busbw.core.result import Cell, Device, Result, Row
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats.reading import program_collective
-from busbw.stats.summary import summary
+from busbw.stats.intervals import summary
 from busbw.ui.number_formats import local_time, minimum_gb_s, op_column, printed_time_s
 
 VERSION = "2.19.6"

@@ -19,7 +19,7 @@ from busbw.core.result import Cell, Device, Library, Result, Row, World
 from busbw.core.sizes import parse_int
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import reading
-from busbw.measure.formats.nccl_tests_schema import Document, Entry, Figures, Line, Number, Spread
+from busbw.measure.formats.nccl_tests_json import Document, Entry, Figures, Line, Number, Spread
 from busbw.ui.number_formats import op_of_column
 
 # Options that only `args` of the file has.

@@ -21,7 +21,7 @@ from busbw.core.sizes import counted
 from busbw.core.sweep import SweepSpec
 from busbw.measure.formats import log_checks, log_collective, log_lines, reading
 from busbw.measure.formats import nccl_tests_rows as rows
-from busbw.measure.formats.nccl_tests_titles import Columns, columns, units, with_units
+from busbw.measure.formats.nccl_tests_rows import Columns, columns, units, with_units
 from busbw.ui.number_formats import nccl_version_number
 
 START = re.compile(

@@ -4,16 +4,81 @@ each after its length.
 Schemas 0.0.4 and 1.0: nodes COMM_SEND (5), COMM_RECV (6) and COMM_COLL (7) with attributes
 `comm_type`, `comm_size`, `pg_name`, ... Source: mlcommons/chakra, et_def/et_def.proto and
 schema/protobuf/et_def.proto. `comm_size` is the input of one rank, in bytes.
+
+The wire format of protocol buffers, as far as streams of messages need it.
+
+Source: protobuf.dev/programming-guides/encoding.
 """
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import Observed
-from busbw.pattern.readers import json_recovery, protobuf
+from busbw.pattern.readers import json_recovery
 from busbw.pattern.source import Source
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+Value = int | bytes
+_SIZES = {FIXED64: 8, FIXED32: 4}
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at `at`, and where it ends; ValueError if it has no end."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            break
+        byte = data[at]
+        value, at = value | (byte & 127) << shift, at + 1
+        if byte < 128:
+            return value & (1 << 64) - 1, at
+    raise ValueError("a number without its end")
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
+    """Number, wire type and value of each field of a message; ValueError if it is broken."""
+    at = 0
+    while at < len(data):
+        tag, at = varint(data, at)
+        number, kind = tag >> 3, tag & 7
+        if kind == VARINT:
+            value, at = varint(data, at)
+            yield number, kind, value
+            continue
+        size = _SIZES.get(kind)
+        if kind == BYTES:
+            size, at = varint(data, at)
+        if size is None or number == 0 or at + size > len(data):
+            raise ValueError(f"field {number} of wire type {kind} is broken")
+        yield number, kind, data[at : at + size]
+        at += size
+
+
+def signed(value: int) -> int:
+    """An int32 or int64 from its varint."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def packed(data: bytes) -> list[int]:
+    """The varints of a packed list."""
+    found, at = [], 0
+    while at < len(data):
+        value, at = varint(data, at)
+        found.append(signed(value))
+    return found
+
+
+def integer(kind: int, value: Value) -> int | None:
+    """The integer in a scalar field of integer type."""
+    if isinstance(value, int):
+        return signed(value)
+    return (
+        int(struct.unpack("<q" if kind == FIXED64 else "<i", value)[0]) if kind in _SIZES else None
+    )
+
 
 LACKS = "Chakra states bytes alone: element types, operators and roots are unknown"
 UNSIZED = (
@@ -56,14 +121,11 @@ class Node:
 def recognized(head: bytes) -> bool:
     """Whether the bytes begin with metadata and the start of a node."""
     try:
-        size, at = protobuf.varint(head, 0)
-        if any(
-            number > 2 or kind != protobuf.BYTES
-            for number, kind, _ in protobuf.fields(head[at : at + size])
-        ):
+        size, at = varint(head, 0)
+        if any(number > 2 or kind != BYTES for number, kind, _ in fields(head[at : at + size])):
             return False
-        node, at = protobuf.varint(head, at + size)
-        numbers = [number for number, _, _ in protobuf.fields(head[at : at + node])]
+        node, at = varint(head, at + size)
+        numbers = [number for number, _, _ in fields(head[at : at + node])]
     except ValueError:
         return False
     return (
@@ -104,7 +166,7 @@ def _messages(source: Source, collector: Collector, data: bytes) -> Iterator[byt
     at = number = 0
     while at < len(data):
         try:
-            size, start = protobuf.varint(data, at)
+            size, start = varint(data, at)
             if start + size > len(data):
                 raise ValueError(f"{size} bytes announced, {len(data) - start} there")
         except ValueError as error:
@@ -116,14 +178,14 @@ def _messages(source: Source, collector: Collector, data: bytes) -> Iterator[byt
 
 def _node(message: bytes) -> Node:
     node = Node()
-    for number, kind, value in protobuf.fields(message):
+    for number, kind, value in fields(message):
         if isinstance(value, bytes):
             if number == 2:
                 node.name = value.decode(errors="replace")
             elif number == 10:
                 name, attribute = _attribute(value)
                 node.attributes[name] = attribute
-        elif kind == protobuf.VARINT and number in (3, 6, 7):
+        elif kind == VARINT and number in (3, 6, 7):
             setattr(node, {3: "kind", 6: "start_us", 7: "duration_us"}[number], value)
     return node
 
@@ -131,27 +193,24 @@ def _node(message: bytes) -> Node:
 def _attribute(message: bytes) -> tuple[str, Any]:
     name = ""
     attribute: Any = None
-    for number, kind, value in protobuf.fields(message):
+    for number, kind, value in fields(message):
         if number == 1 and isinstance(value, bytes):
             name = value.decode(errors="replace")
         elif number in _INTEGERS:
-            attribute = protobuf.number(kind, value)
+            attribute = integer(kind, value)
         elif number in _SIGNED and isinstance(value, int):
             attribute = value >> 1 ^ -(value & 1)
         elif isinstance(value, bytes) and number == _TEXT:
             attribute = value.decode(errors="replace")
         elif isinstance(value, bytes) and number in _LISTS:
             attribute = [
-                one
-                for inner, _, part in protobuf.fields(value)
-                if inner == 1
-                for one in _list(part)
+                one for inner, _, part in fields(value) if inner == 1 for one in _list(part)
             ]
     return name, attribute
 
 
-def _list(part: protobuf.Value) -> list[int]:
-    return protobuf.packed(part) if isinstance(part, bytes) else [protobuf.signed(part)]
+def _list(part: Value) -> list[int]:
+    return packed(part) if isinstance(part, bytes) else [signed(part)]
 
 
 def add(source: Source, collector: Collector, rank: int, node: Node) -> None:

@@ -7,22 +7,62 @@ rank is the caller's, for rooted functions the root, for send and recv the peer.
 storage, offset, elements, bytes of an element, device]. Source:
 torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
 torch/csrc/profiler/standalone/execution_trace_observer.cpp.
+
+A call of PyTorch or torchcomms, from the elements and types of its tensors.
 """
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from busbw.core.collectives import BY_NAME
-from busbw.pattern import names
+from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.tensors import observed
 from busbw.pattern.source import Source
+
+_TOTAL_RECEIVED, _TOTAL_SENT = ("all_gather", "gather"), ("reduce_scatter", "scatter")
+
+
+def elements(shapes: Iterable[Iterable[int]]) -> int:
+    """Elements of all tensors with these shapes."""
+    total = 0
+    for shape in shapes:
+        product = 1
+        for size in shape:
+            product *= size
+        total += product
+    return total
+
+
+def observed(
+    comm: Hashable, function: str, sent: int, received: int, dtype: str, ranks: int, **fields: Any
+) -> Observed:
+    """The call whose buffers on this rank have so many elements.
+
+    `dtype` is PyTorch's or torchcomms' name; `ranks` 0 is unknown.
+    """
+    own, itemsize = merge.element(dtype)
+    if function == "alltoall" and sent != received:
+        function = "alltoallv"
+    total = max(sent, received)
+    if function in _TOTAL_RECEIVED:
+        total = max(received, sent * ranks)
+    elif function in _TOTAL_SENT:
+        total = max(sent, received * ranks)
+    return Observed(
+        comm,
+        function,
+        total * itemsize,
+        merge.count_of(function, sent, received, ranks),
+        own,
+        **fields,
+    )
+
 
 CALL = "record_param_comms"
 _MARK = re.compile(rb'\s*\{\s*"schema"\s*:\s*"\d+\.\d+\.\d+')
@@ -103,7 +143,7 @@ class _Reader:
         if at < 2:
             raise ValueError("no function among its inputs")
         name, rank = values[at], int(values[at - 1])
-        function = names.function(name)
+        function = merge.function(name)
         if function is None:
             self._left_out[name] += 1
             return
@@ -166,7 +206,7 @@ def _values(part: Any) -> list[Any]:
 
 
 def _known(name: str) -> bool:
-    return names.function(name) is not None or names.key(name) in names.CONTROL
+    return merge.function(name) is not None or merge.key(name) in merge.CONTROL
 
 
 def _tensors(part: Any) -> Iterator[tuple[int, int]]:
@@ -200,7 +240,7 @@ def _observed(
     """The call; a type without a row has its bytes all the same."""
     given, taken = (sum(one for one, _ in side) for side in (sent, received))
     itemsize = next((size for _, size in [*sent, *received]), 0)
-    if names.element(dtype)[1] == itemsize:
+    if merge.element(dtype)[1] == itemsize:
         return observed(comm, function, given, taken, dtype, ranks)
     call = observed(comm, function, given, taken, _OF_SIZE.get(itemsize, ""), ranks)
     call.dtype = None

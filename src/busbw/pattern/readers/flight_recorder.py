@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from busbw.core.sizes import counted
-from busbw.pattern import names
+from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.readers import json_recovery
+from busbw.pattern.readers.execution_trace import elements, observed
 from busbw.pattern.readers.safe_pickle import Unreadable, inside, load
-from busbw.pattern.readers.tensors import elements, observed
 from busbw.pattern.source import Source
 
 _NAME = re.compile(r"(?:([\w-]+):)?(\w+)(?: (\d+)\s*(?:->|<-)\s*(\d+))?")
@@ -129,12 +129,12 @@ class _Reader:
             entry.get("collective_seq_id", entry.get("seq_id")),
             entry.get("p2p_seq_id"),
         )
-        if names.key(name) == "coalesced":
+        if merge.key(name) == "coalesced":
             self._together(numbers)
             return
-        function = names.function(name)
+        function = merge.function(name)
         if function is None:
-            if names.key(name) not in names.CONTROL:
+            if merge.key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
             self._to.left_out(self._rank, name)
             return

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from busbw.pattern import names
+from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.readers import json_recovery
@@ -152,7 +152,7 @@ class _Reader:
         return process if owner == header.rank else (*process, header.rank)
 
     def _coll(self, process: Hashable, header: _Header, record: _Coll) -> None:
-        function = names.function(record.coll)
+        function = merge.function(record.coll)
         if function is None:
             raise ValueError(f"unknown function {record.coll}")
         size = record.coll_msg_size_bytes * (header.n_ranks if function in _TIMES_RANKS else 1)
@@ -161,8 +161,8 @@ class _Reader:
             function,
             size,
             seq=record.coll_sn,
-            algorithm=names.algorithm(record.coll_algo),
-            protocol=names.protocol(record.coll_proto),
+            algorithm=merge.algorithm(record.coll_algo),
+            protocol=merge.protocol(record.coll_proto),
         )
         self._timed(
             call,
@@ -173,7 +173,7 @@ class _Reader:
         self._to.call(process, call)
 
     def _p2p(self, process: Hashable, header: _Header, record: _P2p) -> None:
-        function = names.function(record.p2p)
+        function = merge.function(record.p2p)
         if function not in POINT_TO_POINT:
             raise ValueError(f"unknown function {record.p2p}")
         call = Observed(header.id, function, record.p2p_msg_size_bytes, peer=record.p2p_peer)

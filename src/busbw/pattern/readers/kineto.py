@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from busbw.core.sizes import counted
-from busbw.pattern import names
+from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.tensors import observed
+from busbw.pattern.readers.execution_trace import observed
 from busbw.pattern.source import Source
 
 _CALL = "record_param_comms"
@@ -169,9 +169,9 @@ class _Reader:
     def _call(self, arguments: dict[str, Any], at_us: float) -> Observed | None:
         name = str(arguments.get("Collective name", ""))
         self._nameless += not name
-        function = names.function(name)
+        function = merge.function(name)
         if function is None:
-            if name and names.key(name) not in names.CONTROL:
+            if name and merge.key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
             if name not in ("", "wait", "init"):
                 self._to.left_out(self._rank, name)

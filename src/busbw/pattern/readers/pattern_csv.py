@@ -11,11 +11,11 @@ asked for, how often each was made.
 import csv
 
 from busbw.core.dtypes import DTYPES
-from busbw.pattern import names
+from busbw.pattern import merge
 from busbw.pattern.collector import Collector
-from busbw.pattern.csv import CALLS, TITLES, UNKNOWN
 from busbw.pattern.merge import Observed
 from busbw.pattern.source import Source
+from busbw.pattern.text import CALLS, TITLES, UNKNOWN
 
 _TYPES = {row.torch: row.name for row in DTYPES}
 
@@ -48,7 +48,7 @@ def read(source: Source, collector: Collector) -> None:
 
 
 def _add(collector: Collector, values: dict[str, str]) -> None:
-    function = names.function(values["routine"])
+    function = merge.function(values["routine"])
     if function is None:
         raise ValueError(f"unknown routine {values['routine']}")
     count, dtype, ranks, algorithm, protocol, size, time = (
@@ -65,8 +65,8 @@ def _add(collector: Collector, values: dict[str, str]) -> None:
         None if count is None else int(count),
         None if dtype is None else _TYPES[dtype],
     )
-    call.algorithm = algorithm and _known(names.algorithm(algorithm), algorithm)
-    call.protocol = protocol and _known(names.protocol(protocol), protocol)
+    call.algorithm = algorithm and _known(merge.algorithm(algorithm), algorithm)
+    call.protocol = protocol and _known(merge.protocol(protocol), protocol)
     call.predicted_us = None if time is None else float(time)
     collector.call("every rank", call, int(values.get(CALLS, "1")))
 

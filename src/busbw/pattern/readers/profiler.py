@@ -56,7 +56,7 @@ def add(found: ProcessFile, name: str, collector: Collector) -> None:
         collector.comm(
             comm.key, comm.ranks, comm.name, comm.hosts, process=comm.process, rank=comm.rank
         )
-    calls, unknown, shifted = profiler_calls.calls(found)
+    calls, unknown, shifted = profiler_calls.calls_of(found)
     ahead_ns = min(
         (
             called.gpu_ns[0] - called.at_ns

@@ -12,7 +12,7 @@ unless the type ends in _EP or _DP_EP.
 
 import re
 
-from busbw.pattern import names
+from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import Observed
 from busbw.pattern.source import Source
@@ -85,7 +85,7 @@ def _add(collector: Collector, sizes: dict[str, int], kind: str, size: int, defa
         return
     name, _, suffix = kind.partition("_")
     group = suffix if suffix in sizes else default
-    function = names.function(name)
+    function = merge.function(name)
     if function is None:
         raise ValueError(f"unknown type {kind}")
     collector.comm(group, sizes[group], group)

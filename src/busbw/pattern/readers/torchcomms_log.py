@@ -15,11 +15,11 @@ from collections.abc import Hashable
 
 import msgspec
 
-from busbw.pattern import names
+from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.tensors import observed
+from busbw.pattern.readers.execution_trace import observed
 from busbw.pattern.source import Source
 
 
@@ -87,9 +87,9 @@ class _Reader:
         )
 
     def _signature(self, name: str, fields: dict[str, str]) -> Observed | None:
-        function = names.function(name)
+        function = merge.function(name)
         if function is None:
-            if names.key(name) not in names.CONTROL:
+            if merge.key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
             self._to.note(f"left out, because it moves no data of the application: {name}")
             return None
@@ -107,7 +107,7 @@ class _Reader:
             fields["dtype"],
             self._sizes.get(comm, 0),
         )
-        call.op = names.op(fields.get("red_op", ""))
+        call.op = merge.op(fields.get("red_op", ""))
         call.root = int(fields["root"]) if "root" in fields else None
         call.peer = int(fields["peer"]) if function in POINT_TO_POINT else None
         call.stream = fields.get("async_op")

@@ -11,23 +11,28 @@ from dataclasses import dataclass
 from busbw.core.collectives import BY_NAME as COLLECTIVES
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.pattern import Pattern, Times
-from busbw.core.pattern_coverage import average, coverage
-from busbw.core.pattern_scale import ranks_of, scaled, step
-from busbw.core.pattern_weights import parts, weights, world_of
+from busbw.core.pattern_weights import (
+    average,
+    coverage,
+    parts,
+    ranks_of,
+    scaled,
+    step,
+    weights,
+    world_of,
+)
 from busbw.core.sizes import counted
 from busbw.engines.registry import engine
 from busbw.launch.control import Control
 from busbw.measure import network, tuner_table
 from busbw.measure.events import Emit, Ended, EnterPhase, Note, Started, now
-from busbw.measure.kernel_clock import SELF_COUNTED
-from busbw.measure.kernel_times import SINCE, Kernel, KernelTimes
 from busbw.measure.process_groups import Party, facts, join_groups
+from busbw.measure.profiler_calls import SELF_COUNTED, SINCE, Kernel, KernelTimes
 from busbw.model.usable_hardware import ideals
-from busbw.pattern.files import load
-from busbw.pattern.replay.kind import Played, ReplayJob, ReplayResult
+from busbw.pattern.registry import load
 from busbw.pattern.replay.plan import Operation, ReplayPlan, warm_up
 from busbw.pattern.replay.timing import Opened, Player, check_members, open_engines
-from busbw.pattern.replay.types import Replay, Replayed
+from busbw.pattern.replay.types import Played, Replay, Replayed, ReplayJob, ReplayResult
 
 GPU, EVENT, CPU = "gpu", "event", "cpu"
 

@@ -12,12 +12,12 @@ from busbw.accel.host_adam import HostAdam, Rule, States
 from busbw.accel.offloading import device_states, host_memory
 from busbw.accel.offloading.copy_streams import Lane
 from busbw.accel.offloading.host_memory import Slab, padded
-from busbw.accel.offloading.units import Offloaded, Unit
+from busbw.accel.offloading.placement import Offloaded, Unit
 from busbw.core.errors import NoMeasurement
-from busbw.core.offloading import PIECE
+from busbw.core.gpt_shape import PIECE
 from busbw.model.states.types import Compute, Machine, Training
-from busbw.train.gpt import Block, Gpt
 from busbw.train.loop import timed
+from busbw.train.models import Block, Gpt
 from busbw.train.states.bench import held
 
 WARM_UP, REPEATS = 2, 5

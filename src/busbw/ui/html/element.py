@@ -1,10 +1,17 @@
 """HTML as a tree of elements, escaped when it is written, so that no text of a result becomes
 markup.
+
+What every page has: the head, the style, and sections under headings.
+
+Findings as cards: verdict, message, evidence and fix.
 """
 
 import re
+from collections.abc import Sequence
+from importlib import resources
 from xml.etree.ElementTree import Element, tostring
 
+from busbw.core.finding import Finding
 from busbw.core.unseen import UNSEEN
 
 Child = Element | str | None
@@ -53,3 +60,56 @@ def document(root: Element) -> bytes:
     The content of style is written as it is, so it must not come from a result.
     """
     return b"<!DOCTYPE html>\n" + tostring(root, encoding="unicode", method="html").encode() + b"\n"
+
+
+# markup from a file could not run
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def framed(title: str, main: Element, style: str = "") -> bytes:
+    """A page as UTF-8.
+
+    `style` is added to style.css; it is written as it is, so it must not come from a result.
+    """
+    own = resources.files("busbw.ui.html").joinpath("style.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{title} – busbw"),
+        tag("style", own + style),
+    )
+    return document(tag("html", head, tag("body", main), lang="en"))
+
+
+def section(title: str, *children: Element | None, level: str = "h2") -> Element:
+    """A section under its heading."""
+    return tag("section", tag(level, title), *children)
+
+
+def findings(found: Sequence[Finding]) -> Element:
+    """All findings in their order."""
+    if not found:
+        return tag("p", "The file holds no findings.", class_="note")
+    return tag("ul", *(_card(finding) for finding in found), class_="findings")
+
+
+def _card(finding: Finding) -> Element:
+    verdict = finding.verdict.value
+    lines = (("evidence", finding.evidence), ("fix", finding.fix))
+    said = [
+        tag("p", tag("span", name, class_="name"), " ", text, class_=name)
+        for name, text in lines
+        if text
+    ]
+    head = tag(
+        "p",
+        tag("strong", verdict, class_=f"badge v-{verdict}"),
+        " ",
+        finding.message,
+        " ",
+        tag("code", finding.id),
+    )
+    return tag("li", head, *said, class_=f"v-{verdict}")

@@ -8,8 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
+from busbw.accel.codecs.base import BLOCK, LEAST_SCALE, SCALE_BYTES, row_bytes
 from busbw.accel.codecs.kernels.averaging import exact, share
-from busbw.accel.codecs.rules import BLOCK, LEAST_SCALE, SCALE_BYTES, row_bytes
 
 # Lengths of gradients are not in do_not_specialize: most are multiples of 16, for which Triton
 # generates wide loads.

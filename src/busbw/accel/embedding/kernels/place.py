@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from busbw.accel.embedding import counters, table_state
+from busbw.accel.embedding import counters, torch_steps
 
 BLOCK = 256
 CUT = 32  # a larger group is summed in parts of this size, by programs of their own
@@ -17,7 +17,7 @@ _INSERTED, _REFUSED, _NOT_ADMITTED, _SKIPPED = (
     tl.constexpr(number)
     for number in (counters.INSERTED, counters.REFUSED, counters.NOT_ADMITTED, counters.SKIPPED)
 )
-_MOST = tl.constexpr(table_state.MOST_SIGHTINGS)
+_MOST = tl.constexpr(torch_steps.MOST_SIGHTINGS)
 NO_SCORE, LFU, LRU = (tl.constexpr(number) for number in (0, 1, 2))
 
 

@@ -9,18 +9,16 @@ import torch
 import triton
 
 from busbw.accel.embedding import counters as counted
-from busbw.accel.embedding.host_tier import Tier
 from busbw.accel.embedding.index import Index
-from busbw.accel.embedding.init_values import key_of
 from busbw.accel.embedding.kernels import find as finding
 from busbw.accel.embedding.kernels import place as placing
 from busbw.accel.embedding.kernels import promote as promoting
+from busbw.accel.embedding.kernels import update as reading
 from busbw.accel.embedding.kernels import update as updating
-from busbw.accel.embedding.kernels import values as reading
-from busbw.accel.embedding.optimizers import Step
+from busbw.accel.embedding.optimizers import Step, key_of
 from busbw.accel.embedding.settings import INITS, OPTIMIZERS
-from busbw.accel.embedding.store import Store
-from busbw.accel.embedding.table_state import MOST_SIGHTINGS, Parts
+from busbw.accel.embedding.store import Store, Tier
+from busbw.accel.embedding.torch_steps import MOST_SIGHTINGS, Parts
 
 READ, UPDATE, MOVE, SWAP = (8, 4), (8, 4), (8, 4), (8, 4)  # rows of a tile, and warps of a program
 ALIGNED = 4  # numbers in 16 bytes; Triton compiles a kernel anew for other alignments

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from busbw.horovod.elastic import worker
+from busbw.horovod.elastic import processes
 from busbw.horovod.torch import calls, context
 from busbw.horovod.torch.calls import Call
 from busbw.horovod.torch.errors import HostsUpdatedInterrupt
@@ -65,9 +65,9 @@ class State:
         Raises:
             HostsUpdatedInterrupt: on all ranks, if so. `run` handles it.
         """
-        if not worker.elastic():
+        if not processes.elastic():
             return
-        flag = torch.tensor([int(worker.changed())])
+        flag = torch.tensor([int(processes.changed())])
         call = Call(Kind.BROADCAST, in_place=True, name="elastic.changed", root=0)
         context.handles.synchronize(calls.begin(call, [flag]))
         if flag.item():

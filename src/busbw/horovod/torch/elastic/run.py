@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from busbw.horovod.elastic import worker
+from busbw.horovod.elastic import processes
 from busbw.horovod.torch import context, world
 from busbw.horovod.torch.elastic.base import State
 from busbw.horovod.torch.errors import HorovodInternalError, HostsUpdatedInterrupt
@@ -37,7 +37,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
             except HorovodInternalError:
                 # Others may have left already, to join again, which ends the job here without a
                 # failure.
-                if context.current().controller.lost and not worker.elastic():
+                if context.current().controller.lost and not processes.elastic():
                     raise
                 state.restore()
                 skip_sync = False
