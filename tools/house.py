@@ -1,7 +1,8 @@
 """How the code reads, in numbers: python tools/house.py [FOLDER ...]     src/busbw by default
 
-Comprehensions, nested ones, chained conditional expressions and `:=` per 1,000 lines; lines over
-100 characters; files and their lines; and how often a binding has a name that says nothing.
+Files, their lines and statements; lines over 100 characters; comprehensions, nested ones, chained
+conditional expressions and `:=` per 1,000 lines; and how often a binding has a name that says
+nothing.
 """
 
 import ast
@@ -22,6 +23,7 @@ class House:
 
     lines: dict[Path, int] = field(default_factory=dict)
     wide: int = 0
+    statements: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     names: Counter[str] = field(default_factory=Counter)
 
@@ -35,6 +37,7 @@ class House:
             self._count(node)
 
     def _count(self, node: ast.AST) -> None:
+        self.statements += isinstance(node, ast.stmt)
         if isinstance(node, COMPREHENSIONS):
             self.counts["comprehensions"] += 1
             self.counts["nested"] += any(
@@ -57,29 +60,28 @@ def _inner(node: ast.AST) -> list[ast.AST]:
     return [inner for inner in ast.walk(node) if inner is not node]
 
 
+def report(folder: str, house: House) -> str:
+    """The numbers of a folder."""
+    sizes = house.lines.values()
+    total, median, large = sum(sizes), statistics.median(sizes), sum(size > 400 for size in sizes)
+    per_thousand = [f"{name} {1000 * n / total:.1f}" for name, n in sorted(house.counts.items())]
+    names = [f"{name} {count}" for name, count in house.names.most_common()]
+    return (
+        f"{folder}: {len(sizes)} files, {total} lines, {house.statements} statements,"
+        f" median {median:.0f} lines\n"
+        f"  {house.wide} lines over {WIDEST} characters; {large} files over 400 lines\n"
+        f"  per 1,000 lines: {', '.join(per_thousand)}\n"
+        f"  bindings: {', '.join(names)}"
+    )
+
+
 def main(folders: list[str]) -> None:
     """Print the numbers of each folder."""
     for folder in folders or ["src/busbw"]:
         house = House()
         for path in sorted(Path(folder).rglob("*.py")):
             house.add(path)
-        total = sum(house.lines.values())
-        print(
-            f"{folder}: {len(house.lines)} files, {total} lines, median"
-            f" {statistics.median(house.lines.values()):.0f}"
-        )
-        print(
-            f"  {house.wide} lines over {WIDEST} characters;"
-            f" {sum(lines > 400 for lines in house.lines.values())} files over 400 lines"
-        )
-        shares = ", ".join(
-            f"{name} {1000 * count / total:.1f}" for name, count in sorted(house.counts.items())
-        )
-        print(f"  per 1,000 lines: {shares}")
-        print(
-            "  bindings:"
-            f" {', '.join(f'{name} {count}' for name, count in house.names.most_common())}"
-        )
+        print(report(folder, house))
 
 
 if __name__ == "__main__":
