@@ -5,7 +5,7 @@ from ras_service import as_json, comm, rank
 
 from busbw.core.finding import Verdict
 from busbw.host.gpu import GpuUse
-from busbw.job.diagnose import Seen, conclude
+from busbw.job.diagnose import JobData, conclude
 from busbw.job.ras_report import parse
 from busbw.job.types import HostSeen, JobReport
 from busbw.pattern.pending_collective import Outstanding
@@ -24,7 +24,7 @@ OLD = Outstanding(
 
 def concluded(**fields) -> JobReport:
     report = JobReport(at="", seconds=5.0)
-    conclude(Seen(**{"seconds": 5.0, "before": SAME, "after": SAME, **fields}), report)
+    conclude(JobData(**{"seconds": 5.0, "before": SAME, "after": SAME, **fields}), report)
     return report
 
 
