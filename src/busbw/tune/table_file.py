@@ -1,7 +1,7 @@
-"""The file of a tuning: written after every size, for one system, with the rules of several
-collectives.
+"""The file of a tuning: a table for one system, with the rules of several collectives.
 
-A table of an earlier tuning, run against NCCL's choice on this system again.
+It is written after every size. A table of an earlier tuning can be measured against NCCL's choice
+again, on the same system.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,16 +35,15 @@ def read(file: Path) -> Table:
 
 def system(table: Table, name: str) -> TunedSystem:
     """The system that a table is for; UsageError if it does not say."""
-    said = {key: next(iter(table.said(key)), "") for key in SYSTEM}
-    numbers = {key: whole(said[key]) for key in ("ranks", "hosts", "nccl")}
-    if not said["device"] or min(numbers["ranks"], numbers["hosts"]) < 1 or numbers["nccl"] < 0:
+    texts = {key: next(iter(table.said(key)), "") for key in SYSTEM}
+    numbers = {key: whole(texts[key]) for key in ("ranks", "hosts", "nccl")}
+    if not texts["device"] or min(numbers["ranks"], numbers["hosts"]) < 1 or numbers["nccl"] < 0:
         raise UsageError(
             f"{name}: it does not say for which device, ranks, hosts and NCCL it was made",
             "tune again",
         )
-    return TunedSystem(
-        device=said["device"], network=said["network"] if said["network"] != "-" else "", **numbers
-    )
+    network = "" if texts["network"] == "-" else texts["network"]
+    return TunedSystem(device=texts["device"], network=network, **numbers)
 
 
 def fixed_variables(table: Table, name: str) -> dict[str, str]:
@@ -65,26 +64,21 @@ def is_checked(table: Table, collective: str) -> bool:
 
 
 def differences(table: TunedSystem, here: TunedSystem) -> tuple[list[str], list[str]]:
-    """What makes a table useless on a system, and what is harmless: another patch release of
-    NCCL, another network by name.
+    """What makes a table useless on this system, and what is harmless: another patch release of
+    NCCL.
     """
-    wrong = [
-        f"{what} {theirs}, here {ours}"
-        for what, theirs, ours in (
-            ("GPU", table.device, here.device),
-            ("ranks", table.ranks, here.ranks),
-            ("hosts", table.hosts, here.hosts),
-            ("NCCL", _release(table.nccl), _release(here.nccl)),
-            ("network", table.network or "none", here.network or "none"),
-        )
-        if theirs != ours
-    ]
-    patch = not wrong and table.nccl != here.nccl
-    return wrong, (
-        [f"the table is for NCCL {_version(table.nccl)}, here is {_version(here.nccl)}"]
-        if patch
-        else []
+    compared = (
+        ("GPU", table.device, here.device),
+        ("ranks", table.ranks, here.ranks),
+        ("hosts", table.hosts, here.hosts),
+        ("NCCL", _release(table.nccl), _release(here.nccl)),
+        ("network", table.network or "none", here.network or "none"),
     )
+    wrong = [f"{name} {theirs}, here {ours}" for name, theirs, ours in compared if theirs != ours]
+    harmless = []
+    if not wrong and table.nccl != here.nccl:
+        harmless = [f"the table is for NCCL {_version(table.nccl)}, here is {_version(here.nccl)}"]
+    return wrong, harmless
 
 
 def _release(nccl: int) -> str:
@@ -102,40 +96,43 @@ def measured(spec: SweepSpec) -> str:
 
 
 def sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
-    """The sweeps that a table records, otherwise as `like`."""
-    found = []
-    for text in table.said("measured"):
-        words = text.split()
-        numbers = [whole(word) for word in (*words[3:5], words[5][1:])] if len(words) == 6 else []
-        if not numbers or min(numbers) < 1 or words[5][0] not in "x+":
-            raise UsageError(f"{name}: 'about measured {text}' is no sweep", "tune again")
-        first, last, step = numbers
-        steps = (
-            {"step_factor": step} if words[5][0] == "x" else {"step_factor": 1, "step_bytes": step}
-        )
-        fields = {name: getattr(like, name) for name in SweepSpec.__struct_fields__}
-        fields |= {
-            "collective": words[0],
-            "datatype": words[1],
-            "op": words[2],
-            "min_bytes": first,
-            "max_bytes": last,
-            **steps,
-        }
-        spec = SweepSpec(**fields)
-        try:
-            planned(spec)
-        except UsageError as error:
-            raise UsageError(
-                f"{name}: 'about measured {text}': {error.message}", "tune again"
-            ) from error
-        found.append(spec)
-    if not found:
+    """The sweeps that a table records; everything else is as in `like`."""
+    specs = [_sweep(text, name, like) for text in table.said("measured")]
+    if not specs:
         raise UsageError(f"{name}: it does not say what was measured", "tune again")
-    return found
+    return specs
 
 
-def made(
+def _sweep(text: str, name: str, like: SweepSpec) -> SweepSpec:
+    """The sweep of one line, as `measured` writes it."""
+    words = text.split()
+    numbers = [whole(word) for word in (*words[3:5], words[5][1:])] if len(words) == 6 else []
+    if not numbers or min(numbers) < 1 or words[5][0] not in "x+":
+        raise UsageError(f"{name}: 'about measured {text}' is no sweep", "tune again")
+    first, last, step = numbers
+    fields = {field: getattr(like, field) for field in SweepSpec.__struct_fields__}
+    fields |= {
+        "collective": words[0],
+        "datatype": words[1],
+        "op": words[2],
+        "min_bytes": first,
+        "max_bytes": last,
+    }
+    if words[5][0] == "x":
+        fields["step_factor"] = step
+    else:
+        fields |= {"step_factor": 1, "step_bytes": step}
+    spec = SweepSpec(**fields)
+    try:
+        planned(spec)
+    except UsageError as error:
+        raise UsageError(
+            f"{name}: 'about measured {text}': {error.message}", "tune again"
+        ) from error
+    return spec
+
+
+def build(
     here: TunedSystem,
     spec: SweepSpec,
     sizes: Sequence[Tuned],
@@ -145,27 +142,11 @@ def made(
     checked: bool,
 ) -> Table:
     """The table of these sizes, and of the other collectives `before`."""
-    others = [rule for rule in before.rules if rule.collective != spec.collective] if before else []
-    swept, states = (
-        [text for text in before.said(key) if text.split()[0] != spec.collective] if before else []
-        for key in ("measured", "state")
-    )
-    notes = {size.size_bytes: _note(size) for size in sizes if size.kept}
-    nodes = next((size.nodes for size in sizes if size.nodes), here.hosts)
-    rules = [
-        Rule(
-            ranks=here.ranks,
-            hosts=nodes,
-            collective=spec.collective,
-            first=first,
-            last=last,
-            choice=choice,
-            note="; ".join(note for size, note in notes.items() if first <= size <= last),
-        )
-        for first, last, choice in ranges(
-            (size.size_bytes, size.choice if size.kept else None) for size in sizes
-        )
-    ]
+    before = before or Table()
+    others = [rule for rule in before.rules if rule.collective != spec.collective]
+    swept = _of_others(before, "measured", spec.collective)
+    states = _of_others(before, "state", spec.collective)
+    states.append(f"{spec.collective} {CHECKED if checked else FOUND}")
     about = [
         ("made", f"{now()} by busbw {__version__}"),
         ("device", here.device),
@@ -175,24 +156,46 @@ def made(
         ("network", here.network or "-"),
         *(("variable", f"{name}={value}") for name, value in settings.items()),
         *(("measured", text) for text in (*swept, measured(spec))),
-        *(
-            ("state", text)
-            for text in (*states, f"{spec.collective} {CHECKED if checked else FOUND}")
-        ),
+        *(("state", text) for text in states),
     ]
-    return Table(rules=[*others, *rules], about=about)
+    return Table(rules=[*others, *_rules(here, spec.collective, sizes)], about=about)
+
+
+def _of_others(table: Table, key: str, collective: str) -> list[str]:
+    """The texts of this key about other collectives."""
+    return [text for text in table.said(key) if text.split()[0] != collective]
+
+
+def _rules(here: TunedSystem, collective: str, sizes: Sequence[Tuned]) -> list[Rule]:
+    notes = {size.size_bytes: _note(size) for size in sizes if size.kept}
+    nodes = next((size.nodes for size in sizes if size.nodes), here.hosts)
+    choices = [(size.size_bytes, size.choice if size.kept else None) for size in sizes]
+    rules = []
+    for first, last, choice in ranges(choices):
+        notes_of_range = [note for size, note in notes.items() if first <= size <= last]
+        rules.append(
+            Rule(
+                ranks=here.ranks,
+                hosts=nodes,
+                collective=collective,
+                first=first,
+                last=last,
+                choice=choice,
+                note="; ".join(notes_of_range),
+            )
+        )
+    return rules
 
 
 def _note(size: Tuned) -> str:
     """`1024 B: 12.1 % less time than NCCL's Ring LL (11.0 to 13.2)`."""
     assert size.gain is not None
-    less = [
-        f"{100 * (1 - ratio):.1f}" for ratio in (size.gain.high, size.gain.low) if ratio is not None
-    ]
-    reach = f" ({' to '.join(less)})" if len(less) == 2 else ""
+    gain, interval = size.gain, ""
+    if gain.low is not None and gain.high is not None:
+        interval = f" ({100 * (1 - gain.high):.1f} to {100 * (1 - gain.low):.1f})"
     return (
-        f"{size.size_bytes} B: {100 * (1 - size.gain.ratio):.1f} % less time than NCCL's"
-        f" {size.own}{reach}"
+        f"{size.size_bytes} B: {100 * (1 - gain.ratio):.1f} % less time than NCCL's"
+        f" {size.own}{interval}"
     )
 
 

@@ -229,7 +229,7 @@ def test_a_tuning_that_ends_early_keeps_checked_rules(
     checked: bool, tune: Callable[..., tuple[Tuning, Prepared, list[str]]], tmp_path: Path
 ) -> None:
     here = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
-    before = table_file.made(here, SPEC, [], {}, None, checked=checked)
+    before = table_file.build(here, SPEC, [], {}, None, checked=checked)
     with pytest.raises(NoMeasurement, match="wrong data with NCCL's own choice"):
         tune(spec=msgspec.structs.replace(SPEC, check=1), untuned="corrupt_rank=1", before=before)
     assert (tmp_path / "table").exists() is not checked
@@ -259,7 +259,7 @@ def test_a_setting_that_fails_is_not_used(
 @pytest.mark.parametrize(("checked", "written"), [(False, True), (True, False)])
 def test_a_tuner_says_whether_it_has_written(checked: bool, written: bool, tmp_path: Path) -> None:
     here = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
-    before = table_file.made(here, SPEC, [], {}, None, checked=checked)
+    before = table_file.build(here, SPEC, [], {}, None, checked=checked)
     jobs = Prepared(
         TuneJob(sweep=msgspec.structs.replace(SPEC, check=1)),
         Where(),
@@ -301,9 +301,9 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
         Tuned(size_bytes=LARGE, own=OWN, own_s=1e-5, candidates=9, choice=FOUND, gain=gain),
     ]
     gather = msgspec.structs.replace(SPEC, collective="all_gather", step_factor=1, step_bytes=512)
-    other = table_file.made(here, gather, [sizes[0]], {}, None, checked=False)
-    old = table_file.made(here, SPEC, [sizes[0]], {}, other, checked=False)
-    made = table_file.made(here, SPEC, sizes, {"NCCL_MIN_NCHANNELS": "8"}, old, checked=True)
+    other = table_file.build(here, gather, [sizes[0]], {}, None, checked=False)
+    old = table_file.build(here, SPEC, [sizes[0]], {}, other, checked=False)
+    made = table_file.build(here, SPEC, sizes, {"NCCL_MIN_NCHANNELS": "8"}, old, checked=True)
     head, stamp, *lines = made.text().splitlines()
     assert (head, stamp.split()[:2]) == ("busbw-tuner-table 1", ["about", "made"])
     small = "1024 B: 12.1 % less time than NCCL's Ring LL (11.0 to 13.2)"
@@ -347,7 +347,7 @@ def test_each_collective_of_a_table_has_its_own_state(
     here = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
     gather = msgspec.structs.replace(SPEC, collective="all_gather")
     tuning, _, _ = tune(
-        tuned="alpha_us=6", before=table_file.made(here, gather, [], {}, None, checked=False)
+        tuned="alpha_us=6", before=table_file.build(here, gather, [], {}, None, checked=False)
     )
     states = [
         "all_gather found, not yet checked with new ranks",
