@@ -96,7 +96,7 @@ def up(
     ) as lab:
         for note in lab.notes:
             talk(f"note: {note}")
-        answer(view.made(lab))
+        answer(view.usage(lab))
     return int(Exit.OK)
 
 

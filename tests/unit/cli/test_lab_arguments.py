@@ -103,7 +103,7 @@ def lab(**shape: float) -> Lab:
 
 
 def test_a_made_lab_is_printed_with_the_commands_that_use_it():
-    text = view.made(lab(rate=3.125e9, delay=50e-6, loss=1e-4))
+    text = view.usage(lab(rate=3.125e9, delay=50e-6, loss=1e-4))
     assert text.splitlines() == [
         "lab: 2 hosts, 25 Gbit/s, 50 us delay, 0.01 % loss, MTU 9000",
         "reach each other by ssh: h1, h2",
