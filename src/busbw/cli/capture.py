@@ -17,7 +17,7 @@ from busbw.pattern.pattern_lines import lines
 from busbw.pattern.registry import load
 
 FILE = "pattern.jsonl"
-NOT_GLOO = "capture records NCCL alone"
+NOT_GLOO = "capture records only NCCL"
 RECORDER = (
     "PyTorch's Flight Recorder records Gloo too: start with TORCH_FR_BUFFER_SIZE=20000, and give"
     " its dumps to busbw pattern"
@@ -56,7 +56,7 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
     plugin = os.environ.get(CAPTURE.plugin)
     if plugin:
         raise UsageError(
-            f"{CAPTURE.plugin}={plugin} is set, and NCCL loads one profiler alone",
+            f"{CAPTURE.plugin}={plugin} is set, and NCCL loads only one profiler",
             f"unset {CAPTURE.plugin}",
         )
     library = net_plugin.find()
@@ -91,7 +91,7 @@ def _uses_gloo(rank: int) -> None:
 
 
 def _become(command_line: tuple[str, ...]) -> None:
-    """Continue as the command."""
+    """Replace this process by the command."""
     try:
         os.execvp(command_line[0], command_line)
     except OSError as error:

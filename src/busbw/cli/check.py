@@ -182,14 +182,14 @@ def command(
     if names:
         options = _options(only, layer, watch_s, expected, differences=differences)
         stdin = check_expect.sent(expected)
-        return output.several(cluster.ask(names, options, limit_s, watch_s or 0.0, stdin))
+        return output.print_several(cluster.ask(names, options, limit_s, watch_s or 0.0, stdin))
     if len(files) > 1:
-        return output.several(cluster.recorded_nodes(files, checks, expected))
+        return output.print_several(cluster.recorded_nodes(files, checks, expected))
     if files:
         source = recorded(Path(files[0]))
         machine = Machine(source, check_output.then(since, source) if since else None)
-        return output.one(judge(machine, checks, files[0], expected))
-    return output.one(_check_here(checks, expected, load_s, watch_s, since, limit_s))
+        return output.print_one(judge(machine, checks, files[0], expected))
+    return output.print_one(_check_here(checks, expected, load_s, watch_s, since, limit_s))
 
 
 def _answer_node(

@@ -36,7 +36,7 @@ class Output:
     brief: bool
     fail_on: Verdict
 
-    def one(self, report: CheckReport) -> int:
+    def print_one(self, report: CheckReport) -> int:
         """Print the report of a machine; returns the exit code."""
         report.verdict = overall(report.findings, self.fail_on)
         if self.brief:
@@ -51,7 +51,7 @@ class Output:
             answer(view.text(report, width(), everything=self.everything))
         return int(exit_code(report.verdict))
 
-    def several(self, cluster: ClusterReport) -> int:
+    def print_several(self, cluster: ClusterReport) -> int:
         """Print the reports of several machines, and what differs between them; returns the exit
         code.
         """

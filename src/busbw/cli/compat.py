@@ -80,7 +80,7 @@ def _check_free(path: Path) -> None:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether busbw wrote it. Earlier versions made links to the script `busbw`."""
+    """Whether busbw wrote this file. Earlier versions made links to the script `busbw`."""
     if path.is_symlink():
         return path.readlink().name == "busbw"
     if not path.is_file():

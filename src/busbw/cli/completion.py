@@ -42,7 +42,7 @@ def command(context: click.Context, shell: str) -> int:
     return int(Exit.OK)
 
 
-Pairs = Iterable[tuple[str, str]]  # a value and what it means, '' where that is plain
+Pairs = Iterable[tuple[str, str]]  # a value and what it means, '' if that is plain
 NETWORK = (Path("/sys/class/net"), Path("/sys/class/infiniband"))
 
 
@@ -61,7 +61,7 @@ class Words(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """The values that fit."""
+        """The completions of an incomplete word."""
         before, comma, last = incomplete.rpartition(",") if self.separated else ("", "", incomplete)
         items = [
             CompletionItem(before + comma + value, help=text)

@@ -1,4 +1,4 @@
-"""`busbw explain RESULT`: which algorithm a busbw fits, and how far it is from the hardware's."""
+"""`busbw explain RESULT`: which algorithm a busbw fits, and the load of each link."""
 
 import re
 from dataclasses import replace

@@ -163,7 +163,7 @@ def check_(
 
 
 def _hint(outcome: Check, last: int) -> str:
-    """What to do if the stored runs do not tell."""
+    """What to do if the stored runs do not suffice for a verdict."""
     if outcome.unusual:
         ids = " ".join(map(str, outcome.unusual))
         return (

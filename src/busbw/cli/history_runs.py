@@ -106,7 +106,7 @@ def rm(ids: tuple[int, ...], yes: bool, db: Path) -> int:
 
 
 def _ask(ids: tuple[int, ...]) -> None:
-    """Abort unless the user agrees; UsageError where nobody can answer."""
+    """Abort unless the user agrees; UsageError if nobody can answer."""
     if not sys.stdin.isatty():
         raise UsageError("rm asks before it removes runs, and stdin is not a terminal", "add --yes")
     runs = ", ".join(f"run {id}" for id in dict.fromkeys(ids))

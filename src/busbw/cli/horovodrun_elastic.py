@@ -135,7 +135,7 @@ class Elastic:
         return bool(self.script or self.min_np)
 
     def check(self, ranks: int | None) -> None:
-        """Raises UsageError for options that do not fit together."""
+        """UsageError for options that contradict each other."""
         names = [field.name for field in fields(self)]
         given = [name for name in names if getattr(self, name) not in (None, "")]
         if given and not self.asked:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from busbw.cli.link_suspects import WAYS, Search
+from busbw.cli.link_suspects import SEARCHES, Search
 from busbw.cli.shared_options import File, Seconds, argv, not_empty, result_file, result_options
 from busbw.cli.streams import answer, talk, width
 from busbw.core import json_codec
@@ -119,7 +119,7 @@ OF_SUSPECT = {
 )
 @click.option(
     "--suspect",
-    type=click.Choice(WAYS),
+    type=click.Choice(SEARCHES),
     help="find slow hosts, or slow pairs, by runs of a collective (busbw run)",
 )
 @click.option("--collective", default="all_reduce", show_default=True, help="of --suspect")

@@ -1,6 +1,4 @@
-"""The runs of `busbw link --suspect`: a collective over some of the hosts, as `busbw run` starts
-it.
-"""
+"""The runs of `busbw link --suspect`: a collective over some of the hosts, as with `busbw run`."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,17 +15,17 @@ from busbw.link.suspects import SLOW
 from busbw.link.types import Run, Suspect, SuspectReport, bits_text
 from busbw.measure.api import run
 
-WAYS = ("hosts", "pairs")
+SEARCHES = ("hosts", "pairs")  # the values of --suspect
 
 
 class Search:
-    """A search among `hosts`, whose slots are the ranks on each host. `save` gets the report
-    after every run.
+    """A search among `hosts`, whose slots are the ranks on each host. `save` gets the report after
+    every run.
     """
 
     def __init__(
         self,
-        way: str,
+        search: str,
         collective: str,
         size: int,
         hosts: Sequence[Host],
@@ -49,7 +47,7 @@ class Search:
             sampling=Sampling(precision=0.0),
         )
         self.report = SuspectReport(
-            way=way,
+            way=search,
             collective=self._spec.collective,
             size_bytes=size,
             hosts=[host.name for host in hosts],

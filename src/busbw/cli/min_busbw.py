@@ -16,7 +16,7 @@ from busbw.model.findings import why_no_ideal
 from busbw.ui.number_formats import bandwidth_text, busbw_text, no_headline, percent_text
 
 GB = "GB/s"
-least_options: Decorator = options(
+minimum_options: Decorator = options(
     click.option(
         "--min-busbw",
         default="",
@@ -34,7 +34,7 @@ least_options: Decorator = options(
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
+class Minimum:
     """What the largest busbw must reach: `busbw` in bytes per second, `share` of the ideal; None if
     it is not required.
     """
@@ -82,10 +82,10 @@ class Least:
         return Exit.BAD, f"{text} is {percent} % of the ideal, below {required}"
 
 
-def least(busbw: str, share: float | None) -> Least:
+def parse_minimum(busbw: str, share: float | None) -> Minimum:
     """What the options require; UsageError for a busbw that is no number above 0."""
     if not busbw:
-        return Least(None, share)
+        return Minimum(None, share)
     try:
         value = float(busbw.removesuffix(GB).strip())
     except ValueError:
@@ -95,4 +95,4 @@ def least(busbw: str, share: float | None) -> Least:
             f"--min-busbw: '{busbw}' is not a bus bandwidth",
             "give GB/s as a number above 0, like --min-busbw 300GB/s",
         )
-    return Least(value * 1e9, share)
+    return Minimum(value * 1e9, share)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from busbw.cli.min_busbw import least, least_options
+from busbw.cli.min_busbw import minimum_options, parse_minimum
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.shared_options import (
     Seconds,
@@ -223,7 +223,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     help=", ".join(row.name for row in VIEWS),
 )
 @click.option("--brief", is_flag=True, help="the same as --format brief")
-@least_options
+@minimum_options
 @result_options
 @dry_run_option
 @click.option(
@@ -267,7 +267,7 @@ def command(
 
     Under mpirun, srun or torchrun each process is a rank of the existing job.
     """
-    required = least(min_busbw, min_percent)
+    minimum = parse_minimum(min_busbw, min_percent)
     format_name = BRIEF if brief else format_name
     fields |= take_where(fields)
     sampling = _take_sampling(fields)
@@ -305,9 +305,9 @@ def command(
     if dry_run:
         return print_command(launcher_command(*prepare(spec, **fields)))
     record = Record(result_file(json_name), overwrite=force)
-    sink = SweepOutput(record, output_view, refuse=required.refuse)
+    sink = SweepOutput(record, output_view, refuse=minimum.refuse)
     result = run(spec, sink=sink, **fields)
-    code, reason = required.judge(result)
+    code, reason = minimum.judge(result)
     if reason:
         talk(f"error: {reason}")
     return max(exit_code(result, format_name), int(code), key=(0, 3, 1).index)

@@ -32,7 +32,7 @@ from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
 from busbw.core.options import BY_FIELD, Option
 from busbw.core.sizes import counted
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuner_table import TUNED
+from busbw.core.tuner_table import TUNED, Table
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.host import net_plugin
 from busbw.measure.launch_plan import Where
@@ -159,11 +159,10 @@ def command(
     tuner plugin of busbw-native, after a check with new ranks. Exit code 0 also if NCCL's choice is
     best; with --check 1 if a size is slower or has wrong data with the table.
     """
-    _refuse_set(
-        ("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES)
-        if variables
-        else (TUNER.plugin, TUNER.table, NOT_BLOCKING)
-    )
+    if variables:
+        _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES))
+    else:
+        _refuse_set((TUNER.plugin, TUNER.table, NOT_BLOCKING))
     where = Where(**take_where(fields))
     _refuse_ignored(checked, variables)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
@@ -173,21 +172,29 @@ def command(
     jobs = Jobs(job, where, Output(Record(), save_unasked=False))
     if checked:
         return _check(checked, jobs, rounds, format_name)
-    spec = jobs.job.sweep
-    count = planned(spec)
     if variables:
         tuning = VariablesTuner(jobs, rounds, talk).tune()
         return _print(tuning, tuning.variables, format_name)
     check_writable(file, what=f"--output {file}")
     before = table_file.read(file) if file.exists() and not force else None
+    tuning = _tune_table(jobs, file, before, rounds, try_settings=settings)
+    return _print(tuning, _exports(tuning, jobs), format_name)
+
+
+def _tune_table(
+    jobs: Jobs, file: Path, before: Table | None, rounds: int, *, try_settings: bool
+) -> Tuning:
+    """Search, and write the table; rules for other collectives in the table `before` stay."""
     if before:
-        made_for = table_file.system(before, str(file))
-        jobs.judge = lambda here: refuse_other(file, made_for, here, talk)
+        tuned_system = table_file.system(before, str(file))
+        jobs.judge = lambda system: refuse_other(file, tuned_system, system, talk)
+    spec = jobs.job.sweep
+    count = planned(spec)
     candidates = len(pairs(spec.collective)) + PAIRS * len(CHANNELS)
-    for_each = " for each setting" if settings else ""
+    for_each = " for each setting" if try_settings else ""
     talk(
         f"{counted(count, 'size')}, up to {candidates} candidates each: about"
-        f" {count * seconds:.0f} s{for_each}, then {2 * rounds} runs"
+        f" {count * jobs.job.seconds:.0f} s{for_each}, then {2 * rounds} runs"
     )
     tuner = TableTuner(
         jobs,
@@ -196,17 +203,16 @@ def command(
         count,
         rounds,
         Limits(),
-        settings,
+        try_settings,
         talk,
         lambda size: talk(tune_text.size_line(size)),
     )
     try:
-        tuning = tuner.tune()
+        return tuner.tune()
     except (KeyboardInterrupt, BusbwError):
         if tuner.written:
             talk(f"{file} has what was found so far; it was not checked with new ranks")
         raise
-    return _print(tuning, _exports(tuning, jobs), format_name)
 
 
 def _refuse_set(names: Sequence[str]) -> None:

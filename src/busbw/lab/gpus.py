@@ -93,7 +93,7 @@ def start_mps(folder: str) -> str:
             " them may hang"
         )
     environ = {**os.environ, PIPES: folder, MARKER: _mark(folder)}
-    environ.pop(VISIBLE, None)  # MPS would number those anew
+    environ.pop(VISIBLE, None)  # MPS would number these GPUs from 0
     with tempfile.TemporaryFile() as output:  # not a pipe, which the daemon could keep open
         try:
             done = subprocess.run(

@@ -128,13 +128,13 @@ def _create(name: str) -> None:
 def _join(lab: Lab) -> None:
     from pyroute2 import IPRoute
 
-    with _errors("veth"), IPRoute() as here:
+    with _errors("veth"), IPRoute() as netlink:
         if not lab.switch:
             first, second = lab.hosts
-            _veth(here, (first.interface, first.namespace), (second.interface, second.namespace))
+            _veth(netlink, (first.interface, first.namespace), (second.interface, second.namespace))
             return
         for number, host in enumerate(lab.hosts):
-            _veth(here, (host.interface, host.namespace), (f"p{number}", lab.switch))
+            _veth(netlink, (host.interface, host.namespace), (f"p{number}", lab.switch))
     with _inside(lab.switch) as netlink:
         with _needs("bridge", "three hosts or more", "use two hosts"):
             netlink.link("add", ifname="br0", kind="bridge")

@@ -24,7 +24,7 @@ def alive(process: Mark) -> bool:
 
 
 def exists(namespace: str) -> bool:
-    """Whether there is a named network namespace; a file alone is what a killed process or
+    """Whether there is a named network namespace; a file without one is what a killed process or
     another mount namespace leaves.
     """
     try:

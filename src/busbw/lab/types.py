@@ -121,8 +121,8 @@ class LabHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A process, as pid and start time in clock ticks since boot: a pid alone is given to
-    another process later.
+    """A process, as pid and start time in clock ticks since boot: a later process may get the
+    same pid.
     """
 
     pid: int

@@ -63,21 +63,22 @@ def is_checked(table: Table, collective: str) -> bool:
     return f"{collective} {CHECKED}" in table.said("state")
 
 
-def differences(table: TunedSystem, here: TunedSystem) -> tuple[list[str], list[str]]:
-    """What makes a table useless on this system, and what is harmless: another patch release of
+def differences(table: TunedSystem, system: TunedSystem) -> tuple[list[str], list[str]]:
+    """What makes a table useless on a system, and what is harmless: another patch release of
     NCCL.
     """
     compared = (
-        ("GPU", table.device, here.device),
-        ("ranks", table.ranks, here.ranks),
-        ("hosts", table.hosts, here.hosts),
-        ("NCCL", _release(table.nccl), _release(here.nccl)),
-        ("network", table.network or "none", here.network or "none"),
+        ("GPU", table.device, system.device),
+        ("ranks", table.ranks, system.ranks),
+        ("hosts", table.hosts, system.hosts),
+        ("NCCL", _release(table.nccl), _release(system.nccl)),
+        ("network", table.network or "none", system.network or "none"),
     )
     wrong = [f"{name} {theirs}, here {ours}" for name, theirs, ours in compared if theirs != ours]
     harmless = []
-    if not wrong and table.nccl != here.nccl:
-        harmless = [f"the table is for NCCL {_version(table.nccl)}, here is {_version(here.nccl)}"]
+    if not wrong and table.nccl != system.nccl:
+        versions = f"NCCL {_version(table.nccl)}, here is {_version(system.nccl)}"
+        harmless = [f"the table is for {versions}"]
     return wrong, harmless
 
 
@@ -133,7 +134,7 @@ def _sweep(text: str, name: str, like: SweepSpec) -> SweepSpec:
 
 
 def build(
-    here: TunedSystem,
+    system: TunedSystem,
     spec: SweepSpec,
     sizes: Sequence[Tuned],
     settings: Mapping[str, str],
@@ -149,33 +150,33 @@ def build(
     states.append(f"{spec.collective} {CHECKED if checked else FOUND}")
     about = [
         ("made", f"{now()} by busbw {__version__}"),
-        ("device", here.device),
-        ("ranks", str(here.ranks)),
-        ("hosts", str(here.hosts)),
-        ("nccl", str(here.nccl)),
-        ("network", here.network or "-"),
+        ("device", system.device),
+        ("ranks", str(system.ranks)),
+        ("hosts", str(system.hosts)),
+        ("nccl", str(system.nccl)),
+        ("network", system.network or "-"),
         *(("variable", f"{name}={value}") for name, value in settings.items()),
         *(("measured", text) for text in (*swept, measured(spec))),
         *(("state", text) for text in states),
     ]
-    return Table(rules=[*others, *_rules(here, spec.collective, sizes)], about=about)
+    return Table(rules=[*others, *_rules(system, spec.collective, sizes)], about=about)
 
 
 def _of_others(table: Table, key: str, collective: str) -> list[str]:
-    """The texts of this key about other collectives."""
+    """The texts under this key that are about other collectives."""
     return [text for text in table.said(key) if text.split()[0] != collective]
 
 
-def _rules(here: TunedSystem, collective: str, sizes: Sequence[Tuned]) -> list[Rule]:
+def _rules(system: TunedSystem, collective: str, sizes: Sequence[Tuned]) -> list[Rule]:
     notes = {size.size_bytes: _note(size) for size in sizes if size.kept}
-    nodes = next((size.nodes for size in sizes if size.nodes), here.hosts)
+    nodes = next((size.nodes for size in sizes if size.nodes), system.hosts)
     choices = [(size.size_bytes, size.choice if size.kept else None) for size in sizes]
     rules = []
     for first, last, choice in ranges(choices):
         notes_of_range = [note for size, note in notes.items() if first <= size <= last]
         rules.append(
             Rule(
-                ranks=here.ranks,
+                ranks=system.ranks,
                 hosts=nodes,
                 collective=collective,
                 first=first,
@@ -206,12 +207,12 @@ def write(table: Table, file: Path) -> None:
 
 
 def refuse_other(
-    file: Path, made_for: TunedSystem, here: TunedSystem, say: Callable[[str], None]
+    file: Path, table: TunedSystem, system: TunedSystem, say: Callable[[str], None]
 ) -> None:
-    """UsageError if a table is for another system than this one; says what differs and is
-    harmless.
+    """UsageError if a file, whose table is for the system `table`, is for another system than
+    this one; otherwise says which differences are harmless.
     """
-    wrong, harmless = differences(made_for, here)
+    wrong, harmless = differences(table, system)
     if wrong:
         raise UsageError(
             f"{file} is for another system: {'; '.join(wrong)}",
@@ -228,8 +229,8 @@ def check_file(file: Path, jobs: Jobs, rounds: int, say: Callable[[str], None]) 
     """
     name = str(file)
     table = read(file)
-    made_for, variables = system(table, name), fixed_variables(table, name)
-    jobs.judge = lambda here: refuse_other(file, made_for, here, say)
+    tuned_system, variables = system(table, name), fixed_variables(table, name)
+    jobs.judge = lambda current: refuse_other(file, tuned_system, current, say)
     for spec in sweeps(table, name, jobs.job.sweep):
         if not any(rule.collective == spec.collective for rule in table.rules) and not variables:
             say(f"note: {file} leaves {spec.collective} to NCCL")

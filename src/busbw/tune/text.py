@@ -20,7 +20,7 @@ from busbw.ui.number_formats import (
 
 
 def less(gain: Gain | None) -> str:
-    """`12.1 % (11.0 to 13.2)`: how much less time, with its interval; `-` where it is unknown."""
+    """`12.1 % (11.0 to 13.2)`: how much less time, with its interval; `-` if it is unknown."""
     if gain is None:
         return "-"
     interval = ""

@@ -187,8 +187,8 @@ def plainest(times_s: Mapping[Choice | None, Sequence[float]]) -> Choice | None:
 
 
 def gain(default_s: Sequence[float], choice_s: Sequence[float], confidence: float) -> Gain:
-    """What a choice gains, from samples that were not used to choose it; `p` is of this size
-    alone.
+    """What a choice gains, from samples that were not used to choose it; `p` is that of this size
+    only.
     """
     change = shift(independent(default_s), independent(choice_s), confidence)
     return Gain(
