@@ -167,7 +167,7 @@ def command(
     expected: Expect | None = None
     if not differences:
         checks = chosen_checks(only, layer)
-        expected = check_expect.expected(expect, check_rows(only, layer), node=node)
+        expected = check_expect.load_expected(expect, check_rows(only, layer), node=node)
     if node:
         return _answer_node(checks, expected, watch_s, limit_s)
     names = [host.name for host in given_hosts(hosts, hostfile)]
@@ -175,19 +175,19 @@ def command(
     refuse_contradictions(
         names, files, load=bool(load_s), differences=differences, ignored=bool(brief or expect)
     )
-    check_output.refuse(watch_s, since, files, hosts=len(names))
+    check_output.refuse_watch_options(watch_s, since, files, hosts=len(names))
     output = Output(
         format_name=format_name, everything=everything, brief=brief, fail_on=Verdict(fail_on)
     )
     if names:
         options = _options(only, layer, watch_s, expected, differences=differences)
-        stdin = check_expect.sent(expected)
+        stdin = check_expect.stdin_of_nodes(expected)
         return output.print_several(cluster.ask(names, options, limit_s, watch_s or 0.0, stdin))
     if len(files) > 1:
         return output.print_several(cluster.recorded_nodes(files, checks, expected))
     if files:
         source = recorded(Path(files[0]))
-        machine = Machine(source, check_output.then(since, source) if since else None)
+        machine = Machine(source, check_output.read_earlier(since, source) if since else None)
         return output.print_one(judge(machine, checks, files[0], expected))
     return output.print_one(_check_here(checks, expected, load_s, watch_s, since, limit_s))
 
@@ -196,7 +196,7 @@ def _answer_node(
     checks: Sequence[Check], expected: Expect | None, watch_s: float | None, limit_s: float
 ) -> int:
     """Print this node's part of a comparison."""
-    earlier = check_output.first(checks, watch_s, limit_s)
+    earlier = check_output.read_first(checks, watch_s, limit_s)
     node = within(
         lambda source: cluster.here(source, checks, earlier=earlier, expect=expected),
         Live(),
@@ -217,12 +217,12 @@ def _check_here(
     """The findings on this machine: after a load, if `load_s` is given, which comes between the
     two readings of `watch_s`.
     """
-    earlier = check_output.first(checks, watch_s, limit_s)
+    earlier = check_output.read_first(checks, watch_s, limit_s)
 
     def work(source: Source) -> CheckReport:
         if load_s:
             load.begin(source)
-        before = check_output.then(since, source) if since else earlier
+        before = check_output.read_earlier(since, source) if since else earlier
         return judge(Machine(source, before), checks, "", expected)
 
     longest_s = [load.longest_s(load_s), measuring.longest_s(load_s)] if load_s else [0.0]

@@ -66,7 +66,7 @@ expect_options: Decorator = options(
 )
 
 
-def expected(name: str, rows: Sequence[CheckRow], *, node: bool) -> Expect | None:
+def load_expected(name: str, rows: Sequence[CheckRow], *, node: bool) -> Expect | None:
     """The file that --expect names, with the expectations of these rows; UsageError if it has an
     error.
 
@@ -87,7 +87,7 @@ def expected(name: str, rows: Sequence[CheckRow], *, node: bool) -> Expect | Non
     return Expect(read, ids)
 
 
-def sent(expect: Expect | None) -> bytes:
+def stdin_of_nodes(expect: Expect | None) -> bytes:
     """What the nodes of --hosts read from stdin."""
     return msgspec.json.encode(expect.file) if expect else b""
 

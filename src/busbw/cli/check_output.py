@@ -100,7 +100,9 @@ def _verdict(cluster: ClusterReport) -> Verdict:
     return worst(verdicts)
 
 
-def refuse(watch_s: float | None, since: str, files: Sequence[str], *, hosts: int) -> None:
+def refuse_watch_options(
+    watch_s: float | None, since: str, files: Sequence[str], *, hosts: int
+) -> None:
     """UsageError for options that exclude each other."""
     if watch_s and since:
         raise UsageError(
@@ -118,7 +120,7 @@ def refuse(watch_s: float | None, since: str, files: Sequence[str], *, hosts: in
         )
 
 
-def first(checks: Sequence[Check], watch_s: float | None, limit_s: float) -> Machine | None:
+def read_first(checks: Sequence[Check], watch_s: float | None, limit_s: float) -> Machine | None:
     """This machine, read now within `limit_s`; returns after `watch_s` seconds. Without `watch_s`
     None, at once.
     """
@@ -130,7 +132,7 @@ def first(checks: Sequence[Check], watch_s: float | None, limit_s: float) -> Mac
     return Machine(parse_archive(archive, "the first reading"))
 
 
-def then(since: str, source: Source) -> Machine:
+def read_earlier(since: str, source: Source) -> Machine:
     """The machine of a snapshot; UsageError if it is not an earlier one of the same machine."""
     earlier = read_then(since)
     compare(since, earlier, Machine(source))

@@ -203,8 +203,8 @@ BY_COMMAND: dict[tuple[str, str], Words] = {
 }
 
 
-def completing(command: click.Command, name: str) -> click.Command:
-    """The command, and its subcommands, with types that complete."""
+def add_completion(command: click.Command, name: str) -> click.Command:
+    """Give the parameters of a command and its subcommands types that complete; returns it."""
     for parameter in command.params:
         key = parameter.name or ""
         words = BY_COMMAND.get((name, key)) or BY_PARAMETER.get(key)
@@ -213,5 +213,5 @@ def completing(command: click.Command, name: str) -> click.Command:
             parameter.type = words
     if isinstance(command, click.Group):
         for part in command.commands.values():
-            completing(part, name)
+            add_completion(part, name)
     return command

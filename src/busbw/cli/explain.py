@@ -10,7 +10,7 @@ from busbw.check.registry import find_row
 from busbw.cli.shared_options import format_option, not_empty
 from busbw.cli.show import read_sweep, table_option
 from busbw.cli.streams import answer, width
-from busbw.cli.system_options import changed, given_system, system_options
+from busbw.cli.system_options import given_system, system_options, with_options
 from busbw.core.cells import headline
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Result
@@ -116,4 +116,4 @@ def _recorded_system(result: Result, file: str, nics: str, cpu: str | None) -> S
     system = of_result(result)
     if isinstance(system, str):  # why there is none
         raise UsageError(f"{file}: {system}", DESCRIBE)
-    return changed(system, nics, cpu)
+    return with_options(system, nics, cpu)

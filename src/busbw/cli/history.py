@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from busbw.cli import history_runs
-from busbw.cli.history_runs import HELP, LAST, db_option, filters, reading
+from busbw.cli.history_runs import HELP, LAST, db_option, filters, naming_run
 from busbw.cli.shared_options import Share, not_empty
 from busbw.cli.show import read_bytes, read_sweep, sweep_in
 from busbw.cli.streams import answer, talk, width
@@ -146,7 +146,7 @@ def check_(
     with opened(db, create=False) as history:
         earlier = baseline(history, result, last)
         newest = next(iter(earlier), 0)
-        with reading(newest):
+        with naming_run(newest):
             before = result_json.read(history.text(newest).encode()) if newest else None
     outcome = check(result, earlier, confidence, tolerance)
     if result.wrong():

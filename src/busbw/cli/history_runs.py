@@ -50,8 +50,8 @@ def filters(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def reading(run: int) -> Iterator[None]:
-    """UsageError that names the run if its stored result cannot be read."""
+def naming_run(run: int) -> Iterator[None]:
+    """Errors of reading a stored result become a UsageError that names the run."""
     try:
         yield
     except (UsageError, msgspec.DecodeError) as error:
@@ -79,7 +79,7 @@ def show(id: int, format_name: str, db: Path) -> int:
     view(format_name)
     with opened(db, create=False) as history:
         text = history.text(id)
-    with reading(id):
+    with naming_run(id):
         result = results.read(text.encode())
     answer(render(result, format_name, f"run {id}", width()))
     return int(Exit.BAD if result.wrong() else Exit.OK)
@@ -161,7 +161,7 @@ def export(
 
 def _line(history: History, id: int, start: str) -> str:
     text = history.text(id)
-    with reading(id):
+    with naming_run(id):
         return exported.line(text, start)
 
 

@@ -154,7 +154,7 @@ def _become(lab: Lab, host: LabHost, line: Sequence[str]) -> NoReturn:
 )
 def status(name: str, format_name: str) -> int:
     """Show the labs of this machine. Exit code 1 if something of one has ended."""
-    labs = [building.status(lab) for lab in building.every() if name in ("", lab.name)]
+    labs = [building.status(lab) for lab in building.all_labs() if name in ("", lab.name)]
     if name and not labs:
         building.find(name)
     if format_name == "json":

@@ -39,9 +39,9 @@ class _Lazy(click.Group):
         command = with_examples(import_module(f"busbw.cli.{cmd_name}").command, row)
         add_verbose(command)
         if ctx.resilient_parsing:  # a shell asks for completions
-            from busbw.cli.completion import completing
+            from busbw.cli.completion import add_completion
 
-            return completing(command, cmd_name)
+            return add_completion(command, cmd_name)
         return command
 
     def resolve_command(

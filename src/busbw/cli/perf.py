@@ -68,7 +68,7 @@ REWORDINGS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def reworded(text: str, options: Collection[str]) -> str:
+def reword(text: str, options: Collection[str]) -> str:
     """The text of an error with these options as the nccl-tests commands name them."""
     for option in options:
         for pattern, replacement in REWORDINGS.get(option, ()):
@@ -78,7 +78,7 @@ def reworded(text: str, options: Collection[str]) -> str:
 
 def text_of(error: BusbwError) -> str:
     """An error as these commands print it on stderr."""
-    return reworded(error.render(), error.options)
+    return reword(error.render(), error.options)
 
 
 SHORT = "".join(f"{row.short}:" for row in OPTIONS) + "h"
@@ -177,7 +177,7 @@ def _perf(program: str, args: Sequence[str]) -> int:
             answer("invalid option '?'\n")
         answer(usage(program))
         return int(NcclTestsExit.OK)
-    spec, notes = softened(msgspec.convert({**parsed.fields, "collective": collective}, SweepSpec))
+    spec, notes = soften(msgspec.convert({**parsed.fields, "collective": collective}, SweepSpec))
     _refuse(spec)
     answer("".join(note + "\n" for note in notes))
     spec, file = output_file(spec)
@@ -204,7 +204,7 @@ def _perf(program: str, args: Sequence[str]) -> int:
     return int(NcclTestsExit.OK)
 
 
-def softened(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
+def soften(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
     """The spec with invalid values replaced as nccl-tests does, and the messages to print. Names
     are case-sensitive.
     """
@@ -330,6 +330,6 @@ def _failed(error: BusbwError) -> int:
     kind = kinds.get(NcclTestsExit(code), "NCCL failure")
     with suppress(BusbwError, ReaderGone):
         host = platform.node().split(".")[0]
-        answer(f"{host}: Test {kind} '{reworded(error.message, error.options)}'\n")
+        answer(f"{host}: Test {kind} '{reword(error.message, error.options)}'\n")
     talk(text_of(error))
     return code

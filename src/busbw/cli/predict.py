@@ -13,7 +13,7 @@ from busbw.cli.system_options import (
     Counts,
     given_system,
     nccl_option,
-    settings,
+    parse_allowed,
     settings_options,
     sizes,
     system_options,
@@ -115,7 +115,9 @@ def command(
     """
     row = collective_row(collective)
     hardware, source = given_system(system, topo, nics, cpu) or this_system(nics, cpu)
-    setting = Setting(hardware, release(nccl), settings(algo, proto, row.name), oversubscription)
+    setting = Setting(
+        hardware, release(nccl), parse_allowed(algo, proto, row.name), oversubscription
+    )
     fits = calibrate(results, hardware)
     if pattern_file:
         _refuse_of_collective(pattern_file, algo, proto)

@@ -63,22 +63,22 @@ def given_system(system: str, topo: str, nics: str, cpu: str | None) -> tuple[Sy
     if not (system or topo):
         return None
     described = topo_xml.read(read_bytes(topo), topo) if topo else parse_system(system)
-    return changed(described, nics, cpu), topo or "described"
+    return with_options(described, nics, cpu), topo or "described"
 
 
 def this_system(nics: str, cpu: str | None) -> tuple[System, str]:
     """The system of this machine; NoMeasurement if it has no GPUs that can be read."""
-    return changed(of_host(read_host()), nics, cpu), "this host"
+    return with_options(of_host(read_host()), nics, cpu), "this host"
 
 
-def changed(system: System, nics: str, cpu: str | None) -> System:
-    """The system with the NICs and the CPU that were given."""
+def with_options(system: System, nics: str, cpu: str | None) -> System:
+    """The system with the NICs and the CPU of the options, if they are given."""
     if nics:
         system = with_nics(system, nics)
     return replace(system, cpu=cpu) if cpu else system
 
 
-def settings(algo: str, proto: str, collective: str) -> Allowed:
+def parse_allowed(algo: str, proto: str, collective: str) -> Allowed:
     """What --algo and --proto allow; UsageError if they name nothing that the model knows."""
     choices = allowed({"NCCL_ALGO": algo, "NCCL_PROTO": proto}, collective)
     for option, text, chosen, names in (

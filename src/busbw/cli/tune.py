@@ -46,7 +46,7 @@ from busbw.tune.jobs import Jobs
 from busbw.tune.table_file import check_file, refuse_other
 from busbw.tune.tuning import TableTuner
 from busbw.tune.types import TuneJob, Tuning, pairs
-from busbw.tune.validate import planned
+from busbw.tune.validate import count_sizes
 
 DEFAULTS = {
     "min_bytes": 1 << 10,
@@ -186,10 +186,10 @@ def _tune_table(
 ) -> Tuning:
     """Search, and write the table; rules for other collectives in the table `before` stay."""
     if before:
-        tuned_system = table_file.system(before, str(file))
+        tuned_system = table_file.system_of_table(before, str(file))
         jobs.judge = lambda system: refuse_other(file, tuned_system, system, talk)
     spec = jobs.job.sweep
-    count = planned(spec)
+    count = count_sizes(spec)
     candidates = len(pairs(spec.collective)) + PAIRS * len(CHANNELS)
     for_each = " for each setting" if try_settings else ""
     talk(
@@ -252,7 +252,7 @@ def _spec(name: str, checked: Path | None, sweep: dict[str, Any]) -> SweepSpec:
     spec = SweepSpec(
         collective=collective(name or TUNED[-1]).name, sampling=Sampling(precision=0.0), **sweep
     )
-    planned(spec)
+    count_sizes(spec)
     return spec
 
 

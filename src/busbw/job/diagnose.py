@@ -58,7 +58,7 @@ class JobData:
         """The GPUs of all hosts."""
         return [gpu for host in self.hosts.values() for gpu in host.gpus]
 
-    def moved(self) -> bool | None:
+    def has_moved(self) -> bool | None:
         """Whether any rank launched a collective between the reports; None if unknown."""
         before, after = _counts_by_rank(self.before), _counts_by_rank(self.after)
         if before != after:
@@ -98,7 +98,7 @@ def conclude(job: JobData, report: JobReport) -> None:
             parts.append(port)
         report.message = "; ".join(parts)
         report.fix = _fix(job, stall)
-    elif job.moved():
+    elif job.has_moved():
         report.verdict = Verdict.PASS
         report.message = f"{MOVES}: ranks launched collectives within {job.seconds:g} s"
     else:
@@ -132,7 +132,7 @@ def _behind(job: JobData) -> Stall | None:
     """Ranks for which others wait and that wait for none: a rank behind in one communicator may
     wait in another.
     """
-    if job.moved():
+    if job.has_moved():
         return None
     late: dict[tuple[str, int, int], tuple[RankSeen, CommSeen, str]] = {}
     ahead = set[tuple[str, int, int]]()
@@ -161,10 +161,10 @@ def _absent(job: JobData) -> Stall | None:
     """Ranks that have not called a collective, according to the dumps; ranks that wait in
     another group are not the cause.
     """
-    if job.moved():  # the dumps are older
+    if job.has_moved():  # the dumps are older
         return None
     waiting = {rank for call in job.outstanding for rank in call.waiting}
-    # a collective that a rank misses which waits nowhere comes first
+    # Collectives missed by a rank that waits in no other group come first.
     for call in sorted(job.outstanding, key=lambda call: bool(call.absent.keys() <= waiting)):
         late = sorted(call.absent.keys() - waiting) or sorted(call.absent)
         numbers = late or call.silent
@@ -196,7 +196,7 @@ def _all_wait(job: JobData) -> Stall | None:
     """A collective that all ranks have called and that does not end, according to the dumps or
     to GPUs at low power.
     """
-    moved = job.moved()
+    moved = job.has_moved()
     if moved:
         return None
     if job.outstanding:

@@ -130,7 +130,7 @@ def check_hosts(lab: Lab, hosts: Sequence[LabHost]) -> None:
             )
 
 
-def every() -> list[Lab]:
+def all_labs() -> list[Lab]:
     """All labs, including those that were left behind."""
     check_root()
     return list(filter(None, map(state.read, state.names())))
@@ -162,7 +162,7 @@ def _make(spec: LabSpec) -> Lab:
     # that would have none.
     with state.locked():
         _sweep()
-        for other in every():
+        for other in all_labs():
             _check_outside(other)
         if state.read(spec.name):
             raise UsageError(
@@ -212,7 +212,7 @@ def _plan(spec: LabSpec) -> Lab:
     cores_per_host = 0 if spec.share_cores else len(usable) // count
     if not cores_per_host and not spec.share_cores:
         notes.append(f"{count} hosts share {len(usable)} cores: there are fewer cores than hosts")
-    shares = gpus.divide(count, [] if spec.gpus == 0 else gpus.visible(), spec.gpus)
+    shares = gpus.divide(count, [] if spec.gpus == 0 else gpus.visible_gpus(), spec.gpus)
     addresses = [str(address) for address in IPv4Network(NETWORK).hosts()][:count]
     hosts = [
         LabHost(

@@ -32,7 +32,7 @@ class Share:
     percent: int | None = None
 
 
-def visible() -> list[int]:
+def visible_gpus() -> list[int]:
     """Numbers of the GPUs that a lab made by this process may use: all, or those of
     CUDA_VISIBLE_DEVICES.
 

@@ -13,9 +13,9 @@ from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.result import Result
 from busbw.core.sizes import counted
 from busbw.tune.job import NO_ALGORITHMS
-from busbw.tune.jobs import Checked, Jobs, by_size, in_turn
+from busbw.tune.jobs import Checked, Jobs, by_size, run_in_turn
 from busbw.tune.tuning import WRONG
-from busbw.tune.types import Tuned, Tuning, pairs, text_of, together
+from busbw.tune.types import Tuned, Tuning, geometric_mean, pairs, variables_text
 
 MIN_CHANNELS, MAX_CHANNELS, *_ = CHANNEL_VARIABLES
 CHANNELS = ({MIN_CHANNELS: "8"}, {MIN_CHANNELS: "16"}, {MAX_CHANNELS: "2"}, {MAX_CHANNELS: "4"})
@@ -59,9 +59,9 @@ class VariablesTuner:
                 continue
             before, default = default, self.jobs.own()
             ratios = _ratios(before, result, default)
-            mean, worst = together(ratios), max(ratios)
+            mean, worst = geometric_mean(ratios), max(ratios)
             self.say(
-                f"{text_of(variables)}: {mean:.3f} of the time of NCCL's choice, at worst"
+                f"{variables_text(variables)}: {mean:.3f} of the time of NCCL's choice, at worst"
                 f" {worst:.3f}"
             )
             if mean < WORTH and worst < MAYBE_SLOWER:
@@ -75,7 +75,7 @@ class VariablesTuner:
 
     def _sweep(self, variables: dict[str, str]) -> Result | None:
         """A sweep with these variables; None if it failed or has wrong data, which drops them."""
-        name = text_of(variables)
+        name = variables_text(variables)
         try:
             result = self.jobs.sweep(variables)
         except BusbwError as error:
@@ -92,8 +92,8 @@ class VariablesTuner:
 
     def _check(self, variables: dict[str, str]) -> dict[int, Checked] | None:
         """Each size of the check; None if one is slower or has wrong data, or none is faster."""
-        self.say(f"checking {text_of(variables)} with new ranks: {2 * self.rounds} runs")
-        check = in_turn(self.jobs, lambda: self.jobs.sweep(variables), self.rounds)
+        self.say(f"checking {variables_text(variables)} with new ranks: {2 * self.rounds} runs")
+        check = run_in_turn(self.jobs, lambda: self.jobs.sweep(variables), self.rounds)
         sizes = by_size(check)
         bad = any(size.slower or size.wrong for size in sizes.values())
         return None if bad or not check.comparison.of(Verdict.FASTER) else sizes

@@ -34,8 +34,8 @@ from busbw.tune.types import (
     Trying,
     TunedSystem,
     TuneJob,
+    geometric_mean,
     slower_than_allowed,
-    together,
 )
 
 MOST_FAILURES = 8  # candidates that may fail; each costs a start of all ranks
@@ -231,7 +231,7 @@ class Check:
     wrong: frozenset[int]
 
 
-def in_turn(jobs: Jobs, tuned: Side, rounds: int) -> Check:
+def run_in_turn(jobs: Jobs, tuned: Side, rounds: int) -> Check:
     """NCCL's choice and `tuned`, each `rounds` times, in the order A B B A A B.
 
     `jobs.findings` gets what is unusual about the machines.
@@ -280,9 +280,9 @@ def _summarize(cells: Sequence[ComparedCell], *, wrong: bool) -> Checked:
         high=first.high,
         p=first.p or 1.0,
     )
-    return Checked(gain, slower_than_allowed(ratios), together(ratios) < 1, wrong)
+    return Checked(gain, slower_than_allowed(ratios), geometric_mean(ratios) < 1, wrong)
 
 
 def check(jobs: Jobs, table: str, variables: Mapping[str, str], rounds: int) -> Check:
     """NCCL's choice against the table and the variables."""
-    return in_turn(jobs, lambda: jobs.sweep(variables, table), rounds)
+    return run_in_turn(jobs, lambda: jobs.sweep(variables, table), rounds)

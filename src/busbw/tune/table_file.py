@@ -18,7 +18,7 @@ from busbw.measure.events import now
 from busbw.measure.record import save
 from busbw.tune.jobs import Check, Jobs, check
 from busbw.tune.types import Tuned, TunedSystem
-from busbw.tune.validate import NAMES, planned
+from busbw.tune.validate import NAMES, count_sizes
 
 FOUND, CHECKED = "found, not yet checked with new ranks", "checked with new ranks"
 SYSTEM = ("device", "ranks", "hosts", "nccl", "network")
@@ -33,7 +33,7 @@ def read(file: Path) -> Table:
         raise UsageError(f"{file}: {why}", "name a file that busbw tune has written") from error
 
 
-def system(table: Table, name: str) -> TunedSystem:
+def system_of_table(table: Table, name: str) -> TunedSystem:
     """The system that a table is for; UsageError if it does not say."""
     texts = {key: next(iter(table.said(key)), "") for key in SYSTEM}
     numbers = {key: whole(texts[key]) for key in ("ranks", "hosts", "nccl")}
@@ -90,13 +90,13 @@ def _version(nccl: int) -> str:
     return f"{_release(nccl)}.{nccl % 100}"
 
 
-def measured(spec: SweepSpec) -> str:
+def sweep_text(spec: SweepSpec) -> str:
     """The sweep as the table records it: `all_reduce float sum 1024 67108864 x4`."""
     step = f"x{spec.step_factor}" if spec.step_factor > 1 else f"+{spec.step_bytes}"
     return f"{spec.collective} {spec.datatype} {spec.op} {spec.min_bytes} {spec.max_bytes} {step}"
 
 
-def sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
+def recorded_sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
     """The sweeps that a table records; everything else is as in `like`."""
     specs = [_sweep(text, name, like) for text in table.said("measured")]
     if not specs:
@@ -125,7 +125,7 @@ def _sweep(text: str, name: str, like: SweepSpec) -> SweepSpec:
         fields |= {"step_factor": 1, "step_bytes": step}
     spec = SweepSpec(**fields)
     try:
-        planned(spec)
+        count_sizes(spec)
     except UsageError as error:
         raise UsageError(
             f"{name}: 'about measured {text}': {error.message}", "tune again"
@@ -156,7 +156,7 @@ def build(
         ("nccl", str(system.nccl)),
         ("network", system.network or "-"),
         *(("variable", f"{name}={value}") for name, value in settings.items()),
-        *(("measured", text) for text in (*swept, measured(spec))),
+        *(("measured", text) for text in (*swept, sweep_text(spec))),
         *(("state", text) for text in states),
     ]
     return Table(rules=[*others, *_rules(system, spec.collective, sizes)], about=about)
@@ -229,9 +229,9 @@ def check_file(file: Path, jobs: Jobs, rounds: int, say: Callable[[str], None]) 
     """
     name = str(file)
     table = read(file)
-    tuned_system, variables = system(table, name), fixed_variables(table, name)
+    tuned_system, variables = system_of_table(table, name), fixed_variables(table, name)
     jobs.judge = lambda current: refuse_other(file, tuned_system, current, say)
-    for spec in sweeps(table, name, jobs.job.sweep):
+    for spec in recorded_sweeps(table, name, jobs.job.sweep):
         if not any(rule.collective == spec.collective for rule in table.rules) and not variables:
             say(f"note: {file} leaves {spec.collective} to NCCL")
             continue

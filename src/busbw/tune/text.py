@@ -8,7 +8,7 @@ from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.core.tuner_table import Table
 from busbw.stats.judging import RELEVANT
-from busbw.tune.types import Gain, Tuned, TunedSystem, Tuning, text_of
+from busbw.tune.types import Gain, Tuned, TunedSystem, Tuning, variables_text
 from busbw.ui.number_formats import (
     Column,
     aligned,
@@ -19,7 +19,7 @@ from busbw.ui.number_formats import (
 )
 
 
-def less(gain: Gain | None) -> str:
+def less_time(gain: Gain | None) -> str:
     """`12.1 % (11.0 to 13.2)`: how much less time, with its interval; `-` if it is unknown."""
     if gain is None:
         return "-"
@@ -47,8 +47,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         title="new time", value=lambda size: time_text(size.gain.choice_s) if size.gain else "-"
     ),
-    Column(title="less time", value=lambda size: less(size.gain), left=True),
-    Column(title="with new ranks", value=lambda size: less(size.check), left=True),
+    Column(title="less time", value=lambda size: less_time(size.gain), left=True),
+    Column(title="with new ranks", value=lambda size: less_time(size.check), left=True),
     Column(title="why not", value=lambda size: "" if size.kept else size.reason, left=True),
 )
 DROP_ORDER = ("why not", "NCCL's choice")
@@ -80,7 +80,7 @@ def size_line(size: Tuned) -> str:
         best, comparison = own, time_text(size.own_s)
     else:
         reason = "" if size.kept else f" ({size.reason})"
-        best, comparison = str(size.choice), f"{less(size.gain)} less time than {own}{reason}"
+        best, comparison = str(size.choice), f"{less_time(size.gain)} less time than {own}{reason}"
     return f"{format_size(size.size_bytes)}: {best} is best of {size.candidates}, {comparison}"
 
 
@@ -104,10 +104,10 @@ def summary(tuning: Tuning) -> str:
     )
     if not tuning.file:
         return (
-            f"{text_of(tuning.variables)} for all sizes alike, as NCCL's variables cannot vary by"
-            f" size; {unharmed}"
+            f"{variables_text(tuning.variables)} for all sizes alike, as NCCL's variables cannot"
+            f" vary by size; {unharmed}"
         )
-    with_variables = f", with {text_of(tuning.variables)}" if tuning.variables else ""
+    with_variables = f", with {variables_text(tuning.variables)}" if tuning.variables else ""
     return f"the table has rules for {len(kept)} of {total}{with_variables}; {unharmed}"
 
 

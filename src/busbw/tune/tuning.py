@@ -23,11 +23,11 @@ from busbw.tune.types import (
     Tuned,
     TunedSystem,
     Tuning,
-    adjusted,
-    gain,
+    adjust_p_values,
+    compute_gain,
+    geometric_mean,
     is_faster,
-    text_of,
-    together,
+    variables_text,
 )
 
 # a setting must shorten the times by 3 % on average, as it takes threads or multiprocessors from
@@ -73,7 +73,7 @@ class TableTuner:
         best, variables = plain, fixed
         if self.try_settings and not fixed:
             for setting in validate.candidates(self._system.network):
-                self.say(f"again with {text_of(setting)}")
+                self.say(f"again with {variables_text(setting)}")
                 sizes = self._unless_failed(setting, partial(self._search, setting, first=False))
                 if sizes and _share(sizes, plain) < WORTH * _share(best, plain):
                     best, variables = sizes, setting
@@ -94,8 +94,8 @@ class TableTuner:
         except BusbwError as error:
             if error.exit is Exit.USAGE:
                 raise
-            self._failed[text_of(setting)] = error.message
-            self.say(f"{text_of(setting)} failed and is not used: {error.message}")
+            self._failed[variables_text(setting)] = error.message
+            self.say(f"{variables_text(setting)} failed and is not used: {error.message}")
             return None
 
     def _search(self, variables: Mapping[str, str], *, first: bool) -> list[Tuned]:
@@ -115,12 +115,12 @@ class TableTuner:
     def _judged(self, trials: list[Trial]) -> list[Tuned]:
         """The sizes searched so far; the p-values are adjusted for all that are planned."""
         gains = {
-            trial.size_bytes: gain(trial.default_s, trial.choice_s, self.limits.confidence)
+            trial.size_bytes: compute_gain(trial.default_s, trial.choice_s, self.limits.confidence)
             for trial in trials
             if trial.choice
         }
         count = max(self.planned, len(trials))
-        ps = adjusted([unadjusted.p for unadjusted in gains.values()], count)
+        ps = adjust_p_values([unadjusted.p for unadjusted in gains.values()], count)
         for size_bytes, p in zip(gains, ps, strict=True):
             gains[size_bytes] = msgspec.structs.replace(gains[size_bytes], p=p)
         return [self._tuned(trial, gains.get(trial.size_bytes)) for trial in trials]
@@ -170,8 +170,8 @@ class TableTuner:
         bad = any(checked.slower or checked.wrong for checked in by_size(outcome).values())
         if bad or not outcome.comparison.of(Verdict.FASTER):
             self.say(
-                f"{text_of(variables)}: not used, as a size is slower by over 2 % or has wrong"
-                " data, or none is faster"
+                f"{variables_text(variables)}: not used, as a size is slower by over 2 % or has"
+                " wrong data, or none is faster"
             )
             return None
         return self._outcome(sizes, variables)
@@ -231,6 +231,6 @@ def _share(sizes: list[Tuned], plain: list[Tuned]) -> float:
     geometric mean over sizes.
     """
     own_s = {size.size_bytes: size.own_s for size in plain}
-    return together(
+    return geometric_mean(
         [size.expected_s / own_s[size.size_bytes] for size in sizes if size.size_bytes in own_s]
     )

@@ -43,7 +43,7 @@ def pairs(collective: str) -> list[Choice]:
     return choices
 
 
-def text_of(variables: Mapping[str, str]) -> str:
+def variables_text(variables: Mapping[str, str]) -> str:
     """`NCCL_MIN_NCHANNELS=8 NCCL_SOCKET_NTHREADS=4`."""
     return " ".join(f"{name}={value}" for name, value in variables.items())
 
@@ -186,7 +186,7 @@ def plainest(times_s: Mapping[Choice | None, Sequence[float]]) -> Choice | None:
     return min(alike, key=lambda choice: (choice is not None, choice.channels if choice else 0))
 
 
-def gain(default_s: Sequence[float], choice_s: Sequence[float], confidence: float) -> Gain:
+def compute_gain(default_s: Sequence[float], choice_s: Sequence[float], confidence: float) -> Gain:
     """What a choice gains, from samples that were not used to choose it; `p` is that of this size
     only.
     """
@@ -201,7 +201,7 @@ def gain(default_s: Sequence[float], choice_s: Sequence[float], confidence: floa
     )
 
 
-def adjusted(ps: Sequence[float], sizes: int) -> list[float]:
+def adjust_p_values(ps: Sequence[float], sizes: int) -> list[float]:
     """Holm's p-values for a tuning of so many sizes, where `ps` are those measured so far."""
     unmeasured = [1.0] * (sizes - len(ps))
     return holm([*ps, *unmeasured])[: len(ps)]
@@ -217,6 +217,6 @@ def slower_than_allowed(ratios: Sequence[float]) -> bool:
     return any(ratio > 1 + RELEVANT for ratio in ratios)
 
 
-def together(ratios: Sequence[float]) -> float:
+def geometric_mean(ratios: Sequence[float]) -> float:
     """The geometric mean of the ratios."""
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))

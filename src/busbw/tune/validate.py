@@ -16,7 +16,7 @@ from busbw.core.tuner_table import TUNED
 MOST_SIZES = 64
 
 
-def planned(spec: SweepSpec) -> int:
+def count_sizes(spec: SweepSpec) -> int:
     """The number of sizes.
 
     UsageError if NCCL has nothing to choose for the collective, if there are several types or

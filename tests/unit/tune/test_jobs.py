@@ -256,7 +256,7 @@ def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(
         return result(time_s=5e-4, **(last if len(order) == 6 else {}))
 
     jobs = Recorded(TuneJob(sweep=SPEC), Where(), Sink(Record()))
-    checked = ab_check.in_turn(jobs, tuned, 3)
+    checked = ab_check.run_in_turn(jobs, tuned, 3)
     assert "".join(order) == "ABBAAB"
     assert checked.wrong == wrong
     assert list(jobs.findings) == ["machine", "machine_xid"], (
@@ -282,7 +282,7 @@ def test_one_round_shows_what_is_shorter_without_a_probability(
             )
 
     jobs = Recorded(TuneJob(sweep=SPEC), Where(), Sink(Record()))
-    sizes = ab_check.by_size(ab_check.in_turn(jobs, lambda: result(time_s=time_s), 1))
+    sizes = ab_check.by_size(ab_check.run_in_turn(jobs, lambda: result(time_s=time_s), 1))
     assert [(size, one.shorter, one.gain.p) for size, one in sizes.items()] == [
         (8, shorter, 1.0),
         (16, shorter, 1.0),

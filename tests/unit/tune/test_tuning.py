@@ -333,7 +333,7 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
     assert (tmp_path / "table").stat().st_mode & 0o777 == 0o644, "NCCL of other users reads it"
     assert [
         (spec.collective, spec.step_factor, spec.step_bytes)
-        for spec in table_file.sweeps(made, "t", SPEC)
+        for spec in table_file.recorded_sweeps(made, "t", SPEC)
     ] == [("all_gather", 1, 512), ("all_reduce", 4, SPEC.step_bytes)]
     with pytest.raises(UsageError) as caught:
         table_file.fixed_variables(Table(about=[("variable", "NCCL_MIN_NCHANNELS=0")]), "t")
