@@ -72,7 +72,7 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder}: the folder is not empty", "name a new folder for each capture")
     try:
-        # the plugin's files in it have the mode of the umask
+        # The plugin's files in it have the mode of the umask.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}", "name a folder that can be made") from error

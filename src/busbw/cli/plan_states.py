@@ -18,7 +18,7 @@ from busbw.model.states.types import Machine, StatesPlan, Training
 from busbw.model.systems import PCIE_PAYLOAD, parse_system
 from busbw.train.types import StatesSpec
 
-GIVEN = ("host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm")
+OPTIONS = ("host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm")
 memory_options = options(
     click.option(
         "--memory",
@@ -65,7 +65,7 @@ def take_memory(fields: dict[str, Any], states: StatesSpec | None) -> dict[str, 
     that is not of memory.
     """
     asked = fields.pop("memory")
-    values = {name: fields.pop(name) for name in GIVEN}
+    values = {name: fields.pop(name) for name in OPTIONS}
     if states is None and asked:
         raise UsageError("--memory is for the model gpt", "busbw plan gpt --params 8B --memory")
     if states is not None and not asked:
@@ -83,7 +83,7 @@ def take_memory(fields: dict[str, Any], states: StatesSpec | None) -> dict[str, 
 
 def run(
     states: StatesSpec,
-    given: dict[str, Any],
+    values: dict[str, Any],
     fields: dict[str, Any],
     file: Path | None,
     *,
@@ -98,11 +98,11 @@ def run(
         batch_size=fields["batch_size"],
         sequence=fields["sequence"],
         recompute=states.recompute,
-        max_norm=given["max_norm"],
+        max_norm=values["max_norm"],
     )
-    machine = _describe(training, given, states.gpu_memory)
+    machine = _describe(training, values, states.gpu_memory)
     if machine is None:
-        machine = _measure(training, given, states.gpu_memory)
+        machine = _measure(training, values, states.gpu_memory)
     result = plan(training, machine)
     encoded = json_codec.encode(result) + b"\n"
     answer(states_text.text(result, _command(result), width()) if table else encoded.decode())
@@ -111,39 +111,39 @@ def run(
     return int(Exit.OK if result.recommended() else Exit.BAD)
 
 
-def _describe(training: Training, given: dict[str, Any], gpu_memory: int) -> Machine | None:
+def _describe(training: Training, values: dict[str, Any], gpu_memory: int) -> Machine | None:
     """The machine as the options describe it; None if none of its rates is given."""
     pcie = 0.0
-    if given["system"]:
-        pcie = parse_system(given["system"]).pcie * PCIE_PAYLOAD
-    if given["pcie"]:
-        pcie = given["pcie"] * 1e9
-    values = {
-        "--tflops": given["tflops"],
-        "--adam-rate": given["adam_rate"],
+    if values["system"]:
+        pcie = parse_system(values["system"]).pcie * PCIE_PAYLOAD
+    if values["pcie"]:
+        pcie = values["pcie"] * 1e9
+    facts = {
+        "--tflops": values["tflops"],
+        "--adam-rate": values["adam_rate"],
         "--pcie or --system": pcie,
     }
-    if not any(values.values()):
+    if not any(facts.values()):
         return None
-    values |= {"--gpu-memory": gpu_memory, "--host-memory": given["host_memory"]}
-    missing = [name for name, value in values.items() if not value]
+    facts |= {"--gpu-memory": gpu_memory, "--host-memory": values["host_memory"]}
+    missing = [name for name, fact in facts.items() if not fact]
     if missing:
         raise UsageError(
             f"the machine is described without {', '.join(missing)}",
             "give all of them, or none on the machine itself, which is then measured",
         )
-    compute = compute_of(training, given["tflops"] * 1e12)
+    compute = compute_of(training, values["tflops"] * 1e12)
     return Machine(
         gpu_memory=gpu_memory,
-        host_memory=parse_size(given["host_memory"], "--host-memory"),
+        host_memory=parse_size(values["host_memory"], "--host-memory"),
         down=pcie,
         up=pcie,
-        host_adam=given["adam_rate"] * 1e9,
+        host_adam=values["adam_rate"] * 1e9,
         compute=compute,
     )
 
 
-def _measure(training: Training, given: dict[str, Any], gpu_memory: int) -> Machine:
+def _measure(training: Training, values: dict[str, Any], gpu_memory: int) -> Machine:
     try:
         from busbw.train.states import rates
     except ImportError as error:
@@ -155,8 +155,8 @@ def _measure(training: Training, given: dict[str, Any], gpu_memory: int) -> Mach
             f"this machine cannot be measured without PyTorch ({error})", hint
         ) from error
     machine = rates.machine(training, gpu_memory)
-    if given["host_memory"]:
-        host_memory = parse_size(given["host_memory"], "--host-memory")
+    if values["host_memory"]:
+        host_memory = parse_size(values["host_memory"], "--host-memory")
         machine = msgspec.structs.replace(machine, host_memory=host_memory)
     return machine
 

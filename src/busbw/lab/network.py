@@ -19,8 +19,8 @@ from busbw.lab.types import Lab, LabHost, Shape
 MIN_BURST = 256 << 10
 BURST_S = 1.35e-3
 QUEUE = "20ms"  # of data at the rate; what does not fit is dropped
-# netem drops what exceeds its limit, which is to hold all packets that are on their way: sockets
-# bound those.
+# netem drops packets beyond its limit, so the limit must hold all that are on their way; sockets
+# bound their number.
 DELAYED_PACKETS = 1_000_000
 PREFIX = 24
 
@@ -142,7 +142,7 @@ def _join(lab: Lab) -> None:
         for number in range(len(lab.hosts)):
             port = _index(netlink, f"p{number}")
             netlink.link("set", index=port, mtu=lab.spec.mtu, master=bridge, state="up")
-            # the rate at which a host receives from all others together
+            # The bridge limits what a host receives from all others together.
             _limit_rate(netlink, port, lab.spec.shape)
         netlink.link("set", index=bridge, mtu=lab.spec.mtu, state="up")
 

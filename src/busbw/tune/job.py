@@ -199,15 +199,15 @@ class Search:
         turn_s = sum(time_s * block[choice] for choice, time_s in once_s.items())
         min_turns, max_turns = turns
         count = max(min_turns, min(max_turns, int(seconds / max(turn_s, 1e-9))))
-        end, taken = time.monotonic() + seconds, list[Turn]()
+        end_s, record = time.monotonic() + seconds, list[Turn]()
         for number in range(count):
-            if number >= min_turns and self.control.bcast(time.monotonic() > end):
+            if number >= min_turns and self.control.bcast(time.monotonic() > end_s):
                 break
             for choice in choices if number % 2 == 0 else reversed(choices):
                 self._steer(choice)
                 batch = self._batches.take([self._launch] * block[choice], once_s[choice])
-                taken.append((choice, batch.durations_s))
-        return _longest(self.control.gather(taken))
+                record.append((choice, batch.durations_s))
+        return _longest(self.control.gather(record))
 
     def _time_once(self, choice: Choice | None) -> float:
         """Seconds of one operation, the same on all ranks.

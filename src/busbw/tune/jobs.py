@@ -71,7 +71,7 @@ class Listener(Sink):
         elif isinstance(event, Trying):
             self.trying = event
         elif isinstance(event, Tried):
-            # what fails from here on is no candidate's fault, such as a full disk
+            # What fails from here on is no candidate's fault, such as a full disk.
             self.trying = None
             self._tried(event.trial)
 

@@ -92,23 +92,23 @@ def summary(tuning: Tuning) -> str:
             f"NCCL's choice is best for all of {total}: nothing else is faster by 2 % or more, and"
             " holds with new ranks"
         )
-    slower = [
-        format_size(size.size_bytes)
-        for size in tuning.sizes
-        if size.check and size.check.ratio > 1 + RELEVANT and tuning.variables
-    ]
-    unharmed = (
-        f"{', '.join(slower)} slower by over 2 %"
-        if slower
-        else "no measured size is slower by over 2 % with new ranks"
-    )
+    slower = []
+    if tuning.variables:
+        slower = [
+            format_size(size.size_bytes)
+            for size in tuning.sizes
+            if size.check and size.check.ratio > 1 + RELEVANT
+        ]
+    harm = "no measured size is slower by over 2 % with new ranks"
+    if slower:
+        harm = f"{', '.join(slower)} slower by over 2 %"
     if not tuning.file:
         return (
             f"{variables_text(tuning.variables)} for all sizes alike, as NCCL's variables cannot"
-            f" vary by size; {unharmed}"
+            f" vary by size; {harm}"
         )
     with_variables = f", with {variables_text(tuning.variables)}" if tuning.variables else ""
-    return f"the table has rules for {len(kept)} of {total}{with_variables}; {unharmed}"
+    return f"the table has rules for {len(kept)} of {total}{with_variables}; {harm}"
 
 
 def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -> str:
@@ -139,11 +139,9 @@ def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -
 def table_text(table: Table, width: int | None = None) -> str:
     """A table for NCCL's tuner interface: what it says of itself, and its rules."""
     about = "".join(f"{key:<9} {text}\n" for key, text in table.about)
-    rules = (
-        aligned(RULES, table.rules, width, ("note", "hosts"))
-        if table.rules
-        else "no rule: NCCL's choice is best\n"
-    )
+    rules = "no rule: NCCL's choice is best\n"
+    if table.rules:
+        rules = aligned(RULES, table.rules, width, ("note", "hosts"))
     return f"{wrapped(about, width)}\n{rules}"
 
 

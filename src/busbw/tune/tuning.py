@@ -30,8 +30,8 @@ from busbw.tune.types import (
     variables_text,
 )
 
-# a setting must shorten the times by 3 % on average, as it takes threads or multiprocessors from
-# the user's program
+# A setting must shorten the times by 3 % on average, because it takes threads or multiprocessors
+# from the user's program.
 WORTH = 0.97
 AS_FAST = "NCCL's choice is as fast"
 SLOWER = "slower with new ranks"
