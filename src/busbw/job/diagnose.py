@@ -6,7 +6,7 @@ collectives than others, a rank that the dumps show has not called a collective,
 which all ranks wait.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -185,7 +185,7 @@ def _absent(job: JobData) -> Stall | None:
     return None
 
 
-def _ranks_of_group(job: JobData, call: Outstanding, numbers: Iterable[int]) -> list[RankSeen]:
+def _ranks_of_group(job: JobData, call: Outstanding, numbers: Collection[int]) -> list[RankSeen]:
     """What RAS says of these ranks, in communicators of the size of the call's group."""
     size = len({*call.waiting, *call.absent, *call.silent})
     comms = [comm for comm in job.after.comms if comm.size == size]

@@ -105,7 +105,7 @@ def tune(
         before: Table | None = None,
         **fields: object,
     ) -> tuple[Tuning, Prepared, list[str]]:
-        said: list[str] = []
+        messages: list[str] = []
         jobs = Prepared(TuneJob(sweep=spec), Where(), Sink(Record()), **fields)
         tuner = TableTuner(
             jobs,
@@ -115,10 +115,10 @@ def tune(
             4,
             Limits(),
             try_settings,
-            said.append,
+            messages.append,
             lambda _: None,
         )
-        return tuner.tune(), jobs, said
+        return tuner.tune(), jobs, messages
 
     return start
 
@@ -155,13 +155,13 @@ def test_a_gain_that_new_ranks_do_not_show_is_dropped(
 def test_settings_that_make_a_size_slower_are_not_used(
     tune: Callable[..., tuple[Tuning, Prepared, list[str]]],
 ) -> None:
-    tuning, jobs, said = tune(
+    tuning, jobs, messages = tune(
         try_settings=True, share_set=0.5, varied=f"alpha_us=5,dip_bytes={LARGE}", tuned="alpha_us=6"
     )
     assert jobs.searched == [{}, *validate.OTHERS]
     assert (
         "NCCL_MIN_NCHANNELS=16: not used, as a size is slower by over 2 % or has wrong data, or"
-        " none is faster" in said
+        " none is faster" in messages
     )
     assert tuning.variables == {}
     assert rules(tuning) == ["4 1 all_reduce 1024 4096 Tree LL 2"], (
@@ -188,19 +188,19 @@ def test_settings_that_help_belong_to_the_table(
     assert (jobs.searched, again.variables) == ([tuning.variables], tuning.variables), (
         "what the table has is kept"
     )
-    plain, jobs, said = tune(share=0.999)
+    plain, jobs, messages = tune(share=0.999)
     assert (jobs.searched, [size.reason for size in plain.sizes]) == (
         [{}],
         ["NCCL's choice is as fast"] * 2,
     )
-    assert (rules(plain), plain.variables, said) == ([], {}, []), "nothing to check"
+    assert (rules(plain), plain.variables, messages) == ([], {}, []), "nothing to check"
 
 
 def test_settings_must_gain_over_the_table_without_them(
     tune: Callable[..., tuple[Tuning, Prepared, list[str]]],
 ) -> None:
-    tuning, _, said = tune(try_settings=True, share=0.8, share_set=0.8, tuned="alpha_us=6")
-    assert (tuning.variables, [text for text in said if "not used" in text]) == ({}, [])
+    tuning, _, messages = tune(try_settings=True, share=0.8, share_set=0.8, tuned="alpha_us=6")
+    assert (tuning.variables, [text for text in messages if "not used" in text]) == ({}, [])
 
 
 @pytest.mark.parametrize("variables", [False, True])
@@ -246,9 +246,9 @@ def test_a_setting_that_fails_in_the_check_is_not_used(
 def test_a_setting_that_fails_is_not_used(
     tune: Callable[..., tuple[Tuning, Prepared, list[str]]],
 ) -> None:
-    tuning, jobs, said = tune(try_settings=True, tuned="alpha_us=6", fails=True)
+    tuning, jobs, messages = tune(try_settings=True, tuned="alpha_us=6", fails=True)
     assert jobs.searched == [{}, *validate.OTHERS]
-    assert "NCCL_MIN_NCHANNELS=16 failed and is not used: rank 1 ended" in said
+    assert "NCCL_MIN_NCHANNELS=16 failed and is not used: rank 1 ended" in messages
     assert tuning.dropped == {
         "NCCL_MIN_NCHANNELS=16": "rank 1 ended",
         "NCCL_MIN_NCHANNELS=32": "rank 1 ended",
