@@ -104,15 +104,15 @@ class TableTuner:
 
         def record(trial: Trial) -> None:
             trials.append(trial)
-            sizes = self._judged(trials)
+            sizes = self._judge(trials)
             self.trial(sizes[-1])
             if first:
                 self._write(sizes, variables, checked=False)
 
         self.jobs.search(variables, record)
-        return self._judged(trials)
+        return self._judge(trials)
 
-    def _judged(self, trials: list[Trial]) -> list[Tuned]:
+    def _judge(self, trials: list[Trial]) -> list[Tuned]:
         """The sizes searched so far; the p-values are adjusted for all that are planned."""
         gains = {
             trial.size_bytes: compute_gain(trial.default_s, trial.choice_s, self.limits.confidence)
