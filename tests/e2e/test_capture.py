@@ -156,7 +156,7 @@ def test_gloo_is_named_while_the_command_starts(environ: dict[str, str], tmp_pat
             assert child.poll() is None
             child.stdin.close()
             rest = child.stderr.read()
-        assert first.endswith("capture records NCCL alone\n")
+        assert first.endswith("capture records only NCCL\n")
         assert (
             "--backend=gloo: " if word else " communicates with Gloo and not with NCCL: "
         ) in first

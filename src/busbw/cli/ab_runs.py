@@ -13,58 +13,48 @@ from busbw.cli.shared_options import shell_words
 from busbw.cli.show import read_sweep
 from busbw.cli.streams import talk
 from busbw.core.errors import Exit, NoMeasurement, UsageError
+from busbw.core.result import Result
 from busbw.stats.compare import Named
 
 
 def alternate(options: Sequence[str], sweep: Sequence[str], rounds: int) -> list[list[Named]]:
-    """The results of `busbw run SWEEP OPTIONS` for both texts of options, `rounds` times, the order
-    swapped in every second round.
+    """The results of `busbw run SWEEP OPTIONS` for each text of options, `rounds` times, the order
+    reversed in every second round.
 
     Ctrl-C ends it; results of complete rounds are kept. NoMeasurement if a run fails, UsageError
-    for invalid arguments of the first.
+    if it does not take its arguments.
     """
     words = [shell_words("--run", text) for text in options]
-    found: list[list[Named]] = [[] for _ in options]
+    results: list[list[Named]] = [[] for _ in options]
+    sides = list(range(len(options)))
     with tempfile.TemporaryDirectory(prefix="busbw-compare-") as folder:
         for number in range(rounds):
-            order = range(len(words)) if number % 2 == 0 else range(len(words) - 1, -1, -1)
+            done: dict[int, Named] = {}
             try:
-                done = {
-                    at: _run(
-                        sweep,
-                        words[at],
-                        options[at],
-                        Path(folder, f"{at}-{number}.json"),
-                        number,
-                        rounds,
-                    )
-                    for at in order
-                }
+                for side in sides:
+                    talk(f"round {number + 1} of {rounds}: {options[side]}")
+                    file = Path(folder, f"{side}-{number}.json")
+                    done[side] = options[side], _run([*sweep, *words[side]], file)
             except KeyboardInterrupt:
                 if number == 0:
                     raise
                 talk(f"note: interrupted; {number} of {rounds} rounds are compared")
                 break
-            for at, result in done.items():
-                found[at].append(result)
-    return found
+            for side, result in done.items():
+                results[side].append(result)
+            sides.reverse()
+    return results
 
 
-def _run(
-    sweep: Sequence[str], words: Sequence[str], name: str, file: Path, number: int, rounds: int
-) -> Named:
-    talk(f"round {number + 1} of {rounds}: {name}")
-    line = [sys.executable, "-m", "busbw", "run", *sweep, *words, "--json", str(file)]
+def _run(arguments: Sequence[str], file: Path) -> Result:
+    """The result of `busbw run` with these arguments, through a file."""
+    line = [sys.executable, "-m", "busbw", "run", *arguments, "--json", str(file)]
     code = subprocess.run(line, stdout=subprocess.DEVNULL, check=False).returncode
+    command = f"busbw run {shlex.join(arguments)}"
     if code == Exit.USAGE:
-        raise UsageError(
-            f"busbw run {shlex.join([*sweep, *words])} does not take these arguments",
-            "busbw run --help",
-        )
+        raise UsageError(f"{command} does not take these arguments", "busbw run --help")
     if code == Exit.INTERRUPTED:
         raise KeyboardInterrupt
     if code not in (Exit.OK, Exit.BAD):
-        raise NoMeasurement(
-            f"busbw run {shlex.join([*sweep, *words])} ended with {code}", "run it alone to see why"
-        )
-    return name, read_sweep(str(file), None)
+        raise NoMeasurement(f"{command} ended with {code}", "run it alone to see why")
+    return read_sweep(str(file), None)

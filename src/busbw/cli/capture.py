@@ -17,7 +17,7 @@ from busbw.pattern.pattern_lines import lines
 from busbw.pattern.registry import load
 
 FILE = "pattern.jsonl"
-NOT_GLOO = "capture records NCCL alone"
+NOT_GLOO = "capture records only NCCL"
 RECORDER = (
     "PyTorch's Flight Recorder records Gloo too: start with TORCH_FR_BUFFER_SIZE=20000, and give"
     " its dumps to busbw pattern"
@@ -53,12 +53,12 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
 
     Needs busbw-native. Exits with COMMAND's code, with 3 if no rank was recorded.
     """
-    if os.environ.get(CAPTURE.plugin):
-        message = (
-            f"{CAPTURE.plugin}={os.environ[CAPTURE.plugin]} is set, and NCCL loads one profiler"
-            " alone"
+    plugin = os.environ.get(CAPTURE.plugin)
+    if plugin:
+        raise UsageError(
+            f"{CAPTURE.plugin}={plugin} is set, and NCCL loads only one profiler",
+            f"unset {CAPTURE.plugin}",
         )
-        raise UsageError(message, f"unset {CAPTURE.plugin}")
     library = net_plugin.find()
     net_plugin.check(library)
     folder = folder.absolute()
@@ -72,28 +72,26 @@ def command(folder: Path, mode: str, command_line: tuple[str, ...]) -> int:
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder}: the folder is not empty", "name a new folder for each capture")
     try:
-        # the plugin's files in it have the mode of the umask
+        # The plugin's files in it have the mode of the umask.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}", "name a folder that can be made") from error
     watch = wrap_command.Watch(os.getpid(), lambda: any(folder.iterdir()), _uses_gloo)
     with contextlib.nullcontext(watch) if word else watch:
-        code = wrap_command.run(
-            wrap_command.command_line(command_line, variables), {**os.environ, **variables}
-        )
+        line = wrap_command.command_line(command_line, variables)
+        code = wrap_command.run(line, {**os.environ, **variables})
     return _report(folder, code, by_gloo=bool(word or watch.rank))
 
 
 def _uses_gloo(rank: int) -> None:
     talk(
         f"warning: process {rank} communicates with Gloo and not with NCCL: {NOT_GLOO}\n\n"
-        f"hint:"
-        f" {RECORDER}\n"
+        f"hint: {RECORDER}\n"
     )
 
 
 def _become(command_line: tuple[str, ...]) -> None:
-    """Continue as the command."""
+    """Replace this process by the command."""
     try:
         os.execvp(command_line[0], command_line)
     except OSError as error:
@@ -104,8 +102,8 @@ def _become(command_line: tuple[str, ...]) -> None:
 
 
 def _report(folder: Path, code: int, *, by_gloo: bool) -> int:
-    """Print and keep the pattern of the ranks; returns the exit code: that of the command if it
-    failed.
+    """Print and save the pattern of the ranks; returns the exit code, which is that of the command
+    if it failed.
     """
     if not code:
         return _print(folder, by_gloo=by_gloo)
@@ -124,21 +122,15 @@ def _print(folder: Path, *, by_gloo: bool) -> int:
                 "no rank of the command has used NCCL, but Gloo, which capture does not record",
                 RECORDER,
             )
-        message = (
-            f"no rank of the command has used NCCL with the profiler plugin: {folder} is empty"
-        )
         raise NoMeasurement(
-            message,
+            f"no rank of the command has used NCCL with the profiler plugin: {folder} is empty",
             "NCCL_DEBUG=INFO shows what NCCL loads; the plugin needs NCCL 2.24 or newer, loaded"
             " dynamically",
         )
-    found = load([str(folder)])
-    save(b"".join(lines(found)), folder / FILE)
-    answer(view.table(found, width()))
+    pattern = load([str(folder)])
+    save(b"".join(lines(pattern)), folder / FILE)
+    answer(view.table(pattern, width()))
     talk(f"note: recorded in {folder / FILE}; busbw replay and busbw predict read it")
-    header = found.header
-    return int(
-        Exit.BAD
-        if header.dropped or header.skipped or len(header.ranks) < header.world
-        else Exit.OK
-    )
+    header = pattern.header
+    incomplete = header.dropped or header.skipped or len(header.ranks) < header.world
+    return int(Exit.BAD if incomplete else Exit.OK)

@@ -8,7 +8,6 @@ import msgspec
 from busbw.check import machine
 from busbw.check.command import lint
 from busbw.check.machine import Machine
-from busbw.check.types import CommandReport
 from busbw.cli.streams import answer, width
 from busbw.core.errors import Exit, UsageError
 from busbw.core.finding import Verdict
@@ -16,7 +15,7 @@ from busbw.core.given_file import SMALL, read_stream
 from busbw.host.limited import within
 from busbw.host.source import Live
 
-LIMIT_S = 60.0  # for what is read of this machine
+LIMIT_S = 60.0  # to read the facts of this machine
 
 
 @click.command(
@@ -26,7 +25,6 @@ LIMIT_S = 60.0  # for what is read of this machine
 @click.argument("words", metavar="LINE...", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--no-machine",
-    "alone",
     is_flag=True,
     help="use no facts of this machine: for a line meant for other hosts",
 )
@@ -41,7 +39,7 @@ LIMIT_S = 60.0  # for what is read of this machine
     show_default=True,
     help="output on stdout",
 )
-def command(words: tuple[str, ...], alone: bool, everything: bool, format_name: str) -> int:
+def command(words: tuple[str, ...], no_machine: bool, everything: bool, format_name: str) -> int:
     """Find faults in a command line of mpirun, srun, torchrun or nccl-tests, without running it.
 
     LINE is the command as you would type it, after -- or in one pair of quotes; a script; or - for
@@ -49,17 +47,18 @@ def command(words: tuple[str, ...], alone: bool, everything: bool, format_name: 
     interfaces, GPUs, ports and variables. Exit code 1 if a rule fails.
     """
     script = _stdin() if words == (lint.STDIN,) else ""
-    if alone:
-        found = lint.report(words, script, None)
+    if no_machine:
+        report = lint.report(words, script, None)
     else:
-        found = within(
+        report = within(
             lambda source: lint.report(words, script, Machine(source)), Live(), limit_s=LIMIT_S
         )
     if format_name == "json":
-        answer(msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n")
+        answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
     else:
-        answer(machine.text(found, width(), everything=everything))
-    return int(_exit(found))
+        answer(machine.text(report, width(), everything=everything))
+    verdicts = {finding.verdict for line in report.lines for finding in line.findings}
+    return int(Exit.BAD if Verdict.FAIL in verdicts else Exit.OK)
 
 
 def _stdin() -> str:
@@ -69,8 +68,3 @@ def _stdin() -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise UsageError(f"stdin: {reason}", "give a script, or a command line after --") from error
-
-
-def _exit(found: CommandReport) -> Exit:
-    verdicts = {one.verdict for line in found.lines for one in line.findings}
-    return Exit.BAD if Verdict.FAIL in verdicts else Exit.OK

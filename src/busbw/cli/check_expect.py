@@ -66,11 +66,11 @@ expect_options: Decorator = options(
 )
 
 
-def expected(name: str, rows: Sequence[CheckRow], *, node: bool) -> Expect | None:
-    """The file that --expect names, with the expectations of these rows; UsageError if there is
-    something wrong in it.
+def load_expected(name: str, rows: Sequence[CheckRow], *, node: bool) -> Expect | None:
+    """The file that --expect names, with the expectations of these rows; UsageError if it has an
+    error.
 
-    On a node of --hosts it comes as JSON over stdin, with its name and the day.
+    On a node of --hosts the file comes as JSON over stdin, with its name and the day.
     """
     ids = frozenset(row.id for row in rows if row.layer is Layer.EXPECTED)
     if not name:
@@ -87,36 +87,35 @@ def expected(name: str, rows: Sequence[CheckRow], *, node: bool) -> Expect | Non
     return Expect(read, ids)
 
 
-def sent(expect: Expect | None) -> bytes:
+def stdin_of_nodes(expect: Expect | None) -> bytes:
     """What the nodes of --hosts read from stdin."""
     return msgspec.json.encode(expect.file) if expect else b""
 
 
 def options_of_nodes(expect: Expect | None) -> list[str]:
-    """The options with which they read it."""
+    """The options with which the nodes of --hosts read the file."""
     return ["--expect", STDIN] if expect else []
 
 
 def learn(files: Sequence[str], limit_s: float, *, asked: bool, force: bool) -> int:
-    """Print the file of a good node. From one that fails checks, print these on stderr instead:
-    exit code 1.
+    """Print what this node, or that of a snapshot, has as a file for --expect. If it fails checks,
+    print these on stderr instead: exit code 1.
     """
     if not asked:
         raise UsageError("--force is for --learn", "busbw check --learn --force > node.toml")
-    _alone(files)
+    _refuse_ignored(files)
     name = files[0] if files else ""
     if files:
         report, expectations = learned(recorded(Path(name)), name)
     else:
         report, expectations = within(learned, Live(), limit_s=limit_s)
-    faults = [one for one in report.findings if one.verdict is Verdict.FAIL]
+    faults = [finding for finding in report.findings if finding.verdict is Verdict.FAIL]
     if faults and not force:
-        number = counted(len({one.id for one in faults}), "check")
+        number = counted(len({finding.id for finding in faults}), "check")
         talk(view.findings(faults, everything=False))
         talk(
             f"error: nothing is learned from {report.host}: {number} failed\n\n"
-            f"hint: learn from a"
-            " good node, or add --force"
+            "hint: learn from a good node, or add --force"
         )
         return int(Exit.BAD)
     if expectations == Expectations():
@@ -129,15 +128,16 @@ def learn(files: Sequence[str], limit_s: float, *, asked: bool, force: bool) -> 
     return int(Exit.OK)
 
 
-def _alone(files: Sequence[str]) -> None:
+def _refuse_ignored(files: Sequence[str]) -> None:
     """UsageError for options that --learn does not read, and for several snapshots."""
-    parameters = {one.name: one for one in click.get_current_context().command.params}
-    stray = next((parameters[name].opts[0] for name in EXCLUDED if given(name)), None)
-    if stray:
-        raise UsageError(
-            f"--learn does not read {stray}",
-            "busbw check --learn > node.toml, on a good node or with --from its snapshot",
-        )
+    command = click.get_current_context().command
+    parameters = {parameter.name: parameter for parameter in command.params}
+    for name in EXCLUDED:
+        if given(name):
+            raise UsageError(
+                f"--learn does not read {parameters[name].opts[0]}",
+                "busbw check --learn > node.toml, on a good node or with --from its snapshot",
+            )
     if len(files) > 1:
         raise UsageError(
             f"--learn reads one node, not {len(files)}", "name one snapshot: --from good.jsonl"

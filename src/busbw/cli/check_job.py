@@ -3,6 +3,7 @@
 import click
 import msgspec
 
+from busbw.cli.check_arguments import given_hosts
 from busbw.cli.shared_options import Seconds, not_empty
 from busbw.cli.streams import answer, width
 from busbw.core.errors import Exit, UsageError
@@ -10,7 +11,6 @@ from busbw.core.finding import Verdict
 from busbw.host import ras as service
 from busbw.job import types as view
 from busbw.job.driver import examine
-from busbw.launch.hosts import parse_hosts, read_hostfile
 from busbw.pattern.pending_collective import outstanding
 
 EXITS = {Verdict.PASS: Exit.OK, Verdict.FAIL: Exit.BAD}
@@ -63,15 +63,11 @@ def command(
         raise UsageError(
             f"--ras {ras}: not HOST:PORT", "give an address like --ras localhost:28028"
         )
-    named = [
-        host.name
-        for host in (read_hostfile(hostfile) if hostfile else parse_hosts(hosts) if hosts else ())
-    ]
-    found, unread = outstanding([dumps]) if dumps else ([], [])
-    report = examine(named, ras, seconds, found, unread)
-    answer(
-        msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
-        if format_name == "json"
-        else view.text(report, width())
-    )
+    names = [host.name for host in given_hosts(hosts, hostfile)]
+    calls, unread = outstanding([dumps]) if dumps else ([], [])
+    report = examine(names, ras, seconds, calls, unread)
+    if format_name == "json":
+        answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+    else:
+        answer(view.text(report, width()))
     return int(EXITS.get(report.verdict, Exit.UNKNOWN))

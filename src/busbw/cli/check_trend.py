@@ -27,9 +27,10 @@ def command(files: tuple[str, ...], format_name: str) -> int:
     code 1 if a link differs, 3 if no link could be compared.
     """
     report = trend(files)
-    answer(
-        msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
-        if format_name == "json"
-        else view.text(report, width())
-    )
-    return int(Exit.BAD if report.odd else Exit.OK if report.links else Exit.UNKNOWN)
+    if format_name == "json":
+        answer(msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n")
+    else:
+        answer(view.text(report, width()))
+    if report.odd:
+        return int(Exit.BAD)
+    return int(Exit.OK if report.links else Exit.UNKNOWN)

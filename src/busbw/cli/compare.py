@@ -102,9 +102,9 @@ def command(
     all_reduce -b 1M -e 1G
     """
     if runs:
-        first, second = _measured(runs, words, rounds)
+        first, second = _measure(runs, words, rounds)
     else:
-        first, second = _files(words, collective, tables)
+        first, second = _load_both(words, collective, tables)
     compared = compare(first, second, Limits(tolerance, confidence), _stored(first, second, db))
     answer(FORMATS[format_name](compared))
     if compared.beyond():
@@ -113,24 +113,23 @@ def command(
 
 
 def _stored(first: Sequence[Named], second: Sequence[Named], db: Path) -> Times:
-    """The stored runs of the machine of both sides; none where the sides are of different
-    machines, or there is no history.
+    """The stored runs of the machine of both sides; none if the sides are of different machines,
+    or there is no history.
     """
     (_, a), (_, b) = first[0], second[0]
-    asked = given("db")
-    if machine(a) != machine(b) or not (asked or db.exists()):
+    if machine(a) != machine(b) or not (given("db") or db.exists()):
         return {}
     try:
         with opened(db, create=False) as history:
             return baseline(history, a, LAST, without=[b])
     except BusbwError as error:
-        if asked:
+        if given("db"):
             raise
         talk(f"note: the history was not read: {error.message}")
         return {}
 
 
-def _measured(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> list[list[Named]]:
+def _measure(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> list[list[Named]]:
     if len(runs) != 2:
         raise UsageError(
             f"--run is given {counted(len(runs), 'time')}", "give it twice: for A, then for B"
@@ -143,7 +142,7 @@ def _measured(runs: Sequence[str], sweep: Sequence[str], rounds: int) -> list[li
     return alternate(runs, sweep, rounds)
 
 
-def _files(
+def _load_both(
     words: Sequence[str], collective: str | None, tables: Sequence[int]
 ) -> list[list[Named]]:
     if len(words) != 2:
@@ -158,19 +157,20 @@ def _files(
             f"--table is given {len(tables)} times",
             "give it once for both sides, or twice: for A, then for B",
         )
-    of_a, of_b = (tables[0], tables[-1]) if tables else (None, None)
-    return [load(a, collective, of_a), load(b, collective, of_b)]
+    table_a, table_b = (tables[0], tables[-1]) if tables else (None, None)
+    return [load(a, collective, table_a), load(b, collective, table_b)]
 
 
 def load(name: str, collective: str | None, table: int | None = None) -> list[Named]:
-    """The runs in a file, or in a directory in order of their names without hidden files."""
+    """The runs in a file; or in the files of a directory, in the order of their names and without
+    hidden ones.
+    """
     path = Path(name)
     if name == "-" or not path.is_dir():
         return [(name, read_sweep(name, collective, table))]
     try:
-        files = sorted(
-            str(file) for file in path.iterdir() if file.is_file() and not file.name.startswith(".")
-        )
+        visible = [file for file in path.iterdir() if not file.name.startswith(".")]
+        files = sorted(str(file) for file in visible if file.is_file())
     except OSError as error:
         raise UsageError(
             f"{name}: {error.strerror}", "name a directory that you can read"

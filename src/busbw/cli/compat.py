@@ -61,11 +61,12 @@ def command(directory: Path) -> int:
 
 
 def script(python: str, name: str) -> str:
-    """A program that is busbw under the name of a binary of nccl-tests. -P: files beside it are
-    no modules.
+    """A program that is busbw under the name of a binary of nccl-tests. -P keeps Python from
+    importing files in the program's directory.
     """
     start = f"#!{python} -P"
-    if any(character.isspace() for character in python) or len(start.encode()) > LONGEST_FIRST_LINE:
+    has_space = any(character.isspace() for character in python)
+    if has_space or len(start.encode()) > LONGEST_FIRST_LINE:
         start = _THROUGH_SHELL.format(python=shlex.quote(python))
     return _SCRIPT.format(start=start, name=name, mark=MARK)
 
@@ -79,7 +80,7 @@ def _check_free(path: Path) -> None:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether busbw wrote it. Earlier versions made links to the script `busbw`."""
+    """Whether busbw wrote this file. Earlier versions made links to the script `busbw`."""
     if path.is_symlink():
         return path.readlink().name == "busbw"
     if not path.is_file():

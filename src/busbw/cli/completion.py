@@ -1,10 +1,8 @@
-"""`busbw completion`: the script with which a shell completes busbw's command lines.
+"""`busbw completion`: the script with which a shell completes busbw's command lines, and what it
+completes.
 
-What the shell completes: values of options and arguments, by the name of the parameter in the
-code.
-
-Only while the shell asks are the types of parameters replaced by these; no other run imports this
-module.
+Values of options and arguments are completed by the name of the parameter in the code. The types of
+parameters are replaced only while the shell asks; no other run imports this module.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +15,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from busbw.cli.streams import answer
 from busbw.core.errors import Exit
 
-# click's: with it, busbw answers the shell instead of running a command
+# With this variable of click, busbw answers the shell instead of running a command.
 VARIABLE = "_BUSBW_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 
@@ -36,15 +34,15 @@ def command(context: click.Context, shell: str) -> int:
 
     Without the package bash-completion, add to ~/.bashrc: source <(busbw completion bash)
     """
-    found = get_completion_class(shell)
-    if found is None:
+    shell_class = get_completion_class(shell)
+    if shell_class is None:
         raise click.UsageError(f"click completes nothing in {shell}", context)
-    script = found(context.find_root().command, {}, "busbw", VARIABLE).source()
-    answer(script.strip() + "\n")
+    completer = shell_class(context.find_root().command, {}, "busbw", VARIABLE)
+    answer(completer.source().strip() + "\n")
     return int(Exit.OK)
 
 
-Pairs = Iterable[tuple[str, str]]  # a value and what it means, '' where that is plain
+Pairs = Iterable[tuple[str, str]]  # a value and what it means, '' if that is plain
 NETWORK = (Path("/sys/class/net"), Path("/sys/class/infiniband"))
 
 
@@ -63,14 +61,16 @@ class Words(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """The values that fit."""
+        """The completions of an incomplete word."""
         before, comma, last = incomplete.rpartition(",") if self.separated else ("", "", incomplete)
-        found = [
+        items = [
             CompletionItem(before + comma + value, help=text)
             for value, text in self.values()
             if value.startswith(last)
         ]
-        return found or ([CompletionItem(incomplete, type="file")] if self.files else [])
+        if not items and self.files:
+            return [CompletionItem(incomplete, type="file")]
+        return items
 
 
 def _nothing() -> Pairs:
@@ -79,18 +79,22 @@ def _nothing() -> Pairs:
 
 def _rows(module: str, table: str, attribute: str = "name", help: str = "") -> Callable[[], Pairs]:
     """The names in a table of rows, which is imported when it is needed."""
-    return lambda: [
-        (getattr(row, attribute), getattr(row, help) if help else "")
-        for row in getattr(import_module(module), table)
-    ]
+
+    def pairs() -> Pairs:
+        rows = getattr(import_module(module), table)
+        return [(getattr(row, attribute), getattr(row, help) if help else "") for row in rows]
+
+    return pairs
 
 
 def _keys(module: str, table: str) -> Callable[[], Pairs]:
-    """The keys of a dictionary; its values are their meaning where they are texts."""
-    return lambda: [
-        (key, text if isinstance(text, str) else "")
-        for key, text in getattr(import_module(module), table).items()
-    ]
+    """The keys of a dictionary; its values are their meaning if they are texts."""
+
+    def pairs() -> Pairs:
+        items = getattr(import_module(module), table).items()
+        return [(key, text if isinstance(text, str) else "") for key, text in items]
+
+    return pairs
 
 
 def _with(values: Callable[[], Pairs], *more: str) -> Callable[[], Pairs]:
@@ -100,15 +104,16 @@ def _with(values: Callable[[], Pairs], *more: str) -> Callable[[], Pairs]:
 def _systems() -> Pairs:
     from busbw.model.systems import USUAL
 
-    return [
-        (f"{row.word}{'nvl72' if row.word.startswith('gb') else 'x8'}", row.source) for row in USUAL
-    ]
+    pairs = []
+    for row in USUAL:
+        size = "nvl72" if row.word.startswith("gb") else "x8"
+        pairs.append((row.word + size, row.source))
+    return pairs
 
 
 def _links() -> Pairs:
-    return [
-        (one.name, "") for folder in NETWORK if folder.is_dir() for one in sorted(folder.iterdir())
-    ]
+    folders = [folder for folder in NETWORK if folder.is_dir()]
+    return [(link.name, "") for folder in folders for link in sorted(folder.iterdir())]
 
 
 def _checks() -> Pairs:
@@ -182,7 +187,7 @@ BY_PARAMETER: dict[str, Words] = {
     "model_name": Words(_keys("busbw.train.names", "NAMES")),
     "accel": METHODS,
     "compare": METHODS,
-    "tried": Words(_keys("busbw.train.plan_rounds", "BY_NAME"), separated=True),
+    "transports": Words(_keys("busbw.train.plan_rounds", "BY_NAME"), separated=True),
     "source": Words(_with(_rows("busbw.pattern.registry", "FORMATS", help="title"), "record")),
     "only": Words(_checks),
     "ifname": LINKS,
@@ -198,18 +203,15 @@ BY_COMMAND: dict[tuple[str, str], Words] = {
 }
 
 
-def completing(command: click.Command, name: str) -> click.Command:
-    """The command, and its subcommands, with types that complete."""
+def add_completion(command: click.Command, name: str) -> click.Command:
+    """Give the parameters of a command and its subcommands types that complete; returns it."""
     for parameter in command.params:
-        words = BY_COMMAND.get((name, parameter.name or "")) or BY_PARAMETER.get(
-            parameter.name or ""
-        )
-        if (
-            words is not None
-            and not isinstance(parameter.type, click.Choice)
-            and not getattr(parameter, "is_flag", False)
-        ):
+        key = parameter.name or ""
+        words = BY_COMMAND.get((name, key)) or BY_PARAMETER.get(key)
+        is_flag = getattr(parameter, "is_flag", False)
+        if words is not None and not is_flag and not isinstance(parameter.type, click.Choice):
             parameter.type = words
-    for part in command.commands.values() if isinstance(command, click.Group) else ():
-        completing(part, name)
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            add_completion(part, name)
     return command

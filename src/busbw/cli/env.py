@@ -49,19 +49,20 @@ def net(ifname: str, format_name: str) -> int:
     variables = net_plugin.variables("busbw")
     if ifname:
         variables["NCCL_SOCKET_IFNAME"] = interfaces.for_nccl(ifname, interfaces.local())
-    wanted = 0 if chosen(os.environ) else channels(net_plugin.rate({**os.environ, **variables}))
+    count = 0 if chosen(os.environ) else channels(net_plugin.rate({**os.environ, **variables}))
     # The number of ranks of a future job is unknown.
-    same = blocks(wanted, narrow=nvml.count() == 1 and not os.environ.get(THREADS_VARIABLE))
+    same = blocks(count, narrow=nvml.count() == 1 and not os.environ.get(THREADS_VARIABLE))
     if same:
         variables |= same
-        talk(
-            f"note: {' and '.join(f'{name}={value}' for name, value in same.items())} must be the"
-            " same on all hosts"
-        )
-    if (plugin := net_plugin.version(path)) != __version__:
-        named = f"busbw-native {plugin or 'of unknown version'}, this is busbw {__version__}"
-        talk(f"note: {path} is from {named}: install the same version of both")
+        settings = " and ".join(f"{name}={value}" for name, value in same.items())
+        talk(f"note: {settings} must be the same on all hosts")
+    version = net_plugin.version(path)
+    if version != __version__:
+        versions = f"busbw-native {version or 'of unknown version'}, this is busbw {__version__}"
+        talk(f"note: {path} is from {versions}: install the same version of both")
+    if format_name == "json":
+        answer(json.dumps(variables, indent=1) + "\n")
+        return 0
     prefix = "export " if format_name == "sh" else ""
-    lines = "".join(f"{prefix}{name}={shlex.quote(value)}\n" for name, value in variables.items())
-    answer(json.dumps(variables, indent=1) + "\n" if format_name == "json" else lines)
+    answer("".join(f"{prefix}{name}={shlex.quote(value)}\n" for name, value in variables.items()))
     return 0

@@ -1,4 +1,4 @@
-"""`busbw explain RESULT`: which algorithm a busbw fits, and where the rest of the hardware is."""
+"""`busbw explain RESULT`: which algorithm a busbw fits, and the load of each link."""
 
 import re
 from dataclasses import replace
@@ -10,7 +10,7 @@ from busbw.check.registry import find_row
 from busbw.cli.shared_options import format_option, not_empty
 from busbw.cli.show import read_sweep, table_option
 from busbw.cli.streams import answer, width
-from busbw.cli.system_options import changed, given_system, system_options
+from busbw.cli.system_options import given_system, system_options, with_options
 from busbw.core.cells import headline
 from busbw.core.errors import Exit, NoMeasurement, UsageError
 from busbw.core.result import Result
@@ -73,36 +73,37 @@ def command(
         raise NoMeasurement(f"{file}: {no_headline(result)}", MEASURE)
     if figure.busbw <= 0:
         raise NoMeasurement(f"{file}: no busbw is in it", MEASURE)
-    given = given_system(system, topo, nics, cpu)
-    hosts, per_host = _shape(result, given[0] if given else None, nodes)
+    described = given_system(system, topo, nics, cpu)
+    hosts, per_host = _shape(result, described[0] if described else None, nodes)
     if hosts * per_host < 2:
         raise NoMeasurement(
             f"{file}: with one rank no data crosses a link, so there is nothing to explain",
             "measure two ranks or more",
         )
-    found, source = given or (_own(result, file, nics, cpu), file)
-    found = replace(found, gpus=max(found.gpus, per_host))
-    if hosts > 1 and not found.nics:
+    hardware, source = described or (_recorded_system(result, file, nics, cpu), file)
+    hardware = replace(hardware, gpus=max(hardware.gpus, per_host))
+    if hosts > 1 and not hardware.nics:
         raise UsageError(
             f"{file}: the NICs of its {hosts} hosts are unknown", "give them, like --nics 8x400G"
         )
     row = result.spec.row
     setting = Setting(
-        found,
+        hardware,
         release(nccl) if nccl else of_number(result.library.nccl),
         allowed(result.environment, row.name),
     )
-    told = explain(Measured(row, hosts, per_host, figure, file), setting, source)
-    answer(
-        explanation_text.json(told)
-        if format_name == "json"
-        else explanation_text.text(told, width())
-    )
-    return int(Exit.OK if told.fits else Exit.BAD)
+    explanation = explain(Measured(row, hosts, per_host, figure, file), setting, source)
+    if format_name == "json":
+        answer(explanation_text.json(explanation))
+    else:
+        answer(explanation_text.text(explanation, width()))
+    return int(Exit.OK if explanation.fits else Exit.BAD)
 
 
 def _shape(result: Result, system: System | None, nodes: int | None) -> tuple[int, int]:
-    """Hosts and ranks on each: what the file says, or all GPUs of a described system."""
+    """The number of hosts and of ranks on each: what the file says, or all GPUs of a described
+    system.
+    """
     if nodes is None or result.world.devices:
         return shape(result)
     if system is None:
@@ -110,8 +111,9 @@ def _shape(result: Result, system: System | None, nodes: int | None) -> tuple[in
     return nodes, system.gpus
 
 
-def _own(result: Result, file: str, nics: str, cpu: str | None) -> System:
-    own = of_result(result)
-    if isinstance(own, str):
-        raise UsageError(f"{file}: {own}", DESCRIBE)
-    return changed(own, nics, cpu)
+def _recorded_system(result: Result, file: str, nics: str, cpu: str | None) -> System:
+    """The system that the file recorded, changed by the options."""
+    system = of_result(result)
+    if isinstance(system, str):  # why there is none
+        raise UsageError(f"{file}: {system}", DESCRIBE)
+    return with_options(system, nics, cpu)

@@ -1,13 +1,12 @@
 """`busbw history`: results of the past, and whether a run differs from them."""
 
 import math
-from itertools import islice
 from pathlib import Path
 
 import click
 
 from busbw.cli import history_runs
-from busbw.cli.history_runs import HELP, LAST, db_option, filters, reading
+from busbw.cli.history_runs import HELP, LAST, db_option, filters, naming_run
 from busbw.cli.shared_options import Share, not_empty
 from busbw.cli.show import read_bytes, read_sweep, sweep_in
 from busbw.cli.streams import answer, talk, width
@@ -22,7 +21,7 @@ from busbw.history.text import changes
 from busbw.report import results as result_json
 from busbw.stats.history import TOLERANCE, check
 
-MOST_TOLERATED = 1.5  # a ratio that may still be called fine, if the user says so
+MAX_TOLERATED = 1.5  # the largest ratio of times for which a hint proposes --tolerance
 STANDINGS = {Standing.FINE: Exit.OK, Standing.SLOWER: Exit.BAD, Standing.UNKNOWN: Exit.UNKNOWN}
 
 
@@ -52,11 +51,11 @@ def add(files: tuple[str, ...], collective: str | None, db: Path) -> int:
     The same result twice is stored once. All are added, or none: when one cannot be read, or there
     is no room.
     """
-    data = [named for file in files for named in exported.split(read_bytes(file), file)]
-    results = [sweep_in(one, name, collective) for name, one in data]
+    texts = [text for file in files for text in exported.split(read_bytes(file), file)]
+    results = [sweep_in(text, name, collective) for name, text in texts]
     with opened(db, create=True) as history:
-        added = history.add(results, [exported.when(one) for _, one in data])
-    for (name, _), (id, new) in zip(data, added, strict=True):
+        added = history.add(results, [exported.when(text) for _, text in texts])
+    for (name, _), (id, new) in zip(texts, added, strict=True):
         answer(f"{name}: run {id}{'' if new else ', which was there already'}\n")
     return int(Exit.OK)
 
@@ -87,16 +86,18 @@ def list_(machine: str, collective: str, db: Path) -> int:
 @db_option
 def plot(size: str, last: int, machine: str, collective: str, db: Path) -> int:
     """Plot one size's busbw over the last runs, for every machine and placement."""
-    wanted = parse_size(size, "--size")
+    size_bytes = parse_size(size, "--size")
     name = collective_row(collective).name if collective else ""
+    times, plotted = [], 0
     with opened(db, create=False) as history:
-        every = (
-            [time for time in history.times([run]) if time.key.size_bytes == wanted]
-            for run in history.runs(machine, name)
-        )
-        times = [time for run in islice(filter(None, every), last) for time in run]
+        for run in history.runs(machine, name):
+            of_size = [time for time in history.times([run]) if time.key.size_bytes == size_bytes]
+            times += of_size
+            plotted += bool(of_size)
+            if plotted == last:
+                break
     if not times:
-        raise UsageError(f"{db}: no such run has {format_size(wanted)}", "busbw history list")
+        raise UsageError(f"{db}: no such run has {format_size(size_bytes)}", "busbw history list")
     answer(view.plot(times, width()))
     return int(Exit.OK)
 
@@ -145,46 +146,43 @@ def check_(
     with opened(db, create=False) as history:
         earlier = baseline(history, result, last)
         newest = next(iter(earlier), 0)
-        with reading(newest):
+        with naming_run(newest):
             before = result_json.read(history.text(newest).encode()) if newest else None
-    found = check(result, earlier, confidence, tolerance)
-    if not result.complete or result.wrong():
-        talk(
-            f"note: {file}"
-            f" {'had wrong data' if result.wrong() else 'is of a sweep that did not end'}"
-        )
-    if before and (differing := changes(before, result)):
-        talk(f"note: unlike run {newest}: {', '.join(differing)}")
-    answer(view.checked(found, width()))
-    if found.standing is Standing.UNKNOWN:
-        talk(f"\nhint: {_more(found, last)}")
-    return int(STANDINGS[found.standing])
+    outcome = check(result, earlier, confidence, tolerance)
+    if result.wrong():
+        talk(f"note: {file} had wrong data")
+    elif not result.complete:
+        talk(f"note: {file} is of a sweep that did not end")
+    differences = changes(before, result) if before else []
+    if differences:
+        talk(f"note: unlike run {newest}: {', '.join(differences)}")
+    answer(view.checked(outcome, width()))
+    if outcome.standing is Standing.UNKNOWN:
+        talk(f"\nhint: {_hint(outcome, last)}")
+    return int(STANDINGS[outcome.standing])
 
 
-def _more(found: Check, last: int) -> str:
-    """What would help where the runs do not tell."""
-    if found.unusual:
-        ids = " ".join(map(str, found.unusual))
+def _hint(outcome: Check, last: int) -> str:
+    """What to do if the stored runs do not suffice for a verdict."""
+    if outcome.unusual:
+        ids = " ".join(map(str, outcome.unusual))
         return (
-            f"{view.runs_text(found.unusual)} far from the others; remove what had a known fault:"
+            f"{view.runs_text(outcome.unusual)} far from the others; remove what had a known fault:"
             f" busbw history rm {ids}"
         )
-    if found.needed > last:
-        return f"add --last {found.needed}"
-    count, more = len(found.runs), "busbw history add result.json after each run"
-    if found.basis is Basis.NONE:
-        return more + (
-            f", or be less sure: --confidence {100 * (1 - 1 / (count + 1)) - 0.05:.1f}%"
-            if count >= 2
-            else ""
-        )
-    most = max(cell.most or math.inf for cell in found.cells)
-    return more + (
-        f", or accept more: --tolerance {math.ceil(100 * (most - 1))}%"
-        if most <= MOST_TOLERATED
-        else ""
-    )
+    if outcome.needed > last:
+        return f"add --last {outcome.needed}"
+    hint, count = "busbw history add result.json after each run", len(outcome.runs)
+    if outcome.basis is Basis.NONE:
+        if count >= 2:
+            percent = 100 * (1 - 1 / (count + 1)) - 0.05
+            hint += f", or be less sure: --confidence {percent:.1f}%"
+        return hint
+    largest = max(cell.most or math.inf for cell in outcome.cells)
+    if largest <= MAX_TOLERATED:
+        hint += f", or accept more: --tolerance {math.ceil(100 * (largest - 1))}%"
+    return hint
 
 
-for _part in history_runs.COMMANDS:
-    command.add_command(_part)
+for _subcommand in history_runs.COMMANDS:
+    command.add_command(_subcommand)

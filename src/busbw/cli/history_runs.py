@@ -1,6 +1,5 @@
-"""`busbw history show`, `rm` and `export`: single runs of a history.
-
-Options that the commands of `busbw history` share.
+"""`busbw history show`, `rm` and `export`, which are about single runs; and the options that the
+commands of `busbw history` share.
 """
 
 import os
@@ -29,28 +28,30 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 def db_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--db."""
-    text = (
+    """Add --db."""
+    help_text = (
         "the history's file  [default: busbw/history.sqlite under $XDG_DATA_HOME or ~/.local/share]"
     )
-    return click.option("--db", type=File(), default=lambda: default_path(os.environ), help=text)(
-        function
+    option = click.option(
+        "--db", type=File(), default=lambda: default_path(os.environ), help=help_text
     )
+    return option(function)
 
 
 def filters(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--machine and --collective."""
-    function = click.option(
-        "--collective", default="", callback=not_empty, help="only runs of this collective"
-    )(function)
-    return click.option(
+    """Add --machine and --collective."""
+    machine = click.option(
         "--machine", default="", callback=not_empty, help="only machines with this in their name"
-    )(function)
+    )
+    collective = click.option(
+        "--collective", default="", callback=not_empty, help="only runs of this collective"
+    )
+    return machine(collective(function))
 
 
 @contextmanager
-def reading(run: int) -> Iterator[None]:
-    """UsageError that names the run, where its stored result cannot be read."""
+def naming_run(run: int) -> Iterator[None]:
+    """Errors of reading a stored result become a UsageError that names the run."""
     try:
         yield
     except (UsageError, msgspec.DecodeError) as error:
@@ -67,7 +68,7 @@ def reading(run: int) -> Iterator[None]:
     "format_name",
     default="table",
     show_default=True,
-    help=", ".join(v.name for v in VIEWS),
+    help=", ".join(row.name for row in VIEWS),
 )
 @db_option
 def show(id: int, format_name: str, db: Path) -> int:
@@ -78,7 +79,7 @@ def show(id: int, format_name: str, db: Path) -> int:
     view(format_name)
     with opened(db, create=False) as history:
         text = history.text(id)
-    with reading(id):
+    with naming_run(id):
         result = results.read(text.encode())
     answer(render(result, format_name, f"run {id}", width()))
     return int(Exit.BAD if result.wrong() else Exit.OK)
@@ -105,12 +106,11 @@ def rm(ids: tuple[int, ...], yes: bool, db: Path) -> int:
 
 
 def _ask(ids: tuple[int, ...]) -> None:
-    """Abort unless the user agrees; UsageError where nobody can answer."""
+    """Abort unless the user agrees; UsageError if nobody can answer."""
     if not sys.stdin.isatty():
         raise UsageError("rm asks before it removes runs, and stdin is not a terminal", "add --yes")
-    if not click.confirm(
-        f"remove {', '.join(f'run {id}' for id in dict.fromkeys(ids))}?", err=True
-    ):
+    runs = ", ".join(f"run {id}" for id in dict.fromkeys(ids))
+    if not click.confirm(f"remove {runs}?", err=True):
         talk("nothing was removed")
         raise click.Abort
 
@@ -145,9 +145,9 @@ def export(
         )
     name = collective_row(collective).name if collective else ""
     with opened(db, create=False) as history:
-        runs = {id: history.start(id) for id in ids} or {
-            run.id: run.start for run in reversed(history.runs(machine, name))
-        }
+        runs = {id: history.start(id) for id in ids}
+        if not ids:
+            runs = {run.id: run.start for run in reversed(history.runs(machine, name))}
         lines = ((id, _line(history, id, start)) for id, start in runs.items())
         if not runs:
             talk("no such run")
@@ -161,12 +161,12 @@ def export(
 
 def _line(history: History, id: int, start: str) -> str:
     text = history.text(id)
-    with reading(id):
+    with naming_run(id):
         return exported.line(text, start)
 
 
 def _write(lines: dict[int, str], directory: Path, *, force: bool) -> None:
-    """A file for each run, none if one exists; then their names go to stdout, which may be
+    """Write a file for each run, none if one exists; then print their names, as stdout may be
     closed early.
     """
     try:

@@ -1,7 +1,7 @@
-"""`busbw horovodrun`: horovodrun's options. In programs it starts, `import horovod.torch` imports
-busbw's.
+"""`busbw horovodrun`: a launcher with horovodrun's options. In the programs that it starts, `import
+horovod.torch` imports busbw.horovod.torch.
 
-Open MPI's mpirun starts the ranks; of elastic jobs, busbw's own launcher does.
+Open MPI's mpirun starts the ranks; busbw's own launcher starts those of elastic jobs.
 """
 
 import os
@@ -22,8 +22,8 @@ from busbw.measure.launch_plan import FORWARDED, Where, forwarded
 
 # Arguments after COMMAND belong to it.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False}
-# horovodrun's options with a value, the variable that each sets, and the factor of the value (0: a
-# text; whole, or not: what is allowed).
+# horovodrun's options with a value, the variable that each sets, and the factor of the value. With
+# 0 the value is a text, with an int a whole number; with a float it may have decimals.
 VALUES = (
     ("--timeline-filename", "HOROVOD_TIMELINE", 0),
     ("--fusion-threshold-mb", "HOROVOD_FUSION_THRESHOLD", 1 << 20),
@@ -49,17 +49,17 @@ def _words(_context: click.Context, _parameter: click.Parameter, text: str | Non
 
 
 _TYPES = {int: click.IntRange(0), float: click.FloatRange(0)}
-_tuning_options = [
-    *(
-        click.option(
-            name,
-            type=_TYPES[type(factor)] if factor else str,
-            metavar=None if factor else "FILE",
-            help=f"sets {variable}",
-        )
-        for name, variable, factor in VALUES
-    ),
-    *(click.option(name, is_flag=True, help=f"sets {variable}") for name, variable in FLAGS),
+_value_options = [
+    click.option(
+        name,
+        type=_TYPES[type(factor)] if factor else str,
+        metavar=None if factor else "FILE",
+        help=f"sets {variable}",
+    )
+    for name, variable, factor in VALUES
+]
+_flag_options = [
+    click.option(name, is_flag=True, help=f"sets {variable}") for name, variable in FLAGS
 ]
 
 
@@ -116,7 +116,7 @@ _tuning_options = [
     callback=horovodrun_elastic.show,
     help="print what is available",
 )
-@options(*_tuning_options, *horovodrun_elastic.options, *horovodrun_ignored.options)
+@options(*_value_options, *_flag_options, *horovodrun_elastic.options, *horovodrun_ignored.options)
 @click.argument("args", nargs=-1, required=True, metavar="COMMAND...")
 def command(
     ranks: int | None,
@@ -136,20 +136,20 @@ def command(
     With --min-np or --host-discovery-script the job is elastic: if ranks are lost, the others go on
     from the last commit, and ranks join and leave as slots of this host come and go.
     """
-    elastic = horovodrun_elastic.taken_out(tuning)
+    elastic = horovodrun_elastic.take(tuning)
     elastic.check(ranks)
     named = Where(hosts=host_list, hostfile=hostfile).named()
-    if elastic.asked and (dry_run or mpi_args):
-        one = "--dry-run" if dry_run else "--mpi-args"
-        raise UsageError(
-            f"{one} is for mpirun, which an elastic job does not use", f"leave out {one}"
-        )
-    if elastic.asked and ifname:
-        talk(
-            "note: --network-interfaces has no effect: the ranks of an elastic job use the loopback"
-            " interface"
-        )
     if elastic.asked:
+        if dry_run or mpi_args:
+            option = "--dry-run" if dry_run else "--mpi-args"
+            raise UsageError(
+                f"{option} is for mpirun, which an elastic job does not use", f"leave out {option}"
+            )
+        if ifname:
+            talk(
+                "note: --network-interfaces has no effect: the ranks of an elastic job use the"
+                " loopback interface"
+            )
         return horovodrun_elastic.run(elastic, ranks, named or [], args, variables(tuning))
     if not named and ranks is None:
         raise UsageError("no number of ranks is given", "busbw horovodrun -np 2 python train.py")
@@ -157,11 +157,10 @@ def command(
         named = hosts.share(named, ranks)
     if mpi:
         talk("note: --mpi: operations on CPUs use Gloo, not MPI")
-    carried = forwarded((*FORWARDED, "HOROVOD_", "LIGHT_")) if named else {}
+    environment = forwarded((*FORWARDED, "HOROVOD_", "LIGHT_")) if named else {}
+    environment |= variables(tuning)
     count = sum(host.slots for host in named) or ranks or 1
-    line = mpirun.command(
-        mpirun.find(), args, count, named, ifname, {**carried, **variables(tuning)}
-    )
+    line = mpirun.command(mpirun.find(), args, count, named, ifname, environment)
     line[1:1] = mpi_args
     if dry_run:
         answer(shlex.join(line) + "\n")
@@ -172,14 +171,14 @@ def command(
 
 def variables(tuning: dict[str, object]) -> dict[str, str]:
     """The environment variables for the given tuning options, and for `import horovod`."""
-    given = {
+    texts = {
         f"--{name.replace('_', '-')}": str(value)
         for name, value in tuning.items()
         if value is not None and value is not False
     }
-    values = {
-        variable: str(type(factor)(given[name]) * factor) if factor else given[name]
-        for name, variable, factor in VALUES
-        if name in given
-    }
-    return shim.environ() | values | {variable: "1" for name, variable in FLAGS if name in given}
+    values = shim.environ()
+    for name, variable, factor in VALUES:
+        if name in texts:
+            text = texts[name]
+            values[variable] = str(type(factor)(text) * factor) if factor else text
+    return values | {variable: "1" for name, variable in FLAGS if name in texts}

@@ -1,8 +1,6 @@
-"""The options of `busbw horovodrun` for elastic jobs, which busbw's own launcher runs on one
-host.
+"""The options of `busbw horovodrun` for elastic jobs, which busbw's own launcher runs on one host.
 
-`busbw horovodrun --check-build`: what is available, in the form that horovodrun prints and
-scripts search.
+Also `--check-build`: what is available, in the form that horovodrun prints and scripts search.
 """
 
 import os
@@ -45,23 +43,20 @@ Available Tensor Operations:
 
 
 def text() -> str:
-    """What is available. Without PyTorch: nothing."""
+    """What --check-build prints. Without PyTorch nothing is available."""
     try:
         from busbw.horovod.torch import builds
     except ImportError:
         torch = gloo = nccl = False
     else:
         torch, gloo, nccl = True, builds.gloo_built(), bool(builds.nccl_built())
-    found = {"torch": torch, "gloo": gloo, "nccl": nccl}
-    return _FORM.format(
-        version=__version__,
-        api=API_VERSION,
-        **{name: "X" if value else " " for name, value in found.items()},
-    )
+    available = {"torch": torch, "gloo": gloo, "nccl": nccl}
+    marks = {name: "X" if value else " " for name, value in available.items()}
+    return _FORM.format(version=__version__, api=API_VERSION, **marks)
 
 
 def show(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    """The option's callback: print, and end."""
+    """The callback of --check-build: print, and end."""
     if asked:
         answer(text())
         context.exit()
@@ -140,8 +135,9 @@ class Elastic:
         return bool(self.script or self.min_np)
 
     def check(self, ranks: int | None) -> None:
-        """Raises UsageError for options that do not fit together."""
-        given = [one.name for one in fields(self) if getattr(self, one.name) not in (None, "")]
+        """UsageError for options that contradict each other."""
+        names = [field.name for field in fields(self)]
+        given = [name for name in names if getattr(self, name) not in (None, "")]
         if given and not self.asked:
             raise UsageError(
                 f"--{given[0].replace('_', '-')} is for elastic jobs",
@@ -150,8 +146,8 @@ class Elastic:
         counts = {"--min-np": self.min_np, "-np": ranks, "--max-np": self.max_np}
         ascending = {name: count for name, count in counts.items() if count}
         if list(ascending.values()) != sorted(ascending.values()):
-            shown = ", ".join(f"{name} {count}" for name, count in ascending.items())
-            raise UsageError(f"{shown} do not ascend", "give --min-np <= -np <= --max-np")
+            counts_text = ", ".join(f"{name} {count}" for name, count in ascending.items())
+            raise UsageError(f"{counts_text} do not ascend", "give --min-np <= -np <= --max-np")
         first, longest = self.blacklist_cooldown_range or (0, 0)
         if first > longest:
             raise UsageError(
@@ -160,10 +156,10 @@ class Elastic:
             )
 
 
-def taken_out(values: dict[str, object]) -> Elastic:
-    """Remove the values of `options` from `values`."""
-    given = {option.name: values.pop(option.name) for option in fields(Elastic)}
-    return Elastic(**given)  # type: ignore[arg-type]
+def take(values: dict[str, object]) -> Elastic:
+    """Remove the values of `options` from `values`, and return them."""
+    taken = {option.name: values.pop(option.name) for option in fields(Elastic)}
+    return Elastic(**taken)  # type: ignore[arg-type]
 
 
 def run(
@@ -193,17 +189,12 @@ def run(
                 f"{fixed} slots are too few for {first} ranks",
                 f"busbw horovodrun -np {fixed}, or give more slots: -H localhost:{first}",
             )
-        return _run(
-            argv,
-            variables,
-            discovery.Slots(lambda: fixed, elastic.blacklist_cooldown_range),
-            limits,
-        )
+        slots = discovery.Slots(lambda: fixed, elastic.blacklist_cooldown_range)
+        return _run(argv, variables, slots, limits)
     script = discovery.Script(elastic.script, elastic.slots_per_host or 1)
     try:
-        return _run(
-            argv, variables, discovery.Slots(script.slots, elastic.blacklist_cooldown_range), limits
-        )
+        slots = discovery.Slots(script.slots, elastic.blacklist_cooldown_range)
+        return _run(argv, variables, slots, limits)
     finally:
         script.stop()
 

@@ -1,6 +1,4 @@
-"""horovodrun's options that busbw's ranks do not need or do not have: job scripts often give
-them.
-"""
+"""horovodrun's options that job scripts often give, and that busbw's ranks do not need or have."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +9,7 @@ from busbw.core.errors import UsageError
 
 
 class Option(NamedTuple):
-    """An option that is ignored with a note, or refused if there is something to do `instead`."""
+    """An option that is ignored with a note, or refused with the hint `instead`."""
 
     names: str  # as in `-p --ssh-port`; messages use the last
     takes_value: bool = False
@@ -86,7 +84,8 @@ def _take(_context: click.Context, parameter: click.Parameter, value: object) ->
     option = _BY_NAME[name]
     if option.instead:
         raise UsageError(f"{name} is not supported", option.instead)
-    talk(f"note: {name} has no effect{': ' if option.reason else ''}{option.reason}")
+    reason = f": {option.reason}" if option.reason else ""
+    talk(f"note: {name} has no effect{reason}")
 
 
 def _click_option(option: Option) -> Any:

@@ -55,34 +55,34 @@ def command(
 
     The system is this host, or what --system or --topo describe.
     """
-    row, nbytes, table = collective_row(collective), parse_size(size, "-e"), release(nccl)
-    found, source = given_system(system, topo, nics, cpu) or this_system(nics, cpu)
-    check(found, nodes, gpus or found.gpus)
-    if nodes * (gpus or found.gpus) < 2 or nbytes < 1:
+    row, size_bytes, table = collective_row(collective), parse_size(size, "-e"), release(nccl)
+    hardware, source = given_system(system, topo, nics, cpu) or this_system(nics, cpu)
+    per_host = gpus or hardware.gpus
+    check(hardware, nodes, per_host)
+    if nodes * per_host < 2 or size_bytes < 1:
         raise UsageError(
             "with one rank, or without bytes, no data crosses a link",
             "give --nodes, --gpus and --size for more",
         )
-    moved = _traffic(row.name, counts, nbytes, nodes, gpus or found.gpus) if counts else None
-    levels = ideals(row, found, nodes, gpus or found.gpus, nbytes, table, source, traffic=moved)
-    answer(
-        explanation_text.json(levels) if format_name == "json" else ideal_text.text(levels, width())
-    )
+    moved = _traffic(row.name, counts, size_bytes, nodes, per_host) if counts else None
+    levels = ideals(row, hardware, nodes, per_host, size_bytes, table, source, traffic=moved)
+    if format_name == "json":
+        answer(explanation_text.json(levels))
+    else:
+        answer(ideal_text.text(levels, width()))
     return int(Exit.OK)
 
 
 def _traffic(collective: str, counts: str, size: int, hosts: int, per_host: int) -> Traffic:
     spec = SweepSpec(collective=collective, min_bytes=size, max_bytes=size, counts=counts)
     check_spec(spec, strict=True)
-    matrices = Matrices(spec, hosts * per_host)
-    found = traffic(
-        matrices.at(size, size),
-        matrices.source,
-        [str(rank // per_host) for rank in range(hosts * per_host)],
-    )
-    if found is None:
+    ranks = hosts * per_host
+    matrices = Matrices(spec, ranks)
+    host_of_rank = [str(rank // per_host) for rank in range(ranks)]
+    moved = traffic(matrices.at(size, size), matrices.source, host_of_rank)
+    if moved is None:
         raise UsageError(
             f"--counts {counts}: no byte of {size} crosses a link",
             "give a larger --size, or other counts",
         )
-    return found
+    return moved

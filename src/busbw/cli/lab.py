@@ -19,7 +19,7 @@ from busbw.lab.types import FEWEST, MOST, Lab, LabHost, LabSpec, Shape
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
-def _name(function: Callable[..., Any]) -> Callable[..., Any]:
+def _name_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--name", default="lab", show_default=True, callback=not_empty, help="name of the lab"
     )(function)
@@ -71,7 +71,7 @@ def command() -> None:
     is_flag=True,
     help="start no sshd: Open MPI and busbw reach the other hosts through an agent of the lab",
 )
-@_name
+@_name_option
 def up(
     hosts: int,
     rate: str,
@@ -91,17 +91,16 @@ def up(
         loss=loss or 0.0,
     )
     names = [f"h{number}" for number in range(1, hosts + 1)]
-    with building.announced(
-        LabSpec(name=name, names=names, shape=shape, mtu=mtu, sshd=not no_sshd, gpus=gpus)
-    ) as lab:
+    spec = LabSpec(name=name, names=names, shape=shape, mtu=mtu, sshd=not no_sshd, gpus=gpus)
+    with building.announced(spec) as lab:
         for note in lab.notes:
             talk(f"note: {note}")
-        answer(view.made(lab))
+        answer(view.usage(lab))
     return int(Exit.OK)
 
 
 @command.command("exec", context_settings={**HELP, "allow_interspersed_args": False})
-@_name
+@_name_option
 @click.option(
     "--all",
     "on_all",
@@ -137,7 +136,7 @@ def exec_(name: str, on_all: bool, words: tuple[str, ...]) -> int:
 
 
 def _become(lab: Lab, host: LabHost, line: Sequence[str]) -> NoReturn:
-    """This process becomes the command. OSError."""
+    """Replace this process by the command. OSError if it cannot be started."""
     argv = host_exec.enter(lab, host, *line)
     sys.stdout.flush()
     os.execvpe(argv[0], argv, host_exec.environment(lab, host, os.environ))
@@ -155,17 +154,18 @@ def _become(lab: Lab, host: LabHost, line: Sequence[str]) -> NoReturn:
 )
 def status(name: str, format_name: str) -> int:
     """Show the labs of this machine. Exit code 1 if something of one has ended."""
-    labs = [building.status(lab) for lab in building.every() if name in ("", lab.name)]
+    labs = [building.status(lab) for lab in building.all_labs() if name in ("", lab.name)]
     if name and not labs:
         building.find(name)
-    answer(
-        msgspec.json.encode(labs).decode() + "\n" if format_name == "json" else view.status(labs)
-    )
-    return int(Exit.OK if all(one.fine for one in labs) else Exit.BAD)
+    if format_name == "json":
+        answer(msgspec.json.encode(labs).decode() + "\n")
+    else:
+        answer(view.status(labs))
+    return int(Exit.OK if all(lab.fine for lab in labs) else Exit.BAD)
 
 
 @command.command("down", context_settings=HELP)
-@_name
+@_name_option
 def down(name: str) -> int:
     """Remove a lab with all processes in it, and whatever killed commands left behind."""
     building.down(name)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from busbw.cli.link_suspects import WAYS, Search
+from busbw.cli.link_suspects import SEARCHES, Search
 from busbw.cli.shared_options import File, Seconds, argv, not_empty, result_file, result_options
 from busbw.cli.streams import answer, talk, width
 from busbw.core import json_codec
@@ -29,6 +29,20 @@ from busbw.measure.record import save
 
 GBIT = 1e9 / 8
 FORMATS = ("table", "json")
+# The parameters that are not ignored with --result, and with --suspect.
+OF_RESULT = {"result", "html", "format_name", "force"}
+OF_SUSPECT = {
+    "hosts",
+    "hostfile",
+    "suspect",
+    "collective",
+    "engine",
+    "size",
+    "rails",
+    "json_name",
+    "format_name",
+    "force",
+}
 
 
 @click.command("link", context_settings={"help_option_names": ["-h", "--help"]})
@@ -105,7 +119,7 @@ FORMATS = ("table", "json")
 )
 @click.option(
     "--suspect",
-    type=click.Choice(WAYS),
+    type=click.Choice(SEARCHES),
     help="find slow hosts, or slow pairs, by runs of a collective (busbw run)",
 )
 @click.option("--collective", default="all_reduce", show_default=True, help="of --suspect")
@@ -160,7 +174,7 @@ def command(
     """
     if node:
         return _node()
-    _fit(click.get_current_context(), bool(suspect), result is not None)
+    _refuse_ignored(click.get_current_context(), bool(suspect), result is not None)
     for option, file in (("--json", result_file(json_name)), ("--html", html)):
         if file is not None and file.exists() and not force:
             raise UsageError(
@@ -173,15 +187,8 @@ def command(
     if suspect:
         if len(rails) > 1:
             raise UsageError("--suspect uses one network", "give --rail once")
-        search = Search(
-            suspect,
-            collective,
-            parse_size(size or "64M", "--size"),
-            named,
-            engine,
-            next(iter(rails), ""),
-            output.keep,
-        )
+        size_bytes, rail = parse_size(size or "64M", "--size"), next(iter(rails), "")
+        search = Search(suspect, collective, size_bytes, named, engine, rail, output.keep)
         return _search(search, output)
     rate = line_rate * GBIT if line_rate else None
     spec = LinkSpec(
@@ -192,33 +199,21 @@ def command(
     return _measure([host.name for host in named], spec, launch_limit_s, output)
 
 
-def _fit(context: click.Context, suspect: bool, result: bool) -> None:
+def _refuse_ignored(context: click.Context, suspect: bool, result: bool) -> None:
     """UsageError for a given option that would be ignored."""
-    given = {
-        name
-        for name in context.params
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
-    shown = {"result", "html", "format_name", "force"}
+    source = context.get_parameter_source
+    given = {name for name in context.params if source(name) is ParameterSource.COMMANDLINE}
     if result:
-        ignored, why = given - shown, "--result prints an earlier test"
+        ignored, why = given - OF_RESULT, "--result prints an earlier test"
     elif suspect:
-        searched = {
-            "hosts",
-            "hostfile",
-            "suspect",
-            "collective",
-            "engine",
-            "size",
-            "rails",
-            "json_name",
-            "format_name",
-            "force",
-        }
-        ignored, why = given - searched, "--suspect runs a collective"
+        ignored, why = given - OF_SUSPECT, "--suspect runs a collective"
     else:
         ignored, why = given & {"collective", "engine"}, "without --suspect no collective runs"
-    options = [max(one.opts, key=len) for one in context.command.params if one.name in ignored]
+    options = [
+        max(parameter.opts, key=len)
+        for parameter in context.command.params
+        if parameter.name in ignored
+    ]
     if options:
         raise UsageError(f"{', '.join(options)}: {why}", "remove it; see busbw link --help")
 
@@ -233,14 +228,14 @@ def _hosts(hosts: str, hostfile: Path | None) -> tuple[Host, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a report goes."""
+    """How a report is printed, and the files that it is written to."""
 
     html: Path | None
     format_name: str
     json_name: str
 
     def keep(self, report: LinkReport | SuspectReport) -> None:
-        """Write --json."""
+        """Write the file of --json."""
         file = result_file(self.json_name)
         if file is not None:
             save(json_codec.encode(report) + b"\n", file)
@@ -254,11 +249,10 @@ class Output:
         """Print a report, write its page, and return its exit code."""
         if self.html is not None:
             save(link_html.page(report), self.html, shared=True)
-        answer(
-            json_codec.encode(report).decode() + "\n"
-            if self.as_json
-            else view.render(report, width())
-        )
+        if self.as_json:
+            answer(json_codec.encode(report).decode() + "\n")
+        else:
+            answer(view.render(report, width()))
         if report.bad():
             return int(Exit.BAD)
         missing = any(finding.id == findings.HOST for finding in report.findings)
@@ -285,16 +279,15 @@ def _search(search: Search, output: Output) -> int:
     except KeyboardInterrupt:
         interrupted = True
     report = search.report
-    answer(
-        json_codec.encode(report).decode() + "\n"
-        if output.as_json
-        else view.render_suspects(report, width())
-    )
+    if output.as_json:
+        answer(json_codec.encode(report).decode() + "\n")
+    else:
+        answer(view.render_suspects(report, width()))
     return int(Exit.INTERRUPTED if interrupted else suspect_exit(report))
 
 
 def suspect_exit(report: SuspectReport) -> Exit:
-    """BAD with a suspect, UNKNOWN where the runs differ too much to clear all hosts."""
+    """BAD with a suspect, UNKNOWN if the runs differ too much to clear all hosts."""
     if report.suspects:
         return Exit.BAD
     return Exit.UNKNOWN if report.doubts else Exit.OK
@@ -314,7 +307,7 @@ def _read(file: Path) -> LinkReport:
 
 
 def _node() -> int:
-    """One host's side: answers requests on stdin until it closes."""
+    """Answer requests on stdin until it closes: one host's side of a test."""
     from busbw.launch.node import serve
     from busbw.link.node import Service
 
@@ -331,4 +324,4 @@ def _node() -> int:
     finally:
         service.close()
     sys.stdout.flush()
-    os._exit(int(Exit.OK))  # without waiting for threads that still wait for a peer
+    os._exit(int(Exit.OK))  # does not wait for threads that still wait for a peer

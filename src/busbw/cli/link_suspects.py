@@ -1,6 +1,4 @@
-"""The runs of `busbw link --suspect`: a collective over some of the hosts, as `busbw run` starts
-it.
-"""
+"""The runs of `busbw link --suspect`: a collective over some of the hosts, as with `busbw run`."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,17 +15,17 @@ from busbw.link.suspects import SLOW
 from busbw.link.types import Run, Suspect, SuspectReport, bits_text
 from busbw.measure.api import run
 
-WAYS = ("hosts", "pairs")
+SEARCHES = ("hosts", "pairs")  # the values of --suspect
 
 
 class Search:
-    """A search among `hosts`, whose slots are the ranks on each host. `save` gets the report
-    after every run.
+    """A search among `hosts`, whose slots are the ranks on each host. `save` gets the report after
+    every run.
     """
 
     def __init__(
         self,
-        way: str,
+        search: str,
         collective: str,
         size: int,
         hosts: Sequence[Host],
@@ -49,7 +47,7 @@ class Search:
             sampling=Sampling(precision=0.0),
         )
         self.report = SuspectReport(
-            way=way,
+            way=search,
             collective=self._spec.collective,
             size_bytes=size,
             hosts=[host.name for host in hosts],
@@ -61,50 +59,46 @@ class Search:
     def run(self) -> None:
         """Search. NoMeasurement if too few runs succeed to know the usual rate."""
         find = suspects.halves if self.report.way == "hosts" else suspects.pairs
-        outcome = find(len(self._hosts), self._over)
+        outcome = find(len(self._hosts), self._measure)
         if outcome.usual is None:
-            last = next(
-                (one.error for one in reversed(self.report.runs) if one.error), "no run succeeded"
-            )
+            errors = [run.error for run in self.report.runs if run.error]
+            last = errors[-1] if errors else "no run succeeded"
             raise NoMeasurement(
                 f"--suspect: too few runs succeeded to compare; the last error: {last}",
                 "try busbw run on two hosts first",
             )
         names = self.report.hosts
-        self.report.suspects = [
-            Suspect([names[at] for at in one.hosts], one.share) for one in outcome.found
-        ]
-        self.report.doubts, self.report.spread = self._doubts(outcome), outcome.spread
-        self.report.usual, self.report.complete, self.report.end = outcome.usual, True, now()
+        for group in outcome.found:
+            hosts = [names[index] for index in group.hosts]
+            self.report.suspects.append(Suspect(hosts, group.share))
+        self.report.doubts = self._doubts(outcome)
+        self.report.spread, self.report.usual = outcome.spread, outcome.usual
+        self.report.complete, self.report.end = True, now()
         self._save(self.report)
 
     def _doubts(self, outcome: suspects.Outcome) -> list[str]:
-        """A sentence for each group that may be slow, and one where the runs differ too much to
-        see a slow host.
+        """A sentence for each group that may be slow, and one if the runs differ too much to see a
+        slow host.
         """
-        said = []
-        for one in outcome.left_open:
-            names = " and ".join(self.report.hosts[at] for at in one.hosts)
-            said.append(
-                f"{names}: {100 * one.share:.0f} % of the usual rate in repeated runs, which differ"
-                " too much to tell it from chance"
+        doubts = []
+        for group in outcome.left_open:
+            names = " and ".join(self.report.hosts[index] for index in group.hosts)
+            doubts.append(
+                f"{names}: {100 * group.share:.0f} % of the usual rate in repeated runs, which"
+                " differ too much to tell it from chance"
             )
         if outcome.noisy:
-            differ = (
-                "no hosts were measured twice"
-                if outcome.spread is None
-                else f"runs over the same hosts differ by {outcome.spread:.0%}"
+            reason = "no hosts were measured twice"
+            if outcome.spread is not None:
+                reason = f"runs over the same hosts differ by {100 * outcome.spread:.0f} %"
+            doubts.append(
+                f"{reason}: a host at {100 * SLOW:.0f} % of the usual rate would not be seen"
             )
-            said.append(
-                f"{differ}: a host at {SLOW:.0%} of the usual rate would not be seen".replace(
-                    "%", " %"
-                )
-            )
-        return said
+        return doubts
 
-    def _over(self, group: Sequence[int]) -> float | None:
-        """busbw of the collective over some of the hosts; None if the run failed."""
-        chosen = [self._hosts[at] for at in sorted(group)]
+    def _measure(self, group: Sequence[int]) -> float | None:
+        """The busbw of the collective over some of the hosts; None if the run failed."""
+        chosen = [self._hosts[index] for index in sorted(group)]
         rate, error = None, ""
         try:
             result = run(
@@ -114,24 +108,16 @@ class Search:
                 ifname=self._ifname,
                 program="busbw link",
             )
-            cells = [
-                cell
-                for row in result.rows
-                for cell in (row.out_of_place, row.in_place)
-                if cell is not None
-            ]
-            rate, error = (
-                max((cell.busbw for cell in cells), default=None),
-                "; ".join(result.errors),
-            )
+            cells = [cell for row in result.rows for cell in (row.out_of_place, row.in_place)]
+            rate = max((cell.busbw for cell in cells if cell is not None), default=None)
+            error = "; ".join(result.errors)
         except UsageError:
             raise
         except BusbwError as failure:
             error = failure.message
-        self.report.runs.append(Run([host.name for host in chosen], rate, error))
-        talk(
-            f"run {len(self.report.runs)}: {', '.join(host.name for host in chosen)}:"
-            f" {error if rate is None else bits_text(rate)}"
-        )
+        names = [host.name for host in chosen]
+        self.report.runs.append(Run(names, rate, error))
+        outcome = error if rate is None else bits_text(rate)
+        talk(f"run {len(self.report.runs)}: {', '.join(names)}: {outcome}")
         self._save(self.report)
         return rate

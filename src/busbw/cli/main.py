@@ -1,5 +1,5 @@
 """The entry point: selects the frontend, and turns errors into messages and exit codes.
-Subcommands are imported when used.
+Subcommands are imported when they are used.
 """
 
 import contextlib
@@ -38,35 +38,28 @@ class _Lazy(click.Group):
 
         command = with_examples(import_module(f"busbw.cli.{cmd_name}").command, row)
         add_verbose(command)
-        if not ctx.resilient_parsing:
-            return command
-        from busbw.cli.completion import completing  # a shell asks
+        if ctx.resilient_parsing:  # a shell asks for completions
+            from busbw.cli.completion import add_completion
 
-        return completing(command, cmd_name)
+            return add_completion(command, cmd_name)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in BY_NAME and not ctx.resilient_parsing:
-            close = [
-                f"did you mean '{name}'? " for name in get_close_matches(args[0], BY_NAME, n=1)
-            ]
-            raise UsageError(
-                f"no such command '{args[0]}'", "".join(close) + "busbw --help lists all commands"
-            )
+            hint = "busbw --help lists all commands"
+            for name in get_close_matches(args[0], BY_NAME, n=1):
+                hint = f"did you mean '{name}'? {hint}"
+            raise UsageError(f"no such command '{args[0]}'", hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         widest = max(map(len, BY_NAME))
         for purpose in PURPOSES:
+            rows = [row for row in COMMANDS if row.purpose == purpose]
             with formatter.section(purpose):
-                formatter.write_dl(
-                    [
-                        (row.name.ljust(widest), row.help)
-                        for row in COMMANDS
-                        if row.purpose == purpose
-                    ]
-                )
+                formatter.write_dl([(row.name.ljust(widest), row.help) for row in rows])
 
 
 @click.group(
@@ -87,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     program, *args = sys.argv if argv is None else argv
     with contextlib.suppress(RuntimeError):  # the user has no home directory
-        # services lack it, and Open MPI does not start without it
+        # Services lack the variable, and Open MPI does not start without it.
         os.environ.setdefault("HOME", str(Path.home()))
     if _LOG in os.environ:
         from busbw.core import log
@@ -127,19 +120,16 @@ def guarded(args: Sequence[str]) -> int:
 
 
 def _usage(error: click.ClickException, args: Sequence[str]) -> int:
+    message = error.format_message()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        talk(message)
+        return int(Exit.USAGE)
     context = getattr(error, "ctx", None)
-    # For an option without its value click does not name the command.
-    command = (
-        context.command_path
-        if context
-        else " ".join(["busbw", *(arg for arg in args[:1] if arg in BY_NAME)])
-    )
-    help_only = isinstance(error, click.exceptions.NoArgsIsHelpError)
-    talk(
-        error.format_message()
-        if help_only
-        else f"error: {error.format_message()}\n\nhint: {command} --help"
-    )
+    if context:
+        command = context.command_path
+    else:  # an option without its value: click does not name the command
+        command = " ".join(["busbw", *(arg for arg in args[:1] if arg in BY_NAME)])
+    talk(f"error: {message}\n\nhint: {command} --help")
     return int(Exit.USAGE)
 
 

@@ -131,14 +131,15 @@ _step_options = options(
 
 
 def _steps(check: str, least: str, limit_s: int, *, strict: bool) -> Steps:
-    return Steps(_of_check(check), _parsed("--least", run_command, least), limit_s, strict)
+    run = _parse("--least", run_command, least)
+    return Steps(_parse_check(check), run, limit_s, strict)
 
 
-def _of_check(text: str) -> list[str]:
+def _parse_check(text: str) -> list[str]:
     """Options of `busbw check`; UsageError for those with which its exit code does not judge
     this machine.
     """
-    words = _parsed("--check", check_command, text)
+    words = _parse("--check", check_command, text)
     other = next((word for word in words if word in ("--brief", "--list")), None)
     if other:
         raise UsageError(
@@ -148,8 +149,8 @@ def _of_check(text: str) -> list[str]:
     return words
 
 
-def _parsed(option: str, command: click.Command, text: str) -> list[str]:
-    """Words that `busbw COMMAND` accepts; UsageError for others, since a step that cannot start
+def _parse(option: str, command: click.Command, text: str) -> list[str]:
+    """Words that `busbw COMMAND` accepts; UsageError for others, because a step that cannot start
     would protect no job.
     """
     words = shell_words(option, text)
@@ -257,5 +258,5 @@ def daemonset_command(check: str, **node: Any) -> int:
     Each pod serves the counters of `busbw watch` on the node's address. It is ready while `busbw
     check` finds no fault.
     """
-    answer(kubernetes.text(kubernetes.Node(check=tuple(_of_check(check)), **node)))
+    answer(kubernetes.text(kubernetes.Node(check=tuple(_parse_check(check)), **node)))
     return 0

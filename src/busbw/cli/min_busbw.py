@@ -1,5 +1,5 @@
-"""`--min-busbw` and `--min-percent`: a run that does not reach them ends with exit code 1, and
-one that cannot tell with 3.
+"""`--min-busbw` and `--min-percent`: a run that does not reach them ends with exit code 1, and one
+that cannot be judged with 3.
 """
 
 import math
@@ -16,7 +16,7 @@ from busbw.model.findings import why_no_ideal
 from busbw.ui.number_formats import bandwidth_text, busbw_text, no_headline, percent_text
 
 GB = "GB/s"
-least_options: Decorator = options(
+minimum_options: Decorator = options(
     click.option(
         "--min-busbw",
         default="",
@@ -34,31 +34,28 @@ least_options: Decorator = options(
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
-    """What the largest busbw must reach: bytes per second, a part of the ideal; None where it is
-    not asked for.
+class Minimum:
+    """What the largest busbw must reach: `busbw` in bytes per second, `share` of the ideal; None if
+    it is not required.
     """
 
     busbw: float | None
     share: float | None
 
     def refuse(self, result: Result) -> None:
-        """NoMeasurement, before anything is measured, where a part of an unknown ideal is asked
-        for.
+        """NoMeasurement, before anything is measured, if a share of an unknown ideal is
+        required.
         """
         if self.share is not None and result.ideal is None:
-            reason = (
-                f"--min-percent {100 * self.share:g}%: there is no ideal to compare with:"
-                f" {why_no_ideal(result, result.topology)}"
-            )
+            reason = why_no_ideal(result, result.topology)
             raise NoMeasurement(
-                reason,
+                f"--min-percent {100 * self.share:g}%: there is no ideal to compare with: {reason}",
                 "set the expected busbw with --ideal GB/s, or require one with --min-busbw GB/s",
             )
 
     def judge(self, result: Outcome | None) -> tuple[Exit, str]:
-        """The exit code and why; 3 where no cell is precise enough to be judged. A process that has
-        no result is not judged.
+        """The exit code and why; 3 if no cell is precise enough to be judged. A process that has no
+        result is not judged.
 
         Only cells that reached their precision are judged, and with precise timing only those with
         an interval.
@@ -66,33 +63,29 @@ class Least:
         if not isinstance(result, Result) or (self.busbw is None and self.share is None):
             return Exit.OK, ""
         required = "--min-busbw" if self.share is None else "--min-percent"
-        found = headline(result)
-        if found is None:
+        figure = headline(result)
+        if figure is None:
             return Exit.UNKNOWN, f"{required} cannot be judged: {no_headline(result)}"
-        figure = f"busbw {busbw_text(found)} at {format_size(found.row.size_bytes)}"
-        if found.cell.stopped and found.half_width == math.inf:
-            return (
-                Exit.UNKNOWN,
-                f"{required} cannot be judged: {figure}; give more --iters, or leave it out",
-            )
-        return self._compared(found, result.ideal, figure)
+        text = f"busbw {busbw_text(figure)} at {format_size(figure.row.size_bytes)}"
+        if figure.cell.stopped and figure.half_width == math.inf:
+            reason = f"{required} cannot be judged: {text}; give more --iters, or leave it out"
+            return Exit.UNKNOWN, reason
+        return self._compare(figure, result.ideal, text)
 
-    def _compared(self, found: Figure, ideal: Ideal | None, figure: str) -> tuple[Exit, str]:
-        if self.busbw is not None and found.busbw < self.busbw:
-            return Exit.BAD, f"{figure} is below --min-busbw {bandwidth_text(self.busbw)} {GB}"
-        if self.share is not None and ideal is not None and found.busbw < self.share * ideal.busbw:
-            percent = percent_text(found.busbw, ideal.busbw)
-            return (
-                Exit.BAD,
-                f"{figure} is {percent} % of the ideal, below --min-percent {100 * self.share:g}%",
-            )
-        return Exit.OK, ""
+    def _compare(self, figure: Figure, ideal: Ideal | None, text: str) -> tuple[Exit, str]:
+        if self.busbw is not None and figure.busbw < self.busbw:
+            return Exit.BAD, f"{text} is below --min-busbw {bandwidth_text(self.busbw)} {GB}"
+        if self.share is None or ideal is None or figure.busbw >= self.share * ideal.busbw:
+            return Exit.OK, ""
+        percent = percent_text(figure.busbw, ideal.busbw)
+        required = f"--min-percent {100 * self.share:g}%"
+        return Exit.BAD, f"{text} is {percent} % of the ideal, below {required}"
 
 
-def least(busbw: str, share: float | None) -> Least:
-    """From the options; UsageError for a busbw that is no number above 0."""
+def parse_minimum(busbw: str, share: float | None) -> Minimum:
+    """What the options require; UsageError for a busbw that is no number above 0."""
     if not busbw:
-        return Least(None, share)
+        return Minimum(None, share)
     try:
         value = float(busbw.removesuffix(GB).strip())
     except ValueError:
@@ -102,4 +95,4 @@ def least(busbw: str, share: float | None) -> Least:
             f"--min-busbw: '{busbw}' is not a bus bandwidth",
             "give GB/s as a number above 0, like --min-busbw 300GB/s",
         )
-    return Least(value * 1e9, share)
+    return Minimum(value * 1e9, share)

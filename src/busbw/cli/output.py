@@ -24,8 +24,8 @@ BRIEF = "brief"
 
 
 def exit_code(result: Outcome | None, format_name: str = "") -> int:
-    """0 for a good result, 1 for wrong data; of a sweep as a brief line, 3 where no cell is
-    precise enough for its figure.
+    """0 for a good result, 1 for wrong data; 3 for a sweep as a brief line if no cell is precise
+    enough for its figure.
     """
     if result and result.wrong():
         return int(Exit.BAD)
@@ -45,8 +45,8 @@ def print_command(prepared: LauncherCommand | None) -> int:
 
 
 class Output(Sink):
-    """Prints messages, and saves the rows of a run that ended early: without --json in a new
-    file if `save_unasked`.
+    """Prints messages, and saves the rows of a run that ended early. Without --json they go to a
+    new file if `save_unasked`.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Output(Sink):
         talk("\n".join(dict.fromkeys(note.text.splitlines())))
 
     def note(self, text: str) -> None:
-        """A message on stderr."""
+        """Print a message on stderr."""
         talk(text)
 
     error = note
@@ -126,8 +126,8 @@ class Output(Sink):
 
 
 class SweepOutput(Output):
-    """Prints a sweep in one of the views. `refuse` raises a BusbwError where the result could
-    not be judged.
+    """Prints a sweep in one of the views. `refuse` raises a BusbwError if the result could not be
+    judged.
     """
 
     def __init__(
@@ -144,10 +144,10 @@ class SweepOutput(Output):
         self._printed = 0
 
     def run_aborted(self, reason: str) -> str:
-        """Print the rows that were to be visited again, then as every output."""
+        """Print the rows that were to be measured again, then do as every output."""
         result = self.record.result
         if isinstance(result, Result) and self.view.streams:
-            # the reason of the end is to be said in any case
+            # A failure to print must not hide the reason why the run ended.
             with contextlib.suppress(ReaderGone, NoMeasurement):
                 for row in result.rows[self._printed :]:
                     self._print("row", result, row)
@@ -157,16 +157,13 @@ class SweepOutput(Output):
         """Before the first size, `refuse` may end the run by an error: machine and ideal are
         known then.
         """
-        if (
-            isinstance(event, Started)
-            and self.refuse is not None
-            and isinstance(event.result, Result)
-        ):
-            self.refuse(event.result)
+        result = event.result if isinstance(event, Started) else None
+        if self.refuse is not None and isinstance(result, Result):
+            self.refuse(result)
         super().take(event)
 
     def show(self, event: Event, result: Outcome) -> None:
-        """Header, rows and footer; a view that does not stream prints all with the footer."""
+        """Print header, rows and footer; a view that does not stream prints all with the footer."""
         assert isinstance(result, Result)
         if isinstance(event, Started) and self.view.streams:
             self._print("header", result)
@@ -177,8 +174,8 @@ class SweepOutput(Output):
             self._print("footer", result)
 
     def print_note(self, note: Note) -> None:
-        """In the nccl-tests view, notes that nccl-tests writes to stdout go there, one line per
-        rank.
+        """Print a note. In the nccl-tests view, those that nccl-tests writes to stdout go there,
+        one line per rank.
         """
         if note.answer and self.view.name == "nccl-tests":
             answer(note.text + "\n")
@@ -193,7 +190,7 @@ class TrainOutput(Output):
     """Prints a training line by line, then the table of methods."""
 
     def show(self, event: Event, result: Outcome) -> None:
-        """Header, iterations, method ends and footer."""
+        """Print header, iterations, ends of methods and footer."""
         assert isinstance(result, TrainResult)
         if isinstance(event, Started):
             answer(train_text.header(result, width()))
@@ -209,7 +206,7 @@ class JsonOutput(Output):
     """Prints the result as JSON at the end."""
 
     def show(self, event: Event, result: Outcome) -> None:
-        """The whole result, once."""
+        """Print the whole result, once."""
         if isinstance(event, Ended):
             from busbw.report import results
 

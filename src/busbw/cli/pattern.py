@@ -13,15 +13,14 @@ from busbw.core.pattern_weights import coverage
 from busbw.core.sizes import counted
 from busbw.measure.record import save
 from busbw.pattern import pattern_lines
-from busbw.pattern import text as pattern_csv
 from busbw.pattern import text as view
 from busbw.pattern.registry import BY_NAME, RECORD, load
 from busbw.pattern.replay.text import ROWS
 
 FORMATS: dict[str, Callable[[Pattern, bool, int], str | bytes]] = {
     "table": lambda record, calls, rows: view.table(record, width(), rows),
-    "csv": lambda record, calls, rows: pattern_csv.table_csv(record),
-    "pattern-csv": lambda record, calls, rows: pattern_csv.pattern_csv(record, calls=calls),
+    "csv": lambda record, calls, rows: view.table_csv(record),
+    "pattern-csv": lambda record, calls, rows: view.pattern_csv(record, calls=calls),
     "jsonl": lambda record, calls, rows: b"".join(pattern_lines.lines(record)),
 }
 
@@ -80,9 +79,10 @@ def command(
             f"--calls adds a column to pattern-csv, not to {format_name}",
             "add --format pattern-csv, or leave out --calls",
         )
-    _not_over(output, files)
+    _refuse_overwriting(output, files)
     record = load(files, source)
-    if format_name == "pattern-csv" and (hidden := pattern_csv.left_out(record)):
+    hidden = view.left_out(record) if format_name == "pattern-csv" else 0
+    if hidden:
         talk(f"note: {counted(hidden, 'row')} of send and recv left out: pattern.csv has none")
     _write(FORMATS[format_name](record, calls, rows), output, shared=format_name == "csv")
     if format_name != "table":
@@ -91,12 +91,12 @@ def command(
     return int(Exit.BAD if record.header.skipped else Exit.OK)
 
 
-def _not_over(output: Path | None, files: tuple[str, ...]) -> None:
-    if output is not None and any(
-        file != "-" and Path(file).exists() and output.exists() and output.samefile(file)
-        for file in files
-    ):
-        raise UsageError(f"{output}: would overwrite what is read", "name another file with -o")
+def _refuse_overwriting(output: Path | None, files: tuple[str, ...]) -> None:
+    if output is None or not output.exists():
+        return
+    for file in files:
+        if file != "-" and Path(file).exists() and output.samefile(file):
+            raise UsageError(f"{output}: would overwrite what is read", "name another file with -o")
 
 
 def _write(text: str | bytes, output: Path | None, *, shared: bool) -> None:

@@ -1,15 +1,12 @@
 """The nccl-tests frontend: called as `all_reduce_perf`, by a command that `busbw compat` wrote,
 busbw behaves like that binary.
 
+The command line follows the rules of nccl-tests: options come in any order, also as `-b8` and
+`--minb 8`; the last wins, and other arguments are ignored. Errors name options in nccl-tests' own
+words.
+
 Intended differences: `-b 0` and endless steps are rejected; `-r all` works; the JSON lists every
 GPU under devices, and masks the values of environment variables that do not concern communication.
-
-Errors of the nccl-tests commands: what `busbw run` calls an option, in nccl-tests' own words.
-
-An error's texts name the options of `busbw run`, and its `options` say which of these rows apply.
-
-The command line of nccl-tests, by its rules: options in any order, `-b8`, `--minb 8`, the
-last wins, other arguments are ignored.
 """
 
 import getopt
@@ -48,7 +45,8 @@ from busbw.report.registry import view
 from busbw.ui.number_formats import minimum_gb_s
 
 BY_HAND = "start it by hand: mpirun -n 2 PROGRAM -b 8 -e 8"
-# id of the option -> (pattern, replacement)...
+# How texts that name an option of `busbw run` change: patterns and replacements by the id that the
+# option has in an error's `options`.
 REWORDINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "dry_run": ((r"run the command that `busbw run \.\.\. --dry-run` prints by hand", BY_HAND),),
     "engine": ((r"--engine (?=\w)", "BUSBW_ENGINE="), (r"--engine\b", "BUSBW_ENGINE")),
@@ -70,7 +68,7 @@ REWORDINGS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def reworded(text: str, options: Collection[str]) -> str:
+def reword(text: str, options: Collection[str]) -> str:
     """The text of an error with these options as the nccl-tests commands name them."""
     for option in options:
         for pattern, replacement in REWORDINGS.get(option, ()):
@@ -80,7 +78,7 @@ def reworded(text: str, options: Collection[str]) -> str:
 
 def text_of(error: BusbwError) -> str:
     """An error as these commands print it on stderr."""
-    return reworded(error.render(), error.options)
+    return reword(error.render(), error.options)
 
 
 SHORT = "".join(f"{row.short}:" for row in OPTIONS) + "h"
@@ -96,8 +94,8 @@ class BadArguments(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Values by SweepSpec field; `help` for -h or an unknown option, with getopt's `message`
-    about that.
+    """Values by SweepSpec field. `help` is set for -h and for an unknown option, which has getopt's
+    `message`.
     """
 
     fields: dict[str, int | str]
@@ -170,10 +168,8 @@ def _perf(program: str, args: Sequence[str]) -> int:
     name = Path(program).name
     collective = name.removesuffix("_mpi").removesuffix("_perf")
     if collective not in BY_NAME:
-        raise BadArguments(
-            f"{name}: unknown test",
-            f"link one of {', '.join(f'{known}_perf' for known in BY_NAME)}",
-        )
+        commands = ", ".join(f"{known}_perf" for known in BY_NAME)
+        raise BadArguments(f"{name}: unknown test", f"link one of {commands}")
     parsed = parse(args)
     if parsed.help:
         if parsed.message:
@@ -181,7 +177,7 @@ def _perf(program: str, args: Sequence[str]) -> int:
             answer("invalid option '?'\n")
         answer(usage(program))
         return int(NcclTestsExit.OK)
-    spec, notes = softened(msgspec.convert({**parsed.fields, "collective": collective}, SweepSpec))
+    spec, notes = soften(msgspec.convert({**parsed.fields, "collective": collective}, SweepSpec))
     _refuse(spec)
     answer("".join(note + "\n" for note in notes))
     spec, file = output_file(spec)
@@ -195,21 +191,20 @@ def _perf(program: str, args: Sequence[str]) -> int:
         compat=True,
         launch_limit_s=LAUNCH_LIMIT_S,
     )
+    output = SweepOutput(record, view("nccl-tests"), COMPAT, save_unasked=False)
     try:
-        code = exit_code(
-            run(job, Where(), SweepOutput(record, view("nccl-tests"), COMPAT, save_unasked=False))
-        )
+        code = exit_code(run(job, Where(), output))
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     finally:
         if file is not None and record.result is None:
             file.unlink(missing_ok=True)  # nothing was measured
-    return int(
-        NcclTestsExit.WRONG_DATA if code or _below_minimum(record.result) else NcclTestsExit.OK
-    )
+    if code or _below_minimum(record.result):
+        return int(NcclTestsExit.WRONG_DATA)
+    return int(NcclTestsExit.OK)
 
 
-def softened(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
+def soften(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
     """The spec with invalid values replaced as nccl-tests does, and the messages to print. Names
     are case-sensitive.
     """
@@ -232,17 +227,15 @@ def softened(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
         )
     per_iteration = spec.per_iter_timing
     if per_iteration not in (0, 1):
+        per_iteration = 0
         replace(
             "per_iter_timing",
-            per_iteration := 0,
+            0,
             f"invalid value {spec.per_iter_timing} for -I, per-iteration timing is off",
         )
     elif per_iteration and spec.cudagraph > 0:
-        replace(
-            "per_iter_timing",
-            per_iteration := 0,
-            "-I cannot be combined with -G, per-iteration timing is off",
-        )
+        per_iteration = 0
+        replace("per_iter_timing", 0, "-I cannot be combined with -G, per-iteration timing is off")
     if spec.blocking == BARRIER_OUTSIDE and spec.cudagraph > 0:
         replace("blocking", 0, "-z 3 cannot be combined with -G, using -z 0")
     if spec.per_iter_skip and not (per_iteration and 0 <= spec.per_iter_skip <= spec.iters - 1):
@@ -271,25 +264,24 @@ def _refuse(spec: SweepSpec) -> None:
                 "device implementation (-D > 0) requires enabling symmetric memory registration"
                 " (-R 2)"
             )
-        message = (
+        raise NotSupported(
             f"-D {spec.device_implementation}: busbw has no kernels that use NCCL's device API"
-            " (LSA, multimem, GIN)"
+            " (LSA, multimem, GIN)",
+            "leave out -D, or use NVIDIA's nccl-tests for this one",
         )
-        raise NotSupported(message, "leave out -D, or use NVIDIA's nccl-tests for this one")
 
 
 def output_file(spec: SweepSpec) -> tuple[SweepSpec, Path | None]:
-    """-J's file, made on the process that writes it and numbered where it exists already, so that
-    two runs never share one.
+    """The spec, and the file of -J. The process that writes it makes it, with a number if the name
+    is taken, so that two runs never share a file.
 
     None for a name without .json, as in nccl-tests, and on the other processes.
     """
-    member, wanted = environment.detect(os.environ), Path(spec.output_file)
-    if not wanted.name.lower().endswith(".json") or (member and member.rank):
+    member, path = environment.detect(os.environ), Path(spec.output_file)
+    if not path.name.lower().endswith(".json") or (member and member.rank):
         return spec, None
-    for file in chain(
-        [wanted], (wanted.with_name(f"{wanted.name}.{number}") for number in count())
-    ):
+    numbered = (path.with_name(f"{path.name}.{number}") for number in count())
+    for file in chain([path], numbered):
         try:
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
         except FileExistsError:
@@ -305,8 +297,8 @@ def _below_minimum(result: Outcome | None) -> bool:
     """Whether the average is below 0.9 times NCCL_TESTS_MIN_BW, as the text states."""
     if not isinstance(result, Result) or not result.rows:
         return False
-    least = minimum_gb_s(result)
-    return least is not None and result.average_busbw() < 0.9 * least * 1e9
+    minimum = minimum_gb_s(result)
+    return minimum is not None and result.average_busbw() < 0.9 * minimum * 1e9
 
 
 KIND_EXIT = {
@@ -334,11 +326,10 @@ def _failed(error: BusbwError) -> int:
     returns the exit code.
     """
     code = exit_of(error)
-    kind = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}.get(
-        NcclTestsExit(code), "NCCL failure"
-    )
+    kinds = {NcclTestsExit.CUDA: "CUDA failure", NcclTestsExit.TIMEOUT: "timeout"}
+    kind = kinds.get(NcclTestsExit(code), "NCCL failure")
     with suppress(BusbwError, ReaderGone):
         host = platform.node().split(".")[0]
-        answer(f"{host}: Test {kind} '{reworded(error.message, error.options)}'\n")
+        answer(f"{host}: Test {kind} '{reword(error.message, error.options)}'\n")
     talk(text_of(error))
     return code

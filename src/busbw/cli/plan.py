@@ -37,36 +37,35 @@ from busbw.train.types import PlanJob, PlanResult, TrainSpec
 
 
 class PlanOutput(Output):
-    """Prints the plan over one transport when its last round is measured, or the run has ended
-    early; the header only for the `first`.
+    """Prints the plan over one transport when its last round is measured, or when the run has
+    ended early; the header only for the `first` transport.
     """
 
     def __init__(self, *, first: bool) -> None:
         super().__init__(Record(), save_unasked=False)
         self.first = first
-        self._shown = False
+        self._printed = False
 
     def show(self, event: Event, result: Outcome) -> None:
-        """The header before the first round, and all lines after the last."""
+        """Print the header before the first round, and all lines after the last."""
         if isinstance(event, Started) and self.first and isinstance(result, PlanResult):
             answer(plan_text.header(result, width()))
         elif isinstance(event, Ended):
-            self._lines(result)
+            self._print_lines(result)
 
     def run_aborted(self, reason: str) -> str:
         """Print what was measured."""
         if self.record.result is not None:
-            with contextlib.suppress(ReaderGone):  # the reason of the end is to be said in any case
-                self._lines(self.record.result)
+            # A failure to print must not hide the reason why the run ended.
+            with contextlib.suppress(ReaderGone):
+                self._print_lines(self.record.result)
         return super().run_aborted(reason)
 
-    def _lines(self, result: Outcome) -> None:
-        if isinstance(result, PlanResult) and result.plan and not self._shown:
-            self._shown = True
-            answer(
-                (plan_text.surveyed(result, result.plan, width()) if self.first else "")
-                + plan_text.rows(result, result.plan, width())
-            )
+    def _print_lines(self, result: Outcome) -> None:
+        if isinstance(result, PlanResult) and result.plan and not self._printed:
+            self._printed = True
+            survey = plan_text.surveyed(result, result.plan, width()) if self.first else ""
+            answer(survey + plan_text.rows(result, result.plan, width()))
 
 
 @click.command("plan", context_settings={"help_option_names": ["-h", "--help"]})
@@ -80,7 +79,7 @@ class PlanOutput(Output):
 )
 @click.option(
     "--try",
-    "tried",
+    "transports",
     default="",
     callback=not_empty,
     help=f"transports: {', '.join(plan_rounds.BY_NAME)}  [default: all that suit the job]",
@@ -136,7 +135,7 @@ class PlanOutput(Output):
 def command(
     model_name: str,
     compare: str,
-    tried: str,
+    transports: str,
     target: float,
     replays: int,
     check: str,
@@ -171,25 +170,23 @@ def command(
             states, memory, fields, result_file(json_name), force=force, table=table
         )
     if environment.detect(os.environ) is not None:
-        message = "busbw plan starts jobs, but this process is a rank of one"
-        raise UsageError(message, "run it outside mpirun, srun or torchrun, with --hosts")
+        raise UsageError(
+            "busbw plan starts jobs, but this process is a rank of one",
+            "run it outside mpirun, srun or torchrun, with --hosts",
+        )
     where = Where(**take_where(fields))
     methods, suitable = defaults(where)
     names = tuple(method.name for method in parse_all(compare or ",".join(methods)))
-    spec, plan = (
-        TrainSpec(model=known(model_name), methods=names, iters=1, **fields),
-        PlanSpec(replays=replays, target=target),
-    )
     job = PlanJob(
         engine="torch",
         program="busbw plan",
         argv=argv(),
-        training=spec,
-        plan=plan,
+        training=TrainSpec(model=known(model_name), methods=names, iters=1, **fields),
+        plan=PlanSpec(replays=replays, target=target),
         limit_s=limit_s,
         launch_limit_s=launch_limit_s,
     )
-    wanted = plan_rounds.parse(tried or ",".join(suitable))
+    rounds = plan_rounds.parse(transports or ",".join(suitable))
     file = result_file(json_name)
     if file is not None:
         check_writable(file, overwrite=force)
@@ -198,10 +195,10 @@ def command(
     def sink(first: bool) -> Output:
         return PlanOutput(first=first) if table else Output(Record(), save_unasked=False)
 
-    result = Planner(job, where, file, sink).run(wanted, check)
+    result = Planner(job, where, file, sink).run(rounds, check)
     answer(plan_text.footer(result, width()) if table else encoded(result).decode())
     if file is not None:
-        save(encoded(result), file)  # earlier failures were only warnings
+        save(encoded(result), file)  # raises; during the run a failure is only a warning
     refusal = plan_text.refusal(result)
     if refusal and not table:
         talk(refusal.strip())

@@ -18,7 +18,7 @@ from busbw.model.states.types import Machine, StatesPlan, Training
 from busbw.model.systems import PCIE_PAYLOAD, parse_system
 from busbw.train.types import StatesSpec
 
-GIVEN = ("host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm")
+OPTIONS = ("host_memory", "tflops", "pcie", "adam_rate", "system", "max_norm")
 memory_options = options(
     click.option(
         "--memory",
@@ -61,10 +61,11 @@ memory_options = options(
 
 
 def take_memory(fields: dict[str, Any], states: StatesSpec | None) -> dict[str, Any] | None:
-    """Remove these options from a command's `fields`; what was given for a plan of memory, None
-    for another plan.
+    """Remove these options from a command's `fields`, and return their values; None for a plan
+    that is not of memory.
     """
-    asked, given = fields.pop("memory"), {name: fields.pop(name) for name in GIVEN}
+    asked = fields.pop("memory")
+    values = {name: fields.pop(name) for name in OPTIONS}
     if states is None and asked:
         raise UsageError("--memory is for the model gpt", "busbw plan gpt --params 8B --memory")
     if states is not None and not asked:
@@ -72,15 +73,17 @@ def take_memory(fields: dict[str, Any], states: StatesSpec | None) -> dict[str, 
             "busbw plan gpt plans memory only",
             "add --memory, or plan the exchange of gradients of gpt2",
         )
-    stray = next((name for name, value in given.items() if value not in ("", None)), None)
-    if stray and not asked:
-        raise UsageError(f"--{stray.replace('_', '-')} is for plans of memory", "add --memory")
-    return given if asked else None
+    if asked:
+        return values
+    for name, value in values.items():
+        if value not in ("", None):
+            raise UsageError(f"--{name.replace('_', '-')} is for plans of memory", "add --memory")
+    return None
 
 
 def run(
     states: StatesSpec,
-    given: dict[str, Any],
+    values: dict[str, Any],
     fields: dict[str, Any],
     file: Path | None,
     *,
@@ -95,49 +98,52 @@ def run(
         batch_size=fields["batch_size"],
         sequence=fields["sequence"],
         recompute=states.recompute,
-        max_norm=given["max_norm"],
+        max_norm=values["max_norm"],
     )
-    machine = _given(training, given, states.gpu_memory) or _measured(
-        training, given, states.gpu_memory
-    )
-    made = plan(training, machine)
-    encoded = json_codec.encode(made) + b"\n"
-    answer(states_text.text(made, _command(made), width()) if table else encoded.decode())
+    machine = _describe(training, values, states.gpu_memory)
+    if machine is None:
+        machine = _measure(training, values, states.gpu_memory)
+    result = plan(training, machine)
+    encoded = json_codec.encode(result) + b"\n"
+    answer(states_text.text(result, _command(result), width()) if table else encoded.decode())
     if file is not None:
         save(encoded, file)
-    return int(Exit.OK if made.recommended() else Exit.BAD)
+    return int(Exit.OK if result.recommended() else Exit.BAD)
 
 
-def _given(training: Training, given: dict[str, Any], gpu_memory: int) -> Machine | None:
+def _describe(training: Training, values: dict[str, Any], gpu_memory: int) -> Machine | None:
     """The machine as the options describe it; None if none of its rates is given."""
-    pcie = parse_system(given["system"]).pcie * PCIE_PAYLOAD if given["system"] else 0.0
-    pcie = given["pcie"] * 1e9 if given["pcie"] else pcie
-    values = {
-        "--tflops": given["tflops"],
-        "--adam-rate": given["adam_rate"],
+    pcie = 0.0
+    if values["system"]:
+        pcie = parse_system(values["system"]).pcie * PCIE_PAYLOAD
+    if values["pcie"]:
+        pcie = values["pcie"] * 1e9
+    facts = {
+        "--tflops": values["tflops"],
+        "--adam-rate": values["adam_rate"],
         "--pcie or --system": pcie,
     }
-    if not any(values.values()):
+    if not any(facts.values()):
         return None
-    values |= {"--gpu-memory": gpu_memory, "--host-memory": given["host_memory"]}
-    missing = [name for name, value in values.items() if not value]
+    facts |= {"--gpu-memory": gpu_memory, "--host-memory": values["host_memory"]}
+    missing = [name for name, fact in facts.items() if not fact]
     if missing:
-        message = f"the machine is described without {', '.join(missing)}"
         raise UsageError(
-            message, "give all of them, or none on the machine itself, which is then measured"
+            f"the machine is described without {', '.join(missing)}",
+            "give all of them, or none on the machine itself, which is then measured",
         )
-    compute = compute_of(training, given["tflops"] * 1e12)
+    compute = compute_of(training, values["tflops"] * 1e12)
     return Machine(
         gpu_memory=gpu_memory,
-        host_memory=parse_size(given["host_memory"], "--host-memory"),
+        host_memory=parse_size(values["host_memory"], "--host-memory"),
         down=pcie,
         up=pcie,
-        host_adam=given["adam_rate"] * 1e9,
+        host_adam=values["adam_rate"] * 1e9,
         compute=compute,
     )
 
 
-def _measured(training: Training, given: dict[str, Any], gpu_memory: int) -> Machine:
+def _measure(training: Training, values: dict[str, Any], gpu_memory: int) -> Machine:
     try:
         from busbw.train.states import rates
     except ImportError as error:
@@ -148,25 +154,21 @@ def _measured(training: Training, given: dict[str, Any], gpu_memory: int) -> Mac
         raise NoMeasurement(
             f"this machine cannot be measured without PyTorch ({error})", hint
         ) from error
-    found = rates.machine(training, gpu_memory)
-    host = given["host_memory"]
-    return (
-        msgspec.structs.replace(found, host_memory=parse_size(host, "--host-memory"))
-        if host
-        else found
-    )
+    machine = rates.machine(training, gpu_memory)
+    if values["host_memory"]:
+        host_memory = parse_size(values["host_memory"], "--host-memory")
+        machine = msgspec.structs.replace(machine, host_memory=host_memory)
+    return machine
 
 
-def _command(made: StatesPlan) -> str:
+def _command(result: StatesPlan) -> str:
     """The command that measures what was planned, without its methods."""
-    training, words = made.training, click.get_current_context().params
-    again = "--recompute" if training.recompute else "--no-recompute"
-    capped = (
-        f" --gpu-memory {words['gpu_memory']}"
-        if words["gpu_memory"] and made.machine.measured
-        else ""
-    )
-    return (
-        f"busbw train gpt --params {words['params']} --batch-size {training.batch_size} --sequence"
-        f" {training.sequence} {again}{capped}"
-    )
+    training, options = result.training, click.get_current_context().params
+    words = [
+        f"busbw train gpt --params {options['params']} --batch-size {training.batch_size}",
+        f"--sequence {training.sequence}",
+        "--recompute" if training.recompute else "--no-recompute",
+    ]
+    if options["gpu_memory"] and result.machine.measured:
+        words.append(f"--gpu-memory {options['gpu_memory']}")
+    return " ".join(words)

@@ -13,7 +13,7 @@ from busbw.cli.system_options import (
     Counts,
     given_system,
     nccl_option,
-    settings,
+    parse_allowed,
     settings_options,
     sizes,
     system_options,
@@ -31,7 +31,7 @@ from busbw.model.systems import System
 from busbw.model.usable_hardware import of_result, shape
 from busbw.pattern.registry import load
 
-_OF_COLLECTIVE = {"collective": "COLLECTIVE", "least": "-b", "most": "-e", "factor": "-f"}
+_OF_COLLECTIVE = {"collective": "COLLECTIVE", "smallest": "-b", "largest": "-e", "factor": "-f"}
 
 
 @click.command("predict", context_settings={"help_option_names": ["-h", "--help"]})
@@ -44,8 +44,8 @@ _OF_COLLECTIVE = {"collective": "COLLECTIVE", "least": "-b", "most": "-e", "fact
     help="numbers of hosts: 1,2,128  [default: 1; as many as a pattern fills]",
 )
 @click.option("--gpus", type=click.IntRange(1), help="GPUs used on each host  [default: all]")
-@click.option("-b", "least", default="1K", show_default=True, help="smallest size")
-@click.option("-e", "most", default="16G", show_default=True, help="largest size")
+@click.option("-b", "smallest", default="1K", show_default=True, help="smallest size")
+@click.option("-e", "largest", default="16G", show_default=True, help="largest size")
 @click.option(
     "-f",
     "factor",
@@ -93,8 +93,8 @@ def command(
     cpu: str | None,
     nodes: tuple[int, ...],
     gpus: int | None,
-    least: str,
-    most: str,
+    smallest: str,
+    largest: str,
     factor: int,
     nccl: str,
     algo: str,
@@ -114,45 +114,37 @@ def command(
     --scale makes it one of other ranks. Exit code 1 when rows of a pattern have no time.
     """
     row = collective_row(collective)
-    found, source = given_system(system, topo, nics, cpu) or this_system(nics, cpu)
-    setting = Setting(found, release(nccl), settings(algo, proto, row.name), oversubscription)
-    fits = calibrate(results, found)
+    hardware, source = given_system(system, topo, nics, cpu) or this_system(nics, cpu)
+    setting = Setting(
+        hardware, release(nccl), parse_allowed(algo, proto, row.name), oversubscription
+    )
+    fits = calibrate(results, hardware)
     if pattern_file:
         _refuse_of_collective(pattern_file, algo, proto)
         job = _job(nodes, gpus, scale)
-        setting = replace(setting, system=without_rails(found, rails_lost))
+        setting = replace(setting, system=without_rails(hardware, rails_lost))
         expected = predict_pattern(load([pattern_file]), setting, pattern_file, source, fits, job)
-        answer(
-            explanation_text.json(expected)
-            if format_name == "json"
-            else prediction_text.pattern_text(expected, width())
-        )
+        if format_name == "json":
+            answer(explanation_text.json(expected))
+        else:
+            answer(prediction_text.pattern_text(expected, width()))
         return int(Exit.BAD if expected.without else Exit.OK)
     if given("scale"):
         raise UsageError(
             "--scale: only a pattern is scaled", "add --pattern FILE, or leave out --scale"
         )
-    told = predict(
-        setting,
-        row,
-        nodes,
-        gpus or found.gpus,
-        sizes(least, most, factor),
-        source,
-        fits,
-        rails_lost,
-    )
-    answer(
-        explanation_text.json(told)
-        if format_name == "json"
-        else prediction_text.text(told, width())
-    )
+    per_host, bytes_of = gpus or hardware.gpus, sizes(smallest, largest, factor)
+    prediction = predict(setting, row, nodes, per_host, bytes_of, source, fits, rails_lost)
+    if format_name == "json":
+        answer(explanation_text.json(prediction))
+    else:
+        answer(prediction_text.text(prediction, width()))
     return int(Exit.OK)
 
 
 def calibrate(files: tuple[str, ...], system: System) -> Fits:
-    """The fits of all results. Their systems are what they recorded, with the NICs of `system`
-    where they recorded none.
+    """The fits of all results. Their systems are what they recorded, with the NICs of `system` if
+    they recorded none.
     """
     points: list[Point] = []
     for file in files:
@@ -168,29 +160,28 @@ def calibrate(files: tuple[str, ...], system: System) -> Fits:
 def _points(file: str, system: System) -> list[Point]:
     result = read_sweep(file, None)
     hosts, per_host = shape(result)
-    own = of_result(result)
-    if isinstance(own, str):
-        own = system
-    if hosts > 1 and not own.nics:
-        own = replace(own, nics=system.nics, nic=system.nic)
-    if hosts > 1 and not own.nics:
+    recorded = of_result(result)
+    if isinstance(recorded, str):  # why there is none
+        recorded = system
+    if hosts > 1 and not recorded.nics:
+        recorded = replace(recorded, nics=system.nics, nic=system.nic)
+    if hosts > 1 and not recorded.nics:
         raise UsageError(
             f"--calibrate {file}: the NICs of its hosts are unknown",
             "give them, like --nics 8x400G",
         )
-    may = allowed(result.environment, result.spec.row.name)
-    setting = Setting(replace(own, cpu=system.cpu), of_number(result.library.nccl), may)
-    cells = [
-        (row.size_bytes, cell.time_s)
-        for row in result.rows
-        if (cell := row.out_of_place or row.in_place)
-    ]
-    found = (
-        point(setting, result.spec.row.name, hosts, per_host, size, time_s)
-        for size, time_s in cells
-        if size > 0 < time_s
+    collective = result.spec.row.name
+    setting = Setting(
+        replace(recorded, cpu=system.cpu),
+        of_number(result.library.nccl),
+        allowed(result.environment, collective),
     )
-    return [one for one in found if one is not None]
+    points = []
+    for row in result.rows:
+        cell = row.out_of_place or row.in_place
+        if cell and row.size_bytes > 0 and cell.time_s > 0:
+            points.append(point(setting, collective, hosts, per_host, row.size_bytes, cell.time_s))
+    return [calibration for calibration in points if calibration is not None]
 
 
 def _refuse_of_collective(file: str, algo: str, proto: str) -> None:
@@ -205,11 +196,10 @@ def _refuse_of_collective(file: str, algo: str, proto: str) -> None:
             )
     for name, text in (("--algo", algo), ("--proto", proto)):
         if ":" in text:
-            message = f"{name} {text}: it is of one collective, and a pattern has several"
+            example = "Ring" if name == "--algo" else "Simple"
             raise UsageError(
-                message,
-                f"name them for all collectives, like {name}"
-                f" {'Ring' if name == '--algo' else 'Simple'}",
+                f"{name} {text}: it is of one collective, and a pattern has several",
+                f"name them for all collectives, like {name} {example}",
             )
 
 

@@ -28,7 +28,7 @@ class ReplayOutput(Output):
     rows = ROWS
 
     def show(self, event: Event, result: Outcome) -> None:
-        """The whole text."""
+        """Print the whole text."""
         if isinstance(event, Ended) and isinstance(result, ReplayResult):
             answer(replay_text.render_all(result, width(), self.rows))
 
@@ -37,7 +37,7 @@ class CsvOutput(Output):
     """Prints a replay as the CSV of the PyTorch benchmark."""
 
     def show(self, event: Event, result: Outcome) -> None:
-        """All lines."""
+        """Print all lines."""
         if isinstance(event, Ended) and isinstance(result, ReplayResult):
             answer(replay_text.torch_csv(result))
 
@@ -128,9 +128,8 @@ def command(
     )
     if dry_run:
         return print_command(launcher_command(job, where))
-    output = OUTPUTS["json" if json_name == "-" else format_name](
-        Record(shared.result_file(json_name), overwrite=force), save_unasked=False
-    )
+    record = Record(shared.result_file(json_name), overwrite=force)
+    output = OUTPUTS["json" if json_name == "-" else format_name](record, save_unasked=False)
     if isinstance(output, ReplayOutput):
         output.rows = rows
     result = run(job, where, output)

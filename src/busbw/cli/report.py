@@ -1,6 +1,6 @@
 """`busbw report FILE...`: results as one HTML page to send or to keep.
 
-What a report is made of: the files of its command line, and those of its directories.
+A report is made of the files of its command line, and of those in its directories.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from shlex import quote
 import click
 
 from busbw.cli.shared_options import File, not_empty
-from busbw.cli.show import files_in, load, noted, table_option
+from busbw.cli.show import files_in, load, table_option, warn_of_doubts
 from busbw.cli.streams import answer, talk
 from busbw.core.cells import Comparison, headline
 from busbw.core.errors import Exit, UsageError
@@ -44,14 +44,14 @@ class _Sweep:
 
     @property
     def start_s(self) -> float:
-        """When it started, in seconds since the epoch; infinity where the file does not say."""
+        """When it started, in seconds since the epoch; infinity if the file does not say."""
         try:
             return datetime.fromisoformat(self.result.start).timestamp()
         except ValueError:
             return math.inf
 
 
-def gathered(
+def _gather(
     files: Sequence[str], collective: str | None, table: int | None
 ) -> tuple[list[tuple[str, Result]], Others]:
     """The sweeps, and everything else. A named file that cannot be read is a UsageError; one of a
@@ -63,62 +63,60 @@ def gathered(
     sweeps: list[_Sweep] = []
     others: list[tuple[str, Document]] = []
     skipped: list[tuple[str, str]] = []
-    for file, folder in expanded(files):
+    for file, folder in _expand(files):
         try:
-            found = load(file, collective, table)
+            content = load(file, collective, table)
         except UsageError as error:
             if not folder:
                 raise
             talk(f"warning: skipped {error.message}")
             skipped.append((file, error.message.removeprefix(f"{file}: ")))
             continue
-        if isinstance(found, Result):
-            sweeps.append(_Sweep(file, noted(found, file), folder))
-        else:
-            others.append(
-                (
-                    "stdin" if file == "-" else file,
-                    found if isinstance(found, Document) else _document(found),
-                )
-            )
+        if isinstance(content, Result):
+            warn_of_doubts(content, file)
+            sweeps.append(_Sweep(file, content, folder))
+            continue
+        document = content if isinstance(content, Document) else _document(content)
+        others.append(("stdin" if file == "-" else file, document))
     if not sweeps and not others:
         raise UsageError(
             f"{files[0]}: none of its files can be read",
             "busbw show FILE says what is wrong with one",
         )
-    return [(one.file, one.result) for one in _in_order(sweeps)], Others(others, skipped)
+    in_order = [(sweep.file, sweep.result) for sweep in _in_order(sweeps)]
+    return in_order, Others(others, skipped)
 
 
 def _in_order(sweeps: Sequence[_Sweep]) -> Iterator[_Sweep]:
-    for folder, group in itertools.groupby(sweeps, key=lambda one: one.folder):
-        own = list(group)
-        if folder and len(own) > 1:
-            for one in own:
-                if one.start_s == math.inf:
+    """Named files as they are; the sweeps of each directory by the time of the run."""
+    for folder, group in itertools.groupby(sweeps, key=lambda sweep: sweep.folder):
+        of_folder = list(group)
+        if folder and len(of_folder) > 1:
+            for sweep in of_folder:
+                if sweep.start_s == math.inf:
                     talk(
-                        f"note: {one.file} does not say when it was measured, so it follows those"
+                        f"note: {sweep.file} does not say when it was measured, so it follows those"
                         " that do"
                     )
-            own.sort(key=lambda one: one.start_s)
-        yield from own
+            of_folder.sort(key=lambda sweep: sweep.start_s)
+        yield from of_folder
 
 
-def expanded(files: Sequence[str]) -> list[tuple[str, str]]:
+def _expand(files: Sequence[str]) -> list[tuple[str, str]]:
     """Every file, and the directory that was searched for it; '' for a named file."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for file in files:
         path = Path(file)
-        found += (
-            [(str(one), file) for one in files_in(path)]
-            if file != "-" and path.is_dir()
-            else [(file, "")]
-        )
-    return found
+        if file != "-" and path.is_dir():
+            pairs += [(str(inner), file) for inner in files_in(path)]
+        else:
+            pairs.append((file, ""))
+    return pairs
 
 
 def _document(result: AnyResult) -> Document:
-    """A training, plan or replay; of a training of methods the table alone, without a line for
-    each iteration.
+    """A training, plan or replay as a document; a training of methods without a line for each
+    iteration.
     """
     title = kind(result).removeprefix("a ")
 
@@ -181,46 +179,43 @@ def command(
         check_writable(target, what=str(target))
     if key is not None and target is None:
         raise UsageError("--sign signs a file, and -o - is stdout", "name a file with -o")
-    sweeps, others = gathered(files, collective, table)
+    sweeps, others = _gather(files, collective, table)
     if key is not None and others.files:
         raise UsageError(f"--sign is for sweeps, and {others.files[0][0]} is none", "leave it out")
     if sweeps:
-        named = list(
-            zip(_names([name for name, _ in sweeps]), (result for _, result in sweeps), strict=True)
-        )
-        made = page(named, _comparisons(named), embed=key is not None, others=others)
+        names = _names([file for file, _ in sweeps])
+        named = [(name, result) for name, (_, result) in zip(names, sweeps, strict=True)]
+        html = page(named, _comparisons(named), embed=key is not None, others=others)
     else:
-        made = page_of_others(others)
+        html = page_of_others(others)
     if target is None:
-        answer(made)
+        answer(html)
     else:
-        save(made, target, "make room, or write to another place with -o", shared=True)
+        save(html, target, "make room, or write to another place with -o", shared=True)
         answer(f"{target}\n")
         if key is not None:
-            answer(_signed(target, key))
+            answer(_sign(target, key))
     if others.skipped or any(result.wrong() for _, result in sweeps):
         return int(Exit.BAD)
-    return int(
-        Exit.UNKNOWN
-        if sweeps and all(headline(result) is None for _, result in sweeps)
-        else Exit.OK
-    )
+    if sweeps and all(headline(result) is None for _, result in sweeps):
+        return int(Exit.UNKNOWN)
+    return int(Exit.OK)
 
 
 def _target(files: tuple[str, ...], output: str | None) -> Path | None:
-    """Where the page goes, None for stdout; UsageError where that is one of the results."""
+    """Where the page goes, None for stdout; UsageError if that is one of the results."""
     if output == "-":
         return None
     first = Path(files[0])
-    named = (
-        first / DEFAULT
-        if first.is_dir()
-        else Path(DEFAULT)
-        if files[0] == "-"
-        else first.with_suffix(".html")
-    )
-    target = Path(output) if output else named
-    for file, _ in expanded(files):
+    if output:
+        target = Path(output)
+    elif first.is_dir():
+        target = first / DEFAULT
+    elif files[0] == "-":
+        target = Path(DEFAULT)
+    else:
+        target = first.with_suffix(".html")
+    for file, _ in _expand(files):
         if file != "-" and target.exists() and Path(file).exists() and target.samefile(file):
             raise UsageError(
                 f"{target}: the page would overwrite a result", f"busbw report {file} -o {DEFAULT}"
@@ -229,33 +224,32 @@ def _target(files: tuple[str, ...], output: str | None) -> Path | None:
 
 
 def _names(files: Sequence[str]) -> list[str]:
-    """The names of the files, with their folders where two would read the same."""
-    short = ["stdin" if file == "-" else Path(file).name for file in files]
+    """The names of the files, with their folders if two would read the same."""
+    names = ["stdin" if file == "-" else Path(file).name for file in files]
     return [
-        name if short.count(name) == 1 else file for name, file in zip(short, files, strict=True)
+        name if names.count(name) == 1 else file for name, file in zip(names, files, strict=True)
     ]
 
 
 def _comparisons(named: Sequence[tuple[str, Result]]) -> dict[int, Comparison]:
     """Each result compared with the first one of its collective, engine and number of ranks."""
     inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
-    return {
-        one.index: compare([named[first.index]], [named[one.index]])
-        for first, *others in alike(inputs)
-        for one in others
-    }
+    comparisons = {}
+    for first, *others in alike(inputs):
+        for other in others:
+            comparisons[other.index] = compare([named[first.index]], [named[other.index]])
+    return comparisons
 
 
-def _signed(target: Path, key: Path) -> str:
-    """Sign the page; the signature's path, and how a receiver verifies it."""
+def _sign(target: Path, key: Path) -> str:
+    """Sign the page; returns the signature's path, and how a receiver verifies it."""
     signature, signer = sign(target, key), signer_line(key)
-    checked = f"-n {NAMESPACE} -s {quote(str(signature))} < {quote(str(target))}"
+    arguments = f"-n {NAMESPACE} -s {quote(str(signature))} < {quote(str(target))}"
     if not signer:
-        return f"{signature}\n\nverify with:\n  ssh-keygen -Y check-novalidate {checked}\n"
+        return f"{signature}\n\nverify with:\n  ssh-keygen -Y check-novalidate {arguments}\n"
     return (
         f"{signature}\n\n"
-        f"verify with:\n"
+        "verify with:\n"
         f"  echo {quote(signer)} > signers\n"
-        f"  ssh-keygen -Y verify -f"
-        f" signers -I {NAMESPACE} {checked}\n"
+        f"  ssh-keygen -Y verify -f signers -I {NAMESPACE} {arguments}\n"
     )

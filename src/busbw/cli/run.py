@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from busbw.cli.min_busbw import least, least_options
+from busbw.cli.min_busbw import minimum_options, parse_minimum
 from busbw.cli.output import BRIEF, SweepOutput, exit_code, print_command
 from busbw.cli.shared_options import (
     Seconds,
@@ -54,8 +54,6 @@ MORE_HELP = {  # what applies only to `busbw run`
     "iters": "; if not given, precise timing takes as many as needed",
     **dict.fromkeys(CLASSIC_ONLY, " (classic timing)"),
 }
-
-
 FULL_ROWS = "; if not given, the first of these sizes at which every rank has an element"
 
 
@@ -72,22 +70,17 @@ def _rounds(_: click.Context, _parameter: click.Parameter, value: str) -> int:
 
 
 def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
-    """The option of a row."""
-    # -n means ranks, as with mpirun.
-    names = [
-        row.name(strict=True),
-        *([f"--{row.long}"] if "_" in row.long else []),
-        *([] if row.short == "n" else [f"-{row.short}"]),
-    ]
+    """The click option of a row of the table of options."""
+    names = [row.name(strict=True)]
+    if "_" in row.long:
+        names.append(f"--{row.long}")
+    if row.short != "n":  # -n means ranks, as with mpirun
+        names.append(f"-{row.short}")
     kind = "rounds" if row.field == "check" else row.kind
     callback = {"size": _size, "rounds": _rounds}.get(kind)
-    values = (
-        f"[{'|'.join(map(str, row.choices))}]"
-        if row.choices
-        else kind.upper()
-        if callback
-        else None
-    )
+    metavar = kind.upper() if callback else None
+    if row.choices:
+        metavar = f"[{'|'.join(map(str, row.choices))}]"
     allowed = f"; {row.allowed}" if row.allowed and not row.choices else ""
     default = short_size(row.default_for_run) if row.kind == "size" else row.default_for_run
     return click.option(
@@ -98,7 +91,7 @@ def sweep_option(row: Option, more_help: str = "") -> Callable[[Any], Any]:
         default=default,
         show_default=True,
         help=row.help + MORE_HELP.get(row.field, more_help) + allowed,
-        metavar=values,
+        metavar=metavar,
     )
 
 
@@ -156,8 +149,8 @@ MAX_GROUPED = 64  # operations that are all enqueued while the queue is held
 
 
 def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
-    """Remove the timing options from `fields`; None for classic timing. UsageError for options
-    of the other timing.
+    """Remove the timing options from `fields`, and return them; None for classic timing. UsageError
+    for options of the other timing.
     """
     chosen = {name: fields.pop(name) for name in PRECISE_ONLY}
     if fields.pop("timing") == "classic":
@@ -179,8 +172,10 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
             "leave it out to take as many as needed",
         )
     if fields["agg_iters"] > MAX_GROUPED:
-        what = f"--agg-iters {fields['agg_iters']}: precise timing groups at most {MAX_GROUPED}"
-        raise UsageError(what, "add --timing classic, or give fewer")
+        raise UsageError(
+            f"--agg-iters {fields['agg_iters']}: precise timing groups at most {MAX_GROUPED}",
+            "add --timing classic, or give fewer",
+        )
     precision, max_time_s = chosen.pop("precision") or 0.0, chosen.pop("max_time")
     return Sampling(precision=precision, max_time_s=max_time_s, fixed=iters, **chosen)
 
@@ -228,7 +223,7 @@ def _take_sampling(fields: dict[str, Any]) -> Sampling | None:
     help=", ".join(row.name for row in VIEWS),
 )
 @click.option("--brief", is_flag=True, help="the same as --format brief")
-@least_options
+@minimum_options
 @result_options
 @dry_run_option
 @click.option(
@@ -272,15 +267,17 @@ def command(
 
     Under mpirun, srun or torchrun each process is a rank of the existing job.
     """
-    required = least(min_busbw, min_percent)
+    minimum = parse_minimum(min_busbw, min_percent)
     format_name = BRIEF if brief else format_name
     fields |= take_where(fields)
     sampling = _take_sampling(fields)
     sweep = {row.field: fields.pop(row.field) for row in SWEEP_OPTIONS}
     if given("step_bytes") and not given("step_factor"):
         sweep["step_factor"] = 1
+    sweep["counts"] = fields.pop("counts")
     timed = sweep["check"] == TIMED
-    sweep["check"], sweep["counts"] = 1 if timed else sweep["check"], fields.pop("counts")
+    if timed:
+        sweep["check"] = 1
     soak_s = _take_soak(fields, sweep)
     spec = SweepSpec(
         collective=collective(name).name,
@@ -292,11 +289,13 @@ def command(
     _refuse_contradictions(spec, fields)
     to_stdout = json_name == "-"
     if to_stdout and given("format_name") and format_name != "json":
-        what = f"--json - and --format {format_name} both want stdout"
-        raise UsageError(what, "leave out one, or give --json a file, like --json result.json")
+        raise UsageError(
+            f"--json - and --format {format_name} both want stdout",
+            "leave out one, or give --json a file, like --json result.json",
+        )
     if fields["engine"] == "torch" and format_name == "csv":
         format_name = "torch-csv"  # the CSV of the PyTorch benchmark
-    shown = view("json" if to_stdout else format_name, width())
+    output_view = view("json" if to_stdout else format_name, width())
     fields |= {
         "net": fields["net"] or "",
         "program": "busbw run",
@@ -305,19 +304,18 @@ def command(
     }
     if dry_run:
         return print_command(launcher_command(*prepare(spec, **fields)))
-    sink = SweepOutput(
-        Record(result_file(json_name), overwrite=force), shown, refuse=required.refuse
-    )
+    record = Record(result_file(json_name), overwrite=force)
+    sink = SweepOutput(record, output_view, refuse=minimum.refuse)
     result = run(spec, sink=sink, **fields)
-    code, reason = required.judge(result)
+    code, reason = minimum.judge(result)
     if reason:
         talk(f"error: {reason}")
     return max(exit_code(result, format_name), int(code), key=(0, 3, 1).index)
 
 
 def _take_soak(fields: dict[str, Any], sweep: dict[str, Any]) -> float:
-    """Remove --soak from `fields`, and set the number of data checks that goes with it.
-    UsageError if other options contradict it.
+    """Remove --soak from `fields`, and return its seconds; sets the number of data checks that goes
+    with it. UsageError if other options contradict it.
     """
     soak_s = fields.pop("soak_s")
     if soak_s is None:
@@ -338,15 +336,17 @@ def _refuse_contradictions(spec: SweepSpec, fields: dict[str, Any]) -> None:
     """UsageError for invalid values, and for options that contradict each other."""
     inject, engine, simulation = fields["inject"], fields["engine"], fields["simulation"]
     if parse_fault(inject) and spec.sampling is None:
-        what = (
+        raise UsageError(
             f"--inject {inject} with --timing classic: only precise timing starts operations by a"
-            " clock"
+            " clock",
+            "leave out one of them",
         )
-        raise UsageError(what, "leave out one of them")
     if fields["ideal"]:
         bounds.given(fields["ideal"])
     if simulation and engine != "sim":
-        what = f"--sim {simulation}: --engine is {engine}, and only sim has parameters"
-        raise UsageError(what, "add --engine sim, or leave out --sim")
+        raise UsageError(
+            f"--sim {simulation}: --engine is {engine}, and only sim has parameters",
+            "add --engine sim, or leave out --sim",
+        )
     if engine == "sim":
         parse_parameters(simulation)

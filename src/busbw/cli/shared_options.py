@@ -1,7 +1,4 @@
-"""Options that several commands share.
-
-Types, callbacks and checks of parameters that several commands share.
-"""
+"""What several commands share: options, and the types, callbacks and checks of parameters."""
 
 import math
 import shlex
@@ -32,9 +29,8 @@ def argv() -> list[str]:
 
 def given(parameter: str) -> bool:
     """Whether the command line of the current command contains the parameter."""
-    return (
-        click.get_current_context().get_parameter_source(parameter) is not ParameterSource.DEFAULT
-    )
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is not ParameterSource.DEFAULT
 
 
 def shell_words(option: str, text: str) -> list[str]:
@@ -53,15 +49,13 @@ def not_empty(context: click.Context, parameter: click.Parameter, value: Any) ->
     """A callback that raises UsageError for an option given as '', which is usually an unset
     shell variable.
     """
-    if (
-        value == ""
-        and context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT
-    ):
-        raise _empty(parameter)
+    source = context.get_parameter_source(parameter.name or "")
+    if value == "" and source is not ParameterSource.DEFAULT:
+        raise _empty_value(parameter)
     return value
 
 
-def _empty(parameter: click.Parameter | None) -> UsageError:
+def _empty_value(parameter: click.Parameter | None) -> UsageError:
     name = max(parameter.opts, key=len) if parameter else "a path"
     return UsageError(
         f"{name} '': it is empty", "give it a value, or leave it out; is a shell variable unset?"
@@ -77,7 +71,7 @@ class File(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The Path."""
         if value == "":
-            raise _empty(param)
+            raise _empty_value(param)
         return super().convert(value, param, ctx)
 
 
@@ -112,10 +106,8 @@ class Span(click.ParamType[float]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """The seconds; UsageError outside the bounds."""
-        name, seconds = (
-            max(param.opts, key=len) if param else "time",
-            duration(str(value).strip(), bare=1.0),
-        )
+        name = max(param.opts, key=len) if param else "time"
+        seconds = duration(str(value).strip(), bare=1.0)
         if not 0 < seconds <= DAY_S:
             raise UsageError(
                 f"{name} {value}: must be a time above 0, at most {DAY_S}s",
@@ -125,14 +117,14 @@ class Span(click.ParamType[float]):
 
 
 class Share(click.ParamType[float]):
-    """A share of one: `5%`, or a fraction such as 0.05; above `least` and below `most`, or at
-    most `most` with `closed`.
+    """A share of one: `5%`, or a fraction such as 0.05; above `lower` and below `upper`, or at
+    most `upper` with `closed`.
     """
 
     name = "share"
 
-    def __init__(self, least: float, most: float, *, closed: bool = False) -> None:
-        self.least, self.most, self.closed = least, most, closed
+    def __init__(self, lower: float, upper: float, *, closed: bool = False) -> None:
+        self.lower, self.upper, self.closed = lower, upper, closed
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -147,15 +139,13 @@ class Share(click.ParamType[float]):
             raise UsageError(
                 f"{name} {text}: a fraction is at most 1", f"write {name} {text}% for percent"
             )
-        if not (self.least < number < self.most or (self.closed and number == self.most)):
-            usual = 0.95 if self.least >= 0.5 or self.closed else 0.05
-            bounds = (
-                f"above {100 * self.least:g}% and {'at most' if self.closed else 'below'}"
-                f" {100 * self.most:g}%"
-            )
-            hint = f"write percent or a fraction, like {name} {usual:.0%} or {name} {usual:g}"
-            raise UsageError(f"{name} {text}: must be {bounds}", hint)
-        return number
+        if self.lower < number < self.upper or (self.closed and number == self.upper):
+            return number
+        lower, upper = f"above {100 * self.lower:g}%", f"{100 * self.upper:g}%"
+        bounds = f"{lower} and {'at most' if self.closed else 'below'} {upper}"
+        example = 0.95 if self.lower >= 0.5 or self.closed else 0.05
+        hint = f"write percent or a fraction, like {name} {example:.0%} or {name} {example:g}"
+        raise UsageError(f"{name} {text}: must be {bounds}", hint)
 
 
 def _number(text: str) -> float:
@@ -260,14 +250,12 @@ training_options = options(
         help="seconds for one iteration; 0 = no limit",
     ),
 )
+_networks = "; ".join(f"{row.name} = {row.meaning}" for row in NETWORKS)
 net_option = click.option(
     "--net",
     type=click.Choice([row.name for row in NETWORKS]),
     show_default="NCCL's choice",
-    help=(
-        "network that NCCL must use:"
-        f" {'; '.join(f'{row.name} = {row.meaning}' for row in NETWORKS)}"
-    ),
+    help=f"network that NCCL must use: {_networks}",
 )
 result_options = options(
     click.option(
@@ -306,7 +294,7 @@ def result_file(json_name: str) -> Path | None:
 
 def take_where(fields: dict[str, Any]) -> dict[str, Any]:
     """Remove the options that say where ranks start from a command's `fields`; returns them as
-    arguments of measure.target.Where.
+    arguments of `Where`.
 
     UsageError for options of Slurm without --slurm, and for hosts with it.
     """
@@ -316,25 +304,22 @@ def take_where(fields: dict[str, Any]) -> dict[str, Any]:
         name: fields.pop(name) for name in ("nodes", "ntasks_per_node", "gpus_per_node")
     }
     if not slurm:
-        stray = next(
-            (name for name, value in {**numbers, "slurm_args": arguments}.items() if value), None
-        )
-        if stray:
-            raise UsageError(
-                f"--{stray.replace('_', '-')} is for jobs that srun starts", "add --slurm"
-            )
+        for name, value in {**numbers, "slurm_args": arguments}.items():
+            if value:
+                raise UsageError(
+                    f"--{name.replace('_', '-')} is for jobs that srun starts", "add --slurm"
+                )
         return taken
     if taken["hosts"] or taken["hostfile"]:
         raise UsageError(
             "--slurm and --hosts both start the ranks",
             "leave out --hosts and --hostfile: Slurm chooses the nodes",
         )
-    return taken | {
-        "step": Step(
-            taken["ranks"],
-            numbers["nodes"],
-            numbers["ntasks_per_node"],
-            numbers["gpus_per_node"],
-            split(arguments),
-        )
-    }
+    step = Step(
+        taken["ranks"],
+        numbers["nodes"],
+        numbers["ntasks_per_node"],
+        numbers["gpus_per_node"],
+        split(arguments),
+    )
+    return taken | {"step": step}

@@ -1,9 +1,7 @@
-"""`busbw show FILE`: what busbw wrote, again, in any format.
+"""`busbw show FILE`: prints any file that busbw writes or reads: measurements, checks, tests of
+links, plans, snapshots and patterns.
 
-Any file that busbw writes or reads: measurements, checks, tests of links, plans, snapshots
-and patterns.
-
-Reads sweeps from files and stdin.
+Other commands read sweeps from files and stdin with `read_sweep`.
 """
 
 import io
@@ -44,18 +42,19 @@ def read_sweep(file: str, collective: str | None, table: int | None = None) -> R
 
 
 def sweep_in(data: bytes, file: str, collective: str | None, table: int | None = None) -> Result:
-    """As `read_sweep`, of what was read from the file."""
+    """As `read_sweep`, from the content of the file."""
     other = file_kinds.title(data)
     if other is not None:
         raise UsageError(f"{file}: {other.lower()}, not a sweep", f"busbw show {file}")
-    one_result(data, file)
+    _refuse_several(data, file)
     result = read(data, file, collective, table)
     if not isinstance(result, Result):
         raise UsageError(f"{file} is {kind(result)}, not a sweep", f"busbw show {file}")
-    return noted(result, file)
+    warn_of_doubts(result, file)
+    return result
 
 
-def one_result(data: bytes, file: str) -> None:
+def _refuse_several(data: bytes, file: str) -> None:
     """UsageError for an export of a history with several results."""
     count = len(split(data, file))
     if count > 1:
@@ -65,19 +64,19 @@ def one_result(data: bytes, file: str) -> None:
         )
 
 
-def noted(result: Result, file: str) -> Result:
-    """The sweep, with a warning for what its log leaves in doubt: several tables, missing rows,
-    figures that contradict each other.
+def warn_of_doubts(result: Result, file: str) -> None:
+    """Warn of what a log leaves in doubt: several tables, missing rows, figures that contradict
+    each other.
     """
     for finding in result.findings:
         if finding.id in LOG_FINDINGS and finding.verdict is not Verdict.PASS:
-            talk(f"warning: {file}: {'; '.join(filter(None, (finding.message, finding.fix)))}")
-    return result
+            text = "; ".join(filter(None, (finding.message, finding.fix)))
+            talk(f"warning: {file}: {text}")
 
 
 def read_bytes(file: str) -> bytes:
-    """What is in the file, or on stdin for `-`; UsageError where it cannot be read, or is too
-    large to be read whole.
+    """The content of the file, or of stdin for `-`; UsageError if it cannot be read, or is too
+    large.
     """
     try:
         return read_stream(sys.stdin.buffer) if file == "-" else read_whole(file)
@@ -93,16 +92,14 @@ SUFFIXES = (".json", ".jsonl", ".log", ".table", ".txt")  # of files that are ta
 def load(
     file: str, collective: str | None = None, table: int | None = None
 ) -> AnyResult | Document:
-    """What is in the file (- = stdin); UsageError for what is none of them, as for a broken
-    measurement.
-    """
+    """What is in the file (- = stdin); UsageError if busbw reads no such file, or it is broken."""
     data = read_bytes(file)
-    found = file_kinds.read(data, file)
-    if found is not None:
-        return found
+    document = file_kinds.read(data, file)
+    if document is not None:
+        return document
     if file_kinds.title(data) == file_kinds.SNAPSHOT:
         return _snapshot(data, file)
-    one_result(data, file)
+    _refuse_several(data, file)
     try:
         return read(data, file, collective, table)
     except UsageError as error:
@@ -125,8 +122,8 @@ def _snapshot(data: bytes, file: str) -> Document:
 def _pattern(data: bytes, file: str, of_sweep: UsageError) -> Document | None:
     """A capture, log or trace of an application; None for a file of another kind.
 
-    UsageError that names the kind where it is one of these without a call, unless the file has the
-    titles of a sweep's table.
+    UsageError that names the kind if it is one of these without a call; `of_sweep` instead if the
+    file has the titles of a sweep's table.
     """
     from busbw.pattern import text as pattern
     from busbw.pattern.registry import detect
@@ -147,7 +144,7 @@ def _pattern(data: bytes, file: str, of_sweep: UsageError) -> Document | None:
 def files_in(directory: Path) -> list[Path]:
     """The files of a directory that may hold a result, by name; UsageError if there is none."""
     try:
-        found = sorted(
+        files = sorted(
             path
             for path in directory.iterdir()
             if path.suffix in SUFFIXES and path.is_file() and not path.name.startswith(".")
@@ -156,11 +153,11 @@ def files_in(directory: Path) -> list[Path]:
         raise UsageError(
             f"{directory}: {error.strerror}", "name a directory that you can read"
         ) from error
-    if not found:
+    if not files:
         raise UsageError(
             f"{directory}: no file in it ends in {', '.join(SUFFIXES)}", "name the files"
         )
-    return found
+    return files
 
 
 @click.command("show", context_settings={"help_option_names": ["-h", "--help"]})
@@ -170,7 +167,7 @@ def files_in(directory: Path) -> list[Path]:
     "format_name",
     default="table",
     show_default=True,
-    help=", ".join(v.name for v in VIEWS),
+    help=", ".join(row.name for row in VIEWS),
 )
 @table_option
 @click.option(
@@ -188,22 +185,20 @@ def command(file: str, format_name: str, collective: str | None, table: int | No
     with --format brief when no cell reached its precision.
     """
     view(format_name)
-    found = load(file, collective, table)
-    if isinstance(found, Document):
-        answer(_text(found, format_name, file))
+    content = load(file, collective, table)
+    if isinstance(content, Document):
+        answer(_text(content, format_name, file))
         return int(Exit.OK)
-    answer(render(found, format_name, file, width()))
-    return exit_code(found, format_name)
+    answer(render(content, format_name, file, width()))
+    return exit_code(content, format_name)
 
 
-def _text(found: Document, format_name: str, file: str) -> str:
+def _text(document: Document, format_name: str, file: str) -> str:
     if format_name == "table":
-        return found.text(width())
-    if format_name == "json" and found.held is not None:
-        return msgspec.json.format(json_codec.encode(found.held), indent=2).decode() + "\n"
-    usual = (
-        "use --format table, or json"
-        if found.held is not None
-        else f"busbw pattern {file} --format jsonl"
-    )
-    raise UsageError(f"{file}: {found.title.lower()}, but '{format_name}' shows sweeps", usual)
+        return document.text(width())
+    if format_name == "json" and document.held is not None:
+        return msgspec.json.format(json_codec.encode(document.held), indent=2).decode() + "\n"
+    hint = "use --format table, or json"
+    if document.held is None:
+        hint = f"busbw pattern {file} --format jsonl"
+    raise UsageError(f"{file}: {document.title.lower()}, but '{format_name}' shows sweeps", hint)

@@ -33,20 +33,23 @@ def command(output: str, force: bool, limit_s: float) -> int:
     """
     if output != "-":
         check_writable(Path(output), overwrite=force, what=f"-o {output}")
-    text, unread = within(_taken, Live(), limit_s=limit_s)
+    text, unread = within(_take, Live(), limit_s=limit_s)
     for reason in unread:
         talk(f"note: {reason}")
     if output == "-":
         answer(text)
         return int(Exit.OK)
     save(text.encode(), Path(output), "make room, or name another file with -o")
-    talk(
-        f"{output}: {len(text.splitlines()) - 1} readings; busbw check --from {output} checks them"
-    )
+    count = len(text.splitlines()) - 1
+    talk(f"{output}: {count} readings; busbw check --from {output} checks them")
     return int(Exit.OK)
 
 
-def _taken(source: Source) -> tuple[str, list[str]]:
-    """The snapshot, and why it lacks what it lacks."""
-    text, lost = snapshot(source), given_up(source) or GivenUp()
-    return text, [*lost.silent, *([lost.over] if lost.over else [])]
+def _take(source: Source) -> tuple[str, list[str]]:
+    """The snapshot, and the reasons why readings are missing."""
+    text = snapshot(source)
+    lost = given_up(source) or GivenUp()
+    reasons = list(lost.silent)
+    if lost.over:
+        reasons.append(lost.over)
+    return text, reasons

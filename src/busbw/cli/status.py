@@ -7,7 +7,7 @@ from busbw.cli.streams import before_output
 from busbw.core.rank_messages import Working
 from busbw.core.unseen import seen
 
-QUIET_S = 2.0  # without other output until the line appears
+QUIET_S = 2.0  # time without other output until the line appears
 _ERASE = "\r\x1b[2K"
 
 
@@ -21,18 +21,17 @@ class StatusLine:
 
     def show(self, work: Working) -> None:
         """Write the line again unless something was printed in the last QUIET_S seconds."""
-        if self.visible and time.monotonic() - self._quiet_since >= QUIET_S:
-            left = ""
-            if work.left_s is not None:
-                left = (
-                    f", about {work.left_s:.0f} s left"
-                    if work.left_s < 120
-                    else f", about {work.left_s / 60:.0f} min left"
-                )
-            what = f"{work.phase}: {work.detail}" if work.detail else work.phase
-            sys.stderr.write(f"{_ERASE}{seen(what)}{left}")
-            sys.stderr.flush()
-            self._shown = True
+        if not self.visible or time.monotonic() - self._quiet_since < QUIET_S:
+            return
+        left = ""
+        if work.left_s is not None:
+            left = f", about {work.left_s / 60:.0f} min left"
+            if work.left_s < 120:
+                left = f", about {work.left_s:.0f} s left"
+        text = f"{work.phase}: {work.detail}" if work.detail else work.phase
+        sys.stderr.write(f"{_ERASE}{seen(text)}{left}")
+        sys.stderr.flush()
+        self._shown = True
 
     def erase(self) -> None:
         """Remove the line before other output."""

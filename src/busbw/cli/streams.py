@@ -1,7 +1,5 @@
 """Output: the answer on stdout, messages on stderr, and what happens when a stream cannot be
-written.
-
-The terminal that shows stdout.
+written. Also the width of the terminal.
 """
 
 import contextlib
@@ -18,8 +16,8 @@ from busbw.launch.environment import detect
 
 
 def width() -> int | None:
-    """Columns of the terminal that stdout is (COLUMNS, or the terminal's own); None where stdout is
-    a pipe or a file.
+    """Columns of the terminal that stdout is (COLUMNS, or the terminal's own); None if stdout is a
+    pipe or a file.
 
     Also None for ranks of an outer launcher: mpirun gives each a terminal of its own, and may write
     what it reads there to a file.
@@ -42,8 +40,8 @@ def before_output(listener: Callable[[], None]) -> None:
 
 
 def answer(text: str | bytes, *, controls: bool = False) -> None:
-    """Write part of the answer to stdout and flush: text that is not seen is written out, unless
-    `controls` says that the caller did it.
+    """Write part of the answer to stdout, and flush. Characters that a terminal would not show are
+    written out, unless the caller has `controls` in the text on purpose.
 
     Bytes are for other programs, and unchanged unless stdout is a terminal.
 
@@ -59,10 +57,11 @@ def answer(text: str | bytes, *, controls: bool = False) -> None:
         if isinstance(text, bytes) and not sys.stdout.isatty():
             sys.stdout.buffer.write(text)
         else:
-            text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-            sys.stdout.write(
-                plain(text if controls else seen(text), sys.stdout.encoding or "utf-8")
-            )
+            if isinstance(text, bytes):
+                text = text.decode("utf-8", "replace")
+            if not controls:
+                text = seen(text)
+            sys.stdout.write(plain(text, sys.stdout.encoding or "utf-8"))
         sys.stdout.flush()
 
 
@@ -87,7 +86,7 @@ class _Stdout:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        # click tests with it whether a stream is for text, and ignores what it raises
+        # With '' click tests whether a stream is for text, and ignores what it raises.
         if text == "":
             return 0
         with _stdout_errors():
@@ -105,11 +104,9 @@ def guarded_stdout() -> contextlib.AbstractContextManager[Any]:
     """Everything written to stdout within it has the errors of `answer`: click prints the help
     and the version itself.
     """
-    return (
-        contextlib.nullcontext()
-        if sys.stdout is None
-        else contextlib.redirect_stdout(cast(TextIO, _Stdout(sys.stdout)))
-    )
+    if sys.stdout is None:
+        return contextlib.nullcontext()
+    return contextlib.redirect_stdout(cast(TextIO, _Stdout(sys.stdout)))
 
 
 def stop_writing(stream: int = 1) -> None:
@@ -132,16 +129,16 @@ def talk(text: str) -> None:
 
 
 def bug(error: Exception) -> int:
-    """Report an unexpected error with its traceback; returns the exit code. To run out of memory
+    """Report an unexpected error with its traceback; returns the exit code. Running out of memory
     is no bug.
     """
-    if memory := out_of_memory(error):
+    memory = out_of_memory(error)
+    if memory:
         talk(memory.render())
         return int(memory.exit)
     talk("".join(traceback.format_exception(error)).rstrip())
     talk(
         f"error: a bug in busbw: {type(error).__name__}: {error}\n\n"
-        f"hint: report it with the lines"
-        " above"
+        "hint: report it with the lines above"
     )
     return int(Exit.BUG)

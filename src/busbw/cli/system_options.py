@@ -62,34 +62,35 @@ def given_system(system: str, topo: str, nics: str, cpu: str | None) -> tuple[Sy
         raise UsageError("--system and --topo are both given", "give one of them")
     if not (system or topo):
         return None
-    found = topo_xml.read(read_bytes(topo), topo) if topo else parse_system(system)
-    return changed(found, nics, cpu), topo or "described"
+    described = topo_xml.read(read_bytes(topo), topo) if topo else parse_system(system)
+    return with_options(described, nics, cpu), topo or "described"
 
 
 def this_system(nics: str, cpu: str | None) -> tuple[System, str]:
-    """The system of this machine; NoMeasurement where it has no GPUs that can be read."""
-    return changed(of_host(read_host()), nics, cpu), "this host"
+    """The system of this machine; NoMeasurement if it has no GPUs that can be read."""
+    return with_options(of_host(read_host()), nics, cpu), "this host"
 
 
-def changed(system: System, nics: str, cpu: str | None) -> System:
-    """The system with the NICs and the CPU that were given."""
-    found = with_nics(system, nics) if nics else system
-    return replace(found, cpu=cpu) if cpu else found
+def with_options(system: System, nics: str, cpu: str | None) -> System:
+    """The system with the NICs and the CPU of the options, if they are given."""
+    if nics:
+        system = with_nics(system, nics)
+    return replace(system, cpu=cpu) if cpu else system
 
 
-def settings(algo: str, proto: str, collective: str) -> Allowed:
-    """What --algo and --proto leave; UsageError where they name nothing that the model knows."""
-    may = allowed({"NCCL_ALGO": algo, "NCCL_PROTO": proto}, collective)
-    for option, text, left, every in (
-        ("--algo", algo, may.algorithms, Allowed().algorithms),
-        ("--proto", proto, may.protocols, Allowed().protocols),
+def parse_allowed(algo: str, proto: str, collective: str) -> Allowed:
+    """What --algo and --proto allow; UsageError if they name nothing that the model knows."""
+    choices = allowed({"NCCL_ALGO": algo, "NCCL_PROTO": proto}, collective)
+    for option, text, chosen, names in (
+        ("--algo", algo, choices.algorithms, Allowed().algorithms),
+        ("--proto", proto, choices.protocols, Allowed().protocols),
     ):
-        if text and set(left) == set(every):
+        if text and set(chosen) == set(names):
             raise UsageError(
                 f"{option}: '{text}' names none of them",
-                f"the names are {', '.join(every)}; ^ excludes",
+                f"the names are {', '.join(names)}; ^ excludes",
             )
-    return may
+    return choices
 
 
 class Counts(click.ParamType[tuple[int, ...]]):
@@ -104,10 +105,8 @@ class Counts(click.ParamType[tuple[int, ...]]):
         if isinstance(value, tuple):
             return value
         parts = [part.strip() for part in str(value).split(",")]
-        numbers = [
-            int(part) if part.isascii() and part.isdecimal() and len(part) < 10 else 0
-            for part in parts
-        ]
+        is_number = all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts)
+        numbers = [int(part) for part in parts] if is_number else [0]
         if not all(1 <= number <= MOST_HOSTS for number in numbers):
             raise UsageError(
                 f"--nodes: '{value}' are not numbers of hosts",
@@ -116,17 +115,15 @@ class Counts(click.ParamType[tuple[int, ...]]):
         return tuple(sorted(set(numbers)))
 
 
-def sizes(least: str, most: str, factor: int) -> list[int]:
-    """The sizes from `least` to `most`, each `factor` times the one before; UsageError if there
-    are none.
-    """
-    first, last = parse_size(least, "-b"), parse_size(most, "-e")
+def sizes(smallest: str, largest: str, factor: int) -> list[int]:
+    """The sizes in bytes, each `factor` times the one before; UsageError if there are none."""
+    first, last = parse_size(smallest, "-b"), parse_size(largest, "-e")
     if not 0 < first <= last:
         raise UsageError(
-            f"-b {least} -e {most}: there is no size between them",
+            f"-b {smallest} -e {largest}: there is no size between them",
             "give a size above 0, and a larger one, like -b 1M -e 16G",
         )
-    found = [first]
-    while found[-1] * factor <= last:
-        found.append(found[-1] * factor)
-    return found
+    sizes_bytes = [first]
+    while sizes_bytes[-1] * factor <= last:
+        sizes_bytes.append(sizes_bytes[-1] * factor)
+    return sizes_bytes

@@ -93,15 +93,11 @@ def command(
     bf16.
     """
     where = Where(**shared.take_where(fields))
-    naming = [
-        name
-        for name, value in (("--accel", accel), ("--compare", compare), ("--offload", offload))
-        if value
-    ]
-    if len(naming) > 1:
+    naming_methods = {"--accel": accel, "--compare": compare, "--offload": offload}
+    names = [name for name, value in naming_methods.items() if value]
+    if len(names) > 1:
         raise UsageError(
-            f"{naming[0]} and {naming[1]} both name methods to run",
-            "name all of them with --compare",
+            f"{names[0]} and {names[1]} both name methods to run", "name all of them with --compare"
         )
     states = take_states(known(model_name), fields)
     if states is None and (offload or largest):
@@ -125,14 +121,13 @@ def command(
     )
     if dry_run:
         return print_command(launcher_command(job, where))
+    file = shared.result_file(json_name)
+    table = json_name != "-" and format_name == "table"
     if states is not None:
-        table = json_name != "-" and format_name == "table"
-        return train(
-            job, where, shared.result_file(json_name), largest=largest, force=force, table=table
-        )
-    output = JsonOutput if json_name == "-" or format_name == "json" else TrainOutput
-    result = run(job, where, output(Record(shared.result_file(json_name), overwrite=force)))
-    contradicting = train_text.contradiction(result) if isinstance(result, TrainResult) else ""
-    if contradicting and output is JsonOutput:
-        talk(contradicting.strip())
-    return int(Exit.UNKNOWN) if contradicting else exit_code(result)
+        return train(job, where, file, largest=largest, force=force, table=table)
+    output = TrainOutput if table else JsonOutput
+    result = run(job, where, output(Record(file, overwrite=force)))
+    contradiction = train_text.contradiction(result) if isinstance(result, TrainResult) else ""
+    if contradiction and not table:
+        talk(contradiction.strip())
+    return int(Exit.UNKNOWN) if contradiction else exit_code(result)

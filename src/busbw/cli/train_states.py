@@ -22,7 +22,8 @@ from busbw.train.names import GPT
 from busbw.train.states.methods import DEFAULT, parse_all
 from busbw.train.types import StatesSpec, TrainJob, TrainResult
 
-DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1, "rounds": 1}  # its steps take seconds
+# A step of a gpt takes seconds.
+DEFAULT_STEPS = {"warmup": 3, "iters": 10, "batches": 1, "rounds": 1}
 states_options = options(
     click.option(
         "--params", default="", callback=not_empty, help="gpt only: number of parameters, like 1.5B"
@@ -43,17 +44,17 @@ NAMES = ("params", "recompute", "gpu_memory")
 
 
 def take_states(model: str, fields: dict[str, Any]) -> StatesSpec | None:
-    """Remove these options from a command's `fields`; the spec of a gpt, None for another model.
-    UsageError where they do not belong.
+    """Remove these options from a command's `fields`; returns the spec of a gpt, None for another
+    model. UsageError if they are given for another model.
     """
     taken = {name: fields.pop(name) for name in NAMES}
     if model != GPT:
-        stray = next((name for name, value in taken.items() if value not in ("", None)), None)
-        if stray:
-            raise UsageError(
-                f"--{stray.replace('_', '-')} is for the model {GPT}, not {model}",
-                "busbw train gpt --params 1.5B",
-            )
+        for name, value in taken.items():
+            if value not in ("", None):
+                raise UsageError(
+                    f"--{name.replace('_', '-')} is for the model {GPT}, not {model}",
+                    "busbw train gpt --params 1.5B",
+                )
         return None
     if not taken["params"]:
         raise UsageError(
@@ -81,16 +82,16 @@ class OneMethod(Output):
 
 
 class Table:
-    """Prints the header before the first line."""
+    """Prints the lines of a comparison, with the header before the first."""
 
     def __init__(self) -> None:
-        self._begun = False
+        self._has_header = False
 
     def add(self, result: TrainResult, run: Any) -> None:
-        """One line."""
-        if not self._begun:
+        """Print one line."""
+        if not self._has_header:
             answer(states_text.header(result, width()))
-        self._begun = True
+        self._has_header = True
         answer(states_text.row(result, run, width()))
 
 
@@ -105,10 +106,8 @@ def train(
         )
     if file is not None:
         check_writable(file, overwrite=force)
-    shown = Table()
-    comparison = StatesComparison(
-        job, where, file, OneMethod, shown.add if table else lambda *_: None
-    )
+    add_line = Table().add if table else lambda *_: None
+    comparison = StatesComparison(job, where, file, OneMethod, add_line)
     result = comparison.largest() if largest else comparison.compare()
     answer(states_text.footer(result, width()) if table else encoded(result).decode())
     return 0
@@ -121,8 +120,7 @@ def with_defaults(methods: str, fields: dict[str, Any]) -> tuple[str, ...]:
 
 
 def on_one_gpu(where: Where) -> Where:
-    """A comparison runs on one GPU unless the command says where."""
-    alone = (
-        where.ranks is None and not where.hosts and where.hostfile is None and where.step is None
-    )
-    return dataclasses.replace(where, ranks=1) if alone else where
+    """`where`, or one GPU if the command does not say where a comparison runs."""
+    if where.ranks or where.hosts or where.hostfile or where.step:
+        return where
+    return dataclasses.replace(where, ranks=1)

@@ -32,7 +32,7 @@ from busbw.core.networks import CHANNEL_VARIABLES, THREADS_VARIABLE
 from busbw.core.options import BY_FIELD, Option
 from busbw.core.sizes import counted
 from busbw.core.sweep import Sampling, SweepSpec
-from busbw.core.tuner_table import TUNED
+from busbw.core.tuner_table import TUNED, Table
 from busbw.engines.sim_parameters import parse_parameters
 from busbw.host import net_plugin
 from busbw.measure.launch_plan import Where
@@ -46,7 +46,7 @@ from busbw.tune.jobs import Jobs
 from busbw.tune.table_file import check_file, refuse_other
 from busbw.tune.tuning import TableTuner
 from busbw.tune.types import TuneJob, Tuning, pairs
-from busbw.tune.validate import planned
+from busbw.tune.validate import count_sizes
 
 DEFAULTS = {
     "min_bytes": 1 << 10,
@@ -57,12 +57,13 @@ DEFAULTS = {
     "op": None,
 }
 
-OF_SEARCH = ("file", "force", "seconds", "settings")
-# with 0, NCCL chooses in a thread of its own, perhaps when the next candidate is set already
+OF_SEARCH = ("file", "force", "seconds", "settings")  # parameters of the search
+# With 0, NCCL chooses in a thread of its own, perhaps when the next candidate is set already.
 NOT_BLOCKING = "NCCL_COMM_BLOCKING"
 
 
 def _row(field: str, default: int | None) -> Option:
+    """A row of the table of options, with the default of a tuning."""
     return replace(BY_FIELD[field], run_default=default) if default else BY_FIELD[field]
 
 
@@ -158,38 +159,42 @@ def command(
     tuner plugin of busbw-native, after a check with new ranks. Exit code 0 also if NCCL's choice is
     best; with --check 1 if a size is slower or has wrong data with the table.
     """
-    _refuse_set(
-        ("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES)
-        if variables
-        else (TUNER.plugin, TUNER.table, NOT_BLOCKING)
-    )
+    if variables:
+        _refuse_set(("NCCL_ALGO", "NCCL_PROTO", *CHANNEL_VARIABLES))
+    else:
+        _refuse_set((TUNER.plugin, TUNER.table, NOT_BLOCKING))
     where = Where(**take_where(fields))
     _refuse_ignored(checked, variables)
     sweep = {field: fields.pop(field) for field in DEFAULTS}
     if given("step_bytes") and not given("step_factor"):
         sweep["step_factor"] = 1
-    jobs = Jobs(
-        _job(_spec(name, checked, sweep), seconds, fields),
-        where,
-        Output(Record(), save_unasked=False),
-    )
+    job = _job(_spec(name, checked, sweep), seconds, fields)
+    jobs = Jobs(job, where, Output(Record(), save_unasked=False))
     if checked:
         return _check(checked, jobs, rounds, format_name)
-    spec = jobs.job.sweep
-    count = planned(spec)
     if variables:
-        found = VariablesTuner(jobs, rounds, talk).tune()
-        return _print(found, found.variables, format_name)
+        tuning = VariablesTuner(jobs, rounds, talk).tune()
+        return _print(tuning, tuning.variables, format_name)
     check_writable(file, what=f"--output {file}")
     before = table_file.read(file) if file.exists() and not force else None
+    tuning = _tune_table(jobs, file, before, rounds, try_settings=settings)
+    return _print(tuning, _exports(tuning, jobs), format_name)
+
+
+def _tune_table(
+    jobs: Jobs, file: Path, before: Table | None, rounds: int, *, try_settings: bool
+) -> Tuning:
+    """Search, and write the table; rules for other collectives in the table `before` stay."""
     if before:
-        made_for = table_file.system(before, str(file))
-        jobs.judge = lambda here: refuse_other(file, made_for, here, talk)
-    most = len(pairs(spec.collective)) + PAIRS * len(CHANNELS)
-    times = " for each setting" if settings else ""
+        tuned_system = table_file.system_of_table(before, str(file))
+        jobs.judge = lambda system: refuse_other(file, tuned_system, system, talk)
+    spec = jobs.job.sweep
+    count = count_sizes(spec)
+    candidates = len(pairs(spec.collective)) + PAIRS * len(CHANNELS)
+    for_each = " for each setting" if try_settings else ""
     talk(
-        f"{counted(count, 'size')}, up to {most} candidates each: about {count * seconds:.0f}"
-        f" s{times}, then {2 * rounds} runs"
+        f"{counted(count, 'size')}, up to {candidates} candidates each: about"
+        f" {count * jobs.job.seconds:.0f} s{for_each}, then {2 * rounds} runs"
     )
     tuner = TableTuner(
         jobs,
@@ -198,40 +203,43 @@ def command(
         count,
         rounds,
         Limits(),
-        settings,
+        try_settings,
         talk,
         lambda size: talk(tune_text.size_line(size)),
     )
     try:
-        found = tuner.tune()
+        return tuner.tune()
     except (KeyboardInterrupt, BusbwError):
         if tuner.written:
             talk(f"{file} has what was found so far; it was not checked with new ranks")
         raise
-    return _print(found, _exports(found, jobs), format_name)
 
 
 def _refuse_set(names: Sequence[str]) -> None:
     """UsageError for variables that would change what NCCL chooses itself."""
-    found = [name for name in names if os.environ.get(name)]
-    if found:
-        what = " ".join(f"{name}={os.environ[name]}" for name in found)
+    variables = [name for name in names if os.environ.get(name)]
+    if variables:
+        settings = " ".join(f"{name}={os.environ[name]}" for name in variables)
         raise UsageError(
-            f"{what} is set, so NCCL's own choice could not be measured", f"unset {' '.join(found)}"
+            f"{settings} is set, so NCCL's own choice could not be measured",
+            f"unset {' '.join(variables)}",
         )
 
 
 def _refuse_ignored(checked: Path | None, variables: bool) -> None:
     """UsageError for a given option that would be ignored."""
+    ignored: tuple[str, ...] = ()
+    why = ""
     if checked:
-        ignored, why = (
-            (*OF_SEARCH, *DEFAULTS, "variables"),
-            "--check measures what the table was made from",
-        )
-    else:
-        ignored, why = OF_SEARCH if variables else (), "--variables writes no table"
-    every = click.get_current_context().command.params
-    options = [max(one.opts, key=len) for one in every if one.name in ignored and given(one.name)]
+        ignored = (*OF_SEARCH, *DEFAULTS, "variables")
+        why = "--check measures what the table was made from"
+    elif variables:
+        ignored, why = OF_SEARCH, "--variables writes no table"
+    options = [
+        max(parameter.opts, key=len)
+        for parameter in click.get_current_context().command.params
+        if parameter.name in ignored and given(parameter.name)
+    ]
     if options:
         raise UsageError(f"{', '.join(options)}: {why}", "leave it out")
 
@@ -244,7 +252,7 @@ def _spec(name: str, checked: Path | None, sweep: dict[str, Any]) -> SweepSpec:
     spec = SweepSpec(
         collective=collective(name or TUNED[-1]).name, sampling=Sampling(precision=0.0), **sweep
     )
-    planned(spec)
+    count_sizes(spec)
     return spec
 
 
@@ -264,43 +272,40 @@ def _job(spec: SweepSpec, seconds: float, fields: dict[str, Any]) -> TuneJob:
     return TuneJob(sweep=spec, seconds=seconds, program="busbw tune", argv=argv(), **fields)
 
 
-def _exports(found: Tuning, jobs: Jobs) -> dict[str, str]:
+def _exports(tuning: Tuning, jobs: Jobs) -> dict[str, str]:
     """The variables for any program, with those that --net has set for the ranks; none if NCCL's
     choice is best.
     """
-    if not found.kept() and not found.variables:
+    if not tuning.kept() and not tuning.variables:
         return {}
     net = jobs.job.net
-    of_net = {
-        name: jobs.environment[name]
-        for name in (CHANNEL_VARIABLES[0], THREADS_VARIABLE)
-        if net and name in jobs.environment
-    }
+    of_net = {}
+    if net:
+        names = (CHANNEL_VARIABLES[0], THREADS_VARIABLE)
+        of_net = {name: jobs.environment[name] for name in names if name in jobs.environment}
     try:
         plugin = {**net_plugin.variables(net), TUNER.plugin: str(net_plugin.find())}
     except NoMeasurement as error:
         talk(f"note: {error.message}: put its path below")
         plugin = {TUNER.plugin: "/path/to/busbw_native/plugin/libplugin.so"}
-    return {**plugin, TUNER.table: str(Path(found.file).absolute()), **of_net, **found.variables}
+    return {**plugin, TUNER.table: str(Path(tuning.file).absolute()), **of_net, **tuning.variables}
 
 
-def _print(found: Tuning, exports: dict[str, str], format_name: str) -> int:
-    answer(
-        tune_text.json(found) if format_name == "json" else tune_text.text(found, exports, width())
-    )
+def _print(tuning: Tuning, exports: dict[str, str], format_name: str) -> int:
+    if format_name == "json":
+        answer(tune_text.json(tuning))
+    else:
+        answer(tune_text.text(tuning, exports, width()))
     return int(Exit.OK)
 
 
 def _check(file: Path, jobs: Jobs, rounds: int, format_name: str) -> int:
     codes = []
-    for found in check_file(file, jobs, rounds, talk):
-        compared = found.comparison
-        answer(FORMATS[format_name](compared))
-        codes.append(
-            Exit.BAD
-            if found.wrong or compared.beyond()
-            else Exit.OK
-            if compared.has_verdict()
-            else Exit.UNKNOWN
-        )
+    for outcome in check_file(file, jobs, rounds, talk):
+        comparison = outcome.comparison
+        answer(FORMATS[format_name](comparison))
+        if outcome.wrong or comparison.beyond():
+            codes.append(Exit.BAD)
+        else:
+            codes.append(Exit.OK if comparison.has_verdict() else Exit.UNKNOWN)
     return int(max(codes, default=Exit.OK, key=(Exit.OK, Exit.UNKNOWN, Exit.BAD).index))

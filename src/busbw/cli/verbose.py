@@ -1,4 +1,4 @@
-"""`-v` of every command: what busbw decides and why, on stderr, of all ranks."""
+"""`-v` of every command: what busbw decides on all ranks and why, on stderr."""
 
 import os
 from collections.abc import Callable
@@ -22,9 +22,10 @@ def add_verbose(command: click.Command) -> None:
     taken = {name for parameter in command.params for name in parameter.opts}
     names = [name for name in ("-v", "--verbose") if name not in taken]
     if "--verbose" in names:
-        command.params.append(
-            click.Option(names, is_flag=True, expose_value=False, help=HELP, callback=_remember)
+        option = click.Option(
+            names, is_flag=True, expose_value=False, help=HELP, callback=_remember
         )
+        command.params.append(option)
         if command.callback is not None:
             command.callback = _logged(command.callback)
     if isinstance(command, click.Group):
@@ -34,7 +35,7 @@ def add_verbose(command: click.Command) -> None:
 
 def _remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
-        context.meta[_ASKED] = True  # parsing alone switches nothing on
+        context.meta[_ASKED] = True  # the log is switched on when the command runs
 
 
 def _logged(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,13 +21,12 @@ from busbw.core.link_samples import Watched
 from busbw.core.sizes import duration
 from busbw.watch import prometheus
 from busbw.watch import text as view
-from busbw.watch import text as watch_text
 from busbw.watch.exporter import Exporter, Page, address
 from busbw.watch.reader import Reader, Wanted
 from busbw.watch.watcher import Watcher, ticks
 
-SHORTEST_S, LONGEST_S = 0.1, 3600.0
-LONGEST_TOKEN = 1 << 16
+MIN_INTERVAL_S, MAX_INTERVAL_S = 0.1, 3600.0
+MAX_TOKEN = 1 << 16
 TABLE, JSON, RDMA_MONITOR = "table", "json", "rdma_monitor"
 Show = Callable[[Watched], None]
 
@@ -43,7 +42,7 @@ class Interval(click.ParamType[float]):
         """The seconds; UsageError outside the bounds."""
         text = str(value).strip()
         seconds = duration(text, bare=1.0)
-        if not SHORTEST_S <= seconds <= LONGEST_S:
+        if not MIN_INTERVAL_S <= seconds <= MAX_INTERVAL_S:
             raise UsageError(
                 f"--interval {text}: must be from 100ms to 3600s",
                 "give a time with its unit, like --interval 100ms",
@@ -118,7 +117,7 @@ def command(
     with ExitStack() as undo:
         reader = Reader(Wanted(ports, gpus=not no_gpus, system=format_name != TABLE))
         undo.callback(reader.close)
-        stop = _ended_by_signals(undo)
+        stop = _event_of_signals(undo)
         first = reader.read()
         page = Page(first)
         if where:
@@ -144,8 +143,8 @@ def _token(file: Path | None) -> str:
         return ""
     try:
         with file.open(encoding="utf-8") as opened:
-            _trusted(file, os.fstat(opened.fileno()))
-            text = opened.read(LONGEST_TOKEN).strip()
+            _refuse_untrusted(file, os.fstat(opened.fileno()))
+            text = opened.read(MAX_TOKEN).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--token-file {file}: {getattr(error, 'strerror', None) or error}",
@@ -156,7 +155,7 @@ def _token(file: Path | None) -> str:
     return text
 
 
-def _trusted(file: Path, status: os.stat_result) -> None:
+def _refuse_untrusted(file: Path, status: os.stat_result) -> None:
     """UsageError if other users could have written the token."""
     mode = stat.S_IMODE(status.st_mode)
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -165,14 +164,15 @@ def _trusted(file: Path, status: os.stat_result) -> None:
             f"chmod 600 {word(str(file))}",
         )
     if status.st_uid not in (os.geteuid(), 0):
-        owned = f"mode {mode:04o}, owned by user {status.st_uid}, who is neither you nor root"
+        owner = f"owned by user {status.st_uid}, who is neither you nor root"
         quoted = word(str(file))
         raise UsageError(
-            f"--token-file {file}: {owned}", f"chown {os.geteuid()} {quoted}; chmod 600 {quoted}"
+            f"--token-file {file}: mode {mode:04o}, {owner}",
+            f"chown {os.geteuid()} {quoted}; chmod 600 {quoted}",
         )
 
 
-def _ended_by_signals(undo: ExitStack) -> Event:
+def _event_of_signals(undo: ExitStack) -> Event:
     """An event set by SIGINT and SIGTERM, so that output in progress is completed. A second
     signal acts as usual.
     """
@@ -189,8 +189,8 @@ def _ended_by_signals(undo: ExitStack) -> Event:
 
 
 def _output(format_name: str) -> Show:
-    """What prints an interval. Reasons for missing counters are printed once, on a terminal
-    below the table.
+    """The function that prints an interval. Reasons for missing counters are printed once; on a
+    terminal below the table.
     """
     if format_name == JSON:
         return lambda watched: answer(view.line(watched))
@@ -199,18 +199,18 @@ def _output(format_name: str) -> Show:
         return lambda watched: answer(
             view.screen(watched, width(), shutil.get_terminal_size().lines), controls=True
         )
-    said: set[str] = set()
+    printed, first = set[str](), True
 
     def show(watched: Watched) -> None:
-        first = not said
+        nonlocal first
         for reason in watched.unread:
-            if reason not in said:
+            if reason not in printed:
                 talk(f"note: {reason}")
-        said.update(watched.unread, [""])
-        answer(
-            watch_text.text(watched, first=first)
-            if format_name == RDMA_MONITOR
-            else view.table(watched) + "\n"
-        )
+        printed.update(watched.unread)
+        if format_name == RDMA_MONITOR:
+            answer(view.text(watched, first=first))
+        else:
+            answer(view.table(watched) + "\n")
+        first = False
 
     return show

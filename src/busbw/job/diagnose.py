@@ -1,14 +1,12 @@
-"""Turns two NCCL RAS reports, dumps and host data into one line: which rank, collective, host and
-port.
-
-Pure.
+"""Draws one conclusion from two NCCL RAS reports, dumps and host data: which rank, collective, host
+and port the job waits for. Pure.
 
 In order of certainty: a rank that failed or that NCCL does not reach, a rank that launched fewer
 collectives than others, a rank that the dumps show has not called a collective, and a collective in
 which all ranks wait.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -21,17 +19,18 @@ from busbw.job.ras_report import LEFT
 from busbw.job.types import CommSeen, HostSeen, JobReport, RankSeen, RasSeen
 from busbw.pattern.pending_collective import Outstanding
 
-MOST_NAMED = 4
+MAX_NAMED = 4  # ranks that a message names
 # a waiting NCCL kernel: always running, at a fraction of the power limit
 BUSY_PERCENT, IDLE_POWER = 95, 0.5
 MOVES = "the job makes progress"
 
 
 @dataclass(slots=True)
-class Seen:
-    """All that was read.
+class JobData:
+    """All that was read of a job.
 
-    `before` and `after` are RAS reports `seconds` apart; `silent` are hosts that did not answer.
+    `before` and `after` are RAS reports `seconds` apart; `silent` are hosts that did not answer,
+    with the reason.
     """
 
     seconds: float
@@ -45,315 +44,319 @@ class Seen:
 
     def host(self, address: str) -> str:
         """The name under which a host was queried, by NCCL's address; the address if unknown."""
-        return next(
-            (
-                name
-                for name, one in self.hosts.items()
-                if address == name or address in one.addresses
-            ),
-            address,
-        )
+        for name, host in self.hosts.items():
+            if address == name or address in host.addresses:
+                return name
+        return address
 
     def state(self, rank: RankSeen) -> str:
         """The state letter of its process; 'R' if its host did not report it."""
-        one = self.hosts.get(self.host(rank.host))
-        return one.states.get(rank.pid, "R") if one else "R"
+        host = self.hosts.get(self.host(rank.host))
+        return host.states.get(rank.pid, "R") if host else "R"
 
-    def moved(self) -> bool | None:
-        """Whether any rank launched a collective in between; None if unknown."""
-        was = {
-            (comm.name, rank.rank): rank.counts
-            for comm in self.before.comms
-            for rank in comm.ranks
-            if rank.counts
-        }
-        now = {
-            (comm.name, rank.rank): rank.counts
-            for comm in self.after.comms
-            for rank in comm.ranks
-            if rank.counts
-        }
-        if was != now:
+    def gpus(self) -> list[GpuUse]:
+        """The GPUs of all hosts."""
+        return [gpu for host in self.hosts.values() for gpu in host.gpus]
+
+    def has_moved(self) -> bool | None:
+        """Whether any rank launched a collective between the reports; None if unknown."""
+        before, after = _counts_by_rank(self.before), _counts_by_rank(self.after)
+        if before != after:
             return True if self.before.nccl and self.after.nccl else None
-        return False if now else None
+        return False if after else None
 
 
-def conclude(seen: Seen, report: JobReport) -> None:
+def _counts_by_rank(report: RasSeen) -> dict[tuple[str, int], dict[str, int]]:
+    """The counts of collectives, by communicator and rank."""
+    return {
+        (comm.name, rank.rank): rank.counts
+        for comm in report.comms
+        for rank in comm.ranks
+        if rank.counts
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Why the job stands still: the ranks that cause it, if known, and the addresses of the hosts
+    whose ports are suspect.
+    """
+
+    culprits: Sequence[RankSeen]
+    addresses: Sequence[str]
+    message: str
+
+
+def conclude(job: JobData, report: JobReport) -> None:
     """Fill in verdict, message, evidence and fix."""
-    found = _broken(seen) or _behind(seen) or _absent(seen) or _all_wait(seen)
-    if found:
-        report.verdict, (culprits, where, message) = Verdict.FAIL, found
-        port = _port(seen, where)
-        report.message = "; ".join([message, _since(seen), *([port] if port else [])])
-        report.fix = _fix(seen, culprits, where)
-    elif seen.moved():
-        report.verdict, report.message = (
-            Verdict.PASS,
-            f"{MOVES}: ranks launched collectives within {seen.seconds:g} s",
-        )
+    stall = _broken(job) or _behind(job) or _absent(job) or _all_wait(job)
+    if stall:
+        report.verdict = Verdict.FAIL
+        parts = [stall.message, _since(job)]
+        port = _port(job, stall.addresses)
+        if port:
+            parts.append(port)
+        report.message = "; ".join(parts)
+        report.fix = _fix(job, stall)
+    elif job.has_moved():
+        report.verdict = Verdict.PASS
+        report.message = f"{MOVES}: ranks launched collectives within {job.seconds:g} s"
     else:
-        report.verdict, report.message = Verdict.UNKNOWN, _nothing(seen)
+        report.verdict = Verdict.UNKNOWN
+        report.message = _why_unknown(job)
         report.fix = (
             "run it on a host of the job, or name its hosts with --hosts; dumps of PyTorch's Flight"
             " Recorder: --flight-recorder DIR"
         )
-    report.evidence = list(_evidence(seen))
+    report.evidence = list(_evidence(job))
 
 
-Found = tuple[Sequence[RankSeen], Sequence[str], str]
-
-
-def _broken(seen: Seen) -> Found | None:
+def _broken(job: JobData) -> Stall | None:
     """Ranks that NCCL does not reach, whose process is stopped or gone, or that report an error."""
-    for comm in seen.after.comms:
+    for comm in job.after.comms:
         ranks = [rank for rank in comm.ranks if rank.problem and rank.problem != LEFT]
-        if ranks:
-            said = ranks[0].problem + (
-                f": its process is {STATES[state]}"
-                if (state := seen.state(ranks[0])) in STATES
-                else ""
-            )
-            rest = [rank for rank in comm.ranks if rank not in ranks]
-            waits = (
-                f"; {counted(len(rest), 'other rank')} launched {_counts(comm)} of communicator"
-                f" {comm.name}"
-                if comm.most
-                else ""
-            )
-            return ranks, [rank.host for rank in ranks], f"{_named(seen, ranks)} {said}{waits}"
+        if not ranks:
+            continue
+        message = f"{_named(job, ranks)} {ranks[0].problem}"
+        state = job.state(ranks[0])
+        if state in STATES:
+            message += f": its process is {STATES[state]}"
+        if comm.most:
+            others = counted(len(comm.ranks) - len(ranks), "other rank")
+            message += f"; {others} launched {_counts(comm)} of communicator {comm.name}"
+        return Stall(ranks, [rank.host for rank in ranks], message)
     return None
 
 
-def _behind(seen: Seen) -> Found | None:
+def _behind(job: JobData) -> Stall | None:
     """Ranks for which others wait and that wait for none: a rank behind in one communicator may
     wait in another.
     """
-    if seen.moved():
+    if job.has_moved():
         return None
     late: dict[tuple[str, int, int], tuple[RankSeen, CommSeen, str]] = {}
     ahead = set[tuple[str, int, int]]()
-    for comm in seen.after.comms:
+    for comm in job.after.comms:
         for function, ranks in comm.behind().items():
-            late |= {
-                rank.process: (rank, comm, function) for rank in ranks if rank.process not in late
-            }
+            for rank in ranks:
+                late.setdefault(rank.process, (rank, comm, function))
             ahead |= {rank.process for rank in comm.ranks if rank not in ranks}
-    first = [one for process, one in late.items() if process not in ahead] or list(late.values())
-    if not first:
+    waits_for_none = [delay for process, delay in late.items() if process not in ahead]
+    delays = waits_for_none or list(late.values())
+    if not delays:
         return None
-    comm, function = first[0][1:]
-    ranks = [rank for rank, of, _ in first if of is comm]
-    count, most = ranks[0].counts[function], comm.most[function]
-    state = (
-        f", its process is {STATES[letter]}" if (letter := seen.state(ranks[0])) in STATES else ""
-    )
+    _, comm, function = delays[0]
+    ranks = [rank for rank, its_comm, _ in delays if its_comm is comm]
     message = (
-        f"{_named(seen, ranks)} launched {function} {count} of communicator {comm.name}, others"
-        f" {function} {most}{state}"
+        f"{_named(job, ranks)} launched {function} {ranks[0].counts[function]} of communicator"
+        f" {comm.name}, others {function} {comm.most[function]}"
     )
-    return ranks, [rank.host for rank in ranks], message
+    state = job.state(ranks[0])
+    if state in STATES:
+        message += f", its process is {STATES[state]}"
+    return Stall(ranks, [rank.host for rank in ranks], message)
 
 
-def _absent(seen: Seen) -> Found | None:
+def _absent(job: JobData) -> Stall | None:
     """Ranks that have not called a collective, according to the dumps; ranks that wait in
     another group are not the cause.
     """
-    if seen.moved():  # the dumps are older
+    if job.has_moved():  # the dumps are older
         return None
-    waiting = {rank for one in seen.outstanding for rank in one.waiting}
-    for one in sorted(seen.outstanding, key=lambda one: bool(one.absent.keys() <= waiting)):
-        late = sorted(one.absent.keys() - waiting) or sorted(one.absent)
-        if late or one.silent:
-            names = ", ".join(map(str, (late or one.silent)[:MOST_NAMED]))
-            done = f"has not called {one.function}" if late else "gave no dump, the others wait in"
-            last = f" (last: {one.absent[late[0]]})" if late else f" {one.function}"
-            ranks = [
-                rank
-                for comm in seen.after.comms
-                if comm.size == _size(one)
-                for rank in comm.ranks
-                if rank.rank in (late or one.silent)
-            ]
-            what = _named(seen, ranks) if ranks else f"rank {names}"
-            number = f" number {one.seq} of group {one.group}"
-            message = f"{what} {done}{number}{last}" if late else f"{what} {done}{last}{number}"
-            return ranks, [rank.host for rank in ranks], message
+    waiting = {rank for call in job.outstanding for rank in call.waiting}
+    # Collectives missed by a rank that waits in no other group come first.
+    for call in sorted(job.outstanding, key=lambda call: bool(call.absent.keys() <= waiting)):
+        late = sorted(call.absent.keys() - waiting) or sorted(call.absent)
+        numbers = late or call.silent
+        if not numbers:
+            continue
+        ranks = _ranks_of_group(job, call, numbers)
+        subject = "rank " + ", ".join(map(str, numbers[:MAX_NAMED]))
+        if ranks:
+            subject = _named(job, ranks)
+        place = f"number {call.seq} of group {call.group}"
+        if late:
+            message = (
+                f"{subject} has not called {call.function} {place} (last: {call.absent[late[0]]})"
+            )
+        else:
+            message = f"{subject} gave no dump, the others wait in {call.function} {place}"
+        return Stall(ranks, [rank.host for rank in ranks], message)
     return None
 
 
-def _size(one: Outstanding) -> int:
-    return len({*one.waiting, *one.absent, *one.silent})
+def _ranks_of_group(job: JobData, call: Outstanding, numbers: Collection[int]) -> list[RankSeen]:
+    """What RAS says of these ranks, in communicators of the size of the call's group."""
+    size = len({*call.waiting, *call.absent, *call.silent})
+    comms = [comm for comm in job.after.comms if comm.size == size]
+    return [rank for comm in comms for rank in comm.ranks if rank.rank in numbers]
 
 
-def _all_wait(seen: Seen) -> Found | None:
+def _all_wait(job: JobData) -> Stall | None:
     """A collective that all ranks have called and that does not end, according to the dumps or
     to GPUs at low power.
     """
-    hosts = list(seen.hosts)
-    if seen.moved():
+    moved = job.has_moved()
+    if moved:
         return None
-    if seen.outstanding:
-        one = seen.outstanding[0]
-        return (
-            [],
-            hosts,
-            (
-                f"no rank is late: {len(one.waiting)} ranks wait in {one.function} number {one.seq}"
-                f" of group {one.group}"
-            ),
+    if job.outstanding:
+        call = job.outstanding[0]
+        message = (
+            f"no rank is late: {len(call.waiting)} ranks wait in {call.function} number {call.seq}"
+            f" of group {call.group}"
         )
-    stalled, all_gpus = _stalled(seen), [gpu for host in seen.hosts.values() for gpu in host.gpus]
-    if seen.moved() is False and stalled:
-        comm = max(seen.after.comms, key=lambda comm: comm.size)
-        of = f"{len(stalled)} of {counted(len(all_gpus), 'GPU')}"
-        return (
-            [],
-            hosts,
-            (
-                f"no rank is late: all launched {_counts(comm)} of communicator {comm.name}, and"
-                f" {of} run a kernel at low power"
-            ),
+        return Stall([], list(job.hosts), message)
+    waiting = _waiting_gpus(job)
+    if moved is False and waiting:
+        comm = max(job.after.comms, key=lambda comm: comm.size)
+        share = f"{len(waiting)} of {counted(len(job.gpus()), 'GPU')}"
+        message = (
+            f"no rank is late: all launched {_counts(comm)} of communicator {comm.name}, and"
+            f" {share} run a kernel at low power"
         )
+        return Stall([], list(job.hosts), message)
     return None
 
 
-def _named(seen: Seen, ranks: Sequence[RankSeen]) -> str:
+def _named(job: JobData, ranks: Sequence[RankSeen]) -> str:
     """`rank 1 (pid 77, h2, GPU 1)`, or several."""
     names = []
-    for rank in ranks[:MOST_NAMED]:
-        gpu = f"GPU {rank.gpu}" + (f", NVML {rank.nvml}" if rank.nvml not in (rank.gpu, -1) else "")
-        names.append(f"rank {rank.rank} (pid {rank.pid}, {seen.host(rank.host)}, {gpu})")
-    return ", ".join(names) + (
-        f" and {len(ranks) - MOST_NAMED} more" if len(ranks) > MOST_NAMED else ""
-    )
+    for rank in ranks[:MAX_NAMED]:
+        gpu = f"GPU {rank.gpu}"
+        if rank.nvml not in (rank.gpu, -1):
+            gpu += f", NVML {rank.nvml}"
+        names.append(f"rank {rank.rank} (pid {rank.pid}, {job.host(rank.host)}, {gpu})")
+    more = f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else ""
+    return ", ".join(names) + more
 
 
 def _counts(comm: CommSeen) -> str:
-    return (
-        ", ".join(f"{name} {count}" for name, count in comm.most.items() if count)
-        or "no collective"
-    )
+    counts = [f"{name} {count}" for name, count in comm.most.items() if count]
+    return ", ".join(counts) or "no collective"
 
 
-def _since(seen: Seen) -> str:
-    known = [one.since_ns for one in seen.outstanding if one.since_ns]
-    if not known:
-        return f"for at least {seen.seconds:g} s"
-    return f"since {datetime.fromtimestamp(min(known) / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _since(job: JobData) -> str:
+    times_ns = [call.since_ns for call in job.outstanding if call.since_ns]
+    if not times_ns:
+        return f"for at least {job.seconds:g} s"
+    return f"since {datetime.fromtimestamp(min(times_ns) / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _port(seen: Seen, addresses: Iterable[str]) -> str:
+def _port(job: JobData, addresses: Iterable[str]) -> str:
     """The most telling port of these hosts, else of any other: a failure, then a warning, then a
     port that is down.
     """
-    first = [seen.host(address) for address in addresses]
-    unreachable = next((name for name in first if name in seen.silent), None)
-    if unreachable:
-        return f"host {unreachable} does not respond: {seen.silent[unreachable]}"
-    said = [
-        (name not in first, _rank(one), name, one)
-        for name, host in seen.hosts.items()
-        if host.watched
-        for one in host.watched.said
+    suspects = [job.host(address) for address in addresses]
+    for name in suspects:
+        if name in job.silent:
+            return f"host {name} does not respond: {job.silent[name]}"
+    findings = [
+        (name, finding) for name, host in job.hosts.items() for finding in _port_findings(host)
     ]
-    if said:
-        _, _, name, one = min(said, key=lambda found: found[:2])
-        return f"port {one.link} of {name}: {one.message} ({one.seen})"
-    for name, host in seen.hosts.items():
+    if findings:
+        name, finding = min(findings, key=lambda pair: (pair[0] not in suspects, _order(pair[1])))
+        return f"port {finding.link} of {name}: {finding.message} ({finding.seen})"
+    for name, host in job.hosts.items():
         resent = host.watched.tcp.get("RetransSegs", 0) if host.watched else 0
         if resent >= 1:
             return f"TCP on {name} retransmits {resent:,.0f} segments/s"
     return ""
 
 
-def _rank(one: Said) -> int:
-    return 2 if one.pattern == "down" else 0 if one.verdict is Verdict.FAIL else 1
+def _port_findings(host: HostSeen) -> Sequence[Said]:
+    return host.watched.said if host.watched else ()
 
 
-def _stalled(seen: Seen) -> list[GpuUse]:
-    return [gpu for host in seen.hosts.values() for gpu in host.gpus if _waits(gpu)]
+def _order(finding: Said) -> int:
+    """The most telling findings of ports have the lowest number."""
+    if finding.pattern == "down":
+        return 2
+    return 0 if finding.verdict is Verdict.FAIL else 1
+
+
+def _waiting_gpus(job: JobData) -> list[GpuUse]:
+    """The GPUs that seem to run a kernel of NCCL that waits."""
+    return [gpu for gpu in job.gpus() if _waits(gpu)]
 
 
 def _waits(gpu: GpuUse) -> bool:
     busy, power, limit = gpu.percent, gpu.power_w, gpu.limit_w
-    return (
-        busy is not None
-        and busy >= BUSY_PERCENT
-        and power is not None
-        and bool(limit)
-        and power < IDLE_POWER * (limit or 0)
-    )
+    if busy is None or power is None or not limit:
+        return False
+    return busy >= BUSY_PERCENT and power < IDLE_POWER * limit
 
 
-def _nothing(seen: Seen) -> str:
-    if seen.after.comms:
+def _why_unknown(job: JobData) -> str:
+    if job.after.comms:
         return (
             "no rank is late, and no rank is seen waiting: no collective was launched within"
-            f" {seen.seconds:g} s"
+            f" {job.seconds:g} s"
         )
-    if seen.after.nccl:
+    if job.after.nccl:
         return (
-            f"NCCL {seen.after.nccl} reports no difference between ranks; only NCCL 2.28.7 and"
+            f"NCCL {job.after.nccl} reports no difference between ranks; only NCCL 2.28.7 and"
             " newer reports whether they progress"
         )
-    stalled = len(_stalled(seen))
-    also = (
-        f"; {counted(stalled, 'GPU')} run at low power and full utilization, like a waiting kernel"
-        if stalled
-        else ""
-    )
-    return f"could not ask the job: {seen.no_ras}{also}"
+    message = f"could not ask the job: {job.no_ras}"
+    waiting = len(_waiting_gpus(job))
+    if waiting:
+        message += (
+            f"; {counted(waiting, 'GPU')} run at low power and full utilization, like a waiting"
+            " kernel"
+        )
+    return message
 
 
-def _evidence(seen: Seen) -> Iterable[str]:
-    for comm in seen.after.comms:
+def _evidence(job: JobData) -> Iterable[str]:
+    for comm in job.after.comms:
+        size = f", {comm.size} ranks" if comm.size else ""
+        yield f"RAS: communicator {comm.name}{size}: {_counts(comm)}"
+        for rank in comm.ranks:
+            if rank.problem:
+                yield f"RAS: {_named(job, [rank])} {rank.problem}"
+    for call in job.outstanding:
+        late = f"; not called by {_joined(call.absent)}" if call.absent else ""
+        silent = f"; no dump of {_joined(call.silent)}" if call.silent else ""
         yield (
-            f"RAS: communicator {comm.name}{f', {comm.size} ranks' if comm.size else ''}:"
-            f" {_counts(comm)}"
+            f"Flight Recorder: {call.function} number {call.seq} of group {call.group}: called by"
+            f" {_joined(call.waiting)}{late}{silent}"
         )
-        yield from (
-            f"RAS: {_named(seen, [rank])} {rank.problem}" for rank in comm.ranks if rank.problem
-        )
-    for one in seen.outstanding:
-        late = f"; not called by {', '.join(map(str, one.absent))}" if one.absent else ""
-        silent = f"; no dump of {', '.join(map(str, one.silent))}" if one.silent else ""
-        waits = ", ".join(map(str, one.waiting))
-        yield (
-            f"Flight Recorder: {one.function} number {one.seq} of group {one.group}: called by"
-            f" {waits}{late}{silent}"
-        )
-    for name, host in seen.hosts.items():
-        yield from (
-            f"{name}: process {pid} is {STATES[state]}"
-            for pid, state in host.states.items()
-            if state in STATES and _here(seen, name, pid)
-        )
-        for gpu in host.gpus:
-            yield (
-                f"{name}: GPU {gpu.index}: {gpu.percent} % busy at {gpu.power_w} W of"
-                f" {gpu.limit_w} W"
-            )
-        for said in host.watched.said if host.watched else []:
-            yield f"{name}: port {said.link}: {said.message} ({said.seen})"
-    yield from (f"{name} does not respond: {reason}" for name, reason in seen.silent.items())
-    yield from (text for text in (seen.no_ras, *seen.unread) if text)
+    for name, host in job.hosts.items():
+        yield from _evidence_of_host(job, name, host)
+    for name, reason in job.silent.items():
+        yield f"{name} does not respond: {reason}"
+    if job.no_ras:
+        yield job.no_ras
+    yield from filter(None, job.unread)
 
 
-def _here(seen: Seen, name: str, pid: int) -> bool:
-    """Hosts report on all pids of the job, but a pid belongs only to its own host."""
-    return any(rank.pid == pid and seen.host(rank.host) == name for rank in seen.before.processes())
+def _joined(ranks: Iterable[int]) -> str:
+    return ", ".join(map(str, ranks))
 
 
-def _fix(seen: Seen, culprits: Sequence[RankSeen], where: Sequence[str]) -> str:
-    if not culprits and not where:
+def _evidence_of_host(job: JobData, name: str, host: HostSeen) -> Iterable[str]:
+    # Hosts report on all pids of the job, but a pid belongs only to its own host.
+    ranks = job.before.processes()
+    own_pids = {rank.pid for rank in ranks if job.host(rank.host) == name}
+    for pid, state in host.states.items():
+        if state in STATES and pid in own_pids:
+            yield f"{name}: process {pid} is {STATES[state]}"
+    for gpu in host.gpus:
+        yield f"{name}: GPU {gpu.index}: {gpu.percent} % busy at {gpu.power_w} W of {gpu.limit_w} W"
+    for finding in _port_findings(host):
+        yield f"{name}: port {finding.link}: {finding.message} ({finding.seen})"
+
+
+def _fix(job: JobData, stall: Stall) -> str:
+    if not stall.culprits and not stall.addresses:
         return "on the host of that rank: py-spy dump --pid PID; dmesg | tail; nvidia-smi"
-    if not culprits:
+    if not stall.culprits:
         return (
             "busbw link --hosts H1,H2 measures the network between the hosts; busbw check --hosts"
             " H1,H2 compares them"
         )
-    rank = culprits[0]
-    state = seen.state(rank)
-    if state in ("T", "t"):
-        return f"on {seen.host(rank.host)}: kill -CONT {rank.pid}"
-    return f"on {seen.host(rank.host)}: py-spy dump --pid {rank.pid}; dmesg | tail; nvidia-smi"
+    rank = stall.culprits[0]
+    host = job.host(rank.host)
+    if job.state(rank) in ("T", "t"):
+        return f"on {host}: kill -CONT {rank.pid}"
+    return f"on {host}: py-spy dump --pid {rank.pid}; dmesg | tail; nvidia-smi"

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from busbw.job import host as one_host
-from busbw.job.diagnose import Seen, conclude
+from busbw.job import host as host_data
+from busbw.job.diagnose import JobData, conclude
 from busbw.job.ras_report import parse
 from busbw.job.types import Ask, HostSeen, JobReport, RasSeen
 from busbw.launch import remote
@@ -25,81 +25,83 @@ def examine(
     RAS is queried at `ras` (HOST:PORT) from here, else by each host until one answers. Takes at
     most two queries plus `seconds`.
     """
-    before, asked, why = _first(hosts, ras)
-    named = (
-        list(hosts)
-        or list(dict.fromkeys(rank.host for rank in before.processes() if rank.host))
-        or [LOCAL]
-    )
+    before, asked, why = _first_report(hosts, ras)
+    names = list(hosts)
+    if not names:
+        names = list(dict.fromkeys(rank.host for rank in before.processes() if rank.host))
+    if not names:
+        names = [LOCAL]
     if asked == LOCAL and not hosts:  # RAS names addresses
-        asked = next((name for name in named if remote.is_local(name)), LOCAL)
-        named += [] if asked in named else [asked]
+        asked = next((name for name in names if remote.is_local(name)), LOCAL)
+        if asked not in names:
+            names.append(asked)
     pids = [rank.pid for rank in before.processes() if rank.pid > 0]
     asks = {
-        name: Ask(seconds=seconds, pids=pids, ras=ras if name == asked else None) for name in named
+        name: Ask(seconds=seconds, pids=pids, ras=ras if name == asked else None) for name in names
     }
-    found, silent = _ask(asks, seconds)
-    text, gone = _again(found, asked, ras if before.nccl else "")
+    answers, silent = _ask(asks, seconds)
+    text, lost = _second_report(answers, asked, ras if before.nccl else "")
     after = parse(text)
-    no_ras = why or ([gone] if gone else [])
-    unread = [*unread, *(f"{name}: {text}" for name, one in found.items() for text in one.unread)]
-    seen = Seen(
+    if not why and lost:
+        why = [lost]
+    unread_on_hosts = [f"{name}: {text}" for name, host in answers.items() for text in host.unread]
+    job = JobData(
         seconds=seconds,
         before=before,
         after=after,
         outstanding=dumps,
-        hosts=found,
+        hosts=answers,
         silent=silent,
-        no_ras="; ".join(no_ras),
-        unread=unread,
+        no_ras="; ".join(why),
+        unread=[*unread, *unread_on_hosts],
     )
     report = JobReport(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=seconds,
         ras=after if after.nccl else before,
+        outstanding=dumps,
+        hosts=answers,
+        silent=silent,
     )
-    report.hosts, report.silent, report.outstanding = found, silent, dumps
-    conclude(seen, report)
+    conclude(job, report)
     return report
 
 
-def _again(found: dict[str, HostSeen], asked: str, ras: str) -> tuple[str, str]:
-    """The second report, and why there is none."""
-    if ras:
-        return one_host.report(ras)
-    return (found[asked].ras, found[asked].no_ras) if asked in found else ("", "")
-
-
-def _first(hosts: Sequence[str], ras: str) -> tuple[RasSeen, str, list[str]]:
+def _first_report(hosts: Sequence[str], ras: str) -> tuple[RasSeen, str, list[str]]:
     """The first report, the host that gave it ('' if it was asked from here), and why there is
     none.
     """
     if ras:
-        text, why = one_host.report(ras)
-        seen = parse(text)
-        return seen, "", [] if seen.nccl else [why or f"NCCL RAS at {ras}: unknown report"]
-    found, _ = _ask(dict.fromkeys(hosts or [LOCAL], Ask(ras="")), 0)
-    for name, one in found.items():
-        seen = parse(one.ras)
-        if seen.nccl:
-            return seen, name, []
-    return (
-        RasSeen(),
-        "",
-        [f"{name}: {one.no_ras or 'unknown report of NCCL RAS'}" for name, one in found.items()],
-    )
+        text, why = host_data.report(ras)
+        report = parse(text)
+        return report, "", [] if report.nccl else [why or f"NCCL RAS at {ras}: unknown report"]
+    answers, _ = _ask(dict.fromkeys(hosts or [LOCAL], Ask(ras="")), 0)
+    for name, host in answers.items():
+        report = parse(host.ras)
+        if report.nccl:
+            return report, name, []
+    reasons = [
+        f"{name}: {host.no_ras or 'unknown report of NCCL RAS'}" for name, host in answers.items()
+    ]
+    return RasSeen(), "", reasons
+
+
+def _second_report(answers: dict[str, HostSeen], asked: str, ras: str) -> tuple[str, str]:
+    """The text of the second report, and why there is none."""
+    if ras:
+        return host_data.report(ras)
+    return (answers[asked].ras, answers[asked].no_ras) if asked in answers else ("", "")
 
 
 def _ask(asks: dict[str, Ask], seconds: float) -> tuple[dict[str, HostSeen], dict[str, str]]:
     """The answers of the hosts, and why others gave none."""
-    words = [sys.executable, "-m", one_host.__name__]
-    given = {name: msgspec.json.encode(ask) for name, ask in asks.items()}
-    found, silent = dict[str, HostSeen](), dict[str, str]()
-    for done in remote.run_each(
-        dict.fromkeys(asks, words), seconds + one_host.RAS_S + STARTS_S, given
-    ):
+    words = [sys.executable, "-m", host_data.__name__]
+    stdins = {name: msgspec.json.encode(ask) for name, ask in asks.items()}
+    limit_s = seconds + host_data.RAS_S + STARTS_S
+    answers, silent = dict[str, HostSeen](), dict[str, str]()
+    for done in remote.run_each(dict.fromkeys(asks, words), limit_s, stdins):
         try:
-            found[done.host] = done.answer(HostSeen)
+            answers[done.host] = done.answer(HostSeen)
         except ValueError as error:
             silent[done.host] = done.problem or f"unexpected answer: {error}"
-    return found, silent
+    return answers, silent

@@ -22,21 +22,20 @@ from busbw.watch.watcher import Watcher
 RAS_S = 10.0  # NCCL itself waits 5 s for unresponsive ranks
 
 
-def look(ask: Ask) -> HostSeen:
-    """The answer, after `ask.seconds` and at most RAS_S."""
-    seen = HostSeen(
-        node=platform.node(), addresses=[str(one.ip) for one in local().values() if one]
-    )
+def read_host(ask: Ask) -> HostSeen:
+    """The answer, after `ask.seconds` and at most RAS_S more."""
+    addresses = [str(interface.ip) for interface in local().values() if interface]
+    host = HostSeen(node=platform.node(), addresses=addresses)
     if ask.seconds:
-        seen.watched = _watched(ask.seconds, seen.unread)
+        host.watched = _watched(ask.seconds, host.unread)
         try:
-            seen.gpus = gpu.loads()
+            host.gpus = gpu.loads()
         except Unavailable as error:
-            seen.unread.append(str(error))
-    seen.states = {pid: process.state(pid) for pid in ask.pids}
+            host.unread.append(str(error))
+    host.states = {pid: process.state(pid) for pid in ask.pids}
     if ask.ras is not None:
-        seen.ras, seen.no_ras = report(ask.ras)
-    return seen
+        host.ras, host.no_ras = report(ask.ras)
+    return host
 
 
 def report(at: str) -> tuple[str, str]:
@@ -65,6 +64,5 @@ def _watched(seconds: float, unread: list[str]) -> Watched | None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(
-        msgspec.json.encode(look(msgspec.json.decode(sys.stdin.buffer.read(), type=Ask))).decode()
-    )
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Ask)
+    sys.stdout.write(msgspec.json.encode(read_host(request)).decode())

@@ -20,18 +20,20 @@ ERRORS = {
     5: "invalid usage",
     6: "remote error",
 }
-# NCCL 2.28.9 leaves it out for missing ranks
+# NCCL 2.28.9 leaves the comma out for missing ranks
 _NO_COMMA = re.compile(r'("nvml_dev":\s*-?\d+)(\s*"status")')
 _VERSION = re.compile(r"NCCL version (\S+)")
 _SECTION = re.compile(r"#\d+-\d+ \(([0-9a-f]+)\) ([A-Z]+)")
 _DIFFERENT = re.compile(r"Communicator ranks have different (\w+) operation counts")
-_SOME = re.compile(r"\d+ ranks have (?:launched up to operation (\d+)|not launched any operations)")
+_LAUNCHED = re.compile(
+    r"\d+ ranks have (?:launched up to operation (\d+)|not launched any operations)"
+)
 _WHERE = r"-- GPU (\d+)(?: \(NVML (\d+)\))? managed by process (\d+) on node (\S+)"
-_SAID = (
+_STATE = (
     r"has launched up to operation (?P<count>\d+) |(?P<none>has not launched any operations)"
     r" |reported (?P<error>.+?) "
 )
-_RANK = re.compile(rf"Rank (\d+) (?:{_SAID})?{_WHERE}")
+_RANK = re.compile(rf"Rank (\d+) (?:{_STATE})?{_WHERE}")
 _PROCESS = re.compile(r"Process (\d+) on node (\S+) managing")
 
 
@@ -46,7 +48,7 @@ def _json(text: str) -> RasSeen:
         return RasSeen(
             nccl=str(document["nccl_version"]),
             complete=True,
-            comms=[_comm(one) for one in document["communicators"]],
+            comms=[_comm(comm) for comm in document["communicators"]],
         )
     except (
         ValueError,
@@ -59,41 +61,39 @@ def _json(text: str) -> RasSeen:
         return RasSeen()
 
 
-def _comm(found: dict[str, Any]) -> CommSeen:
-    ranks = [_rank(one) for one in (*found["ranks"], *found["missing_ranks"])]
-    functions = dict.fromkeys(name for rank in ranks for name in rank.counts)
-    most = {
-        name: max(rank.counts[name] for rank in ranks if name in rank.counts) for name in functions
-    }
-    return CommSeen(name=str(found["hash"]), size=int(found["size"]), ranks=ranks, most=most)
+def _comm(comm: dict[str, Any]) -> CommSeen:
+    ranks = [_rank(rank) for rank in (*comm["ranks"], *comm["missing_ranks"])]
+    largest: dict[str, int] = {}
+    for rank in ranks:
+        for function, count in rank.counts.items():
+            largest[function] = max(count, largest.get(function, count))
+    return CommSeen(name=str(comm["hash"]), size=int(comm["size"]), ranks=ranks, most=largest)
 
 
-def _rank(found: dict[str, Any]) -> RankSeen:
-    status, counts = (
-        found["status"],
-        {str(name): int(count) for name, count in found.get("collective_counts", {}).items()},
-    )
-    if "considered_dead" in status:
-        problem = DEAD if status["considered_dead"] else SILENT if status["unresponsive"] else LEFT
-    else:
-        error = next(
-            (
-                code
-                for key in ("init_state", "async_error")
-                if (code := status.get(key, 0)) in ERRORS
-            ),
-            0,
-        )
-        problem = f"reported: {ERRORS[error]}" if error else ""
+def _rank(rank: dict[str, Any]) -> RankSeen:
+    counts = rank.get("collective_counts", {})
     return RankSeen(
-        rank=int(found["rank"]),
-        host=str(found["host"]),
-        pid=int(found["pid"]),
-        gpu=int(found["cuda_dev"]),
-        nvml=int(found["nvml_dev"]),
-        counts=counts,
-        problem=problem,
+        rank=int(rank["rank"]),
+        host=str(rank["host"]),
+        pid=int(rank["pid"]),
+        gpu=int(rank["cuda_dev"]),
+        nvml=int(rank["nvml_dev"]),
+        counts={str(name): int(count) for name, count in counts.items()},
+        problem=_problem(rank["status"]),
     )
+
+
+def _problem(status: dict[str, Any]) -> str:
+    """What NCCL says is wrong with a rank, '' if nothing is."""
+    if "considered_dead" in status:  # a missing rank
+        if status["considered_dead"]:
+            return DEAD
+        return SILENT if status["unresponsive"] else LEFT
+    for key in ("init_state", "async_error"):
+        code = status.get(key, 0)
+        if code in ERRORS:
+            return f"reported: {ERRORS[code]}"
+    return ""
 
 
 def _text(text: str) -> RasSeen:
@@ -117,36 +117,38 @@ class _Text:
         """Take the next line."""
         if line in ("DEAD", "INCOMPLETE", "TIMEOUT"):
             self._kind, self._comm = line, None
-        elif found := _SECTION.match(line):
-            self._comm = self.comms.setdefault(found[1], CommSeen(name=f"0x{found[1].lstrip('0')}"))
-            self._kind, self._function = found[2], ""
-        elif found := _DIFFERENT.match(line):
-            self._function = found[1]
-        elif found := _SOME.match(line):
-            self._launched(int(found[1] or 0))
-        elif (found := _PROCESS.match(line)) and self._kind == "DEAD":
-            self._dead.add((found[2], int(found[1])))
-        elif (found := _RANK.match(line)) and self._comm:
-            self._rank(self._comm, found)
+        elif match := _SECTION.match(line):
+            name = f"0x{match[1].lstrip('0')}"
+            self._comm = self.comms.setdefault(match[1], CommSeen(name=name))
+            self._kind, self._function = match[2], ""
+        elif match := _DIFFERENT.match(line):
+            self._function = match[1]
+        elif match := _LAUNCHED.match(line):
+            self._launched(int(match[1] or 0))
+        elif (match := _PROCESS.match(line)) and self._kind == "DEAD":
+            self._dead.add((match[2], int(match[1])))
+        elif (match := _RANK.match(line)) and self._comm:
+            self._rank(self._comm, match)
 
     def _launched(self, count: int) -> None:
+        """The ranks of the next lines launched so many operations."""
         self._count = count
         if self._comm and self._function:
             self._comm.most[self._function] = max(count, self._comm.most.get(self._function, 0))
 
-    def _rank(self, comm: CommSeen, found: re.Match[str]) -> None:
-        number, (gpu, nvml, pid, host) = int(found[1]), found.groups()[-4:]
-        rank = next((one for one in comm.ranks if one.rank == number), None)
+    def _rank(self, comm: CommSeen, match: re.Match[str]) -> None:
+        number, (gpu, nvml, pid, host) = int(match[1]), match.groups()[-4:]
+        rank = next((rank for rank in comm.ranks if rank.rank == number), None)
         if rank is None:
             rank = RankSeen(
                 rank=number, host=host, pid=int(pid), gpu=int(gpu), nvml=int(nvml or gpu)
             )
             comm.ranks.append(rank)
-        if found["error"]:
-            rank.problem = f"reported: {found['error']}"
+        if match["error"]:
+            rank.problem = f"reported: {match['error']}"
         elif self._kind == "INCOMPLETE":
             rank.problem = DEAD if (host, int(pid)) in self._dead else SILENT
         elif self._function:
-            if found["count"] or found["none"]:
-                self._launched(int(found["count"] or 0))
+            if match["count"] or match["none"]:
+                self._launched(int(match["count"] or 0))
             rank.counts = {**rank.counts, self._function: self._count}

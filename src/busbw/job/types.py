@@ -1,7 +1,6 @@
-"""A running job as seen from outside: what NCCL's RAS, Flight Recorder dumps and its hosts say,
-and the conclusion.
+"""A running job as seen from outside: what NCCL's RAS, Flight Recorder dumps and its hosts say.
 
-A running job: the conclusion in one line, then the evidence.
+The conclusion is a report, as JSON or as text: one line, then the evidence.
 """
 
 import msgspec
@@ -47,11 +46,12 @@ class CommSeen(msgspec.Struct, kw_only=True):
 
     def behind(self) -> dict[str, list[RankSeen]]:
         """By function, the ranks that launched fewer than others."""
-        found = {
-            name: [rank for rank in self.ranks if rank.counts.get(name, most) < most]
-            for name, most in self.most.items()
-        }
-        return {name: ranks for name, ranks in found.items() if ranks}
+        late: dict[str, list[RankSeen]] = {}
+        for function, largest in self.most.items():
+            for rank in self.ranks:
+                if rank.counts.get(function, largest) < largest:
+                    late.setdefault(function, []).append(rank)
+        return late
 
 
 class RasSeen(msgspec.Struct, kw_only=True):
@@ -69,8 +69,8 @@ class RasSeen(msgspec.Struct, kw_only=True):
 class Ask(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a host is asked.
 
-    Without `seconds` it reads no counters; `ras` is its service's HOST:PORT, None if it is not
-    asked.
+    Without `seconds` it reads no counters. `ras` is the HOST:PORT of its RAS service, None if that
+    is not asked.
     """
 
     seconds: float = 0.0
@@ -97,11 +97,11 @@ class HostSeen(msgspec.Struct, kw_only=True, omit_defaults=True):
 class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=True):
     """The conclusion in one line, and what it was drawn from.
 
-    `hosts` are by the names they were asked under.
+    `hosts` are by the name under which each was asked.
     """
 
     at: str
-    seconds: float  # between the two looks at the job
+    seconds: float  # between the two reports of RAS
     verdict: Verdict = Verdict.UNKNOWN
     message: str = ""
     evidence: list[str] = []
@@ -114,9 +114,8 @@ class JobReport(msgspec.Struct, tag="busbw.job/1", tag_field="schema", kw_only=T
 
 def text(report: JobReport, width: int | None = None) -> str:
     """The line, the evidence and the fix."""
-    lines = [
-        f"{report.verdict.name:7} {report.message}",
-        *(f"        seen: {one}" for one in report.evidence),
-    ]
-    lines += [f"        fix: {report.fix}"] if report.fix else []
+    lines = [f"{report.verdict.name:7} {report.message}"]
+    lines += [f"        seen: {evidence}" for evidence in report.evidence]
+    if report.fix:
+        lines.append(f"        fix: {report.fix}")
     return wrapped("".join(f"{line}\n" for line in lines), width)

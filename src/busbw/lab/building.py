@@ -50,9 +50,8 @@ def up(spec: LabSpec) -> Lab:
 
 @contextlib.contextmanager
 def announced(spec: LabSpec) -> Iterator[Lab]:
-    """A lab that stays until `down` if the block, which says that it stands, is not interrupted.
-
-    Else it goes as that of `made`.
+    """A lab that stays until `down`; the block tells the user about it. If Ctrl-C interrupts the
+    block, the lab is removed.
     """
     lab = _make(spec)
     try:
@@ -70,15 +69,15 @@ def announced(spec: LabSpec) -> Iterator[Lab]:
 def _keep(lab: Lab) -> None:
     """From now on no process has to remove the lab."""
     with state.locked():
-        there = state.read(lab.name)
-        if there and there.token == lab.token:  # nobody has removed it meanwhile
+        current = state.read(lab.name)
+        if current and current.token == lab.token:  # nobody has removed it meanwhile
             state.write(msgspec.structs.replace(lab, owner=None))
 
 
 @contextlib.contextmanager
 def made(spec: LabSpec) -> Iterator[Lab]:
-    """A lab that is gone at the end, or after this process was killed with the next lab; errors
-    as `up`.
+    """A lab that is removed at the end; if this process is killed, the next `up` or `down` removes
+    it. Errors as `up`.
     """
     lab = _make(spec)
     try:
@@ -89,9 +88,9 @@ def made(spec: LabSpec) -> Iterator[Lab]:
 
 
 def down(name: str) -> None:
-    """Remove a lab with everything in it, and what others left behind.
+    """Remove a lab with everything in it, and all labs that were left behind.
 
-    UsageError if there is none.
+    UsageError if there is no lab with this name.
     """
     check_name(name)
     check_root()
@@ -100,19 +99,19 @@ def down(name: str) -> None:
         lab = state.read(name)
         swept = _sweep()
         if lab is None and name not in swept:
-            raise _none(name)
+            raise _no_lab(name)
         if lab is not None and name not in swept:
             _check_outside(lab)
             remove(lab)
 
 
 def find(name: str) -> Lab:
-    """The lab with this name; UsageError if there is none, or only what was left behind."""
+    """The lab with this name; UsageError if there is none, or one that was left behind."""
     check_name(name)
     check_root()
     lab = state.read(name)
     if lab is None:
-        raise _none(name)
+        raise _no_lab(name)
     if state.left_behind(lab):
         raise UsageError(
             f"lab '{name}' was left behind by a process that has ended",
@@ -131,14 +130,14 @@ def check_hosts(lab: Lab, hosts: Sequence[LabHost]) -> None:
             )
 
 
-def every() -> list[Lab]:
+def all_labs() -> list[Lab]:
     """All labs, including those that were left behind."""
     check_root()
-    return [lab for name in state.names() if (lab := state.read(name))]
+    return list(filter(None, map(state.read, state.names())))
 
 
 def status(lab: Lab) -> LabStatus:
-    """What of a lab is there now."""
+    """Which parts of a lab exist now."""
     hosts = [
         HostStatus(
             host=host,
@@ -158,12 +157,12 @@ def _make(spec: LabSpec) -> Lab:
     _check_programs()
     if spec.sshd:
         sshd.check()
-    lab = _planned(spec)
-    # Locked until it stands: a `down` meanwhile would remove the state, and so what is made after
-    # it would have none.
+    lab = _plan(spec)
+    # Locked until the lab stands: a `down` meanwhile would remove the state, and what is made after
+    # that would have none.
     with state.locked():
         _sweep()
-        for other in every():
+        for other in all_labs():
             _check_outside(other)
         if state.read(spec.name):
             raise UsageError(
@@ -185,8 +184,8 @@ def _make(spec: LabSpec) -> Lab:
 
 
 def _check_outside(lab: Lab) -> None:
-    """UsageError on a host of the lab: `down` would end itself, and what `up` makes is seen on
-    this host alone.
+    """UsageError on a host of the lab: `down` would end itself, and what `up` makes would be seen
+    only on this host.
     """
     if lab.hosts_name in Path("/proc/self/mountinfo").read_text(errors="replace"):
         raise UsageError(
@@ -201,21 +200,19 @@ def _build(lab: Lab) -> None:
         sshd.start(lab)
     else:
         host_exec.write_agent(lab)
-    if lab.shares_gpus and (reason := gpus.start_mps(lab.mps)):
-        lab.notes.append(reason)
+    if lab.shares_gpus:
+        reason = gpus.start_mps(lab.mps)
+        if reason:
+            lab.notes.append(reason)
 
 
-def _planned(spec: LabSpec) -> Lab:
+def _plan(spec: LabSpec) -> Lab:
     token, count = uuid.uuid4().hex[:6], len(spec.names)
-    usable = sorted(os.sched_getaffinity(0))
-    each, notes = len(usable) // count, []
-    if spec.share_cores or not each:
-        each = 0
-        if not spec.share_cores:
-            notes.append(
-                f"{count} hosts share {len(usable)} cores: there are fewer cores than hosts"
-            )
-    shares = gpus.divide(count, [] if spec.gpus == 0 else gpus.visible(), spec.gpus)
+    usable, notes = sorted(os.sched_getaffinity(0)), []
+    cores_per_host = 0 if spec.share_cores else len(usable) // count
+    if not cores_per_host and not spec.share_cores:
+        notes.append(f"{count} hosts share {len(usable)} cores: there are fewer cores than hosts")
+    shares = gpus.divide(count, [] if spec.gpus == 0 else gpus.visible_gpus(), spec.gpus)
     addresses = [str(address) for address in IPv4Network(NETWORK).hosts()][:count]
     hosts = [
         LabHost(
@@ -223,7 +220,7 @@ def _planned(spec: LabSpec) -> Lab:
             namespace=f"bb{token}h{number + 1}",
             address=addresses[number],
             interface=f"v{number + 1}",
-            cores=usable[number * each : (number + 1) * each],
+            cores=usable[number * cores_per_host : (number + 1) * cores_per_host],
             gpus=list(shares[number].gpus),
             gpu_percent=shares[number].percent,
         )
@@ -242,7 +239,7 @@ def _planned(spec: LabSpec) -> Lab:
 
 
 def _sweep() -> list[str]:
-    """Remove what was left behind; the names of those labs. Under the lock."""
+    """Remove the labs that were left behind, and return their names. Under the lock."""
     swept = []
     for name in state.names():
         lab = state.read(name)
@@ -257,27 +254,26 @@ def _sweep() -> list[str]:
 
 
 def remove(lab: Lab) -> None:
-    """Remove everything of a lab, its state at last. Under the lock."""
+    """Remove everything of a lab, its state last. Under the lock."""
     if lab.boot_id == state.boot_id():
         for namespace in lab.namespaces:
             network.remove(namespace)
-        # Others whose network somebody else has removed, or which have left it.
+        # Processes whose network somebody else has removed, or which have left it.
         kill_all(partial(mounting, lab.hosts_name))
-        others = [
-            other for name in state.names() if name != lab.name and (other := state.read(name))
-        ]
-        if lab.shares_gpus and not any(
-            other.mps == lab.mps for other in others if other.shares_gpus
-        ):
+        if lab.shares_gpus and not _mps_of_another(lab):
             gpus.stop_mps(lab.mps)
-    there = state.read(lab.name)
-    if there is None or there.token == lab.token:  # not a later one of the same name
+    current = state.read(lab.name)
+    if current is None or current.token == lab.token:  # not a later one of the same name
         state.forget(lab.name)
 
 
-def _none(name: str) -> UsageError:
-    there = state.names()
-    return UsageError(
-        f"no lab '{name}'",
-        f"the labs are {', '.join(there)}" if there else "busbw lab up --hosts 2",
-    )
+def _mps_of_another(lab: Lab) -> bool:
+    """Whether another lab uses the same MPS."""
+    others = [state.read(name) for name in state.names() if name != lab.name]
+    return any(other and other.shares_gpus and other.mps == lab.mps for other in others)
+
+
+def _no_lab(name: str) -> UsageError:
+    names = state.names()
+    hint = f"the labs are {', '.join(names)}" if names else "busbw lab up --hosts 2"
+    return UsageError(f"no lab '{name}'", hint)

@@ -1,9 +1,7 @@
 """The machine's GPUs, divided among the hosts of a lab.
 
-Where hosts share one, CUDA's Multi-Process Service (MPS) divides it.
-
-Without MPS the kernels of two processes would alternate, and those of NCCL would wait for each
-other.
+Where hosts share a GPU, CUDA's Multi-Process Service (MPS) divides it. Without MPS the kernels of
+two processes would alternate, and those of NCCL would wait for each other.
 """
 
 import contextlib
@@ -26,67 +24,67 @@ LIMIT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A host's GPUs by number; `percent` of the multiprocessors where others use it too."""
+    """A host's GPUs by number; with `percent` of the multiprocessors if other hosts use the GPU
+    too.
+    """
 
     gpus: tuple[int, ...] = ()
     percent: int | None = None
 
 
-def visible() -> list[int]:
+def visible_gpus() -> list[int]:
     """Numbers of the GPUs that a lab made by this process may use: all, or those of
     CUDA_VISIBLE_DEVICES.
 
     UsageError for other names.
     """
-    every, chosen = list(range(nvml.count() or 0)), os.environ.get(VISIBLE)
-    if chosen is None or not every:
-        return every
+    gpus, chosen = list(range(nvml.count() or 0)), os.environ.get(VISIBLE)
+    if chosen is None or not gpus:
+        return gpus
     words = [word.strip() for word in chosen.split(",") if word.strip()]
-    if not all(word.isdecimal() and int(word) in every for word in words):
+    if not all(word.isdecimal() and int(word) in gpus for word in words):
         raise UsageError(
-            f"{VISIBLE}={chosen}: a lab divides GPUs by number, here 0 to {every[-1]}",
+            f"{VISIBLE}={chosen}: a lab divides GPUs by number, here 0 to {gpus[-1]}",
             f"unset {VISIBLE}",
         )
     return [int(word) for word in dict.fromkeys(words)]
 
 
-def divide(hosts: int, found: Sequence[int], each: int | None) -> list[Share]:
-    """The share of each host in the GPUs `found`: `each` of its own; without that, one of its own
-    or a part of one.
+def divide(hosts: int, gpus: Sequence[int], per_host: int | None) -> list[Share]:
+    """The share of each host in the GPUs: `per_host` of its own. If that is None, one of its own,
+    or a part of one if there are more hosts than GPUs.
 
-    UsageError.
+    UsageError if there are too few for `per_host`.
     """
-    if each is not None and each * hosts > len(found):
-        hint = "leave --gpus out to share them" if found else "leave --gpus out"
+    if per_host is not None and per_host * hosts > len(gpus):
+        hint = "leave --gpus out to share them" if gpus else "leave --gpus out"
         raise UsageError(
-            f"--gpus {each}: {hosts} hosts need {each * hosts} GPUs, and this machine has"
-            f" {len(found)}",
+            f"--gpus {per_host}: {hosts} hosts need {per_host * hosts} GPUs, and this machine has"
+            f" {len(gpus)}",
             hint,
         )
-    if not found or each == 0:
+    if not gpus or per_host == 0:
         return [Share()] * hosts
-    if each or hosts <= len(found):
-        count = each or 1
-        return [
-            Share(tuple(found[number * count : (number + 1) * count])) for number in range(hosts)
-        ]
-    users = [len(range(place, hosts, len(found))) for place in range(len(found))]
-    places = [number % len(found) for number in range(hosts)]
-    return [
-        Share((found[place],), 100 // users[place] if users[place] > 1 else None)
-        for place in places
-    ]
+    if per_host or hosts <= len(gpus):
+        count = per_host or 1
+        return [Share(tuple(gpus[host * count : (host + 1) * count])) for host in range(hosts)]
+    shares = []
+    for host in range(hosts):
+        place = host % len(gpus)
+        users = len(range(place, hosts, len(gpus)))
+        shares.append(Share((gpus[place],), 100 // users if users > 1 else None))
+    return shares
 
 
 def mps_folder() -> str:
-    """Where MPS and its clients meet, for processes with this one's environment."""
+    """The folder where MPS and its clients meet, for processes with this one's environment."""
     return os.environ.get(PIPES) or DEFAULT_PIPES
 
 
 def start_mps(folder: str) -> str:
     """Start MPS for hosts that share a GPU; if one runs in `folder`, it is used.
 
-    The reason why there is none; '' if there is.
+    Returns the reason why there is none, '' if there is one.
     """
     control = shutil.which(CONTROL)
     if control is None:
@@ -95,34 +93,37 @@ def start_mps(folder: str) -> str:
             " them may hang"
         )
     environ = {**os.environ, PIPES: folder, MARKER: _mark(folder)}
-    environ.pop(VISIBLE, None)  # MPS would number those anew
-    with tempfile.TemporaryFile() as said:  # not a pipe, which the daemon could keep open
+    environ.pop(VISIBLE, None)  # MPS would number these GPUs from 0
+    with tempfile.TemporaryFile() as output:  # not a pipe, which the daemon could keep open
         try:
             done = subprocess.run(
-                [control, "-d"], env=environ, stdout=said, stderr=said, check=False, timeout=LIMIT_S
+                [control, "-d"],
+                env=environ,
+                stdout=output,
+                stderr=output,
+                check=False,
+                timeout=LIMIT_S,
             )
         except OSError as error:
             return f"{CONTROL}: {error.strerror}"
         except subprocess.TimeoutExpired:
             return f"{CONTROL}: it is not done within {LIMIT_S:g} s"
-        said.seek(0)
-        text = said.read().decode(errors="replace").strip()
-    return (
-        ""
-        if done.returncode == 0 or "already" in text
-        else f"{CONTROL}: {text or f'exit code {done.returncode}'}"
-    )
+        output.seek(0)
+        text = output.read().decode(errors="replace").strip()
+    if done.returncode == 0 or "already" in text:
+        return ""
+    return f"{CONTROL}: {text or f'exit code {done.returncode}'}"
 
 
 def stop_mps(folder: str) -> None:
-    """Stop the MPS that `start_mps` started in `folder`, if it still runs; others are left
-    alone.
+    """Stop the MPS that `start_mps` started in `folder`, if it still runs; an MPS that others
+    started stays.
     """
-    started, control = Cleanup(_mark(folder)), shutil.which(CONTROL)
-    if not started.pids():
+    processes, control = Cleanup(_mark(folder)), shutil.which(CONTROL)
+    if not processes.pids():
         return
     if control:
-        # it waits for a client, and is killed next
+        # If it waits for a client, it is killed below.
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             environ = {**os.environ, PIPES: folder}
             subprocess.run(
@@ -133,7 +134,7 @@ def stop_mps(folder: str) -> None:
                 check=False,
                 timeout=LIMIT_S,
             )
-    started.kill_remaining()
+    processes.kill_remaining()
 
 
 def _mark(folder: str) -> str:

@@ -1,7 +1,7 @@
 """How a command runs on an emulated host: in its network, under its name, on its share of the
 cores and GPUs, with its /etc/hosts.
 
-One command on all hosts of a lab at the same time, with what it prints line by line.
+`run` starts one command on all hosts of a lab at the same time, and prints its output line by line.
 """
 
 import codecs
@@ -71,38 +71,31 @@ def mounts(lab: Lab) -> str:
     for path, file in SSH_CONFIGS.items():
         if Path(path).exists() and Path(lab.folder, file).exists():
             binds[path] = f"{lab.folder}/{file}"
-    return "; ".join(
-        [
-            _SYS,
-            *(
-                f"mount -n --bind {shlex.quote(file)} {shlex.quote(path)}"
-                for path, file in binds.items()
-            ),
-        ]
-    )
+    commands = [_SYS]
+    for path, file in binds.items():
+        commands.append(f"mount -n --bind {shlex.quote(file)} {shlex.quote(path)}")
+    return "; ".join(commands)
 
 
 def variables(lab: Lab, host: LabHost) -> dict[str, str]:
-    """What a host's processes need beside the user's environment."""
-    found = dict(YIELD)
+    """The variables that a host's processes need in addition to the user's environment."""
+    values = dict(YIELD)
     if host.gpus or lab.spec.gpus == 0:
-        found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, host.gpus))
+        values["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, host.gpus))
     if lab.shares_gpus:
-        found[PIPES] = lab.mps
+        values[PIPES] = lab.mps
     if host.gpu_percent is not None:
-        found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(host.gpu_percent)
+        values["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(host.gpu_percent)
     if not lab.spec.sshd:
         path = f"{lab.folder}/agent"
-        found |= {"PRTE_MCA_plm_ssh_agent": path, "OMPI_MCA_plm_rsh_agent": path}
-    return found
+        values |= {"PRTE_MCA_plm_ssh_agent": path, "OMPI_MCA_plm_rsh_agent": path}
+    return values
 
 
 def environment(lab: Lab, host: LabHost, environ: Mapping[str, str]) -> dict[str, str]:
     """`environ` as a process on a host needs it."""
-    return {
-        **{name: value for name, value in environ.items() if name not in _DROPPED},
-        **variables(lab, host),
-    }
+    kept = {name: value for name, value in environ.items() if name not in _DROPPED}
+    return kept | variables(lab, host)
 
 
 def write_hosts(lab: Lab) -> None:
@@ -124,36 +117,31 @@ def write_agent(lab: Lab) -> Path:
     """
     cases = []
     for host in lab.hosts:
-        own = " ".join(f"{name}={value}" for name, value in variables(lab, host).items())
+        assignments = " ".join(f"{name}={value}" for name, value in variables(lab, host).items())
         cases.append(
-            f"{host.address}|{host.name}) name={host.name} own='{own}'"
+            f"{host.address}|{host.name}) name={host.name} own='{assignments}'"
             f" enter='{' '.join(inside(host))}';;"
         )
-    text = "\n".join(
-        [
-            "#!/bin/sh",
-            'while [ "$1" = -o ]; do shift 2; done',
-            "host=$1; shift",
-            "case $host in",
-            *cases,
-            '*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255;;',
-            "esac",
-            (
-                'exec env -i PATH="$PATH" HOME="$HOME" $own $enter sh -c "hostname $name;'
-                f' {mounts(lab)}; $*"'
-            ),
-            "",
-        ]
-    )
+    enter_host = 'exec env -i PATH="$PATH" HOME="$HOME" $own $enter'
+    lines = [
+        "#!/bin/sh",
+        'while [ "$1" = -o ]; do shift 2; done',
+        "host=$1; shift",
+        "case $host in",
+        *cases,
+        '*) echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255;;',
+        "esac",
+        f'{enter_host} sh -c "hostname $name; {mounts(lab)}; $*"',
+    ]
     path = Path(lab.folder, "agent")
-    path.write_text(text, encoding="utf-8")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     path.chmod(0o755)
     return path
 
 
 SIGNALLED = 128  # and the number of the signal: the exit code that a shell gives
 GRACE_S = 5.0  # after Ctrl-C
-LAST_LINES_S = 2.0  # what a command left running may hold its output open
+LAST_LINES_S = 2.0  # after a command has ended: what it left running may hold its output open
 _POLL_S = 0.1
 _CHUNK = 1 << 16
 Write = Callable[[str], None]
@@ -166,16 +154,17 @@ class _Stream:
     host: str
     write: Write
     decoder: io.IncrementalNewlineDecoder
-    rest: str = ""
+    last_line: str = ""  # as far as it has come
 
     def feed(self, data: bytes) -> None:
         """Write the lines that `data` completes.
 
         Without data the stream has ended, and so has its last line.
         """
-        *lines, self.rest = (self.rest + self.decoder.decode(data, final=not data)).split("\n")
-        if self.rest and not data:
-            lines.append(self.rest)
+        text = self.last_line + self.decoder.decode(data, final=not data)
+        *lines, self.last_line = text.split("\n")
+        if self.last_line and not data:
+            lines.append(self.last_line)
         if lines:
             self.write("\n".join(f"{self.host}: {line.rstrip()}" for line in lines))
 
@@ -183,10 +172,8 @@ class _Stream:
 def run(lab: Lab, line: Sequence[str], environ: Mapping[str, str], out: Write, err: Write) -> int:
     """Run `line` on every host; `out` and `err` get lines that begin with the host's name.
 
-    The largest exit code.
-
-    OSError if a program that enters a host is missing. After Ctrl-C, which a terminal also sends to
-    the commands, they have GRACE_S to end.
+    Returns the largest exit code. OSError if a program that enters a host is missing. After Ctrl-C,
+    which a terminal also sends to the commands, they have GRACE_S to end.
     """
     with contextlib.ExitStack() as undo, selectors.DefaultSelector() as selector:
         running = []
@@ -211,10 +198,8 @@ def run(lab: Lab, line: Sequence[str], environ: Mapping[str, str], out: Write, e
         except KeyboardInterrupt:
             _copy(selector, running, GRACE_S)
             raise
-        return max(
-            SIGNALLED - code if code < 0 else code
-            for code in (process.wait() for process in running)
-        )
+        codes = [process.wait() for process in running]
+        return max(SIGNALLED - code if code < 0 else code for code in codes)
 
 
 def _outputs(
@@ -226,9 +211,8 @@ def _outputs(
 
 
 def _decoder() -> io.IncrementalNewlineDecoder:
-    return io.IncrementalNewlineDecoder(
-        codecs.getincrementaldecoder("utf-8")("replace"), translate=True
-    )
+    utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+    return io.IncrementalNewlineDecoder(utf8, translate=True)
 
 
 def _copy(
@@ -247,7 +231,7 @@ def _copy(
         now = time.monotonic()
         if all(process.poll() is not None for process in running):
             ended = ended or now
-        if (ended and now - ended > LAST_LINES_S) or (
-            limit_s is not None and now - start > limit_s
-        ):
+        if ended and now - ended > LAST_LINES_S:
+            return
+        if limit_s is not None and now - start > limit_s:
             return

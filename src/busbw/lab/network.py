@@ -16,11 +16,11 @@ from busbw.core.errors import NoMeasurement
 from busbw.lab.processes import NAMESPACES, inside, kill_all
 from busbw.lab.types import Lab, LabHost, Shape
 
-LEAST_BURST = 256 << 10
+MIN_BURST = 256 << 10
 BURST_S = 1.35e-3
 QUEUE = "20ms"  # of data at the rate; what does not fit is dropped
-# netem drops what exceeds its limit, which is to hold all packets that are on their way: sockets
-# bound those.
+# netem drops packets beyond its limit, so the limit must hold all that are on their way; sockets
+# bound their number.
 DELAYED_PACKETS = 1_000_000
 PREFIX = 24
 
@@ -48,7 +48,8 @@ def make(lab: Lab) -> None:
             index = _index(netlink, host.interface)
             netlink.link("set", index=_index(netlink, "lo"), state="up")
             netlink.addr("add", index=index, address=host.address, prefixlen=PREFIX)
-            # Each packet is lost alone only if it is not part of a larger one that is cut up later.
+            # Packets are lost one by one only if they are not parts of a larger one that is cut up
+            # later.
             segments = {"gso_max_segs": 1} if lab.spec.shape.loss else {}
             netlink.link("set", index=index, mtu=lab.spec.mtu, state="up", **segments)
         limit(host, lab.spec.shape)
@@ -57,7 +58,7 @@ def make(lab: Lab) -> None:
 def limit(host: LabHost, shape: Shape) -> None:
     """Set what the host's interface does to the packets that it sends; it must not do anything yet.
 
-    NoMeasurement.
+    NoMeasurement if the kernel refuses.
     """
     if shape == Shape():
         return
@@ -70,7 +71,7 @@ def queue(netlink: Any, index: int, shape: Shape) -> None:
 
     NoMeasurement if the kernel lacks one.
     """
-    below = {}
+    parent = {}
     if shape.delay or shape.loss:
         delay_us, percent = round(shape.delay * 1e6), shape.loss * 100
         with _needs("sch_netem", "--delay and --loss", "leave them out"):
@@ -83,14 +84,14 @@ def queue(netlink: Any, index: int, shape: Shape) -> None:
                 loss=percent,
                 limit=DELAYED_PACKETS,
             )
-        below = {"parent": "1:1"}
-    _limit_rate(netlink, index, shape, **below)
+        parent = {"parent": "1:1"}
+    _limit_rate(netlink, index, shape, **parent)
 
 
-def _limit_rate(netlink: Any, index: int, shape: Shape, **below: str) -> None:
+def _limit_rate(netlink: Any, index: int, shape: Shape, **parent: str) -> None:
     if shape.rate is None:
         return
-    burst = shape.burst or max(LEAST_BURST, round(shape.rate * BURST_S))
+    burst = shape.burst or max(MIN_BURST, round(shape.rate * BURST_S))
     with _needs("sch_tbf", "rate limits", "leave out --rate"):
         netlink.tc(
             "add",
@@ -100,7 +101,7 @@ def _limit_rate(netlink: Any, index: int, shape: Shape, **below: str) -> None:
             rate=int(shape.rate),
             burst=burst,
             latency=QUEUE,
-            **below,
+            **parent,
         )
 
 
@@ -127,13 +128,13 @@ def _create(name: str) -> None:
 def _join(lab: Lab) -> None:
     from pyroute2 import IPRoute
 
-    with _errors("veth"), IPRoute() as here:
+    with _errors("veth"), IPRoute() as netlink:
         if not lab.switch:
             first, second = lab.hosts
-            _veth(here, (first.interface, first.namespace), (second.interface, second.namespace))
+            _veth(netlink, (first.interface, first.namespace), (second.interface, second.namespace))
             return
         for number, host in enumerate(lab.hosts):
-            _veth(here, (host.interface, host.namespace), (f"p{number}", lab.switch))
+            _veth(netlink, (host.interface, host.namespace), (f"p{number}", lab.switch))
     with _inside(lab.switch) as netlink:
         with _needs("bridge", "three hosts or more", "use two hosts"):
             netlink.link("add", ifname="br0", kind="bridge")
@@ -141,19 +142,19 @@ def _join(lab: Lab) -> None:
         for number in range(len(lab.hosts)):
             port = _index(netlink, f"p{number}")
             netlink.link("set", index=port, mtu=lab.spec.mtu, master=bridge, state="up")
-            # of what a host receives from all others together
+            # The bridge limits what a host receives from all others together.
             _limit_rate(netlink, port, lab.spec.shape)
         netlink.link("set", index=bridge, mtu=lab.spec.mtu, state="up")
 
 
-def _veth(netlink: Any, one: tuple[str, str], other: tuple[str, str]) -> None:
-    """A pair of interfaces, each made in its namespace."""
+def _veth(netlink: Any, first: tuple[str, str], second: tuple[str, str]) -> None:
+    """Make a pair of joined interfaces, each a name and a namespace."""
     netlink.link(
         "add",
-        ifname=one[0],
-        net_ns_fd=one[1],
+        ifname=first[0],
+        net_ns_fd=first[1],
         kind="veth",
-        peer={"ifname": other[0], "net_ns_fd": other[1]},
+        peer={"ifname": second[0], "net_ns_fd": second[1]},
     )
 
 
@@ -171,7 +172,7 @@ def _inside(namespace: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _needs(module: str, what: str, instead: str) -> Iterator[None]:
+def _needs(module: str, feature: str, instead: str) -> Iterator[None]:
     """NoMeasurement if the kernel does not know this kind of queueing discipline (ENOENT) or
     interface (EOPNOTSUPP).
     """
@@ -186,11 +187,11 @@ def _needs(module: str, what: str, instead: str) -> Iterator[None]:
             f"modprobe {module}, {instead}, or run under a kernel that has it: tools/uml.sh in a"
             " checkout of busbw"
         )
-        raise NoMeasurement(f"this kernel has no {module}, which {what} need", hint) from error
+        raise NoMeasurement(f"this kernel has no {module}, which {feature} need", hint) from error
 
 
 @contextlib.contextmanager
-def _errors(what: str) -> Iterator[None]:
+def _errors(subject: str) -> Iterator[None]:
     """The kernel's refusals as NoMeasurement.
 
     Signals wait. Python would lose Ctrl-C in the handlers that run when pyroute2 forks, and
@@ -211,7 +212,7 @@ def _errors(what: str) -> Iterator[None]:
         except (NetlinkError, OSError) as error:
             reason = error.args[1] if len(error.args) > 1 else error
             raise NoMeasurement(
-                f"{what}: {reason}",
+                f"{subject}: {reason}",
                 "run it as root on Linux, outside of containers that forbid it (CAP_SYS_ADMIN)",
             ) from error
         finally:

@@ -14,17 +14,17 @@ NAMESPACES = Path("/run/netns")  # where iproute2 and pyroute2 keep named ones
 
 
 def mark(pid: int) -> Mark:
-    """The process, so that it is never mistaken for a later one."""
+    """Marks a process so that it is never mistaken for a later one with the same pid."""
     return Mark(pid, start_time(pid))
 
 
-def alive(one: Mark) -> bool:
+def alive(process: Mark) -> bool:
     """Whether this process still runs."""
-    return start_time(one.pid) == one.start
+    return start_time(process.pid) == process.start
 
 
 def exists(namespace: str) -> bool:
-    """Whether there is a named network namespace; a file alone is what a killed process or
+    """Whether there is a named network namespace; a file without one is what a killed process or
     another mount namespace leaves.
     """
     try:
@@ -36,15 +36,15 @@ def exists(namespace: str) -> bool:
 def inside(namespace: str) -> list[int]:
     """Processes in a named network namespace; none if there is no such namespace."""
     try:
-        wanted = f"net:[{(NAMESPACES / namespace).stat().st_ino}]"
+        link = f"net:[{(NAMESPACES / namespace).stat().st_ino}]"
     except OSError:
         return []
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
-            if str((entry / "ns/net").readlink()) == wanted:
-                found.append(int(entry.name))
-    return found
+            if str((entry / "ns/net").readlink()) == link:
+                pids.append(int(entry.name))
+    return pids
 
 
 def mounting(name: str) -> list[int]:
@@ -52,15 +52,15 @@ def mounting(name: str) -> list[int]:
     removed.
     """
     mounted: dict[Path, bool] = {}
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
             namespace = (entry / "ns/mnt").readlink()
             if namespace not in mounted:
                 mounted[namespace] = f"/{name}" in (entry / "mountinfo").read_text(errors="replace")
             if mounted[namespace]:
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 def kill_all(find: Callable[[], list[int]]) -> None:

@@ -52,10 +52,9 @@ Match all
 
 
 def check() -> None:
-    """NoMeasurement if a program of OpenSSH is missing."""
-    missing = [program for program in ("ssh", "ssh-keygen") if not shutil.which(program)] + [
-        path for path in (SSHD, SSH_CONFIG) if not Path(path).exists()
-    ]
+    """NoMeasurement if a part of OpenSSH is missing."""
+    missing = [program for program in ("ssh", "ssh-keygen") if not shutil.which(program)]
+    missing += [path for path in (SSHD, SSH_CONFIG) if not Path(path).exists()]
     if missing:
         raise NoMeasurement(f"no {' and no '.join(missing)} here", _HINT)
 
@@ -63,7 +62,7 @@ def check() -> None:
 def start(lab: Lab) -> None:
     """Make keys, and start sshd on every host; it takes logins when this returns.
 
-    NoMeasurement; OSError if files cannot be written.
+    NoMeasurement if one does not start; OSError if files cannot be written.
     """
     _write_keys(lab)
     for host in lab.hosts:
@@ -95,14 +94,12 @@ def _write_keys(lab: Lab) -> None:
     (folder / "known_hosts").write_text(
         "".join(f"{host.name},{host.address} {public}\n" for host in lab.hosts)
     )
-    own = _CLIENT.format(
-        names=" ".join(word for host in lab.hosts for word in (host.name, host.address)),
-        folder=folder,
-    )
+    names = " ".join(f"{host.name} {host.address}" for host in lab.hosts)
+    settings = _CLIENT.format(names=names, folder=folder)
     for path, file in SSH_CONFIGS.items():
-        # what the machine's administrator and user set applies to other hosts
+        # What the machine's administrator and user set applies to other hosts.
         if Path(path).exists():
-            (folder / file).write_text(own + Path(path).read_text())
+            (folder / file).write_text(settings + Path(path).read_text())
     _PRIVILEGES.mkdir(exist_ok=True)
 
 
@@ -123,7 +120,7 @@ def _start(lab: Lab, host: LabHost) -> None:
         _CONFIG.format(address=host.address, folder=lab.folder, name=host.name, variables=words)
     )
     log = Path(lab.folder, f"sshd_log.{host.name}")
-    # It becomes a daemon, so this process need not wait for it.
+    # sshd becomes a daemon, so this process need not wait for it.
     _run(
         f"sshd of {host.name} does not start",
         enter(lab, host, SSHD, "-f", str(config), "-E", str(log)),
@@ -134,21 +131,17 @@ def _start(lab: Lab, host: LabHost) -> None:
 def _log_in(lab: Lab, host: LabHost) -> None:
     """Log in to a host: a machine may forbid that to root, whatever the lab's configuration says.
 
-    From the host itself, because a delay or losses between hosts are no reason that it cannot be
-    done.
+    The login comes from the host itself, so that delay and losses between hosts cannot make it
+    fail.
     """
     words = enter(lab, host, "ssh", "-o", "BatchMode=yes", host.name, "true")
-    _run(
-        f"root cannot log in to {host.name} by ssh",
-        words,
-        _NO_LOGIN,
-        Path(lab.folder, f"sshd_log.{host.name}"),
-    )
+    log = Path(lab.folder, f"sshd_log.{host.name}")
+    _run(f"root cannot log in to {host.name} by ssh", words, _NO_LOGIN, log)
 
 
-def _run(what: str, words: list[str], hint: str, log: Path | None = None) -> None:
-    """Run a command; NoMeasurement with what it said, and the end of a log, if it fails or takes
-    too long.
+def _run(purpose: str, words: list[str], hint: str, log: Path | None = None) -> None:
+    """Run a command; NoMeasurement with its output, and the end of a log, if it fails or takes too
+    long.
     """
     try:
         done = subprocess.run(
@@ -159,14 +152,14 @@ def _run(what: str, words: list[str], hint: str, log: Path | None = None) -> Non
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        said = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
     except subprocess.TimeoutExpired:
-        said = f"it is not done within {LIMIT_S:g} s"
+        reason = f"it is not done within {LIMIT_S:g} s"
     else:
         if done.returncode == 0:
             return
+        reason = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
     logged = log.read_text(errors="replace").strip().splitlines()[-2:] if log else []
-    raise NoMeasurement(" ".join([f"{what}: {said}", *logged]), hint)
+    raise NoMeasurement(" ".join([f"{purpose}: {reason}", *logged]), hint)
 
 
 def _wait(lab: Lab, host: LabHost) -> None:

@@ -1,7 +1,7 @@
-"""What is kept of labs: a folder each, whose state file is written before anything is made and
-removed after everything is gone.
+"""The state of labs on disk: a folder for each lab. Its state file is written before anything is
+made, and removed after everything is gone.
 
-So whatever is killed, the file tells the next `up` or `down` what to remove, and nothing else is
+So, whatever is killed, the file tells the next `up` or `down` what to remove, and nothing else is
 ever touched.
 """
 
@@ -31,7 +31,7 @@ def locked() -> Iterator[None]:
 
     NoMeasurement if another one takes too long.
     """
-    # a directory that is there anyway: no file is left behind
+    # A directory that exists anyway: no lock file is left behind.
     lock = os.open(FOLDER.parent, os.O_RDONLY | os.O_DIRECTORY)
     deadline = time.monotonic() + LOCK_LIMIT_S
     try:
@@ -52,7 +52,7 @@ def locked() -> Iterator[None]:
 
 
 def boot_id() -> str:
-    """Identifies the time since the last boot: pids and namespaces of another one mean nothing."""
+    """Identifies the time since the last boot: pids and namespaces from before it are void."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
@@ -66,17 +66,17 @@ def write(lab: Lab) -> None:
 
     Only root reads it: the lab's key will be there.
     """
-    where = Path(lab.folder)
-    where.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = where / f"{STATE}.new"
+    directory = Path(lab.folder)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = directory / f"{STATE}.new"
     new.write_bytes(json_codec.encode(lab) + b"\n")
-    new.replace(where / STATE)
+    new.replace(directory / STATE)
 
 
 def read(name: str) -> Lab | None:
     """The lab with this name; None if there is none, or a folder whose state was never written.
 
-    NoMeasurement for another content.
+    NoMeasurement if the file is no state of a lab.
     """
     file = folder(name) / STATE
     try:
@@ -99,12 +99,12 @@ def names() -> list[str]:
 
 
 def left_behind(lab: Lab) -> bool:
-    """Whether the process that was to remove the lab has ended, or the machine was booted since."""
+    """Whether the process that was to remove the lab has ended, or the machine has rebooted."""
     return lab.boot_id != boot_id() or (lab.owner is not None and not alive(lab.owner))
 
 
 def forget(name: str) -> None:
     """Remove the folder of a lab, and the folder of labs after the last one."""
     shutil.rmtree(folder(name), ignore_errors=True)
-    with contextlib.suppress(OSError):  # others are there
+    with contextlib.suppress(OSError):  # other labs are there
         FOLDER.rmdir()

@@ -1,10 +1,7 @@
-"""Labs: hosts emulated on one machine.
+"""Labs: hosts emulated on one machine. The specification of a lab, its state as it is kept on disk,
+and both as text.
 
-What was asked for, what was made, and what is kept of it on disk.
-
-Seconds, and bytes per second.
-
-Labs: what each of their hosts is, and how to use it.
+Times are in seconds, rates in bytes per second.
 """
 
 import re
@@ -22,12 +19,12 @@ from busbw.ui.number_formats import Column, aligned
 FEWEST, MOST = 2, 8  # hosts
 # The kernel's token bucket takes the rate as 32 bits, in bytes per second (linux/pkt_sched.h,
 # struct tc_ratespec).
-MOST_RATE = float((1 << 32) - 1)
-# at lower ones, the time of a burst exceeds 32 bits of the kernel's clock ticks
-LEAST_RATE = 1250.0
-SHORTEST_DELAY_S, LONGEST_DELAY_S = 1e-6, 10.0
-LEAST_LOSS = 1e-9  # netem counts in shares of 2^-32
-LEAST_MTU, MOST_MTU = 1280, 65535
+MAX_RATE = float((1 << 32) - 1)
+# At a lower rate, the time of a burst exceeds 32 bits of the kernel's clock ticks.
+MIN_RATE = 1250.0
+MIN_DELAY_S, MAX_DELAY_S = 1e-6, 10.0
+MIN_LOSS = 1e-9  # netem counts in shares of 2^-32
+MIN_MTU, MAX_MTU = 1280, 65535
 NETWORK = "10.77.0.0/24"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
@@ -52,17 +49,17 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """UsageError for what the kernel cannot do."""
-        if self.rate is not None and not LEAST_RATE <= self.rate <= MOST_RATE:
+        if self.rate is not None and not MIN_RATE <= self.rate <= MAX_RATE:
             raise UsageError(
                 f"--rate: {self.rate * 8 / 1e9:g} Gbit/s is out of range",
                 "give 10kbit to 34gbit, or leave --rate out for no limit",
             )
-        if self.delay and not SHORTEST_DELAY_S <= self.delay <= LONGEST_DELAY_S:
+        if self.delay and not MIN_DELAY_S <= self.delay <= MAX_DELAY_S:
             raise UsageError(
                 f"--delay: {self.delay:g} s is out of range",
                 "give 1us to 10s, or leave --delay out for none",
             )
-        if self.loss and not LEAST_LOSS <= self.loss < 1:
+        if self.loss and not MIN_LOSS <= self.loss < 1:
             raise UsageError(
                 f"--loss: {self.loss:g} is out of range",
                 "give 0.0000001% to 99%, or leave --loss out for none",
@@ -72,8 +69,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A lab to make.
 
-    `names` are the host names; `gpus` is how many of the machine's each host has, None for a share
-    of one or one.
+    `names` are the host names. `gpus` is how many of the machine's GPUs each host has; None: one,
+    or a share of one.
     """
 
     name: str = "lab"
@@ -91,9 +88,9 @@ class LabSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"--hosts {len(self.names)}: a lab has {FEWEST} to {MOST} hosts", "give --hosts 2"
             )
-        if not LEAST_MTU <= self.mtu <= MOST_MTU:
+        if not MIN_MTU <= self.mtu <= MAX_MTU:
             raise UsageError(
-                f"--mtu {self.mtu}: must be from {LEAST_MTU} to {MOST_MTU}", "give --mtu 9000"
+                f"--mtu {self.mtu}: must be from {MIN_MTU} to {MAX_MTU}", "give --mtu 9000"
             )
         self.shape.validate()
 
@@ -109,7 +106,7 @@ def check_name(name: str) -> None:
 class LabHost(msgspec.Struct, frozen=True, kw_only=True):
     """An emulated host.
 
-    `cores` and `gpus` are the machine's own numbers; no cores: it uses all of them.
+    `cores` and `gpus` are the machine's numbers of them; without cores it uses all.
     """
 
     name: str
@@ -124,8 +121,8 @@ class LabHost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A process, as pid and start time in clock ticks since boot: a pid alone is given to
-    another process later.
+    """A process, as pid and start time in clock ticks since boot: a later process may get the
+    same pid.
     """
 
     pid: int
@@ -215,41 +212,41 @@ class LabStatus(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fine(self) -> bool:
         """Whether everything that was made is there."""
-        return not self.leftover and all(one.there and one.sshd is not False for one in self.hosts)
+        return not self.leftover and all(
+            host.there and host.sshd is not False for host in self.hosts
+        )
 
 
 COLUMNS = (
-    Column(title="host", value=lambda one: one.host.name, left=True),
-    Column(title="address", value=lambda one: one.host.address, left=True),
-    Column(title="interface", value=lambda one: one.host.interface, left=True),
-    Column(title="cores", value=lambda one: ranges(one.host.cores) or "all", left=True),
-    Column(title="GPUs", value=lambda one: _gpus(one), left=True),
-    Column(title="processes", value=lambda one: one.processes),
-    Column(title="state", value=lambda one: _state(one), left=True),
+    Column(title="host", value=lambda status: status.host.name, left=True),
+    Column(title="address", value=lambda status: status.host.address, left=True),
+    Column(title="interface", value=lambda status: status.host.interface, left=True),
+    Column(title="cores", value=lambda status: ranges(status.host.cores) or "all", left=True),
+    Column(title="GPUs", value=lambda status: _gpus(status.host), left=True),
+    Column(title="processes", value=lambda status: status.processes),
+    Column(title="state", value=lambda status: _state(status), left=True),
 )
 
 
-def made(lab: Lab) -> str:
+def usage(lab: Lab) -> str:
     """What `busbw lab up` made, and the commands that use it."""
-    name = "" if lab.name == "lab" else f" --name {lab.name}"
+    option = "" if lab.name == "lab" else f" --name {lab.name}"
     names = [host.name for host in lab.hosts]
-    way = (
-        "by ssh"
-        if lab.spec.sshd
-        else "through the lab's launch agent, which Open MPI and busbw use"
-    )
+    means = "through the lab's launch agent, which Open MPI and busbw use"
+    if lab.spec.sshd:
+        means = "by ssh"
     places = ",".join(f"{name}:1" for name in names)
     return (
         f"{_head(lab)}\n"
-        f"reach each other {way}: {', '.join(names)}\n\n"
-        f"run    busbw lab exec{name} {names[0]} -- busbw run all_reduce --hosts {places}\n"
-        f"end    busbw lab down{name}\n"
+        f"reach each other {means}: {', '.join(names)}\n\n"
+        f"run    busbw lab exec{option} {names[0]} -- busbw run all_reduce --hosts {places}\n"
+        f"end    busbw lab down{option}\n"
     )
 
 
 def status(labs: Sequence[LabStatus]) -> str:
     """Every lab with its hosts."""
-    return "\n".join(_lab(one) for one in labs) or "no lab\n"
+    return "\n".join(map(_lab, labs)) or "no lab\n"
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -263,45 +260,38 @@ def ranges(numbers: Sequence[int]) -> str:
     return ",".join("-".join(map(str, part)) for part in parts)
 
 
-def _lab(one: LabStatus) -> str:
-    left = (
-        f"\nleft behind by a process that has ended: busbw lab down --name {one.lab.name}"
-        if one.leftover
-        else ""
-    )
-    return f"{_head(one.lab)}{left}\n{aligned(COLUMNS, one.hosts)}"
+def _lab(status: LabStatus) -> str:
+    text = _head(status.lab)
+    if status.leftover:
+        command = f"busbw lab down --name {status.lab.name}"
+        text += f"\nleft behind by a process that has ended: {command}"
+    return f"{text}\n{aligned(COLUMNS, status.hosts)}"
 
 
 def _head(lab: Lab) -> str:
-    return (
-        f"{lab.name}: {counted(len(lab.hosts), 'host')}, {_shape(lab.spec.shape)}, MTU"
-        f" {lab.spec.mtu}"
-    )
+    hosts = counted(len(lab.hosts), "host")
+    return f"{lab.name}: {hosts}, {_shape(lab.spec.shape)}, MTU {lab.spec.mtu}"
 
 
 def _shape(shape: Shape) -> str:
     parts = [bits_text(shape.rate) if shape.rate else "no rate limit"]
-    if shape.delay:
-        parts.append(
-            f"{shape.delay * 1e6:.6g} us delay"
-            if shape.delay < 1e-3
-            else f"{shape.delay * 1e3:.6g} ms delay"
-        )
+    if 0 < shape.delay < 1e-3:
+        parts.append(f"{shape.delay * 1e6:.6g} us delay")
+    elif shape.delay:
+        parts.append(f"{shape.delay * 1e3:.6g} ms delay")
     if shape.loss:
         parts.append(f"{shape.loss * 100:.6g} % loss")
     return ", ".join(parts)
 
 
-def _gpus(one: HostStatus) -> str:
-    numbers = ranges(one.host.gpus)
-    return (
-        f"{numbers} ({one.host.gpu_percent} %)"
-        if one.host.gpu_percent is not None
-        else numbers or "none"
-    )
+def _gpus(host: LabHost) -> str:
+    numbers = ranges(host.gpus)
+    if host.gpu_percent is not None:
+        return f"{numbers} ({host.gpu_percent} %)"
+    return numbers or "none"
 
 
-def _state(one: HostStatus) -> str:
-    if not one.there:
+def _state(status: HostStatus) -> str:
+    if not status.there:
         return "its network is gone"
-    return "sshd has ended" if one.sshd is False else "ok"
+    return "sshd has ended" if status.sshd is False else "ok"

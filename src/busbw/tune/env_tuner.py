@@ -1,27 +1,28 @@
-"""A tuning without the plugin: NCCL's own variables, which hold for all sizes of a collective,
-each measured in jobs of its own.
+"""A tuning without the plugin: NCCL's own variables, which hold for all sizes of a collective.
+Each candidate is measured in a job of its own.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 
-from busbw.core.cells import Verdict, cells, usable
+from busbw.core.cells import CellKey, Verdict, cells, usable
 from busbw.core.collectives import BY_NAME
 from busbw.core.errors import BusbwError, Exit, NoMeasurement
 from busbw.core.networks import CHANNEL_VARIABLES
 from busbw.core.result import Result
 from busbw.core.sizes import counted
 from busbw.tune.job import NO_ALGORITHMS
-from busbw.tune.jobs import Checked, Jobs, by_size, in_turn
+from busbw.tune.jobs import Checked, Jobs, by_size, run_in_turn
 from busbw.tune.tuning import WRONG
-from busbw.tune.types import Tuned, Tuning, pairs, text_of, together
+from busbw.tune.types import Tuned, Tuning, geometric_mean, pairs, variables_text
 
-LEAST, MOST, *_ = CHANNEL_VARIABLES
-CHANNELS = ({LEAST: "8"}, {LEAST: "16"}, {MOST: "2"}, {MOST: "4"})
-BY_COLLECTIVE = 22400  # from this NCCL on NCCL_ALGO and NCCL_PROTO can name a collective
+MIN_CHANNELS, MAX_CHANNELS, *_ = CHANNEL_VARIABLES
+CHANNELS = ({MIN_CHANNELS: "8"}, {MIN_CHANNELS: "16"}, {MAX_CHANNELS: "2"}, {MAX_CHANNELS: "4"})
+# from this version of NCCL on, NCCL_ALGO and NCCL_PROTO can name a collective
+BY_COLLECTIVE = 22400
 SIM = "sim"
-WORTH = 0.98
+WORTH = 0.98  # of the time of NCCL's choice: the most that a finalist takes
 MAYBE_SLOWER = 1.05  # of single runs; the check is exact
 FINALISTS = 2
 
@@ -39,82 +40,85 @@ class VariablesTuner:
         """The variables that help most without making a measured size slower by over 2 %; none
         if there are no such.
         """
-        own = self.jobs.own()
+        default = self.jobs.own()
         assert self.jobs.system is not None
-        if not self.jobs.system.nccl and own.library.engine != SIM:
+        if not self.jobs.system.nccl and default.library.engine != SIM:
             raise NoMeasurement(
-                f"the {own.library.engine} engine does not use NCCL, whose variables are tuned",
+                f"the {default.library.engine} engine does not use NCCL, whose variables are tuned",
                 NO_ALGORITHMS,
             )
-        every = list(candidates(self.jobs.job.sweep.collective, self.jobs.system.nccl))
+        settings = list(candidates(self.jobs.job.sweep.collective, self.jobs.system.nccl))
         self.say(
-            f"{counted(len(every), 'candidate')}, each in a run between two of NCCL's choice; then"
-            f" {4 * self.rounds} runs at most"
+            f"{counted(len(settings), 'candidate')}, each in a run between two of NCCL's choice;"
+            f" then {4 * self.rounds} runs at most"
         )
-        scores = {}
-        for variables in every:
-            name = text_of(variables)
-            try:
-                seen = self.jobs.sweep(variables)
-            except BusbwError as error:
-                if error.exit is Exit.USAGE:
-                    raise
-                self._failed[name] = error.message
-                self.say(f"{name} failed and is dropped: {error.message}")
+        scores: list[tuple[float, dict[str, str]]] = []
+        for variables in settings:
+            result = self._sweep(variables)
+            if result is None:
                 continue
-            if seen.wrong():
-                self._failed[name] = WRONG
-                self.say(f"{name} is dropped: {WRONG}")
-                continue
-            before, own = own, self.jobs.own()
-            ratios = _ratios(before, seen, own)
+            before, default = default, self.jobs.own()
+            ratios = _ratios(before, result, default)
+            mean, worst = geometric_mean(ratios), max(ratios)
             self.say(
-                f"{name}: {together(ratios):.3f} of the time of NCCL's choice, at worst"
-                f" {max(ratios):.3f}"
+                f"{variables_text(variables)}: {mean:.3f} of the time of NCCL's choice, at worst"
+                f" {worst:.3f}"
             )
-            if together(ratios) < WORTH and max(ratios) < MAYBE_SLOWER:
-                scores[name] = together(ratios), variables
-        finalists = sorted(scores.values(), key=lambda pair: pair[0])[:FINALISTS]
+            if mean < WORTH and worst < MAYBE_SLOWER:
+                scores.append((mean, variables))
+        finalists = sorted(scores, key=lambda score: score[0])[:FINALISTS]
         for _, variables in finalists:
-            found = self._checked(variables)
-            if found is not None:
-                return self._outcome(own, variables, found)
-        return self._outcome(own, {}, {})
+            checked_sizes = self._check(variables)
+            if checked_sizes is not None:
+                return self._outcome(default, variables, checked_sizes)
+        return self._outcome(default, {}, {})
 
-    def _checked(self, variables: dict[str, str]) -> dict[int, Checked] | None:
+    def _sweep(self, variables: dict[str, str]) -> Result | None:
+        """A sweep with these variables; None if it failed or has wrong data, which drops them."""
+        name = variables_text(variables)
+        try:
+            result = self.jobs.sweep(variables)
+        except BusbwError as error:
+            if error.exit is Exit.USAGE:
+                raise
+            self._failed[name] = error.message
+            self.say(f"{name} failed and is dropped: {error.message}")
+            return None
+        if result.wrong():
+            self._failed[name] = WRONG
+            self.say(f"{name} is dropped: {WRONG}")
+            return None
+        return result
+
+    def _check(self, variables: dict[str, str]) -> dict[int, Checked] | None:
         """Each size of the check; None if one is slower or has wrong data, or none is faster."""
-        self.say(f"checking {text_of(variables)} with new ranks: {2 * self.rounds} runs")
-        checked = in_turn(self.jobs, lambda: self.jobs.sweep(variables), self.rounds)
-        found = by_size(checked)
-        bad = any(size.slower or size.wrong for size in found.values())
-        return None if bad or not checked.comparison.of(Verdict.FASTER) else found
+        self.say(f"checking {variables_text(variables)} with new ranks: {2 * self.rounds} runs")
+        check = run_in_turn(self.jobs, lambda: self.jobs.sweep(variables), self.rounds)
+        sizes = by_size(check)
+        bad = any(size.slower or size.wrong for size in sizes.values())
+        return None if bad or not check.comparison.of(Verdict.FASTER) else sizes
 
-    def _outcome(self, own: Result, variables: dict[str, str], found: dict[int, Checked]) -> Tuning:
+    def _outcome(
+        self, default: Result, variables: dict[str, str], checked_sizes: dict[int, Checked]
+    ) -> Tuning:
         assert self.jobs.system is not None
         sizes = []
-        for row in own.rows:
-            gain = found[row.size_bytes].gain if row.size_bytes in found else None
+        for row in default.rows:
+            size = Tuned(size_bytes=row.size_bytes, own=None, own_s=0.0, candidates=0)
             cell = row.out_of_place or row.in_place
-            own_s = gain.default_s if gain else cell.time_s if cell else 0.0
-            sizes.append(
-                Tuned(
-                    size_bytes=row.size_bytes,
-                    own=None,
-                    own_s=own_s,
-                    candidates=0,
-                    gain=gain,
-                    check=gain,
-                )
-            )
-        collective = self.jobs.job.sweep.collective
-        findings = list(self.jobs.findings.values())
+            if row.size_bytes in checked_sizes:
+                size.gain = size.check = checked_sizes[row.size_bytes].gain
+                size.own_s = size.gain.default_s
+            elif cell:
+                size.own_s = cell.time_s
+            sizes.append(size)
         return Tuning(
-            collective=collective,
+            collective=self.jobs.job.sweep.collective,
             system=self.jobs.system,
             sizes=sizes,
             variables=variables,
             dropped=self._failed,
-            findings=findings,
+            findings=list(self.jobs.findings.values()),
         )
 
 
@@ -129,15 +133,18 @@ def candidates(collective: str, nccl: int) -> Iterator[dict[str, str]]:
     yield from CHANNELS
 
 
-def _ratios(before: Result, seen: Result, after: Result) -> list[float]:
-    """For each cell the time as a share of that of NCCL's choice, before and after."""
-    times = [
-        {key: figure.time_s for key, figure in cells(result) if usable(figure.time_s)}
-        for result in (before, seen, after)
+def _ratios(before: Result, result: Result, after: Result) -> list[float]:
+    """The time of each cell of `result` as a share of that of NCCL's choice, which was measured
+    `before` and `after`.
+    """
+    before_s, after_s = _times_s(before), _times_s(after)
+    ratios = [
+        time_s / median((before_s[key], after_s[key]))
+        for key, time_s in _times_s(result).items()
+        if key in before_s and key in after_s
     ]
-    first, own, last = times
-    return [
-        time_s / median((first[key], last[key]))
-        for key, time_s in own.items()
-        if key in first and key in last
-    ] or [1.0]
+    return ratios or [1.0]
+
+
+def _times_s(result: Result) -> dict[CellKey, float]:
+    return {key: figure.time_s for key, figure in cells(result) if usable(figure.time_s)}

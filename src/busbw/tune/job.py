@@ -1,5 +1,5 @@
-"""One rank's part of a tuning: for every size search the fastest algorithm, protocol and number of
-channels, then measure its gain.
+"""One rank's part of a tuning: search the fastest algorithm, protocol and number of channels for
+every size, then measure its gain.
 
 All candidates use the same communicator and buffers, and take turns with NCCL's own choice, a few
 operations each.
@@ -27,13 +27,14 @@ from busbw.measure.sweep import prepare, running, settled
 from busbw.tune.types import Trial, Tried, Trying, TuneJob, fastest, plainest
 
 CHANNELS = (1, 2, 4, 8, 16, 32)
-HOPELESS = 8.0  # a candidate for which NCCL expects so many times the shortest time is not tried
+# A candidate is not tried if NCCL expects it to take so many times as long as the fastest.
+HOPELESS = 8.0
 BLOCK = 4  # operations of a candidate in one turn
-LONG_S = 10e-3  # of longer operations a turn has one
-LEAST_TURNS, MOST_TURNS = 2, 12  # in a round of the search
+LONG_S = 10e-3  # a turn has only one operation that takes longer
+MIN_TURNS, MAX_TURNS = 2, 12  # in a round of the search
 DUEL_TURNS = (8, 256)  # samples of each side in the last round
 ROUNDS = (0.3, 0.3, 0.4)  # shares of the time: pairs, channels, and the measurement of the gain
-PAIRS = 2  # whose numbers of channels are searched
+PAIRS = 2  # of algorithm and protocol, whose numbers of channels are searched
 NO_ALGORITHMS = "use --engine nccl, torch on GPUs, or sim"
 
 Turn = tuple[Choice | None, list[list[float]]]  # what ran, and seconds by local rank and operation
@@ -105,43 +106,46 @@ class Search:
             self.job.sweep, next(series(self.job.sweep, self.engine.size)), self.engine.size
         )
         self._batches: Batches = HeldBatches(self.engine, self.job.sweep)
-        self._name, self._done = self.job.sweep.collective, set(self.job.done)
+        self._name = self.job.sweep.collective
+        self._done = set(self.job.done)
 
     def size(self, size: int) -> None:
-        """The search at one size, unless it was done before or is one that other rows have
-        rounded to.
+        """Search at one size, unless it was done before or is one that other rows have rounded
+        to.
         """
         call = self._calls.at(size, in_place=False)
-        self._bytes, self._launch = self._calls.moved_bytes(call)[0], self.engine.bind(call)
+        self._bytes = self._calls.moved_bytes(call)[0]
+        self._launch = self.engine.bind(call)
         if not self._bytes or self._bytes in self._done:
             return
         self._done.add(self._bytes)
         self._progress = Progress(self._bytes, BLOCK)
         self._batches.progress = self._progress
         self.enter_phase("tuning", short_size(self._bytes), self._progress)
-        self._once(None)
-        nodes, (mine, *others) = self.tuner.nodes(), self.control.allgather(self.tuner.costs())
-        # else ranks choose differently
-        costs = {
-            choice: cost
-            for choice, cost in mine.items()
-            if all(choice in other for other in others)
-        }
+        self._time_once(None)
+        nodes, costs = self.tuner.nodes(), self._common_costs()
         if not costs:
-            what = f"NCCL did not ask its tuner for {self._name} of {short_size(self._bytes)}"
             raise NoMeasurement(
-                what,
+                f"NCCL did not ask its tuner for {self._name} of {short_size(self._bytes)}",
                 "busbw tune needs NCCL 2.24 or newer; busbw tune ... --variables works with older"
                 " ones",
             )
-        own = min(costs, key=lambda choice: costs[choice])
-        self._search(own, costs, nodes)
+        self._search(costs, nodes)
 
-    def _search(self, own: Choice, costs: dict[Choice, float], nodes: int) -> None:
+    def _common_costs(self) -> dict[Choice, float]:
+        """The costs by NCCL's model of what all ranks can run, else ranks would choose
+        differently.
+        """
+        mine, *others = self.control.allgather(self.tuner.costs())
+        common = set(mine).intersection(*others)
+        return {choice: cost for choice, cost in mine.items() if choice in common}
+
+    def _search(self, costs: dict[Choice, float], nodes: int) -> None:
         """Search and measure the gain.
 
         NCCL's choice is also a candidate by name: busbw's network has a tuner that changes it.
         """
+        own = min(costs, key=lambda choice: costs[choice])
         dropped = set(self.job.dropped)
         pairs = [
             pair
@@ -149,35 +153,33 @@ class Search:
             if cost <= HOPELESS * costs[own] and pair not in dropped
         ]
         pairs_s, channels_s, duel_s = (share * self.job.seconds for share in ROUNDS)
-        seen = self._round([None, *pairs], pairs_s)
-        order = [own if choice is None else choice for choice in fastest(seen, PAIRS + 1)]
+        samples = self._round([None, *pairs], pairs_s)
+        order = [own if choice is None else choice for choice in fastest(samples, PAIRS + 1)]
         best = self.control.bcast(list(dict.fromkeys(order))[:PAIRS])
-        limited = [
+        with_channels = [
             Choice(pair.algorithm, pair.protocol, channels)
             for pair in best
             for channels in CHANNELS
         ]
-        limited = [choice for choice in limited if choice not in dropped]
-        seen = self._round(
-            [None, *(pair for pair in best if pair not in dropped), *limited], channels_s / 2
-        )
-        left = self.control.bcast(fastest(seen, max(len(seen) // 4, 2)))
-        seen = self._round(
-            [None, *(choice for choice in left if choice is not None)], channels_s / 2
-        )
-        winner = self.control.bcast(plainest(seen) if seen else None)
-        own_s = median(seen[None]) if seen else 0.0
+        with_channels = [choice for choice in with_channels if choice not in dropped]
+        best = [pair for pair in best if pair not in dropped]
+        samples = self._round([None, *best, *with_channels], channels_s / 2)
+        left = self.control.bcast(fastest(samples, max(len(samples) // 4, 2)))
+        left = [choice for choice in left if choice is not None]
+        samples = self._round([None, *left], channels_s / 2)
+        winner = self.control.bcast(plainest(samples) if samples else None)
+        own_s = median(samples[None]) if samples else 0.0
         trial = Trial(
             size_bytes=self._bytes,
             own=own,
             own_s=own_s,
-            candidates=len(pairs) + len(limited),
+            candidates=len(pairs) + len(with_channels),
             nodes=nodes,
             choice=winner,
         )
         if winner is not None:
-            seen = self._round([None, winner], duel_s, DUEL_TURNS)
-            trial.default_s, trial.choice_s = seen.get(None, []), seen.get(winner, [])
+            samples = self._round([None, winner], duel_s, DUEL_TURNS)
+            trial.default_s, trial.choice_s = samples.get(None, []), samples.get(winner, [])
         self.tuner.steer(self._name, self._bytes, None)
         if self.control.process == 0:
             self.emit(Tried(trial))
@@ -186,44 +188,40 @@ class Search:
         self,
         choices: Sequence[Choice | None],
         seconds: float,
-        turns: tuple[int, int] = (LEAST_TURNS, MOST_TURNS),
+        turns: tuple[int, int] = (MIN_TURNS, MAX_TURNS),
     ) -> dict[Choice | None, list[float]]:
         """The samples of each choice on process 0, {} on others.
 
         All take turns; the order is reversed in every second turn.
         """
-        took = {choice: self._once(choice) for choice in choices}
-        each = {choice: 1 if took_s > LONG_S else BLOCK for choice, took_s in took.items()}
-        turn_s = sum(took_s * each[choice] for choice, took_s in took.items())
-        least, most = turns
-        count = max(least, min(most, int(seconds / max(turn_s, 1e-9))))
-        end, taken = time.monotonic() + seconds, list[Turn]()
+        once_s = {choice: self._time_once(choice) for choice in choices}
+        block = {choice: 1 if time_s > LONG_S else BLOCK for choice, time_s in once_s.items()}
+        turn_s = sum(time_s * block[choice] for choice, time_s in once_s.items())
+        min_turns, max_turns = turns
+        count = max(min_turns, min(max_turns, int(seconds / max(turn_s, 1e-9))))
+        end_s, record = time.monotonic() + seconds, list[Turn]()
         for number in range(count):
-            if number >= least and self.control.bcast(time.monotonic() > end):
+            if number >= min_turns and self.control.bcast(time.monotonic() > end_s):
                 break
             for choice in choices if number % 2 == 0 else reversed(choices):
                 self._steer(choice)
-                taken.append(
-                    (
-                        choice,
-                        self._batches.take([self._launch] * each[choice], took[choice]).durations_s,
-                    )
-                )
-        return _longest(self.control.gather(taken))
+                batch = self._batches.take([self._launch] * block[choice], once_s[choice])
+                record.append((choice, batch.durations_s))
+        return _longest(self.control.gather(record))
 
-    def _once(self, choice: Choice | None) -> float:
+    def _time_once(self, choice: Choice | None) -> float:
         """Seconds of one operation, the same on all ranks.
 
         Another goes before it: the first of a choice may create connections.
         """
         self._steer(choice)
         for _ in range(2):
-            begun = self.engine.clock()
+            start_s = self.engine.clock()
             self._launch()
             self.engine.synchronize(self.job.sweep.timeout)
-            took_s = self.engine.clock() - begun
+            time_s = self.engine.clock() - start_s
             self._progress.done += 1
-        return self.control.reduce_all([took_s], "max")[0]
+        return self.control.reduce_all([time_s], "max")[0]
 
     def _steer(self, choice: Choice | None) -> None:
         if self.control.process == 0:
@@ -231,17 +229,17 @@ class Search:
         self.tuner.steer(self._name, self._bytes, choice)
 
 
-def _longest(every: Sequence[Sequence[Turn]] | None) -> dict[Choice | None, list[float]]:
+def _longest(turns_by_process: Sequence[Sequence[Turn]] | None) -> dict[Choice | None, list[float]]:
     """For each choice a duration of every turn, from the turns of all processes: the median over
     operations of the longest over ranks.
 
     Operations of one turn are more alike than those of different turns. Counted singly, they would
     make equal choices look different.
     """
-    seen: dict[Choice | None, list[float]] = {}
-    for turns in zip(*(every or []), strict=True):
+    samples: dict[Choice | None, list[float]] = {}
+    for turns in zip(*(turns_by_process or []), strict=True):
+        choice = turns[0][0]
         ranks = [durations for _, local in turns for durations in local]
-        seen.setdefault(turns[0][0], []).append(
-            median(max(values) for values in zip(*ranks, strict=True))
-        )
-    return seen
+        longest = [max(durations) for durations in zip(*ranks, strict=True)]
+        samples.setdefault(choice, []).append(median(longest))
+    return samples

@@ -1,8 +1,7 @@
-"""The jobs of a tuning, each with new ranks: searches, and sweeps with NCCL's choice or with
-what was found.
+"""The jobs of a tuning, each with new ranks.
 
-The check of what was found, with new ranks: sweeps with NCCL's choice and with the table in
-turn, compared as `busbw compare` does.
+A job is a search, or a sweep with NCCL's choice or with the tuned one. The check runs sweeps of
+both in turn and compares them as `busbw compare` does.
 """
 
 import os
@@ -35,8 +34,8 @@ from busbw.tune.types import (
     Trying,
     TunedSystem,
     TuneJob,
+    geometric_mean,
     slower_than_allowed,
-    together,
 )
 
 MOST_FAILURES = 8  # candidates that may fail; each costs a start of all ranks
@@ -72,7 +71,7 @@ class Listener(Sink):
         elif isinstance(event, Trying):
             self.trying = event
         elif isinstance(event, Tried):
-            # what fails from here on is no candidate's fault, such as a full disk
+            # What fails from here on is no candidate's fault, such as a full disk.
             self.trying = None
             self._tried(event.trial)
 
@@ -87,10 +86,10 @@ class Listener(Sink):
 
 @dataclass(slots=True)
 class Jobs:
-    """Starts jobs like `job`, and says what happens to `sink`.
+    """Starts jobs like `job`, and reports what happens to `sink`.
 
-    `system` is what they run on and `environment` what their ranks see, known when the first has
-    started; `judge` raises if it is the wrong system.
+    `system` is what they run on and `environment` the variables of their ranks; both are known when
+    the first job has started. `judge` raises if it is the wrong system.
     """
 
     job: TuneJob
@@ -111,12 +110,12 @@ class Jobs:
         """
         done: list[int] = []
 
-        def one(trial: Trial) -> None:
+        def record(trial: Trial) -> None:
             done.append(trial.size_bytes)
             tried(trial)
 
         while True:
-            listener = Listener(self.sink, self._started, one)
+            listener = Listener(self.sink, self._started, record)
             job = msgspec.structs.replace(self.job, done=list(done), dropped=list(self.dropped))
             try:
                 self._run(job, variables, listener)
@@ -127,25 +126,20 @@ class Jobs:
 
     def _drop(self, trying: Trying | None, error: BusbwError) -> None:
         """Drop the candidate that was running; raises the error if there is none."""
-        if (
-            error.exit is Exit.USAGE
-            or trying is None
-            or trying.choice is None
-            or len(self.dropped) >= MOST_FAILURES
-        ):
+        if trying is None or trying.choice is None:
             raise error
-        where = f"{trying.choice} at {short_size(trying.size_bytes)}"
-        self.dropped[trying.choice] = f"at {short_size(trying.size_bytes)}: {error.message}"
-        self.sink.note(f"note: {where} failed and is dropped: {error.message}")
+        if error.exit is Exit.USAGE or len(self.dropped) >= MOST_FAILURES:
+            raise error
+        size = short_size(trying.size_bytes)
+        self.dropped[trying.choice] = f"at {size}: {error.message}"
+        self.sink.note(f"note: {trying.choice} at {size} failed and is dropped: {error.message}")
 
     def sweep(self, variables: Mapping[str, str], table: str = "") -> Result:
         """One sweep as `busbw run` makes it."""
         fields = {name: getattr(self.job, name) for name in SweepJob.__struct_fields__}
-        result = self._run(
-            SweepJob(**{**fields, "table": table}),
-            variables,
-            Listener(self.sink, self._started, lambda _: None),
-        )
+        job = SweepJob(**{**fields, "table": table})
+        listener = Listener(self.sink, self._started, lambda _: None)
+        result = self._run(job, variables, listener)
         if not isinstance(result, Result):
             raise NoMeasurement("the sweep ended without a result", "run it alone: busbw run")
         return result
@@ -212,7 +206,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 OWN, TUNED = "NCCL's choice", "tuned"
-# findings that make a tuning worth little
+# findings about the machines that make a tuning worth little
 CONDITIONS = ("tcp_congestion", "machine_xid", "machine_fault", "machine", "crowded")
 Side = Callable[[], Result]
 
@@ -220,7 +214,7 @@ Side = Callable[[], Result]
 @dataclass(frozen=True, slots=True)
 class Checked:
     """One size in the check: the gain out of place, whether any placement is slower by over 2 %,
-    whether both are shorter together, and whether ranks received wrong data with what was found.
+    whether both together take less time, and whether ranks received wrong data when tuned.
     """
 
     gain: Gain
@@ -231,51 +225,51 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """All runs, and the sizes at which ranks received wrong data with what was found."""
+    """All runs compared, and the sizes at which ranks received wrong data when tuned."""
 
     comparison: Comparison
     wrong: frozenset[int]
 
 
-def in_turn(jobs: Jobs, tuned: Side, rounds: int) -> Check:
+def run_in_turn(jobs: Jobs, tuned: Side, rounds: int) -> Check:
     """NCCL's choice and `tuned`, each `rounds` times, in the order A B B A A B.
 
     `jobs.findings` gets what is unusual about the machines.
     """
     results: dict[str, list[tuple[str, Result]]] = {OWN: [], TUNED: []}
-    for number in range(rounds):
-        for name, side in ((OWN, jobs.own), (TUNED, tuned))[:: 1 if number % 2 == 0 else -1]:
+    sides: list[tuple[str, Side]] = [(OWN, jobs.own), (TUNED, tuned)]
+    for _ in range(rounds):
+        for name, side in sides:
             results[name].append((name, side()))
-    wrong = frozenset(size for _, result in results[TUNED] for size in _wrong(result))
-    found = (one for side in results.values() for _, result in side for one in result.findings)
-    jobs.findings.update(
-        {
-            one.id: one
-            for one in found
-            if one.id in CONDITIONS and one.verdict in (Verdict.WARN, Verdict.FAIL)
-        }
-    )
+        sides.reverse()
+    for _, result in (*results[OWN], *results[TUNED]):
+        for finding in result.findings:
+            if finding.id in CONDITIONS and finding.verdict in (Verdict.WARN, Verdict.FAIL):
+                jobs.findings[finding.id] = finding
+    wrong = frozenset(size for _, result in results[TUNED] for size in _wrong_sizes(result))
     return Check(compare(results[OWN], results[TUNED], Limits(tolerance=RELEVANT)), wrong)
 
 
-def _wrong(result: Result) -> set[int]:
+def _wrong_sizes(result: Result) -> set[int]:
     """The sizes with wrong data; all if ranks have written out of bounds."""
-    cells = (
-        (row.size_bytes, cell) for row in result.rows for cell in (row.out_of_place, row.in_place)
-    )
-    return {size for size, cell in cells if result.out_of_bounds or (cell and cell.wrong)}
+    sizes = set[int]()
+    for row in result.rows:
+        wrong = any(cell and cell.wrong for cell in (row.out_of_place, row.in_place))
+        if wrong or result.out_of_bounds:
+            sizes.add(row.size_bytes)
+    return sizes
 
 
-def by_size(checked: Check) -> dict[int, Checked]:
+def by_size(check: Check) -> dict[int, Checked]:
     """Each size that both sides have."""
-    cells: dict[int, list[ComparedCell]] = {}
-    for cell in checked.comparison.cells:
+    cells_of: dict[int, list[ComparedCell]] = {}
+    for cell in check.comparison.cells:
         if cell.ratio is not None:
-            cells.setdefault(cell.key.size_bytes, []).append(cell)
-    return {size: _checked(some, wrong=size in checked.wrong) for size, some in cells.items()}
+            cells_of.setdefault(cell.key.size_bytes, []).append(cell)
+    return {size: _summarize(cells, wrong=size in check.wrong) for size, cells in cells_of.items()}
 
 
-def _checked(cells: Sequence[ComparedCell], *, wrong: bool) -> Checked:
+def _summarize(cells: Sequence[ComparedCell], *, wrong: bool) -> Checked:
     ratios = [cell.ratio or 1.0 for cell in cells]
     first = cells[0]  # out of place
     gain = Gain(
@@ -286,9 +280,9 @@ def _checked(cells: Sequence[ComparedCell], *, wrong: bool) -> Checked:
         high=first.high,
         p=first.p or 1.0,
     )
-    return Checked(gain, slower_than_allowed(ratios), together(ratios) < 1, wrong)
+    return Checked(gain, slower_than_allowed(ratios), geometric_mean(ratios) < 1, wrong)
 
 
 def check(jobs: Jobs, table: str, variables: Mapping[str, str], rounds: int) -> Check:
     """NCCL's choice against the table and the variables."""
-    return in_turn(jobs, lambda: jobs.sweep(variables, table), rounds)
+    return run_in_turn(jobs, lambda: jobs.sweep(variables, table), rounds)

@@ -1,7 +1,7 @@
-"""The file of a tuning: written after every size, for one system, with the rules of several
-collectives.
+"""The file of a tuning: a table for one system, with the rules of several collectives.
 
-A table of an earlier tuning, run against NCCL's choice on this system again.
+It is written after every size. A table of an earlier tuning can be measured against NCCL's choice
+again, on the same system.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from busbw.measure.events import now
 from busbw.measure.record import save
 from busbw.tune.jobs import Check, Jobs, check
 from busbw.tune.types import Tuned, TunedSystem
-from busbw.tune.validate import NAMES, planned
+from busbw.tune.validate import NAMES, count_sizes
 
 FOUND, CHECKED = "found, not yet checked with new ranks", "checked with new ranks"
 SYSTEM = ("device", "ranks", "hosts", "nccl", "network")
@@ -33,18 +33,17 @@ def read(file: Path) -> Table:
         raise UsageError(f"{file}: {why}", "name a file that busbw tune has written") from error
 
 
-def system(table: Table, name: str) -> TunedSystem:
+def system_of_table(table: Table, name: str) -> TunedSystem:
     """The system that a table is for; UsageError if it does not say."""
-    said = {key: next(iter(table.said(key)), "") for key in SYSTEM}
-    numbers = {key: whole(said[key]) for key in ("ranks", "hosts", "nccl")}
-    if not said["device"] or min(numbers["ranks"], numbers["hosts"]) < 1 or numbers["nccl"] < 0:
+    texts = {key: next(iter(table.said(key)), "") for key in SYSTEM}
+    numbers = {key: whole(texts[key]) for key in ("ranks", "hosts", "nccl")}
+    if not texts["device"] or min(numbers["ranks"], numbers["hosts"]) < 1 or numbers["nccl"] < 0:
         raise UsageError(
             f"{name}: it does not say for which device, ranks, hosts and NCCL it was made",
             "tune again",
         )
-    return TunedSystem(
-        device=said["device"], network=said["network"] if said["network"] != "-" else "", **numbers
-    )
+    network = "" if texts["network"] == "-" else texts["network"]
+    return TunedSystem(device=texts["device"], network=network, **numbers)
 
 
 def fixed_variables(table: Table, name: str) -> dict[str, str]:
@@ -64,27 +63,23 @@ def is_checked(table: Table, collective: str) -> bool:
     return f"{collective} {CHECKED}" in table.said("state")
 
 
-def differences(table: TunedSystem, here: TunedSystem) -> tuple[list[str], list[str]]:
+def differences(table: TunedSystem, system: TunedSystem) -> tuple[list[str], list[str]]:
     """What makes a table useless on a system, and what is harmless: another patch release of
-    NCCL, another network by name.
+    NCCL.
     """
-    wrong = [
-        f"{what} {theirs}, here {ours}"
-        for what, theirs, ours in (
-            ("GPU", table.device, here.device),
-            ("ranks", table.ranks, here.ranks),
-            ("hosts", table.hosts, here.hosts),
-            ("NCCL", _release(table.nccl), _release(here.nccl)),
-            ("network", table.network or "none", here.network or "none"),
-        )
-        if theirs != ours
-    ]
-    patch = not wrong and table.nccl != here.nccl
-    return wrong, (
-        [f"the table is for NCCL {_version(table.nccl)}, here is {_version(here.nccl)}"]
-        if patch
-        else []
+    compared = (
+        ("GPU", table.device, system.device),
+        ("ranks", table.ranks, system.ranks),
+        ("hosts", table.hosts, system.hosts),
+        ("NCCL", _release(table.nccl), _release(system.nccl)),
+        ("network", table.network or "none", system.network or "none"),
     )
+    wrong = [f"{name} {theirs}, here {ours}" for name, theirs, ours in compared if theirs != ours]
+    harmless = []
+    if not wrong and table.nccl != system.nccl:
+        versions = f"NCCL {_version(table.nccl)}, here is {_version(system.nccl)}"
+        harmless = [f"the table is for {versions}"]
+    return wrong, harmless
 
 
 def _release(nccl: int) -> str:
@@ -95,48 +90,51 @@ def _version(nccl: int) -> str:
     return f"{_release(nccl)}.{nccl % 100}"
 
 
-def measured(spec: SweepSpec) -> str:
+def sweep_text(spec: SweepSpec) -> str:
     """The sweep as the table records it: `all_reduce float sum 1024 67108864 x4`."""
     step = f"x{spec.step_factor}" if spec.step_factor > 1 else f"+{spec.step_bytes}"
     return f"{spec.collective} {spec.datatype} {spec.op} {spec.min_bytes} {spec.max_bytes} {step}"
 
 
-def sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
-    """The sweeps that a table records, otherwise as `like`."""
-    found = []
-    for text in table.said("measured"):
-        words = text.split()
-        numbers = [whole(word) for word in (*words[3:5], words[5][1:])] if len(words) == 6 else []
-        if not numbers or min(numbers) < 1 or words[5][0] not in "x+":
-            raise UsageError(f"{name}: 'about measured {text}' is no sweep", "tune again")
-        first, last, step = numbers
-        steps = (
-            {"step_factor": step} if words[5][0] == "x" else {"step_factor": 1, "step_bytes": step}
-        )
-        fields = {name: getattr(like, name) for name in SweepSpec.__struct_fields__}
-        fields |= {
-            "collective": words[0],
-            "datatype": words[1],
-            "op": words[2],
-            "min_bytes": first,
-            "max_bytes": last,
-            **steps,
-        }
-        spec = SweepSpec(**fields)
-        try:
-            planned(spec)
-        except UsageError as error:
-            raise UsageError(
-                f"{name}: 'about measured {text}': {error.message}", "tune again"
-            ) from error
-        found.append(spec)
-    if not found:
+def recorded_sweeps(table: Table, name: str, like: SweepSpec) -> list[SweepSpec]:
+    """The sweeps that a table records; everything else is as in `like`."""
+    specs = [_sweep(text, name, like) for text in table.said("measured")]
+    if not specs:
         raise UsageError(f"{name}: it does not say what was measured", "tune again")
-    return found
+    return specs
 
 
-def made(
-    here: TunedSystem,
+def _sweep(text: str, name: str, like: SweepSpec) -> SweepSpec:
+    """The sweep of one line, as `measured` writes it."""
+    words = text.split()
+    numbers = [whole(word) for word in (*words[3:5], words[5][1:])] if len(words) == 6 else []
+    if not numbers or min(numbers) < 1 or words[5][0] not in "x+":
+        raise UsageError(f"{name}: 'about measured {text}' is no sweep", "tune again")
+    first, last, step = numbers
+    fields = {field: getattr(like, field) for field in SweepSpec.__struct_fields__}
+    fields |= {
+        "collective": words[0],
+        "datatype": words[1],
+        "op": words[2],
+        "min_bytes": first,
+        "max_bytes": last,
+    }
+    if words[5][0] == "x":
+        fields["step_factor"] = step
+    else:
+        fields |= {"step_factor": 1, "step_bytes": step}
+    spec = SweepSpec(**fields)
+    try:
+        count_sizes(spec)
+    except UsageError as error:
+        raise UsageError(
+            f"{name}: 'about measured {text}': {error.message}", "tune again"
+        ) from error
+    return spec
+
+
+def build(
+    system: TunedSystem,
     spec: SweepSpec,
     sizes: Sequence[Tuned],
     settings: Mapping[str, str],
@@ -145,54 +143,60 @@ def made(
     checked: bool,
 ) -> Table:
     """The table of these sizes, and of the other collectives `before`."""
-    others = [rule for rule in before.rules if rule.collective != spec.collective] if before else []
-    swept, states = (
-        [text for text in before.said(key) if text.split()[0] != spec.collective] if before else []
-        for key in ("measured", "state")
-    )
-    notes = {size.size_bytes: _note(size) for size in sizes if size.kept}
-    nodes = next((size.nodes for size in sizes if size.nodes), here.hosts)
-    rules = [
-        Rule(
-            ranks=here.ranks,
-            hosts=nodes,
-            collective=spec.collective,
-            first=first,
-            last=last,
-            choice=choice,
-            note="; ".join(note for size, note in notes.items() if first <= size <= last),
-        )
-        for first, last, choice in ranges(
-            (size.size_bytes, size.choice if size.kept else None) for size in sizes
-        )
-    ]
+    before = before or Table()
+    others = [rule for rule in before.rules if rule.collective != spec.collective]
+    swept = _of_others(before, "measured", spec.collective)
+    states = _of_others(before, "state", spec.collective)
+    states.append(f"{spec.collective} {CHECKED if checked else FOUND}")
     about = [
         ("made", f"{now()} by busbw {__version__}"),
-        ("device", here.device),
-        ("ranks", str(here.ranks)),
-        ("hosts", str(here.hosts)),
-        ("nccl", str(here.nccl)),
-        ("network", here.network or "-"),
+        ("device", system.device),
+        ("ranks", str(system.ranks)),
+        ("hosts", str(system.hosts)),
+        ("nccl", str(system.nccl)),
+        ("network", system.network or "-"),
         *(("variable", f"{name}={value}") for name, value in settings.items()),
-        *(("measured", text) for text in (*swept, measured(spec))),
-        *(
-            ("state", text)
-            for text in (*states, f"{spec.collective} {CHECKED if checked else FOUND}")
-        ),
+        *(("measured", text) for text in (*swept, sweep_text(spec))),
+        *(("state", text) for text in states),
     ]
-    return Table(rules=[*others, *rules], about=about)
+    return Table(rules=[*others, *_rules(system, spec.collective, sizes)], about=about)
+
+
+def _of_others(table: Table, key: str, collective: str) -> list[str]:
+    """The texts under this key that are about other collectives."""
+    return [text for text in table.said(key) if text.split()[0] != collective]
+
+
+def _rules(system: TunedSystem, collective: str, sizes: Sequence[Tuned]) -> list[Rule]:
+    notes = {size.size_bytes: _note(size) for size in sizes if size.kept}
+    nodes = next((size.nodes for size in sizes if size.nodes), system.hosts)
+    choices = [(size.size_bytes, size.choice if size.kept else None) for size in sizes]
+    rules = []
+    for first, last, choice in ranges(choices):
+        notes_of_range = [note for size, note in notes.items() if first <= size <= last]
+        rules.append(
+            Rule(
+                ranks=system.ranks,
+                hosts=nodes,
+                collective=collective,
+                first=first,
+                last=last,
+                choice=choice,
+                note="; ".join(notes_of_range),
+            )
+        )
+    return rules
 
 
 def _note(size: Tuned) -> str:
     """`1024 B: 12.1 % less time than NCCL's Ring LL (11.0 to 13.2)`."""
     assert size.gain is not None
-    less = [
-        f"{100 * (1 - ratio):.1f}" for ratio in (size.gain.high, size.gain.low) if ratio is not None
-    ]
-    reach = f" ({' to '.join(less)})" if len(less) == 2 else ""
+    gain, interval = size.gain, ""
+    if gain.low is not None and gain.high is not None:
+        interval = f" ({100 * (1 - gain.high):.1f} to {100 * (1 - gain.low):.1f})"
     return (
-        f"{size.size_bytes} B: {100 * (1 - size.gain.ratio):.1f} % less time than NCCL's"
-        f" {size.own}{reach}"
+        f"{size.size_bytes} B: {100 * (1 - gain.ratio):.1f} % less time than NCCL's"
+        f" {size.own}{interval}"
     )
 
 
@@ -203,12 +207,12 @@ def write(table: Table, file: Path) -> None:
 
 
 def refuse_other(
-    file: Path, made_for: TunedSystem, here: TunedSystem, say: Callable[[str], None]
+    file: Path, table: TunedSystem, system: TunedSystem, say: Callable[[str], None]
 ) -> None:
-    """UsageError if a table is for another system than this one; says what differs and is
-    harmless.
+    """UsageError if a file, whose table is for the system `table`, is for another system than
+    this one; otherwise says which differences are harmless.
     """
-    wrong, harmless = differences(made_for, here)
+    wrong, harmless = differences(table, system)
     if wrong:
         raise UsageError(
             f"{file} is for another system: {'; '.join(wrong)}",
@@ -225,9 +229,9 @@ def check_file(file: Path, jobs: Jobs, rounds: int, say: Callable[[str], None]) 
     """
     name = str(file)
     table = read(file)
-    made_for, variables = system(table, name), fixed_variables(table, name)
-    jobs.judge = lambda here: refuse_other(file, made_for, here, say)
-    for spec in sweeps(table, name, jobs.job.sweep):
+    tuned_system, variables = system_of_table(table, name), fixed_variables(table, name)
+    jobs.judge = lambda current: refuse_other(file, tuned_system, current, say)
+    for spec in recorded_sweeps(table, name, jobs.job.sweep):
         if not any(rule.collective == spec.collective for rule in table.rules) and not variables:
             say(f"note: {file} leaves {spec.collective} to NCCL")
             continue

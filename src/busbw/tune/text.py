@@ -1,14 +1,14 @@
-"""A tuning as text: every size with NCCL's choice and what was found, then what to do with it."""
+"""A tuning as text: every size with NCCL's choice and the table's, then how to use the table."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from busbw.core import json_codec
 from busbw.core.collectives import BY_NAME
 from busbw.core.sizes import counted, format_size
 from busbw.core.tuner_table import Table
 from busbw.stats.judging import RELEVANT
-from busbw.tune.types import Gain, Tuned, TunedSystem, Tuning, text_of
+from busbw.tune.types import Gain, Tuned, TunedSystem, Tuning, variables_text
 from busbw.ui.number_formats import (
     Column,
     aligned,
@@ -19,23 +19,21 @@ from busbw.ui.number_formats import (
 )
 
 
-def less(gain: Gain | None) -> str:
-    """`12.1 % (11.0 to 13.2)`: how much less time, with its interval; `-` where it is unknown."""
+def less_time(gain: Gain | None) -> str:
+    """`12.1 % (11.0 to 13.2)`: how much less time, with its interval; `-` if it is unknown."""
     if gain is None:
         return "-"
-    reach = (
-        f" ({_percent(gain.high)} to {_percent(gain.low)})"
-        if gain.low is not None and gain.high is not None
-        else ""
-    )
-    return f"{_percent(gain.ratio)} %{reach}"
+    interval = ""
+    if gain.low is not None and gain.high is not None:
+        interval = f" ({_percent(gain.high)} to {_percent(gain.low)})"
+    return f"{_percent(gain.ratio)} %{interval}"
 
 
 def _percent(ratio: float) -> str:
     return f"{100 * (1 - ratio):.1f}".replace("-0.0", "0.0")
 
 
-def _found(size: Tuned) -> str:
+def _choice(size: Tuned) -> str:
     return str(size.choice) if size.kept and size.choice else "NCCL's choice"
 
 
@@ -45,17 +43,16 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         title="time", value=lambda size: time_text(size.gain.default_s if size.gain else size.own_s)
     ),
-    Column(title="table", value=_found, left=True),
+    Column(title="table", value=_choice, left=True),
     Column(
         title="new time", value=lambda size: time_text(size.gain.choice_s) if size.gain else "-"
     ),
-    Column(title="less time", value=lambda size: less(size.gain), left=True),
-    Column(title="with new ranks", value=lambda size: less(size.check), left=True),
+    Column(title="less time", value=lambda size: less_time(size.gain), left=True),
+    Column(title="with new ranks", value=lambda size: less_time(size.check), left=True),
     Column(title="why not", value=lambda size: "" if size.kept else size.reason, left=True),
 )
 DROP_ORDER = ("why not", "NCCL's choice")
-# Values take a Rule.
-RULES: tuple[Column, ...] = (
+RULES: tuple[Column, ...] = (  # of a table; `value` takes a Rule
     Column(title="ranks", value=lambda rule: rule.ranks),
     Column(title="hosts", value=lambda rule: "any" if rule.hosts is None else rule.hosts),
     Column(title="collective", value=lambda rule: rule.collective, left=True),
@@ -70,9 +67,8 @@ def title(collective: str, system: TunedSystem) -> str:
     """`AllReduce, 2 ranks on 2 hosts, NVIDIA H200, NCCL 2.28.9, Socket`."""
     nccl = f"NCCL {nccl_version_text(system.nccl)}" if system.nccl else ""
     where = f"{counted(system.ranks, 'rank')} on {counted(system.hosts, 'host')}"
-    return ", ".join(
-        filter(None, (BY_NAME[collective].title, where, system.device, nccl, system.network))
-    )
+    parts = (BY_NAME[collective].title, where, system.device, nccl, system.network)
+    return ", ".join(filter(None, parts))
 
 
 def size_line(size: Tuned) -> str:
@@ -81,55 +77,48 @@ def size_line(size: Tuned) -> str:
     """
     own = f"NCCL's {size.own}" if size.own else "NCCL's choice"
     if size.choice is None or size.gain is None:
-        return (
-            f"{format_size(size.size_bytes)}: {own} is best of {size.candidates},"
-            f" {time_text(size.own_s)}"
-        )
-    kept = "" if size.kept else f" ({size.reason})"
-    return (
-        f"{format_size(size.size_bytes)}: {size.choice} is best of {size.candidates},"
-        f" {less(size.gain)} less time than {own}{kept}"
-    )
+        best, comparison = own, time_text(size.own_s)
+    else:
+        reason = "" if size.kept else f" ({size.reason})"
+        best, comparison = str(size.choice), f"{less_time(size.gain)} less time than {own}{reason}"
+    return f"{format_size(size.size_bytes)}: {best} is best of {size.candidates}, {comparison}"
 
 
 def summary(tuning: Tuning) -> str:
-    """What came out of it, in one sentence."""
+    """The outcome in one sentence."""
     total, kept = counted(len(tuning.sizes), "size"), tuning.kept()
     if not kept and not tuning.variables:
         return (
             f"NCCL's choice is best for all of {total}: nothing else is faster by 2 % or more, and"
             " holds with new ranks"
         )
-    slower = [
-        format_size(size.size_bytes)
-        for size in tuning.sizes
-        if size.check and size.check.ratio > 1 + RELEVANT and tuning.variables
-    ]
-    unharmed = (
-        f"{', '.join(slower)} slower by over 2 %"
-        if slower
-        else "no measured size is slower by over 2 % with new ranks"
-    )
+    slower = []
+    if tuning.variables:
+        slower = [
+            format_size(size.size_bytes)
+            for size in tuning.sizes
+            if size.check and size.check.ratio > 1 + RELEVANT
+        ]
+    harm = "no measured size is slower by over 2 % with new ranks"
+    if slower:
+        harm = f"{', '.join(slower)} slower by over 2 %"
     if not tuning.file:
         return (
-            f"{text_of(tuning.variables)} for all sizes alike, as NCCL's variables cannot vary by"
-            f" size; {unharmed}"
+            f"{variables_text(tuning.variables)} for all sizes alike, as NCCL's variables cannot"
+            f" vary by size; {harm}"
         )
-    with_variables = f", with {text_of(tuning.variables)}" if tuning.variables else ""
-    return f"the table has rules for {len(kept)} of {total}{with_variables}; {unharmed}"
+    with_variables = f", with {variables_text(tuning.variables)}" if tuning.variables else ""
+    return f"the table has rules for {len(kept)} of {total}{with_variables}; {harm}"
 
 
 def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -> str:
-    """The whole text; `exports` are the variables with which any NCCL program uses what was
-    found.
+    """The tuning as text; with `exports`, the variables that make any NCCL program use it, also
+    how to set them.
     """
-    top = [title(tuning.collective, tuning.system), ""]
-    below = [
-        summary(tuning),
-        *(f"dropped: {choice}: {reason}" for choice, reason in tuning.dropped.items()),
-    ]
+    below = [summary(tuning)]
+    below += [f"dropped: {choice}: {reason}" for choice, reason in tuning.dropped.items()]
     parts = [
-        "\n".join(top) + "\n",
+        title(tuning.collective, tuning.system) + "\n\n",
         aligned(columns(tuning), tuning.sizes, width, DROP_ORDER),
         "\n",
         wrapped("\n".join(below) + "\n", width),
@@ -149,25 +138,29 @@ def text(tuning: Tuning, exports: Mapping[str, str], width: int | None = None) -
 
 def table_text(table: Table, width: int | None = None) -> str:
     """A table for NCCL's tuner interface: what it says of itself, and its rules."""
-    about = "".join(f"{key:<9} {said}\n" for key, said in table.about)
-    rules = (
-        aligned(RULES, table.rules, width, ("note", "hosts"))
-        if table.rules
-        else "no rule: NCCL's choice is best\n"
-    )
+    about = "".join(f"{key:<9} {text}\n" for key, text in table.about)
+    rules = "no rule: NCCL's choice is best\n"
+    if table.rules:
+        rules = aligned(RULES, table.rules, width, ("note", "hosts"))
     return f"{wrapped(about, width)}\n{rules}"
 
 
 def columns(tuning: Tuning) -> list[Column]:
-    """The columns in which any size has something."""
-    gone = {"with new ranks"} if tuning.variables else set()  # the gain is that of the check
-    gone |= set() if tuning.file else {"table"}
+    """The columns in which any size has a value."""
+    left_out = set[str]()
+    if tuning.variables:  # the gain is that of the check
+        left_out.add("with new ranks")
+    if not tuning.file:
+        left_out.add("table")
     return [
         column
         for column in COLUMNS
-        if column.title not in gone
-        and any(column.text(size) not in ("", "-") for size in tuning.sizes)
+        if column.title not in left_out and _has_value(column, tuning.sizes)
     ]
+
+
+def _has_value(column: Column, sizes: Sequence[Tuned]) -> bool:
+    return any(column.text(size) not in ("", "-") for size in sizes)
 
 
 def json(tuning: Tuning) -> str:

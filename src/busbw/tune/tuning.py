@@ -1,5 +1,5 @@
 """One tuning from start to end: search, try settings, write the table, check it with new ranks,
-and drop what does not hold.
+and drop the rules that gain nothing then.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,28 +16,27 @@ from busbw.core.sizes import counted
 from busbw.core.tuner_table import Table
 from busbw.stats.judging import Limits
 from busbw.tune import table_file, validate
-from busbw.tune.jobs import Check, Jobs, by_size, check
+from busbw.tune.jobs import Check, Checked, Jobs, by_size, check
 from busbw.tune.types import (
+    Gain,
     Trial,
     Tuned,
     TunedSystem,
     Tuning,
-    adjusted,
-    gain,
+    adjust_p_values,
+    compute_gain,
+    geometric_mean,
     is_faster,
-    text_of,
-    together,
+    variables_text,
 )
 
-# a setting must shorten the times by 3 % on average, as it takes threads or multiprocessors from
-# the user's program
+# A setting must shorten the times by 3 % on average, because it takes threads or multiprocessors
+# from the user's program.
 WORTH = 0.97
 AS_FAST = "NCCL's choice is as fast"
-SLOWER, NO_GAIN, WRONG = (
-    "slower with new ranks",
-    "no gain with new ranks",
-    "wrong data with new ranks",
-)
+SLOWER = "slower with new ranks"
+NO_GAIN = "no gain with new ranks"
+WRONG = "wrong data with new ranks"
 
 Step = TypeVar("Step")
 
@@ -46,10 +45,10 @@ Step = TypeVar("Step")
 class TableTuner:
     """Tunes one collective.
 
-    `trial` is called after each size, `planned` is how many there are; `say` gets messages.
-
-    `before` is the table in the file, whose other collectives stay. With its variables the search
-    is made once. `written` says whether the file has anything of this tuning.
+    `before` is the table in the file: its rules for other collectives stay, and if it has
+    variables, the search uses these and no others. `planned` is the number of sizes; `trial` is
+    called after each. `say` gets messages. `written` is whether the file has anything of this
+    tuning.
     """
 
     jobs: Jobs
@@ -74,10 +73,10 @@ class TableTuner:
         best, variables = plain, fixed
         if self.try_settings and not fixed:
             for setting in validate.candidates(self._system.network):
-                self.say(f"again with {text_of(setting)}")
-                found = self._unless_failed(setting, partial(self._search, setting, first=False))
-                if found and _share(found, plain) < WORTH * _share(best, plain):
-                    best, variables = found, setting
+                self.say(f"again with {variables_text(setting)}")
+                sizes = self._unless_failed(setting, partial(self._search, setting, first=False))
+                if sizes and _share(sizes, plain) < WORTH * _share(best, plain):
+                    best, variables = sizes, setting
         if variables and not fixed:
             tuning = self._with_variables(best, variables)
             if tuning:
@@ -87,77 +86,73 @@ class TableTuner:
     def _unless_failed(
         self, setting: Mapping[str, str], step: Callable[[], Step | None]
     ) -> Step | None:
-        """What a step with a setting returns; None if a job failed, which rules out the setting
-        alone.
+        """What a step with a setting returns; None if a job failed, which rules out only
+        this setting.
         """
         try:
             return step()
         except BusbwError as error:
             if error.exit is Exit.USAGE:
                 raise
-            self._failed[text_of(setting)] = error.message
-            self.say(f"{text_of(setting)} failed and is not used: {error.message}")
+            self._failed[variables_text(setting)] = error.message
+            self.say(f"{variables_text(setting)} failed and is not used: {error.message}")
             return None
 
     def _search(self, variables: Mapping[str, str], *, first: bool) -> list[Tuned]:
         """Search at all sizes. In the `first` search the table is written after each."""
         trials: list[Trial] = []
 
-        def tried(trial: Trial) -> None:
+        def record(trial: Trial) -> None:
             trials.append(trial)
-            sizes = self._judged(trials)
+            sizes = self._judge(trials)
             self.trial(sizes[-1])
             if first:
                 self._write(sizes, variables, checked=False)
 
-        self.jobs.search(variables, tried)
-        return self._judged(trials)
+        self.jobs.search(variables, record)
+        return self._judge(trials)
 
-    def _judged(self, trials: list[Trial]) -> list[Tuned]:
+    def _judge(self, trials: list[Trial]) -> list[Tuned]:
         """The sizes searched so far; the p-values are adjusted for all that are planned."""
-        gains = [
-            gain(one.default_s, one.choice_s, self.limits.confidence) if one.choice else None
-            for one in trials
-        ]
-        ps = iter(adjusted([found.p for found in gains if found], max(self.planned, len(trials))))
-        sizes = []
-        for one, found in zip(trials, gains, strict=True):
-            final = msgspec.structs.replace(found, p=next(ps)) if found else None
-            kept = final is not None and is_faster(final, self.limits)
-            sizes.append(
-                Tuned(
-                    size_bytes=one.size_bytes,
-                    own=one.own,
-                    own_s=one.own_s,
-                    candidates=one.candidates,
-                    nodes=one.nodes,
-                    choice=one.choice,
-                    gain=final,
-                    kept=kept,
-                    reason="" if kept else AS_FAST,
-                )
-            )
-        return sizes
+        gains = {
+            trial.size_bytes: compute_gain(trial.default_s, trial.choice_s, self.limits.confidence)
+            for trial in trials
+            if trial.choice
+        }
+        count = max(self.planned, len(trials))
+        ps = adjust_p_values([unadjusted.p for unadjusted in gains.values()], count)
+        for size_bytes, p in zip(gains, ps, strict=True):
+            gains[size_bytes] = msgspec.structs.replace(gains[size_bytes], p=p)
+        return [self._tuned(trial, gains.get(trial.size_bytes)) for trial in trials]
+
+    def _tuned(self, trial: Trial, gain: Gain | None) -> Tuned:
+        kept = gain is not None and is_faster(gain, self.limits)
+        return Tuned(
+            size_bytes=trial.size_bytes,
+            own=trial.own,
+            own_s=trial.own_s,
+            candidates=trial.candidates,
+            nodes=trial.nodes,
+            choice=trial.choice,
+            gain=gain,
+            kept=kept,
+            reason="" if kept else AS_FAST,
+        )
 
     def _check(self, sizes: list[Tuned], variables: Mapping[str, str]) -> Check:
         """Check with new ranks, and drop the choices that fail."""
-        self.say(
-            f"checking {counted(sum(size.kept for size in sizes), 'size')} with new ranks:"
-            f" {2 * self.rounds} runs"
-        )
-        checked = check(
-            self.jobs, self._made(sizes, variables, checked=False).text(), variables, self.rounds
-        )
-        found = by_size(checked)
+        kept = counted(sum(size.kept for size in sizes), "size")
+        self.say(f"checking {kept} with new ranks: {2 * self.rounds} runs")
+        table = self._table(sizes, variables, checked=False)
+        outcome = check(self.jobs, table.text(), variables, self.rounds)
+        checked_sizes = by_size(outcome)
         for size in sizes:
-            seen = found.get(size.size_bytes)
-            size.check = seen.gain if seen else None
-            if size.kept and (seen is None or seen.wrong or seen.slower or not seen.shorter):
-                size.kept, size.reason = (
-                    False,
-                    (WRONG if seen and seen.wrong else SLOWER if seen and seen.slower else NO_GAIN),
-                )
-        return checked
+            checked = checked_sizes.get(size.size_bytes)
+            size.check = checked.gain if checked else None
+            reason = _why_dropped(checked)
+            if size.kept and reason:
+                size.kept, size.reason = False, reason
+        return outcome
 
     def _without(self, sizes: list[Tuned], fixed: dict[str, str]) -> Tuning:
         """The outcome without new variables."""
@@ -169,15 +164,14 @@ class TableTuner:
         """The outcome with variables; None if a size is slower by over 2 % or has wrong data, or
         none is faster.
         """
-        checked = self._unless_failed(variables, partial(self._check, sizes, variables))
-        if checked is None:
+        outcome = self._unless_failed(variables, partial(self._check, sizes, variables))
+        if outcome is None:
             return None
-        if any(
-            seen.slower or seen.wrong for seen in by_size(checked).values()
-        ) or not checked.comparison.of(Verdict.FASTER):
+        bad = any(checked.slower or checked.wrong for checked in by_size(outcome).values())
+        if bad or not outcome.comparison.of(Verdict.FASTER):
             self.say(
-                f"{text_of(variables)}: not used, as a size is slower by over 2 % or has wrong"
-                " data, or none is faster"
+                f"{variables_text(variables)}: not used, as a size is slower by over 2 % or has"
+                " wrong data, or none is faster"
             )
             return None
         return self._outcome(sizes, variables)
@@ -188,9 +182,8 @@ class TableTuner:
                 size.gain = size.check
                 size.reason = "" if size.reason == AS_FAST else size.reason
         self._write(sizes, variables, checked=True)
-        dropped = {
-            str(choice): reason for choice, reason in self.jobs.dropped.items()
-        } | self._failed
+        dropped = {str(choice): reason for choice, reason in self.jobs.dropped.items()}
+        dropped |= self._failed
         return Tuning(
             collective=self.jobs.job.sweep.collective,
             system=self._system,
@@ -201,8 +194,8 @@ class TableTuner:
             file=str(self.file),
         )
 
-    def _made(self, sizes: list[Tuned], variables: Mapping[str, str], *, checked: bool) -> Table:
-        return table_file.made(
+    def _table(self, sizes: list[Tuned], variables: Mapping[str, str], *, checked: bool) -> Table:
+        return table_file.build(
             self._system, self.jobs.job.sweep, sizes, variables, self.before, checked=checked
         )
 
@@ -210,13 +203,10 @@ class TableTuner:
         """Write the file; rules of this collective that were checked stay until new ones have
         been.
         """
-        if (
-            not checked
-            and self.before
-            and table_file.is_checked(self.before, self.jobs.job.sweep.collective)
-        ):
+        collective = self.jobs.job.sweep.collective
+        if not checked and self.before and table_file.is_checked(self.before, collective):
             return
-        table_file.write(self._made(sizes, variables, checked=checked), self.file)
+        table_file.write(self._table(sizes, variables, checked=checked), self.file)
         self.written = True
 
     @property
@@ -225,11 +215,22 @@ class TableTuner:
         return self.jobs.system
 
 
-def _share(found: list[Tuned], plain: list[Tuned]) -> float:
-    """The times that one search found, as a share of those of NCCL's choice without variables:
-    the geometric mean over sizes.
+def _why_dropped(checked: Checked | None) -> str:
+    """Why the table has no rule for a size after the check; '' if it keeps its rule."""
+    if checked is None:
+        return NO_GAIN
+    if checked.wrong:
+        return WRONG
+    if checked.slower:
+        return SLOWER
+    return "" if checked.shorter else NO_GAIN
+
+
+def _share(sizes: list[Tuned], plain: list[Tuned]) -> float:
+    """The times after a search as a share of those of NCCL's choice without variables: the
+    geometric mean over sizes.
     """
     own_s = {size.size_bytes: size.own_s for size in plain}
-    return together(
-        [size.expected_s / own_s[size.size_bytes] for size in found if size.size_bytes in own_s]
+    return geometric_mean(
+        [size.expected_s / own_s[size.size_bytes] for size in sizes if size.size_bytes in own_s]
     )

@@ -1,13 +1,9 @@
 """A tuning: which algorithm, protocol and number of channels NCCL should use for each size, and
-what that gains.
+what that gains. Times are in seconds, sizes in bytes.
 
-Seconds and bytes.
-
-The kind of run that searches the fastest algorithms: job, and what rank 0 reports.
-
-Its result is that of a sweep.
-
-Which candidates of a tuning stay in the search, and what the best one gains.
+`TUNE` is the kind of run that searches: its job, and the events that rank 0 reports. Its result is
+that of a sweep. The functions at the end select the candidates that stay in the search, and compute
+what the best one gains.
 """
 
 import math
@@ -28,7 +24,7 @@ from busbw.stats.judging import RELEVANT, Limits, independent, verdict
 from busbw.stats.rank_tests import Shift, holm, shift
 
 SCHEMA = "busbw.tuning/1"
-EVERY_PROTOCOL = ("Tree", "Ring")  # the other algorithms have Simple alone
+EVERY_PROTOCOL = ("Tree", "Ring")  # the other algorithms have only Simple
 ALGORITHMS_OF = {
     "all_reduce": ("Tree", "Ring", "NVLS", "NVLSTree"),
     "all_gather": ("Ring", "NVLS", "PAT"),
@@ -40,17 +36,14 @@ def pairs(collective: str) -> list[Choice]:
     """What NCCL may run a collective with, before it looks at the hardware: all but CollNet,
     which needs switches that reduce.
     """
-    found = []
+    choices = []
     for algorithm in ALGORITHMS_OF.get(collective, ("Ring",)):
-        found += [
-            Choice(algorithm, protocol)
-            for protocol in PROTOCOLS
-            if algorithm in EVERY_PROTOCOL or protocol == PROTOCOLS[-1]
-        ]
-    return found
+        protocols = PROTOCOLS if algorithm in EVERY_PROTOCOL else PROTOCOLS[-1:]
+        choices += [Choice(algorithm, protocol) for protocol in protocols]
+    return choices
 
 
-def text_of(variables: Mapping[str, str]) -> str:
+def variables_text(variables: Mapping[str, str]) -> str:
     """`NCCL_MIN_NCHANNELS=8 NCCL_SOCKET_NTHREADS=4`."""
     return " ".join(f"{name}={value}" for name, value in variables.items())
 
@@ -111,7 +104,7 @@ class Tuned(msgspec.Struct, kw_only=True):
 
     @property
     def expected_s(self) -> float:
-        """The time with what was found."""
+        """The time with the choice of the table, or NCCL's own."""
         return self.gain.choice_s if self.kept and self.gain else self.own_s
 
 
@@ -126,7 +119,7 @@ class TunedSystem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tuning(msgspec.Struct, tag=SCHEMA, tag_field="schema", kw_only=True):
-    """The outcome.
+    """The outcome of a tuning.
 
     `dropped` are the candidates that failed, with the reason; `findings` are about the machines
     during the check.
@@ -158,8 +151,8 @@ class TuneJob(SweepJob, frozen=True, kw_only=True, omit_defaults=True, tag="tune
 
 
 class Trying(Event, tag="trying"):
-    """The next operations of a tuning use this choice (None: NCCL's own), so that a failure has
-    a name.
+    """The next operations of a tuning use this choice (None: NCCL's own). If the job fails, this
+    tells which choice was running.
     """
 
     size_bytes: int
@@ -188,34 +181,35 @@ def plainest(times_s: Mapping[Choice | None, Sequence[float]]) -> Choice | None:
     """Of the fastest candidates, NCCL's own choice (None), else NCCL's number of channels, else
     the fewest: they leave room for others.
     """
-    most = ALIKE * min(map(median, times_s.values()))
-    alike = [choice for choice, times in times_s.items() if median(times) <= most]
+    limit_s = ALIKE * min(map(median, times_s.values()))
+    alike = [choice for choice, times in times_s.items() if median(times) <= limit_s]
     return min(alike, key=lambda choice: (choice is not None, choice.channels if choice else 0))
 
 
-def gain(default_s: Sequence[float], choice_s: Sequence[float], confidence: float) -> Gain:
-    """What a choice gains, from samples that were not used to choose it; `p` is of this size
-    alone.
+def compute_gain(default_s: Sequence[float], choice_s: Sequence[float], confidence: float) -> Gain:
+    """What a choice gains, from samples that were not used to choose it; `p` is that of this size
+    only.
     """
-    found = shift(independent(default_s), independent(choice_s), confidence)
+    change = shift(independent(default_s), independent(choice_s), confidence)
     return Gain(
         default_s=median(default_s),
         choice_s=median(choice_s),
-        ratio=found.ratio,
-        low=found.low,
-        high=found.high,
-        p=found.p,
+        ratio=change.ratio,
+        low=change.low,
+        high=change.high,
+        p=change.p,
     )
 
 
-def adjusted(ps: Sequence[float], sizes: int) -> list[float]:
-    """Holm's p-values for a tuning of that many sizes, of which the rest has not been measured."""
-    return holm([*ps, *[1.0] * (sizes - len(ps))])[: len(ps)]
+def adjust_p_values(ps: Sequence[float], sizes: int) -> list[float]:
+    """Holm's p-values for a tuning of so many sizes, where `ps` are those measured so far."""
+    unmeasured = [1.0] * (sizes - len(ps))
+    return holm([*ps, *unmeasured])[: len(ps)]
 
 
-def is_faster(found: Gain, limits: Limits) -> bool:
+def is_faster(gain: Gain, limits: Limits) -> bool:
     """Whether the choice is faster: significant over all sizes, and by enough to matter (2 %)."""
-    return verdict(Shift(found.p, found.ratio, found.low, found.high), limits) is Verdict.FASTER
+    return verdict(Shift(gain.p, gain.ratio, gain.low, gain.high), limits) is Verdict.FASTER
 
 
 def slower_than_allowed(ratios: Sequence[float]) -> bool:
@@ -223,6 +217,6 @@ def slower_than_allowed(ratios: Sequence[float]) -> bool:
     return any(ratio > 1 + RELEVANT for ratio in ratios)
 
 
-def together(ratios: Sequence[float]) -> float:
-    """The geometric mean."""
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """The geometric mean of the ratios."""
     return math.exp(math.fsum(map(math.log, ratios)) / len(ratios))

@@ -1,9 +1,7 @@
-"""Which sweeps can be tuned.
+"""Which sweeps can be tuned, and with which variables the search is repeated.
 
-Variables under which the search is made again: a tuner can lower the number of channels, and
-raising it needs a variable.
-
-NCCL reads them once in a process, for all sizes and collectives.
+A tuner can only lower the number of channels; a variable can raise it. NCCL reads the variables
+once in a process, for all sizes and collectives.
 """
 
 import os
@@ -18,11 +16,11 @@ from busbw.core.tuner_table import TUNED
 MOST_SIZES = 64
 
 
-def planned(spec: SweepSpec) -> int:
+def count_sizes(spec: SweepSpec) -> int:
     """The number of sizes.
 
-    UsageError if NCCL has no choice for the collective, or for several types or operations or over
-    64 sizes.
+    UsageError if NCCL has nothing to choose for the collective, if there are several types or
+    operations, or over 64 sizes.
     """
     if spec.collective not in TUNED:
         raise UsageError(
@@ -30,10 +28,10 @@ def planned(spec: SweepSpec) -> int:
             f"tune {', '.join(TUNED)}",
         )
     check_spec(spec, strict=True)
-    for what, values in (("datatype", dtypes(spec)), ("op", redops(spec))):
+    for option, values in (("datatype", dtypes(spec)), ("op", redops(spec))):
         if len(values) > 1:
             raise UsageError(
-                f"--{what} {getattr(spec, what)}: a tuning is of one",
+                f"--{option} {getattr(spec, option)}: a tuning is of one",
                 f"name one, like busbw tune {spec.collective} -d float -o sum",
             )
     count = len(list(islice(sizes(spec, spec.max_bytes), MOST_SIZES + 1)))
@@ -45,34 +43,30 @@ def planned(spec: SweepSpec) -> int:
     return count
 
 
-LEAST_CHANNELS = CHANNEL_VARIABLES[0]
+MIN_CHANNELS = CHANNEL_VARIABLES[0]
 SOCKET_THREADS, SOCKETS = "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"
 NET_THREADS = "BUSBW_NET_THREADS"
 # the only variables that a table may set
-NAMES = (LEAST_CHANNELS, SOCKET_THREADS, SOCKETS, NET_THREADS)
+NAMES = (MIN_CHANNELS, SOCKET_THREADS, SOCKETS, NET_THREADS)
 # Between two hosts on one machine one socket on each of many channels moved the most, and four
 # threads with four sockets came next.
 OF_NETWORK: dict[str, tuple[dict[str, str], ...]] = {
     "Socket": (
-        {LEAST_CHANNELS: "8"},
-        {LEAST_CHANNELS: "16", SOCKET_THREADS: "1", SOCKETS: "1"},
+        {MIN_CHANNELS: "8"},
+        {MIN_CHANNELS: "16", SOCKET_THREADS: "1", SOCKETS: "1"},
         {SOCKET_THREADS: "4", SOCKETS: "4"},
     ),
-    "busbw": (
-        {LEAST_CHANNELS: "8"},
-        {LEAST_CHANNELS: "16"},
-        {NET_THREADS: "4"},
-        {NET_THREADS: "8"},
-    ),
+    "busbw": ({MIN_CHANNELS: "8"}, {MIN_CHANNELS: "16"}, {NET_THREADS: "4"}, {NET_THREADS: "8"}),
 }
-OTHERS: tuple[dict[str, str], ...] = ({LEAST_CHANNELS: "16"}, {LEAST_CHANNELS: "32"})
+OTHERS: tuple[dict[str, str], ...] = ({MIN_CHANNELS: "16"}, {MIN_CHANNELS: "32"})
 
 
 def candidates(network: str, environment: Mapping[str, str] = os.environ) -> list[dict[str, str]]:
     """The settings to try with the network that NCCL uses; none of a variable that the user has
     set.
     """
-    every = OF_NETWORK.get(network, OTHERS)
-    taken = {LEAST_CHANNELS} if chosen(environment) else set()
-    taken |= {name for name in (SOCKET_THREADS, SOCKETS, NET_THREADS) if environment.get(name)}
-    return [setting for setting in every if not taken & setting.keys()]
+    set_by_user = {name for name in (SOCKET_THREADS, SOCKETS, NET_THREADS) if environment.get(name)}
+    if chosen(environment):
+        set_by_user.add(MIN_CHANNELS)
+    settings = OF_NETWORK.get(network, OTHERS)
+    return [setting for setting in settings if not set_by_user & setting.keys()]

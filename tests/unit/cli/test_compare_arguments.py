@@ -78,14 +78,14 @@ def test_directories_are_repeated_runs(
         guarded(["compare", str(tmp_path / "before"), str(tmp_path / "after"), "--format", "json"])
         == 1
     )
-    found = json.loads(capsys.readouterr().out)
-    assert [Path(name).name for name in found["b"]["files"]] == [
+    comparison = json.loads(capsys.readouterr().out)
+    assert [Path(name).name for name in comparison["b"]["files"]] == [
         "0.json",
         "1.json",
         "2.json",
         "3.json",
     ]
-    assert [(cell["by"], cell["verdict"]) for cell in found["cells"]] == [("runs", "slower")]
+    assert [(cell["by"], cell["verdict"]) for cell in comparison["cells"]] == [("runs", "slower")]
 
 
 def test_one_side_may_come_from_stdin(write: Write) -> None:

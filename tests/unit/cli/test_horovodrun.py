@@ -46,9 +46,9 @@ def test_options_of_job_scripts_without_effect_are_named(
         " --mpi-args=--timestamp-output --dry-run python train.py"
     )
     assert main(["busbw", "horovodrun", *words.split()]) == Exit.OK
-    out, said = capsys.readouterr()
+    out, err = capsys.readouterr()
     starting = "--start-timeout has no effect: it limits checks of hosts, which are not made"
-    assert said.splitlines() == [
+    assert err.splitlines() == [
         "note: --verbose has no effect",
         f"note: {starting}",
         "note: --autotune has no effect",

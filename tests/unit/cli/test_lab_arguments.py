@@ -18,7 +18,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--rate", "25"], "--rate 25: it is not a rate above 0"),
         (["--rate", "40gbit"], "--rate: 40 Gbit/s is out of range"),
@@ -36,10 +36,10 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--name", ""], "--name '': it is empty"),
     ],
 )
-def test_a_bad_option_of_up_is_named(words, said, capsys):
+def test_a_bad_option_of_up_is_named(words, message, capsys):
     assert main(["busbw", "lab", "up", *words]) == 2
     errors = capsys.readouterr().err
-    assert said in errors
+    assert message in errors
     assert "hint: " in errors
 
 
@@ -103,7 +103,7 @@ def lab(**shape: float) -> Lab:
 
 
 def test_a_made_lab_is_printed_with_the_commands_that_use_it():
-    text = view.made(lab(rate=3.125e9, delay=50e-6, loss=1e-4))
+    text = view.usage(lab(rate=3.125e9, delay=50e-6, loss=1e-4))
     assert text.splitlines() == [
         "lab: 2 hosts, 25 Gbit/s, 50 us delay, 0.01 % loss, MTU 9000",
         "reach each other by ssh: h1, h2",
@@ -119,9 +119,9 @@ def test_status_says_what_has_ended():
         HostStatus(host=made.hosts[0], there=True, processes=1, sshd=False),
         HostStatus(host=made.hosts[1], there=False, processes=0, sshd=False),
     ]
-    one = LabStatus(lab=made, leftover=False, hosts=hosts)
-    assert not one.fine
-    assert view.status([one]).splitlines() == [
+    status = LabStatus(lab=made, leftover=False, hosts=hosts)
+    assert not status.fine
+    assert view.status([status]).splitlines() == [
         "lab: 2 hosts, no rate limit, MTU 9000",
         "host  address    interface  cores  GPUs      processes  state",
         "h1    10.77.0.1  v1         0-2,5  0 (50 %)          1  sshd has ended",
@@ -130,9 +130,9 @@ def test_status_says_what_has_ended():
 
 
 def test_status_says_what_was_left_behind():
-    one = LabStatus(lab=lab(), leftover=True, hosts=[])
-    assert not one.fine
+    status = LabStatus(lab=lab(), leftover=True, hosts=[])
+    assert not status.fine
     assert (
-        view.status([one]).splitlines()[1]
+        view.status([status]).splitlines()[1]
         == "left behind by a process that has ended: busbw lab down --name lab"
     )

@@ -19,7 +19,7 @@ FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "fo
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("--hosts h1", "--hosts h1: a link needs two hosts"),
         ("", "link: give the hosts once"),
@@ -39,10 +39,10 @@ FOUR_HOSTS = Path(__file__).parents[3] / "benchmarks" / "link_2cpu_202611" / "fo
     ],
 )
 def test_what_does_not_fit_is_refused(
-    words: str, said: str, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert guarded(["link", *words.split()]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_does_not_fit_is_refused(
 def test_the_exit_code_follows_the_findings(
     verdicts: list[tuple[str, Verdict]], code: int, tmp_path: Path
 ) -> None:
-    findings = [Finding(name, verdict, "said") for name, verdict in verdicts]
+    findings = [Finding(name, verdict, "message") for name, verdict in verdicts]
     flows = [Flow(rail=0, sender=0, receiver=0, rate=1.0)]
     report = LinkReport(
         spec=LinkSpec(),
@@ -73,7 +73,7 @@ def test_the_exit_code_follows_the_findings(
 
 
 @pytest.mark.parametrize(
-    ("where", "value", "said"),
+    ("where", "value", "message"),
     [
         (("flows", 0, "sender"), 2**70, f"a flow is on rail 0 between hosts {2**70} and "),
         (("flows", 3, "receiver"), 4, "but there are 1 rail and 4 hosts"),
@@ -85,7 +85,7 @@ def test_the_exit_code_follows_the_findings(
 def test_a_file_that_names_no_host_of_its_own_is_refused(
     where: tuple[str, int, str],
     value: Any,
-    said: str,
+    message: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -96,7 +96,7 @@ def test_a_file_that_names_no_host_of_its_own_is_refused(
     file.write_text(json.dumps(document))
     for words in (["link", "--result"], ["show"], ["report"]):
         assert guarded([*words, str(file)]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_files_are_replaced_only_with_force(
@@ -110,7 +110,7 @@ def test_files_are_replaced_only_with_force(
 
 
 @pytest.mark.parametrize(
-    ("fields", "code", "said"),
+    ("fields", "code", "message"),
     [
         ({}, 0, "no slow host found: the usual rate is 8 Gbit/s"),
         ({"suspects": [Suspect(["h3"], 0.7)]}, 1, "slow: h3, 70 % of the usual rate"),
@@ -123,7 +123,7 @@ def test_files_are_replaced_only_with_force(
     ],
 )
 def test_hosts_that_could_not_be_told_apart_are_unknown(
-    fields: dict[str, Any], code: int, said: str
+    fields: dict[str, Any], code: int, message: str
 ) -> None:
     report = SuspectReport(
         way="hosts",
@@ -136,6 +136,6 @@ def test_hosts_that_could_not_be_told_apart_are_unknown(
     )
     assert suspect_exit(report) == code
     text = view.render_suspects(report)
-    assert said in text
+    assert message in text
     assert ("no slow host found" in text) is (code == 0)
     assert ("hint: run it while nothing else" in text) is bool(report.doubts)

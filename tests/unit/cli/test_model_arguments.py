@@ -13,7 +13,7 @@ from busbw.pattern.pattern_lines import lines
 Captured = pytest.CaptureFixture[str]
 
 
-def said(arguments: str, capsys: Captured) -> tuple[int, str, str]:
+def run(arguments: str, capsys: Captured) -> tuple[int, str, str]:
     code = guarded(arguments.split())
     captured = capsys.readouterr()
     return code, captured.out, captured.err
@@ -73,8 +73,8 @@ def said(arguments: str, capsys: Captured) -> tuple[int, str, str]:
 def test_errors_name_the_value_and_what_to_type(
     arguments: str, code: int, message: str, capsys: Captured
 ) -> None:
-    found, out, err = said(arguments, capsys)
-    assert (found, out) == (code, "")
+    exit_code, out, err = run(arguments, capsys)
+    assert (exit_code, out) == (code, "")
     assert message in err
     assert "\n\nhint: " in err
 
@@ -86,7 +86,7 @@ def test_a_host_without_gpus_cannot_be_measured(
     from busbw.core.topology import Host
 
     monkeypatch.setattr(system_options, "read_host", lambda: Host("h0", gpu_reason="no driver"))
-    code, _, err = said("ideal", capsys)
+    code, _, err = run("ideal", capsys)
     assert code == 3
     assert "no GPU of host h0 could be read: no driver" in err
     assert "hint: describe the system, like --system h100x8 --nics 8x400G" in err
@@ -115,37 +115,37 @@ def test_this_host_is_used_where_it_has_gpus(
     ]
     host = Host("h0", gpus=gpus, nics=[Nic(f"mlx5_{i}", "ib", 50e9) for i in range(8)])
     monkeypatch.setattr(system_options, "read_host", lambda: host)
-    _, here, _ = said("ideal --nodes 2 --format json", capsys)
-    _, described, _ = said("ideal --nodes 2 --format json --system h100x8", capsys)
+    _, here, _ = run("ideal --nodes 2 --format json", capsys)
+    _, described, _ = run("ideal --nodes 2 --format json --system h100x8", capsys)
     levels = [json.loads(text)["levels"] for text in (here, described)]
     assert levels[0] == levels[1]
 
 
 def test_ideal_of_two_hosts(capsys: Captured) -> None:
-    code, out, _ = said("ideal --system h100x8 --nodes 2", capsys)
+    code, out, _ = run("ideal --system h100x8 --nodes 2", capsys)
     assert code == 0
     assert "NVLSTree *        750.00       618.00       461.16" in out
     assert "482.14 GB/s" in out
-    answer = json.loads(said("ideal --system h100x8 --nodes 2 --format json", capsys)[1])
+    answer = json.loads(run("ideal --system h100x8 --nodes 2 --format json", capsys)[1])
     assert answer["schema"] == "busbw.ideal/1"
     assert answer["chosen"] == "NVLSTree"
 
 
 def test_predict_up_to_100000_gpus(capsys: Captured) -> None:
-    code, out, _ = said("predict --system h100x8 --nodes 2,12500 -b 1G", capsys)
+    code, out, _ = run("predict --system h100x8 --nodes 2,12500 -b 1G", capsys)
     assert code == 0
     assert "100000" in out
     assert "extrapolated" in out
     assert "latency decides up to" in out
     answer = json.loads(
-        said("predict --system h100x8 --nodes 2,12500 -b 1G --format json", capsys)[1]
+        run("predict --system h100x8 --nodes 2,12500 -b 1G --format json", capsys)[1]
     )
     assert [row["ranks"] for row in answer["rows"]] == [16, 16, 100000, 100000]
 
 
 def test_predict_calibrated_by_results(capsys: Captured, recorded: Path) -> None:
     file = recorded / "nccl_tests/old/all_reduce_2x8_h100.txt"
-    code, out, _ = said(f"predict --system h100x8 --nodes 2,4 -b 1G --calibrate {file}", capsys)
+    code, out, _ = run(f"predict --system h100x8 --nodes 2,4 -b 1G --calibrate {file}", capsys)
     assert code == 0
     assert "calibrated all_reduce NVLSTree Simple" in out
     assert "from 5 times on up to 2 hosts" in out
@@ -153,19 +153,19 @@ def test_predict_calibrated_by_results(capsys: Captured, recorded: Path) -> None
 
 def test_explain_needs_the_nics_of_several_hosts(capsys: Captured, recorded: Path) -> None:
     file = recorded / "nccl_tests/h20_ib/ib.txt"
-    code, _, err = said(f"explain {file}", capsys)
+    code, _, err = run(f"explain {file}", capsys)
     assert code == 2
     assert "--nics 8x400G" in err
-    code, out, _ = said(f"explain {file} --nics 8x400G --nccl 2.27.7", capsys)
+    code, out, _ = run(f"explain {file} --nics 8x400G --nccl 2.27.7", capsys)
     assert code == 0
     assert "not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree" in out
-    code, _, _ = said(f"explain {recorded / 'nccl_tests/h20_ib/sockets.txt'} --nics 1x100G", capsys)
+    code, _, _ = run(f"explain {recorded / 'nccl_tests/h20_ib/sockets.txt'} --nics 1x100G", capsys)
     assert code == 1
 
 
 def test_explain_reads_what_busbw_recorded(capsys: Captured) -> None:
     file = Path(__file__).parents[3] / "benchmarks/all_reduce_2xh200_202611/run_1.json"
-    code, out, _ = said(f"explain {file}", capsys)
+    code, out, _ = run(f"explain {file}", capsys)
     assert code == 0
     assert "fits Ring" in out
 
@@ -178,11 +178,11 @@ def test_a_pattern_whose_rows_have_no_time_is_a_partial_answer(
     comm = tally.comm(16, members=range(16))
     tally.add(Arguments(comm, "all_reduce", 1 << 30), 7)
     file.write_bytes(b"".join(lines(tally.pattern())))
-    code, out, _ = said(f"predict --system h100x8 --pattern {file}", capsys)
+    code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "in 7 calls" in out) == (0, True)
     tally.add(Arguments(comm, "all_reduce", 0), 2)
     file.write_bytes(b"".join(lines(tally.pattern())))
-    code, out, _ = said(f"predict --system h100x8 --pattern {file}", capsys)
+    code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "no time for 1 row of 2 calls" in out) == (1, True)
 
 
@@ -196,25 +196,25 @@ def test_a_pattern_is_predicted_for_the_job_that_is_asked_for(
     )
     file.write_bytes(b"".join(lines(tally.pattern())))
     asked = f"predict --system h100x8 --pattern {file}"
-    code, out, _ = said(asked, capsys)
+    code, out, _ = run(asked, capsys)
     assert (code, out.splitlines()[:2]) == (
         0,
         [f"{file} on 2 hosts x 8 H100 (h100x8), NCCL from 2.29 on, predicted", "16 ranks"],
     )
-    assert " on 8 hosts x 2 H100 " in said(f"{asked} --gpus 2 --nodes 8", capsys)[1]
-    code, _, err = said(f"{asked} --nodes 16", capsys)
+    assert " on 8 hosts x 2 H100 " in run(f"{asked} --gpus 2 --nodes 8", capsys)[1]
+    code, _, err = run(f"{asked} --nodes 16", capsys)
     assert code == 2
     assert "the pattern is of 16 ranks, not 128" in err and "--scale bytes or --scale count" in err
-    code, out, _ = said(f"{asked} --nodes 16 --scale count --format json", capsys)
-    found = json.loads(out)
-    assert (found["ranks"], found["recorded_ranks"], found["scale"], found["rows"][0]["bytes"]) == (
-        128,
-        16,
-        "count",
-        8 << 30,
-    )
+    code, out, _ = run(f"{asked} --nodes 16 --scale count --format json", capsys)
+    answer = json.loads(out)
     assert (
-        "128 ranks, scaled from 16 by bytes" in said(f"{asked} --nodes 16 --scale bytes", capsys)[1]
+        answer["ranks"],
+        answer["recorded_ranks"],
+        answer["scale"],
+        answer["rows"][0]["bytes"],
+    ) == (128, 16, "count", 8 << 30)
+    assert (
+        "128 ranks, scaled from 16 by bytes" in run(f"{asked} --nodes 16 --scale bytes", capsys)[1]
     )
 
 
@@ -225,9 +225,9 @@ def test_communicators_of_unknown_size_are_those_of_the_job_that_is_asked_for(
     tally = Tally(Header(ranks=[0]), ordered=False)
     tally.add(Arguments(tally.comm(0, read=1), "all_reduce", 1 << 30), 7)
     file.write_bytes(b"".join(lines(tally.pattern())))
-    code, out, _ = said(f"predict --system h100x8 --pattern {file}", capsys)
+    code, out, _ = run(f"predict --system h100x8 --pattern {file}", capsys)
     assert (code, "how many ranks it has is unknown" in " ".join(out.split())) == (1, True)
-    code, out, _ = said(f"predict --system h100x8 --pattern {file} --nodes 4", capsys)
+    code, out, _ = run(f"predict --system h100x8 --pattern {file} --nodes 4", capsys)
     assert (
         code,
         "1 communicator of an unknown number of ranks: taken to be all 32" in " ".join(out.split()),
@@ -243,5 +243,5 @@ def test_tables_fit_80_columns(
 ) -> None:
     command = arguments.split()[0]
     monkeypatch.setattr(f"busbw.cli.{command}.width", lambda: 80)
-    _, out, _ = said(arguments, capsys)
+    _, out, _ = run(arguments, capsys)
     assert max(map(len, out.splitlines())) <= 80

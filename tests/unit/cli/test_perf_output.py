@@ -6,18 +6,17 @@ from busbw.cli.perf import output_file
 from busbw.core.sweep import SweepSpec
 
 
-def written(wanted: Path) -> tuple[str, Path | None]:
+def written(path: Path) -> tuple[str, Path | None]:
     """The file that the result names, and the file that was made."""
-    spec, file = output_file(SweepSpec(collective="all_reduce", output_file=str(wanted)))
+    spec, file = output_file(SweepSpec(collective="all_reduce", output_file=str(path)))
     return spec.output_file, file
 
 
 def test_the_output_file_never_overwrites(tmp_path: Path) -> None:
-    wanted = tmp_path / "run.JSON"
+    path = tmp_path / "run.JSON"
     for name in ("run.JSON", "run.JSON.0", "run.JSON.1"):
         assert (
-            written(wanted) == (str(tmp_path / name), tmp_path / name)
-            and (tmp_path / name).exists()
+            written(path) == (str(tmp_path / name), tmp_path / name) and (tmp_path / name).exists()
         )
 
 

@@ -14,7 +14,7 @@ def test_a_target_is_a_share_or_percent(target: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("95", "--target 95: a fraction is at most 1\n\nhint: write --target 95% for percent"),
         (
@@ -29,10 +29,10 @@ def test_a_target_is_a_share_or_percent(target: str, capsys: pytest.CaptureFixtu
     ],
 )
 def test_a_target_that_nothing_reaches_is_refused(
-    target: str, said: str, capsys: pytest.CaptureFixture[str]
+    target: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert guarded(["plan", "mlp-small", "--target", target]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {said}")
+    assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
 def test_a_setting_that_cannot_be_has_a_hint(capsys: pytest.CaptureFixture[str]) -> None:

@@ -152,16 +152,16 @@ def test_json_on_stdout_needs_no_format_and_takes_its_own(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--run-cycles", "2"], "--soak with --run-cycles"),
         (["--repeats", "2"], "--soak with --repeats"),
         (["--check", "0"], "--soak with --check 0: nothing would be verified"),
     ],
 )
-def test_a_soak_refuses_what_contradicts_it(capsys, words, said):
+def test_a_soak_refuses_what_contradicts_it(capsys, words, message):
     assert guarded(["run", "all_reduce", "--engine", "sim", "--soak", "1", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_soak_that_finds_wrong_data_is_exit_1_and_keeps_it(capsys, tmp_path):

@@ -28,7 +28,7 @@ HOSTS = ROOT / "tests" / "hosts"
     ("planned", "kind"), [(True, "a plan for mlp"), (False, "a training of mlp")]
 )
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("compare", "p.json", "p.json"), ", not a sweep"),
         (("explain", "p.json"), ", not a sweep"),
@@ -38,7 +38,7 @@ HOSTS = ROOT / "tests" / "hosts"
 )
 def test_a_file_is_called_what_it_is(
     words: tuple[str, ...],
-    said: str,
+    message: str,
     planned: bool,
     kind: str,
     tmp_path: Path,
@@ -62,7 +62,7 @@ def test_a_file_is_called_what_it_is(
     (tmp_path / "p.json").write_text(results.render(result))
     monkeypatch.chdir(tmp_path)
     assert guarded(words) == 2
-    assert capsys.readouterr().err.splitlines()[0] == f"error: p.json is {kind}{said}"
+    assert capsys.readouterr().err.splitlines()[0] == f"error: p.json is {kind}{message}"
     assert guarded(("show", "p.json")) == 0
 
 
@@ -156,8 +156,8 @@ def test_a_saved_answer_is_shown_as_its_command_printed_it(
     assert guarded(("show", "f.json", "--format", "json")) == 0
     # that of compare has its texts too
     assert json.loads(capsys.readouterr().out).items() <= json.loads(saved).items()
-    found = load("f.json")
-    assert isinstance(found, Document) and found.title == title
+    document = load("f.json")
+    assert isinstance(document, Document) and document.title == title
 
 
 def test_a_memory_plan_is_shown_without_the_line_that_the_file_lacks(

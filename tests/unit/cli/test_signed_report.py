@@ -128,7 +128,7 @@ def test_results_in_the_page_are_the_results(signed, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["show", "proof.html"], "this page has 2 results"),
         (["show", "proof.html", "--table", "3"], "--table 3: this page has 2"),
@@ -136,9 +136,9 @@ def test_results_in_the_page_are_the_results(signed, capsys):
         (["report", "before.json", "-o", "-", "--sign", "key"], "--sign signs a file"),
     ],
 )
-def test_what_cannot_be_done_is_a_usage_error(signed, capsys, words, said):
+def test_what_cannot_be_done_is_a_usage_error(signed, capsys, words, message):
     assert guarded(words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_page_that_is_not_signed_has_no_results(signed, capsys):

@@ -23,7 +23,7 @@ MACHINE = (
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("train", "gpt"), "error: gpt has no size of its own"),
         (("train", "mlp", "--offload"), "error: --offload is for the model gpt, not mlp"),
@@ -40,9 +40,9 @@ MACHINE = (
         ),
     ],
 )
-def test_options_that_do_not_belong_are_refused(words, said, capsys):
+def test_options_that_do_not_belong_are_refused(words, message, capsys):
     assert guarded([*words]) == 2
-    assert capsys.readouterr().err.startswith(said)
+    assert capsys.readouterr().err.startswith(message)
 
 
 def test_a_plan_says_what_fits_and_the_command(tmp_path, monkeypatch, capsys):

@@ -15,13 +15,13 @@ def test_a_token_that_others_can_write_is_refused(tmp_path, mode, capsys):
     file.write_text("s3cret")
     file.chmod(mode)
     assert guarded(["watch", "--listen", "0.0.0.0:9400", "--token-file", str(file)]) == 2
-    said = capsys.readouterr().err
+    err = capsys.readouterr().err
     assert (
         f"error: --token-file {file}: mode {mode:04o}, other users can change the token\n\n"
         f"hint:"
-        f" chmod 600 '{file}'" in said
+        f" chmod 600 '{file}'" in err
     )
-    assert "s3cret" not in said
+    assert "s3cret" not in err
 
 
 def test_a_token_of_another_user_is_refused(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ SIM = ("--engine", "sim", "-n", "4")
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("alltoall",), 2, "alltoall: NCCL has no choice of algorithms"),
         (("all_reduce", "--engine", "mpi"), 2, "--engine mpi has no algorithms to choose from"),
@@ -60,7 +60,7 @@ SIM = ("--engine", "sim", "-n", "4")
 def test_bad_input_is_explained(
     words: tuple[str, ...],
     code: int,
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -85,7 +85,7 @@ def test_bad_input_is_explained(
         Path(name).write_text(f"{head}about measured {swept}\n")
     got = main(["busbw", "tune", *words])
     said_by = capsys.readouterr().err
-    assert (got, said in said_by) == (code, True), said_by
+    assert (got, message in said_by) == (code, True), said_by
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_a_variable_that_changes_how_nccl_chooses_is_refused(
 ) -> None:
     monkeypatch.setenv(name, value)
     assert main(["busbw", "tune", "all_reduce", *SIM]) == 2
-    said = capsys.readouterr().err
-    assert f"{name}={value} is set" in said and f"hint: unset {name}" in said
+    message = capsys.readouterr().err
+    assert f"{name}={value} is set" in message and f"hint: unset {name}" in message
 
 
 def test_a_rank_of_another_job_does_not_start_ranks(

@@ -89,14 +89,14 @@ def comm(
 ) -> dict[str, Any]:
     """A communicator."""
     size = len(ranks) + len(gone)
-    found = {
+    fields = {
         "hash": hex(name),
         "secondary_hash": "0x1:0x2",
         "size": size,
         "ranks_count": len(ranks),
         "missing_ranks_count": len(gone),
     }
-    return found | {"ranks": list(ranks), "missing_ranks": list(gone)}
+    return fields | {"ranks": list(ranks), "missing_ranks": list(gone)}
 
 
 def as_json(*comms: dict[str, Any], comma: bool = True) -> str:
@@ -107,8 +107,8 @@ def as_json(*comms: dict[str, Any], comma: bool = True) -> str:
         "cuda_driver_version": 13000,
         "timestamp": "2026-11-25 06:51:56",
     }
-    found = head | {"communicators_count": len(comms), "communicators": list(comms)}
-    text = json.dumps(found | {"ras": {"collection_time_sec": 0.0, "timeouts_count": 0}}, indent=2)
+    fields = head | {"communicators_count": len(comms), "communicators": list(comms)}
+    text = json.dumps(fields | {"ras": {"collection_time_sec": 0.0, "timeouts_count": 0}}, indent=2)
     return text if comma else re.sub(r',(\s+"status": \{\s+"unresponsive")', r"\1", text)
 
 

@@ -20,13 +20,13 @@ from busbw.cli.main import guarded
 @contextlib.contextmanager
 def stopped() -> Iterator[int]:
     """A process that is stopped."""
-    one = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    os.kill(one.pid, signal.SIGSTOP)
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    os.kill(process.pid, signal.SIGSTOP)
     try:
-        yield one.pid
+        yield process.pid
     finally:
-        one.kill()
-        one.wait()
+        process.kill()
+        process.wait()
 
 
 def check(capsys, *words: str, seconds: str = "0.2") -> tuple[int, str]:
@@ -124,10 +124,10 @@ def test_a_service_that_stays_silent_is_left_in_time(capsys):
 def test_json_has_the_conclusion_and_what_it_is_drawn_from(capsys):
     with service(as_json(comm(0xB2, [rank(0, 10), rank(1, 3)]))) as ras:
         code, out = check(capsys, "--ras", ras, "--format", "json")
-    found = json.loads(out)
-    assert (code, found["schema"], found["verdict"]) == (1, "busbw.job/1", "fail")
-    assert found["ras"]["comms"][0]["ranks"][1]["counts"]["AllReduce"] == 3
-    assert found["hosts"]["127.0.0.1"]["watched"]["links"]
+    report = json.loads(out)
+    assert (code, report["schema"], report["verdict"]) == (1, "busbw.job/1", "fail")
+    assert report["ras"]["comms"][0]["ranks"][1]["counts"]["AllReduce"] == 3
+    assert report["hosts"]["127.0.0.1"]["watched"]["links"]
 
 
 @pytest.mark.parametrize("address", ["nowhere", "h:port", "h:70000"])

@@ -5,7 +5,7 @@ from ras_service import as_json, comm, rank
 
 from busbw.core.finding import Verdict
 from busbw.host.gpu import GpuUse
-from busbw.job.diagnose import Seen, conclude
+from busbw.job.diagnose import JobData, conclude
 from busbw.job.ras_report import parse
 from busbw.job.types import HostSeen, JobReport
 from busbw.pattern.pending_collective import Outstanding
@@ -24,7 +24,7 @@ OLD = Outstanding(
 
 def concluded(**fields) -> JobReport:
     report = JobReport(at="", seconds=5.0)
-    conclude(Seen(**{"seconds": 5.0, "before": SAME, "after": SAME, **fields}), report)
+    conclude(JobData(**{"seconds": 5.0, "before": SAME, "after": SAME, **fields}), report)
     return report
 
 
@@ -38,12 +38,12 @@ def concluded(**fields) -> JobReport:
     ],
 )
 def test_busy_at_low_power_is_a_collective_that_waits(percent, power_w, verdict):
-    found = concluded(
+    report = concluded(
         hosts={"h1": HostSeen(gpus=[GpuUse(n, percent, power_w, 700) for n in range(2)])}
     )
-    assert found.verdict is verdict
+    assert report.verdict is verdict
     if verdict is Verdict.FAIL:
-        assert found.message.startswith(
+        assert report.message.startswith(
             "no rank is late: all launched AllReduce 8 of communicator 0xd, and 2 of 2 GPUs run a"
             " kernel at low power"
         )
@@ -55,7 +55,7 @@ def test_old_dumps_of_a_job_that_moves_are_no_stall():
 
 
 def test_all_ranks_in_one_call_of_the_dumps_is_a_stall():
-    found = concluded(
+    report = concluded(
         outstanding=[
             Outstanding(
                 group="dp",
@@ -66,7 +66,7 @@ def test_all_ranks_in_one_call_of_the_dumps_is_a_stall():
             )
         ]
     )
-    assert found.message.startswith(
+    assert report.message.startswith(
         "no rank is late: 2 ranks wait in all_reduce number 3 of group dp; since 2023-11-14"
         " 22:13:20 UTC"
     )

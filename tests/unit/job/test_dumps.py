@@ -32,22 +32,20 @@ def dumps(tmp_path_factory) -> Path:
 
 
 def test_the_rank_that_did_not_call_is_named(dumps):
-    (found,), problems = outstanding([str(dumps)])
-    assert (found.function, found.seq, found.waiting, found.absent, found.silent) == (
+    (call,), problems = outstanding([str(dumps)])
+    assert (call.function, call.seq, call.waiting, call.absent, call.silent) == (
         "all_reduce",
         4,
         [0, 1],
         {2: "all_reduce number 3"},
         [],
     )
-    assert found.since_ns > 0 and problems == []
+    assert call.since_ns > 0 and problems == []
 
 
 def test_a_rank_without_a_dump_is_named(dumps):
-    (found,), _ = outstanding(
-        [str(dumps / "dump_rank_0.pickle"), str(dumps / "dump_rank_1.pickle")]
-    )
-    assert (found.waiting, found.absent, found.silent) == ([0, 1], {}, [2])
+    (call,), _ = outstanding([str(dumps / "dump_rank_0.pickle"), str(dumps / "dump_rank_1.pickle")])
+    assert (call.waiting, call.absent, call.silent) == ([0, 1], {}, [2])
 
 
 def test_a_job_that_waits_for_nothing_has_no_outstanding_call(dumps):
@@ -60,8 +58,8 @@ def test_a_cut_dump_is_a_problem_and_the_others_are_read(dumps, tmp_path):
         (tmp_path / file.name).write_bytes(
             data[: len(data) // 2] if "rank_0" in file.name else data
         )
-    (found,), problems = outstanding([str(tmp_path)])
-    assert 1 in found.waiting and 2 in found.absent
+    (call,), problems = outstanding([str(tmp_path)])
+    assert 1 in call.waiting and 2 in call.absent
     assert any("dump_rank_0.pickle" in text for text in problems)
 
 

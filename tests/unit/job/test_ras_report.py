@@ -9,15 +9,15 @@ from busbw.job.ras_report import parse
 
 
 def test_json_has_every_rank_with_its_counts():
-    seen = parse(as_json(comm(0xC0FFEE, [rank(0, 7), rank(1, 5)])))
-    assert (seen.nccl, seen.complete, seen.comms[0].name, seen.comms[0].size) == (
+    report = parse(as_json(comm(0xC0FFEE, [rank(0, 7), rank(1, 5)])))
+    assert (report.nccl, report.complete, report.comms[0].name, report.comms[0].size) == (
         "2.28.9",
         True,
         "0xc0ffee",
         2,
     )
-    assert seen.comms[0].most["AllReduce"] == 7
-    assert [(one.rank, one.pid) for one in seen.comms[0].behind()["AllReduce"]] == [(1, 4001)]
+    assert report.comms[0].most["AllReduce"] == 7
+    assert [(row.rank, row.pid) for row in report.comms[0].behind()["AllReduce"]] == [(1, 4001)]
 
 
 @pytest.mark.parametrize("comma", [True, False], ids=["newer", "2.28.9"])
@@ -26,8 +26,8 @@ def test_missing_ranks_are_read_with_and_without_a_comma(comma):
     assert text.count(",") - as_json(comm(1, [rank(0, 4)], [missing(1, pid=77)])).count(",") == (
         0 if comma else -1
     )
-    found = parse(text).comms[0].ranks[1]
-    assert (found.rank, found.pid, found.gpu, found.problem) == (
+    parsed = parse(text).comms[0].ranks[1]
+    assert (parsed.rank, parsed.pid, parsed.gpu, parsed.problem) == (
         1,
         77,
         1,
@@ -50,14 +50,14 @@ def test_why_a_rank_is_missing(flags, problem):
 
 
 def test_errors_are_those_of_ncclresult_but_not_in_progress():
-    seen = parse(
+    report = parse(
         as_json(
             comm(
                 1, [rank(0, 4, async_error=6), rank(1, 4, async_error=7), rank(2, 4, init_state=2)]
             )
         )
     )
-    assert [one.problem for one in seen.comms[0].ranks] == [
+    assert [row.problem for row in report.comms[0].ranks] == [
         "reported: remote error",
         "",
         "reported: system error",
@@ -65,21 +65,21 @@ def test_errors_are_those_of_ncclresult_but_not_in_progress():
 
 
 def test_text_of_a_healthy_job_names_no_rank():
-    seen = parse(TEXT_FINE)
-    assert (seen.nccl, seen.complete, seen.comms) == ("2.27.5", False, [])
+    report = parse(TEXT_FINE)
+    assert (report.nccl, report.complete, report.comms) == ("2.27.5", False, [])
 
 
 def test_text_names_a_dead_rank():
-    (found,) = parse(TEXT_DEAD).comms
-    assert [(one.rank, one.pid, one.host, one.problem) for one in found.ranks] == [
+    (parsed,) = parse(TEXT_DEAD).comms
+    assert [(row.rank, row.pid, row.host, row.problem) for row in parsed.ranks] == [
         (2, 4002, "127.0.0.1", "is considered dead by NCCL's RAS")
     ]
 
 
 def test_text_names_a_rank_that_is_behind():
-    (found,) = parse(TEXT_BEHIND).comms
-    (late,) = found.behind()["AllReduce"]
-    assert (found.name, found.most, late.rank, late.counts, late.gpu, late.nvml) == (
+    (parsed,) = parse(TEXT_BEHIND).comms
+    (late,) = parsed.behind()["AllReduce"]
+    assert (parsed.name, parsed.most, late.rank, late.counts, late.gpu, late.nvml) == (
         "0xc0ffee00000001",
         {"AllReduce": 19},
         1,
@@ -120,18 +120,18 @@ RECORDED = Path(__file__).parents[2] / "recorded" / "ras"
 
 
 def test_recorded_json_names_the_stopped_rank():
-    seen = parse((RECORDED / "ras_stopped.json").read_text())
-    ranks = [(one.rank, one.pid, one.host, one.gpu, one.problem) for one in seen.comms[0].ranks]
+    report = parse((RECORDED / "ras_stopped.json").read_text())
+    ranks = [(row.rank, row.pid, row.host, row.gpu, row.problem) for row in report.comms[0].ranks]
     assert ranks == [
         (0, 1352, "192.0.2.2", 0, ""),
         (1, 1353, "192.0.2.2", 1, "does not answer NCCL's RAS"),
     ]
-    assert seen.comms[0].most["AllReduce"] == 158
+    assert report.comms[0].most["AllReduce"] == 158
 
 
 def test_recorded_json_of_a_job_that_moves_names_no_rank():
     (comm,) = parse((RECORDED / "ras_moves.json").read_text()).comms
-    assert [(one.rank, one.problem, one.counts["AllReduce"]) for one in comm.ranks] == [
+    assert [(row.rank, row.problem, row.counts["AllReduce"]) for row in comm.ranks] == [
         (0, "", 61),
         (1, "", 61),
     ]
@@ -140,6 +140,6 @@ def test_recorded_json_of_a_job_that_moves_names_no_rank():
 def test_recorded_text_names_the_stopped_rank():
     assert parse((RECORDED / "ras_moves.txt").read_text()).comms == []
     (comm,) = parse((RECORDED / "ras_stopped.txt").read_text()).comms
-    assert [(one.rank, one.pid, one.host, one.gpu) for one in comm.ranks if one.problem] == [
+    assert [(row.rank, row.pid, row.host, row.gpu) for row in comm.ranks if row.problem] == [
         (1, 1353, "192.0.2.2", 1)
     ]

@@ -33,17 +33,17 @@ def test_only_hosts_that_share_a_gpu_have_a_part_of_it():
 
 def test_only_gpus_that_are_visible_here_are_divided(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(nvml, "count", lambda: 4)
-    assert gpus.visible() == [0, 1, 2, 3]
+    assert gpus.visible_gpus() == [0, 1, 2, 3]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, 2")
-    assert gpus.visible() == [3, 2]
-    assert divide(2, gpus.visible(), None) == [Share((3,)), Share((2,))]
+    assert gpus.visible_gpus() == [3, 2]
+    assert divide(2, gpus.visible_gpus(), None) == [Share((3,)), Share((2,))]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert gpus.visible() == []
+    assert gpus.visible_gpus() == []
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1b4c")
     with pytest.raises(
         UsageError, match="CUDA_VISIBLE_DEVICES=GPU-1b4c: a lab divides GPUs by number, here 0 to 3"
     ):
-        gpus.visible()
+        gpus.visible_gpus()
 
 
 def test_hosts_have_as_many_gpus_as_asked_for():

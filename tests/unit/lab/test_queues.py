@@ -37,12 +37,12 @@ def messages(shape: Shape) -> list[bytes]:
     """The netlink messages, without their headers."""
     with pyroute2.IPBatch() as batch:
         network.queue(batch, 1, shape)
-        found, rest = [], bytes(batch.batch)
+        messages, rest = [], bytes(batch.batch)
     while rest:
         (size,) = struct.unpack_from("=I", rest)
-        found.append(rest[NETLINK:size])
+        messages.append(rest[NETLINK:size])
         rest = rest[size:]
-    return found
+    return messages
 
 
 def loss_of(message: bytes) -> int:

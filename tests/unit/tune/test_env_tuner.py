@@ -60,61 +60,62 @@ def tuned(
     simulation: str, *, later: str = "", spoiled: tuple[dict[str, str], ...] = (), **fields: object
 ) -> tuple[Tuning, list[str]]:
     spec = msgspec.structs.replace(SPEC, **fields)
-    job, said = (
+    job, messages = (
         TuneJob(sweep=spec, engine="sim", simulation=parse_parameters(simulation)),
         list[str](),
     )
     jobs = Later(job, Where(ranks=4), Sink(Record()), later=later, spoiled=spoiled)
-    return VariablesTuner(jobs, 4, said.append).tune(), said
+    return VariablesTuner(jobs, 4, messages.append).tune(), messages
 
 
-def checks(said: list[str]) -> list[str]:
-    return [text.removeprefix("checking ") for text in said if text.startswith("checking")]
+def checks(messages: list[str]) -> list[str]:
+    return [text.removeprefix("checking ") for text in messages if text.startswith("checking")]
 
 
 def test_the_variables_that_help_most_are_checked_and_kept() -> None:
-    found, said = tuned("channels=4", **LARGE)
-    assert (found.variables, found.dropped) == ({"NCCL_MIN_NCHANNELS": "16"}, {})
+    tuning, messages = tuned("channels=4", **LARGE)
+    assert (tuning.variables, tuning.dropped) == ({"NCCL_MIN_NCHANNELS": "16"}, {})
     assert (
-        said[0] == "7 candidates, each in a run between two of NCCL's choice; then 16 runs at most"
+        messages[0]
+        == "7 candidates, each in a run between two of NCCL's choice; then 16 runs at most"
     )
-    (same,) = (text for text in said if text.startswith("NCCL_MAX_NCHANNELS=4: "))
+    (same,) = (text for text in messages if text.startswith("NCCL_MAX_NCHANNELS=4: "))
     assert float(same.split()[1]) == pytest.approx(1, abs=0.02), "four is NCCL's choice"
-    (line,) = (text for text in said if text.startswith("NCCL_MIN_NCHANNELS=8"))
+    (line,) = (text for text in messages if text.startswith("NCCL_MIN_NCHANNELS=8"))
     mean, worst = (float(line.split()[at]) for at in (1, -1))
     assert mean < worst < 1
-    assert checks(said) == ["NCCL_MIN_NCHANNELS=16 with new ranks: 8 runs"]
-    for size in found.sizes:
+    assert checks(messages) == ["NCCL_MIN_NCHANNELS=16 with new ranks: 8 runs"]
+    for size in tuning.sizes:
         assert size.gain is not None and size.check == size.gain and size.gain.ratio < 0.9
         assert (size.own, size.own_s, size.candidates) == (None, size.gain.default_s, 0)
 
 
 def test_where_nothing_helps_the_times_are_those_of_nccls_choice() -> None:
-    found, said = tuned("")
-    assert (found.variables, checks(said), len(said)) == ({}, [], 8)
-    assert [(size.size_bytes, size.gain, 7e-6 < size.own_s < 9e-6) for size in found.sizes] == [
+    tuning, messages = tuned("")
+    assert (tuning.variables, checks(messages), len(messages)) == ({}, [], 8)
+    assert [(size.size_bytes, size.gain, 7e-6 < size.own_s < 9e-6) for size in tuning.sizes] == [
         (1024, None, True),
         (4096, None, True),
     ]
 
 
 def test_candidates_that_fail_are_dropped() -> None:
-    found, said = tuned("ll=3,dies_algo=0", collective="all_reduce")
-    assert found.variables == {"NCCL_ALGO": "allreduce:Ring", "NCCL_PROTO": "allreduce:LL128"}
+    tuning, messages = tuned("ll=3,dies_algo=0", collective="all_reduce")
+    assert tuning.variables == {"NCCL_ALGO": "allreduce:Ring", "NCCL_PROTO": "allreduce:LL128"}
     trees = [
         f"NCCL_ALGO=allreduce:Tree NCCL_PROTO=allreduce:{protocol}"
         for protocol in ("LL", "LL128", "Simple")
     ]
-    assert [found.dropped[tree].partition(" in ")[0] for tree in trees] == ["rank 1 ended"] * 3
-    dropped = [f"{tree} failed and is dropped: {found.dropped[tree]}" for tree in trees]
-    assert [text for text in said if "=allreduce:Tree " in text] == dropped
+    assert [tuning.dropped[tree].partition(" in ")[0] for tree in trees] == ["rank 1 ended"] * 3
+    dropped = [f"{tree} failed and is dropped: {tuning.dropped[tree]}" for tree in trees]
+    assert [text for text in messages if "=allreduce:Tree " in text] == dropped
 
 
 @pytest.mark.parametrize("later", ["ll=9,gbps=1,alpha_us=90", "ll=3,gbps=10,alpha_us=24"])
 def test_the_second_best_is_checked_if_the_best_fails(later: str) -> None:
-    found, said = tuned("ll=3", later=later, spoiled=(SIMPLE,))
-    assert found.variables == LL128
-    assert [text.split()[1] for text in checks(said)] == [
+    tuning, messages = tuned("ll=3", later=later, spoiled=(SIMPLE,))
+    assert tuning.variables == LL128
+    assert [text.split()[1] for text in checks(messages)] == [
         "NCCL_PROTO=broadcast:Simple",
         "NCCL_PROTO=broadcast:LL128",
     ]
@@ -122,13 +123,15 @@ def test_the_second_best_is_checked_if_the_best_fails(later: str) -> None:
 
 def test_no_third_one_is_checked() -> None:
     every = tuple(candidates("broadcast", 0))
-    found, said = tuned("ll=3,channels=4", later="ll=9,gbps=1,alpha_us=90", spoiled=every, **LARGE)
+    tuning, messages = tuned(
+        "ll=3,channels=4", later="ll=9,gbps=1,alpha_us=90", spoiled=every, **LARGE
+    )
     better = [
         text
-        for text in said
+        for text in messages
         if " of the time" in text and float(text.split(": ")[1].split()[0]) < 0.98
     ]
-    assert (len(better) > 2, len(checks(said)), found.variables) == (True, 2, {})
+    assert (len(better) > 2, len(checks(messages)), tuning.variables) == (True, 2, {})
 
 
 def test_a_wrong_request_ends_the_tuning() -> None:

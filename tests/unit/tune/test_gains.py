@@ -4,7 +4,7 @@ import random
 
 from busbw.core.tuner_table import Choice
 from busbw.stats.judging import Limits
-from busbw.tune.types import adjusted, fastest, gain, is_faster, plainest
+from busbw.tune.types import adjust_p_values, compute_gain, fastest, is_faster, plainest
 
 RING, FEW, MANY = Choice("Ring", "LL"), Choice("Ring", "LL", 2), Choice("Ring", "LL", 8)
 
@@ -22,29 +22,29 @@ def test_the_best_of_many_equal_candidates_gains_nothing_in_fresh_samples() -> N
     def samples(count: int) -> list[float]:
         return [draw.lognormvariate(0, 0.2) for _ in range(count)]
 
-    found, inflated = [], 0
+    gains, inflated = [], 0
     for _ in range(80):
         searched = {Choice("Ring", "LL", channels): samples(8) for channels in range(1, 25)}
         own = samples(8)
         (best,) = fastest(searched, 1)
-        inflated += is_faster(gain(own, searched[best], 0.95), Limits())
-        found.append(gain(samples(64), samples(64), 0.95))
+        inflated += is_faster(compute_gain(own, searched[best], 0.95), Limits())
+        gains.append(compute_gain(samples(64), samples(64), 0.95))
     assert inflated > 8, "the samples of the search would show gains that do not exist"
-    assert sum(is_faster(one, Limits()) for one in found) <= 80 * 0.05
+    assert sum(is_faster(gain, Limits()) for gain in gains) <= 80 * 0.05
 
 
 def test_p_values_count_sizes_that_are_not_measured_yet() -> None:
-    assert adjusted([0.01, 0.2], 10) == [0.1, 1.0]
-    assert adjusted([0.01], 1) == [0.01]
+    assert adjust_p_values([0.01, 0.2], 10) == [0.1, 1.0]
+    assert adjust_p_values([0.01], 1) == [0.01]
 
 
 def test_a_gain_is_the_ratio_of_the_times_with_its_interval() -> None:
     draw = random.Random(1)
     own = [1 + draw.random() / 50 for _ in range(40)]
-    found = gain(own, [0.8 * time_s for time_s in own], 0.95)
-    assert found.low is not None and found.high is not None
-    assert found.low < found.ratio < found.high < 0.82
-    assert is_faster(found, Limits())
-    assert not is_faster(gain([1.0] * 40, [0.99] * 40, 0.95), Limits()), (
+    gain = compute_gain(own, [0.8 * time_s for time_s in own], 0.95)
+    assert gain.low is not None and gain.high is not None
+    assert gain.low < gain.ratio < gain.high < 0.82
+    assert is_faster(gain, Limits())
+    assert not is_faster(compute_gain([1.0] * 40, [0.99] * 40, 0.95), Limits()), (
         "1 % is too little to matter"
     )

@@ -145,19 +145,21 @@ def test_the_system_of_a_result_counts_hosts_once() -> None:
 
 
 def test_a_table_of_another_system_is_refused_and_another_patch_noted() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     made_for = TunedSystem(device="H200", ranks=8, hosts=1, nccl=22803)
-    refuse_other(Path("t"), made_for, msgspec.structs.replace(made_for, nccl=22809), said.append)
-    assert said == ["note: the table is for NCCL 2.28.3, here is 2.28.9"]
+    refuse_other(
+        Path("t"), made_for, msgspec.structs.replace(made_for, nccl=22809), messages.append
+    )
+    assert messages == ["note: the table is for NCCL 2.28.3, here is 2.28.9"]
     with pytest.raises(UsageError) as caught:
         refuse_other(
             Path("t"),
             made_for,
             msgspec.structs.replace(made_for, ranks=4, device="H100"),
-            said.append,
+            messages.append,
         )
     assert caught.value.message == "t is for another system: GPU H200, here H100; ranks 8, here 4"
-    assert (caught.value.hint, len(said)) == (
+    assert (caught.value.hint, len(messages)) == (
         "tune here, into another file: busbw tune ... --output FILE",
         1,
     )
@@ -183,15 +185,18 @@ def test_each_collective_that_a_table_changes_is_compared(
         variable,
         *(f"4 1 {name} 1024 4096 Ring Simple *" for name in ("broadcast", "all_reduce")),
     )
-    jobs, said = started("ll=4"), list[str]()
-    found = [(jobs.job.sweep.collective, one) for one in check_file(file, jobs, 2, said.append)]
-    assert [name for name, _ in found] == compared
-    assert said == ([] if variable else [f"note: {file} leaves all_gather to NCCL"])
-    ratios = [cell.ratio for _, one in found[-1:] for cell in one.comparison.cells]
+    jobs, messages = started("ll=4"), list[str]()
+    outcomes = [
+        (jobs.job.sweep.collective, outcome)
+        for outcome in check_file(file, jobs, 2, messages.append)
+    ]
+    assert [name for name, _ in outcomes] == compared
+    assert messages == ([] if variable else [f"note: {file} leaves all_gather to NCCL"])
+    ratios = [cell.ratio for _, outcome in outcomes[-1:] for cell in outcome.comparison.cells]
     assert len(ratios) == 4 and all(ratio is not None and ratio < 0.9 for ratio in ratios), (
         "Simple in place of the slow LL"
     )
-    assert {one.wrong for _, one in found} == {frozenset()}
+    assert {outcome.wrong for _, outcome in outcomes} == {frozenset()}
 
 
 def test_the_check_of_a_table_for_another_system_ends_at_its_first_job(tmp_path: Path) -> None:
@@ -256,19 +261,22 @@ def test_sides_take_turns_and_wrong_data_is_of_the_tuned_one(
         return result(time_s=5e-4, **(last if len(order) == 6 else {}))
 
     jobs = Recorded(TuneJob(sweep=SPEC), Where(), Sink(Record()))
-    checked = ab_check.in_turn(jobs, tuned, 3)
+    checked = ab_check.run_in_turn(jobs, tuned, 3)
     assert "".join(order) == "ABBAAB"
     assert checked.wrong == wrong
     assert list(jobs.findings) == ["machine", "machine_xid"], (
         "what is fine, or is no condition of the machines, is left out"
     )
     sizes = ab_check.by_size(checked)
-    assert {size: one.wrong for size, one in sizes.items()} == {8: 8 in wrong, 16: 16 in wrong}
-    for one in sizes.values():
-        assert (one.gain.default_s, one.gain.choice_s, one.gain.ratio) == pytest.approx(
+    assert {size: outcome.wrong for size, outcome in sizes.items()} == {
+        8: 8 in wrong,
+        16: 16 in wrong,
+    }
+    for outcome in sizes.values():
+        assert (outcome.gain.default_s, outcome.gain.choice_s, outcome.gain.ratio) == pytest.approx(
             (1e-3, 5e-4, 0.5)
         )
-        assert (one.shorter, one.slower) == (True, False)
+        assert (outcome.shorter, outcome.slower) == (True, False)
 
 
 @pytest.mark.parametrize(("time_s", "shorter"), [(1e-3, False), (0.999e-3, True)])
@@ -282,8 +290,8 @@ def test_one_round_shows_what_is_shorter_without_a_probability(
             )
 
     jobs = Recorded(TuneJob(sweep=SPEC), Where(), Sink(Record()))
-    sizes = ab_check.by_size(ab_check.in_turn(jobs, lambda: result(time_s=time_s), 1))
-    assert [(size, one.shorter, one.gain.p) for size, one in sizes.items()] == [
+    sizes = ab_check.by_size(ab_check.run_in_turn(jobs, lambda: result(time_s=time_s), 1))
+    assert [(size, outcome.shorter, outcome.gain.p) for size, outcome in sizes.items()] == [
         (8, shorter, 1.0),
         (16, shorter, 1.0),
     ]

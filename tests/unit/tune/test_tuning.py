@@ -105,7 +105,7 @@ def tune(
         before: Table | None = None,
         **fields: object,
     ) -> tuple[Tuning, Prepared, list[str]]:
-        said: list[str] = []
+        messages: list[str] = []
         jobs = Prepared(TuneJob(sweep=spec), Where(), Sink(Record()), **fields)
         tuner = TableTuner(
             jobs,
@@ -115,10 +115,10 @@ def tune(
             4,
             Limits(),
             try_settings,
-            said.append,
+            messages.append,
             lambda _: None,
         )
-        return tuner.tune(), jobs, said
+        return tuner.tune(), jobs, messages
 
     return start
 
@@ -155,13 +155,13 @@ def test_a_gain_that_new_ranks_do_not_show_is_dropped(
 def test_settings_that_make_a_size_slower_are_not_used(
     tune: Callable[..., tuple[Tuning, Prepared, list[str]]],
 ) -> None:
-    tuning, jobs, said = tune(
+    tuning, jobs, messages = tune(
         try_settings=True, share_set=0.5, varied=f"alpha_us=5,dip_bytes={LARGE}", tuned="alpha_us=6"
     )
     assert jobs.searched == [{}, *validate.OTHERS]
     assert (
         "NCCL_MIN_NCHANNELS=16: not used, as a size is slower by over 2 % or has wrong data, or"
-        " none is faster" in said
+        " none is faster" in messages
     )
     assert tuning.variables == {}
     assert rules(tuning) == ["4 1 all_reduce 1024 4096 Tree LL 2"], (
@@ -188,19 +188,19 @@ def test_settings_that_help_belong_to_the_table(
     assert (jobs.searched, again.variables) == ([tuning.variables], tuning.variables), (
         "what the table has is kept"
     )
-    plain, jobs, said = tune(share=0.999)
+    plain, jobs, messages = tune(share=0.999)
     assert (jobs.searched, [size.reason for size in plain.sizes]) == (
         [{}],
         ["NCCL's choice is as fast"] * 2,
     )
-    assert (rules(plain), plain.variables, said) == ([], {}, []), "nothing to check"
+    assert (rules(plain), plain.variables, messages) == ([], {}, []), "nothing to check"
 
 
 def test_settings_must_gain_over_the_table_without_them(
     tune: Callable[..., tuple[Tuning, Prepared, list[str]]],
 ) -> None:
-    tuning, _, said = tune(try_settings=True, share=0.8, share_set=0.8, tuned="alpha_us=6")
-    assert (tuning.variables, [text for text in said if "not used" in text]) == ({}, [])
+    tuning, _, messages = tune(try_settings=True, share=0.8, share_set=0.8, tuned="alpha_us=6")
+    assert (tuning.variables, [text for text in messages if "not used" in text]) == ({}, [])
 
 
 @pytest.mark.parametrize("variables", [False, True])
@@ -229,7 +229,7 @@ def test_a_tuning_that_ends_early_keeps_checked_rules(
     checked: bool, tune: Callable[..., tuple[Tuning, Prepared, list[str]]], tmp_path: Path
 ) -> None:
     here = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
-    before = table_file.made(here, SPEC, [], {}, None, checked=checked)
+    before = table_file.build(here, SPEC, [], {}, None, checked=checked)
     with pytest.raises(NoMeasurement, match="wrong data with NCCL's own choice"):
         tune(spec=msgspec.structs.replace(SPEC, check=1), untuned="corrupt_rank=1", before=before)
     assert (tmp_path / "table").exists() is not checked
@@ -246,9 +246,9 @@ def test_a_setting_that_fails_in_the_check_is_not_used(
 def test_a_setting_that_fails_is_not_used(
     tune: Callable[..., tuple[Tuning, Prepared, list[str]]],
 ) -> None:
-    tuning, jobs, said = tune(try_settings=True, tuned="alpha_us=6", fails=True)
+    tuning, jobs, messages = tune(try_settings=True, tuned="alpha_us=6", fails=True)
     assert jobs.searched == [{}, *validate.OTHERS]
-    assert "NCCL_MIN_NCHANNELS=16 failed and is not used: rank 1 ended" in said
+    assert "NCCL_MIN_NCHANNELS=16 failed and is not used: rank 1 ended" in messages
     assert tuning.dropped == {
         "NCCL_MIN_NCHANNELS=16": "rank 1 ended",
         "NCCL_MIN_NCHANNELS=32": "rank 1 ended",
@@ -259,7 +259,7 @@ def test_a_setting_that_fails_is_not_used(
 @pytest.mark.parametrize(("checked", "written"), [(False, True), (True, False)])
 def test_a_tuner_says_whether_it_has_written(checked: bool, written: bool, tmp_path: Path) -> None:
     here = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
-    before = table_file.made(here, SPEC, [], {}, None, checked=checked)
+    before = table_file.build(here, SPEC, [], {}, None, checked=checked)
     jobs = Prepared(
         TuneJob(sweep=msgspec.structs.replace(SPEC, check=1)),
         Where(),
@@ -301,9 +301,9 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
         Tuned(size_bytes=LARGE, own=OWN, own_s=1e-5, candidates=9, choice=FOUND, gain=gain),
     ]
     gather = msgspec.structs.replace(SPEC, collective="all_gather", step_factor=1, step_bytes=512)
-    other = table_file.made(here, gather, [sizes[0]], {}, None, checked=False)
-    old = table_file.made(here, SPEC, [sizes[0]], {}, other, checked=False)
-    made = table_file.made(here, SPEC, sizes, {"NCCL_MIN_NCHANNELS": "8"}, old, checked=True)
+    other = table_file.build(here, gather, [sizes[0]], {}, None, checked=False)
+    old = table_file.build(here, SPEC, [sizes[0]], {}, other, checked=False)
+    made = table_file.build(here, SPEC, sizes, {"NCCL_MIN_NCHANNELS": "8"}, old, checked=True)
     head, stamp, *lines = made.text().splitlines()
     assert (head, stamp.split()[:2]) == ("busbw-tuner-table 1", ["about", "made"])
     small = "1024 B: 12.1 % less time than NCCL's Ring LL (11.0 to 13.2)"
@@ -333,7 +333,7 @@ def test_a_table_has_notes_and_keeps_other_collectives(tmp_path: Path) -> None:
     assert (tmp_path / "table").stat().st_mode & 0o777 == 0o644, "NCCL of other users reads it"
     assert [
         (spec.collective, spec.step_factor, spec.step_bytes)
-        for spec in table_file.sweeps(made, "t", SPEC)
+        for spec in table_file.recorded_sweeps(made, "t", SPEC)
     ] == [("all_gather", 1, 512), ("all_reduce", 4, SPEC.step_bytes)]
     with pytest.raises(UsageError) as caught:
         table_file.fixed_variables(Table(about=[("variable", "NCCL_MIN_NCHANNELS=0")]), "t")
@@ -347,7 +347,7 @@ def test_each_collective_of_a_table_has_its_own_state(
     here = TunedSystem(device="GPU", ranks=4, hosts=2, nccl=22809)
     gather = msgspec.structs.replace(SPEC, collective="all_gather")
     tuning, _, _ = tune(
-        tuned="alpha_us=6", before=table_file.made(here, gather, [], {}, None, checked=False)
+        tuned="alpha_us=6", before=table_file.build(here, gather, [], {}, None, checked=False)
     )
     states = [
         "all_gather found, not yet checked with new ranks",

@@ -4,7 +4,7 @@ import pytest
 
 from busbw.core.errors import UsageError
 from busbw.core.sweep import SweepSpec
-from busbw.tune.validate import MOST_SIZES, planned
+from busbw.tune.validate import MOST_SIZES, count_sizes
 
 
 def spec(collective="all_reduce", **fields):
@@ -28,7 +28,7 @@ def spec(collective="all_reduce", **fields):
     ],
 )
 def test_the_number_of_sizes(fields, count):
-    assert planned(spec(**fields)) == count
+    assert count_sizes(spec(**fields)) == count
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_the_number_of_sizes(fields, count):
 )
 def test_what_a_tuning_refuses(fields, words):
     with pytest.raises(UsageError, match=words):
-        planned(spec(**fields))
+        count_sizes(spec(**fields))

@@ -1,0 +1,98 @@
+"""The arguments of `busbw check`: which checks to run, and on which hosts or snapshots."""
+
+from collections.abc import Sequence
+from glob import glob
+from pathlib import Path
+
+import click
+
+from busbw.check.base import Check
+from busbw.check.registry import CHECKS, ROWS, find_of_machine, find_row
+from busbw.cli.shared_options import given
+from busbw.core.errors import UsageError
+from busbw.core.finding import CheckRow
+from busbw.launch.hosts import Host, parse_hosts, read_hostfile
+
+
+def known(
+    _context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The callback of --only: names or ids of checks; UsageError for any other."""
+    for name in names:
+        find_row(name)
+    return names
+
+
+def check_rows(only: Sequence[str], layers: Sequence[str]) -> list[CheckRow]:
+    """The rows of the checks that --only and --layer select; UsageError if there are none."""
+    ids = {find_row(name).id for name in only}
+    rows = [
+        row
+        for row in ROWS
+        if (not ids or row.id in ids) and (not layers or row.layer.value in layers)
+    ]
+    if not rows:
+        raise UsageError(
+            f"no check of {', '.join(only)} is of layer {', '.join(layers)}",
+            "busbw check --list names all",
+        )
+    return rows
+
+
+def chosen_checks(only: Sequence[str], layers: Sequence[str]) -> tuple[Check, ...]:
+    """The checks of a machine that --only and --layer select."""
+    for name in only:
+        find_of_machine(name)
+    ids = {row.id for row in check_rows(only, layers)}
+    return tuple(check for check in CHECKS if check.row.id in ids)
+
+
+def given_hosts(hosts: str, hostfile: str) -> tuple[Host, ...]:
+    """The hosts of --hosts or --hostfile; none without these options."""
+    if hostfile:
+        return read_hostfile(hostfile)
+    return parse_hosts(hosts) if hosts else ()
+
+
+def matching_files(files: Sequence[str]) -> tuple[str, ...]:
+    """The named files, and those that match patterns."""
+    matching_any: list[str] = []
+    for file in files:
+        is_pattern = set("*?[") & set(file) and not Path(file).exists()
+        # Path.glob takes no absolute pattern.
+        matching = sorted(glob(file)) if is_pattern else [file]  # noqa: PTH207
+        if not matching:
+            raise UsageError(f"--from {file}: no file matches", "busbw snapshot makes one")
+        matching_any += matching
+    return tuple(matching_any)
+
+
+def refuse_before_subcommand(context: click.Context, subcommand: str) -> None:
+    """UsageError for an option before the name of a subcommand."""
+    for parameter in context.command.params:
+        if parameter.name and given(parameter.name):
+            raise UsageError(
+                f"{parameter.opts[0]} stands before {subcommand}, which does not read it",
+                "give options of a command after its name",
+            )
+
+
+def refuse_contradictions(
+    names: Sequence[str], files: Sequence[str], *, load: bool, differences: bool, ignored: bool
+) -> None:
+    """UsageError for options that exclude each other; `ignored` is whether any is given that
+    --differences does not read.
+    """
+    if load and (names or files):
+        raise UsageError(
+            "--load is for this machine", "use it without --hosts, --hostfile and --from"
+        )
+    if names and files:
+        raise UsageError(
+            "--hosts and --from exclude each other", "use --from with snapshots of those hosts"
+        )
+    if differences and (ignored or len(names) + len(files) < 2):
+        raise UsageError(
+            "--differences compares several nodes",
+            "give --hosts h1,h2 or --from '*.jsonl', without --brief and --expect",
+        )

@@ -1,0 +1,73 @@
+"""`busbw check launch`: the first stage of a launch over several hosts that fails."""
+
+import click
+import msgspec
+
+from busbw.check import types as view
+from busbw.check.doctor import launching
+from busbw.check.doctor.networks import LaunchContext
+from busbw.cli.check_arguments import given_hosts
+from busbw.cli.shared_options import Seconds, not_empty
+from busbw.cli.streams import answer, width
+from busbw.core.errors import Exit, UsageError
+
+
+@click.command("launch", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--hosts", default="", callback=not_empty, help="hosts and ranks on each: h1:8,h2:8")
+@click.option(
+    "--hostfile", default="", callback=not_empty, help="file with one host per line: `h1 slots=8`"
+)
+@click.option(
+    "--ifname",
+    default="",
+    callback=not_empty,
+    help="interface or subnet to use, instead of the first that works",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "nccl", "mpi"]),
+    default="auto",
+    show_default=True,
+    help="mpi: without GPUs",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=Seconds(),
+    default=30.0,
+    show_default=True,
+    help="seconds for each stage",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="output on stdout",
+)
+def command(
+    hosts: str, hostfile: str, ifname: str, engine: str, limit_s: float, format_name: str
+) -> int:
+    """Find out why a launch over several hosts fails: ssh, busbw, names, subnets, TCP, mpirun, MPI,
+    NCCL, a small all_reduce.
+
+    It stops at the first stage that fails, with its cause. If none does, it prints command lines
+    that work. Exit code 1 if a stage fails.
+    """
+    named = given_hosts(hosts, hostfile)
+    if len(named) < 2:
+        raise UsageError(
+            "busbw check launch needs two hosts or more", "name them: --hosts h1:8,h2:8"
+        )
+    context, done = LaunchContext(named, limit_s, ifname, engine), []
+    for stage in launching.stages(context):
+        done.append(stage)
+        if format_name == "table":
+            answer(view.stage(stage, width()))
+    diagnosis = launching.diagnosis(context, done)
+    if format_name == "json":
+        answer(msgspec.json.format(msgspec.json.encode(diagnosis), indent=1).decode() + "\n")
+    else:
+        answer(view.commands(diagnosis))
+    return int(Exit.BAD if diagnosis.failed else Exit.OK)

@@ -1,0 +1,85 @@
+"""Rows of the table of commands: check machines and jobs, and watch links."""
+
+from busbw.cli.command_row import CHECK, Row
+
+ROWS = (
+    Row(
+        "check",
+        CHECK,
+        "Check that a machine, or every node of a cluster, is set up right.",
+        (
+            ("this machine", "busbw check"),
+            (
+                "several hosts over ssh, and what differs between them",
+                "busbw check --hosts h1,h2,h3",
+            ),
+            ("snapshots of other machines", "busbw check --from '*.jsonl'"),
+        ),
+        {
+            "command": (
+                (
+                    "find faults in a command line without running it",
+                    "busbw check command -- mpirun -np 16 -H h1:8,h2:8 all_reduce_perf -g 1",
+                ),
+                ("a batch script", "busbw check command job.sh"),
+                (
+                    "a line meant for other hosts, as JSON",
+                    "busbw check command --no-machine --format json -- torchrun train.py",
+                ),
+            ),
+            "job": (
+                ("the job whose rank runs here", "busbw check job"),
+                (
+                    "a job on two hosts, with dumps of PyTorch's Flight Recorder",
+                    "busbw check job --hosts h1,h2 --flight-recorder dumps/",
+                ),
+                (
+                    "NCCL RAS on another port, samples 30 s apart",
+                    "busbw check job --ras h1:28100 --seconds 30",
+                ),
+            ),
+            "launch": (
+                (
+                    "find the first stage that fails on two hosts",
+                    "busbw check launch --hosts h1:8,h2:8",
+                ),
+                (
+                    "over the interfaces of one subnet",
+                    "busbw check launch --hosts h1:8,h2:8 --ifname 10.1.0.0/16",
+                ),
+                (
+                    "hosts of a file, without GPUs",
+                    "busbw check launch --hostfile hosts.txt --engine mpi",
+                ),
+            ),
+            "trend": (
+                ("two snapshots of one host", "busbw check trend monday.jsonl friday.jsonl"),
+                ("all snapshots of a cluster", "busbw check trend /shared/snapshots/*.jsonl"),
+                ("the same as JSON", "busbw check trend --format json /shared/snapshots/*.jsonl"),
+            ),
+        },
+    ),
+    Row(
+        "snapshot",
+        CHECK,
+        "Save what the checks read, for support and for other machines.",
+        (
+            ("write it to a file", "busbw snapshot -o h5.jsonl"),
+            ("check it on another machine", "busbw check --from h5.jsonl"),
+            ("from another host over ssh", "ssh h5 busbw snapshot > h5.jsonl"),
+        ),
+    ),
+    Row(
+        "watch",
+        CHECK,
+        "Show what the links of this host carry, and what their counters say.",
+        (
+            ("all ports, NVLinks and PCIe slots, every second", "busbw watch"),
+            (
+                "two ports for a minute, ten times a second",
+                "busbw watch -p mlx5_0 -p eth3 --interval 100ms --seconds 60",
+            ),
+            ("serve metrics to Prometheus", "busbw watch --listen 127.0.0.1:9400"),
+        ),
+    ),
+)

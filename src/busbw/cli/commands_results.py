@@ -1,0 +1,101 @@
+"""Rows of the table of commands: print, compare, keep and report results."""
+
+from busbw.cli.command_row import RESULTS, Row
+
+ROWS = (
+    Row(
+        "show",
+        RESULTS,
+        "Print any file that busbw wrote, or output of nccl-tests, in any format.",
+        (
+            ("a result as a table", "busbw show result.json"),
+            ("a log of nccl-tests as CSV", "busbw show run.log --format csv"),
+            (
+                "from stdin, for a comment on GitHub",
+                "ssh h1 cat result.json | busbw show - --format markdown",
+            ),
+        ),
+    ),
+    Row(
+        "compare",
+        RESULTS,
+        "Compare two results: same, slower, faster or ambiguous.",
+        (
+            ("two files", "busbw compare before.json after.json"),
+            ("two directories of repeated runs", "busbw compare before/ after/ --tolerance 3%"),
+            (
+                "measure both in turn, and compare",
+                "busbw compare --run '--net ib' --run '--net socket' -- all_reduce -b 1M -e 1G",
+            ),
+        ),
+    ),
+    Row(
+        "history",
+        RESULTS,
+        "Keep results, list and plot them, and check a run against earlier ones.",
+        (
+            ("add a result", "busbw history add result.json"),
+            ("list all runs", "busbw history list"),
+            ("is today's run slower than the last ones?", "busbw history check today.json"),
+        ),
+        {
+            "add": (
+                ("one result", "busbw history add result.json"),
+                ("all of a directory", "busbw history add results/*.json"),
+                (
+                    "an export of another machine",
+                    "ssh h1 busbw history export | busbw history add -",
+                ),
+            ),
+            "check": (
+                (
+                    "is it slower than the last runs of its machine?",
+                    "busbw history check today.json",
+                ),
+                ("with fewer false alarms", "busbw history check today.json --confidence 99%"),
+                ("measure and check", "busbw run all_reduce --json - | busbw history check -"),
+            ),
+            "export": (
+                ("everything, one result per line", "busbw history export > history.jsonl"),
+                ("two runs as files", "busbw history export 12 13 -d results"),
+                (
+                    "one machine's runs, to another history",
+                    "busbw history export --machine h1 | busbw history add - --db h1.sqlite",
+                ),
+            ),
+            "list": (
+                ("all runs", "busbw history list"),
+                ("one collective", "busbw history list --collective all_reduce"),
+                ("one machine", "busbw history list --machine h1"),
+            ),
+            "plot": (
+                ("busbw at 1 GiB over the last 30 runs", "busbw history plot --size 1G"),
+                ("over the last 100", "busbw history plot --size 1G --last 100"),
+                (
+                    "one collective on one machine",
+                    "busbw history plot --size 64M --collective all_gather --machine h1",
+                ),
+            ),
+            "rm": (
+                ("remove a run, after a question", "busbw history rm 12"),
+                ("remove several without a question", "busbw history rm 12 13 14 --yes"),
+                ("keep a copy before", "busbw history export 12 -d removed"),
+            ),
+            "show": (
+                ("a run as a table", "busbw history show 12"),
+                ("as JSON, as busbw run wrote it", "busbw history show 12 --format json"),
+                ("as Markdown", "busbw history show 12 --format markdown"),
+            ),
+        },
+    ),
+    Row(
+        "report",
+        RESULTS,
+        "Write results as one HTML page: plots, tables, machines, findings.",
+        (
+            ("one result", "busbw report result.json"),
+            ("before and after, compared", "busbw report before.json after.json -o change.html"),
+            ("every result in a directory", "busbw report results/ -o results.html"),
+        ),
+    ),
+)

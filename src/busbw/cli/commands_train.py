@@ -1,0 +1,129 @@
+"""Rows of the table of commands: applications, training and tuning."""
+
+from busbw.cli.command_row import TRAIN, Row
+
+ROWS = (
+    Row(
+        "capture",
+        TRAIN,
+        "Record what an application sends.",
+        (
+            (
+                "every rank of a training",
+                "busbw capture -o run1 -- torchrun --nproc-per-node 8 train.py",
+            ),
+            (
+                "with times, under mpirun",
+                "busbw capture -o run1 --timed -- mpirun -n 8 python train.py",
+            ),
+            ("print what it sent", "busbw pattern run1"),
+        ),
+    ),
+    Row(
+        "pattern",
+        TRAIN,
+        "Print what an application sent: read NCCL logs, traces and dumps.",
+        (
+            ("a directory of logs", "busbw pattern logs/"),
+            ("the ten rows with the largest share", "busbw pattern run1 --rows 10"),
+            (
+                "as a record that busbw replay reads",
+                "busbw pattern logs/ --format jsonl -o pattern.jsonl",
+            ),
+        ),
+    ),
+    Row(
+        "replay",
+        TRAIN,
+        "Run what an application sends, without the application.",
+        (
+            ("a capture, on the GPUs of this machine", "busbw replay run1/pattern.jsonl"),
+            ("on two hosts", "busbw replay run1/pattern.jsonl --hosts h1:8,h2:8"),
+            ("with the result in a file", "busbw replay run1/pattern.jsonl --json replay.json"),
+        ),
+    ),
+    Row(
+        "train",
+        TRAIN,
+        "Train a model on synthetic samples, alone and with each method of gradient exchange.",
+        (
+            (
+                "plain DDP and two methods in turn",
+                "busbw train vgg16 --compare none,torch-powersgd,int8",
+            ),
+            (
+                "two hosts of one GPU",
+                "busbw train gpt2 --batch-size 8 --precision bf16 --hosts h1:1,h2:1",
+            ),
+            ("a model larger than the GPU", "busbw train gpt --params 8B --batch-size 8 --offload"),
+        ),
+    ),
+    Row(
+        "plan",
+        TRAIN,
+        "Recommend the gradient exchange that hides the network and loses least.",
+        (
+            (
+                "the exchange between two hosts",
+                "busbw plan vgg16 --batch-size 128 --hosts h1:1,h2:1",
+            ),
+            (
+                "only these methods, and 90 % of a rank's own rate",
+                "busbw plan gpt2 --compare none,int8,2d+int8 --target 90%",
+            ),
+            (
+                "whether a model fits, and where to keep its states",
+                "busbw plan gpt --params 13B --batch-size 8 --memory",
+            ),
+        ),
+    ),
+    Row(
+        "tune",
+        TRAIN,
+        "Find faster algorithms, protocols and channels for NCCL, by size.",
+        (
+            ("on the GPUs of this machine", "busbw tune all_reduce"),
+            (
+                "on two hosts; the rules are added to busbw-tuner.table",
+                "busbw tune all_gather --hosts h1:8,h2:8",
+            ),
+            (
+                "measure a table against NCCL's choice again",
+                "busbw tune --check busbw-tuner.table --hosts h1:8,h2:8",
+            ),
+        ),
+    ),
+    Row(
+        "horovodrun",
+        TRAIN,
+        "Start a Horovod script on several ranks, like horovodrun.",
+        (
+            ("four ranks on this machine", "busbw horovodrun -np 4 python train.py --epochs 10"),
+            ("two hosts", "busbw horovodrun -np 16 -H h1:8,h2:8 python train.py"),
+            ("hosts of a file", "busbw horovodrun -np 16 --hostfile hosts.txt python train.py"),
+        ),
+    ),
+    Row(
+        "env",
+        TRAIN,
+        "Print the variables that make any NCCL program use busbw's plugins.",
+        (
+            ("print them", "busbw env net"),
+            ("set them in this shell", "busbw env net > net.sh && . ./net.sh"),
+            (
+                "measure with the plugin; busbw run sets them itself",
+                "busbw run all_reduce --hosts h1:8,h2:8 --net busbw",
+            ),
+        ),
+        {
+            "net": (
+                ("print them", "busbw env net"),
+                ("set them in this shell", "busbw env net > net.sh && . ./net.sh"),
+                (
+                    "measure with the plugin; busbw run sets them itself",
+                    "busbw run all_reduce --hosts h1:8,h2:8 --net busbw",
+                ),
+            )
+        },
+    ),
+)
