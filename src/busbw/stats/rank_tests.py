@@ -217,9 +217,8 @@ def _statistics(
     runs, first = len(rows[0]), len(split)
     differences, deviations = [], []
     for row, square in zip(rows, squares, strict=True):
-        total = sum(
-            row[run] for run in split
-        )  # values are centered: the others sum to its opposite
+        # values are centered, so those outside the split sum to the opposite
+        total = sum(map(row.__getitem__, split))
         between = total * total * (1 / first + 1 / (runs - first))
         differences.append(-total * (1 / first + 1 / (runs - first)))
         deviations.append(math.sqrt(max(0.0, square - between) / (runs - 2)))
