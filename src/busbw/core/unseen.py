@@ -1,5 +1,5 @@
-"""Invisible characters that change what a reader sees: no text from a file, a host or a user reaches
-a screen with one.
+"""Invisible characters that change what a reader sees: no text from a file, a host or a user is
+shown on a screen with one.
 """
 
 import re
