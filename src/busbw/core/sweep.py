@@ -139,9 +139,9 @@ def _refuse(option: Option, value: int, strict: bool) -> None:
 
 def _check_sizes(spec: SweepSpec, strict: bool) -> None:
     low, high = spec.min_bytes, spec.max_bytes
-    smallest, largest, step, factor = (
-        BY_FIELD[field].name(strict=strict) for field in (*ENDS, "step_bytes", "step_factor")
-    )
+    smallest, largest = (BY_FIELD[field].name(strict=strict) for field in ENDS)
+    step = BY_FIELD["step_bytes"].name(strict=strict)
+    factor = BY_FIELD["step_factor"].name(strict=strict)
     if low > high:
         raise UsageError(
             f"{smallest} {low} is larger than {largest} {high}",
@@ -165,9 +165,9 @@ def _check_sizes(spec: SweepSpec, strict: bool) -> None:
 
 
 def _check_iterations(spec: SweepSpec, strict: bool) -> None:
-    iters, aggregated, skip = (
-        BY_FIELD[field].name(strict=strict) for field in ("iters", "agg_iters", "per_iter_skip")
-    )
+    iters = BY_FIELD["iters"].name(strict=strict)
+    aggregated = BY_FIELD["agg_iters"].name(strict=strict)
+    skip = BY_FIELD["per_iter_skip"].name(strict=strict)
     if spec.iters * spec.agg_iters > MAX_OPERATIONS:
         raise UsageError(
             f"{iters} {spec.iters} x {aggregated} {spec.agg_iters}:"

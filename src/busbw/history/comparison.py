@@ -81,14 +81,17 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def columns(comparison: Comparison) -> list[Column]:
-    """The columns shown: type, operator, root and cycle where the cells differ in them, the
-    interval where any cell has one.
+    """The columns shown: type, operator, root and cycle if the cells differ in them, the interval
+    if any cell has one.
     """
-    texts = {column.title: {column.text(cell) for cell in comparison.cells} for column in COLUMNS}
-    hidden = {title for title in ONLY_WHERE_CELLS_DIFFER if len(texts[title]) < 2}
-    if texts["interval"] == {"-"}:
-        hidden.add("interval")
-    return [column for column in COLUMNS if column.title not in hidden]
+    shown = []
+    for column in COLUMNS:
+        texts = {column.text(cell) for cell in comparison.cells}
+        all_alike = column.title in ONLY_WHERE_CELLS_DIFFER and len(texts) < 2
+        no_interval = column.title == "interval" and texts == {"-"}
+        if not all_alike and not no_interval:
+            shown.append(column)
+    return shown
 
 
 def placement(key: CellKey) -> str:
@@ -210,9 +213,9 @@ def markdown(comparison: Comparison) -> str:
         _items(sides),
     ]
     same = [cell for cell in comparison.cells if cell.verdict is Verdict.SAME]
-    other = [cell for cell in comparison.cells if cell.verdict is not Verdict.SAME]
-    if other:
-        parts.append(_table(shown, other))
+    different = [cell for cell in comparison.cells if cell.verdict is not Verdict.SAME]
+    if different:
+        parts.append(_table(shown, different))
     if same:
         parts.append(
             f"<details><summary>{counted(len(same), 'cell')} the same</summary>\n\n"

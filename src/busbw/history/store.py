@@ -334,7 +334,7 @@ def baseline(
     The result itself does not count, nor those in `without`.
     """
     result_keys = {msgspec.structs.replace(key, cycle=0) for key, _ in cells(result)}
-    excluded = {history.id_of(other) for other in (result, *without)}
+    excluded = {history.id_of(run) for run in (result, *without)}
     times_by_run: dict[int, dict[CellKey, float]] = {}
     for run in history.runs(collective=result.spec.collective):
         if len(times_by_run) >= last:

@@ -53,11 +53,15 @@ def _side_name(source: ReportInput, side: str) -> str:
 
 
 def _table(first: ReportInput, others: Sequence[ReportInput], comparisons: Comparisons) -> Element:
-    files = [{cell.key: cell for cell in comparisons[source.index].cells} for source in others]
+    files = [_by_key(comparisons[source.index]) for source in others]
     keys = dict.fromkeys(key for cells in files for key in cells)
     lines = [tag("tr", *_line(key, files)) for key in keys]
     head = tag("thead", *_head(first, others))
     return scroll(tag("table", head, tag("tbody", *lines), class_="rows compared"), "Comparison")
+
+
+def _by_key(comparison: Comparison) -> CellsByKey:
+    return {cell.key: cell for cell in comparison.cells}
 
 
 def _head(first: ReportInput, others: Sequence[ReportInput]) -> tuple[Element, Element]:

@@ -235,10 +235,10 @@ def _read_any(data: bytes, collective: str | None, table: int | None) -> AnyResu
         raise UsageError(f"--table {table}: JSON holds a single table", "leave out --table")
     if RESULT_KEY.match(data):
         return _read_busbw(data, collective)
-    document, whole = log_lines.loads(data.decode("utf-8", "replace"))
+    document, intact = log_lines.loads(data.decode("utf-8", "replace"))
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("busbw."):
         return _read_busbw(data, collective)
-    return read_nccl_tests_json.of_document(document, whole, collective)
+    return read_nccl_tests_json.of_document(document, intact, collective)
 
 
 def _read_busbw(data: bytes, collective: str | None) -> AnyResult:

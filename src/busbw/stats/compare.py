@@ -54,7 +54,7 @@ def compare(
     order = list(dict.fromkeys(key for run in runs for key in run))
     if not single:
         order.sort(key=in_table_order)  # repeats take the sizes in random order
-    matched = [key for key in order if all(key in run and usable(run[key].time_s) for run in runs)]
+    matched = [key for key in order if _is_in_all(key, runs)]
     if single:
         known_spreads = spreads(earlier)
         judged = _judge_single(matched, a[0][1], b[0][1], known_spreads, limits)
@@ -63,12 +63,9 @@ def compare(
     cells = [judged.get(key) or _unmatched(key, a_runs, b_runs) for key in order]
     notes = [*_defects("A", a), *_defects("B", b), *_timing_note(a[0][1], b[0][1])]
     if single:
-        notes += [
-            *_overloaded_hosts("A", a),
-            *_overloaded_hosts("B", b),
-            *_spread_note(len(earlier), known_spreads),
-            *(_too_few_samples(cells, limits) or _ambiguous_cells(cells)),
-        ]
+        notes += [*_overloaded_hosts("A", a), *_overloaded_hosts("B", b)]
+        notes += _spread_note(len(earlier), known_spreads)
+        notes += _too_few_samples(cells, limits) or _ambiguous_cells(cells)
     else:
         notes += _too_few_runs(len(a_runs), len(b_runs), limits)
     return Comparison(
@@ -82,6 +79,10 @@ def compare(
         _signs(cells),
         notes,
     )
+
+
+def _is_in_all(key: CellKey, runs: Sequence[Cells]) -> bool:
+    return all(key in run and usable(run[key].time_s) for run in runs)
 
 
 def _runs(files: Sequence[Named]) -> list[Cells]:

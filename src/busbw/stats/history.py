@@ -8,7 +8,7 @@ import itertools
 import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -66,8 +66,11 @@ def spreads(earlier: Times) -> dict[CellKey, float]:
     runs = list(earlier.values())
     if len(runs) < EARLIEST:
         return {}
-    shared = [key for key in runs[0] if all(usable(times.get(key, 0.0)) for times in runs)]
-    deviations = {key: statistics.stdev(math.log(times[key]) for times in runs) for key in shared}
+    deviations = {}
+    for key in runs[0]:
+        times_s = [times.get(key, 0.0) for times in runs]
+        if all(map(usable, times_s)):
+            deviations[key] = statistics.stdev(map(math.log, times_s))
     return _widened(deviations)
 
 
@@ -102,15 +105,12 @@ def check(result: Result, earlier: Times, confidence: float, tolerance: float = 
     """
     times_s = medians((key, figure.time_s) for key, figure in cells(result))
     new = {key: time_s for key, time_s in times_s.items() if usable(time_s)}
-    runs = {
-        run: times
-        for run, times in earlier.items()
-        if all(usable(times.get(key, 0.0)) for key in new)
-    }
+    runs = {run: times for run, times in earlier.items() if _has_all(times, new)}
     basis = _basis(len(runs) if new else 0, confidence)
     rate = level(confidence)
-    logs = {key: [math.log(times[key]) for times in (*runs.values(), new)] for key in new}
-    judged = _judge(logs, basis, rate)
+    logs = {}
+    for key in new:
+        logs[key] = [math.log(times[key]) for times in (*runs.values(), new)]
     signs = [[0] * (len(runs) + 1)] * len(new)
     if basis is not Basis.NONE:
         signs = _distances(logs, rate, tolerance)
@@ -118,22 +118,14 @@ def check(result: Result, earlier: Times, confidence: float, tolerance: float = 
     unusual = [run for run, in_cells in zip(runs, signs_by_run, strict=False) if any(in_cells)]
     rare = len(unusual) <= max(1, RARE * len(runs))
     checked = []
+    judged = _judge(logs, basis, rate)
     for (key, time_s), (p, largest_ratio), sign in zip(new.items(), judged, signs, strict=True):
-        times = [run[key] for run in runs.values()] or [time_s]
-        median_s = statistics.median(times)
+        cell = _checked_cell(key, time_s, [times[key] for times in runs.values()])
         significant = basis is not Basis.NONE and p <= rate
+        slower = significant and time_s >= cell.median_s * (1 + RELEVANT)
+        far = rare and sign[-1] > 0
         checked.append(
-            CheckedCell(
-                key=key,
-                time_s=time_s,
-                median_s=median_s,
-                low_s=min(times),
-                high_s=max(times),
-                p=p,
-                slower=significant and time_s >= median_s * (1 + RELEVANT),
-                most=largest_ratio,
-                far=rare and sign[-1] > 0,
-            )
+            msgspec.structs.replace(cell, p=p, slower=slower, most=largest_ratio, far=far)
         )
     return Check(
         machine=machine(result),
@@ -146,6 +138,24 @@ def check(result: Result, earlier: Times, confidence: float, tolerance: float = 
         basis=basis,
         cells=checked,
         standing=_standing(basis, checked, tolerance),
+    )
+
+
+def _has_all(times: Mapping[CellKey, float], keys: Iterable[CellKey]) -> bool:
+    return all(usable(times.get(key, 0.0)) for key in keys)
+
+
+def _checked_cell(key: CellKey, time_s: float, earlier_s: Sequence[float]) -> CheckedCell:
+    """A cell with its times, not yet judged."""
+    times_s = earlier_s or [time_s]
+    return CheckedCell(
+        key=key,
+        time_s=time_s,
+        median_s=statistics.median(times_s),
+        low_s=min(times_s),
+        high_s=max(times_s),
+        p=1.0,
+        slower=False,
     )
 
 
@@ -208,9 +218,9 @@ def _judge_by_spread(logs: Logs, rate: float) -> list[tuple[float, float | None]
 def _nearest(deviations: Mapping[CellKey, float], key: CellKey) -> list[float]:
     """The deviations of this cell and the sizes next to it, NEAREST in all if there are so many."""
     series = sorted(
-        (other.size_bytes, deviation)
-        for other, deviation in deviations.items()
-        if _series(other) == _series(key)
+        (neighbor.size_bytes, deviation)
+        for neighbor, deviation in deviations.items()
+        if _series(neighbor) == _series(key)
     )
     first = bisect_left(series, key.size_bytes, key=lambda pair: pair[0]) - NEAREST // 2
     first = max(0, min(first, len(series) - NEAREST))

@@ -75,9 +75,9 @@ def interval(samples: Sequence[float], confidence: float) -> tuple[float, float]
 def _order_statistic(ordered: Sequence[float], rank: float) -> float:
     """The value at a rank from 1 on, interpolated where the rank has a fraction."""
     rank = max(rank, 1.0)
-    whole = int(rank)
-    low = ordered[whole - 1]
-    return low + (ordered[min(whole, len(ordered) - 1)] - low) * (rank - whole)
+    lower_rank = int(rank)
+    low, high = ordered[lower_rank - 1], ordered[min(lower_rank, len(ordered) - 1)]
+    return low + (high - low) * (rank - lower_rank)
 
 
 def correlation(samples: Sequence[float]) -> float:

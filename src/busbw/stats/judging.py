@@ -105,10 +105,11 @@ def by_runs(
     keys: Sequence[CellKey], a: Sequence[Cells], b: Sequence[Cells], limits: Limits
 ) -> dict[CellKey, ComparedCell]:
     """Compare whole runs: each contributes one time per cell."""
-    logs = [[math.log(run[key].time_s) for run in (*a, *b)] for key in keys]
+    times = [(_times(key, a), _times(key, b)) for key in keys]
+    logs = [list(map(math.log, a_times + b_times)) for a_times, b_times in times]
+    ps = sweep_test(logs, len(a), two_sided=True)
     compared = {}
-    for key, p in zip(keys, sweep_test(logs, len(a), two_sided=True), strict=True):
-        a_times, b_times = [run[key].time_s for run in a], [run[key].time_s for run in b]
+    for key, (a_times, b_times), p in zip(keys, times, ps, strict=True):
         compared[key] = _compared_cell(
             key,
             msgspec.structs.replace(shift(a_times, b_times, limits.confidence), p=p),
@@ -120,6 +121,10 @@ def by_runs(
             b_count=len(b),
         )
     return compared
+
+
+def _times(key: CellKey, runs: Sequence[Cells]) -> list[float]:
+    return [run[key].time_s for run in runs]
 
 
 def by_cells(

@@ -170,7 +170,7 @@ def sweep_test(rows: Sequence[Sequence[float]], first: int, *, two_sided: bool) 
     if runs < 3 or not 0 < first < runs:
         return [1.0] * len(rows)
     centered = [_centered(row) for row in rows]
-    squares = [math.fsum(value * value for value in row) for row in centered]
+    squares = [_sum_of_squares(row) for row in centered]
     observed = _statistics(centered, squares, range(first), two_sided)
     largest = [
         max(_statistics(centered, squares, split, two_sided)) for split in _splits(runs, first)
@@ -181,6 +181,10 @@ def sweep_test(rows: Sequence[Sequence[float]], first: int, *, two_sided: bool) 
 def _centered(row: Sequence[float]) -> list[float]:
     mean = statistics.fmean(row)
     return [value - mean for value in row]
+
+
+def _sum_of_squares(row: Sequence[float]) -> float:
+    return math.fsum(value * value for value in row)
 
 
 def _share_reaching(statistic: float, largest: Sequence[float]) -> float:

@@ -95,9 +95,10 @@ def aligned(
     widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
     kept = fitting(columns, widths, limit, order)
     kept_columns, kept_widths = [columns[at] for at in kept], [widths[at] for at in kept]
-    return "".join(
-        _joined(kept_columns, [texts[at] for at in kept], kept_widths) for texts in lines
-    )
+    table = ""
+    for texts in lines:
+        table += _joined(kept_columns, [texts[at] for at in kept], kept_widths)
+    return table
 
 
 def _texts(columns: Sequence[Column], item: object) -> list[str]:
@@ -138,9 +139,8 @@ PLAIN_BARS = ".:-=+*#@"
 
 def time_text(seconds: float) -> str:
     """`17.41 us`, `12.44 ms`, `1.79 s`: four digits in the largest unit that gives at least 1."""
-    scale, unit = next(
-        ((scale, unit) for scale, unit in TIME_UNITS if seconds >= scale), TIME_UNITS[-1]
-    )
+    fitting_units = (unit for unit in TIME_UNITS if seconds >= unit[0])
+    scale, unit = next(fitting_units, TIME_UNITS[-1])
     value = seconds / scale
     if not math.isfinite(value):
         return f"{value} {unit}"
