@@ -163,7 +163,7 @@ def traffic(matrix: Sequence[Sequence[int]], source: str, hosts: Sequence[str]) 
     received = [sum(column) - column[rank] for rank, column in enumerate(zip(*matrix, strict=True))]
     if not sum(sent):
         return None
-    # of equal pairs the one of the lowest ranks
+    # of equal pairs, the one with the lowest ranks
     pairs = ((matrix[i][j], -i, -j) for i in ranks for j in ranks if i != j)
     pair_bytes, sender, receiver = max(pairs, default=(0, 0, 0))
     busiest = max(ranks, key=lambda rank: max(sent[rank], received[rank]))

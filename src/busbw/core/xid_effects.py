@@ -54,7 +54,7 @@ EFFECTS: dict[str, Effect] = {
     "RESTART_BM": Effect.REBOOT,
     "RESTART_VM": Effect.REBOOT,
     "RESET_GPU": Effect.RESET,
-    # its workflow ends in a reset, whether 63, 64, 94 or 95 follow or not
+    # This workflow ends in a reset, whether 63, 64, 94 or 95 follow or not.
     "WORKFLOW_XID_48": Effect.RESET,
     "WORKFLOW_NVLINK_ERR": Effect.RESET,  # the link stays down until then
     "CONTACT_SUPPORT": Effect.REPAIR,
