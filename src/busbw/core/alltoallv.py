@@ -1,8 +1,7 @@
-"""The text of --counts: where alltoallv's bytes for each pair of ranks come from.
+"""The bytes of alltoallv: where those of each pair of ranks come from, and their sums.
 
-`zipf:1.05,rows=1e7`, `file:counts.csv`, or a path.
-
-What an alltoallv moves between its ranks, summed up from the matrix of the largest size.
+`parse_counts` reads the text of --counts: `zipf:1.05,rows=1e7`, `file:counts.csv`, or a path.
+`traffic` sums up the matrix of the largest size.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ HINT = (
     "write it like --counts zipf:1.05, --counts zipf:1.05,rows=1e7,ids=65536,dedup or --counts"
     " file:counts.csv"
 )
-MOST_EXPONENT = 10.0  # the first id is then 99.9 % of all
+LARGEST_EXPONENT = 10.0  # the first id is then 99.9 % of all
 # smallest and largest value
 NUMBERS = {"rows": (1, 10**12), "ids": (1, 10**12), "seed": (0, 2**53)}
 FLAGS = ("dedup", "sorted")
@@ -58,13 +57,13 @@ class MatrixFile:
 
 def parse_counts(text: str) -> Zipf | MatrixFile:
     """The source that the text names; UsageError for an invalid exponent, key or value."""
-    kind, _, rest = text.partition(":")
+    kind, _, spec = text.partition(":")
     if kind != KIND:
         return MatrixFile(text.removeprefix(FILE))
-    exponent, *items = rest.split(",")
+    exponent, *items = spec.split(",")
     values: dict[str, Any] = {}
     for item in items:
-        name, value = _item(item, text)
+        name, value = _parse_item(item, text)
         if name in values:
             raise UsageError(f"--counts {text}: {name} is given twice", "leave out one of them")
         values[name] = value
@@ -78,49 +77,52 @@ def parse_counts(text: str) -> Zipf | MatrixFile:
             f"--counts {text}: sorted scatters nothing, so seed has no effect",
             "leave out one of them",
         )
-    return Zipf(_exponent(exponent, text), **values)
+    return Zipf(_parse_exponent(exponent, text), **values)
 
 
-def _exponent(word: str, text: str) -> float:
+def _parse_exponent(word: str, text: str) -> float:
     try:
         value = float(word)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= MOST_EXPONENT:
+    if not 0 <= value <= LARGEST_EXPONENT:
         raise UsageError(
-            f"--counts {text}: the exponent '{word}' is not a number from 0 to {MOST_EXPONENT:g}",
+            f"--counts {text}: the exponent '{word}' is not a number from 0 to"
+            f" {LARGEST_EXPONENT:g}",
             HINT,
         )
     return value
 
 
-def _item(item: str, text: str) -> tuple[str, int]:
+def _parse_item(item: str, text: str) -> tuple[str, int]:
     name, equals, word = item.partition("=")
     if name in FLAGS and not equals:
         return name, True
     if name not in NUMBERS:
         known = ", ".join(field.name for field in fields(Zipf)[1:])
         raise UsageError(f"--counts {text}: '{item}' is none of {known}", HINT)
-    least, most = NUMBERS[name]
+    least, largest = NUMBERS[name]
     try:
         value = float(word)
     except ValueError:
         value = -1.0
-    if not (least <= value <= most and value.is_integer()):
+    if not (least <= value <= largest and value.is_integer()):
         raise UsageError(
-            f"--counts {text}: {name} '{word}' is not a whole number from {least} to {most:g}", HINT
+            f"--counts {text}: {name} '{word}' is not a whole number from {least} to {largest:g}",
+            HINT,
         )
     return name, int(value)
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes at the largest size. What a rank sends to itself is left out, except of size_bytes.
+    """Bytes at the largest size. What a rank sends to itself counts only in size_bytes.
 
     source names the matrix: '' for nccl-tests' spread of 1, else another spread, --counts with its
     defaults, or the SHA-256 of a file's values. size_bytes is the largest total that a rank sends
-    or receives. sender and receiver are the pair with the most bytes, pair_bytes. rank is the one
-    that sends or receives the most, with both totals. host_bytes is the most that the ranks of one
-    host send to other hosts, or receive from them. total_bytes is the sum over all ranks.
+    or receives. total_bytes is the sum over all ranks. sender and receiver are the pair with the
+    most bytes, pair_bytes. rank is the one that sends or receives the most, sent_bytes and
+    received_bytes are its totals. host_bytes is the most that the ranks of one host send to other
+    hosts, or receive from them.
     """
 
     source: str
@@ -137,7 +139,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rank_bytes(self) -> int:
-        """What the busiest rank's link carries in its busier direction."""
+        """The bytes that the busiest rank's link carries in its busier direction."""
         return max(self.sent_bytes, self.received_bytes)
 
     @property
@@ -152,18 +154,19 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def traffic(matrix: Sequence[Sequence[int]], source: str, hosts: Sequence[str]) -> Traffic | None:
-    """The traffic of a matrix of bytes from rank i to rank j, with the host of each rank; None
-    if no byte leaves its rank.
+    """The traffic of a matrix; None if no byte leaves its rank.
+
+    matrix[i][j] are the bytes from rank i to rank j; `hosts` has the host of each rank.
     """
     ranks = range(len(matrix))
     sent = [sum(row) - row[rank] for rank, row in enumerate(matrix)]
     received = [sum(column) - column[rank] for rank, column in enumerate(zip(*matrix, strict=True))]
     if not sum(sent):
         return None
-    pair_bytes, sender, receiver = max(
-        ((matrix[i][j], -i, -j) for i in ranks for j in ranks if i != j), default=(0, 0, 0)
-    )
-    rank = max(ranks, key=lambda one: max(sent[one], received[one]))
+    # of equal pairs, the one with the lowest ranks
+    pairs = ((matrix[i][j], -i, -j) for i in ranks for j in ranks if i != j)
+    pair_bytes, sender, receiver = max(pairs, default=(0, 0, 0))
+    busiest = max(ranks, key=lambda rank: max(sent[rank], received[rank]))
     return Traffic(
         source=source,
         ranks=len(matrix),
@@ -172,18 +175,18 @@ def traffic(matrix: Sequence[Sequence[int]], source: str, hosts: Sequence[str]) 
         sender=-sender,
         receiver=-receiver,
         pair_bytes=pair_bytes,
-        rank=rank,
-        sent_bytes=sent[rank],
-        received_bytes=received[rank],
+        rank=busiest,
+        sent_bytes=sent[busiest],
+        received_bytes=received[busiest],
         host_bytes=_host_bytes(matrix, hosts),
     )
 
 
 def _host_bytes(matrix: Sequence[Sequence[int]], hosts: Sequence[str]) -> int:
-    out, into = dict.fromkeys(hosts, 0), dict.fromkeys(hosts, 0)
-    for row, host in zip(matrix, hosts, strict=True):
-        for size, other in zip(row, hosts, strict=True):
-            if host != other:
-                out[host] += size
-                into[other] += size
-    return max([*out.values(), *into.values()])
+    sent, received = dict.fromkeys(hosts, 0), dict.fromkeys(hosts, 0)
+    for row, sender in zip(matrix, hosts, strict=True):
+        for size, receiver in zip(row, hosts, strict=True):
+            if sender != receiver:
+                sent[sender] += size
+                received[receiver] += size
+    return max([*sent.values(), *received.values()])

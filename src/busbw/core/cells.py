@@ -1,9 +1,7 @@
-"""The cells of a result: keyed by what they measured, so that results can be compared, and the
-values that every view prints for them.
+"""The cells of a result, and the comparison of two results cell by cell (`busbw.comparison/1`).
 
-The outcome of a comparison: `busbw.comparison/1`, cell by cell.
-
-Seconds and fractions; b is compared with a.
+A cell has a key, which says what it measures, so that results can be compared. A Figure has the
+values that every view prints for it. Values are seconds and fractions; b is compared with a.
 """
 
 import math
@@ -22,9 +20,9 @@ OUT_OF_PLACE, IN_PLACE = "out of place", "in place"
 
 
 class CellKey(msgspec.Struct, frozen=True, order=True):
-    """What a cell measures, besides the collective.
+    """What a cell measures, apart from the collective.
 
-    `cycle` counts the rows of a run that are equal in all else, from 0.
+    `cycle` numbers the rows of a run that are otherwise equal, from 0.
     """
 
     dtype: str
@@ -56,7 +54,10 @@ class Figure:
     @property
     def n(self) -> int:
         """The number of samples or iterations from which the time is computed."""
-        return self.cell.n or (len(self.cell.kept_s) if self.cell.stopped else 0) or self.row.iters
+        if self.cell.n:
+            return self.cell.n
+        samples = len(self.cell.kept_s) if self.cell.stopped else 0
+        return samples or self.row.iters
 
     @property
     def half_width(self) -> float:
@@ -70,7 +71,7 @@ class Figure:
 
     @property
     def busbw(self) -> float:
-        """Bytes per second; 0 where nothing was measured."""
+        """Bytes per second; 0 if nothing was measured."""
         return self.cell.busbw if math.isfinite(self.cell.busbw) else 0.0
 
 
@@ -88,71 +89,72 @@ def every(result: Result) -> Iterator[Figure]:
 
 def cells(result: Result) -> Iterator[tuple[CellKey, Figure]]:
     """All cells in table order, each with its key."""
-    seen: Counter[CellKey] = Counter()
+    cycles: Counter[CellKey] = Counter()
     for figure in every(result):
         row, placement = figure.row, PLACEMENTS[figure.placement == IN_PLACE]
         key = CellKey(row.dtype, row.op, row.root, row.size_bytes, placement)
-        yield msgspec.structs.replace(key, cycle=seen[key]), figure
-        seen[key] += 1
+        yield msgspec.structs.replace(key, cycle=cycles[key]), figure
+        cycles[key] += 1
 
 
-def peak(found: Iterable[Figure]) -> Figure | None:
-    """The figure with the highest busbw; None where no busbw is a number."""
-    return max(
-        (figure for figure in found if math.isfinite(figure.cell.busbw)),
-        key=lambda figure: figure.busbw,
-        default=None,
-    )
+def peak(figures: Iterable[Figure]) -> Figure | None:
+    """The figure with the highest busbw; None if no busbw is a number."""
+    finite = (figure for figure in figures if math.isfinite(figure.cell.busbw))
+    return max(finite, key=lambda figure: figure.busbw, default=None)
 
 
 def settled(result: Result) -> list[Figure]:
-    """The cells in table order that are as precise as was asked for.
+    """The cells that are as precise as requested, in table order.
 
-    Headlines, gates and findings on bandwidth use only these.
-
-    Classic timing and a given number of iterations ask for no precision. A cell with two modes or a
-    throttled GPU is not settled.
+    Headlines, gates and findings on bandwidth use only these. Classic timing and a given number of
+    iterations request no precision. A cell with two modes or a throttled GPU is not settled.
     """
     precision = result.spec.sampling.precision if result.spec.sampling else 0.0
-    return [figure for figure in every(result) if _settled(figure, precision)]
+    return [figure for figure in every(result) if _is_settled(figure, precision)]
 
 
-def _settled(figure: Figure, precision: float) -> bool:
+def _is_settled(figure: Figure, precision: float) -> bool:
     if figure.cell.stopped == "budget":  # also where only --tail had too few samples
         return figure.half_width <= precision
     return figure.cell.stopped in ("", "ok", "fixed")
 
 
 def headline(result: Result) -> Figure | None:
-    """The settled cell with the highest busbw, which speaks for the whole sweep; None where no
-    cell reached its precision.
+    """The settled cell with the highest busbw, which represents the whole sweep; None if no cell
+    is settled.
     """
     return peak(settled(result))
 
 
 def repeats(result: Result) -> list[dict[CellKey, Figure]]:
-    """The cells of each repeat, which has communicators of its own."""
-    numbers = sorted({row.repeat for row in result.rows})
-    parts = ([row for row in result.rows if row.repeat == number] for number in numbers)
-    return [dict(cells(msgspec.structs.replace(result, rows=rows))) for rows in parts]
+    """The cells of each repeat of the sweep; each repeat has its own communicators."""
+    rows_by_repeat: dict[int, list[Row]] = {}
+    for row in result.rows:
+        rows_by_repeat.setdefault(row.repeat, []).append(row)
+    return [
+        dict(cells(msgspec.structs.replace(result, rows=rows)))
+        for _, rows in sorted(rows_by_repeat.items())
+    ]
 
 
 def complete_repeats(result: Result) -> list[dict[CellKey, Figure]]:
     """The repeats, without an incomplete one if there are others."""
-    found = repeats(result) or [{}]
-    return found[:-1] if len(found) > 1 and not result.complete else found
+    all_repeats = repeats(result) or [{}]
+    if len(all_repeats) > 1 and not result.complete:
+        return all_repeats[:-1]
+    return all_repeats
 
 
 def medians(times_s: Iterable[tuple[CellKey, float]]) -> dict[CellKey, float]:
     """One time per cell in seconds: the median over its cycles; nan if any of them is not
     usable.
     """
-    found: dict[CellKey, list[float]] = {}
+    by_cell: dict[CellKey, list[float]] = {}
     for key, time_s in times_s:
-        found.setdefault(msgspec.structs.replace(key, cycle=0), []).append(time_s)
+        by_cell.setdefault(msgspec.structs.replace(key, cycle=0), []).append(time_s)
     return {
         key: statistics.median(times) if all(map(usable, times)) else math.nan
-        for key, times in found.items()
+        for key, times in by_cell.items()
     }
 
 
@@ -224,8 +226,8 @@ class ComparedCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signs(msgspec.Struct, frozen=True):
-    """The sign test over cells that are single means: in how many b took longer, in how many
-    less time, and p.
+    """The sign test over cells that are single means: the number in which b took longer, the
+    number in which it took less time, and the p-value.
     """
 
     longer: int

@@ -21,9 +21,9 @@ BusFactor = Callable[[int], Fraction]
 class Collective:
     """One collective operation.
 
-    `buffers(c, n, itemsize)` gives the element counts of both buffers; `algbw_units(n)` times count
-    and itemsize is the bytes that algbw divides by the time; `bus_factor(n)` is busbw / algbw,
-    exact; `moves(layout, rank)` is the expected result: which elements of which ranks must end up
+    `buffers(c, n, itemsize)` gives the element counts of both buffers. `algbw_units(n)` times count
+    and itemsize is the bytes that algbw divides by the time. `bus_factor(n)` is busbw / algbw,
+    exact. `moves(layout, rank)` is the expected result: which elements of which ranks must end up
     where in the receive buffer (layouts.Move).
     """
 
@@ -64,6 +64,7 @@ def _one(_n: int) -> Fraction:
     return Fraction(1)
 
 
+# The formulas of the three bus factors.
 _TWICE, _OTHERS, _WHOLE = "2(n-1)/n", "(n-1)/n", "1"
 
 COLLECTIVES: tuple[Collective, ...] = (
@@ -215,9 +216,10 @@ def _key(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 
-_BY_KEY: dict[str, Collective] = {
-    _key(name): row for row in COLLECTIVES for name in (row.name, row.torch_name, *row.aliases)
+_BY_SPELLING: dict[str, Collective] = {
+    name: row for row in COLLECTIVES for name in (row.name, row.torch_name, *row.aliases)
 }
+_BY_KEY: dict[str, Collective] = {_key(name): row for name, row in _BY_SPELLING.items()}
 
 
 def collective(name: str) -> Collective:
@@ -226,13 +228,6 @@ def collective(name: str) -> Collective:
     """
     row = _BY_KEY.get(_key(name))
     if row is None:
-        raise unknown(
-            "collective",
-            name,
-            {
-                key: row.name
-                for row in COLLECTIVES
-                for key in (row.name, row.torch_name, *row.aliases)
-            },
-        )
+        names = {spelling: row.name for spelling, row in _BY_SPELLING.items()}
+        raise unknown("collective", name, names)
     return row

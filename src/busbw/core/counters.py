@@ -34,10 +34,9 @@ class Owner(Enum):
 class Counter:
     """One counter.
 
-    Multiplied by `scale` it is in `unit`s. Increases below `notable`, or `notable_per_byte` of
-    traffic, are ignored.
-
-    A counter has `bits` bits; at its largest value it wraps to 0, or stays there if it `saturates`.
+    Multiplied by `scale`, its value is in `unit`s. Increases below `notable`, or below
+    `notable_per_byte` times the bytes of traffic, are ignored. A counter has `bits` bits; at its
+    largest value it wraps to 0, or stays there if it `saturates`.
     """
 
     name: str

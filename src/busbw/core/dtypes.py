@@ -1,9 +1,9 @@
-"""The element types a collective can move, one row each, in the order of NCCL's ncclDataType_t.
+"""The element types that a collective can move, in the order of NCCL's ncclDataType_t.
 
-Exact encoding, decoding and rounding of the float types, in integers and fractions.
+`encode`, `decode` and `round_to_bits` are exact, in integers and fractions.
 
-All are IEEE 754 binary formats except f8e4m3, which has no infinity: an all-ones exponent holds
-numbers, and only all ones is NaN.
+All float types are IEEE 754 binary formats except f8e4m3, which has no infinity: an exponent of all
+ones holds numbers, and only all ones is NaN.
 """
 
 from dataclasses import dataclass
@@ -98,13 +98,8 @@ def dtype(name: str) -> DType:
     """
     row = BY_NAME.get(name.lower())
     if row is None:
-        raise unknown(
-            "data type",
-            name,
-            {key: row.name for key, row in BY_NAME.items()},
-            "--datatype: ",
-            ", or all",
-        )
+        names = {spelling: row.name for spelling, row in BY_NAME.items()}
+        raise unknown("data type", name, names, "--datatype: ", ", or all")
     return row
 
 
@@ -143,11 +138,12 @@ def _largest(dtype: DType) -> int:
 def decode(bits: int, dtype: DType) -> Fraction | str:
     """The value of the bits, or 'nan', 'inf', '-inf'."""
     p, bias = dtype.significand, _bias(dtype)
-    negative, rest = bits >> (dtype.bits - 1), bits & ((1 << (dtype.bits - 1)) - 1)
-    if rest > _largest(dtype):
-        infinite = dtype.name != "f8e4m3" and rest & ((1 << (p - 1)) - 1) == 0
-        return ("-inf" if negative else "inf") if infinite else "nan"
-    field, mantissa = rest >> (p - 1), rest & ((1 << (p - 1)) - 1)
+    negative, magnitude = bits >> (dtype.bits - 1), bits & ((1 << (dtype.bits - 1)) - 1)
+    field, mantissa = magnitude >> (p - 1), magnitude & ((1 << (p - 1)) - 1)
+    if magnitude > _largest(dtype):
+        if dtype.name == "f8e4m3" or mantissa:
+            return "nan"
+        return "-inf" if negative else "inf"
     units = mantissa | (1 << (p - 1) if field else 0)
     value = Fraction(units) * Fraction(2) ** (max(field, 1) - bias - (p - 1))
     return -value if negative else value

@@ -138,7 +138,7 @@ _CARRIED = re.compile(
     rf"^(R?NCCL_|BUSBW_|{_OPEN_MPI}|PMIX_MCA_|PRTE_MCA_|MPICH_|I_MPI_|UC[XC]_|FI_|GLOO_"
     rf"|TORCH_NCCL_|CUDA_|SLURM_|NVIDIA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$)"
 )
-_OWN = "BUSBW_JOB"  # marks the processes of one run
+_JOB_VARIABLE = "BUSBW_JOB"  # marks the processes of one run
 
 
 def shown(name: str, value: str) -> str:
@@ -151,12 +151,11 @@ def shown(name: str, value: str) -> str:
 def carried(environment: Mapping[str, str], *, all_names: bool = False) -> dict[str, str]:
     """The variables for a result, sorted by name, with secrets masked.
 
-    `all_names` adds all others with masked values.
-
-    nccl-tests writes its whole environment to its results; `all_names` keeps the names for programs
-    that read them.
+    `all_names` adds all other variables with masked values: nccl-tests writes its whole environment
+    to its results, and programs may read the names.
     """
-    names = sorted(
-        name for name in environment if (all_names or _CARRIED.match(name)) and name != _OWN
-    )
-    return {name: shown(name, environment[name]) for name in names}
+    return {
+        name: shown(name, value)
+        for name, value in sorted(environment.items())
+        if (all_names or _CARRIED.match(name)) and name != _JOB_VARIABLE
+    }

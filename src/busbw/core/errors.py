@@ -12,7 +12,7 @@ BusbwError               what failed, where, and the value seen; `hint` is the c
 
 Any other exception that reaches the command line is a bug in busbw: exit 4.
 
-Exit codes, one row each: those of `busbw`, of its line for a monitor, and of the compat
+There are three tables of exit codes: of `busbw`, of its line for a monitor, and of the compat
 commands, which are nccl-tests' own.
 """
 
@@ -40,10 +40,8 @@ class Exit(_Code):
     USAGE = 2, "invalid arguments or input file"
     UNKNOWN = (
         3,
-        (
-            "no measurement possible: no GPU, NCCL or MPI missing, a rank or host lost; a part or a"
-            " figure that could not be judged"
-        ),
+        "no measurement possible: no GPU, NCCL or MPI missing, a rank or host lost; a part or a"
+        " figure that could not be judged",
     )
     BUG = 4, "a bug in busbw"
     INTERRUPTED = 130, "interrupted; completed measurements are saved"
@@ -120,12 +118,11 @@ def unknown(
     `names` maps each accepted spelling to the row's own name. `option` begins the message, `also`
     ends the hint. `options` are ids as in BusbwError.
     """
-    near = get_close_matches(name.lower(), names, 1)
-    meant = f"did you mean {names[near[0]]}? " if near else ""
+    close = get_close_matches(name.lower(), names, 1)
+    suggestion = f"did you mean {names[close[0]]}? " if close else ""
     known = ", ".join(dict.fromkeys(names.values()))
-    return UsageError(
-        f"{option}unknown {what} '{name}'", f"{meant}the {what}s are {known}{also}", options
-    )
+    hint = f"{suggestion}the {what}s are {known}{also}"
+    return UsageError(f"{option}unknown {what} '{name}'", hint, options)
 
 
 class NoMeasurement(BusbwError):
@@ -153,8 +150,8 @@ MEMORY_HINT = (
 
 
 def out_of_memory(error: BaseException) -> NoMeasurement | None:
-    """The error for an exception that means that this process gets no more memory, of the host
-    or of its GPU; None for another.
+    """The error for an exception that means that this process gets no more memory of the host or
+    of its GPU; None for any other exception.
     """
     if (
         isinstance(error, MemoryError)

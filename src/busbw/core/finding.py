@@ -1,7 +1,4 @@
-"""Conclusions about a run: a verdict and a message, with evidence and a fix.
-
-What a check is: the texts of its page.
-"""
+"""Findings, the conclusions about a run, and the row of a check with the texts of its page."""
 
 from enum import Enum
 
@@ -20,13 +17,9 @@ class Verdict(Enum):
 
 # Findings that `busbw show` adds while it reads a log. Those of a run are the rules of
 # model/findings.py.
-LOG_ROWS, LOG_TABLES, LOG_COLLECTIVE, LOG_AVERAGE = (
-    "log.rows",
-    "log.tables",
-    "log.collective",
-    "log.average",
-)
-LOG_RANKS, LOG_FIGURES, LOG_FAILED = "log.ranks", "log.figures", "log.failed"
+LOG_ROWS, LOG_TABLES, LOG_COLLECTIVE = "log.rows", "log.tables", "log.collective"
+LOG_AVERAGE, LOG_RANKS = "log.average", "log.ranks"
+LOG_FIGURES, LOG_FAILED = "log.figures", "log.failed"
 LOG_FINDINGS = {
     LOG_ROWS: (Verdict.WARN, "`busbw show` skipped lines of a log that it could not parse"),
     LOG_TABLES: (Verdict.WARN, "a log contains several tables; only the first was read"),
@@ -36,10 +29,8 @@ LOG_FINDINGS = {
     ),
     LOG_AVERAGE: (
         Verdict.WARN,
-        (
-            "rows of a log are missing or were changed: their mean is not the stated `Avg bus"
-            " bandwidth`"
-        ),
+        "rows of a log are missing or were changed: their mean is not the stated"
+        " `Avg bus bandwidth`",
     ),
     LOG_RANKS: (
         Verdict.WARN,

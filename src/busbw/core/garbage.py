@@ -1,6 +1,6 @@
 """How often Python looks for garbage in busbw's own processes.
 
-Never changed where busbw is a library.
+A program that uses busbw as a library keeps its own setting.
 """
 
 import gc
@@ -9,15 +9,17 @@ NEW_OBJECTS = 100_000
 
 
 def collect_seldom() -> None:
-    """Look for garbage after so many new objects, instead of 700: imports make many and free none.
+    """Look for garbage after NEW_OBJECTS new objects instead of 700.
 
-    That was a tenth of the CPU time of a short command, and of a rank that imports PyTorch.
+    Imports make many objects and free none. Looking for garbage took a tenth of the CPU time of a
+    short command, and of a rank that imports PyTorch.
     """
     gc.set_threshold(NEW_OBJECTS)
 
 
 def leave_at_exit() -> None:
-    """Do not look for garbage at exit: Python does so three times, which takes 0.3 s among
-    PyTorch's objects.
+    """Do not look for garbage at exit.
+
+    Python does so three times, which takes 0.3 s with PyTorch's objects.
     """
     gc.freeze()

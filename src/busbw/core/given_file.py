@@ -1,5 +1,5 @@
-"""Files that a user names, read whole: within a limit, and not from a device, which may have no
-end.
+"""Reads whole files that a user names: up to a limit of bytes, and not from a device, which may
+have no end.
 """
 
 import errno
@@ -11,55 +11,52 @@ from typing import BinaryIO
 
 LOG = logging.getLogger(__name__)
 
-# bytes of a measurement, log or trace: read whole, it takes several times as much memory
+# limit in bytes for measurements, logs and traces, which take several times as much memory
 MOST = 1 << 30
-SMALL = 64 << 20  # bytes of what people write: lists of hosts, expectations, scripts
+SMALL = 64 << 20  # limit in bytes for what people write: lists of hosts, expectations, scripts
 _PIECE = 1 << 20
 
 
-def read_whole(name: str | Path, most: int = MOST) -> bytes:
-    """What is in a file or comes through a pipe.
-
-    OSError, also for a device and for more than `most` bytes.
-    """
+def read_whole(name: str | Path, limit: int = MOST) -> bytes:
+    """The content of a file or pipe; OSError also for a device and for more than `limit` bytes."""
     refuse_device(name)
-    with Path(name).open("rb") as opened:
-        if os.fstat(opened.fileno()).st_size > most:
-            raise _too_large(most)
-        data = read_stream(opened, most)
+    with Path(name).open("rb") as file:
+        if os.fstat(file.fileno()).st_size > limit:
+            raise _too_large(limit)
+        data = read_stream(file, limit)
     LOG.debug("read %s, %d bytes", name, len(data))
     return data
 
 
-def read_text(name: str | Path, most: int = SMALL) -> str:
+def read_text(name: str | Path, limit: int = SMALL) -> str:
     """The UTF-8 text in a file; OSError as `read_whole`, or UnicodeDecodeError."""
-    return read_whole(name, most).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    return read_whole(name, limit).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_stream(stream: BinaryIO, most: int = MOST) -> bytes:
-    """All of a stream; OSError for more than `most` bytes."""
+def read_stream(stream: BinaryIO, limit: int = MOST) -> bytes:
+    """All of a stream; OSError for more than `limit` bytes."""
     pieces, size = [], 0
     while piece := stream.read(_PIECE):
         pieces.append(piece)
         size += len(piece)
-        if size > most:
-            raise _too_large(most)
+        if size > limit:
+            raise _too_large(limit)
     return b"".join(pieces)
 
 
 def refuse_device(name: str | Path) -> None:
-    """OSError for a device, before it is opened. A terminal is as good as a pipe: `/dev/stdin`."""
+    """OSError for a device, before it is opened. A terminal is allowed as stdin: `/dev/stdin`."""
     mode = Path(name).stat().st_mode
-    if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not _terminal(name)):
+    if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not _is_terminal(name)):
         raise OSError(errno.EINVAL, "not a regular file")
 
 
-def _terminal(name: str | Path) -> bool:
+def _is_terminal(name: str | Path) -> bool:
     try:
         return os.path.samestat(Path(name).stat(), os.fstat(0)) and os.isatty(0)
     except OSError:
         return False
 
 
-def _too_large(most: int) -> OSError:
-    return OSError(errno.EFBIG, f"larger than {most >> 20} MiB")
+def _too_large(limit: int) -> OSError:
+    return OSError(errno.EFBIG, f"larger than {limit >> 20} MiB")

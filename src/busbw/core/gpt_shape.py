@@ -1,8 +1,7 @@
-"""The shape of a transformer with a given number of parameters: layers, width, heads and
-vocabulary.
+"""The shape of a transformer with a given number of parameters: layers, width, heads, vocabulary.
 
-Memory of a training whose states are divided between GPU and host: what busbw.accel.offload
-needs and busbw plan predicts.
+The constants at the end are the memory of a training whose states are divided between GPU and host:
+what busbw.accel.offload needs and busbw plan predicts.
 """
 
 import math
@@ -15,15 +14,16 @@ from busbw.core.errors import UsageError
 STEP = 128  # a width is a multiple of it
 HEAD = 128  # elements of a head; HEAD // 2 below WIDE
 WIDE = 2048
-# width per layer that is aimed at: that of GPT-3 with 6.7e9 parameters and more (Brown et al. 2020,
-# table 2.1)
+# The aim for width over layers, which GPT-3 has with 6.7e9 parameters and more (Brown et al. 2020,
+# table 2.1).
 DEPTH = 128
-MOST_WIDTH = 32_768
+LARGEST_WIDTH = 32_768
 # GPT-2's 50,257 rounded up to a multiple of 128; for models below LARGE
 VOCABULARY, SMALL_VOCABULARY = 50_304, 4096
 LARGE, SMALL = 100_000_000, 10_000_000
 TOLERANCE, SMALL_TOLERANCE = 0.02, 0.05  # below SMALL a layer is a large part of the model
-RECOMPUTE_FROM = 1_000_000_000  # parameters from where on activations are recomputed by default
+# From this number of parameters on, activations are recomputed by default.
+RECOMPUTE_FROM = 1_000_000_000
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmbt]?)", re.IGNORECASE | re.ASCII)
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
@@ -81,39 +81,37 @@ def shape_of(parameters: int, sequence: int) -> GptShape:
     tolerance = TOLERANCE if parameters >= SMALL else SMALL_TOLERANCE
     shapes = [
         _at_width(width, parameters, vocabulary, sequence)
-        for width in range(STEP, MOST_WIDTH + 1, STEP)
+        for width in range(STEP, LARGEST_WIDTH + 1, STEP)
     ]
-    close = [one for one in shapes if abs(one.parameters(sequence) / parameters - 1) <= tolerance]
+    close = [
+        shape for shape in shapes if abs(shape.parameters(sequence) / parameters - 1) <= tolerance
+    ]
     if not close:
-        nearest = min(
-            shapes, key=lambda one: abs(one.parameters(sequence) - parameters)
-        ).parameters(sequence)
+        counts = [shape.parameters(sequence) for shape in shapes]
+        nearest = min(counts, key=lambda count: abs(count - parameters))
         raise UsageError(
             f"--params {parameters}: no gpt has this number of parameters",
             f"the nearest has {nearest / 1e6:.1f} million",
         )
-    return min(close, key=lambda one: abs(math.log(one.width / one.layers / DEPTH)))
+    return min(close, key=lambda shape: abs(math.log(shape.width / shape.layers / DEPTH)))
 
 
 def _at_width(width: int, parameters: int, vocabulary: int, sequence: int) -> GptShape:
-    empty = GptShape(0, width, width // (HEAD if width >= WIDE else HEAD // 2), vocabulary)
+    """The shape of this width whose number of layers comes nearest to the parameters."""
+    head = HEAD if width >= WIDE else HEAD // 2
+    empty = GptShape(0, width, width // head, vocabulary)
     layers = max(1, round((parameters - empty.root(sequence)) / empty.block))
     return msgspec.structs.replace(empty, layers=layers)
 
 
 STATE_BYTES = 12  # of a parameter: fp32 weight and two fp32 moments of AdamW
-SLOT_BYTES = 2  # its gradient on the way down, and the new weight on the way up, in bf16
+SLOT_BYTES = 2  # of a parameter, in bf16: its gradient to the host, then its new weight to the GPU
 HOST_BYTES = STATE_BYTES + SLOT_BYTES  # of a parameter whose states are on the host
 STAGING_BUFFERS = 3  # pieces of new weights: one is filled while others are copied
-UPDATE_BYTES = (
-    # that the update of an element moves in host memory: bf16 gradient in, fp32 weight and moments
-    # in and out, bf16 weight out
-    28
-)
-PIECE = (
-    1 << 26
-    # elements updated together; of 1 << 24 there are so many that updates fall behind backward
-    # (benchmarks/offload_1xh100_202611)
-)
-# bytes of host memory that stay free for the rest of the process and the system
-HOST_RESERVE = 1 << 31
+# Bytes that the update of an element moves in host memory: bf16 gradient in, fp32 weight and
+# moments in and out, bf16 weight out.
+UPDATE_BYTES = 28
+# Elements updated together. Pieces of 1 << 24 are so many that updates fall behind backward
+# (benchmarks/offload_1xh100_202611).
+PIECE = 1 << 26
+HOST_RESERVE = 1 << 31  # bytes of host memory left to the rest of the process and the system

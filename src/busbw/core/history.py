@@ -8,16 +8,17 @@ import msgspec
 from busbw.core.cells import CellKey
 from busbw.core.result import Result
 
-# runs to judge a new one by; with 2 a single degree of freedom finds only changes of several times
+# The fewest runs to judge a new one by: with 2, a single degree of freedom, only changes by several
+# times would be found.
 EARLIEST = 3
 
 
 class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of the history, without its samples.
 
-    `start` is its start in local time as `YYYY-mm-dd HH:MM:SS`, or else when it was added;
-    `peak_busbw` is in bytes per second. `counts` is the source of alltoallv's bytes, as in
-    core.traffic.
+    `start` is the local time of its start as `YYYY-mm-dd HH:MM:SS`, or of its addition to the
+    history if the start is not known. `peak_busbw` is in bytes per second. `counts` is the source
+    of alltoallv's bytes, as in core.alltoallv.Traffic.
     """
 
     id: int
@@ -47,9 +48,9 @@ class CheckedCell(msgspec.Struct, frozen=True, kw_only=True):
     """One cell compared with earlier runs: its time, their median, minimum and maximum (seconds),
     and the adjusted p-value.
 
-    `most` is the upper limit of its time over that of earlier runs, where few runs are judged by
-    their spread and have one. `far` says whether the time is far above the median, and few stored
-    runs were as unusual.
+    `most` is the upper limit of the ratio of its time to that of earlier runs; None unless runs are
+    judged by their spread, and have one. `far` is whether the time is far above the median while
+    few stored runs were as unusual.
     """
 
     key: CellKey
@@ -64,16 +65,16 @@ class CheckedCell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """Its time over their median."""
+        """The time over the median of earlier runs."""
         return self.time_s / self.median_s
 
     def within(self, tolerance: float) -> bool:
-        """Whether it cannot be slower by more than the tolerance, a fraction."""
+        """Whether the cell cannot be slower by more than the tolerance, a fraction."""
         return self.most is not None and self.most <= 1 + tolerance
 
 
 class Basis(Enum):
-    """What a check rests on: the order of many runs, the spread of few, or nothing."""
+    """The evidence of a check: the order of many runs, the spread of few, or nothing."""
 
     ORDER = "order"
     SPREAD = "spread"
@@ -91,11 +92,10 @@ class Standing(Enum):
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A run compared with the last runs of its machine.
 
-    `alarm` is the probability that a run like them is called slower in any cell.
-
-    By order it holds for any distribution of times, by spread if their logarithms are normal.
-    `needed` runs allow a check by order. `unusual` are the few stored runs with a time far from the
-    median, which can hide a slow cell.
+    `alarm` is the probability that a run like them is called slower in any cell. In a check by
+    order it holds for any distribution of times, in a check by spread if their logarithms are
+    normal. `needed` is the number of runs for a check by order. `unusual` are the few stored runs
+    with a time far from the median, which can hide a slow cell.
     """
 
     machine: str
@@ -117,8 +117,7 @@ def machine(result: Result) -> str:
     """
     devices = result.world.devices
     hosts = "+".join(sorted({device.host for device in devices})) or "unnamed host"
-    names = sorted(Counter(device.name or "unnamed device" for device in devices).items())
-    kinds = ", ".join(
-        [*(f"{count} x {name}" for name, count in names), result.library.engine or "unnamed engine"]
-    )
-    return f"{hosts}: {kinds}"
+    counts = Counter(device.name or "unnamed device" for device in devices)
+    parts = [f"{count} x {name}" for name, count in sorted(counts.items())]
+    parts.append(result.library.engine or "unnamed engine")
+    return f"{hosts}: {', '.join(parts)}"

@@ -1,7 +1,7 @@
 """What a rule of the kernel log is: the forms of a line, what each means, and for how long.
 
-A line tells of a moment. What it says may last, as a disk that was switched off, or be over, as a
-process that was killed. So each sign says how long it holds and why.
+A line reports a moment. Its condition may last, like a disk that was switched off, or be over, like
+a process that was killed. So each sign states how long it holds and why.
 """
 
 import re
@@ -10,20 +10,24 @@ from dataclasses import dataclass, field
 from busbw.core.finding import CheckRow, Layer, Verdict
 
 KMSG = "/dev/kmsg"
-# for which an event that is over is shown: somebody has to have the time to read it
-DAY_S = 86400.0
+DAY_S = 86400.0  # an event that is over is shown for so long, so that somebody can read it
 BOOT_S = 60.0  # in which firmware and the kernel report what the previous boot left behind
 SUBJECT = "subject"  # the named group of a pattern: a PCI address, disk, process, server
+REPAIRED = "a reset or reboot helps if the fault was transient; if it comes back, replace the part"
+_PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]"
+# Sources of rules.
+NVSENTINEL = "NVSentinel's syslog health monitor"
+GPUD = "gpud's kernel log matchers"
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
     """One form of a line. `says` is the message, with the named groups of `pattern` in braces.
 
-    It holds for `holds_s` seconds, or until the next boot if that is None; `because` is the reason.
-    `ends` is a later line that ends it: on its group `subject` if it has one, else on all subjects.
-    A sign of the first BOOT_S seconds that is `left_over` was left by the previous boot, and only
-    warns.
+    The sign holds for `holds_s` seconds, or until the next boot if that is None; `because` is the
+    reason. `ends` is a later line that ends it: for the subject in its group `subject`, or for all
+    subjects if it has no such group. A sign that may be `left_over` from the previous boot only
+    warns in the first BOOT_S seconds.
     """
 
     pattern: re.Pattern[str]
@@ -39,8 +43,8 @@ class Sign:
 class KernelRule:
     """A check of the kernel log: the first sign that matches a line counts.
 
-    `covered_by_xid` is an Xid that reports the same on the same GPU, so that it is not reported
-    twice.
+    `covered_by_xid` is an Xid that reports the same fault of the same GPU. With it, the rule does
+    not report the fault again.
     """
 
     row: CheckRow
@@ -50,7 +54,7 @@ class KernelRule:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What a rule says of itself."""
+    """The texts of a rule's check, as in CheckRow."""
 
     id: str
     name: str
@@ -70,7 +74,7 @@ def rule(texts: Texts, *signs: Sign, covered_by_xid: int | None = None) -> Kerne
         layer=texts.layer,
         title=texts.title,
         right="the log of this boot has no such error that still counts",
-        why=f"{texts.why} {_holding(signs)}",
+        why=f"{texts.why} {_holding_text(signs)}",
         fix=texts.fix,
         stays=texts.stays,
         reads=(KMSG,),
@@ -79,16 +83,16 @@ def rule(texts: Texts, *signs: Sign, covered_by_xid: int | None = None) -> Kerne
     return KernelRule(row, signs, covered_by_xid)
 
 
-def _holding(signs: tuple[Sign, ...]) -> str:
+def _holding_text(signs: tuple[Sign, ...]) -> str:
     """`An error counts until the next boot (a bad block stays bad), others for 24 h (the drive
     was reset).`
     """
     reasons: dict[str, list[str]] = {}
     for sign in signs:
-        known = reasons.setdefault(_span(sign), [])
-        if sign.because not in known:
-            known.append(sign.because)
-    spans = [f"{span} ({'; '.join(known)})" for span, known in reasons.items()]
+        of_span = reasons.setdefault(_span(sign), [])
+        if sign.because not in of_span:
+            of_span.append(sign.because)
+    spans = [f"{span} ({'; '.join(of_span)})" for span, of_span in reasons.items()]
     return f"An error counts {', others '.join(spans)}."
 
 
@@ -99,9 +103,6 @@ def _span(sign: Sign) -> str:
 
 
 def line(text: str) -> re.Pattern[str]:
-    """A pattern of a line.
-
-    `<bdf>` is a PCI address, `<disk>` a disk's name, both as the subject.
-    """
-    named = text.replace("<bdf>", r"(?P<subject>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])")
-    return re.compile(named.replace("<disk>", r"(?P<subject>[\w.\-]+)"), re.ASCII)
+    """A pattern of a line, in which <bdf> is a PCI address and <disk> a name, both the subject."""
+    pattern = text.replace("<bdf>", f"(?P<{SUBJECT}>{_PCI_ADDRESS})")
+    return re.compile(pattern.replace("<disk>", rf"(?P<{SUBJECT}>[\w.\-]+)"), re.ASCII)

@@ -4,18 +4,19 @@ import re
 from functools import cache
 
 from busbw.core.kernel_rule import KernelRule
-from busbw.core.kernel_rules_devices import DEVICE_RULES
+from busbw.core.kernel_rules_gpus import GPU_RULES
 from busbw.core.kernel_rules_host import HOST_RULES
+from busbw.core.kernel_rules_nics import NIC_RULES
+from busbw.core.kernel_rules_pcie import PCIE_RULES
 
-RULES: tuple[KernelRule, ...] = (*DEVICE_RULES, *HOST_RULES)
+RULES: tuple[KernelRule, ...] = (*GPU_RULES, *NIC_RULES, *PCIE_RULES, *HOST_RULES)
 
 
 @cache
 def concerned() -> re.Pattern[str]:
     """One pattern for the lines that a rule judges, and those that end what a rule reports."""
     signs = [sign for rule in RULES for sign in rule.signs]
-    patterns = [sign.pattern.pattern for sign in signs] + [
-        sign.ends.pattern for sign in signs if sign.ends
-    ]
+    patterns = [sign.pattern.pattern for sign in signs]
+    patterns += [sign.ends.pattern for sign in signs if sign.ends]
     unnamed = (re.sub(r"\?P<\w+>", "?:", pattern) for pattern in dict.fromkeys(patterns))
     return re.compile("|".join(unnamed), re.ASCII)

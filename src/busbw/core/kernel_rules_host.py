@@ -1,11 +1,10 @@
 """Rules of the kernel log on memory, processors, processes, disks and file systems."""
 
 from busbw.core.finding import Layer, Verdict
-from busbw.core.kernel_rule import DAY_S, KernelRule, Sign, Texts, line, rule
+from busbw.core.kernel_rule import DAY_S, GPUD, KernelRule, Sign, Texts, line, rule
 
 FAIL, WARN, PASS = Verdict.FAIL, Verdict.WARN, Verdict.PASS
 NPD = "Kubernetes' node-problem-detector, kernel-monitor.json"
-GPUD = "gpud's kernel log matchers"
 REPLACED = "a replaced part stays"
 
 _BAD_MEMORY = "memory that failed once fails again"

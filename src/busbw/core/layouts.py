@@ -20,9 +20,7 @@ class InPlace(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """Element counts: of the send buffer, of the receive buffer, and the count argument of the
-    call.
-    """
+    """The element counts of the send and the receive buffer, and the count argument of the call."""
 
     send: int
     recv: int
@@ -31,8 +29,9 @@ class Buffers:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The parameters of one call: count argument, ranks, root, and for alltoallv the matrix of
-    elements from rank i to rank j.
+    """The parameters of one call: count argument, ranks and root.
+
+    For alltoallv, matrix[i][j] is the number of elements from rank i to rank j.
     """
 
     count: int

@@ -1,7 +1,7 @@
-"""What a watch of a host's links reads and says: the links, a sample of their counters, and the
-flow of each over an interval.
+"""What a watch of a host's links reads and reports: the links, a sample of their counters, and the
+flow of each link over an interval.
 
-Rates are per second, bytes and seconds inside. None is unknown, never 0.
+Rates are per second. Values are in bytes and seconds. None is unknown, never 0.
 """
 
 import msgspec
@@ -18,8 +18,8 @@ class Link(msgspec.Struct, frozen=True):
     """One thing that carries data: an RDMA port, an interface, all NVLinks of a GPU, or its PCIe
     slot.
 
-    `rate` is bytes per second in one direction. `interfaces` are those with the port's Ethernet
-    counters: the slaves of a bond.
+    `rate` is bytes per second in one direction. `interfaces` have the Ethernet counters of the
+    port: the slaves of a bond.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Link(msgspec.Struct, frozen=True):
 class Group(msgspec.Struct, frozen=True):
     """Counters that were read together at `at_s` of the monotonic clock.
 
-    Another `identity` is another device, or one that came back.
+    If `identity` changes, the device is another one, or was removed and came back.
     """
 
     at_s: float
@@ -46,10 +46,9 @@ class Group(msgspec.Struct, frozen=True):
 class Sample(msgspec.Struct, frozen=True):
     """One reading of a host.
 
-    Groups are by subject (a link's or interface's name, core.telemetry.TCP, or HOST) and source.
-
-    A group that was not read again, since the kernel would have repeated its values, is the same as
-    in the sample before.
+    Groups are by subject (a link's or interface's name, core.telemetry.TCP, or HOST) and source. A
+    group that was not read again is that of the previous sample: the kernel would have returned the
+    same values.
     """
 
     at_s: float
@@ -70,11 +69,10 @@ class Slave(msgspec.Struct, frozen=True, omit_defaults=True):
 class Flow(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a link carried over one interval.
 
-    `counters` has the increase of every other counter per second, and levels as they are.
-
     Pauses are shares of time: `rx_pause` is how long the other end kept this port from sending,
-    `tx_pause` how long this port kept the other end. `unknown` says for a counter why its increase
-    is unknown.
+    `tx_pause` how long this port kept the other end. `counters` has the increase of every other
+    counter per second, and levels as they are. `unknown` has the reason for each counter whose
+    increase is unknown.
     """
 
     name: str
@@ -97,7 +95,7 @@ class Flow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What a pattern of counters says about a link. `seen` are the values that it is read from."""
+    """What a pattern of counters indicates about a link, and the values seen."""
 
     link: str
     pattern: str
@@ -127,8 +125,8 @@ class Watched(
 
 
 class Exposition(msgspec.Struct, frozen=True, kw_only=True):
-    """What an exporter shows: counters since they began by subject and source, in their units,
-    and levels as they are.
+    """What an exporter shows: counters since their start and levels as they are, by subject and
+    source, in their units.
     """
 
     links: tuple[Link, ...]

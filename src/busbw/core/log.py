@@ -1,8 +1,8 @@
-"""The log of what busbw decides and why: for `-v` and BUSBW_LOG, on stderr, with the host and the
+"""The log of what busbw decides and why, for `-v` and BUSBW_LOG: on stderr, with the host and the
 rank, and masked as results are.
 
-Modules log under their own names, so that a program that uses busbw as a library may handle its log
-as any other.
+Modules log under their own names, so that a program that uses busbw as a library can handle this
+log like any other.
 """
 
 import logging
@@ -16,21 +16,18 @@ from busbw.core.masking import masked
 from busbw.core.unseen import seen
 
 VARIABLE = "BUSBW_LOG"
-LEVELS = ("debug", "info")  # also what was read and tried; decisions alone
+LEVELS = ("debug", "info")  # info logs only decisions, debug also what was read and tried
 
 
 class _MaskedFormatter(logging.Formatter):
-    """One line for each message, without secrets and without characters that nobody sees."""
+    """One line for each message, without secrets and invisible characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         return seen(masked(super().format(record).replace("\n", "\\n")))
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Writes to what stderr is at that time.
-
-    A message that cannot be written is lost, and nothing else.
-    """
+    """Writes to the current stderr. A message that cannot be written is lost without an error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -58,5 +55,6 @@ def switch_on(level: str, rank: int | None = None) -> None:
 
 def from_environment(rank: int | None = None) -> None:
     """Switch the log on if BUSBW_LOG asks for it; UsageError as `switch_on`."""
-    if level := os.environ.get(VARIABLE):
+    level = os.environ.get(VARIABLE)
+    if level:
         switch_on(level, rank)

@@ -1,8 +1,8 @@
-"""Takes secrets out of what is kept: words of a command line, text of files and logs, and
-structures before they are serialised.
+"""Masks secrets in what is kept: words of a command line, text of files and logs, and structures
+before they are serialized.
 
 A structure keeps its keys, lengths and order, so that a document decodes to the same shape. Masking
-too much costs a fact, masking too little a secret: in doubt the value goes.
+too much costs a fact, masking too little a secret: a doubtful value is masked.
 """
 
 import json
@@ -14,8 +14,8 @@ from busbw.core.secret_names import harmless_value, masked_forms, secret_name
 
 MASK = "***"
 
-# Options whose next word is a secret, by the program that was named last. A program without any
-# ends the rules of the one before it.
+# Options whose next word is a secret, by program. They apply up to the next program of this table,
+# which may have none.
 _LOGIN = ("-p",)
 _MYSQL = ("-p", "--password")
 _SNMP = ("-c", "-A", "-X")
@@ -50,14 +50,14 @@ _PROGRAMS: dict[str, tuple[str, ...]] = {
     "redis-cli": ("-a",),
     "smbclient": ("-U",),
 }
-# of these options, which may also hold their value in the same word: -pVALUE
+# Those of these options that may hold their value in the same word: -pVALUE.
 _ATTACHED = ("-p", "-P", "-u", "-w", "-U", "-a")
-# a name and a value are the next two words
-_NAMED = re.compile(r"--?(?:g|prte|pmix)?mca|--?g?env|setenv")
+# Words that a name and a value follow.
+_BEFORE_NAME = re.compile(r"--?(?:g|prte|pmix)?mca|--?g?env|setenv")
 _OPTION = re.compile(r"--[a-z]|-[A-Za-z]$")
 _ASSIGNED_WORD = re.compile(r"(--?)?([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 
-# bounded: a line without blanks may be long
+# bounded, because a line without blanks may be long
 _NAME = r"(?<![A-Za-z0-9_])-{0,2}[A-Za-z_][\w.-]{0,200}+"
 _ASSIGNED = re.compile(
     rf"({_NAME})(\\?[\"']?\s*(?:=>|:=|=|:(?!//))\s*)(?:(?:Bearer|Basic|Token|ApiKey|Negotiate)\s+)?"
@@ -146,10 +146,11 @@ def masked(text: str) -> str:
         return text
     if "\0" in text:
         return "\0".join(masked_words(text.split("\0")))
-    document = _json(text)
+    document = _masked_json(text)
     if document is not None:
         return document
-    return "".join(_line(line) for line in masked_forms(text, MASK).splitlines(keepends=True))
+    lines = masked_forms(text, MASK).splitlines(keepends=True)
+    return "".join(map(_masked_line, lines))
 
 
 def _may_hold_secret(text: str) -> bool:
@@ -161,111 +162,120 @@ def masked_words(words: Sequence[str]) -> list[str]:
     """The words of a command line without secrets: in values of options, in NAME=VALUE, and in
     text within a word.
     """
-    kept = _hidden(words)
+    kept = _kept_lengths(words)
     return [
-        word[: kept[number]] + MASK if number in kept else _word(word)
-        for number, word in enumerate(words)
+        word[: kept[index]] + MASK if index in kept else _masked_word(word)
+        for index, word in enumerate(words)
     ]
 
 
 def masked_data(data: Any, name: str = "") -> Any:
     """Lists, dictionaries, text and numbers, as JSON has them, without secrets.
 
-    `name` is what the data is the value of.
+    `name` is the name of the field that has the data as its value.
     """
     if isinstance(data, Mapping):
-        return _mapping(data, name)
+        return _masked_mapping(data, name)
     if isinstance(data, list | tuple):
-        texts = bool(data) and all(isinstance(item, str) for item in data)
-        if texts and len(data) == 2 and secret_name(data[0]) and not data[0].startswith("-"):
-            return [data[0], masked_value(data[0], data[1])]
-        return (
-            masked_words(data)
-            if texts and not secret_name(name)
-            else [masked_data(item, name) for item in data]
-        )
+        return _masked_list(data, name)
     if isinstance(data, str):
         return masked_value(name, data)
-    number = isinstance(data, int | float) and not isinstance(data, bool)
-    return MASK if number and secret_name(name) and not harmless_value(name, str(data)) else data
+    is_number = isinstance(data, int | float) and not isinstance(data, bool)
+    if is_number and secret_name(name) and not harmless_value(name, str(data)):
+        return MASK
+    return data
 
 
-def _mapping(data: Mapping[Any, Any], outer: str) -> dict[Any, Any]:
-    """The fields; those within a field that is named as a secret are secrets too, and `value` is
-    that of the field `name`.
+def _masked_list(data: Sequence[Any], name: str) -> list[Any]:
+    """The items; two texts may be a name and its value, several the words of a command line."""
+    if not data or not all(isinstance(item, str) for item in data):
+        return [masked_data(item, name) for item in data]
+    if len(data) == 2 and secret_name(data[0]) and not data[0].startswith("-"):
+        return [data[0], masked_value(data[0], data[1])]
+    if secret_name(name):
+        return [masked_data(item, name) for item in data]
+    return masked_words(data)
+
+
+def _masked_mapping(data: Mapping[Any, Any], outer: str) -> dict[Any, Any]:
+    """The fields; those within a field with the name of a secret are secrets too.
+
+    The name of the field `value` is the text of the field `name`, if there is one.
     """
-    own = data.get("name")
     names = {key: str(key) if secret_name(str(key)) else outer for key in data}
-    if isinstance(own, str) and "value" in data and secret_name(own):
-        names["value"] = own
+    name = data.get("name")
+    if isinstance(name, str) and "value" in data and secret_name(name):
+        names["value"] = name
     return {key: masked_data(value, names[key]) for key, value in data.items()}
 
 
-def _json(text: str) -> str | None:
-    """A JSON document without secrets, unchanged if it has none; None if the text is no such
+def _masked_json(text: str) -> str | None:
+    """A JSON document without secrets, unchanged if it has none; None if the text is no JSON
     document.
     """
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
         data = json.loads(text)
-        hidden = masked_data(data)
+        masked = masked_data(data)
     except (ValueError, RecursionError):
         return None
+    if masked == data:
+        return text
     ending = text[len(text.rstrip()) :]
-    return text if hidden == data else json.dumps(hidden, ensure_ascii=False) + ending
+    return json.dumps(masked, ensure_ascii=False) + ending
 
 
-def _hidden(words: Sequence[str]) -> dict[int, int]:
-    """Of the words that are secrets, by their number: how many characters at their start are
-    not.
-    """
-    found: dict[int, int] = {}
+def _kept_lengths(words: Sequence[str]) -> dict[int, int]:
+    """By the index of each word with a secret, how many characters at its start are no secret."""
+    kept: dict[int, int] = {}
     options: tuple[str, ...] = ()
-    for number, word in enumerate(words):
-        if number in found:
+    for index, word in enumerate(words):
+        if index in kept:
             continue
         options = _PROGRAMS.get(word.lstrip(_OPENING).rpartition("/")[2], options)
-        if _to_the_end(word, words[number - 1] if number else ""):
-            return found | dict.fromkeys(range(number + 1, len(words)), 0)
+        if _starts_secret_header(word, words[index - 1] if index else ""):
+            return kept | dict.fromkeys(range(index + 1, len(words)), 0)
         if word[:2] in options and word[:2] in _ATTACHED and len(word) > 2:
-            found[number] = 2
-        name = _secret_follows(words, number, options)
-        following = words[number + 1] if number + 1 < len(words) else ""
+            kept[index] = 2
+        name = _name_of_next(words, index, options)
+        following = words[index + 1] if index + 1 < len(words) else ""
         if name is not None and following and not _is_no_secret(name, following):
-            found[number + 1] = 0
-    return found
+            kept[index + 1] = 0
+    return kept
 
 
-def _to_the_end(word: str, before: str) -> bool:
-    """Whether all words after this one are of a header with a secret."""
-    return word.lower() in ("cookie:", "set-cookie:") or (
-        word.lower() == "digest" and before.lower().endswith("authorization:")
-    )
+def _starts_secret_header(word: str, before: str) -> bool:
+    """Whether all words after this one belong to a header with a secret."""
+    if word.lower() in ("cookie:", "set-cookie:"):
+        return True
+    return word.lower() == "digest" and before.lower().endswith("authorization:")
 
 
-def _secret_follows(words: Sequence[str], number: int, options: tuple[str, ...]) -> str | None:
-    """The name of a secret whose value is the next word, '' if the place alone says so; None if
-    it is none.
+def _name_of_next(words: Sequence[str], index: int, options: tuple[str, ...]) -> str | None:
+    """The name of a secret whose value is the next word.
+
+    Empty if the place of the word shows it without a name; None if the next word is no such value.
     """
-    word, before = words[number], words[number - 1] if number else ""
+    word, before = words[index], words[index - 1] if index else ""
     scheme = word.lower() if word.lower() in _SCHEMES else ""
-    # as in .netrc
-    if word in options or (word == "password" and number > 1 and words[number - 2] == "login"):
+    in_netrc = word == "password" and index > 1 and words[index - 2] == "login"
+    if word in options or in_netrc:
         return ""
     # of a header that was split into words
     if scheme and (scheme == "bearer" or before.lower().endswith("authorization:")):
         return scheme
     if word == "=":
         return before if secret_name(before) else None
-    named = word.startswith("-") or word.endswith(":") or _NAMED.fullmatch(before) is not None
+    if not (word.startswith("-") or word.endswith(":") or _BEFORE_NAME.fullmatch(before)):
+        return None
     name = word.removesuffix(":")
-    return word if named and "=" not in name and ":" not in name and secret_name(name) else None
+    return word if "=" not in name and ":" not in name and secret_name(name) else None
 
 
 def _is_no_secret(name: str, value: str) -> bool:
-    """Whether a word is not the value that its place makes it: another option, a switch, the
-    scheme of a header.
+    """Whether a word in the place of a secret is none: another option, a switch, or the scheme of a
+    header.
     """
     if name == "bearer":
         return _ABOUT_BEARER.match(value) is not None
@@ -274,81 +284,81 @@ def _is_no_secret(name: str, value: str) -> bool:
     return bool(name) and harmless_value(name.removesuffix(":"), value.strip(_CLOSING))
 
 
-def _word(word: str) -> str:
+def _masked_word(word: str) -> str:
     """A word of a command line: the value of `NAME=VALUE` is all that follows, blanks too."""
-    assigned = _ASSIGNED_WORD.fullmatch(word)
-    if not assigned:
+    assignment = _ASSIGNED_WORD.fullmatch(word)
+    if not assignment:
         return masked(word)
-    dashes, name, value = assigned.groups()
+    dashes, name, value = assignment.groups()
     start = f"{dashes or ''}{name}"
     if not secret_name(start):
-        return f"{start}={_word(value)}"
+        return f"{start}={_masked_word(value)}"
     return word if harmless_value(name, value) else f"{start}={MASK}"
 
 
-def _line(line: str) -> str:
+def _masked_line(line: str) -> str:
     if not _may_hold_secret(line):
         return line
-    document = _json(line)
+    document = _masked_json(line)
     if document is not None:
         return document
-    line = _TO_THE_END.sub(_header, line)
+    line = _TO_THE_END.sub(_masked_header, line)
     line = _QUERY.sub(rf"\g<1>{MASK}", line)
-    return _options(_assignments(line))
+    return _mask_options(_mask_assignments(line))
 
 
-def _header(found: re.Match[str]) -> str:
-    """A header whose value has blanks: all of it.
+def _masked_header(match: re.Match[str]) -> str:
+    """All of the value of a header in which blanks are part of the value.
 
-    Of the scheme and token of others, text may follow.
+    In other headers, text may follow the scheme and the token.
     """
-    digest, cookie = (
-        found.group(1).lower().rstrip().endswith("digest"),
-        found.group(1).lower().lstrip().startswith(("cookie", "set-cookie")),
-    )
-    return found.group(1) + MASK if (digest or cookie) and found.group(2) else found.group()
+    name, value = match.groups()
+    is_digest = name.lower().rstrip().endswith("digest")
+    is_cookie = name.lower().lstrip().startswith(("cookie", "set-cookie"))
+    return name + MASK if value and (is_digest or is_cookie) else match.group()
 
 
-def _assignments(line: str) -> str:
-    """The line with the values of `NAME=VALUE` and `NAME: VALUE` masked, whose name is one of a
+def _mask_assignments(line: str) -> str:
+    """The line with the values of `NAME=VALUE` and `NAME: VALUE` masked, if the name is that of a
     secret.
     """
     parts: list[str] = []
     at, counted, quotes = 0, 0, 0
-    while found := _ASSIGNED.search(line, at):
-        start = found.end()
+    while assignment := _ASSIGNED.search(line, at):
+        start = assignment.end()
         parts.append(line[at:start])
         at = start
-        value = _VALUE.match(line, start) if secret_name(found.group(1)) else None
+        value = _VALUE.match(line, start) if secret_name(assignment.group(1)) else None
         if value is None:
             continue
         kind = str(value.lastgroup)
         begin, end = value.span(kind)
         quotes, counted = quotes + line.count('"', counted, begin), begin
         if kind == "plain":
-            end = _end(line, begin, end, quoted=quotes % 2 == 1)
-        if not harmless_value(found.group(1), line[begin:end]):
+            end = _end_of_plain(line, begin, end, quoted=quotes % 2 == 1)
+        if not harmless_value(assignment.group(1), line[begin:end]):
             parts.append(line[start:begin] + MASK)
             at = end
     return "".join(parts) + line[at:]
 
 
-def _end(line: str, begin: int, end: int, *, quoted: bool) -> int:
-    """Where a value without quotes of its own ends: at the quote that was open before it, and
-    before closing marks.
+def _end_of_plain(line: str, begin: int, end: int, *, quoted: bool) -> int:
+    """Where a value without quotes ends: at the quote that was open before it, or else before
+    closing marks.
     """
-    if quoted and (quote := line.find('"', begin, end)) >= 0:
+    quote = line.find('"', begin, end) if quoted else -1
+    if quote >= 0:
         return quote
     return begin + len(line[begin:end].rstrip(_CLOSING)) or end
 
 
-def _options(line: str) -> str:
+def _mask_options(line: str) -> str:
     """The line with the values of options masked, as in the words of a command line."""
     tokens = list(_TOKEN.finditer(line))
-    bare = [token.group().strip(_CLOSING) for token in tokens]
+    words = [token.group().strip(_CLOSING) for token in tokens]
     parts, at = [], 0
-    for number, kept in sorted(_hidden(bare).items()):
-        word, token = bare[number], tokens[number]
+    for index, kept in sorted(_kept_lengths(words).items()):
+        word, token = words[index], tokens[index]
         if word and word != MASK:
             begin = token.start() + token.group().index(word)
             parts.append(line[at : begin + kept] + MASK)

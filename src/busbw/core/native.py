@@ -16,23 +16,24 @@ INSTALL = (
 
 
 def find() -> Path:
-    """The path in BUSBW_PLUGIN, or else of the library in busbw-native; NoMeasurement if there
-    is none.
+    """The path in BUSBW_PLUGIN, or else that of the library in busbw-native.
+
+    NoMeasurement if there is no such file.
     """
-    named = os.environ.get(OWN_VARIABLE)
-    if not named:
-        return _installed()
-    path = Path(named).absolute()
+    value = os.environ.get(OWN_VARIABLE)
+    if not value:
+        return _find_installed()
+    path = Path(value).absolute()
     if not path.is_file():
         raise NoMeasurement(
-            f"{OWN_VARIABLE}={named}: no such file",
+            f"{OWN_VARIABLE}={value}: no such file",
             f"unset {OWN_VARIABLE}, or set it to the path of the library",
         )
     return path
 
 
-def _installed() -> Path:
-    """Found without importing the package, which would need cffi."""
+def _find_installed() -> Path:
+    """The library in busbw-native. The package is not imported, which would need cffi."""
     spec = find_spec(PACKAGE)
     folders = list(spec.submodule_search_locations or ()) if spec else []
     if not folders:

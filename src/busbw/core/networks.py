@@ -1,10 +1,8 @@
-"""The networks of --net: name, NCCL's own name, and the variables that select it.
+"""The networks of --net, and the number of channels for busbw's own network.
 
-Also the channels for busbw's network.
-
-The number of channels is decided here, because NCCL reads it from the environment before it loads
-the plugin. The plugin itself decides which interfaces it uses and how fast they are
-(host/net_plugin.py asks it), and how many of the channels a small collective uses.
+The number is decided here, because NCCL reads it from the environment before it loads the plugin.
+The plugin itself decides which interfaces it uses and how fast they are (host/net_plugin.py asks
+it), and how many of the channels a small collective uses.
 """
 
 from collections.abc import Mapping
@@ -17,8 +15,8 @@ LIBRARY_VARIABLE = "NCCL_NET_PLUGIN"
 class Network:
     """One network.
 
-    `nccl` is its name in NCCL_NET and in NCCL's log. `variables` select it, along with the path of
-    a `plugin`.
+    `nccl` is its name in NCCL_NET and in NCCL's log. `variables` select it; a `plugin` also needs
+    the path of its library.
     """
 
     name: str
@@ -57,14 +55,13 @@ NETWORKS: tuple[Network, ...] = (
 # If one of these is set, the user has chosen channels.
 CHANNEL_VARIABLES = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS")
 THREADS_VARIABLE = "NCCL_NTHREADS"
-# Rates in bytes per second, and the channels up to each. NCCL makes two for one network device. A
-# channel is a block of GPU threads that moves up to 5 GB/s to or from host memory, and that a
-# training cannot use meanwhile (benchmarks/net_1xh200_202611).
+# Rates in bytes per second, and the number of channels up to each. NCCL makes two for one network
+# device. A channel is a block of GPU threads that moves up to 5 GB/s to or from host memory, and
+# that a training cannot use meanwhile (benchmarks/net_1xh200_202611).
 CHANNELS = ((6.25e9, 0), (12.5e9, 4), (25e9, 8))
 MAX_CHANNELS, CHANNELS_UNKNOWN = 16, 8
 # A block of 512 threads, NCCL's choice above 12 GB/s, leaves no room for another block on its
-# multiprocessor.
-# Eight blocks of 256 threads are 2 to 10 % slower.
+# multiprocessor. Eight blocks of 256 threads are 2 to 10 % slower.
 NARROW_FROM, NARROW_THREADS = 8, 256
 BY_NAME = {row.name: row for row in NETWORKS}
 
@@ -75,7 +72,10 @@ def channels(rate: float | None) -> int:
     """
     if rate is None:
         return CHANNELS_UNKNOWN
-    return next((count for most, count in CHANNELS if rate <= most), MAX_CHANNELS)
+    for largest_rate, count in CHANNELS:
+        if rate <= largest_rate:
+            return count
+    return MAX_CHANNELS
 
 
 def chosen(environ: Mapping[str, str]) -> bool:
@@ -86,10 +86,12 @@ def chosen(environ: Mapping[str, str]) -> bool:
 def blocks(count: int, narrow: bool) -> dict[str, str]:
     """The variables for at least `count` channels, none for 0. All ranks must have the same.
 
-    `narrow` allows blocks with fewer threads. That is for hosts of one GPU, as NVLink needs all
-    threads, and if the user has not chosen.
+    `narrow` allows blocks with fewer threads. It is for hosts with one GPU, because NVLink needs
+    all threads, and only if the user has not chosen.
     """
     if not count:
         return {}
-    threads = {THREADS_VARIABLE: str(NARROW_THREADS)} if narrow and count >= NARROW_FROM else {}
-    return {CHANNEL_VARIABLES[0]: str(count), **threads}
+    variables = {CHANNEL_VARIABLES[0]: str(count)}
+    if narrow and count >= NARROW_FROM:
+        variables[THREADS_VARIABLE] = str(NARROW_THREADS)
+    return variables

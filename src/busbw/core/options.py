@@ -1,9 +1,7 @@
-"""The table of sweep options.
+"""The table of sweep options, from which the arguments of `busbw run`, those of the compat commands
+and the reference page are derived.
 
-The arguments of `busbw run` and of the compat commands and the reference page are derived from it.
-
-Letters, long names and defaults are those of nccl-tests 2.19.6; `run_default` is the default of
-`busbw run` if it differs.
+Letters, long names and defaults are those of nccl-tests 2.19.6.
 """
 
 from dataclasses import dataclass
@@ -15,11 +13,11 @@ MAX_OPERATIONS = 10**7  # iterations x aggregated operations; each may keep a sa
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `kind` is int, size, or word (kept as text).
+    """One option. A `word` is kept as text.
 
-    `least` and `most` bound its value, `choices` lists all valid values. nccl-tests silently
-    accepts values outside of `choices`, and outside of the bounds of a `soft` option; `busbw run`
-    rejects them.
+    `run_default` is the default of `busbw run` if it differs. `least` and `most` bound the value,
+    `choices` lists all valid values. nccl-tests silently accepts values outside of `choices`, and
+    outside of the bounds of a `soft` option; `busbw run` rejects them.
     """
 
     short: str
@@ -50,9 +48,9 @@ class Option:
             return f"{', '.join(first)} or {last}"
         if self.least is None:
             return ""
-        return (
-            f"at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
-        )
+        if self.most is None:
+            return f"at least {self.least}"
+        return f"from {self.least} to {self.most}"
 
     def name(self, *, strict: bool) -> str:
         """`--agg-iters` for `busbw run` (`strict`), `-m` for the compat commands."""
@@ -62,10 +60,12 @@ class Option:
         """Whether the value is valid for `busbw run` (`strict`) or for the compat commands."""
         if strict and self.choices:
             return value in self.choices
-        bounded = strict or not self.soft
-        least = self.least if bounded else None
-        most = self.most if bounded and self.most is not None else MOST[self.kind]
-        return (least is None or value >= least) and value <= most
+        least, largest = self.least, self.most
+        if self.soft and not strict:
+            least = largest = None
+        if least is not None and value < least:
+            return False
+        return value <= (MOST[self.kind] if largest is None else largest)
 
 
 OPTIONS: tuple[Option, ...] = (

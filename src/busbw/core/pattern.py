@@ -1,11 +1,11 @@
-"""What an application sends: the record `busbw.pattern/1`.
+"""The collectives of an application: the record `busbw.pattern/1`.
 
-JSON Lines, one object a line with a `type`: one header, communicators, rows (the histogram: one row
-for all calls with the same arguments), and, where the order is known, every call as a reference to
-its row. Communicators precede their rows, rows their calls.
+It is JSON Lines, one object a line with a `type`: one header, communicators, rows (a histogram with
+one row for all calls with the same arguments), and, if the order is known, every call as a
+reference to its row. Communicators precede their rows, rows their calls.
 
-Times carry their kind in their name: `predicted_us` is what NCCL's model expected, `cpu_us` was
-taken by a host's clock and `gpu_us` by the GPU's. They are never mixed.
+Times have their kind in their name: `predicted_us` is the expectation of NCCL's model, `cpu_us` was
+measured by a host's clock and `gpu_us` by the GPU's. They are never mixed.
 """
 
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ from busbw.core.dtypes import BY_NAME as DTYPES
 SCHEMA = "busbw.pattern/1"
 SEND, RECV = "send", "recv"
 FUNCTIONS = (*COLLECTIVES, SEND, RECV)
-# in the order of NCCL's numbers
+# Both in the order of NCCL's numbers.
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
-PROTOCOLS = ("LL", "LL128", "Simple")  # likewise
+PROTOCOLS = ("LL", "LL128", "Simple")
 US = 1e-6
 
 
@@ -65,7 +65,7 @@ class Times(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 class PatternRow(msgspec.Struct, tag="row", omit_defaults=True):
-    """All calls with the same arguments. None is what the source does not say."""
+    """All calls with the same arguments. None is a value that the source does not state."""
 
     id: int
     comm: int

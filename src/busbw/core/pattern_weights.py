@@ -1,10 +1,10 @@
-"""Which ranks of the job a record has, and whether groups of one kind are alike: only then does
-it speak for the ranks that it lacks.
+"""What a pattern says about the ranks of its job, also about those that were not read.
 
-What a call adds to the average rank that was read: it makes calls on different communicators
-comparable, and sends with collectives.
-
-A pattern for another number of ranks, by a stated rule, and the step that it repeats.
+`weights` has what a call adds to the time of an average rank, which makes calls on different
+communicators comparable, and sends with collectives. `coverage` notes which ranks were read, and
+whether groups of one kind are alike: only then does the record represent the ranks that it lacks.
+`scaled` makes the pattern for another number of ranks, by a stated rule. `step` finds the step that
+a job repeats.
 """
 
 from collections import Counter, defaultdict
@@ -23,9 +23,12 @@ LEAST_PERIODS = 3
 
 
 def ranks_of(pattern: Pattern) -> int:
-    """The number of ranks that the pattern needs: one more than its highest member."""
+    """The number of ranks that the pattern needs: one more than its highest member, and at least
+    the ranks of its largest communicator.
+    """
     members = [member for comm in pattern.comms for member in comm.members]
-    return max(max(members, default=-1) + 1, max((comm.ranks for comm in pattern.comms), default=0))
+    largest = max((comm.ranks for comm in pattern.comms), default=0)
+    return max(max(members, default=-1) + 1, largest)
 
 
 def scaled(pattern: Pattern, ranks: int, rule: str) -> Pattern:
@@ -41,17 +44,17 @@ def scaled(pattern: Pattern, ranks: int, rule: str) -> Pattern:
         return pattern
     as_recorded = f"use {recorded} ranks"
     if rule not in (BYTES, COUNT):
-        message = f"the pattern is of {recorded} ranks, not {ranks}"
         raise UsageError(
-            message, f"{as_recorded}, or choose a rule: --scale {BYTES} or --scale {COUNT}"
+            f"the pattern is of {recorded} ranks, not {ranks}",
+            f"{as_recorded}, or choose a rule: --scale {BYTES} or --scale {COUNT}",
         )
     for comm in pattern.comms:
         if comm.ranks != recorded:
-            message = (
-                f"communicator {comm.id} has {comm.ranks} of {recorded} ranks: no rule tells its"
-                f" members among {ranks}"
+            raise UsageError(
+                f"communicator {comm.id} has {comm.ranks} of {recorded} ranks:"
+                f" no rule tells its members among {ranks}",
+                as_recorded,
             )
-            raise UsageError(message, as_recorded)
     for row in pattern.rows:
         if row.rank is not None or row.peer is not None:
             raise UsageError(
@@ -60,29 +63,27 @@ def scaled(pattern: Pattern, ranks: int, rule: str) -> Pattern:
             )
     header = msgspec.structs.replace(pattern.header, world=ranks, ranks=[])
     comms = [Comm(comm.id, ranks, comm.name) for comm in pattern.comms]
-    return Pattern(
-        header, comms, [_row(row, recorded, ranks, rule) for row in pattern.rows], pattern.calls
-    )
+    rows = [_scaled_row(row, recorded, ranks, rule) for row in pattern.rows]
+    return Pattern(header, comms, rows, pattern.calls)
 
 
-def _row(row: PatternRow, before: int, ranks: int, rule: str) -> PatternRow:
+def _scaled_row(row: PatternRow, recorded: int, ranks: int, rule: str) -> PatternRow:
     root = row.root if row.root is None or row.root < ranks else 0
     units = COLLECTIVES[row.function].algbw_units
-    if rule == BYTES or row.count is None or row.dtype is None:
-        size = row.bytes if rule == BYTES else row.bytes // units(before) * units(ranks)
-        count = None if row.count is None else row.count * units(before) // units(ranks)
-        if count is not None and row.dtype is not None:
-            size = algbw_bytes(row.function, count, row.dtype, ranks)
-        return msgspec.structs.replace(row, bytes=size, count=count, root=root)
-    return msgspec.structs.replace(
-        row, bytes=algbw_bytes(row.function, row.count, row.dtype, ranks), root=root
-    )
+    if rule == COUNT and row.count is not None and row.dtype is not None:
+        size = algbw_bytes(row.function, row.count, row.dtype, ranks)
+        return msgspec.structs.replace(row, bytes=size, root=root)
+    size = row.bytes if rule == BYTES else row.bytes // units(recorded) * units(ranks)
+    count = None if row.count is None else row.count * units(recorded) // units(ranks)
+    if count is not None and row.dtype is not None:
+        size = algbw_bytes(row.function, count, row.dtype, ranks)
+    return msgspec.structs.replace(row, bytes=size, count=count, root=root)
 
 
 @dataclass(frozen=True)
 class Step:
-    """The last `calls` calls are one step of a job, and came `times` times in a row; 0 calls if
-    none repeats.
+    """The last `calls` calls are one step of a job, which came `times` times in a row; 0 calls if
+    no step repeats.
     """
 
     calls: int = 0
@@ -90,23 +91,24 @@ class Step:
 
 
 def step(rows: Sequence[int]) -> Step:
-    """The shortest period of the end of the sequence that is seen three times or more.
+    """The shortest period of the end of the sequence that comes LEAST_PERIODS times or more.
 
-    The beginning may differ, as a job's first steps set up, but is shorter than what repeats.
+    `rows` has the row of each call. The beginning may differ, because a job's first steps set up,
+    but must be shorter than the repeated end.
     """
-    tail = rows[::-1]
-    # of Knuth, Morris and Pratt: the longest border of each prefix of the reversed sequence
-    failure = [0] * len(tail)
-    found, at = Step(), 0
-    for end in range(1, len(tail)):
-        while at and tail[end] != tail[at]:
-            at = failure[at - 1]
-        at += tail[end] == tail[at]
-        failure[end] = at
-        length, calls = end + 1, end + 1 - at
-        if calls <= length // LEAST_PERIODS and 2 * length > len(tail):
-            found = Step(calls, length // calls)
-    return found
+    backward = rows[::-1]
+    # the failure function of Knuth, Morris and Pratt: the longest border of each prefix
+    borders = [0] * len(backward)
+    repeated, border = Step(), 0
+    for end in range(1, len(backward)):
+        while border and backward[end] != backward[border]:
+            border = borders[border - 1]
+        border += backward[end] == backward[border]
+        borders[end] = border
+        length, calls = end + 1, end + 1 - border
+        if calls <= length // LEAST_PERIODS and 2 * length > len(backward):
+            repeated = Step(calls, length // calls)
+    return repeated
 
 
 POINT_TO_POINT = (SEND, RECV)
@@ -118,24 +120,24 @@ def world_of(pattern: Pattern) -> int:
 
 
 def ranks_read(pattern: Pattern) -> int:
-    """The ranks whose calls were read: all of the job where the record does not state them."""
+    """The number of ranks whose calls were read: all if the record does not state them."""
     return len(set(pattern.header.ranks)) or world_of(pattern)
 
 
 def members_read(pattern: Pattern, comm: Comm) -> int:
-    """How many ranks of a communicator were read: all where the record does not say."""
+    """How many ranks of a communicator were read: all if the record does not state it."""
     listed = len(set(comm.members) & set(pattern.header.ranks))
     return min(comm.read or listed or comm.ranks or world_of(pattern), ranks_read(pattern))
 
 
 def parts(pattern: Pattern) -> list[float]:
-    """For each row, the part of the ranks read that make a call: members of its communicator, or
-    the one that sends or receives.
+    """For each row, the share of the ranks read that make a call: the members of its communicator,
+    or the one rank that sends or receives.
     """
     read = ranks_read(pattern)
-    of_comm = [members_read(pattern, comm) / read for comm in pattern.comms]
+    by_comm = [members_read(pattern, comm) / read for comm in pattern.comms]
     return [
-        1 / read if row.function in POINT_TO_POINT else of_comm[row.comm] for row in pattern.rows
+        1 / read if row.function in POINT_TO_POINT else by_comm[row.comm] for row in pattern.rows
     ]
 
 
@@ -143,32 +145,29 @@ def weights(pattern: Pattern) -> list[float]:
     """For each row, the factor from a call's duration to what it adds to the communication time of
     a rank, averaged over the ranks read.
 
-    A collective occupies the members of its communicator. A send or receive occupies one rank,
-    together with the others that this rank started in the same group, so they divide the time
-    equally.
+    A collective occupies the members of its communicator. A send or receive occupies one rank. All
+    that this rank started in the same group share the time equally.
     """
+    row_parts = parts(pattern)
+    if not pattern.calls:
+        return row_parts
     groups: Counter[tuple[int, int | None, int]] = Counter()
     for call in pattern.calls:
         row = pattern.rows[call.row]
         if row.function in POINT_TO_POINT and call.group is not None:
             groups[row.comm, row.rank, call.group] += 1
-    divided = [0.0] * len(pattern.rows)
+    shares = [0.0] * len(pattern.rows)  # sum of 1 over the calls of the same group
     for call in pattern.calls:
         row = pattern.rows[call.row]
-        divided[row.id] += (
-            1 / (groups[row.comm, row.rank, call.group] or 1) if call.group is not None else 1
-        )
+        in_group = groups[row.comm, row.rank, call.group] if call.group is not None else 1
+        shares[row.id] += 1 / (in_group or 1)
     return [
-        (
-            part * divided[row.id] / row.calls
-            if pattern.calls and row.function in POINT_TO_POINT
-            else part
-        )
-        for row, part in zip(pattern.rows, parts(pattern), strict=True)
+        part * shares[row.id] / row.calls if row.function in POINT_TO_POINT else part
+        for row, part in zip(pattern.rows, row_parts, strict=True)
     ]
 
 
-MOST_KINDS = 4
+MAX_KINDS = 4
 TYPICAL = ("pattern-csv", "simai")  # formats that state the calls of a typical rank
 WAITS = "one rank of each communicator was read: its times include its wait for the other ranks"
 _Calls = Counter[tuple[str, int]]
@@ -182,18 +181,18 @@ def coverage(pattern: Pattern) -> list[str]:
     """
     ranks, world = sorted(set(pattern.header.ranks)), world_of(pattern)
     if pattern.header.source in TYPICAL:
-        return (
-            [f"the file states the calls of a typical rank: all {world} are taken to make them"]
-            if world > 1
-            else []
-        )
+        if world == 1:
+            return []
+        return [f"the file states the calls of a typical rank: all {world} are taken to make them"]
     if not lacks_ranks(pattern):
         return []
-    alone = all(
+    notes = [_ranks_note(ranks, world), *_kind_notes(pattern)]
+    if all(
         members_read(pattern, comm) < min(comm.ranks, 2) or comm.ranks == 1
         for comm in pattern.comms
-    )
-    return [_read(ranks, world), *_kinds(pattern), *([WAITS] if alone else [])]
+    ):
+        notes.append(WAITS)
+    return notes
 
 
 def lacks_ranks(pattern: Pattern) -> bool:
@@ -206,65 +205,62 @@ def lacks_ranks(pattern: Pattern) -> bool:
 
 
 def average(pattern: Pattern) -> str:
-    """What shares and totals are, in words: the average of which ranks."""
+    """Which ranks shares and totals are the average of, in words."""
     if not lacks_ranks(pattern):
         return "average of all ranks"
     ranks = sorted(set(pattern.header.ranks))
-    return (
-        f"rank {ranks[0]} alone" if len(ranks) == 1 else f"average of the {len(ranks)} ranks read"
-    )
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} alone"
+    return f"average of the {len(ranks)} ranks read"
 
 
-def _read(ranks: Sequence[int], world: int) -> str:
+def _ranks_note(ranks: Sequence[int], world: int) -> str:
     if len(ranks) == 1:
         return (
-            f"1 of {world} ranks was read, rank {ranks[0]}: shares and totals are those of this"
-            " rank"
+            f"1 of {world} ranks was read, rank {ranks[0]}:"
+            " shares and totals are those of this rank"
         )
     return (
-        f"{len(ranks)} of {world} ranks were read, {spans(ranks)}: shares and totals are the"
-        " average of these"
+        f"{len(ranks)} of {world} ranks were read, {spans(ranks)}:"
+        " shares and totals are the average of these"
     )
 
 
 def spans(ranks: Sequence[int]) -> str:
-    """`0-7,16`, of ascending numbers; at most four spans."""
-    found: list[list[int]] = []
+    """`0-7,16` for ascending ranks; at most four spans."""
+    ends: list[list[int]] = []
     for rank in ranks:
-        if found and rank == found[-1][1] + 1:
-            found[-1][1] = rank
+        if ends and rank == ends[-1][1] + 1:
+            ends[-1][1] = rank
         else:
-            found.append([rank, rank])
-    shown = [str(first) if first == last else f"{first}-{last}" for first, last in found[:4]]
-    return ",".join(shown) + (",..." if len(found) > 4 else "")
+            ends.append([rank, rank])
+    shown = [str(first) if first == last else f"{first}-{last}" for first, last in ends[:4]]
+    return ",".join(shown) + (",..." if len(ends) > 4 else "")
 
 
-def _kinds(pattern: Pattern) -> list[str]:
+def _kind_notes(pattern: Pattern) -> list[str]:
     """A note for each name and size of groups that are parts of the job, and of which several
     must exist.
     """
-    made: dict[int, _Calls] = defaultdict(Counter)
+    calls_by_comm: dict[int, _Calls] = defaultdict(Counter)
     for row in pattern.rows:
         if row.function not in POINT_TO_POINT:
-            made[row.comm][row.function, row.bytes] += row.calls
-    kinds: dict[tuple[str, int], list[Comm]] = defaultdict(list)
+            calls_by_comm[row.comm][row.function, row.bytes] += row.calls
+    world = world_of(pattern)
+    kinds: dict[tuple[str, int], list[_Calls]] = defaultdict(list)
     for comm in pattern.comms:
-        if comm.name and 1 < comm.ranks < world_of(pattern):
-            kinds[comm.name, comm.ranks].append(comm)
-    notes = [
-        _kind(name, [made[comm.id] for comm in comms], world_of(pattern) // size)
-        for (name, size), comms in kinds.items()
-    ]
-    return [note for note in notes if note][:MOST_KINDS]
+        if comm.name and 1 < comm.ranks < world:
+            kinds[comm.name, comm.ranks].append(calls_by_comm[comm.id])
+    notes = [_kind_note(name, calls, world // size) for (name, size), calls in kinds.items()]
+    return [note for note in notes if note][:MAX_KINDS]
 
 
-def _kind(name: str, calls: Sequence[_Calls], of: int) -> str:
-    if not 1 < len(calls) < of:
+def _kind_note(name: str, calls: Sequence[_Calls], groups: int) -> str:
+    """The note on groups of a name, of which there are `groups`; `calls` are those of the read."""
+    if not 1 < len(calls) < groups:
         return ""
-    read = f"{len(calls)} of {of} groups {name[:20]} were read"
-    if all(one == calls[0] for one in calls):
-        return (
-            f"{read}, with the same calls: the other {counted(of - len(calls), 'group')} are taken"
-            " to be like them"
-        )
-    return f"{read}, with different calls: what the others do is unknown"
+    read = f"{len(calls)} of {groups} groups {name[:20]} were read"
+    if any(calls_of_group != calls[0] for calls_of_group in calls):
+        return f"{read}, with different calls: what the others do is unknown"
+    others = counted(groups - len(calls), "group")
+    return f"{read}, with the same calls: the other {others} are taken to be like them"

@@ -1,6 +1,4 @@
-"""What ranks say of themselves on stderr, one line each: that they are there, and that they
-stand still.
-"""
+"""The messages of ranks on stderr, one line each: they have started, work, stand still or leave."""
 
 import msgspec
 
@@ -8,11 +6,10 @@ PREFIX = "busbw-report: "
 
 
 class Here(msgspec.Struct, frozen=True, tag="here"):
-    """A rank has started, or is still alive: `host` as it calls itself, `pid` there.
+    """A rank has started, or is still alive. `host` is the host's own name, `pid` is on that host.
 
-    `oom_kills` is how often the kernel of that host had killed a process because memory ran out,
-    before the rank started (-1: unknown). `folder` is the directory that the launcher made for the
-    job on that host.
+    `oom_kills` is how often the kernel of the host had killed a process for lack of memory before
+    the rank started (-1: unknown). `folder` is the launcher's directory for the job on the host.
     """
 
     rank: int
@@ -29,8 +26,8 @@ class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """A TCP connection of a rank that waits for lost packets: addresses of both ends, and the
-    interface of the near one.
+    """A TCP connection of a rank that waits for lost packets: the addresses of both ends, and the
+    interface of the local one.
 
     `timeouts` in a row have passed without an answer. `resent` of the last `sent` segments were
     sent again.
@@ -47,10 +44,10 @@ class Connection(msgspec.Struct, frozen=True):
 class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
     """A rank has been in one phase for longer than its limit.
 
-    `step` counts phases and is equal on all ranks in the same one. `doing` are the innermost calls
-    of the main thread, the innermost last. `local_processes` are the states (/proc/PID/stat) of the
-    other ranks on this host, by pid. `links_down` are interfaces that had a link when the rank
-    started and have none now, `connections` those that lose packets. `library` is the report of the
+    `step` numbers the phases, equally on all ranks. `doing` has the innermost calls of the main
+    thread, the innermost last. `local_processes` are the states (/proc/PID/stat) of the other ranks
+    on this host, by pid. `links_down` are interfaces that had a link when the rank started and have
+    none now. `connections` are those that lose packets. `library` is the report of the
     communication library.
     """
 
@@ -69,21 +66,25 @@ class Stalled(msgspec.Struct, frozen=True, tag="stalled"):
 
     @property
     def phase_text(self) -> str:
-        """`timing of 1M in place`, or the phase alone."""
+        """`timing of 1M in place`, or the phase if it has no detail."""
         return f"{self.phase} of {self.detail}" if self.detail else self.phase
 
     def message(self) -> str:
-        """For people: who, where, for how long, and what it is doing."""
-        doing = " > ".join(self.doing)
+        """The message for people: which rank, in which phase, for how long, and its calls."""
+        text = (
+            f"rank {self.rank} on {self.host}: {self.phase_text} (step {self.step})"
+            f" made no progress for {self.waited_s:.0f} s: {' > '.join(self.doing)}"
+        )
         stopped = [str(pid) for pid, state in self.local_processes.items() if state in ("T", "t")]
-        says = f"; local process {', '.join(stopped)} is stopped" if stopped else ""
-        says += f"\n{self.library}" if self.library else ""
-        where = f"rank {self.rank} on {self.host}: {self.phase_text} (step {self.step})"
-        return f"{where} made no progress for {self.waited_s:.0f} s: {doing}{says}"
+        if stopped:
+            text += f"; local process {', '.join(stopped)} is stopped"
+        if self.library:
+            text += f"\n{self.library}"
+        return text
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):
-    """Rank `rank` on `host` saw another process of its launcher there end: the one with `pid`."""
+    """A rank saw another process of its launcher on its host end: the one with `pid`."""
 
     rank: int
     host: str
@@ -91,9 +92,7 @@ class Gone(msgspec.Struct, frozen=True, tag="gone"):
 
 
 class Working(msgspec.Struct, frozen=True, tag="working"):
-    """What rank 0 is doing: its phase and detail, and the estimated seconds until the sweep
-    ends, None where unknown.
-    """
+    """The phase of rank 0, and the estimated seconds until the sweep ends, None if unknown."""
 
     phase: str
     detail: str
@@ -109,14 +108,12 @@ def encode(report: Report) -> str:
 
 
 def decode(line: str) -> Report | None:
-    """The report in a line of stderr, also behind the launcher's own words; None where there is
-    none.
-    """
-    at = line.find(PREFIX)
-    if at < 0:
+    """The report in a line of stderr, also after text of the launcher; None if there is none."""
+    _, prefix, document = line.partition(PREFIX)
+    if not prefix:
         return None
     try:
-        return _decoder.decode(line[at + len(PREFIX) :])
+        return _decoder.decode(document)
     except msgspec.DecodeError:
         return None
 

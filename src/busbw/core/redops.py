@@ -38,11 +38,6 @@ def redop(name: str) -> RedOp:
     """The row for `name`; UsageError for an unknown name."""
     row = BY_NAME.get(name.lower())
     if row is None:
-        raise unknown(
-            "reduction operator",
-            name,
-            {key: row.name for key, row in BY_NAME.items()},
-            "--op: ",
-            ", or all",
-        )
+        names = {spelling: row.name for spelling, row in BY_NAME.items()}
+        raise unknown("reduction operator", name, names, "--op: ", ", or all")
     return row

@@ -1,9 +1,7 @@
-"""The result of a run: what those of all kinds have, and that of a sweep.
+"""The result of a run: the parts that all kinds of runs share, and the result of a sweep.
 
-Views print them, and later comparisons read them.
-
-Seconds and bytes throughout; views choose units. A schema may gain optional fields; a change of
-meaning gets a new number.
+Views print results, and later comparisons read them. Values are in seconds and bytes; views choose
+units. A schema may gain optional fields; a change of meaning gets a new number.
 """
 
 import itertools
@@ -98,14 +96,14 @@ class Cell(msgspec.Struct):
     def moments_s(self) -> list[float]:
         """One observation of each moment: the median of each visit that counts.
 
-        Each sample is one if the visits are not known.
+        If the visits are not known, each sample is an observation.
         """
         samples = self.samples_s or []
         if not all(self.visits) or sum(self.visits) != len(samples):
             return self.kept_s
         ends = itertools.accumulate(self.visits)
-        spans = zip(ends, parts(samples, self.visits), strict=True)
-        return [statistics.median(visit) for end, visit in spans if end > self.dropped]
+        visits = zip(ends, parts(samples, self.visits), strict=True)
+        return [statistics.median(visit) for end, visit in visits if end > self.dropped]
 
 
 def parts(samples: Sequence[float], lengths: Sequence[int]) -> list[list[float]]:
@@ -205,11 +203,7 @@ class World(msgspec.Struct):
     @property
     def ranks(self) -> int:
         """Number of ranks in the communicator of rank 0, which is the one that is printed."""
-        return (
-            sum(device.group == self.devices[0].group for device in self.devices)
-            if self.devices
-            else 0
-        )
+        return sum(device.group == self.devices[0].group for device in self.devices)
 
 
 class Outcome(msgspec.Struct, kw_only=True, tag_field="schema"):
@@ -235,11 +229,11 @@ class Outcome(msgspec.Struct, kw_only=True, tag_field="schema"):
 
     @property
     def measured(self) -> int:
-        """How many rows, trainings or exchanges are measured so far."""
+        """How many rows, trainings or exchanges have been measured."""
         return 0
 
     def reached(self) -> str:
-        """Where a run that ended early was: `, after the row of 1M`; '' if nothing says so."""
+        """How far a run that ended early came: `, after the row of 1M`; '' if unknown."""
         return ""
 
     def wrong(self) -> bool:
@@ -263,26 +257,24 @@ class Result(Outcome, tag="busbw.result/1"):
 
     @property
     def measured(self) -> int:
-        """Rows."""
+        """The number of rows."""
         return len(self.rows)
 
     def reached(self) -> str:
-        """The last row."""
+        """The size of the last row: `, after the row of 1M`; '' without rows."""
         return f", after the row of {short_size(self.rows[-1].size_bytes)}" if self.rows else ""
 
     def average_busbw(self) -> float:
         """Plain mean of busbw over all cells in bytes per second, as nccl-tests prints it; nan
         without cells.
         """
-        cells = [
-            cell.busbw
-            for row in self.rows
-            for cell in (row.out_of_place, row.in_place)
-            if cell is not None
-        ]
-        return sum(cells) / len(cells) if cells else float("nan")
+        cells = self._cells()
+        return sum(cell.busbw for cell in cells) / len(cells) if cells else float("nan")
 
     def wrong(self) -> bool:
         """Whether any check saw a wrong element."""
-        cells = (cell for row in self.rows for cell in (row.out_of_place, row.in_place))
-        return self.out_of_bounds > 0 or any(cell is not None and cell.wrong for cell in cells)
+        return self.out_of_bounds > 0 or any(cell.wrong for cell in self._cells())
+
+    def _cells(self) -> list[Cell]:
+        placements = (cell for row in self.rows for cell in (row.out_of_place, row.in_place))
+        return [cell for cell in placements if cell is not None]

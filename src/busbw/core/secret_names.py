@@ -1,5 +1,5 @@
-"""Which names of variables, options and fields say that their value is a secret, and which
-values show it themselves.
+"""Which values are secrets: by the names of their variables, options and fields, or by their own
+form.
 """
 
 import base64
@@ -83,7 +83,7 @@ def secret_name(name: str) -> bool:
 
 
 def harmless_value(name: str, value: str) -> bool:
-    """Whether a value under the name of a secret is none: a switch, a number of something, or
+    """Whether a value under the name of a secret is no secret: a switch, a number of something, or
     the path of a file with the secret.
     """
     if value.lower() in _WORDS or _PATH.fullmatch(value):
@@ -126,17 +126,18 @@ def masked_forms(text: str, mask: str) -> str:
     text = _PEM.sub(mask, text)
     text = _LOGIN.sub(f"://{mask}@", text)
     text = _BEARER.sub(rf"\g<1>{mask}", text)
-    text = _BASIC.sub(
-        lambda found: found.group(1) + mask if _login_in_base64(found.group(2)) else found.group(),
-        text,
-    )
-    return _FORMS.sub(mask, text)
+
+    def masked_login(match: re.Match[str]) -> str:
+        scheme, credentials = match.groups()
+        return f"{scheme}{mask}" if _is_login_in_base64(credentials) else match.group()
+
+    return _FORMS.sub(mask, _BASIC.sub(masked_login, text))
 
 
-def _login_in_base64(text: str) -> bool:
+def _is_login_in_base64(text: str) -> bool:
+    """Whether the text is `user:password` in base64, also in that of URLs and without padding."""
+    padded = text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4)
     try:
-        return b":" in base64.b64decode(
-            text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True
-        )
+        return b":" in base64.b64decode(padded, validate=True)
     except (binascii.Error, ValueError):
         return False

@@ -1,8 +1,7 @@
-"""Sizes and integers: parsed as nccl-tests parses them, and formatted.
+"""Sizes, integers, durations and bit rates: parsed from arguments, and formatted.
 
-K, M and G in arguments are powers of 1024, as in nccl-tests; GB in results is 10^9 bytes.
-
-Durations and bit rates with their units: in arguments, and for people.
+Sizes and integers are parsed as nccl-tests parses them. K, M and G in arguments are powers of 1024,
+as in nccl-tests; GB in results is 10^9 bytes.
 """
 
 import math
@@ -68,8 +67,12 @@ def parse_int(text: str) -> int:
     if not match:
         return 0
     digits = match.group(2)
-    base = 16 if digits[:2].lower() == "0x" else 8 if digits[0] == "0" else 10
-    value = int(digits, base) if base != 10 or len(digits) < 100 else _LONG
+    if digits[:2].lower() == "0x":
+        value = int(digits, 16)
+    elif digits[0] == "0":
+        value = int(digits, 8)
+    else:  # Python may refuse to parse a long decimal number
+        value = int(digits) if len(digits) < 100 else _LONG
     return max(-value, -_LONG) if match.group(1) == "-" else min(value, _LONG - 1)
 
 
@@ -107,7 +110,7 @@ def duration(text: str, bare: float = math.nan) -> float:
 
     `bare` is the unit of a number without one, in seconds.
     """
-    return _value(text, {**DURATIONS, "": bare})
+    return _with_unit(text, {**DURATIONS, "": bare})
 
 
 def parse_delay(text: str, option: str) -> float:
@@ -127,7 +130,7 @@ def parse_bit_rate(text: str, option: str) -> float:
     """Bytes per second from `25gbit` or `100Mbit/s`: factors of 1000, as tc has them; UsageError
     for other text, and for 0.
     """
-    rate = _value(text.strip().lower().removesuffix("/s"), BIT_RATES) / 8
+    rate = _with_unit(text.strip().lower().removesuffix("/s"), BIT_RATES) / 8
     if not 0 < rate < math.inf:
         raise UsageError(
             f"{option} {text}: it is not a rate above 0",
@@ -136,13 +139,16 @@ def parse_bit_rate(text: str, option: str) -> float:
     return rate
 
 
-def _value(text: str, factors: dict[str, float] | dict[str, int]) -> float:
+def _with_unit(text: str, factors: dict[str, float] | dict[str, int]) -> float:
+    """The number times the factor of its unit; nan for other text and unknown units."""
     match = _QUANTITY.fullmatch(text)
-    return float(match.group(1)) * factors.get(match.group(2), math.nan) if match else math.nan
+    if match is None:
+        return math.nan
+    return float(match.group(1)) * factors.get(match.group(2), math.nan)
 
 
 def span(seconds: float) -> str:
     """A duration for people: `10 s`, `2.5 min`, `12 h`, `3 d`."""
-    size, name = next((unit for unit in _SPANS if seconds >= unit[0]), _SPANS[-1])
-    value = seconds / size
+    unit_s, name = next((unit for unit in _SPANS if seconds >= unit[0]), _SPANS[-1])
+    value = seconds / unit_s
     return f"{round(value, 1 if value < 10 else None):g} {name}"

@@ -24,9 +24,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     `precision` of it on either side.
 
     A precision of 0 means the engine's default: 1 % on GPUs, 10 % on CPUs. `fixed` is a fixed
-    number of iterations (0: as many as needed); `max_time_s` limits the time of a cell; `tail` also
-    measures the 99th percentile with an interval; `repeats` is how often the sweep runs with newly
-    created communicators.
+    number of iterations (0: as many as needed). `max_time_s` limits the time of a cell. `tail` also
+    measures the 99th percentile with an interval. `repeats` is how often the sweep runs, each time
+    with new communicators.
     """
 
     precision: float = 0.01
@@ -41,10 +41,9 @@ class SweepSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One sweep as requested.
 
     Fields are those of the option table; sizes are bytes. Without `sampling`, timing is classic.
-
     With `soak_s` the sweep is repeated for so many seconds, or until a check sees wrong data.
-    `counts` says where alltoallv's bytes for each pair of ranks come from (core.alltoallv_counts);
-    '' for nccl-tests' environment variables and their defaults.
+    `counts` is the source of alltoallv's bytes for each pair of ranks (core.alltoallv); '' for
+    nccl-tests' environment variables and their defaults.
     """
 
     collective: str
@@ -122,26 +121,27 @@ def check_spec(spec: SweepSpec, *, strict: bool = False) -> None:
 
 def _check_counts(spec: SweepSpec) -> None:
     if not spec.row.uneven:
-        what = f"--counts {spec.counts}: {spec.collective} moves the same bytes between all ranks"
-        raise UsageError(what, "leave it out, or measure alltoallv")
+        raise UsageError(
+            f"--counts {spec.counts}: {spec.collective} moves the same bytes between all ranks",
+            "leave it out, or measure alltoallv",
+        )
     parse_counts(spec.counts)
 
 
 def _refuse(option: Option, value: int, strict: bool) -> None:
-    name, too_small = option.name(strict=strict), option.least is not None and value < option.least
-    allowed = (
-        option.allowed
-        if too_small or (option.choices and strict)
-        else f"at most {option.most or MOST[option.kind]}"
-    )
+    name = option.name(strict=strict)
+    too_small = option.least is not None and value < option.least
+    allowed = f"at most {option.most or MOST[option.kind]}"
+    if too_small or (option.choices and strict):
+        allowed = option.allowed
     raise UsageError(f"{name} {value}: must be {allowed}", f"{name}: {option.help}")
 
 
 def _check_sizes(spec: SweepSpec, strict: bool) -> None:
     low, high = spec.min_bytes, spec.max_bytes
-    smallest, largest, step, factor = (
-        BY_FIELD[field].name(strict=strict) for field in (*ENDS, "step_bytes", "step_factor")
-    )
+    smallest, largest = (BY_FIELD[field].name(strict=strict) for field in ENDS)
+    step = BY_FIELD["step_bytes"].name(strict=strict)
+    factor = BY_FIELD["step_factor"].name(strict=strict)
     if low > high:
         raise UsageError(
             f"{smallest} {low} is larger than {largest} {high}",
@@ -165,13 +165,13 @@ def _check_sizes(spec: SweepSpec, strict: bool) -> None:
 
 
 def _check_iterations(spec: SweepSpec, strict: bool) -> None:
-    iters, together, skip = (
-        BY_FIELD[field].name(strict=strict) for field in ("iters", "agg_iters", "per_iter_skip")
-    )
+    iters = BY_FIELD["iters"].name(strict=strict)
+    aggregated = BY_FIELD["agg_iters"].name(strict=strict)
+    skip = BY_FIELD["per_iter_skip"].name(strict=strict)
     if spec.iters * spec.agg_iters > MAX_OPERATIONS:
         raise UsageError(
-            f"{iters} {spec.iters} x {together} {spec.agg_iters}: more than {MAX_OPERATIONS}"
-            " operations for each size",
+            f"{iters} {spec.iters} x {aggregated} {spec.agg_iters}:"
+            f" more than {MAX_OPERATIONS} operations for each size",
             f"use fewer; {BY_FIELD['run_cycles'].name(strict=strict)} repeats the sweep",
         )
     if strict and spec.per_iter_timing and spec.per_iter_skip >= spec.iters:
@@ -185,28 +185,29 @@ def sizes(spec: SweepSpec, max_bytes: int) -> Iterator[int]:
     """The sizes of the sweep in bytes, up to `max_bytes` (the requested maximum, or less if
     memory is short).
     """
-    size, before = min(spec.min_bytes, max_bytes), -1
-    while before < size <= max_bytes:  # a step of 0 is one size
+    size, previous = min(spec.min_bytes, max_bytes), -1
+    while previous < size <= max_bytes:  # a step of 0 is one size
         yield size
-        before, size = (
-            size,
-            (size * spec.step_factor if spec.step_factor > 1 else size + spec.step_bytes),
-        )
+        previous = size
+        if spec.step_factor > 1:
+            size *= spec.step_factor
+        else:
+            size += spec.step_bytes
 
 
 def from_first_full_row(spec: SweepSpec, ranks: int) -> SweepSpec:
     """The sweep from the first of its sizes at which every rank has an element; unchanged if
-    none of them gives each rank one.
+    there is no such size.
     """
 
-    def full(size: int) -> bool:
-        counts = (
-            spec.row.buffers(size // dtype.itemsize, ranks, dtype.itemsize)
-            for dtype in dtypes(spec)
-        )
-        return all(min(count.send, count.recv) > 0 for count in counts)
+    def is_full(size: int) -> bool:
+        for dtype in dtypes(spec):
+            buffers = spec.row.buffers(size // dtype.itemsize, ranks, dtype.itemsize)
+            if min(buffers.send, buffers.recv) <= 0:
+                return False
+        return True
 
-    first = next(filter(full, sizes(spec, spec.max_bytes)), spec.min_bytes)
+    first = next(filter(is_full, sizes(spec, spec.max_bytes)), spec.min_bytes)
     return msgspec.structs.replace(spec, min_bytes=first)
 
 

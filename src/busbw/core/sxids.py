@@ -1,8 +1,8 @@
-"""The table of SXids: what NVIDIA's driver reports of an NVSwitch.
+"""The table of SXids: what NVIDIA's driver reports about an NVSwitch.
 
-Most lines say how serious it is, and that word decides: a number may be fatal on one generation and
-not on another. The table says it of lines without a word, which errors always need a restart of the
-host, and which need nothing.
+Most lines have a word for the severity, and that word decides: a number may be fatal on one
+generation and not on another. The table has the severity of lines without such a word, and says
+which errors always need a restart of the host, and which need nothing.
 
 Sources: Fabric Manager user guide DU-09883-001 v1.3, appendix D (which are harmless, fatal and
 always fatal), and NVIDIA's open-gpu-kernel-modules df1c9a3, src/common/nvswitch (numbers, short
@@ -14,10 +14,7 @@ from enum import Enum
 
 
 class SwitchEffect(Enum):
-    """What an SXid means for the host of the NVSwitch.
-
-    The value is the word of the reference page.
-    """
+    """What an SXid means for the host of the NVSwitch, in the words of the reference page."""
 
     ALWAYS = "reboot"  # fatal to the whole fabric
     FATAL = "reset of GPUs and NVSwitches"  # fatal to the jobs that use the link
@@ -27,7 +24,7 @@ class SwitchEffect(Enum):
 
 _ALWAYS, _FATAL = SwitchEffect.ALWAYS, SwitchEffect.FATAL
 _WATCH, _NOTE = SwitchEffect.WATCH, SwitchEffect.NOTE
-# The driver logs no reset by nvidia-smi: a line in /dev/kmsg tells this check of it.
+# The driver does not log a reset by nvidia-smi, so the command writes a line for this check.
 FIXES: dict[SwitchEffect, str] = {
     SwitchEffect.ALWAYS: (
         "drain the host first; stop all users of the GPUs; reboot it; if it comes back, replace the"
@@ -64,13 +61,13 @@ class SxidRow:
     effect: SwitchEffect
 
     def judged(self, word: str) -> SwitchEffect:
-        """The effect of a line with this severity ('' if it has none)."""
-        said = WORDS.get(word, self.effect)
-        if said is SwitchEffect.FATAL and self.effect is SwitchEffect.ALWAYS:
+        """The effect of a line with this word for the severity ('' if it has none)."""
+        effect = WORDS.get(word, self.effect)
+        if effect is SwitchEffect.FATAL and self.effect is SwitchEffect.ALWAYS:
             return SwitchEffect.ALWAYS
-        if said is SwitchEffect.WATCH and self.effect is SwitchEffect.NOTE:
+        if effect is SwitchEffect.WATCH and self.effect is SwitchEffect.NOTE:
             return SwitchEffect.NOTE
-        return said
+        return effect
 
     def fix(self, effect: SwitchEffect, switch: str) -> str:
         """The remedy; `switch` is the NVSwitch's PCI address."""

@@ -1,11 +1,8 @@
 """A reading of one host's GPUs, ports and counters, and the change between two readings.
 
 Values that could not be read are absent or None, never 0. Clocks are MHz, temperatures degrees
-Celsius, power watts.
-
-The table of NVML's clocks event reasons: why a GPU's clocks are reduced.
-
-Source: nvml.h (nvmlClocksEventReason*).
+Celsius, power watts. CLOCK_REASONS is the table of NVML's clocks event reasons, which say why a
+GPU's clocks are reduced (nvml.h, nvmlClocksEventReason*).
 """
 
 from dataclasses import dataclass
@@ -62,7 +59,7 @@ CLOCK_REASONS: tuple[ClockReason, ...] = (
     ),
     ClockReason(0x100, "display_clock_setting", Severity.HARMLESS, "display clocks are set"),
 )
-# Of the counters in core/counters.py whose kind is THROTTLE.
+# The severity of the counters in core/counters.py whose kind is THROTTLE.
 POLICY_SEVERITY = {
     "power_policy": Severity.LOAD,
     "thermal_policy": Severity.BAD,
@@ -77,10 +74,11 @@ REASON_SEVERITY: dict[str, Severity] = {
 def clock_reasons(bits: int) -> list[str]:
     """Names of the reasons in NVML's bit mask; a bit without a name is its hexadecimal number."""
     names = [reason.name for reason in CLOCK_REASONS if bits & reason.bit]
-    rest = bits & ~sum(reason.bit for reason in CLOCK_REASONS)
-    return names + [f"{1 << bit:#x}" for bit in range(rest.bit_length()) if rest >> bit & 1]
+    unnamed = bits & ~sum(reason.bit for reason in CLOCK_REASONS)
+    return names + [f"{1 << bit:#x}" for bit in range(unnamed.bit_length()) if unnamed >> bit & 1]
 
 
+# At most so many of each are kept in a HostChange.
 PORTS_KEPT = 16  # those with the most traffic
 MOVED_KEPT = 40  # GPUs, TCP, then ports
 EVENTS_KEPT = 16
@@ -92,7 +90,8 @@ TCP = "tcp"  # the subject of counters of the whole network namespace
 class GpuReading(msgspec.Struct, frozen=True):
     """One reading of one GPU.
 
-    `reasons` is NVML's bit mask of clocks event reasons; bus as in Device: "0000:00:06".
+    `bus` is spelled as in Device: "0000:00:06". `reasons` is NVML's bit mask of clocks event
+    reasons.
     """
 
     bus: str
@@ -120,7 +119,7 @@ class XidEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 class Reading(msgspec.Struct, frozen=True):
     """One host at `at_s` of its monotonic clock.
 
-    `counters` are by port or "tcp"; `events` those since the previous reading.
+    `counters` are by port or "tcp"; `events` are those since the previous reading.
     """
 
     host: str
@@ -135,8 +134,8 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one link of a watched run carried during a row. None is unknown, never 0.
 
     `sent` and `received` are bytes. Pauses are seconds: `pause_in_s` is how long the other end kept
-    this port from sending, `pause_out_s` how long this port kept the other end. The others are
-    events, as in a watch (core.link_samples.Flow).
+    this port from sending, `pause_out_s` how long this port kept the other end. The other fields
+    count events, as in a watch (core.link_samples.Flow).
     """
 
     name: str
@@ -202,108 +201,115 @@ def increase(counter: Counter, before: int, after: int) -> int | None:
 def change(before: Reading, after: Reading) -> HostChange:
     """The change between two consecutive readings of one host."""
     unread = list(after.unread)
-    was = {gpu.bus: gpu for gpu in before.gpus}
-    pairs = [(was.get(gpu.bus, GpuReading(gpu.bus)), gpu) for gpu in after.gpus]
-    risen = {
-        gpu.bus: _risen(gpu.bus, earlier.counters, gpu.counters, unread) for earlier, gpu in pairs
+    gpus_before = {gpu.bus: gpu for gpu in before.gpus}
+    pairs = [(gpus_before.get(gpu.bus, GpuReading(gpu.bus)), gpu) for gpu in after.gpus]
+    increases = {
+        gpu.bus: _increases(gpu.bus, earlier.counters, gpu.counters, unread)
+        for earlier, gpu in pairs
     }
-    risen |= {
-        name: _risen(name, before.counters.get(name, {}), now, unread)
-        for name, now in after.counters.items()
-    }
-    sent = _traffic(risen, ("port_xmit_data", "tx_bytes"))
-    received = _traffic(risen, ("port_rcv_data", "rx_bytes"))
-    moved = {
-        name: kept
-        for name, one in risen.items()
-        if (kept := {key: by for key, by in one.items() if by and _is_event(key)})
-    }
-    ports = sorted(
-        sent.keys() | received.keys(),
-        key=lambda name: (-sent.get(name, 0) - received.get(name, 0), name),
-    )[:PORTS_KEPT]
+    for port, values in after.counters.items():
+        increases[port] = _increases(port, before.counters.get(port, {}), values, unread)
+    sent = _traffic(increases, ("port_xmit_data", "tx_bytes"))
+    received = _traffic(increases, ("port_rcv_data", "rx_bytes"))
+    ports = _busiest(sent, received)
+    throttled = {gpu.bus: _throttled(earlier, gpu, increases[gpu.bus]) for earlier, gpu in pairs}
+    sm_mhz = [gpu.sm_mhz for gpu in after.gpus]
+    memory_mhz = [gpu.memory_mhz for gpu in after.gpus]
     return HostChange(
         host=after.host,
         seconds=round(after.at_s - before.at_s, 6),
-        sm_mhz=_values([gpu.sm_mhz for gpu in after.gpus]),
-        sm_before_mhz=_differing(
-            [gpu.sm_mhz for gpu, _ in pairs], [gpu.sm_mhz for gpu in after.gpus]
-        ),
-        sm_max_mhz=_differing(
-            [gpu.sm_max_mhz for gpu in after.gpus], [gpu.sm_mhz for gpu in after.gpus]
-        ),
-        memory_mhz=_differing(
-            [gpu.memory_mhz for gpu in after.gpus], [gpu.memory_max_mhz for gpu in after.gpus]
-        ),
-        temperature_c=_values([gpu.temperature_c for gpu in after.gpus]),
-        power_w=_values([gpu.power_w for gpu in after.gpus]),
-        throttled={
-            gpu.bus: held
-            for earlier, gpu in pairs
-            if (held := _throttled(earlier, gpu, risen[gpu.bus]))
-        },
-        sent={name: sent[name] for name in sorted(ports) if name in sent},
-        received={name: received[name] for name in sorted(ports) if name in received},
-        moved=dict(list(moved.items())[:MOVED_KEPT]),
+        sm_mhz=_if_any_known(sm_mhz),
+        sm_before_mhz=_if_any_differs([earlier.sm_mhz for earlier, _ in pairs], sm_mhz),
+        sm_max_mhz=_if_any_differs([gpu.sm_max_mhz for gpu in after.gpus], sm_mhz),
+        memory_mhz=_if_any_differs(memory_mhz, [gpu.memory_max_mhz for gpu in after.gpus]),
+        temperature_c=_if_any_known([gpu.temperature_c for gpu in after.gpus]),
+        power_w=_if_any_known([gpu.power_w for gpu in after.gpus]),
+        throttled={bus: reasons for bus, reasons in throttled.items() if reasons},
+        sent={port: sent[port] for port in ports if port in sent},
+        received={port: received[port] for port in ports if port in received},
+        moved=_moved(increases),
         events=after.events[:EVENTS_KEPT],
         unread=unread[:UNREAD_KEPT],
     )
+
+
+def _increases(
+    subject: str, before: dict[str, int], after: dict[str, int], unread: list[str]
+) -> dict[str, int]:
+    """The increase of every counter in both readings; for unknown increases, `unread` gets a
+    message.
+    """
+    increases = {}
+    for name, value in after.items():
+        if name not in before or name not in BY_NAME:
+            continue
+        by = increase(BY_NAME[name], before[name], value)
+        if by is not None:
+            increases[name] = by
+        elif value < before[name]:
+            unread.append(f"{subject} {name}: it was reset")
+        else:
+            unread.append(f"{subject} {name}: it is saturated")
+    return increases
+
+
+def _traffic(increases: dict[str, dict[str, int]], names: tuple[str, ...]) -> dict[str, int]:
+    """The bytes of each port; a port has at most one counter of these names."""
+    traffic = {}
+    for port, by_name in increases.items():
+        for name in names:
+            if by_name.get(name):
+                traffic[port] = by_name[name]
+    return traffic
+
+
+def _busiest(sent: dict[str, int], received: dict[str, int]) -> list[str]:
+    """The ports with the most traffic, by name."""
+    ports = sorted(
+        sent.keys() | received.keys(),
+        key=lambda port: (-sent.get(port, 0) - received.get(port, 0), port),
+    )
+    return sorted(ports[:PORTS_KEPT])
+
+
+def _moved(increases: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """The counters of events that increased, by port, bus or "tcp"; at most MOVED_KEPT of these."""
+    moved: dict[str, dict[str, int]] = {}
+    for subject, by_name in increases.items():
+        events = {name: by for name, by in by_name.items() if by and _is_event(name)}
+        if events and len(moved) < MOVED_KEPT:
+            moved[subject] = events
+    return moved
 
 
 def _is_event(name: str) -> bool:
     return BY_NAME[name].kind not in (Kind.TRAFFIC, Kind.THROTTLE)
 
 
-def _risen(
-    subject: str, before: dict[str, int], after: dict[str, int], unread: list[str]
-) -> dict[str, int]:
-    """The increase of every counter in both readings; for unknown increases, `unread` gets a
-    message.
-    """
-    risen = {}
-    for name, value in after.items():
-        if name not in before or name not in BY_NAME:
-            continue
-        by = increase(BY_NAME[name], before[name], value)
-        if by is None:
-            unread.append(
-                f"{subject} {name}: "
-                + ("it was reset" if value < before[name] else "it is saturated")
-            )
-        else:
-            risen[name] = by
-    return risen
-
-
-def _traffic(risen: dict[str, dict[str, int]], names: tuple[str, ...]) -> dict[str, int]:
-    return {
-        subject: by for subject, one in risen.items() for name in names if (by := one.get(name))
-    }
-
-
 def _throttled(
-    before: GpuReading, after: GpuReading, risen: dict[str, int]
+    before: GpuReading, after: GpuReading, increases: dict[str, int]
 ) -> dict[str, float | None]:
     """The reasons that are not harmless: policies with their seconds, flags of both readings
     with None.
     """
-    held: dict[str, float | None] = {
-        name: by / 1e9 for name, by in risen.items() if by and BY_NAME[name].kind is Kind.THROTTLE
+    policies: dict[str, float | None] = {
+        name: by / 1e9
+        for name, by in increases.items()
+        if by and BY_NAME[name].kind is Kind.THROTTLE
     }
     flags = clock_reasons((before.reasons or 0) | (after.reasons or 0))
-    return held | {
+    return policies | {
         name: None for name in flags if REASON_SEVERITY.get(name) is not Severity.HARMLESS
     }
 
 
-def _values(values: list[int | None]) -> list[int | None]:
+def _if_any_known(values: list[int | None]) -> list[int | None]:
     return values if any(value is not None for value in values) else []
 
 
-def _differing(values: list[int | None], others: list[int | None]) -> list[int | None]:
-    known = zip(values, others, strict=True)
-    return (
-        values
-        if any(one is not None and other is not None and one != other for one, other in known)
-        else []
-    )
+def _if_any_differs(values: list[int | None], others: list[int | None]) -> list[int | None]:
+    """The values, if any is known to differ from the other one of its GPU."""
+    for value, other in zip(values, others, strict=True):
+        if value is not None and other is not None and value != other:
+            return values
+    return []

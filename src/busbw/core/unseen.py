@@ -1,5 +1,5 @@
-"""Characters that change what a reader sees without being seen: no text from a file, a host or a
-user reaches a screen with one.
+"""Invisible characters that change what a reader sees: no text from a file, a host or a user is
+shown on a screen with one.
 """
 
 import re
@@ -15,16 +15,16 @@ _UNSEEN = re.compile(rf"[{UNSEEN}]|\r(?!\n)")
 
 
 class Painted(str):
-    """A text that is safe already, to which colors were added."""
+    """A safe text to which colors were added."""
 
 
 def seen(text: str) -> str:
-    r"""The text with each such character written as JSON writes it, like \u202e: a JSON document
+    r"""The text with each invisible character as an escape of JSON, like \u202e: a JSON document
     keeps its values.
     """
-    return text if isinstance(text, Painted) else _UNSEEN.sub(_written, text)
+    return text if isinstance(text, Painted) else _UNSEEN.sub(_escaped, text)
 
 
-def _written(found: re.Match[str]) -> str:
-    units = found.group().encode("utf-16-be", "surrogatepass")
+def _escaped(match: re.Match[str]) -> str:
+    units = match.group().encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

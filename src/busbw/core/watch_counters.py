@@ -1,7 +1,6 @@
-"""Counters that a watch reads besides those of core/counters.py.
+"""Counters that a watch reads in addition to those of core/counters.py.
 
-Those are also read before and after each size, which must stay short.
-
+The counters there are also read before and after each size, so that there must be few of them.
 Sources as there, and drivers/infiniband/hw/mlx5/counters.c, drivers/infiniband/hw/efa/efa_verbs.c.
 """
 
@@ -101,13 +100,13 @@ _QUEUES = (
     ),
     _queue("roce_slow_restart_trans", Kind.LOSS, "changes to the state slow restart"),
 )
-# Off unless switched on by `rdma statistic set link`.
+# They are off unless `rdma statistic set link` switches them on.
 _OPTIONAL = (
     _wide("cc_rx_ce_pkts", Kind.CONGESTION, "packets arrived with a congestion mark"),
     _wide("cc_rx_cnp_pkts", Kind.CONGESTION, "congestion notifications received"),
     _wide("cc_tx_cnp_pkts", Kind.CONGESTION, "congestion notifications sent"),
 )
-# Of AWS's Elastic Fabric Adapter.
+# AWS's Elastic Fabric Adapter.
 _EFA = (
     _wide("tx_bytes", Kind.TRAFFIC, "data sent", "bytes"),
     _wide("rx_bytes", Kind.TRAFFIC, "data received", "bytes"),
@@ -127,74 +126,55 @@ _EFA = (
 
 
 def _priority(number: int) -> tuple[Counter, ...]:
-    """The counters of one priority: pauses received kept this port from sending, pauses sent
-    kept the other end from it.
+    """The counters of one priority.
+
+    Pauses received kept this port from sending, pauses sent kept the other end from sending.
     """
+    of_priority = f"of priority {number}"
     rows = []
-    for way, done in DIRECTIONS.items():
-        base = f"{way}_prio{number}"
+    for direction, verb in DIRECTIONS.items():
+        base = f"{direction}_prio{number}"
+        paused = f"time paused by frames {verb} for priority {number}"
         rows += [
-            _phy(f"{base}_bytes", Kind.TRAFFIC, f"data of priority {number} {done}", "bytes"),
-            _phy(f"{base}_pause", Kind.CONGESTION, f"pause frames of priority {number} {done}"),
-            _phy(
-                f"{base}_pause_duration",
-                Kind.CONGESTION,
-                f"time paused by frames {done} for priority {number}",
-                "us",
-            ),
+            _phy(f"{base}_bytes", Kind.TRAFFIC, f"data {of_priority} {verb}", "bytes"),
+            _phy(f"{base}_pause", Kind.CONGESTION, f"pause frames {of_priority} {verb}"),
+            _phy(f"{base}_pause_duration", Kind.CONGESTION, paused, "us"),
         ]
-    rows += [
-        _phy(f"rx_prio{number}_{name}", Kind.LOSS, f"{what} of priority {number}")
-        for name, what in (
-            ("buf_discard", "packets dropped for lack of buffers"),
-            ("cong_discard", "packets dropped by congestion"),
-            ("discards", "packets dropped"),
-        )
-    ]
-    return (
-        *rows,
-        _phy(
-            f"rx_prio{number}_marked",
-            Kind.CONGESTION,
-            f"packets of priority {number} marked for congestion",
-        ),
-    )
+    for name, meaning in (
+        ("buf_discard", "packets dropped for lack of buffers"),
+        ("cong_discard", "packets dropped by congestion"),
+        ("discards", "packets dropped"),
+    ):
+        rows.append(_phy(f"rx_prio{number}_{name}", Kind.LOSS, f"{meaning} {of_priority}"))
+    marked = f"packets {of_priority} marked for congestion"
+    rows.append(_phy(f"rx_prio{number}_marked", Kind.CONGESTION, marked))
+    return tuple(rows)
 
 
-def _both_ways(way: str, done: str) -> tuple[Counter, ...]:
+def _in_direction(direction: str, verb: str) -> tuple[Counter, ...]:
+    discards = "packets not sent"
+    if direction == "rx":
+        discards = "packets dropped at the port for lack of buffers"
+    data = f"data {verb} on the wire, with headers and checksums"
+    paused = f"time paused by frames {verb} for the whole link"
+    rdma = f"{direction}_vport_rdma_unicast"
     return (
+        _phy(f"{direction}_bytes_phy", Kind.TRAFFIC, data, "bytes"),
+        _phy(f"{direction}_packets_phy", Kind.TRAFFIC, f"packets {verb} on the wire", "packets"),
+        _phy(f"{direction}_discards_phy", Kind.LOSS, discards),
+        _phy(f"{direction}_pause_ctrl_phy", Kind.CONGESTION, f"pause frames {verb}"),
         _phy(
-            f"{way}_bytes_phy",
-            Kind.TRAFFIC,
-            f"data {done} on the wire, with headers and checksums",
-            "bytes",
+            f"{direction}_global_pause", Kind.CONGESTION, f"pause frames for the whole link {verb}"
         ),
-        _phy(f"{way}_packets_phy", Kind.TRAFFIC, f"packets {done} on the wire", "packets"),
-        _phy(
-            f"{way}_discards_phy",
-            Kind.LOSS,
-            (
-                "packets dropped at the port for lack of buffers"
-                if way == "rx"
-                else "packets not sent"
-            ),
-        ),
-        _phy(f"{way}_pause_ctrl_phy", Kind.CONGESTION, f"pause frames {done}"),
-        _phy(f"{way}_global_pause", Kind.CONGESTION, f"pause frames for the whole link {done}"),
-        _phy(
-            f"{way}_global_pause_duration",
-            Kind.CONGESTION,
-            f"time paused by frames {done} for the whole link",
-            "us",
-        ),
-        _phy(f"{way}_vport_rdma_unicast_bytes", Kind.TRAFFIC, f"RDMA data {done}", "bytes"),
-        _phy(f"{way}_vport_rdma_unicast_packets", Kind.TRAFFIC, f"RDMA packets {done}", "packets"),
-        _phy(f"{way}_pci_signal_integrity", Kind.LOSS, f"PCIe errors of data {done}"),
+        _phy(f"{direction}_global_pause_duration", Kind.CONGESTION, paused, "us"),
+        _phy(f"{rdma}_bytes", Kind.TRAFFIC, f"RDMA data {verb}", "bytes"),
+        _phy(f"{rdma}_packets", Kind.TRAFFIC, f"RDMA packets {verb}", "packets"),
+        _phy(f"{direction}_pci_signal_integrity", Kind.LOSS, f"PCIe errors of data {verb}"),
     )
 
 
 _PHY = (
-    *(row for way, done in DIRECTIONS.items() for row in _both_ways(way, done)),
+    *(row for direction, verb in DIRECTIONS.items() for row in _in_direction(direction, verb)),
     *(row for number in PRIORITIES for row in _priority(number)),
     _phy("tx_pause_storm_warning_events", Kind.FAULT, "this port sent pauses for a long time"),
     _phy(
@@ -250,7 +230,7 @@ _GPU = (
 )
 _SEGMENTS = Counter("OutSegs", Owner.TCP, "/proc/net/snmp", Kind.TRAFFIC, "segments sent")
 
-# Values that are not counted: the last reading is what matters.
+# Values that are not counters: only the last reading matters.
 LEVELS: dict[str, str] = {
     "outbound_pci_stalled_rd": "percent of the last second in which reads of host memory stalled",
     "outbound_pci_stalled_wr": "percent of the last second in which writes to host memory stalled",

@@ -1,127 +1,29 @@
-"""The table of Xids: what NVIDIA's driver reports of a GPU, and what NVIDIA says to do about it.
+"""The table of Xids: what NVIDIA's driver reports about a GPU, and what NVIDIA says to do about it.
 
 Source: NVIDIA's Xid catalog, docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, for
 Ampere and newer, as of 2025-10-29: 172 numbers, of which it describes these 109. Mnemonics and
-actions are NVIDIA's. EFFECTS_OF says where the effect of other rows is from.
+actions are NVIDIA's.
 """
 
-from dataclasses import dataclass
-from enum import Enum
+from busbw.core.xid_effects import Effect, XidRow
+
+__all__ = ["BY_NUMBER", "OLDER", "XIDS", "Effect", "XidRow", "xid"]
 
 
-class Effect(Enum):
-    """What an Xid means for the node that logged it.
-
-    The value is the word of the reference page.
-    """
-
-    REBOOT = "reboot"  # fails until the host is restarted
-    RESET = "GPU reset"  # fails until the GPU is reset or the host restarted
-    REPAIR = "repair"  # fails: somebody has to look at the machine
-    LINK = "by severity"  # Fatal: GPU reset; Nonfatal: watch
-    RECOVERY = "by action"  # the line names the action
-    RESTART = "restart the application"  # warns for a day: it may have been the GPU
-    WATCH = "watch"  # warns
-    APPLICATION = "application"  # passes: the program did it
-    NOTE = "none"  # passes: no action
+def _engine(number: int, engine: str, title: str) -> XidRow:
+    """An error of a copy engine or codec."""
+    return XidRow(
+        number, f"ROBUST_CHANNEL_{engine}_ERROR", f"{title} error", "RESTART_APP", "CONTACT_SUPPORT"
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class XidRow:
-    """One Xid.
+def _nvlink5(number: int, unit: str) -> XidRow:
+    """An error of a unit of NVLink 5."""
+    workflow = "WORKFLOW_NVLINK5_ERR"
+    return XidRow(
+        number, f"NVLINK_{unit.upper()}_ERROR", f"NVLink {unit} error", workflow, workflow
+    )
 
-    `action` and `investigate` are NVIDIA's immediate and investigatory actions, '' if the catalog
-    has none.
-    """
-
-    number: int
-    mnemonic: str
-    meaning: str
-    action: str = ""
-    investigate: str = ""
-
-    @property
-    def effect(self) -> Effect:
-        """What it means for the node."""
-        if self.number in EFFECTS_OF:
-            return EFFECTS_OF[self.number]
-        if self.action == "RESTART_APP" and self.investigate in OF_PROGRAMS:
-            return Effect.APPLICATION
-        return EFFECTS.get(self.action, Effect.WATCH)
-
-    def fix(self, gpu: str) -> str:
-        """The remedy; `gpu` is the GPU's PCI address."""
-        return FIX_OF.get(self.number, FIXES[self.effect]).format(gpu=gpu)
-
-
-EFFECTS: dict[str, Effect] = {
-    "RESTART_BM": Effect.REBOOT,
-    "RESTART_VM": Effect.REBOOT,
-    "RESET_GPU": Effect.RESET,
-    # its workflow ends in a reset, whether 63, 64, 94 or 95 follow or not
-    "WORKFLOW_XID_48": Effect.RESET,
-    "WORKFLOW_NVLINK_ERR": Effect.RESET,  # the link stays down until then
-    "CONTACT_SUPPORT": Effect.REPAIR,
-    "CHECK_MECHANICALS": Effect.REPAIR,
-    "WORKFLOW_NVLINK5_ERR": Effect.LINK,
-    "XID_154": Effect.RECOVERY,
-    "RESTART_APP": Effect.RESTART,
-    "UPDATE_SWFW": Effect.WATCH,
-    "CHECK_UVM": Effect.WATCH,
-    "WORKFLOW_XID_45": Effect.APPLICATION,
-    "IGNORE": Effect.NOTE,
-}
-# investigatory actions that begin with the program
-OF_PROGRAMS = ("CHECK_APP/CUDA", "WORKFLOW_XID_13", "WORKFLOW_XID_31")
-EFFECTS_OF: dict[int, Effect] = {
-    43: Effect.APPLICATION,  # the catalog: a program's channel was reset, the GPU is healthy
-    57: Effect.RESET,
-    58: Effect.RESET,
-    61: Effect.RESET,  # Azure node health checks drain the node
-    # The catalog describes these without an action.
-    162: Effect.NOTE,
-    163: Effect.NOTE,
-    167: Effect.REBOOT,  # as 79: the GPU does not answer on PCIe
-    169: Effect.RESET,  # as 62: a microcontroller halted
-    171: Effect.RESET,
-    172: Effect.RESET,  # more of Xid 48
-}
-
-# The driver logs no reset by nvidia-smi: the line tells this check of it.
-_RESET_GPU = "nvidia-smi --gpu-reset -i {gpu} && echo '{gpu}: reset done' > /dev/kmsg"
-_RESET = (
-    f"drain the host first; {_RESET_GPU}; if it comes back, run dcgmi diag -r 3 and replace the GPU"
-)
-_LINKS = f"drain the host first; nvidia-smi nvlink -e -i {{gpu}}; {_RESET_GPU}"
-_APPLICATION = "look for the error in the application: compute-sanitizer"
-FIXES: dict[Effect, str] = {
-    Effect.REBOOT: (
-        "drain the host first; reboot it; if it comes back, replace the GPU or reseat it"
-    ),
-    Effect.RESET: _RESET,
-    Effect.REPAIR: "drain the host first; dcgmi diag -r 3 -i {gpu}; report it to the vendor",
-    Effect.LINK: _LINKS + "; if it comes back, check the link's cable and the peer",
-    Effect.RECOVERY: "drain the host first; do what the line says",
-    Effect.RESTART: "restart the application; if it recurs on this GPU, dcgmi diag -r 3 -i {gpu}",
-    Effect.WATCH: "look it up in NVIDIA's Xid catalog; if it recurs, dcgmi diag -r 3 -i {gpu}",
-    Effect.APPLICATION: _APPLICATION,
-    Effect.NOTE: "none; if it recurs, report it to the vendor",
-}
-_POWER = "drain the host first; power it off and connect the auxiliary power of GPU {gpu}"
-FIX_OF: dict[int, str] = {
-    54: _POWER,
-    63: f"reset the GPU when it is idle: {_RESET_GPU}",
-    64: f"drain the host first; {_RESET_GPU}; if remapping fails again, replace the GPU",
-    74: _LINKS + "; check the fabric manager and the peer of the link",
-    78: "install matching versions of the vGPU manager and the guest driver",
-    79: (
-        "drain the host first; reboot it; if it comes back, reseat or replace the GPU, its power"
-        " cable or riser"
-    ),
-    136: _LINKS + "; if training fails again, check the link's cable, the switch and the peer",
-    151: "drain the host first; restart the virtual machine",
-    155: _LINKS,
-}
 
 XIDS: tuple[XidRow, ...] = (
     XidRow(
@@ -180,9 +82,9 @@ XIDS: tuple[XidRow, ...] = (
         "IGNORE",
         "CONTACT_SUPPORT",
     ),
-    XidRow(39, "ROBUST_CHANNEL_CE0_ERROR", "copy engine 0 error", "RESTART_APP", "CONTACT_SUPPORT"),
-    XidRow(40, "ROBUST_CHANNEL_CE1_ERROR", "copy engine 1 error", "RESTART_APP", "CONTACT_SUPPORT"),
-    XidRow(41, "ROBUST_CHANNEL_CE2_ERROR", "copy engine 2 error", "RESTART_APP", "CONTACT_SUPPORT"),
+    _engine(39, "CE0", "copy engine 0"),
+    _engine(40, "CE1", "copy engine 1"),
+    _engine(41, "CE2", "copy engine 2"),
     XidRow(
         43,
         "ROBUST_CHANNEL_RESETCHANNEL_VERIF_ERROR",
@@ -255,9 +157,7 @@ XIDS: tuple[XidRow, ...] = (
         "IGNORE",
         "CONTACT_SUPPORT",
     ),
-    XidRow(
-        68, "ROBUST_CHANNEL_NVDEC0_ERROR", "video decoder 0 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
+    _engine(68, "NVDEC0", "video decoder 0"),
     XidRow(
         69,
         "ROBUST_CHANNEL_GR_CLASS_ERROR",
@@ -265,13 +165,13 @@ XIDS: tuple[XidRow, ...] = (
         "RESTART_APP",
         "CHECK_APP/CUDA",
     ),
-    XidRow(70, "ROBUST_CHANNEL_CE3_ERROR", "copy engine 3 error", "RESTART_APP", "CONTACT_SUPPORT"),
-    XidRow(71, "ROBUST_CHANNEL_CE4_ERROR", "copy engine 4 error", "RESTART_APP", "CONTACT_SUPPORT"),
-    XidRow(72, "ROBUST_CHANNEL_CE5_ERROR", "copy engine 5 error", "RESTART_APP", "CONTACT_SUPPORT"),
+    _engine(70, "CE3", "copy engine 3"),
+    _engine(71, "CE4", "copy engine 4"),
+    _engine(72, "CE5", "copy engine 5"),
     XidRow(74, "NVLINK_ERROR", "NVLink error", "WORKFLOW_NVLINK_ERR", "CONTACT_SUPPORT"),
-    XidRow(75, "ROBUST_CHANNEL_CE6_ERROR", "copy engine 6 error", "RESTART_APP", "CONTACT_SUPPORT"),
-    XidRow(76, "ROBUST_CHANNEL_CE7_ERROR", "copy engine 7 error", "RESTART_APP", "CONTACT_SUPPORT"),
-    XidRow(77, "ROBUST_CHANNEL_CE8_ERROR", "copy engine 8 error", "RESTART_APP", "CONTACT_SUPPORT"),
+    _engine(75, "CE6", "copy engine 6"),
+    _engine(76, "CE7", "copy engine 7"),
+    _engine(77, "CE8", "copy engine 8"),
     XidRow(78, "VGPU_START_ERROR", "vGPU did not start", "UPDATE_SWFW", "UPDATE_SWFW"),
     XidRow(
         79,
@@ -287,25 +187,15 @@ XIDS: tuple[XidRow, ...] = (
         "RESTART_APP",
         "CHECK_APP/CUDA",
     ),
-    XidRow(
-        82, "ROBUST_CHANNEL_NVJPG0_ERROR", "JPEG decoder 0 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        83, "ROBUST_CHANNEL_NVDEC1_ERROR", "video decoder 1 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        84, "ROBUST_CHANNEL_NVDEC2_ERROR", "video decoder 2 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(85, "ROBUST_CHANNEL_CE9_ERROR", "copy engine 9 error", "RESTART_APP", "CONTACT_SUPPORT"),
+    _engine(82, "NVJPG0", "JPEG decoder 0"),
+    _engine(83, "NVDEC1", "video decoder 1"),
+    _engine(84, "NVDEC2", "video decoder 2"),
+    _engine(85, "CE9", "copy engine 9"),
     XidRow(
         86, "ROBUST_CHANNEL_OFA0_ERROR", "optical flow exception", "RESTART_APP", "CONTACT_SUPPORT"
     ),
-    XidRow(
-        88, "ROBUST_CHANNEL_NVDEC3_ERROR", "video decoder 3 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        89, "ROBUST_CHANNEL_NVDEC4_ERROR", "video decoder 4 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
+    _engine(88, "NVDEC3", "video decoder 3"),
+    _engine(89, "NVDEC4", "video decoder 4"),
     XidRow(
         92, "EXCESSIVE_SBE_INTERRUPTS", "many single bit ECC errors", "IGNORE", "CONTACT_SUPPORT"
     ),
@@ -320,36 +210,16 @@ XIDS: tuple[XidRow, ...] = (
     XidRow(
         95, "ROBUST_CHANNEL_UNCONTAINED_ERROR", "uncontained memory error", "RESET_GPU", "IGNORE"
     ),
-    XidRow(
-        96, "ROBUST_CHANNEL_NVDEC5_ERROR", "video decoder 5 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        97, "ROBUST_CHANNEL_NVDEC6_ERROR", "video decoder 6 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        98, "ROBUST_CHANNEL_NVDEC7_ERROR", "video decoder 7 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        99, "ROBUST_CHANNEL_NVJPG1_ERROR", "JPEG decoder 1 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        100, "ROBUST_CHANNEL_NVJPG2_ERROR", "JPEG decoder 2 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        101, "ROBUST_CHANNEL_NVJPG3_ERROR", "JPEG decoder 3 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        102, "ROBUST_CHANNEL_NVJPG4_ERROR", "JPEG decoder 4 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        103, "ROBUST_CHANNEL_NVJPG5_ERROR", "JPEG decoder 5 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        104, "ROBUST_CHANNEL_NVJPG6_ERROR", "JPEG decoder 6 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        105, "ROBUST_CHANNEL_NVJPG7_ERROR", "JPEG decoder 7 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
+    _engine(96, "NVDEC5", "video decoder 5"),
+    _engine(97, "NVDEC6", "video decoder 6"),
+    _engine(98, "NVDEC7", "video decoder 7"),
+    _engine(99, "NVJPG1", "JPEG decoder 1"),
+    _engine(100, "NVJPG2", "JPEG decoder 2"),
+    _engine(101, "NVJPG3", "JPEG decoder 3"),
+    _engine(102, "NVJPG4", "JPEG decoder 4"),
+    _engine(103, "NVJPG5", "JPEG decoder 5"),
+    _engine(104, "NVJPG6", "JPEG decoder 6"),
+    _engine(105, "NVJPG7", "JPEG decoder 7"),
     XidRow(106, "SMBPBI_TEST_MESSAGE", "test message of the SMBus interface", "IGNORE", "IGNORE"),
     XidRow(
         107,
@@ -369,36 +239,16 @@ XIDS: tuple[XidRow, ...] = (
     XidRow(119, "GSP_RPC_TIMEOUT", "GSP firmware timeout", "RESET_GPU", "INVESTIGATE_SW"),
     XidRow(120, "GSP_ERROR", "GSP firmware error", "RESET_GPU", "INVESTIGATE_SW"),
     XidRow(121, "C2C_ERROR", "C2C link error", "IGNORE", "CONTACT_SUPPORT"),
-    XidRow(
-        126, "ROBUST_CHANNEL_CE10_ERROR", "copy engine 10 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        127, "ROBUST_CHANNEL_CE11_ERROR", "copy engine 11 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        128, "ROBUST_CHANNEL_CE12_ERROR", "copy engine 12 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        129, "ROBUST_CHANNEL_CE13_ERROR", "copy engine 13 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        130, "ROBUST_CHANNEL_CE14_ERROR", "copy engine 14 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        131, "ROBUST_CHANNEL_CE15_ERROR", "copy engine 15 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        132, "ROBUST_CHANNEL_CE16_ERROR", "copy engine 16 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        133, "ROBUST_CHANNEL_CE17_ERROR", "copy engine 17 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        134, "ROBUST_CHANNEL_CE18_ERROR", "copy engine 18 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
-    XidRow(
-        135, "ROBUST_CHANNEL_CE19_ERROR", "copy engine 19 error", "RESTART_APP", "CONTACT_SUPPORT"
-    ),
+    _engine(126, "CE10", "copy engine 10"),
+    _engine(127, "CE11", "copy engine 11"),
+    _engine(128, "CE12", "copy engine 12"),
+    _engine(129, "CE13", "copy engine 13"),
+    _engine(130, "CE14", "copy engine 14"),
+    _engine(131, "CE15", "copy engine 15"),
+    _engine(132, "CE16", "copy engine 16"),
+    _engine(133, "CE17", "copy engine 17"),
+    _engine(134, "CE18", "copy engine 18"),
+    _engine(135, "CE19", "copy engine 19"),
     XidRow(136, "ALI_TRAINING_FAIL", "NVLink training failed", "RESET_GPU", "INVESTIGATE_LINK_SI"),
     XidRow(137, "NVLINK_PRIV_ERR", "NVLink privilege error", "IGNORE", "XID_137_FLOW"),
     XidRow(
@@ -416,39 +266,13 @@ XIDS: tuple[XidRow, ...] = (
     ),
     XidRow(142, "ROBUST_CHANNEL_NVENC3_ERROR", "video encoder 3 error", "CONTACT_SUPPORT"),
     XidRow(143, "GPU_INIT_ERROR", "GPU initialization failed", "RESET_GPU", "CONTACT_SUPPORT"),
-    XidRow(
-        144, "NVLINK_SAW_ERROR", "NVLink SAW error", "WORKFLOW_NVLINK5_ERR", "WORKFLOW_NVLINK5_ERR"
-    ),
-    XidRow(
-        145, "NVLINK_RLW_ERROR", "NVLink RLW error", "WORKFLOW_NVLINK5_ERR", "WORKFLOW_NVLINK5_ERR"
-    ),
-    XidRow(
-        146, "NVLINK_TLW_ERROR", "NVLink TLW error", "WORKFLOW_NVLINK5_ERR", "WORKFLOW_NVLINK5_ERR"
-    ),
-    XidRow(
-        147,
-        "NVLINK_TREX_ERROR",
-        "NVLink TREX error",
-        "WORKFLOW_NVLINK5_ERR",
-        "WORKFLOW_NVLINK5_ERR",
-    ),
-    XidRow(
-        148,
-        "NVLINK_NVLPW_CTRL_ERROR",
-        "NVLink NVLPW_CTRL error",
-        "WORKFLOW_NVLINK5_ERR",
-        "WORKFLOW_NVLINK5_ERR",
-    ),
-    XidRow(
-        149,
-        "NVLINK_NETIR_ERROR",
-        "NVLink NETIR error",
-        "WORKFLOW_NVLINK5_ERR",
-        "WORKFLOW_NVLINK5_ERR",
-    ),
-    XidRow(
-        150, "NVLINK_MSE_ERROR", "NVLink MSE error", "WORKFLOW_NVLINK5_ERR", "WORKFLOW_NVLINK5_ERR"
-    ),
+    _nvlink5(144, "SAW"),
+    _nvlink5(145, "RLW"),
+    _nvlink5(146, "TLW"),
+    _nvlink5(147, "TREX"),
+    _nvlink5(148, "NVLPW_CTRL"),
+    _nvlink5(149, "NETIR"),
+    _nvlink5(150, "MSE"),
     XidRow(
         151,
         "ROBUST_CHANNEL_KEY_ROTATION_ERROR",

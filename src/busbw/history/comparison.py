@@ -1,7 +1,7 @@
-"""A comparison as text, Markdown and JSON: warnings and what differs first, then every cell, then
+"""A comparison as text, Markdown and JSON: warnings and the summary first, then every cell, then
 what the verdicts rest on.
 
-Each sentence is made once for these and for the HTML report.
+All views and the HTML report share the sentences.
 """
 
 import math
@@ -44,28 +44,24 @@ def ratio_text(ratio: float | None) -> str:
     """
     if ratio is None or not math.isfinite(ratio):
         return "-"
+    if ratio < 1e-9:
+        return "<0.000000001x"
     if ratio < 0.1:
-        return (
-            f"{float(f'{ratio:.2g}'):.12f}".rstrip("0").rstrip(".") + "x"
-            if ratio >= 1e-9
-            else "<0.000000001x"
-        )
-    return (
-        f"{ratio:.3f}x"
-        if ratio < 9.9995
-        else f"{ratio:.1f}x"
-        if ratio < 999.95
-        else f"{float(f'{ratio:.4g}'):.0f}x"
-    )
+        two_digits = float(f"{ratio:.2g}")
+        return f"{two_digits:.12f}".rstrip("0").rstrip(".") + "x"
+    if ratio < 9.9995:
+        return f"{ratio:.3f}x"
+    if ratio < 999.95:
+        return f"{ratio:.1f}x"
+    four_digits = float(f"{ratio:.4g}")
+    return f"{four_digits:.0f}x"
 
 
 def interval_text(cell: ComparedCell) -> str:
     """`0.980 to 1.020`; `-` where it is unknown."""
-    return (
-        "-"
-        if cell.low is None or cell.high is None
-        else f"{ratio_text(cell.low)[:-1]} to {ratio_text(cell.high)[:-1]}"
-    )
+    if cell.low is None or cell.high is None:
+        return "-"
+    return f"{ratio_text(cell.low)[:-1]} to {ratio_text(cell.high)[:-1]}"
 
 
 # The value of each column takes a ComparedCell.
@@ -85,14 +81,17 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def columns(comparison: Comparison) -> list[Column]:
-    """The columns shown: type, operator, root and cycle where the cells differ in them, the
-    interval where any cell has one.
+    """The columns shown: type, operator, root and cycle if the cells differ in them, the interval
+    if any cell has one.
     """
-    texts = {column.title: {column.text(cell) for cell in comparison.cells} for column in COLUMNS}
-    gone = {title for title in ONLY_WHERE_CELLS_DIFFER if len(texts[title]) < 2} | (
-        {"interval"} if texts["interval"] == {"-"} else set()
-    )
-    return [column for column in COLUMNS if column.title not in gone]
+    shown = []
+    for column in COLUMNS:
+        texts = {column.text(cell) for cell in comparison.cells}
+        all_alike = column.title in ONLY_WHERE_CELLS_DIFFER and len(texts) < 2
+        no_interval = column.title == "interval" and texts == {"-"}
+        if not all_alike and not no_interval:
+            shown.append(column)
+    return shown
 
 
 def placement(key: CellKey) -> str:
@@ -105,36 +104,34 @@ def cell_text(key: CellKey) -> str:
     return f"{format_size(key.size_bytes)} {placement(key)}"
 
 
-def side(letter: str, its: Side) -> str:
+def side(letter: str, side: Side) -> str:
     """`A  before.json: 2 x NVIDIA H200 on 1 host, nccl engine, NCCL 2.28.9`."""
-    name = (
-        its.files[0]
-        if len(set(its.files)) == 1
-        else f"{len(its.files)} files, the first {its.files[0]}"
-    )
-    name += f" ({its.runs} runs)" if its.runs > 1 else ""
-    nccl = f"NCCL {nccl_version_text(its.nccl)}" if its.nccl else ""
-    hosts = f" on {counted(len(its.hosts), 'host')}" if its.hosts else ""
-    devices = ", ".join(f"{count} x {device}" for device, count in its.devices.items()) + hosts
-    facts = ", ".join(filter(None, (devices, _engine(its), nccl)))
+    name = side.files[0]
+    if len(set(side.files)) > 1:
+        name = f"{len(side.files)} files, the first {name}"
+    if side.runs > 1:
+        name += f" ({side.runs} runs)"
+    devices = ", ".join(f"{count} x {device}" for device, count in side.devices.items())
+    if side.hosts:
+        devices += f" on {counted(len(side.hosts), 'host')}"
+    nccl = f"NCCL {nccl_version_text(side.nccl)}" if side.nccl else ""
+    facts = ", ".join(filter(None, (devices, _engine_text(side), nccl)))
     return f"{letter}  {name}: {facts}" if facts else f"{letter}  {name}"
 
 
-def _engine(its: Side) -> str:
-    return f"{its.engine} engine" if its.engine else ""
+def _engine_text(side: Side) -> str:
+    return f"{side.engine} engine" if side.engine else ""
 
 
 def warnings(comparison: Comparison) -> list[str]:
     """What makes the two sides hard to compare: other ranks, devices, hosts or engines."""
     a, b = comparison.a, comparison.b
-    pairs = [(_engine(a), _engine(b))]
+    pairs = [(_engine_text(a), _engine_text(b))]
     if a.devices and b.devices:
         pairs.append((counted(a.ranks, "rank"), counted(b.ranks, "rank")))
         pairs.append((counted(len(a.hosts), "host"), counted(len(b.hosts), "host")))
         pairs.append((" and ".join(a.devices), " and ".join(b.devices)))
-    differing = [
-        f"{ours} / {theirs}" for ours, theirs in pairs if ours and theirs and ours != theirs
-    ]
+    differing = [f"{of_a} / {of_b}" for of_a, of_b in pairs if of_a and of_b and of_a != of_b]
     if not differing:
         return []
     return [
@@ -144,37 +141,36 @@ def warnings(comparison: Comparison) -> list[str]:
 
 
 def summary(comparison: Comparison) -> str:
-    """`2 of 60 cells slower, largest 1.081x at 1 MiB in place`; whether any is beyond the
+    """`2 of 60 cells slower, largest 1.081x at 1 MiB in place`, and how many exceed the
     tolerance.
     """
-    total, slower = counted(len(comparison.cells), "cell"), comparison.of(Verdict.SLOWER)
+    total = counted(len(comparison.cells), "cell")
+    slower = comparison.of(Verdict.SLOWER)
+    if not slower and not comparison.has_verdict():
+        return f"no verdict on any of {total}"
     if not slower:
-        faster = comparison.of(Verdict.FASTER)
-        return (
-            f"none of {total} slower, {len(faster)} faster"
-            if comparison.has_verdict()
-            else f"no verdict on any of {total}"
-        )
+        return f"none of {total} slower, {len(comparison.of(Verdict.FASTER))} faster"
     worst = max(slower, key=lambda cell: cell.ratio or 0.0)
+    largest = f"largest {ratio_text(worst.ratio)} at {cell_text(worst.key)}"
     beyond = len(comparison.beyond())
-    tolerated = f"{beyond} of them by more" if beyond else "none by more"
-    text = (
-        f"{len(slower)} of {total} slower, largest {ratio_text(worst.ratio)} at"
-        f" {cell_text(worst.key)}"
+    excess = f"{beyond} of them by more" if beyond else "none by more"
+    return (
+        f"{len(slower)} of {total} slower, {largest};"
+        f" {excess} than the tolerance of {percent(comparison.tolerance)}"
     )
-    return f"{text}; {tolerated} than the tolerance of {percent(comparison.tolerance)}"
 
 
 def closing(comparison: Comparison) -> list[str]:
-    """The counts of all verdicts, what they rest on, and what limits them."""
+    """The counts of all verdicts, the methods behind them, and the notes that limit them."""
     counts = ", ".join(f"{len(comparison.of(verdict))} {verdict.value}" for verdict in Verdict)
     lines = [f"{counted(len(comparison.cells), 'cell')}: {counts}"]
+    confidence = (
+        f"{percent(comparison.confidence)} confidence over all cells together;"
+        " intervals are per cell"
+    )
     for by in dict.fromkeys(cell.by for cell in comparison.cells if cell.by):
-        confidence = (
-            f", {percent(comparison.confidence)} confidence over all cells together; intervals are"
-            " per cell"
-        )
-        lines.append(f"judged by {METHODS[by]}{'' if by == 'means' else confidence}")
+        method = f"judged by {METHODS[by]}"
+        lines.append(method if by == "means" else f"{method}, {confidence}")
     if comparison.signs:
         signs = comparison.signs
         lines.append(
@@ -185,70 +181,76 @@ def closing(comparison: Comparison) -> list[str]:
 
 
 def text(comparison: Comparison, width: int | None = None) -> str:
-    """The whole text."""
+    """The comparison for a terminal of `width` characters; None does not wrap lines."""
     head = [
         BY_NAME[comparison.collective].title,
         side("A", comparison.a),
         side("B", comparison.b),
         "",
+        *(f"warning: {warning}" for warning in warnings(comparison)),
+        summary(comparison),
     ]
-    head += [*(f"warning: {warning}" for warning in warnings(comparison)), summary(comparison)]
     table = aligned(columns(comparison), comparison.cells, width, DROP_ORDER)
-    above, below = ("".join(f"{line}\n" for line in lines) for lines in (head, closing(comparison)))
-    return f"{wrapped(above, width)}\n{table}\n{wrapped(below, width)}"
+    above = wrapped(_lines(head), width)
+    below = wrapped(_lines(closing(comparison)), width)
+    return f"{above}\n{table}\n{below}"
+
+
+def _lines(texts: Sequence[str]) -> str:
+    return "".join(f"{text}\n" for text in texts)
 
 
 def markdown(comparison: Comparison) -> str:
-    """For a pull request: the summary, a table of what is not the same, and the rest of the
-    cells folded away.
+    """The comparison for a pull request: the summary, a table of the cells that differ, and a
+    folded table of those that do not.
     """
     shown = columns(comparison)
     title = BY_NAME[comparison.collective].title
+    sides = [side("A", comparison.a), side("B", comparison.b)]
     parts = [
         f"**{title}: {plain(summary(comparison))}**",
         *(f"**Warning:** {plain(warning)}" for warning in warnings(comparison)),
-        "".join(
-            f"- {plain(side(letter, its))}\n"
-            for letter, its in (("A", comparison.a), ("B", comparison.b))
-        ),
+        _items(sides),
     ]
     same = [cell for cell in comparison.cells if cell.verdict is Verdict.SAME]
-    other = [cell for cell in comparison.cells if cell.verdict is not Verdict.SAME]
-    if other:
-        parts.append(_table(shown, other))
+    different = [cell for cell in comparison.cells if cell.verdict is not Verdict.SAME]
+    if different:
+        parts.append(_table(shown, different))
     if same:
         parts.append(
-            f"<details><summary>{counted(len(same), 'cell')} the"
-            f" same</summary>\n\n"
+            f"<details><summary>{counted(len(same), 'cell')} the same</summary>\n\n"
             f"{_table(shown, same)}\n"
-            f"</details>\n"
+            "</details>\n"
         )
-    parts.append("".join(f"- {plain(line)}\n" for line in closing(comparison)))
+    parts.append(_items(closing(comparison)))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
+def _items(texts: Sequence[str]) -> str:
+    return "".join(f"- {plain(text)}\n" for text in texts)
+
+
 def _table(shown: Sequence[Column], cells: Sequence[ComparedCell]) -> str:
-    return table_head(shown) + "".join(
-        table_line(_text(column, cell) for column in shown) for cell in cells
-    )
+    table = table_head(shown)
+    for cell in cells:
+        table += table_line(_cell_markdown(column, cell) for column in shown)
+    return table
 
 
-def _text(column: Column, cell: ComparedCell) -> str:
-    return (
-        BOLD.get(cell.verdict, cell.verdict.value)
-        if column.title == "verdict"
-        else plain(column.text(cell))
-    )
+def _cell_markdown(column: Column, cell: ComparedCell) -> str:
+    if column.title == "verdict":
+        return BOLD.get(cell.verdict, cell.verdict.value)
+    return plain(column.text(cell))
 
 
 def json(comparison: Comparison) -> str:
-    """`busbw.comparison/1` with the sentences of the other views, indented, with a newline at
-    its end.
+    """`busbw.comparison/1` with the sentences of the other views, indented and with a final
+    newline.
     """
-    said = {
+    sentences = {
         "summary": summary(comparison),
         "warnings": warnings(comparison),
         "closing": closing(comparison),
     }
-    document = msgspec.json.decode(json_codec.encode(comparison)) | said
+    document = msgspec.json.decode(json_codec.encode(comparison)) | sentences
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

@@ -1,7 +1,7 @@
-"""Runs as text outside the history: one result on a line, which `busbw history add` reads back.
+"""Exported runs: a result as JSON on one line, which `busbw history add` reads back.
 
-A result of a log may not say when it began. The history then keeps when it was added; the line has
-that as `added`, which readers of results ignore.
+A result of a log may not say when it began. The history then keeps the time when it was added. The
+exported line has that time as `added`, which readers of results ignore.
 """
 
 from datetime import datetime
@@ -17,40 +17,38 @@ class _Head(msgspec.Struct):
 
 
 def line(text: str, start: str) -> str:
-    """A stored result and its newline.
+    """A stored result as a line with its newline.
 
-    `start` is the history's own record of when the run began.
+    `text` is the result as JSON, `start` the history's record of when the run began.
     """
     head = msgspec.json.decode(text, type=_Head)
-    own = _date(head.start) is not None
-    return (text if own else f'{text[:-1]},"{_KEY}":"{start}"}}') + "\n"
+    if _date(head.start) is None:
+        text = f'{text[:-1]},"{_KEY}":"{start}"}}'
+    return text + "\n"
 
 
 def indented(line: str) -> bytes:
-    """A line as a file for people."""
+    """A line as indented JSON."""
     return msgspec.json.format(line.encode(), indent=2) + b"\n"
 
 
 def split(data: bytes, file: str) -> list[tuple[str, bytes]]:
-    """The results in a file, each with its name for messages: its lines where the first is a
-    whole result, otherwise all of it.
+    """The results in a file, each with its name for messages.
+
+    The file is split into lines if the first line is a whole result.
     """
     lines = [
         (f"{file} line {number}", line)
         for number, line in enumerate(data.split(b"\n"), 1)
         if line.strip()
     ]
-    return (
-        lines
-        if len(lines) > 1 and lines[0][1].startswith(b'{"schema":"busbw.result/')
-        else [(file, data)]
-    )
+    if len(lines) > 1 and lines[0][1].startswith(b'{"schema":"busbw.result/'):
+        return lines
+    return [(file, data)]
 
 
 def when(data: bytes) -> datetime | None:
-    """When an exported result was added to the history it comes from; None where the line does
-    not say.
-    """
+    """When an exported result was added to its history; None if the line does not say."""
     try:
         return _date(msgspec.json.decode(data, type=_Head).added)
     except (msgspec.MsgspecError, UnicodeDecodeError):

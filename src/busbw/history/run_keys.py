@@ -10,7 +10,10 @@ from busbw.core.result import Result
 
 
 def digest(result: Result) -> str:
-    """SHA-256 of the result's content, independent of the file's name and white space."""
+    """SHA-256 of the result's content as hexadecimal digits.
+
+    The name and the white space of its file do not change it.
+    """
     return hashlib.sha256(json_codec.encode(result)).hexdigest()
 
 
@@ -20,7 +23,7 @@ def stored(result: Result, now: datetime) -> StoredRun:
     top = headline(result)
     return StoredRun(
         id=0,
-        start=_when(result.start, now),
+        start=_date_text(result.start, now),
         machine=machine(result),
         collective=result.spec.collective,
         nccl=result.library.nccl,
@@ -30,19 +33,19 @@ def stored(result: Result, now: datetime) -> StoredRun:
         peak_busbw=top.busbw if top else 0.0,
         complete=result.complete,
         wrong=result.wrong(),
-        counts=_counts(result),
+        counts=_counts_source(result),
     )
 
 
-def _when(start: str, now: datetime) -> str:
+def _date_text(start: str, now: datetime) -> str:
     try:
-        when = datetime.fromisoformat(start)
+        date = datetime.fromisoformat(start)
     except ValueError:
-        when = now
-    return when.strftime("%Y-%m-%d %H:%M:%S")
+        date = now
+    return date.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _counts(result: Result) -> str:
+def _counts_source(result: Result) -> str:
     return result.traffic.source if result.traffic else ""
 
 
@@ -50,9 +53,11 @@ def alike(run: StoredRun, result: Result) -> bool:
     """Whether a stored run is comparable: complete, without wrong data, and of the same machine,
     collective, bytes and timing.
     """
-    same = (run.machine, run.collective, run.timing) == (
-        machine(result),
-        result.spec.collective,
-        timing(result),
+    return (
+        run.complete
+        and not run.wrong
+        and run.machine == machine(result)
+        and run.collective == result.spec.collective
+        and run.timing == timing(result)
+        and run.counts == _counts_source(result)
     )
-    return same and run.counts == _counts(result) and run.complete and not run.wrong

@@ -1,12 +1,8 @@
 """The history in SQLite: every complete result as JSON, and its cells as rows.
 
-It uses a write-ahead log, so that readers and writers do not wait for each other.
-
-The tables of the history as a list of migrations.
-
-A released migration is never changed; new ones are appended.
-
-The earlier runs that a run is compared with.
+It uses a write-ahead log, so that readers and writers do not wait for each other. The tables are a
+list of migrations: a released one is never changed, new ones are appended. `baseline` reads the
+earlier runs that a run is compared with.
 """
 
 import os
@@ -15,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -29,7 +24,7 @@ from busbw.history.run_keys import alike, digest, stored
 
 APPLICATION_ID = 0x62757362  # "busb" in the file's header
 _UNMARKED = 1  # the last schema without an application id
-_COLUMNS = {"digest", "machine", "collective", "result"}  # of `runs`, from the first schema on
+_REQUIRED = {"digest", "machine", "collective", "result"}  # columns of `runs` in every schema
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE runs (
@@ -67,26 +62,25 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def check(connection: sqlite3.Connection, name: str) -> int:
-    """The file's schema number, 0 for an empty file; UsageError for another program's file or a
-    newer busbw's.
+    """The file's schema number, 0 for an empty file; UsageError for a file of another program or
+    of a newer busbw.
 
     Writes nothing.
     """
     with connection:
         connection.execute("BEGIN")  # consistent reads: another process may be creating the tables
-        return _checked(connection, name)
+        return _read_schema(connection, name)
 
 
-def _checked(connection: sqlite3.Connection, name: str) -> int:
-    version = _number(connection, "user_version")
-    mark = _number(connection, "application_id")
-    marks = (0,) if version <= _UNMARKED else (APPLICATION_ID,)
-    runs = {
+def _read_schema(connection: sqlite3.Connection, name: str) -> int:
+    version = _pragma(connection, "user_version")
+    expected_id = 0 if version <= _UNMARKED else APPLICATION_ID
+    columns = {
         column for (column,) in connection.execute("SELECT name FROM pragma_table_info('runs')")
     }
-    filled = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    strange = _COLUMNS - runs if version else filled
-    if mark not in marks or strange:
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    foreign = not columns >= _REQUIRED if version else tables > 0
+    if foreign or _pragma(connection, "application_id") != expected_id:
         raise UsageError(f"{name}: an SQLite file, but not a history of busbw", "use another --db")
     if version > len(MIGRATIONS):
         raise UsageError(
@@ -102,19 +96,19 @@ def migrate(connection: sqlite3.Connection, name: str) -> None:
         return
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        # another process may have applied them
-        for step in MIGRATIONS[_checked(connection, name) :]:
-            for statement in step:
+        version = _read_schema(connection, name)  # another process may have applied some
+        for migration in MIGRATIONS[version:]:
+            for statement in migration:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
-def _number(connection: sqlite3.Connection, pragma: str) -> int:
-    number: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    number: int = connection.execute(f"PRAGMA {name}").fetchone()[0]
     return number
 
 
-MOST_ID = 1 << 63  # of SQLite
+ID_LIMIT = 1 << 63  # of SQLite
 WAIT_S = 10.0  # for another writer
 PAUSE_S = 0.02
 ADD = "busbw history add result.json"
@@ -128,12 +122,10 @@ def default_path(environment: Mapping[str, str]) -> Path:
     """`busbw/history.sqlite` under XDG_DATA_HOME, or under ~/.local/share if that is not an
     absolute path (XDG base directories 0.8).
     """
-    named = Path(environment.get("XDG_DATA_HOME", ""))
-    return (
-        (named if named.is_absolute() else Path.home() / ".local" / "share")
-        / "busbw"
-        / "history.sqlite"
-    )
+    data_home = Path(environment.get("XDG_DATA_HOME", ""))
+    if not data_home.is_absolute():
+        data_home = Path.home() / ".local" / "share"
+    return data_home / "busbw" / "history.sqlite"
 
 
 class History:
@@ -145,12 +137,10 @@ class History:
     def add(
         self, results: Sequence[Result], when: Sequence[datetime | None] = ()
     ) -> list[tuple[int, bool]]:
-        """The id of each run, and whether it is new: equal content is stored once.
+        """Store all results or none; return the id of each run, and whether it is new.
 
-        Stores all results or none.
-
-        `when` has the time of each result that does not say when it began; the present is used
-        where that is None or missing.
+        Equal content is stored once. `when` has a time for each result, for those that do not say
+        when they began; the present takes the place of None and of missing times.
         """
         times = [*when, *[None] * (len(results) - len(when))]
         try:
@@ -167,35 +157,32 @@ class History:
             ) from error
 
     def _add(self, result: Result, when: datetime | None) -> tuple[int, bool]:
-        there = self.id_of(result)
-        if there is not None:
-            return there, False
+        stored_id = self.id_of(result)
+        if stored_id is not None:
+            return stored_id, False
         run = stored(result, when or datetime.now())
         facts = {name: getattr(run, name) for name in RUN if name != "id"}
         facts |= {"digest": digest(result), "result": json_codec.encode(result).decode()}
         id = self._insert("runs", facts)
-        for key, one in cells(result):
-            self._insert(
-                "cells",
-                msgspec.structs.asdict(key)
-                | {"run": id, "time_s": one.time_s, "busbw": one.cell.busbw},
-            )
+        for key, figure in cells(result):
+            row = msgspec.structs.asdict(key)
+            row |= {"run": id, "time_s": figure.time_s, "busbw": figure.cell.busbw}
+            self._insert("cells", row)
         return id, True
 
     def text(self, id: int) -> str:
         """A stored result as JSON on one line; UsageError if there is no such run."""
-        return str(self._of(id, "result"))
+        return str(self._read(id, "result"))
 
     def start(self, id: int) -> str:
         """When a run began, as StoredRun has it; UsageError if there is no such run."""
-        return str(self._of(id, "start"))
+        return str(self._read(id, "start"))
 
-    def _of(self, id: int, column: str) -> object:
-        row = (
-            self._connection.execute(f"SELECT {column} FROM runs WHERE id = ?", (id,)).fetchone()
-            if abs(id) < MOST_ID
-            else None
-        )
+    def _read(self, id: int, column: str) -> object:
+        row = None
+        if abs(id) < ID_LIMIT:
+            query = f"SELECT {column} FROM runs WHERE id = ?"
+            row = self._connection.execute(query, (id,)).fetchone()
         if row is None:
             raise UsageError(f"no run {id} is stored", "busbw history list")
         return row[0]
@@ -229,7 +216,7 @@ class History:
                 (run.id,),
             )
             for *key, time_s, busbw in rows:
-                yield StoredTime(run, CellKey(*key), _figure(time_s), _figure(busbw))
+                yield StoredTime(run, CellKey(*key), _number(time_s), _number(busbw))
 
     def id_of(self, result: Result) -> int | None:
         """The id of the stored result with the same content, or None."""
@@ -243,7 +230,7 @@ class History:
         return self._connection.execute(statement, tuple(row.values())).lastrowid or 0
 
 
-def _figure(value: float | None) -> float:
+def _number(value: float | None) -> float:
     return float("nan") if value is None else value  # SQLite stores nan as NULL
 
 
@@ -251,22 +238,17 @@ def _figure(value: float | None) -> float:
 def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[History]:
     """The history in `file`.
 
-    If it does not exist, `create` makes it and its directory; otherwise that is a UsageError.
-
-    Errors of SQLite become a BusbwError that names the file.
+    If the file does not exist, `create` makes it and its directory; without `create` that is a
+    UsageError. Errors of SQLite become a BusbwError that names the file.
     """
     if not create and not file.exists():
         raise UsageError(f"{file}: no such history", ADD)
     try:
         if create:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):  # its mode may have been changed since, to share it
-                # SQLite gives its log the same mode
-                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            _create(file)
+        uri = _uri(file, create=create)
         with closing(
-            sqlite3.connect(
-                _uri(file, create=create), timeout=wait_s, isolation_level=None, uri=True
-            )
+            sqlite3.connect(uri, timeout=wait_s, isolation_level=None, uri=True)
         ) as connection:
             _prepare(connection, file, wait_s, create=create)
             yield History(connection)
@@ -278,17 +260,29 @@ def opened(file: Path, *, create: bool, wait_s: float = WAIT_S) -> Iterator[Hist
         ) from error
 
 
+def _create(file: Path) -> None:
+    """Make the file and its directory; an existing file keeps its mode, which may be shared."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        # SQLite gives its log the same mode
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
 def _uri(file: Path, *, create: bool) -> str:
-    """The file for SQLite: where nothing can be written beside it, its log cannot be made, and
-    is not needed if no writer left one.
+    """The file for SQLite.
+
+    In a directory without write access SQLite cannot make its log. It needs none if no writer left
+    one: the file is then immutable.
     """
-    alone = not create and not os.access(file.parent, os.W_OK) and not Path(f"{file}-wal").exists()
-    return file.absolute().as_uri() + ("?immutable=1" if alone else "")
+    uri = file.absolute().as_uri()
+    if create or os.access(file.parent, os.W_OK) or Path(f"{file}-wal").exists():
+        return uri
+    return f"{uri}?immutable=1"
 
 
 def _prepare(connection: sqlite3.Connection, file: Path, wait_s: float, *, create: bool) -> None:
     """Check that the file is a history before the first write, then bring its tables up to date."""
-    until = time.monotonic() + wait_s
+    deadline = time.monotonic() + wait_s
     while True:  # SQLite's own timeout does not apply while the log is created
         try:
             if check(connection, str(file)) == 0 and not create:
@@ -297,7 +291,7 @@ def _prepare(connection: sqlite3.Connection, file: Path, wait_s: float, *, creat
                 connection.execute("PRAGMA journal_mode = wal")
             break
         except sqlite3.OperationalError as error:
-            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(PAUSE_S)
     connection.execute("PRAGMA foreign_keys = on")
@@ -339,15 +333,15 @@ def baseline(
 
     The result itself does not count, nor those in `without`.
     """
-    wanted = {msgspec.structs.replace(key, cycle=0) for key, _ in cells(result)}
-    left_out = {history.id_of(one) for one in (result, *without)}
-    comparable = (
-        run
-        for run in history.runs(collective=result.spec.collective)
-        if run.id not in left_out and alike(run, result)
-    )
-    timed = (
-        (run.id, medians((time.key, time.time_s) for time in history.times([run])))
-        for run in comparable
-    )
-    return dict(islice(((run, times) for run, times in timed if wanted <= times.keys()), last))
+    result_keys = {msgspec.structs.replace(key, cycle=0) for key, _ in cells(result)}
+    excluded = {history.id_of(run) for run in (result, *without)}
+    times_by_run: dict[int, dict[CellKey, float]] = {}
+    for run in history.runs(collective=result.spec.collective):
+        if len(times_by_run) >= last:
+            break
+        if run.id in excluded or not alike(run, result):
+            continue
+        times = medians((time.key, time.time_s) for time in history.times([run]))
+        if result_keys <= times.keys():
+            times_by_run[run.id] = times
+    return times_by_run

@@ -1,8 +1,8 @@
 """The history as text: the list of runs, one size over time, and a run compared with the last
 ones.
 
-What differs between the set-ups of two runs of one machine: NCCL, drivers, kernel, packages,
-settings.
+`changes` names what differs between the set-ups of two runs of one machine: NCCL, drivers, kernel,
+packages and settings.
 """
 
 import math
@@ -27,9 +27,9 @@ from busbw.ui.number_formats import (
 
 BAR = "█"
 PARTS = " ▏▎▍▌▋▊▉"
-# characters of the longest bar, and of id, date and figure before it
-BAR_WIDTH, BESIDE_BAR = 40, 43
-WIDEST = 100.0  # limit of a ratio that says something
+BAR_WIDTH = 40  # characters of the longest bar
+BEFORE_BAR = 43  # characters of id, date and figure
+LARGEST_RATIO = 100.0  # a larger limit says nothing
 DROP_ORDER = ("timing", "NCCL", "sizes", "machine", "collective")
 DROP_CELLS = ("p", "least to largest", "median")
 
@@ -50,11 +50,7 @@ RUNS: tuple[Column, ...] = (
         title="NCCL", value=lambda run: nccl_version_text(run.nccl) if run.nccl else "-", left=True
     ),
     Column(title="machine", value=lambda run: run.machine, left=True),
-    Column(
-        title="",
-        value=lambda run: "wrong data" if run.wrong else "" if run.complete else "incomplete",
-        left=True,
-    ),
+    Column(title="", value=lambda run: _defect(run), left=True),
 )
 # Values take a CheckedCell.
 CELLS: tuple[Column, ...] = (
@@ -77,92 +73,97 @@ def listed(runs: Sequence[StoredRun], width: int | None = None) -> str:
     return aligned(RUNS, runs, width, DROP_ORDER)
 
 
+def _defect(run: StoredRun) -> str:
+    if run.wrong:
+        return "wrong data"
+    return "" if run.complete else "incomplete"
+
+
 def _sizes(run: StoredRun) -> str:
-    return format_size(run.min_bytes) + (
-        f" to {format_size(run.max_bytes)}" if run.max_bytes != run.min_bytes else ""
-    )
+    if run.min_bytes == run.max_bytes:
+        return format_size(run.min_bytes)
+    return f"{format_size(run.min_bytes)} to {format_size(run.max_bytes)}"
 
 
 def plot(times: Iterable[StoredTime], width: int | None = None) -> str:
-    """One bar a run, oldest first, for each machine and cell; bars begin at 0 and end at the
-    largest of their plot.
+    """One bar per run, oldest first, in a plot for each machine and cell.
+
+    `times` are the newest first. Bars begin at 0 and end at the largest busbw of their plot.
     """
     groups: dict[tuple[str, str, str, str, CellKey], list[StoredTime]] = {}
     for time in times:
-        groups.setdefault(
-            (time.run.machine, time.run.collective, time.run.counts, time.run.timing, time.key), []
-        ).append(time)
-    most = BAR_WIDTH if width is None else max(1, min(BAR_WIDTH, width - BESIDE_BAR))
-    return "\n".join(_plot(group, most, width) for group in groups.values())
+        run = time.run
+        group_key = (run.machine, run.collective, run.counts, run.timing, time.key)
+        groups.setdefault(group_key, []).append(time)
+    bar_width = BAR_WIDTH if width is None else max(1, min(BAR_WIDTH, width - BEFORE_BAR))
+    return "\n".join(_plot(group, bar_width, width) for group in groups.values())
 
 
-def _plot(group: Sequence[StoredTime], most: int, width: int | None) -> str:
-    first = group[0]
-    key = first.key
+def _plot(group: Sequence[StoredTime], bar_width: int, width: int | None) -> str:
+    run, key = group[0].run, group[0].key
     facts = [
-        BY_NAME[first.run.collective].title,
-        first.run.counts,
+        BY_NAME[run.collective].title,
+        run.counts,
         cell_text(key),
         key.dtype,
         key.op,
         f"root {key.root}" if key.root >= 0 else "",
     ]
-    title = f"{', '.join(filter(None, facts))}; {first.run.timing} timing\n{first.run.machine}\n"
+    title = f"{', '.join(filter(None, facts))}; {run.timing} timing\n{run.machine}\n"
     top = max((time.busbw for time in group if math.isfinite(time.busbw)), default=0.0)
     columns = (
         Column(title="id", value=lambda time: time.run.id),
         Column(title="when", value=lambda time: time.run.start, left=True),
         Column(title="GB/s", value=lambda time: bandwidth_text(time.busbw)),
-        Column(title="", value=lambda time: _bar(time.busbw, top, most), left=True),
+        Column(title="", value=lambda time: _bar(time.busbw, top, bar_width), left=True),
     )
     return f"{wrapped(title, width)}\n{aligned(columns, list(reversed(group)))}"
 
 
-def _bar(value: float, top: float, most: int) -> str:
+def _bar(value: float, top: float, width: int) -> str:
     if not (math.isfinite(value) and top > 0):
         return ""
-    eighths = round(8 * most * value / top)
+    eighths = round(8 * width * value / top)
     return BAR * (eighths // 8) + PARTS[eighths % 8].strip()
 
 
 def checked(check: Check, width: int | None = None) -> str:
-    """A run compared with the last ones: the conclusion first, then the cells that are slower or
-    may be, then what this rests on.
+    """A run compared with the last ones: the conclusion, the cells that are slower or may be, and
+    the evidence.
     """
     slower = [cell for cell in check.cells if cell.slower]
     shown = slower or [cell for cell in check.cells if cell.far]
     text = wrapped(f"{_verdict(check, slower)}\n{check.machine}\n", width)
     if shown:
         text += "\n" + aligned(CELLS, shown, width, DROP_CELLS)
-    return text + (wrapped(f"\n{_basis(check)}\n", width) if check.basis is not Basis.NONE else "")
+    if check.basis is not Basis.NONE:
+        text += wrapped(f"\n{_basis(check)}\n", width)
+    return text
 
 
 def _verdict(check: Check, slower: Sequence[CheckedCell]) -> str:
     count, total = len(check.runs), counted(len(check.cells), "cell")
+    last = f"the last {count} runs"
     if slower:
-        return f"SLOWER  {len(slower)} of {total} than in the last {count} runs, {_largest(slower)}"
-    if far := [cell for cell in check.cells if cell.far]:
+        return f"SLOWER  {len(slower)} of {total} than in {last}, {_largest(slower)}"
+    far = [cell for cell in check.cells if cell.far]
+    if far:
         text = (
-            f"UNKNOWN  {len(far)} of {total} much slower than the median of the last {count} runs,"
+            f"UNKNOWN  {len(far)} of {total} much slower than the median of {last},"
             f" {_largest(far)}, which may be chance"
         )
         return f"{text}: {runs_text(check.unusual)} unusual too" if check.unusual else text
-    if check.standing is Standing.FINE and check.basis is Basis.ORDER:
-        return f"FINE  none of {total} is slower than in the last {count} runs"
     if check.standing is Standing.FINE:
-        return (
-            f"FINE  none of {total} is slower than in the last {count} runs by more than"
-            f" {percent(check.tolerance)}"
-        )
+        text = f"FINE  none of {total} is slower than in {last}"
+        if check.basis is Basis.ORDER:
+            return text
+        return f"{text} by more than {percent(check.tolerance)}"
     if check.basis is Basis.SPREAD:
-        return (
-            f"UNKNOWN  no cell is clearly slower than in the last {count} runs, but {_open(check)}"
-        )
-    stored = (
-        f"{counted(count, 'comparable run')} of this machine {'is' if count == 1 else 'are'} stored"
-    )
+        return f"UNKNOWN  no cell is clearly slower than in {last}, but {_unsure_text(check)}"
+    verb = "is" if count == 1 else "are"
     return (
-        f"UNKNOWN  {stored}; {EARLIEST} show large changes, {check.needed} are needed for"
+        f"UNKNOWN  {counted(count, 'comparable run')} of this machine {verb} stored;"
+        f" {EARLIEST} show large changes, {check.needed} are needed for"
         f" {percent(check.confidence)} confidence"
     )
 
@@ -174,34 +175,33 @@ def _largest(cells: Sequence[CheckedCell]) -> str:
 
 def runs_text(ids: Sequence[int]) -> str:
     """`run 9 is`, `runs 9, 12 are`."""
-    return (
-        f"run{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
-        f" {'is' if len(ids) == 1 else 'are'}"
-    )
+    if len(ids) == 1:
+        return f"run {ids[0]} is"
+    return f"runs {', '.join(map(str, ids))} are"
 
 
-def _open(check: Check) -> str:
+def _unsure_text(check: Check) -> str:
     """Which cells may be slower by more than the tolerance, and by how much."""
     unsure = [cell for cell in check.cells if not cell.within(check.tolerance)]
-    without = [cell for cell in unsure if cell.most is None]
+    equal_times = sum(cell.most is None for cell in unsure)
     widest = max(unsure, key=lambda cell: cell.most or 0.0)
-    may = (
-        f"{len(unsure)} of {counted(len(check.cells), 'cell')} may be slower by more than"
-        f" {percent(check.tolerance)}"
+    text = (
+        f"{len(unsure)} of {counted(len(check.cells), 'cell')} may be slower"
+        f" by more than {percent(check.tolerance)}"
     )
     if widest.most is None:
-        return f"{may}: their earlier times are all equal"
-    limit = f"at most {ratio_text(widest.most)}" if widest.most < WIDEST else "by any factor"
-    largest = f"{limit} at {cell_text(widest.key)}"
-    return f"{may}, {largest}" + (
-        f"; earlier times of {len(without)} are all equal" if without else ""
-    )
+        return f"{text}: their earlier times are all equal"
+    limit = "by any factor"
+    if widest.most < LARGEST_RATIO:
+        limit = f"at most {ratio_text(widest.most)}"
+    text += f", {limit} at {cell_text(widest.key)}"
+    return f"{text}; earlier times of {equal_times} are all equal" if equal_times else text
 
 
 def _basis(check: Check) -> str:
     chance = (
-        "the chance that a run like those before is called slower, in any cell of the sweep, is"
-        f" {percent(round(check.alarm, 4))}"
+        "the chance that a run like those before is called slower, in any cell of the sweep,"
+        f" is {percent(round(check.alarm, 4))}"
     )
     if check.basis is Basis.ORDER:
         return chance
@@ -211,7 +211,7 @@ def _basis(check: Check) -> str:
     )
 
 
-# others name processes and paths, which differ from run to run
+# other variables name processes and paths, which differ from run to run
 SETTING = re.compile(r"NCCL_|UCX_|OMPI_MCA_(btl|coll|pml)")
 
 
@@ -222,11 +222,8 @@ def changes(before: Outcome, after: Outcome) -> list[str]:
     """
     first, second = _software(before), _software(after)
     if before.tool == after.tool == "busbw":
-        settings = sorted(
-            name
-            for name in before.environment.keys() | after.environment.keys()
-            if SETTING.match(name)
-        )
+        names = before.environment.keys() | after.environment.keys()
+        settings = sorted(filter(SETTING.match, names))
         first |= {name: before.environment.get(name, "unset") for name in settings}
         second |= {name: after.environment.get(name, "unset") for name in settings}
     return [
@@ -237,13 +234,13 @@ def changes(before: Outcome, after: Outcome) -> list[str]:
 
 
 def _software(result: Outcome) -> dict[str, str]:
-    """Names and versions, only those that are known; of several hosts each value once."""
-    hosts = result.topology.hosts
-    facts = {
-        "NCCL": nccl_version_text(result.library.nccl) if result.library.nccl else "",
-        **result.library.versions,
+    """Known versions by name; different versions on several hosts are joined by commas."""
+    library, hosts = result.library, result.topology.hosts
+    versions = {
+        "NCCL": nccl_version_text(library.nccl) if library.nccl else "",
+        **library.versions,
+        "network": library.network,
+        "driver": ", ".join(sorted({host.driver for host in hosts if host.driver})),
+        "kernel": ", ".join(sorted({host.kernel for host in hosts if host.kernel})),
     }
-    facts |= {"network": result.library.network}
-    for name in ("driver", "kernel"):
-        facts[name] = ", ".join(sorted({value for host in hosts if (value := getattr(host, name))}))
-    return {name: value for name, value in facts.items() if value}
+    return {name: version for name, version in versions.items() if version}

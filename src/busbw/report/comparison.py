@@ -1,5 +1,5 @@
-"""Files that are alike, compared with the first of them: the times of each cell, their ratio and
-the verdict.
+"""The section that compares files that are alike with the first of them: the times of each cell,
+their ratio and the verdict.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,88 +21,84 @@ from busbw.ui.html.plot import swatch
 from busbw.ui.number_formats import time_text
 
 KEYS = (("size", None), ("type", "words extra"), ("op", "words extra"), ("placement", "words"))
-Comparisons = Mapping[int, Comparison]  # of the file with this index with the baseline of its group
-Compared = Mapping[CellKey, ComparedCell]
+BASELINE_COLUMNS = (("time", "first"),)
+COMPARED_COLUMNS = (("time", "first extra"), ("ratio", None), ("verdict", "words"))
+# Of each file with the baseline of its group, by the index of the file.
+Comparisons = Mapping[int, Comparison]
+CellsByKey = Mapping[CellKey, ComparedCell]
 
 
-def comparison(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
-    """What was compared and how, and the table.
+def comparison(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[Element]:
+    """Notes on what was compared and how, and the table.
 
-    `inputs` are alike; `found` has the comparisons of the page with their baselines.
+    `inputs` are alike; `comparisons` are those of the whole page.
     """
     first, *others = inputs
-    compared = [source for source in others if source.index in found]
+    compared = [source for source in others if source.index in comparisons]
     if not compared:
         return []
-    said = [f"ratio: time of the file over the time of {first.letter}; below 1 is faster."]
+    notes = [f"ratio: time of the file over the time of {first.letter}; below 1 is faster."]
     for source in compared:
-        judged = found[source.index]
+        judged = comparisons[source.index]
         sentences = "; ".join([*warnings(judged), summary(judged), *closing(judged)])
-        said.append(f"{_called(source, 'B')} compared with {_called(first, 'A')}: {sentences}.")
-    notes = [tag("p", text, class_="note") for text in said]
-    return [*notes, _table(first, compared, found)]
+        sides = f"{_side_name(source, 'B')} compared with {_side_name(first, 'A')}"
+        notes.append(f"{sides}: {sentences}.")
+    paragraphs = [tag("p", note, class_="note") for note in notes]
+    return [*paragraphs, _table(first, compared, comparisons)]
 
 
-def _called(source: ReportInput, side: str) -> str:
+def _side_name(source: ReportInput, side: str) -> str:
     """The file's letter; the sentences of a comparison call its two sides A and B."""
     return source.letter if source.letter == side else f"{source.letter} (called {side} here)"
 
 
-def _table(first: ReportInput, others: Sequence[ReportInput], found: Comparisons) -> Element:
-    compared = [{cell.key: cell for cell in found[source.index].cells} for source in others]
+def _table(first: ReportInput, others: Sequence[ReportInput], comparisons: Comparisons) -> Element:
+    files = [_by_key(comparisons[source.index]) for source in others]
+    keys = dict.fromkeys(key for cells in files for key in cells)
+    lines = [tag("tr", *_line(key, files)) for key in keys]
+    head = tag("thead", *_head(first, others))
+    return scroll(tag("table", head, tag("tbody", *lines), class_="rows compared"), "Comparison")
+
+
+def _by_key(comparison: Comparison) -> CellsByKey:
+    return {cell.key: cell for cell in comparison.cells}
+
+
+def _head(first: ReportInput, others: Sequence[ReportInput]) -> tuple[Element, Element]:
+    """Two lines: the files, each over its columns, and the titles of the columns."""
     groups, titles = tag("tr", tag("td", colspan=4), class_="extra"), tag("tr")
     add(titles, *(tag("th", title, scope="col", class_=classes) for title, classes in KEYS))
     for source in (first, *others):
-        columns = (
-            (("time", "first"),)
-            if source is first
-            else (("time", "first extra"), ("ratio", None), ("verdict", "words"))
-        )
-        add(
-            groups,
-            tag(
-                "th",
-                swatch(source.index, "plain"),
-                f" {source.title}",
-                scope="colgroup",
-                colspan=len(columns),
-            ),
-        )
-        add(
-            titles,
-            *(
-                tag("th", f"{title} {source.letter}", scope="col", class_=classes)
-                for title, classes in columns
-            ),
-        )
-    lines = (
-        tag("tr", *_line(key, compared))
-        for key in dict.fromkeys(key for one in compared for key in one)
-    )
-    return scroll(
-        tag("table", tag("thead", groups, titles), tag("tbody", *lines), class_="rows compared"),
-        "Comparison",
-    )
+        columns = BASELINE_COLUMNS if source is first else COMPARED_COLUMNS
+        file = (swatch(source.index, "plain"), f" {source.title}")
+        add(groups, tag("th", *file, scope="colgroup", colspan=len(columns)))
+        for title, classes in columns:
+            add(titles, tag("th", f"{title} {source.letter}", scope="col", class_=classes))
+    return groups, titles
 
 
-def _line(key: CellKey, compared: Sequence[Compared]) -> Iterator[Element]:
+def _line(key: CellKey, files: Sequence[CellsByKey]) -> Iterator[Element]:
+    """One cell in each file: its size, type, operator and placement, then times, ratios and
+    verdicts.
+    """
     yield tag("th", format_size(key.size_bytes), scope="row")
     for text, (_, classes) in zip((key.dtype, key.op, placement(key)), KEYS[1:], strict=True):
         yield tag("td", text or NONE, class_=classes)
-    yield _time(next((cell.a_s for one in compared if (cell := one.get(key))), None), "first")
-    for one in compared:
-        cell = one.get(key)
-        yield _time(cell.b_s if cell else None, "first extra")
-        interval = (
-            tag("small", f" {interval_text(cell)}", class_="extra")
-            if cell and cell.low is not None
-            else None
-        )
-        yield tag(
-            "td", ratio_text(cell.ratio) if cell and cell.ratio is not None else NONE, interval
-        )
-        said = cell.verdict.value if cell else ""
-        yield tag("td", said or NONE, class_=f"words c-{said}" if said else "words")
+    baseline_s = next((cells[key].a_s for cells in files if key in cells), None)
+    yield _time(baseline_s, "first")
+    for cells in files:
+        cell = cells.get(key)
+        if cell is None:
+            yield _time(None, "first extra")
+            yield tag("td", NONE)
+            yield tag("td", NONE, class_="words")
+            continue
+        yield _time(cell.b_s, "first extra")
+        interval = None
+        if cell.low is not None:
+            interval = tag("small", f" {interval_text(cell)}", class_="extra")
+        yield tag("td", NONE if cell.ratio is None else ratio_text(cell.ratio), interval)
+        yield tag("td", cell.verdict.value, class_=f"words c-{cell.verdict.value}")
 
 
 def _time(seconds: float | None, classes: str) -> Element:

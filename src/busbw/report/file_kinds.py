@@ -1,5 +1,5 @@
-"""Everything that busbw writes besides measurements (core.result): how it is called, and its
-text.
+"""The kinds of files that busbw writes besides measurements (core.result): the title, structure and
+text of each.
 """
 
 import re
@@ -33,7 +33,7 @@ from busbw.tune.types import Tuning
 from busbw.watch import text as watch_text
 
 Text = Callable[[Any, int | None], str]
-# In files of JSON lines, the first of them may have a type too.
+# The first of several JSON lines may have a type too.
 _SCHEMA = re.compile(
     rb'\s*\{\s*(?:"type"\s*:\s*"header"\s*,\s*)?"schema"\s*:\s*"(busbw\.[a-z-]+/\d+)"'
 )
@@ -42,8 +42,9 @@ SNAPSHOT, PATTERN, TUNER_TABLE = "Snapshot", "Pattern", "Tuner table"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of file: its title, its structure, and its text for a terminal of some width
-    (None for a file).
+    """One kind of file: its title, its structure, and its text.
+
+    `text` takes the structure and the width of the terminal, None for a file.
     """
 
     title: str
@@ -53,7 +54,7 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """The value of its key `schema`."""
+        """The value of the key `schema` in such a file."""
         return self.schema or str(self.structure.__struct_config__.tag)
 
 
@@ -72,7 +73,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("Check of a launch", Diagnosis, check_types.text),
     Kind("Check of a job", JobReport, job_text.text),
     Kind("Trend of errors", TrendReport, error_growth_types.text),
-    Kind("Tuning", Tuning, lambda found, width: tune_text.text(found, {}, width)),
+    Kind("Tuning", Tuning, lambda tuning, width: tune_text.text(tuning, {}, width)),
     Kind("Memory plan", StatesPlan, lambda plan, width: states_text.text(plan, "", width)),
     Kind("Ideal", Ideals, ideal_text.text),
     Kind("Prediction", Prediction, prediction_text.text),
@@ -88,8 +89,8 @@ _TITLES = {_without_version(kind.name): kind.title for kind in KINDS} | {
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file holds: its title, its structure if views know it, and its text by the width of
-    the terminal.
+    """The content of a file: its title, its text by the width of the terminal, and its structure
+    if views know it.
     """
 
     title: str
@@ -98,13 +99,14 @@ class Document:
 
 
 def _schema(data: bytes) -> str:
-    found = _SCHEMA.match(data)
-    return found.group(1).decode() if found else ""
+    match = _SCHEMA.match(data)
+    return match.group(1).decode() if match else ""
 
 
 def title(data: bytes) -> str | None:
-    """What a file of busbw is, by its first bytes and in any version; None for measurements, and
-    for what busbw did not write.
+    """The title of a file of busbw of any version, by its first bytes.
+
+    None for measurements, and for files that busbw did not write.
     """
     if data.startswith(tuner_table.HEADER.encode()):
         return TUNER_TABLE
@@ -115,22 +117,22 @@ def read(data: bytes, source: str) -> Document | None:
     """The document in `data`, None for a file of another kind; UsageError, which names `source`,
     for a broken one.
 
-    Counters of links have a line for each interval: their text is the last interval's.
+    Counters of links have a line for each interval; the document is the last interval.
     """
     if data.startswith(tuner_table.HEADER.encode()):
         table = tuner_table.parse(data.decode("utf-8", "replace"), source)
         return Document(TUNER_TABLE, lambda width: tune_text.table_text(table, width), table)
-    its = BY_SCHEMA.get(_schema(data))
-    if its is None:
+    kind = BY_SCHEMA.get(_schema(data))
+    if kind is None:
         return None
-    lines = (
-        [line for line in data.splitlines() if line.strip()] if its.structure is Watched else [data]
-    )
+    parts = [data]
+    if kind.structure is Watched:
+        parts = [line for line in data.splitlines() if line.strip()]
     try:
-        held = [json_codec.decode(line, its.structure) for line in lines][-1]
+        content = [json_codec.decode(part, kind.structure) for part in parts][-1]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
-            f"{source}: {its.name}: {error}", "give a file that busbw wrote; it must be complete"
+            f"{source}: {kind.name}: {error}", "give a file that busbw wrote; it must be complete"
         ) from error
-    head = f"the last of {len(lines)} intervals\n" if len(lines) > 1 else ""
-    return Document(its.title, lambda width: head + its.text(held, width), held)
+    head = f"the last of {len(parts)} intervals\n" if len(parts) > 1 else ""
+    return Document(kind.title, lambda width: head + kind.text(content, width), content)

@@ -1,4 +1,6 @@
-"""Hosts, devices, versions, environment, the command and how it ended."""
+"""The sections on a run's machine and command: hosts, devices, versions, environment, and how the
+run ended.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +16,7 @@ from busbw.report.rows import NONE, nominal, scroll
 from busbw.ui.html.element import tag
 from busbw.ui.number_formats import nccl_version_text
 
-FEW = 16  # devices or variables that are not folded
+FEW = 16  # at most so many lines are not folded
 LONG = 24  # characters
 
 
@@ -31,9 +33,7 @@ def machine(result: Result) -> list[Element]:
 
 
 def facts(pairs: Iterable[tuple[str, str | Element]]) -> Element | None:
-    """Names and values as a definition list; empty values are left out, None when nothing is
-    left.
-    """
+    """Names and values as a definition list without empty values; None if all are empty."""
     known = [
         tag("div", tag("dt", name), tag("dd", value))
         for name, value in pairs
@@ -46,8 +46,8 @@ def table(titles: Sequence[str], lines: Iterable[Sequence[str | Element]], name:
     """A table of texts whose first column names its lines."""
     head = tag("tr", *(tag("th", title, scope="col") for title in titles))
     body = (
-        tag("tr", tag("th", first, scope="row"), *map(_cell, rest, titles[1:]))
-        for first, *rest in lines
+        tag("tr", tag("th", name_of_line, scope="row"), *map(_cell, texts, titles[1:]))
+        for name_of_line, *texts in lines
     )
     return scroll(tag("table", tag("thead", head), tag("tbody", *body), class_="text"), name)
 
@@ -55,61 +55,61 @@ def table(titles: Sequence[str], lines: Iterable[Sequence[str | Element]], name:
 def _cell(text: str | Element, title: str) -> Element:
     """A cell; narrow screens show its title before it.
 
-    A long text gets a least width, and the box scrolls.
+    A long text keeps a minimum width, so that the box scrolls.
     """
-    return tag(
-        "td",
-        text,
-        class_="long" if isinstance(text, str) and len(text) > LONG else None,
-        data_title=title,
-    )
+    long = isinstance(text, str) and len(text) > LONG
+    return tag("td", text, class_="long" if long else None, data_title=title)
 
 
 def _hosts(hosts: Sequence[Host]) -> Element | None:
     if not hosts:
         return None
-    lines = [
-        (
-            host.hostname or NONE,
-            _grouped(map(_gpu, host.gpus))
-            or f"no GPU found{': ' if host.gpu_reason else ''}{host.gpu_reason}",
-            _grouped(map(_nic, host.nics)) or "no network card found",
-            f"{host.cpus}, {format_size(host.memory_bytes)}" if host.cpus else NONE,
-            host.kernel or NONE,
-            host.driver or NONE,
-        )
-        for host in hosts
-    ]
-    return table(
-        ("host", "GPUs", "network", "CPUs, memory", "kernel", "GPU driver"), lines, "Hosts"
+    titles = ("host", "GPUs", "network", "CPUs, memory", "kernel", "GPU driver")
+    return table(titles, map(_host, hosts), "Hosts")
+
+
+def _host(host: Host) -> tuple[str, ...]:
+    no_gpu = f"no GPU found: {host.gpu_reason}" if host.gpu_reason else "no GPU found"
+    return (
+        host.hostname or NONE,
+        _grouped(map(_gpu, host.gpus)) or no_gpu,
+        _grouped(map(_nic, host.nics)) or "no network card found",
+        f"{host.cpus}, {format_size(host.memory_bytes)}" if host.cpus else NONE,
+        host.kernel or NONE,
+        host.driver or NONE,
     )
 
 
 def _grouped(texts: Iterable[str]) -> str:
+    """`8 x NVIDIA H200; NVIDIA T4`: equal texts with their count."""
     return "; ".join(
         f"{count} x {text}" if count > 1 else text for text, count in Counter(texts).items()
     )
 
 
 def _gpu(gpu: Gpu) -> str:
-    rate = f" x {nominal(gpu.nvlink_rate)} GB/s" if gpu.nvlink and gpu.nvlink_rate else ""
-    nvlink = f", {gpu.nvlink} NVLinks{rate}" if gpu.nvlink else ""
-    pcie = (
-        f", PCIe {gpu.pcie_gen_max or gpu.pcie_gen} x{gpu.pcie_width or gpu.pcie_width_max}"
-        if gpu.pcie_gen
-        else ""
-    )
-    return f"{gpu.name}{nvlink}{pcie}"
+    text = gpu.name
+    if gpu.nvlink:
+        text += f", {gpu.nvlink} NVLinks"
+        if gpu.nvlink_rate:
+            text += f" x {nominal(gpu.nvlink_rate)} GB/s"
+    if gpu.pcie_gen:
+        generation = gpu.pcie_gen_max or gpu.pcie_gen
+        text += f", PCIe {generation} x{gpu.pcie_width or gpu.pcie_width_max}"
+    return text
 
 
 def _nic(nic: Nic) -> str:
     rate = f" {nic.rate * 8 / 1e9:g} Gbit/s" if nic.rate else ""
+    virtual = ", virtual" if nic.virtual else ""
     state = "" if nic.up else ", down"
-    return f"{nic.name} ({nic.kind}{rate}{', virtual' if nic.virtual else ''}{state})"
+    return f"{nic.name} ({nic.kind}{rate}{virtual}{state})"
 
 
-def _folded(title: str, content: Element, *, few: bool) -> Element:
-    return tag("details", tag("summary", title), content, open="" if few else None)
+def _foldable(title: str, content: Element, lines: int) -> Element:
+    """Content under its title, folded if it has more than FEW lines."""
+    open = "" if lines <= FEW else None
+    return tag("details", tag("summary", title), content, open=open)
 
 
 def _ranks(result: Result) -> Element | None:
@@ -127,25 +127,19 @@ def _ranks(result: Result) -> Element | None:
         for device in devices
     ]
     title = f"{counted(len(devices), 'rank')} in {counted(result.world.processes, 'process', 'es')}"
-    title += f", {result.world.groups} groups" if result.world.groups > 1 else ""
-    return _folded(
-        title,
-        table(("rank", "host", "device", "bus", "process"), lines, "Ranks"),
-        few=len(devices) <= FEW,
-    )
+    if result.world.groups > 1:
+        title += f", {result.world.groups} groups"
+    ranks = table(("rank", "host", "device", "bus", "process"), lines, "Ranks")
+    return _foldable(title, ranks, len(lines))
 
 
 def _versions(result: Result) -> Element | None:
     library = result.library
     nccl = nccl_version_text(library.nccl) if library.nccl else ""
-    bounds = (
-        (name, _bound(bound))
-        for name, bound in (("ideal", result.ideal), ("endpoint ideal", result.endpoint_ideal))
-        if bound
-    )
     return facts(
         (
-            *bounds,
+            ("ideal", _bound(result.ideal)),
+            ("endpoint ideal", _bound(result.endpoint_ideal)),
             ("engine", library.engine),
             ("NCCL", nccl),
             ("network", library.network),
@@ -154,7 +148,9 @@ def _versions(result: Result) -> Element | None:
     )
 
 
-def _bound(bound: Ideal) -> str:
+def _bound(bound: Ideal | None) -> str:
+    if bound is None:
+        return ""
     link = f" over {bound.link}" if bound.link else ""
     return f"{nominal(bound.busbw)} GB/s, {bound.algorithm}{link}. {bound.why}"
 
@@ -163,31 +159,26 @@ def _environment(environment: dict[str, str]) -> Element | None:
     if not environment:
         return None
     lines = list(environment.items())
-    return _folded(
-        counted(len(lines), "environment variable"),
-        table(("name", "value"), lines, "Environment"),
-        few=len(lines) <= FEW,
-    )
+    title = counted(len(lines), "environment variable")
+    return _foldable(title, table(("name", "value"), lines, "Environment"), len(lines))
 
 
 def run(result: Result) -> Element | None:
     """The command, when it ran and whether it is complete."""
-    lowered = (
-        f"lowered to {format_size(result.reduced_max_bytes)}: memory is short"
-        if result.reduced_max_bytes
-        else ""
+    command: str | Element = result.program
+    if result.argv:
+        command = tag("code", join(masked_words(result.argv)))
+    largest = ""
+    if result.reduced_max_bytes:
+        largest = f"lowered to {format_size(result.reduced_max_bytes)}: memory is short"
+    return facts(
+        (
+            ("command", command),
+            ("sweep", sweep_text(result)),
+            ("start", result.start),
+            ("end", result.end),
+            ("written by", result.tool),
+            ("largest size", largest),
+            ("complete", "yes" if result.complete else "no: these sizes are what was measured"),
+        )
     )
-    pairs: list[tuple[str, str | Element]] = [
-        ("command", tag("code", join(masked_words(result.argv))) if result.argv else result.program)
-    ]
-    pairs += [
-        ("sweep", sweep_text(result)),
-        ("start", result.start),
-        ("end", result.end),
-        ("written by", result.tool),
-    ]
-    pairs += [
-        ("largest size", lowered),
-        ("complete", "yes" if result.complete else "no: these sizes are what was measured"),
-    ]
-    return facts(pairs)

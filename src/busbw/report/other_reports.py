@@ -1,5 +1,5 @@
-"""The sections of a report for files that are not sweeps: trainings, plans, patterns, checks,
-tests of links, predictions.
+"""The sections of a report for files that are not sweeps, such as trainings, plans, patterns,
+checks, tests of links and predictions.
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,16 @@ Named = tuple[str, Document]  # a file name and what it holds
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Other files of a report, and what could not be read: the names with the reasons."""
+    """The files of a report that are not sweeps, and the `skipped` files with the reasons."""
 
     files: Sequence[Named] = ()
     skipped: Sequence[tuple[str, str]] = field(default=())
 
     @property
     def style(self) -> str:
-        """What their sections need besides style.css."""
-        return (
-            link_html.STYLE
-            if any(isinstance(document.held, LinkReport) for _, document in self.files)
-            else ""
-        )
+        """The rules that their sections need besides style.css."""
+        tests_of_links = any(isinstance(document.held, LinkReport) for _, document in self.files)
+        return link_html.STYLE if tests_of_links else ""
 
     def warnings(self) -> list[Element]:
         """A paragraph for each file that was skipped."""
@@ -54,13 +51,12 @@ def page(others: Others) -> bytes:
         tag("h1", title),
         tag("p", counted(len(others.files), "file"), class_="facts-line"),
     )
-    return framed(
-        title, tag("main", add(header, *others.warnings()), *others.sections()), others.style
-    )
+    main = tag("main", add(header, *others.warnings()), *others.sections())
+    return framed(title, main, others.style)
 
 
 def _parts(document: Document) -> list[Element]:
-    """The heat maps of a test of links; of other files the text that busbw show prints."""
+    """The heat maps of a test of links; for other files the text that busbw show prints."""
     if isinstance(document.held, LinkReport):
         return link_html.parts(document.held, level="h3")
     text = tag("pre", document.text(None).rstrip("\n"), class_="text-output")

@@ -35,19 +35,19 @@ PRECISE = (
 
 def page(
     named: Sequence[tuple[str, Result]],
-    found: Comparisons | None = None,
+    comparisons: Comparisons | None = None,
     *,
     embed: bool = False,
     others: Others = NO_OTHERS,
 ) -> bytes:
-    """The page as UTF-8 for 1 to 8 results with the names of their files; UsageError for more:
-    there are no more distinct colors.
+    """The page as UTF-8 for 1 to 8 results, each with the name of its file.
 
-    `found` holds the comparison of each file with the baseline of its group (`alike`), by its
-    index. Files of different groups share no plot. With `embed` the results themselves are in the
-    page. Files that are not sweeps follow in sections of their own.
+    UsageError for more: there are no more distinct colors. `comparisons` holds the comparison of
+    each file with the baseline of its group (`alike`), by the index of the file. Files of different
+    groups share no plot. With `embed` the page contains the results themselves. `others` are files
+    that are not sweeps; each has its own section at the end.
     """
-    found = found or {}
+    comparisons = comparisons or {}
     if len(named) > len(LETTERS):
         raise UsageError(
             f"report: {len(named)} files, and a page shows at most {len(LETTERS)}",
@@ -55,38 +55,42 @@ def page(
         )
     inputs = [ReportInput(index, name, result) for index, (name, result) in enumerate(named)]
     title, facts = heading(inputs)
-    header = tag(
-        "header", tag("h1", title), tag("p", facts, class_="facts-line") if facts else None
-    )
-    add(header, *sentence(inputs, found), *others.warnings(), *warnings(inputs), summary(inputs))
-    sweep = tag("section", tag("h2", "Sweep"), *_plots(inputs, found), class_="sweep")
-    ways = {timing(source.result) for source in inputs}
-    reading = [
-        READING,
-        *(text for way, text in (("precise", PRECISE), ("classic", CLASSIC)) if way in ways),
-    ]
+    header = tag("header", tag("h1", title))
+    if facts:
+        add(header, tag("p", facts, class_="facts-line"))
+    add(header, *sentence(inputs, comparisons), *others.warnings(), *warnings(inputs))
+    add(header, summary(inputs))
     main = tag(
         "main",
         header,
-        sweep,
-        *_sections(inputs, found),
+        tag("section", tag("h2", "Sweep"), *_plots(inputs, comparisons), class_="sweep"),
+        *_sections(inputs, comparisons),
         *others.sections(),
-        section("How to read it", *(tag("p", text) for text in reading)),
+        section("How to read it", *(tag("p", text) for text in _explanations(inputs))),
     )
     if embed:
         add(main, section("Results", tag("p", NOTE), *embedded(named)))
     return framed(f"{title}, {facts}" if facts else title, main, others.style)
 
 
-def _sections(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
-    """The parts of one file; of several the comparison, and a section for each file."""
+def _explanations(inputs: Sequence[ReportInput]) -> list[str]:
+    timings = {timing(source.result) for source in inputs}
+    texts = [READING]
+    if "precise" in timings:
+        texts.append(PRECISE)
+    if "classic" in timings:
+        texts.append(CLASSIC)
+    return texts
+
+
+def _sections(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[Element]:
+    """The parts of a single file; for several files the comparisons, then a section for each."""
     if len(inputs) == 1:
         return _parts(inputs[0].result, "h2")
-    files = (section(source.title, *_parts(source.result, "h3")) for source in inputs)
     groups = [group for group in alike(inputs) if len(group) > 1]
     return [
-        *(section(_title(group, len(groups)), *comparison(group, found)) for group in groups),
-        *files,
+        *(section(_title(group, len(groups)), *comparison(group, comparisons)) for group in groups),
+        *(section(source.title, *_parts(source.result, "h3")) for source in inputs),
     ]
 
 
@@ -94,18 +98,19 @@ def _title(group: Sequence[ReportInput], groups: int) -> str:
     return "Comparison" if groups == 1 else f"Comparison with {group[0].letter}"
 
 
-def _plots(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
+def _plots(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[Element]:
     """The plots of each group of files that are alike."""
-    groups, drawn = alike(inputs), []
+    groups, elements = alike(inputs), []
     for group in groups:
-        own = {source.index: found[source.index] for source in group if source.index in found}
-        name = group[0].letter if len(groups) > 1 else ""
-        if name:
-            drawn.append(
-                tag("h3", f"{heading(group)[0]}: {', '.join(source.title for source in group)}")
-            )
-        drawn.append(tag("div", *plots(group, own, name)))
-    return drawn
+        indices = [source.index for source in group if source.index in comparisons]
+        in_group = {index: comparisons[index] for index in indices}
+        name = ""
+        if len(groups) > 1:
+            name = group[0].letter
+            files = ", ".join(source.title for source in group)
+            elements.append(tag("h3", f"{heading(group)[0]}: {files}"))
+        elements.append(tag("div", *plots(group, in_group, name)))
+    return elements
 
 
 def _parts(result: Result, level: str) -> list[Element]:

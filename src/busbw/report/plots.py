@@ -15,21 +15,25 @@ from busbw.ui.html.plot import NARROW, WIDE, Curve, Guide, Plot, Point, draw, sw
 from busbw.ui.number_formats import bandwidth_text, time_text
 
 KINDS = {OUT_OF_PLACE: "out", IN_PLACE: "in"}
+TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
 def plots(
-    inputs: Sequence[ReportInput], found: Mapping[int, Comparison] | None = None, group: str = ""
+    inputs: Sequence[ReportInput],
+    comparisons: Mapping[int, Comparison] | None = None,
+    group: str = "",
 ) -> list[Element]:
-    """The figures of files that are alike, with their legends.
+    """The plots of files that are alike, with their legends.
 
-    The ratio is drawn where files were compared: logarithmic axes hide differences of a few
-    percent. `group` names these files where a page has several groups.
+    `comparisons` are by the index of the file. If there are any, their ratios are drawn:
+    logarithmic axes hide differences of a few percent. `group` names these files where a page has
+    several groups.
     """
-    drawn = [_bandwidth(inputs), _time(inputs), *([_ratio(inputs, found)] if found else [])]
-    return [
-        _figure(replace(plot, name=f"{plot.name}{group}"), inputs, "h4" if group else "h3")
-        for plot in drawn
-    ]
+    drawn = [_bandwidth(inputs), _time(inputs)]
+    if comparisons:
+        drawn.append(_ratio(inputs, comparisons))
+    level = "h4" if group else "h3"
+    return [_figure(replace(plot, name=f"{plot.name}{group}"), inputs, level) for plot in drawn]
 
 
 def _figure(plot: Plot, inputs: Sequence[ReportInput], level: str) -> Element:
@@ -44,99 +48,88 @@ def _figure(plot: Plot, inputs: Sequence[ReportInput], level: str) -> Element:
 
 
 def _bandwidth(inputs: Sequence[ReportInput]) -> Plot:
-    curves = [
-        Curve(source.index, KINDS[key[-1]], points)
-        for source in inputs
-        for key, line in series(source.result).items()
-        if (
-            points := [
+    curves = []
+    for source in inputs:
+        for key, figures in series(source.result).items():
+            points = [
                 _point(figure, figure.cell.busbw, -1)
-                for figure in line
+                for figure in figures
                 if drawable(figure.cell.busbw)
             ]
-        )
-    ]
-    said = _said(curves, bandwidth_text, " GB/s")
+            if points:
+                curves.append(Curve(source.index, KINDS[key[-1]], points))
     return Plot(
-        "busbw",
-        "Bus bandwidth over message size",
-        said,
-        "busbw, GB/s",
-        curves,
-        _bounds(inputs),
-        _gb_tick,
+        name="busbw",
+        title="Bus bandwidth over message size",
+        description=_description(curves, bandwidth_text, " GB/s"),
+        unit="busbw, GB/s",
+        curves=curves,
+        guides=_bounds(inputs),
+        y_text=_gb_tick,
     )
 
 
 def _time(inputs: Sequence[ReportInput]) -> Plot:
     curves = []
     for source in inputs:
-        for key, line in series(source.result).items():
-            curves.append(
-                Curve(
-                    source.index,
-                    KINDS[key[-1]],
-                    [_point(figure, figure.cell.time_s, 1) for figure in line],
-                )
-            )
-            launches = [
-                Point(figure.row.size_bytes, cost, "")
-                for figure in line
-                if drawable(cost := figure.cell.launch_s or 0.0)
-            ]
+        for key, figures in series(source.result).items():
+            points = [_point(figure, figure.cell.time_s, 1) for figure in figures]
+            curves.append(Curve(source.index, KINDS[key[-1]], points))
+            costs = [(figure.row.size_bytes, figure.cell.launch_s or 0.0) for figure in figures]
+            launches = [Point(size, cost, "") for size, cost in costs if drawable(cost)]
             if launches:
                 curves.append(Curve(source.index, "launch", launches))
     return Plot(
-        "time",
-        "Time over message size",
-        _said(curves, time_text, ""),
-        "time",
-        curves,
-        [],
-        _time_tick,
+        name="time",
+        title="Time over message size",
+        description=_description(curves, time_text, ""),
+        unit="time",
+        curves=curves,
+        guides=[],
+        y_text=_time_tick,
     )
 
 
-def _ratio(inputs: Sequence[ReportInput], found: Mapping[int, Comparison]) -> Plot:
+def _ratio(inputs: Sequence[ReportInput], comparisons: Mapping[int, Comparison]) -> Plot:
     curves = []
-    for index, comparison in found.items():
-        lines: dict[tuple[str, str, int, str], list[Point]] = {}
-        for cell in comparison.cells:
-            key = cell.key
-            if (
-                cell.ratio is not None
-                and drawable(cell.ratio)
-                and key.size_bytes > 0
-                and not key.cycle
-            ):
-                known = cell.low and cell.high and drawable(cell.low) and drawable(cell.high)
-                note = f"{cell_text(key)}: {ratio_text(cell.ratio)}, {cell.verdict.value}"
-                point = Point(
-                    key.size_bytes, cell.ratio, note, *((cell.low, cell.high) if known else ())
-                )
-                lines.setdefault((key.dtype, key.op, key.root, placement(key)), []).append(point)
-        curves += [
-            Curve(index, KINDS[key[-1]], sorted(points, key=lambda one: one.x))
-            for key, points in lines.items()
-        ]
+    for index, comparison in comparisons.items():
+        curves += _ratio_curves(index, comparison)
     base = inputs[0].letter
-    said = _said(curves, ratio_text, "", "The axis of the ratio is linear.")
-    rules = [Guide(None, 1.0, "")]
     return Plot(
-        "ratio",
-        f"Time over the time of {base}",
-        said,
-        f"ratio, below 1 is faster than {base}",
-        curves,
-        rules,
-        "{:.6g}".format,
-        True,
+        name="ratio",
+        title=f"Time over the time of {base}",
+        description=_description(curves, ratio_text, "", "The axis of the ratio is linear."),
+        unit=f"ratio, below 1 is faster than {base}",
+        curves=curves,
+        guides=[Guide(None, 1.0, "")],
+        y_text="{:.6g}".format,
+        linear=True,
     )
+
+
+def _ratio_curves(index: int, comparison: Comparison) -> list[Curve]:
+    """The ratios of a file by type, operator, root and placement."""
+    lines: dict[tuple[str, str, int, str], list[Point]] = {}
+    for cell in comparison.cells:
+        key = cell.key
+        if cell.ratio is None or not drawable(cell.ratio) or key.size_bytes <= 0 or key.cycle:
+            continue
+        note = f"{cell_text(key)}: {ratio_text(cell.ratio)}, {cell.verdict.value}"
+        point = Point(key.size_bytes, cell.ratio, note)
+        if cell.low and cell.high and drawable(cell.low) and drawable(cell.high):
+            point = replace(point, low=cell.low, high=cell.high)
+        lines.setdefault((key.dtype, key.op, key.root, placement(key)), []).append(point)
+    return [
+        Curve(index, KINDS[key[-1]], sorted(points, key=lambda point: point.x))
+        for key, points in lines.items()
+    ]
 
 
 def _point(figure: Figure, value: float, power: int) -> Point:
-    """`value` and its interval go with this power of the time: 1 for the time itself, -1 for
-    busbw, which is bytes over time.
+    """A figure as a point at `value`.
+
+    `value` and its interval go with this power of the time: 1 for the time itself, -1 for busbw,
+    which is bytes over time.
     """
     cell, size = figure.cell, figure.row.size_bytes
     note = (
@@ -149,28 +142,30 @@ def _point(figure: Figure, value: float, power: int) -> Point:
 
 
 def _bounds(inputs: Sequence[ReportInput]) -> list[Guide]:
-    """A rule for each bound; files with the same bound share one."""
-    found: dict[str, tuple[float, list[ReportInput]]] = {}
+    """A guide for each bound; files with the same bound share one."""
+    bounds: dict[str, tuple[float, list[ReportInput]]] = {}  # busbw and files by label
     for source in inputs:
         values: set[str] = set()
         for name, bound in (
             ("ideal", source.result.ideal),
             ("endpoint ideal", source.result.endpoint_ideal),
         ):
-            value = nominal(bound.busbw) if bound is not None and drawable(bound.busbw) else ""
-            if bound and value and value not in values:
+            if bound is None or not drawable(bound.busbw):
+                continue
+            value = nominal(bound.busbw)
+            if value not in values:
                 values.add(value)
-                found.setdefault(f"{name} {value}", (bound.busbw, []))[1].append(source)
-    rules = []
-    for label, (busbw, owners) in found.items():
-        letters = (
-            "" if len(owners) == len(inputs) else " ".join(source.letter for source in owners) + " "
-        )
-        rules.append(Guide(owners[0].index if len(owners) == 1 else None, busbw, letters + label))
-    return rules
+                bounds.setdefault(f"{name} {value}", (bound.busbw, []))[1].append(source)
+    guides = []
+    for label, (busbw, owners) in bounds.items():
+        if len(owners) < len(inputs):
+            label = " ".join([*(source.letter for source in owners), label])
+        color = owners[0].index if len(owners) == 1 else None
+        guides.append(Guide(color, busbw, label))
+    return guides
 
 
-def _said(
+def _description(
     curves: Sequence[Curve],
     text: Callable[[float], str],
     unit: str,
@@ -189,21 +184,23 @@ def _said(
 
 def _legend(plot: Plot, inputs: Sequence[ReportInput]) -> Element:
     kinds = {curve.kind for curve in plot.curves}
-    several = len(inputs) > 1
-    look = None if several else inputs[0].index
-    items = [(swatch(source.index, "plain"), source.title) for source in inputs if several]
+    color: int | None = inputs[0].index
+    items = []
+    if len(inputs) > 1:
+        color = None
+        items = [(swatch(source.index, "plain"), source.title) for source in inputs]
     for kind, label in (
         ("out", OUT_OF_PLACE),
         ("in", IN_PLACE),
         ("launch", "launch cost on the host"),
     ):
         if kind in kinds:
-            items.append((swatch(look, kind), label))
-    if plot.rules and not plot.linear:
+            items.append((swatch(color, kind), label))
+    if plot.guides and not plot.linear:
         items.append((swatch(None, "bound"), "ideal, GB/s"))
     if any(point.low for curve in plot.curves for point in curve.points):
-        items.append((swatch(look, "interval"), "confidence interval"))
-    return tag("ul", *(tag("li", drawn, label) for drawn, label in items), class_="legend")
+        items.append((swatch(color, "interval"), "confidence interval"))
+    return tag("ul", *(tag("li", sample, label) for sample, label in items), class_="legend")
 
 
 def _gb_tick(value: float) -> str:
@@ -211,12 +208,7 @@ def _gb_tick(value: float) -> str:
 
 
 def _time_tick(value: float) -> str:
-    scale, unit = next(
-        (
-            (scale, unit)
-            for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
-            if value >= scale * 0.99
-        ),
-        (1e-9, "ns"),
-    )
-    return f"{value / scale:g} {unit}"
+    for scale, unit in TIME_UNITS:
+        if value >= scale * 0.99:
+            return f"{value / scale:g} {unit}"
+    return f"{value / 1e-9:g} ns"

@@ -1,8 +1,8 @@
 """Reads a result from any file that holds one: busbw's JSON, a signed report, nccl-tests' JSON,
 rccl-tests' file, or a log with nccl-tests' table.
 
-Checks what was read from a file, so that views can show it: files come from other tools and
-newer versions, or were edited.
+`check` rejects results that views cannot show: files come from other tools and newer versions, or
+were edited.
 """
 
 import json
@@ -26,27 +26,25 @@ from busbw.train.plan_rounds import BY_NAME as TRANSPORTS
 from busbw.train.plan_types import LOSSES, Exchange, Plan, PlanRun
 from busbw.train.types import PlanResult, TrainRun
 
-MOST = (1 << 63) - 1  # NCCL counts with 64 bits
+LARGEST_COUNT = (1 << 63) - 1  # NCCL counts with 64 bits
 SHORTEST_S, LONGEST_S = 1e-12, 1e12  # ratios and squares of samples must stay finite
 NEWER = "read it with the busbw that wrote it, or a newer one"
 
 
 def check(result: AnyResult) -> None:
-    """UsageError, with the position, for numbers that no measurement gives."""
+    """Raise UsageError, with the position, for numbers that no measurement gives."""
     if isinstance(result, ReplayResult):
         return
-    if not isinstance(result, Result):
-        for run in result.training.runs:
-            _check_run(run)
-            if result.training.spec.states and not run.failed and run.states is None:
-                raise UsageError(
-                    f"the training by {run.method} has no memory figures", reading.FORMATS
-                )
-        if isinstance(result, PlanResult) and result.plan:
-            _check_plan(result.plan)
+    if isinstance(result, Result):
+        for number, row in enumerate(result.rows):
+            _check_row(row, number)
         return
-    for number, row in enumerate(result.rows):
-        _check_row(row, number)
+    for run in result.training.runs:
+        _check_run(run)
+        if result.training.spec.states and not run.failed and run.states is None:
+            raise UsageError(f"the training by {run.method} has no memory figures", reading.FORMATS)
+    if isinstance(result, PlanResult) and result.plan:
+        _check_plan(result.plan)
 
 
 def _check_row(row: Row, number: int) -> None:
@@ -55,25 +53,22 @@ def _check_row(row: Row, number: int) -> None:
         ("count", row.count),
         ("number of iterations", row.iters),
     ):
-        if not 0 <= value <= MOST:
-            raise UsageError(f"row {number}: a {name} of {_short(value)}", reading.FORMATS)
-    where, cells = (
-        f"row {number}, of {row.size_bytes} bytes",
-        [cell for cell in (row.out_of_place, row.in_place) if cell is not None],
-    )
+        if not 0 <= value <= LARGEST_COUNT:
+            raise UsageError(f"row {number}: a {name} of {_short_text(value)}", reading.FORMATS)
+    where = f"row {number}, of {row.size_bytes} bytes"
+    cells = [cell for cell in (row.out_of_place, row.in_place) if cell is not None]
     if not cells:
         raise UsageError(f"{where}: it has no figures", reading.FORMATS)
     for cell in cells:
         _check_cell(cell, where)
 
 
-def _short(value: int) -> str:
-    """The number; a long one, which Python may refuse to print, as a power."""
-    return (
-        str(value)
-        if abs(value) <= 10 * MOST
-        else f"{'-' if value < 0 else ''}2^{value.bit_length() - 1}"
-    )
+def _short_text(value: int) -> str:
+    """The number; a long one, which Python may refuse to print, as a power of two."""
+    if abs(value) <= 10 * LARGEST_COUNT:
+        return str(value)
+    sign = "-" if value < 0 else ""
+    return f"{sign}2^{value.bit_length() - 1}"
 
 
 def _check_cell(cell: Cell, where: str) -> None:
@@ -130,8 +125,8 @@ def _check_plan(plan: Plan) -> None:
     _check_times([bucket.ready_s for bucket in plan.buckets], "the plan's buckets")
     for run in plan.runs:
         _check_plan_run(run)
-    for one in plan.exchanges:
-        _check_exchange(plan, one, f"the plan's exchange by {one.method}")
+    for exchange in plan.exchanges:
+        _check_exchange(plan, exchange, f"the plan's exchange by {exchange.method}")
 
 
 def _check_plan_run(run: PlanRun) -> None:
@@ -140,58 +135,61 @@ def _check_plan_run(run: PlanRun) -> None:
         raise UsageError(f"{where}: there are none", reading.FORMATS)
     _check_steps(run.alone_s, where)
     for layout in run.layouts:
-        if not layout.rounds or not all(each.buckets for each in layout.rounds):
+        if not layout.rounds or not all(round_.buckets for round_ in layout.rounds):
             raise UsageError(f"{where}: a round without a bucket", reading.FORMATS)
-        _check_steps([each.still_s for each in layout.rounds], where)
-        _check_times([bucket.ready_s for each in layout.rounds for bucket in each.buckets], where)
+        for round_ in layout.rounds:
+            _check_steps([round_.still_s], where)
+            _check_times([bucket.ready_s for bucket in round_.buckets], where)
 
 
-def _check_exchange(plan: Plan, one: Exchange, where: str) -> None:
-    if one.transport not in TRANSPORTS:
+def _check_exchange(plan: Plan, exchange: Exchange, where: str) -> None:
+    if exchange.transport not in TRANSPORTS:
         raise UsageError(
-            f"{where}: the transport is '{one.transport}', this busbw knows"
-            f" {', '.join(TRANSPORTS)}",
+            f"{where}: the transport is '{exchange.transport}',"
+            f" this busbw knows {', '.join(TRANSPORTS)}",
             NEWER,
         )
-    if not 0 <= one.loss < len(LOSSES):
+    if not 0 <= exchange.loss < len(LOSSES):
         raise UsageError(
-            f"{where}: the loss is {one.loss}, this busbw knows 0 to {len(LOSSES) - 1}", NEWER
+            f"{where}: the loss is {exchange.loss}, this busbw knows 0 to {len(LOSSES) - 1}", NEWER
         )
-    if one.rounds:
-        _check_rounds(plan, one, where)
-    elif len(one.bucket_s) != len(plan.buckets):
+    bucket_s, checked_s = exchange.bucket_s, exchange.checked_s
+    if exchange.rounds:
+        _check_rounds(plan, exchange, where)
+    elif len(bucket_s) != len(plan.buckets):
         raise UsageError(
-            f"{where}: {len(one.bucket_s)} times for {len(plan.buckets)} buckets", reading.FORMATS
+            f"{where}: {len(bucket_s)} times for {len(plan.buckets)} buckets", reading.FORMATS
         )
-    if min(one.bucket_s, default=-1) < 0 or (one.checked_s is not None and one.checked_s <= 0):
+    if min(bucket_s, default=-1) < 0 or (checked_s is not None and checked_s <= 0):
         raise UsageError(
             f"{where}: a bucket takes less than 0 s, or its checked step no time", reading.FORMATS
         )
-    _check_times([*one.bucket_s, *one.busy_s], where)
-    steps = [step for each in one.checks for step in (each.alone_s, each.step_s)]
-    _check_steps([*steps, *([one.checked_s] if one.checked_s is not None else [])], where)
+    _check_times([*bucket_s, *exchange.busy_s], where)
+    for check in exchange.checks:
+        _check_steps([check.alone_s, check.step_s], where)
+    if checked_s is not None:
+        _check_steps([checked_s], where)
 
 
-def _check_rounds(plan: Plan, one: Exchange, where: str) -> None:
-    """Each round has a time for each of its buckets."""
-    run = next((run for run in plan.runs if run.transport == one.transport), None)
+def _check_rounds(plan: Plan, exchange: Exchange, where: str) -> None:
+    """Raise UsageError unless each round has a time for each of its buckets."""
+    run = next((run for run in plan.runs if run.transport == exchange.transport), None)
     try:
-        layout = run.layout(one.bucket_mb) if run is not None else None
+        layout = run.layout(exchange.bucket_mb) if run is not None else None
     except KeyError:
         layout = None
     if layout is None:
         raise UsageError(
             f"{where}: it has rounds, but the plan has no steps for it", reading.FORMATS
         )
-    for own, around in zip(one.rounds, layout.rounds, strict=False):
-        if len(own.bucket_s) != len(around.buckets) or (
-            own.busy_s and len(own.busy_s) != len(own.bucket_s)
-        ):
+    for times, planned in zip(exchange.rounds, layout.rounds, strict=False):
+        bucket_s, busy_s = times.bucket_s, times.busy_s
+        if len(bucket_s) != len(planned.buckets) or (busy_s and len(busy_s) != len(bucket_s)):
             raise UsageError(
-                f"{where}: {len(own.bucket_s)} times for {len(around.buckets)} buckets",
+                f"{where}: {len(bucket_s)} times for {len(planned.buckets)} buckets",
                 reading.FORMATS,
             )
-        _check_times([*own.bucket_s, *own.busy_s], where)
+        _check_times([*bucket_s, *busy_s], where)
 
 
 RESULT_KEY = re.compile(rb'\s*\{\s*"schema"\s*:\s*"busbw\.')
@@ -202,21 +200,22 @@ def read(
 ) -> AnyResult:
     """The result in `data`.
 
-    `source` names the file in errors; `collective` is for logs that do not name it; `table` (from 1
-    on) chooses one of several tables in a log, or results in a report.
+    `source` names the file in errors. `collective` is for logs that do not name it. `table`, from 1
+    on, chooses one of several tables in a log, or of several results in a report.
 
-    UsageError when the data has no known format, is broken beyond repair, is of another collective,
+    UsageError if the data has no known format, is broken beyond repair, is of another collective,
     or has no such table.
     """
     if not data.strip():
         raise UsageError(f"{source}: the file is empty", reading.FORMATS)
     try:
-        result = _any(data, collective, table)
+        result = _read_any(data, collective, table)
         check(result)
     except UsageError as error:
-        if (other := log_lines.kind(data)) is not None:
+        log_kind = log_lines.kind(data)
+        if log_kind is not None:
             raise UsageError(
-                f"{source}: {other.name}, which busbw does not read", other.hint
+                f"{source}: {log_kind.name}, which busbw does not read", log_kind.hint
             ) from error
         raise UsageError(
             f"{source}: {error.message}; it begins with {_beginning(data)}",
@@ -225,9 +224,9 @@ def read(
     return result
 
 
-def _any(data: bytes, collective: str | None, table: int | None) -> AnyResult:
+def _read_any(data: bytes, collective: str | None, table: int | None) -> AnyResult:
     if data[:15].lower() == b"<!doctype html>":
-        return _own(summary.extract(data, table), collective)
+        return _read_busbw(summary.extract(data, table), collective)
     if read_rccl_tests_file.recognized(data):
         return read_rccl_tests_file.read(data, collective)
     if data.lstrip()[:1] != b"{":
@@ -235,14 +234,14 @@ def _any(data: bytes, collective: str | None, table: int | None) -> AnyResult:
     if table not in (None, 1):
         raise UsageError(f"--table {table}: JSON holds a single table", "leave out --table")
     if RESULT_KEY.match(data):
-        return _own(data, collective)
-    document, whole = log_lines.loads(data.decode("utf-8", "replace"))
+        return _read_busbw(data, collective)
+    document, intact = log_lines.loads(data.decode("utf-8", "replace"))
     if isinstance(document, dict) and str(document.get("schema", "")).startswith("busbw."):
-        return _own(data, collective)
-    return read_nccl_tests_json.of_document(document, whole, collective)
+        return _read_busbw(data, collective)
+    return read_nccl_tests_json.of_document(document, intact, collective)
 
 
-def _own(data: bytes, collective: str | None) -> AnyResult:
+def _read_busbw(data: bytes, collective: str | None) -> AnyResult:
     result = results.read(data)
     if isinstance(result, Result):
         reading.resolve(collective, result.spec.collective, "busbw result")

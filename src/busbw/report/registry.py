@@ -16,36 +16,33 @@ from busbw.train import text as train_text
 from busbw.train.types import PlanResult, TrainResult
 
 
-def _nothing(*unused: object) -> str:
+def _empty(*_: object) -> str:
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view: header, rows and footer are the whole text.
+    """One view: its whole text is the header, the rows and the footer.
 
-    One that does not stream writes everything in its footer, at the end.
+    A view that does not stream writes everything in its footer.
     """
 
     name: str
     help: str
-    header: Callable[[Result], str] = _nothing
-    row: Callable[[Result, Row], str] = _nothing
-    footer: Callable[[Result], str] = _nothing
+    header: Callable[[Result], str] = _empty
+    row: Callable[[Result, Row], str] = _empty
+    footer: Callable[[Result], str] = _empty
     streams: bool = True
 
     def render(self, result: Result) -> str:
-        """The whole text."""
-        parts = [
-            self.header(result),
-            *(self.row(result, row) for row in result.rows),
-            self.footer(result),
-        ]
-        return type(parts[0])("".join(parts))
+        """The whole text, of the header's type: a terminal's text is not escaped again."""
+        header = self.header(result)
+        rows = (self.row(result, row) for row in result.rows)
+        return type(header)("".join([header, *rows, self.footer(result)]))
 
 
 def _streaming(name: str, help: str, module: Any) -> View:
-    return View(name, help, module.header, module.row, getattr(module, "footer", _nothing))
+    return View(name, help, module.header, module.row, getattr(module, "footer", _empty))
 
 
 VIEWS: tuple[View, ...] = (
@@ -78,22 +75,21 @@ BY_NAME: dict[str, View] = {view.name: view for view in VIEWS}
 
 
 def view(name: str, width: int | None = None) -> View:
-    """The view called `name`; UsageError when there is none.
+    """The view called `name`; UsageError if there is none.
 
-    `width` is the number of columns of the terminal that it is for: the table then has colors and
-    keeps within them.
+    `width` is the number of columns of a terminal: the table then has colors and fits it.
     """
-    found = BY_NAME.get(name)
-    if found is None:
+    view = BY_NAME.get(name)
+    if view is None:
         raise UsageError(f"--format: there is no view '{name}'", f"use one of {', '.join(BY_NAME)}")
-    return _in_terminal(found, width) if name == "table" and width else found
+    return _in_terminal(view, width) if name == "table" and width else view
 
 
 def _in_terminal(plain: View, width: int) -> View:
     from busbw.measure.formats import table_rich as rich
 
     def escaped(part: Callable[..., Any]) -> Callable[..., str]:
-        return lambda *shown: rich.escaped(part(*shown, width))
+        return lambda *arguments: rich.escaped(part(*arguments, width))
 
     return replace(
         plain, header=escaped(rich.header), row=escaped(rich.row), footer=escaped(rich.footer)
@@ -103,12 +99,13 @@ def _in_terminal(plain: View, width: int) -> View:
 def render(
     result: AnyResult, name: str, source: str = "this result", width: int | None = None
 ) -> str:
-    """The whole text of a result in the view called `name`; UsageError, which names `source`,
-    where that view is for sweeps only.
+    """The whole text of a result in the view called `name`.
+
+    UsageError, which names `source`, if the view is for sweeps only and the result is no sweep.
     """
-    shown = view(name, width)
+    sweep_view = view(name, width)
     if isinstance(result, Result):
-        return shown.render(result)
+        return sweep_view.render(result)
     if name == "json":
         return results.render(result)
     if name == "table":
@@ -132,7 +129,5 @@ def kind(result: AnyResult) -> str:
         return f"a sweep of {result.spec.collective}"
     if isinstance(result, ReplayResult):
         return f"a replay of {result.replay.spec.pattern}"
-    return (
-        f"a {'plan for' if isinstance(result, PlanResult) else 'training of'}"
-        f" {result.training.spec.model}"
-    )
+    noun = "plan for" if isinstance(result, PlanResult) else "training of"
+    return f"a {noun} {result.training.spec.model}"

@@ -1,7 +1,4 @@
-"""The results of all kinds of runs, by the schema of their files.
-
-busbw's own format as JSON: the schema is that of the kind of result.
-"""
+"""Results of all kinds of runs as JSON, in busbw's own format: each kind has its schema."""
 
 from typing import cast
 
@@ -21,27 +18,26 @@ SCHEMAS = {
     "busbw.plan/1": PlanResult,
     "busbw.replay/1": ReplayResult,
 }
-
-
 # Before trainings and plans had schemas of their own, they were parts of busbw.result/1.
 PARTS = {"plan": "busbw.plan/1", "training": "busbw.training/1"}
 HINT = "give a file that busbw wrote; it must be complete"
 
 
 def render(result: Outcome) -> str:
-    """The whole result, indented, with a newline at its end."""
+    """The whole result as indented JSON with a final newline."""
     return msgspec.json.format(json_codec.encode(result), indent=2).decode() + "\n"
 
 
 def read(data: bytes) -> AnyResult:
-    """The result; UsageError when the document has another schema or does not follow it."""
+    """The result; UsageError if the document has another schema or does not follow it."""
     try:
         head = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         schema = msgspec.json.decode(head.get("schema", b"null"))
         if isinstance(schema, str) and schema in SCHEMAS:
-            for part, own in PARTS.items():
+            for part, schema_of_part in PARTS.items():
                 if schema == "busbw.result/1" and bytes(head.get(part, b"null")) != b"null":
-                    schema, head["schema"] = own, msgspec.Raw(msgspec.json.encode(own))
+                    schema = schema_of_part
+                    head["schema"] = msgspec.Raw(msgspec.json.encode(schema))
                     data = msgspec.json.encode(head)
             result = json_codec.decode(data, cast(type[AnyResult], SCHEMAS[schema]))
             if isinstance(result, Result) and result.spec.collective not in BY_NAME:

@@ -1,7 +1,8 @@
-"""The table of rows: one line for each placement, and only those columns that have a value in
-this result.
+"""The inputs of a report, and the table of their rows.
 
-One input of a report: a result with the name of its file; and its cells as plots need them.
+An input is a result with the name of its file. Inputs that are alike are grouped, and `series` has
+their cells as plots need them. The table has one line for each placement, and only those columns
+that have a value in the result.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from busbw.measure.formats.table import BY_TITLE
 from busbw.ui.html.element import add, tag
 from busbw.ui.number_formats import Column, time_text
 
-SMALLEST, LARGEST = 1e-15, 1e18
+SMALLEST, LARGEST = 1e-15, 1e18  # what can be drawn: seconds, bytes per second, ratios
 LETTERS = "ABCDEFGH"  # one for each color of style.css
 
 
@@ -41,59 +42,50 @@ class ReportInput:
 def alike(inputs: Sequence[ReportInput]) -> list[list[ReportInput]]:
     """The files in groups of one collective, engine and number of ranks.
 
-    Each is compared with the first of its group, its baseline.
+    The first file of a group is its baseline, with which the others are compared.
     """
     groups: list[list[ReportInput]] = []
     for source in inputs:
-        group = next(
-            (group for group in groups if not differences(group[0].result, source.result)), None
-        )
-        if group is None:
-            groups.append([source])
+        for group in groups:
+            if not differences(group[0].result, source.result):
+                group.append(source)
+                break
         else:
-            group.append(source)
+            groups.append([source])
     return groups
 
 
-def differences(one: Result, other: Result) -> list[tuple[str, str]]:
-    """In what two runs are too unlike to be compared: collective, engine and ranks, as words.
+def differences(first: Result, second: Result) -> list[tuple[str, str]]:
+    """What makes two runs too unlike to be compared, in words for each: `8 ranks`, `2 ranks`.
 
-    A log may not say the last two.
+    These are the collective, the engine and the number of ranks. A log may not have the last two.
     """
-    pairs = [(one.spec.row.title, other.spec.row.title)]
-    pairs += [
-        (f"{a} engine", f"{b} engine")
-        for a, b in [(one.library.engine, other.library.engine)]
-        if a and b
-    ]
-    pairs += [
-        (counted(a, "rank"), counted(b, "rank"))
-        for a, b in [(one.world.ranks, other.world.ranks)]
-        if a and b
-    ]
-    return [(ours, theirs) for ours, theirs in pairs if ours != theirs]
+    pairs = [(first.spec.row.title, second.spec.row.title)]
+    if first.library.engine and second.library.engine:
+        pairs.append((f"{first.library.engine} engine", f"{second.library.engine} engine"))
+    if first.world.ranks and second.world.ranks:
+        pairs.append((counted(first.world.ranks, "rank"), counted(second.world.ranks, "rank")))
+    return [pair for pair in pairs if pair[0] != pair[1]]
 
 
 def unlike(baseline: ReportInput, source: ReportInput) -> str:
     """`C is not compared with A: sim engine against mpi engine, 8 ranks against 2 ranks`."""
-    said = ", ".join(
-        f"{theirs} against {ours}" for ours, theirs in differences(baseline.result, source.result)
-    )
-    return f"{source.letter} is not compared with {baseline.letter}: {said}"
+    pairs = differences(baseline.result, source.result)
+    reasons = ", ".join(f"{of_source} against {of_baseline}" for of_baseline, of_source in pairs)
+    return f"{source.letter} is not compared with {baseline.letter}: {reasons}"
 
 
 def series(result: Result) -> dict[tuple[str, str, int, str], list[Figure]]:
-    """The cells by type, operator, root and placement, each in order of size, without what
-    cannot be drawn.
-    """
-    found: dict[tuple[str, str, int, str], list[Figure]] = {}
+    """The figures that can be drawn, in order of size, by type, operator, root and placement."""
+    by_key: dict[tuple[str, str, int, str], list[Figure]] = {}
     for figure in every(result):
-        if figure.row.size_bytes > 0 and drawable(figure.cell.time_s):
-            key = (figure.row.dtype, figure.row.op, figure.row.root, figure.placement)
-            found.setdefault(key, []).append(figure)
-    return {
-        key: sorted(line, key=lambda figure: figure.row.size_bytes) for key, line in found.items()
-    }
+        row = figure.row
+        if row.size_bytes > 0 and drawable(figure.cell.time_s):
+            key = (row.dtype, row.op, row.root, figure.placement)
+            by_key.setdefault(key, []).append(figure)
+    for figures_of_key in by_key.values():
+        figures_of_key.sort(key=lambda figure: figure.row.size_bytes)
+    return by_key
 
 
 def drawable(value: float) -> bool:
@@ -111,18 +103,20 @@ def nominal(bytes_per_s: float) -> str:
 NONE = "–"
 MAX_MISMATCHES = 20
 WORDS = {"type", "op", "placement", "stop"}  # columns that are aligned to the left
-# hidden on narrow screens
+# columns that are hidden on narrow screens
 EXTRA = {"type", "repeat", "interval", "n", "stop", "launch", "skew", "p99", "algbw"}
 
 
 def _interval(result: Result, figure: Figure) -> str:
-    """`17.30 – 17.52 us`; both units where they differ."""
+    """`17.30 – 17.52 us`; with both units if they differ."""
     low, high = figure.cell.low_s, figure.cell.high_s
     if low is None or high is None:
         return NONE
-    first, last = time_text(low), time_text(high)
-    number, unit = first.split(" ")
-    return f"{number if last.endswith(f' {unit}') else first} – {last}"
+    low_text, high_text = time_text(low), time_text(high)
+    number, unit = low_text.split(" ")
+    if high_text.endswith(f" {unit}"):
+        low_text = number
+    return f"{low_text} – {high_text}"
 
 
 ROW_COLUMNS = tuple(BY_TITLE[title] for title in ("type", "op", "root", "repeat"))
@@ -148,27 +142,23 @@ CELL_COLUMNS: tuple[Column, ...] = (
 
 
 def _shown(result: Result, columns: Sequence[Column]) -> list[Column]:
-    """The columns that this result's table has and that are not empty."""
-    empty = ("", "-", NONE)
-    return [
-        column
-        for column in columns
-        if column.shown(result)
-        and any(column.text(result, one) not in empty for one in every(result))
-    ]
+    """The columns that the table of this result has and that are not empty."""
+
+    def filled(column: Column) -> bool:
+        texts = {column.text(result, figure) for figure in every(result)}
+        return not texts <= {"", "-", NONE}
+
+    return [column for column in columns if column.shown(result) and filled(column)]
 
 
 def rows(result: Result) -> Element:
     """The table in a box that scrolls, and the wrong elements."""
     if not result.rows:
         return tag("p", "No size was measured.", class_="note")
-    above, columns = _shown(result, ROW_COLUMNS), _shown(result, CELL_COLUMNS)
-    head = tag(
-        "tr",
-        tag("th", "size", scope="col"),
-        *(_title(result, column) for column in above + columns),
-    )
-    bodies = [_body(result, row, above, columns) for row in result.rows]
+    of_row, of_cell = _shown(result, ROW_COLUMNS), _shown(result, CELL_COLUMNS)
+    titles = [_title(result, column) for column in of_row + of_cell]
+    head = tag("tr", tag("th", "size", scope="col"), *titles)
+    bodies = [_body(result, row, of_row, of_cell) for row in result.rows]
     note = tag("p", "A wider window shows more columns.", class_="note narrow-only")
     return tag(
         "div",
@@ -184,25 +174,23 @@ def scroll(table: Element, name: str) -> Element:
 
 
 def _title(result: Result, column: Column) -> Element:
-    sampling = result.spec.sampling
-    unit = (
-        f"{sampling.confidence * 100:g} %"
-        if sampling and column.title == "interval"
-        else column.unit
-    )
+    sampling, unit = result.spec.sampling, column.unit
+    if sampling and column.title == "interval":
+        unit = f"{sampling.confidence * 100:g} %"
     title = tag("th", column.title, scope="col", class_=_class(column))
     return add(title, " ", tag("small", unit)) if unit else title
 
 
-def _body(result: Result, row: Row, above: list[Column], columns: list[Column]) -> Element:
-    body, lines = tag("tbody"), figures(row)
-    for number, figure in enumerate(lines):
+def _body(result: Result, row: Row, of_row: list[Column], of_cell: list[Column]) -> Element:
+    """A line for each placement; the columns of the row span all of them."""
+    body, figures_of_row = tag("tbody"), figures(row)
+    for number, figure in enumerate(figures_of_row):
         line = tag("tr", class_="wrong" if figure.cell.wrong else None)
         if number == 0:
-            span = len(lines) if len(lines) > 1 else None
+            span = len(figures_of_row) if len(figures_of_row) > 1 else None
             add(line, tag("th", format_size(row.size_bytes), scope="rowgroup", rowspan=span))
-            add(line, *(_cell(result, figure, column, span) for column in above))
-        add(body, add(line, *(_cell(result, figure, column) for column in columns)))
+            add(line, *(_cell(result, figure, column, span) for column in of_row))
+        add(body, add(line, *(_cell(result, figure, column) for column in of_cell)))
     return body
 
 
@@ -221,16 +209,17 @@ def _class(column: Column, *, warn: bool = False) -> str | None:
 
 
 def _mismatches(result: Result) -> Element | None:
-    """The first wrong element that each rank saw, as far as they were kept."""
-    found = [
-        f"{format_size(figure.row.size_bytes)} {figure.row.dtype} {figure.placement}: rank"
-        f" {wrong.rank} got {wrong.got} instead of {wrong.expected} at element {wrong.offset};"
-        f" {wrong.wrong} wrong on this rank"
-        for figure in every(result)
-        for wrong in figure.cell.mismatches
-    ]
-    if not found:
+    """The first wrong element that each rank saw, as far as the result has them."""
+    texts = []
+    for figure in every(result):
+        cell = f"{format_size(figure.row.size_bytes)} {figure.row.dtype} {figure.placement}"
+        texts += [
+            f"{cell}: rank {mismatch.rank} got {mismatch.got} instead of {mismatch.expected}"
+            f" at element {mismatch.offset}; {mismatch.wrong} wrong on this rank"
+            for mismatch in figure.cell.mismatches
+        ]
+    if not texts:
         return None
-    more = [f"and {len(found) - MAX_MISMATCHES} more"] if len(found) > MAX_MISMATCHES else []
-    items = (tag("li", text) for text in found[:MAX_MISMATCHES] + more)
-    return tag("ul", *items, class_="mismatches")
+    if len(texts) > MAX_MISMATCHES:
+        texts[MAX_MISMATCHES:] = [f"and {len(texts) - MAX_MISMATCHES} more"]
+    return tag("ul", *(tag("li", text) for text in texts), class_="mismatches")

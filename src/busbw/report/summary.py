@@ -1,6 +1,7 @@
-"""The head of the page: title, a sentence, warnings and the main numbers.
+"""The head of a report: the title, a sentence, warnings and the main numbers.
 
-The results themselves in a page, so that its figures can be computed anew; and the way back.
+`embedded` puts the results themselves into the page, so that its figures can be computed again;
+`extract` reads them from it.
 """
 
 import html
@@ -36,7 +37,7 @@ _BLOCK = re.compile(rb'<pre class="' + KIND.encode() + rb'" hidden="hidden">(.*?
 
 
 def embedded(named: Sequence[tuple[str, Result]]) -> list[Element]:
-    """A hidden element for each result, with JSON in ASCII: nothing of it is changed on its way."""
+    """A hidden element for each result, as JSON in ASCII so that no program alters it."""
     return [tag("pre", _ascii(result), class_=KIND, hidden="hidden") for _, result in named]
 
 
@@ -45,109 +46,126 @@ def _ascii(result: Result) -> str:
 
 
 def extract(page: bytes, table: int | None) -> bytes:
-    """The JSON of the result with this number, the only one by default; UsageError where there
-    is none, or no number for several.
+    """The JSON of the result with the number `table`, from 1 on.
+
+    None is for a page with one result. UsageError if the page has no such result.
     """
-    found = _BLOCK.findall(page)
-    if not found:
+    blocks = _BLOCK.findall(page)
+    if not blocks:
         raise UsageError(
             "a page without results in it", "only pages of busbw report --sign have them"
         )
-    if table is None and len(found) > 1:
-        raise UsageError(f"this page has {len(found)} results", "choose one: --table 1")
-    if (table or 1) > len(found):
+    if table is None and len(blocks) > 1:
+        raise UsageError(f"this page has {len(blocks)} results", "choose one: --table 1")
+    number = table or 1
+    if number > len(blocks):
         raise UsageError(
-            f"--table {table}: this page has {len(found)}", f"give a number from 1 to {len(found)}"
+            f"--table {number}: this page has {len(blocks)}",
+            f"give a number from 1 to {len(blocks)}",
         )
-    return html.unescape(found[(table or 1) - 1].decode()).encode()
+    return html.unescape(blocks[number - 1].decode()).encode()
 
 
 def heading(inputs: Sequence[ReportInput]) -> tuple[str, str]:
-    """The title, and the machine and engine where all files share them."""
+    """The title, and the machine and engine, or the number of set-ups if files differ in them."""
     titles = dict.fromkeys(source.result.spec.row.title for source in inputs)
-    lines = dict.fromkeys(_machine(source.result) for source in inputs)
-    return ", ".join(titles), (
-        next(iter(lines)) if len(lines) == 1 else f"{len(inputs)} results from {len(lines)} set-ups"
-    )
+    title = ", ".join(titles)
+    machines = list(dict.fromkeys(_machine(source.result) for source in inputs))
+    if len(machines) == 1:
+        return title, machines[0]
+    return title, f"{len(inputs)} results from {len(machines)} set-ups"
 
 
-def sentence(inputs: Sequence[ReportInput], found: Comparisons) -> list[Element]:
-    """The summary: peak, data check and findings of one file; of several a sentence for each
-    comparison, and for what is too unlike.
+def sentence(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[Element]:
+    """The summary of the page.
+
+    Of one file these are peak, data check and findings; of several a sentence for each comparison,
+    and for each group that is too unlike the first.
     """
-    texts = []
-    for first, *others in alike(inputs):
-        texts += [f"{unlike(inputs[0], first)}."] if first is not inputs[0] else []
-        texts += [
-            f"{one.letter} compared with {first.letter}: {comparison_summary(found[one.index])}."
-            for one in others
-            if one.index in found
-        ]
     if len(inputs) == 1:
-        result = inputs[0].result
-        top, bad = peak_text(result), Counter(finding.verdict.value for finding in result.findings)
-        judged = ", ".join(
-            counted(bad[verdict], noun)
-            for verdict, noun in (("fail", "failure"), ("warn", "warning"))
-            if bad[verdict]
-        )
-        known = (
-            f"Peak busbw {top}" if headline(result) else top[:1].upper() + top[1:],
-            f"data check: {_data(result)}",
-            judged,
-        )
-        texts = ["; ".join(filter(None, known)) + "."]
+        texts = [_sentence(inputs[0].result)]
+    else:
+        texts = _comparison_sentences(inputs, comparisons)
     return [tag("p", text, class_="lead") for text in texts]
 
 
-def warnings(inputs: Sequence[ReportInput]) -> list[Element]:
-    """Wrong data, incomplete sweeps and errors."""
-    owned = (
-        (f"{source.letter}: " if len(inputs) > 1 else "", problem)
-        for source in inputs
-        for problem in problems(source.result)
-    )
-    return [
-        tag("p", f"{owner}{problem[:1].upper()}{problem[1:]}.", class_="warning")
-        for owner, problem in owned
+def _sentence(result: Result) -> str:
+    peak = peak_text(result)
+    verdicts = Counter(finding.verdict.value for finding in result.findings)
+    parts = [
+        f"Peak busbw {peak}" if headline(result) else _capitalized(peak),
+        f"data check: {_data(result)}",
     ]
+    findings = [
+        counted(verdicts[verdict], noun)
+        for verdict, noun in (("fail", "failure"), ("warn", "warning"))
+        if verdicts[verdict]
+    ]
+    if findings:
+        parts.append(", ".join(findings))
+    return "; ".join(filter(None, parts)) + "."
+
+
+def _comparison_sentences(inputs: Sequence[ReportInput], comparisons: Comparisons) -> list[str]:
+    texts = []
+    for baseline, *others in alike(inputs):
+        if baseline is not inputs[0]:
+            texts.append(f"{unlike(inputs[0], baseline)}.")
+        for source in others:
+            if source.index in comparisons:
+                text = comparison_summary(comparisons[source.index])
+                texts.append(f"{source.letter} compared with {baseline.letter}: {text}.")
+    return texts
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def warnings(inputs: Sequence[ReportInput]) -> list[Element]:
+    """A paragraph each for wrong data, incomplete sweeps and errors."""
+    elements = []
+    for source in inputs:
+        letter = f"{source.letter}: " if len(inputs) > 1 else ""
+        texts = [f"{letter}{_capitalized(problem)}." for problem in problems(source.result)]
+        elements += [tag("p", text, class_="warning") for text in texts]
+    return elements
 
 
 def summary(inputs: Sequence[ReportInput]) -> Element | None:
-    """Tiles for one file, a line each for several."""
+    """Tiles for one file, a table with a line for each of several."""
     if len(inputs) > 1:
         return _table(inputs)
-    known = [one for one in _figures(inputs[0].result) if one[1] != NONE]
     tiles = facts(
-        (name, tag("span", tag("b", figure), tag("small", below))) for name, figure, below in known
+        (name, tag("span", tag("b", number), tag("small", note)))
+        for name, number, note in _main_numbers(inputs[0].result)
+        if number != NONE
     )
     if tiles is not None:
         tiles.set("class", "tiles")
     return tiles
 
 
-def _figures(result: Result) -> list[tuple[str, str, str]]:
-    """Name, number, and what it belongs to."""
-    top, ideal = headline(result), result.ideal
-    first = min(
-        (one for one in settled(result) if drawable(one.time_s)),
-        key=lambda one: one.time_s,
-        default=None,
-    )
-    bound = f"{nominal(ideal.busbw)} GB/s, {ideal.algorithm}" if ideal else ""
+def _main_numbers(result: Result) -> list[tuple[str, str, str]]:
+    """Name, number, and the cell or bound that it belongs to."""
+    peak, ideal = headline(result), result.ideal
+    measured = [figure for figure in settled(result) if drawable(figure.time_s)]
+    fastest = min(measured, key=lambda figure: figure.time_s, default=None)
+    share, bound = NONE, ""
+    if ideal:
+        bound = f"{nominal(ideal.busbw)} GB/s, {ideal.algorithm}"
+    if peak and ideal:
+        share = f"{percent_text(peak.cell.busbw, ideal.busbw)} %"
+    shortest = time_text(fastest.cell.time_s) if fastest else NONE
     return [
-        ("peak busbw", busbw_text(top) if top else NONE, _where(top)),
-        (
-            "of ideal",
-            f"{percent_text(top.cell.busbw, ideal.busbw)} %" if top and ideal else NONE,
-            bound,
-        ),
-        ("shortest time", time_text(first.cell.time_s) if first else NONE, _where(first)),
+        ("peak busbw", busbw_text(peak) if peak else NONE, _cell_text(peak)),
+        ("of ideal", share, bound),
+        ("shortest time", shortest, _cell_text(fastest)),
         ("data check", _data(result), counted(_checks(result), "check")),
     ]
 
 
-def _where(figure: Figure | None) -> str:
+def _cell_text(figure: Figure | None) -> str:
     return f"{format_size(figure.row.size_bytes)}, {figure.placement}" if figure else ""
 
 
@@ -156,29 +174,26 @@ def _checks(result: Result) -> int:
 
 
 def _data(result: Result) -> str:
-    return "failed" if result.wrong() else "passed" if _checks(result) else "not checked"
+    if result.wrong():
+        return "failed"
+    return "passed" if _checks(result) else "not checked"
 
 
 def _table(inputs: Sequence[ReportInput]) -> Element:
-    titles = (
-        "file",
-        "collective",
-        "machine",
-        "start",
-        *(name for name, _, _ in _figures(inputs[0].result)),
-    )
-    lines: list[list[str | Element]] = []
-    for source in inputs:
-        result = source.result
-        lines.append(
-            [tag("span", swatch(source.index, "plain"), f" {source.title}"), result.spec.row.title]
-        )
-        lines[-1] += [
-            _machine(result) or NONE,
-            result.start or NONE,
-            *(figure for _, figure, _ in _figures(result)),
-        ]
-    return table(titles, lines, "Files")
+    names = [name for name, _, _ in _main_numbers(inputs[0].result)]
+    titles = ("file", "collective", "machine", "start", *names)
+    return table(titles, map(_line, inputs), "Files")
+
+
+def _line(source: ReportInput) -> list[str | Element]:
+    result = source.result
+    return [
+        tag("span", swatch(source.index, "plain"), f" {source.title}"),
+        result.spec.row.title,
+        _machine(result) or NONE,
+        result.start or NONE,
+        *(number for _, number, _ in _main_numbers(result)),
+    ]
 
 
 def _machine(result: Result) -> str:

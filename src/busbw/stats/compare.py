@@ -1,4 +1,4 @@
-"""Two results, or two sets of repeated runs, compared: which cells match, and what limits the
+"""Compares two results, or two sets of repeated runs: matches their cells and notes what limits the
 verdicts.
 """
 
@@ -42,139 +42,157 @@ def compare(
 
     Repeats in a file count as runs. UsageError if collectives or alltoallv's bytes differ.
 
-    `earlier` has seconds by stored run of this machine and cell; it shows how much runs differ
-    where there is one run a side.
+    `earlier` has seconds by cell of stored runs of this machine. With a single run per side, they
+    show how much runs differ.
     """
     limits = limits or Limits()
+    earlier = earlier or {}
     collective = _collective([*a, *b])
-    first, second = (
-        [run for _, result in side for run in complete_repeats(result)] for side in (a, b)
-    )
-    every = [*first, *second]
-    order = list(dict.fromkeys(key for run in every for key in run))
-    one_each = len(first) == len(second) == 1
-    if not one_each:
+    a_runs, b_runs = _runs(a), _runs(b)
+    runs = [*a_runs, *b_runs]
+    single = len(a_runs) == len(b_runs) == 1
+    order = list(dict.fromkeys(key for run in runs for key in run))
+    if not single:
         order.sort(key=in_table_order)  # repeats take the sizes in random order
-    matched = [key for key in order if all(key in run and usable(run[key].time_s) for run in every)]
-    if one_each:
-        known = spreads(earlier or {})
-        usual = max(runs_apart(result) for _, result in (a[0], b[0]))
-        apart = {key: known.get(msgspec.structs.replace(key, cycle=0), usual) for key in matched}
-        found = by_cells(matched, first[0], second[0], limits, apart)
-        if any(overloaded(result) for _, result in (a[0], b[0])):
-            found = {key: undecided(cell) for key, cell in found.items()}
+    matched = [key for key in order if _is_in_all(key, runs)]
+    if single:
+        known_spreads = spreads(earlier)
+        judged = _judge_single(matched, a[0][1], b[0][1], known_spreads, limits)
     else:
-        found = by_runs(matched, first, second, limits)
-    compared = [found.get(key) or _unmatched(key, first, second) for key in order]
-    timings = timing(a[0][1]), timing(b[0][1])
-    notes = [*_states("A", a), *_states("B", b)]
-    notes += [f"timing: {timings[0]} in A, {timings[1]} in B"] if timings[0] != timings[1] else []
-    if one_each:
-        notes += [
-            *_busy("A", a),
-            *_busy("B", b),
-            *_stored(earlier or {}, known),
-            *(_too_few_samples(compared, limits) or _undecided(compared)),
-        ]
+        judged = by_runs(matched, a_runs, b_runs, limits)
+    cells = [judged.get(key) or _unmatched(key, a_runs, b_runs) for key in order]
+    notes = [*_defects("A", a), *_defects("B", b), *_timing_note(a[0][1], b[0][1])]
+    if single:
+        notes += [*_overloaded_hosts("A", a), *_overloaded_hosts("B", b)]
+        notes += _spread_note(len(earlier), known_spreads)
+        notes += _too_few_samples(cells, limits) or _ambiguous_cells(cells)
     else:
-        notes += _too_few_runs(len(first), len(second), limits)
-    sides = (_side(a, len(first)), _side(b, len(second)))
+        notes += _too_few_runs(len(a_runs), len(b_runs), limits)
     return Comparison(
         SCHEMA,
         collective,
         limits.tolerance,
         limits.confidence,
-        *sides,
-        compared,
-        _signs(compared),
+        _side(a, len(a_runs)),
+        _side(b, len(b_runs)),
+        cells,
+        _signs(cells),
         notes,
     )
 
 
+def _is_in_all(key: CellKey, runs: Sequence[Cells]) -> bool:
+    return all(key in run and usable(run[key].time_s) for run in runs)
+
+
+def _runs(files: Sequence[Named]) -> list[Cells]:
+    """The cells of every run of a side."""
+    return [run for _, result in files for run in complete_repeats(result)]
+
+
+def _judge_single(
+    keys: Sequence[CellKey],
+    a: Result,
+    b: Result,
+    known_spreads: Mapping[CellKey, float],
+    limits: Limits,
+) -> dict[CellKey, ComparedCell]:
+    """The verdicts of one run per side.
+
+    Where the spread of runs is not known, it is the one usual for such machines.
+    """
+    usual = max(runs_apart(a), runs_apart(b))
+    apart = {key: known_spreads.get(msgspec.structs.replace(key, cycle=0), usual) for key in keys}
+    (a_cells,), (b_cells,) = complete_repeats(a), complete_repeats(b)
+    judged = by_cells(keys, a_cells, b_cells, limits, apart)
+    if overloaded(a) or overloaded(b):
+        return {key: undecided(cell) for key, cell in judged.items()}
+    return judged
+
+
 def _collective(files: Sequence[Named]) -> str:
-    name, result = files[0]
-    for other, second in files[1:]:
-        if second.spec.collective != result.spec.collective:
-            both = (
-                f"{name} measures {result.spec.collective}, {other} measures"
-                f" {second.spec.collective}"
+    """The collective of all files; UsageError if they have different ones, or other bytes."""
+    first_name, first = files[0]
+    for name, result in files[1:]:
+        if result.spec.collective != first.spec.collective:
+            raise UsageError(
+                f"{first_name} measures {first.spec.collective},"
+                f" {name} measures {result.spec.collective}",
+                "compare files of one collective",
             )
-            raise UsageError(both, "compare files of one collective")
-        if result.traffic and second.traffic and result.traffic.source != second.traffic.source:
-            sources = (
-                one.traffic.source or "the default" for one in (result, second) if one.traffic
+        if first.traffic and result.traffic and first.traffic.source != result.traffic.source:
+            raise UsageError(
+                f"{first_name} has the bytes of {first.traffic.source or 'the default'},"
+                f" {name} those of {result.traffic.source or 'the default'}",
+                "compare runs of the same --counts",
             )
-            both = "{name} has the bytes of {}, {other} those of {}".format(
-                *sources, name=name, other=other
-            )
-            raise UsageError(both, "compare runs of the same --counts")
-    return result.spec.collective
+    return first.spec.collective
 
 
 def _side(files: Sequence[Named], runs: int) -> Side:
     result = files[0][1]
-    devices = result.world.devices
-    names, hosts = (
-        Counter(device.name or "unnamed device" for device in devices),
-        dict.fromkeys(device.host for device in devices),
-    )
-    library, ranks = result.library, result.world.ranks
+    devices, library = result.world.devices, result.library
     return Side(
         [name for name, _ in files],
         runs,
-        list(hosts),
-        dict(names),
+        list(dict.fromkeys(device.host for device in devices)),
+        dict(Counter(device.name or "unnamed device" for device in devices)),
         library.engine,
         library.nccl,
-        ranks,
+        result.world.ranks,
     )
 
 
 def _unmatched(key: CellKey, a: Sequence[Cells], b: Sequence[Cells]) -> ComparedCell:
-    times = (
-        [run[key].time_s for run in side if key in run and usable(run[key].time_s)]
-        for side in (a, b)
+    return ComparedCell(
+        key=key, verdict=Verdict.UNMATCHED, a_s=_median_s(key, a), b_s=_median_s(key, b)
     )
-    a_s, b_s = (statistics.median(side) if side else None for side in times)
-    return ComparedCell(key=key, verdict=Verdict.UNMATCHED, a_s=a_s, b_s=b_s)
 
 
-def _signs(compared: Sequence[ComparedCell]) -> Signs | None:
-    ratios = [cell.ratio for cell in compared if cell.by == "means" and cell.ratio is not None]
+def _median_s(key: CellKey, runs: Sequence[Cells]) -> float | None:
+    times = [run[key].time_s for run in runs if key in run and usable(run[key].time_s)]
+    return statistics.median(times) if times else None
+
+
+def _signs(cells: Sequence[ComparedCell]) -> Signs | None:
+    ratios = [cell.ratio for cell in cells if cell.by == "means" and cell.ratio is not None]
     longer, shorter = sum(ratio > 1 for ratio in ratios), sum(ratio < 1 for ratio in ratios)
     return Signs(longer, shorter, sign_test(longer, shorter)) if ratios else None
 
 
-def _states(letter: str, files: Sequence[Named]) -> list[str]:
-    broken = [
-        f"{letter}: the sweep of {name} is incomplete"
-        for name, result in files
-        if not result.complete
-    ]
-    wrong = [f"{letter}: {name} has wrong data" for name, result in files if result.wrong()]
-    return [*broken, *wrong, *_bindings(letter, files)]
+def _defects(letter: str, files: Sequence[Named]) -> list[str]:
+    """Incomplete sweeps, wrong data, and ranks that share processors.
 
-
-def _bindings(letter: str, files: Sequence[Named]) -> list[str]:
-    """Ranks that share processors: on GPUs it may cost nothing now, and still is a difference
-    between the sides.
+    On GPUs shared processors may cost nothing now, and still are a difference between the sides.
     """
-    return [
+    incomplete = [name for name, result in files if not result.complete]
+    wrong = [name for name, result in files if result.wrong()]
+    shared = [
         f"{letter}: {name}: {finding.message}"
         for name, result in files
         for finding in result.findings
         if finding.id == SHARED_PROCESSORS
     ]
-
-
-def _busy(letter: str, files: Sequence[Named]) -> list[str]:
     return [
-        f"{letter}: {name}: {reason}" for name, result in files if (reason := overloaded(result))
+        *(f"{letter}: the sweep of {name} is incomplete" for name in incomplete),
+        *(f"{letter}: {name} has wrong data" for name in wrong),
+        *shared,
     ]
 
 
-def _too_few_samples(compared: Sequence[ComparedCell], limits: Limits) -> list[str]:
-    tested = [cell for cell in compared if cell.by == "samples"]
+def _timing_note(a: Result, b: Result) -> list[str]:
+    if timing(a) == timing(b):
+        return []
+    return [f"timing: {timing(a)} in A, {timing(b)} in B"]
+
+
+def _overloaded_hosts(letter: str, files: Sequence[Named]) -> list[str]:
+    reasons = ((name, overloaded(result)) for name, result in files)
+    return [f"{letter}: {name}: {reason}" for name, reason in reasons if reason]
+
+
+def _too_few_samples(cells: Sequence[ComparedCell], limits: Limits) -> list[str]:
+    tested = [cell for cell in cells if cell.by == "samples"]
     counts = ((cell.a_effective, cell.b_effective) for cell in tested)
     few = sum(2 * len(tested) / math.comb(a + b, a) > limits.level for a, b in counts)
     if not few:
@@ -186,31 +204,31 @@ def _too_few_samples(compared: Sequence[ComparedCell], limits: Limits) -> list[s
     ]
 
 
-def _stored(earlier: Times, known: Mapping[CellKey, float]) -> list[str]:
-    if not known:
+def _spread_note(runs: int, known_spreads: Mapping[CellKey, float]) -> list[str]:
+    if not known_spreads:
         return []
+    spread = statistics.median(known_spreads.values())
     return [
-        f"{counted(len(earlier), 'stored run')} of this machine and sweep differ by"
-        f" {100 * statistics.median(known.values()):.1f} % (standard deviation, median of the"
-        " cells): a difference must be larger than that explains"
+        f"{counted(runs, 'stored run')} of this machine and sweep differ by {100 * spread:.1f} %"
+        " (standard deviation, median of the cells): a difference must be larger than that explains"
     ]
 
 
-def _undecided(compared: Sequence[ComparedCell]) -> list[str]:
-    count = sum(cell.verdict is Verdict.AMBIGUOUS for cell in compared)
+def _ambiguous_cells(cells: Sequence[ComparedCell]) -> list[str]:
+    count = sum(cell.verdict is Verdict.AMBIGUOUS for cell in cells)
     if not count:
         return []
     return [
-        f"{count} of {len(compared)} cells are ambiguous: one run a side does not show how much"
+        f"{count} of {len(cells)} cells are ambiguous: one run a side does not show how much"
         " runs differ; busbw run --repeats 4 on each side decides, or busbw compare --run"
     ]
 
 
-def _too_few_runs(first: int, second: int, limits: Limits) -> list[str]:
-    chance = fewest_chance(first, second, two_sided=True)
+def _too_few_runs(a_runs: int, b_runs: int, limits: Limits) -> list[str]:
+    chance = fewest_chance(a_runs, b_runs, two_sided=True)
     if chance <= limits.level:
         return []
     return [
-        f"{first} and {second} runs cannot show a difference at {100 * limits.confidence:g} %"
+        f"{a_runs} and {b_runs} runs cannot show a difference at {100 * limits.confidence:g} %"
         f" confidence, only at {100 * (1 - chance):.3g} %: {fewest(1, limits.level)} per side can"
     ]

@@ -1,14 +1,14 @@
-"""Whether a run is slower than earlier runs on its machine.
+"""Tests whether a run is slower than earlier runs on its machine.
 
-Which runs are unlike the others, by medians: a few unusual runs hardly move these, so that
-they do not hide each other.
+Unusual runs are found by medians: a few of them hardly move these, so that they do not hide each
+other.
 """
 
 import itertools
 import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -19,75 +19,81 @@ from busbw.stats.judging import RELEVANT
 from busbw.stats.rank_tests import ROUNDING, fewest_chance, level, sweep_test
 from busbw.stats.rounds import quantile, tail
 
-OF_NORMAL = 1.4826  # standard deviation over median absolute deviation, of a normal distribution
+# standard deviation over median absolute deviation of a normal distribution
+STDEV_OVER_MAD = 1.4826
+NEAREST = 5  # sizes
+LARGEST_LOG = 700.0  # the exponential of more is no finite number
+TOLERANCE = 0.1
+RARE = 0.2  # share of the stored runs: what more of them do is usual
+
+Times = Mapping[int, Mapping[CellKey, float]]  # seconds by stored run and cell
+Logs = Mapping[CellKey, Sequence[float]]  # logarithms of times by cell; the last run is the new one
 
 
 def deviation(values: Sequence[float]) -> float:
     """The standard deviation of most of the values, from their median absolute deviation."""
     middle = statistics.median(values)
-    return OF_NORMAL * statistics.median(abs(value - middle) for value in values)
+    return STDEV_OVER_MAD * statistics.median(abs(value - middle) for value in values)
 
 
 def distances(
-    logs: Sequence[Sequence[float]], spreads: Sequence[float], rate: float, least: float
+    logs: Sequence[Sequence[float]], spreads: Sequence[float], rate: float, factor: float
 ) -> list[list[int]]:
-    """For each cell, -1, 0 or 1 for each run: whether its time is far below, near or far above the
-    median of the stored runs.
+    """-1, 0 or 1 by cell and run: its time is far below, near or far above the median of the
+    stored runs.
 
-    logs[cell][run] is the logarithm of a time; the last run is the new one. Far is more than the
-    factor `least`, and further than Student's t allows at `rate` over all cells, with `spreads` as
-    the standard deviations. A spread of 0 says nothing: all is near.
+    logs[cell][run] is the logarithm of a time; the last run is the new one. Far is more than
+    `factor`, and further than Student's t allows at `rate` over all cells, with `spreads` as the
+    standard deviations. A cell with a spread of 0 has nothing to judge by: all its runs are near.
     """
     runs = len(logs[0]) - 1
     scale = quantile(rate / len(logs), runs - 1) * math.sqrt(1 + 1 / runs)
-    found = []
+    signs = []
     for log, spread in zip(logs, spreads, strict=True):
-        middle, limit = statistics.median(log[:-1]), max(scale * spread, math.log(least))
-        found.append(
-            [(value - middle > limit) - (middle - value > limit) if spread else 0 for value in log]
-        )
-    return found
-
-
-NEAREST = 5  # sizes
-LARGEST = 700.0  # logarithm that a float can hold
-TOLERANCE = 0.1
-RARE = 0.2  # share of the stored runs: what more of them do is usual
-
-
-Times = Mapping[int, Mapping[CellKey, float]]  # seconds by stored run and cell
+        middle = statistics.median(log[:-1])
+        limit = max(scale * spread, math.log(factor)) if spread else math.inf
+        signs.append([(value - middle > limit) - (middle - value > limit) for value in log])
+    return signs
 
 
 def spreads(earlier: Times) -> dict[CellKey, float]:
-    """How much runs differ, for each cell that all have: the standard deviation of the logarithms
-    of their times.
+    """How much runs differ: a standard deviation of the logarithms of times, for each cell that
+    all runs have.
 
-    A cell's own plus the median of those of the nearest sizes, because few runs may agree by
-    chance. Empty with fewer than EARLIEST runs.
+    It is the cell's deviation plus the median of those of the nearest sizes, because few runs may
+    agree by chance. Empty with fewer than EARLIEST runs.
     """
     runs = list(earlier.values())
     if len(runs) < EARLIEST:
         return {}
-    shared = [key for key in runs[0] if all(usable(times.get(key, 0.0)) for times in runs)]
-    own = {key: statistics.stdev(math.log(times[key]) for times in runs) for key in shared}
-    return {key: value + statistics.median(_nearest(own, key)) for key, value in own.items()}
+    deviations = {}
+    for key in runs[0]:
+        times_s = [times.get(key, 0.0) for times in runs]
+        if all(map(usable, times_s)):
+            deviations[key] = statistics.stdev(map(math.log, times_s))
+    return _widened(deviations)
+
+
+def _widened(deviations: Mapping[CellKey, float]) -> dict[CellKey, float]:
+    """Each cell's deviation plus the median of those of the nearest sizes."""
+    return {
+        key: deviation + statistics.median(_nearest(deviations, key))
+        for key, deviation in deviations.items()
+    }
 
 
 def needed(confidence: float) -> int:
     """The earlier runs needed for this confidence: 19 for 95 %.
 
-    Any of n runs and a new one is equally likely to be the slowest.
+    If nothing changed, each of n runs and a new one is equally likely to be the slowest.
     """
-    return next(
-        count
-        for count in itertools.count(2)
-        if fewest_chance(count, 1, two_sided=False) <= level(confidence)
-    )
+    rate = level(confidence)
+    counts = itertools.count(2)
+    return next(count for count in counts if fewest_chance(count, 1, two_sided=False) <= rate)
 
 
 def check(result: Result, earlier: Times, confidence: float, tolerance: float = TOLERANCE) -> Check:
-    """Whether any cell of the run is slower than in `earlier` runs on its machine (times in seconds
-    by run and cell).
+    """Whether any cell of the run is slower than in `earlier` runs on its machine.
 
     Runs without all of its cells are ignored. With enough runs the test is by order: if nothing
     changed, each run is equally likely to be the most extreme, so the probability of a false alarm
@@ -97,53 +103,30 @@ def check(result: Result, earlier: Times, confidence: float, tolerance: float = 
     cell from both tests: a cell far above the median is not fine either, unless so many runs are
     unusual that this is what the machine does.
     """
-    new = {
-        key: time_s
-        for key, time_s in medians((key, figure.time_s) for key, figure in cells(result)).items()
-        if usable(time_s)
-    }
-    runs = {
-        run: times
-        for run, times in earlier.items()
-        if all(usable(times.get(key, 0.0)) for key in new)
-    }
+    times_s = medians((key, figure.time_s) for key, figure in cells(result))
+    new = {key: time_s for key, time_s in times_s.items() if usable(time_s)}
+    runs = {run: times for run, times in earlier.items() if _has_all(times, new)}
     basis = _basis(len(runs) if new else 0, confidence)
-    logs = [[math.log(times[key]) for times in [*runs.values(), new]] for key in new]
-    if basis is Basis.SPREAD:
-        judged = _by_spread(list(new), logs, level(confidence))
-    else:
-        judged = (
-            [(p, None) for p in sweep_test(logs, len(runs), two_sided=False)]
-            if runs
-            else [(1.0, None)] * len(new)
-        )
-    far = (
-        _far(list(new), logs, level(confidence), tolerance)
-        if basis is not Basis.NONE
-        else [[0] * (len(runs) + 1)] * len(new)
-    )
-    unusual = [run for at, run in enumerate(runs) if any(away[at] for away in far)]
+    rate = level(confidence)
+    logs = {}
+    for key in new:
+        logs[key] = [math.log(times[key]) for times in (*runs.values(), new)]
+    signs = [[0] * (len(runs) + 1)] * len(new)
+    if basis is not Basis.NONE:
+        signs = _distances(logs, rate, tolerance)
+    signs_by_run = zip(*signs, strict=True)  # the last run is the new one
+    unusual = [run for run, in_cells in zip(runs, signs_by_run, strict=False) if any(in_cells)]
     rare = len(unusual) <= max(1, RARE * len(runs))
     checked = []
-    for (key, time_s), (p, most), away in zip(new.items(), judged, far, strict=True):
-        times = [run[key] for run in runs.values()] or [time_s]
-        middle = statistics.median(times)
-        slower = (
-            basis is not Basis.NONE and p <= level(confidence) and time_s >= middle * (1 + RELEVANT)
-        )
-        spread = {"median_s": middle, "low_s": min(times), "high_s": max(times)}
+    judged = _judge(logs, basis, rate)
+    for (key, time_s), (p, largest_ratio), sign in zip(new.items(), judged, signs, strict=True):
+        cell = _checked_cell(key, time_s, [times[key] for times in runs.values()])
+        significant = basis is not Basis.NONE and p <= rate
+        slower = significant and time_s >= cell.median_s * (1 + RELEVANT)
+        far = rare and sign[-1] > 0
         checked.append(
-            CheckedCell(
-                key=key,
-                time_s=time_s,
-                **spread,
-                p=p,
-                slower=slower,
-                most=most,
-                far=rare and away[-1] > 0,
-            )
+            msgspec.structs.replace(cell, p=p, slower=slower, most=largest_ratio, far=far)
         )
-    alarm = math.floor(level(confidence) * (len(runs) + 1) + ROUNDING) / (len(runs) + 1)
     return Check(
         machine=machine(result),
         runs=list(runs),
@@ -151,81 +134,97 @@ def check(result: Result, earlier: Times, confidence: float, tolerance: float = 
         needed=needed(confidence),
         confidence=confidence,
         tolerance=tolerance,
-        alarm=alarm if basis is Basis.ORDER else level(confidence),
+        alarm=_chance_by_order(len(runs), rate) if basis is Basis.ORDER else rate,
         basis=basis,
         cells=checked,
         standing=_standing(basis, checked, tolerance),
     )
 
 
+def _has_all(times: Mapping[CellKey, float], keys: Iterable[CellKey]) -> bool:
+    return all(usable(times.get(key, 0.0)) for key in keys)
+
+
+def _checked_cell(key: CellKey, time_s: float, earlier_s: Sequence[float]) -> CheckedCell:
+    """A cell with its times, not yet judged."""
+    times_s = earlier_s or [time_s]
+    return CheckedCell(
+        key=key,
+        time_s=time_s,
+        median_s=statistics.median(times_s),
+        low_s=min(times_s),
+        high_s=max(times_s),
+        p=1.0,
+        slower=False,
+    )
+
+
 def _basis(runs: int, confidence: float) -> Basis:
-    return (
-        Basis.ORDER
-        if runs >= needed(confidence)
-        else Basis.SPREAD
-        if runs >= EARLIEST
-        else Basis.NONE
-    )
+    if runs >= needed(confidence):
+        return Basis.ORDER
+    return Basis.SPREAD if runs >= EARLIEST else Basis.NONE
 
 
-def _far(
-    keys: Sequence[CellKey], logs: Sequence[Sequence[float]], rate: float, tolerance: float
-) -> list[list[int]]:
-    """Which runs are far from the median, as `distances`; the spread is a cell's own plus the
-    median of those of the nearest sizes.
-    """
-    own = dict(zip(keys, (deviation(log[:-1]) for log in logs), strict=True))
-    return distances(
-        logs,
-        [value + statistics.median(_nearest(own, key)) for key, value in own.items()],
-        rate,
-        1 + tolerance,
-    )
+def _chance_by_order(runs: int, rate: float) -> float:
+    """The largest probability, at most `rate`, that a test by order can have."""
+    return math.floor(rate * (runs + 1) + ROUNDING) / (runs + 1)
 
 
-def _by_spread(
-    keys: Sequence[CellKey], logs: Sequence[Sequence[float]], rate: float
-) -> list[tuple[float, float | None]]:
-    """Each cell's p-value times the number of cells (Bonferroni: the rate holds however cells vary
-    together), and the largest ratio to earlier runs that its time allows at that rate over all
-    cells.
+def _judge(logs: Logs, basis: Basis, rate: float) -> list[tuple[float, float | None]]:
+    """The p-value of each cell, and the largest ratio that `_judge_by_spread` finds."""
+    if basis is Basis.SPREAD:
+        return _judge_by_spread(logs, rate)
+    runs = len(next(iter(logs.values()), [0.0])) - 1
+    if not runs:
+        return [(1.0, None)] * len(logs)
+    return [(p, None) for p in sweep_test(list(logs.values()), runs, two_sided=False)]
 
-    A cell whose earlier times are all equal has no spread to judge by.
 
-    For the p-value the spread is a cell's own deviation plus the median of those of the nearest
+def _distances(logs: Logs, rate: float, tolerance: float) -> list[list[int]]:
+    """Which runs are far from the median, by cell and run as in `distances`."""
+    deviations = {key: deviation(log[:-1]) for key, log in logs.items()}
+    spreads = list(_widened(deviations).values())
+    return distances(list(logs.values()), spreads, rate, 1 + tolerance)
+
+
+def _judge_by_spread(logs: Logs, rate: float) -> list[tuple[float, float | None]]:
+    """Each cell's p-value times the number of cells, and the largest ratio to earlier runs that its
+    time allows at `rate` over all cells.
+
+    With Bonferroni's factor the rate holds however cells vary together. A cell whose earlier times
+    are all equal has no spread to judge by: (1.0, None).
+
+    For the p-value, the spread is the cell's deviation plus the median of those of the nearest
     sizes: few runs may agree by chance, and times have longer tails than a normal distribution.
     benchmarks/history_rates_202611 has the rates with and without such tails.
     """
-    runs, family = len(logs[0]) - 1, len(logs)
-    far = quantile(rate / family, runs - 1)
-    deviations = dict(zip(keys, (statistics.stdev(log[:-1]) for log in logs), strict=True))
+    runs, family = len(next(iter(logs.values()))) - 1, len(logs)
+    limit = quantile(rate / family, runs - 1)
+    scale = math.sqrt(1 + 1 / runs)
+    deviations = {key: statistics.stdev(log[:-1]) for key, log in logs.items()}
+    spreads = _widened(deviations)
     judged: list[tuple[float, float | None]] = []
-    for key, log in zip(keys, logs, strict=True):
-        own, scale = deviations[key], math.sqrt(1 + 1 / runs)
-        if not own:
+    for key, log in logs.items():
+        if not deviations[key]:
             judged.append((1.0, None))
             continue
         excess = log[-1] - statistics.fmean(log[:-1])
-        t = excess / (scale * (own + statistics.median(_nearest(deviations, key))))
-        judged.append(
-            (
-                min(1.0, family * tail(t, runs - 1)),
-                math.exp(min(excess + far * scale * own, LARGEST)),
-            )
-        )
+        p = min(1.0, family * tail(excess / (scale * spreads[key]), runs - 1))
+        largest_log = excess + limit * scale * deviations[key]
+        judged.append((p, math.exp(min(largest_log, LARGEST_LOG))))
     return judged
 
 
 def _nearest(deviations: Mapping[CellKey, float], key: CellKey) -> list[float]:
     """The deviations of this cell and the sizes next to it, NEAREST in all if there are so many."""
     series = sorted(
-        (other.size_bytes, value)
-        for other, value in deviations.items()
-        if _series(other) == _series(key)
+        (neighbor.size_bytes, deviation)
+        for neighbor, deviation in deviations.items()
+        if _series(neighbor) == _series(key)
     )
     first = bisect_left(series, key.size_bytes, key=lambda pair: pair[0]) - NEAREST // 2
     first = max(0, min(first, len(series) - NEAREST))
-    return [value for _, value in series[first : first + NEAREST]]
+    return [deviation for _, deviation in series[first : first + NEAREST]]
 
 
 def _series(key: CellKey) -> CellKey:
@@ -235,8 +234,8 @@ def _series(key: CellKey) -> CellKey:
 def _standing(basis: Basis, checked: Sequence[CheckedCell], tolerance: float) -> Standing:
     if basis is not Basis.NONE and any(cell.slower for cell in checked):
         return Standing.SLOWER
-    fine = basis is Basis.ORDER or (
-        basis is Basis.SPREAD and all(cell.within(tolerance) for cell in checked)
-    )
-    fine = fine and not any(cell.far for cell in checked)
-    return Standing.FINE if fine else Standing.UNKNOWN
+    if basis is Basis.NONE or any(cell.far for cell in checked):
+        return Standing.UNKNOWN
+    if basis is Basis.SPREAD and not all(cell.within(tolerance) for cell in checked):
+        return Standing.UNKNOWN
+    return Standing.FINE

@@ -1,11 +1,10 @@
-"""Confidence intervals of a median from order statistics: no assumption about the shape of the
-distribution.
+"""Confidence intervals of a median from order statistics, and the summary of a cell's samples.
 
-Sources: the exact interval between two order statistics (binomial), Conover 1999, 3.2;
-interpolation between neighboring ones so that the coverage is the requested one, Hettmansperger and
-Sheather 1986; the loss by autocorrelation, n_eff = n (1 - r) / (1 + r), Zwiers and von Storch 1995.
-
-The spread of a cell's samples, as defined by the per-iteration report of nccl-tests 2.19.6.
+The intervals assume nothing about the shape of the distribution. Sources: the exact interval
+between two order statistics (binomial), Conover 1999, 3.2; interpolation between neighboring ones
+so that the coverage is the requested one, Hettmansperger and Sheather 1986; the loss by
+autocorrelation, n_eff = n (1 - r) / (1 + r), Zwiers and von Storch 1995. `summary` is defined as in
+the per-iteration report of nccl-tests 2.19.6.
 """
 
 import itertools
@@ -35,18 +34,18 @@ def coverage(n: int, k: int) -> float:
 
 @lru_cache(maxsize=4096)
 def depth(n: int, confidence: float) -> float | None:
-    """The rank from either end, with a fraction, of the order statistics that bound such an
-    interval; None for too few samples.
+    """The ranks, from either end and with a fraction, of the two order statistics that bound the
+    median's interval; None for too few samples.
     """
     if coverage(n, 1) < confidence:
         return None
-    # the largest whole k that still covers
-    low = bisect_left(range(1, n // 2 + 1), True, key=lambda k: coverage(n, k) < confidence)
-    outer, inner = coverage(n, low), coverage(n, low + 1)
+    # the largest whole rank that still covers
+    rank = bisect_left(range(1, n // 2 + 1), True, key=lambda k: coverage(n, k) < confidence)
+    outer, inner = coverage(n, rank), coverage(n, rank + 1)
     share = (outer - confidence) / (outer - inner)
     # Linear interpolation would cover too little; this weight is right for symmetric distributions.
-    weight = (n - low) * share / (low + (n - 2 * low) * share)
-    return low + min(weight, 1.0)
+    weight = (n - rank) * share / (rank + (n - 2 * rank) * share)
+    return rank + min(weight, 1.0)
 
 
 def least_samples(confidence: float) -> int:
@@ -57,31 +56,34 @@ def least_samples(confidence: float) -> int:
 def interval(samples: Sequence[float], confidence: float) -> tuple[float, float] | None:
     """Interval of the median of samples in the order in which they were taken; None for too few.
 
-    If neighbours are correlated (lag 1, above 0.2 and significant), it is as wide as that of a
+    If neighbors are correlated (lag 1, above 0.2 and significant), it is as wide as that of a
     smaller number of independent samples.
     """
     n, r = len(samples), correlation(samples)
-    effective = (
-        int(n * (1 - r) / (1 + r)) if r > max(LEAST_CORRELATION, 2 / math.sqrt(n or 1)) else n
-    )
-    deep = depth(effective, confidence)
-    if deep is None:
+    independent = n
+    if r > max(LEAST_CORRELATION, 2 / math.sqrt(n or 1)):
+        independent = int(n * (1 - r) / (1 + r))
+    rank = depth(independent, confidence)
+    if rank is None:
         return None
-    ordered, at = sorted(samples), deep * (n + 1) / (effective + 1)  # the same share of the samples
-    return _between(ordered, at), -_between([-value for value in reversed(ordered)], at)
+    rank = rank * (n + 1) / (independent + 1)  # the same share of the samples
+    ascending = sorted(samples)
+    mirrored = [-value for value in reversed(ascending)]
+    return _order_statistic(ascending, rank), -_order_statistic(mirrored, rank)
 
 
-def _between(ordered: Sequence[float], position: float) -> float:
-    """The order statistic at a fractional position counted from 1."""
-    position = max(position, 1.0)
-    whole = int(position)
-    low = ordered[whole - 1]
-    return low + (ordered[min(whole, len(ordered) - 1)] - low) * (position - whole)
+def _order_statistic(ordered: Sequence[float], rank: float) -> float:
+    """The value at a rank from 1 on, interpolated where the rank has a fraction."""
+    rank = max(rank, 1.0)
+    lower_rank = int(rank)
+    low, high = ordered[lower_rank - 1], ordered[min(lower_rank, len(ordered) - 1)]
+    return low + (high - low) * (rank - lower_rank)
 
 
 def correlation(samples: Sequence[float]) -> float:
-    """Lag-1 autocorrelation of the samples' ranks, which outliers do not dominate; 0 for fewer
-    than 8 or equal samples.
+    """Lag-1 autocorrelation of the samples' ranks, which outliers do not dominate.
+
+    0 for fewer than 8 samples, or if all are equal.
     """
     n = len(samples)
     if n < 8:
@@ -93,9 +95,7 @@ def correlation(samples: Sequence[float]) -> float:
 
 
 def _ranks(samples: Sequence[float]) -> list[float]:
-    """The position of each sample in ascending order, from 0; equal samples get the mean of
-    theirs.
-    """
+    """The rank of each sample in ascending order, from 0; equal samples get their mean rank."""
     ranks: dict[float, float] = {}
     start = 0
     for value, equal in itertools.groupby(sorted(samples)):
@@ -112,14 +112,15 @@ def quantile_interval(
     approximation; None for too few samples.
     """
     ordered, n = sorted(samples), len(samples)
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(n * share * (1 - share))
-    low, high = math.floor(n * share - reach), math.ceil(n * share + reach) + 1
+    half_width = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(n * share * (1 - share))
+    low, high = math.floor(n * share - half_width), math.ceil(n * share + half_width) + 1
     return (ordered[low - 1], ordered[high - 1]) if low >= 1 and high <= n else None
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Statistics over `count` samples, in seconds; cv is the standard deviation over the mean (a
-    fraction, 0 where the mean is 0).
+    """Statistics of `count` samples in seconds.
+
+    `cv` is the standard deviation over the mean, a fraction; 0 if the mean is 0.
     """
 
     count: int
@@ -134,25 +135,32 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def nearest_rank(ordered: Sequence[float], percent: int) -> float:
-    """The smallest value of `ordered` (ascending, not empty) with at least `percent` % of the
-    samples at or below it.
+    """The smallest value of `ordered` with at least `percent` % of the samples at or below it.
+
+    `ordered` is ascending and not empty.
     """
-    return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * percent // 100) - 1))]
+    rank = -(-len(ordered) * percent // 100)  # rounded up
+    return ordered[min(len(ordered), max(1, rank)) - 1]
 
 
 def summary(samples_s: Sequence[float]) -> Summary:
-    """Summary of one sample (seconds) or more.
+    """Summary of at least one sample (seconds).
 
     p50 is the upper median, p95 and p99 are nearest-rank, the standard deviation is the
     population's.
     """
     ordered = sorted(samples_s)
-    mean = math.fsum(ordered) / len(ordered)
-    stdev = math.sqrt(math.fsum((sample - mean) ** 2 for sample in ordered) / len(ordered))
-    p50_s, p95_s, p99_s = (
-        ordered[len(ordered) // 2],
-        nearest_rank(ordered, 95),
-        nearest_rank(ordered, 99),
+    count = len(ordered)
+    mean_s = math.fsum(ordered) / count
+    stdev_s = math.sqrt(math.fsum((sample - mean_s) ** 2 for sample in ordered) / count)
+    return Summary(
+        count=count,
+        min_s=ordered[0],
+        max_s=ordered[-1],
+        mean_s=mean_s,
+        p50_s=ordered[count // 2],
+        p95_s=nearest_rank(ordered, 95),
+        p99_s=nearest_rank(ordered, 99),
+        stdev_s=stdev_s,
+        cv=stdev_s / mean_s if mean_s > 0 else 0.0,
     )
-    cv = stdev / mean if mean > 0 else 0.0
-    return Summary(len(ordered), ordered[0], ordered[-1], mean, p50_s, p95_s, p99_s, stdev, cv)

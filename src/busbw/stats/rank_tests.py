@@ -3,11 +3,10 @@
 Sources: Mann and Whitney 1947 (U and its exact distribution), Hodges and Lehmann 1963 (the shift
 and its interval), Holm 1979.
 
-Which rows of a sweep differ between two sets of whole runs.
-
-Westfall and Young's permutation of the largest statistic (1993). It permutes the labels of whole
-runs, and with them what the rows of a run have in common (a warm GPU, a busy switch). The level
-holds over all rows together.
+`sweep_test` says which rows of a sweep differ between two sets of whole runs, by Westfall and
+Young's permutation of the largest statistic (1993). It permutes the labels of whole runs, and with
+them what the rows of a run have in common (a warm GPU, a busy switch). The level holds over all
+rows together.
 """
 
 import itertools
@@ -26,8 +25,8 @@ PRECISION = 1e-7  # of a shift of logarithms: finer than any timer
 
 
 class Shift(msgspec.Struct, frozen=True):
-    """How b compares with a: the two-sided `p`, the ratio b / a, and its interval, None for too
-    few samples.
+    """How b compares with a: the two-sided `p`, the ratio b / a, and the ends of its interval, None
+    for too few samples.
     """
 
     p: float
@@ -40,22 +39,17 @@ def shift(a: Sequence[float], b: Sequence[float], confidence: float) -> Shift:
     """Mann-Whitney's test of two samples of positive numbers, and Hodges and Lehmann's ratio
     with its interval at `confidence`.
     """
-    first, second = sorted(map(math.log, a)), sorted(map(math.log, b))
-    pairs = len(first) * len(second)
-    middle = (
-        _difference(first, second, (pairs + 1) // 2) + _difference(first, second, pairs // 2 + 1)
-    ) / 2
-    outside = _outside(len(first), len(second), level(confidence) / 2)
+    a_logs, b_logs = sorted(map(math.log, a)), sorted(map(math.log, b))
+    pairs = len(a_logs) * len(b_logs)
+    lower_middle = _difference(a_logs, b_logs, (pairs + 1) // 2)
+    upper_middle = _difference(a_logs, b_logs, pairs // 2 + 1)
+    omitted = _omitted(len(a_logs), len(b_logs), level(confidence) / 2)
     low = high = None
-    if outside is not None:
-        low = math.exp(_difference(first, second, outside + 1))
-        high = math.exp(_difference(first, second, pairs - outside))
-    return Shift(
-        min(1.0, 2 * min(p_higher(first, second), p_higher(second, first))),
-        math.exp(middle),
-        low,
-        high,
-    )
+    if omitted is not None:
+        low = math.exp(_difference(a_logs, b_logs, omitted + 1))
+        high = math.exp(_difference(a_logs, b_logs, pairs - omitted))
+    p = min(1.0, 2 * min(p_higher(a_logs, b_logs), p_higher(b_logs, a_logs)))
+    return Shift(p, math.exp((lower_middle + upper_middle) / 2), low, high)
 
 
 def p_higher(a: Sequence[float], b: Sequence[float]) -> float:
@@ -63,13 +57,15 @@ def p_higher(a: Sequence[float], b: Sequence[float]) -> float:
 
     Equal values count against it, so that the level holds on clocks of any resolution.
     """
-    return tail(len(a), len(b), _at_most(a, b, 0.0))
+    return tail(len(a), len(b), _pairs_up_to(a, b, 0.0))
 
 
 def tail(m: int, n: int, u: int) -> float:
     """P(U <= u) for samples of m and n that come from one distribution without ties."""
+    if u >= m * n:
+        return 1.0
     if 2 * u >= m * n:
-        return 1.0 if u >= m * n else 1.0 - tail(m, n, m * n - u - 1)
+        return 1.0 - tail(m, n, m * n - u - 1)
     small, large = sorted((m, n))
     if small * small * large <= EXACT_STEPS:
         return _cumulated(small, large)[u] / math.comb(m + n, m) if u >= 0 else 0.0
@@ -88,34 +84,36 @@ def _cumulated(m: int, n: int) -> tuple[int, ...]:
             counts[u] -= counts[u - n - i]
         for u in range(i, len(counts)):
             counts[u] += counts[u - i]
-    total = 0
-    return tuple(total := total + count for count in counts)
+    return tuple(itertools.accumulate(counts))
 
 
-def _outside(m: int, n: int, share: float) -> int | None:
-    """How many of the m n differences an interval may omit per side to miss the shift there with
-    a probability of at most `share`.
+def _omitted(m: int, n: int, probability: float) -> int | None:
+    """How many of the m n differences an interval may omit on each side.
+
+    The interval misses the shift on that side with at most this `probability`; None if it would
+    even with all differences.
     """
-    if tail(m, n, 0) > share:
+    if tail(m, n, 0) > probability:
         return None
-    return bisect_right(range(m * n // 2), share, key=lambda u: tail(m, n, u)) - 1
+    return bisect_right(range(m * n // 2), probability, key=lambda u: tail(m, n, u)) - 1
 
 
-def _at_most(a: Sequence[float], b: Sequence[float], limit: float) -> int:
-    """Pairs whose b - a is at most `limit`; both ascending."""
+def _pairs_up_to(a: Sequence[float], b: Sequence[float], limit: float) -> int:
+    """The number of pairs whose b - a is at most `limit`; both ascending."""
     if len(a) <= len(b):
         return sum(bisect_right(b, value + limit) for value in a)
     return len(a) * len(b) - sum(bisect_left(a, value - limit) for value in b)
 
 
 def _difference(a: Sequence[float], b: Sequence[float], rank: int) -> float:
-    """The rank-th smallest (from 1) of all differences b - a, by bisection: a table of all pairs
-    would be too large.
+    """The rank-th smallest (from 1) of all differences b - a; both ascending.
+
+    By bisection: a table of all pairs would be too large.
     """
     low, high = b[0] - a[-1], b[-1] - a[0]
     while high - low > PRECISION:
         middle = (low + high) / 2
-        if _at_most(a, b, middle) >= rank:
+        if _pairs_up_to(a, b, middle) >= rank:
             high = middle
         else:
             low = middle
@@ -123,8 +121,8 @@ def _difference(a: Sequence[float], b: Sequence[float], rank: int) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Adjusted p-values of a family of tests: rejecting all below a level makes any false
-    rejection at most that likely.
+    """The p-values of a family of tests, adjusted so that the probability of any false rejection is
+    at most the level.
     """
     order = sorted(range(len(ps)), key=ps.__getitem__)
     adjusted, largest = [0.0] * len(ps), 0.0
@@ -139,8 +137,8 @@ def sign_test(higher: int, lower: int) -> float:
     without any.
     """
     count, fewer = higher + lower, min(higher, lower)
-    as_uneven = sum(math.comb(count, k) for k in range(fewer + 1))
-    return min(1.0, float(2 * as_uneven / 2**count))
+    arrangements = sum(math.comb(count, k) for k in range(fewer + 1))
+    return min(1.0, float(2 * arrangements / 2**count))
 
 
 def level(confidence: float) -> float:
@@ -149,37 +147,50 @@ def level(confidence: float) -> float:
 
 
 def fewest(family: int, rate: float) -> int:
-    """The samples per side at which the most extreme order has a p-value of at most `rate`, over
-    a family of that many tests.
+    """The fewest samples per side that can show a difference in a family of that many tests.
+
+    With so many, the most extreme order has a p-value of at most `rate`.
     """
-    return next(
-        count for count in itertools.count(1) if 2 * family <= rate * math.comb(2 * count, count)
-    )
+    counts = itertools.count(1)
+    return next(count for count in counts if 2 * family <= rate * math.comb(2 * count, count))
 
 
-MAX_SPLITS = 4000  # beyond it a fixed sample of them is used
+MAX_SPLITS = 4000  # beyond it, a fixed sample of the splits is used
 ROUNDING = 1e-9
 
 
 def sweep_test(rows: Sequence[Sequence[float]], first: int, *, two_sided: bool) -> list[float]:
-    """Each row's p-value, adjusted for all rows. rows[r][i] is the logarithm of row r's time in run
-    i; the `first` runs are the baseline.
+    """Each row's p-value, adjusted for all rows.
 
-    Two-sided, or for the alternative that the other runs are slower. With fewer than 3 runs all are
-    1.
+    rows[r][i] is the logarithm of row r's time in run i; the `first` runs are the baseline. The
+    test is two-sided, or for the alternative that the other runs are slower. With fewer than 3 runs
+    all are 1.
     """
     runs = len(rows[0]) if rows else 0
     if runs < 3 or not 0 < first < runs:
         return [1.0] * len(rows)
-    centred = [[value - statistics.fmean(row) for value in row] for row in rows]
-    squares = [math.fsum(value * value for value in row) for row in centred]
-    found = _statistics(centred, squares, range(first), two_sided)
+    centered = [_centered(row) for row in rows]
+    squares = [_sum_of_squares(row) for row in centered]
+    observed = _statistics(centered, squares, range(first), two_sided)
     largest = [
-        max(_statistics(centred, squares, split, two_sided)) for split in _splits(runs, first)
+        max(_statistics(centered, squares, split, two_sided)) for split in _splits(runs, first)
     ]
-    return [
-        sum(other >= own - abs(own) * ROUNDING for other in largest) / len(largest) for own in found
-    ]
+    return [_share_reaching(statistic, largest) for statistic in observed]
+
+
+def _centered(row: Sequence[float]) -> list[float]:
+    mean = statistics.fmean(row)
+    return [value - mean for value in row]
+
+
+def _sum_of_squares(row: Sequence[float]) -> float:
+    return math.fsum(value * value for value in row)
+
+
+def _share_reaching(statistic: float, largest: Sequence[float]) -> float:
+    """The share of splits whose largest statistic is at least this one, apart from rounding."""
+    limit = statistic - abs(statistic) * ROUNDING
+    return sum(value >= limit for value in largest) / len(largest)
 
 
 def fewest_chance(first: int, second: int, *, two_sided: bool) -> float:
@@ -194,9 +205,9 @@ def _splits(runs: int, first: int) -> Iterator[Sequence[int]]:
         yield from combinations(range(runs), first)
         return
     yield range(first)
-    draw = random.Random(1)
+    generator = random.Random(1)
     for _ in range(MAX_SPLITS - 1):
-        yield draw.sample(range(runs), first)
+        yield generator.sample(range(runs), first)
 
 
 def _statistics(
@@ -210,12 +221,15 @@ def _statistics(
     runs, first = len(rows[0]), len(split)
     differences, deviations = [], []
     for row, square in zip(rows, squares, strict=True):
-        total = sum(map(row.__getitem__, split))  # of centred values: the rest sums to its opposite
+        # values are centered, so those outside the split sum to the opposite
+        total = sum(map(row.__getitem__, split))
         between = total * total * (1 / first + 1 / (runs - first))
         differences.append(-total * (1 / first + 1 / (runs - first)))
         deviations.append(math.sqrt(max(0.0, square - between) / (runs - 2)))
     typical = statistics.median(deviations)
+    if two_sided:
+        differences = list(map(abs, differences))
     return [
-        (abs(difference) if two_sided else difference) / max(deviation + typical, ROUNDING)
+        difference / max(deviation + typical, ROUNDING)
         for difference, deviation in zip(differences, deviations, strict=True)
     ]

@@ -1,19 +1,15 @@
-"""Intervals of what was measured once in each of several rounds: Student's t over the values of the
-rounds.
+"""Intervals of figures that were measured once in each of several rounds, by Student's t.
 
-Steps of one round follow each other and are no independent samples, so each round gives one value.
+Steps of one round follow each other and are not independent samples, so each round gives one value.
 Methods take turns within a round, so a comparison of two uses the differences, or the logarithms of
 the ratios, of values of the same round: what changes slowly cancels out.
 
-Student's t distribution: its tail and quantiles.
+`tail` and `quantile` are those of Student's t distribution. Source: Abramowitz and Stegun, Handbook
+of Mathematical Functions, 26.7.3 and 26.7.4.
 
-Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
-
-Figures of a training that contradict each other: a part larger than its whole, or a step that is
-longer without the network.
-
-They come from disturbances, such as ranks that compete for processors. No recommendation can rest
-on them.
+`broken` finds figures of a training that contradict each other: a part larger than its whole, or a
+step that is longer without the network. They come from disturbances, such as ranks that compete for
+processors. No recommendation can rest on them.
 """
 
 import math
@@ -47,12 +43,15 @@ def quantile(share: float, freedom: int) -> float:
         low, high = high, 2 * high
     while high - low > PRECISION * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if tail(middle, freedom) > share else (low, middle)
+        if tail(middle, freedom) > share:
+            low = middle
+        else:
+            high = middle
     return high
 
 
 CONFIDENCE = 0.95
-# the ends of a ratio's interval may differ by this factor; beyond it, the rounds say nothing of use
+# The ends of a ratio's interval may differ by this factor; beyond it, the rounds do not say enough.
 UNCLEAR = 2.0
 LARGEST_LOG = 700.0  # the exponential of more is no finite number
 
@@ -69,8 +68,8 @@ def of_mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval
     if len(values) < 2:
         return None
     mean, freedom = fmean(values), len(values) - 1
-    reach = quantile((1 - confidence) / 2, freedom) * stdev(values) / math.sqrt(len(values))
-    return Interval(mean - reach, mean + reach)
+    half_width = quantile((1 - confidence) / 2, freedom) * stdev(values) / math.sqrt(len(values))
+    return Interval(mean - half_width, mean + half_width)
 
 
 def of_ratio(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
@@ -78,11 +77,13 @@ def of_ratio(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interva
     two.
     """
     logs = of_mean([math.log(ratio) for ratio in ratios], confidence)
-    return Interval(math.exp(logs.low), math.exp(min(logs.high, LARGEST_LOG))) if logs else None
+    if logs is None:
+        return None
+    return Interval(math.exp(logs.low), math.exp(min(logs.high, LARGEST_LOG)))
 
 
 def unclear(ratio: Interval | None) -> bool:
-    """Whether a ratio has an interval, but one that says nothing of use."""
+    """Whether a ratio has an interval that is too wide to be of use."""
     return ratio is not None and ratio.high > UNCLEAR * ratio.low
 
 
@@ -93,7 +94,10 @@ ERROR = 0.05  # probability that noise alone gives a contradiction, over all bou
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure with one value per round: seconds, or a `share` of alone."""
+    """A figure with one value per round: seconds, or a `share` of a step alone.
+
+    `what` is its name in sentences.
+    """
 
     what: str
     values: Sequence[float]
@@ -101,21 +105,21 @@ class Figure:
 
     @property
     def value(self) -> float:
-        """The mean over rounds, of shares the geometric one."""
+        """The mean over rounds; the geometric mean for shares."""
         return geometric_mean(self.values) if self.share else fmean(self.values)
 
     @property
     def interval(self) -> Interval | None:
-        """Its interval."""
-        return (of_ratio if self.share else of_mean)(self.values)
+        """The interval of `value`; None for fewer than two rounds."""
+        return of_ratio(self.values) if self.share else of_mean(self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`figure` cannot be more than `limit`.
+    """The statement that `figure` cannot be more than `limit`.
 
-    Whole steps and shares are compared by ratio, and parts by difference, of which `step_s` are the
-    steps. `name` is the method.
+    Whole steps and shares are compared by ratio. Parts of steps are compared by difference;
+    `step_s` are the seconds of the steps. `name` is the method.
     """
 
     figure: Figure
@@ -130,17 +134,15 @@ class Bound:
         pairs = list(zip(self.figure.values, self.limit.values, strict=False))
         if self.step_s:
             differences = [value - limit for value, limit in pairs]
-            excess, interval, none = (
-                fmean(differences) / fmean(self.step_s),
-                of_mean(differences, confidence),
-                0.0,
-            )
+            excess = fmean(differences) / fmean(self.step_s)
+            interval, equal = of_mean(differences, confidence), 0.0
         else:
             ratios = [value / limit for value, limit in pairs]
-            excess, interval, none = (geometric_mean(ratios) - 1, of_ratio(ratios, confidence), 1.0)
+            excess = geometric_mean(ratios) - 1
+            interval, equal = of_ratio(ratios, confidence), 1.0
         if interval is None:
             return excess > SLACK_OF_ONE_ROUND
-        return excess > SLACK and interval.low > none
+        return excess > SLACK and interval.low > equal
 
 
 def broken(bounds: Sequence[Bound]) -> list[Bound]:
@@ -148,4 +150,4 @@ def broken(bounds: Sequence[Bound]) -> list[Bound]:
 
     The confidence of each accounts for their number (Bonferroni).
     """
-    return [one for one in bounds if one.broken(1 - 2 * ERROR / len(bounds))]
+    return [bound for bound in bounds if bound.broken(1 - 2 * ERROR / len(bounds))]

@@ -1,7 +1,7 @@
-"""Texts that several views share: numbers with units, versions, the machine, and the column of
-the operator.
+"""Texts that several views share: the columns of tables, numbers with units, versions, the machine
+and the operator's column.
 
-Columns of every table: one definition each, printed as plain text, Markdown or HTML.
+A column has one definition, printed as plain text, Markdown or HTML.
 """
 
 import math
@@ -20,19 +20,17 @@ from busbw.core.pattern import SEND, PatternRow
 from busbw.core.result import Cell, Outcome, Result, Row
 from busbw.core.sizes import counted, parse_float
 
-# its length indents what follows a line break: `PASS    `, `peak   `, `        fix: `
+# `PASS    `, `peak   `, `        fix: `: what follows a line break is indented by its length
 LABEL = re.compile(r"[A-Z]{4,7} +|\S+ {2,}| *")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column.
+    """One column of a table.
 
-    `value` takes the item that a line shows, and gives the text of the cell or a number.
-
-    `width` is the least number of characters, for tables whose rows are printed one by one. Text is
-    aligned to the right, or to the `left`. `shown` says for a result whether its table has the
-    column.
+    `value` takes the item that a line shows, and returns the text of the cell or a number. `width`
+    is the least number of characters, for tables whose rows are printed one by one. Text is aligned
+    to the right, or to the `left`. `shown` says whether the table of a result has the column.
     """
 
     title: str
@@ -48,7 +46,7 @@ class Column:
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
     def text(self, *item: object) -> str:
-        """One cell."""
+        """The text of one cell."""
         return str(self.value(*item))
 
     def pad(self, text: str, width: int) -> str:
@@ -59,25 +57,28 @@ class Column:
 def fitting(
     columns: Sequence[Column], widths: Sequence[int], limit: int | None, order: Sequence[str]
 ) -> list[int]:
-    """Indices of the columns that fit `limit` characters, two spaces apart: columns are dropped
-    in `order`, a list of titles.
+    """Indices of the columns that fit `limit` characters, two spaces apart.
+
+    Columns are dropped in `order`, a list of titles.
     """
     kept = list(range(len(columns)))
     for title in order:
-        if limit is None or sum(widths[at] + 2 for at in kept) - 2 <= limit:
+        if limit is None or sum(widths[index] + 2 for index in kept) - 2 <= limit:
             break
-        kept = [at for at in kept if columns[at].title != title]
+        kept = [index for index in kept if columns[index].title != title]
     return kept
 
 
 def line(columns: Sequence[Column], texts: Iterable[str]) -> str:
     """Texts in columns of their least widths, two spaces apart."""
-    return (
-        "  ".join(
-            column.pad(text, column.width) for column, text in zip(columns, texts, strict=True)
-        ).rstrip()
-        + "\n"
+    return _joined(columns, texts, [column.width for column in columns])
+
+
+def _joined(columns: Iterable[Column], texts: Iterable[str], widths: Iterable[int]) -> str:
+    padded = (
+        column.pad(text, width) for column, text, width in zip(columns, texts, widths, strict=True)
     )
+    return "  ".join(padded).rstrip() + "\n"
 
 
 def aligned(
@@ -89,38 +90,42 @@ def aligned(
     """The whole table under its titles, each column as wide as its longest text; narrowed to
     `limit` characters as `fitting` does.
     """
-    lines = [
-        [column.heading for column in columns],
-        *([column.text(item) for column in columns] for item in items),
-    ]
+    heading = [column.heading for column in columns]
+    lines = [heading, *(_texts(columns, item) for item in items)]
     widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
     kept = fitting(columns, widths, limit, order)
-    return "".join(
-        "  ".join(columns[at].pad(texts[at], widths[at]) for at in kept).rstrip() + "\n"
-        for texts in lines
-    )
+    kept_columns, kept_widths = [columns[at] for at in kept], [widths[at] for at in kept]
+    table = ""
+    for texts in lines:
+        table += _joined(kept_columns, [texts[at] for at in kept], kept_widths)
+    return table
+
+
+def _texts(columns: Sequence[Column], item: object) -> list[str]:
+    return [column.text(item) for column in columns]
 
 
 def wrapped(text: str, width: int | None) -> str:
-    """The text with its long lines broken between words; what follows is aligned with the text
-    after the line's label.
+    """The text with its long lines broken between words.
+
+    What follows a break is aligned with the text after the line's label.
     """
     if width is None:
         return text
-    return "".join(_wrapped(one, width) for one in text.splitlines(keepends=True))
+    return "".join(_wrap(line, width) for line in text.splitlines(keepends=True))
 
 
-def _wrapped(one: str, width: int) -> str:
-    if len(one.rstrip("\n")) <= width:
-        return one
-    label = LABEL.match(one)
-    start = label.end() if label else 0
-    hanging = " " * (start if one[:start].strip() else start + 2)
+def _wrap(line: str, width: int) -> str:
+    if len(line.rstrip("\n")) <= width:
+        return line
+    match = LABEL.match(line)
+    label = match.group() if match else ""
+    indent = len(label) if label.strip() else len(label) + 2
     lines = textwrap.wrap(
-        one[start:],
+        line[len(label) :],
         width,
-        initial_indent=one[:start],
-        subsequent_indent=hanging,
+        initial_indent=label,
+        subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -133,33 +138,41 @@ PLAIN_BARS = ".:-=+*#@"
 
 
 def time_text(seconds: float) -> str:
-    """`17.41 us`, `12.44 ms`, `1.79 s`: the largest unit in which the number is at least 1, four
-    digits.
-    """
-    scale, unit = next(
-        ((scale, unit) for scale, unit in TIME_UNITS if seconds >= scale), TIME_UNITS[-1]
-    )
+    """`17.41 us`, `12.44 ms`, `1.79 s`: four digits in the largest unit that gives at least 1."""
+    fitting_units = (unit for unit in TIME_UNITS if seconds >= unit[0])
+    scale, unit = next(fitting_units, TIME_UNITS[-1])
     value = seconds / scale
     if not math.isfinite(value):
         return f"{value} {unit}"
-    decimals = 3 if value < 9.9995 and unit != "us" else 2 if value < 99.995 else 1
-    return f"{value:.{decimals}f} {unit}"
+    if value < 9.9995 and unit != "us":
+        return f"{value:.3f} {unit}"
+    if value < 99.995:
+        return f"{value:.2f} {unit}"
+    return f"{value:.1f} {unit}"
 
 
 def bandwidth_text(bytes_per_s: float) -> str:
-    """GB/s with two decimals (one from 1000 on), `<0.01` for what would be rounded to 0."""
+    """GB/s with two decimals (one from 1000 on, none from 10000 on); `<0.01` for a value that
+    would be rounded to 0.
+    """
     value = bytes_per_s / 1e9
     if 0 < value < 0.005:
         return "<0.01"
-    return (
-        f"{value:.2f}" if value < 999.995 else f"{value:.1f}" if value < 9999.95 else f"{value:.0f}"
-    )
+    if value < 999.995:
+        return f"{value:.2f}"
+    if value < 9999.95:
+        return f"{value:.1f}"
+    return f"{value:.0f}"
 
 
 def micro_text(seconds: float) -> str:
     """Microseconds in at most six characters: `0.53`, `12.3`, `1234`."""
     micro = seconds * 1e6
-    return f"{micro:.2f}" if micro < 9.995 else f"{micro:.1f}" if micro < 999.95 else f"{micro:.0f}"
+    if micro < 9.995:
+        return f"{micro:.2f}"
+    if micro < 999.95:
+        return f"{micro:.1f}"
+    return f"{micro:.0f}"
 
 
 def percent(share: float) -> str:
@@ -168,8 +181,9 @@ def percent(share: float) -> str:
 
 
 def percent_text(part: float, whole: float | None) -> str:
-    """`77.2`: part in percent of whole, `-` when the whole is unknown; `<0.1` for what would be
-    rounded to 0.
+    """`77.2`: part in percent of whole.
+
+    `-` if the whole is unknown, `<0.1` for a value that would be rounded to 0.
     """
     if not whole or not math.isfinite(part):
         return "-"
@@ -182,15 +196,13 @@ def half_width_text(figure: Figure) -> str:
     without an interval.
     """
     percent = 100 * figure.half_width
-    return (
-        "-"
-        if percent == math.inf
-        else ">999"
-        if percent > 999
-        else f"{percent:.0f}"
-        if percent >= 99.95
-        else f"{percent:.1f}"
-    )
+    if percent == math.inf:
+        return "-"
+    if percent > 999:
+        return ">999"
+    if percent >= 99.95:
+        return f"{percent:.0f}"
+    return f"{percent:.1f}"
 
 
 def busbw_text(figure: Figure) -> str:
@@ -198,24 +210,19 @@ def busbw_text(figure: Figure) -> str:
     text = f"{bandwidth_text(figure.busbw)} GB/s"
     if not figure.cell.stopped:
         return text
-    known = figure.half_width < math.inf
-    return (
-        f"{text} +-{half_width_text(figure)} %"
-        if known
-        else f"{text}, {counted(figure.n, 'sample')} without an interval"
-    )
+    if figure.half_width < math.inf:
+        return f"{text} +-{half_width_text(figure)} %"
+    return f"{text}, {counted(figure.n, 'sample')} without an interval"
 
 
 def no_headline(result: Result) -> str:
-    """Why no cell speaks for the sweep."""
-    count = sum(1 for _ in every(result))
+    """Why a result has no headline figure."""
     if settled(result):
         return "its cells have no busbw"
-    return (
-        f"none of {counted(count, 'cell')} reached the requested precision"
-        if count
-        else "nothing was measured"
-    )
+    cells = sum(1 for _ in every(result))
+    if cells:
+        return f"none of {counted(cells, 'cell')} reached the requested precision"
+    return "nothing was measured"
 
 
 def peers_text(row: PatternRow) -> str:
@@ -224,8 +231,8 @@ def peers_text(row: PatternRow) -> str:
         return f"root {row.root}"
     if row.peer is None:
         return "-"
-    own = "?" if row.rank is None else row.rank
-    return f"{own}->{row.peer}" if row.function == SEND else f"{row.peer}->{own}"
+    rank = "?" if row.rank is None else row.rank
+    return f"{rank}->{row.peer}" if row.function == SEND else f"{row.peer}->{rank}"
 
 
 def known(value: Any, text: Callable[[Any], str]) -> str:
@@ -234,17 +241,19 @@ def known(value: Any, text: Callable[[Any], str]) -> str:
 
 
 def nccl_version_text(number: int) -> str:
-    """`2.28.9` of NCCL's version number 22809; before 2.9 the minor version had one digit less
+    """`2.28.9` for NCCL's version number 22809; before 2.9 the minor version had one digit less
     (2804 is 2.8.4).
     """
-    major, rest = divmod(number, 10000) if number >= 10000 else divmod(number, 1000)
-    return f"{major}.{rest // 100}.{rest % 100}"
+    major, minor_and_patch = divmod(number, 10000 if number >= 10000 else 1000)
+    minor, patch = divmod(minor_and_patch, 100)
+    return f"{major}.{minor}.{patch}"
 
 
 def nccl_version_number(text: str) -> int:
-    """22809 of `2.28.9`, the inverse of `nccl_version_text`; the text must be three numbers."""
+    """22809 for `2.28.9`, the inverse of `nccl_version_text`; the text must be three numbers."""
     major, minor, patch = (int(part) for part in text.split("."))
-    return major * (1000 if (major, minor) < (2, 9) else 10000) + minor * 100 + patch
+    major_factor = 1000 if (major, minor) < (2, 9) else 10000
+    return major * major_factor + minor * 100 + patch
 
 
 def machine(result: Outcome) -> str:
@@ -252,12 +261,10 @@ def machine(result: Outcome) -> str:
     devices = result.world.devices
     if not devices:
         return ""
-    names = Counter(device.name or "unnamed device" for device in devices)
+    counts = Counter(device.name or "unnamed device" for device in devices)
     hosts = len({device.host for device in devices})
-    return (
-        ", ".join(f"{count} x {name}" for name, count in names.items())
-        + f" on {counted(hosts, 'host')}"
-    )
+    names = ", ".join(f"{count} x {name}" for name, count in counts.items())
+    return f"{names} on {counted(hosts, 'host')}"
 
 
 def library(result: Outcome) -> str:
@@ -275,9 +282,9 @@ def known_count(row: Row) -> int | None:
 
 def op_column(collective: Collective, row: Row) -> str:
     """The text of nccl-tests' redop column."""
-    return (
-        row.op if collective.reduces or collective.redop_column == "op" else collective.redop_column
-    )
+    if collective.reduces or collective.redop_column == "op":
+        return row.op
+    return collective.redop_column
 
 
 def op_of_column(collective: Collective, text: str) -> str:
@@ -289,41 +296,47 @@ def op_of_column(collective: Collective, text: str) -> str:
 
 def problems(result: Result) -> list[str]:
     """Wrong data, an incomplete sweep and errors, a sentence each."""
-    checks = [figure.cell.wrong for figure in every(result) if figure.cell.wrong is not None]
-    of_all = f"{sum(map(bool, checks))} of {counted(len(checks), 'check')}"
-    # a log may state only the sum
-    wrong = of_all if any(checks) else counted(result.out_of_bounds, "check")
-    said = [f"wrong data: {wrong} saw wrong elements"] if result.wrong() else []
+    sentences = []
+    if result.wrong():
+        checks = [figure.cell.wrong for figure in every(result) if figure.cell.wrong is not None]
+        failed = sum(map(bool, checks))
+        wrong = f"{failed} of {counted(len(checks), 'check')}"
+        if not failed:  # a log may state only the sum
+            wrong = counted(result.out_of_bounds, "check")
+        sentences.append(f"wrong data: {wrong} saw wrong elements")
     if not result.complete:
-        said.append("the sweep did not end; these sizes are what was measured")
-    return said + [f"error: {error}" for error in result.errors]
+        sentences.append("the sweep did not end; these sizes are what was measured")
+    return sentences + [f"error: {error}" for error in result.errors]
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One bar per value, from the lowest for 0 to the highest for the largest; a space where
-    there is no finite value.
+    """One bar per value, from the lowest for 0 to the highest for the largest value; a space for
+    a value that is not finite.
     """
-    top = max((value for value in values if math.isfinite(value)), default=0.0)
-    steps = len(BARS) - 1
-    return "".join(
-        BARS[round(steps * (value / top)) if top > 0 else 0] if math.isfinite(value) else " "
-        for value in values
-    )
+    top = max(filter(math.isfinite, values), default=0.0)
+    return "".join(_bar(value, top) for value in values)
+
+
+def _bar(value: float, top: float) -> str:
+    if not math.isfinite(value):
+        return " "
+    if top <= 0:
+        return BARS[0]
+    return BARS[round((len(BARS) - 1) * (value / top))]
 
 
 def finding_text(finding: Finding) -> str:
-    """`FAIL    message  [id]`, and under it the evidence and the fix where there are any."""
-    lines = [f"{finding.verdict.value.upper():<7} {finding.message}  [{finding.id}]"]
-    lines += [
-        f"{'':8}{name}: {said}"
-        for name, said in (("evidence", finding.evidence), ("fix", finding.fix))
-        if said
-    ]
-    return "\n".join(lines) + "\n"
+    """`FAIL    message  [id]`, then the evidence and the fix, if any, each on a line."""
+    text = f"{finding.verdict.value.upper():<7} {finding.message}  [{finding.id}]\n"
+    if finding.evidence:
+        text += f"        evidence: {finding.evidence}\n"
+    if finding.fix:
+        text += f"        fix: {finding.fix}\n"
+    return text
 
 
 def local_time(text: str) -> str:
-    """A time of day as nccl-tests writes it (`2026-11-21 18:24:51`); other texts stay as they
+    """A date and time as nccl-tests writes it (`2026-11-21 18:24:51`); other texts stay as they
     are.
     """
     try:
@@ -333,19 +346,18 @@ def local_time(text: str) -> str:
 
 
 def printed_time_s(result: Result, cell: Cell) -> float:
-    """What the time column shows: with -C the CPU's time to enqueue where it was measured, else
-    the time of the operation.
+    """Seconds in the time column: with -C the CPU's time to enqueue if it was measured, else the
+    time of the operation.
     """
-    return (
-        cell.cpu_time_s
-        if result.spec.report_cputime and cell.cpu_time_s is not None
-        else cell.time_s
-    )
+    if result.spec.report_cputime and cell.cpu_time_s is not None:
+        return cell.cpu_time_s
+    return cell.time_s
 
 
 def minimum_gb_s(result: Result) -> float | None:
-    """NCCL_TESTS_MIN_BW in GB/s as C's atof reads it, `100GB` as 100 and no number as 0; -1
-    counts as not set, as in nccl-tests.
+    """NCCL_TESTS_MIN_BW in GB/s as C's atof reads it: `100GB` is 100, a text without a number 0.
+
+    -1 counts as not set, as in nccl-tests.
     """
     text = result.environment.get("NCCL_TESTS_MIN_BW")
     value = -1.0 if text is None else parse_float(text)
@@ -353,17 +365,14 @@ def minimum_gb_s(result: Result) -> float | None:
 
 
 def plain(text: str, encoding: str) -> str:
-    """The text in the characters of `encoding`: bars become ASCII where it has none, other
-    missing characters a question mark.
+    """The text in the characters of `encoding`: bars that it does not have become ASCII, other
+    characters that it does not have a question mark.
     """
     try:
         text.encode(encoding)
     except LookupError:
         return plain(text, "ascii")
     except UnicodeEncodeError:
-        return (
-            text.translate(str.maketrans(BARS, PLAIN_BARS))
-            .encode(encoding, "replace")
-            .decode(encoding)
-        )
+        ascii_bars = text.translate(str.maketrans(BARS, PLAIN_BARS))
+        return ascii_bars.encode(encoding, "replace").decode(encoding)
     return text

@@ -3,7 +3,8 @@
 import pytest
 
 from busbw.core.sxids import ENDED_BY, SXIDS, SwitchEffect, sxid
-from busbw.core.xids import EFFECTS, FIX_OF, FIXES, OLDER, XIDS, Effect, xid
+from busbw.core.xid_effects import EFFECTS, FIX_OF, FIXES, Effect
+from busbw.core.xids import OLDER, XIDS, xid
 
 DESCRIBED = {  # all numbers that NVIDIA's catalog describes
     Effect.REBOOT: {79, 151, 167},

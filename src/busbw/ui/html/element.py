@@ -1,9 +1,7 @@
-"""HTML as a tree of elements, escaped when it is written, so that no text of a result becomes
-markup.
+"""HTML as a tree of elements, and the parts that every page has.
 
-What every page has: the head, the style, and sections under headings.
-
-Findings as cards: verdict, message, evidence and fix.
+Elements are escaped when they are written, so that no text of a result becomes markup. `framed`
+adds the head and the style; `findings` shows findings as cards.
 """
 
 import re
@@ -16,28 +14,28 @@ from busbw.core.unseen import UNSEEN
 
 Child = Element | str | None
 
-# What HTML forbids or a browser would not show in its place: what is not seen, halves of
-# surrogates, noncharacters.
+# What HTML forbids or browsers do not show: invisible characters, halves of surrogates,
+# noncharacters.
 _UNFIT = re.compile(f"[{UNSEEN}\r\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Element:
-    """An element with texts and elements in order; None leaves a child or an attribute out.
+    """An element with its texts and elements in order; None leaves a child or an attribute out.
 
-    Attributes are spelled as Python has to: `class_` is class, `aria_hidden` is aria-hidden.
+    Attributes are spelled as Python names: `class_` is class, `aria_hidden` is aria-hidden.
     """
-    named = {
+    html_attributes = {
         key.rstrip("_").replace("_", "-"): clean(str(value))
         for key, value in attributes.items()
         if value is not None
     }
-    return add(Element(name, named), *children)
+    return add(Element(name, html_attributes), *children)
 
 
 def add(element: Element, *children: Child) -> Element:
-    """The same element with more in it.
+    """Append texts and elements to an element, and return it.
 
-    An Element can have one parent only, as it holds the text after it.
+    An Element has only one parent, because it holds the text after it.
     """
     for child in children:
         if isinstance(child, Element):
@@ -62,7 +60,7 @@ def document(root: Element) -> bytes:
     return b"<!DOCTYPE html>\n" + tostring(root, encoding="unicode", method="html").encode() + b"\n"
 
 
-# markup from a file could not run
+# so that markup from a file cannot run
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
@@ -71,7 +69,7 @@ def framed(title: str, main: Element, style: str = "") -> bytes:
 
     `style` is added to style.css; it is written as it is, so it must not come from a result.
     """
-    own = resources.files("busbw.ui.html").joinpath("style.css").read_text(encoding="utf-8")
+    common = resources.files("busbw.ui.html").joinpath("style.css").read_text(encoding="utf-8")
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -79,7 +77,7 @@ def framed(title: str, main: Element, style: str = "") -> bytes:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{title} – busbw"),
-        tag("style", own + style),
+        tag("style", common + style),
     )
     return document(tag("html", head, tag("body", main), lang="en"))
 
@@ -89,19 +87,18 @@ def section(title: str, *children: Element | None, level: str = "h2") -> Element
     return tag("section", tag(level, title), *children)
 
 
-def findings(found: Sequence[Finding]) -> Element:
-    """All findings in their order."""
-    if not found:
+def findings(findings: Sequence[Finding]) -> Element:
+    """A list with a card for each finding: verdict, message, evidence and fix."""
+    if not findings:
         return tag("p", "The file holds no findings.", class_="note")
-    return tag("ul", *(_card(finding) for finding in found), class_="findings")
+    return tag("ul", *map(_card, findings), class_="findings")
 
 
 def _card(finding: Finding) -> Element:
     verdict = finding.verdict.value
-    lines = (("evidence", finding.evidence), ("fix", finding.fix))
-    said = [
+    details = [
         tag("p", tag("span", name, class_="name"), " ", text, class_=name)
-        for name, text in lines
+        for name, text in (("evidence", finding.evidence), ("fix", finding.fix))
         if text
     ]
     head = tag(
@@ -112,4 +109,4 @@ def _card(finding: Finding) -> Element:
         " ",
         tag("code", finding.id),
     )
-    return tag("li", head, *said, class_=f"v-{verdict}")
+    return tag("li", head, *details, class_=f"v-{verdict}")

@@ -1,6 +1,6 @@
-"""Draws one plot over the message size as SVG. Colors, strokes and fonts are in style.css.
+"""Plots over the message size as SVG, and their axes: the pixel of a value, and the ticks.
 
-Axes: the pixel of a value, and which values are marked.
+Colors, strokes and fonts are in style.css.
 """
 
 import math
@@ -12,15 +12,13 @@ from busbw.core.sizes import format_size
 from busbw.ui.html.element import add, tag
 
 LEAST_RATIO = 5.0  # of an axis' ends, so that a run of one size gets two ticks
-BETWEEN = ((1, 2, 5), (1, 3), (1,))  # factors of a power of ten
+TICK_FACTORS = ((1, 2, 5), (1, 3), (1,))  # of a power of ten
 SIZE_STEPS = (1, 2, 3, 5, 10, 20)  # powers of two from one tick to the next
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """`low` to `high` spread over pixels `start` to `end`; of a logarithmic axis both are above
-    0.
-    """
+    """Values `low` to `high` over pixels `start` to `end`; both above 0 on a logarithmic axis."""
 
     low: float
     high: float
@@ -30,73 +28,65 @@ class Axis:
 
     def at(self, value: float) -> float:
         """The pixel of a value."""
-        scaled, low, high = (
-            (value, self.low, self.high)
-            if self.linear
-            else map(math.log, (value, self.low, self.high))
-        )
-        return self.start + (scaled - low) / (high - low) * (self.end - self.start)
+        low, high = self.low, self.high
+        if not self.linear:
+            value, low, high = math.log(value), math.log(low), math.log(high)
+        return self.start + (value - low) / (high - low) * (self.end - self.start)
 
 
-def linear_ticks(low: float, high: float, most: int) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten within the ends, at most `most`."""
-    power = 10.0 ** math.floor(math.log10((high - low) / most))
-    step = next(
-        step
-        for step in (power, 2 * power, 5 * power, 10 * power, 20 * power)
-        if (high - low) / step < most
-    )
+def linear_ticks(low: float, high: float, limit: int) -> list[float]:
+    """At most `limit` multiples of 1, 2 or 5 times a power of ten from `low` to `high`."""
+    power = 10.0 ** math.floor(math.log10((high - low) / limit))
+    steps = (power, 2 * power, 5 * power, 10 * power, 20 * power)
+    step = next(step for step in steps if (high - low) / step < limit)
     return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def ends(values: Iterable[float], below: float, above: float) -> tuple[float, float]:
-    """Lowest and highest value of an axis that holds `values` (each above 0), with a share of
-    its length free at either end.
+    """Lowest and highest value of a logarithmic axis that holds `values`, each above 0.
+
+    `below` and `above` are the shares of its length that stay free at the ends.
     """
-    known = list(values)
-    low, high = min(known, default=1.0), max(known, default=1.0)
+    values = list(values)
+    low, high = min(values, default=1.0), max(values, default=1.0)
     if high < low * LEAST_RATIO:
-        centre = math.sqrt(low * high)
-        low, high = centre / math.sqrt(LEAST_RATIO), centre * math.sqrt(LEAST_RATIO)
+        center = math.sqrt(low * high)
+        low, high = center / math.sqrt(LEAST_RATIO), center * math.sqrt(LEAST_RATIO)
     ratio = high / low
     return low / ratio**below, high * ratio**above
 
 
-def ticks(low: float, high: float, most: int) -> list[float]:
-    """Powers of ten within the ends, with values between them as `most` ticks allow; not all
-    powers where there are more than that.
+def ticks(low: float, high: float, limit: int) -> list[float]:
+    """At most `limit` ticks of a logarithmic axis from `low` to `high`.
+
+    These are the powers of ten, with values between them if there is room; powers are left out if
+    there are more than `limit`.
     """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for between in BETWEEN:
-        found = [
-            factor * 10.0**power
-            for power in powers
-            for factor in between
-            if low <= factor * 10.0**power <= high
-        ]
-        if len(found) <= most:
-            return found
-    return found[:: -(-len(found) // most)]
+    for factors in TICK_FACTORS:
+        values = [factor * 10.0**power for power in powers for factor in factors]
+        values = [value for value in values if low <= value <= high]
+        if len(values) <= limit:
+            return values
+    return values[:: -(-len(values) // limit)]
 
 
-def size_ticks(low: float, high: float, most: int) -> list[int]:
-    """Powers of two within the ends (bytes), with equal steps between them, at most `most`."""
+def size_ticks(low: float, high: float, limit: int) -> list[int]:
+    """At most `limit` powers of two from `low` to `high` (bytes), with equal steps between them."""
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
-    step = next((step for step in SIZE_STEPS if (last - first) // step < most), SIZE_STEPS[-1])
+    step = next((step for step in SIZE_STEPS if (last - first) // step < limit), SIZE_STEPS[-1])
     return [1 << power for power in range(max(first, 0), last + 1, step)]
 
 
-LABEL_WIDTH = 62  # of a size under the axis, pixels
-RULE_WIDTH = 128  # of the text over a rule
+SIZE_LABEL_WIDTH = 62  # pixels
+GUIDE_LABEL_WIDTH = 128  # pixels
 CAP = 3.0  # half the width of an interval's ends
 MAX_TICKS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One figure; `low` and `high` are the ends of its interval, `note` is shown under a
-    pointer.
-    """
+    """One figure: the ends of its interval are `low` and `high`, a pointer over it shows `note`."""
 
     x: float
     y: float
@@ -109,40 +99,40 @@ class Point:
 class Curve:
     """The points of one series from left to right.
 
-    `look` is the color, `kind` the class that chooses strokes and marker.
+    `color` is a number of style.css; `kind` is the class that chooses strokes and marker.
     """
 
-    look: int
+    color: int
     kind: str
     points: list[Point]
 
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """A bound: a line across the plot with its label; without a look, in the color of the text."""
+    """A bound: a line across the plot with its label; without a color, in that of the text."""
 
-    look: int | None
+    color: int | None
     y: float
     label: str
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What a plot shows. `name` makes its ids, `description` is for screen readers."""
+    """What a plot shows. Its ids begin with `name`; `description` is for screen readers."""
 
     name: str
     title: str
     description: str
     unit: str
     curves: list[Curve]
-    rules: list[Guide]
+    guides: list[Guide]
     y_text: Callable[[float], str]
     linear: bool = False  # the y axis
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Size of a drawing in pixels; `notes` whether points show their figures under a pointer."""
+    """Size of a drawing in pixels, and whether a pointer over a point shows its note."""
 
     name: str
     width: int
@@ -158,20 +148,24 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 14, 28, 44  # margins
 def draw(plot: Plot, form: Format) -> Element:
     """The plot in one format, as an svg element."""
     x, y = _axes(plot, form)
-    title, description = f"{plot.name}-{form.name}-title", f"{plot.name}-{form.name}-desc"
+    title_id, description_id = f"{plot.name}-{form.name}-title", f"{plot.name}-{form.name}-desc"
     svg = tag(
-        "svg", class_=f"plot {form.name}", viewBox=f"0 0 {form.width} {form.height}", role="img"
+        "svg",
+        tag("title", plot.title, id=title_id),
+        tag("desc", plot.description, id=description_id),
+        class_=f"plot {form.name}",
+        viewBox=f"0 0 {form.width} {form.height}",
+        role="img",
+        aria_labelledby=f"{title_id} {description_id}",
     )
-    svg.set("aria-labelledby", f"{title} {description}")
-    add(svg, tag("title", plot.title, id=title), tag("desc", plot.description, id=description))
-    add(svg, *_grid(plot, form, x, y), *_rules(plot, x, y))
+    add(svg, *_grid(plot, form, x, y), *_guides(plot, x, y))
     return add(svg, *(_curve(curve, x, y, form.notes) for curve in plot.curves))
 
 
 def _axes(plot: Plot, form: Format) -> tuple[Axis, Axis]:
     points = [point for curve in plot.curves for point in curve.points]
     heights = [value for point in points for value in (point.y, point.low, point.high) if value]
-    heights += [rule.y for rule in plot.rules]
+    heights += [guide.y for guide in plot.guides]
     x = Axis(*ends((point.x for point in points), 0.02, 0.02), LEFT, form.width - RIGHT)
     if plot.linear:
         low, high = min(heights), max(heights)
@@ -193,10 +187,11 @@ def _text(x: float, y: float, text: str, kind: str) -> Element:
 
 
 def _grid(plot: Plot, form: Format, x: Axis, y: Axis) -> Iterator[Element]:
-    for value in (linear_ticks if plot.linear else ticks)(y.low, y.high, MAX_TICKS):
+    y_ticks = linear_ticks if plot.linear else ticks
+    for value in y_ticks(y.low, y.high, MAX_TICKS):
         yield _line(x.start, y.at(value), x.end, y.at(value), "grid")
         yield _text(x.start - 8, y.at(value) + 4, plot.y_text(value), "tick y")
-    for size in size_ticks(x.low, x.high, int((x.end - x.start) / LABEL_WIDTH)):
+    for size in size_ticks(x.low, x.high, int((x.end - x.start) / SIZE_LABEL_WIDTH)):
         yield _line(x.at(size), y.start, x.at(size), y.end, "grid")
         yield _text(x.at(size), y.start + 18, format_size(size), "tick x")
     yield _line(x.start, y.start, x.end, y.start, "axis")
@@ -204,49 +199,39 @@ def _grid(plot: Plot, form: Format, x: Axis, y: Axis) -> Iterator[Element]:
     yield _text((x.start + x.end) / 2, form.height - 6, "message size", "unit x")
 
 
-def _rules(plot: Plot, x: Axis, y: Axis) -> Iterator[Element]:
-    slots = max(1, int((x.end - x.start) / RULE_WIDTH))
-    for number, rule in enumerate(sorted(plot.rules, key=lambda rule: -rule.y)):
-        at = y.at(rule.y)
-        label = (
-            _text(x.start + 6 + number % slots * RULE_WIDTH, at - 6, rule.label, "words")
-            if rule.label
-            else None
-        )
-        yield tag(
-            "g", _line(x.start, at, x.end, at, "bound"), label, class_=_look("rule", rule.look)
-        )
+def _guides(plot: Plot, x: Axis, y: Axis) -> Iterator[Element]:
+    slots = max(1, int((x.end - x.start) / GUIDE_LABEL_WIDTH))
+    for number, guide in enumerate(sorted(plot.guides, key=lambda guide: -guide.y)):
+        top = y.at(guide.y)
+        label = None
+        if guide.label:
+            left = x.start + 6 + number % slots * GUIDE_LABEL_WIDTH
+            label = _text(left, top - 6, guide.label, "words")
+        line = _line(x.start, top, x.end, top, "bound")
+        yield tag("g", line, label, class_=_colored("rule", guide.color))
 
 
 def _curve(curve: Curve, x: Axis, y: Axis, notes: bool) -> Element:
     places = [(x.at(point.x), y.at(point.y), point) for point in curve.points]
-    drawn = tag("g", class_=_look(f"curve {curve.kind}", curve.look))
-    add(
-        drawn,
-        tag(
-            "path",
-            class_="line",
-            d="M" + "L".join(f"{_number(left)} {_number(top)}" for left, top, _ in places),
-        ),
-    )
+    path = "M" + "L".join(f"{_number(left)} {_number(top)}" for left, top, _ in places)
+    group = tag("g", class_=_colored(f"curve {curve.kind}", curve.color))
+    add(group, tag("path", class_="line", d=path))
     intervals = "".join(
         _interval(left, y.at(point.low), y.at(point.high))
         for left, _, point in places
         if point.low and point.high
     )
     if intervals:
-        add(drawn, tag("path", class_="interval", d=intervals))
+        add(group, tag("path", class_="interval", d=intervals))
     for left, top, point in places:
-        add(drawn, _marker(curve.kind, left, top, point.note if notes else ""))
-    return drawn
+        add(group, _marker(curve.kind, left, top, point.note if notes else ""))
+    return group
 
 
 def _interval(x: float, low: float, high: float) -> str:
-    cap = f"h{_number(2 * CAP)}"
-    return (
-        f"M{_number(x)} {_number(low)}V{_number(high)}M{_number(x - CAP)}"
-        f" {_number(low)}{cap}M{_number(x - CAP)} {_number(high)}{cap}"
-    )
+    line = f"M{_number(x)} {_number(low)}V{_number(high)}"
+    left, cap = _number(x - CAP), f"h{_number(2 * CAP)}"
+    return f"{line}M{left} {_number(low)}{cap}M{left} {_number(high)}{cap}"
 
 
 def _marker(kind: str, x: float, y: float, note: str) -> Element | None:
@@ -254,33 +239,28 @@ def _marker(kind: str, x: float, y: float, note: str) -> Element | None:
     if kind == "out":
         return tag("circle", title, cx=_number(x), cy=_number(y), r=2.8)
     if kind == "in":
-        return tag(
-            "path",
-            title,
-            class_="diamond",
-            d=f"M{_number(x)} {_number(y - 4.6)}l4.6 4.6l-4.6 4.6l-4.6-4.6z",
-        )
+        path = f"M{_number(x)} {_number(y - 4.6)}l4.6 4.6l-4.6 4.6l-4.6-4.6z"
+        return tag("path", title, class_="diamond", d=path)
     return None
 
 
-def swatch(look: int | None, kind: str) -> Element:
-    """A piece of a curve for the legend; without a look in the color of the text."""
-    drawn = tag("svg", class_="swatch", viewBox="0 0 30 12", aria_hidden="true")
+def swatch(color: int | None, kind: str) -> Element:
+    """A piece of a curve for the legend; without a color, in that of the text."""
+    return tag(
+        "svg", _swatch_group(color, kind), class_="swatch", viewBox="0 0 30 12", aria_hidden="true"
+    )
+
+
+def _swatch_group(color: int | None, kind: str) -> Element:
     if kind == "bound":
-        return add(drawn, tag("g", _line(0, 6, 30, 6, "bound"), class_="rule"))
+        return tag("g", _line(0, 6, 30, 6, "bound"), class_="rule")
     if kind == "interval":
-        return add(
-            drawn,
-            tag(
-                "g",
-                tag("path", class_="interval", d=_interval(15, 11, 1)),
-                class_=_look("curve", look),
-            ),
-        )
+        path = tag("path", class_="interval", d=_interval(15, 11, 1))
+        return tag("g", path, class_=_colored("curve", color))
     line = tag("path", class_="line", d="M0 6L30 6")
     marker = _marker(kind, 15, 6, "")
-    return add(drawn, tag("g", line, marker, class_=_look(f"curve {kind}", look)))
+    return tag("g", line, marker, class_=_colored(f"curve {kind}", color))
 
 
-def _look(classes: str, look: int | None) -> str:
-    return classes if look is None else f"{classes} s{look}"
+def _colored(classes: str, color: int | None) -> str:
+    return classes if color is None else f"{classes} s{color}"

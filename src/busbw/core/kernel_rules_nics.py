@@ -1,139 +1,20 @@
-"""Rules of the kernel log on GPUs, network devices and PCIe."""
+"""Rules of the kernel log on network cards, their transceivers and their interfaces."""
 
 from busbw.core.finding import Layer, Verdict
-from busbw.core.kernel_rule import DAY_S, KernelRule, Sign, Texts, line, rule
+from busbw.core.kernel_rule import (
+    DAY_S,
+    GPUD,
+    NVSENTINEL,
+    REPAIRED,
+    KernelRule,
+    Sign,
+    Texts,
+    line,
+    rule,
+)
 
 FAIL, WARN = Verdict.FAIL, Verdict.WARN
-REPAIRED = "a reset or reboot helps if the fault was transient; if it comes back, replace the part"
-DRIVER = "open-gpu-kernel-modules"
 MLX5 = "Linux, drivers/net/ethernet/mellanox/mlx5/core"
-NVSENTINEL = "NVSentinel's syslog health monitor"
-GPUD = "gpud's kernel log matchers"
-
-_GONE = "a GPU that left the bus does not come back by itself"
-_UNLOADED = line(r"nvidia-nvlink: (?:Nvlink Core is being initialized|Unregistered Nvlink Core)")
-_NOT_STARTED = "the GPU cannot be used until the driver starts it"
-
-FELL_OFF = rule(
-    Texts(
-        "BW240",
-        "gpu-fell-off-bus",
-        Layer.GPU,
-        "GPUs that fell off the bus without an Xid",
-        "The driver finds a GPU that does not answer on PCIe. While it starts it logs this without"
-        " Xid 79.",
-        "drain the host first; reboot it; if it comes back, reseat or replace the GPU, its power"
-        " cable or riser",
-        REPAIRED,
-        (f"{DRIVER}, osapi.c and osinit.c", NVSENTINEL, GPUD),
-    ),
-    Sign(
-        line(r"NVRM: The NVIDIA GPU <bdf>.*fallen off the bus"),
-        FAIL,
-        "does not answer on PCIe",
-        _GONE,
-    ),
-    Sign(
-        line(r"NVRM: GPU <bdf>: GPU has fallen off the bus"), FAIL, "has fallen off the bus", _GONE
-    ),
-    # journald and dmesg break the first form into three lines; the address is in another one.
-    Sign(
-        line(r"NVRM: fallen off the bus and is not responding"),
-        FAIL,
-        "a GPU does not answer on PCIe",
-        _GONE,
-    ),
-    covered_by_xid=79,
-)
-
-GPU_INIT = rule(
-    Texts(
-        "BW241",
-        "gpu-driver-start",
-        Layer.GPU,
-        "GPUs that the driver could not start",
-        "The driver does not start the GPU, so that jobs miss it.",
-        "drain the host first; stop nvidia-persistenced, nvidia-fabricmanager and nvidia-dcgm;"
-        " modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia; if it fails"
-        " again, reboot; then check the power cable, the slot and the versions of driver and"
-        " firmware",
-        REPAIRED,
-        (f"{DRIVER}, nv.c and osinit.c",),
-    ),
-    Sign(
-        line(r"NVRM: GPU <bdf>: (?:rm_init_adapter|RmInitAdapter) failed"),
-        FAIL,
-        "the driver could not start it",
-        _NOT_STARTED,
-        ends=_UNLOADED,
-    ),
-    Sign(
-        line(r"NVRM: GPU <bdf>: GPU does not have the necessary power cables"),
-        FAIL,
-        "its power cable is not connected",
-        _NOT_STARTED,
-        ends=_UNLOADED,
-    ),
-    Sign(
-        line(r"NVRM: rm_init_adapter\((?P<minor>\d+)\) failed"),
-        FAIL,
-        "the driver could not start the GPU of minor number {minor}",
-        _NOT_STARTED,
-        ends=_UNLOADED,
-    ),
-    Sign(
-        line(r"NVRM: RmInitAdapter failed"),
-        FAIL,
-        "the driver could not start a GPU",
-        _NOT_STARTED,
-        ends=_UNLOADED,
-    ),
-    Sign(
-        line(r"NVRM: The NVIDIA probe routine failed for (?P<count>\d+) device"),
-        FAIL,
-        "the driver could not start {count} GPU(s)",
-        _NOT_STARTED,
-        ends=_UNLOADED,
-    ),
-    Sign(
-        line(r"NVRM: None of the NVIDIA (?:devices|graphics adapters) were initialized"),
-        FAIL,
-        "the driver started no GPU",
-        _NOT_STARTED,
-        ends=_UNLOADED,
-    ),
-    Sign(
-        line(r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid"),
-        FAIL,
-        "firmware gave a GPU no usable memory window: enable Above 4G Decoding",
-        _NOT_STARTED,
-        ends=_UNLOADED,
-    ),
-)
-
-FABRIC_MANAGER = rule(
-    Texts(
-        "BW242",
-        "fabric-manager-failed",
-        Layer.NVLINK,
-        "failures of the fabric manager in the log",
-        "Without the fabric manager, GPUs behind NVSwitch do not start CUDA (error 802).",
-        "journalctl -u nvidia-fabricmanager -b; install the nvidia-fabricmanager that has the"
-        " version of the driver; systemctl restart nvidia-fabricmanager",
-        "systemctl enable nvidia-fabricmanager",
-        ("NVSentinel issue 883", "systemd logs to the kernel log where journald does not run"),
-    ),
-    Sign(
-        line(
-            r"nvidia-fabricmanager(?:\.service)?: (?:Failed with result|Main process exited,"
-            r" .*status=[1-9]|Start request repeated)"
-        ),
-        FAIL,
-        "the service failed",
-        "a service that failed stays down until it is started",
-        ends=line(r"Started .*(?:nvidia-fabricmanager|NVIDIA fabric manager)"),
-    ),
-)
 
 _RECOVERED = line(r"mlx5_core <bdf>\b.*health re[cv]overy succe")
 _PROBED = line(r"mlx5_core <bdf>\b.*firmware version: ")
@@ -401,88 +282,11 @@ RDMA_DRIVERS = rule(
     ),
 )
 
-_FATAL = r"severity=Uncorrect(?:ed|able) \(Fatal\)"
-_OK = line(r"<bdf>: AER: (?:device|Device) recovery successful")
-AER_LOGGED = rule(
-    Texts(
-        "BW249",
-        "pcie-aer-logged",
-        Layer.PCIE,
-        "uncorrectable PCIe errors in the log",
-        "A transfer on PCIe was lost. A fatal error takes the link down; the device is gone unless"
-        " it recovers.",
-        "drain the host first; reboot it; if {subject} comes up again, reseat it, and replace its"
-        " riser, cable or slot",
-        REPAIRED,
-        ("Linux, Documentation/PCI/pcieaer-howto.rst", "Meta GCM, check-syslogs pcie-aer"),
-    ),
-    Sign(
-        line(rf"<bdf>: (?:AER: )?PCIe Bus Error: {_FATAL}"),
-        FAIL,
-        "a fatal PCIe error",
-        "the link went down with it",
-        ends=_OK,
-    ),
-    Sign(
-        line(
-            r"AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\) error (?:message )?received(?::|"
-            r" from) <bdf>"
-        ),
-        FAIL,
-        "a fatal PCIe error",
-        "the link went down with it",
-        ends=_OK,
-    ),
-    # Before Linux 4.19 the address is a number, and the port stands for the device below it.
-    Sign(
-        line(r"<bdf>: AER: (?:Multiple )?Uncorrected \(Fatal\) error received: id="),
-        FAIL,
-        "a fatal PCIe error",
-        "the link went down with it",
-        ends=_OK,
-    ),
-    Sign(
-        line(r"<bdf>: AER: (?:device|Device) recovery failed"),
-        FAIL,
-        "the device did not recover from a PCIe error",
-        "it stays off until it is reset",
-        ends=_OK,
-    ),
-    Sign(
-        line(r"<bdf>: DPC: (?:containment event|unmasked uncorrectable error detected)"),
-        FAIL,
-        "a port cut off the device below it after an uncorrectable error",
-        "the port says so if it recovers",
-        ends=line(r"<bdf>: AER: (?:device|Device) recovery successful"),
-    ),
-    Sign(
-        line(r"<bdf>: (?:AER: )?PCIe Bus Error: severity=Uncorrect(?:ed|able) \(Non-Fatal\)"),
-        WARN,
-        "an uncorrectable PCIe error",
-        "the link stays up, one transfer was lost",
-        DAY_S,
-    ),
-    Sign(
-        line(
-            r"AER: (?:Multiple )?Uncorrect(?:ed|able) \(Non-Fatal\) error (?:message"
-            r" )?received(?::| from) <bdf>"
-        ),
-        WARN,
-        "an uncorrectable PCIe error",
-        "the link stays up, one transfer was lost",
-        DAY_S,
-    ),
-)
-
-DEVICE_RULES: tuple[KernelRule, ...] = (
-    FELL_OFF,
-    GPU_INIT,
-    FABRIC_MANAGER,
+NIC_RULES: tuple[KernelRule, ...] = (
     NIC_HEALTH,
     NIC_COMMANDS,
     SLOT_POWER,
     MODULE_EVENTS,
     TX_TIMEOUT,
     RDMA_DRIVERS,
-    AER_LOGGED,
 )
