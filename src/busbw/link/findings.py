@@ -223,62 +223,48 @@ class _Rail:
         rate.
         """
         gpu = self.report.spec.gpu is not None
-        limits = [(flow, most) for flow in flows if (most := limit(self.report, flow)) is not None]
-        share = (
-            f"{100 * (schedule.GPU_MARK if gpu else schedule.HOST_MARK):g} % of what the link can"
-            " carry"
-        )
+        below: list[tuple[Flow, float]] = []  # with the limit of the link
+        unmarked = 0
+        for flow in flows:
+            carried = limit(self.report, flow)
+            if carried is None:
+                unmarked += 1
+            elif (flow.rate or 0.0) < schedule.mark(carried, gpu=gpu):
+                below.append((flow, carried))
         result = []
         for bound in (False, True):
-            below = [
-                below_mark
-                for below_mark in limits
-                if below_mark[0].processor_bound is bound
-                and (below_mark[0].rate or 0.0) < schedule.mark(below_mark[1], gpu=gpu)
-            ]
-            if not below:
-                continue
-            worst, most = min(
-                below, key=lambda below_mark: (below_mark[0].rate or 0.0) / below_mark[1]
-            )
-            slowest = (
-                f"{self._pair(worst.sender, worst.receiver)} {bits_text(worst.rate or 0.0)} of"
-                f" {bits_text(most)}"
-            )
-            message = (
-                f"{len(below)} of {len(flows)} transfers on {self.name} are below {share}; the"
-                f" slowest: {slowest}"
-            )
-            message += ", but there the CPUs limited the rate, not the link" if bound else ""
-            fix = (
-                "measure with --test perftest, or with more --streams"
-                if bound
-                else self._fix(worst.sender)
-            )
-            result.append(
-                Finding(
-                    "link.mark",
-                    Verdict.UNKNOWN if bound else Verdict.WARN,
-                    message,
-                    evidence([below_mark for below_mark, _ in below]),
-                    fix,
-                )
-            )
-        unmarked = len(flows) - len(limits)
+            marked = [(flow, carried) for flow, carried in below if flow.processor_bound is bound]
+            if marked:
+                result.append(self._below_mark(marked, len(flows), bound=bound))
         if unmarked:
-            text = (
-                f"no pass mark for {unmarked} of {len(flows)} transfers on {self.name}: the line"
-                " rate or MTU of a port is unknown"
+            message = (
+                f"no pass mark for {unmarked} of {len(flows)} transfers on {self.name}:"
+                " the line rate or MTU of a port is unknown"
             )
-            result.append(
-                Finding(
-                    "link.mark",
-                    Verdict.UNKNOWN,
-                    text,
-                    fix="give the line rate in Gbit/s with --line-rate",
-                )
-            )
+            fix = "give the line rate in Gbit/s with --line-rate"
+            result.append(Finding("link.mark", Verdict.UNKNOWN, message, fix=fix))
         return result
+
+    def _below_mark(
+        self, below: Sequence[tuple[Flow, float]], count: int, *, bound: bool
+    ) -> Finding:
+        """The finding of flows below the mark, each with its limit, out of `count`; `bound`: the
+        CPUs limited their rates.
+        """
+        gpu = self.report.spec.gpu is not None
+        percent = 100 * (schedule.GPU_MARK if gpu else schedule.HOST_MARK)
+        worst, carried = min(below, key=lambda pair: (pair[0].rate or 0.0) / pair[1])
+        message = (
+            f"{len(below)} of {count} transfers on {self.name} are below {percent:g} % of what the"
+            f" link can carry; the slowest: {self._pair(worst.sender, worst.receiver)}"
+            f" {bits_text(worst.rate or 0.0)} of {bits_text(carried)}"
+        )
+        verdict, fix = Verdict.WARN, self._fix(worst.sender)
+        if bound:
+            message += ", but there the CPUs limited the rate, not the link"
+            verdict = Verdict.UNKNOWN
+            fix = "measure with --test perftest, or with more --streams"
+        return Finding("link.mark", verdict, message, evidence([flow for flow, _ in below]), fix)
 
     def _without_latency(self) -> list[Finding]:
         """Pairs that transferred data, but whose small messages could not be timed."""

@@ -182,14 +182,14 @@ class _Search:
         Hosts that are slower by less than the spread are left open.
         """
         typical = spread(repeated)
-        found = []
+        confirmed = []
         left_open = list(self.left_open)
         for slow in self.found:
             if slow.share is not None and typical is not None and 1 - slow.share <= typical:
                 left_open.append(Open(slow.hosts, slow.share))
             else:
-                found.append(slow)
-        return Outcome(tuple(found), self.usual, tuple(left_open), typical)
+                confirmed.append(slow)
+        return Outcome(tuple(confirmed), self.usual, tuple(left_open), typical)
 
 
 def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:

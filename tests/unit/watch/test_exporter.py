@@ -132,7 +132,7 @@ def test_strangers_who_ask_for_nothing_keep_no_scraper_out(serve, said):
     server = serve(token="s3cret")
     strangers = [
         socket.create_connection(server.server_address[:2], timeout=HANGS_S)
-        for _ in range(2 * exporter.MOST)
+        for _ in range(2 * exporter.MAX_CONNECTIONS)
     ]
     for number in range(20):
         strangers[number].close()
@@ -141,13 +141,13 @@ def test_strangers_who_ask_for_nothing_keep_no_scraper_out(serve, said):
         with contextlib.suppress(OSError):  # it was ended
             strangers[-2].sendall(said)
         assert get(server, "/metrics", Authorization="Bearer s3cret") == (200, PAGE)
-        assert len(server._open) <= exporter.MOST
+        assert len(server._open) <= exporter.MAX_CONNECTIONS
     for one in strangers:
         one.close()
 
 
 def test_connections_that_are_answered_are_not_ended_for_others_and_limited(monkeypatch):
-    monkeypatch.setattr(exporter, "MOST", 2)
+    monkeypatch.setattr(exporter, "MAX_CONNECTIONS", 2)
     go, asked = threading.Event(), threading.Semaphore(0)
 
     def page() -> bytes:
