@@ -20,24 +20,23 @@ from busbw.pattern.text import CALLS, TITLES, UNKNOWN
 _TYPES = {row.torch: row.name for row in DTYPES}
 
 
-def recognized(head: bytes) -> bool:
+def recognizes(head: bytes) -> bool:
     """Whether the first line has the titles."""
     return head.lstrip(b"\xef\xbb\xbf").startswith(",".join(TITLES[:3]).encode())
 
 
 def read(source: Source, collector: Collector) -> None:
     """Add a row for each line."""
-    collector.unordered()
+    collector.drop_order()
     lines = source.lines(collector)
-    titles = [
-        title.strip()
-        for title in next(lines, (1, b""))[1].decode("utf-8-sig", "replace").split(",")
-    ]
+    _, first = next(lines, (1, b""))
+    titles = [title.strip() for title in first.decode("utf-8-sig", "replace").split(",")]
     for number, line in lines:
         text = line.decode(errors="replace").strip()
         try:
-            for values in csv.reader([text] if text else []):
-                _add(collector, dict(zip(titles, (value.strip() for value in values), strict=True)))
+            for row in csv.reader([text] if text else []):
+                values = [value.strip() for value in row]
+                _add(collector, dict(zip(titles, values, strict=True)))
         except (ValueError, KeyError, csv.Error) as error:
             collector.problem(f"{source.name}: line {number}: {type(error).__name__}: {error}")
     if CALLS not in titles:
@@ -71,7 +70,7 @@ def _add(collector: Collector, values: dict[str, str]) -> None:
     collector.call("every rank", call, int(values.get(CALLS, "1")))
 
 
-def _known(own: str | None, given: str) -> str:
-    if own is None:
-        raise ValueError(f"unknown algorithm or protocol {given}")
-    return own
+def _known(row: str | None, name: str) -> str:
+    if row is None:
+        raise ValueError(f"unknown algorithm or protocol {name}")
+    return row
