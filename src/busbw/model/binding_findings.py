@@ -35,7 +35,9 @@ def _shared_processors(run: Run) -> Conclusion | None:
 def _message(host: str, cpus: str, processors: int, devices: list[Device]) -> str:
     ranks = ", ".join(str(device.rank) for device in devices[:NAMED])
     others = f" and {len(devices) - NAMED} more" if len(devices) > NAMED else ""
-    where = f"processor {cpus} alone" if processors == 1 else f"{processors} processors ({cpus})"
+    where = f"{processors} processors ({cpus})"
+    if processors == 1:
+        where = f"processor {cpus} alone"
     return f"ranks {ranks}{others} on {host} are bound to {where}, so they take turns"
 
 

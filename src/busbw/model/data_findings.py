@@ -18,9 +18,8 @@ def _data(run: Run) -> Conclusion | None:
         return _wrong(wrong, len(checked))
     if result.wrong():
         message = f"wrong data: {counted(result.out_of_bounds, 'check')} failed"
-        return Conclusion(
-            Verdict.FAIL, message, fix="do not rely on this machine until the cause is found"
-        )
+        fix = "do not rely on this machine until the cause is found"
+        return Conclusion(Verdict.FAIL, message, fix=fix)
     if not checked:
         return Conclusion(Verdict.SKIP, "the data was not checked", fix="check the data with -c 1")
     return Conclusion(Verdict.PASS, f"no wrong element in {counted(len(checked), 'check')}")
@@ -29,25 +28,21 @@ def _data(run: Run) -> Conclusion | None:
 def _wrong(wrong: list[Figure], checks: int) -> Conclusion:
     first = wrong[0]
     row = first.row
-    what = " ".join(filter(None, (format_size(row.size_bytes), row.dtype, row.op, first.placement)))
-    message = f"wrong data: {counted(first.cell.wrong or 0, 'element')} at {what}"
+    parts = (format_size(row.size_bytes), row.dtype, row.op, first.placement)
+    where = " ".join(filter(None, parts))
+    message = f"wrong data: {counted(first.cell.wrong or 0, 'element')} at {where}"
     if first.cell.mismatches:
-        seen = min(first.cell.mismatches, key=lambda mismatch: (mismatch.rank, mismatch.offset))
+        element = min(first.cell.mismatches, key=lambda mismatch: (mismatch.rank, mismatch.offset))
         message += (
-            f", first on rank {seen.rank} at element {seen.offset}: expected {seen.expected}, got"
-            f" {seen.got}"
+            f", first on rank {element.rank} at element {element.offset}: expected"
+            f" {element.expected}, got {element.got}"
         )
+    evidence = f"{len(wrong)} of {checks} checks failed"
     ranks = sorted({mismatch.rank for figure in wrong for mismatch in figure.cell.mismatches})
-    where = (
-        f", on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else ""
-    )
-    evidence = f"{len(wrong)} of {checks} checks failed{where}"
-    return Conclusion(
-        Verdict.FAIL,
-        message,
-        evidence,
-        "run again with fewer GPUs or hosts until the faulty one is found",
-    )
+    if ranks:
+        evidence += f", on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+    fix = "run again with fewer GPUs or hosts until the faulty one is found"
+    return Conclusion(Verdict.FAIL, message, evidence, fix)
 
 
 def _empty_rows(run: Run) -> Conclusion | None:
@@ -70,8 +65,9 @@ def _reduced(run: Run) -> Conclusion | None:
     result = run.result
     if not result.rows or result.reduced_max_bytes is None:
         return None
-    asked, got = format_size(result.spec.max_bytes), format_size(result.reduced_max_bytes)
-    message = f"memory limits the sweep to {got}; requested was {asked}"
+    requested = format_size(result.spec.max_bytes)
+    reduced = format_size(result.reduced_max_bytes)
+    message = f"memory limits the sweep to {reduced}; requested was {requested}"
     return Conclusion(Verdict.SKIP, message, fix=f"-e {result.reduced_max_bytes} or less")
 
 

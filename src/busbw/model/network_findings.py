@@ -20,12 +20,12 @@ def paced(result: Outcome, topology: Topology) -> Conclusion | None:
     """
     names = {device.host for device in result.world.devices}
     hosts = [host for host in topology.hosts if host.hostname in names]
-    paced = [host.hostname for host in hosts if host.congestion.startswith(PACED)]
-    if len(names) < 2 or not paced or not _by_tcp(result, hosts):
+    with_bbr = [host.hostname for host in hosts if host.congestion.startswith(PACED)]
+    if len(names) < 2 or not with_bbr or not _by_tcp(result, hosts):
         return None
-    where = ", ".join(paced[:NAMED]) + (
-        f" and {len(paced) - NAMED} more" if len(paced) > NAMED else ""
-    )
+    where = ", ".join(with_bbr[:NAMED])
+    if len(with_bbr) > NAMED:
+        where += f" and {len(with_bbr) - NAMED} more"
     message = (
         f"TCP's congestion control is BBR on {where}, which slows down the streams of collectives"
         " because they pause"
