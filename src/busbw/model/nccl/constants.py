@@ -84,16 +84,18 @@ _HOPS: dict[str, dict[str, Triple]] = {
 }
 
 
-def _hops(**of: dict[str, float]) -> dict[str, dict[str, Triple]]:
-    """The table of hops with other values for Simple: {algorithm: us} for each of nvlink, pci
-    and net.
+def _hops(**simple_us: dict[str, float]) -> dict[str, dict[str, Triple]]:
+    """The table of hops with other values for Simple: {algorithm: microseconds} for each of nvlink,
+    pci and net.
     """
     names = {"nvlink": NVLINK, "pci": PCI, "net": NET}
-    changed = {link: dict(table) for link, table in _HOPS.items()}
-    for name, values in of.items():
-        for algorithm, us in values.items():
-            changed[names[name]][algorithm] = (*changed[names[name]][algorithm][:2], us)
-    return changed
+    hops = {link: dict(table) for link, table in _HOPS.items()}
+    for name, values in simple_us.items():
+        table = hops[names[name]]
+        for algorithm, simple in values.items():
+            ll, ll128, _ = table[algorithm]
+            table[algorithm] = (ll, ll128, simple)
+    return hops
 
 
 # On one host the row of LL is that of the GPU; over several hosts it is that of the CPU: Volta's
@@ -288,15 +290,14 @@ def release(version: str) -> Release:
     if version == "latest":
         return LATEST
     numbers = version.split(".")
-    if not 2 <= len(numbers) <= 3 or not all(
-        part.isdecimal() and len(part) < 4 for part in numbers
-    ):
+    numeric = all(part.isdecimal() and len(part) < 4 for part in numbers)
+    if not numeric or len(numbers) not in (2, 3):
         raise UsageError(
             f"--nccl: '{version}' is not a version of NCCL",
             "give two or three numbers, like --nccl 2.28.9",
         )
-    wanted = int(numbers[0]), int(numbers[1])
-    rows = [row for row in RELEASES if row.first <= wanted]
+    major_minor = int(numbers[0]), int(numbers[1])
+    rows = [row for row in RELEASES if row.first <= major_minor]
     if not rows:
         raise UsageError(
             f"--nccl {version}: the model knows NCCL from {RELEASES[0].name} on",
@@ -309,11 +310,17 @@ def of_number(nccl: int) -> Release:
     """The row for NCCL's version number, such as 22809; the latest for 0, which is an unknown
     version, the first for older ones.
     """
-    wanted = nccl // 10000, nccl // 100 % 100
-    rows = [row for row in RELEASES if row.first <= wanted]
-    return LATEST if nccl == 0 else rows[-1] if rows else RELEASES[0]
+    if nccl == 0:
+        return LATEST
+    major_minor = nccl // 10000, nccl // 100 % 100
+    rows = [row for row in RELEASES if row.first <= major_minor]
+    return rows[-1] if rows else RELEASES[0]
 
 
 def family(sm: int) -> str:
     """The row of the rate tables for a compute capability such as 90."""
-    return BLACKWELL if sm >= 100 else HOPPER if sm >= 90 else AMPERE if sm >= 80 else VOLTA
+    if sm >= 100:
+        return BLACKWELL
+    if sm >= 90:
+        return HOPPER
+    return AMPERE if sm >= 80 else VOLTA
