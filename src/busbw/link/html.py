@@ -68,9 +68,9 @@ def parts(report: LinkReport, level: str = "h2") -> list[Element]:
 def _maps(report: LinkReport, rail: int) -> list[Element]:
     elements: list[Element] = []
     for together, rows, full in maps(report, rail):
-        how = "Both directions at the same time. " if together else ""
+        directions = "Both directions at the same time. " if together else ""
         elements += [
-            tag("p", f"{how}Rows send, columns receive.", class_="note"),
+            tag("p", f"{directions}Rows send, columns receive.", class_="note"),
             _map(report, rows, full),
             _keys(full),
         ]

@@ -38,7 +38,9 @@ def token() -> str:
     return secrets.token_hex(32)
 
 
-def listener(connection: socket.socket, key: str, spoke: Callable[[], None] = lambda: None) -> None:
+def prove_as_listener(
+    connection: socket.socket, key: str, spoke: Callable[[], None] = lambda: None
+) -> None:
     """The listening end's part. Refused if the other end fails, or takes longer than LIMIT_S.
 
     `spoke` is called once the other end's challenge has come.
@@ -46,7 +48,7 @@ def listener(connection: socket.socket, key: str, spoke: Callable[[], None] = la
     _prove(connection, key.encode(), _LISTENER, _CONNECTOR, spoke)
 
 
-def connector(connection: socket.socket, key: str) -> None:
+def prove_as_connector(connection: socket.socket, key: str) -> None:
     """The connecting end's part. Refused if the other end fails, or takes longer than LIMIT_S."""
     _prove(connection, key.encode(), _CONNECTOR, _LISTENER)
 
@@ -171,7 +173,7 @@ class Listener:
 
     def _authenticate(self, connection: socket.socket) -> None:
         try:
-            listener(connection, self._token, lambda: self._note_challenge(connection))
+            prove_as_listener(connection, self._token, lambda: self._note_challenge(connection))
         except Refused:
             connection.close()
             with self._lock:
@@ -204,7 +206,7 @@ def connect(
         connection.bind((source[1], 0))
         connection.settimeout(min(limit_s, CONNECT_S))
         connection.connect((address, port))
-        connector(connection, token)
+        prove_as_connector(connection, token)
     except OSError:
         connection.close()
         raise

@@ -65,9 +65,11 @@ class Service:
         """Do one end of a transfer; the result has the increases of the counters meanwhile."""
         with self._lock:
             before = self._vitals.read()
-        taken = work()
+        transfer = work()
         with self._lock:
-            return msgspec.structs.replace(taken, moved=change(before, self._vitals.read()).moved)
+            return msgspec.structs.replace(
+                transfer, moved=change(before, self._vitals.read()).moved
+            )
 
     def _receive(self, request: m.Receive) -> m.Taken:
         listener = self._listeners.pop(request.ticket)

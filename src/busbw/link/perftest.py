@@ -259,7 +259,7 @@ def serve(test: Test, limit_s: float) -> tuple[Running, int]:
             why = f"does not listen on port {port} after {limit_s:g} s"
             if ended:
                 why = f"exit code {running.process.returncode}"
-            raise _failed(running.words, why, text)
+            raise _failure(running.words, why, text)
         time.sleep(_POLL_S)
     return running, port
 
@@ -271,13 +271,13 @@ def client(test: Test, server: str, port: int, limit_s: float) -> str:
         code = running.process.wait(limit_s)
         text = running.output()
     except subprocess.TimeoutExpired as error:
-        raise _failed(
+        raise _failure(
             running.words, f"did not end within {limit_s:g} s", running.output()
         ) from error
     finally:
         running.end()
     if code:
-        raise _failed(running.words, f"exit code {code}", text)
+        raise _failure(running.words, f"exit code {code}", text)
     return text
 
 
@@ -289,7 +289,7 @@ def unreadable(text: str) -> NoMeasurement:
     )
 
 
-def _failed(words: list[str], why: str, text: str) -> NoMeasurement:
+def _failure(words: list[str], why: str, text: str) -> NoMeasurement:
     message = f"`{' '.join(words)}`: {why}"
     line = complaint(text)
     if line:
@@ -308,13 +308,13 @@ def _listens(pid: int, port: int) -> bool:
 
     Another program may have taken the port since it was free.
     """
-    sockets = _listening(port)
+    sockets = _listening_sockets(port)
     return bool(sockets) and any(
         not sockets.isdisjoint(_open_files(process_id)) for process_id in (pid, *children(pid))
     )
 
 
-def _listening(port: int) -> set[str]:
+def _listening_sockets(port: int) -> set[str]:
     """The sockets of this network namespace that listen on a port, named as the links in
     /proc/PID/fd.
     """

@@ -75,14 +75,14 @@ def choose(options: Sequence[str], ports: Ports, hosts: Sequence[str]) -> list[R
     share a network.
     """
     if not options:
-        return [_default(ports, hosts)]
+        return [_default_rail(ports, hosts)]
     rails: list[Rail] = []
     for option in options:
-        rails += common(ports) if option == ALL else [_named(option, ports)]
+        rails += common(ports) if option == ALL else [_select_rail(option, ports)]
     if not rails:
         raise NoMeasurement(
             f"no two of {', '.join(hosts)} have a port on the same network",
-            f"name their ports: {_existing(ports)}",
+            f"name their ports: {_port_names(ports)}",
         )
     return rails
 
@@ -95,19 +95,19 @@ def common(ports: Ports) -> list[Rail]:
     """
     rails = []
     for network in dict.fromkeys(port.network for port in _flatten(ports)):
-        rail = Rail(network, [_in(network, host_ports) for host_ports in ports])
+        rail = Rail(network, [_port_in_network(network, host_ports) for host_ports in ports])
         if _host_count(rail) > 1 and _has_distinct_addresses(rail):
             rails.append(rail)
     return sorted(rails, key=_host_count, reverse=True)
 
 
-def _default(ports: Ports, hosts: Sequence[str]) -> Rail:
+def _default_rail(ports: Ports, hosts: Sequence[str]) -> Rail:
     """The network that the hosts' names resolve to, or else the one that most hosts share."""
     shared = common(ports)
     if not shared:
         raise NoMeasurement(
             f"no two of {', '.join(hosts)} have a port on the same network",
-            f"give --rail: {_existing(ports)}",
+            f"give --rail: {_port_names(ports)}",
         )
     for host in hosts:  # one name at a time, since each may wait for a name server
         addresses = _addresses(host)
@@ -125,27 +125,27 @@ def _addresses(host: str) -> set[str]:
     return {str(address[0]) for *_, address in infos}
 
 
-def _named(option: str, ports: Ports) -> Rail:
+def _select_rail(option: str, ports: Ports) -> Rail:
     """One port of each host: in a network, or by the name (or name prefix) of an interface, or
     an RDMA device's name.
     """
-    find = _in if "/" in option else _by_name
+    find = _port_in_network if "/" in option else _port_by_name
     rail = Rail(option, [find(option, host_ports) for host_ports in ports])
     if _host_count(rail) < 2:
         raise UsageError(
             f"--rail {option}: {_host_count(rail)} of the hosts have such a port",
-            f"they have {_existing(ports)}",
+            f"they have {_port_names(ports)}",
         )
     return rail
 
 
-def _by_name(name: str, ports: Sequence[Endpoint]) -> Endpoint | None:
+def _port_by_name(name: str, ports: Sequence[Endpoint]) -> Endpoint | None:
     named = [port for port in ports if name in (port.name, port.device)]
     named += [port for port in ports if port.name.startswith(name)]
     return named[0] if named else None
 
 
-def _in(network: str, ports: Sequence[Endpoint]) -> Endpoint | None:
+def _port_in_network(network: str, ports: Sequence[Endpoint]) -> Endpoint | None:
     try:
         subnet = ipaddress.IPv4Network(network, strict=False)
     except ValueError as error:
@@ -165,7 +165,7 @@ def _has_distinct_addresses(rail: Rail) -> bool:
     return len(set(addresses)) == len(addresses)
 
 
-def _existing(ports: Ports) -> str:
+def _port_names(ports: Ports) -> str:
     names = dict.fromkeys(f"{port.name} ({port.network})" for port in _flatten(ports))
     return ", ".join(names) or "none with an IPv4 address"
 

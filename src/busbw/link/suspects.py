@@ -5,7 +5,7 @@ A collective is as fast as its slowest host. Groups of equal size are compared, 
 depend on the number of hosts. `halves` needs the fewest runs, but sees a slow pair only inside one
 of its first groups. `pairs` runs every two hosts and assumes nothing. Both only suspect at first.
 
-`compared` decides, by repeated runs over the suspects in turn with runs over others. One run says
+`compare` decides, by repeated runs over the suspects in turn with runs over others. One run says
 little: on a busy machine two runs over the same hosts differ by a fifth. Runs in turn share what
 disturbs the machine, and a rank test (Mann and Whitney) of them assumes no distribution.
 """
@@ -39,7 +39,7 @@ SPREAD = (1 - SLOW) / 2
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """A comparison of suspects with other hosts.
 
     `share` is the median rate relative to that of the others, 0 if the runs failed. `slow` is None
@@ -50,12 +50,12 @@ class Compared:
     slow: bool | None
 
 
-def compared(
+def compare(
     run: RunOver,
     suspects: Callable[[], Sequence[int]],
     others: Callable[[], Sequence[int]],
     suspect_count: int = 1,
-) -> Compared:
+) -> Comparison:
     """Runs over hosts with a suspect and runs over others in turn, until they differ beyond chance,
     or clearly do not.
 
@@ -73,12 +73,12 @@ def compared(
         reference = statistics.median(usual)
         share = statistics.median(slower) / reference if reference else 1.0
         if runs == EARLY and all(usual) and not any(slower):
-            return Compared(0.0, slow=True)
+            return Comparison(0.0, slow=True)
         if share > (1 + SLOW) / 2:
-            return Compared(share, slow=False)
+            return Comparison(share, slow=False)
         if share < SLOW and p_higher(sorted(slower), sorted(usual)) <= CHANCE / suspect_count:
-            return Compared(share, slow=True)
-    return Compared(share, slow=None if share < SLOW else False)
+            return Comparison(share, slow=True)
+    return Comparison(share, slow=None if share < SLOW else False)
 
 
 def spread(groups: Sequence[Sequence[float]]) -> float | None:
@@ -165,7 +165,7 @@ class _Search:
         """
         hosts = tuple(sorted(group))
         turns = itertools.cycle([()] if len(hosts) == 1 else [(host,) for host in hosts])
-        comparison = compared(
+        comparison = compare(
             self.run,
             lambda: self.filled(hosts),
             lambda: self.filled(next(turns), without=hosts),
@@ -206,7 +206,7 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     group_count = max(2, min(GROUPS, count // 2))
     groups = [tuple(order[at::group_count]) for at in range(group_count)]
     search.size = max(map(len, groups))
-    rates = _in_turn(search, groups)
+    rates = _run_in_turn(search, groups)
     medians = {group: statistics.median(group_rates) for group, group_rates in rates.items()}
     search.usual = nearest_rank(sorted(medians.values()), 75)
     if not search.usual:
@@ -215,13 +215,13 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
         host for group in groups if medians[group] >= SLOW * search.usual for host in group
     ]
     slow = [group for group in groups if medians[group] < SLOW * search.usual]
-    suspects = [suspect for group in slow for suspect in _inside(search, group)]
+    suspects = [suspect for group in slow for suspect in _find_suspects(search, group)]
     for suspect in suspects:
         search.decide(suspect, len(suspects))
     return search.outcome(list(rates.values()))
 
 
-def _in_turn(
+def _run_in_turn(
     search: _Search, groups: Sequence[tuple[int, ...]]
 ) -> dict[tuple[int, ...], list[float]]:
     """The rates of REPEATS runs over each group, in a new order each time.
@@ -236,7 +236,7 @@ def _in_turn(
     return rates
 
 
-def _inside(search: _Search, group: Sequence[int]) -> list[list[int]]:
+def _find_suspects(search: _Search, group: Sequence[int]) -> list[list[int]]:
     """The suspects in a slow group: hosts that one run each shows as slow, or two hosts if each
     half of the group is fast without the other.
     """
@@ -245,15 +245,15 @@ def _inside(search: _Search, group: Sequence[int]) -> list[list[int]]:
     parts = list(group[: len(group) // 2]), list(group[len(group) // 2 :])
     slow = [part for part in parts if search.share(part) < SLOW]
     if slow:
-        suspects = [suspect for part in slow for suspect in _inside(search, part)]
+        suspects = [suspect for part in slow for suspect in _find_suspects(search, part)]
         for part in parts:
             if part not in slow:
                 search.fast.extend(host for host in part if host not in search.fast)
         return suspects
-    return [_together(search, *parts)]
+    return [_narrow_to_pair(search, *parts)]
 
 
-def _together(search: _Search, first: list[int], second: list[int]) -> list[int]:
+def _narrow_to_pair(search: _Search, first: list[int], second: list[int]) -> list[int]:
     """One host of each part that are slow only together."""
     for part, other in ((first, second), (second, first)):
         while len(part) > 1:

@@ -15,7 +15,8 @@ from busbw.ui.number_formats import BARS, Column, aligned, finding_text, known, 
 
 Matrix = Sequence[Sequence[Flow | None]]
 Color = tuple[int, int, int]
-# From slow (dark, red) to fast, legible by lightness alone. Shares of the reference rate.
+# Shares of the reference rate and their colors, from slow (dark, red) to fast. They can be
+# distinguished by lightness only.
 SCALE: tuple[tuple[float, Color], ...] = (
     (0.25, (98, 10, 30)),
     (0.6, (205, 62, 40)),
@@ -159,9 +160,9 @@ def characters(
     """Senders by receivers, a bar for each rate as a share of `full`; '' if it does not fit."""
     if width is not None and LABEL + len(rows) > width:
         return ""
-    how = "both directions at once, " if together else ""
+    directions = "both directions at once, " if together else ""
     scale = f"{BARS[-1]} is {bits_text(full)} in steps of an eighth"
-    title = f"{how}from row to column; {scale}, {FAILED} failed"
+    title = f"{directions}from row to column; {scale}, {FAILED} failed"
     numbers = " " * LABEL + "".join(str(at + 1)[-1] for at in range(len(rows)))
     texts = [f"{at + 1:>{LABEL - 1}} {_row(at, rows, full)}" for at in range(len(rows))]
     return "\n" + "".join(f"{line}\n" for line in (title, numbers, *texts))
@@ -239,11 +240,9 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
     result += "".join(f"unknown: {doubt}\n" for doubt in report.doubts)
     result += f"\nhint: {QUIETER}\n" if report.doubts else ""
     if not result:
-        result = (
-            f"no slow host found: the usual rate is {bits_text(report.usual)}\n"
-            if report.usual
-            else "too few runs succeeded to judge\n"
-        )
+        result = "too few runs succeeded to judge\n"
+        if report.usual:
+            result = f"no slow host found: the usual rate is {bits_text(report.usual)}\n"
     ended = "" if report.complete else "the search did not finish\n"
     return (
         wrapped(head, width)

@@ -15,7 +15,7 @@ FIX = (
 )
 
 
-def _shared_processors(run: Run) -> Conclusion | None:
+def _find_shared_processors(run: Run) -> Conclusion | None:
     """The first host with more processes bound to a set of processors than the set has."""
     host_cpus = {host.hostname: host.cpus for host in run.topology.hosts}
     bound: dict[tuple[str, str], list[Device]] = {}
@@ -46,6 +46,6 @@ RULES = (
         SHARED_PROCESSORS,
         (Verdict.WARN,),
         "ranks of a host are bound to fewer processors than they are, although the host has more",
-        _shared_processors,
+        _find_shared_processors,
     ),
 )

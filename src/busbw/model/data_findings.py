@@ -8,14 +8,14 @@ from busbw.core.sizes import counted, format_size
 from busbw.model.rule import Conclusion, Rule, Run
 
 
-def _data(run: Run) -> Conclusion | None:
+def _check_data(run: Run) -> Conclusion | None:
     result = run.result
     if not result.rows:
         return None
     checked = [figure for figure in every(result) if figure.cell.wrong is not None]
     wrong = [figure for figure in checked if figure.cell.wrong]
     if wrong:
-        return _wrong(wrong, len(checked))
+        return _conclude_wrong(wrong, len(checked))
     if result.wrong():
         message = f"wrong data: {counted(result.out_of_bounds, 'check')} failed"
         fix = "do not rely on this machine until the cause is found"
@@ -25,7 +25,7 @@ def _data(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.PASS, f"no wrong element in {counted(len(checked), 'check')}")
 
 
-def _wrong(wrong: list[Figure], checks: int) -> Conclusion:
+def _conclude_wrong(wrong: list[Figure], checks: int) -> Conclusion:
     first = wrong[0]
     row = first.row
     parts = (format_size(row.size_bytes), row.dtype, row.op, first.placement)
@@ -45,7 +45,7 @@ def _wrong(wrong: list[Figure], checks: int) -> Conclusion:
     return Conclusion(Verdict.FAIL, message, evidence, fix)
 
 
-def _empty_rows(run: Run) -> Conclusion | None:
+def _find_empty_rows(run: Run) -> Conclusion | None:
     result = run.result
     empty = [row for row in result.rows if row.size_bytes == 0]
     ranks = result.world.ranks if result.world.devices else 0
@@ -61,7 +61,7 @@ def _empty_rows(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, f"{counted(len(empty), 'row')} moved 0 bytes: {why}", fix=fix)
 
 
-def _reduced(run: Run) -> Conclusion | None:
+def _find_reduced_sweep(run: Run) -> Conclusion | None:
     result = run.result
     if not result.rows or result.reduced_max_bytes is None:
         return None
@@ -76,19 +76,19 @@ RULES = (
         "data",
         (Verdict.PASS, Verdict.FAIL, Verdict.SKIP),
         "whether any element was wrong; for the first one rank, offset, expected and actual value",
-        _data,
+        _check_data,
     ),
     Rule(
         "empty_rows",
         (Verdict.WARN,),
         "sizes that are smaller than an element, or than 16 bytes per rank, moved no data but count"
         " in the average",
-        _empty_rows,
+        _find_empty_rows,
     ),
     Rule(
         "memory",
         (Verdict.SKIP,),
         "memory is too small for the largest sizes of the sweep",
-        _reduced,
+        _find_reduced_sweep,
     ),
 )

@@ -61,11 +61,11 @@ def estimate(
     latest = parts(model, collective, size_bytes, chosen.algorithm, chosen.protocol)
     timed = latest or chosen.parts
     if setting.oversubscription > 1 and hosts > 1:
-        timed = _slowed(setting, row, hosts, per_host, size_bytes, replace(chosen, parts=timed))
+        timed = _slow_down(setting, row, hosts, per_host, size_bytes, replace(chosen, parts=timed))
     return replace(chosen, parts=timed)
 
 
-def calibrated(choice: Choice, fit: Fit | None) -> Choice:
+def calibrate(choice: Choice, fit: Fit | None) -> Choice:
     """The estimate with the factors of a fit, if there is one."""
     if fit is None:
         return choice
@@ -73,7 +73,7 @@ def calibrated(choice: Choice, fit: Fit | None) -> Choice:
     return replace(choice, parts=Parts(latency_s * fit.latency, transfer_s * fit.transfer))
 
 
-def _slowed(
+def _slow_down(
     setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int, choice: Choice
 ) -> Parts:
     """The time with a transfer no faster than the algorithm's bound over the part of the NICs
@@ -81,14 +81,14 @@ def _slowed(
     """
     limits = [
         bound.busbw
-        for bound in bounds(row, _narrowed(setting, hosts, per_host), setting.system.features())
+        for bound in bounds(row, _narrow(setting, hosts, per_host), setting.system.features())
         if bound.algorithm == choice.algorithm
     ]
     least_s = size_bytes * float(row.bus_factor(hosts * per_host)) / limits[0] if limits else 0.0
     return Parts(choice.parts.latency_s, max(choice.parts.transfer_s, least_s))
 
 
-def _narrowed(setting: Setting, hosts: int, per_host: int) -> Fabric:
+def _narrow(setting: Setting, hosts: int, per_host: int) -> Fabric:
     """The links at what they carry of data, the NICs divided by the oversubscription."""
     fabric = setting.system.fabric(hosts, per_host, payload=True)
     oversubscription = setting.oversubscription
@@ -98,7 +98,7 @@ def _narrowed(setting: Setting, hosts: int, per_host: int) -> Fabric:
 def _exchange(
     setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
 ) -> Choice | None:
-    narrowed = _narrowed(setting, hosts, per_host)
+    narrowed = _narrow(setting, hosts, per_host)
     bound = next(iter(bounds(row, narrowed, setting.system.features())), None)
     if bound is None or bound.busbw <= 0:
         return None

@@ -13,7 +13,7 @@ from busbw.model.estimate import Setting
 from busbw.model.fabric import gb
 from busbw.model.nccl.choice import Choice, choices
 from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, TREE
-from busbw.model.predict import described
+from busbw.model.predict import describe
 from busbw.model.types import Explanation, Judged, Load
 
 NEAR = 0.20  # of the model: further away, a measurement fits no algorithm
@@ -60,7 +60,7 @@ def explain(measured: Measured, setting: Setting, system_source: str) -> Explana
     return Explanation(
         source=measured.source,
         collective=row.name,
-        described=described(setting.system, hosts, per_host, setting.release, system_source),
+        described=describe(setting.system, hosts, per_host, setting.release, system_source),
         size_bytes=size,
         placement=figure.placement,
         busbw=figure.busbw,

@@ -4,6 +4,7 @@ A Fabric exists only if all its rates are known and equal on all hosts; otherwis
 the reason.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -163,7 +164,7 @@ def _no_port(host: Host) -> str:
 
 
 def _ports(ports: Sequence[Nic]) -> str:
-    rates = sorted({nic.rate or 0 for nic in ports}, reverse=True)
+    counts = Counter(nic.rate or 0 for nic in ports)
     return " + ".join(
-        f"{sum(nic.rate == rate for nic in ports)} x {gb(rate)} GB/s" for rate in rates
+        f"{count} x {gb(rate)} GB/s" for rate, count in sorted(counts.items(), reverse=True)
     )

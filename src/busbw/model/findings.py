@@ -42,7 +42,7 @@ def findings(result: Outcome, topology: Topology) -> list[Finding]:
     return [network_findings.RULES[0].finding(conclusion)] if conclusion else []
 
 
-def _one_rank(run: Run) -> Conclusion | None:
+def _find_one_rank(run: Run) -> Conclusion | None:
     if not run.one_rank:
         return None
     row, groups = run.result.spec.row, run.result.world.groups
@@ -68,7 +68,7 @@ def _at(figure: Figure) -> str:
     return f"{gb(figure.busbw)} GB/s at {where_text(figure)}"
 
 
-def _bandwidth(run: Run) -> Conclusion | None:
+def _judge_bandwidth(run: Run) -> Conclusion | None:
     best, row, use = _best(run), run.result.spec.row, run.use
     if best is None:
         return _nothing_precise(run)
@@ -93,10 +93,12 @@ def _bandwidth(run: Run) -> Conclusion | None:
     evidence = f"{ideal.why}; warns below {_percent(least)} of {name}"
     if top.busbw >= least * target.busbw:
         return Conclusion(Verdict.PASS, message, evidence)
-    return _below_target(run, line, top, message, evidence)
+    return _conclude_below_target(run, line, top, message, evidence)
 
 
-def _below_target(run: Run, line: Series, top: Figure, message: str, evidence: str) -> Conclusion:
+def _conclude_below_target(
+    run: Run, line: Series, top: Figure, message: str, evidence: str
+) -> Conclusion:
     """A peak below its target: unknown if larger sizes may be faster, else a warning."""
     single = len(line) == 1
     if still_rising(line) and top is line[-1]:
@@ -156,7 +158,7 @@ class _Excluded:
     evidence: str
 
 
-def _excluded(run: Run) -> _Excluded | None:
+def _find_excluded(run: Run) -> _Excluded | None:
     """The bounds that the peak exceeds; None if it exceeds no known bound."""
     best, use = _best(run), run.use
     if best is None or isinstance(use, NoFabric):
@@ -171,8 +173,8 @@ def _excluded(run: Run) -> _Excluded | None:
     return _Excluded(top, [bound for bound in known if bound not in exceeded], text, evidence)
 
 
-def _algorithm(run: Run) -> Conclusion | None:
-    excluded = _excluded(run)
+def _find_algorithm(run: Run) -> Conclusion | None:
+    excluded = _find_excluded(run)
     if excluded is None or not excluded.fits:
         return None
     possible = " or ".join(f"{bound.algorithm} ({gb(bound.busbw)})" for bound in excluded.fits)
@@ -180,8 +182,8 @@ def _algorithm(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.PASS, message, excluded.evidence)
 
 
-def _above_bounds(run: Run) -> Conclusion | None:
-    excluded = _excluded(run)
+def _find_above_bounds(run: Run) -> Conclusion | None:
+    excluded = _find_excluded(run)
     if excluded is None or excluded.fits:
         return None
     message = f"busbw ({_at(excluded.top)}) is above all bounds: {excluded.text}"
@@ -192,7 +194,7 @@ def _above_bounds(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, excluded.evidence, fix)
 
 
-def _latency(run: Run) -> Conclusion | None:
+def _find_latency(run: Run) -> Conclusion | None:
     best = _best(run)
     if best is None:
         return None
@@ -213,7 +215,7 @@ def _latency(run: Run) -> Conclusion | None:
     )
 
 
-def _dip(run: Run) -> Conclusion | None:
+def _find_dip(run: Run) -> Conclusion | None:
     """A size that dips in all measured placements: noise affects one, a change of algorithm
     affects all.
     """
@@ -242,7 +244,7 @@ RULES = (
     *traffic_findings.RULES,
     *machine_findings.RULES,
     *network_findings.RULES,
-    Rule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _one_rank),
+    Rule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _find_one_rank),
     Rule(
         "bandwidth",
         (Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN),
@@ -250,32 +252,32 @@ RULES = (
         " below 70 % of the wire if no plan is known; unknown if busbw is still rising at the"
         " largest size, for a single size below 32 MiB, or if no cell reached the requested"
         " precision",
-        _bandwidth,
+        _judge_bandwidth,
     ),
     Rule(
         "algorithm",
         (Verdict.PASS,),
         "algorithms that allow the peak, and those whose bound it exceeds",
-        _algorithm,
+        _find_algorithm,
     ),
     Rule(
         "above_bounds",
         (Verdict.WARN,),
         "the peak is above all bounds: wrong topology, or a path without a model",
-        _above_bounds,
+        _find_above_bounds,
     ),
     Rule(
         "latency",
         (Verdict.PASS,),
         "the time of the smallest size, and from which size on the sweep is bandwidth-bound (half"
         " of the peak)",
-        _latency,
+        _find_latency,
     ),
     Rule(
         "dip",
         (Verdict.WARN,),
         "a size whose busbw is more than a quarter below both neighbors, in all measured"
         " placements",
-        _dip,
+        _find_dip,
     ),
 )

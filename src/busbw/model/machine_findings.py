@@ -18,7 +18,7 @@ NAMED = 3  # parts and rows in a message; the rest is counted
 COUNTERS_NAMED = 2  # per part
 
 
-def _xids(run: Run) -> Conclusion | None:
+def _find_xids(run: Run) -> Conclusion | None:
     gpus = {
         (device.host, device.bus): f"{device.host} GPU {device.index} ({device.bus})"
         for device in run.result.world.devices
@@ -41,7 +41,7 @@ def _xids(run: Run) -> Conclusion | None:
         fix = switch.fix(switch.effect, device)
     else:
         fix = xid(first.number).fix(device)
-    return Conclusion(Verdict.WARN, _listed(texts), "from the kernel log and NVML events", fix)
+    return Conclusion(Verdict.WARN, _list_parts(texts), "from the kernel log and NVML events", fix)
 
 
 def _event(event: XidEvent) -> str:
@@ -51,7 +51,7 @@ def _event(event: XidEvent) -> str:
     return f"Xid {event.number} ({xid(event.number).meaning}){times}"
 
 
-def _faults(run: Run) -> Conclusion | None:
+def _find_faults(run: Run) -> Conclusion | None:
     """Links that went down and memory that failed are reported for any row, slow or not."""
     faults = [
         (sign, row)
@@ -63,17 +63,19 @@ def _faults(run: Run) -> Conclusion | None:
         return None
     parts = [f"{sign.where}: {sign.what} during {_size(row)}" for sign, row in faults]
     fix = "check the cable, port or GPU before trusting results of this run"
-    return Conclusion(Verdict.WARN, _listed(parts), _meanings([sign for sign, _ in faults]), fix)
+    return Conclusion(
+        Verdict.WARN, _list_parts(parts), _meanings([sign for sign, _ in faults]), fix
+    )
 
 
-def _coincided(run: Run) -> Conclusion | None:
+def _find_coincidence(run: Run) -> Conclusion | None:
     """The worst bad row and its unusual signs."""
     if not run.bad:
         return None
     worst = run.bad[0]
     row = worst.figure.row
     unusual = run.signs.unusual(row)
-    message = f"{worst.message}; at the same time {_listed(_grouped(unusual))}"
+    message = f"{worst.message}; at the same time {_list_parts(_group_by_part(unusual))}"
     other_rows = [slow.figure.row for slow in run.bad if slow.figure.row is not row]
     sizes = list(dict.fromkeys(_size(other) for other in other_rows))
     if sizes:
@@ -89,7 +91,7 @@ def _coincided(run: Run) -> Conclusion | None:
     )
 
 
-def _quiet(run: Run) -> Conclusion | None:
+def _find_other_signs(run: Run) -> Conclusion | None:
     """Signs without a bad row.
 
     If most rows have them, their cost is unknown: too few rows are without.
@@ -105,29 +107,29 @@ def _quiet(run: Run) -> Conclusion | None:
                 rows.setdefault(sign.where, set()).add(id(row))
     if not signs:
         return None
-    largest = {where: _largest(part_signs) for where, part_signs in signs.items()}
+    largest = {where: _most_serious(part_signs) for where, part_signs in signs.items()}
     ordered = sorted(signs, key=lambda where: (largest[where].order, -len(rows[where])))
     parts = [
-        f"{_grouped([largest[where]])[0]} in {len(rows[where])} of {len(result.rows)} rows"
+        f"{_group_by_part([largest[where]])[0]} in {len(rows[where])} of {len(result.rows)} rows"
         for where in ordered
     ]
     evidence = _meanings([largest[where] for where in ordered])
     for where, part_signs in signs.items():
         costly = any(sign.hard or sign.kind is Kind.LOSS for sign in part_signs)
         if costly and 2 * len(rows[where]) > len(result.rows):
-            message = f"{_listed(parts)}; too few rows are without it to show its effect"
+            message = f"{_list_parts(parts)}; too few rows are without it to show its effect"
             fix = "fix it, then compare with this result"
             return Conclusion(Verdict.UNKNOWN, message, evidence, fix)
-    return Conclusion(Verdict.PASS, f"{_listed(parts)}; no row was slower with it", evidence)
+    return Conclusion(Verdict.PASS, f"{_list_parts(parts)}; no row was slower with it", evidence)
 
 
-def _largest(signs: list[Sign]) -> Sign:
+def _most_serious(signs: list[Sign]) -> Sign:
     """The most serious sign of one part, from the row with the largest amount."""
     order = min(sign.order for sign in signs)
     return max((sign for sign in signs if sign.order == order), key=lambda sign: sign.amount)
 
 
-def _grouped(signs: list[Sign]) -> list[str]:
+def _group_by_part(signs: list[Sign]) -> list[str]:
     """The signs by part, such as a GPU or port."""
     parts: dict[str, list[str]] = {}
     for sign in signs:
@@ -135,7 +137,7 @@ def _grouped(signs: list[Sign]) -> list[str]:
     return [f"{where}: {', '.join(texts[:COUNTERS_NAMED])}" for where, texts in parts.items()]
 
 
-def _listed(parts: list[str]) -> str:
+def _list_parts(parts: list[str]) -> str:
     more = len(parts) - NAMED
     return "; ".join(parts[:NAMED]) + (f"; {more} more" if more > 0 else "")
 
@@ -154,25 +156,25 @@ RULES = (
         "machine_xid",
         (Verdict.WARN,),
         "an Xid of a GPU of the run, or an SXid of an NVSwitch, while a row was measured",
-        _xids,
+        _find_xids,
     ),
     Rule(
         "machine_fault",
         (Verdict.WARN,),
         "a link went down, memory failed or a sender gave up while a row was measured",
-        _faults,
+        _find_faults,
     ),
     Rule(
         "machine",
         (Verdict.WARN,),
         "a row is slow or uncertain, and during it a GPU's clocks were reduced, or a counter of a"
         " port or TCP moved unusually fast: [host counters](../explanation/machine-counters.md)",
-        _coincided,
+        _find_coincidence,
     ),
     Rule(
         "machine_note",
         (Verdict.PASS, Verdict.UNKNOWN),
         "a counter moved, but no row was slower with it; unknown if it moved in most rows",
-        _quiet,
+        _find_other_signs,
     ),
 )

@@ -46,7 +46,7 @@ def _by_tcp(result: Outcome, hosts: list[Host]) -> bool:
     return not any(nic.up and nic.kind != "ethernet" for host in hosts for nic in host.nics)
 
 
-def _paced(run: Run) -> Conclusion | None:
+def _find_paced(run: Run) -> Conclusion | None:
     return paced(run.result, run.topology)
 
 
@@ -56,6 +56,6 @@ RULES = (
         (Verdict.WARN,),
         "hosts exchanged data over the system's TCP, and its congestion control is BBR "
         "([its effect](../../benchmarks/net_loss_2cpu_202611/README.md#what-any-tcp-loses-by-it))",
-        _paced,
+        _find_paced,
     ),
 )

@@ -12,7 +12,7 @@ from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, PatternRow
 from busbw.core.pattern_weights import average, coverage, ranks_read, scaled, weights, world_of
 from busbw.core.sizes import counted
 from busbw.model.estimate import Fits, Setting
-from busbw.model.predict import check, described, forecast
+from busbw.model.predict import check, describe, forecast
 from busbw.model.types import Forecast, PatternPrediction, PredictedRow
 
 PACKED = "ranks whose place is unknown are placed host by host"
@@ -67,7 +67,7 @@ def predict_pattern(
     fullest = per_host if job.hosts else max((row.per_host for row in rows), default=1)
     if any(not comm.members and 1 < comm.ranks != ranks for comm in predicted.comms):
         notes.append(PACKED)
-    about = described(setting.system, hosts, min(fullest, per_host), setting.release, system_source)
+    about = describe(setting.system, hosts, min(fullest, per_host), setting.release, system_source)
     return PatternPrediction(
         source=source,
         described=about,
@@ -100,7 +100,7 @@ def _row(
     pattern: Pattern, row: PatternRow, weight: float, setting: Setting, per_host: int, fits: Fits
 ) -> PredictedRow:
     comm = pattern.comm(row)
-    hosts, fullest = placed(comm, per_host)
+    hosts, fullest = place(comm, per_host)
     point_to_point = row.function in (SEND, RECV)
     occupied = weight
     if point_to_point:
@@ -116,15 +116,15 @@ def _row(
         fullest,
         expected,
         reason,
-        measured(row, weight),
+        measured_s(row, weight),
         occupied,
     )
 
 
 def _forecast(
-    pattern: Pattern, row: PatternRow, setting: Setting, place: tuple[int, int], fits: Fits
+    pattern: Pattern, row: PatternRow, setting: Setting, placement: tuple[int, int], fits: Fits
 ) -> tuple[Forecast | None, str]:
-    hosts, per_host = place
+    hosts, per_host = placement
     if row.function == RECV and any(
         other.function == SEND and other.comm == row.comm for other in pattern.rows
     ):
@@ -144,7 +144,7 @@ def _forecast(
     return expected, "" if expected else "no algorithm can run it"
 
 
-def placed(comm: Comm, per_host: int) -> tuple[int, int]:
+def place(comm: Comm, per_host: int) -> tuple[int, int]:
     """On how many hosts of `per_host` ranks a communicator is, and how many of its ranks share one.
 
     If hosts have different numbers of them, the fullest host counts. (0, 0) where the number of
@@ -164,7 +164,7 @@ def _on_one_host(comm: Comm, row: PatternRow, per_host: int) -> bool:
     communicator is.
     """
     if row.rank is None or row.peer is None:
-        hosts, _ = placed(comm, per_host)
+        hosts, _ = place(comm, per_host)
         return hosts == 1
     rank, peer = _member(comm.members, row.rank), _member(comm.members, row.peer)
     return rank // per_host == peer // per_host
@@ -174,7 +174,7 @@ def _member(members: Sequence[int], rank: int) -> int:
     return members[rank] if 0 <= rank < len(members) else rank
 
 
-def measured(row: PatternRow, weight: float) -> float | None:
+def measured_s(row: PatternRow, weight: float) -> float | None:
     """What all calls took where they were recorded, in seconds, by the GPU's clock or else the
     host's; None if none was timed.
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.errors import UsageError
+from busbw.core.result import Ideal
 from busbw.model.bounds import P2P, bounds, endpoint
-from busbw.model.estimate import Fits, Point, Setting, calibrated, estimate
+from busbw.model.estimate import Fits, Point, Setting, calibrate, estimate
 from busbw.model.fabric import gb
 from busbw.model.nccl.choice import Allowed, Choice, choices
 from busbw.model.nccl.constants import Release
@@ -27,9 +28,7 @@ OWN_NVLS = (
 )
 
 
-def described(
-    system: System, hosts: int, per_host: int, release: Release, source: str
-) -> Described:
+def describe(system: System, hosts: int, per_host: int, release: Release, source: str) -> Described:
     """The system in an answer."""
     wire = system.fabric(hosts, per_host)
     data = system.fabric(hosts, per_host, payload=True)
@@ -77,26 +76,15 @@ def ideals(
     fastest: dict[str, Choice] = {}  # by algorithm
     for choice in possible:
         fastest.setdefault(choice.algorithm, choice)
-    factor = float(row.bus_factor(hosts * per_host))
     payload = {bound.algorithm: bound for bound in bounds(row, data, system.features())}
-    levels = []
-    for bound in bounds(row, wire, system.features()):
-        expected = fastest.get(bound.algorithm)
-        planned = factor * size_bytes / expected.parts.time_s if expected and size_bytes else None
-        limited = payload[bound.algorithm]
-        level = Level(
-            bound.algorithm,
-            bound.busbw,
-            limited.busbw,
-            limited.link,
-            bound.why,
-            planned,
-            expected.protocol if expected else "",
-        )
-        levels.append(level)
+    busbw_bytes = float(row.bus_factor(hosts * per_host)) * size_bytes
+    levels = [
+        _level(bound, payload[bound.algorithm], fastest.get(bound.algorithm), busbw_bytes)
+        for bound in bounds(row, wire, system.features())
+    ]
     levels.sort(key=lambda level: -level.wire)
     chosen = possible[0].algorithm if possible else ""
-    about = described(system, hosts, per_host, release, source)
+    about = describe(system, hosts, per_host, release, source)
     about.notes.extend(_system_notes(system, release, chosen))
     return Ideals(
         collective=row.name,
@@ -105,6 +93,20 @@ def ideals(
         levels=levels,
         endpoint=endpoint(row, wire),
         chosen=chosen,
+    )
+
+
+def _level(wire: Ideal, payload: Ideal, expected: Choice | None, busbw_bytes: float) -> Level:
+    """The level of one algorithm: its two bounds, and the busbw of `busbw_bytes` in the expected
+    time, if NCCL has a model of it.
+    """
+    planned = None
+    protocol = ""
+    if expected:
+        protocol = expected.protocol
+        planned = busbw_bytes / expected.parts.time_s if busbw_bytes else None
+    return Level(
+        wire.algorithm, wire.busbw, payload.busbw, payload.link, wire.why, planned, protocol
     )
 
 
@@ -196,7 +198,7 @@ def forecast(
     if chosen is None:
         return None
     fit = fits.get((row.name, chosen.algorithm, chosen.protocol))
-    timed = calibrated(chosen, fit)
+    timed = calibrate(chosen, fit)
     ranks, time_s = hosts * per_host, timed.parts.time_s
     return Forecast(
         hosts,
@@ -263,7 +265,7 @@ def predict(
     ]
     return Prediction(
         collective=row.name,
-        described=described(setting.system, largest, per_host, setting.release, source),
+        described=describe(setting.system, largest, per_host, setting.release, source),
         rows=rows,
         crossings=crossings,
         fits=list(fits.values()),

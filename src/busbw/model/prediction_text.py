@@ -80,14 +80,15 @@ PATTERN_COLUMNS: tuple[Column, ...] = (
     Column(title="ranks", value=lambda row: f"{row.hosts} x {row.per_host}"),
     Column(title="calls", value=lambda row: row.calls),
     Column(
-        title="each", value=lambda row: known(row.forecast, lambda found: time_text(found.time_s))
+        title="each",
+        value=lambda row: known(row.forecast, lambda forecast: time_text(forecast.time_s)),
     ),
     Column(title="total", value=lambda row: time_text(row.total_s) if row.forecast else "-"),
     Column(title="measured", value=lambda row: known(row.measured_s, time_text)),
     Column(
         title="+-",
         unit="%",
-        value=lambda row: known(row.forecast, lambda found: _share(found.band)),
+        value=lambda row: known(row.forecast, lambda forecast: _share(forecast.band)),
     ),
     Column(
         title="algorithm",

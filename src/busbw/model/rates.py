@@ -38,17 +38,17 @@ class Rates:
         return result
 
 
-def rates(before: Sample, after: Sample, held: Rates | None = None) -> Rates:
+def rates(before: Sample, after: Sample, previous: Rates | None = None) -> Rates:
     """The increases per second between two samples of one host.
 
-    A group that was not read in between keeps the rates of `held`, those of the interval before,
-    since its counters show nothing new yet. A device that is new or came back has only levels.
+    A group that was not read in between keeps the rates of `previous`, the interval before, since
+    its counters show nothing new yet. A device that is new or came back has only levels.
     """
     result = Rates()
     for key, group in after.groups.items():
         earlier = before.groups.get(key)
         if earlier is not None and earlier.at_s == group.at_s:
-            result.per_s[key] = _levels(group) | (held.per_s.get(key, {}) if held else {})
+            result.per_s[key] = _levels(group) | (previous.per_s.get(key, {}) if previous else {})
             continue
         seconds = group.at_s - earlier.at_s if earlier else 0.0
         _add(result, key, earlier, group, seconds)
@@ -117,13 +117,15 @@ LOST = (
 )
 DROPPED = ("out_of_buffer", "rx_discards_phy", "tx_discards_phy", "port_xmit_discards", "rx_drops")
 DROPPED_BY_KERNEL = ("rx_dropped", "tx_dropped", "rx_fifo_errors")
-PAUSES = {
-    way: (
-        *(f"{way}_prio{number}_pause_duration" for number in PRIORITIES),
-        f"{way}_global_pause_duration",
-    )
-    for way in DIRECTIONS
-}
+
+
+def _pauses(direction: str) -> tuple[str, ...]:
+    """The counters of the time of pauses: of each priority, and of the whole link."""
+    names = [f"{direction}_prio{number}_pause_duration" for number in PRIORITIES]
+    return (*names, f"{direction}_global_pause_duration")
+
+
+PAUSES = {direction: _pauses(direction) for direction in DIRECTIONS}
 MICRO = 1e-6
 UP, DOWN, NEW, GONE = "", "down", "new", "gone"
 ACTIVE = 4
@@ -134,9 +136,9 @@ def flow(link: Link, link_rates: Rates, *, new: bool = False, seconds: float = 1
 
     Its values are per second, or whole where `link_rates` are `increases` over `seconds`.
     """
-    own = {} if link.name in link.interfaces else link_rates.of(link.name)
+    device = {} if link.name in link.interfaces else link_rates.of(link.name)
     parts = {name: link_rates.of(name) for name in link.interfaces}
-    counters = own | _sum(parts.values())
+    counters = device | _sum(parts.values())
     dropped = DROPPED + DROPPED_BY_KERNEL if link.kind == ETHERNET else DROPPED
     unknown: dict[str, str] = {}
     for (subject, _), reasons in link_rates.unknown.items():

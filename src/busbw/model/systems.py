@@ -315,5 +315,5 @@ def of_device(name: str) -> Generation | None:
     """The row of the table for a device's name, such as `NVIDIA H100 80GB HBM3`, if its links
     are those of the table.
     """
-    words = name.upper().replace("-", " ").split()
-    return next((row for row in GENERATIONS if any(known in words for known in row.names)), None)
+    words = set(name.upper().replace("-", " ").split())
+    return next((row for row in GENERATIONS if not words.isdisjoint(row.names)), None)

@@ -13,39 +13,38 @@ from busbw.model.series import duration, repeated, sampled, where_text
 from busbw.stats.intervals import nearest_rank
 
 LATE_SHARE = 0.05  # of an operation's time, if a clock shows the starts
-# where starts are inferred from durations: over a network, ranks leave a fence up to a fifth of an
-# operation apart
+# The share where starts are inferred from durations: over a network, ranks leave a fence up to a
+# fifth of an operation apart.
 LATE_SHARE_QUEUED = 0.5
 SLOW_HOST = 2.0  # times the others' time to enqueue
 LATE_S = 1e-6  # less is within the accuracy of clocks and schedulers
-# several time slices of a scheduler: ranks that share a core wait less for each other
+# Several time slices of a scheduler: ranks that share a core wait less for each other.
 TURN_S = 20e-3
 LATE_ALONE = 0.5  # all other ranks differ by at most this share of the late rank's delay
 LATE_CELLS = 0.5  # of all cells
 SLOW_LINK = 0.6  # of the upper quartile over all pairs
-# a pair that is slow only because it waits for the late rank loses at most 1.1 times that rank's
-# delay
+# A pair that is slow only because it waits for the late rank loses at most so many times the delay
+# of that rank.
 WAITED = 1.1
 ENDS = {"budget": "time limit reached", "unstable": "samples did not settle"}
 NAMED = 4  # pairs in a message
 
 
-def _crowded(run: Run) -> Conclusion | None:
+def _find_crowded_host(run: Run) -> Conclusion | None:
     """More processes than cores: they take turns, so that a late rank or slow pair does not
     indicate a fault.
     """
     result = run.result
-    hosts = Counter(
-        host for host, _ in {(device.host, device.process) for device in result.world.devices}
-    )
+    processes = {(device.host, device.process) for device in result.world.devices}
+    counts = Counter(host for host, _ in processes)
     cpus = {host.hostname: host.cpus for host in result.topology.hosts}
-    crowded = [host for host, processes in hosts.items() if 0 < cpus.get(host, 0) < processes]
+    crowded = [host for host, count in counts.items() if 0 < cpus.get(host, 0) < count]
     if not crowded:
         return None
     host = crowded[0]
     more = f" (and on {counted(len(crowded) - 1, 'other host')})" if len(crowded) > 1 else ""
     message = (
-        f"more ranks than cores: {hosts[host]} rank processes share {counted(cpus[host], 'core')}"
+        f"more ranks than cores: {counts[host]} rank processes share {counted(cpus[host], 'core')}"
         f" on {host}{more}"
     )
     evidence = (
@@ -99,7 +98,7 @@ def late_rank(result: Result) -> tuple[int, list[tuple[Figure, float]]] | None:
     return (rank, delays[rank]) if len(delays[rank]) >= LATE_CELLS * len(timed) else None
 
 
-def _late(run: Run) -> Conclusion | None:
+def _find_late_rank(run: Run) -> Conclusion | None:
     result = run.result
     late = late_rank(result)
     if late is None:
@@ -109,7 +108,7 @@ def _late(run: Run) -> Conclusion | None:
     devices = [device for device in result.world.devices if device.rank == rank]
     name = who(devices[0]) if devices else f"rank {rank}"
     usual_s = statistics.median(delay_s for _, delay_s in cells)
-    if usual_s < TURN_S and _crowded(run):
+    if usual_s < TURN_S and _find_crowded_host(run):
         return None
     message = (
         f"{name} is late: it starts operations {duration(usual_s)} after the others, in"
@@ -124,7 +123,7 @@ def _late(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
-def _slow_host(run: Run) -> Conclusion | None:
+def _find_slow_host(run: Run) -> Conclusion | None:
     """A process that takes much longer than the others to enqueue an operation."""
     result = run.result
     costs_s = [figure.cell.launches_s or [] for figure in sampled(result)]
@@ -188,7 +187,7 @@ def _slow_pairs(result: Result) -> list[Link]:
     return [] if explained else slow
 
 
-def _links(run: Run) -> Conclusion | None:
+def _judge_links(run: Run) -> Conclusion | None:
     links = run.result.links
     if not links or _slow_pairs(run.result):
         return None
@@ -199,7 +198,7 @@ def _links(run: Run) -> Conclusion | None:
     )
 
 
-def _slow_link(run: Run) -> Conclusion | None:
+def _find_slow_link(run: Run) -> Conclusion | None:
     """Slow pairs; if all pairs of one rank are far slower than any other pair, the link of that
     rank.
     """
@@ -243,7 +242,7 @@ def _link_fix(result: Result, devices: dict[int, Device], slow: list[Link]) -> s
     return "the ranks exchange data through memory: check which cores they run on with `lscpu -e`"
 
 
-def _uncertain(run: Run) -> Conclusion | None:
+def _find_uncertain(run: Run) -> Conclusion | None:
     timed, sampling = sampled(run.result), run.result.spec.sampling
     precision = sampling.precision if sampling else 0.0
     imprecise = [
@@ -273,7 +272,7 @@ def _share_text(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
-def _two_modes(run: Run) -> Conclusion | None:
+def _find_two_modes(run: Run) -> Conclusion | None:
     split = [figure for figure in sampled(run.result) if figure.cell.modes_s]
     if not split:
         return None
@@ -289,7 +288,7 @@ def _two_modes(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, fix=fix)
 
 
-def _between(run: Run) -> Conclusion | None:
+def _compare_repeats(run: Run) -> Conclusion | None:
     """With --repeats: the differences between medians of repeats, and the interval within one
     repeat.
     """
@@ -314,7 +313,7 @@ def _between(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.PASS, message, evidence)
 
 
-def _timed(find: Find) -> Find:
+def _if_timed(find: Find) -> Find:
     """Apply a rule only to precise timing."""
 
     def find_if_timed(run: Run) -> Conclusion | None:
@@ -324,9 +323,9 @@ def _timed(find: Find) -> Find:
     return find_if_timed
 
 
-def _uncrowded(find: Find) -> Find:
+def _if_uncrowded(find: Find) -> Find:
     """Apply a rule on one rank or pair only if each rank process has a core."""
-    return _timed(lambda run: None if _crowded(run) else find(run))
+    return _if_timed(lambda run: None if _find_crowded_host(run) else find(run))
 
 
 RULES = (
@@ -335,51 +334,51 @@ RULES = (
         (Verdict.WARN,),
         "more ranks than cores on a host: slow links and hosts are not reported, late ranks only"
         " from 20 ms on",
-        _timed(_crowded),
+        _if_timed(_find_crowded_host),
     ),
     Rule(
         "late_rank",
         (Verdict.WARN,),
         "one rank starts operations later than all others in half of all cells or more: host, GPU"
         " and delay",
-        _timed(_late),
+        _if_timed(_find_late_rank),
     ),
     Rule(
         "slow_host",
         (Verdict.WARN,),
         "a process takes twice as long as the others to enqueue an operation",
-        _uncrowded(_slow_host),
+        _if_uncrowded(_find_slow_host),
     ),
     Rule(
         "slow_link",
         (Verdict.WARN,),
         "pairs of ranks that exchange data at less than 60 % of the upper quartile of pairs, one"
         " pair at a time; or the host or rank whose pairs are all slow",
-        _uncrowded(_slow_link),
+        _if_uncrowded(_find_slow_link),
     ),
     Rule(
         "links",
         (Verdict.PASS,),
         "no pair is slow (three ranks or more; after the sweep, one rank per host where there are"
         " several hosts)",
-        _timed(_links),
+        _if_timed(_judge_links),
     ),
     Rule(
         "uncertain",
         (Verdict.WARN,),
         "cells that did not reach the requested precision, and the least precise one",
-        _timed(_uncertain),
+        _if_timed(_find_uncertain),
     ),
     Rule(
         "two_modes",
         (Verdict.WARN,),
         "cells whose samples fall into two groups, so that their median means little",
-        _timed(_two_modes),
+        _if_timed(_find_two_modes),
     ),
     Rule(
         "repeats",
         (Verdict.PASS,),
         "with `--repeats`: how much medians differ between newly created communicators",
-        _timed(_between),
+        _if_timed(_compare_repeats),
     ),
 )

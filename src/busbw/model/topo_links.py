@@ -45,7 +45,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class LinkLayout:
     """The links of every GPU: `links` is their number, `to_each` how many go to each other GPU.
 
     `to_each` is 0 over switches, and None where the numbers differ.
@@ -55,7 +55,7 @@ class Joined:
     to_each: int | None
 
 
-def joined(gpus: Sequence[Gpu], kind: str, name: str) -> Joined:
+def analyze_links(gpus: Sequence[Gpu], kind: str, name: str) -> LinkLayout:
     """How GPUs with equally many links are joined. `kind` is NVLink or xGMI.
 
     UsageError where links end at a CPU, at the GPU itself or outside the file, or where they leave
@@ -65,7 +65,7 @@ def joined(gpus: Sequence[Gpu], kind: str, name: str) -> Joined:
     by_bus = {gpu.bus: number for number, gpu in enumerate(gpus) if gpu.bus}
     peers = [_peers(gpu, by_bus, kind, name) for gpu in gpus]
     if not any(peers):
-        return Joined(gpus[0].total, 0)
+        return LinkLayout(gpus[0].total, 0)
     for gpu, peers_of_gpu in zip(gpus, peers, strict=True):
         if sum(peers_of_gpu.values()) != gpu.total:
             raise UsageError(f"{name}: {kind}s of GPU {gpu.bus} end at GPUs and at switches", hint)
@@ -79,7 +79,7 @@ def joined(gpus: Sequence[Gpu], kind: str, name: str) -> Joined:
         )
     counts = {count for peers_of_gpu in peers for count in peers_of_gpu.values()}
     complete = all(len(peers_of_gpu) == len(gpus) - 1 for peers_of_gpu in peers)
-    return Joined(gpus[0].total, counts.pop() if complete and len(counts) == 1 else None)
+    return LinkLayout(gpus[0].total, counts.pop() if complete and len(counts) == 1 else None)
 
 
 def _peers(gpu: Gpu, by_bus: dict[str, int], kind: str, name: str) -> dict[int, int]:

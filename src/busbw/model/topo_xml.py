@@ -14,7 +14,7 @@ from busbw.core.sizes import counted
 from busbw.model.fabric import gb
 from busbw.model.hardware import NCCL_PCI, gcn_name, of_links, xgmi
 from busbw.model.systems import PCIE_WIRE, Pair, System, of_generation
-from busbw.model.topo_links import MEASURE, Gpu, Joined, joined
+from busbw.model.topo_links import MEASURE, Gpu, LinkLayout, analyze_links
 
 MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS = 16 << 20, 64, 200_000
 HINT = "write one with NCCL_TOPO_DUMP_FILE=topo.xml in the environment of any NCCL program"
@@ -108,7 +108,7 @@ def _of_nvidia(gpus: list[Gpu], name: str) -> System:
         )
     bare = of_generation(row, f"{row.names[0]} or alike", len(gpus), gpu.gen)
     unit = Pair("NVLink", 0, row.link_rate, row.planned)
-    system = _with_links(bare, joined(gpus, "NVLink", name), unit)
+    system = _with_links(bare, analyze_links(gpus, "NVLink", name), unit)
     pcie, planned = _slot_rates(gpu)
     return replace(system, pcie=pcie, pcie_planned=planned)
 
@@ -119,9 +119,9 @@ def _of_amd(gpus: list[Gpu], name: str) -> System:
         raise UsageError(
             f"{name}: the rate of an xGMI link of {gcn_name(gpu.gcn)} is not in the table", MEASURE
         )
-    joint = joined(gpus, "xGMI", name)
+    layout = analyze_links(gpus, "xGMI", name)
     single = all(count == 1 for gpu in gpus for _, count, _ in gpu.links)
-    if row.gcn == PACKAGES and not joint.to_each and single:
+    if row.gcn == PACKAGES and not layout.to_each and single:
         raise UsageError(
             f"{name}: the file counts the links within a package of {row.gcn} as one",
             f"{MEASURE}, or a newer RCCL's file",
@@ -130,17 +130,17 @@ def _of_amd(gpus: list[Gpu], name: str) -> System:
     bare = System(
         name, f"{row.name} or alike", len(gpus), gpu.sm, 0.0, "", 0.0, True, pcie, planned
     )
-    return _with_links(bare, joint, Pair("xGMI", 0, row.link_rate, row.planned))
+    return _with_links(bare, layout, Pair("xGMI", 0, row.link_rate, row.planned))
 
 
-def _with_links(bare: System, joint: Joined, unit: Pair) -> System:
+def _with_links(bare: System, layout: LinkLayout, unit: Pair) -> System:
     """The system with the links of its GPUs, each of which has the kind and rates of `unit`."""
-    text = f"{unit.kind}, {counted(joint.links, 'link')} x {gb(unit.rate)} GB/s"
-    link, planned = joint.links * unit.rate, joint.links * unit.planned
+    text = f"{unit.kind}, {counted(layout.links, 'link')} x {gb(unit.rate)} GB/s"
+    link, planned = layout.links * unit.rate, layout.links * unit.planned
     system = replace(bare, link=link, planned=planned, link_text=text)
-    if joint.to_each == 0:
+    if layout.to_each == 0:
         return system
-    pair = replace(unit, links=joint.to_each) if joint.to_each else None
+    pair = replace(unit, links=layout.to_each) if layout.to_each else None
     return replace(system, nvls=False, pair=pair, part_unknown=pair is None)
 
 

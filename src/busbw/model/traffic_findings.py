@@ -16,7 +16,7 @@ FIX = (
 )
 
 
-def _uneven(run: Run) -> Conclusion | None:
+def _find_uneven(run: Run) -> Conclusion | None:
     result = run.result
     traffic = result.traffic
     if traffic is None or not result.rows:
@@ -82,6 +82,6 @@ RULES = (
         "alltoallv: the rank that sends or receives the most, the hottest pair, and which ranks"
         " ended last and first. Warns where that rank moves 1.25 times the mean of all ranks or"
         " more",
-        _uneven,
+        _find_uneven,
     ),
 )

@@ -223,10 +223,10 @@ class UsedPorts:
         several_hosts = len({device.host for device in devices}) > 1
         self._network = several_hosts or (len(devices) > 1 and only_network)
         self._over_tcp = result.library.network in TCP_NETWORKS
-        self._ports = {
-            host.hostname: {name for nic in host.nics for name in (nic.name, nic.netdev)}
-            for host in result.topology.hosts
-        }
+        self._ports: dict[str, set[str]] = {}
+        for host in result.topology.hosts:
+            names = [nic.name for nic in host.nics] + [nic.netdev for nic in host.nics]
+            self._ports[host.hostname] = set(names)
         self._bytes: dict[str, Counter[str]] = defaultdict(Counter)
         for row in result.rows:
             for change in row.machine or []:

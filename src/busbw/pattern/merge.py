@@ -93,7 +93,7 @@ def key(name: str) -> str:
 
 _FUNCTIONS = {
     key(name): row.name for row in COLLECTIVES for name in (row.name, row.torch_name, *row.aliases)
-} | {key(name): own for own, names in _VARIANTS.items() for name in names}
+} | {key(name): row_name for row_name, names in _VARIANTS.items() for name in names}
 _OPS = {row.nccl: row.name for row in REDOPS if row.nccl is not None}
 _OP_NAMES = {key(name): row.name for row in REDOPS for name in (row.name, *row.aliases)}
 

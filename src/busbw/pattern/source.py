@@ -22,7 +22,7 @@ _GZIP = 31  # zlib: the largest window, with the header and trailer of gzip
 _RANK = re.compile(r"(?:rank[_-]?|[._-])(\d+)(?:\.[A-Za-z]\w*)*$")
 
 
-class _Unpacked(io.RawIOBase):
+class _GzipStream(io.RawIOBase):
     """The decompressed bytes of a stream of one or several gzip members.
 
     Where the stream is cut off, all bytes before the cut are returned first.
@@ -143,5 +143,5 @@ def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Source:
         message = f"{name}: {error.strerror or error}"
         raise UsageError(message, "name a file that can be read") from error
     if packed:
-        stream = io.BufferedReader(_Unpacked(stream), HEAD)
+        stream = io.BufferedReader(_GzipStream(stream), HEAD)
     return Source(name, stream, number, files)

@@ -48,7 +48,7 @@ class _Line:
     row: PatternRow
     times: Times | None
     weight: float
-    whole: float
+    total: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(title="least", value=_time("least")),
     Column(title="median", value=_time("median")),
-    Column(title="share", unit="%", value=lambda line: percent_text(line.weight, line.whole)),
+    Column(title="share", unit="%", value=lambda line: percent_text(line.weight, line.total)),
 )
 
 
@@ -118,11 +118,7 @@ def table(pattern: Pattern, width: int | None = None, row_limit: int = ROWS) -> 
     width = width or NARROWED
     sort_kind = kind(pattern)
     lines = sorted(_lines(pattern, sort_kind), key=lambda line: (-line.weight, line.row.id))
-    shown = [
-        column
-        for column in COLUMNS
-        if column.title not in _OPTIONAL or any(column.text(line) != "-" for line in lines)
-    ]
+    shown = [column for column in COLUMNS if _is_shown(column, lines)]
     hidden = lines[row_limit:]
     rest = more(hidden, sum(line.weight for line in hidden), sum(line.weight for line in lines))
     meaning = "" if sort_kind.field and len(pattern.header.ranks) == 1 else sort_kind.meaning
@@ -131,6 +127,11 @@ def table(pattern: Pattern, width: int | None = None, row_limit: int = ROWS) -> 
     table = aligned(shown, lines[:row_limit], width, DROP_ORDER)
     foot = wrapped(_totals(pattern, sort_kind) + _remarks(pattern), width)
     return f"{head}\n{table}{rest}\n{foot}"
+
+
+def _is_shown(column: Column, lines: list[_Line]) -> bool:
+    """Whether a column is always shown, or has a value in any line."""
+    return column.title not in _OPTIONAL or any(column.text(line) != "-" for line in lines)
 
 
 def _lines(pattern: Pattern, sort_kind: _Kind) -> list[_Line]:
@@ -299,10 +300,12 @@ def table_csv(pattern: Pattern) -> str:
     """A line for each row with all its fields; times of each kind in columns of their own, in
     microseconds.
     """
-    titles, values = zip(*FIELDS, strict=True)
-    lines = [titles]
-    lines += [tuple(value(pattern, row) for value in values) for row in pattern.rows]
-    return _text(lines)
+
+    def values(row: PatternRow) -> list[object]:
+        return [value(pattern, row) for _, value in FIELDS]
+
+    titles = [name for name, _ in FIELDS]
+    return _text([titles, *map(values, pattern.rows)])
 
 
 def _text(lines: Iterable[Iterable[object]]) -> str:

@@ -102,10 +102,10 @@ class _Families:
     def add(self, name: str, kind: str, meaning: str, labels: Labels, value: float) -> None:
         if name not in self._lines:
             self._lines[name] = [
-                f"# HELP {name} {_escaped(meaning, quote=False)}",
+                f"# HELP {name} {_escape(meaning, quote=False)}",
                 f"# TYPE {name} {kind}",
             ]
-        pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+        pairs = ",".join(f'{key}="{_escape(text)}"' for key, text in labels)
         number = f"{value:.15g}" if isinstance(value, float) else value
         self._lines[name].append(f"{name}{{{pairs}}} {number}" if labels else f"{name} {number}")
 
@@ -113,7 +113,7 @@ class _Families:
         return "".join(f"{line}\n" for lines in self._lines.values() for line in lines)
 
 
-def _escaped(text: str, *, quote: bool = True) -> str:
+def _escape(text: str, *, quote: bool = True) -> str:
     text = seen(text).replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quote else text
 

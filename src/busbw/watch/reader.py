@@ -134,13 +134,13 @@ def main() -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(int(sys.argv[1]))
-    wanted: Wanted = connection.recv()
+    links: Wanted = connection.recv()
     try:
         traffic = Traffic(
-            wanted=wanted.ports,
-            gpus=wanted.gpus,
-            system=wanted.system,
-            without=wanted.without,
+            wanted=links.ports,
+            gpus=links.gpus,
+            system=links.system,
+            without=links.without,
             note=connection.send,
         )
     except Exception as error:  # noqa: BLE001 - raised again in the parent

@@ -12,7 +12,7 @@ from busbw.core.pattern import ALGORITHMS, PROTOCOLS
 
 LL, LL128, SIMPLE = PROTOCOLS
 TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT = ALGORITHMS
-# those with a time; for CollNet there are bounds alone
+# The algorithms with a model of their time; CollNet has only bounds.
 MODELLED = (TREE, RING, NVLS, NVLS_TREE, PAT)
 Triple = tuple[float, float, float]
 NVLINK, PCI, NET = "NVLink", "PCI", "network"

@@ -1,8 +1,8 @@
 """The channels over which NCCL sends, and their speeds.
 
 NCCL searches paths through a host and takes speeds from fixed lists. On a host where any GPU
-reaches any other over one switch, the outcome follows from the rates alone, which is what this
-module computes. It does not find paths around slow links inside a host. Source:
+reaches any other over one switch, the outcome follows only from the rates; this module computes
+that case. It does not find paths around slow links inside a host. Source:
 src/graph/search.cc, ncclTopoCompute and ncclTopoDupChannels, as of NCCL 2.27.
 """
 
@@ -84,7 +84,7 @@ def ring(host: Host) -> Graph:
         return int(min(CHANNELS, host.over_link(speed), host.over_rails(speed)))
 
     channels, speed = _best(host, count)
-    return _doubled(Graph(channels, speed, speed), host.sm)
+    return _double(Graph(channels, speed, speed), host.sm)
 
 
 def tree(host: Host, channels: int) -> Graph:
@@ -101,7 +101,7 @@ def tree(host: Host, channels: int) -> Graph:
     possible = [speed for speed in host.speeds if speed <= host.fastest + EPSILON]
     inter = next((speed for speed in possible if fits(speed, speed)), SLOWEST)
     intra = inter
-    for faster in _faster(host, inter):
+    for faster in _faster_speeds(host, inter):
         if intra >= 2 * inter or not fits(faster, inter):
             break
         intra = faster
@@ -127,7 +127,7 @@ def nvls(host: Host) -> Graph | None:
 
     channels, speed = _best(host, count)
     inter = speed
-    for faster in _faster(host, speed):
+    for faster in _faster_speeds(host, speed):
         if inter >= 2 * speed or channels > host.over_rails(faster):
             break
         inter = faster
@@ -153,7 +153,7 @@ def _best(host: Host, count: Callable[[float], int]) -> tuple[int, float]:
     return (best_channels, best_speed) if best_channels else (1, SLOWEST)
 
 
-def _doubled(graph: Graph, sm: int) -> Graph:
+def _double(graph: Graph, sm: int) -> Graph:
     """Twice as many channels of half the speed, where NCCL makes them."""
     if graph.intra < 25 or (sm > 80 and graph.intra < 50 and graph.channels > 4):
         return graph
@@ -162,6 +162,6 @@ def _doubled(graph: Graph, sm: int) -> Graph:
     return Graph(channels, graph.intra / parts, graph.inter / parts)
 
 
-def _faster(host: Host, speed: float) -> list[float]:
+def _faster_speeds(host: Host, speed: float) -> list[float]:
     """The speeds of the list above this one, from slow to fast."""
     return sorted(faster for faster in host.speeds if faster > speed)

@@ -256,8 +256,8 @@ def _largest_waiting(gradients: list[_Piece]) -> int:
     """The largest number of bytes of gradients that exist at a time and have not been copied."""
     changes = [(piece.made_s, SLOT * piece.count) for piece in gradients]
     changes += [(piece.came_s, -SLOT * piece.count) for piece in gradients]
-    largest = held = 0
+    largest = waiting = 0
     for _, change in sorted(changes):
-        held += change
-        largest = max(largest, held)
+        waiting += change
+        largest = max(largest, waiting)
     return largest

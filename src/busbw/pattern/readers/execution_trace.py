@@ -8,7 +8,7 @@ storage, offset, elements, bytes of an element, device]. Source:
 torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
 torch/csrc/profiler/standalone/execution_trace_observer.cpp.
 
-`observed` makes a call of PyTorch or torchcomms from the elements and types of its tensors; other
+`make_call` makes a call of PyTorch or torchcomms from the elements and types of its tensors; other
 readers use it too.
 """
 
@@ -40,7 +40,7 @@ def elements(shapes: Iterable[Iterable[int]]) -> int:
     return total
 
 
-def observed(
+def make_call(
     comm: Hashable, function: str, sent: int, received: int, dtype: str, ranks: int, **fields: Any
 ) -> Observed:
     """The call whose buffers on this rank have so many elements.
@@ -148,7 +148,7 @@ class _Reader:
         sent = list(_tensors(values[:at]))
         received = list(_tensors(_values(node.outputs)))
         comm, ranks = self._comm(values[at - 2], [int(number) for number in group])
-        call = _observed(comm, function, sent, received, _dtype(node), ranks)
+        call = _call(comm, function, sent, received, _dtype(node), ranks)
         if function in POINT_TO_POINT:
             call.peer = rank
         elif BY_NAME[function].rooted:
@@ -224,7 +224,7 @@ def _dtype(node: _Node) -> str:
     return _TYPES.get(match[1].lower(), match[1]) if match else ""
 
 
-def _observed(
+def _call(
     comm: Hashable,
     function: str,
     sent: list[tuple[int, int]],
@@ -237,8 +237,8 @@ def _observed(
     received_count = sum(count for count, _ in received)
     itemsize = next((size for _, size in [*sent, *received]), 0)
     if merge.element(dtype)[1] == itemsize:
-        return observed(comm, function, sent_count, received_count, dtype, ranks)
+        return make_call(comm, function, sent_count, received_count, dtype, ranks)
     of_size = _OF_SIZE.get(itemsize, "")
-    call = observed(comm, function, sent_count, received_count, of_size, ranks)
+    call = make_call(comm, function, sent_count, received_count, of_size, ranks)
     call.dtype = None
     return call

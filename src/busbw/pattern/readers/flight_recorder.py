@@ -19,7 +19,7 @@ from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.execution_trace import elements, observed
+from busbw.pattern.readers.execution_trace import elements, make_call
 from busbw.pattern.readers.safe_pickle import Unreadable, inside, load
 from busbw.pattern.source import Source
 
@@ -143,7 +143,7 @@ class _Reader:
         received = elements(entry.get("output_sizes") or [])
         types = entry.get("input_dtypes") or entry.get("output_dtypes") or [""]
         dtype = types[0] if isinstance(types, list) else str(types)
-        call = observed(comm, function, sent, received, dtype, ranks)
+        call = make_call(comm, function, sent, received, dtype, ranks)
         if function in POINT_TO_POINT:
             call.peer = None if peer is None else int(peer)
             rank_in_comm = None if rank is None else int(rank)

@@ -18,7 +18,7 @@ from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.execution_trace import observed
+from busbw.pattern.readers.execution_trace import make_call
 from busbw.pattern.source import Source
 
 _CALL = "record_param_comms"
@@ -192,7 +192,7 @@ class _Reader:
             if all(len(set(sizes)) < 2 for sizes in splits):
                 function = "alltoall"
         dtype = str(arguments.get("dtype", ""))
-        call = observed(comm, function, sent, received, dtype, ranks, at_us=at_us)
+        call = make_call(comm, function, sent, received, dtype, ranks, at_us=at_us)
         if function in POINT_TO_POINT:
             side = "Dst Rank" if function == "send" else "Src Rank"
             call.peer = _number(arguments, side) if side in arguments else None

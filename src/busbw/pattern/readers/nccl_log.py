@@ -215,7 +215,7 @@ class _Reader:
 
     def _problem(self, number: int, kind: str, text: bytes) -> None:
         self._collector.problem(
-            f"{self._source.name}: line {number}: {kind} that cannot be read: {_shown(text)}"
+            f"{self._source.name}: line {number}: {kind} that cannot be read: {_shorten(text)}"
         )
 
     def _process(self, prefix: bytes) -> Process:
@@ -307,5 +307,5 @@ def _start(process: Process, match: re.Match[bytes]) -> Start:
     return Start(process, pointer, device, int(rank), int(ranks), int(hosts or 0), identity)
 
 
-def _shown(text: bytes) -> str:
+def _shorten(text: bytes) -> str:
     return text[:80].decode(errors="replace").strip()

@@ -40,7 +40,7 @@ def read(source: Source, collector: Collector) -> None:
 def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
     """Add the calls of a process, whose file has this name."""
     header = collector.header
-    comms = _comms(process_file)
+    comms = _read_comms(process_file)
     ranks = {comm.rank for comm in comms.values()}
     several = len(ranks) > 1 and any(comm.shared for comm in comms.values())
     # A process that drives several GPUs is several ranks, which the launcher has not numbered.
@@ -64,10 +64,10 @@ def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
     for called in calls:
         if called.comm in comms:
             comm = comms[called.comm]
-            collector.call(comm.process, _observed(called, comm, process_file, ahead_ns))
+            collector.call(comm.process, _call(called, comm, process_file, ahead_ns))
         else:
             unknown += 1
-    _remarks(collector, process_file, calls, unknown, shifted)
+    _add_remarks(collector, process_file, calls, unknown, shifted)
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class _Comm:
     process: Hashable = None
 
 
-def _comms(process_file: ProcessFile) -> dict[int, _Comm]:
+def _read_comms(process_file: ProcessFile) -> dict[int, _Comm]:
     """The communicators by their number in the process.
 
     One that was made again may have the same id.
@@ -104,7 +104,7 @@ def _comms(process_file: ProcessFile) -> dict[int, _Comm]:
     return comms
 
 
-def _observed(called: Called, comm: _Comm, process_file: ProcessFile, ahead_ns: int) -> Observed:
+def _call(called: Called, comm: _Comm, process_file: ProcessFile, ahead_ns: int) -> Observed:
     """The call as the collector takes it.
 
     The GPU's clock is `ahead_ns` of the host's: no kernel starts before its call.
@@ -132,7 +132,7 @@ def _observed(called: Called, comm: _Comm, process_file: ProcessFile, ahead_ns: 
     )
 
 
-def _remarks(
+def _add_remarks(
     collector: Collector, process_file: ProcessFile, calls: list[Called], unknown: int, shifted: int
 ) -> None:
     who = f"rank {process_file.rank}" if process_file.rank is not None else process_file.name

@@ -19,7 +19,7 @@ from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.execution_trace import observed
+from busbw.pattern.readers.execution_trace import make_call
 from busbw.pattern.source import Source
 
 
@@ -39,7 +39,7 @@ def read(source: Source, collector: Collector) -> None:
             reader.line(text)
         except json_recovery.UNEXPECTED as error:
             collector.problem(
-                f"{source.name}: line {number}: {_shown(text)} ({type(error).__name__})"
+                f"{source.name}: line {number}: {_shorten(text)} ({type(error).__name__})"
             )
 
 
@@ -55,19 +55,19 @@ class _Reader:
 
     def line(self, text: str) -> None:
         """Read one line; ValueError, KeyError or IndexError if it cannot be."""
-        first, *rest = text.split("|")
+        first, *fields = text.split("|")
         if first == "V":
-            if rest[0] != "1":
-                raise ValueError(f"version {rest[0]}")
-            self._base_us = 1e6 * float(_fields(rest)["base_timestamp"])
+            if fields[0] != "1":
+                raise ValueError(f"version {fields[0]}")
+            self._base_us = 1e6 * float(_fields(fields)["base_timestamp"])
         elif first in ("new_comm", "split"):
-            self._comm(first, _fields(rest))
+            self._comm(first, _fields(fields))
         elif first == "WARN":
-            self._collector.note(f"clog: {'|'.join(rest)}")
-        elif rest[0] == "sig":
-            self._signatures[first] = self._signature(rest[1], _fields(rest[2:]))
+            self._collector.note(f"clog: {'|'.join(fields)}")
+        elif fields[0] == "sig":
+            self._signatures[first] = self._signature(fields[1], _fields(fields[2:]))
         else:
-            self._event(first, rest)
+            self._event(first, fields)
 
     def _comm(self, kind: str, fields: dict[str, str]) -> None:
         if kind == "split":
@@ -99,7 +99,7 @@ class _Reader:
         ):
             function = "alltoallv"
         comm = fields["comm"]
-        call = observed(
+        call = make_call(
             self._keys.setdefault(comm, comm),
             function,
             _total(fields, "in"),
@@ -113,9 +113,9 @@ class _Reader:
         call.stream = fields.get("async_op")
         return call
 
-    def _event(self, first: str, rest: list[str]) -> None:
+    def _event(self, first: str, fields: list[str]) -> None:
         """An event `C1|Q|...|+0.1`, with `G42|` or `G42|R1|` before it in or from a CUDA graph."""
-        parts = [first, *rest]
+        parts = [first, *fields]
         graph = parts.pop(0) if parts[0].startswith("G") else ""
         replay = parts.pop(0) if parts[0].startswith("R") else ""
         signature = self._signatures[parts[0]]
@@ -156,5 +156,5 @@ def _total(fields: dict[str, str], side: str) -> int:
     return 0
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return text[:60]

@@ -119,12 +119,8 @@ def _play(
             emit(Note(note))
     player = Player(job, opened, plan.operations, enter_phase)
     player.prepare()
-    uncounted = result.library.nccl < SELF_COUNTED and any(
-        operation.to_self for operation in plan.operations
-    )
-    usable = kernels.running and result.library.nccl >= SINCE and not uncounted
-    # the same kind of time on all ranks
-    marks = not all(control.allgather(usable and first.asynchronous))
+    usable = first.asynchronous and kernels.running and _counts_kernels(result, plan)
+    marks = not all(control.allgather(usable))  # the same kind of time on all ranks
     walls, taken = [], []
     for repeat in range(job.replay.repeats):
         control.barrier()
@@ -148,6 +144,14 @@ def _play(
         _add_notes(job, result.replay)
         emit(Played(result.replay))
         emit(Ended(now(), {}))
+
+
+def _counts_kernels(result: ReplayResult, plan: ReplayPlan) -> bool:
+    """Whether this release of NCCL reports the kernels of all operations of the plan."""
+    if result.library.nccl < SINCE:
+        return False
+    to_self = any(operation.to_self for operation in plan.operations)
+    return not to_self or result.library.nccl >= SELF_COUNTED
 
 
 def _add_notes(job: ReplayJob, replay: Replay) -> None:
@@ -231,9 +235,8 @@ def _conclude(replay: Replay, plan: ReplayPlan, processes: Sequence[Timed], kind
     CPUs a call that a rank can leave before all have entered, such as the root's of a broadcast,
     may return at once, so there it is the longest.
     """
-    replay.wall_s = [
-        max(walls) for walls in zip(*(timed.walls for timed in processes), strict=True)
-    ]
+    process_walls = [timed.walls for timed in processes]
+    replay.wall_s = [max(walls) for walls in zip(*process_walls, strict=True)]
     shares = _occupied(plan)
     times: dict[int, list[float]] = {}
     skews: dict[int, list[float]] = {}

@@ -72,11 +72,11 @@ def render_all(result: ReplayResult, width: int | None = None, row_limit: int = 
     total_s = sum(row.total_s or 0.0 for row in replay.rows)
     rows = [row for row in replay.rows if row.row.function != RECV]
     rows.sort(key=lambda row: row.total_s or 0.0, reverse=True)
-    columns = [
-        column
-        for column in _columns(replay, total_s)
-        if any(column.text(row) != "-" for row in rows)
-    ]
+
+    def has_values(column: Column) -> bool:
+        return any(column.text(row) != "-" for row in rows)
+
+    columns = list(filter(has_values, _columns(replay, total_s)))
     hidden = rows[row_limit:]
     table = aligned(columns, rows[:row_limit], width, DROP_ORDER)
     table += more(hidden, sum(row.total_s or 0.0 for row in hidden), total_s)
