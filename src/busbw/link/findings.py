@@ -92,7 +92,7 @@ def _missing(report: LinkReport) -> list[Finding]:
             if port is None and not host.problem
         ]
         if names:
-            message = f"no port on {rail.name}: {_listed(names)}"
+            message = f"no port on {rail.name}: {_join_names(names)}"
             result.append(Finding(HOST, Verdict.UNKNOWN, message, fix="name it with --rail"))
     return result
 
@@ -142,7 +142,7 @@ class _Rail:
             result.append(Finding("link.failed", Verdict.FAIL, message, fix=self._fix(at)))
         others = [flow for flow in failed if not dead & {flow.sender, flow.receiver}]
         if others:
-            listed = _listed([self._pair(flow.sender, flow.receiver) for flow in others])
+            listed = _join_names([self._pair(flow.sender, flow.receiver) for flow in others])
             message = (
                 f"{len(others)} of {len(self.flows)} transfers failed on {self.name}: {listed}"
             )
@@ -187,7 +187,7 @@ class _Rail:
         if not pairs:
             return []
         pairs.sort(key=lambda pair: pair.rate)
-        listed = _listed(
+        listed = _join_names(
             [f"{self._pair(pair.sender, pair.receiver)} {bits_text(pair.rate)}" for pair in pairs]
         )
         slow_pairs = {(pair.sender, pair.receiver) for pair in pairs}
@@ -275,7 +275,7 @@ class _Rail:
         ]
         if not failed:
             return []
-        listed = _listed([self._pair(latency.a, latency.b) for latency in failed])
+        listed = _join_names([self._pair(latency.a, latency.b) for latency in failed])
         return [
             Finding(
                 "link.latency",
@@ -327,6 +327,6 @@ def _when(together: bool) -> str:
     return " with both directions at once" if together else ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     text = ", ".join(names[:NAMED])
     return f"{text} and {len(names) - NAMED} more" if len(names) > NAMED else text

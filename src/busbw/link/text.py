@@ -184,11 +184,11 @@ def _character(flow: Flow | None, full: float) -> str:
 def method(report: LinkReport) -> str:
     """How it was measured: `TCP, 4 streams, 2 s each`."""
     spec = report.spec
-    how = f"perftest, {format_size(spec.size)}, {spec.streams} QPs"
+    description = f"perftest, {format_size(spec.size)}, {spec.streams} QPs"
     if spec.method == TCP:
-        how = f"TCP, {counted(spec.streams, 'stream')}"
+        description = f"TCP, {counted(spec.streams, 'stream')}"
     memory = f", GPU {spec.gpu}" if spec.gpu is not None else ""
-    return f"{how}{memory}, {spec.seconds:g} s each"
+    return f"{description}{memory}, {spec.seconds:g} s each"
 
 
 def latency_title(report: LinkReport) -> str:

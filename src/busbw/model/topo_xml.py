@@ -25,7 +25,7 @@ CPU = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 
 
 @dataclass(slots=True)
-class Found:
+class Document:
     """What was read from the elements. `ports` has the Mbit/s of each network port by name."""
 
     gpus: list[Gpu] = field(default_factory=list)
@@ -43,42 +43,42 @@ def read(data: bytes, name: str) -> System:
     """
     if len(data) > MAX_BYTES:
         raise UsageError(f"{name}: {len(data)} bytes, more than any topology has", HINT)
-    found = _Reader().read(data, name)
-    if found.root != "system":
-        raise UsageError(f"{name}: the document is <{found.root[:20]}>, not <system>", HINT)
-    if not found.gpus:
+    document = _Reader().read(data, name)
+    if document.root != "system":
+        raise UsageError(f"{name}: the document is <{document.root[:20]}>, not <system>", HINT)
+    if not document.gpus:
         raise UsageError(
             f"{name}: no <gpu> is in it", f"{HINT}; files for NCCL_TOPO_FILE may leave the GPUs out"
         )
-    if len({gpu.likeness for gpu in found.gpus}) > 1:
+    if len({gpu.likeness for gpu in document.gpus}) > 1:
         raise UsageError(
             f"{name}: the GPUs differ in architecture, links or PCIe",
             "describe the host with --system instead",
         )
-    return _system(found, name)
+    return _system(document, name)
 
 
-def _system(found: Found, name: str) -> System:
-    gpu = found.gpus[0]
-    rates = set(found.ports.values())
+def _system(document: Document, name: str) -> System:
+    gpu = document.gpus[0]
+    rates = set(document.ports.values())
     if len(rates) > 1:
         listed = ", ".join(f"{rate:g}" for rate in sorted(rates))
         raise UsageError(f"{name}: the rates of the NICs differ: {listed} Mbit/s", "give --nics")
     nic = rates.pop() * 1e6 / 8 if rates else 0.0
     if not gpu.links:
-        bare = _over_pcie(found.gpus, name)
+        bare = _over_pcie(document.gpus, name)
     elif gpu.gcn:
-        bare = _of_amd(found.gpus, name)
+        bare = _of_amd(document.gpus, name)
     else:
-        bare = _of_nvidia(found.gpus, name)
+        bare = _of_nvidia(document.gpus, name)
     return replace(
         bare,
         name=name,
         sm=gpu.sm,
-        nics=len(found.ports),
+        nics=len(document.ports),
         nic=nic,
-        cpu=found.cpu,
-        near=found.near,
+        cpu=document.cpu,
+        near=document.near,
         rccl=bool(gpu.gcn),
     )
 
@@ -148,13 +148,13 @@ class _Reader:
     """Collects what is known of GPUs and NICs while the parser walks through the document."""
 
     def __init__(self) -> None:
-        self.found = Found()
+        self.document = Document()
         self._elements = 0
         self._stack: list[str] = []
         self._slots: list[tuple[str, int, int]] = []
         self._gpu = Gpu()
 
-    def read(self, data: bytes, name: str) -> Found:
+    def read(self, data: bytes, name: str) -> Document:
         """Parse the document; UsageError if it is no XML, or refused."""
         parser = expat.ParserCreate()
         parser.StartDoctypeDeclHandler = self._refuse
@@ -167,7 +167,7 @@ class _Reader:
             raise UsageError(f"{name}: not XML: {error}", HINT) from error
         except _Refused as error:
             raise UsageError(f"{name}: line {parser.CurrentLineNumber}: {error}", HINT) from error
-        return self.found
+        return self.document
 
     def _refuse(self, *declared: object) -> None:
         raise _Refused("document types and entities are not read")
@@ -176,13 +176,13 @@ class _Reader:
         self._elements += 1
         if self._elements > MAX_ELEMENTS or len(self._stack) >= MAX_DEPTH:
             raise _Refused("too many elements, or too deep")
-        self.found.root = self.found.root or tag
+        self.document.root = self.document.root or tag
         self._stack.append(tag)
         if tag == "pci":
             self._slots.append(_slot(attributes))
         elif tag == "cpu":
-            vendor = CPU.get(attributes.get("vendor", ""), self.found.cpu)
-            self.found.cpu = "arm" if attributes.get("arch") == "arm64" else vendor
+            vendor = CPU.get(attributes.get("vendor", ""), self.document.cpu)
+            self.document.cpu = "arm" if attributes.get("arch") == "arm64" else vendor
         elif tag == "gpu":
             bus, gen, lanes = self._slots[-1] if self._slots else ("", 4, 16)
             sm, gcn = _number(attributes.get("sm", "")), attributes.get("gcn", "")
@@ -201,16 +201,16 @@ class _Reader:
     def _port(self, attributes: dict[str, str]) -> None:
         rate = float(_number(attributes.get("speed", "")))
         if rate > 0:
-            self.found.near &= self._stack.count("pci") > 1
+            self.document.near &= self._stack.count("pci") > 1
             name = ":".join(attributes.get(key, "") for key in ("name", "port", "dev"))
-            self.found.ports[name] = rate
+            self.document.ports[name] = rate
 
     def _end(self, tag: str) -> None:
         self._stack.pop()
         if tag == "pci":
             self._slots.pop()
         elif tag == "gpu":
-            self.found.gpus.append(self._gpu)
+            self.document.gpus.append(self._gpu)
 
 
 class _Refused(Exception):

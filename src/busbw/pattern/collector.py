@@ -200,9 +200,9 @@ class Collector:
         if text not in self.header.notes:
             self.header.notes.append(text)
 
-    def omit(self, process: Hashable, what: str) -> None:
+    def omit(self, process: Hashable, function: str) -> None:
         """Count a call of a process that is known, but moves no data of the application."""
-        self.omitted[what, process] += 1
+        self.omitted[function, process] += 1
 
     def dropped(self, comm: Hashable, process: Hashable, calls: int) -> None:
         """State how many calls of a communicator were made but not recorded in a process; the

@@ -134,15 +134,15 @@ def op(name: str) -> str | None:
 
 def algorithm(name: str) -> str | None:
     """The algorithm for NCCL's number (`1`) or name (`RING`, `NVLS_TREE`)."""
-    return _listed(name, ALGORITHMS)
+    return _parse_name(name, ALGORITHMS)
 
 
 def protocol(name: str) -> str | None:
     """The protocol for NCCL's number (`2`) or name (`SIMPLE`)."""
-    return _listed(name, PROTOCOLS)
+    return _parse_name(name, PROTOCOLS)
 
 
-def _listed(name: str, names: tuple[str, ...]) -> str | None:
+def _parse_name(name: str, names: tuple[str, ...]) -> str | None:
     if name.isdecimal():
         return names[int(name)] if int(name) < len(names) else None
     return next((known for known in names if key(known) == key(name)), None)

@@ -120,13 +120,15 @@ def table(pattern: Pattern, width: int | None = None, row_limit: int = ROWS) -> 
     lines = sorted(_lines(pattern, sort_kind), key=lambda line: (-line.weight, line.row.id))
     shown = [column for column in COLUMNS if _is_shown(column, lines)]
     hidden = lines[row_limit:]
-    rest = more(hidden, sum(line.weight for line in hidden), sum(line.weight for line in lines))
+    hidden_line = more(
+        hidden, sum(line.weight for line in hidden), sum(line.weight for line in lines)
+    )
     meaning = "" if sort_kind.field and len(pattern.header.ranks) == 1 else sort_kind.meaning
     order = f"sorted by share of {sort_kind.name} ({average(pattern)}{meaning})"
     head = wrapped(f"{_title(pattern)}\n{order}\n", width)
     table = aligned(shown, lines[:row_limit], width, DROP_ORDER)
     foot = wrapped(_totals(pattern, sort_kind) + _remarks(pattern), width)
-    return f"{head}\n{table}{rest}\n{foot}"
+    return f"{head}\n{table}{hidden_line}\n{foot}"
 
 
 def _is_shown(column: Column, lines: list[_Line]) -> bool:

@@ -43,9 +43,9 @@ class Reader:
     """
 
     def __init__(
-        self, wanted: Wanted, *, answer_s: float = ANSWER_S, start_s: float = START_S
+        self, links: Wanted, *, answer_s: float = ANSWER_S, start_s: float = START_S
     ) -> None:
-        self._wanted, self._answer_s, self._start_s = wanted, answer_s, start_s
+        self._links, self._answer_s, self._start_s = links, answer_s, start_s
         self._lost: list[str] = []
         self._tries = 0  # children in a row that gave no sample, although no link was to blame
         self._start()
@@ -81,7 +81,7 @@ class Reader:
                     start_new_session=True,
                 )
             self._connection = Connection(ours.detach())
-            self._send(self._wanted)
+            self._send(self._links)
             if self._answer(self._start_s) is True:
                 return
 
@@ -122,10 +122,10 @@ class Reader:
                 )
             return
         if name == NVML:
-            self._wanted = msgspec.structs.replace(self._wanted, gpus=False)
+            self._links = msgspec.structs.replace(self._links, gpus=False)
         else:
-            without = (*self._wanted.without, name)
-            self._wanted = msgspec.structs.replace(self._wanted, without=without)
+            without = (*self._links.without, name)
+            self._links = msgspec.structs.replace(self._links, without=without)
         self._lost.append(f"{name}: {reason}; it is not read any more")
 
 

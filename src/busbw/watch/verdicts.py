@@ -31,9 +31,9 @@ RESENT = (
     "retrans_pkts",
 )
 CLASS_DROPS = tuple(
-    f"rx_prio{number}_{what}"
+    f"rx_prio{number}_{event}"
     for number in PRIORITIES
-    for what in ("discards", "buf_discard", "cong_discard")
+    for event in ("discards", "buf_discard", "cong_discard")
 )
 
 

@@ -68,9 +68,9 @@ def test_without_perftest_nothing_is_detected(monkeypatch, tmp_path):
 
 @installed
 def test_the_installed_version_is_detected():
-    found = perftest.detect()
-    assert found is not None
-    assert found.version
+    program = perftest.detect()
+    assert program is not None
+    assert program.version
 
 
 @installed

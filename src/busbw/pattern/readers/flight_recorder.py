@@ -55,7 +55,7 @@ def read_dump(source: Source, collector: Collector) -> dict[str, Any] | None:
         dump = load(data) if data.startswith(b"\x80") else msgspec.json.decode(data)
     except Unreadable as error:
         collector.problem(f"{source.name}: not a complete pickle of plain containers: {error}")
-        dump = {"entries": list(inside(error.found, _is_entry))}
+        dump = {"entries": list(inside(error.values, _is_entry))}
     except json_recovery.BROKEN as error:
         collector.problem(f"{source.name}: {error}")
         dump = {"entries": list(json_recovery.objects(data, "entries"))}

@@ -57,7 +57,7 @@ class _Open:
     ranks: int
     first: Hashable
     processes: set[Process] = field(default_factory=set)
-    taken: set[int] = field(default_factory=set)
+    joined_ranks: set[int] = field(default_factory=set)
 
 
 class Comms:
@@ -115,7 +115,9 @@ class Comms:
         fitting = [
             comm
             for comm in self._open
-            if comm.ranks == ranks and process not in comm.processes and rank not in comm.taken
+            if comm.ranks == ranks
+            and process not in comm.processes
+            and rank not in comm.joined_ranks
         ]
         candidates = [comm for comm in fitting if comm.first == first]
         if first[1] != b"0":  # a log that begins in the middle shows ranks at different calls
@@ -127,7 +129,7 @@ class Comms:
             self._open.append(joined)
         joined.processes.add(process)
         if rank is not None:
-            joined.taken.add(rank)
+            joined.joined_ranks.add(rank)
         if len(joined.processes) == ranks:
             self._open.remove(joined)
         hosts = start.hosts if start else 0

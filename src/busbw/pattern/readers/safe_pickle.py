@@ -21,11 +21,11 @@ _KEYS = (str, bytes, int, float, bool, type(None))
 
 
 class Unreadable(Exception):
-    """The bytes are no pickle of plain containers; `found` are the values that were complete."""
+    """The bytes are no pickle of plain containers; `values` are the values that were complete."""
 
-    def __init__(self, reason: str, found: list[Any]) -> None:
+    def __init__(self, reason: str, values: list[Any]) -> None:
         super().__init__(reason)
-        self.found = found
+        self.values = values
 
 
 class _Reader(pickle._Unpickler):  # the one in Python keeps its stack, and so what was read

@@ -134,16 +134,16 @@ class Player:
         """
         progress = Progress(self._largest_bytes, BATCH, None)
         self._enter("timing", f"repeat {repeat + 1}", progress)
-        taken: dict[int, float] = {}
+        durations_us: dict[int, float] = {}
         start = time.perf_counter()
         for first in range(0, len(self._steps), BATCH):
             batch = self._steps[first : first + BATCH]
             if marks:
-                self._run_marked(batch, taken)
+                self._run_marked(batch, durations_us)
             else:
                 self._run(batch)
             progress.done += 1
-        return time.perf_counter() - start, taken
+        return time.perf_counter() - start, durations_us
 
     def _run(self, batch: Sequence[_Step]) -> None:
         for step in batch:
@@ -152,8 +152,8 @@ class Player:
             step.launch()
         self._wait()
 
-    def _run_marked(self, batch: Sequence[_Step], taken: dict[int, float]) -> None:
-        """Run with a mark before and after each operation; adds the microseconds to `taken`."""
+    def _run_marked(self, batch: Sequence[_Step], durations_us: dict[int, float]) -> None:
+        """Run with a mark before and after each operation; adds their times to `durations_us`."""
         for at, step in enumerate(batch):
             for other in step.after:
                 step.engine.follow(other)
@@ -162,7 +162,7 @@ class Player:
             step.engine.mark(2 * at + 1)
         self._wait()
         for at, step in enumerate(batch):
-            taken[step.number] = step.engine.elapsed_s(2 * at, 2 * at + 1)[0] * 1e6
+            durations_us[step.number] = step.engine.elapsed_s(2 * at, 2 * at + 1)[0] * 1e6
 
     def _wait(self) -> None:
         for comm_engine in self._opened.engines.values():
