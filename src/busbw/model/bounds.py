@@ -52,9 +52,10 @@ EVERY = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One row: its collectives, when it can run, its terms, and whether f multiplies them.
+    """An algorithm and its bound.
 
-    `why` gives the reason for the bound.
+    `runs` tells whether it can run on a fabric with some features. The smallest of the `terms` is
+    the limit, multiplied by f if `times_factor`. `why` is the reason for the bound.
     """
 
     name: str

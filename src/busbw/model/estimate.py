@@ -32,7 +32,7 @@ SIMPLE_AT = 2
 class Setting:
     """What an estimate depends on besides the operation.
 
-    Oversubscription divides what leaves a host, which NCCL does not know of.
+    `oversubscription` divides the rate of the NICs; NCCL does not know of it.
     """
 
     system: System

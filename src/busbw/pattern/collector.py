@@ -45,7 +45,7 @@ class _Row:
 
 
 class Tally:
-    """Collects communicators and calls. With `ordered` False it keeps counts and times alone."""
+    """Collects communicators and calls. With `ordered` False it keeps only counts and times."""
 
     def __init__(self, header: Header, *, ordered: bool) -> None:
         self.header = header
@@ -133,8 +133,10 @@ ARGUMENTS = (
 
 @dataclass(slots=True)
 class Group:
-    """A communicator: `own` has the rank in it of each process that was read, `members` ranks of
-    the job where the source lists them.
+    """A communicator.
+
+    `rank_of` has the rank in it of each process that was read. `members` are the ranks of the job
+    where the source lists them. `callers` are the processes that made calls on it.
     """
 
     ranks: int = 0
@@ -168,9 +170,9 @@ class Counts:
 
 
 class Collector:
-    """Takes what readers find.
+    """Collects ranks, communicators and calls from the readers.
 
-    A process is whatever makes calls in an order of its own: a rank, named by any key.
+    A process makes calls in one order, which is usually that of a rank; any key can name it.
     """
 
     def __init__(self, source: str, limit: int = ORDER_LIMIT) -> None:
@@ -250,7 +252,7 @@ class Collector:
         self.choices[name] = choice if self.choices.get(name, choice) == choice else None
 
     def drop_order(self) -> None:
-        """Keep no order, from here on and of what was kept."""
+        """Count the calls that were kept and all later ones, without their order."""
         self.ordered = False
         for process, queue in self.queues.items():
             for call in queue:

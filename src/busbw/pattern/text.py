@@ -55,7 +55,7 @@ class _Line:
 class _Kind:
     """What the table is sorted by: a kind of time, or bytes.
 
-    `meaning` goes on after "average of all ranks".
+    `meaning` continues the text "average of all ranks".
     """
 
     name: str

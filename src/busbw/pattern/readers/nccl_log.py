@@ -2,19 +2,17 @@
 communicator (INIT).
 
 Each line begins with `host:pid:tid [gpu] NCCL INFO`; then a call, a choice, or the start of a
-communicator follows (here some are wrapped):
+communicator follows (the long lines end in ... here):
 
-    AllReduce: opCount 2a sendbuff 0x.. recvbuff 0x.. count 64 datatype 7 op 0 root 0 comm 0x..
-        [nranks=2] stream 0x..
-    256 Bytes -> Algo 1 proto 0 time 10.8
-    AllReduce: 256 Bytes -> Algo 1 proto 0 time 10.8
-    AllReduce: 256 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}
-    ncclCommInitRank comm 0x.. rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId .. commId 0x.. - Init
-        COMPLETE
+    AllReduce: opCount 2a sendbuff 0x.. recvbuff 0x.. count 64 datatype 7 op 0 root 0 comm 0x.. ...
+    256 Bytes -> Algo 1 proto 0 time 10.8                                 NCCL 2.20 to 2.22
+    AllReduce: 256 Bytes -> Algo 1 proto 0 time 10.8                      2.23
+    AllReduce: 256 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}     from 2.24 on
+    ncclCommInitRank comm 0x.. rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId .. commId 0x.. ...
 
-The three forms of a choice are those of NCCL 2.20 to 2.22 (only rank 0), of 2.23, and from 2.24 on.
-Sources: src/enqueue.cc, src/init.cc and src/collectives.cc of these releases; RCCL adds `acc`,
-`task` and `globalrank` to calls.
+After its communicator a call has `[nranks=2] stream 0x..`. NCCL 2.20 to 2.22 print choices only on
+rank 0. RCCL adds `acc`, `task` and `globalrank` to calls. Sources: src/enqueue.cc, src/init.cc and
+src/collectives.cc of these releases.
 
 `Comms` decides which pointers are one communicator: those that have one commId, or, without INIT
 lines, those whose calls agree.

@@ -1,11 +1,10 @@
 """AIBooster's pattern.csv: the distinct calls of a job with NCCL's prediction, and, where it was
 asked for, how often each was made.
 
-    routine,num_samples,datatype,nranks,ALGO,PROTOCOL,TOTALBYTES,
-        TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC  (on the same line)
+    routine,num_samples,datatype,nranks,ALGO,PROTOCOL,TOTALBYTES,TIME_FOR_EACH_...
     allgather,24,float32,8,Ring,LL,768,10.804766
 
-`num_samples` is NCCL's count; `?` stands for what is unknown.
+`num_samples` is NCCL's count; `?` stands for an unknown value.
 """
 
 import csv

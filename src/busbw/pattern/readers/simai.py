@@ -1,13 +1,15 @@
 """SimAI's workload: the layers of one training step, each with a call in the forward pass and two
 in the backward pass.
 
-    HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus:
-    32 ... <layers> <name> -1 <forward ns> <type> <bytes> <input gradient ns> <type> <bytes> <weight
-    gradient ns> <type> <bytes> <update>
+    HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 1 ... all_gpus: 32 ...
+    <number of layers>
+    <name> -1 <ns> <type> <bytes> <ns> <type> <bytes> <ns> <type> <bytes> <update>
 
-Source: aliyun/SimAI, example/*.txt, and ASTRA-sim's Workload.cc. Calls of both passes over
-activations go to the tensor-parallel group and those of weight gradients to the data-parallel one,
-unless the type ends in _EP or _DP_EP.
+Each layer has three groups of time, type and bytes: of the forward pass, of the gradients of the
+inputs, and of the gradients of the weights. The first two go to the tensor-parallel group and the
+last one to the data-parallel group, unless the type ends in _EP or _DP_EP.
+
+Source: aliyun/SimAI, example/*.txt, and ASTRA-sim's Workload.cc.
 """
 
 import re

@@ -35,7 +35,7 @@ class ReplaySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 class Replayed(msgspec.Struct):
     """One row: as recorded, and as replayed.
 
-    None: not timed. `counted_calls` of the replay gave `times`.
+    `times` are those of the calls that count; None if the row was not timed.
 
     `weight` is the part of the ranks read that a call occupies, `recorded_weight` that of the
     recorded calls (core.pattern_weights). `kind` is the clock of `times`: gpu (kernels, by the
