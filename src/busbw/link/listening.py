@@ -88,7 +88,7 @@ def _receive(connection: socket.socket, count: int, deadline: float) -> bytes:
     """Exactly `count` bytes. Refused if the other end closes the connection before."""
     data = b""
     while len(data) < count:
-        # one deadline for all parts: a stranger may send one byte at a time
+        # One deadline for all parts: a stranger may send one byte at a time.
         connection.settimeout(max(0.001, deadline - time.monotonic()))
         part = connection.recv(count - len(data))
         if not part:

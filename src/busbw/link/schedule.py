@@ -176,7 +176,7 @@ def _flatten(ports: Ports) -> Iterable[Endpoint]:
 
 _ETHERNET_BYTES = 14 + 4 + 20
 _TCP_HEADERS = 20 + 20 + 12  # inside the MTU
-# inside the interface's MTU, with the extended header of the first packet of a write
+# Inside the interface's MTU, with the extended header of the first packet of a write.
 _ROCE_HEADERS = 20 + 8 + 12 + 16 + 4
 _ROCE_BYTES = _ETHERNET_BYTES + 20 + 8 + 12 + 4
 _IB_BYTES = 26

@@ -19,7 +19,7 @@ from busbw.model.bounds import Features, bounds
 from busbw.model.fabric import Fabric, gb
 
 NCCL_TOPO = "NCCL src/graph/topo.h, bandwidth constants (GB/s)"
-# the rates that NCCL plans with for 16 lanes; NCCL src/graph/topo.h, xml link speeds
+# The rates that NCCL plans with for 16 lanes, by generation: NCCL src/graph/topo.h.
 NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}
 
 

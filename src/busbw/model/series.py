@@ -6,10 +6,11 @@ from busbw.core.sizes import format_size
 
 HALF = 0.5
 DIP = 0.75
-# of the peak: below, latency dominates, and twenty iterations cannot tell noise from a dip
+# A share of the peak: below it latency dominates, and twenty iterations cannot distinguish a dip
+# from noise.
 DIP_FLOOR = 0.1
 STILL_RISING = 1.10
-# a single size is judged from here on: latency is a small part of its time
+# A single size is judged if it has so many bytes or more: latency is a small part of its time.
 BANDWIDTH_BOUND = 32 << 20
 
 Series = list[Figure]

@@ -60,7 +60,7 @@ class System:
     cpu: str = "intel"
     near: bool = True
     pair: "Pair | None" = None  # of GPUs that are joined each to each other, without a switch
-    # the GPUs are joined unevenly: `link` is that of all of them together
+    # Whether the GPUs are joined unevenly; `link` then counts all links of a GPU.
     part_unknown: bool = False
     rccl: bool = False  # AMD's GPUs, of whose library there is no model
 

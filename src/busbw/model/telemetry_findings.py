@@ -19,7 +19,7 @@ from busbw.core.telemetry import CLOCK_REASONS, REASON_SEVERITY, TCP, HostChange
 from busbw.model.series import Series, series, where_text
 from busbw.model.usable_hardware import UsedPorts
 
-# times the time that the neighbors suggest: small sizes vary by 4 to 6 % from sample to sample
+# A factor on the time that the neighbors suggest: small sizes vary by 4 to 6 % between samples.
 SLOWER = 1.10
 WIDE = 0.05  # half of the confidence interval, as a share of the time
 

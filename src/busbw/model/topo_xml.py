@@ -19,7 +19,7 @@ from busbw.model.topo_links import MEASURE, Gpu, LinkLayout, analyze_links
 MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS = 16 << 20, 64, 200_000
 HINT = "write one with NCCL_TOPO_DUMP_FILE=topo.xml in the environment of any NCCL program"
 GENERATION = {"8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # GT/s
-# two GPUs of MI250 are a package, joined by four links, which older RCCL wrote as one
+# Two GPUs of MI250 are a package, joined by four links, which older RCCL wrote as one.
 PACKAGES = "gfx90a"
 CPU = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 

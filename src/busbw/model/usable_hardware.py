@@ -95,7 +95,7 @@ def _host(topology: Topology, name: str) -> Host | None:
 
 def _narrow(host: Host, devices: Sequence[Device], environment: Mapping[str, str]) -> Host:
     """The host with only the GPUs of these devices and the ports that NCCL may use."""
-    # a Device.bus has no function number
+    # A Device.bus has no function number.
     prefixes = tuple(f"{device.bus.lower().partition('.')[0]}." for device in devices)
     gpus = [gpu for gpu in host.gpus if gpu.bus_id.startswith(prefixes)]
     nics = nics_left(host.nics, environment)

@@ -186,7 +186,7 @@ class Collector:
         self.choices: dict[Hashable, Choice | None] = {}
         self.omitted: Counter[tuple[str, Hashable]] = Counter()
         self.lost: dict[tuple[Hashable, Hashable], int] = {}
-        # communicators whose calls have numbers that differ between ranks
+        # Communicators whose calls have numbers that differ between ranks.
         self.unnumbered: set[Hashable] = set()
         self._kept = 0
         self.call_count = 0

@@ -28,7 +28,7 @@ def ticks(
     number = yielded = 0
     while (count is None or yielded < count) and (last is None or number < last):
         number += 1
-        # deadlines that have passed, including the last one that was met
+        # Deadlines that have passed, including the last one that was met.
         passed = int((time.monotonic() - start) / interval_s)
         if last is not None:
             passed = min(passed, last)  # later ones do not count

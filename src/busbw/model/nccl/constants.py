@@ -211,8 +211,8 @@ TREE_SHARES: dict[str, tuple[float, ...]] = {
     ),
 }
 # fmt: on
-TREE_SIZES = 23  # of these values, those that Tree uses
-# getNetOverhead; three times that with Simple
+TREE_SIZES = 23  # how many of these values Tree uses
+# NCCL's getNetOverhead; Simple has three times as much.
 NET_OVERHEAD_US = {"intel": 1.0, "amd": 2.0, "arm": 1.0}
 # Simple all_reduce over several hosts: GPUs from Ampere on, and earlier ones
 RING_PLATEAU = {True: 1.4, False: 1.9}

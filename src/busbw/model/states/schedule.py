@@ -135,9 +135,9 @@ class Schedule:
         for part, stays in zip(self._parts, self._on_gpu, strict=True):
             self._units.setdefault(part.unit, []).append((part, stays))
         self._in_flight = 0
-        # gradients down, and weights up: streamed ones in forward and in backward
+        # Gradients go down, and weights up; streamed weights go up in forward and in backward.
         copied = SLOT * (3 if stream_weights else 2)
-        # copies take their share of the memory's rate
+        # Copies take their share of the memory's rate.
         self._adam_rate = machine.host_adam * UPDATE_BYTES / (UPDATE_BYTES + copied)
 
     def timeline(self) -> Timeline:

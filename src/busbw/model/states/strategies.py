@@ -16,8 +16,8 @@ from busbw.model.states.types import Compute, Machine, Memory, StatesPlan, Train
 
 LAYER_BYTES, INPUT_BYTES, BACKWARD_BYTES = 32, 2, 10
 BF16, FP32 = 2, 4
-# of each score of one sample in the backward of the loss: log-softmax, its gradient, and that of
-# the scores
+# For each score of one sample in the backward of the loss: log-softmax, its gradient, and that of
+# the scores.
 SCORES_BYTES = 3 * FP32
 
 
@@ -80,7 +80,7 @@ def _begins(training: Training, weights: int, states: int, gradients: int, host:
     """
     shape = training.shape
     kept, table = _kept(training), _table(training)
-    # of the last norm: input, output and gradient
+    # Input, output and gradient of the last norm.
     hidden = 3 * BF16 * training.tokens * shape.width
     scores = shape.vocabulary * training.sequence
     loss = hidden + max(SCORES_BYTES * scores + table, BF16 * scores + 2 * table, 3 * table)
@@ -134,7 +134,7 @@ def compute_of(training: Training, flops: float) -> Compute:
     forward, and the products of attention.
     """
     shape, tokens = training.shape, training.tokens
-    # two products, half of each left out by the causal mask
+    # Two products, half of each left out by the causal mask.
     attention = 2 * tokens * training.sequence * shape.width
     forward = (2 * 12 * shape.width**2 * tokens + attention) / flops
     scores = 2 * shape.vocabulary * shape.width * tokens / flops

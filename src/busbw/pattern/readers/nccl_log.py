@@ -162,7 +162,7 @@ _INIT = re.compile(
     rb" (\d+))?(?:.*?commId (0x[0-9a-f]+))?"
 )
 _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
-# calls of a process whose choice may still follow: NCCL prints it when their group ends
+# Calls of a process whose choice may still follow: NCCL prints it when their group ends.
 _WAITING = 64
 
 
@@ -239,7 +239,7 @@ class _Reader:
         call = Observed(comm, function, size, int(count), element_type, stream=stream)
         if function in POINT_TO_POINT:
             call.peer = int(root)
-            # opCount grows only on the ranks that send or receive
+            # The opCount grows only on the ranks that send or receive.
             self._collector.unnumbered.add(comm)
         else:
             call.seq = int(op_count, 16)

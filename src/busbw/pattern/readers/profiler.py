@@ -110,7 +110,7 @@ def _call(called: Called, comm: _Comm, process_file: ProcessFile, ahead_ns: int)
     The GPU's clock is `ahead_ns` of the host's: no kernel starts before its call.
     """
     dtype, function = called.dtype, called.function
-    # without a type, NCCL has counted bytes
+    # Without a type, NCCL has counted bytes.
     size = algbw_bytes(function, called.count, dtype or "uint8", comm.ranks or 1)
     gpu_at_us = process_file.time_us(called.gpu_ns[0] - ahead_ns) if called.gpu_ns else None
     return Observed(

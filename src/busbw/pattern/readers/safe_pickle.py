@@ -118,7 +118,7 @@ class _Weight:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # of a container: its values, and how deep they are nested
+        # By id of a container: the number of its values, and how deep they are nested.
         self._known: dict[int, tuple[int, int]] = {}
 
     def of(self, value: Any) -> int:
