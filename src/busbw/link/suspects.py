@@ -141,7 +141,7 @@ class _Search:
     size: int = 2
     usual: float = 0.0
     fast: list[int] = field(default_factory=list)
-    found: list[Found] = field(default_factory=list)
+    confirmed: list[Found] = field(default_factory=list)
     left_open: list[Open] = field(default_factory=list)
 
     def filled(self, group: Sequence[int], without: Sequence[int] = ()) -> list[int]:
@@ -172,7 +172,7 @@ class _Search:
             suspect_count,
         )
         if comparison.slow:
-            self.found.append(Found(hosts, comparison.share or None))
+            self.confirmed.append(Found(hosts, comparison.share or None))
         elif comparison.slow is None:
             self.left_open.append(Open(hosts, comparison.share))
 
@@ -184,7 +184,7 @@ class _Search:
         typical = spread(repeated)
         confirmed = []
         left_open = list(self.left_open)
-        for slow in self.found:
+        for slow in self.confirmed:
             if slow.share is not None and typical is not None and 1 - slow.share <= typical:
                 left_open.append(Open(slow.hosts, slow.share))
             else:
@@ -294,5 +294,5 @@ def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> Outc
         search.decide([host], suspect_count)
     for pair in slow_pairs:
         search.decide(pair, suspect_count)
-    search.found += [Found(pair, None) for pair in failed]
+    search.confirmed += [Found(pair, None) for pair in failed]
     return search.outcome(list(repeated_rates.values()))
