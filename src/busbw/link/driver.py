@@ -14,6 +14,7 @@ from typing import Self, TypeVar
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.version import __version__
 from busbw.host.process import allow_open_files
+from busbw.host.tcp_connections import Endpoint
 from busbw.launch import remote
 from busbw.launch.node import Node
 from busbw.link import findings, schedule
@@ -64,7 +65,7 @@ class Tournament:
         self._next_save = 0.0
 
     def __enter__(self) -> Self:
-        """The tournament."""
+        """Returns the tournament itself."""
         return self
 
     def __exit__(
@@ -87,26 +88,28 @@ class Tournament:
 
         NoMeasurement if fewer than two hosts answer or they share no network.
         """
-        described = self._start(launch_limit_s)
-        names = [host.name for host in self.report.hosts]
-        ports = [described[at].endpoints if at in described else [] for at in range(len(names))]
-        if len(described) < 2:
-            problems = "; ".join(
-                f"{host.name}: {host.problem}" for host in self.report.hosts if host.problem
-            )
+        descriptions = self._start(launch_limit_s)
+        hosts = self.report.hosts
+        names = [host.name for host in hosts]
+        if len(descriptions) < 2:
+            problems = "; ".join(f"{host.name}: {host.problem}" for host in hosts if host.problem)
             raise NoMeasurement(
-                f"{len(described)} of {len(names)} hosts answered: {problems}",
+                f"{len(descriptions)} of {len(names)} hosts answered: {problems}",
                 "does `ssh HOST true` work on each?",
             )
+        ports: list[list[Endpoint]] = [[] for _ in hosts]
+        for at, description in descriptions.items():
+            ports[at] = description.endpoints
         if self._spec.method == PERFTEST:
             self._check(ports)
-            ports = [[port for port in some if port.device] for some in ports]
+            for at, host_ports in enumerate(ports):
+                ports[at] = [port for port in host_ports if port.device]
         self.report.rails = schedule.choose(self._spec.rails, ports, names)
         for rail in range(len(self.report.rails)):
             for pairs in rounds(len(names), self._spec.rounds):
                 self._round(rail, pairs)
         for rail in range(len(self.report.rails)):
-            for pairs in disjoint(self._slow(rail)):
+            for pairs in disjoint(self._slow_pairs(rail)):
                 self._round(rail, pairs, again=True)
         self.report.complete = True
 
@@ -125,18 +128,20 @@ class Tournament:
                     self._nodes[at] = node
                 if ended:  # by Ctrl-C, which closed the others
                     node.close()
-                asked = messages.Describe(self._spec.method == PERFTEST)
-                return node.ask(asked, messages.Description, limit_s)
+                request = messages.Describe(self._spec.method == PERFTEST)
+                return node.ask(request, messages.Description, limit_s)
             except NoMeasurement as error:
                 self._lose(at, error)
                 return None
 
-        answers = _all(start, range(len(self.report.hosts)), MOST_STARTING)
-        found = {at: answer for at, answer in enumerate(answers) if answer is not None}
-        for at, one in found.items():
+        answers = _map_threads(start, range(len(self.report.hosts)), MOST_STARTING)
+        descriptions = {at: answer for at, answer in enumerate(answers) if answer is not None}
+        for at, description in descriptions.items():
             host = self.report.hosts[at]
-            host.hostname, host.busbw, host.perftest = one.hostname, one.busbw, one.perftest
-        return found
+            host.hostname = description.hostname
+            host.busbw = description.busbw
+            host.perftest = description.perftest
+        return descriptions
 
     def _lose(self, at: int, error: NoMeasurement) -> None:
         host = self.report.hosts[at]
@@ -148,7 +153,7 @@ class Tournament:
 
     def _check(self, ports: schedule.Ports) -> None:
         """NoMeasurement if a host lacks perftest, an RDMA device, or the requested GPU support."""
-        for host, some in zip(self.report.hosts, ports, strict=True):
+        for host, host_ports in zip(self.report.hosts, ports, strict=True):
             if host.problem:
                 continue
             if host.perftest is None:
@@ -162,7 +167,7 @@ class Tournament:
                     " --use_cuda)",
                     BUILD,
                 )
-            if not any(port.device for port in some):
+            if not any(port.device for port in host_ports):
                 raise NoMeasurement(
                     f"{host.name}: no RDMA device has an interface with an IPv4 address",
                     "use --test tcp",
@@ -173,10 +178,10 @@ class Tournament:
 
         `again`: replace earlier results if the new rate is higher.
         """
-        pairs = without(pairs, self._left_out(rail))
-        _all(lambda pair: self._pair(rail, pair, again), pairs, len(pairs))
+        pairs = without(pairs, self._excluded(rail))
+        _map_threads(lambda pair: self._measure(rail, pair, again), pairs, len(pairs))
 
-    def _left_out(self, rail: int) -> list[int]:
+    def _excluded(self, rail: int) -> list[int]:
         """Hosts that were lost, have no port on the rail, or failed in HOPELESS pairs without a
         single success.
         """
@@ -194,7 +199,7 @@ class Tournament:
             if host.problem or endpoints[at] is None or at in hopeless
         ]
 
-    def _pair(self, rail: int, pair: Pair, again: bool) -> None:
+    def _measure(self, rail: int, pair: Pair, again: bool) -> None:
         a, b = (self._place(rail, at) for at in pair)
         test = PairTest(self._spec, rail)
         flows = test.flows(a, b)
@@ -211,11 +216,11 @@ class Tournament:
             else:
                 self.report.flows += flows
                 self.report.latencies += latencies
-            self._save_sometimes()
+            self._save_if_due()
 
-    def _save_sometimes(self) -> None:
-        """Save, unless that would take more than a tenth of the time: reports of many hosts are
-        long.
+    def _save_if_due(self) -> None:
+        """Save, unless saving would take more than WRITING_SHARE of the time: reports of many hosts
+        are long.
         """
         start_s = time.monotonic()
         if start_s >= self._next_save:
@@ -224,18 +229,19 @@ class Tournament:
 
     def _place(self, rail: int, at: int) -> Place:
         port = self.report.rails[rail].endpoints[at]
-        assert port is not None  # others were left out
+        assert port is not None  # hosts without a port were excluded
         return Place(at, self._nodes[at], port)
 
-    def _slow(self, rail: int) -> list[Pair]:
+    def _slow_pairs(self, rail: int) -> list[Pair]:
         """Slow pairs of hosts that are not slow: other traffic may have disturbed them."""
-        slow = (
-            sorted((flow.sender, flow.receiver))
-            for flow in findings.solution(self.report, rail).pairs
-        )
-        return list(dict.fromkeys((a, b) for a, b in slow))[:REPEATED]
+        flows = findings.solution(self.report, rail).pairs
+        pairs = [
+            (min(flow.sender, flow.receiver), max(flow.sender, flow.receiver)) for flow in flows
+        ]
+        return list(dict.fromkeys(pairs))[:REPEATED]
 
     def _replace(self, flows: Sequence[Flow]) -> None:
+        """Put each flow in the place of the earlier one if its rate is higher."""
         places = {
             (flow.rail, flow.sender, flow.receiver, flow.together): at
             for at, flow in enumerate(self.report.flows)
@@ -246,14 +252,16 @@ class Tournament:
                 self.report.flows[at] = flow
 
 
-def _all(work: Callable[[Item], Answer], items: Sequence[Item], most: int) -> list[Answer]:
-    """The answers of `work` for all items, `most` at a time.
+def _map_threads(
+    work: Callable[[Item], Answer], items: Sequence[Item], threads: int
+) -> list[Answer]:
+    """The answers of `work` for all items, in their order, from at most `threads` threads.
 
-    Ctrl-C ends the wait; what still runs ends when its nodes are closed.
+    Ctrl-C ends the wait; calls that still run end when their nodes are closed.
     """
     if not items:
         return []
-    pool = ThreadPoolExecutor(most)
+    pool = ThreadPoolExecutor(threads)
     futures = [pool.submit(work, item) for item in items]
     try:
         waiting = set(futures)

@@ -1,8 +1,7 @@
 """Findings of a tournament: slow hosts and pairs, transfers below the pass mark, and what could
 not be judged.
 
-Counter increases during transfers, as evidence for a rate: pauses and symbol errors are
-different causes.
+The increases of counters during the transfers are evidence for the cause of a low rate.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,29 +17,29 @@ SHOWN = 6
 
 
 def sums(flows: Iterable[Flow], kinds: Collection[Kind]) -> dict[Key, int]:
-    """The increases of counters of these kinds, over all flows."""
-    found: dict[Key, int] = {}
+    """The increases of counters of these kinds, added up over all flows."""
+    increases: dict[Key, int] = {}
     for flow in flows:
         for host, ports in flow.moved.items():
             for port, counters in ports.items():
-                for name, by in counters.items():
+                for name, increase in counters.items():
                     if name in BY_NAME and BY_NAME[name].kind in kinds:
-                        found[host, port, name] = found.get((host, port, name), 0) + by
-    return found
+                        increases[host, port, name] = (
+                            increases.get((host, port, name), 0) + increase
+                        )
+    return increases
 
 
 def evidence(flows: Iterable[Flow]) -> str:
     """The loss, congestion and fault counters that increased most beyond normal; '' if none did."""
-    found = sums(flows, {Kind.LOSS, Kind.CONGESTION, Kind.FAULT})
-    times = {key: by / BY_NAME[key[2]].notable for key, by in found.items()}
-    largest = sorted((key for key in times if times[key] >= 1), key=lambda key: -times[key])[:SHOWN]
-    return (
-        "meanwhile "
-        + ", ".join(
-            f"{host} {port} {name} +{found[host, port, name]}" for host, port, name in largest
-        )
-        if largest
-        else ""
+    increases = sums(flows, {Kind.LOSS, Kind.CONGESTION, Kind.FAULT})
+    times = {key: increase / BY_NAME[key[2]].notable for key, increase in increases.items()}
+    notable = [key for key in times if times[key] >= 1]
+    if not notable:
+        return ""
+    largest = sorted(notable, key=lambda key: -times[key])[:SHOWN]
+    return "meanwhile " + ", ".join(
+        f"{host} {port} {name} +{increases[host, port, name]}" for host, port, name in largest
     )
 
 
@@ -54,10 +53,10 @@ FIX = (
 
 def findings(report: LinkReport) -> list[Finding]:
     """All findings: hosts and ports that are missing first, then each rail."""
-    found = _missing(report)
+    result = _missing(report)
     for rail in range(len(report.rails)):
-        found += _Rail(report, rail).findings()
-    return found
+        result += _Rail(report, rail).findings()
+    return result
 
 
 def solution(report: LinkReport, rail: int, *, together: bool = False) -> Solution:
@@ -67,11 +66,11 @@ def solution(report: LinkReport, rail: int, *, together: bool = False) -> Soluti
 
 
 def limit(report: LinkReport, flow: Flow) -> float | None:
-    """The most data in bytes per second that a flow's link can carry; None if its line rate or
-    MTU is unknown.
+    """The bytes of data per second that a flow's link can carry; None if its line rate or MTU is
+    unknown.
     """
-    ends = report.rails[flow.rail].endpoints
-    sender, receiver = ends[flow.sender], ends[flow.receiver]
+    endpoints = report.rails[flow.rail].endpoints
+    sender, receiver = endpoints[flow.sender], endpoints[flow.receiver]
     if sender is None or receiver is None:
         return None
     spec = report.spec
@@ -81,7 +80,7 @@ def limit(report: LinkReport, flow: Flow) -> float | None:
 
 
 def _missing(report: LinkReport) -> list[Finding]:
-    found = [
+    result = [
         Finding(HOST, Verdict.UNKNOWN, f"{host.name} was not measured completely: {host.problem}")
         for host in report.hosts
         if host.problem
@@ -93,15 +92,9 @@ def _missing(report: LinkReport) -> list[Finding]:
             if port is None and not host.problem
         ]
         if names:
-            found.append(
-                Finding(
-                    HOST,
-                    Verdict.UNKNOWN,
-                    f"no port on {rail.name}: {_listed(names)}",
-                    fix="name it with --rail",
-                )
-            )
-    return found
+            message = f"no port on {rail.name}: {_join_names(names)}"
+            result.append(Finding(HOST, Verdict.UNKNOWN, message, fix="name it with --rail"))
+    return result
 
 
 class _Rail:
@@ -114,20 +107,18 @@ class _Rail:
 
     def findings(self) -> list[Finding]:
         """Faults, or a pass if all are alike; then the pass mark."""
-        bad = self._failed()
+        faults = self._failed()
         for together in (False, True):
-            bad += self._solved(solution(self.report, self.rail, together=together), together)
-        bad += self._faults()
-        rest = [
-            flow
-            for flow in self.flows
-            if flow.rate and not self.slow & {End(flow.sender, True), End(flow.receiver, False)}
-        ]
-        marked = self._mark(rest)
-        quiet = self._without_latency()
-        if bad or not rest or any(one.verdict is Verdict.WARN for one in marked):
-            return bad + marked + quiet
-        return [self._alike(rest, marked), *marked, *quiet]
+            solved = solution(self.report, self.rail, together=together)
+            faults += self._slow_hosts(solved, together)
+            faults += self._slow_pairs(solved, together)
+        faults += self._faults()
+        judged = [flow for flow in self.flows if flow.rate and not self.slow & _ends(flow)]
+        marked = self._mark(judged)
+        untimed = self._without_latency()
+        if faults or not judged or any(finding.verdict is Verdict.WARN for finding in marked):
+            return faults + marked + untimed
+        return [self._alike(judged, marked), *marked, *untimed]
 
     def _failed(self) -> list[Finding]:
         """Transfers without a rate.
@@ -141,81 +132,79 @@ class _Rail:
             if flow.rate is None and not lost & {flow.sender, flow.receiver}
         ]
         fine = {at for flow in self.flows if flow.rate for at in (flow.sender, flow.receiver)}
-        dead = (
-            {at for flow in failed for at in (flow.sender, flow.receiver)} - fine if fine else set()
-        )
-        found = []
+        dead = {at for flow in failed for at in (flow.sender, flow.receiver)} - fine
+        if not fine:  # no host is better than the others
+            dead.clear()
+        result = []
         for at in sorted(dead):
             error = next(flow.error for flow in failed if at in (flow.sender, flow.receiver))
             message = f"{self._host(at)} exchanges no data with any host on {self.name}: {error}"
-            found.append(Finding("link.failed", Verdict.FAIL, message, fix=self._fix(at)))
-        rest = [flow for flow in failed if not dead & {flow.sender, flow.receiver}]
-        if rest:
-            listed = _listed([self._pair(flow.sender, flow.receiver) for flow in rest])
-            message = f"{len(rest)} of {len(self.flows)} transfers failed on {self.name}: {listed}"
-            found.append(
-                Finding(
-                    "link.failed",
-                    Verdict.FAIL,
-                    message,
-                    rest[0].error,
-                    "check firewall, route and MTU: `ping -M do`",
-                )
+            result.append(Finding("link.failed", Verdict.FAIL, message, fix=self._fix(at)))
+        others = [flow for flow in failed if not dead & {flow.sender, flow.receiver}]
+        if others:
+            listed = _join_names([self._pair(flow.sender, flow.receiver) for flow in others])
+            message = (
+                f"{len(others)} of {len(self.flows)} transfers failed on {self.name}: {listed}"
             )
-        return found
+            fix = "check firewall, route and MTU: `ping -M do`"
+            result.append(Finding("link.failed", Verdict.FAIL, message, others[0].error, fix))
+        return result
 
-    def _solved(self, solved: Solution, together: bool) -> list[Finding]:
-        """Slow hosts and slow pairs. With both directions at once, only what was not slow alone."""
-        when = " with both directions at once" if together else ""
-        flows = [flow for flow in self.flows if flow.together is together]
-        found = []
-        ends = [one for one in solved.ends if one.end not in self.slow]
-        for host in dict.fromkeys(one.end.host for one in ends):
-            slow = sorted(
-                (one for one in ends if one.end.host == host), key=lambda one: not one.end.sends
+    def _slow_hosts(self, solved: Solution, together: bool) -> list[Finding]:
+        """Slow hosts. With both directions at once, only ends that were not slow in one direction.
+
+        Adds the slow ends to `self.slow`.
+        """
+        result = []
+        levels = [level for level in solved.ends if level.end not in self.slow]
+        for host in dict.fromkeys(level.end.host for level in levels):
+            slow = [level for level in levels if level.end.host == host]
+            slow.sort(key=lambda level: not level.end.sends)
+            rates = " and ".join(
+                f"{'sends' if level.end.sends else 'receives'} {bits_text(level.rate)}"
+                for level in slow
             )
-            said = " and ".join(
-                f"{'sends' if one.end.sends else 'receives'} {bits_text(one.rate)}" for one in slow
-            )
-            own = [
-                flow
-                for flow in flows
-                if any(host == (flow.sender if one.end.sends else flow.receiver) for one in slow)
+            slow_ends = {level.end for level in slow}
+            flows = [
+                flow for flow in self.flows if flow.together is together and slow_ends & _ends(flow)
             ]
-            busy = (
-                "; the CPUs of one end were saturated"
-                if all(flow.processor_bound for flow in own)
-                else ""
-            )
-            usual = f"the usual rate is {bits_text(solved.usual or 0.0)}"
             message = (
-                f"{self._host(host)} is slow on {self.name}{when}: it {said} in {slow[0].pairs}"
-                f" pairs, {usual}{busy}"
+                f"{self._host(host)} is slow on {self.name}{_when(together)}:"
+                f" it {rates} in {slow[0].pairs} pairs,"
+                f" the usual rate is {bits_text(solved.usual or 0.0)}"
             )
-            found.append(
-                Finding("link.host_slow", Verdict.WARN, message, evidence(own), self._fix(host))
+            if all(flow.processor_bound for flow in flows):
+                message += "; the CPUs of one end were saturated"
+            result.append(
+                Finding("link.host_slow", Verdict.WARN, message, evidence(flows), self._fix(host))
             )
-        self.slow.update(one.end for one in ends)
-        pairs = [
-            one
-            for one in sorted(solved.pairs, key=lambda one: one.rate)
-            if not self.slow & {End(one.sender, True), End(one.receiver, False)}
+        self.slow.update(level.end for level in levels)
+        return result
+
+    def _slow_pairs(self, solved: Solution, together: bool) -> list[Finding]:
+        """One finding for all slow pairs of ends that are not slow themselves."""
+        pairs = [pair for pair in solved.pairs if not self.slow & _ends(pair)]
+        if not pairs:
+            return []
+        pairs.sort(key=lambda pair: pair.rate)
+        listed = _join_names(
+            [f"{self._pair(pair.sender, pair.receiver)} {bits_text(pair.rate)}" for pair in pairs]
+        )
+        slow_pairs = {(pair.sender, pair.receiver) for pair in pairs}
+        flows = [
+            flow
+            for flow in self.flows
+            if flow.together is together and (flow.sender, flow.receiver) in slow_pairs
         ]
-        if pairs:
-            listed = _listed(
-                [f"{self._pair(one.sender, one.receiver)} {bits_text(one.rate)}" for one in pairs]
-            )
-            slow_pairs = {(one.sender, one.receiver) for one in pairs}
-            own = [flow for flow in flows if (flow.sender, flow.receiver) in slow_pairs]
-            message = (
-                f"slow on {self.name}{when}, although both hosts are fast with others: {listed}"
-            )
-            fix = (
-                "the fault is between them: a switch, a cable between switches, or the path of"
-                " their flows"
-            )
-            found.append(Finding("link.pair_slow", Verdict.WARN, message, evidence(own), fix))
-        return found
+        message = (
+            f"slow on {self.name}{_when(together)}, although both hosts are fast with others:"
+            f" {listed}"
+        )
+        fix = (
+            "the fault is between them: a switch, a cable between switches, or the path of their"
+            " flows"
+        )
+        return [Finding("link.pair_slow", Verdict.WARN, message, evidence(flows), fix)]
 
     def _faults(self) -> list[Finding]:
         """Counters of faults that rose: a link went down, or a sender gave up."""
@@ -223,10 +212,10 @@ class _Rail:
             Finding(
                 "link.fault",
                 Verdict.WARN,
-                f"{host} {port} during the test on {self.name}: {name} +{by}"
+                f"{host} {port} during the test on {self.name}: {name} +{increase}"
                 f" ({BY_NAME[name].meaning})",
             )
-            for (host, port, name), by in sums(self.flows, {Kind.FAULT}).items()
+            for (host, port, name), increase in sums(self.flows, {Kind.FAULT}).items()
         ]
 
     def _mark(self, flows: Sequence[Flow]) -> list[Finding]:
@@ -234,67 +223,59 @@ class _Rail:
         rate.
         """
         gpu = self.report.spec.gpu is not None
-        limits = [(flow, most) for flow in flows if (most := limit(self.report, flow)) is not None]
-        share = (
-            f"{100 * (schedule.GPU_MARK if gpu else schedule.HOST_MARK):g} % of what the link can"
-            " carry"
-        )
-        found = []
+        below: list[tuple[Flow, float]] = []  # with the limit of the link
+        unmarked = 0
+        for flow in flows:
+            carried = limit(self.report, flow)
+            if carried is None:
+                unmarked += 1
+            elif (flow.rate or 0.0) < schedule.mark(carried, gpu=gpu):
+                below.append((flow, carried))
+        result = []
         for bound in (False, True):
-            below = [
-                one
-                for one in limits
-                if one[0].processor_bound is bound
-                and (one[0].rate or 0.0) < schedule.mark(one[1], gpu=gpu)
-            ]
-            if not below:
-                continue
-            worst, most = min(below, key=lambda one: (one[0].rate or 0.0) / one[1])
-            slowest = (
-                f"{self._pair(worst.sender, worst.receiver)} {bits_text(worst.rate or 0.0)} of"
-                f" {bits_text(most)}"
-            )
+            marked = [(flow, carried) for flow, carried in below if flow.processor_bound is bound]
+            if marked:
+                result.append(self._below_mark(marked, len(flows), bound=bound))
+        if unmarked:
             message = (
-                f"{len(below)} of {len(flows)} transfers on {self.name} are below {share}; the"
-                f" slowest: {slowest}"
+                f"no pass mark for {unmarked} of {len(flows)} transfers on {self.name}:"
+                " the line rate or MTU of a port is unknown"
             )
-            message += ", but there the CPUs limited the rate, not the link" if bound else ""
-            fix = (
-                "measure with --test perftest, or with more --streams"
-                if bound
-                else self._fix(worst.sender)
-            )
-            found.append(
-                Finding(
-                    "link.mark",
-                    Verdict.UNKNOWN if bound else Verdict.WARN,
-                    message,
-                    evidence([one for one, _ in below]),
-                    fix,
-                )
-            )
-        without = len(flows) - len(limits)
-        if without:
-            text = (
-                f"no pass mark for {without} of {len(flows)} transfers on {self.name}: the line"
-                " rate or MTU of a port is unknown"
-            )
-            found.append(
-                Finding(
-                    "link.mark",
-                    Verdict.UNKNOWN,
-                    text,
-                    fix="give the line rate in Gbit/s with --line-rate",
-                )
-            )
-        return found
+            fix = "give the line rate in Gbit/s with --line-rate"
+            result.append(Finding("link.mark", Verdict.UNKNOWN, message, fix=fix))
+        return result
+
+    def _below_mark(
+        self, below: Sequence[tuple[Flow, float]], count: int, *, bound: bool
+    ) -> Finding:
+        """The finding of flows below the mark, each with its limit, out of `count`; `bound`: the
+        CPUs limited their rates.
+        """
+        gpu = self.report.spec.gpu is not None
+        percent = 100 * (schedule.GPU_MARK if gpu else schedule.HOST_MARK)
+        worst, carried = min(below, key=lambda pair: (pair[0].rate or 0.0) / pair[1])
+        message = (
+            f"{len(below)} of {count} transfers on {self.name} are below {percent:g} % of what the"
+            f" link can carry; the slowest: {self._pair(worst.sender, worst.receiver)}"
+            f" {bits_text(worst.rate or 0.0)} of {bits_text(carried)}"
+        )
+        verdict, fix = Verdict.WARN, self._fix(worst.sender)
+        if bound:
+            message += ", but there the CPUs limited the rate, not the link"
+            verdict = Verdict.UNKNOWN
+            fix = "measure with --test perftest, or with more --streams"
+        return Finding("link.mark", verdict, message, evidence([flow for flow, _ in below]), fix)
 
     def _without_latency(self) -> list[Finding]:
         """Pairs that transferred data, but whose small messages could not be timed."""
-        failed = [one for one in self.report.latencies if one.rail == self.rail and one.error]
+        failed = [
+            latency
+            for latency in self.report.latencies
+            if latency.rail == self.rail and latency.error
+        ]
         if not failed:
             return []
-        listed = _listed([self._pair(one.a, one.b) for one in failed])
+        listed = _join_names([self._pair(latency.a, latency.b) for latency in failed])
         return [
             Finding(
                 "link.latency",
@@ -338,7 +319,14 @@ class _Rail:
         return f"on {self.report.hosts[at].name}: {FIX.format(port=port.name if port else 'PORT')}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (
-        f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    )
+def _ends(flow: Flow | Measured) -> set[End]:
+    return {End(flow.sender, True), End(flow.receiver, False)}
+
+
+def _when(together: bool) -> str:
+    return " with both directions at once" if together else ""
+
+
+def _join_names(names: Sequence[str]) -> str:
+    text = ", ".join(names[:NAMED])
+    return f"{text} and {len(names) - NAMED} more" if len(names) > NAMED else text

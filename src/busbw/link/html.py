@@ -58,23 +58,23 @@ def page(report: LinkReport) -> bytes:
 
 def parts(report: LinkReport, level: str = "h2") -> list[Element]:
     """The findings, then the heat maps and the table of each rail; they need STYLE."""
-    rails = (
-        section(one.name, *_maps(report, rail), _table(report, rail), level=level)
-        for rail, one in enumerate(report.rails)
-    )
+    rails = [
+        section(rail.name, *_maps(report, at), _table(report, at), level=level)
+        for at, rail in enumerate(report.rails)
+    ]
     return [section("Findings", findings(report.findings), level=level), *rails]
 
 
 def _maps(report: LinkReport, rail: int) -> list[Element]:
-    found: list[Element] = []
+    elements: list[Element] = []
     for together, rows, full in maps(report, rail):
-        how = "Both directions at the same time. " if together else ""
-        found += [
-            tag("p", f"{how}Rows send, columns receive.", class_="note"),
+        directions = "Both directions at the same time. " if together else ""
+        elements += [
+            tag("p", f"{directions}Rows send, columns receive.", class_="note"),
             _map(report, rows, full),
             _keys(full),
         ]
-    return found or [tag("p", "Nothing was measured here.", class_="note")]
+    return elements or [tag("p", "Nothing was measured here.", class_="note")]
 
 
 def _map(report: LinkReport, rows: Matrix, full: float) -> Element:
@@ -90,26 +90,19 @@ def _map(report: LinkReport, rows: Matrix, full: float) -> Element:
         role="img",
         aria_label="rates between hosts",
     )
-    drawing.set(
-        "style", f"max-width: {min(LARGEST * side / CELL, max(NARROW, SMALLEST * count)):.0f}px"
-    )
+    widest = min(LARGEST * side / CELL, max(NARROW, SMALLEST * count))
+    drawing.set("style", f"max-width: {widest:.0f}px")
     step = next((step for step in STEPS if step * CELL >= 1.6 * font), count)
-    for at in range(count):
-        if at % step == 0:
-            middle = margin + CELL * (at + 0.5)
-            drawing.append(tag("text", str(at + 1), x=middle, y=margin / 2, font_size=font))
-            drawing.append(tag("text", str(at + 1), x=margin / 2, y=middle, font_size=font))
-        for to, flow in enumerate(rows[at]):
-            if to != at:
-                drawing.append(
-                    _cell(
-                        f"{report.hosts[at].name} to {report.hosts[to].name}",
-                        flow,
-                        full,
-                        margin + CELL * to,
-                        margin + CELL * at,
-                    )
-                )
+    for sender in range(count):
+        if sender % step == 0:
+            middle = margin + CELL * (sender + 0.5)
+            drawing.append(tag("text", str(sender + 1), x=middle, y=margin / 2, font_size=font))
+            drawing.append(tag("text", str(sender + 1), x=margin / 2, y=middle, font_size=font))
+        for receiver, flow in enumerate(rows[sender]):
+            if receiver != sender:
+                pair = f"{report.hosts[sender].name} to {report.hosts[receiver].name}"
+                x, y = margin + CELL * receiver, margin + CELL * sender
+                drawing.append(_cell(pair, flow, full, x, y))
     return drawing
 
 
@@ -118,10 +111,15 @@ def _cell(pair: str, flow: Flow | None, full: float, x: float, y: float) -> Elem
 
     Cross and dot are legible without color.
     """
-    said = "not measured" if flow is None else flow.error or known(flow.rate, bits_text)
-    cell = tag("g", tag("title", f"{pair}: {said}"), transform=f"translate({x:g} {y:g})")
+    description = "not measured" if flow is None else flow.error or known(flow.rate, bits_text)
+    cell = tag("g", tag("title", f"{pair}: {description}"), transform=f"translate({x:g} {y:g})")
     part = share(flow, full) if flow else None
-    cell.append(_absent() if flow is None else _failed() if part is None else _square(shade(part)))
+    if flow is None:
+        cell.append(_absent())
+    elif part is None:
+        cell.append(_failed())
+    else:
+        cell.append(_square(shade(part)))
     return cell
 
 
@@ -130,14 +128,9 @@ def _square(value: Color) -> Element:
 
 
 def _failed() -> Element:
-    return tag(
-        "path",
-        d=(
-            f"M1 1h{CELL - 3}v{CELL - 3}h-{CELL - 3}zl{CELL - 3} {CELL - 3}m0"
-            f" -{CELL - 3}l-{CELL - 3} {CELL - 3}"
-        ),
-        class_="failed",
-    )
+    side = CELL - 3
+    path = f"M1 1h{side}v{side}h-{side}zl{side} {side}m0 -{side}l-{side} {side}"
+    return tag("path", d=path, class_="failed")
 
 
 def _absent() -> Element:
@@ -150,25 +143,19 @@ def _keys(full: float) -> Element:
         (f"{bits_text(part * full)}{ends.get(part, '')}", _square(value)) for part, value in SCALE
     ]
     keys += [("failed", _failed()), ("not measured", _absent())]
-    return tag("ul", *(tag("li", _sample(drawn), name) for name, drawn in keys), class_="keys")
+    return tag("ul", *(tag("li", _sample(symbol), name) for name, symbol in keys), class_="keys")
 
 
-def _sample(drawn: Element) -> Element:
-    return tag("svg", drawn, viewBox=f"0 0 {CELL - 1} {CELL - 1}", aria_hidden="true")
+def _sample(symbol: Element) -> Element:
+    return tag("svg", symbol, viewBox=f"0 0 {CELL - 1} {CELL - 1}", aria_hidden="true")
 
 
 def _titles(report: LinkReport) -> list[str]:
-    resent = ["resent"] if report.spec.method == TCP else []
-    return [
-        "",
-        "host",
-        "port",
-        "sends (median)",
-        "receives (median)",
-        "slowest",
-        latency_title(report),
-        *resent,
-    ]
+    titles = ["", "host", "port", "sends (median)", "receives (median)", "slowest"]
+    titles.append(latency_title(report))
+    if report.spec.method == TCP:
+        titles.append("resent")
+    return titles
 
 
 def _hex(value: Color) -> str:
@@ -178,20 +165,20 @@ def _hex(value: Color) -> str:
 def _table(report: LinkReport, rail: int) -> Element:
     titles = _titles(report)
     head = tag("thead", tag("tr", *(tag("th", title) for title in titles)))
-    body = tag("tbody", *(_line(one, titles) for one in lines(report, rail)))
+    body = tag("tbody", *(_line(line, titles) for line in lines(report, rail)))
     return tag("div", tag("table", head, body, class_="text"), class_="scroll", tabindex="0")
 
 
-def _line(one: PortLine, titles: Sequence[str]) -> Element:
-    middle = [statistics.median(rates) if rates else None for rates in (one.sent, one.received)]
+def _line(line: PortLine, titles: Sequence[str]) -> Element:
+    medians = [statistics.median(rates) if rates else None for rates in (line.sent, line.received)]
     texts = [
-        one.host,
-        one.port,
-        *(known(rate, bits_text) for rate in middle),
-        known(min(one.sent + one.received, default=None), bits_text),
+        line.host,
+        line.port,
+        *(known(rate, bits_text) for rate in medians),
+        known(min(line.sent + line.received, default=None), bits_text),
     ]
-    texts += [known(one.median_s, time_text), known(one.resent, str)]
+    texts += [known(line.median_s, time_text), known(line.resent, str)]
     cells = (
         tag("td", text, data_title=title) for title, text in zip(titles[1:], texts, strict=False)
     )
-    return tag("tr", tag("th", str(one.number)), *cells)
+    return tag("tr", tag("th", str(line.number)), *cells)

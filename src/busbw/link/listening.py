@@ -1,15 +1,14 @@
-"""A listener for one test: bound to one address, it accepts only authenticated connections and
-closes when it has them all.
+"""Authenticated connections between the two nodes of a pair.
 
-When too many connections wait to prove themselves, the one that has waited longest without a word
-makes room: strangers, however many, do not keep the peer out, who speaks at once.
+`Listener` serves one test: bound to one address, it accepts only authenticated connections and
+closes when it has them all. When too many connections wait to prove themselves, the one that has
+been silent for longest is closed: the peer sends its challenge at once, so strangers, however many,
+do not keep it out.
 
-Mutual authentication of a pair's two nodes: both ends prove that they know the token before any
-data is sent.
-
-The driver draws a token for each test and gives it to both nodes through the control channel. Each
-end sends a random challenge and answers the other's with HMAC-SHA256 under the token. The token
-itself is never sent over the tested network.
+Both ends prove that they know the token of the test before any data is sent. The driver draws a
+token for each test and gives it to both nodes through the control channel. Each end sends a random
+challenge and answers the other's with HMAC-SHA256 under the token. The token itself is never sent
+over the tested network.
 """
 
 import contextlib
@@ -39,7 +38,9 @@ def token() -> str:
     return secrets.token_hex(32)
 
 
-def listener(connection: socket.socket, key: str, spoke: Callable[[], None] = lambda: None) -> None:
+def prove_as_listener(
+    connection: socket.socket, key: str, spoke: Callable[[], None] = lambda: None
+) -> None:
     """The listening end's part. Refused if the other end fails, or takes longer than LIMIT_S.
 
     `spoke` is called once the other end's challenge has come.
@@ -47,7 +48,7 @@ def listener(connection: socket.socket, key: str, spoke: Callable[[], None] = la
     _prove(connection, key.encode(), _LISTENER, _CONNECTOR, spoke)
 
 
-def connector(connection: socket.socket, key: str) -> None:
+def prove_as_connector(connection: socket.socket, key: str) -> None:
     """The connecting end's part. Refused if the other end fails, or takes longer than LIMIT_S."""
     _prove(connection, key.encode(), _CONNECTOR, _LISTENER)
 
@@ -55,38 +56,39 @@ def connector(connection: socket.socket, key: str) -> None:
 def _prove(
     connection: socket.socket,
     key: bytes,
-    own: bytes,
-    other: bytes,
+    role: bytes,
+    other_role: bytes,
     spoke: Callable[[], None] = lambda: None,
 ) -> None:
     deadline = time.monotonic() + LIMIT_S
     connection.settimeout(LIMIT_S)
     try:
-        mine = secrets.token_bytes(_CHALLENGE_BYTES)
-        connection.sendall(mine)
-        theirs = _exactly(connection, _CHALLENGE_BYTES, deadline)
+        challenge = secrets.token_bytes(_CHALLENGE_BYTES)
+        connection.sendall(challenge)
+        other_challenge = _receive(connection, _CHALLENGE_BYTES, deadline)
         spoke()
-        if own == _CONNECTOR:  # the listener proves itself last, so a stranger learns nothing
-            connection.sendall(_proof(key, own, theirs, mine))
-        given = _exactly(connection, _PROOF_BYTES, deadline)
-        if not hmac.compare_digest(given, _proof(key, other, mine, theirs)):
+        if role == _CONNECTOR:  # the listener proves itself last, so a stranger learns nothing
+            connection.sendall(_proof(key, role, other_challenge, challenge))
+        proof = _receive(connection, _PROOF_BYTES, deadline)
+        if not hmac.compare_digest(proof, _proof(key, other_role, challenge, other_challenge)):
             raise Refused("the other end does not have the token of this test")
-        if own == _LISTENER:
-            connection.sendall(_proof(key, own, theirs, mine))
+        if role == _LISTENER:
+            connection.sendall(_proof(key, role, other_challenge, challenge))
     except Refused:
         raise
     except OSError as error:
         raise Refused(f"no proof within {LIMIT_S:g} s: {error}") from error
 
 
-def _proof(key: bytes, role: bytes, challenge: bytes, own: bytes) -> bytes:
-    return hmac.digest(key, role + challenge + own, _DIGEST)
+def _proof(key: bytes, role: bytes, challenge: bytes, own_challenge: bytes) -> bytes:
+    return hmac.digest(key, role + challenge + own_challenge, _DIGEST)
 
 
-def _exactly(connection: socket.socket, count: int, deadline: float) -> bytes:
+def _receive(connection: socket.socket, count: int, deadline: float) -> bytes:
+    """Exactly `count` bytes. Refused if the other end closes the connection before."""
     data = b""
     while len(data) < count:
-        # one deadline for all parts: a stranger may send one byte at a time
+        # One deadline for all parts: a stranger may send one byte at a time.
         connection.settimeout(max(0.001, deadline - time.monotonic()))
         part = connection.recv(count - len(data))
         if not part:
@@ -95,8 +97,8 @@ def _exactly(connection: socket.socket, count: int, deadline: float) -> bytes:
     return data
 
 
-_MOST_PENDING = 32  # connections that have not proved themselves
-_BACKLOG = 128  # that wait to be accepted
+_PENDING_LIMIT = 32  # connections that have not proved themselves
+_BACKLOG = 128  # connections that wait to be accepted
 _POLL_S = 0.1
 CONNECT_S = 5.0
 
@@ -112,7 +114,7 @@ class Listener:
         self._token = token
         self._lock = threading.Lock()
         self._joined: list[socket.socket] = []
-        # in order of age: whether it has said anything
+        # Oldest first; the value is whether the other end has sent its challenge.
         self._pending: dict[socket.socket, bool] = {}
         self._closed = False
         self.refused = 0
@@ -132,45 +134,46 @@ class Listener:
                         self._closed = True
                         return self._joined
                 with contextlib.suppress(TimeoutError):
-                    self._take(self._socket.accept()[0])
+                    self._start_authentication(self._socket.accept()[0])
         finally:
             self._socket.close()
         with self._lock:
             self._closed = True
             for connection in self._joined:
                 connection.close()
-            strangers = (
-                f"; {counted(self.refused, 'other')} did not have the token" if self.refused else ""
-            )
-            raise TimeoutError(
-                f"{len(self._joined)} of {count} connections arrived within {limit_s:g}"
-                f" s{strangers}"
-            )
+            message = f"{len(self._joined)} of {count} connections arrived within {limit_s:g} s"
+            if self.refused:
+                message += f"; {counted(self.refused, 'other')} did not have the token"
+            raise TimeoutError(message)
 
-    def _take(self, connection: socket.socket) -> None:
+    def _start_authentication(self, connection: socket.socket) -> None:
         """Hand a connection to a thread, so that a silent stranger does not delay the peer."""
         with self._lock:
-            if len(self._pending) >= _MOST_PENDING:
-                silent = (
-                    each
-                    for each, spoke in self._pending.items()
-                    if not spoke and not has_data(each)
-                )
-                oldest = next(silent, next(iter(self._pending)))
-                del self._pending[oldest]
-                with contextlib.suppress(OSError):  # its thread sees the end and closes it
-                    oldest.shutdown(socket.SHUT_RDWR)
+            if len(self._pending) >= _PENDING_LIMIT:
+                self._drop_oldest()
             self._pending[connection] = False
-        threading.Thread(target=self._examine, args=(connection,), daemon=True).start()
+        threading.Thread(target=self._authenticate, args=(connection,), daemon=True).start()
 
-    def _spoke(self, connection: socket.socket) -> None:
+    def _drop_oldest(self) -> None:
+        """Close the oldest silent connection, or the oldest of all if none is silent."""
+        silent = (
+            connection
+            for connection, spoke in self._pending.items()
+            if not spoke and not has_data(connection)
+        )
+        oldest = next(silent, next(iter(self._pending)))
+        del self._pending[oldest]
+        with contextlib.suppress(OSError):  # its thread sees the end and closes it
+            oldest.shutdown(socket.SHUT_RDWR)
+
+    def _note_challenge(self, connection: socket.socket) -> None:
         with self._lock:
             if connection in self._pending:
                 self._pending[connection] = True
 
-    def _examine(self, connection: socket.socket) -> None:
+    def _authenticate(self, connection: socket.socket) -> None:
         try:
-            listener(connection, self._token, lambda: self._spoke(connection))
+            prove_as_listener(connection, self._token, lambda: self._note_challenge(connection))
         except Refused:
             connection.close()
             with self._lock:
@@ -193,8 +196,8 @@ def connect(
 
     OSError if it cannot be reached within `limit_s` and CONNECT_S, Refused if it is not the peer.
 
-    With several interfaces in one network the kernel would use the first. Before Linux 5.7, only
-    root can choose another.
+    With several interfaces in one network the kernel would use the first, so the socket is bound
+    to the interface. Before Linux 5.7 only root may do that.
     """
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -203,7 +206,7 @@ def connect(
         connection.bind((source[1], 0))
         connection.settimeout(min(limit_s, CONNECT_S))
         connection.connect((address, port))
-        connector(connection, token)
+        prove_as_connector(connection, token)
     except OSError:
         connection.close()
         raise

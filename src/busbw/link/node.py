@@ -42,98 +42,103 @@ class Service:
             m.Client: self._client,
         }
 
-    def handle(self, request: bytes) -> msgspec.Struct:
-        """The answer to the JSON of one request. Raises what prevents it."""
-        asked = msgspec.json.decode(request, type=m.Request)
-        return self._handlers[type(asked)](asked)
+    def handle(self, message: bytes) -> msgspec.Struct:
+        """The answer to one request, given as JSON. An error of the request's handler is raised."""
+        request = msgspec.json.decode(message, type=m.Request)
+        return self._handlers[type(request)](request)
 
     def close(self) -> None:
         """Kill the servers that still run, and close the counters."""
         perftest.end_all()
         self._vitals.close()
 
-    def _describe(self, asked: m.Describe) -> m.Description:
-        found = perftest.detect() if asked.perftest else None
-        return m.Description(platform.node(), __version__, endpoints(Live()), found)
+    def _describe(self, request: m.Describe) -> m.Description:
+        program = perftest.detect() if request.perftest else None
+        return m.Description(platform.node(), __version__, endpoints(Live()), program)
 
-    def _listen(self, asked: m.Listen) -> m.Listening:
-        listener, ticket = Listener(asked.address, asked.token), next(self._tickets)
+    def _listen(self, request: m.Listen) -> m.Listening:
+        listener, ticket = Listener(request.address, request.token), next(self._tickets)
         self._listeners[ticket] = listener
         return m.Listening(ticket, listener.port)
 
-    def _taken(self, work: Callable[[], m.Taken]) -> m.Taken:
-        """Do one end of a transfer, with the counters before and after."""
+    def _with_counters(self, work: Callable[[], m.Taken]) -> m.Taken:
+        """Do one end of a transfer; the result has the increases of the counters meanwhile."""
         with self._lock:
             before = self._vitals.read()
-        taken = work()
+        transfer = work()
         with self._lock:
-            return msgspec.structs.replace(taken, moved=change(before, self._vitals.read()).moved)
+            return msgspec.structs.replace(
+                transfer, moved=change(before, self._vitals.read()).moved
+            )
 
-    def _receive(self, asked: m.Receive) -> m.Taken:
-        listener = self._listeners.pop(asked.ticket)
+    def _receive(self, request: m.Receive) -> m.Taken:
+        listener = self._listeners.pop(request.ticket)
 
         def work() -> m.Taken:
-            got = tcp.receive(listener, asked.streams, asked.seconds, asked.limit_s)
-            return m.Taken(got.load.cores, got.load.bound, got.bytes / got.seconds)
+            received = tcp.receive(listener, request.streams, request.seconds, request.limit_s)
+            rate = received.bytes / received.seconds
+            return m.Taken(received.load.cores, received.load.bound, rate)
 
-        return self._taken(work)
+        return self._with_counters(work)
 
-    def _send(self, asked: m.Send) -> m.Taken:
-        most_s = asked.seconds + tcp.WARM_UP_S + MARGIN_S
+    def _send(self, request: m.Send) -> m.Taken:
+        duration_s = request.seconds + tcp.WARM_UP_S + MARGIN_S
 
         def work() -> m.Taken:
             load = tcp.send(
-                asked.source,
-                asked.address,
-                asked.port,
-                asked.token,
-                asked.streams,
-                asked.limit_s,
-                most_s,
+                request.source,
+                request.address,
+                request.port,
+                request.token,
+                request.streams,
+                request.limit_s,
+                duration_s,
             )
             return m.Taken(load.cores, load.bound)
 
-        return self._taken(work)
+        return self._with_counters(work)
 
-    def _answer(self, asked: m.Answer) -> m.Done:
-        tcp.answer(self._listeners.pop(asked.ticket), asked.limit_s)
+    def _answer(self, request: m.Answer) -> m.Done:
+        tcp.answer(self._listeners.pop(request.ticket), request.limit_s)
         return m.Done()
 
-    def _ping(self, asked: m.Ping) -> m.Trips:
+    def _ping(self, request: m.Ping) -> m.Trips:
         return m.Trips(
-            *tcp.ping(asked.source, asked.address, asked.port, asked.token, asked.limit_s)
+            *tcp.ping(request.source, request.address, request.port, request.token, request.limit_s)
         )
 
-    def _serve(self, asked: m.Serve) -> m.Listening:
-        server, port = perftest.serve(asked.test, asked.limit_s)
+    def _serve(self, request: m.Serve) -> m.Listening:
+        server, port = perftest.serve(request.test, request.limit_s)
         ticket = next(self._tickets)
         self._servers[ticket] = server
         return m.Listening(ticket, port)
 
-    def _finish(self, asked: m.Finish) -> m.Taken:
-        server = self._servers.pop(asked.ticket)
+    def _finish(self, request: m.Finish) -> m.Taken:
+        server = self._servers.pop(request.ticket)
 
         def work() -> m.Taken:
             with suppress(subprocess.TimeoutExpired):
-                server.process.wait(asked.limit_s)
+                server.process.wait(request.limit_s)
             server.end()
             return m.Taken()
 
-        return self._taken(work)
+        return self._with_counters(work)
 
-    def _client(self, asked: m.Client) -> m.Taken | m.Trips:
-        def text() -> str:
-            return perftest.client(asked.test, asked.address, asked.port, asked.limit_s)
+    def _client(self, request: m.Client) -> m.Taken | m.Trips:
+        def run() -> str:
+            return perftest.client(request.test, request.address, request.port, request.limit_s)
 
-        def work() -> m.Taken:
-            found = perftest.bandwidth(said := text(), asked.test.size)
-            if found is None:
-                raise perftest.unreadable(said)
-            return m.Taken(rate=found.rate, mtu=found.mtu)
+        def measure_bandwidth() -> m.Taken:
+            output = run()
+            bandwidth = perftest.bandwidth(output, request.test.size)
+            if bandwidth is None:
+                raise perftest.unreadable(output)
+            return m.Taken(rate=bandwidth.rate, mtu=bandwidth.mtu)
 
-        if asked.test.program == perftest.BANDWIDTH:
-            return self._taken(work)
-        trips = perftest.latency(said := text())
+        if request.test.program == perftest.BANDWIDTH:
+            return self._with_counters(measure_bandwidth)
+        output = run()
+        trips = perftest.latency(output)
         if trips is None:
-            raise perftest.unreadable(said)
+            raise perftest.unreadable(output)
         return m.Trips(trips.typical, trips.p99, trips.count)

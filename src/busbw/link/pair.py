@@ -1,8 +1,7 @@
-"""The tests of one pair of hosts on one rail, by requests to both nodes. Each wait has a limit.
+"""The tests of one pair of hosts on one rail, by requests to both nodes.
 
-Requests of the driver to a node, and the answers.
-
-A ticket identifies a listener or server on the node.
+The first part has the driver's requests to a node and the answers; a ticket in them identifies a
+listener or server on the node. `PairTest` sends them. Each wait has a limit.
 """
 
 from collections.abc import Callable
@@ -93,7 +92,7 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """It is done."""
+    """The answer of a request that has no result."""
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
@@ -107,7 +106,7 @@ class Ping(msgspec.Struct, frozen=True, tag=True):
 
 
 class Trips(msgspec.Struct, frozen=True):
-    """Seconds, and how many were timed."""
+    """Round trips in seconds, and how many were timed."""
 
     median_s: float
     p99_s: float | None
@@ -161,23 +160,28 @@ class PairTest:
 
         A failed test has its error in the flow.
         """
-        directions = [(a, b), (b, a)]
-        found = [flow for one in directions for flow in self._at_once([one])]
-        return found + (self._at_once(directions) if self.spec.both else [])
+        flows = self._measure([(a, b)]) + self._measure([(b, a)])
+        if self.spec.both:
+            flows += self._measure([(a, b), (b, a)])
+        return flows
 
     def latency(self, a: Place, b: Place) -> Latency:
-        """Times of small messages between two hosts."""
-        found = Latency(rail=self.rail, a=a.host, b=b.host)
+        """Times of small messages between two hosts; a failed test has its error in the result."""
+        latency = Latency(rail=self.rail, a=a.host, b=b.host)
         try:
             trips = self._ping(a, b) if self.spec.method == TCP else self._perftest_latency(a, b)
         except NoMeasurement as error:
-            found.error = error.message
+            latency.error = error.message
         else:
-            found.median_s, found.p99_s, found.count = trips.median_s, trips.p99_s, trips.count
-        return found
+            latency.median_s = trips.median_s
+            latency.p99_s = trips.p99_s
+            latency.count = trips.count
+        return latency
 
-    def _at_once(self, directions: list[tuple[Place, Place]]) -> list[Flow]:
-        begun: list[tuple[Flow, Callable[[], None]]] = []
+    def _measure(self, directions: list[tuple[Place, Place]]) -> list[Flow]:
+        """Transfers from sender to receiver, all at the same time."""
+        start = self._start_tcp if self.spec.method == TCP else self._start_perftest
+        started: list[tuple[Flow, Callable[[], None]]] = []
         for sender, receiver in directions:
             flow = Flow(
                 rail=self.rail,
@@ -185,47 +189,37 @@ class PairTest:
                 receiver=receiver.host,
                 together=len(directions) > 1,
             )
-            begin = self._tcp if self.spec.method == TCP else self._perftest
             try:
-                begun.append((flow, begin(flow, sender, receiver)))
+                started.append((flow, start(flow, sender, receiver)))
             except NoMeasurement as error:
                 flow.error = error.message
-                begun.append((flow, lambda: None))
-        for flow, end in begun:
+                started.append((flow, lambda: None))
+        for flow, finish in started:
             try:
-                end()
+                finish()
             except NoMeasurement as error:
                 flow.rate, flow.error = None, error.message
-        return [flow for flow, _ in begun]
+        return [flow for flow, _ in started]
 
-    def _tcp(self, flow: Flow, sender: Place, receiver: Place) -> Callable[[], None]:
-        spec, key, limit_s = self.spec, token(), self.spec.limit_s
-        port = receiver.node.ask(Listen(receiver.port.address, key), Listening, limit_s)
+    def _start_tcp(self, flow: Flow, sender: Place, receiver: Place) -> Callable[[], None]:
+        """Start a transfer; the result waits for its end and fills the flow."""
+        spec = self.spec
+        limit_s = spec.limit_s
+        key = token()
+        address = receiver.port.address
+        port = receiver.node.ask(Listen(address, key), Listening, limit_s)
         receiving = receiver.node.begin(Receive(port.ticket, spec.streams, spec.seconds, limit_s))
-        sending = sender.node.begin(
-            Send(
-                _source(sender),
-                receiver.port.address,
-                port.port,
-                key,
-                spec.streams,
-                spec.seconds,
-                limit_s,
-            )
-        )
-        return lambda: self._collect(
-            flow, (sender, sending), (receiver, receiving), spec.seconds + tcp.WARM_UP_S
-        )
+        send = Send(_source(sender), address, port.port, key, spec.streams, spec.seconds, limit_s)
+        sending = sender.node.begin(send)
+        measured_s = spec.seconds + tcp.WARM_UP_S
+        return lambda: self._collect(flow, (sender, sending), (receiver, receiving), measured_s)
 
-    def _perftest(self, flow: Flow, sender: Place, receiver: Place) -> Callable[[], None]:
-        server, client = (
-            self._test(perftest.BANDWIDTH, receiver.port),
-            self._test(perftest.BANDWIDTH, sender.port),
-        )
-        port, limit_s = (
-            receiver.node.ask(Serve(server, self.spec.limit_s), Listening, 2 * self.spec.limit_s),
-            self.spec.limit_s,
-        )
+    def _start_perftest(self, flow: Flow, sender: Place, receiver: Place) -> Callable[[], None]:
+        """Start a transfer; the result waits for its end and fills the flow."""
+        limit_s = self.spec.limit_s
+        server = self._test(perftest.BANDWIDTH, receiver.port)
+        client = self._test(perftest.BANDWIDTH, sender.port)
+        port = receiver.node.ask(Serve(server, limit_s), Listening, 2 * limit_s)
         measured_s = self.spec.seconds + 2 * perftest.MARGIN_S
         sending = sender.node.begin(
             Client(client, receiver.port.address, port.port, measured_s + limit_s)
@@ -244,19 +238,17 @@ class PairTest:
 
         The sender's error comes first: a receiver only sees that no one connected.
         """
-        most_s = measured_s + 2 * self.spec.limit_s
-        sent, got = (
-            place.node.result(future, Taken, most_s) for place, future in (sending, receiving)
-        )
-        flow.rate = got.rate if got.rate is not None else sent.rate
+        limit_s = measured_s + 2 * self.spec.limit_s
+        (sender, sender_answer), (receiver, receiver_answer) = sending, receiving
+        sent = sender.node.result(sender_answer, Taken, limit_s)
+        received = receiver.node.result(receiver_answer, Taken, limit_s)
+        flow.rate = received.rate if received.rate is not None else sent.rate
         flow.mtu = sent.mtu
-        if sent.cores is not None and got.cores is not None:
-            flow.cores = sent.cores, got.cores
-        flow.processor_bound = sent.bound or got.bound
-        names = sending[0].node.host, receiving[0].node.host
-        flow.moved = {
-            name: moved for name, moved in zip(names, (sent.moved, got.moved), strict=True) if moved
-        }
+        if sent.cores is not None and received.cores is not None:
+            flow.cores = sent.cores, received.cores
+        flow.processor_bound = sent.bound or received.bound
+        ends = [(sender.node.host, sent.moved), (receiver.node.host, received.moved)]
+        flow.moved = {host: moved for host, moved in ends if moved}
 
     def _ping(self, a: Place, b: Place) -> Trips:
         key, limit_s = token(), self.spec.limit_s
@@ -272,13 +264,14 @@ class PairTest:
 
     def _perftest_latency(self, a: Place, b: Place) -> Trips:
         limit_s = self.spec.limit_s
-        port = b.node.ask(
-            Serve(self._test(perftest.LATENCY, b.port), limit_s), Listening, 2 * limit_s
-        )
+        serve = Serve(self._test(perftest.LATENCY, b.port), limit_s)
+        port = b.node.ask(serve, Listening, 2 * limit_s)
         wait_s = 0.0  # a server without a client would wait forever
         try:
-            asked = Client(self._test(perftest.LATENCY, a.port), b.port.address, port.port, limit_s)
-            trips = a.node.ask(asked, Trips, 2 * limit_s)
+            client = Client(
+                self._test(perftest.LATENCY, a.port), b.port.address, port.port, limit_s
+            )
+            trips = a.node.ask(client, Trips, 2 * limit_s)
             wait_s = limit_s
         finally:
             ending = b.node.begin(Finish(port.ticket, wait_s))
@@ -286,7 +279,8 @@ class PairTest:
         return trips
 
     def _test(self, program: str, port: Endpoint) -> perftest.Test:
-        bandwidth, spec = program == perftest.BANDWIDTH, self.spec
+        spec = self.spec
+        bandwidth = program == perftest.BANDWIDTH
         return perftest.Test(
             program=program,
             device=port.device,

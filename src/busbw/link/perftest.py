@@ -1,13 +1,13 @@
-"""Runs perftest: a server on one node and a client on the other, with one message size per call.
+"""Runs perftest and parses its output.
 
-A test is ended by killing only the process that was started here.
+A test is a server on one node and a client on the other, with one message size per call. It is
+ended by killing only the process that was started here.
 
-Parses perftest's output: versions, options, and the table of a test.
-
-Rows are recognized by their numbers: messages about CPU frequencies come between the lines, and
-some versions print the header twice. A row of bandwidth has two integers and three decimals, one of
-latency two integers and three or more decimals. Without --report_gbits bandwidth is in units of
-2^20 bytes, whether the header says MB/sec or MiB/sec.
+The parser reads versions, options, and the table of a test. Rows are recognized by their numbers:
+messages about CPU frequencies come between the lines, and some versions print the header twice. A
+row of bandwidth has two integers and three decimals, one of latency two integers and three or more
+decimals. Without --report_gbits bandwidth is in units of 2^20 bytes, whether the header says MB/sec
+or MiB/sec.
 """
 
 import contextlib
@@ -43,8 +43,8 @@ US = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Bandwidth:
-    """`rate` is the average in bytes per second, `mtu` the RDMA MTU of the header, None if it
-    does not say.
+    """`rate` is the average in bytes per second, `mtu` the RDMA MTU of the header; None if the
+    header does not have it.
     """
 
     rate: float
@@ -61,37 +61,34 @@ class Trips:
 
 
 def bandwidth(text: str, size: int) -> Bandwidth | None:
-    """The last row of `size` bytes; None if there is none, or its unit is unknown."""
+    """The bandwidth in the last row of `size` bytes; None without one or with an unknown unit."""
     unit = _UNIT.search(text)
     if unit is None:
         return None
     rows = [row for row in _BANDWIDTH.finditer(text, unit.end()) if int(row.group(1)) == size]
+    if not rows:
+        return None
+    rate = float(rows[-1].group(4)) * _UNITS[unit.group(1)]
     mtu = _MTU.search(text)
-    return (
-        Bandwidth(
-            float(rows[-1].group(4)) * _UNITS[unit.group(1)], int(mtu.group(1)) if mtu else None
-        )
-        if rows
-        else None
-    )
+    return Bandwidth(rate, int(mtu.group(1)) if mtu else None)
 
 
 def latency(text: str) -> Trips | None:
-    """The last row; None if there is none."""
+    """The round trips in the last row; None if there is none."""
     head = text.find("t_typical[usec]")
     rows = list(_LATENCY.finditer(text, head)) if head >= 0 else []
     if not rows:
         return None
-    values = [float(value) * US for value in rows[-1].group(3).split()]
-    return Trips(
-        values[_TYPICAL], values[_P99] if len(values) > _P99 else None, int(rows[-1].group(2))
-    )
+    _, count, columns = rows[-1].groups()
+    values = [float(value) * US for value in columns.split()]
+    p99 = values[_P99] if len(values) > _P99 else None
+    return Trips(values[_TYPICAL], p99, int(count))
 
 
 def version(text: str) -> str:
-    """The version that `--version` prints; '' if it does not."""
-    found = _VERSION.search(text)
-    return found.group(1) if found else ""
+    """The version in the output of `--version`; '' if it has none."""
+    match = _VERSION.search(text)
+    return match.group(1) if match else ""
 
 
 def sends_from_gpu(text: str) -> bool:
@@ -100,19 +97,19 @@ def sends_from_gpu(text: str) -> bool:
 
 
 def complaint(text: str) -> str:
-    """The last line of text but warnings, for an error message; '' if there is none.
-
-    For an unknown option, the line that names it.
+    """The line for an error message: one that names an unknown option, or else the last line with
+    text that is no warning; '' if there is none.
     """
     lines = [line.strip() for line in text.splitlines()]
-    if unknown := next((line for line in lines if "unrecognized option" in line), ""):
-        return unknown
-    said = (
+    unknown = [line for line in lines if "unrecognized option" in line]
+    if unknown:
+        return unknown[0]
+    candidates = (
         line
         for line in reversed(lines)
         if line and not line.startswith("WARNING") and not set(line) <= set("-*= ")
     )
-    return next(said, "")
+    return next(candidates, "")
 
 
 BANDWIDTH, LATENCY = "ib_write_bw", "ib_write_lat"
@@ -144,39 +141,23 @@ class Test(msgspec.Struct, frozen=True, kw_only=True):
 
     def words(self, port: int, server: str = "") -> list[str]:
         """The command line; for a client, with the address of the `server`."""
-        words = [
-            self.program,
-            "-d",
-            self.device,
-            "-i",
-            str(self.device_port),
-            "-p",
-            str(port),
-            "-s",
-            str(self.size),
-            "-F",
-        ]
+        words = [self.program, "-d", self.device, "-i", str(self.device_port)]
+        words += ["-p", str(port), "-s", str(self.size), "-F"]
         if self.program == BANDWIDTH:
             duration = max(1, round(self.seconds)) + 2 * MARGIN_S
-            words += [
-                "-q",
-                str(self.queue_pairs),
-                "-D",
-                str(duration),
-                "-f",
-                str(MARGIN_S),
-                "--report_gbits",
-            ]
+            words += ["-q", str(self.queue_pairs), "-D", str(duration), "-f", str(MARGIN_S)]
+            words.append("--report_gbits")
         else:
             words += ["-n", str(ITERATIONS)]
-        words += [] if self.gid_index is None else ["-x", str(self.gid_index)]
-        words += [] if self.gpu is None else [f"--use_cuda={self.gpu}"]
-        words += (
-            [f"{_BIND}={self.address}"]
-            if self.address and _BIND in _said(self.program, "--help")
-            else []
-        )
-        return words + ([server] if server else [])
+        if self.gid_index is not None:
+            words += ["-x", str(self.gid_index)]
+        if self.gpu is not None:
+            words.append(f"--use_cuda={self.gpu}")
+        if self.address and _BIND in _output_of(self.program, "--help"):
+            words.append(f"{_BIND}={self.address}")
+        if server:
+            words.append(server)
+        return words
 
 
 @dataclass(slots=True)
@@ -208,9 +189,9 @@ _running: dict[int, Running] = {}
 def end_all() -> None:
     """Kill all programs that this process started and that still run."""
     with _lock:
-        left = list(_running.values())
-    for one in left:
-        one.end()
+        programs = list(_running.values())
+    for program in programs:
+        program.end()
 
 
 def detect() -> Program | None:
@@ -221,12 +202,12 @@ def detect() -> Program | None:
     if shutil.which(BANDWIDTH) is None:
         return None
     return Program(
-        version(_said(BANDWIDTH, "--version")), sends_from_gpu(_said(BANDWIDTH, "--help"))
+        version(_output_of(BANDWIDTH, "--version")), sends_from_gpu(_output_of(BANDWIDTH, "--help"))
     )
 
 
 @functools.cache
-def _said(program: str, option: str) -> str:
+def _output_of(program: str, option: str) -> str:
     try:
         done = subprocess.run(
             [program, option],
@@ -275,12 +256,10 @@ def serve(test: Test, limit_s: float) -> tuple[Running, int]:
         if ended or time.monotonic() >= deadline:
             text = running.output()
             running.end()
-            why = (
-                f"exit code {running.process.returncode}"
-                if ended
-                else f"does not listen on port {port} after {limit_s:g} s"
-            )
-            raise _failed(running.words, why, text)
+            why = f"does not listen on port {port} after {limit_s:g} s"
+            if ended:
+                why = f"exit code {running.process.returncode}"
+            raise _failure(running.words, why, text)
         time.sleep(_POLL_S)
     return running, port
 
@@ -292,13 +271,13 @@ def client(test: Test, server: str, port: int, limit_s: float) -> str:
         code = running.process.wait(limit_s)
         text = running.output()
     except subprocess.TimeoutExpired as error:
-        raise _failed(
+        raise _failure(
             running.words, f"did not end within {limit_s:g} s", running.output()
         ) from error
     finally:
         running.end()
     if code:
-        raise _failed(running.words, f"exit code {code}", text)
+        raise _failure(running.words, f"exit code {code}", text)
     return text
 
 
@@ -310,12 +289,12 @@ def unreadable(text: str) -> NoMeasurement:
     )
 
 
-def _failed(words: list[str], why: str, text: str) -> NoMeasurement:
-    said = complaint(text)
-    return NoMeasurement(
-        f"`{' '.join(words)}`: {why}{f': {said}' if said else ''}",
-        "run the same command by hand on both hosts",
-    )
+def _failure(words: list[str], why: str, text: str) -> NoMeasurement:
+    message = f"`{' '.join(words)}`: {why}"
+    line = complaint(text)
+    if line:
+        message += f": {line}"
+    return NoMeasurement(message, "run the same command by hand on both hosts")
 
 
 def free_port() -> int:
@@ -325,21 +304,21 @@ def free_port() -> int:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether a program, or what it has started, listens on a TCP port.
+    """Whether a process, or one of its children, listens on a TCP port.
 
-    Another one may have taken the port since it was free.
+    Another program may have taken the port since it was free.
     """
-    found = _listening(port)
-    return bool(found) and any(
-        not found.isdisjoint(_open_files(one)) for one in (pid, *children(pid))
+    sockets = _listening_sockets(port)
+    return bool(sockets) and any(
+        not sockets.isdisjoint(_open_files(process_id)) for process_id in (pid, *children(pid))
     )
 
 
-def _listening(port: int) -> set[str]:
-    """The sockets of this network namespace that listen on a port, as links in /proc/PID/fd name
-    them.
+def _listening_sockets(port: int) -> set[str]:
+    """The sockets of this network namespace that listen on a port, named as the links in
+    /proc/PID/fd.
     """
-    found = set()
+    sockets = set()
     for family in ("tcp", "tcp6"):
         try:
             lines = Path(f"/proc/net/{family}").read_text(encoding="ascii").splitlines()[1:]
@@ -348,8 +327,8 @@ def _listening(port: int) -> set[str]:
         for line in lines:
             fields = line.split()
             if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                found.add(f"socket:[{fields[9]}]")
-    return found
+                sockets.add(f"socket:[{fields[9]}]")
+    return sockets
 
 
 def _open_files(pid: int) -> Iterator[str]:

@@ -46,11 +46,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """`usual` is what healthy ends reach, None if there are too few pairs to judge.
+    """The slow ends and pairs. Rates are in bytes per second.
 
-    `least` is the rate below which an end is slow.
-
-    `pairs` are slow although neither of their ends is.
+    `usual` is what healthy ends reach; None if there are too few pairs to judge. `least` is the
+    rate below which an end is slow. `pairs` are slow although neither of their ends is.
     """
 
     usual: float | None = None
@@ -71,9 +70,8 @@ def solve(flows: Sequence[Measured]) -> Solution:
     if all(level.pairs < LEAST_PEERS for level in levels.values()):
         return Solution()
     while True:
-        usual, least = _band(
-            [level.rate for end, level in levels.items() if end not in accused], LEAST_GAP
-        )
+        healthy = [level.rate for end, level in levels.items() if end not in accused]
+        usual, least = _band(healthy, LEAST_GAP)
         slow = [
             end
             for end, level in levels.items()
@@ -84,10 +82,11 @@ def solve(flows: Sequence[Measured]) -> Solution:
         accused.add(min(slow, key=lambda end: levels[end].rate))
         levels = _levels(flows, accused)
     # A slow peer may have lowered the level of an end before that peer was accused itself.
-    kept = tuple(
+    slow_levels = tuple(
         levels[end] for end in sorted(accused) if end in levels and levels[end].rate < least
     )
-    return Solution(usual, least, kept, _slow_pairs(flows, {one.end for one in kept}, levels))
+    slow_ends = {level.end for level in slow_levels}
+    return Solution(usual, least, slow_levels, _slow_pairs(flows, slow_ends, levels))
 
 
 def _levels(flows: Iterable[Measured], accused: Collection[End]) -> dict[End, Level]:
@@ -96,13 +95,14 @@ def _levels(flows: Iterable[Measured], accused: Collection[End]) -> dict[End, Le
     """
     rates: dict[End, list[float]] = {}
     for sender, receiver, rate in flows:
-        out, into = End(sender, True), End(receiver, False)
-        if into not in accused:
-            rates.setdefault(out, []).append(rate)
-        if out not in accused:
-            rates.setdefault(into, []).append(rate)
+        transmit, receive = End(sender, True), End(receiver, False)
+        if receive not in accused:
+            rates.setdefault(transmit, []).append(rate)
+        if transmit not in accused:
+            rates.setdefault(receive, []).append(rate)
     return {
-        end: Level(end, nearest_rank(sorted(some), 80), len(some)) for end, some in rates.items()
+        end: Level(end, nearest_rank(sorted(end_rates), 80), len(end_rates))
+        for end, end_rates in rates.items()
     }
 
 

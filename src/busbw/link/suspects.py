@@ -3,14 +3,11 @@ subsets of the hosts.
 
 A collective is as fast as its slowest host. Groups of equal size are compared, since the rate may
 depend on the number of hosts. `halves` needs the fewest runs, but sees a slow pair only inside one
-of its first groups. `pairs` runs every two hosts and assumes nothing. Both only suspect at first;
-repeated runs in turn with others decide.
+of its first groups. `pairs` runs every two hosts and assumes nothing. Both only suspect at first.
 
-Whether a collective over some hosts is slower than over others, from repeated runs of both in
-turn.
-
-One run says little: on a busy machine two runs over the same hosts differ by a fifth. Runs in turn
-share what disturbs the machine, and a rank test (Mann and Whitney) of them assumes no distribution.
+`compare` decides, by repeated runs over the suspects in turn with runs over others. One run says
+little: on a busy machine two runs over the same hosts differ by a fifth. Runs in turn share what
+disturbs the machine, and a rank test (Mann and Whitney) of them assumes no distribution.
 """
 
 import itertools
@@ -25,59 +22,63 @@ from busbw.link.slow_endpoints import Measured, solve
 from busbw.stats.intervals import nearest_rank
 from busbw.stats.rank_tests import p_higher
 
-# the rate of a collective over these hosts; None if it failed
+# Runs a collective over these hosts and returns its rate; None if it failed.
 RunOver = Callable[[Sequence[int]], float | None]
-SLOW = 0.85  # of the usual rate: below, hosts are slow
+SLOW = 0.85  # of the usual rate: hosts below that are slow
 REPEATS = 3  # runs of each of the groups whose spread is judged
-# runs of either side that can end it: if they show no difference, or if all of one side fail, which
-# takes long
+# After so many runs of either side a comparison ends if they show no difference, or if all runs of
+# the suspects failed, which takes long.
 EARLY = 3
-# runs of either side that can show a difference; 6 slower than 6 others are a chance of 1 in 924
+# After so many runs of either side a difference is tested: that 6 runs are all slower than 6 others
+# has a chance of 1 in 924.
 LOOKS = (6, 9)
-CHANCE = 0.01  # that any of several equal suspects is called slow at one look
-# typical difference between two runs over the same hosts; above, a host at SLOW would not be seen
+CHANCE = 0.01  # that any of several equal suspects is called slow at one test
+# The largest typical difference between two runs over the same hosts: above it, a host at SLOW
+# would not be noticed.
 SPREAD = (1 - SLOW) / 2
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """`share` is the median rate relative to that of the others, 0 if the runs failed.
+class Comparison:
+    """A comparison of suspects with other hosts.
 
-    `slow` is None if the runs leave it open.
+    `share` is the median rate relative to that of the others, 0 if the runs failed. `slow` is None
+    if the runs leave it open.
     """
 
     share: float
     slow: bool | None
 
 
-def compared(
+def compare(
     run: RunOver,
     suspects: Callable[[], Sequence[int]],
     others: Callable[[], Sequence[int]],
-    many: int = 1,
-) -> Compared:
+    suspect_count: int = 1,
+) -> Comparison:
     """Runs over hosts with a suspect and runs over others in turn, until they differ beyond chance,
     or clearly do not.
 
-    `many` is the number of suspects that are compared so: each makes a mistake as seldom as all
-    together may (Bonferroni).
+    `suspects` and `others` return the hosts of the next run. `suspect_count` is the number of
+    suspects that are compared; CHANCE is divided by it, so that it holds for all of them together
+    (Bonferroni).
     """
     slower: list[float] = []
     usual: list[float] = []
     share = 1.0
-    for look in (EARLY, *LOOKS):
-        while len(slower) < look:
+    for runs in (EARLY, *LOOKS):
+        while len(slower) < runs:
             slower.append(run(suspects()) or 0.0)
             usual.append(run(others()) or 0.0)
         reference = statistics.median(usual)
         share = statistics.median(slower) / reference if reference else 1.0
-        if look == EARLY and all(usual) and not any(slower):
-            return Compared(0.0, slow=True)
+        if runs == EARLY and all(usual) and not any(slower):
+            return Comparison(0.0, slow=True)
         if share > (1 + SLOW) / 2:
-            return Compared(share, slow=False)
-        if share < SLOW and p_higher(sorted(slower), sorted(usual)) <= CHANCE / many:
-            return Compared(share, slow=True)
-    return Compared(share, slow=None if share < SLOW else False)
+            return Comparison(share, slow=False)
+        if share < SLOW and p_higher(sorted(slower), sorted(usual)) <= CHANCE / suspect_count:
+            return Comparison(share, slow=True)
+    return Comparison(share, slow=None if share < SLOW else False)
 
 
 def spread(groups: Sequence[Sequence[float]]) -> float | None:
@@ -85,7 +86,8 @@ def spread(groups: Sequence[Sequence[float]]) -> float | None:
     if too few runs succeeded.
     """
     pairs = [pair for rates in groups for pair in itertools.combinations(rates, 2) if all(pair)]
-    return statistics.median(math.expm1(abs(math.log(a / b))) for a, b in pairs) if pairs else None
+    differences = [math.expm1(abs(math.log(a / b))) for a, b in pairs]
+    return statistics.median(differences) if differences else None
 
 
 GROUPS = 8  # of the first step, and pairs whose spread is measured
@@ -104,7 +106,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Hosts that were slow in some runs, and not beyond chance. `share` is as of `Found`."""
+    """Hosts that were slow in some runs, but not beyond chance. `share` is as in `Found`."""
 
     hosts: tuple[int, ...]
     share: float
@@ -139,13 +141,14 @@ class _Search:
     size: int = 2
     usual: float = 0.0
     fast: list[int] = field(default_factory=list)
-    found: list[Found] = field(default_factory=list)
+    confirmed: list[Found] = field(default_factory=list)
     left_open: list[Open] = field(default_factory=list)
 
     def filled(self, group: Sequence[int], without: Sequence[int] = ()) -> list[int]:
         """The group, filled up to the common size with fast hosts other than those in `without`."""
         others = [host for host in self.fast if host not in (*group, *without)]
-        return [*group, *self.draw.sample(others, min(max(0, self.size - len(group)), len(others)))]
+        missing = max(0, self.size - len(group))
+        return [*group, *self.draw.sample(others, min(missing, len(others)))]
 
     def share(self, group: Sequence[int]) -> float:
         """The rate of one run over a group, filled up, as a share of the usual rate; 0 if it
@@ -153,43 +156,40 @@ class _Search:
         """
         return (self.run(self.filled(group)) or 0.0) / self.usual
 
-    def decide(self, group: Sequence[int], many: int) -> None:
-        """Repeat runs over one of `many` suspects in turn with others, and note what they show of
-        it.
+    def decide(self, group: Sequence[int], suspect_count: int) -> None:
+        """Compare a suspect with others by repeated runs, and note the result.
 
-        The others of one host are fast hosts. Those of two hosts have either of the two in turn:
-        they are slow together only if both are fast without each other.
+        `group` is one host, or two that may be slow only together. One host is compared with fast
+        hosts. Two hosts are compared with fast hosts and either of the two in turn: they are slow
+        together only if both are fast without each other.
         """
         hosts = tuple(sorted(group))
         turns = itertools.cycle([()] if len(hosts) == 1 else [(host,) for host in hosts])
-        seen = compared(
+        comparison = compare(
             self.run,
             lambda: self.filled(hosts),
             lambda: self.filled(next(turns), without=hosts),
-            many,
+            suspect_count,
         )
-        if seen.slow:
-            self.found.append(Found(hosts, seen.share or None))
-        elif seen.slow is None:
-            self.left_open.append(Open(hosts, seen.share))
+        if comparison.slow:
+            self.confirmed.append(Found(hosts, comparison.share or None))
+        elif comparison.slow is None:
+            self.left_open.append(Open(hosts, comparison.share))
 
     def outcome(self, repeated: Sequence[Sequence[float]]) -> Outcome:
         """The outcome, with the spread of groups that were run repeatedly.
 
-        Hosts that are slower by less than that are left open.
+        Hosts that are slower by less than the spread are left open.
         """
-        differ = spread(repeated)
-        within = [
-            one
-            for one in self.found
-            if one.share is not None and differ is not None and 1 - one.share <= differ
-        ]
-        found = tuple(one for one in self.found if one not in within)
-        left_open = (
-            *self.left_open,
-            *(Open(one.hosts, one.share) for one in within if one.share is not None),
-        )
-        return Outcome(found, self.usual, left_open, differ)
+        typical = spread(repeated)
+        confirmed = []
+        left_open = list(self.left_open)
+        for slow in self.confirmed:
+            if slow.share is not None and typical is not None and 1 - slow.share <= typical:
+                left_open.append(Open(slow.hosts, slow.share))
+            else:
+                confirmed.append(slow)
+        return Outcome(tuple(confirmed), self.usual, tuple(left_open), typical)
 
 
 def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
@@ -203,11 +203,11 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
     search = _Search(run, random.Random(seed))
     order = list(range(count))
     search.draw.shuffle(order)
-    many = max(2, min(GROUPS, count // 2))
-    groups = [tuple(order[at::many]) for at in range(many)]
+    group_count = max(2, min(GROUPS, count // 2))
+    groups = [tuple(order[at::group_count]) for at in range(group_count)]
     search.size = max(map(len, groups))
-    rates = _in_turn(search, groups)
-    medians = {group: statistics.median(own) for group, own in rates.items()}
+    rates = _run_in_turn(search, groups)
+    medians = {group: statistics.median(group_rates) for group, group_rates in rates.items()}
     search.usual = nearest_rank(sorted(medians.values()), 75)
     if not search.usual:
         return Outcome((), None)
@@ -215,13 +215,13 @@ def halves(count: int, run: RunOver, seed: int = 0) -> Outcome:
         host for group in groups if medians[group] >= SLOW * search.usual for host in group
     ]
     slow = [group for group in groups if medians[group] < SLOW * search.usual]
-    suspects = [suspect for group in slow for suspect in _inside(search, group)]
+    suspects = [suspect for group in slow for suspect in _find_suspects(search, group)]
     for suspect in suspects:
         search.decide(suspect, len(suspects))
     return search.outcome(list(rates.values()))
 
 
-def _in_turn(
+def _run_in_turn(
     search: _Search, groups: Sequence[tuple[int, ...]]
 ) -> dict[tuple[int, ...], list[float]]:
     """The rates of REPEATS runs over each group, in a new order each time.
@@ -236,24 +236,24 @@ def _in_turn(
     return rates
 
 
-def _inside(search: _Search, group: Sequence[int]) -> list[list[int]]:
-    """The hosts of a slow group that one run each makes suspect; two hosts if each half of it is
-    fast without the other.
+def _find_suspects(search: _Search, group: Sequence[int]) -> list[list[int]]:
+    """The suspects in a slow group: hosts that one run each shows as slow, or two hosts if each
+    half of the group is fast without the other.
     """
     if len(group) == 1:
         return [list(group)]
     parts = list(group[: len(group) // 2]), list(group[len(group) // 2 :])
     slow = [part for part in parts if search.share(part) < SLOW]
     if slow:
-        found = [one for part in slow for one in _inside(search, part)]
+        suspects = [suspect for part in slow for suspect in _find_suspects(search, part)]
         for part in parts:
             if part not in slow:
                 search.fast.extend(host for host in part if host not in search.fast)
-        return found
-    return [_together(search, *parts)]
+        return suspects
+    return [_narrow_to_pair(search, *parts)]
 
 
-def _together(search: _Search, first: list[int], second: list[int]) -> list[int]:
+def _narrow_to_pair(search: _Search, first: list[int], second: list[int]) -> list[int]:
     """One host of each part that are slow only together."""
     for part, other in ((first, second), (second, first)):
         while len(part) > 1:
@@ -270,32 +270,29 @@ def pairs(count: int, run: RunOver, most_rounds: int = 0, seed: int = 0) -> Outc
     that repeat suspects and a few others.
     """
     search = _Search(run, random.Random(seed))
-    every = rounds(count, most_rounds, seed)
-    rates = {pair: run(pair) for together in every for pair in together}
-    solved = solve(
-        [
-            Measured(*ends, rate)
-            for (a, b), rate in rates.items()
-            if rate is not None
-            for ends in ((a, b), (b, a))
-        ]
-    )
+    all_rounds = rounds(count, most_rounds, seed)
+    rates = {pair: run(pair) for together in all_rounds for pair in together}
+    measured = []
+    for (a, b), rate in rates.items():
+        if rate is not None:
+            measured += [Measured(a, b, rate), Measured(b, a, rate)]
+    solved = solve(measured)
     failed = [pair for pair, rate in rates.items() if rate is None]
     if solved.usual is None:
         return Outcome(tuple(Found(pair, None) for pair in failed), None)
     search.usual = solved.usual
-    accused = list(dict.fromkeys(one.end.host for one in solved.ends))
+    accused = list(dict.fromkeys(level.end.host for level in solved.ends))
     search.fast = [host for host in range(count) if host not in accused]
-    repeated = every[0][:GROUPS]
-    own = {pair: [rates[pair] or 0.0] for pair in repeated}
+    repeated = all_rounds[0][:GROUPS]
+    repeated_rates = {pair: [rates[pair] or 0.0] for pair in repeated}
     for _ in range(REPEATS - 1):
         for pair in search.draw.sample(repeated, len(repeated)):
-            own[pair].append(run(pair) or 0.0)
-    slow_pairs = dict.fromkeys((min(one[:2]), max(one[:2])) for one in solved.pairs)
-    many = len(accused) + len(slow_pairs)
+            repeated_rates[pair].append(run(pair) or 0.0)
+    slow_pairs = dict.fromkeys((min(pair[:2]), max(pair[:2])) for pair in solved.pairs)
+    suspect_count = len(accused) + len(slow_pairs)
     for host in accused:
-        search.decide([host], many)
+        search.decide([host], suspect_count)
     for pair in slow_pairs:
-        search.decide(pair, many)
-    search.found += [Found(pair, None) for pair in failed]
-    return search.outcome(list(own.values()))
+        search.decide(pair, suspect_count)
+    search.confirmed += [Found(pair, None) for pair in failed]
+    return search.outcome(list(repeated_rates.values()))

@@ -32,7 +32,7 @@ BUSY = 0.9  # of the CPU time that the threads could use
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """CPU cores that the threads of one end used, and whether these were saturated."""
+    """The CPU cores that the threads of one end used, and whether they could have used no more."""
 
     cores: float
     bound: bool
@@ -51,7 +51,7 @@ class _Meter:
     """The CPU time of one end's threads. Each thread calls `ends` when it ends."""
 
     def __init__(self, threads: int) -> None:
-        self._most = min(threads, len(os.sched_getaffinity(0)))
+        self._usable_cores = min(threads, len(os.sched_getaffinity(0)))
         self._start_s = time.monotonic()
         self._times: list[tuple[float, float]] = []
 
@@ -62,15 +62,15 @@ class _Meter:
         )
 
     def load(self) -> Load:
-        """The load until now.
+        """The load so far.
 
         Time spent waiting for a CPU counts too, since other work on the host is a limit as well.
         """
         seconds = max(time.monotonic() - self._start_s, 1e-9)
-        running, waiting = (
-            (sum(times) for times in zip(*self._times, strict=True)) if self._times else (0.0, 0.0)
-        )
-        return Load(round(running / seconds, 3), (running + waiting) / seconds >= BUSY * self._most)
+        running = sum(running for running, _ in self._times)
+        waiting = sum(waiting for _, waiting in self._times)
+        bound = (running + waiting) / seconds >= BUSY * self._usable_cores
+        return Load(round(running / seconds, 3), bound)
 
 
 def receive(listener: Listener, streams: int, seconds: float, limit_s: float) -> Received:
@@ -80,22 +80,27 @@ def receive(listener: Listener, streams: int, seconds: float, limit_s: float) ->
     early or carry nothing.
     """
     connections = listener.accept(streams, limit_s)
-    counts, ended, stop = [0] * streams, list[int](), threading.Event()
-    nowhere, meter = bytearray(PIECE), _Meter(streams)  # the kernel writes nothing into it
+    counts = [0] * streams
+    ended: list[int] = []
+    stop = threading.Event()
+    meter = _Meter(streams)
+    buffer = bytearray(PIECE)  # the kernel writes nothing into it
 
-    def take(number: int) -> None:
+    def receive_stream(number: int) -> None:
         with contextlib.suppress(OSError):
-            while not stop.is_set() and (
-                got := connections[number].recv_into(nowhere, PIECE, socket.MSG_TRUNC)
-            ):
-                counts[number] += got
+            while not stop.is_set():
+                size = connections[number].recv_into(buffer, PIECE, socket.MSG_TRUNC)
+                if not size:
+                    break
+                counts[number] += size
         ended.append(number)
         meter.ends()
 
     for connection in connections:
-        _blocking(connection, socket.SO_RCVTIMEO, limit_s)
+        _block_in_kernel(connection, socket.SO_RCVTIMEO, limit_s)
     threads = [
-        threading.Thread(target=take, args=(number,), daemon=True) for number in range(streams)
+        threading.Thread(target=receive_stream, args=(number,), daemon=True)
+        for number in range(streams)
     ]
     for thread in threads:
         thread.start()
@@ -103,7 +108,8 @@ def receive(listener: Listener, streams: int, seconds: float, limit_s: float) ->
         time.sleep(WARM_UP_S)
         before, start_s = _arrived(connections, counts)
         time.sleep(seconds)
-        (after, end_s), early = _arrived(connections, counts), len(ended)
+        after, end_s = _arrived(connections, counts)
+        early = len(ended)
     finally:
         stop.set()
         _finish(connections, threads, limit_s)
@@ -116,19 +122,19 @@ def receive(listener: Listener, streams: int, seconds: float, limit_s: float) ->
     return Received(after - before, end_s - start_s, meter.load())
 
 
-def _arrived(connections: Sequence[socket.socket], read: Sequence[int]) -> tuple[int, float]:
-    """The bytes that have arrived, and when that was; the bytes `read`, where the kernel does not
-    count.
+def _arrived(connections: Sequence[socket.socket], counts: Sequence[int]) -> tuple[int, float]:
+    """The bytes that have arrived over all connections, and the time of that count in seconds.
 
-    Tried again if this thread was interrupted between the two.
+    `counts` has the bytes that each thread has read, for kernels that do not count them. Count and
+    time are taken again if this thread was interrupted between the two.
     """
     for _ in range(TRIES):
         start_s = time.monotonic()
-        counted = sum(map(tcp_connections.received, connections)) or sum(read)
+        total = sum(map(tcp_connections.received, connections)) or sum(counts)
         end_s = time.monotonic()
         if end_s - start_s < PROMPT_S:
             break
-    return counted, end_s
+    return total, end_s
 
 
 def send(
@@ -138,28 +144,30 @@ def send(
     token: str,
     streams: int,
     limit_s: float,
-    most_s: float,
+    duration_s: float,
 ) -> Load:
-    """Send through `streams` connections until the receiver closes them, at most `most_s` seconds.
+    """Send through `streams` connections until the receiver closes them, for at most `duration_s`.
 
-    OSError if one cannot be made.
+    OSError if a connection cannot be made.
     """
     connections: list[socket.socket] = []
     threads: list[threading.Thread] = []
     try:
         connections.extend(connect(source, address, port, token, limit_s) for _ in range(streams))
         for connection in connections:
-            _blocking(connection, socket.SO_SNDTIMEO, limit_s)
-        piece, deadline, meter = bytes(PIECE), time.monotonic() + most_s, _Meter(streams)
+            _block_in_kernel(connection, socket.SO_SNDTIMEO, limit_s)
+        piece = bytes(PIECE)
+        deadline = time.monotonic() + duration_s
+        meter = _Meter(streams)
 
-        def give(connection: socket.socket) -> None:
+        def send_stream(connection: socket.socket) -> None:
             with contextlib.suppress(OSError):  # the receiver closes the connection when it is done
                 while time.monotonic() < deadline:
                     connection.send(piece)
             meter.ends()
 
         threads += [
-            threading.Thread(target=give, args=(connection,), daemon=True)
+            threading.Thread(target=send_stream, args=(connection,), daemon=True)
             for connection in connections
         ]
         for thread in threads:
@@ -190,10 +198,10 @@ def _finish(
 
 
 def answer(listener: Listener, limit_s: float) -> None:
-    """Take one connection and send back each message until it ends."""
+    """Accept one connection and send back each message until it ends."""
     connection = listener.accept(1, limit_s)[0]
     with connection:
-        _prompt(connection, limit_s)
+        _send_at_once(connection, limit_s)
         while data := connection.recv(len(MESSAGE)):
             connection.sendall(data)
 
@@ -206,33 +214,40 @@ def ping(
     OSError if one takes longer than `limit_s`.
     """
     with connect(source, address, port, token, limit_s) as connection:
-        _prompt(connection, limit_s)
+        _send_at_once(connection, limit_s)
         trips: list[float] = []
         end_s = time.monotonic() + PING_S
-        while len(trips) < PINGS + PING_WARM_UP and (
-            len(trips) <= PING_WARM_UP or time.monotonic() < end_s
-        ):
-            start_s = time.perf_counter()
-            connection.sendall(MESSAGE)
-            left = len(MESSAGE)
-            while left:
-                got = len(connection.recv(left))
-                if not got:
-                    raise ConnectionError("the other end closed the connection")
-                left -= got
-            trips.append(time.perf_counter() - start_s)
+        while len(trips) < PINGS + PING_WARM_UP:
+            if len(trips) > PING_WARM_UP and time.monotonic() >= end_s:
+                break
+            trips.append(_time_round_trip(connection))
     kept = sorted(trips[PING_WARM_UP:])
     return statistics.median(kept), nearest_rank(kept, 99), len(kept)
 
 
-def _prompt(connection: socket.socket, limit_s: float) -> None:
+def _time_round_trip(connection: socket.socket) -> float:
+    """The seconds from a message to its complete echo."""
+    start_s = time.perf_counter()
+    connection.sendall(MESSAGE)
+    missing = len(MESSAGE)
+    while missing:
+        received = len(connection.recv(missing))
+        if not received:
+            raise ConnectionError("the other end closed the connection")
+        missing -= received
+    return time.perf_counter() - start_s
+
+
+def _send_at_once(connection: socket.socket, limit_s: float) -> None:
+    """Switch off Nagle's delay, and set the timeout of each call."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.settimeout(limit_s)
 
 
-def _blocking(connection: socket.socket, option: int, limit_s: float) -> None:
-    """Calls that block in the kernel, at most `limit_s`: Python's own timeout would cost a
-    system call for each.
+def _block_in_kernel(connection: socket.socket, option: int, limit_s: float) -> None:
+    """Let calls block in the kernel for at most `limit_s`.
+
+    Python's own timeout would cost one more system call for each.
     """
     connection.settimeout(None)
     connection.setsockopt(

@@ -1,7 +1,7 @@
 """A link test as text: a line for each port, a matrix of characters, and the findings.
 
-The rates of one rail as a matrix, senders by receivers, and the color of a share of the
-reference rate.
+Text and HTML page share the rates of a rail as a matrix, senders by receivers, and the color of a
+share of the reference rate.
 """
 
 import statistics
@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbw.core.sizes import counted, format_size
-from busbw.link.types import TCP, Flow, LinkReport, SuspectReport, bits_text
+from busbw.link.types import TCP, Flow, LinkReport, Suspect, SuspectReport, bits_text
 from busbw.stats.intervals import nearest_rank
 from busbw.ui.number_formats import BARS, Column, aligned, finding_text, known, time_text, wrapped
 
 Matrix = Sequence[Sequence[Flow | None]]
 Color = tuple[int, int, int]
-# From slow (dark, red) to fast, legible by lightness alone. Shares of the reference rate.
+# Shares of the reference rate and their colors, from slow (dark, red) to fast. They can be
+# distinguished by lightness only.
 SCALE: tuple[tuple[float, Color], ...] = (
     (0.25, (98, 10, 30)),
     (0.6, (205, 62, 40)),
@@ -41,13 +42,13 @@ def maps(report: LinkReport, rail: int) -> list[tuple[bool, Matrix, float]]:
     """The maps of a rail that have a rate: whether both directions ran at once, the matrix, and
     the reference rate.
     """
-    found = []
+    result = []
     for together in (False, True):
         rows = matrix(report, rail, together=together)
         full = reference(rows)
         if full is not None:
-            found.append((together, rows, full))
-    return found
+            result.append((together, rows, full))
+    return result
 
 
 def reference(rows: Matrix) -> float | None:
@@ -99,55 +100,54 @@ class PortLine:
 def render(report: LinkReport, width: int | None = None) -> str:
     """The whole text."""
     parts = [_header(report)]
-    for rail, one in enumerate(report.rails):
-        parts.append(
-            f"\n{one.name}\n" + aligned(_columns(report), lines(report, rail), width, DROP_ORDER)
-        )
+    for rail, name in enumerate(rail.name for rail in report.rails):
+        ports = aligned(_columns(report), lines(report, rail), width, DROP_ORDER)
+        parts.append(f"\n{name}\n{ports}")
         parts += [
             characters(rows, full, width, together=together)
             for together, rows, full in maps(report, rail)
         ]
-    found = "".join(wrapped(finding_text(finding), width) for finding in report.findings)
-    return wrapped("".join(parts), width) + ("\n" + found if found else "")
+    findings = "".join(wrapped(finding_text(finding), width) for finding in report.findings)
+    return wrapped("".join(parts), width) + ("\n" + findings if findings else "")
 
 
 def lines(report: LinkReport, rail: int) -> list[PortLine]:
     """The ports of a rail in order of hosts, those without any measurement left out."""
-    found = []
-    for at, (host, port) in enumerate(zip(report.hosts, report.rails[rail].endpoints, strict=True)):
-        own = [
+    port_lines = []
+    endpoints = report.rails[rail].endpoints
+    for host_at, (host, port) in enumerate(zip(report.hosts, endpoints, strict=True)):
+        flows = [
             flow
             for flow in report.flows
-            if flow.rail == rail and not flow.together and at in (flow.sender, flow.receiver)
+            if flow.rail == rail and not flow.together and host_at in (flow.sender, flow.receiver)
         ]
-        times = [
-            one
-            for one in report.latencies
-            if one.rail == rail and at in (one.a, one.b) and one.median_s is not None
-        ]
-        if port is None or not own:
+        if port is None or not flows:
             continue
-        found.append(
-            PortLine(
-                number=at + 1,
-                host=host.name,
-                port=port.name if report.spec.method == TCP else port.device,
-                sent=tuple(
-                    flow.rate for flow in own if flow.sender == at and flow.rate is not None
-                ),
-                received=tuple(
-                    flow.rate for flow in own if flow.receiver == at and flow.rate is not None
-                ),
-                median_s=(
-                    statistics.median(one.median_s for one in times if one.median_s is not None)
-                    if times
-                    else None
-                ),
-                p99_s=max((one.p99_s for one in times if one.p99_s is not None), default=None),
-                resent=_resent(own, host.name) if report.spec.method == TCP else None,
-            )
+        rated = [(flow, flow.rate) for flow in flows if flow.rate is not None]
+        latencies = [
+            latency
+            for latency in report.latencies
+            if latency.rail == rail and host_at in (latency.a, latency.b)
+        ]
+        medians = [latency.median_s for latency in latencies if latency.median_s is not None]
+        p99s = [
+            latency.p99_s
+            for latency in latencies
+            if latency.median_s is not None and latency.p99_s is not None
+        ]
+        tcp = report.spec.method == TCP
+        line = PortLine(
+            number=host_at + 1,
+            host=host.name,
+            port=port.name if tcp else port.device,
+            sent=tuple(rate for flow, rate in rated if flow.sender == host_at),
+            received=tuple(rate for flow, rate in rated if flow.receiver == host_at),
+            median_s=statistics.median(medians) if medians else None,
+            p99_s=max(p99s, default=None),
+            resent=_resent(flows, host.name) if tcp else None,
         )
-    return found
+        port_lines.append(line)
+    return port_lines
 
 
 def _resent(flows: list[Flow], host: str) -> int:
@@ -160,16 +160,12 @@ def characters(
     """Senders by receivers, a bar for each rate as a share of `full`; '' if it does not fit."""
     if width is not None and LABEL + len(rows) > width:
         return ""
-    how = "both directions at once, " if together else ""
-    title = (
-        f"\n"
-        f"{how}from row to column; {BARS[-1]} is {bits_text(full)} in steps of an eighth,"
-        f" {FAILED} failed\n"
-    )
-    numbers = [" " * LABEL + "".join(str(at + 1)[-1] for at in range(len(rows))) + "\n"]
-    return title + "".join(
-        numbers + [f"{at + 1:>{LABEL - 1}} {_row(at, rows, full)}\n" for at in range(len(rows))]
-    )
+    directions = "both directions at once, " if together else ""
+    scale = f"{BARS[-1]} is {bits_text(full)} in steps of an eighth"
+    title = f"{directions}from row to column; {scale}, {FAILED} failed"
+    numbers = " " * LABEL + "".join(str(at + 1)[-1] for at in range(len(rows)))
+    texts = [f"{at + 1:>{LABEL - 1}} {_row(at, rows, full)}" for at in range(len(rows))]
+    return "\n" + "".join(f"{line}\n" for line in (title, numbers, *texts))
 
 
 def _row(at: int, rows: Matrix, full: float) -> str:
@@ -188,13 +184,11 @@ def _character(flow: Flow | None, full: float) -> str:
 def method(report: LinkReport) -> str:
     """How it was measured: `TCP, 4 streams, 2 s each`."""
     spec = report.spec
-    how = (
-        f"TCP, {counted(spec.streams, 'stream')}"
-        if spec.method == TCP
-        else f"perftest, {format_size(spec.size)}, {spec.streams} QPs"
-    )
+    description = f"perftest, {format_size(spec.size)}, {spec.streams} QPs"
+    if spec.method == TCP:
+        description = f"TCP, {counted(spec.streams, 'stream')}"
     memory = f", GPU {spec.gpu}" if spec.gpu is not None else ""
-    return f"{how}{memory}, {spec.seconds:g} s each"
+    return f"{description}{memory}, {spec.seconds:g} s each"
 
 
 def latency_title(report: LinkReport) -> str:
@@ -203,43 +197,34 @@ def latency_title(report: LinkReport) -> str:
 
 
 def _header(report: LinkReport) -> str:
-    text = (
-        f"# {method(report)}: {counted(len(report.hosts), 'host')},"
-        f" {counted(len(report.flows), 'transfer')}\n"
-    )
-    return text + (
-        "" if report.complete else "# the test did not finish; these are the results so far\n"
-    )
+    hosts = counted(len(report.hosts), "host")
+    text = f"# {method(report)}: {hosts}, {counted(len(report.flows), 'transfer')}\n"
+    if not report.complete:
+        text += "# the test did not finish; these are the results so far\n"
+    return text
 
 
 def _columns(report: LinkReport) -> list[Column]:
-    resent = (
-        [Column(title="resent", value=lambda one: known(one.resent, str))]
-        if report.spec.method == TCP
-        else []
-    )
-    return [
-        Column(title="", value=lambda one: one.number),
-        Column(title="host", value=lambda one: one.host, left=True),
-        Column(title="port", value=lambda one: one.port, left=True),
-        Column(
-            title="sends",
-            value=lambda one: known(statistics.median(one.sent) if one.sent else None, bits_text),
-        ),
-        Column(
-            title="receives",
-            value=lambda one: known(
-                statistics.median(one.received) if one.received else None, bits_text
-            ),
-        ),
+    columns = [
+        Column(title="", value=lambda line: line.number),
+        Column(title="host", value=lambda line: line.host, left=True),
+        Column(title="port", value=lambda line: line.port, left=True),
+        Column(title="sends", value=lambda line: _median_text(line.sent)),
+        Column(title="receives", value=lambda line: _median_text(line.received)),
         Column(
             title="least",
-            value=lambda one: known(min(one.sent + one.received, default=None), bits_text),
+            value=lambda line: known(min(line.sent + line.received, default=None), bits_text),
         ),
-        Column(title=latency_title(report), value=lambda one: known(one.median_s, time_text)),
-        Column(title="99 %", value=lambda one: known(one.p99_s, time_text)),
-        *resent,
+        Column(title=latency_title(report), value=lambda line: known(line.median_s, time_text)),
+        Column(title="99 %", value=lambda line: known(line.p99_s, time_text)),
     ]
+    if report.spec.method == TCP:
+        columns.append(Column(title="resent", value=lambda line: known(line.resent, str)))
+    return columns
+
+
+def _median_text(rates: Sequence[float]) -> str:
+    return known(statistics.median(rates) if rates else None, bits_text)
 
 
 def render_suspects(report: SuspectReport, width: int | None = None) -> str:
@@ -251,26 +236,24 @@ def render_suspects(report: SuspectReport, width: int | None = None) -> str:
         Column(title="busbw", value=lambda run: known(run.rate, bits_text)),
         Column(title="", value=lambda run: run.error, left=True),
     ]
-    said = "".join(
-        f"slow{' only together' if len(one.hosts) > 1 else ''}: {' and '.join(one.hosts)}, "
-        + (
-            "its runs failed\n"
-            if one.share is None
-            else f"{100 * one.share:.0f} % of the usual rate\n"
-        )
-        for one in report.suspects
-    )
-    said += "".join(f"unknown: {doubt}\n" for doubt in report.doubts)
-    said += f"\nhint: {QUIETER}\n" if report.doubts else ""
-    if not said:
-        said = (
-            f"no slow host found: the usual rate is {bits_text(report.usual)}\n"
-            if report.usual
-            else "too few runs succeeded to judge\n"
-        )
+    result = "".join(_suspect_line(suspect) for suspect in report.suspects)
+    result += "".join(f"unknown: {doubt}\n" for doubt in report.doubts)
+    result += f"\nhint: {QUIETER}\n" if report.doubts else ""
+    if not result:
+        result = "too few runs succeeded to judge\n"
+        if report.usual:
+            result = f"no slow host found: the usual rate is {bits_text(report.usual)}\n"
     ended = "" if report.complete else "the search did not finish\n"
     return (
         wrapped(head, width)
         + aligned(columns, report.runs)
-        + wrapped(f"\n{said if report.complete else ''}{ended}", width)
+        + wrapped(f"\n{result if report.complete else ''}{ended}", width)
     )
+
+
+def _suspect_line(suspect: Suspect) -> str:
+    slow = "slow only together" if len(suspect.hosts) > 1 else "slow"
+    share = "its runs failed"
+    if suspect.share is not None:
+        share = f"{100 * suspect.share:.0f} % of the usual rate"
+    return f"{slow}: {' and '.join(suspect.hosts)}, {share}\n"

@@ -19,9 +19,8 @@ BAD = (Verdict.FAIL, Verdict.WARN)
 
 def bits_text(rate: float) -> str:
     """`94.12 Gbit/s`, `96.1 Mbit/s`: bytes per second in the unit of line rates, four digits."""
-    return (
-        f"{rate * 8 / 1e9:.4g} Gbit/s" if rate * 8 >= 0.9995e9 else f"{rate * 8 / 1e6:.4g} Mbit/s"
-    )
+    bits = rate * 8
+    return f"{bits / 1e9:.4g} Gbit/s" if bits >= 0.9995e9 else f"{bits / 1e6:.4g} Mbit/s"
 
 
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,8 +83,8 @@ class Flow(msgspec.Struct, kw_only=True, omit_defaults=True):
     `rate` is bytes of data per second at the receiver, None if it failed: `error` says why.
 
     `together`: the opposite direction ran at the same time. `cores` are the processor cores that
-    sender and receiver used. `moved` has what counters of loss, congestion and faults rose by:
-    host, port or "tcp", counter. `mtu` is what the test reported.
+    sender and receiver used. `moved` holds by how much the counters of loss, congestion and faults
+    rose, by host, port (or "tcp") and counter. `mtu` is what the test reported.
     """
 
     rail: int
@@ -101,7 +100,7 @@ class Flow(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def retransmissions(self) -> int:
-        """Segments that TCP of either host sent again meanwhile."""
+        """TCP segments that either host sent again during the transfer."""
         return sum(ports.get("tcp", {}).get("RetransSegs", 0) for ports in self.moved.values())
 
 
@@ -148,13 +147,13 @@ class LinkReport(msgspec.Struct, tag="busbw.link/1", tag_field="schema", kw_only
                     f"rail {rail.name} has {len(rail.endpoints)} endpoints, but there are"
                     f" {counted(len(hosts), 'host')}"
                 )
-        ends = [("flow", one.rail, one.sender, one.receiver) for one in self.flows]
-        ends += [("latency", one.rail, one.a, one.b) for one in self.latencies]
-        for what, at, a, b in ends:
+        indices = [("flow", flow.rail, flow.sender, flow.receiver) for flow in self.flows]
+        indices += [("latency", latency.rail, latency.a, latency.b) for latency in self.latencies]
+        for kind, at, a, b in indices:
             if at not in rails or a not in hosts or b not in hosts:
-                there = f"{counted(len(rails), 'rail')} and {counted(len(hosts), 'host')}"
+                available = f"{counted(len(rails), 'rail')} and {counted(len(hosts), 'host')}"
                 raise ValueError(
-                    f"a {what} is on rail {at} between hosts {a} and {b}, but there are {there}"
+                    f"a {kind} is on rail {at} between hosts {a} and {b}, but there are {available}"
                 )
 
     def bad(self) -> bool:

@@ -15,7 +15,7 @@ FIX = (
 )
 
 
-def _shared_processors(run: Run) -> Conclusion | None:
+def _find_shared_processors(run: Run) -> Conclusion | None:
     """The first host with more processes bound to a set of processors than the set has."""
     host_cpus = {host.hostname: host.cpus for host in run.topology.hosts}
     bound: dict[tuple[str, str], list[Device]] = {}
@@ -35,7 +35,9 @@ def _shared_processors(run: Run) -> Conclusion | None:
 def _message(host: str, cpus: str, processors: int, devices: list[Device]) -> str:
     ranks = ", ".join(str(device.rank) for device in devices[:NAMED])
     others = f" and {len(devices) - NAMED} more" if len(devices) > NAMED else ""
-    where = f"processor {cpus} alone" if processors == 1 else f"{processors} processors ({cpus})"
+    where = f"{processors} processors ({cpus})"
+    if processors == 1:
+        where = f"processor {cpus} alone"
     return f"ranks {ranks}{others} on {host} are bound to {where}, so they take turns"
 
 
@@ -44,6 +46,6 @@ RULES = (
         SHARED_PROCESSORS,
         (Verdict.WARN,),
         "ranks of a host are bound to fewer processors than they are, although the host has more",
-        _shared_processors,
+        _find_shared_processors,
     ),
 )

@@ -52,9 +52,10 @@ EVERY = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One row: its collectives, when it can run, its terms, and whether f multiplies them.
+    """An algorithm and its bound.
 
-    `why` gives the reason for the bound.
+    `runs` tells whether it can run on a fabric with some features. The smallest of the `terms` is
+    the limit, multiplied by f if `times_factor`. `why` is the reason for the bound.
     """
 
     name: str
@@ -74,9 +75,8 @@ def _nic(fab: Fabric, share: float = 1.0, formula: str = "I") -> list[Term]:
 
 
 def _scaled(rate: float, share: float, formula: str, link: str) -> Term:
-    return Term(
-        rate * share, formula, gb(rate) if share == 1 else f"{gb(rate)} x {share:.4g}", link
-    )
+    numbers = gb(rate) if share == 1 else f"{gb(rate)} x {share:.4g}"
+    return Term(rate * share, formula, numbers, link)
 
 
 def _tree_share(hosts: int) -> float:
@@ -106,7 +106,8 @@ def _nvls_tree(fab: Fabric) -> list[Term]:
 
 def _direct(fab: Fabric) -> list[Term]:
     p = fab.per_host
-    return (_gpu(fab, p / (2 * (p - 1)), "B P/(2(P-1))") if p > 1 else []) + _nic(fab)
+    within = _gpu(fab, p / (2 * (p - 1)), "B P/(2(P-1))") if p > 1 else []
+    return within + _nic(fab)
 
 
 def _exchange(fab: Fabric) -> list[Term]:
@@ -121,7 +122,9 @@ def _uneven(fab: Fabric) -> list[Term]:
         return _exchange(fab)
     counted = traffic.size_bytes * (fab.ranks - 1) / fab.ranks  # what busbw divides by the time
     terms = _gpu(fab, counted / traffic.rank_bytes, "B S/X")
-    return terms + (_nic(fab, counted / traffic.host_bytes, "I S/Y") if traffic.host_bytes else [])
+    if traffic.host_bytes:
+        terms += _nic(fab, counted / traffic.host_bytes, "I S/Y")
+    return terms
 
 
 def _neighbours(fab: Fabric) -> list[Term]:
@@ -139,14 +142,12 @@ def _root(fab: Fabric) -> list[Term]:
     share = (n - 1) / (n - p)
     terms = _nic(fab, share, "I (N-1)/(N-P)")
     if not fab.over_nvlink:
-        return terms + (
-            [Term(fab.pcie, "root's PCIe", gb(fab.pcie), "PCIe of the root's GPU")]
-            if fab.pcie
-            else []
-        )
-    if fab.gpu and fab.pcie:
+        if fab.pcie:
+            terms.append(Term(fab.pcie, "root's PCIe", gb(fab.pcie), "PCIe of the root's GPU"))
+    elif fab.gpu and fab.pcie:
         both = f"{fab.gpu_link}, and PCIe, {gb(fab.pcie)} GB/s"
-        terms.append(Term(fab.gpu + fab.pcie, "B + PCIe", f"{gb(fab.gpu)} + {gb(fab.pcie)}", both))
+        numbers = f"{gb(fab.gpu)} + {gb(fab.pcie)}"
+        terms.append(Term(fab.gpu + fab.pcie, "B + PCIe", numbers, both))
     return terms
 
 
@@ -154,10 +155,11 @@ def _rounds(fab: Fabric) -> list[Term]:
     n, p = fab.ranks, fab.per_host
     if fab.hosts == 1 or fab.gpu is None:
         return _gpu(fab) + _nic(fab)
-    rate = (n - 1) / ((p - 1) / fab.gpu + p * (n - p) / fab.nics)
+    within, between = (p - 1) / fab.gpu, p * (n - p) / fab.nics
+    rate = (n - 1) / (within + between)
     numbers = f"{n - 1} / ({p - 1}/{gb(fab.gpu)} + {p * (n - p)}/{gb(fab.nics)})"
-    slow = fab.nic_link if p * (n - p) / fab.nics > (p - 1) / fab.gpu else fab.gpu_link
-    return [Term(rate, "(N-1) / ((P-1)/B + P(N-P)/I)", numbers, slow)]
+    slower = fab.nic_link if between > within else fab.gpu_link
+    return [Term(rate, "(N-1) / ((P-1)/B + P(N-P)/I)", numbers, slower)]
 
 
 def _always(fab: Fabric, may: Features) -> bool:
@@ -283,17 +285,16 @@ def _bound(row: Collective, fab: Fabric, algorithm: Algorithm) -> Ideal:
 def _ideal(name: str, factor: float, factor_text: str, terms: list[Term], why: str) -> Ideal:
     binding = min(terms, key=lambda term: term.rate)
     value = factor * binding.rate
-    letters, numbers = (
-        ", ".join(getattr(term, field) for term in terms) for field in ("formula", "numbers")
-    )
+    letters = ", ".join(term.formula for term in terms)
+    numbers = ", ".join(term.numbers for term in terms)
     if len(terms) > 1:
         letters, numbers = f"min({letters})", f"min({numbers})"
     if factor_text and factor != 1:
         letters, numbers = f"{factor_text} x {letters}", f"{factor:.4g} x {numbers}"
-    sums = (
-        f"{letters} = {numbers}" if numbers == gb(value) else f"{letters} = {numbers} = {gb(value)}"
-    )
-    return Ideal(value, name, binding.link, f"{sums} GB/s: {why}")
+    formula = f"{letters} = {numbers}"
+    if numbers != gb(value):
+        formula += f" = {gb(value)}"
+    return Ideal(value, name, binding.link, f"{formula} GB/s: {why}")
 
 
 def endpoint(row: Collective, fab: Fabric) -> Ideal | None:
@@ -301,7 +302,7 @@ def endpoint(row: Collective, fab: Fabric) -> Ideal | None:
     a host as few times as possible.
 
     For all_reduce, all_gather and reduce_scatter min(I (N-1)Q/(N(Q-1)), B (N-1)/(N-Q)), which the
-    AIBooster PyTorch benchmark calls ideal; the minimum of B and I for broadcast and reduce; its
+    AIBooster PyTorch benchmark calls ideal; the minimum of B and I for broadcast and reduce; the
     point-to-point bound for the others, None if it cannot run.
     """
     if row.name not in ("all_reduce", "all_gather", "reduce_scatter"):
@@ -309,19 +310,16 @@ def endpoint(row: Collective, fab: Fabric) -> Ideal | None:
         return msgspec.structs.replace(plain[0], algorithm=ENDPOINT) if plain else None
     n, q = fab.ranks, fab.hosts
     if q == 1:
-        return _ideal(
-            ENDPOINT, 1.0, "", _gpu(fab), "each GPU moves the data over its own links once"
-        )
+        why = "each GPU moves the data over its own links once"
+        return _ideal(ENDPOINT, 1.0, "", _gpu(fab), why)
     terms = _nic(fab, (n - 1) * q / (n * (q - 1)), "I (N-1)Q/(N(Q-1))")
-    terms += _gpu(fab, (n - 1) / (n - q), "B (N-1)/(N-Q)") if n > q else []
-    return _ideal(
-        ENDPOINT,
-        1.0,
-        "",
-        terms,
+    if n > q:
+        terms += _gpu(fab, (n - 1) / (n - q), "B (N-1)/(N-Q)")
+    why = (
         "each byte enters or leaves a host the fewest times possible without reduction in the"
-        " network",
+        " network"
     )
+    return _ideal(ENDPOINT, 1.0, "", terms, why)
 
 
 def given(text: str) -> Ideal:

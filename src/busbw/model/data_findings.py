@@ -8,49 +8,44 @@ from busbw.core.sizes import counted, format_size
 from busbw.model.rule import Conclusion, Rule, Run
 
 
-def _data(run: Run) -> Conclusion | None:
+def _check_data(run: Run) -> Conclusion | None:
     result = run.result
     if not result.rows:
         return None
     checked = [figure for figure in every(result) if figure.cell.wrong is not None]
     wrong = [figure for figure in checked if figure.cell.wrong]
     if wrong:
-        return _wrong(wrong, len(checked))
+        return _conclude_wrong(wrong, len(checked))
     if result.wrong():
         message = f"wrong data: {counted(result.out_of_bounds, 'check')} failed"
-        return Conclusion(
-            Verdict.FAIL, message, fix="do not rely on this machine until the cause is found"
-        )
+        fix = "do not rely on this machine until the cause is found"
+        return Conclusion(Verdict.FAIL, message, fix=fix)
     if not checked:
         return Conclusion(Verdict.SKIP, "the data was not checked", fix="check the data with -c 1")
     return Conclusion(Verdict.PASS, f"no wrong element in {counted(len(checked), 'check')}")
 
 
-def _wrong(wrong: list[Figure], checks: int) -> Conclusion:
+def _conclude_wrong(wrong: list[Figure], checks: int) -> Conclusion:
     first = wrong[0]
     row = first.row
-    what = " ".join(filter(None, (format_size(row.size_bytes), row.dtype, row.op, first.placement)))
-    message = f"wrong data: {counted(first.cell.wrong or 0, 'element')} at {what}"
+    parts = (format_size(row.size_bytes), row.dtype, row.op, first.placement)
+    where = " ".join(filter(None, parts))
+    message = f"wrong data: {counted(first.cell.wrong or 0, 'element')} at {where}"
     if first.cell.mismatches:
-        seen = min(first.cell.mismatches, key=lambda mismatch: (mismatch.rank, mismatch.offset))
+        element = min(first.cell.mismatches, key=lambda mismatch: (mismatch.rank, mismatch.offset))
         message += (
-            f", first on rank {seen.rank} at element {seen.offset}: expected {seen.expected}, got"
-            f" {seen.got}"
+            f", first on rank {element.rank} at element {element.offset}: expected"
+            f" {element.expected}, got {element.got}"
         )
+    evidence = f"{len(wrong)} of {checks} checks failed"
     ranks = sorted({mismatch.rank for figure in wrong for mismatch in figure.cell.mismatches})
-    where = (
-        f", on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else ""
-    )
-    evidence = f"{len(wrong)} of {checks} checks failed{where}"
-    return Conclusion(
-        Verdict.FAIL,
-        message,
-        evidence,
-        "run again with fewer GPUs or hosts until the faulty one is found",
-    )
+    if ranks:
+        evidence += f", on rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+    fix = "run again with fewer GPUs or hosts until the faulty one is found"
+    return Conclusion(Verdict.FAIL, message, evidence, fix)
 
 
-def _empty_rows(run: Run) -> Conclusion | None:
+def _find_empty_rows(run: Run) -> Conclusion | None:
     result = run.result
     empty = [row for row in result.rows if row.size_bytes == 0]
     ranks = result.world.ranks if result.world.devices else 0
@@ -66,12 +61,13 @@ def _empty_rows(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, f"{counted(len(empty), 'row')} moved 0 bytes: {why}", fix=fix)
 
 
-def _reduced(run: Run) -> Conclusion | None:
+def _find_reduced_sweep(run: Run) -> Conclusion | None:
     result = run.result
     if not result.rows or result.reduced_max_bytes is None:
         return None
-    asked, got = format_size(result.spec.max_bytes), format_size(result.reduced_max_bytes)
-    message = f"memory limits the sweep to {got}; requested was {asked}"
+    requested = format_size(result.spec.max_bytes)
+    reduced = format_size(result.reduced_max_bytes)
+    message = f"memory limits the sweep to {reduced}; requested was {requested}"
     return Conclusion(Verdict.SKIP, message, fix=f"-e {result.reduced_max_bytes} or less")
 
 
@@ -80,19 +76,19 @@ RULES = (
         "data",
         (Verdict.PASS, Verdict.FAIL, Verdict.SKIP),
         "whether any element was wrong; for the first one rank, offset, expected and actual value",
-        _data,
+        _check_data,
     ),
     Rule(
         "empty_rows",
         (Verdict.WARN,),
         "sizes that are smaller than an element, or than 16 bytes per rank, moved no data but count"
         " in the average",
-        _empty_rows,
+        _find_empty_rows,
     ),
     Rule(
         "memory",
         (Verdict.SKIP,),
         "memory is too small for the largest sizes of the sweep",
-        _reduced,
+        _find_reduced_sweep,
     ),
 )

@@ -1,17 +1,15 @@
-"""The expected time of one operation on a described system.
+"""The expected time of one operation on a described system, and fits to measurements.
 
 Which algorithm and protocol run is NCCL's decision, by the constants of the release that runs. How
 long they take is a question of hardware, so the time comes from the latest constants. From 1 GiB on
 these are within 1.9 % on 2 x 8 H100 with NCCL 2.21.5, whose own are 7 to 11 % too fast.
 
-Fits NCCL's model to measurements: for each algorithm and protocol of a collective a factor of
-its latency and one of its transfer time.
-
-t = a L + b B, where L and B are the two parts of the model's time. a and b minimize the sum of
-squared relative errors, ((a L + b B) / t
-- 1)^2, and are not negative. Because L and B keep how they depend on the hosts, the factors hold
-  for other host counts as far as the model's form does; the largest job is therefore predicted from
-  the smaller ones first, and that error is reported.
+`fit` adapts NCCL's model to measurements: each algorithm and protocol of a collective gets a factor
+a of its latency and a factor b of its transfer time. The time is t = a L + b B, where L and B are
+the two parts of the model's time. a and b minimize the sum of squared relative errors,
+((a L + b B) / t - 1)^2, and are not negative. Because L and B keep how they depend on the hosts,
+the factors hold for other host counts as far as the model's form does; the largest job is therefore
+predicted from the smaller ones first, and that error is reported.
 """
 
 from collections.abc import Sequence
@@ -20,6 +18,7 @@ from itertools import groupby
 
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.model.bounds import P2P, bounds
+from busbw.model.fabric import Fabric
 from busbw.model.nccl.choice import US, Allowed, Choice, Parts, choices, parts
 from busbw.model.nccl.constants import LATEST, NET, NVLINK, PCI, RING, Release
 from busbw.model.systems import System
@@ -33,7 +32,7 @@ SIMPLE_AT = 2
 class Setting:
     """What an estimate depends on besides the operation.
 
-    Oversubscription divides what leaves a host, which NCCL does not know of.
+    `oversubscription` divides the rate of the NICs; NCCL does not know of it.
     """
 
     system: System
@@ -47,86 +46,76 @@ def estimate(
 ) -> Choice | None:
     """The algorithm, the protocol and the time; None where no algorithm can run, as with one rank.
 
-    What NCCL builds of sends and receives has its point-to-point bound as its rate and one hop as
-    its latency.
+    A collective that NCCL builds of sends and receives has its point-to-point bound as its rate and
+    one hop as its latency.
     """
     if hosts * per_host < 2:
         return None
     row = BY_NAME[collective]
-    found = choices(
-        setting.system.model(setting.release, hosts, per_host), collective, size_bytes, setting.may
-    )
-    if not found:
+    model = setting.system.model(setting.release, hosts, per_host)
+    possible = choices(model, collective, size_bytes, setting.may)
+    if not possible:
         return _exchange(setting, row, hosts, per_host, size_bytes)
-    chosen = found[0]
-    latest = parts(
-        setting.system.model(LATEST, hosts, per_host),
-        collective,
-        size_bytes,
-        chosen.algorithm,
-        chosen.protocol,
-    )
+    chosen = possible[0]
+    model = setting.system.model(LATEST, hosts, per_host)
+    latest = parts(model, collective, size_bytes, chosen.algorithm, chosen.protocol)
     timed = latest or chosen.parts
     if setting.oversubscription > 1 and hosts > 1:
-        timed = _slowed(setting, row, hosts, per_host, size_bytes, replace(chosen, parts=timed))
+        timed = _slow_down(setting, row, hosts, per_host, size_bytes, replace(chosen, parts=timed))
     return replace(chosen, parts=timed)
 
 
-def calibrated(choice: Choice, fit: Fit | None) -> Choice:
+def calibrate(choice: Choice, fit: Fit | None) -> Choice:
     """The estimate with the factors of a fit, if there is one."""
     if fit is None:
         return choice
-    return replace(
-        choice,
-        parts=Parts(choice.parts.latency_s * fit.latency, choice.parts.transfer_s * fit.transfer),
-    )
+    latency_s, transfer_s = choice.parts.latency_s, choice.parts.transfer_s
+    return replace(choice, parts=Parts(latency_s * fit.latency, transfer_s * fit.transfer))
 
 
-def _slowed(
+def _slow_down(
     setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int, choice: Choice
 ) -> Parts:
-    """The time with the bytes no faster than the algorithm's bound over the part of the NICs
+    """The time with a transfer no faster than the algorithm's bound over the part of the NICs
     that the network lets through.
     """
-    whole = setting.system.fabric(hosts, per_host, payload=True)
-    left = replace(
-        whole,
-        nics=whole.nics / setting.oversubscription,
-        rail=whole.rail / setting.oversubscription,
-    )
     limits = [
         bound.busbw
-        for bound in bounds(row, left, setting.system.features())
+        for bound in bounds(row, _narrow(setting, hosts, per_host), setting.system.features())
         if bound.algorithm == choice.algorithm
     ]
-    least = size_bytes * float(row.bus_factor(hosts * per_host)) / limits[0] if limits else 0.0
-    return Parts(choice.parts.latency_s, max(choice.parts.transfer_s, least))
+    least_s = size_bytes * float(row.bus_factor(hosts * per_host)) / limits[0] if limits else 0.0
+    return Parts(choice.parts.latency_s, max(choice.parts.transfer_s, least_s))
+
+
+def _narrow(setting: Setting, hosts: int, per_host: int) -> Fabric:
+    """The links at what they carry of data, the NICs divided by the oversubscription."""
+    fabric = setting.system.fabric(hosts, per_host, payload=True)
+    oversubscription = setting.oversubscription
+    return replace(fabric, nics=fabric.nics / oversubscription, rail=fabric.rail / oversubscription)
 
 
 def _exchange(
     setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int
 ) -> Choice | None:
-    whole = setting.system.fabric(hosts, per_host, payload=True)
-    left = replace(
-        whole,
-        nics=whole.nics / setting.oversubscription,
-        rail=whole.rail / setting.oversubscription,
-    )
-    bound = next(iter(bounds(row, left, setting.system.features())), None)
+    narrowed = _narrow(setting, hosts, per_host)
+    bound = next(iter(bounds(row, narrowed, setting.system.features())), None)
     if bound is None or bound.busbw <= 0:
         return None
-    link = NET if hosts > 1 else NVLINK if setting.system.over_nvlink else PCI
+    link = NET
+    if hosts == 1:
+        link = NVLINK if setting.system.over_nvlink else PCI
     latency = LATEST.base[RING][SIMPLE_AT] + LATEST.hops[link][RING][SIMPLE_AT]
     factor = float(row.bus_factor(hosts * per_host))
     return Choice(P2P, "Simple", Parts(latency * US, size_bytes * factor / bound.busbw))
 
 
-TELLING = 0.1  # of a time: a smaller part says nothing about its factor
+SIGNIFICANT = 0.1  # of a time: a smaller part says nothing about its factor
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measured time beside the model's parts of it."""
+    """One measured time, and the parts that the model expects of it."""
 
     collective: str
     algorithm: str
@@ -148,14 +137,10 @@ def fit(points: Sequence[Point]) -> Fits:
 
 
 def _fit(collective: str, algorithm: str, protocol: str, points: list[Point]) -> Fit:
-    most = max(point.hosts for point in points)
+    hosts = max(point.hosts for point in points)
     latency, transfer = factors(points)
-    smaller, largest = (
-        [point for point in points if point.hosts < most],
-        [point for point in points if point.hosts == most],
-    )
-    held = worst(largest, *factors(smaller)) if smaller else None
-    off, least = worst(points, latency, transfer), min(point.size_bytes for point in points)
+    smaller = [point for point in points if point.hosts < hosts]
+    largest = [point for point in points if point.hosts == hosts]
     return Fit(
         collective,
         algorithm,
@@ -163,53 +148,45 @@ def _fit(collective: str, algorithm: str, protocol: str, points: list[Point]) ->
         latency,
         transfer,
         len(points),
-        most,
-        off,
-        least,
-        most if smaller else None,
-        held,
+        hosts,
+        worst(points, latency, transfer),
+        min(point.size_bytes for point in points),
+        hosts if smaller else None,
+        worst(largest, *factors(smaller)) if smaller else None,
     )
 
 
 def factors(points: Sequence[Point]) -> tuple[float, float]:
-    """a and b, not negative.
+    """The factors a of the latency and b of the transfer time, not negative.
 
-    One point, and points that cannot tell the two parts apart, give one factor for both.
-
-    A part that is below TELLING at every point has factor 1.
+    One point, and points that cannot tell the two parts apart, give one factor for both. A part
+    that is below SIGNIFICANT at every point has factor 1.
     """
-    pairs = [
-        (point.parts.latency_s / point.time_s, point.parts.transfer_s / point.time_s)
-        for point in points
-    ]
-    ll, bb, lb = (sum(one * two for one, two in products) for products in _products(pairs))
-    only_l, only_b = (sum(pair[at] for pair in pairs) for at in (0, 1))
-    if max(latency for latency, _ in pairs) < TELLING:
-        return 1.0, (only_b - lb) / bb
-    if max(transfer for _, transfer in pairs) < TELLING:
-        return (only_l - lb) / ll, 1.0
+    latencies = [point.parts.latency_s / point.time_s for point in points]
+    transfers = [point.parts.transfer_s / point.time_s for point in points]
+    ll = sum(latency * latency for latency in latencies)
+    bb = sum(transfer * transfer for transfer in transfers)
+    lb = sum(latency * transfer for latency, transfer in zip(latencies, transfers, strict=True))
+    sum_l, sum_b = sum(latencies), sum(transfers)
+    if max(latencies) < SIGNIFICANT:
+        return 1.0, (sum_b - lb) / bb
+    if max(transfers) < SIGNIFICANT:
+        return (sum_l - lb) / ll, 1.0
     determinant = ll * bb - lb * lb
-    if len(pairs) > 1 and determinant > 1e-9 * ll * bb:
-        latency, transfer = (
-            (only_l * bb - only_b * lb) / determinant,
-            (only_b * ll - only_l * lb) / determinant,
-        )
-        if latency >= 0 and transfer >= 0:
-            return latency, transfer
-        return (0.0, only_b / bb) if latency < 0 else (only_l / ll, 0.0)
-    both = (only_l + only_b) / (ll + bb + 2 * lb)
+    if len(points) > 1 and determinant > 1e-9 * ll * bb:
+        a = (sum_l * bb - sum_b * lb) / determinant
+        b = (sum_b * ll - sum_l * lb) / determinant
+        if a < 0:
+            return 0.0, sum_b / bb
+        return (a, b) if b >= 0 else (sum_l / ll, 0.0)
+    both = (sum_l + sum_b) / (ll + bb + 2 * lb)
     return both, both
-
-
-def _products(pairs: Sequence[tuple[float, float]]) -> tuple[list[tuple[float, float]], ...]:
-    return [(x, x) for x, _ in pairs], [(y, y) for _, y in pairs], list(pairs)
 
 
 def worst(points: Sequence[Point], latency: float, transfer: float) -> float:
     """The largest relative error with these factors."""
-    return max(
-        abs(
-            (latency * point.parts.latency_s + transfer * point.parts.transfer_s) / point.time_s - 1
-        )
-        for point in points
-    )
+    errors = []
+    for point in points:
+        expected_s = latency * point.parts.latency_s + transfer * point.parts.transfer_s
+        errors.append(abs(expected_s / point.time_s - 1))
+    return max(errors)

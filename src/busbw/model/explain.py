@@ -1,6 +1,6 @@
-"""Which algorithm a measured busbw fits: bounds exclude some, NCCL's model chooses among the rest.
+"""Which algorithm a measured busbw fits, and how much of each link that algorithm uses.
 
-And how much of each link it uses.
+The bounds exclude some algorithms, and NCCL's model chooses among the others.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from busbw.core.collectives import Collective
 from busbw.model.bounds import ALGORITHMS, bounds
 from busbw.model.estimate import Setting
 from busbw.model.fabric import gb
-from busbw.model.nccl.choice import choices
+from busbw.model.nccl.choice import Choice, choices
 from busbw.model.nccl.constants import LATEST, NVLS, NVLS_TREE, TREE
-from busbw.model.predict import described
+from busbw.model.predict import describe
 from busbw.model.types import Explanation, Judged, Load
 
 NEAR = 0.20  # of the model: further away, a measurement fits no algorithm
@@ -48,50 +48,54 @@ def explain(measured: Measured, setting: Setting, system_source: str) -> Explana
     without calibration.
     """
     row, hosts, per_host, figure = measured.row, measured.hosts, measured.per_host, measured.figure
-    size, ranks = figure.row.size_bytes, measured.hosts * measured.per_host
-    judged = _judged(measured, setting)
-    release = choices(
-        setting.system.model(setting.release, hosts, per_host), row.name, size, setting.may
-    )
-    chosen = release[0].algorithm if release else ""
+    size = figure.row.size_bytes
+    judged = _judge(measured, setting)
+    model = setting.system.model(setting.release, hosts, per_host)
+    possible = choices(model, row.name, size, setting.may)
+    chosen = possible[0].algorithm if possible else ""
     fits = _nearest(judged, chosen)
-    busbw = figure.busbw
+    algorithm = fits or chosen
+    if not algorithm and judged:
+        algorithm = judged[0].algorithm
     return Explanation(
         source=measured.source,
         collective=row.name,
-        described=described(setting.system, hosts, per_host, setting.release, system_source),
+        described=describe(setting.system, hosts, per_host, setting.release, system_source),
         size_bytes=size,
         placement=figure.placement,
-        busbw=busbw,
-        algbw=busbw / float(row.bus_factor(ranks)),
+        busbw=figure.busbw,
+        algbw=figure.busbw / float(row.bus_factor(hosts * per_host)),
         judged=judged,
         fits=fits,
         chosen=chosen,
-        loads=_loads(measured, setting, fits or chosen or (judged[0].algorithm if judged else "")),
+        loads=_loads(measured, setting, algorithm),
         notes=[*_channels(measured, setting, fits), *_notes(measured, judged, fits, chosen)],
     )
 
 
-def _judged(measured: Measured, setting: Setting) -> list[Judged]:
-    row, hosts, per_host = measured.row, measured.hosts, measured.per_host
+def _judge(measured: Measured, setting: Setting) -> list[Judged]:
+    """Every algorithm with a bound, those that are not excluded first, the nearest first."""
+    system, hosts, per_host = setting.system, measured.hosts, measured.per_host
     size, busbw = measured.figure.row.size_bytes, measured.figure.busbw
-    timed = choices(setting.system.model(LATEST, hosts, per_host), row.name, size, setting.may)
-    factor, found = float(row.bus_factor(hosts * per_host)), []
-    for bound in bounds(row, setting.system.fabric(hosts, per_host), setting.system.features()):
-        own = next((choice for choice in timed if choice.algorithm == bound.algorithm), None)
-        planned = factor * size / own.parts.time_s if own else None
-        off = busbw / planned - 1 if planned else None
-        found.append(
-            Judged(
-                bound.algorithm,
-                bound.busbw,
-                busbw > bound.busbw,
-                planned,
-                own.protocol if own else "",
-                off,
-            )
+    model = system.model(LATEST, hosts, per_host)
+    timed: dict[str, Choice] = {}
+    for choice in choices(model, measured.row.name, size, setting.may):
+        timed.setdefault(choice.algorithm, choice)
+    factor = float(measured.row.bus_factor(hosts * per_host))
+    judged = []
+    for bound in bounds(measured.row, system.fabric(hosts, per_host), system.features()):
+        expected = timed.get(bound.algorithm)
+        planned = factor * size / expected.parts.time_s if expected else None
+        judgement = Judged(
+            bound.algorithm,
+            bound.busbw,
+            busbw > bound.busbw,
+            planned,
+            expected.protocol if expected else "",
+            busbw / planned - 1 if planned else None,
         )
-    return sorted(found, key=lambda judged: (judged.excluded, abs(_distance(judged))))
+        judged.append(judgement)
+    return sorted(judged, key=lambda judged: (judged.excluded, abs(_distance(judged))))
 
 
 def _distance(judged: Judged) -> float:
@@ -103,45 +107,38 @@ def _nearest(judged: list[Judged], chosen: str) -> str:
     if none is near.
     """
     near = [
-        one for one in judged if not one.excluded and one.off is not None and abs(one.off) <= NEAR
+        algorithm.algorithm
+        for algorithm in judged
+        if not algorithm.excluded and algorithm.off is not None and abs(algorithm.off) <= NEAR
     ]
-    return next(
-        (one.algorithm for one in near if one.algorithm == chosen),
-        near[0].algorithm if near else "",
-    )
+    if chosen in near:
+        return chosen
+    return near[0] if near else ""
 
 
 def _loads(measured: Measured, setting: Setting, algorithm: str) -> list[Load]:
     """What the algorithm moves over each kind of link, per GPU or per host, if the measured
     busbw is reached by it.
     """
-    wire, data = (
-        setting.system.fabric(measured.hosts, measured.per_host, payload=payload)
-        for payload in (False, True)
-    )
+    hosts, per_host, system = measured.hosts, measured.per_host, setting.system
+    wire = system.fabric(hosts, per_host)
+    data = system.fabric(hosts, per_host, payload=True)
+    rates = {
+        wire.gpu_link: (wire.gpu or 0.0, data.gpu or 0.0),
+        wire.nic_link: (wire.nics, data.nics),
+    }
     for row in ALGORITHMS:
-        if (
-            row.name == algorithm
-            and measured.row.name in row.collectives
-            and row.runs(wire, setting.system.features())
-        ):
-            factor = (
-                float(measured.row.bus_factor(measured.hosts * measured.per_host))
-                if row.times_factor
-                else 1.0
-            )
-            shares = {
-                term.link: measured.figure.busbw / factor / term.rate for term in row.terms(wire)
-            }
-            rates = {
-                wire.gpu_link: (wire.gpu or 0.0, data.gpu or 0.0),
-                wire.nic_link: (wire.nics, data.nics),
-            }
-            return [
-                Load(link, *rates[link], used=share * rates[link][0])
-                for link, share in shares.items()
-                if link in rates
-            ]
+        if row.name != algorithm or measured.row.name not in row.collectives:
+            continue
+        if not row.runs(wire, system.features()):
+            continue
+        factor = float(measured.row.bus_factor(hosts * per_host)) if row.times_factor else 1.0
+        shares = {term.link: measured.figure.busbw / factor / term.rate for term in row.terms(wire)}
+        return [
+            Load(link, *rates[link], used=share * rates[link][0])
+            for link, share in shares.items()
+            if link in rates
+        ]
     return []
 
 
@@ -149,11 +146,11 @@ def _channels(measured: Measured, setting: Setting, fits: str) -> list[str]:
     """The channels of the algorithm that fits, and their speed in NCCL's model without latency."""
     model = setting.system.model(LATEST, measured.hosts, measured.per_host)
     timed = choices(model, measured.row.name, LARGE, setting.may)
-    own = next((choice for choice in timed if choice.algorithm == fits), None)
+    fitting = [choice for choice in timed if choice.algorithm == fits]
     graph = {TREE: model.tree, NVLS: model.nvls, NVLS_TREE: model.nvls}.get(fits, model.ring)
-    if own is None or graph is None:
+    if not fitting or graph is None:
         return []
-    rate = LARGE * float(measured.row.bus_factor(model.ranks)) / own.parts.transfer_s
+    rate = LARGE * float(measured.row.bus_factor(model.ranks)) / fitting[0].parts.transfer_s
     return [
         f"in NCCL's model {fits} has {graph.channels} channels of {gb(rate / graph.channels)} GB/s,"
         f" {gb(rate)} together"
@@ -171,13 +168,14 @@ def _notes(measured: Measured, judged: list[Judged], fits: str, chosen: str) -> 
         notes.append(ONCE)
     if fits == NVLS:
         notes.append(NOT_A_LINK)
-    expected = next((one for one in judged if one.algorithm == chosen), None)
-    if not fits and expected is not None and expected.off is not None:
-        more = "faster" if expected.off > 0 else "slower"
-        notes.append(
-            f"it is {abs(expected.off):.0%} {more} than the model of {chosen}, which NCCL takes"
-            " here"
-        )
+    if not fits:
+        for algorithm in judged:
+            if algorithm.algorithm == chosen and algorithm.off is not None:
+                more = "faster" if algorithm.off > 0 else "slower"
+                notes.append(
+                    f"it is {abs(algorithm.off):.0%} {more} than the model of {chosen}, which NCCL"
+                    " takes here"
+                )
     if fits and chosen and fits != chosen:
         notes.append(
             f"NCCL's own choice would be {chosen}: was another one forced, or is {chosen} not"

@@ -1,6 +1,5 @@
-"""Why a busbw is what it is, for people.
-
-The system of an answer in words, and answers as JSON.
+"""The explanation of a busbw as text, and parts that all answers of the model share: the system in
+words, notes, and JSON.
 """
 
 import msgspec
@@ -24,16 +23,15 @@ def title(collective: str, about: Described) -> str:
 
 
 def links(about: Described) -> list[str]:
-    """A line for each kind of link that the ranks use: what it is, its rate, and what it carries
-    of data.
+    """A line for each kind of link that the ranks use: its description, its rate, and its rate of
+    data.
     """
     lines = []
     if about.link:
         lines.append(f"GPU   {about.link_text}: {_rates(about.link, about.link_payload)}")
     if about.nics:
-        lines.append(
-            f"NICs  {about.nics_text} of each host: {_rates(about.nics, about.nics_payload)}"
-        )
+        rates = _rates(about.nics, about.nics_payload)
+        lines.append(f"NICs  {about.nics_text} of each host: {rates}")
     return lines
 
 
@@ -41,9 +39,9 @@ def _rates(rate: float, payload: float) -> str:
     return f"{bandwidth_text(rate)} GB/s, {bandwidth_text(payload)} of data"
 
 
-def notes(about: Described, said: list[str]) -> str:
+def notes(about: Described, more: list[str]) -> str:
     """A line for each note of the system and of the answer."""
-    return "".join(f"note: {note}\n" for note in [*about.notes, *said])
+    return "".join(f"note: {note}\n" for note in [*about.notes, *more])
 
 
 def json(answer: msgspec.Struct) -> str:
@@ -76,13 +74,13 @@ def text(answer: Explanation, width: int | None = None) -> str:
         Column(title="off", unit="%", value=_off),
         Column(title="verdict", value=lambda judged: _verdict(answer, judged), left=True),
     ]
-    where = (
-        f"{format_size(answer.size_bytes)}{' in place' if answer.placement == 'in place' else ''}"
-    )
-    head = f"{answer.source}: {title(answer.collective, answer.described)}\n"
-    head += (
-        f"{bandwidth_text(answer.busbw)} GB/s of busbw at {where}, algbw"
-        f" {bandwidth_text(answer.algbw)}\n\n"
+    where = format_size(answer.size_bytes)
+    if answer.placement == "in place":
+        where += " in place"
+    busbw, algbw = bandwidth_text(answer.busbw), bandwidth_text(answer.algbw)
+    head = (
+        f"{answer.source}: {title(answer.collective, answer.described)}\n"
+        f"{busbw} GB/s of busbw at {where}, algbw {algbw}\n\n"
         f"{summary(answer)}\n"
     )
     meaning = (
@@ -97,20 +95,28 @@ def summary(answer: Explanation) -> str:
     """`not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree: its model says
     461.17`.
     """
-    said = [
-        f"not {one.algorithm}: at most {bandwidth_text(one.at_most)}"
-        for one in answer.judged
-        if one.excluded
+    parts = [
+        f"not {judged.algorithm}: at most {bandwidth_text(judged.at_most)}"
+        for judged in answer.judged
+        if judged.excluded
     ]
-    fitting = next((one for one in answer.judged if one.algorithm == answer.fits), None)
-    if fitting is not None and fitting.planned is not None:
-        said.append(f"fits {fitting.algorithm}: its model says {bandwidth_text(fitting.planned)}")
-    return "; ".join(said or ["no algorithm is excluded"]) + (
-        "" if answer.fits else "; fits no algorithm's model"
-    )
+    parts += [
+        f"fits {judged.algorithm}: its model says {bandwidth_text(judged.planned)}"
+        for judged in answer.judged
+        if judged.algorithm == answer.fits and judged.planned is not None
+    ]
+    if not parts:
+        parts.append("no algorithm is excluded")
+    if not answer.fits:
+        parts.append("fits no algorithm's model")
+    return "; ".join(parts)
 
 
 def _loads(answer: Explanation, width: int | None) -> str:
+    foot = "".join(f"{_rest(load)}\n" for load in answer.loads)
+    foot += notes(answer.described, answer.notes)
+    if not answer.loads:
+        return wrapped(foot, width)
     columns = [
         Column(title="link", value=lambda load: load.link, left=True),
         Column(title="rate", unit="GB/s", value=lambda load: bandwidth_text(load.rate)),
@@ -118,27 +124,19 @@ def _loads(answer: Explanation, width: int | None) -> str:
         Column(title="used", unit="GB/s", value=lambda load: bandwidth_text(load.used)),
         Column(title="used", unit="%", value=lambda load: f"{100 * load.used / load.rate:.0f}"),
     ]
-    text = (
-        f"What {answer.fits or answer.chosen} moves over the links at this busbw, each way:\n"
-        if answer.loads
-        else ""
-    )
-    text += aligned(columns, answer.loads, width, LOAD_DROP_ORDER) if answer.loads else ""
-    foot = "".join(f"{_rest(load)}\n" for load in answer.loads)
-    foot += notes(answer.described, answer.notes)
-    return text + wrapped(foot, width)
+    algorithm = answer.fits or answer.chosen
+    title = f"What {algorithm} moves over the links at this busbw, each way:\n"
+    return title + aligned(columns, answer.loads, width, LOAD_DROP_ORDER) + wrapped(foot, width)
 
 
 def _rest(load: Load) -> str:
-    """Where the rest of a link's rate is."""
+    """How the rest of a link's rate is spent."""
     headers, idle = load.rate - load.payload, load.payload - load.used
     name = load.link.partition(",")[0]
     if idle < 0:
-        return (
-            f"{name}: {bandwidth_text(load.used)} GB/s is more than what NCCL's constants leave for"
-            " data"
-        )
+        used = bandwidth_text(load.used)
+        return f"{name}: {used} GB/s is more than what NCCL's constants leave for data"
     return (
-        f"{name}: {bandwidth_text(headers)} GB/s are headers and checksums, {bandwidth_text(idle)}"
-        " are not used"
+        f"{name}: {bandwidth_text(headers)} GB/s are headers and checksums,"
+        f" {bandwidth_text(idle)} are not used"
     )

@@ -4,6 +4,7 @@ A Fabric exists only if all its rates are known and equal on all hosts; otherwis
 the reason.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -37,7 +38,7 @@ class Fabric:
 
     @property
     def ranks(self) -> int:
-        """N."""
+        """The number of ranks (N)."""
         return self.hosts * self.per_host
 
 
@@ -54,20 +55,21 @@ def fabric(hosts: Sequence[Host], ranks_per_host: Sequence[int]) -> Fabric | NoF
     """
     per_host = set(ranks_per_host)
     if len(per_host) != 1 or not hosts:
-        return NoFabric(
-            "the number of ranks per host varies: " + ", ".join(map(str, ranks_per_host))
-        )
+        counts = ", ".join(map(str, ranks_per_host))
+        return NoFabric(f"the number of ranks per host varies: {counts}")
     ranks = per_host.pop()
-    if missing := _missing_gpus(hosts, ranks):
+    missing = _missing_gpus(hosts, ranks)
+    if missing:
         return NoFabric(missing)
     if ranks == len(hosts) == 1:
         return NoFabric("with one rank no data crosses a link")
-    gpus = _gpus([gpu for host in hosts for gpu in host.gpus], ranks)
-    if isinstance(gpus, NoFabric) or len(hosts) == 1:
-        return gpus
-    if any(row in gpu.name for host in hosts for gpu in host.gpus for row in NVLINK_BETWEEN_HOSTS):
+    gpus = [gpu for host in hosts for gpu in host.gpus]
+    within = _gpus(gpus, ranks)
+    if isinstance(within, NoFabric) or len(hosts) == 1:
+        return within
+    if any(name in gpu.name for gpu in gpus for name in NVLINK_BETWEEN_HOSTS):
         return NoFabric("NVLink may connect GPUs of several hosts here, which busbw cannot detect")
-    return _with_nics(replace(gpus, hosts=len(hosts)), hosts)
+    return _with_nics(replace(within, hosts=len(hosts)), hosts)
 
 
 def gb(rate: float) -> str:
@@ -90,40 +92,36 @@ def _missing_gpus(hosts: Sequence[Host], ranks: int) -> str:
 
 
 def _gpus(gpus: Sequence[Gpu], ranks: int) -> Fabric | NoFabric:
+    """The links between the GPUs of one host, each of which has `ranks` ranks."""
     slots = {gpu.pcie for gpu in gpus}
     pcie = slots.pop() if len(slots) == 1 else None
     if ranks == 1:
         return Fabric(1, ranks, None, "", pcie, over_nvlink=False)
     if len({(gpu.nvlink, gpu.nvlink_rate) for gpu in gpus}) > 1:
-        return NoFabric(
-            "the GPUs' NVLinks differ: " + ", ".join(sorted({_nvlink(gpu) for gpu in gpus}))
-        )
+        kinds = ", ".join(sorted({_nvlink(gpu) for gpu in gpus}))
+        return NoFabric(f"the GPUs' NVLinks differ: {kinds}")
     gpu = gpus[0]
     if gpu.nvlink and gpu.nvlink_rate:
-        return Fabric(
-            1,
-            ranks,
-            gpu.nvlink * gpu.nvlink_rate,
-            f"NVLink, {_nvlink(gpu)}",
-            pcie,
-            over_nvlink=True,
-        )
+        rate = gpu.nvlink * gpu.nvlink_rate
+        return Fabric(1, ranks, rate, f"NVLink, {_nvlink(gpu)}", pcie, over_nvlink=True)
     if gpu.nvlink is None or gpu.nvlink:
         return NoFabric(f"the NVLink rate of {gpu.name} could not be read: {_nvlink(gpu)}")
     if pcie is None:
         return NoFabric("the GPUs have no NVLink, and their PCIe links differ or could not be read")
-    shape = (
-        f" Gen{gpu.pcie_gen_max} x{gpu.pcie_width}" if gpu.pcie_gen_max and gpu.pcie_width else ""
-    )
+    shape = ""
+    if gpu.pcie_gen_max and gpu.pcie_width:
+        shape = f" Gen{gpu.pcie_gen_max} x{gpu.pcie_width}"
     return Fabric(1, ranks, pcie, f"PCIe{shape}, {gb(pcie)} GB/s", pcie, over_nvlink=False)
 
 
 def _nvlink(gpu: Gpu) -> str:
     links = "unknown links" if gpu.nvlink is None else counted(gpu.nvlink, "link")
-    return f"{links} x {'unknown' if gpu.nvlink_rate is None else gb(gpu.nvlink_rate)} GB/s"
+    rate = "unknown" if gpu.nvlink_rate is None else gb(gpu.nvlink_rate)
+    return f"{links} x {rate} GB/s"
 
 
 def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:
+    """The fabric with the ports of its hosts, which must be alike."""
     chosen = [(host, ports_in_use(host)) for host in hosts]
     for host, ports in chosen:
         if not ports:
@@ -134,22 +132,15 @@ def _with_nics(fabric: Fabric, hosts: Sequence[Host]) -> Fabric | NoFabric:
                 f"the rate of {unknown[0]} on host {host.hostname} is unknown: its rate could not"
                 " be read"
             )
-    ports = chosen[0][1]
-    if (
-        len({nic.rate for _, each in chosen for nic in each}) > 1
-        or len({len(each) for _, each in chosen}) > 1
-    ):
-        return NoFabric(
-            "the NICs of the hosts differ: "
-            + "; ".join(f"host {h.hostname} {_ports(p)}" for h, p in chosen[:4])
-        )
-    rail = ports[0].rate or 0
-    return replace(
-        fabric,
-        nics=rail * len(ports),
-        rail=rail,
-        nic_link=f"NICs of each host, {len(ports)} x {gb(rail)} GB/s",
-    )
+    rates = {nic.rate for _, ports in chosen for nic in ports}
+    counts = {len(ports) for _, ports in chosen}
+    if len(rates) > 1 or len(counts) > 1:
+        texts = [f"host {host.hostname} {_ports(ports)}" for host, ports in chosen[:4]]
+        return NoFabric(f"the NICs of the hosts differ: {'; '.join(texts)}")
+    count = counts.pop()
+    rail = rates.pop() or 0
+    link = f"NICs of each host, {count} x {gb(rail)} GB/s"
+    return replace(fabric, nics=rail * count, rail=rail, nic_link=link)
 
 
 def ports_in_use(host: Host) -> list[Nic]:
@@ -173,7 +164,7 @@ def _no_port(host: Host) -> str:
 
 
 def _ports(ports: Sequence[Nic]) -> str:
-    rates = sorted({nic.rate or 0 for nic in ports}, reverse=True)
+    counts = Counter(nic.rate or 0 for nic in ports)
     return " + ".join(
-        f"{sum(nic.rate == rate for nic in ports)} x {gb(rate)} GB/s" for rate in rates
+        f"{count} x {gb(rate)} GB/s" for rate, count in sorted(counts.items(), reverse=True)
     )

@@ -1,6 +1,7 @@
 """The findings of a run: all rules in order of importance, and those on bandwidth and latency."""
 
 from collections import Counter
+from dataclasses import dataclass
 
 from busbw.core.cells import Figure, peak
 from busbw.core.collectives import Collective
@@ -37,80 +38,79 @@ def findings(result: Outcome, topology: Topology) -> list[Finding]:
     """
     if isinstance(result, Result):
         return apply(RULES, Run(result, topology))
-    said = network_findings.paced(result, topology)
-    return [network_findings.RULES[0].finding(said)] if said else []
+    conclusion = network_findings.paced(result, topology)
+    return [network_findings.RULES[0].finding(conclusion)] if conclusion else []
 
 
-def _one_rank(run: Run) -> Conclusion | None:
+def _find_one_rank(run: Run) -> Conclusion | None:
     if not run.one_rank:
         return None
     row, groups = run.result.spec.row, run.result.world.groups
-    figure = (
-        "busbw is 0"
-        if row.bus_factor(1) == 0 or row.algbw_units(1) == 0
-        else "busbw is that of a copy within the GPU"
-    )
+    figure = "busbw is that of a copy within the GPU"
+    if row.bus_factor(1) == 0 or row.algbw_units(1) == 0:
+        figure = "busbw is 0"
     split = f" in each of {groups} groups" if groups > 1 else ""
-    return Conclusion(
-        Verdict.SKIP,
-        f"{figure} with one rank{split}: no data crosses a link",
-        fix="run two ranks or more",
-    )
+    message = f"{figure} with one rank{split}: no data crosses a link"
+    return Conclusion(Verdict.SKIP, message, fix="run two ranks or more")
 
 
 def _best(run: Run) -> tuple[Series, Figure] | None:
     """The series with the highest peak, and that peak."""
-    tops = [(line, top) for line in run.series if (top := peak(line))]
-    return max(tops, key=lambda pair: pair[1].busbw, default=None)
+    best = None
+    for line in run.series:
+        top = peak(line)
+        if top and (best is None or top.busbw > best[1].busbw):
+            best = (line, top)
+    return best
 
 
 def _at(figure: Figure) -> str:
     return f"{gb(figure.busbw)} GB/s at {where_text(figure)}"
 
 
-def _bandwidth(run: Run) -> Conclusion | None:
-    found, row, use = _best(run), run.result.spec.row, run.use
-    if found is None:
+def _judge_bandwidth(run: Run) -> Conclusion | None:
+    best, row, use = _best(run), run.result.spec.row, run.use
+    if best is None:
         return _nothing_precise(run)
-    (best, top), ideal = found, run.result.ideal
+    line, top = best
+    ideal = run.result.ideal
     if ideal is None:
         message = f"no ideal, so busbw ({_at(top)}) cannot be judged: {_why_unknown(row, use)}"
         return Conclusion(Verdict.UNKNOWN, message, fix="set the expected busbw with --ideal GB/s")
-    planned = (
-        None
-        if ideal.algorithm == GIVEN or isinstance(use, NoFabric)
-        else plan(row, use.fabric, use.hosts[0].gpus[0])
-    )
     message = f"busbw reaches {_at(top)}, {_share(top, ideal)}"
+    planned = None
+    if ideal.algorithm != GIVEN and not isinstance(use, NoFabric):
+        planned = plan(row, use.fabric, use.hosts[0].gpus[0])
     if planned is not None and top.busbw <= planned.busbw * ABOVE:
-        message += (
-            f", {_percent(top.busbw / planned.busbw)} of the {gb(planned.busbw)} that NCCL plans"
-            " with"
-        )
+        share = _percent(top.busbw / planned.busbw)
+        message += f", {share} of the {gb(planned.busbw)} that NCCL plans with"
     if planned is not None:
         target, least, name = planned, OF_PLAN, "what NCCL plans with"
+    elif ideal.algorithm == GIVEN:
+        target, least, name = ideal, OF_PLAN, "--ideal"
     else:
-        target, least, name = (
-            (ideal, OF_PLAN, "--ideal")
-            if ideal.algorithm == GIVEN
-            else (ideal, OF_WIRE, "the wire")
-        )
+        target, least, name = ideal, OF_WIRE, "the wire"
     evidence = f"{ideal.why}; warns below {_percent(least)} of {name}"
     if top.busbw >= least * target.busbw:
         return Conclusion(Verdict.PASS, message, evidence)
-    if still_rising(best) and top is best[-1]:
-        why = (
-            "it is still rising there"
-            if len(best) > 1
-            else "one small size does not show the bandwidth"
-        )
-        return Conclusion(
-            Verdict.UNKNOWN, f"{message}; {why}", evidence, "measure larger sizes with -e"
-        )
+    return _conclude_below_target(run, line, top, message, evidence)
+
+
+def _conclude_below_target(
+    run: Run, line: Series, top: Figure, message: str, evidence: str
+) -> Conclusion:
+    """A peak below its target: unknown if larger sizes may be faster, else a warning."""
+    single = len(line) == 1
+    if still_rising(line) and top is line[-1]:
+        why = "it is still rising there"
+        if single:
+            why = "one small size does not show the bandwidth"
+        fix = "measure larger sizes with -e"
+        return Conclusion(Verdict.UNKNOWN, f"{message}; {why}", evidence, fix)
     library = run.result.library
-    fix = ("measure larger sizes with -e; then " if len(best) == 1 else "") + (
-        NCCL if library.nccl or library.engine == "nccl" else NOT_NCCL
-    )
+    fix = NCCL if library.nccl or library.engine == "nccl" else NOT_NCCL
+    if single:
+        fix = f"measure larger sizes with -e; then {fix}"
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
@@ -119,14 +119,9 @@ def _nothing_precise(run: Run) -> Conclusion | None:
     count = sum(map(len, run.all_series))
     if not count:
         return None
-    message = (
-        f"busbw cannot be judged: none of {counted(count, 'cell')} reached the requested precision"
-    )
-    return Conclusion(
-        Verdict.UNKNOWN,
-        message,
-        fix="allow more time with --max-time, or stop other jobs on the machine",
-    )
+    cells = f"none of {counted(count, 'cell')} reached the requested precision"
+    fix = "allow more time with --max-time, or stop other jobs on the machine"
+    return Conclusion(Verdict.UNKNOWN, f"busbw cannot be judged: {cells}", fix=fix)
 
 
 def _percent(ratio: float) -> str:
@@ -153,91 +148,93 @@ def _why_unknown(row: Collective, use: Used | NoFabric) -> str:
     return "no algorithm with a known bound"
 
 
-def _excluded(run: Run) -> tuple[Figure, list[Ideal], str, str] | None:
-    """The peak, the bounds that allow it, and a text and the evidence on those that it exceeds;
-    None if it exceeds no known bound.
-    """
+@dataclass(frozen=True, slots=True)
+class _Excluded:
+    """The peak, the bounds that allow it, and texts on those that it exceeds."""
+
+    top: Figure
+    fits: list[Ideal]
+    text: str
+    evidence: str
+
+
+def _find_excluded(run: Run) -> _Excluded | None:
+    """The bounds that the peak exceeds; None if it exceeds no known bound."""
     best, use = _best(run), run.use
     if best is None or isinstance(use, NoFabric):
         return None
-    top = best[1]
+    _, top = best
     known = bounds(run.result.spec.row, use.fabric, use.features)
     exceeded = [bound for bound in known if top.busbw > ABOVE * bound.busbw]
+    if not exceeded:
+        return None
     text = ", ".join(f"{bound.algorithm} (at most {gb(bound.busbw)})" for bound in exceeded)
     evidence = "; ".join(f"{bound.algorithm}: {bound.why}" for bound in exceeded)
-    return (
-        (top, [bound for bound in known if bound not in exceeded], text, evidence)
-        if exceeded
-        else None
-    )
+    return _Excluded(top, [bound for bound in known if bound not in exceeded], text, evidence)
 
 
-def _algorithm(run: Run) -> Conclusion | None:
-    top, fits, excluded, evidence = _excluded(run) or (None, [], "", "")
-    if top is None or not fits:
+def _find_algorithm(run: Run) -> Conclusion | None:
+    excluded = _find_excluded(run)
+    if excluded is None or not excluded.fits:
         return None
-    left = " or ".join(f"{bound.algorithm} ({gb(bound.busbw)})" for bound in fits)
-    return Conclusion(
-        Verdict.PASS, f"{gb(top.busbw)} GB/s rules out {excluded}; possible: {left}", evidence
-    )
+    possible = " or ".join(f"{bound.algorithm} ({gb(bound.busbw)})" for bound in excluded.fits)
+    message = f"{gb(excluded.top.busbw)} GB/s rules out {excluded.text}; possible: {possible}"
+    return Conclusion(Verdict.PASS, message, excluded.evidence)
 
 
-def _above_bounds(run: Run) -> Conclusion | None:
-    top, fits, excluded, evidence = _excluded(run) or (None, [], "", "")
-    if top is None or fits:
+def _find_above_bounds(run: Run) -> Conclusion | None:
+    excluded = _find_excluded(run)
+    if excluded is None or excluded.fits:
         return None
+    message = f"busbw ({_at(excluded.top)}) is above all bounds: {excluded.text}"
     fix = (
         "check the topology in the result: a link or feature was read incorrectly, or the data took"
         " a path without a model"
     )
-    return Conclusion(
-        Verdict.WARN, f"busbw ({_at(top)}) is above all bounds: {excluded}", evidence, fix
-    )
+    return Conclusion(Verdict.WARN, message, excluded.evidence, fix)
 
 
-def _latency(run: Run) -> Conclusion | None:
+def _find_latency(run: Run) -> Conclusion | None:
     best = _best(run)
     if best is None:
         return None
-    (line, top), first, half = best, best[0][0], half_peak(*best)
-    if half is first:
+    line, top = best
+    smallest, half = line[0], half_peak(line, top)
+    if half is smallest:
         return None
-    floor = f"{where_text(first)} takes {duration(first.cell.time_s)}"
+    floor = f"{where_text(smallest)} takes {duration(smallest.cell.time_s)}"
     if still_rising(line) and top is line[-1]:
+        largest = format_size(top.row.size_bytes)
         return Conclusion(
-            Verdict.PASS,
-            f"{floor}; busbw is still rising at {format_size(top.row.size_bytes)}, the largest"
-            " size",
+            Verdict.PASS, f"{floor}; busbw is still rising at {largest}, the largest size"
         )
-    ruled = (
-        f"bandwidth-bound from {format_size(half.row.size_bytes)} on, where busbw reaches half of"
-        " its peak"
+    size = format_size(half.row.size_bytes)
+    return Conclusion(
+        Verdict.PASS,
+        f"{floor}; bandwidth-bound from {size} on, where busbw reaches half of its peak",
     )
-    return Conclusion(Verdict.PASS, f"{floor}; {ruled}")
 
 
-def _dip(run: Run) -> Conclusion | None:
+def _find_dip(run: Run) -> Conclusion | None:
     """A size that dips in all measured placements: noise affects one, a change of algorithm
     affects all.
     """
-    seen = [dip for figures in run.series for dip in dips(figures)]
+    candidates = [dip for figures in run.series for dip in dips(figures)]
     measured = Counter(id(figure.row) for figures in run.all_series for figure in figures)
-    dipped = Counter(id(figure.row) for figure, _ in seen)
-    found = sorted(
-        (dip for dip in seen if dipped[id(dip[0].row)] == measured[id(dip[0].row)]),
-        key=lambda dip: dip[1],
-    )
-    if not found:
+    dipped = Counter(id(figure.row) for figure, _ in candidates)
+    rows = {row for row, count in dipped.items() if count == measured[row]}
+    confirmed = [dip for dip in candidates if id(dip[0].row) in rows]
+    if not confirmed:
         return None
-    (figure, ratio), others = found[0], len({id(dip.row) for dip, _ in found}) - 1
+    figure, ratio = min(confirmed, key=lambda dip: dip[1])
+    others = len(rows) - 1
     more = f"; {counted(others, 'other dip')}" if others else ""
     below = f"{_percent(1 - ratio)} below both neighbors"
+    message = f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}"
     fix = (
         "run again: noise is possible; a dip that stays is where the library changes its algorithm"
     )
-    return Conclusion(
-        Verdict.WARN, f"busbw of {figure.row.dtype} dips to {_at(figure)}, {below}{more}", fix=fix
-    )
+    return Conclusion(Verdict.WARN, message, fix=fix)
 
 
 RULES = (
@@ -247,7 +244,7 @@ RULES = (
     *traffic_findings.RULES,
     *machine_findings.RULES,
     *network_findings.RULES,
-    Rule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _one_rank),
+    Rule("one_rank", (Verdict.SKIP,), "one rank: no data crosses a link", _find_one_rank),
     Rule(
         "bandwidth",
         (Verdict.PASS, Verdict.WARN, Verdict.UNKNOWN),
@@ -255,32 +252,32 @@ RULES = (
         " below 70 % of the wire if no plan is known; unknown if busbw is still rising at the"
         " largest size, for a single size below 32 MiB, or if no cell reached the requested"
         " precision",
-        _bandwidth,
+        _judge_bandwidth,
     ),
     Rule(
         "algorithm",
         (Verdict.PASS,),
         "algorithms that allow the peak, and those whose bound it exceeds",
-        _algorithm,
+        _find_algorithm,
     ),
     Rule(
         "above_bounds",
         (Verdict.WARN,),
         "the peak is above all bounds: wrong topology, or a path without a model",
-        _above_bounds,
+        _find_above_bounds,
     ),
     Rule(
         "latency",
         (Verdict.PASS,),
         "the time of the smallest size, and from which size on the sweep is bandwidth-bound (half"
         " of the peak)",
-        _latency,
+        _find_latency,
     ),
     Rule(
         "dip",
         (Verdict.WARN,),
         "a size whose busbw is more than a quarter below both neighbors, in all measured"
         " placements",
-        _dip,
+        _find_dip,
     ),
 )

@@ -4,11 +4,9 @@ A GPU is matched by name, number of links and the link rate that was read, not b
 version: some drivers report 5.0 for Hopper, and export variants differ from their family only in
 links.
 
-Bounds with NCCL's own constants, which exclude packet headers and checksums, instead of nominal
-rates.
-
-In NCCL's tables, data is about 82 % of NVLink's nominal rate and 76 % of PCIe's; NICs count with
-their nominal rate.
+`plan` gives bounds with NCCL's own constants, which exclude packet headers and checksums, instead
+of nominal rates. In NCCL's tables, data is about 82 % of NVLink's nominal rate and 76 % of PCIe's;
+NICs count with their nominal rate.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +19,7 @@ from busbw.model.bounds import Features, bounds
 from busbw.model.fabric import Fabric, gb
 
 NCCL_TOPO = "NCCL src/graph/topo.h, bandwidth constants (GB/s)"
-# the rates that NCCL plans with for 16 lanes; NCCL src/graph/topo.h, xml link speeds
+# The rates that NCCL plans with for 16 lanes, by generation: NCCL src/graph/topo.h.
 NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}
 
 
@@ -29,9 +27,8 @@ NCCL_PCI = {3: 12e9, 4: 24e9, 5: 48e9, 6: 96e9}
 class Generation:
     """GPUs with the same links.
 
-    Rates are bytes per second of one link in one direction; `planned` is NCCL's constant.
-
-    `sm` is the compute capability times 10, `pcie_gen` the generation of its 16 lanes.
+    Rates are bytes per second of one link in one direction; `planned` is NCCL's constant. `sm` is
+    the compute capability times 10, `pcie_gen` the generation of its 16 lanes.
     """
 
     names: tuple[str, ...]  # as a word of NVML's device name
@@ -173,11 +170,9 @@ def xgmi(gcn: str) -> Xgmi | None:
 def gcn_name(gcn: str) -> str:
     """`gfx942` for RCCL's `gfx942:sramecc+:xnack-` or `942`."""
     name = gcn.partition(":")[0].lower()[:20]
-    return (
-        f"gfx{_GCN_NUMBERS.get(name, name)}"
-        if name.isalnum() and not name.startswith("gfx")
-        else name
-    )
+    if name.isalnum() and not name.startswith("gfx"):
+        return f"gfx{_GCN_NUMBERS.get(name, name)}"
+    return name
 
 
 def generation(gpu: Gpu) -> Generation | None:
@@ -186,12 +181,10 @@ def generation(gpu: Gpu) -> Generation | None:
     """
     words = gpu.name.upper().replace("-", " ").split()
     for row in GENERATIONS:
-        fits = (
-            gpu.nvlink is not None
-            and 0 < gpu.nvlink <= row.links
-            and gpu.nvlink_rate == row.link_rate
-        )
-        if fits and any(name in words for name in row.names):
+        same_links = gpu.nvlink is not None and 0 < gpu.nvlink <= row.links
+        if not same_links or gpu.nvlink_rate != row.link_rate:
+            continue
+        if any(name in words for name in row.names):
             return row
     return None
 
@@ -215,14 +208,11 @@ def planned_rate(gpu: Gpu) -> tuple[float, str] | None:
     """
     if gpu.nvlink:
         row = generation(gpu)
-        return (
-            (
-                gpu.nvlink * row.planned,
-                f"NVLink as NCCL plans, {counted(gpu.nvlink, 'link')} x {gb(row.planned)} GB/s",
-            )
-            if row
-            else None
-        )
+        if row is None:
+            return None
+        links = counted(gpu.nvlink, "link")
+        text = f"NVLink as NCCL plans, {links} x {gb(row.planned)} GB/s"
+        return gpu.nvlink * row.planned, text
     x16 = NCCL_PCI.get(gpu.pcie_gen_max or 0)
     if x16 is None or not gpu.pcie_width:
         return None

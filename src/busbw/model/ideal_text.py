@@ -27,19 +27,16 @@ def columns(answer: Ideals) -> list[Column]:
 def text(answer: Ideals, width: int | None = None) -> str:
     """The whole text."""
     about, size = answer.described, format_size(answer.size_bytes)
-    head = (
-        f"{explanation_text.title(answer.collective, about)}: the most busbw that is possible\n\n"
-    )
+    title = explanation_text.title(answer.collective, about)
+    head = f"{title}: the most busbw that is possible\n\n"
     head += "".join(f"{line}\n" for line in explanation_text.links(about))
+    chosen = "it has no model of this collective"
+    if answer.chosen:
+        chosen = f"* NCCL takes {answer.chosen}"
     foot = (
         "links = bound at the rates of the links; data = bound at what they carry of data, without"
         " headers\n"
-    )
-    foot += f"NCCL  = what the cost model of NCCL from {about.nccl} on expects of {size}"
-    foot += (
-        f"; * NCCL takes {answer.chosen}\n"
-        if answer.chosen
-        else "; it has no model of this collective\n"
+        f"NCCL  = what the cost model of NCCL from {about.nccl} on expects of {size}; {chosen}\n"
     )
     if answer.endpoint:
         foot += (

@@ -18,36 +18,30 @@ NAMED = 3  # parts and rows in a message; the rest is counted
 COUNTERS_NAMED = 2  # per part
 
 
-def _xids(run: Run) -> Conclusion | None:
+def _find_xids(run: Run) -> Conclusion | None:
     gpus = {
         (device.host, device.bus): f"{device.host} GPU {device.index} ({device.bus})"
         for device in run.result.world.devices
     }
-    changes = [(change, row) for row in run.result.rows for change in row.machine or []]
-    seen = [
-        (
-            event,
-            (
-                f"{_event(event)} on"
-                f" {gpus.get((change.host, event.bus), f'{change.host} {event.bus}')} during"
-                f" {_size(row)}"
-            ),
-        )
-        for change, row in changes
-        for event in change.events
-        if event.switch or (change.host, event.bus) in gpus
-    ]
-    if not seen:
+    texts = []
+    first: XidEvent | None = None
+    for row in run.result.rows:
+        for change in row.machine or []:
+            for event in change.events:
+                gpu = gpus.get((change.host, event.bus))
+                if event.switch or gpu:
+                    first = first or event
+                    where = gpu or f"{change.host} {event.bus}"
+                    texts.append(f"{_event(event)} on {where} during {_size(row)}")
+    if first is None:
         return None
-    first = seen[0][0]
-    device, switch = f"{first.bus}.0", sxid(first.number)
-    fix = switch.fix(switch.effect, device) if first.switch else xid(first.number).fix(device)
-    return Conclusion(
-        Verdict.WARN,
-        _listed([text for _, text in seen]),
-        "from the kernel log and NVML events",
-        fix,
-    )
+    device = f"{first.bus}.0"
+    if first.switch:
+        switch = sxid(first.number)
+        fix = switch.fix(switch.effect, device)
+    else:
+        fix = xid(first.number).fix(device)
+    return Conclusion(Verdict.WARN, _list_parts(texts), "from the kernel log and NVML events", fix)
 
 
 def _event(event: XidEvent) -> str:
@@ -57,99 +51,100 @@ def _event(event: XidEvent) -> str:
     return f"Xid {event.number} ({xid(event.number).meaning}){times}"
 
 
-def _faults(run: Run) -> Conclusion | None:
+def _find_faults(run: Run) -> Conclusion | None:
     """Links that went down and memory that failed are reported for any row, slow or not."""
-    seen = [
+    faults = [
         (sign, row)
         for row in run.result.rows
         for sign in run.signs.of(row)
         if sign.kind is Kind.FAULT
     ]
-    if not seen:
+    if not faults:
         return None
-    parts = [f"{sign.where}: {sign.what} during {_size(row)}" for sign, row in seen]
+    parts = [f"{sign.where}: {sign.what} during {_size(row)}" for sign, row in faults]
     fix = "check the cable, port or GPU before trusting results of this run"
-    return Conclusion(Verdict.WARN, _listed(parts), _meanings([sign for sign, _ in seen]), fix)
+    return Conclusion(
+        Verdict.WARN, _list_parts(parts), _meanings([sign for sign, _ in faults]), fix
+    )
 
 
-def _coincided(run: Run) -> Conclusion | None:
+def _find_coincidence(run: Run) -> Conclusion | None:
     """The worst bad row and its unusual signs."""
-    bad, signs = run.bad, run.signs
-    if not bad:
+    if not run.bad:
         return None
-    row = bad[0].figure.row
-    unusual = signs.unusual(row)
-    message = f"{bad[0].message}; at the same time {_listed(_grouped(unusual))}"
-    others = list(dict.fromkeys(_size(one.figure.row) for one in bad if one.figure.row is not row))
-    if others:
-        message += f". The same for {', '.join(others[:NAMED])}" + (
-            f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
-        )
+    worst = run.bad[0]
+    row = worst.figure.row
+    unusual = run.signs.unusual(row)
+    message = f"{worst.message}; at the same time {_list_parts(_group_by_part(unusual))}"
+    other_rows = [slow.figure.row for slow in run.bad if slow.figure.row is not row]
+    sizes = list(dict.fromkeys(_size(other) for other in other_rows))
+    if sizes:
+        message += f". The same for {', '.join(sizes[:NAMED])}"
+    if len(sizes) > NAMED:
+        message += f" and {len(sizes) - NAMED} more"
     evidence = f"{_meanings(unusual)}; this coincided, which does not prove it to be the cause"
-    if unread := signs.unread(row):
+    unread = run.signs.unread(row)
+    if unread:
         evidence += f"; not read: {', '.join(unread)}"
     return Conclusion(
         Verdict.WARN, message, evidence, "fix the named problem and measure these sizes again"
     )
 
 
-def _quiet(run: Run) -> Conclusion | None:
+def _find_other_signs(run: Run) -> Conclusion | None:
     """Signs without a bad row.
 
     If most rows have them, their cost is unknown: too few rows are without.
     """
-    result, reported = run.result, {id(one.figure.row) for one in run.bad}
-    seen: dict[str, list[Sign]] = {}
+    result = run.result
+    reported = {id(slow.figure.row) for slow in run.bad}
+    signs: dict[str, list[Sign]] = {}
     rows: dict[str, set[int]] = {}
     for row in result.rows:
         for sign in run.signs.of(row):
             if id(row) not in reported and sign.kind is not Kind.FAULT:
-                seen.setdefault(sign.where, []).append(sign)
+                signs.setdefault(sign.where, []).append(sign)
                 rows.setdefault(sign.where, set()).add(id(row))
-    if not seen:
+    if not signs:
         return None
-    ordered = sorted(
-        seen, key=lambda where: (min(sign.order for sign in seen[where]), -len(rows[where]))
-    )
+    largest = {where: _most_serious(part_signs) for where, part_signs in signs.items()}
+    ordered = sorted(signs, key=lambda where: (largest[where].order, -len(rows[where])))
     parts = [
-        f"{_grouped([_largest(seen[where])])[0]} in {len(rows[where])} of {len(result.rows)} rows"
+        f"{_group_by_part([largest[where]])[0]} in {len(rows[where])} of {len(result.rows)} rows"
         for where in ordered
     ]
-    evidence = _meanings([_largest(seen[where]) for where in ordered])
-    costly = {
-        where
-        for where, found in seen.items()
-        if any(sign.hard or sign.kind is Kind.LOSS for sign in found)
-    }
-    if any(2 * len(rows[where]) > len(result.rows) for where in costly):
-        message = f"{_listed(parts)}; too few rows are without it to show its effect"
-        return Conclusion(
-            Verdict.UNKNOWN, message, evidence, "fix it, then compare with this result"
-        )
-    return Conclusion(Verdict.PASS, f"{_listed(parts)}; no row was slower with it", evidence)
+    evidence = _meanings([largest[where] for where in ordered])
+    for where, part_signs in signs.items():
+        costly = any(sign.hard or sign.kind is Kind.LOSS for sign in part_signs)
+        if costly and 2 * len(rows[where]) > len(result.rows):
+            message = f"{_list_parts(parts)}; too few rows are without it to show its effect"
+            fix = "fix it, then compare with this result"
+            return Conclusion(Verdict.UNKNOWN, message, evidence, fix)
+    return Conclusion(Verdict.PASS, f"{_list_parts(parts)}; no row was slower with it", evidence)
 
 
-def _largest(signs: list[Sign]) -> Sign:
+def _most_serious(signs: list[Sign]) -> Sign:
     """The most serious sign of one part, from the row with the largest amount."""
     order = min(sign.order for sign in signs)
     return max((sign for sign in signs if sign.order == order), key=lambda sign: sign.amount)
 
 
-def _grouped(signs: list[Sign]) -> list[str]:
+def _group_by_part(signs: list[Sign]) -> list[str]:
     """The signs by part, such as a GPU or port."""
     parts: dict[str, list[str]] = {}
     for sign in signs:
         parts.setdefault(sign.where, []).append(sign.what)
-    return [f"{where}: {', '.join(what[:COUNTERS_NAMED])}" for where, what in parts.items()]
+    return [f"{where}: {', '.join(texts[:COUNTERS_NAMED])}" for where, texts in parts.items()]
 
 
-def _listed(parts: list[str]) -> str:
+def _list_parts(parts: list[str]) -> str:
     more = len(parts) - NAMED
     return "; ".join(parts[:NAMED]) + (f"; {more} more" if more > 0 else "")
 
 
 def _meanings(signs: list[Sign]) -> str:
-    return "; ".join(list(dict.fromkeys(f"{sign.name}: {sign.meaning}" for sign in signs))[:NAMED])
+    meanings = list(dict.fromkeys(f"{sign.name}: {sign.meaning}" for sign in signs))
+    return "; ".join(meanings[:NAMED])
 
 
 def _size(row: Row) -> str:
@@ -161,25 +156,25 @@ RULES = (
         "machine_xid",
         (Verdict.WARN,),
         "an Xid of a GPU of the run, or an SXid of an NVSwitch, while a row was measured",
-        _xids,
+        _find_xids,
     ),
     Rule(
         "machine_fault",
         (Verdict.WARN,),
         "a link went down, memory failed or a sender gave up while a row was measured",
-        _faults,
+        _find_faults,
     ),
     Rule(
         "machine",
         (Verdict.WARN,),
         "a row is slow or uncertain, and during it a GPU's clocks were reduced, or a counter of a"
         " port or TCP moved unusually fast: [host counters](../explanation/machine-counters.md)",
-        _coincided,
+        _find_coincidence,
     ),
     Rule(
         "machine_note",
         (Verdict.PASS, Verdict.UNKNOWN),
         "a counter moved, but no row was slower with it; unknown if it moved in most rows",
-        _quiet,
+        _find_other_signs,
     ),
 )

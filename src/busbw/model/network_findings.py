@@ -20,12 +20,12 @@ def paced(result: Outcome, topology: Topology) -> Conclusion | None:
     """
     names = {device.host for device in result.world.devices}
     hosts = [host for host in topology.hosts if host.hostname in names]
-    paced = [host.hostname for host in hosts if host.congestion.startswith(PACED)]
-    if len(names) < 2 or not paced or not _by_tcp(result, hosts):
+    with_bbr = [host.hostname for host in hosts if host.congestion.startswith(PACED)]
+    if len(names) < 2 or not with_bbr or not _by_tcp(result, hosts):
         return None
-    where = ", ".join(paced[:NAMED]) + (
-        f" and {len(paced) - NAMED} more" if len(paced) > NAMED else ""
-    )
+    where = ", ".join(with_bbr[:NAMED])
+    if len(with_bbr) > NAMED:
+        where += f" and {len(with_bbr) - NAMED} more"
     message = (
         f"TCP's congestion control is BBR on {where}, which slows down the streams of collectives"
         " because they pause"
@@ -46,7 +46,7 @@ def _by_tcp(result: Outcome, hosts: list[Host]) -> bool:
     return not any(nic.up and nic.kind != "ethernet" for host in hosts for nic in host.nics)
 
 
-def _paced(run: Run) -> Conclusion | None:
+def _find_paced(run: Run) -> Conclusion | None:
     return paced(run.result, run.topology)
 
 
@@ -56,6 +56,6 @@ RULES = (
         (Verdict.WARN,),
         "hosts exchanged data over the system's TCP, and its congestion control is BBR "
         "([its effect](../../benchmarks/net_loss_2cpu_202611/README.md#what-any-tcp-loses-by-it))",
-        _paced,
+        _find_paced,
     ),
 )

@@ -12,7 +12,7 @@ from busbw.core.pattern import RECV, SEND, US, Comm, Pattern, PatternRow
 from busbw.core.pattern_weights import average, coverage, ranks_read, scaled, weights, world_of
 from busbw.core.sizes import counted
 from busbw.model.estimate import Fits, Setting
-from busbw.model.predict import check, described, forecast
+from busbw.model.predict import check, describe, forecast
 from busbw.model.types import Forecast, PatternPrediction, PredictedRow
 
 PACKED = "ranks whose place is unknown are placed host by host"
@@ -28,7 +28,7 @@ class Job:
     """The job that a pattern is predicted for: `hosts` with `per_host` ranks each, by the rule
     `scale` where that is not as recorded.
 
-    0 is not given: all GPUs of a host, and as many hosts as the recorded ranks fill.
+    0 means not stated: all GPUs of a host, and as many hosts as the recorded ranks fill.
     """
 
     hosts: int = 0
@@ -44,54 +44,48 @@ def predict_pattern(
     fits: Fits | None = None,
     job: Job | None = None,
 ) -> PatternPrediction:
-    """Every row of the pattern.
+    """The prediction of every row of the pattern.
 
     Ranks of the job fill the hosts one after the other, whatever hosts they were recorded on.
-
-    UsageError if the pattern has another number of ranks than the job, and no rule makes one of the
-    other.
+    UsageError if the pattern has another number of ranks than the job, and no rule scales it.
     """
     job = job or Job()
+    recorded_ranks = world_of(pattern)
     per_host = job.per_host or setting.system.gpus
     check(setting.system, job.hosts or 1, per_host)
-    ranks = job.hosts * per_host or world_of(pattern)
+    ranks = job.hosts * per_host or recorded_ranks
     notes = coverage(pattern)
-    made = pattern
+    predicted = pattern
     if job.hosts:
         notes += _unsized(pattern, ranks)
-        made = scaled(_sized(pattern, ranks), ranks, job.scale)
+        predicted = scaled(_sized(pattern, ranks), ranks, job.scale)
     rows = [
-        _row(made, row, weight, setting, per_host, fits or {})
-        for row, weight in zip(made.rows, weights(made), strict=True)
+        _row(predicted, row, weight, setting, per_host, fits or {})
+        for row, weight in zip(predicted.rows, weights(predicted), strict=True)
     ]
     hosts = job.hosts or max([1, ceil(ranks / per_host), *(row.hosts for row in rows)])
     fullest = per_host if job.hosts else max((row.per_host for row in rows), default=1)
-    if any(not comm.members and 1 < comm.ranks != ranks for comm in made.comms):
+    if any(not comm.members and 1 < comm.ranks != ranks for comm in predicted.comms):
         notes.append(PACKED)
+    about = describe(setting.system, hosts, min(fullest, per_host), setting.release, system_source)
     return PatternPrediction(
         source=source,
-        described=described(
-            setting.system, hosts, min(fullest, per_host), setting.release, system_source
-        ),
+        described=about,
         rows=rows,
         recorded_s=pattern.header.seconds,
         ranks=ranks,
-        recorded_ranks=world_of(pattern),
-        scale=job.scale if ranks != world_of(pattern) else "",
+        recorded_ranks=recorded_ranks,
+        scale=job.scale if ranks != recorded_ranks else "",
         notes=[ADDED.format(average(pattern)), *notes],
     )
 
 
 def _unsized(pattern: Pattern, ranks: int) -> list[str]:
     unknown = sum(not comm.ranks for comm in pattern.comms)
-    return (
-        [
-            f"{counted(unknown, 'communicator')} of an unknown number of ranks: taken to be all"
-            f" {ranks}"
-        ]
-        if unknown and ranks > 1
-        else []
-    )
+    if not unknown or ranks <= 1:
+        return []
+    comms = counted(unknown, "communicator")
+    return [f"{comms} of an unknown number of ranks: taken to be all {ranks}"]
 
 
 def _sized(pattern: Pattern, ranks: int) -> Pattern:
@@ -105,12 +99,14 @@ def _sized(pattern: Pattern, ranks: int) -> Pattern:
 def _row(
     pattern: Pattern, row: PatternRow, weight: float, setting: Setting, per_host: int, fits: Fits
 ) -> PredictedRow:
-    hosts, fullest = placed(pattern.comm(row), per_host)
-    if row.function in (SEND, RECV):
-        hosts, fullest = (1, 2) if _beside(pattern.comm(row), row, per_host) else (2, 1)
-    found, reason = _forecast(pattern, row, setting, (hosts, fullest), fits)
-    # the sends of a group follow each other
-    occupied = 1 / ranks_read(pattern) if row.function in (SEND, RECV) else weight
+    comm = pattern.comm(row)
+    hosts, fullest = place(comm, per_host)
+    point_to_point = row.function in (SEND, RECV)
+    occupied = weight
+    if point_to_point:
+        hosts, fullest = (1, 2) if _on_one_host(comm, row, per_host) else (2, 1)
+        occupied = 1 / ranks_read(pattern)  # the sends of a group follow each other
+    expected, reason = _forecast(pattern, row, setting, (hosts, fullest), fits)
     return PredictedRow(
         row.id,
         row.function,
@@ -118,17 +114,17 @@ def _row(
         row.calls,
         hosts,
         fullest,
-        found,
+        expected,
         reason,
-        measured(row, weight),
+        measured_s(row, weight),
         occupied,
     )
 
 
 def _forecast(
-    pattern: Pattern, row: PatternRow, setting: Setting, place: tuple[int, int], fits: Fits
+    pattern: Pattern, row: PatternRow, setting: Setting, placement: tuple[int, int], fits: Fits
 ) -> tuple[Forecast | None, str]:
-    hosts, per_host = place
+    hosts, per_host = placement
     if row.function == RECV and any(
         other.function == SEND and other.comm == row.comm for other in pattern.rows
     ):
@@ -144,44 +140,47 @@ def _forecast(
         return None, f"{row.function[:40]} is not a collective that busbw knows"
     if row.bytes <= 0:
         return None, "it has no bytes"
-    found = forecast(setting, BY_NAME[name], hosts, per_host, row.bytes, fits)
-    return found, "" if found else "no algorithm can run it"
+    expected = forecast(setting, BY_NAME[name], hosts, per_host, row.bytes, fits)
+    return expected, "" if expected else "no algorithm can run it"
 
 
-def placed(comm: Comm, per_host: int) -> tuple[int, int]:
+def place(comm: Comm, per_host: int) -> tuple[int, int]:
     """On how many hosts of `per_host` ranks a communicator is, and how many of its ranks share one.
 
-    Uneven ones count as if the fullest host were every host. (0, 0) where the number of ranks is
-    unknown.
+    If hosts have different numbers of them, the fullest host counts. (0, 0) where the number of
+    ranks is unknown.
     """
     if comm.members:
-        on = Counter(member // per_host for member in comm.members)
-        return len(on), max(on.values())
+        ranks_on = Counter(member // per_host for member in comm.members)
+        return len(ranks_on), max(ranks_on.values())
     if 0 < comm.hosts <= comm.ranks and ceil(comm.ranks / comm.hosts) <= per_host:
         return comm.hosts, ceil(comm.ranks / comm.hosts)
     hosts = ceil(comm.ranks / per_host)
     return hosts, ceil(comm.ranks / hosts) if hosts else 0
 
 
-def _beside(comm: Comm, row: PatternRow, per_host: int) -> bool:
+def _on_one_host(comm: Comm, row: PatternRow, per_host: int) -> bool:
     """Whether both sides of a send or receive are on one host; unknown sides are, if the whole
     communicator is.
     """
     if row.rank is None or row.peer is None:
-        return placed(comm, per_host)[0] == 1
-    one, other = (_member(comm.members, rank) for rank in (row.rank, row.peer))
-    return one // per_host == other // per_host
+        hosts, _ = place(comm, per_host)
+        return hosts == 1
+    rank, peer = _member(comm.members, row.rank), _member(comm.members, row.peer)
+    return rank // per_host == peer // per_host
 
 
 def _member(members: Sequence[int], rank: int) -> int:
     return members[rank] if 0 <= rank < len(members) else rank
 
 
-def measured(row: PatternRow, weight: float) -> float | None:
+def measured_s(row: PatternRow, weight: float) -> float | None:
     """What all calls took where they were recorded, in seconds, by the GPU's clock or else the
     host's; None if none was timed.
 
     Averaged over the ranks read, of which a call occupied the part `weight`.
     """
     times = row.gpu_us or row.cpu_us
-    return weight * times.total / times.n * row.calls * US if times and times.n else None
+    if not times or not times.n:
+        return None
+    return weight * times.total / times.n * row.calls * US

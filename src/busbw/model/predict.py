@@ -1,21 +1,21 @@
 """Predicts times for sizes and host counts, with how far they may be off.
 
-The levels of what a system can do: its links, what they carry of data, the bound of each
-algorithm, and NCCL's model.
+`ideals` gives the levels of what a system can do. L0 is the rate of the links. L1 is what they
+carry of data, without headers and checksums. L2 is an algorithm's bound over L1. L3 is the busbw
+that NCCL's model of a release expects for one size.
 
-L0 is the rate of the links. L1 is what they carry of data, without headers and checksums. L2 is an
-algorithm's bound over L1. L3 is the busbw that NCCL's model of a release expects for one size.
+`predict` gives the time of every size on every number of hosts.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
 from busbw.core.alltoallv import Traffic
 from busbw.core.collectives import BY_NAME, Collective
 from busbw.core.errors import UsageError
+from busbw.core.result import Ideal
 from busbw.model.bounds import P2P, bounds, endpoint
-from busbw.model.estimate import Fits, Point, Setting, calibrated, estimate
+from busbw.model.estimate import Fits, Point, Setting, calibrate, estimate
 from busbw.model.fabric import gb
 from busbw.model.nccl.choice import Allowed, Choice, choices
 from busbw.model.nccl.constants import Release
@@ -28,14 +28,13 @@ OWN_NVLS = (
 )
 
 
-def described(
-    system: System, hosts: int, per_host: int, release: Release, source: str
-) -> Described:
+def describe(system: System, hosts: int, per_host: int, release: Release, source: str) -> Described:
     """The system in an answer."""
-    wire, data = (system.fabric(hosts, per_host, payload=payload) for payload in (False, True))
-    nics = (
-        f"{round(wire.nics / wire.rail)} x {gb(wire.rail)} GB/s" if wire.nics and wire.rail else ""
-    )
+    wire = system.fabric(hosts, per_host)
+    data = system.fabric(hosts, per_host, payload=True)
+    nics = ""
+    if wire.nics and wire.rail:
+        nics = f"{round(wire.nics / wire.rail)} x {gb(wire.rail)} GB/s"
     return Described(
         source,
         system.name,
@@ -69,45 +68,24 @@ def ideals(
     `traffic` is what an alltoallv moves between the ranks, which are numbered host by host; None
     for an even exchange.
     """
-    wire, data = (
-        replace(system.fabric(hosts, per_host, payload=payload), traffic=traffic)
-        for payload in (False, True)
-    )
-    factor = float(row.bus_factor(hosts * per_host))
-    planned = (
-        []
-        if system.rccl
-        else choices(system.model(release, hosts, per_host), row.name, size_bytes, may)
-    )
-    levels = []
+    wire = replace(system.fabric(hosts, per_host), traffic=traffic)
+    data = replace(system.fabric(hosts, per_host, payload=True), traffic=traffic)
+    possible: list[Choice] = []
+    if not system.rccl:
+        possible = choices(system.model(release, hosts, per_host), row.name, size_bytes, may)
+    fastest: dict[str, Choice] = {}  # by algorithm
+    for choice in possible:
+        fastest.setdefault(choice.algorithm, choice)
     payload = {bound.algorithm: bound for bound in bounds(row, data, system.features())}
-    for bound in bounds(row, wire, system.features()):
-        own = next((choice for choice in planned if choice.algorithm == bound.algorithm), None)
-        expected = factor * size_bytes / own.parts.time_s if own and size_bytes else None
-        limited = payload[bound.algorithm]
-        levels.append(
-            Level(
-                bound.algorithm,
-                bound.busbw,
-                limited.busbw,
-                limited.link,
-                bound.why,
-                expected,
-                own.protocol if own else "",
-            )
-        )
+    busbw_bytes = float(row.bus_factor(hosts * per_host)) * size_bytes
+    levels = [
+        _level(bound, payload[bound.algorithm], fastest.get(bound.algorithm), busbw_bytes)
+        for bound in bounds(row, wire, system.features())
+    ]
     levels.sort(key=lambda level: -level.wire)
-    chosen = planned[0].algorithm if planned else ""
-    about = described(system, hosts, per_host, release, source)
-    if system.part_unknown:
-        about.notes.append(
-            "the GPUs are joined unevenly: the bounds count all links of a GPU, and paths between"
-            " two can have less"
-        )
-    if system.rccl:
-        about.notes.append("busbw has no model of RCCL: the bounds are those of the links")
-    if release.nvls_efficiency is None and chosen.startswith("NVLS"):
-        about.notes.append(OWN_NVLS)
+    chosen = possible[0].algorithm if possible else ""
+    about = describe(system, hosts, per_host, release, source)
+    about.notes.extend(_system_notes(system, release, chosen))
     return Ideals(
         collective=row.name,
         size_bytes=size_bytes,
@@ -116,6 +94,34 @@ def ideals(
         endpoint=endpoint(row, wire),
         chosen=chosen,
     )
+
+
+def _level(wire: Ideal, payload: Ideal, expected: Choice | None, busbw_bytes: float) -> Level:
+    """The level of one algorithm: its two bounds, and the busbw of `busbw_bytes` in the expected
+    time, if NCCL has a model of it.
+    """
+    planned = None
+    protocol = ""
+    if expected:
+        protocol = expected.protocol
+        planned = busbw_bytes / expected.parts.time_s if busbw_bytes else None
+    return Level(
+        wire.algorithm, wire.busbw, payload.busbw, payload.link, wire.why, planned, protocol
+    )
+
+
+def _system_notes(system: System, release: Release, chosen: str) -> list[str]:
+    notes = []
+    if system.part_unknown:
+        notes.append(
+            "the GPUs are joined unevenly: the bounds count all links of a GPU, and paths between"
+            " two can have less"
+        )
+    if system.rccl:
+        notes.append("busbw has no model of RCCL: the bounds are those of the links")
+    if release.nvls_efficiency is None and chosen.startswith("NVLS"):
+        notes.append(OWN_NVLS)
+    return notes
 
 
 CHECKED_HOSTS = 248  # the largest job with public figures that the model was compared with
@@ -131,8 +137,8 @@ MOST_SIZE = 1 << 42
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """How far busbw may be off from `from_bytes` on, without and with a calibration of the
-    algorithm and protocol.
+    """How far busbw may be off from `from_bytes` on, as a fraction: without (`plain`) and with a
+    calibration of the algorithm and protocol.
 
     `source` names the errors found without one: how far the measured busbw is from the model's.
     """
@@ -187,15 +193,13 @@ def without_rails(system: System, lost: int) -> System:
 def forecast(
     setting: Setting, row: Collective, hosts: int, per_host: int, size_bytes: int, fits: Fits
 ) -> Forecast | None:
-    """One size; None where nothing can run."""
+    """The expected time of one size; None where nothing can run."""
     chosen = estimate(setting, row.name, hosts, per_host, size_bytes)
     if chosen is None:
         return None
     fit = fits.get((row.name, chosen.algorithm, chosen.protocol))
-    timed = calibrated(chosen, fit)
+    timed = calibrate(chosen, fit)
     ranks, time_s = hosts * per_host, timed.parts.time_s
-    busbw = size_bytes * float(row.bus_factor(ranks)) / time_s
-    off = band(row, (hosts, per_host), size_bytes, chosen, fit)
     return Forecast(
         hosts,
         ranks,
@@ -204,27 +208,29 @@ def forecast(
         chosen.protocol,
         time_s,
         timed.parts.latency_s,
-        busbw,
-        off,
+        size_bytes * float(row.bus_factor(ranks)) / time_s,
+        band(row, (hosts, per_host), size_bytes, chosen, fit),
         fit is not None,
         hosts > (fit.hosts if fit else CHECKED_HOSTS),
     )
 
 
 def crossing(setting: Setting, row: Collective, hosts: int, per_host: int, fits: Fits) -> Crossing:
-    """The size from which on the bytes take most of the time."""
-    last, size = 0, 8
+    """The size from which on the bytes take more of the time than the latency."""
+    last, size = 0, 8  # the last size at which latency takes more, and the next to try
     while size <= MOST_SIZE:
-        found = forecast(setting, row, hosts, per_host, size, fits)
-        if found is not None and found.regime == "latency":
+        expected = forecast(setting, row, hosts, per_host, size, fits)
+        if expected is not None and expected.regime == "latency":
             last = size
         size *= 2
     if last >= MOST_SIZE:
         return Crossing(hosts, hosts * per_host, None)
-    above = forecast(setting, row, hosts, per_host, max(2 * last, 8), fits)
-    transfer = (above.time_s - above.latency_s) / above.size_bytes if above else inf
-    exact = above.latency_s / transfer if above and transfer > 0 else 0
-    return Crossing(hosts, hosts * per_host, round(min(max(exact, last), max(2 * last, 8))))
+    next_size = max(2 * last, 8)
+    above = forecast(setting, row, hosts, per_host, next_size, fits)
+    exact = 0.0
+    if above and above.time_s > above.latency_s:
+        exact = above.latency_s / ((above.time_s - above.latency_s) / above.size_bytes)
+    return Crossing(hosts, hosts * per_host, round(min(max(exact, last), next_size)))
 
 
 def predict(
@@ -237,40 +243,42 @@ def predict(
     fits: Fits | None = None,
     rails_lost: int = 0,
 ) -> Prediction:
-    """Every size on every number of hosts.
+    """The expected time of every size on every number of hosts.
 
     UsageError where nothing can run, as with one rank, or with no NIC between hosts.
     """
     fits = fits or {}
-    lost = replace(setting, system=without_rails(setting.system, rails_lost))
-    check(lost.system, max(hosts), per_host)
-    rows = [
-        found
-        for count in hosts
-        for size in sizes
-        if (found := forecast(lost, row, count, per_host, size, fits))
+    setting = replace(setting, system=without_rails(setting.system, rails_lost))
+    largest = max(hosts)
+    check(setting.system, largest, per_host)
+    forecasts = [
+        forecast(setting, row, count, per_host, size, fits) for count in hosts for size in sizes
     ]
+    rows = [expected for expected in forecasts if expected is not None]
     if not rows:
         raise UsageError(
-            f"{row.name} on {max(hosts)} x {per_host} ranks: there is nothing to predict",
+            f"{row.name} on {largest} x {per_host} ranks: there is nothing to predict",
             "give at least two ranks",
         )
+    crossings = [
+        crossing(setting, row, count, per_host, fits) for count in hosts if count * per_host > 1
+    ]
     return Prediction(
         collective=row.name,
-        described=described(lost.system, max(hosts), per_host, setting.release, source),
+        described=describe(setting.system, largest, per_host, setting.release, source),
         rows=rows,
-        crossings=[
-            crossing(lost, row, count, per_host, fits) for count in hosts if count * per_host > 1
-        ],
+        crossings=crossings,
         fits=list(fits.values()),
         oversubscription=setting.oversubscription,
         rails_lost=rails_lost,
-        notes=_notes(rows, lost, fits),
+        notes=_notes(rows, setting, fits),
     )
 
 
 def check(system: System, hosts: int, per_host: int) -> None:
-    """UsageError if the system has no NICs for several hosts, or fewer GPUs than asked for."""
+    """UsageError if the system has no NICs for several hosts, or fewer than `per_host` GPUs, or if
+    its GPUs are joined unevenly and only some take part.
+    """
     if hosts > 1 and not system.nics:
         raise UsageError(
             f"{system.name or system.gpu} on {hosts} hosts: its NICs are unknown",
@@ -292,11 +300,9 @@ def check(system: System, hosts: int, per_host: int) -> None:
 def _notes(rows: Sequence[Forecast], setting: Setting, fits: Fits) -> list[str]:
     notes = []
     if any(row.extrapolated for row in rows):
-        known = (
-            f"than the {max(fit.hosts for fit in fits.values())} calibrated"
-            if fits
-            else f"than the {CHECKED_HOSTS} compared with"
-        )
+        known = f"than the {CHECKED_HOSTS} compared with"
+        if fits:
+            known = f"than the {max(fit.hosts for fit in fits.values())} calibrated"
         notes.append(
             f"extrapolated: more hosts {known}; assumes a non-blocking network along rails, without"
             " congestion, lost links or late ranks"
@@ -312,22 +318,22 @@ def _notes(rows: Sequence[Forecast], setting: Setting, fits: Fits) -> list[str]:
             f" 1/{setting.oversubscription:g} of the NICs' rate"
         )
     missing = {
-        (row.algorithm, row.protocol) for row in rows if not row.calibrated and row.algorithm != P2P
+        f"{row.algorithm} {row.protocol}"
+        for row in rows
+        if not row.calibrated and row.algorithm != P2P
     }
     if fits and missing:
-        notes.append("not calibrated: " + ", ".join(sorted(" ".join(pair) for pair in missing)))
+        notes.append(f"not calibrated: {', '.join(sorted(missing))}")
     return notes
 
 
 def point(
     setting: Setting, collective: str, hosts: int, per_host: int, size_bytes: int, time_s: float
 ) -> Point | None:
-    """A measured time as a point of a calibration; None for what NCCL has no model of."""
-    chosen = (
-        estimate(setting, collective, hosts, per_host, size_bytes)
-        if collective in BY_NAME
-        else None
-    )
+    """A measured time as a point of a calibration; None where NCCL has no model."""
+    if collective not in BY_NAME:
+        return None
+    chosen = estimate(setting, collective, hosts, per_host, size_bytes)
     if chosen is None or chosen.algorithm == P2P or size_bytes <= 0:
         return None
     return Point(

@@ -1,4 +1,4 @@
-"""Predicted times for people: of sizes and host counts, and of a recorded application."""
+"""Predicted times as text: of sizes and host counts, and of a recorded application."""
 
 from busbw.core.sizes import counted, format_size
 from busbw.model import explanation_text
@@ -7,7 +7,7 @@ from busbw.ui.number_formats import Column, aligned, bandwidth_text, known, time
 
 DROP_ORDER = ("bound by", "protocol", "ranks", "mark")
 PATTERN_DROP_ORDER = ("bound by", "ranks", "each", "measured")
-MOST_ROWS = 20
+MAX_ROWS = 20
 
 
 def _share(value: float) -> str:
@@ -15,7 +15,9 @@ def _share(value: float) -> str:
 
 
 def _mark(row: Forecast) -> str:
-    return "extrapolated" if row.extrapolated else "calibrated" if row.calibrated else ""
+    if row.extrapolated:
+        return "extrapolated"
+    return "calibrated" if row.calibrated else ""
 
 
 # The values take a Forecast.
@@ -39,10 +41,10 @@ def text(answer: Prediction, width: int | None = None) -> str:
     title = explanation_text.title(answer.collective, about)
     head = f"{title}, NCCL from {about.nccl} on, predicted\n\n"
     head += "".join(f"{line}\n" for line in explanation_text.links(about))
-    shown = [column for column in COLUMNS if column.title != "mark" or any(map(_mark, answer.rows))]
-    foot = "".join(
-        f"{line}\n" for line in [*map(crossing_text, answer.crossings), *map(fit_text, answer.fits)]
-    )
+    marked = any(_mark(row) for row in answer.rows)
+    shown = [column for column in COLUMNS if column.title != "mark" or marked]
+    lines = [*map(crossing_text, answer.crossings), *map(fit_text, answer.fits)]
+    foot = "".join(f"{line}\n" for line in lines)
     foot += explanation_text.notes(about, answer.notes)
     table = aligned(shown, answer.rows, width, DROP_ORDER)
     return f"{wrapped(head, width)}\n{table}\n{wrapped(foot, width)}"
@@ -57,7 +59,7 @@ def crossing_text(crossing: Crossing) -> str:
 
 
 def fit_text(fit: Fit) -> str:
-    """The factors of one algorithm, from how many times they come, and how well they fit."""
+    """The factors of one algorithm, the number of times they are fitted to, and their error."""
     text = (
         f"calibrated {fit.collective} {fit.algorithm} {fit.protocol}: latency x {fit.latency:.3g},"
         f" bytes x {fit.transfer:.3g}, from {counted(fit.points, 'time')} on up to"
@@ -78,14 +80,15 @@ PATTERN_COLUMNS: tuple[Column, ...] = (
     Column(title="ranks", value=lambda row: f"{row.hosts} x {row.per_host}"),
     Column(title="calls", value=lambda row: row.calls),
     Column(
-        title="each", value=lambda row: known(row.forecast, lambda found: time_text(found.time_s))
+        title="each",
+        value=lambda row: known(row.forecast, lambda forecast: time_text(forecast.time_s)),
     ),
     Column(title="total", value=lambda row: time_text(row.total_s) if row.forecast else "-"),
     Column(title="measured", value=lambda row: known(row.measured_s, time_text)),
     Column(
         title="+-",
         unit="%",
-        value=lambda row: known(row.forecast, lambda found: _share(found.band)),
+        value=lambda row: known(row.forecast, lambda forecast: _share(forecast.band)),
     ),
     Column(
         title="algorithm",
@@ -101,27 +104,19 @@ PATTERN_COLUMNS: tuple[Column, ...] = (
 def pattern_text(answer: PatternPrediction, width: int | None = None) -> str:
     """The rows that take longest, the total, and the rows that have no time."""
     about = answer.described
-    head = (
-        f"{answer.source} on {explanation_text.ranks_text(about)} ({about.system}), NCCL from"
-        f" {about.nccl} on, predicted\n"
-    )
+    ranks = explanation_text.ranks_text(about)
+    head = f"{answer.source} on {ranks} ({about.system}), NCCL from {about.nccl} on, predicted\n"
     if answer.ranks:
         scaled = f", scaled from {answer.recorded_ranks} by {answer.scale}" if answer.scale else ""
         head += f"{counted(answer.ranks, 'rank')}{scaled}\n"
     head += "\n" + "".join(f"{line}\n" for line in explanation_text.links(about))
     rows = sorted((row for row in answer.rows if row.forecast), key=lambda row: -row.total_s)
-    shown = [
-        column
-        for column in PATTERN_COLUMNS
-        if column.title != "measured" or any(row.measured_s for row in rows)
-    ]
-    table = aligned(shown, rows[:MOST_ROWS], width, PATTERN_DROP_ORDER)
-    rest = (
-        f"... and {counted(len(rows) - MOST_ROWS, 'row')} that take less\n"
-        if len(rows) > MOST_ROWS
-        else ""
-    )
-    return f"{wrapped(head, width)}\n{table}{rest}\n{wrapped(_pattern_foot(answer), width)}"
+    measured = any(row.measured_s for row in rows)
+    shown = [column for column in PATTERN_COLUMNS if column.title != "measured" or measured]
+    table = aligned(shown, rows[:MAX_ROWS], width, PATTERN_DROP_ORDER)
+    if len(rows) > MAX_ROWS:
+        table += f"... and {counted(len(rows) - MAX_ROWS, 'row')} that take less\n"
+    return f"{wrapped(head, width)}\n{table}\n{wrapped(_pattern_foot(answer), width)}"
 
 
 def _pattern_foot(answer: PatternPrediction) -> str:
@@ -137,8 +132,6 @@ def _pattern_foot(answer: PatternPrediction) -> str:
     for row in answer.without:
         reasons.setdefault(f"{row.function}: {row.reason}", []).append(row)
     for reason, rows in reasons.items():
-        foot += (
-            f"no time for {counted(len(rows), 'row')} of"
-            f" {counted(sum(row.calls for row in rows), 'call')}: {reason}\n"
-        )
+        count = counted(sum(row.calls for row in rows), "call")
+        foot += f"no time for {counted(len(rows), 'row')} of {count}: {reason}\n"
     return foot + explanation_text.notes(answer.described, answer.notes)

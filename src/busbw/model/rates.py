@@ -1,9 +1,9 @@
-"""Two samples of counters into increases, whole or per second. Pure.
+"""What happened between two samples of counters. Nothing here reads a file or a clock.
 
-What each link carried over an interval, from the rates of its groups: those of its RDMA port and
-of its interfaces.
+`rates` and `increases` turn two samples into increases, per second or whole.
 
-Pure.
+`flow` is what one link carried over an interval, from the rates of its groups: those of its RDMA
+port and of its interfaces.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,11 +20,10 @@ RESET, SATURATED = "reset", "saturated"
 
 @dataclass(slots=True)
 class Rates:
-    """Of one interval, by group.
+    """The rates of one interval, by group and name; from `increases` whole increases.
 
-    `per_s` has levels as they are; `unknown` the counters whose increase is unknown, and why.
-
-    Those of `increases` are of the whole interval.
+    `per_s` also has the current levels. `unknown` has the counters whose increase is unknown, and
+    why: RESET or SATURATED.
     """
 
     per_s: dict[Key, dict[str, float]] = field(default_factory=dict)
@@ -32,71 +31,72 @@ class Rates:
 
     def of(self, subject: str) -> dict[str, float]:
         """All values of one link, interface, or of TCP."""
-        found: dict[str, float] = {}
+        result: dict[str, float] = {}
         for (owner, _), values in self.per_s.items():
             if owner == subject:
-                found |= values
-        return found
+                result |= values
+        return result
 
 
-def rates(before: Sample, after: Sample, held: Rates | None = None) -> Rates:
-    """The increases between two samples of one host.
+def rates(before: Sample, after: Sample, previous: Rates | None = None) -> Rates:
+    """The increases per second between two samples of one host.
 
-    A group that was not read in between has those of `held`, the rates before, since its counters
-    show nothing new yet. A device that was not there before, or that came back, has levels alone.
+    A group that was not read in between keeps the rates of `previous`, the interval before, since
+    its counters show nothing new yet. A device that is new or came back has only levels.
     """
-    found = Rates()
+    result = Rates()
     for key, group in after.groups.items():
         earlier = before.groups.get(key)
         if earlier is not None and earlier.at_s == group.at_s:
-            found.per_s[key] = _levels(group) | (held.per_s.get(key, {}) if held else {})
+            result.per_s[key] = _levels(group) | (previous.per_s.get(key, {}) if previous else {})
             continue
-        same = earlier is not None and earlier.identity == group.identity
-        found.per_s[key], unknown = _of(
-            earlier if same else None, group, group.at_s - earlier.at_s if earlier else 0.0
-        )
-        if unknown:
-            found.unknown[key] = unknown
-    return found
+        seconds = group.at_s - earlier.at_s if earlier else 0.0
+        _add(result, key, earlier, group, seconds)
+    return result
+
+
+def _add(result: Rates, key: Key, before: Group | None, after: Group, seconds: float) -> None:
+    """Add the increases of a group, divided by `seconds`; only levels if it is another device."""
+    same = before is not None and before.identity == after.identity
+    result.per_s[key], unknown = _compare(before if same else None, after, seconds)
+    if unknown:
+        result.unknown[key] = unknown
 
 
 def increases(before: Sample, after: Sample) -> Rates:
     """The whole increases between two samples of one host; none of a group that was not read in
     between.
     """
-    found = Rates()
+    result = Rates()
     for key, group in after.groups.items():
         earlier = before.groups.get(key)
         if earlier is not None and earlier.at_s < group.at_s:
-            found.per_s[key], unknown = _of(
-                earlier if earlier.identity == group.identity else None, group, 1.0
-            )
-            found.unknown |= {key: unknown} if unknown else {}
-    return found
+            _add(result, key, earlier, group, 1.0)
+    return result
 
 
 def _levels(group: Group) -> dict[str, float]:
     return {name: value for name, value in group.values.items() if name in LEVELS}
 
 
-def _of(
+def _compare(
     before: Group | None, after: Group, seconds: float
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Increases since `before`, divided by `seconds`, and levels."""
     per_s = _levels(after)
     unknown: dict[str, str] = {}
-    was = before.values if before else {}
+    previous = before.values if before else {}
     for name, value in after.values.items():
-        if name in was and name not in LEVELS:
-            earlier, row = was[name], BY_NAME[name]
+        if name in previous and name not in LEVELS:
+            earlier, row = previous[name], BY_NAME[name]
             if value == earlier and not row.saturates:
                 per_s[name] = 0.0
                 continue
-            by = increase(row, earlier, value)
-            if by is None:
+            rise = increase(row, earlier, value)
+            if rise is None:
                 unknown[name] = RESET if value < earlier else SATURATED
             else:
-                per_s[name] = by / seconds
+                per_s[name] = rise / seconds
     return per_s, unknown
 
 
@@ -117,33 +117,33 @@ LOST = (
 )
 DROPPED = ("out_of_buffer", "rx_discards_phy", "tx_discards_phy", "port_xmit_discards", "rx_drops")
 DROPPED_BY_KERNEL = ("rx_dropped", "tx_dropped", "rx_fifo_errors")
-PAUSES = {
-    way: (
-        *(f"{way}_prio{number}_pause_duration" for number in PRIORITIES),
-        f"{way}_global_pause_duration",
-    )
-    for way in DIRECTIONS
-}
+
+
+def _pauses(direction: str) -> tuple[str, ...]:
+    """The counters of the time of pauses: of each priority, and of the whole link."""
+    names = [f"{direction}_prio{number}_pause_duration" for number in PRIORITIES]
+    return (*names, f"{direction}_global_pause_duration")
+
+
+PAUSES = {direction: _pauses(direction) for direction in DIRECTIONS}
 MICRO = 1e-6
 UP, DOWN, NEW, GONE = "", "down", "new", "gone"
 ACTIVE = 4
 
 
-def flow(link: Link, found: Rates, *, new: bool = False, seconds: float = 1.0) -> Flow:
-    """The flow of one link. `new` is a link that was not there in the sample before.
+def flow(link: Link, link_rates: Rates, *, new: bool = False, seconds: float = 1.0) -> Flow:
+    """The flow of one link. `new` is a link that was not in the sample before.
 
-    Of `found` from `increases` over `seconds`, its values are whole too.
+    Its values are per second, or whole where `link_rates` are `increases` over `seconds`.
     """
-    own = found.of(link.name) if link.name not in link.interfaces else {}
-    parts = {name: found.of(name) for name in link.interfaces}
-    counters = own | _sum(parts.values())
+    device = {} if link.name in link.interfaces else link_rates.of(link.name)
+    parts = {name: link_rates.of(name) for name in link.interfaces}
+    counters = device | _sum(parts.values())
     dropped = DROPPED + DROPPED_BY_KERNEL if link.kind == ETHERNET else DROPPED
-    unknown = {
-        name: why
-        for (subject, _), one in found.unknown.items()
-        if subject in (link.name, *parts)
-        for name, why in one.items()
-    }
+    unknown: dict[str, str] = {}
+    for (subject, _), reasons in link_rates.unknown.items():
+        if subject in (link.name, *parts):
+            unknown |= reasons
     return Flow(
         name=link.name,
         kind=link.kind,
@@ -166,7 +166,7 @@ def flow(link: Link, found: Rates, *, new: bool = False, seconds: float = 1.0) -
 
 
 def gone(link: Link) -> Flow:
-    """A link that was there and is not now."""
+    """The flow of a link that is no longer listed."""
     return Flow(name=link.name, kind=link.kind, rate=link.rate, state=GONE)
 
 
@@ -175,14 +175,13 @@ def _slave(name: str, values: dict[str, float]) -> Slave:
 
 
 def _rate(link: Link, counters: dict[str, float]) -> float | None:
-    """A GPU lowers its PCIe generation when idle, and some slots have fewer lanes: the current
-    rate, where it is known.
+    """The current rate of a PCIe link, where it is known: a GPU lowers its PCIe generation when
+    idle, and some slots have fewer lanes.
     """
-    if link.kind != PCIE:
+    generation, width = counters.get("pcie_gen"), counters.get("pcie_width")
+    if link.kind != PCIE or not generation or not width:
         return link.rate
-    generation, width = (counters.get(name) for name in ("pcie_gen", "pcie_width"))
-    now = pcie_rate(int(generation), int(width)) if generation and width else None
-    return now or link.rate
+    return pcie_rate(int(generation), int(width)) or link.rate
 
 
 def _state(counters: dict[str, float]) -> str:
@@ -192,16 +191,16 @@ def _state(counters: dict[str, float]) -> str:
 
 def _sum(parts: Iterable[dict[str, float]]) -> dict[str, float]:
     """Counters of all slaves together; of levels the largest: a bond is up while one slave is."""
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for values in parts:
         for name, value in values.items():
-            if name not in found:
-                found[name] = value
+            if name not in totals:
+                totals[name] = value
             elif name in LEVELS:
-                found[name] = max(found[name], value)
+                totals[name] = max(totals[name], value)
             else:
-                found[name] += value
-    return found
+                totals[name] += value
+    return totals
 
 
 def _first(counters: dict[str, float], names: Sequence[str]) -> float | None:
@@ -209,12 +208,14 @@ def _first(counters: dict[str, float], names: Sequence[str]) -> float | None:
 
 
 def total(counters: dict[str, float], names: Sequence[str]) -> float | None:
-    """The sum of the known ones; None if none is known."""
+    """The sum of those counters that are known; None if none is known."""
     known = [counters[name] for name in names if name in counters]
     return sum(known) if known else None
 
 
-def _pause(way: str, parts: Iterable[dict[str, float]], seconds: float) -> float | None:
-    """For how long of `seconds` the most paused priority of any interface was paused."""
-    known = [values[name] for values in parts for name in PAUSES[way] if name in values]
+def _pause(direction: str, parts: Iterable[dict[str, float]], seconds: float) -> float | None:
+    """For how long of `seconds` the priority that was paused for longest on any interface was
+    paused; None if no counter of pauses is known.
+    """
+    known = [values[name] for values in parts for name in PAUSES[direction] if name in values]
     return min(max(known) * MICRO, seconds) if known else None

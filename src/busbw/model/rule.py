@@ -27,8 +27,11 @@ class Run:
     @cached_property
     def all_series(self) -> list[Series]:
         """The series of the sweep; empty if no data was exchanged."""
-        found = [] if self.one_rank else series(self.result)
-        return found if any(figure.busbw > 0 for figures in found for figure in figures) else []
+        if self.one_rank:
+            return []
+        lines = series(self.result)
+        moved = any(figure.busbw > 0 for figures in lines for figure in figures)
+        return lines if moved else []
 
     @cached_property
     def series(self) -> list[Series]:
@@ -36,10 +39,12 @@ class Run:
         are judged.
         """
         precise = {id(figure.cell) for figure in settled(self.result)}
-        kept = (
-            [figure for figure in line if id(figure.cell) in precise] for line in self.all_series
-        )
-        return [line for line in kept if line]
+        lines = []
+        for figures in self.all_series:
+            line = [figure for figure in figures if id(figure.cell) in precise]
+            if line:
+                lines.append(line)
+        return lines
 
     @property
     def one_rank(self) -> bool:
@@ -77,8 +82,10 @@ Find = Callable[[Run], Conclusion | None]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of finding: its id in results, possible verdicts, description (Markdown, for the
-    reference), and function.
+    """One kind of finding.
+
+    `id` names it in results, `verdicts` are those it can have, `docs` is its description for the
+    reference (Markdown), and `find` makes the conclusion.
     """
 
     id: str
@@ -86,11 +93,18 @@ class Rule:
     docs: str
     find: Find
 
-    def finding(self, said: Conclusion) -> Finding:
-        """The finding with this rule's id."""
-        return Finding(self.id, said.verdict, said.message, said.evidence, said.fix)
+    def finding(self, conclusion: Conclusion) -> Finding:
+        """The conclusion as a finding with this rule's id."""
+        return Finding(
+            self.id, conclusion.verdict, conclusion.message, conclusion.evidence, conclusion.fix
+        )
 
 
 def apply(rules: Iterable[Rule], run: Run) -> list[Finding]:
     """The findings of the rules, in their order."""
-    return [rule.finding(one) for rule in rules if (one := rule.find(run)) is not None]
+    findings = []
+    for rule in rules:
+        conclusion = rule.find(run)
+        if conclusion is not None:
+            findings.append(rule.finding(conclusion))
+    return findings

@@ -6,10 +6,11 @@ from busbw.core.sizes import format_size
 
 HALF = 0.5
 DIP = 0.75
-# of the peak: below, latency dominates, and twenty iterations cannot tell noise from a dip
+# A share of the peak: below it latency dominates, and twenty iterations cannot distinguish a dip
+# from noise.
 DIP_FLOOR = 0.1
 STILL_RISING = 1.10
-# a single size is judged from here on: latency is a small part of its time
+# A single size is judged if it has so many bytes or more: latency is a small part of its time.
 BANDWIDTH_BOUND = 32 << 20
 
 Series = list[Figure]
@@ -17,9 +18,8 @@ Series = list[Figure]
 
 def where_text(figure: Figure) -> str:
     """`8 B`, or `8 B in place`: out of place is the table's main column."""
-    return format_size(figure.row.size_bytes) + (
-        f" {IN_PLACE}" if figure.placement == IN_PLACE else ""
-    )
+    size = format_size(figure.row.size_bytes)
+    return f"{size} {IN_PLACE}" if figure.placement == IN_PLACE else size
 
 
 def duration(seconds: float) -> str:
@@ -39,21 +39,23 @@ def series(result: Result) -> list[Series]:
     """Every series of the result, sorted by size, without rows that moved no bytes; of --repeats
     the middle one.
     """
-    found: dict[tuple[str, str, int, str], Series] = {}
-    for key, same in repeated(result).items():
+    lines: dict[tuple[str, str, int, str], Series] = {}
+    for key, figures in repeated(result).items():
         if key.size_bytes > 0:
-            found.setdefault((key.dtype, key.op, key.root, key.placement), []).append(
-                same[len(same) // 2]
-            )
-    return [sorted(line, key=lambda figure: figure.row.size_bytes) for line in found.values()]
+            line = lines.setdefault((key.dtype, key.op, key.root, key.placement), [])
+            line.append(figures[len(figures) // 2])
+    return [sorted(line, key=lambda figure: figure.row.size_bytes) for line in lines.values()]
 
 
 def repeated(result: Result) -> dict[CellKey, Series]:
     """Every cell with its repeats, the fastest first. Cycles (-N) are separate cells."""
-    found: dict[CellKey, Series] = {}
-    for key, figure in (item for repeat in repeats(result) for item in repeat.items()):
-        found.setdefault(key, []).append(figure)
-    return {key: sorted(same, key=lambda figure: figure.cell.time_s) for key, same in found.items()}
+    cells: dict[CellKey, Series] = {}
+    for repeat in repeats(result):
+        for key, figure in repeat.items():
+            cells.setdefault(key, []).append(figure)
+    for figures in cells.values():
+        figures.sort(key=lambda figure: figure.cell.time_s)
+    return cells
 
 
 def half_peak(line: Series, top: Figure) -> Figure:
@@ -69,12 +71,13 @@ def dips(line: Series) -> list[tuple[Figure, float]]:
 
     Both neighbors must reach a tenth of the peak.
     """
-    found, floor = [], DIP_FLOOR * max(figure.busbw for figure in line)
-    for before, here, after in zip(line, line[1:], line[2:], strict=False):
-        neighbour = min(before.busbw, after.busbw)
-        if neighbour > floor and here.busbw < DIP * neighbour:
-            found.append((here, here.busbw / neighbour))
-    return found
+    floor = DIP_FLOOR * max(figure.busbw for figure in line)
+    result = []
+    for before, figure, after in zip(line, line[1:], line[2:], strict=False):
+        neighbor = min(before.busbw, after.busbw)
+        if neighbor > floor and figure.busbw < DIP * neighbor:
+            result.append((figure, figure.busbw / neighbor))
+    return result
 
 
 def still_rising(line: Series) -> bool:

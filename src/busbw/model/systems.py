@@ -1,9 +1,7 @@
 """Systems described in words: `h100x8`, `8x400G`.
 
-A System is what the bounds and NCCL's model are computed from.
-
-Rates are bytes per second in one direction. A system's hosts are alike; `fabric` and `model` add
-how many hosts and GPUs take part.
+Bounds and NCCL's model are computed from a System: its rates are bytes per second in one direction,
+and its hosts are alike. `fabric` and `model` add how many hosts and GPUs take part.
 """
 
 import re
@@ -62,17 +60,17 @@ class System:
     cpu: str = "intel"
     near: bool = True
     pair: "Pair | None" = None  # of GPUs that are joined each to each other, without a switch
-    # the GPUs are joined unevenly: `link` is that of all of them together
+    # Whether the GPUs are joined unevenly; `link` then counts all links of a GPU.
     part_unknown: bool = False
     rccl: bool = False  # AMD's GPUs, of whose library there is no model
 
     @property
     def payload_nic(self) -> float:
-        """What one NIC carries of data."""
+        """The bytes of data per second that one NIC carries."""
         return min(self.nic * ROCE_PAYLOAD, self.pcie * PCIE_PAYLOAD)
 
     def features(self) -> Features:
-        """What `bounds` may use."""
+        """The features that `bounds` may use."""
         return Features(nvls=self.nvls)
 
     def fabric(self, hosts: int, per_host: int, *, payload: bool = False) -> Fabric:
@@ -132,10 +130,11 @@ class System:
         )
 
     def _link(self, per_host: int, *, payload: bool) -> float:
-        """A GPU's links to the others that take part."""
+        """The rate of a GPU's links to the others that take part."""
         if self.pair is None or per_host < 2:
             return self.planned if payload else self.link
-        return self.pair.links * (per_host - 1) * (self.pair.planned if payload else self.pair.rate)
+        rate = self.pair.planned if payload else self.pair.rate
+        return self.pair.links * (per_host - 1) * rate
 
     def _nics(self, per_host: int) -> int:
         return max(1, self.nics * per_host // self.gpus) if self.nics else 0
@@ -165,8 +164,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What hosts of one GPU usually have: `per_gpu` NICs of `gbit` for each GPU, and the
-    vendor's host that this row describes.
+    """What hosts of one GPU usually have.
+
+    `gbit` is the rate of a NIC, of which each GPU has one; `source` is the vendor's host that this
+    row describes.
     """
 
     word: str
@@ -264,16 +265,19 @@ def of_gpus(gpu: Gpu, gpus: int, nics: int, nic: float, *, nvls: bool) -> System
     planned = planned_rate(gpu)
     if planned is None:
         return f"NCCL's constants for {gpu.name or 'this GPU'} are not in the table"
-    over_nvlink = bool(gpu.nvlink and gpu.nvlink_rate)
-    link = gpu.nvlink * (gpu.nvlink_rate or 0.0) if over_nvlink else gpu.pcie
+    link: float | None
+    if gpu.nvlink and gpu.nvlink_rate:
+        over_nvlink = True
+        link = gpu.nvlink * gpu.nvlink_rate
+        text = f"NVLink, {counted(gpu.nvlink, 'link')} x {gb(gpu.nvlink_rate)} GB/s"
+    else:
+        over_nvlink = False
+        link = gpu.pcie
+        text = f"PCIe, {gb(link or 0)} GB/s"
     if link is None:
         return f"the PCIe link of {gpu.name} could not be read"
-    text = (
-        f"NVLink, {counted(gpu.nvlink, 'link')} x {gb(gpu.nvlink_rate or 0)} GB/s"
-        if over_nvlink
-        else f"PCIe, {gb(link)} GB/s"
-    )
-    gen = gpu.pcie_gen_max or (row.pcie_gen if (row := generation(gpu)) else 4)
+    row = generation(gpu)
+    gen = gpu.pcie_gen_max or (row.pcie_gen if row else 4)
     lanes = (gpu.pcie_width or 16) / 16
     pcie = gpu.pcie or PCIE_WIRE.get(gen, 63e9) * lanes
     return System(
@@ -311,5 +315,5 @@ def of_device(name: str) -> Generation | None:
     """The row of the table for a device's name, such as `NVIDIA H100 80GB HBM3`, if its links
     are those of the table.
     """
-    words = name.upper().replace("-", " ").split()
-    return next((row for row in GENERATIONS if any(known in words for known in row.names)), None)
+    words = set(name.upper().replace("-", " ").split())
+    return next((row for row in GENERATIONS if not words.isdisjoint(row.names)), None)

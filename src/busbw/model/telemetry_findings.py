@@ -1,8 +1,10 @@
-"""Signs of trouble in the changes of hosts' counters and clocks during rows, and which signs are
-unusual for the run.
+"""Signs of trouble during rows, and rows that are slow.
 
-Rows that are slow compared with their neighbors (a sweep should be smooth), or have a wide
-confidence interval.
+`Signs` are the changes of hosts' counters and clocks during each row, and which of them are unusual
+for the run.
+
+`slow_rows` finds rows that are slow compared with their neighbors (a sweep should be smooth), or
+have a wide confidence interval.
 """
 
 import math
@@ -17,7 +19,7 @@ from busbw.core.telemetry import CLOCK_REASONS, REASON_SEVERITY, TCP, HostChange
 from busbw.model.series import Series, series, where_text
 from busbw.model.usable_hardware import UsedPorts
 
-# times the time that the neighbors suggest: small sizes vary by 4 to 6 % from sample to sample
+# A factor on the time that the neighbors suggest: small sizes vary by 4 to 6 % between samples.
 SLOWER = 1.10
 WIDE = 0.05  # half of the confidence interval, as a share of the time
 
@@ -36,34 +38,32 @@ def slow_rows(result: Result, unusual: Callable[[Row], bool]) -> list[Slow]:
 
     Only rows that are not unusual count as neighbors.
     """
-    found = []
+    slow_figures = []
     for figures in series(result):
         for index, figure in enumerate(figures):
             if unusual(figure.row) and figure.busbw > 0:
-                found += _judged(figures, index, unusual)
-    return sorted(found, key=lambda slow: -slow.ratio)
+                slow = _judge(figures, index, unusual)
+                if slow:
+                    slow_figures.append(slow)
+    return sorted(slow_figures, key=lambda slow: -slow.ratio)
 
 
-def _judged(figures: Series, index: int, unusual: Callable[[Row], bool]) -> list[Slow]:
+def _judge(figures: Series, index: int, unusual: Callable[[Row], bool]) -> Slow | None:
     figure = figures[index]
     expected = expected_s(figures, index, unusual)
     ratio = figure.cell.time_s / expected if expected else 0.0
     where = where_text(figure)
     if ratio >= SLOWER:
-        longer = (
-            f"{ratio:.2g} times as long as"
-            if ratio >= 2
-            else f"{(ratio - 1) * 100:.0f} % longer than"
-        )
-        return [Slow(figure, ratio, f"{where} took {longer} its neighbors suggest")]
+        longer = f"{(ratio - 1) * 100:.0f} % longer than"
+        if ratio >= 2:
+            longer = f"{ratio:.2g} times as long as"
+        return Slow(figure, ratio, f"{where} took {longer} its neighbors suggest")
     half = figure.half_width if figure.half_width < math.inf else 0.0
     if figure.cell.stopped == "unstable":
-        return [Slow(figure, 1 + half, f"{where} did not settle")]
-    return (
-        [Slow(figure, 1 + half, f"{where} has a confidence interval of +-{half * 100:.0f} %")]
-        if half > WIDE
-        else []
-    )
+        return Slow(figure, 1 + half, f"{where} did not settle")
+    if half <= WIDE:
+        return None
+    return Slow(figure, 1 + half, f"{where} has a confidence interval of +-{half * 100:.0f} %")
 
 
 def expected_s(figures: Series, index: int, unusual: Callable[[Row], bool]) -> float | None:
@@ -72,23 +72,19 @@ def expected_s(figures: Series, index: int, unusual: Callable[[Row], bool]) -> f
     Between two rows: interpolated over logarithms. After the last: at its busbw. Before the first:
     its time.
     """
-    here = figures[index].row.size_bytes
+    size = figures[index].row.size_bytes
     usual = [
-        one if one.busbw > 0 and one.cell.time_s > 0 and not unusual(one.row) else None
-        for one in figures
+        figure if figure.busbw > 0 and figure.cell.time_s > 0 and not unusual(figure.row) else None
+        for figure in figures
     ]
     before = next(filter(None, reversed(usual[:index])), None)
     after = next(filter(None, usual[index + 1 :]), None)
-    if before is None or after is None:
-        return (
-            before.cell.time_s * here / before.row.size_bytes
-            if before
-            else after.cell.time_s
-            if after
-            else None
-        )
+    if before is None:
+        return after.cell.time_s if after else None
+    if after is None:
+        return before.cell.time_s * size / before.row.size_bytes
     low, high = before.row.size_bytes, after.row.size_bytes
-    share = math.log(here / low) / math.log(high / low) if high > low else 0.5
+    share = math.log(size / low) / math.log(high / low) if high > low else 0.5
     return float(before.cell.time_s ** (1 - share) * after.cell.time_s**share)
 
 
@@ -138,29 +134,29 @@ class Signs:
 
     def __init__(self, result: Result) -> None:
         ports, rows = UsedPorts(result), result.rows
-        found = {
-            id(row): [
-                sign for change in row.machine or [] for sign in _signs(result, change, ports)
-            ]
-            for row in rows
-        }
+        signs_of: dict[int, list[Sign]] = {}
+        self._unread: dict[int, list[str]] = {}
         rates: dict[tuple[str, str, str], list[float]] = {}
-        for sign in (sign for signs in found.values() for sign in signs):
-            rates.setdefault(sign.key, []).append(sign.rate)
+        for row in rows:
+            signs = signs_of[id(row)] = []
+            unread: set[str] = set()
+            for change in row.machine or []:
+                signs += _signs(result, change, ports)
+                unread.update(_unread(change, ports))
+            self._unread[id(row)] = sorted(unread)
+            for sign in signs:
+                rates.setdefault(sign.key, []).append(sign.rate)
+        # rows without a sign have the rate 0
         normal = {
-            key: median(seen + [0.0] * (len(rows) - len(seen))) for key, seen in rates.items()
+            key: median(values + [0.0] * (len(rows) - len(values))) for key, values in rates.items()
         }
         self._of: dict[int, list[Sign]] = {}
-        for row, signs in found.items():
+        for row_id, signs in signs_of.items():
             judged = [
                 replace(sign, unusual=sign.hard or sign.rate > UNUSUAL * normal[sign.key])
                 for sign in signs
             ]
-            self._of[row] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
-        self._unread = {
-            id(row): sorted({one for change in row.machine or [] for one in _unread(change, ports)})
-            for row in rows
-        }
+            self._of[row_id] = sorted(judged, key=lambda sign: (sign.order, -sign.rate))
 
     def of(self, row: Row) -> list[Sign]:
         """All signs of a row, the most serious first."""
@@ -187,17 +183,17 @@ def _unread(change: HostChange, ports: UsedPorts) -> list[str]:
 
 
 def _signs(result: Result, change: HostChange, ports: UsedPorts) -> list[Sign]:
-    throttled = (
-        _throttled(result, change, bus, severity)
-        for bus in change.throttled
-        for severity in (Severity.BAD, Severity.LOAD)
-    )
-    counted = (
-        _counted(result, change, subject, name, by, ports)
-        for subject, one in change.moved.items()
-        for name, by in one.items()
-    )
-    return [sign for sign in (*throttled, *counted) if sign is not None]
+    """The signs of one host during one row: of reduced clocks, then of counters."""
+    signs: list[Sign | None] = []
+    for bus in change.throttled:
+        signs.append(_throttled(result, change, bus, Severity.BAD))
+        signs.append(_throttled(result, change, bus, Severity.LOAD))
+    for subject, counters in change.moved.items():
+        signs += [
+            _counter_sign(result, change, subject, name, increase, ports)
+            for name, increase in counters.items()
+        ]
+    return [sign for sign in signs if sign is not None]
 
 
 def _throttled(result: Result, change: HostChange, bus: str, severity: Severity) -> Sign | None:
@@ -205,45 +201,43 @@ def _throttled(result: Result, change: HostChange, bus: str, severity: Severity)
 
     The power limit is normal under load, and a sign only if the clock fell.
     """
-    held = {
+    seconds_of = {
         name: seconds
         for name, seconds in change.throttled[bus].items()
         if REASON_SEVERITY.get(name, Severity.BAD) is severity
     }
     clock, fell = _clock(result, change, bus)
-    if not held or (severity is Severity.LOAD and not fell):
+    if not seconds_of or (severity is Severity.LOAD and not fell):
         return None
-    seconds = max((one for one in held.values() if one is not None), default=None)
-    share = 1.0 if seconds is None or change.seconds <= 0 else min(seconds / change.seconds, 1.0)
-    name = ", ".join(sorted(held, key=lambda one: one in BY_NAME))
-    what = f"clocks reduced by {name}{clock}"
-    meaning = "; ".join(
-        _MEANING.get(one) or (BY_NAME[one].meaning if one in BY_NAME else "unknown reason")
-        for one in held
-    )
+    known = [seconds for seconds in seconds_of.values() if seconds is not None]
+    share = 1.0
+    if known and change.seconds > 0:
+        share = min(max(known) / change.seconds, 1.0)
+    names = ", ".join(sorted(seconds_of, key=lambda name: name in BY_NAME))
     return Sign(
         change.host,
         f"{bus} {severity.value}",
-        name,
+        names,
         Kind.THROTTLE,
         share,
         share,
         _gpu(result, change.host, bus),
-        what,
-        meaning,
+        f"clocks reduced by {names}{clock}",
+        "; ".join(_reason_meaning(name) for name in seconds_of),
         hard=severity is Severity.BAD,
     )
 
 
+def _reason_meaning(name: str) -> str:
+    if _MEANING.get(name):
+        return _MEANING[name]
+    return BY_NAME[name].meaning if name in BY_NAME else "unknown reason"
+
+
 def _clock(result: Result, change: HostChange, bus: str) -> tuple[str, bool]:
     """Text on the SM clock, and whether it fell or is below its maximum."""
-    buses = list(
-        dict.fromkeys(
-            device.bus
-            for device in result.world.devices
-            if device.host == change.host and device.bus
-        )
-    )
+    devices = [device for device in result.world.devices if device.host == change.host]
+    buses = list(dict.fromkeys(device.bus for device in devices if device.bus))
     index = buses.index(bus) if bus in buses else len(buses)
     now, before, largest = (
         values[index] if index < len(values) else None
@@ -256,32 +250,36 @@ def _clock(result: Result, change: HostChange, bus: str) -> tuple[str, bool]:
     return "", False
 
 
-def _counted(
-    result: Result, change: HostChange, subject: str, name: str, by: int, ports: UsedPorts
+def _counter_sign(
+    result: Result, change: HostChange, subject: str, name: str, increase: int, ports: UsedPorts
 ) -> Sign | None:
+    """The sign of a counter that rose notably, of a GPU or of a port that carried data."""
     counter = BY_NAME.get(name)
+    if counter is None:
+        return None
+    of_gpu = counter.owner is Owner.GPU
+    if not of_gpu and not ports.used(change.host, subject):
+        return None
     traffic = _traffic(change, subject)
-    if counter is None or (counter.owner is not Owner.GPU and not ports.used(change.host, subject)):
+    if increase < max(counter.notable * counter.scale, counter.notable_per_byte * traffic):
         return None
-    if by < max(counter.notable * counter.scale, counter.notable_per_byte * traffic):
-        return None
-    seconds = change.seconds or 1.0
-    rate = by / max(traffic, LEAST_BYTES) if traffic else by / seconds
-    where = (
-        _gpu(result, change.host, subject)
-        if counter.owner is Owner.GPU
-        else f"{change.host} {_port(result, change, subject)}"
-    )
+    rate = increase / (change.seconds or 1.0)
+    if traffic:
+        rate = increase / max(traffic, LEAST_BYTES)
+    if of_gpu:
+        where = _gpu(result, change.host, subject)
+    else:
+        where = f"{change.host} {_port(result, change, subject)}"
     short = counter.meaning.partition(":")[0]
     return Sign(
         change.host,
         subject,
         name,
         counter.kind,
-        by,
+        increase,
         rate,
         where,
-        f"{name} +{by:,} ({short})",
+        f"{name} +{increase:,} ({short})",
         counter.meaning,
     )
 
@@ -293,28 +291,19 @@ def _traffic(change: HostChange, subject: str) -> int:
 
 
 def _gpu(result: Result, host: str, bus: str) -> str:
-    index = next(
-        (
-            device.index
-            for device in result.world.devices
-            if (device.host, device.bus) == (host, bus)
-        ),
-        None,
-    )
-    return f"{host} GPU {bus if index is None else index}"
+    """`h1 GPU 3`, or with the bus address where the GPU is not of the run."""
+    for device in result.world.devices:
+        if (device.host, device.bus) == (host, bus):
+            return f"{host} GPU {device.index}"
+    return f"{host} GPU {bus}"
 
 
 def _port(result: Result, change: HostChange, subject: str) -> str:
     """The port; for TCP the interfaces that sent the most."""
     if subject != TCP:
         return subject
-    rdma = {
-        nic.name
-        for host in result.topology.hosts
-        if host.hostname == change.host
-        for nic in host.nics
-        if nic.kind != "ethernet"
-    }
-    sent = {name: by for name, by in change.sent.items() if name not in rdma}
-    most = max(sent.values(), default=0)
-    return "+".join(name for name, by in sent.items() if 2 * by >= most) or "TCP"
+    hosts = [host for host in result.topology.hosts if host.hostname == change.host]
+    rdma = {nic.name for host in hosts for nic in host.nics if nic.kind != "ethernet"}
+    sent = {name: size for name, size in change.sent.items() if name not in rdma}
+    largest = max(sent.values(), default=0)
+    return "+".join(name for name, size in sent.items() if 2 * size >= largest) or "TCP"

@@ -13,39 +13,38 @@ from busbw.model.series import duration, repeated, sampled, where_text
 from busbw.stats.intervals import nearest_rank
 
 LATE_SHARE = 0.05  # of an operation's time, if a clock shows the starts
-# where starts are inferred from durations: over a network, ranks leave a fence up to a fifth of an
-# operation apart
+# The share where starts are inferred from durations: over a network, ranks leave a fence up to a
+# fifth of an operation apart.
 LATE_SHARE_QUEUED = 0.5
 SLOW_HOST = 2.0  # times the others' time to enqueue
 LATE_S = 1e-6  # less is within the accuracy of clocks and schedulers
-# several time slices of a scheduler: ranks that share a core wait less for each other
+# Several time slices of a scheduler: ranks that share a core wait less for each other.
 TURN_S = 20e-3
 LATE_ALONE = 0.5  # all other ranks differ by at most this share of the late rank's delay
 LATE_CELLS = 0.5  # of all cells
 SLOW_LINK = 0.6  # of the upper quartile over all pairs
-# a pair that is slow only because it waits for the late rank loses at most 1.1 times that rank's
-# delay
+# A pair that is slow only because it waits for the late rank loses at most so many times the delay
+# of that rank.
 WAITED = 1.1
 ENDS = {"budget": "time limit reached", "unstable": "samples did not settle"}
 NAMED = 4  # pairs in a message
 
 
-def _crowded(run: Run) -> Conclusion | None:
+def _find_crowded_host(run: Run) -> Conclusion | None:
     """More processes than cores: they take turns, so that a late rank or slow pair does not
     indicate a fault.
     """
     result = run.result
-    hosts = Counter(
-        host for host, _ in {(device.host, device.process) for device in result.world.devices}
-    )
+    processes = {(device.host, device.process) for device in result.world.devices}
+    counts = Counter(host for host, _ in processes)
     cpus = {host.hostname: host.cpus for host in result.topology.hosts}
-    crowded = [host for host, processes in hosts.items() if 0 < cpus.get(host, 0) < processes]
+    crowded = [host for host, count in counts.items() if 0 < cpus.get(host, 0) < count]
     if not crowded:
         return None
     host = crowded[0]
     more = f" (and on {counted(len(crowded) - 1, 'other host')})" if len(crowded) > 1 else ""
     message = (
-        f"more ranks than cores: {hosts[host]} rank processes share {counted(cpus[host], 'core')}"
+        f"more ranks than cores: {counts[host]} rank processes share {counted(cpus[host], 'core')}"
         f" on {host}{more}"
     )
     evidence = (
@@ -58,23 +57,27 @@ def _crowded(run: Run) -> Conclusion | None:
 
 def who(device: Device) -> str:
     """`rank 2 on h2 (GPU 0 at 0000:00:06)`, or `rank 2 on h2` for a CPU."""
-    return f"rank {device.rank} on {device.host}" + (
-        f" (GPU {device.index} at {device.bus})" if device.bus else ""
-    )
+    text = f"rank {device.rank} on {device.host}"
+    return f"{text} (GPU {device.index} at {device.bus})" if device.bus else text
 
 
 def latest(cell: Cell, share: float = LATE_SHARE) -> tuple[int, float] | None:
     """The late rank of a cell, and its delay in seconds relative to the median of the others;
     None if no rank stands out.
+
+    `share` is the part of the operation's time that the delay has to reach.
     """
-    late = cell.late_s or []
-    if len(late) < 2:
+    late_s = cell.late_s or []
+    if len(late_s) < 2:
         return None
-    rank = max(range(len(late)), key=late.__getitem__)
-    others = [value for other, value in enumerate(late) if other != rank]
-    by = late[rank] - statistics.median(others)
-    alone = max(others) - min(others) <= LATE_ALONE * by
-    return (rank, by) if alone and by >= max(LATE_S, share * (cell.op_s or cell.time_s)) else None
+    rank = max(range(len(late_s)), key=late_s.__getitem__)
+    others = [value for other, value in enumerate(late_s) if other != rank]
+    delay_s = late_s[rank] - statistics.median(others)
+    if max(others) - min(others) > LATE_ALONE * delay_s:
+        return None
+    if delay_s < max(LATE_S, share * (cell.op_s or cell.time_s)):
+        return None
+    return rank, delay_s
 
 
 def late_rank(result: Result) -> tuple[int, list[tuple[Figure, float]]] | None:
@@ -83,60 +86,62 @@ def late_rank(result: Result) -> tuple[int, list[tuple[Figure, float]]] | None:
     """
     timed = sampled(result)
     share = LATE_SHARE_QUEUED if any(figure.cell.launches_s for figure in timed) else LATE_SHARE
-    seen = [(figure, found) for figure in timed if (found := latest(figure.cell, share))]
-    if not seen:
+    delays: dict[int, list[tuple[Figure, float]]] = {}
+    for figure in timed:
+        late = latest(figure.cell, share)
+        if late:
+            rank, delay_s = late
+            delays.setdefault(rank, []).append((figure, delay_s))
+    if not delays:
         return None
-    rank, cells = Counter(rank for _, (rank, _) in seen).most_common(1)[0]
-    own = [(figure, by) for figure, (one, by) in seen if one == rank]
-    return (rank, own) if cells >= LATE_CELLS * len(timed) else None
+    rank = max(delays, key=lambda rank: len(delays[rank]))
+    return (rank, delays[rank]) if len(delays[rank]) >= LATE_CELLS * len(timed) else None
 
 
-def _late(run: Run) -> Conclusion | None:
+def _find_late_rank(run: Run) -> Conclusion | None:
     result = run.result
-    found = late_rank(result)
-    if found is None:
+    late = late_rank(result)
+    if late is None:
         return None
-    rank, seen = found
-    worst, by = max(seen, key=lambda pair: pair[1])
-    name = next(
-        (who(device) for device in result.world.devices if device.rank == rank), f"rank {rank}"
-    )
-    usual = statistics.median(by for _, by in seen)
-    if usual < TURN_S and _crowded(run):
+    rank, cells = late
+    worst, worst_s = max(cells, key=lambda pair: pair[1])
+    devices = [device for device in result.world.devices if device.rank == rank]
+    name = who(devices[0]) if devices else f"rank {rank}"
+    usual_s = statistics.median(delay_s for _, delay_s in cells)
+    if usual_s < TURN_S and _find_crowded_host(run):
         return None
     message = (
-        f"{name} is late: it starts operations {duration(usual)} after the others, in {len(seen)}"
-        f" of {len(sampled(result))} cells"
+        f"{name} is late: it starts operations {duration(usual_s)} after the others, in"
+        f" {len(cells)} of {len(sampled(result))} cells"
     )
     alone_s = worst.cell.op_s or worst.time_s
     evidence = (
-        f"{duration(by)} at {where_text(worst)}, where the operation takes {duration(alone_s)}"
-        " without the wait"
+        f"{duration(worst_s)} at {where_text(worst)}, where the operation takes"
+        f" {duration(alone_s)} without the wait"
     )
     fix = "look for other processes on its host's CPU or GPU: `top`, `nvidia-smi`"
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
-def _slow_host(run: Run) -> Conclusion | None:
+def _find_slow_host(run: Run) -> Conclusion | None:
     """A process that takes much longer than the others to enqueue an operation."""
     result = run.result
-    processes = [
-        costs for figure in sampled(result) if (costs := figure.cell.launches_s) and len(costs) > 1
-    ]
-    if not processes:
+    costs_s = [figure.cell.launches_s or [] for figure in sampled(result)]
+    costs_s = [costs for costs in costs_s if len(costs) > 1]
+    if not costs_s:
         return None
-    usual = [statistics.median(times) for times in zip(*processes, strict=True)]
-    slowest = max(range(len(usual)), key=usual.__getitem__)
-    others = statistics.median(time for process, time in enumerate(usual) if process != slowest)
-    if usual[slowest] < SLOW_HOST * others:
-        return None
-    name = next(
-        (who(device) for device in result.world.devices if device.process == slowest),
-        f"process {slowest}",
+    usual_s = [statistics.median(times) for times in zip(*costs_s, strict=True)]
+    slowest = max(range(len(usual_s)), key=usual_s.__getitem__)
+    others_s = statistics.median(
+        time_s for process, time_s in enumerate(usual_s) if process != slowest
     )
+    if usual_s[slowest] < SLOW_HOST * others_s:
+        return None
+    devices = [device for device in result.world.devices if device.process == slowest]
+    name = who(devices[0]) if devices else f"process {slowest}"
     message = (
-        f"the host of {name} is slow: it takes {duration(usual[slowest])} to enqueue an operation,"
-        f" others {duration(others)}"
+        f"the host of {name} is slow: it takes {duration(usual_s[slowest])} to enqueue an"
+        f" operation, others {duration(others_s)}"
     )
     fix = (
         "check for other processes on its CPU, and its clock and power settings: `top`, `cpupower"
@@ -146,16 +151,18 @@ def _slow_host(run: Run) -> Conclusion | None:
 
 
 def usual_bandwidth(links: list[Link]) -> float:
-    """The upper quartile of pairs: with few ranks, most pairs include the slow rank."""
+    """The upper quartile of pairs in bytes per second: with few ranks, most pairs include the slow
+    rank.
+    """
     return nearest_rank(sorted(link.bandwidth for link in links), 75)
 
 
 def slow_rank(links: list[Link]) -> int | None:
     """The rank whose best pair is far below the worst pair without it; None if there is none."""
     for rank in {link.a for link in links} | {link.b for link in links}:
-        own = [link.bandwidth for link in links if rank in (link.a, link.b)]
-        rest = [link.bandwidth for link in links if rank not in (link.a, link.b)]
-        if rest and max(own) < SLOW_LINK * min(rest):
+        with_rank = [link.bandwidth for link in links if rank in (link.a, link.b)]
+        others = [link.bandwidth for link in links if rank not in (link.a, link.b)]
+        if others and max(with_rank) < SLOW_LINK * min(others):
             return rank
     return None
 
@@ -166,17 +173,21 @@ def _slow_pairs(result: Result) -> list[Link]:
     """
     if len(result.links) < 3:
         return []
-    usual, late = usual_bandwidth(result.links), late_rank(result)
+    usual = usual_bandwidth(result.links)
     slow = [link for link in result.links if link.bandwidth < SLOW_LINK * usual]
-    if late and all(late[0] in (link.a, link.b) for link in slow):
-        most = WAITED * statistics.median(by for _, by in late[1])
-        return (
-            [] if all(link.time_s * (1 - link.bandwidth / usual) < most for link in slow) else slow
-        )
-    return slow
+    late = late_rank(result)
+    if late is None:
+        return slow
+    rank, cells = late
+    waited_s = WAITED * statistics.median(delay_s for _, delay_s in cells)
+    explained = all(
+        rank in (link.a, link.b) and link.time_s * (1 - link.bandwidth / usual) < waited_s
+        for link in slow
+    )
+    return [] if explained else slow
 
 
-def _links(run: Run) -> Conclusion | None:
+def _judge_links(run: Run) -> Conclusion | None:
     links = run.result.links
     if not links or _slow_pairs(run.result):
         return None
@@ -187,7 +198,7 @@ def _links(run: Run) -> Conclusion | None:
     )
 
 
-def _slow_link(run: Run) -> Conclusion | None:
+def _find_slow_link(run: Run) -> Conclusion | None:
     """Slow pairs; if all pairs of one rank are far slower than any other pair, the link of that
     rank.
     """
@@ -195,8 +206,7 @@ def _slow_link(run: Run) -> Conclusion | None:
     slow = _slow_pairs(result)
     if not slow:
         return None
-    hosts = {device.rank: device for device in result.world.devices}
-    culprit = slow_rank(result.links)
+    devices = {device.rank: device for device in result.world.devices}
     worst = min(slow, key=lambda link: link.bandwidth)
     size = format_size(round(worst.bandwidth * worst.time_s))
     usual = gb(usual_bandwidth(result.links))
@@ -204,39 +214,35 @@ def _slow_link(run: Run) -> Conclusion | None:
         f"exchange of {size} each way by one pair at a time: {gb(worst.bandwidth)} GB/s; upper"
         f" quartile over all pairs: {usual}"
     )
+    culprit = slow_rank(result.links)
     if culprit is not None:
-        device = hosts[culprit]
-        part = (
-            f"host {device.host}"
-            if len({device.host for device in hosts.values()}) > 1
-            else who(device)
-        )
+        hosts = {device.host for device in devices.values()}
+        device = devices[culprit]
+        part = f"host {device.host}" if len(hosts) > 1 else who(device)
         message = (
             f"the link of {part} is slow: all its pairs are far below the others, the slowest at"
             f" {gb(worst.bandwidth)} GB/s"
         )
     else:
-        named = ", ".join(
-            f"{who(hosts[link.a])} with {who(hosts[link.b])}" for link in slow[:NAMED]
-        )
-        message = f"{len(slow)} of {len(result.links)} pairs of ranks are slow: {named}" + (
-            " ..." if len(slow) > NAMED else ""
-        )
-    return Conclusion(Verdict.WARN, message, evidence, _link_fix(result, hosts, slow))
+        pairs = [f"{who(devices[link.a])} with {who(devices[link.b])}" for link in slow[:NAMED]]
+        message = f"{len(slow)} of {len(result.links)} pairs of ranks are slow: {', '.join(pairs)}"
+        if len(slow) > NAMED:
+            message += " ..."
+    return Conclusion(Verdict.WARN, message, evidence, _link_fix(result, devices, slow))
 
 
-def _link_fix(result: Result, hosts: dict[int, Device], slow: list[Link]) -> str:
+def _link_fix(result: Result, devices: dict[int, Device], slow: list[Link]) -> str:
     """The remedy for what connects the slow pairs: a network, GPU links, or memory."""
-    if any(hosts[link.a].host != hosts[link.b].host for link in slow):
+    if any(devices[link.a].host != devices[link.b].host for link in slow):
         return "check cable, port speed and error counters: `ethtool`, `ibstat`"
-    if result.library.engine == "sim" or any(hosts[link.a].bus for link in slow):
+    if result.library.engine == "sim" or any(devices[link.a].bus for link in slow):
         return (
             "check how these GPUs are connected: `nvidia-smi topo -m`, `nvidia-smi nvlink --status`"
         )
     return "the ranks exchange data through memory: check which cores they run on with `lscpu -e`"
 
 
-def _uncertain(run: Run) -> Conclusion | None:
+def _find_uncertain(run: Run) -> Conclusion | None:
     timed, sampling = sampled(run.result), run.result.spec.sampling
     precision = sampling.precision if sampling else 0.0
     imprecise = [
@@ -244,19 +250,19 @@ def _uncertain(run: Run) -> Conclusion | None:
     ]
     if not imprecise:
         return None
-    wide = max(imprecise, key=lambda figure: figure.half_width)
+    widest = max(imprecise, key=lambda figure: figure.half_width)
     message = (
         f"requested precision of {100 * precision:.3g} % not reached in {len(imprecise)} of"
-        f" {len(timed)} cells; least precise: {where_text(wide)}, {_share_text(wide.half_width)}"
-        f" after {counted(wide.n, 'sample')}"
+        f" {len(timed)} cells; least precise: {where_text(widest)},"
+        f" {_share_text(widest.half_width)} after {counted(widest.n, 'sample')}"
     )
     reasons = Counter(figure.cell.stopped for figure in imprecise)
     evidence = ", ".join(
         f"{ENDS[reason]} in {counted(count, 'cell')}" for reason, count in reasons.items()
     )
-    fix = (
-        "allow more time with --max-time, or " if reasons["budget"] else ""
-    ) + "stop other jobs on the machine"
+    fix = "stop other jobs on the machine"
+    if reasons["budget"]:
+        fix = f"allow more time with --max-time, or {fix}"
     return Conclusion(Verdict.WARN, message, evidence, fix)
 
 
@@ -266,15 +272,14 @@ def _share_text(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
-def _two_modes(run: Run) -> Conclusion | None:
+def _find_two_modes(run: Run) -> Conclusion | None:
     split = [figure for figure in sampled(run.result) if figure.cell.modes_s]
     if not split:
         return None
     low, high = split[0].cell.modes_s or (0.0, 0.0)
-    clusters = f"samples of {counted(len(split), 'cell')} fall into two groups"
     message = (
-        f"{clusters}; at {where_text(split[0])} their medians are {duration(low)} and"
-        f" {duration(high)}"
+        f"samples of {counted(len(split), 'cell')} fall into two groups; at {where_text(split[0])}"
+        f" their medians are {duration(low)} and {duration(high)}"
     )
     fix = (
         "do not rely on the median of such a cell; look for alternating paths or clocks, or other"
@@ -283,49 +288,44 @@ def _two_modes(run: Run) -> Conclusion | None:
     return Conclusion(Verdict.WARN, message, fix=fix)
 
 
-def _between(run: Run) -> Conclusion | None:
+def _compare_repeats(run: Run) -> Conclusion | None:
     """With --repeats: the differences between medians of repeats, and the interval within one
     repeat.
     """
     groups = [figures for figures in repeated(run.result).values() if len(figures) > 1]
     if not groups:
         return None
-    spreads = [
-        (figures[-1].cell.time_s - figures[0].cell.time_s) / figures[0].cell.time_s
-        for figures in groups
-    ]
-    within = [
-        2 * figure.half_width
-        for figures in groups
-        for figure in figures
-        if figure.cell.low_s is not None
-    ]
-    most, worst = max(zip(spreads, groups, strict=True), key=lambda pair: pair[0])
-    middle = _share_text(statistics.median(spreads))
-    most_text = f"{_share_text(most)} at {where_text(worst[0])}"
+    spreads = []
+    widths = []
+    for figures in groups:
+        fastest_s, slowest_s = figures[0].cell.time_s, figures[-1].cell.time_s
+        spreads.append((slowest_s - fastest_s) / fastest_s)
+        widths += [2 * figure.half_width for figure in figures if figure.cell.low_s is not None]
+    largest, worst = max(zip(spreads, groups, strict=True), key=lambda pair: pair[0])
     message = (
-        f"medians of {len(worst)} repeats differ by {middle} in the median cell, and by at most"
-        f" {most_text}"
+        f"medians of {len(worst)} repeats differ by {_share_text(statistics.median(spreads))} in"
+        f" the median cell, and by at most {_share_text(largest)} at {where_text(worst[0])}"
     )
-    evidence = (
-        "within one repeat, the median width of intervals is"
-        f" {_share_text(statistics.median(within))}"
-        if within
-        else ""
-    )
+    evidence = ""
+    if widths:
+        width = _share_text(statistics.median(widths))
+        evidence = f"within one repeat, the median width of intervals is {width}"
     return Conclusion(Verdict.PASS, message, evidence)
 
 
-def _timed(find: Find) -> Find:
-    """Only for precise timing."""
-    return lambda run: (
-        find(run) if run.result.spec.sampling is not None and run.result.rows else None
-    )
+def _if_timed(find: Find) -> Find:
+    """Apply a rule only to precise timing."""
+
+    def find_if_timed(run: Run) -> Conclusion | None:
+        timed = run.result.spec.sampling is not None and run.result.rows
+        return find(run) if timed else None
+
+    return find_if_timed
 
 
-def _uncrowded(find: Find) -> Find:
-    """Only if each rank process has a core: findings on one rank or pair."""
-    return _timed(lambda run: None if _crowded(run) else find(run))
+def _if_uncrowded(find: Find) -> Find:
+    """Apply a rule on one rank or pair only if each rank process has a core."""
+    return _if_timed(lambda run: None if _find_crowded_host(run) else find(run))
 
 
 RULES = (
@@ -334,51 +334,51 @@ RULES = (
         (Verdict.WARN,),
         "more ranks than cores on a host: slow links and hosts are not reported, late ranks only"
         " from 20 ms on",
-        _timed(_crowded),
+        _if_timed(_find_crowded_host),
     ),
     Rule(
         "late_rank",
         (Verdict.WARN,),
         "one rank starts operations later than all others in half of all cells or more: host, GPU"
         " and delay",
-        _timed(_late),
+        _if_timed(_find_late_rank),
     ),
     Rule(
         "slow_host",
         (Verdict.WARN,),
         "a process takes twice as long as the others to enqueue an operation",
-        _uncrowded(_slow_host),
+        _if_uncrowded(_find_slow_host),
     ),
     Rule(
         "slow_link",
         (Verdict.WARN,),
         "pairs of ranks that exchange data at less than 60 % of the upper quartile of pairs, one"
         " pair at a time; or the host or rank whose pairs are all slow",
-        _uncrowded(_slow_link),
+        _if_uncrowded(_find_slow_link),
     ),
     Rule(
         "links",
         (Verdict.PASS,),
         "no pair is slow (three ranks or more; after the sweep, one rank per host where there are"
         " several hosts)",
-        _timed(_links),
+        _if_timed(_judge_links),
     ),
     Rule(
         "uncertain",
         (Verdict.WARN,),
         "cells that did not reach the requested precision, and the least precise one",
-        _timed(_uncertain),
+        _if_timed(_find_uncertain),
     ),
     Rule(
         "two_modes",
         (Verdict.WARN,),
         "cells whose samples fall into two groups, so that their median means little",
-        _timed(_two_modes),
+        _if_timed(_find_two_modes),
     ),
     Rule(
         "repeats",
         (Verdict.PASS,),
         "with `--repeats`: how much medians differ between newly created communicators",
-        _timed(_between),
+        _if_timed(_compare_repeats),
     ),
 )

@@ -1,5 +1,5 @@
-"""How the GPUs of a topology are joined: over switches, each to each other, or in some other way;
-by the targets of their links.
+"""How the GPUs of a topology file are joined, by the targets of their links: over switches, each to
+each other, or in some other way.
 
 NCCL tells targets apart by their PCI class: 0x068000 is an NVSwitch, 0x068001 a CPU (IBM Power),
 0x03 and 0x12 a GPU. A target that is not in the file and has no class counts as a switch, as in
@@ -35,7 +35,7 @@ class Gpu:
 
     @property
     def total(self) -> int:
-        """Links to anything."""
+        """The number of all links."""
         return sum(count for _, count, _ in self.links)
 
     @property
@@ -45,16 +45,17 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
-    """All links of a GPU, and how many go to each other GPU: 0 over switches, None where that
-    differs.
+class LinkLayout:
+    """The links of every GPU: `links` is their number, `to_each` how many go to each other GPU.
+
+    `to_each` is 0 over switches, and None where the numbers differ.
     """
 
     links: int
     to_each: int | None
 
 
-def joined(gpus: Sequence[Gpu], kind: str, name: str) -> Joined:
+def analyze_links(gpus: Sequence[Gpu], kind: str, name: str) -> LinkLayout:
     """How GPUs with equally many links are joined. `kind` is NVLink or xGMI.
 
     UsageError where links end at a CPU, at the GPU itself or outside the file, or where they leave
@@ -64,9 +65,9 @@ def joined(gpus: Sequence[Gpu], kind: str, name: str) -> Joined:
     by_bus = {gpu.bus: number for number, gpu in enumerate(gpus) if gpu.bus}
     peers = [_peers(gpu, by_bus, kind, name) for gpu in gpus]
     if not any(peers):
-        return Joined(gpus[0].total, 0)
-    for gpu, own in zip(gpus, peers, strict=True):
-        if sum(own.values()) != gpu.total:
+        return LinkLayout(gpus[0].total, 0)
+    for gpu, peers_of_gpu in zip(gpus, peers, strict=True):
+        if sum(peers_of_gpu.values()) != gpu.total:
             raise UsageError(f"{name}: {kind}s of GPU {gpu.bus} end at GPUs and at switches", hint)
     parts = _parts(peers)
     if len(parts) > 1:
@@ -76,14 +77,14 @@ def joined(gpus: Sequence[Gpu], kind: str, name: str) -> Joined:
             " has no model of the path between these",
             hint,
         )
-    counts = {count for own in peers for count in own.values()}
-    whole = all(len(own) == len(gpus) - 1 for own in peers)
-    return Joined(gpus[0].total, counts.pop() if whole and len(counts) == 1 else None)
+    counts = {count for peers_of_gpu in peers for count in peers_of_gpu.values()}
+    complete = all(len(peers_of_gpu) == len(gpus) - 1 for peers_of_gpu in peers)
+    return LinkLayout(gpus[0].total, counts.pop() if complete and len(counts) == 1 else None)
 
 
 def _peers(gpu: Gpu, by_bus: dict[str, int], kind: str, name: str) -> dict[int, int]:
     """Links to each other GPU, by its number."""
-    found: dict[int, int] = {}
+    peers: dict[int, int] = {}
     hint = MEASURE if gpu.gcn else DESCRIBE
     for target, count, category in gpu.links:
         if category.startswith(CPU):
@@ -99,25 +100,27 @@ def _peers(gpu: Gpu, by_bus: dict[str, int], kind: str, name: str) -> dict[int, 
                 hint,
             )
         if target in by_bus:
-            found[by_bus[target]] = found.get(by_bus[target], 0) + count
+            peers[by_bus[target]] = peers.get(by_bus[target], 0) + count
         elif category.startswith(GPU):
             raise UsageError(
                 f"{name}: {counted(count, kind)} of GPU {gpu.bus} end at {target[:20]}, a GPU that"
                 " is not in the file",
                 DESCRIBE,
             )
-    return found
+    return peers
 
 
 def _parts(peers: Sequence[dict[int, int]]) -> list[set[int]]:
     """The groups of GPUs that can reach each other over links."""
-    left, parts = set(range(len(peers))), []
-    while left:
-        part, fresh = set[int](), [left.pop()]
-        while fresh:
-            one = fresh.pop()
-            part.add(one)
-            fresh += [other for other in peers[one] if other not in part and other not in fresh]
-        left -= part
-        parts.append(part)
+    unvisited, parts = set(range(len(peers))), []
+    while unvisited:
+        group, pending = set[int](), [unvisited.pop()]
+        while pending:
+            gpu = pending.pop()
+            group.add(gpu)
+            pending += [
+                other for other in peers[gpu] if other not in group and other not in pending
+            ]
+        unvisited -= group
+        parts.append(group)
     return parts

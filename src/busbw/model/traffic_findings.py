@@ -16,48 +16,35 @@ FIX = (
 )
 
 
-def _uneven(run: Run) -> Conclusion | None:
+def _find_uneven(run: Run) -> Conclusion | None:
     result = run.result
     traffic = result.traffic
-    if (
-        traffic is None
-        or not result.rows
-        or (traffic.rank_factor < EVEN and not result.spec.counts)
-    ):
+    if traffic is None or not result.rows:
         return None
-    name, times = (
-        _name(result, traffic.rank),
-        f"{traffic.rank_factor:.2f} times the mean of all ranks",
-    )
+    if traffic.rank_factor < EVEN and not result.spec.counts:
+        return None
+    name = _name(result, traffic.rank)
+    times = f"{traffic.rank_factor:.2f} times the mean of all ranks"
     if traffic.rank_factor < SKEWED:
-        return Conclusion(
-            Verdict.PASS,
-            f"the ranks move about the same: {name} moves the most, {times}",
-            _pair(traffic),
-        )
-    sent, received = (format_size(size) for size in (traffic.sent_bytes, traffic.received_bytes))
-    most, less = f"sends {sent} to the others", f"receives {received}"
+        message = f"the ranks move about the same: {name} moves the most, {times}"
+        return Conclusion(Verdict.PASS, message, _pair(traffic))
+    sent, received = format_size(traffic.sent_bytes), format_size(traffic.received_bytes)
+    more, less = f"sends {sent} to the others", f"receives {received}"
     if traffic.received_bytes > traffic.sent_bytes:
-        most, less = f"receives {received} from the others", f"sends {sent}"
+        more, less = f"receives {received} from the others", f"sends {sent}"
     even = (
         f"spread evenly over equal links, the same data would take {100 / traffic.rank_factor:.0f}"
         " % of the time"
     )
+    message = f"{name} {more}, {times}, and {less}: {even}"
     evidence = "; ".join(filter(None, (_pair(traffic), _measured(result))))
-    return Conclusion(
-        Verdict.WARN,
-        f"{name} {most}, {times}, and {less}: {even}",
-        evidence,
-        FIX + _dedup(result.spec.counts),
-    )
+    return Conclusion(Verdict.WARN, message, evidence, FIX + _dedup(result.spec.counts))
 
 
 def _dedup(counts: str) -> str:
-    return (
-        f"; --counts {counts},dedup shows what that gives"
-        if counts.startswith(KIND) and "dedup" not in counts
-        else ""
-    )
+    if not counts.startswith(KIND) or "dedup" in counts:
+        return ""
+    return f"; --counts {counts},dedup shows what that gives"
 
 
 def _name(result: Result, rank: int) -> str:
@@ -78,14 +65,14 @@ def _measured(result: Result) -> str:
     timed = [figure for figure in every(result) if figure.cell.ends_s]
     if not timed:
         return ""
-    figure = max(timed, key=lambda one: one.row.size_bytes)
-    ends = figure.cell.ends_s or []
-    first, last = (pick(range(len(ends)), key=ends.__getitem__) for pick in (min, max))
-    both = (
-        f"rank {last} ends last, after {duration(ends[last])}, rank {first} first, after"
-        f" {duration(ends[first])}"
+    figure = max(timed, key=lambda figure: figure.row.size_bytes)
+    ends_s = figure.cell.ends_s or []
+    first = min(range(len(ends_s)), key=ends_s.__getitem__)
+    last = max(range(len(ends_s)), key=ends_s.__getitem__)
+    return (
+        f"at {where_text(figure)} rank {last} ends last, after {duration(ends_s[last])},"
+        f" rank {first} first, after {duration(ends_s[first])}"
     )
-    return f"at {where_text(figure)} {both}"
 
 
 RULES = (
@@ -95,6 +82,6 @@ RULES = (
         "alltoallv: the rank that sends or receives the most, the hottest pair, and which ranks"
         " ended last and first. Warns where that rank moves 1.25 times the mean of all ranks or"
         " more",
-        _uneven,
+        _find_uneven,
     ),
 )

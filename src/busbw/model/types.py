@@ -31,8 +31,8 @@ class Described(msgspec.Struct, frozen=True):
 
 
 class Level(msgspec.Struct, frozen=True):
-    """One algorithm: its bound at the link rates, at what the links carry of data, and what NCCL's
-    model expects of the size.
+    """The bounds of one algorithm: at the link rates (`wire`), at what the links carry of data
+    (`payload`), and what NCCL's model expects of the size (`planned`).
 
     `link` is what limits the bound of the data. `planned` is None where NCCL has no model of the
     algorithm.
@@ -88,12 +88,12 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """What measurements make of NCCL's figures for one algorithm and protocol of a collective:
-    factors of latency and transfer time.
+    """Corrections of NCCL's figures for one algorithm and protocol of a collective, fitted to
+    measurements: factors of latency and transfer time.
 
     `worst` is the largest relative error over the `points` that it was made from, of `least_bytes`
-    and more. `held_hosts` are the hosts of the largest job, and `held_worst` its error by a fit to
-    the smaller jobs alone; None where all points are of one host count.
+    and more. `held_hosts` are the hosts of the largest job, and `held_worst` is its error when only
+    the smaller jobs are fitted; None where all points are of one host count.
     """
 
     collective: str
@@ -133,11 +133,11 @@ class Prediction(msgspec.Struct, tag="busbw.prediction/1", tag_field="schema", k
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """One algorithm against a measurement: `excluded` if the measurement is above its bound
-    `at_most`.
+    """One algorithm compared with a measurement.
 
-    `planned` is the busbw that the model expects of this size, `off` the measurement relative to it
-    (0.01: 1 % above).
+    It is `excluded` if the measurement is above its bound `at_most`. `planned` is the busbw that
+    the model expects of this size, `off` the relative deviation of the measurement from it (0.01:
+    1 % above).
     """
 
     algorithm: str
@@ -160,7 +160,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, tag="busbw.explanation/1", tag_field="schema", kw_only=True):
-    """Which algorithm a measurement fits, and where the rest of the hardware is.
+    """Which algorithm a measurement fits, and how much of each link it uses.
 
     `fits` is empty if it fits none.
     """

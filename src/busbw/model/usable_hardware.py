@@ -1,9 +1,11 @@
-"""The hardware that a run can use: the GPUs of its ranks, and the ports and features that its
-NCCL settings allow.
+"""The hardware that a run can use, and the hardware that it used.
 
-The system that a result or this machine was measured on, as far as it was recorded.
+`used` finds the GPUs of the ranks, and the ports and features that the run's NCCL settings allow.
 
-Which network ports of each host carried the data of a run, so that findings name no other.
+`of_host` and `of_result` make the System of this machine or of a result, as far as it was recorded.
+
+`UsedPorts` tells which network ports of each host carried the data of a run, so that findings name
+no other.
 """
 
 from collections import Counter, defaultdict
@@ -26,7 +28,7 @@ from busbw.model.systems import System, of_device, of_generation, of_gpus
 @dataclass(frozen=True, slots=True)
 class Used:
     """The hosts in order of their first rank, with only the GPUs and ports in use, and what
-    `bounds` needs to know of them.
+    `bounds` needs: their fabric and features.
     """
 
     hosts: list[Host]
@@ -37,10 +39,11 @@ class Used:
 def used(
     world: World, topology: Topology, environment: Mapping[str, str], traffic: Traffic | None = None
 ) -> Used | NoFabric:
-    """The part of `topology` that `world` uses with NCCL's settings in `environment`, and for what
-    `traffic`, or why it is unknown.
+    """The part of `topology` that `world` uses with NCCL's settings in `environment`, or why it is
+    unknown.
 
-    If only CUDA could tell whether NVLS works, it counts as available unless NCCL_NVLS_ENABLE is 0.
+    `traffic` is what an alltoallv moves; it becomes part of the fabric. If only CUDA could tell
+    whether NVLS works, it counts as available unless NCCL_NVLS_ENABLE is 0.
     """
     if world.groups > 1:
         return NoFabric(f"{world.groups} groups of ranks share the links")
@@ -54,17 +57,14 @@ def used(
         host = _host(topology, name)
         if host is None:
             return NoFabric(f"the hardware of host {name} was not read")
-        hosts.append(_narrowed(host, devices, environment))
+        hosts.append(_narrow(host, devices, environment))
     links = fabric(hosts, [len(devices) for devices in by_host.values()])
     if isinstance(links, NoFabric):
         return links
     capable = all(gpu.nvls is not False for host in hosts for gpu in host.gpus)
     nvls = capable and environment.get("NCCL_NVLS_ENABLE", "").strip() != "0"
-    return Used(
-        hosts,
-        replace(links, traffic=traffic),
-        Features(nvls, collnet=environment.get("NCCL_COLLNET_ENABLE", "").strip() == "1"),
-    )
+    collnet = environment.get("NCCL_COLLNET_ENABLE", "").strip() == "1"
+    return Used(hosts, replace(links, traffic=traffic), Features(nvls, collnet=collnet))
 
 
 def ideals(
@@ -80,27 +80,26 @@ def ideals(
     row, use = collective_row(collective), used(world, topology, environment, traffic)
     if isinstance(use, NoFabric):
         return None, None
-    return max(
-        bounds(row, use.fabric, use.features), key=lambda bound: bound.busbw, default=None
-    ), endpoint(row, use.fabric)
+    known = bounds(row, use.fabric, use.features)
+    largest = max(known, key=lambda bound: bound.busbw, default=None)
+    return largest, endpoint(row, use.fabric)
 
 
 def _host(topology: Topology, name: str) -> Host | None:
     """The host with that name or short name: processes of one job may report either form."""
-    exact = next((host for host in topology.hosts if host.hostname == name), None)
     short = name.partition(".")[0]
-    return exact or next(
-        (host for host in topology.hosts if host.hostname.partition(".")[0] == short), None
-    )
+    named = [host for host in topology.hosts if host.hostname == name]
+    named += [host for host in topology.hosts if host.hostname.partition(".")[0] == short]
+    return named[0] if named else None
 
 
-def _narrowed(host: Host, devices: Sequence[Device], environment: Mapping[str, str]) -> Host:
-    # a Device.bus has no function number
+def _narrow(host: Host, devices: Sequence[Device], environment: Mapping[str, str]) -> Host:
+    """The host with only the GPUs of these devices and the ports that NCCL may use."""
+    # A Device.bus has no function number.
     prefixes = tuple(f"{device.bus.lower().partition('.')[0]}." for device in devices)
     gpus = [gpu for gpu in host.gpus if gpu.bus_id.startswith(prefixes)]
-    return msgspec.structs.replace(
-        host, gpus=gpus or host.gpus, nics=nics_left(host.nics, environment)
-    )
+    nics = nics_left(host.nics, environment)
+    return msgspec.structs.replace(host, gpus=gpus or host.gpus, nics=nics)
 
 
 def nics_left(nics: Sequence[Nic], environment: Mapping[str, str]) -> list[Nic]:
@@ -122,17 +121,17 @@ def nics_left(nics: Sequence[Nic], environment: Mapping[str, str]) -> list[Nic]:
     ]
 
 
-def list_matches(wanted: str, name: str) -> bool:
+def list_matches(pattern: str, name: str) -> bool:
     """Whether a list in NCCL's syntax matches `name`: prefixes, exact names after `=`, exclusions
     after `^`; an empty list matches all.
 
     An entry with a port (`mlx5_0:1`) matches only that port.
     """
-    wanted = wanted.strip()
-    exclude = wanted.startswith("^")
-    wanted = wanted.removeprefix("^")
-    exact = wanted.startswith("=")
-    entries = [entry.strip() for entry in wanted.removeprefix("=").split(",") if entry.strip()]
+    pattern = pattern.strip()
+    exclude = pattern.startswith("^")
+    pattern = pattern.removeprefix("^")
+    exact = pattern.startswith("=")
+    entries = [entry.strip() for entry in pattern.removeprefix("=").split(",") if entry.strip()]
     return not entries or any(_matches(entry, name, exact) for entry in entries) != exclude
 
 
@@ -164,10 +163,10 @@ def of_host(host: Host) -> System:
     ports = [nic for nic in ports_in_use(host) if nic.rate]
     nic = min((nic.rate or 0.0 for nic in ports), default=0.0)
     capable = all(gpu.nvls is not False for gpu in host.gpus) and host.gpus[0].sm >= 90
-    found = of_gpus(host.gpus[0], len(host.gpus), len(ports), nic, nvls=capable)
-    if isinstance(found, str):
-        raise NoMeasurement(f"host {host.hostname}: {found}", DESCRIBE)
-    return found
+    system = of_gpus(host.gpus[0], len(host.gpus), len(ports), nic, nvls=capable)
+    if isinstance(system, str):
+        raise NoMeasurement(f"host {host.hostname}: {system}", DESCRIBE)
+    return system
 
 
 def shape(result: Result) -> tuple[int, int]:
@@ -190,30 +189,23 @@ def shape(result: Result) -> tuple[int, int]:
 def of_result(result: Result) -> System | str:
     """The system of a result: by its recorded links, else by its device's name, then without NICs.
 
-    Text says what is missing.
+    A text says what is missing.
     """
     use = used(result.world, result.topology, result.environment)
     if not isinstance(use, NoFabric):
-        count = round(use.fabric.nics / use.fabric.rail) if use.fabric.rail else 0
+        rail = use.fabric.rail
+        count = round(use.fabric.nics / rail) if rail else 0
         gpu = use.hosts[0].gpus[0]
-        return of_gpus(
-            gpu,
-            use.fabric.per_host,
-            count,
-            use.fabric.rail,
-            nvls=use.features.nvls and gpu.sm >= 90,
-        )
-    devices = result.world.devices
-    row = of_device(devices[0].name) if devices and devices[0].name else None
+        nvls = use.features.nvls and gpu.sm >= 90
+        return of_gpus(gpu, use.fabric.per_host, count, rail, nvls=nvls)
+    if not result.world.devices:
+        return "the file names no devices"
+    name = result.world.devices[0].name
+    row = of_device(name) if name else None
     if row is None:
-        return (
-            f"{devices[0].name or 'its device'} is not in the table of GPUs"
-            if devices
-            else "the file names no devices"
-        )
+        return f"{name or 'its device'} is not in the table of GPUs"
     _, per_host = shape(result)
-    found = of_generation(row, devices[0].name, per_host)
-    return replace(found, name="")
+    return replace(of_generation(row, name, per_host), name="")
 
 
 TCP_NETWORKS = ("", "Socket", "busbw")  # NCCL's names of networks over TCP; empty is unknown
@@ -228,18 +220,18 @@ class UsedPorts:
             settings.get(name, "").strip() == "1"
             for name in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
         )
-        self._network = len({device.host for device in devices}) > 1 or (
-            len(devices) > 1 and only_network
-        )
+        several_hosts = len({device.host for device in devices}) > 1
+        self._network = several_hosts or (len(devices) > 1 and only_network)
         self._over_tcp = result.library.network in TCP_NETWORKS
-        self._ports = {
-            host.hostname: {name for nic in host.nics for name in (nic.name, nic.netdev)}
-            for host in result.topology.hosts
-        }
+        self._ports: dict[str, set[str]] = {}
+        for host in result.topology.hosts:
+            names = [nic.name for nic in host.nics] + [nic.netdev for nic in host.nics]
+            self._ports[host.hostname] = set(names)
         self._bytes: dict[str, Counter[str]] = defaultdict(Counter)
-        for change in (change for row in result.rows for change in row.machine or []):
-            self._bytes[change.host].update(change.sent)
-            self._bytes[change.host].update(change.received)
+        for row in result.rows:
+            for change in row.machine or []:
+                self._bytes[change.host].update(change.sent)
+                self._bytes[change.host].update(change.received)
 
     def used(self, host: str, subject: str) -> bool:
         """Whether a port, or TCP, may have carried a part of the data; any port may if no

@@ -1,3 +1,3 @@
-"""What an application sends: capture, readers of logs, traces and dumps, what several ranks saw
-together, replay.
+"""Patterns of communication of an application: readers of logs, traces and dumps, the merging of
+their ranks, and replay.
 """

@@ -1,9 +1,9 @@
-"""Collects the calls that readers find, and makes a record of them.
+"""Collects the calls that readers find.
 
-Up to ORDER_LIMIT calls are kept in order. A longer source is counted instead: the memory needed is
-then that of its distinct calls.
+`Collector` takes the calls of each process. Up to ORDER_LIMIT calls are kept in order. A longer
+source is counted instead: the memory needed is then that of its distinct calls.
 
-Makes a pattern of single calls: every importer and the merging of ranks go through it.
+`Tally` makes a pattern of single calls; `pattern_builder` fills it from a collector.
 """
 
 import math
@@ -38,20 +38,20 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Row:
     row: PatternRow
     cpu_us: "array[float]" = field(default_factory=lambda: array("d"))
     gpu_us: "array[float]" = field(default_factory=lambda: array("d"))
 
 
 class Tally:
-    """Collects communicators and calls. With `ordered` False it keeps counts and times alone."""
+    """Collects communicators and calls. With `ordered` False it keeps only counts and times."""
 
     def __init__(self, header: Header, *, ordered: bool) -> None:
         self.header = header
         self._ordered = ordered
         self._comms: list[Comm] = []
-        self._seen: dict[Arguments, _Seen] = {}
+        self._rows: dict[Arguments, _Row] = {}
         self._calls: list[Call] = []
 
     def comm(
@@ -76,12 +76,12 @@ class Tally:
         group: int | None = None,
     ) -> None:
         """Add one call, or several that are alike and have no order."""
-        seen = self._seen.get(arguments)
-        if seen is None:
-            seen = self._seen[arguments] = _Seen(
-                PatternRow(len(self._seen), calls=0, **msgspec.structs.asdict(arguments))
-            )
-        row = seen.row
+        collected = self._rows.get(arguments)
+        if collected is None:
+            fields = msgspec.structs.asdict(arguments)
+            collected = _Row(PatternRow(len(self._rows), calls=0, **fields))
+            self._rows[arguments] = collected
+        row = collected.row
         row.calls += calls
         if predicted_us is not None:
             row.predicted_us = predicted_us
@@ -89,30 +89,34 @@ class Tally:
             row.first_us = at_us if row.first_us is None else min(row.first_us, at_us)
             row.last_us = at_us if row.last_us is None else max(row.last_us, at_us)
         if cpu_us is not None:
-            seen.cpu_us.append(cpu_us)
+            collected.cpu_us.append(cpu_us)
         if gpu_us is not None:
-            seen.gpu_us.append(gpu_us)
+            collected.gpu_us.append(gpu_us)
         if self._ordered:
-            self._calls.extend(
-                [Call(row.id, at_us, cpu_us, gpu_us, gpu_at_us, skew_us, stream, group)] * calls
-            )
+            call = Call(row.id, at_us, cpu_us, gpu_us, gpu_at_us, skew_us, stream, group)
+            self._calls.extend([call] * calls)
 
     def pattern(self) -> Pattern:
         """The record of what was added so far."""
         rows = []
-        for seen in self._seen.values():
-            seen.row.cpu_us, seen.row.gpu_us = _times(seen.cpu_us), _times(seen.gpu_us)
-            rows.append(seen.row)
+        for collected in self._rows.values():
+            row = collected.row
+            row.cpu_us = _summarize(collected.cpu_us)
+            row.gpu_us = _summarize(collected.gpu_us)
+            rows.append(row)
         return Pattern(self.header, self._comms, rows, self._calls)
 
 
-def _times(taken: "array[float]") -> Times | None:
-    return Times(len(taken), sum(taken), min(taken), median(taken), max(taken)) if taken else None
+def _summarize(durations: "array[float]") -> Times | None:
+    if not durations:
+        return None
+    total, least, largest = sum(durations), min(durations), max(durations)
+    return Times(len(durations), total, least, median(durations), largest)
 
 
 ORDER_LIMIT = 1_000_000
-MOST_RANKS = 1 << 30
-_MOST = 1 << 62  # figures of the record have 64 bits
+MAX_RANKS = 1 << 30
+_MAX_FIGURE = 1 << 62  # figures of the record have 64 bits
 ARGUMENTS = (
     "function",
     "bytes",
@@ -129,15 +133,17 @@ ARGUMENTS = (
 
 @dataclass(slots=True)
 class Group:
-    """A communicator: `own` has the rank in it of each process that was read, `members` ranks of
-    the job where the source lists them.
+    """A communicator.
+
+    `rank_of` has the rank in it of each process that was read. `members` are the ranks of the job
+    where the source lists them. `callers` are the processes that made calls on it.
     """
 
     ranks: int = 0
     name: str = ""
     hosts: int = 0
     members: Sequence[int] = ()
-    own: dict[Hashable, int] = field(default_factory=dict)
+    rank_of: dict[Hashable, int] = field(default_factory=dict)
     callers: set[Hashable] = field(default_factory=set)
 
 
@@ -164,9 +170,9 @@ class Counts:
 
 
 class Collector:
-    """Takes what readers find.
+    """Collects ranks, communicators and calls from the readers.
 
-    A process is whatever makes calls in an order of its own: a rank, named by any key.
+    A process makes calls in one order, which is usually that of a rank; any key can name it.
     """
 
     def __init__(self, source: str, limit: int = ORDER_LIMIT) -> None:
@@ -180,10 +186,10 @@ class Collector:
         self.choices: dict[Hashable, Choice | None] = {}
         self.omitted: Counter[tuple[str, Hashable]] = Counter()
         self.lost: dict[tuple[Hashable, Hashable], int] = {}
-        # communicators whose calls have numbers that differ between ranks
+        # Communicators whose calls have numbers that differ between ranks.
         self.unnumbered: set[Hashable] = set()
         self._kept = 0
-        self.found = 0
+        self.call_count = 0
 
     def problem(self, where: str) -> None:
         """Count something that cannot be read; the first few are named."""
@@ -196,9 +202,9 @@ class Collector:
         if text not in self.header.notes:
             self.header.notes.append(text)
 
-    def left_out(self, process: Hashable, what: str) -> None:
+    def omit(self, process: Hashable, function: str) -> None:
         """Count a call of a process that is known, but moves no data of the application."""
-        self.omitted[what, process] += 1
+        self.omitted[function, process] += 1
 
     def dropped(self, comm: Hashable, process: Hashable, calls: int) -> None:
         """State how many calls of a communicator were made but not recorded in a process; the
@@ -226,19 +232,18 @@ class Collector:
         process: Hashable = None,
         rank: int | None = None,
     ) -> Group:
-        """Add what is known of a communicator: also `rank`, that of `process` in it."""
+        """Add what is known of a communicator; `rank` is that of `process` in it."""
         group = self.groups.setdefault(comm, Group())
-        ranks, hosts = (number if 0 < number <= MOST_RANKS else 0 for number in (ranks, hosts))
-        members = members if all(0 <= number < MOST_RANKS for number in members) else ()
-        group.ranks, group.name, group.hosts = (
-            ranks or group.ranks,
-            name or group.name,
-            hosts or group.hosts,
-        )
-        group.members = members or group.members
+        if 0 < ranks <= MAX_RANKS:
+            group.ranks = ranks
+        if 0 < hosts <= MAX_RANKS:
+            group.hosts = hosts
+        group.name = name or group.name
+        if members and all(0 <= member < MAX_RANKS for member in members):
+            group.members = members
         if rank is not None:
             self.process(process)
-            group.own[process] = rank
+            group.rank_of[process] = rank
         return group
 
     def chose(self, call: Observed, choice: Choice) -> None:
@@ -246,8 +251,8 @@ class Collector:
         name = (call.comm, call.function, call.bytes)
         self.choices[name] = choice if self.choices.get(name, choice) == choice else None
 
-    def unordered(self) -> None:
-        """Keep no order, from here on and of what was kept."""
+    def drop_order(self) -> None:
+        """Count the calls that were kept and all later ones, without their order."""
         self.ordered = False
         for process, queue in self.queues.items():
             for call in queue:
@@ -256,12 +261,12 @@ class Collector:
 
     def call(self, process: Hashable, call: Observed, calls: int = 1) -> None:
         """Add a call of a process, or several that are alike; several have no order."""
-        if not _plausible(call):
+        if not _is_plausible(call):
             self.problem(f"{call.function} of {call.bytes} bytes: a figure out of range")
             return
         self.process(process)
         self.comm(call.comm).callers.add(process)
-        self.found += calls
+        self.call_count += calls
         if self.ordered:
             self.queues.setdefault(process, []).append(call)
             self._kept += 1
@@ -269,29 +274,34 @@ class Collector:
                 self.note(
                     f"more than {self._limit} calls: they are counted, their order is not kept"
                 )
-                self.unordered()
+                self.drop_order()
         else:
             self._count(process, call, calls)
 
     def _count(self, process: Hashable, call: Observed, calls: int) -> None:
-        name = (call.comm, *(getattr(call, field) for field in ARGUMENTS))
-        counts = self.counts.setdefault(process, {})
-        one = counts.get(name) or counts.setdefault(name, Counts(call))
-        one.calls += calls
-        if call.at_us is not None:
-            one.first_us = call.at_us if one.first_us is None else min(one.first_us, call.at_us)
-            one.last_us = call.at_us if one.last_us is None else max(one.last_us, call.at_us)
+        arguments = (call.comm, *(getattr(call, field) for field in ARGUMENTS))
+        process_counts = self.counts.setdefault(process, {})
+        counts = process_counts.get(arguments)
+        if counts is None:
+            counts = process_counts[arguments] = Counts(call)
+        counts.calls += calls
+        at_us = call.at_us
+        if at_us is not None:
+            counts.first_us = at_us if counts.first_us is None else min(counts.first_us, at_us)
+            counts.last_us = at_us if counts.last_us is None else max(counts.last_us, at_us)
         if call.cpu_us is not None:
-            one.cpu_us.append(call.cpu_us)
+            counts.cpu_us.append(call.cpu_us)
         if call.gpu_us is not None:
-            one.gpu_us.append(call.gpu_us)
+            counts.gpu_us.append(call.gpu_us)
 
 
-def _plausible(call: Observed) -> bool:
-    """Whether the figures of a call can be true; times that cannot be are taken out."""
+def _is_plausible(call: Observed) -> bool:
+    """Whether the figures of a call can be true; times that cannot be true are taken out."""
     for name in ("at_us", "cpu_us", "gpu_us", "predicted_us"):
         time = getattr(call, name)
         if time is not None and not (math.isfinite(time) and (time >= 0 or name == "at_us")):
             setattr(call, name, None)
-    whole = (call.bytes, call.count, call.root, call.peer, call.channels)
-    return call.bytes >= 0 and all(number is None or -_MOST < number < _MOST for number in whole)
+    if call.bytes < 0:
+        return False
+    figures = (call.bytes, call.count, call.root, call.peer, call.channels)
+    return all(figure is None or -_MAX_FIGURE < figure < _MAX_FIGURE for figure in figures)

@@ -1,16 +1,19 @@
-"""Merges what several ranks saw into one order: a collective is one call of all its members.
+"""Merges the calls of several ranks into one order: a collective is one call of all its members.
 
-Repeatedly a call is taken that is next on every rank that made it. Ranks disagree about the order
-where a rank uses several streams; then the call that started first is taken, and counted.
+The first part has the names of functions and element types in NCCL, PyTorch, torchcomms, Chakra and
+SimAI, and the names that a pattern has for them.
 
-The names of functions and element types in NCCL, PyTorch, torchcomms, Chakra and SimAI, and
-what they are called here.
+`merge` repeatedly takes a call that is next on every rank that made it. Ranks disagree about the
+order where a rank uses several streams; then the call that started first is taken, and counted.
 """
 
 import heapq
+import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -90,7 +93,7 @@ def key(name: str) -> str:
 
 _FUNCTIONS = {
     key(name): row.name for row in COLLECTIVES for name in (row.name, row.torch_name, *row.aliases)
-} | {key(name): own for own, names in _VARIANTS.items() for name in names}
+} | {key(name): row_name for row_name, names in _VARIANTS.items() for name in names}
 _OPS = {row.nccl: row.name for row in REDOPS if row.nccl is not None}
 _OP_NAMES = {key(name): row.name for row in REDOPS for name in (row.name, *row.aliases)}
 
@@ -131,18 +134,18 @@ def op(name: str) -> str | None:
 
 def algorithm(name: str) -> str | None:
     """The algorithm for NCCL's number (`1`) or name (`RING`, `NVLS_TREE`)."""
-    return _listed(name, ALGORITHMS)
+    return _parse_name(name, ALGORITHMS)
 
 
 def protocol(name: str) -> str | None:
     """The protocol for NCCL's number (`2`) or name (`SIMPLE`)."""
-    return _listed(name, PROTOCOLS)
+    return _parse_name(name, PROTOCOLS)
 
 
-def _listed(name: str, names: tuple[str, ...]) -> str | None:
+def _parse_name(name: str, names: tuple[str, ...]) -> str | None:
     if name.isdecimal():
         return names[int(name)] if int(name) < len(names) else None
-    return next((one for one in names if key(one) == key(name)), None)
+    return next((known for known in names if key(known) == key(name)), None)
 
 
 def count_of(function: str, sent: int, received: int, ranks: int) -> int | None:
@@ -230,11 +233,12 @@ class _Merge:
     def __init__(self, queues: Sequence[Sequence[Observed]]) -> None:
         self._queues = queues
         self._ids = [_identities(queue, number) for number, queue in enumerate(queues)]
-        self._needed = Counter(one for ids in self._ids for one in ids)
+        # Of each call: in how many queues it is, and its position in them.
+        self._needed = Counter(itertools.chain.from_iterable(self._ids))
         self._where: dict[Hashable, list[tuple[int, int]]] = defaultdict(list)
         for number, ids in enumerate(self._ids):
-            for at, one in enumerate(ids):
-                self._where[one].append((number, at))
+            for at, identity in enumerate(ids):
+                self._where[identity].append((number, at))
         self._heads = [0] * len(queues)
         self._waiting: Counter[Hashable] = Counter()
         self._taken: set[Hashable] = set()
@@ -247,11 +251,12 @@ class _Merge:
         while True:
             if self._ready:
                 self._take(heapq.heappop(self._ready)[2])
-            elif (first := self._earliest()) is not None:
-                self._merged.forced += 1
-                self._take(first)
-            else:
+                continue
+            first = self._earliest()
+            if first is None:
                 return self._merged
+            self._merged.forced += 1
+            self._take(first)
 
     def _show(self, number: int) -> None:
         """Make the next call of a queue known, past those that were taken out of turn."""
@@ -260,93 +265,94 @@ class _Merge:
             self._heads[number] += 1
         if self._heads[number] == len(ids):
             return
-        one = ids[self._heads[number]]
-        self._waiting[one] += 1
-        if self._waiting[one] == self._needed[one]:
-            start = min(
-                (call.at_us for call in self._calls(one) if call.at_us is not None), default=0.0
-            )
-            heapq.heappush(self._ready, (start, len(self._taken) * len(self._queues) + number, one))
+        identity = ids[self._heads[number]]
+        self._waiting[identity] += 1
+        if self._waiting[identity] == self._needed[identity]:
+            starts = [call.at_us for call in self._calls(identity) if call.at_us is not None]
+            order = len(self._taken) * len(self._queues) + number
+            heapq.heappush(self._ready, (min(starts, default=0.0), order, identity))
 
     def _earliest(self) -> Hashable | None:
-        heads = [
-            (self._queues[number][at], number)
-            for number, at in enumerate(self._heads)
-            if at < len(self._ids[number])
-        ]
+        """The next call of any queue that started first; None at the end of all queues."""
+        heads = []
+        for number, at in enumerate(self._heads):
+            if at < len(self._ids[number]):
+                at_us = self._queues[number][at].at_us
+                heads.append((math.inf if at_us is None else at_us, number))
         if not heads:
             return None
-        _, number = min(
-            heads,
-            key=lambda head: (float("inf") if head[0].at_us is None else head[0].at_us, head[1]),
-        )
+        _, number = min(heads)
         return self._ids[number][self._heads[number]]
 
-    def _take(self, one: Hashable) -> None:
-        self._taken.add(one)
-        joined, agreed = join(list(self._calls(one)))
-        joined.queues = [number for number, _ in self._where[one]]
+    def _take(self, identity: Hashable) -> None:
+        self._taken.add(identity)
+        joined, agreed = join(list(self._calls(identity)))
+        joined.queues = [number for number, _ in self._where[identity]]
         self._merged.calls.append(joined)
         self._merged.mismatched += not agreed
-        for number, at in self._where[one]:
+        for number, at in self._where[identity]:
             if self._heads[number] == at:
                 self._show(number)
 
-    def _calls(self, one: Hashable) -> Iterable[Observed]:
-        return (self._queues[number][at] for number, at in self._where[one])
+    def _calls(self, identity: Hashable) -> Iterable[Observed]:
+        return (self._queues[number][at] for number, at in self._where[identity])
 
 
 def _identities(queue: Sequence[Observed], number: int) -> list[Hashable]:
-    """What each call of a rank has in common with the same call on others: communicator and
-    number; nothing for send and recv.
+    """For each call of a rank what it has in common with the same call on other ranks: the
+    communicator and a number in it. A send or recv has nothing in common with others.
     """
-    seen: Counter[tuple[Hashable, ...]] = Counter()
-    found: list[Hashable] = []
+    counts: Counter[tuple[Hashable, ...]] = Counter()
+    identities: list[Hashable] = []
     for at, call in enumerate(queue):
         if call.function in POINT_TO_POINT:
-            found.append((number, at))
+            identities.append((number, at))
             continue
-        name: tuple[Hashable, ...] = (call.comm, call.seq)
-        if call.seq is None:
-            name = (
-                call.comm,
-                *(("alltoall",) if call.function in _ALL_TO_ALL else (call.function, call.bytes)),
-            )
-        found.append((*name, seen[name]))  # calls that were made together can share their number
-        seen[name] += 1
-    return found
+        name: tuple[Hashable, ...]
+        if call.seq is not None:
+            name = (call.comm, call.seq)
+        elif call.function in _ALL_TO_ALL:
+            name = (call.comm, "alltoall")
+        else:
+            name = (call.comm, call.function, call.bytes)
+        identities.append((*name, counts[name]))  # calls of one group can share their number
+        counts[name] += 1
+    return identities
 
 
-def join(seen: Sequence[Observed]) -> tuple[Joined, bool]:
-    """One call from what each of its ranks saw, and whether they agree about its arguments.
+def join(calls: Sequence[Observed]) -> tuple[Joined, bool]:
+    """One call from the records of its ranks, and whether they agree about its arguments.
 
     What one rank lacks comes from another.
     """
-    first = seen[0]
-    if len(seen) == 1:
+    first = calls[0]
+    if len(calls) == 1:
         return Joined(first, []), True
-    functions = {call.function for call in seen}
-    sizes = {call.bytes for call in seen}
-    call = msgspec.structs.replace(first)
+    functions = {call.function for call in calls}
+    sizes = {call.bytes for call in calls}
+    joined = msgspec.structs.replace(first)
     agreed = len(functions) == len(sizes) == 1
     if functions <= _ALL_TO_ALL and ("alltoallv" in functions or len(sizes) > 1):
-        call.function, call.bytes, call.count, agreed = "alltoallv", max(sizes), None, True
-    for name in _FILLED if agreed and call.function == first.function else ():
-        if getattr(call, name) is None:
-            setattr(
-                call,
-                name,
-                next((value for one in seen if (value := getattr(one, name)) is not None), None),
-            )
-    call.at_us = min((one.at_us for one in seen if one.at_us is not None), default=None)
+        joined.function, joined.bytes, joined.count = "alltoallv", max(sizes), None
+        agreed = True
+    if agreed and joined.function == first.function:
+        for name in _FILLED:
+            if getattr(joined, name) is None:
+                setattr(joined, name, next(iter(_values(calls, name)), None))
+    joined.at_us = min(_values(calls, "at_us"), default=None)
     skew_us = None
     for name in ("cpu_us", "gpu_us"):
-        taken = [value for one in seen if (value := getattr(one, name)) is not None]
-        if taken:
-            setattr(call, name, min(taken))
-            if name == "gpu_us":
-                call.gpu_at_us = min(
-                    seen, key=lambda one: float("inf") if one.gpu_us is None else one.gpu_us
-                ).gpu_at_us
-            skew_us = max(taken) - min(taken) if len(taken) > 1 else None
-    return Joined(call, [], skew_us), agreed
+        durations = _values(calls, name)
+        if durations:
+            setattr(joined, name, min(durations))
+            skew_us = max(durations) - min(durations) if len(durations) > 1 else None
+    shortest = min(calls, key=lambda call: math.inf if call.gpu_us is None else call.gpu_us)
+    if shortest.gpu_us is not None:
+        joined.gpu_at_us = shortest.gpu_at_us
+    return Joined(joined, [], skew_us), agreed
+
+
+def _values(calls: Sequence[Observed], name: str) -> list[Any]:
+    """The values of a field, of the calls that have one."""
+    values = [getattr(call, name) for call in calls]
+    return [value for value in values if value is not None]

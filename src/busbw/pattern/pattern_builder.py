@@ -1,5 +1,5 @@
-"""Makes the record of what was collected: numbers ranks and communicators, joins what ranks saw,
-and says what is missing.
+"""Makes the record of what was collected: numbers ranks and communicators, joins what several
+ranks recorded of one call, and notes what is missing.
 """
 
 from collections import Counter
@@ -18,115 +18,107 @@ _BACK_US = 1000.0
 
 def pattern(collector: Collector) -> Pattern:
     """The record of what was added to a collector."""
-    return _Writing(collector).pattern()
+    return _Builder(collector).pattern()
 
 
-class _Writing:
+class _Builder:
     def __init__(self, collector: Collector) -> None:
         self._from = collector
         self._header = collector.header
-        self._ranks = _numbered(collector.ranks, collector.groups)
-        twice = [
-            rank
-            for rank, files in Counter(collector.ranks.values()).items()
-            if rank is not None and files > 1
-        ]
-        if twice:
+        self._ranks = _number_ranks(collector.ranks, collector.groups)
+        files_of_rank = Counter(rank for rank in collector.ranks.values() if rank is not None)
+        repeated = [rank for rank, files in files_of_rank.items() if files > 1]
+        if repeated:
             collector.note(
-                f"rank {min(twice)} is stated by several files, which may be of several jobs: ranks"
-                " are numbered by file"
+                f"rank {min(repeated)} is stated by several files, which may be of several jobs:"
+                " ranks are numbered by file"
             )
         self._processes = sorted(collector.ranks, key=lambda process: self._ranks[process])
         self._tally = Tally(self._header, ordered=collector.ordered)
         self._comms = {
             comm: self._comm(group) for comm, group in collector.groups.items() if group.callers
         }
-        self._base = 0.0
+        self._base_us = 0.0
         self._streams: dict[Hashable, int] = {}
         self._numbers: dict[Hashable, int] = {}
 
     def _comm(self, group: Group) -> int:
+        """Add a communicator to the record; returns its id."""
+        rank_of = group.rank_of
         members = list(group.members)
-        if not members and len(group.own) == group.ranks:
-            members = [
-                self._ranks[process]
-                for process in sorted(group.own, key=lambda process: group.own[process])
-            ]
-        ranks = group.ranks or (len(group.callers) if len(group.callers) > 1 else 0)
-        listed = {
+        if not members and len(rank_of) == group.ranks:
+            in_order = sorted(rank_of, key=lambda process: rank_of[process])
+            members = [self._ranks[process] for process in in_order]
+        ranks = group.ranks
+        if not ranks and len(group.callers) > 1:
+            ranks = len(group.callers)
+        read = {
             process
             for process in self._processes
-            if process in group.own or self._ranks[process] in members
+            if process in rank_of or self._ranks[process] in members
         }
-        return self._tally.comm(
-            ranks, group.name, group.hosts, members, len(listed | group.callers)
-        )
+        return self._tally.comm(ranks, group.name, group.hosts, members, len(read | group.callers))
 
     def pattern(self) -> Pattern:
         header, source = self._header, self._from
         header.ranks = [self._ranks[process] for process in self._processes]
-        header.world = max(
-            [
-                header.world,
-                *(group.ranks for group in source.groups.values()),
-                *(rank + 1 for rank in header.ranks),
-            ]
-        )
-        self._time()
+        worlds = [header.world, *(group.ranks for group in source.groups.values())]
+        worlds += [rank + 1 for rank in header.ranks]
+        header.world = max(worlds)
+        self._set_times()
         if source.ordered:
             self._merge()
         else:
             self._sum()
-        most: Counter[Hashable] = Counter()
+        lost: Counter[Hashable] = Counter()
         for (comm, _), calls in source.lost.items():
-            most[comm] = max(most[comm], calls)
-        header.dropped += most.total()
-        self._remarks()
+            lost[comm] = max(lost[comm], calls)
+        header.dropped += lost.total()
+        self._add_remarks()
         return self._tally.pattern()
 
-    def _time(self) -> None:
-        """Starts are relative to the first."""
-        calls = (call for queue in self._from.queues.values() for call in queue)
-        spans = [
-            (call.at_us, call.at_us + max(call.gpu_us or 0.0, call.cpu_us or 0.0))
-            for call in calls
-            if call.at_us is not None
-        ]
-        counts = (one for many in self._from.counts.values() for one in many.values())
-        spans += [
-            (one.first_us, one.last_us)
-            for one in counts
-            if one.first_us is not None and one.last_us is not None
-        ]
+    def _set_times(self) -> None:
+        """Find the first start, to which all starts are relative, and the time of the record."""
+        spans: list[tuple[float, float]] = []
+        for queue in self._from.queues.values():
+            for call in queue:
+                if call.at_us is not None:
+                    end_us = call.at_us + max(call.gpu_us or 0.0, call.cpu_us or 0.0)
+                    spans.append((call.at_us, end_us))
+        for process_counts in self._from.counts.values():
+            spans += [
+                (counts.first_us, counts.last_us)
+                for counts in process_counts.values()
+                if counts.first_us is not None and counts.last_us is not None
+            ]
         if not spans:
             return
-        self._base = min(start for start, _ in spans)
-        self._header.seconds = (max(end for _, end in spans) - self._base) / 1e6
-        if _SINCE_EPOCH_US[0] < self._base < _SINCE_EPOCH_US[1]:
-            self._header.started = datetime.fromtimestamp(self._base / 1e6, UTC).isoformat(
-                timespec="milliseconds"
-            )
+        self._base_us = min(start for start, _ in spans)
+        self._header.seconds = (max(end for _, end in spans) - self._base_us) / 1e6
+        earliest, latest = _SINCE_EPOCH_US
+        if earliest < self._base_us < latest:
+            started = datetime.fromtimestamp(self._base_us / 1e6, UTC)
+            self._header.started = started.isoformat(timespec="milliseconds")
 
     def _merge(self) -> None:
-        processes = [process for process in self._processes if process in self._from.queues]
+        queues = self._from.queues
+        processes = [process for process in self._processes if process in queues]
         for process in processes:
-            starts = [call.at_us for call in self._from.queues[process] if call.at_us is not None]
+            starts = [call.at_us for call in queues[process] if call.at_us is not None]
             back = sum(later < earlier - _BACK_US for earlier, later in pairwise(starts))
             if back:
                 self._from.note(
                     f"rank {self._ranks[process]}: {counted(back, 'time')} the clock went back by"
                     " more than 1 ms"
                 )
-        for call in (
-            call
-            for queue in self._from.queues.values()
-            for call in queue
-            if call.comm in self._from.unnumbered
-        ):
-            call.seq = None
-        merged = merge([self._from.queues[process] for process in processes])
+        for queue in queues.values():
+            for call in queue:
+                if call.comm in self._from.unnumbered:
+                    call.seq = None
+        merged = merge([queues[process] for process in processes])
         for joined in merged.calls:
-            self._add(joined, processes[joined.queues[0]] if joined.queues else processes[0])
+            first = joined.queues[0] if joined.queues else 0
+            self._add(joined, processes[first])
         if merged.forced:
             self._from.note(
                 f"{counted(merged.forced, 'call')} in the order of their starts, because ranks"
@@ -140,75 +132,78 @@ class _Writing:
 
     def _add(self, joined: Joined, process: Hashable) -> None:
         call = joined.call
-        at_us, gpu_at_us = (
-            None if moment is None else moment - self._base
-            for moment in (call.at_us, call.gpu_at_us)
-        )
         self._tally.add(
             self._arguments(call, process),
-            at_us=at_us,
-            gpu_at_us=gpu_at_us,
+            at_us=self._relative_us(call.at_us),
+            gpu_at_us=self._relative_us(call.gpu_at_us),
             cpu_us=call.cpu_us,
             gpu_us=call.gpu_us,
-            predicted_us=self._predicted(call),
+            predicted_us=self._predicted_us(call),
             skew_us=joined.skew_us,
             stream=_number(self._streams, process, call.stream),
             group=_number(self._numbers, None, call.group and (process, call.group)),
         )
 
-    def _sum(self) -> None:
-        """Without an order, a collective was called as often as the rank that called it most
-        often; its times are that rank's.
-        """
-        most: dict[Hashable, tuple[Counts, Hashable]] = {}
-        for process in self._processes:
-            for name, one in self._from.counts.get(process, {}).items():
-                own = (name, process if one.call.function in POINT_TO_POINT else None)
-                if own not in most or most[own][0].calls < one.calls:
-                    most[own] = (one, process)
-        for one, process in most.values():
-            self._add_counts(one, process)
+    def _relative_us(self, at_us: float | None) -> float | None:
+        return None if at_us is None else at_us - self._base_us
 
-    def _add_counts(self, one: Counts, process: Hashable) -> None:
-        arguments, call = self._arguments(one.call, process), one.call
-        at_us = [None if at is None else at - self._base for at in (one.first_us, one.last_us)]
-        self._tally.add(arguments, one.calls, at_us=at_us[0], predicted_us=self._predicted(call))
-        self._tally.add(arguments, 0, at_us=at_us[1])
-        for duration in one.cpu_us:
+    def _sum(self) -> None:
+        """Add the counts of all processes without an order.
+
+        A collective was called as often as the rank that called it most often; its times are those
+        of that rank. Sends and receives of each process count.
+        """
+        largest: dict[Hashable, tuple[Counts, Hashable]] = {}
+        for process in self._processes:
+            for name, counts in self._from.counts.get(process, {}).items():
+                point_to_point = counts.call.function in POINT_TO_POINT
+                key = (name, process if point_to_point else None)
+                if key not in largest or largest[key][0].calls < counts.calls:
+                    largest[key] = (counts, process)
+        for counts, process in largest.values():
+            self._add_counts(counts, process)
+
+    def _add_counts(self, counts: Counts, process: Hashable) -> None:
+        arguments = self._arguments(counts.call, process)
+        self._tally.add(
+            arguments,
+            counts.calls,
+            at_us=self._relative_us(counts.first_us),
+            predicted_us=self._predicted_us(counts.call),
+        )
+        self._tally.add(arguments, 0, at_us=self._relative_us(counts.last_us))
+        for duration in counts.cpu_us:
             self._tally.add(arguments, 0, cpu_us=duration)
-        for duration in one.gpu_us:
+        for duration in counts.gpu_us:
             self._tally.add(arguments, 0, gpu_us=duration)
 
     def _choice(self, call: Observed) -> Choice | None:
         return self._from.choices.get((call.comm, call.function, call.bytes))
 
-    def _predicted(self, call: Observed) -> float | None:
+    def _predicted_us(self, call: Observed) -> float | None:
         choice = self._choice(call)
         return choice.predicted_us if choice else call.predicted_us
 
     def _arguments(self, call: Observed, process: Hashable) -> Arguments:
         values = {name: getattr(call, name) for name in ARGUMENTS}
-        if choice := self._choice(call):
-            values |= {
-                "algorithm": choice.algorithm,
-                "protocol": choice.protocol,
-                "channels": choice.channels,
-            }
-        own = (
-            self._from.groups[call.comm].own.get(process)
-            if call.function in POINT_TO_POINT
-            else None
-        )
-        return Arguments(self._comms[call.comm], rank=own, **values)
+        choice = self._choice(call)
+        if choice:
+            values["algorithm"] = choice.algorithm
+            values["protocol"] = choice.protocol
+            values["channels"] = choice.channels
+        rank = None
+        if call.function in POINT_TO_POINT:
+            rank = self._from.groups[call.comm].rank_of.get(process)
+        return Arguments(self._comms[call.comm], rank=rank, **values)
 
-    def _remarks(self) -> None:
+    def _add_remarks(self) -> None:
         source = self._from
         omitted: Counter[str] = Counter()
-        for (what, _), calls in source.omitted.items():
-            omitted[what] = max(omitted[what], calls)
-        for what, calls in omitted.items():
+        for (function, _), calls in source.omitted.items():
+            omitted[function] = max(omitted[function], calls)
+        for function, calls in omitted.items():
             source.note(
-                f"left out, because it moves no data of the application: {what},"
+                f"left out, because it moves no data of the application: {function},"
                 f" {counted(calls, 'call')}"
             )
         several = sum(choice is None for choice in source.choices.values())
@@ -220,32 +215,30 @@ class _Writing:
 
 
 def _number(numbers: dict[Hashable, int], process: Hashable, value: Hashable) -> int | None:
-    """A number for a stream or group, counted from 0 for each process."""
+    """The number of a stream or group, which is new in `numbers` or known.
+
+    Counted from 0 for each process, or over all of them if `process` is None.
+    """
     if value is None:
         return None
     name = (process, value)
     if name not in numbers:
-        numbers[name] = (
-            sum(1 for one in numbers if isinstance(one, tuple) and one[0] == process)
-            if process is not None
-            else len(numbers)
-        )
+        same = [key for key in numbers if isinstance(key, tuple) and key[0] == process]
+        numbers[name] = len(numbers) if process is None else len(same)
     return numbers[name]
 
 
-def _numbered(
+def _number_ranks(
     known: dict[Hashable, int | None], groups: dict[Hashable, Group]
 ) -> dict[Hashable, int]:
-    """The rank in the job of each process: as stated, else that in a communicator of all, else
-    in order of appearance.
+    """The rank in the job of each process: as stated, else its rank in the largest communicator,
+    else its number in order of appearance.
     """
-    whole = max(
-        (group for group in groups.values() if group.own),
-        key=lambda group: group.ranks,
-        default=Group(),
-    )
+    with_ranks = [group for group in groups.values() if group.rank_of]
+    largest = max(with_ranks, key=lambda group: group.ranks, default=Group())
     ranks = {
-        process: whole.own.get(process) if rank is None else rank for process, rank in known.items()
+        process: largest.rank_of.get(process) if rank is None else rank
+        for process, rank in known.items()
     }
     if None in ranks.values() or len(set(ranks.values())) < len(ranks):
         return {process: number for number, process in enumerate(ranks)}

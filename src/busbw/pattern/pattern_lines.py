@@ -25,13 +25,13 @@ def lines(pattern: Pattern) -> Iterator[bytes]:
 def read(source: Iterable[bytes], name: str) -> Pattern:
     """The record in these lines.
 
-    Lines that cannot be read are counted in `header.skipped` and the first few named in its notes.
-
-    UsageError if the first line is no header of this format.
+    Lines that cannot be read are counted in `header.skipped`, and the first few are named in its
+    notes. UsageError if the first line is no header of this format.
     """
-    every = enumerate(source, 1)
-    reader = _Reader(Pattern(_header(next(every, (1, b""))[1], name)))
-    for number, text in every:
+    numbered = enumerate(source, 1)
+    _, first = next(numbered, (1, b""))
+    reader = _Reader(Pattern(_header(first, name)))
+    for number, text in numbered:
         if text.strip():
             reader.line(number, text)
     return reader.pattern
@@ -43,8 +43,8 @@ def _header(text: bytes, name: str) -> Header:
     except _BROKEN as error:
         raise UsageError(f"{name}: line 1 is no header of {SCHEMA}: {error}", _HINT) from error
     if not isinstance(header, Header) or header.schema != SCHEMA:
-        seen = header.schema if isinstance(header, Header) else "no schema"
-        raise UsageError(f"{name}: line 1 has {seen or 'no schema'}, not {SCHEMA}", _HINT)
+        schema = header.schema if isinstance(header, Header) else ""
+        raise UsageError(f"{name}: line 1 has {schema or 'no schema'}, not {SCHEMA}", _HINT)
     return header
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from busbw.pattern.collector import Collector
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.flight_recorder import members, whole
+from busbw.pattern.readers.flight_recorder import members, read_dump
 from busbw.pattern.registry import sources
 
 _BACKEND = re.compile(r"^[\w-]+:")
@@ -35,19 +35,17 @@ class Outstanding(msgspec.Struct, kw_only=True):
 
 
 def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
-    """Of each process group the first collective that has not ended on all ranks, the oldest first;
-    and what could not be read.
+    """The first collective of each process group that has not ended on all ranks, the oldest
+    first, and notes on what could not be read.
 
     The number of a rank is in the name of its file. UsageError if a file cannot be opened.
     """
-    collector, groups, configured = (
-        Collector("flight recorder"),
-        dict[str, dict[int, Calls]](),
-        dict[str, Any](),
-    )
+    collector = Collector("flight recorder")
+    groups: dict[str, dict[int, Calls]] = {}
+    configured: dict[str, Any] = {}
     for source in sources(files):
         with source.stream:
-            dump = whole(source, collector) or {}
+            dump = read_dump(source, collector) or {}
         rank = source.rank if source.rank is not None else source.number
         configured |= dump.get("pg_config") or {}
         for entry in dump.get("entries", []):
@@ -55,58 +53,59 @@ def outstanding(files: Sequence[str]) -> tuple[list[Outstanding], list[str]]:
                 _take(entry, rank, groups)
             except json_recovery.UNEXPECTED as error:
                 collector.problem(f"{source.name}: {type(error).__name__}: {error}")
-    found = [
-        one
-        for name, ranks in groups.items()
-        if (one := _first(name, ranks, _listed(configured, name)))
-    ]
-    return sorted(found, key=lambda one: one.since_ns), collector.header.notes
+    pending = []
+    for name, ranks in groups.items():
+        collective = _first(name, ranks, _members(configured, name))
+        if collective:
+            pending.append(collective)
+    pending.sort(key=lambda collective: collective.since_ns)
+    return pending, collector.header.notes
 
 
-def _listed(configured: Any, group: str) -> set[int]:
+def _members(configured: Any, group: str) -> set[int]:
     """The ranks of a group. Gloo lists those of the default group under no name."""
     return set(members(configured, group) or members(configured, ""))
 
 
 def _take(entry: dict[str, Any], rank: int, groups: dict[str, dict[int, Calls]]) -> None:
+    """Add a collective's entry to `groups` by group, rank and number."""
     number = entry.get("collective_seq_id", entry.get("seq_id"))
     if entry.get("is_p2p") or not isinstance(number, int):
         return
-    given = entry.get("process_group") or (str(entry.get("pg_id", "")), "")
-    groups.setdefault(str(given[0]), {}).setdefault(rank, {})[number] = entry
+    group = entry.get("process_group") or (str(entry.get("pg_id", "")), "")
+    groups.setdefault(str(group[0]), {}).setdefault(rank, {})[number] = entry
 
 
-def _ended(entry: dict[str, Any]) -> bool:
+def _has_ended(entry: dict[str, Any]) -> bool:
     """Gloo's entries stay `scheduled`; they are retired when they end."""
     return entry.get("state") == "completed" or bool(entry.get("retired"))
 
 
-def _first(group: str, ranks: dict[int, Calls], listed: set[int]) -> Outstanding | None:
+def _first(group: str, ranks: dict[int, Calls], members: set[int]) -> Outstanding | None:
     """The collective with the lowest number that has not ended, if there is one."""
-    open_calls = [
-        (number, entry)
-        for calls in ranks.values()
-        for number, entry in calls.items()
-        if not _ended(entry)
-    ]
+    open_calls = []
+    for calls in ranks.values():
+        open_calls += [(number, entry) for number, entry in calls.items() if not _has_ended(entry)]
     if not open_calls:
         return None
-    number = min(number for number, _ in open_calls)
-    same = [entry for other, entry in open_calls if other == number]
-    late = {rank: calls for rank, calls in ranks.items() if max(calls) < number}
+    first = min(number for number, _ in open_calls)
+    entries = [entry for number, entry in open_calls if number == first]
+    waiting = [
+        rank for rank, calls in ranks.items() if first in calls and not _has_ended(calls[first])
+    ]
+    absent = {}
+    for rank, calls in sorted(ranks.items(), key=lambda item: item[0]):
+        last = max(calls)
+        if last < first:
+            absent[rank] = f"{_function(calls[last])} number {last}"
     return Outstanding(
         group=group,
-        seq=number,
-        function=_function(same[0]),
-        since_ns=min((int(entry.get("time_created_ns") or 0) for entry in same), default=0),
-        waiting=sorted(
-            rank for rank, calls in ranks.items() if number in calls and not _ended(calls[number])
-        ),
-        absent={
-            rank: f"{_function(calls[max(calls)])} number {max(calls)}"
-            for rank, calls in sorted(late.items())
-        },
-        silent=sorted(listed - ranks.keys()),
+        seq=first,
+        function=_function(entries[0]),
+        since_ns=min(int(entry.get("time_created_ns") or 0) for entry in entries),
+        waiting=sorted(waiting),
+        absent=absent,
+        silent=sorted(members - ranks.keys()),
     )
 
 

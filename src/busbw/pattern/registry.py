@@ -1,6 +1,7 @@
 """The formats that can be read, how each is recognized, and what it lacks.
 
-The files of a job by their names: single ones, stdin, or all of a directory.
+`read` makes the record of a job from its files; `load` takes their names: single files, stdin, or
+all files of a directory.
 """
 
 import contextlib
@@ -34,8 +35,9 @@ from busbw.pattern.source import Source, opened
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: `recognized` takes a file's first bytes; `read` adds what is in a file to a
-    collector.
+    """A format of logs, traces or dumps.
+
+    `recognizes` takes a file's first bytes. `read` adds what is in a file to a collector.
     """
 
     name: str
@@ -43,7 +45,7 @@ class Format:
     made_by: str
     has: str
     lacks: str
-    recognized: Callable[[bytes], bool]
+    recognizes: Callable[[bytes], bool]
     read: Callable[[Source, Collector], None]
 
 
@@ -57,7 +59,7 @@ FORMATS: tuple[Format, ...] = (
         "every call in order, type, root, streams, groups, communicators, algorithm, protocol,"
         " channels; with --timed times on the GPU",
         "operator; replays of CUDA graphs that use no network",
-        profiler.recognized,
+        profiler.recognizes,
         profiler.read,
     ),
     Format(
@@ -66,7 +68,7 @@ FORMATS: tuple[Format, ...] = (
         "AIBooster's NCCL pattern analyzer; `busbw pattern --format pattern-csv`",
         "distinct calls: count, type, ranks, algorithm, protocol, predicted time",
         "order, communicators, operator, root, measured times",
-        pattern_csv.recognized,
+        pattern_csv.recognizes,
         pattern_csv.read,
     ),
     Format(
@@ -76,7 +78,7 @@ FORMATS: tuple[Format, ...] = (
         "every call in order, replays of CUDA graphs, type, operator, root, communicators, the"
         " host's times in milliseconds",
         "times on the GPU, algorithm and protocol",
-        torchcomms_log.recognized,
+        torchcomms_log.recognizes,
         torchcomms_log.read,
     ),
     Format(
@@ -87,7 +89,7 @@ FORMATS: tuple[Format, ...] = (
         " calls were dropped",
         "type, operator, root, the order between communicators, messages below 8192 bytes by"
         " default",
-        inspector.recognized,
+        inspector.recognizes,
         inspector.read,
     ),
     Format(
@@ -97,7 +99,7 @@ FORMATS: tuple[Format, ...] = (
         "the last calls in order, type, communicators; with TORCH_NCCL_ENABLE_TIMING=1 times on"
         " the GPU",
         "operator, root, algorithm, protocol, calls that the ring buffer lost",
-        flight_recorder.recognized,
+        flight_recorder.recognizes,
         flight_recorder.read,
     ),
     Format(
@@ -106,7 +108,7 @@ FORMATS: tuple[Format, ...] = (
         '`prof.export_chrome_trace("trace.json.gz")`',
         "calls in order, type, communicators, times on the GPU",
         "operator, in most releases root, algorithm and protocol",
-        kineto.recognized,
+        kineto.recognizes,
         kineto.read,
     ),
     Format(
@@ -115,7 +117,7 @@ FORMATS: tuple[Format, ...] = (
         "`torch.profiler.ExecutionTraceObserver`, PARAM",
         "calls in order, type, root, with PyTorch 2.4 and newer communicators",
         "times, operator, algorithm and protocol",
-        execution_trace.recognized,
+        execution_trace.recognizes,
         execution_trace.read,
     ),
     Format(
@@ -124,7 +126,7 @@ FORMATS: tuple[Format, ...] = (
         "SimAI's workload generator (AICB)",
         "calls of a training step in order, bytes, kinds of groups",
         "times, type, operator, root",
-        simai.recognized,
+        simai.recognizes,
         simai.read,
     ),
     Format(
@@ -135,7 +137,7 @@ FORMATS: tuple[Format, ...] = (
         "every call in order, type, operator, root, communicators, algorithm and protocol; NCCL"
         " 2.20 to 2.23 predict the time",
         "times; replays of CUDA graphs",
-        nccl_log.recognized,
+        nccl_log.recognizes,
         nccl_log.read,
     ),
     Format(
@@ -144,7 +146,7 @@ FORMATS: tuple[Format, ...] = (
         "`chakra_converter`, ASTRA-sim's generators",
         "calls in order, bytes, communicators, times where the converter had them",
         "type, operator, root, algorithm and protocol",
-        chakra.recognized,
+        chakra.recognizes,
         chakra.read,
     ),
     Format(
@@ -153,7 +155,7 @@ FORMATS: tuple[Format, ...] = (
         "`chakra_jsonizer`",
         "as chakra",
         "as chakra",
-        chakra_json.recognized,
+        chakra_json.recognizes,
         chakra_json.read,
     ),
 )
@@ -166,30 +168,30 @@ def detect(source: Source) -> str:
     head = source.head
     if SCHEMA.encode() in head.partition(b"\n")[0]:
         return RECORD
-    found = next((row.name for row in FORMATS if row.recognized(head)), None)
-    if found is None:
-        raise UsageError(
-            f"{source.name}: {'empty, or not readable' if not head else 'no known format'}", _HINT
-        )
-    return found
+    for row in FORMATS:
+        if row.recognizes(head):
+            return row.name
+    reason = "no known format" if head else "empty, or not readable"
+    raise UsageError(f"{source.name}: {reason}", _HINT)
 
 
-def read(sources: Iterable[Source], given: str | None = None, limit: int = ORDER_LIMIT) -> Pattern:
-    """The record of a job from its files: all of one format, each of other ranks.
+def read(
+    sources: Iterable[Source], format_name: str | None = None, limit: int = ORDER_LIMIT
+) -> Pattern:
+    """The record of a job from its files: all of one format, each with the calls of other ranks.
 
-    Each is closed before the next is taken.
-
-    More than `limit` calls are counted without their order. UsageError if the files hold no call,
-    or are of several formats.
+    Each file is closed before the next is opened. More than `limit` calls are counted without their
+    order. UsageError if the files hold no call, or are of several formats.
     """
-    if given is not None and given not in (*BY_NAME, RECORD):
-        raise unknown("format", given, {name: name for name in (*BY_NAME, RECORD)}, "--from: ")
+    if format_name is not None and format_name not in (*BY_NAME, RECORD):
+        names = {name: name for name in (*BY_NAME, RECORD)}
+        raise unknown("format", format_name, names, "--from: ")
     job: _Job | None = None
     unrecognized: list[UsageError] = []
     for source in sources:
         with contextlib.closing(source):
             try:
-                name = given or detect(source)
+                name = format_name or detect(source)
             except UsageError as error:
                 unrecognized.append(error)
                 continue
@@ -219,12 +221,12 @@ class _Job:
         self._row.read(source, self._collector)
 
     def pattern(self, unrecognized: Sequence[UsageError]) -> Pattern:
-        """The record, in which files that no format recognized are named; UsageError if no file
+        """The record, in which files that no format recognizes are named; UsageError if no file
         held a call.
         """
         for error in unrecognized:
             self._collector.problem(error.message)
-        if not self._collector.found:
+        if not self._collector.call_count:
             notes = self._collector.header.notes
             reason = f"; {notes[0]}" if notes else ""
             message = f"{self._first}: no call in it, read as {self._row.title}{reason}"
@@ -238,9 +240,10 @@ def _record(source: Source) -> Pattern:
             f"{source.files} files, the first of them a record: a record holds all ranks of a job",
             "give one record",
         )
-    scrap = Collector(RECORD)
-    record = pattern_lines.read((line for _, line in source.lines(scrap)), source.name)
-    record.header.skipped += scrap.header.skipped
+    collector = Collector(RECORD)  # for the problems of the file
+    lines = (line for _, line in source.lines(collector))
+    record = pattern_lines.read(lines, source.name)
+    record.header.skipped += collector.header.skipped
     return record
 
 
@@ -268,30 +271,30 @@ def sources(files: Sequence[str]) -> Iterator[Source]:
 
 
 def _names(file: str) -> list[str]:
+    """The names of the files that an argument stands for."""
     path = Path(file)
     if file == "-" or not path.is_dir():
         return [file]
     try:
-        found = sorted(
-            (one for one in path.iterdir() if one.is_file() and not one.name.startswith(".")),
-            key=_in_order,
-        )
-        # beside them stands the pattern that was made of them
-        found = [one for one in found if one.suffix == CAPTURED] or found
+        paths = [
+            entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith(".")
+        ]
     except OSError as error:
         raise UsageError(
             f"{file}: {error.strerror}", "name a directory that you can read"
         ) from error
-    if not found:
+    if not paths:
         raise UsageError(
             f"{file}: there are no files in this directory",
             "name the directory with the files of the ranks",
         )
-    return [str(one) for one in found]
+    # The directory of a capture also holds the pattern that was made of its files.
+    captured = [entry for entry in paths if entry.suffix == CAPTURED]
+    return [str(entry) for entry in sorted(captured or paths, key=_by_number)]
 
 
-def _in_order(path: Path) -> tuple[int, str]:
-    """`rank_2` before `rank_10`."""
+def _by_number(path: Path) -> tuple[int, str]:
+    """A key that sorts `rank_2` before `rank_10`."""
     return len(path.name), path.name
 
 

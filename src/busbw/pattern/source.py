@@ -1,4 +1,4 @@
-"""One file of a job: its bytes, whole or line by line, also compressed with gzip or cut off."""
+"""One file of a job: all its bytes, or line by line; it may be compressed with gzip or cut off."""
 
 import io
 import re
@@ -10,30 +10,30 @@ from typing import Any, BinaryIO, cast
 from busbw.core.errors import UsageError
 from busbw.pattern.collector import Collector
 
-HEAD = 1 << 16  # bytes that formats are recognized from
+HEAD = 1 << 16  # bytes that formats are recognizes from
 LINE_LIMIT = 1 << 24  # what is longer is no line of any format
 WHOLE_LIMIT = 2 << 30  # formats that cannot be read in pieces
 _PIECE = 1 << 16
 _FREE = 256 << 20  # bytes that a compressed file may always become
-# times its size that it may become beyond: logs and traces become 5 to 50 times, a file made to
-# fill memory 1,000
+# Beyond that, it may become so many times its size: logs and traces become 5 to 50 times as large,
+# a file made to fill the memory 1,000 times.
 _RATIO = 200
 _GZIP = 31  # zlib: the largest window, with the header and trailer of gzip
 _RANK = re.compile(r"(?:rank[_-]?|[._-])(\d+)(?:\.[A-Za-z]\w*)*$")
 
 
-class _Unpacked(io.RawIOBase):
-    """What is compressed in a stream, also in several gzip members.
+class _GzipStream(io.RawIOBase):
+    """The decompressed bytes of a stream of one or several gzip members.
 
-    Where the stream is cut, all before the cut is given first.
+    Where the stream is cut off, all bytes before the cut are returned first.
     """
 
     def __init__(self, packed: io.BufferedIOBase) -> None:
         super().__init__()
         self._packed = packed
         self._member = zlib.decompressobj(_GZIP)
-        self._rest = b""
-        self._taken = self._given = 0
+        self._pending = b""  # packed bytes that were read, but not decompressed
+        self._packed_bytes = self._unpacked_bytes = 0
 
     def close(self) -> None:
         """Close the stream too."""
@@ -45,32 +45,37 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer, which is as long as is wanted; EOFError or zlib.error where the
-        stream is cut or broken.
+        """Fill the buffer and return the number of bytes, 0 at the end.
+
+        EOFError or zlib.error where the stream is cut off or broken.
         """
         while True:
             if self._member.eof:
-                self._rest = self._member.unused_data or self._fresh()
-                if not self._rest.strip(b"\0"):
+                self._pending = self._member.unused_data or self._read_packed()
+                if not self._pending.strip(b"\0"):
                     return 0
                 self._member = zlib.decompressobj(_GZIP)
-            fresh = self._rest or self._fresh()
-            found = self._member.decompress(fresh, len(buffer))
-            self._rest = self._member.unconsumed_tail
-            if found:
-                self._given += len(found)
-                if self._given > _FREE + _RATIO * self._taken:
-                    raise zlib.error(
-                        f"{self._taken} compressed bytes become more than {_RATIO} times as many"
-                    )
-                buffer[: len(found)] = found
-                return len(found)
-            if not fresh and not self._member.eof:
+            packed = self._pending or self._read_packed()
+            data = self._member.decompress(packed, len(buffer))
+            self._pending = self._member.unconsumed_tail
+            if data:
+                self._check_ratio(len(data))
+                buffer[: len(data)] = data
+                return len(data)
+            if not packed and not self._member.eof:
                 raise EOFError("the compressed file is cut off")
 
-    def _fresh(self) -> bytes:
+    def _check_ratio(self, size: int) -> None:
+        """Count `size` more bytes; zlib.error for a file that was made to fill the memory."""
+        self._unpacked_bytes += size
+        if self._unpacked_bytes > _FREE + _RATIO * self._packed_bytes:
+            raise zlib.error(
+                f"{self._packed_bytes} compressed bytes become more than {_RATIO} times as many"
+            )
+
+    def _read_packed(self) -> bytes:
         piece = self._packed.read(HEAD)
-        self._taken += len(piece)
+        self._packed_bytes += len(piece)
         return piece
 
 
@@ -96,8 +101,8 @@ class Source:
         """The number at the end of the file's name: `trace.3.et`, `rank_3.json`,
         `nccl_trace_rank_3`.
         """
-        found = _RANK.search(self.name.rsplit("/", 1)[-1].removesuffix(".gz"))
-        return int(found[1]) if found and len(found[1]) < 8 else None
+        match = _RANK.search(self.name.rsplit("/", 1)[-1].removesuffix(".gz"))
+        return int(match[1]) if match and len(match[1]) < 8 else None
 
     def close(self) -> None:
         """Close the file."""
@@ -113,33 +118,30 @@ class Source:
         except (EOFError, OSError, zlib.error) as error:
             collector.problem(f"{self.name}: line {number + 1}: {error}")
 
-    def whole(self, collector: Collector) -> bytes:
-        """The file, as far as it can be read; UsageError above WHOLE_LIMIT."""
-        pieces, size = [], 0
+    def read_all(self, collector: Collector) -> bytes:
+        """The content, as far as it can be read; UsageError above WHOLE_LIMIT."""
+        pieces = []
+        size = 0
+        limit = f"larger than {WHOLE_LIMIT >> 30} GiB, and this format cannot be read in pieces"
         try:
             while piece := self.stream.read1(_PIECE):
                 pieces.append(piece)
                 size += len(piece)
                 if size > WHOLE_LIMIT:
-                    raise UsageError(
-                        f"{self.name}: larger than {WHOLE_LIMIT >> 30} GiB, and this format cannot"
-                        " be read in pieces",
-                        "trim it",
-                    )
+                    raise UsageError(f"{self.name}: {limit}", "trim it")
         except (EOFError, OSError, zlib.error) as error:
             collector.problem(f"{self.name}: byte {size}: {error}")
         return b"".join(pieces)
 
 
 def opened(name: str, raw: BinaryIO, number: int = 0, files: int = 1) -> Source:
-    """A source of the bytes in `raw`, decompressed if they are gzip's."""
+    """A source of the bytes in `raw`, decompressed if they are those of gzip."""
     stream = io.BufferedReader(cast(io.RawIOBase, raw), HEAD)
     try:
         packed = stream.peek(2)[:2] == b"\x1f\x8b"
     except OSError as error:
-        raise UsageError(
-            f"{name}: {error.strerror or error}", "name a file that can be read"
-        ) from error
+        message = f"{name}: {error.strerror or error}"
+        raise UsageError(message, "name a file that can be read") from error
     if packed:
-        stream = io.BufferedReader(_Unpacked(stream), HEAD)
+        stream = io.BufferedReader(_GzipStream(stream), HEAD)
     return Source(name, stream, number, files)

@@ -1,7 +1,8 @@
-"""A pattern as people read it: what took most time or moved most bytes first, then totals, and
-what is missing.
+"""A pattern as text and as CSV.
 
-A pattern as AIBooster's pattern.csv, byte for byte in its titles and layout, and as a CSV of
+`table` shows the rows that took most time or moved most bytes, then totals, and what is missing.
+
+`pattern_csv` is AIBooster's pattern.csv, byte for byte in its titles and layout; `table_csv` has
 all fields.
 """
 
@@ -47,14 +48,14 @@ class _Line:
     row: PatternRow
     times: Times | None
     weight: float
-    whole: float
+    total: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """What the table is sorted by: a kind of time, or bytes.
 
-    `meaning` goes on after "average of all ranks".
+    `meaning` continues the text "average of all ranks".
     """
 
     name: str
@@ -71,22 +72,15 @@ KINDS = (
 
 def kind(pattern: Pattern) -> _Kind:
     """The GPU's time if any call has one, else the host's, else bytes."""
-    return next(
-        (
-            one
-            for one in KINDS
-            if one.field and any(getattr(row, one.field) for row in pattern.rows)
-        ),
-        KINDS[-1],
-    )
+    for time in KINDS:
+        if time.field and any(getattr(row, time.field) for row in pattern.rows):
+            return time
+    return KINDS[-1]
 
 
 def _function(line: _Line) -> str:
-    return (
-        COLLECTIVES[line.row.function].name
-        if line.row.function in COLLECTIVES
-        else line.row.function
-    )
+    collective = COLLECTIVES.get(line.row.function)
+    return collective.name if collective else line.row.function
 
 
 def _time(field: str) -> Callable[[_Line], str]:
@@ -112,51 +106,55 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(title="least", value=_time("least")),
     Column(title="median", value=_time("median")),
-    Column(title="share", unit="%", value=lambda line: percent_text(line.weight, line.whole)),
+    Column(title="share", unit="%", value=lambda line: percent_text(line.weight, line.total)),
 )
 
 
-def table(pattern: Pattern, width: int | None = None, most: int = ROWS) -> str:
-    """The histogram sorted by share of time, totals, and what the record lacks; at most `width`
-    characters wide, 80 without one.
+def table(pattern: Pattern, width: int | None = None, row_limit: int = ROWS) -> str:
+    """The `row_limit` rows with the largest share of time, totals, and what the record lacks.
 
-    It has the `most` rows with the largest share.
+    At most `width` characters wide, 80 without one.
     """
-    limit = width or NARROWED
-    chosen = kind(pattern)
-    lines = sorted(_lines(pattern, chosen), key=lambda line: (-line.weight, line.row.id))
-    shown = [
-        column
-        for column in COLUMNS
-        if column.title not in _OPTIONAL or any(column.text(line) != "-" for line in lines)
-    ]
-    rest = more(
-        lines[most:], sum(line.weight for line in lines[most:]), sum(line.weight for line in lines)
+    width = width or NARROWED
+    sort_kind = kind(pattern)
+    lines = sorted(_lines(pattern, sort_kind), key=lambda line: (-line.weight, line.row.id))
+    shown = [column for column in COLUMNS if _is_shown(column, lines)]
+    hidden = lines[row_limit:]
+    hidden_line = more(
+        hidden, sum(line.weight for line in hidden), sum(line.weight for line in lines)
     )
-    meaning = "" if chosen.field and len(pattern.header.ranks) == 1 else chosen.meaning
-    head = wrapped(
-        f"{_title(pattern)}\nsorted by share of {chosen.name} ({average(pattern)}{meaning})\n",
-        limit,
-    )
-    table = aligned(shown, lines[:most], limit, DROP_ORDER)
-    foot = wrapped(_totals(pattern, chosen) + _remarks(pattern), limit)
-    return f"{head}\n{table}{rest}\n{foot}"
+    meaning = "" if sort_kind.field and len(pattern.header.ranks) == 1 else sort_kind.meaning
+    order = f"sorted by share of {sort_kind.name} ({average(pattern)}{meaning})"
+    head = wrapped(f"{_title(pattern)}\n{order}\n", width)
+    table = aligned(shown, lines[:row_limit], width, DROP_ORDER)
+    foot = wrapped(_totals(pattern, sort_kind) + _remarks(pattern), width)
+    return f"{head}\n{table}{hidden_line}\n{foot}"
 
 
-def _lines(pattern: Pattern, chosen: _Kind) -> list[_Line]:
-    weighed = weights(pattern) if chosen.field else parts(pattern)
-    added = [_part(row, chosen) * weight for row, weight in zip(pattern.rows, weighed, strict=True)]
-    return [
-        _Line(pattern, row, getattr(row, chosen.field) if chosen.field else None, one, sum(added))
-        for row, one in zip(pattern.rows, added, strict=True)
+def _is_shown(column: Column, lines: list[_Line]) -> bool:
+    """Whether a column is always shown, or has a value in any line."""
+    return column.title not in _OPTIONAL or any(column.text(line) != "-" for line in lines)
+
+
+def _lines(pattern: Pattern, sort_kind: _Kind) -> list[_Line]:
+    row_weights = weights(pattern) if sort_kind.field else parts(pattern)
+    amounts = [
+        _amount(row, sort_kind) * weight
+        for row, weight in zip(pattern.rows, row_weights, strict=True)
     ]
+    total = sum(amounts)
+    lines = []
+    for row, amount in zip(pattern.rows, amounts, strict=True):
+        times = getattr(row, sort_kind.field) if sort_kind.field else None
+        lines.append(_Line(pattern, row, times, amount, total))
+    return lines
 
 
-def _part(row: PatternRow, chosen: _Kind) -> float:
-    """Time of all calls, also of those that were not timed; else bytes."""
-    if not chosen.field:
+def _amount(row: PatternRow, sort_kind: _Kind) -> float:
+    """Microseconds of all calls of a row, also of those that were not timed; or bytes."""
+    if not sort_kind.field:
         return float(row.bytes * row.calls)
-    times = getattr(row, chosen.field)
+    times = getattr(row, sort_kind.field)
     return times.total * row.calls / times.n if times else 0.0
 
 
@@ -171,50 +169,43 @@ def _title(pattern: Pattern) -> str:
     return ", ".join(filter(None, facts)) or "from an unknown source"
 
 
-def _totals(pattern: Pattern, chosen: _Kind) -> str:
+def _totals(pattern: Pattern, sort_kind: _Kind) -> str:
     calls = sum(row.calls for row in pattern.rows)
     size = sum(row.calls * row.bytes for row in pattern.rows)
-    counts = (
-        counted(calls, "call"),
-        counted(len(pattern.rows), "row"),
-        counted(len(pattern.comms), "communicator"),
-    )
-    text = "{} in {} over {}, ".format(*counts) + format_size(size)
-    if chosen.field:
-        timed = [
-            (times, weight)
-            for row, weight in zip(pattern.rows, weights(pattern), strict=True)
-            if (times := getattr(row, chosen.field))
-        ]
-        text += (
-            f"; {chosen.name}"
-            f" {time_text(sum(times.total * weight for times, weight in timed) * 1e-6)}"
-        )
-        number = sum(times.n for times, _ in timed)
-        text += f" of {counted(number, 'call')}" if number < calls else ""
+    rows = counted(len(pattern.rows), "row")
+    comms = counted(len(pattern.comms), "communicator")
+    text = f"{counted(calls, 'call')} in {rows} over {comms}, {format_size(size)}"
+    if sort_kind.field:
+        total_us = 0.0
+        timed = 0
+        for row, weight in zip(pattern.rows, weights(pattern), strict=True):
+            times = getattr(row, sort_kind.field)
+            if times:
+                total_us += times.total * weight
+                timed += times.n
+        text += f"; {sort_kind.name} {time_text(total_us * 1e-6)}"
+        if timed < calls:
+            text += f" of {counted(timed, 'call')}"
     if pattern.header.seconds:
         text += f", over {time_text(pattern.header.seconds)}"
     skews = [call.skew_us for call in pattern.calls if call.skew_us is not None]
-    text += (
-        f"\n"
-        f"skew between ranks: {time_text(sum(skews) * 1e-6)} in total,"
-        f" {time_text(max(skews) * 1e-6)} at most"
-        if skews
-        else ""
-    )
+    if skews:
+        total, largest = time_text(sum(skews) * 1e-6), time_text(max(skews) * 1e-6)
+        text += f"\nskew between ranks: {total} in total, {largest} at most"
     return text + "\n"
 
 
 def _remarks(pattern: Pattern) -> str:
     header = pattern.header
-    text = "" if pattern.ordered else "the order of the calls is unknown\n"
-    text += (
-        f"{counted(header.dropped, 'call')} dropped by what recorded them\n"
-        if header.dropped
-        else ""
-    )
-    text += f"{counted(header.skipped, 'record')} could not be read\n" if header.skipped else ""
-    return text + "".join(f"note: {note}\n" for note in [*header.notes, *coverage(pattern)])
+    lines = []
+    if not pattern.ordered:
+        lines.append("the order of the calls is unknown")
+    if header.dropped:
+        lines.append(f"{counted(header.dropped, 'call')} dropped by what recorded them")
+    if header.skipped:
+        lines.append(f"{counted(header.skipped, 'record')} could not be read")
+    lines += [f"note: {note}" for note in [*header.notes, *coverage(pattern)]]
+    return "".join(f"{line}\n" for line in lines)
 
 
 TITLES = (
@@ -234,37 +225,32 @@ UNKNOWN = "?"
 def pattern_csv(pattern: Pattern, *, calls: bool = False) -> str:
     """A line for each distinct collective call. Send and recv have no place in this format.
 
-    With `calls` a last column says how often a rank made it, on average over the ranks read, and at
+    With `calls` a last column has how often a rank made it, on average over the ranks read, and at
     least 1.
     """
     lines: dict[tuple[str, ...], tuple[str, float]] = {}
     for row, part in zip(pattern.rows, parts(pattern), strict=True):
-        if row.function in COLLECTIVES:
-            known = (
-                COLLECTIVES[row.function].torch_name,
-                row.count,
-                row.dtype and DTYPES[row.dtype].torch,
-                pattern.comm(row).ranks,
-                row.algorithm,
-                row.protocol,
-                row.bytes,
-            )
-            name = tuple(UNKNOWN if value is None else str(value) for value in known)
-            time, before = lines.get(name, (UNKNOWN, 0))
-            lines[name] = (
-                time if row.predicted_us is None else repr(row.predicted_us),
-                before + part * row.calls,
-            )
-    head = (*TITLES, CALLS) if calls else TITLES
-    return _text(
-        [
-            head,
-            *(
-                (*name, time, *([max(1, round(number))] if calls else []))
-                for name, (time, number) in lines.items()
-            ),
-        ]
-    )
+        if row.function not in COLLECTIVES:
+            continue
+        values = (
+            COLLECTIVES[row.function].torch_name,
+            row.count,
+            row.dtype and DTYPES[row.dtype].torch,
+            pattern.comm(row).ranks,
+            row.algorithm,
+            row.protocol,
+            row.bytes,
+        )
+        texts = tuple(UNKNOWN if value is None else str(value) for value in values)
+        time, number = lines.get(texts, (UNKNOWN, 0))
+        if row.predicted_us is not None:
+            time = repr(row.predicted_us)
+        lines[texts] = (time, number + part * row.calls)
+    table: list[tuple[object, ...]] = [(*TITLES, CALLS) if calls else TITLES]
+    for texts, (time, number) in lines.items():
+        count = (max(1, round(number)),) if calls else ()
+        table.append((*texts, time, *count))
+    return _text(table)
 
 
 def left_out(pattern: Pattern) -> int:
@@ -273,10 +259,10 @@ def left_out(pattern: Pattern) -> int:
 
 
 def _times(name: str) -> tuple[tuple[str, Callable[[Pattern, PatternRow], object]], ...]:
+    """The columns of `cpu_us` or `gpu_us`: a title, and a function for the value."""
+
     def value(field: str) -> Callable[[Pattern, PatternRow], object]:
-        return lambda pattern, row: (
-            None if (times := getattr(row, name)) is None else getattr(times, field)
-        )
+        return lambda pattern, row: getattr(getattr(row, name), field, None)
 
     kind = name.removesuffix("_us")
     units = {field: "" if field == "n" else "_us" for field in Times.__struct_fields__}
@@ -316,17 +302,15 @@ def table_csv(pattern: Pattern) -> str:
     """A line for each row with all its fields; times of each kind in columns of their own, in
     microseconds.
     """
-    return _text(
-        [
-            [name for name, _ in FIELDS],
-            *([value(pattern, row) for _, value in FIELDS] for row in pattern.rows),
-        ]
-    )
+
+    def values(row: PatternRow) -> list[object]:
+        return [value(pattern, row) for _, value in FIELDS]
+
+    titles = [name for name, _ in FIELDS]
+    return _text([titles, *map(values, pattern.rows)])
 
 
 def _text(lines: Iterable[Iterable[object]]) -> str:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(
-        ["" if value is None else value for value in line] for line in lines
-    )
+    csv.writer(out, lineterminator="\n").writerows(lines)  # None is an empty field
     return out.getvalue()

@@ -1,13 +1,13 @@
 """A web server for Prometheus: GET /metrics returns the last reading. A request reads no counter.
 
-Beyond loopback a scraper has to know a token. Connections are few, and each has a time limit. When
-there are too many, the one that has waited longest without asking for anything makes room, so that
-strangers who only connect keep no scraper out.
+`Exporter` is the server. Beyond loopback a scraper has to know a token. Connections are few, and
+each has a time limit. When there are too many, the one that has been idle for longest is closed, so
+that strangers who only connect keep no scraper out.
 
-Counters since the watch began, as an exporter needs them: they never decrease, even if a
-counter wraps or a driver reloads.
+`Totals` are the counters since the watch began. They never decrease, even if a counter wraps or a
+driver reloads.
 
-What the exporter serves: the sums of all counters and the patterns of the last sample.
+`Page` holds what the exporter serves: the totals and the counter patterns of the last sample.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from busbw.core.watch_counters import BY_NAME, LEVELS
 from busbw.host.tcp_connections import has_data
 
 LOOPBACK, PORT = "127.0.0.1", 9400
-MOST = 64  # connections at once
+MAX_CONNECTIONS = 64
 REQUEST_S = 5.0  # for one connection, from its first byte to its last
 INDEX = (
     b"<html><head><title>busbw watch</title></head><body><a"
@@ -39,8 +39,9 @@ INDEX = (
 
 
 def address(text: str, token: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:9400`, `:9400`, `9400` or `[::1]:9400`; UsageError also for
-    access by other hosts without a token.
+    """Host and port of `127.0.0.1:9400`, `:9400`, `9400` or `[::1]:9400`.
+
+    UsageError if it is no address, or if other hosts could connect without a token.
     """
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or LOOPBACK
@@ -78,7 +79,7 @@ class Exporter(ThreadingMixIn, HTTPServer):
         self, host: str, port: int, page: Callable[[], bytes], content_type: str, token: str = ""
     ) -> None:
         self.page, self.content_type, self._token = page, content_type, token
-        self._open: dict[socket.socket, float] = {}  # in order of age
+        self._open: dict[socket.socket, float] = {}  # oldest first, with the time of its start
         self._asking: set[socket.socket] = set()  # their first line has come
         self._answering: set[socket.socket] = set()  # their whole request has come
         self._lock = threading.Lock()
@@ -97,16 +98,18 @@ class Exporter(ThreadingMixIn, HTTPServer):
 
     @property
     def url(self) -> str:
-        """Where the metrics are."""
+        """The address of the metrics."""
         host, port = self.server_address[:2]
-        return f"http://{f'[{host!s}]' if ':' in str(host) else host!s}:{port}/metrics"
+        name = f"[{host!s}]" if ":" in str(host) else str(host)
+        return f"http://{name}:{port}/metrics"
 
     def allows(self, header: str | None) -> bool:
         """Whether the header Authorization has the token, if one is needed."""
+        if not self._token:
+            return True
         # http.server decodes headers as Latin-1, whatever the client encoded.
-        return not self._token or hmac.compare_digest(
-            (header or "").encode("latin-1", "replace"), f"Bearer {self._token}".encode()
-        )
+        sent = (header or "").encode("latin-1", "replace")
+        return hmac.compare_digest(sent, f"Bearer {self._token}".encode())
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether one more connection is accepted: always, unless all others are being answered.
@@ -114,12 +117,12 @@ class Exporter(ThreadingMixIn, HTTPServer):
         An idle one is ended for it.
         """
         with self._lock:
-            idle = self._longest_idle() if len(self._open) >= MOST else None
-            if idle is not None:
+            if len(self._open) >= MAX_CONNECTIONS:
+                idle = self._longest_idle()
+                if idle is None:
+                    return False
                 self._open.pop(idle)  # its thread still closes it
                 _end(idle)
-            if len(self._open) >= MOST:
-                return False
             self._open[request] = time.monotonic()
             return True
 
@@ -134,7 +137,7 @@ class Exporter(ThreadingMixIn, HTTPServer):
         return next(silent, waiting[0] if waiting else None)
 
     def asking(self, request: socket.socket, *, whole: bool) -> None:
-        """The first line of a request, or a whole one, has come through this connection."""
+        """Note that the first line of a request, or a `whole` one, has come on this connection."""
         with self._lock:
             (self._answering if whole else self._asking).add(request)
 
@@ -149,10 +152,9 @@ class Exporter(ThreadingMixIn, HTTPServer):
     def service_actions(self) -> None:
         """End connections that exceed their time limit; called twice a second."""
         with self._lock:
+            now_s = time.monotonic()
             late = [
-                request
-                for request, since_s in self._open.items()
-                if time.monotonic() - since_s > REQUEST_S
+                request for request, start_s in self._open.items() if now_s - start_s > REQUEST_S
             ]
         for request in late:
             _end(request)
@@ -217,18 +219,17 @@ class _Handler(BaseHTTPRequestHandler):
         """
         headers = {"Vary": "Accept-Encoding"}
         if _accepts_gzip(self.headers.get("Accept-Encoding", "")):
-            page, headers["Content-Encoding"] = gzip.compress(page, compresslevel=1), "gzip"
+            page = gzip.compress(page, compresslevel=1)
+            headers["Content-Encoding"] = "gzip"
         self._answer(200, page, self.server.content_type, headers)
 
     def _answer(
         self, status: int, body: bytes, content_type: str, headers: dict[str, str] | None = None
     ) -> None:
         self.send_response(status)
-        for name, value in {
-            "Content-Type": content_type,
-            "Content-Length": str(len(body)),
-            **(headers or {}),
-        }.items():
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -254,35 +255,37 @@ class Totals:
         """Add the increases since the previous sample."""
         for key, group in sample.groups.items():
             last = self._last.get(key)
-            if last is not group:
-                known = last.values if last and last.identity == group.identity else {}
-                sums = self._sums.setdefault(key, {})
-                for name, value in group.values.items():
-                    if name not in LEVELS and known.get(name) != value:
-                        sums[name] = sums.get(name, 0) + _more(
-                            BY_NAME[name], known.get(name, 0), value
-                        )
-                self._last[key] = group
+            if last is group:
+                continue
+            before = last.values if last and last.identity == group.identity else {}
+            sums = self._sums.setdefault(key, {})
+            for name, value in group.values.items():
+                if name not in LEVELS and before.get(name) != value:
+                    rise = _increase(BY_NAME[name], before.get(name, 0), value)
+                    sums[name] = sums.get(name, 0) + rise
+            self._last[key] = group
 
     def of(self, sample: Sample) -> dict[Key, dict[str, int]]:
-        """Sums of the groups in a sample, and its levels."""
-        found = {}
+        """The sums of the groups in a sample, and the levels of the sample, by group and name."""
+        result = {}
         for key, group in sample.groups.items():
             levels = {name: value for name, value in group.values.items() if name in LEVELS}
-            found[key] = self._sums.get(key, {}) | levels
-        return found
+            result[key] = self._sums.get(key, {}) | levels
+        return result
 
 
-def _more(row: Counter, before: int, value: int) -> int:
-    """The increase. After a reset the whole value is new; for a saturated counter it is unknown."""
-    by = increase(row, before, value)
-    if by is not None:
-        return by
+def _increase(row: Counter, before: int, value: int) -> int:
+    """The increase in the counter's unit: the whole value after a reset, 0 for a saturated counter,
+    whose increase is unknown.
+    """
+    rise = increase(row, before, value)
+    if rise is not None:
+        return rise
     return value * row.scale if value < before else 0
 
 
 class Page:
-    """Follows the samples; each replaces `shown`, which other threads read."""
+    """The page after each sample: `shown`, which other threads read."""
 
     def __init__(self, first: Sample) -> None:
         self._totals, self._samples, self._missed = Totals(), 0, 0

@@ -88,13 +88,13 @@ GPU = {
     "pcie_gen": "busbw_pcie_generation",
     "pcie_width": "busbw_pcie_lanes",
 }
-IN_TCP = ("RetransSegs", "OutSegs")  # those of /proc/net/snmp; the others are TcpExt's
+IN_TCP = ("RetransSegs", "OutSegs")  # in /proc/net/snmp; node_exporter calls the others TcpExt
 MICRO = 1e-6
 Labels = tuple[tuple[str, str], ...]
 
 
 class _Families:
-    """Lines by metric: the format wants all of a metric together."""
+    """Lines by metric: the format demands that all lines of a metric come together."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[str]] = {}
@@ -102,79 +102,79 @@ class _Families:
     def add(self, name: str, kind: str, meaning: str, labels: Labels, value: float) -> None:
         if name not in self._lines:
             self._lines[name] = [
-                f"# HELP {name} {_escaped(meaning, quote=False)}",
+                f"# HELP {name} {_escape(meaning, quote=False)}",
                 f"# TYPE {name} {kind}",
             ]
-        inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+        pairs = ",".join(f'{key}="{_escape(text)}"' for key, text in labels)
         number = f"{value:.15g}" if isinstance(value, float) else value
-        self._lines[name].append(f"{name}{{{inside}}} {number}" if labels else f"{name} {number}")
+        self._lines[name].append(f"{name}{{{pairs}}} {number}" if labels else f"{name} {number}")
 
     def text(self) -> str:
         return "".join(f"{line}\n" for lines in self._lines.values() for line in lines)
 
 
-def _escaped(text: str, *, quote: bool = True) -> str:
+def _escape(text: str, *, quote: bool = True) -> str:
     text = seen(text).replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quote else text
 
 
 def render(shown: Exposition) -> bytes:
     """The whole page."""
-    families, links = _Families(), {link.name: link for link in shown.links}
+    families = _Families()
+    _add_counters(families, shown)
+    _add_rates(families, shown)
+    _add_patterns(families, shown)
+    _add_samples(families, shown)
+    return families.text().encode()
+
+
+def _add_counters(families: _Families, shown: Exposition) -> None:
+    links = {link.name: link for link in shown.links}
     for (subject, source), values in shown.values.items():
         for name, value in values.items():
             for metric, labels, number in _metrics(subject, source, name, value, links):
-                kind = GAUGE if name in LEVELS else UNTYPED if subject == TCP else COUNTER
-                families.add(metric, kind, _meaning(name), labels, number)
-    for link in shown.links:
-        if link.rate is not None:
-            labels = (("link", link.name), ("kind", link.kind))
-            families.add(
-                "busbw_link_rate_bytes_per_second",
-                GAUGE,
-                "rate of the link in one direction",
-                labels,
-                link.rate,
-            )
-            if link.device:
-                families.add(
-                    "node_infiniband_rate_bytes_per_second",
-                    GAUGE,
-                    "maximum signal transfer rate",
-                    _port(link),
-                    link.rate,
-                )
-    for one in shown.said:
-        labels = (("link", one.link), ("pattern", one.pattern), ("verdict", one.verdict.value))
-        families.add(
-            "busbw_watch_pattern",
-            GAUGE,
-            "1 while a pattern of counters is seen on a link",
-            labels,
-            1,
-        )
-    families.add(
-        "busbw_watch_samples_total", COUNTER, "readings of all counters", (), shown.samples
-    )
-    families.add(
-        "busbw_watch_missed_samples_total",
-        COUNTER,
-        "readings left out because an earlier one took too long",
-        (),
-        shown.missed,
-    )
-    families.add(
-        "busbw_watch_last_sample_timestamp_seconds",
-        GAUGE,
-        "time of the last reading",
-        (),
-        shown.unix_s,
-    )
-    return families.text().encode()
+                families.add(metric, _type(subject, name), _meaning(name), labels, number)
+
+
+def _type(subject: str, name: str) -> str:
+    if name in LEVELS:
+        return GAUGE
+    return UNTYPED if subject == TCP else COUNTER
 
 
 def _meaning(name: str) -> str:
     return LEVELS[name] if name in LEVELS else BY_NAME[name].meaning
+
+
+def _add_rates(families: _Families, shown: Exposition) -> None:
+    metric, meaning = "busbw_link_rate_bytes_per_second", "rate of the link in one direction"
+    port_metric = "node_infiniband_rate_bytes_per_second"
+    for link in shown.links:
+        if link.rate is not None:
+            labels = (("link", link.name), ("kind", link.kind))
+            families.add(metric, GAUGE, meaning, labels, link.rate)
+            if link.device:
+                families.add(
+                    port_metric, GAUGE, "maximum signal transfer rate", _port(link), link.rate
+                )
+
+
+def _add_patterns(families: _Families, shown: Exposition) -> None:
+    meaning = "1 while a pattern of counters is seen on a link"
+    for match in shown.said:
+        verdict = match.verdict.value
+        labels = (("link", match.link), ("pattern", match.pattern), ("verdict", verdict))
+        families.add("busbw_watch_pattern", GAUGE, meaning, labels, 1)
+
+
+def _add_samples(families: _Families, shown: Exposition) -> None:
+    metric, meaning = "busbw_watch_samples_total", "readings of all counters"
+    families.add(metric, COUNTER, meaning, (), shown.samples)
+    metric = "busbw_watch_missed_samples_total"
+    meaning = "readings left out because an earlier one took too long"
+    families.add(metric, COUNTER, meaning, (), shown.missed)
+    metric = "busbw_watch_last_sample_timestamp_seconds"
+    families.add(metric, GAUGE, "time of the last reading", (), shown.unix_s)
 
 
 def _port(link: Link) -> Labels:
@@ -184,34 +184,37 @@ def _port(link: Link) -> Labels:
 def _metrics(
     subject: str, source: str, name: str, value: int, links: dict[str, Link]
 ) -> Iterator[tuple[str, Labels, float]]:
-    """The metric of one value; none for what node_exporter's own collectors give of a host."""
+    """The metric of one value; none for values of a host that node_exporter itself exports."""
     link = links.get(subject)
     if subject == TCP:
         yield f"node_netstat_{'Tcp' if name in IN_TCP else 'TcpExt'}_{name}", (), value
     elif link is not None and link.device and source != "dev":
-        own = f"busbw_infiniband_{name}" if name in LEVELS else f"busbw_infiniband_{name}_total"
-        yield (
-            f"node_infiniband_{INFINIBAND[name]}" if name in INFINIBAND else own,
-            _port(link),
-            value,
-        )
+        if name in INFINIBAND:
+            metric = f"node_infiniband_{INFINIBAND[name]}"
+        else:
+            metric = f"busbw_infiniband_{name}{'' if name in LEVELS else '_total'}"
+        yield metric, _port(link), value
     elif source == "dev":
         yield f"node_network_{NETWORK[name]}", (("device", subject),), value
     elif source == "ethtool":
         yield _ethtool(subject, name, value)
     elif link is not None:
-        yield (
-            GPU.get(name, f"busbw_{name}_total"),
-            (("gpu", link.name.partition(" ")[0].removeprefix("GPU")), ("bus", link.bus)),
-            value,
-        )
+        metric = GPU.get(name, f"busbw_{name}_total")
+        number = link.name.partition(" ")[0].removeprefix("GPU")
+        yield metric, (("gpu", number), ("bus", link.bus)), value
 
 
 def _ethtool(interface: str, name: str, value: int) -> tuple[str, Labels, float]:
-    """Counters of a priority are one metric; durations are seconds."""
+    """The metric of a counter of `ethtool -S`. Counters that exist for each priority share one
+    metric with the priority as a label; durations are in seconds.
+    """
+    metric = f"busbw_ethtool_{name}"
+    labels: Labels = (("device", interface),)
     match = PRIORITY.fullmatch(name)
-    labels: Labels = (("device", interface), *((("priority", match[2]),) if match else ()))
-    metric = f"busbw_ethtool_{match[1]}_priority_{match[3]}" if match else f"busbw_ethtool_{name}"
+    if match:
+        direction, priority, quantity = match.groups()
+        metric = f"busbw_ethtool_{direction}_priority_{quantity}"
+        labels = (*labels, ("priority", priority))
     if name in LEVELS:
         return f"{metric}_percent", labels, value
     if BY_NAME[name].unit == "us":

@@ -1,9 +1,8 @@
-"""The counters of this host, read by a child process: a driver or NVML that hangs blocks the child
-alone.
+"""The counters of this host, read by a child process: a driver or NVML that hangs blocks only the
+child.
 
 reader = Reader(Wanted(ports=("mlx5_0",)))    starts the child, which finds the links
-sample = reader.read()                        as often as wanted; names in `unread` what did not
-    answer
+sample = reader.read()                        any number of times; `unread` has what did not answer
 reader.close()
 """
 
@@ -39,15 +38,16 @@ class Wanted(msgspec.Struct, frozen=True):
 class Reader:
     """Samples from a child process, which is replaced by one that reads less if it does not answer.
 
-    UsageError and NoMeasurement as of Traffic; TimedOut if nothing can be read without what hangs.
+    Raises UsageError and NoMeasurement like Traffic, and TimedOut if reading hangs whatever links
+    are left out.
     """
 
     def __init__(
-        self, wanted: Wanted, *, answer_s: float = ANSWER_S, start_s: float = START_S
+        self, links: Wanted, *, answer_s: float = ANSWER_S, start_s: float = START_S
     ) -> None:
-        self._wanted, self._answer_s, self._start_s = wanted, answer_s, start_s
+        self._links, self._answer_s, self._start_s = links, answer_s, start_s
         self._lost: list[str] = []
-        self._tries = 0  # children in a row that gave no sample, for no link's fault
+        self._tries = 0  # children in a row that gave no sample, although no link was to blame
         self._start()
 
     def read(self) -> Sample:
@@ -68,7 +68,7 @@ class Reader:
             self._child.wait(0.2)
 
     def _start(self) -> None:
-        """A child that has found the links."""
+        """Start a child, and wait until it has found the links."""
         while True:
             ours, theirs = socket.socketpair()
             with theirs:
@@ -81,17 +81,17 @@ class Reader:
                     start_new_session=True,
                 )
             self._connection = Connection(ours.detach())
-            self._send(self._wanted)
+            self._send(self._links)
             if self._answer(self._start_s) is True:
                 return
 
     def _send(self, message: Wanted | bool) -> None:
-        with suppress(OSError):  # it has died: seen when it does not answer
+        with suppress(OSError):  # a child that has died is noticed when it does not answer
             self._connection.send(message)
 
     def _answer(self, limit_s: float) -> object:
-        """What the child says after the names of what it reads; None if it hangs or ended, and
-        is given up.
+        """The child's next message that is not the name of what it reads now; None if the child
+        hangs or has ended, and is given up.
         """
         name = ""
         try:
@@ -108,27 +108,25 @@ class Reader:
             self._give_up(name, ENDED)
         return None
 
-    def _give_up(self, name: str, what: str) -> None:
-        """End the child.
-
-        The next one reads without the link, or without NVML, whose counters did not come.
+    def _give_up(self, name: str, reason: str) -> None:
+        """End the child. The next one leaves out `name`, a link or NVML, whose counters did not
+        come for this `reason`.
         """
         self.close()
         if name in ("", HOST_FILES):
             self._tries += 1
             if self._tries == TRIES:
                 raise TimedOut(
-                    f"reading the counters of this host: {name or 'busbw'}: {what}",
+                    f"reading the counters of this host: {name or 'busbw'}: {reason}",
                     "dmesg -T | tail -50",
                 )
             return
         if name == NVML:
-            self._wanted = msgspec.structs.replace(self._wanted, gpus=False)
+            self._links = msgspec.structs.replace(self._links, gpus=False)
         else:
-            self._wanted = msgspec.structs.replace(
-                self._wanted, without=(*self._wanted.without, name)
-            )
-        self._lost.append(f"{name}: {what}; it is not read any more")
+            without = (*self._links.without, name)
+            self._links = msgspec.structs.replace(self._links, without=without)
+        self._lost.append(f"{name}: {reason}; it is not read any more")
 
 
 def main() -> None:
@@ -136,13 +134,13 @@ def main() -> None:
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(int(sys.argv[1]))
-    wanted: Wanted = connection.recv()
+    links: Wanted = connection.recv()
     try:
         traffic = Traffic(
-            wanted=wanted.ports,
-            gpus=wanted.gpus,
-            system=wanted.system,
-            without=wanted.without,
+            wanted=links.ports,
+            gpus=links.gpus,
+            system=links.system,
+            without=links.without,
             note=connection.send,
         )
     except Exception as error:  # noqa: BLE001 - raised again in the parent

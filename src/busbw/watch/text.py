@@ -1,17 +1,17 @@
-"""An interval of a watch: a line for each link, then the counter patterns found; or a line of
-JSON.
+"""An interval of a watch as text, in three formats.
 
-An interval of a watch in the text of rdma_monitor: one block for each network port, counts of
-the interval, rates in Gb/s.
+`table` has a line for each link, then the counter patterns found; `screen` redraws it on a
+terminal. `line` is one line of JSON.
 
-Values of a bond are followed by those of its slaves. `-` is what this host or driver does not say.
+`text` is the format of rdma_monitor: one block for each network port, counts of the interval, and
+rates in Gb/s. Values of a bond are followed by those of its slaves. A `-` stands for a value that
+this host or driver does not report.
 """
 
 from datetime import datetime
 
 import msgspec
 
-from busbw.core.finding import Verdict
 from busbw.core.link_samples import ETHERNET, IB, RDMA, ROCE, Flow, Slave, Watched, per_second
 from busbw.core.unseen import seen
 from busbw.ui.number_formats import Column, aligned, bandwidth_text, known, percent_text, wrapped
@@ -24,30 +24,16 @@ DROP_ORDER = ("drops", "lost", "ECN", "CNP out", "CNP in", "rate", "pause out", 
 
 
 def columns() -> list[Column]:
-    """Their values take a Flow."""
+    """The columns of the table, whose values are functions of a Flow."""
     return [
         Column(title="link", value=lambda flow: flow.name, left=True),
         Column(title="rate", unit="GB/s", value=lambda flow: known(flow.rate, bandwidth_text)),
         Column(title="sent", unit="GB/s", value=lambda flow: known(flow.tx, bandwidth_text)),
-        Column(
-            title="%",
-            value=lambda flow: "-" if flow.tx is None else percent_text(flow.tx, flow.rate),
-        ),
+        Column(title="%", value=lambda flow: _percent(flow.tx, flow.rate)),
         Column(title="received", unit="GB/s", value=lambda flow: known(flow.rx, bandwidth_text)),
-        Column(
-            title="%",
-            value=lambda flow: "-" if flow.rx is None else percent_text(flow.rx, flow.rate),
-        ),
-        Column(
-            title="pause in",
-            unit="%",
-            value=lambda flow: "-" if flow.rx_pause is None else percent_text(flow.rx_pause, 1),
-        ),
-        Column(
-            title="pause out",
-            unit="%",
-            value=lambda flow: "-" if flow.tx_pause is None else percent_text(flow.tx_pause, 1),
-        ),
+        Column(title="%", value=lambda flow: _percent(flow.rx, flow.rate)),
+        Column(title="pause in", unit="%", value=lambda flow: _percent(flow.rx_pause, 1)),
+        Column(title="pause out", unit="%", value=lambda flow: _percent(flow.tx_pause, 1)),
         Column(title="CNP in", unit="/s", value=lambda flow: known(flow.cnp_handled, per_second)),
         Column(title="CNP out", unit="/s", value=lambda flow: known(flow.cnp_sent, per_second)),
         Column(title="ECN", unit="/s", value=lambda flow: known(flow.ecn_marked, per_second)),
@@ -57,54 +43,49 @@ def columns() -> list[Column]:
     ]
 
 
+def _percent(value: float | None, full: float | None) -> str:
+    return "-" if value is None else percent_text(value, full)
+
+
 def table(watched: Watched, width: int | None = None) -> str:
     """The whole text of one interval."""
     local = datetime.fromisoformat(watched.at).astimezone()
-    head = (
-        f"{watched.host}  {local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03} "
-        f" {_seconds(watched.seconds)}"
-    )
-    head += f"  {watched.missed} missed" if watched.missed else ""
+    time = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03}"
+    head = f"{watched.host}  {time}  {_seconds(watched.seconds)}"
+    if watched.missed:
+        head += f"  {watched.missed} missed"
     resent = watched.tcp.get("RetransSegs")
-    head += f"  TCP retransmits {per_second(resent)}/s" if resent is not None else ""
-    said = "".join(
-        f"{_word(one.verdict):<5} {one.link}: {one.message}: {one.seen}  [{one.pattern}]\n"
-        for one in watched.said
+    if resent is not None:
+        head += f"  TCP retransmits {per_second(resent)}/s"
+    matches = "".join(
+        f"{match.verdict.value.upper():<5} {match.link}: {match.message}: {match.seen}"
+        f"  [{match.pattern}]\n"
+        for match in watched.said
     )
-    shown = [
-        column
-        for column in columns()
-        if column.title in ALWAYS
-        or any(column.value(flow) not in ("-", "") for flow in watched.links)
-    ]
-    return f"{head}\n{aligned(shown, watched.links, width, DROP_ORDER)}{wrapped(said, width)}"
+    shown = [column for column in columns() if _is_shown(column, watched.links)]
+    return f"{head}\n{aligned(shown, watched.links, width, DROP_ORDER)}{wrapped(matches, width)}"
+
+
+def _is_shown(column: Column, flows: list[Flow]) -> bool:
+    if column.title in ALWAYS:
+        return True
+    return any(column.value(flow) not in ("-", "") for flow in flows)
 
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 0.995 else f"{1000 * seconds:.0f} ms"
 
 
-def _word(verdict: Verdict) -> str:
-    return verdict.value.upper()
-
-
 def screen(watched: Watched, width: int | None, height: int) -> str:
-    """The table, which replaces the previous one, with what could not be read, cut to the height
-    of the terminal.
+    """The table and notes on what could not be read, cut to the height of the terminal. Escape
+    sequences let it replace the previous one.
     """
-    text = table(watched, width) + wrapped(
-        "".join(f"note: {reason}\n" for reason in watched.unread), width
-    )
-    lines = seen(text).splitlines()
-    shown = (
-        lines
-        if len(lines) < height
-        else [
-            *lines[: height - 2],
-            f"... {len(lines) - height + 2} more lines: a larger window shows them",
-        ]
-    )
-    return HOME + "".join(f"{line}{NEXT}" for line in shown) + REST
+    notes = "".join(f"note: {reason}\n" for reason in watched.unread)
+    lines = seen(table(watched, width) + wrapped(notes, width)).splitlines()
+    if len(lines) >= height:
+        hidden = len(lines) - height + 2
+        lines[height - 2 :] = [f"... {hidden} more lines: a larger window shows them"]
+    return HOME + "".join(f"{line}{NEXT}" for line in lines) + REST
 
 
 def line(watched: Watched) -> bytes:
@@ -114,8 +95,8 @@ def line(watched: Watched) -> bytes:
 
 LINE = "------\n"
 PORTS = (IB, ROCE, RDMA, ETHERNET)
-WAYS = ("tx", "rx")
-# Name in the text, and the counter.
+DIRECTIONS = ("tx", "rx")
+# The name in the text, and the counter.
 COUNTS = {
     "np_cnp_sent": "np_cnp_sent",
     "rp_cnp_handled": "rp_cnp_handled",
@@ -141,38 +122,38 @@ def _block(watched: Watched, flow: Flow, *, named: bool) -> str:
     seconds = watched.seconds
     parts: tuple[Part, ...] = (flow, *flow.slaves)
     slaves = f" ({'/'.join(slave.name for slave in flow.slaves)})" if flow.slaves else ""
-    lines = [
-        _time(watched.at),
-        *([f"interface: {flow.bond or flow.name}{slaves}"] if named else []),
-    ]
-    lines += [
-        f"{way}_rate: {_of_all([_gbit(part.tx if way == 'tx' else part.rx) for part in parts])}"
-        for way in WAYS
-    ]
-    for what in ("pause", "pause_duration"):
-        lines += [
-            f"{way}_{what}: {_of_all([_pauses(part, way, what, seconds) for part in parts])}"
-            for way in WAYS
-        ]
-    lines += [
-        f"{name}: {_count(flow.counters.get(key), 1 if key == LEVEL else seconds)}"
-        for name, key in COUNTS.items()
-    ]
-    lines += [
-        f"{way}_rate_prio0:"
-        f" {_of_all([_gbit(part.counters.get(f'{way}_prio0_bytes')) for part in parts])}"
-        for way in WAYS
-    ]
-    resent, sent = (watched.tcp.get(name) for name in ("RetransSegs", "OutSegs"))
-    lines.append(f"tcp_segs_retrans: {_count(resent, seconds)}")
-    lines.append(
-        "tcp_retrans_rate:"
-        f" {'-' if resent is None or sent is None else f'{resent / sent if sent else 0:.4g}'}"
-    )
-    lines.append(f"cpu_usage: {'-' if watched.cpu is None else f'{100 * watched.cpu:.2f}%'}")
-    free = watched.free_memory_bytes
-    lines.append(f"free_mem: {'-' if free is None else f'{free // 1024} kB'}")
+    lines = [_time(watched.at)]
+    if named:
+        lines.append(f"interface: {flow.bond or flow.name}{slaves}")
+    lines.append(f"tx_rate: {_join([_gbit(part.tx) for part in parts])}")
+    lines.append(f"rx_rate: {_join([_gbit(part.rx) for part in parts])}")
+    for quantity in ("pause", "pause_duration"):
+        for direction in DIRECTIONS:
+            pauses = [_pauses(part, direction, quantity, seconds) for part in parts]
+            lines.append(f"{direction}_{quantity}: {_join(pauses)}")
+    for name, key in COUNTS.items():
+        count = _count(flow.counters.get(key), 1 if key == LEVEL else seconds)
+        lines.append(f"{name}: {count}")
+    for direction in DIRECTIONS:
+        rates = [_gbit(part.counters.get(f"{direction}_prio0_bytes")) for part in parts]
+        lines.append(f"{direction}_rate_prio0: {_join(rates)}")
+    lines += _host_lines(watched)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _host_lines(watched: Watched) -> list[str]:
+    """The lines that are the same for all ports: TCP, processors and memory."""
+    resent, sent = watched.tcp.get("RetransSegs"), watched.tcp.get("OutSegs")
+    share = "-"
+    if resent is not None and sent is not None:
+        share = f"{resent / sent if sent else 0:.4g}"
+    free = watched.free_memory_bytes
+    return [
+        f"tcp_segs_retrans: {_count(resent, watched.seconds)}",
+        f"tcp_retrans_rate: {share}",
+        f"cpu_usage: {'-' if watched.cpu is None else f'{100 * watched.cpu:.2f}%'}",
+        f"free_mem: {'-' if free is None else f'{free // 1024} kB'}",
+    ]
 
 
 def _time(at: str) -> str:
@@ -180,10 +161,10 @@ def _time(at: str) -> str:
     return f"{local.year}-{local.month}-{local.day} {local:%H:%M:%S %Z}"
 
 
-def _of_all(values: list[str]) -> str:
-    """The port's value, and those of a bond's slaves."""
-    whole, *slaves = values
-    return whole + (f" ({'/'.join(slaves)})" if slaves else "")
+def _join(values: list[str]) -> str:
+    """The port's value, and in parentheses those of a bond's slaves."""
+    port, *slaves = values
+    return port + (f" ({'/'.join(slaves)})" if slaves else "")
 
 
 def _gbit(bytes_per_s: float | None) -> str:
@@ -194,17 +175,15 @@ def _count(per_s: float | None, seconds: float) -> str:
     return "-" if per_s is None else str(round(per_s * seconds))
 
 
-def _pauses(part: Part, way: str, what: str, seconds: float) -> str:
+def _pauses(part: Part, direction: str, quantity: str, seconds: float) -> str:
     """The pauses of all priorities if there are any, else those of the whole link; durations in
     us.
     """
     counters = part.counters
-    by_priority = [
-        value
-        for number in range(8)
-        if (value := counters.get(f"{way}_prio{number}_{what}")) is not None
-    ]
-    whole = counters.get(f"{way}_{what}_ctrl_phy", counters.get(f"{way}_global_{what}"))
-    return _count(
-        sum(by_priority) if by_priority and (whole is None or any(by_priority)) else whole, seconds
-    )
+    names = [f"{direction}_prio{number}_{quantity}" for number in range(8)]
+    by_priority = [counters[name] for name in names if name in counters]
+    pauses = counters.get(f"{direction}_global_{quantity}")
+    pauses = counters.get(f"{direction}_{quantity}_ctrl_phy", pauses)
+    if by_priority and (pauses is None or any(by_priority)):
+        pauses = sum(by_priority)
+    return _count(pauses, seconds)

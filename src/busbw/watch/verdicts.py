@@ -1,10 +1,8 @@
 """Counter patterns and what they mean for a link, one row each.
 
-Pure: a flow over about a second in, sentences out.
-
-Meaning of the counters: Linux
-Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst. A pattern whose
-counters cannot be read never matches.
+`judge` takes flows over about a second and returns the patterns that match. A pattern whose
+counters cannot be read never matches. For the meaning of the counters see
+Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst in the Linux sources.
 """
 
 from collections.abc import Callable
@@ -18,7 +16,8 @@ from busbw.model.rates import DOWN, GONE, PAUSES, total
 PAUSED = 0.01  # of the time: fewer pauses cost less than measurement noise
 STALLED_PERCENT = 10  # of the last second
 FULL = 0.9  # of the line rate
-# limits from 1e-7 up are in use; this one also suits links that normally correct many bits
+# Share of the received bits. Limits from 1e-7 up are in use; this one also suits links that
+# normally correct many bits.
 BIT_ERRORS = 1e-5
 RARE = 1.0  # notifications per second: practically none
 CREDIT_TICKS = 1000  # per second, the notable count of core/counters.py
@@ -32,45 +31,47 @@ RESENT = (
     "retrans_pkts",
 )
 CLASS_DROPS = tuple(
-    f"rx_prio{number}_{what}"
+    f"rx_prio{number}_{event}"
     for number in PRIORITIES
-    for what in ("discards", "buf_discard", "cong_discard")
+    for event in ("discards", "buf_discard", "cong_discard")
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One row. `seen` returns the values behind the message, '' if the flow does not match.
+    """A pattern and its message.
 
-    `reads` are the counters and levels used, none for the state of a link.
+    `reads` are the counters and levels used, none for the state of a link. `evidence` returns the
+    values behind the message, '' if the flow does not match.
     """
 
     name: str
     verdict: Verdict
     message: str
     reads: tuple[str, ...]
-    seen: Callable[[Flow], str]
+    evidence: Callable[[Flow], str]
 
 
 def judge(flows: list[Flow]) -> list[Said]:
-    """The patterns found, by link in table order.
+    """The patterns that match, link by link in the order of PATTERNS.
 
-    `flows` cover about one second, so that levels match them.
+    `flows` cover about one second, like the levels in them.
     """
-    said = []
+    matches = []
     for flow in flows:
         for pattern in PATTERNS:
-            if flow.state != GONE or pattern.name == "gone":
-                seen = pattern.seen(flow)
-                if seen:
-                    said.append(
-                        Said(flow.name, pattern.name, pattern.verdict, pattern.message, seen)
-                    )
-    return said
+            if flow.state == GONE and pattern.name != "gone":
+                continue
+            evidence = pattern.evidence(flow)
+            if evidence:
+                matches.append(
+                    Said(flow.name, pattern.name, pattern.verdict, pattern.message, evidence)
+                )
+    return matches
 
 
-def _rising(*names: str) -> Callable[[Flow], str]:
-    """The counters that increase."""
+def _show_rising(*names: str) -> Callable[[Flow], str]:
+    """A function that shows which of these counters increase, and their rates."""
     return lambda flow: ", ".join(
         f"{name} {per_second(flow.counters[name])}/s"
         for name in names
@@ -78,104 +79,88 @@ def _rising(*names: str) -> Callable[[Flow], str]:
     )
 
 
-def _pause(flow: Flow, side: str) -> str:
-    """The most paused priority, if its pauses matter."""
+def _show_pause(flow: Flow, side: str) -> str:
+    """The priority that is paused for longest, if its pauses matter."""
     share = flow.tx_pause if side == "tx" else flow.rx_pause
     if share is None or share < PAUSED:
         return ""
-    name = max(
-        (name for name in PAUSES[side] if name in flow.counters),
-        key=lambda name: flow.counters[name],
-    )
+    names = [name for name in PAUSES[side] if name in flow.counters]
+    name = max(names, key=lambda name: flow.counters[name])
     return f"{name} {100 * share:.0f} % of the time"
 
 
-def _without_ecn(flow: Flow) -> str:
-    paused, sent, handled = _pause(flow, "rx"), flow.cnp_sent, flow.cnp_handled
+def _show_pauses_without_ecn(flow: Flow) -> str:
+    paused, sent, handled = _show_pause(flow, "rx"), flow.cnp_sent, flow.cnp_handled
     if not paused or sent is None or handled is None or max(sent, handled) >= RARE:
         return ""
     return f"{paused}, np_cnp_sent {sent:.0f}/s, rp_cnp_handled {handled:.0f}/s"
 
 
-def _slowed(flow: Flow) -> str:
-    below = flow.rate is not None and flow.tx is not None and flow.tx < FULL * flow.rate
-    if (
-        (flow.cnp_handled or 0) < RARE
-        or not below
-        or flow.rx_pause is None
-        or flow.rx_pause >= PAUSED
-    ):
+def _show_slowing(flow: Flow) -> str:
+    """Congestion notifications that slow a sender although nothing pauses it."""
+    if flow.cnp_handled is None or flow.cnp_handled < RARE:
         return ""
-    share = 100 * (flow.tx or 0) / (flow.rate or 1)
+    if flow.rx_pause is None or flow.rx_pause >= PAUSED:
+        return ""
+    if flow.rate is None or flow.tx is None or flow.tx >= FULL * flow.rate:
+        return ""
+    sent = 100 * flow.tx / (flow.rate or 1)
     return (
-        f"rp_cnp_handled {flow.cnp_handled:,.0f}/s, rx pauses {100 * flow.rx_pause:.1f} %, sent"
-        f" {share:.0f} % of the rate"
+        f"rp_cnp_handled {flow.cnp_handled:,.0f}/s, rx pauses {100 * flow.rx_pause:.1f} %,"
+        f" sent {sent:.0f} % of the rate"
     )
 
 
-def _stalled(flow: Flow, side: str) -> str:
-    percent = flow.counters.get(f"outbound_pci_stalled_{side}")
-    return (
-        f"outbound_pci_stalled_{side} {percent:.0f} %"
-        if percent is not None and percent >= STALLED_PERCENT
-        else ""
-    )
+def _show_stalls(flow: Flow, side: str) -> str:
+    name = f"outbound_pci_stalled_{side}"
+    percent = flow.counters.get(name, 0)
+    return f"{name} {percent:.0f} %" if percent >= STALLED_PERCENT else ""
 
 
-def _pcie_limit(flow: Flow) -> str:
-    paused, stalled = _pause(flow, "tx"), _stalled(flow, "wr")
+def _show_pcie_limit(flow: Flow) -> str:
+    paused, stalled = _show_pause(flow, "tx"), _show_stalls(flow, "wr")
     return f"{paused}, {stalled}" if paused and stalled else ""
 
 
-def _slow_receiver(flow: Flow) -> str:
-    paused = _pause(flow, "tx")
-    if not paused or _stalled(flow, "wr"):
+def _show_slow_receiver(flow: Flow) -> str:
+    paused = _show_pause(flow, "tx")
+    if not paused or _show_stalls(flow, "wr"):
         return ""
-    known = "outbound_pci_stalled_wr" in flow.counters
-    return (
-        f"{paused}, outbound_pci_stalled_wr {flow.counters['outbound_pci_stalled_wr']:.0f} %"
-        if known
-        else paused
-    )
+    stalled = flow.counters.get("outbound_pci_stalled_wr")
+    return paused if stalled is None else f"{paused}, outbound_pci_stalled_wr {stalled:.0f} %"
 
 
-def _bit_errors(flow: Flow) -> str:
-    bits, corrected = (flow.counters.get(name) for name in ("rx_bits_phy", "rx_corrected_bits_phy"))
+def _show_bit_errors(flow: Flow) -> str:
+    bits = flow.counters.get("rx_bits_phy")
+    corrected = flow.counters.get("rx_corrected_bits_phy")
     if not bits or corrected is None or corrected / bits <= BIT_ERRORS:
         return ""
     return f"{corrected / bits:.1e} of the bits received were corrected"
 
 
-def _credits(flow: Flow) -> str:
+def _show_credit_waits(flow: Flow) -> str:
     ticks = flow.counters.get("port_xmit_wait", 0)
-    return (
-        f"port_xmit_wait {ticks:,.0f} ticks/s" if flow.kind == IB and ticks >= CREDIT_TICKS else ""
-    )
+    if flow.kind != IB or ticks < CREDIT_TICKS:
+        return ""
+    return f"port_xmit_wait {ticks:,.0f} ticks/s"
 
 
-def _wrong_class(flow: Flow) -> str:
+def _show_wrong_class(flow: Flow) -> str:
     """RDMA data that only priority 0 can have carried."""
     rdma = flow.counters.get("tx_vport_rdma_unicast_bytes", flow.counters.get("port_xmit_data"))
-    by_priority = [flow.counters.get(f"tx_prio{number}_bytes") for number in PRIORITIES]
-    default, others = (
-        by_priority[0],
-        total(flow.counters, [f"tx_prio{number}_bytes" for number in PRIORITIES[1:]]),
-    )
-    if (
-        rdma is None
-        or default is None
-        or others is None
-        or rdma < RDMA_BYTES
-        or others > HALF * rdma
-        or default < HALF * rdma
-    ):
+    names = [f"tx_prio{number}_bytes" for number in PRIORITIES]
+    default = flow.counters.get(names[0])
+    others = total(flow.counters, names[1:])
+    if rdma is None or default is None or others is None or rdma < RDMA_BYTES:
+        return ""
+    if others > HALF * rdma or default < HALF * rdma:
         return ""
     return f"tx_prio0_bytes {default / 1e9:.2f} GB/s, RDMA {rdma / 1e9:.2f} GB/s"
 
 
 def _rise(name: str, verdict: Verdict, message: str, *counters: str) -> Pattern:
     """A pattern that matches any increase of these counters."""
-    return Pattern(name, verdict, message, counters, _rising(*counters))
+    return Pattern(name, verdict, message, counters, _show_rising(*counters))
 
 
 FAIL, WARN = Verdict.FAIL, Verdict.WARN
@@ -227,21 +212,21 @@ PATTERNS: tuple[Pattern, ...] = (
         WARN,
         "the receiver's PCIe is the limit: check its generation and width, ACS and the IOMMU",
         (*PAUSES["tx"], "outbound_pci_stalled_wr"),
-        _pcie_limit,
+        _show_pcie_limit,
     ),
     Pattern(
         "slow-receiver",
         WARN,
         "this port cannot keep up with what arrives, and the PCIe counters do not show why",
         (*PAUSES["tx"], "outbound_pci_stalled_wr"),
-        _slow_receiver,
+        _show_slow_receiver,
     ),
     Pattern(
         "reads-stalled",
         WARN,
         "the NIC waits for reads of host memory: check ATS, the IOMMU and MaxReadReq",
         ("outbound_pci_stalled_rd",),
-        lambda flow: _stalled(flow, "rd"),
+        lambda flow: _show_stalls(flow, "rd"),
     ),
     _rise(
         "pci-overflow",
@@ -255,7 +240,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "pauses without congestion notifications: DCQCN is off, or switches mark later than they"
         " pause",
         (*PAUSES["rx"], "np_cnp_sent", "rp_cnp_handled"),
-        _without_ecn,
+        _show_pauses_without_ecn,
     ),
     _rise(
         "pause-storm",
@@ -269,7 +254,7 @@ PATTERNS: tuple[Pattern, ...] = (
         WARN,
         "congestion control slows this sender: many senders to one receiver, or a slow receiver",
         ("rp_cnp_handled", *PAUSES["rx"]),
-        _slowed,
+        _show_slowing,
     ),
     _rise(
         "ecn-off",
@@ -296,7 +281,7 @@ PATTERNS: tuple[Pattern, ...] = (
         WARN,
         "packets arrive out of order: normal with adaptive routing, otherwise loss",
         ("out_of_sequence", *RESENT),
-        lambda flow: "" if _rising(*RESENT)(flow) else _rising("out_of_sequence")(flow),
+        lambda flow: "" if _show_rising(*RESENT)(flow) else _show_rising("out_of_sequence")(flow),
     ),
     _rise(
         "no-receive",
@@ -310,7 +295,7 @@ PATTERNS: tuple[Pattern, ...] = (
         WARN,
         "many bit errors: cable or optic",
         ("rx_corrected_bits_phy", "rx_bits_phy"),
-        _bit_errors,
+        _show_bit_errors,
     ),
     _rise(
         "symbol-errors",
@@ -348,7 +333,7 @@ PATTERNS: tuple[Pattern, ...] = (
         WARN,
         "data waits for credits: the congestion is further along the path",
         ("port_xmit_wait",),
-        _credits,
+        _show_credit_waits,
     ),
     Pattern(
         "wrong-class",
@@ -359,7 +344,7 @@ PATTERNS: tuple[Pattern, ...] = (
             "port_xmit_data",
             *(f"tx_prio{number}_bytes" for number in PRIORITIES),
         ),
-        _wrong_class,
+        _show_wrong_class,
     ),
     _rise(
         "nvlink-errors",

@@ -1,7 +1,7 @@
-"""One watch: samples in, one Watched for each interval out.
+"""The loop of a watch.
 
-When to read: at start + n intervals, independent of how long a reading takes, so that errors
-do not add up.
+`ticks` says when to read: at start + n intervals, independent of how long a reading takes, so that
+delays do not add up. `Watcher` takes the samples and returns one Watched for each interval.
 """
 
 import time
@@ -24,18 +24,19 @@ def ticks(
 
     Ends after `count` ticks, or with deadline number `last`, or when `stop` is set.
     """
-    start, number, given = time.monotonic(), 0, 0
-    while (count is None or given < count) and (last is None or number < last):
+    start = time.monotonic()
+    number = yielded = 0
+    while (count is None or yielded < count) and (last is None or number < last):
         number += 1
-        # deadlines that have passed, including the last one kept
+        # Deadlines that have passed, including the last one that was met.
         passed = int((time.monotonic() - start) / interval_s)
         if last is not None:
-            passed = min(passed, last)  # later ones are not asked for
+            passed = min(passed, last)  # later ones do not count
         missed = max(0, passed - number)
         number += missed
         if stop.wait(max(0.0, start + number * interval_s - time.monotonic())):
             return
-        given += 1
+        yielded += 1
         yield missed
 
 
@@ -43,7 +44,7 @@ JUDGED_S = 0.9  # patterns need at least this much time: shorter intervals have 
 
 
 class Watcher:
-    """Follows the samples of one host."""
+    """The links of one host, followed from sample to sample."""
 
     def __init__(self, host: str, first: Sample) -> None:
         self._host, self._rates = host, Rates()
@@ -53,7 +54,10 @@ class Watcher:
     def take(
         self, sample: Sample, missed: int = 0, now: Callable[[], float] = time.time
     ) -> Watched:
-        """What happened since the previous sample."""
+        """What happened between the previous sample and this one.
+
+        `missed` is the number of readings left out in between, `now` the clock of the result.
+        """
         before = self._recent[-1]
         while len(self._recent) > 1 and sample.at_s - self._recent[1].at_s >= JUDGED_S:
             self._recent.popleft()
@@ -80,8 +84,11 @@ class Watcher:
             unread=list(sample.unread),
         )
 
-    def _flows(self, before: Sample, after: Sample, found: Rates) -> list[Flow]:
+    def _flows(self, before: Sample, after: Sample, link_rates: Rates) -> list[Flow]:
         """Flows of the present links, in their order, then of those that are gone."""
-        was, here = {link.name for link in before.links}, {link.name for link in after.links}
-        flows = [flow(link, found, new=link.name not in was) for link in after.links]
-        return flows + [gone(link) for name, link in self._links.items() if name not in here]
+        previous_names = {link.name for link in before.links}
+        names = {link.name for link in after.links}
+        flows = [
+            flow(link, link_rates, new=link.name not in previous_names) for link in after.links
+        ]
+        return flows + [gone(link) for name, link in self._links.items() if name not in names]

@@ -51,9 +51,9 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text(PROGRAM)
     path.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    perftest._said.cache_clear()
+    perftest._output_of.cache_clear()
     yield path
-    perftest._said.cache_clear()
+    perftest._output_of.cache_clear()
 
 
 def test_each_port_runs_with_its_nearest_gpu(program):
@@ -113,7 +113,7 @@ def test_why_no_port_was_tried(program):
     program.write_text(PROGRAM.replace("--use_cuda=<gpu>", ""))
     assert loops(Machine(healthy(gpus=2, ports=2).source()), 1.0).reason == WITHOUT_CUDA
     program.unlink()
-    perftest._said.cache_clear()
+    perftest._output_of.cache_clear()
     assert loops(Machine(healthy(gpus=2, ports=2).source()), 1.0).reason == NOT_INSTALLED
 
 

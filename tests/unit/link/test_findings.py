@@ -40,72 +40,75 @@ def report(count=4, *, line=100.0, rate=95.0, spec=None, both=False, **ports):
     )
 
 
-def found(one):
-    return [(finding.id, finding.verdict) for finding in findings.findings(one)]
+def verdicts(link_report):
+    return [(finding.id, finding.verdict) for finding in findings.findings(link_report)]
 
 
 def test_hosts_that_reach_the_mark_pass():
-    assert found(report()) == [("link.alike", Verdict.PASS)]
+    assert verdicts(report()) == [("link.alike", Verdict.PASS)]
 
 
 @pytest.mark.parametrize(("rate", "verdict"), [(94.06, Verdict.PASS), (94.05, Verdict.WARN)])
 def test_the_mark_is_95_percent_of_the_payload(rate, verdict):
     """MTU 9000 carries 99.0 of 100 Gbit/s."""
-    one = report(2, rate=rate)
-    assert [finding.verdict for finding in findings.findings(one)] == [verdict]
+    link_report = report(2, rate=rate)
+    assert [finding.verdict for finding in findings.findings(link_report)] == [verdict]
 
 
 def test_the_mark_is_lower_from_gpu_memory():
     rdma = {"kind": "roce", "device": "mlx5_0"}
-    assert found(report(2, rate=91.0, spec=LinkSpec(method=PERFTEST), **rdma))[0] == (
+    assert verdicts(report(2, rate=91.0, spec=LinkSpec(method=PERFTEST), **rdma))[0] == (
         "link.mark",
         Verdict.WARN,
     )
-    assert found(report(2, rate=91.0, spec=LinkSpec(method=PERFTEST, gpu=0), **rdma)) == [
+    assert verdicts(report(2, rate=91.0, spec=LinkSpec(method=PERFTEST, gpu=0), **rdma)) == [
         ("link.alike", Verdict.PASS)
     ]
 
 
 def test_the_mtu_that_perftest_reports_counts():
-    one = report(2, rate=90.0, spec=LinkSpec(method=PERFTEST), kind="roce", device="mlx5_0")
-    assert found(one)[0] == ("link.mark", Verdict.WARN)
-    for flow in one.flows:
+    link_report = report(2, rate=90.0, spec=LinkSpec(method=PERFTEST), kind="roce", device="mlx5_0")
+    assert verdicts(link_report)[0] == ("link.mark", Verdict.WARN)
+    for flow in link_report.flows:
         flow.mtu = 1024
-    assert found(one) == [("link.alike", Verdict.PASS)]
+    assert verdicts(link_report) == [("link.alike", Verdict.PASS)]
 
 
 def test_busy_processors_leave_the_link_unknown():
-    one = report(2, rate=50.0)
-    for flow in one.flows:
+    link_report = report(2, rate=50.0)
+    for flow in link_report.flows:
         flow.processor_bound = True
-    assert found(one) == [("link.alike", Verdict.UNKNOWN), ("link.mark", Verdict.UNKNOWN)]
-    assert "the CPUs limited the rate" in findings.findings(one)[1].message
-
-
-def test_without_a_line_rate_hosts_are_compared_alone():
-    assert found(report(line=None)) == [
-        ("link.alike", Verdict.PASS),
-        ("link.mark", Verdict.UNKNOWN),
-    ]
-    assert found(report(2, line=None)) == [
+    assert verdicts(link_report) == [
         ("link.alike", Verdict.UNKNOWN),
         ("link.mark", Verdict.UNKNOWN),
     ]
-    assert found(report(line=None, spec=LinkSpec(line_rate=100 * GBIT))) == [
+    assert "the CPUs limited the rate" in findings.findings(link_report)[1].message
+
+
+def test_without_a_line_rate_hosts_are_compared_alone():
+    assert verdicts(report(line=None)) == [
+        ("link.alike", Verdict.PASS),
+        ("link.mark", Verdict.UNKNOWN),
+    ]
+    assert verdicts(report(2, line=None)) == [
+        ("link.alike", Verdict.UNKNOWN),
+        ("link.mark", Verdict.UNKNOWN),
+    ]
+    assert verdicts(report(line=None, spec=LinkSpec(line_rate=100 * GBIT))) == [
         ("link.alike", Verdict.PASS)
     ]
 
 
 def test_a_slow_host_is_named_with_what_its_counters_say():
-    one = report()
-    for flow in one.flows:
+    link_report = report()
+    for flow in link_report.flows:
         if flow.sender == 2:
             flow.rate = 40 * GBIT
             flow.moved = {
                 "h3": {"eth0": {"tx_dropped": 7}, "tcp": {"RetransSegs": 500, "TCPTimeouts": 1}},
                 "h1": {"eth0": {"rx_dropped": 1}},
             }
-    slow = findings.findings(one)
+    slow = findings.findings(link_report)
     assert [finding.id for finding in slow] == ["link.host_slow"]
     assert (
         slow[0].message
@@ -119,81 +122,85 @@ def test_a_slow_host_is_named_with_what_its_counters_say():
 
 
 def test_both_directions_of_one_host_are_one_finding():
-    one = report()
-    for flow in one.flows:
+    link_report = report()
+    for flow in link_report.flows:
         if 1 in (flow.sender, flow.receiver):
             flow.rate = 40 * GBIT
-    (slow,) = findings.findings(one)
+    (slow,) = findings.findings(link_report)
     assert "it sends 40 Gbit/s and receives 40 Gbit/s in 3 pairs" in slow.message
 
 
 def test_a_slow_pair_is_not_blamed_on_its_hosts():
-    one = report(6)
-    next(flow for flow in one.flows if (flow.sender, flow.receiver) == (1, 4)).rate = 30 * GBIT
-    pair, mark = findings.findings(one)
+    link_report = report(6)
+    next(flow for flow in link_report.flows if (flow.sender, flow.receiver) == (1, 4)).rate = (
+        30 * GBIT
+    )
+    pair, mark = findings.findings(link_report)
     assert pair.id == "link.pair_slow"
     assert pair.message.endswith("although both hosts are fast with others: h2 -> h5 30 Gbit/s")
     assert mark.id == "link.mark"
 
 
 def test_a_host_slow_only_with_both_directions_at_once_is_named():
-    one = report(both=True)
-    for flow in one.flows:
+    link_report = report(both=True)
+    for flow in link_report.flows:
         if flow.together and flow.receiver == 0:
             flow.rate = 50 * GBIT
-    (slow,) = findings.findings(one)
+    (slow,) = findings.findings(link_report)
     assert slow.message.startswith(
         "h1 is slow on 10.0.0.0/24 with both directions at once: it receives 50 Gbit/s"
     )
 
 
 def test_a_host_that_exchanges_no_data_is_named_alone():
-    one = report()
-    for flow in one.flows:
+    link_report = report()
+    for flow in link_report.flows:
         if 3 in (flow.sender, flow.receiver):
             flow.rate, flow.error = None, "h4: timed out"
-    (failed,) = findings.findings(one)
+    (failed,) = findings.findings(link_report)
     assert failed.verdict is Verdict.FAIL
     assert failed.message == "h4 exchanges no data with any host on 10.0.0.0/24: h4: timed out"
 
 
 def test_a_pair_that_fails_is_named():
-    one = report()
-    one.flows[0].rate, one.flows[0].error = None, "connection refused"
-    (failed,) = findings.findings(one)
+    link_report = report()
+    link_report.flows[0].rate, link_report.flows[0].error = None, "connection refused"
+    (failed,) = findings.findings(link_report)
     assert failed.message == "1 of 12 transfers failed on 10.0.0.0/24: h1 -> h2"
     assert failed.evidence == "connection refused"
 
 
 def test_when_all_transfers_fail_no_host_is_blamed():
-    one = report()
-    for flow in one.flows:
+    link_report = report()
+    for flow in link_report.flows:
         flow.rate, flow.error = None, "no route"
-    (failed,) = findings.findings(one)
+    (failed,) = findings.findings(link_report)
     assert failed.message.startswith("12 of 12 transfers failed")
 
 
 def test_a_lost_host_is_unknown_and_not_a_failure():
-    one = report()
-    one.hosts[3].problem = "no answer within 20 s"
-    for flow in one.flows:
+    link_report = report()
+    link_report.hosts[3].problem = "no answer within 20 s"
+    for flow in link_report.flows:
         if 3 in (flow.sender, flow.receiver):
             flow.rate, flow.error = None, "h4: no answer within 20 s"
-    assert found(one) == [(findings.HOST, Verdict.UNKNOWN), ("link.alike", Verdict.PASS)]
+    assert verdicts(link_report) == [(findings.HOST, Verdict.UNKNOWN), ("link.alike", Verdict.PASS)]
 
 
 def test_a_host_without_a_port_on_the_rail_is_unknown():
-    one = report()
-    one.rails[0].endpoints[2] = None
-    one.flows = [flow for flow in one.flows if 2 not in (flow.sender, flow.receiver)]
-    assert found(one)[0] == (findings.HOST, Verdict.UNKNOWN)
-    assert findings.findings(one)[0].message == "no port on 10.0.0.0/24: h3"
+    link_report = report()
+    link_report.rails[0].endpoints[2] = None
+    link_report.flows = [
+        flow for flow in link_report.flows if 2 not in (flow.sender, flow.receiver)
+    ]
+    assert verdicts(link_report)[0] == (findings.HOST, Verdict.UNKNOWN)
+    assert findings.findings(link_report)[0].message == "no port on 10.0.0.0/24: h3"
 
 
 def test_a_link_that_went_down_is_a_fault():
-    one = report()
-    one.flows[0].moved = {"h1": {"eth0": {"carrier_down_count": 1}}}
-    (fault,) = findings.findings(one)
+    link_report = report()
+    link_report.flows[0].moved = {"h1": {"eth0": {"carrier_down_count": 1}}}
+    (fault,) = findings.findings(link_report)
     assert (
         fault.message
         == "h1 eth0 during the test on 10.0.0.0/24: carrier_down_count +1 (the link went down)"

@@ -24,9 +24,9 @@ installed = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def forget():
     """What programs print is kept for a process."""
-    perftest._said.cache_clear()
+    perftest._output_of.cache_clear()
     yield
-    perftest._said.cache_clear()
+    perftest._output_of.cache_clear()
 
 
 def checked(program, ports, gpu=None):
@@ -68,9 +68,9 @@ def test_without_perftest_nothing_is_detected(monkeypatch, tmp_path):
 
 @installed
 def test_the_installed_version_is_detected():
-    found = perftest.detect()
-    assert found is not None
-    assert found.version
+    program = perftest.detect()
+    assert program is not None
+    assert program.version
 
 
 @installed
@@ -91,10 +91,10 @@ def test_all_programs_end_with_the_node():
 
 def test_a_server_is_told_its_address_where_it_can_be(monkeypatch):
     monkeypatch.setattr(
-        perftest, "_said", lambda program, option: "      --bind_source_ip  Source IP"
+        perftest, "_output_of", lambda program, option: "      --bind_source_ip  Source IP"
     )
     assert "--bind_source_ip=10.0.0.1" in TEST.words(18515)
-    monkeypatch.setattr(perftest, "_said", lambda program, option: "")
+    monkeypatch.setattr(perftest, "_output_of", lambda program, option: "")
     assert not [word for word in TEST.words(18515) if "bind" in word]
 
 

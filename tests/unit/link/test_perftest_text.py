@@ -37,49 +37,49 @@ LATENCY = (
     ("unit", "bytes_per_s"), [("Gb/sec", 1e9 / 8), ("MB/sec", 1 << 20), ("MiB/sec", 1 << 20)]
 )
 def test_the_unit_of_the_header_counts(unit, bytes_per_s):
-    said = (
+    output = (
         HEADER.format(unit)
         + " 65536      5000             110.78            110.45\t\t     0.176487\n"
     )
-    assert text.bandwidth(said, 65536).rate == pytest.approx(110.45 * bytes_per_s)
+    assert text.bandwidth(output, 65536).rate == pytest.approx(110.45 * bytes_per_s)
 
 
 def test_lines_about_cpu_frequency_are_passed_over():
-    said = (
+    output = (
         HEADER.format("Gb/sec")
         + NOISE
         + " 65536      1000             390.34            389.03\t\t     0.744912\n"
         + NOISE
     )
-    assert text.bandwidth(said, 65536).rate == pytest.approx(389.03e9 / 8)
+    assert text.bandwidth(output, 65536).rate == pytest.approx(389.03e9 / 8)
 
 
 def test_a_text_on_one_line_is_read():
-    found = text.bandwidth(JOINED, 8388608)
-    assert (found.rate, found.mtu) == (pytest.approx(165.63e9 / 8), 1024)
+    bandwidth = text.bandwidth(JOINED, 8388608)
+    assert (bandwidth.rate, bandwidth.mtu) == (pytest.approx(165.63e9 / 8), 1024)
     assert text.bandwidth(JOINED, 2).rate == pytest.approx(0.058226e9 / 8)
 
 
 def test_a_header_printed_twice_is_read():
-    said = (
+    output = (
         HEADER.format("MiB/sec") * 2
         + NOISE
         + " 1000       5000             4104.91            4100.02\t\t     4.2\n"
     )
-    assert text.bandwidth(said, 1000).rate == pytest.approx(4100.02 * (1 << 20))
+    assert text.bandwidth(output, 1000).rate == pytest.approx(4100.02 * (1 << 20))
 
 
 def test_columns_of_processor_use_are_ignored():
-    said = (
+    output = (
         HEADER.format("Gb/sec").rstrip()
         + "   CPU_Util[%]\n 65536      279928           0.00               97.50             "
         " 0.093293\t    12.34\n"
     )
-    assert text.bandwidth(said, 65536).rate == pytest.approx(97.5e9 / 8)
+    assert text.bandwidth(output, 65536).rate == pytest.approx(97.5e9 / 8)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "output",
     [
         "",
         "65536 5000 1.0 2.0 3.0",
@@ -88,13 +88,13 @@ def test_columns_of_processor_use_are_ignored():
         HEADER.format("furlong") + "65536 5000 1.0 2.0 3.0",
     ],
 )
-def test_what_has_no_row_of_the_size_gives_nothing(said):
-    assert text.bandwidth(said, 65536) is None
+def test_what_has_no_row_of_the_size_gives_nothing(output):
+    assert text.bandwidth(output, 65536) is None
 
 
 def test_latency_with_and_without_percentiles():
-    found = text.latency(LATENCY)
-    assert (found.typical, found.p99, found.count) == (
+    trips = text.latency(LATENCY)
+    assert (trips.typical, trips.p99, trips.count) == (
         pytest.approx(1.84e-6),
         pytest.approx(5.02e-6),
         1000,
@@ -123,9 +123,9 @@ def test_the_last_message_is_the_complaint(perftest):
 
 
 def test_an_unknown_option_is_the_complaint_and_not_the_usage(perftest):
-    said = (perftest / "ib_write_bw_use_cuda.txt").read_text()
+    output = (perftest / "ib_write_bw_use_cuda.txt").read_text()
     older = perftest.name == "6.06"
-    assert text.complaint(said) == (
+    assert text.complaint(output) == (
         "ib_write_bw: unrecognized option '--use_cuda=0'" if older else "Unsupported memory type"
     )
 
@@ -137,10 +137,10 @@ def test_texts_without_a_result_have_none(perftest):
 
 
 @given(st.text())
-def test_no_text_breaks_the_reader(said):
-    text.bandwidth(said, 2)
-    text.latency(said)
-    text.complaint(said)
+def test_no_text_breaks_the_reader(output):
+    text.bandwidth(output, 2)
+    text.latency(output)
+    text.complaint(output)
 
 
 LINE = "-" * 87 + "\n"
@@ -209,7 +209,7 @@ figures = st.floats(0.01, 400_000).map(lambda value: f"{value:.2f}")
     st.sampled_from(["", "\t    12.34"]),
 )
 def test_any_run_of_any_version_is_read_back(size, mean, unit, noise, gpu, twice, mtu, cpu):
-    said = run(
+    output = run(
         [(size, 5000, "0.00", mean, "0.187")],
         unit=unit,
         noise=noise,
@@ -218,8 +218,8 @@ def test_any_run_of_any_version_is_read_back(size, mean, unit, noise, gpu, twice
         twice=twice,
         cpu=cpu,
     )
-    found = text.bandwidth(said, size)
-    assert (found.rate, found.mtu) == (pytest.approx(float(mean) * UNITS[unit]), mtu)
+    bandwidth = text.bandwidth(output, size)
+    assert (bandwidth.rate, bandwidth.mtu) == (pytest.approx(float(mean) * UNITS[unit]), mtu)
 
 
 @given(
@@ -232,16 +232,18 @@ def test_any_run_of_any_version_is_read_back(size, mean, unit, noise, gpu, twice
     st.sampled_from(["", NOISE]),
 )
 def test_each_size_of_a_table_is_read(rows, noise):
-    said = run(
+    output = run(
         [(size, 1000, mean, mean, "1.5") for size, mean in rows], unit="MiB/sec", noise=noise
     )
     for size, mean in rows:
-        assert text.bandwidth(said, size).rate == pytest.approx(float(mean) * (1 << 20))
+        assert text.bandwidth(output, size).rate == pytest.approx(float(mean) * (1 << 20))
 
 
 @given(st.lists(figures, min_size=3, max_size=7), st.sampled_from(["", NOISE]))
 def test_any_table_of_latency_is_read(values, noise):
-    said = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n"
-    found = text.latency(f"{said}{noise} 2       1000          {'   '.join(values)}\n{noise}{LINE}")
-    assert found.typical == pytest.approx(float(values[2]) * 1e-6)
-    assert found.p99 == (pytest.approx(float(values[5]) * 1e-6) if len(values) > 5 else None)
+    header = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n"
+    trips = text.latency(
+        f"{header}{noise} 2       1000          {'   '.join(values)}\n{noise}{LINE}"
+    )
+    assert trips.typical == pytest.approx(float(values[2]) * 1e-6)
+    assert trips.p99 == (pytest.approx(float(values[5]) * 1e-6) if len(values) > 5 else None)

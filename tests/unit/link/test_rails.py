@@ -26,13 +26,13 @@ PORTS = [host(1), host(2), host(3, last=False)]
 
 
 def names(rail):
-    return [one.name if one else None for one in rail.endpoints]
+    return [port.name if port else None for port in rail.endpoints]
 
 
 def test_all_shared_networks_are_rails():
-    found = schedule.choose(["all"], PORTS, HOSTS)
-    assert [rail.name for rail in found] == ["10.0.0.0/24", "10.1.0.0/24", "10.2.0.0/24"]
-    assert names(found[2]) == ["rdma1", "rdma1", None]
+    rails = schedule.choose(["all"], PORTS, HOSTS)
+    assert [rail.name for rail in rails] == ["10.0.0.0/24", "10.1.0.0/24", "10.2.0.0/24"]
+    assert names(rails[2]) == ["rdma1", "rdma1", None]
 
 
 def test_a_bridge_with_one_address_on_all_hosts_joins_none():
@@ -46,7 +46,7 @@ def test_a_bridge_with_one_address_on_all_hosts_joins_none():
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("option", "ports"),
     [
         ("rdma1", ["rdma1", "rdma1", None]),
         ("mlx5_0", ["rdma0"] * 3),
@@ -54,8 +54,8 @@ def test_a_bridge_with_one_address_on_all_hosts_joins_none():
         ("eth", ["eth0"] * 3),
     ],
 )
-def test_a_rail_is_named_by_interface_device_or_network(asked, found):
-    assert [names(rail) for rail in schedule.choose([asked], PORTS, HOSTS)] == [found]
+def test_a_rail_is_named_by_interface_device_or_network(option, ports):
+    assert [names(rail) for rail in schedule.choose([option], PORTS, HOSTS)] == [ports]
 
 
 def test_an_exact_name_comes_before_one_that_begins_with_it():
@@ -77,21 +77,21 @@ def test_without_a_choice_the_network_of_the_names_is_used():
 
 
 def test_names_that_only_ssh_knows_use_the_network_of_most_hosts():
-    few_first = [[*reversed(one)] for one in PORTS]
+    few_first = [[*reversed(host_ports)] for host_ports in PORTS]
     assert schedule.choose([], few_first, ("no-such-host.invalid",) * 3)[0].name == "10.1.0.0/24"
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("option", "message"),
     [
         ("rdma7", "--rail rdma7: 0 of the hosts have such a port"),
         ("10.9.0.0/16", "--rail 10.9.0.0/16: 0 of the hosts"),
         ("10.9.0.0/99", "not an IPv4 network"),
     ],
 )
-def test_a_rail_that_no_hosts_have_is_refused(asked, said):
-    with pytest.raises(UsageError, match=said):
-        schedule.choose([asked], PORTS, HOSTS)
+def test_a_rail_that_no_hosts_have_is_refused(option, message):
+    with pytest.raises(UsageError, match=message):
+        schedule.choose([option], PORTS, HOSTS)
 
 
 def test_a_lost_host_has_no_port():

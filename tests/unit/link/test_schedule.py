@@ -9,21 +9,21 @@ from busbw.link.schedule import disjoint, rounds, without
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7, 16, 64])
 def test_every_pair_comes_once_in_disjoint_rounds(count):
-    found = rounds(count)
-    assert len(found) == (count - 1 if count % 2 == 0 else count)
-    assert sorted(itertools.chain.from_iterable(found)) == list(
+    all_rounds = rounds(count)
+    assert len(all_rounds) == (count - 1 if count % 2 == 0 else count)
+    assert sorted(itertools.chain.from_iterable(all_rounds)) == list(
         itertools.combinations(range(count), 2)
     )
-    for pairs in found:
+    for pairs in all_rounds:
         hosts = list(itertools.chain.from_iterable(pairs))
         assert len(hosts) == len(set(hosts))
 
 
 def test_fewer_rounds_keep_each_host_in_every_round():
-    found = rounds(64, 5, seed=3)
-    assert len(found) == 5
-    assert all(len(pairs) == 32 for pairs in found)
-    assert found != rounds(64, 5, seed=4)
+    all_rounds = rounds(64, 5, seed=3)
+    assert len(all_rounds) == 5
+    assert all(len(pairs) == 32 for pairs in all_rounds)
+    assert all_rounds != rounds(64, 5, seed=4)
     assert rounds(4, 9) == rounds(4)
 
 

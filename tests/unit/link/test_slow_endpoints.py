@@ -22,22 +22,22 @@ def simulation():
 
 @pytest.mark.parametrize("bad", [0, 1, 2, 3])
 def test_slow_ends_of_64_hosts_are_found_and_no_other(simulation, bad):
-    found = simulation.score(TRIALS, bad)
-    assert (found.exact, found.missed, found.false) == (TRIALS, 0, 0)
+    score = simulation.score(TRIALS, bad)
+    assert (score.exact, score.missed, score.false) == (TRIALS, 0, 0)
 
 
 @pytest.mark.parametrize("bad", [0, 3])
 def test_40_slow_pairs_are_not_blamed_on_their_hosts(simulation, bad):
-    found = simulation.score(TRIALS, bad, slow_pairs=40)
-    assert (found.exact, found.missed, found.false) == (TRIALS, 0, 0)
-    assert found.pairs_named > 0.99 * found.pairs > 0
+    score = simulation.score(TRIALS, bad, slow_pairs=40)
+    assert (score.exact, score.missed, score.false) == (TRIALS, 0, 0)
+    assert score.pairs_named > 0.99 * score.pairs > 0
 
 
 @pytest.mark.parametrize("bad", [0, 3])
 def test_six_random_rounds_find_the_same(simulation, bad):
-    found = simulation.score(TRIALS, bad, most=6)
-    assert found.missed == 0
-    assert found.false <= 2, "other traffic may slow most of the six transfers of an end"
+    score = simulation.score(TRIALS, bad, most=6)
+    assert score.missed == 0
+    assert score.false <= 2, "other traffic may slow most of the six transfers of an end"
 
 
 def test_a_pair_is_compared_with_the_slower_of_its_ends():
@@ -46,15 +46,15 @@ def test_a_pair_is_compared_with_the_slower_of_its_ends():
     Its pair with 5 is 15 % below its level, and 23 % below that of 5.
     """
     rates = {(0, peer): 91.0 for peer in range(8)} | {(0, 5): 77.0}
-    found = solve(
+    solution = solve(
         [Measured(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b]
     )
-    assert (found.ends, found.pairs) == ((), ())
+    assert (solution.ends, solution.pairs) == ((), ())
     rates[0, 5] = 72.0  # 21 % below
-    found = solve(
+    solution = solve(
         [Measured(a, b, rates.get((a, b), 100.0)) for a in range(8) for b in range(8) if a != b]
     )
-    assert [(one.sender, one.receiver) for one in found.pairs] == [(0, 5)]
+    assert [(pair.sender, pair.receiver) for pair in solution.pairs] == [(0, 5)]
 
 
 def test_pairs_of_a_host_that_is_less_fast_are_not_slow():
@@ -66,24 +66,26 @@ def test_pairs_of_a_host_that_is_less_fast_are_not_slow():
 
 def test_a_slow_pair_does_not_accuse_its_hosts():
     flows = [Measured(a, b, 100.0 + a - b) for a in range(8) for b in range(8) if a != b]
-    flows = [Measured(2, 5, 40.0) if (one.sender, one.receiver) == (2, 5) else one for one in flows]
-    found = solve(flows)
-    assert found.ends == ()
-    assert [(one.sender, one.receiver) for one in found.pairs] == [(2, 5)]
+    flows = [
+        Measured(2, 5, 40.0) if (flow.sender, flow.receiver) == (2, 5) else flow for flow in flows
+    ]
+    solution = solve(flows)
+    assert solution.ends == ()
+    assert [(pair.sender, pair.receiver) for pair in solution.pairs] == [(2, 5)]
 
 
 def test_pairs_of_a_slow_host_are_not_slow_pairs():
     flows = [
         Measured(a, b, 50.0 if 1 in (a, b) else 100.0) for a in range(6) for b in range(6) if a != b
     ]
-    found = solve(flows)
-    assert {one.end for one in found.ends} == {End(1, True), End(1, False)}
-    assert found.pairs == ()
-    assert found.usual == 100.0
+    solution = solve(flows)
+    assert {level.end for level in solution.ends} == {End(1, True), End(1, False)}
+    assert solution.pairs == ()
+    assert solution.usual == 100.0
 
 
 def test_a_host_slow_in_both_directions_among_three_is_named():
-    found = solve(
+    solution = solve(
         [
             Measured(a, b, 50.0 if 0 in (a, b) else 100.0)
             for a in range(3)
@@ -91,20 +93,20 @@ def test_a_host_slow_in_both_directions_among_three_is_named():
             if a != b
         ]
     )
-    assert {one.end for one in found.ends} == {End(0, True), End(0, False)}
-    assert found.usual == 100.0
+    assert {level.end for level in solution.ends} == {End(0, True), End(0, False)}
+    assert solution.usual == 100.0
 
 
 def test_two_halves_with_a_narrow_way_between_are_slow_pairs():
     """Eight hosts below two switches: more than half of the pairs are slow, and no host is."""
     ways = [(a, b) for a in range(8) for b in range(8) if a != b]
-    found = solve([Measured(a, b, 100.0 if a // 4 == b // 4 else 50.0) for a, b in ways])
-    assert found.ends == ()
-    assert {one[:2] for one in found.pairs} == {(a, b) for a, b in ways if a // 4 != b // 4}
+    solution = solve([Measured(a, b, 100.0 if a // 4 == b // 4 else 50.0) for a, b in ways])
+    assert solution.ends == ()
+    assert {pair[:2] for pair in solution.pairs} == {(a, b) for a, b in ways if a // 4 != b // 4}
 
 
 def test_slow_hosts_are_named_where_most_are_slow():
-    found = solve(
+    solution = solve(
         [
             Measured(a, b, 60.0 if min(a, b) < 5 else 100.0)
             for a in range(8)
@@ -112,8 +114,8 @@ def test_slow_hosts_are_named_where_most_are_slow():
             if a != b
         ]
     )
-    assert {one.end.host for one in found.ends} == {0, 1, 2, 3, 4}
-    assert found.usual == 100.0
+    assert {level.end.host for level in solution.ends} == {0, 1, 2, 3, 4}
+    assert solution.usual == 100.0
 
 
 def test_one_peer_each_is_too_few():
@@ -142,7 +144,7 @@ def test_three_hosts_suffice_for_one_slow_host():
     flows = [
         Measured(a, b, 50.0 if a == 0 else 100.0) for a in range(3) for b in range(3) if a != b
     ]
-    assert [one.end for one in solve(flows).ends] == [End(0, True)]
+    assert [level.end for level in solve(flows).ends] == [End(0, True)]
 
 
 @pytest.mark.parametrize(

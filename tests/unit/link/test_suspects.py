@@ -58,16 +58,16 @@ def test_halving_finds_slow_hosts_of_64_and_no_other(bad, usual):
 def innocent(outcomes, clusters):
     """Searches that accused a host that is not slow."""
     return sum(
-        not {host for one in its.found for host in one.hosts} <= cluster.slow
-        for its, cluster in zip(outcomes, clusters, strict=True)
+        not {host for suspect in outcome.found for host in suspect.hosts} <= cluster.slow
+        for outcome, cluster in zip(outcomes, clusters, strict=True)
     )
 
 
 def missed(outcomes, clusters):
     """Searches that did not name every slow host."""
     return sum(
-        not cluster.slow <= {host for one in its.found for host in one.hosts}
-        for its, cluster in zip(outcomes, clusters, strict=True)
+        not cluster.slow <= {host for suspect in outcome.found for host in suspect.hosts}
+        for outcome, cluster in zip(outcomes, clusters, strict=True)
     )
 
 
@@ -89,9 +89,9 @@ def test_a_slow_host_on_a_busy_machine_is_named_or_left_open(search):
     clusters = [Cluster(seed, 8, 1, noise=0.08) for seed in range(150)]
     outcomes = [search(8, cluster.run, seed) for seed, cluster in enumerate(clusters)]
     sure = [
-        (its, cluster)
-        for its, cluster in zip(outcomes, clusters, strict=True)
-        if its.found or not (its.noisy or its.left_open)
+        (outcome, cluster)
+        for outcome, cluster in zip(outcomes, clusters, strict=True)
+        if outcome.found or not (outcome.noisy or outcome.left_open)
     ]
     assert innocent(outcomes, clusters) <= 1
     assert missed(*zip(*sure, strict=True)) <= 7
@@ -111,19 +111,19 @@ def test_failed_runs_decide_soon():
         runs.append(group)
         return None if 5 in group else 100.0
 
-    found = halves(16, run).found
-    assert [(one.hosts, one.share) for one in found] == [((5,), None)]
+    suspects = halves(16, run).found
+    assert [(suspect.hosts, suspect.share) for suspect in suspects] == [((5,), None)]
     assert sum(5 in group for group in runs) <= 5
 
 
 def test_halving_finds_two_hosts_that_are_slow_together():
-    found = 0
+    successes = 0
     for seed in range(100):
         cluster = Cluster(seed, 64, 0, together=(3, 40))
-        hosts = [one.hosts for one in halves(64, cluster.run, seed).found]
+        hosts = [suspect.hosts for suspect in halves(64, cluster.run, seed).found]
         assert hosts in ([], [(3, 40)])
-        found += bool(hosts)
-    assert found >= 5, "one in nine times both are in the same of the first groups"
+        successes += bool(hosts)
+    assert successes >= 5, "one in nine times both are in the same of the first groups"
 
 
 @pytest.mark.parametrize("bad", [0, 1, 2])
@@ -137,13 +137,13 @@ def test_pairs_find_slow_hosts_of_16_and_no_other(bad):
 
 def test_pairs_find_two_hosts_that_are_slow_together():
     outcome = pairs(8, lambda pair: 40.0 if set(pair) == {2, 5} else 100.0)
-    assert [(one.hosts, one.share) for one in outcome.found] == [((2, 5), 0.4)]
+    assert [(suspect.hosts, suspect.share) for suspect in outcome.found] == [((2, 5), 0.4)]
     assert outcome.usual == 100.0
 
 
 def test_a_pair_whose_runs_fail_is_found():
     outcome = pairs(4, lambda pair: None if set(pair) == {0, 1} else 100.0)
-    assert [(one.hosts, one.share) for one in outcome.found] == [((0, 1), None)]
+    assert [(suspect.hosts, suspect.share) for suspect in outcome.found] == [((0, 1), None)]
 
 
 def test_without_any_result_nobody_is_accused():

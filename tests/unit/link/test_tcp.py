@@ -134,15 +134,15 @@ def test_a_crowd_of_strangers_does_not_get_in():
     assert threading.active_count() < 100
 
 
-@pytest.mark.parametrize("said", [b"", b"x" * 15, b"x" * 16])
-def test_a_crowd_of_strangers_does_not_keep_the_peer_out(said):
+@pytest.mark.parametrize("greeting", [b"", b"x" * 15, b"x" * 16])
+def test_a_crowd_of_strangers_does_not_keep_the_peer_out(greeting):
     key = token()
     listener = Listener(HERE, key)
     with contextlib.ExitStack() as crowd, beside(lambda: listener.accept(2, 10)) as accepting:
         for _ in range(50):
             stranger = crowd.enter_context(socket.create_connection((HERE, listener.port), 5))
             with contextlib.suppress(OSError):
-                stranger.sendall(said)
+                stranger.sendall(greeting)
         peers = [
             crowd.enter_context(connect(("lo", HERE), HERE, listener.port, key, 5))
             for _ in range(2)
@@ -176,33 +176,33 @@ def test_a_proof_cannot_be_sent_back():
     listener = Listener(HERE, key)
     with (
         beside(lambda: listener.accept(1, 1.5)) as accepting,
-        socket.create_connection((HERE, listener.port), 5) as one,
+        socket.create_connection((HERE, listener.port), 5) as connection,
     ):
-        challenge = one.recv(16)
-        one.sendall(challenge)  # reflected
-        one.sendall(listening._proof(b"", b"listener", challenge, challenge))
-        assert one.recv(64) == b""
+        challenge = connection.recv(16)
+        connection.sendall(challenge)  # reflected
+        connection.sendall(listening._proof(b"", b"listener", challenge, challenge))
+        assert connection.recv(64) == b""
     assert isinstance(accepting.exception(), TimeoutError)
     assert listener.refused == 1
 
 
 def test_the_token_is_not_sent():
     key = token()
-    seen = b""
+    sent = b""
     with socket.create_server((HERE, 0)) as fake:
 
         def listen():
-            nonlocal seen
+            nonlocal sent
             connection, _ = fake.accept()
             with connection:
                 connection.settimeout(1)
                 connection.sendall(bytes(16))
                 with contextlib.suppress(TimeoutError):
                     while part := connection.recv(1024):
-                        seen += part
+                        sent += part
 
         with beside(listen), pytest.raises(Refused):
             connect(("lo", HERE), HERE, fake.getsockname()[1], key, 5)
-    assert len(seen) == 16 + 32
-    assert key.encode() not in seen
-    assert bytes.fromhex(key) not in seen
+    assert len(sent) == 16 + 32
+    assert key.encode() not in sent
+    assert bytes.fromhex(key) not in sent

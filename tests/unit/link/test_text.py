@@ -41,8 +41,8 @@ def test_the_text_marks_slow_failed_and_missing(report):
 
 def test_a_map_that_does_not_fit_is_left_out(report):
     assert "from row to column" in link_text.render(report, 8 + 72)
-    (one,) = link_matrix.maps(report, 0)
-    assert link_text.characters(one[1], one[2], 7) == ""
+    (found_map,) = link_matrix.maps(report, 0)
+    assert link_text.characters(found_map[1], found_map[2], 7) == ""
 
 
 def test_both_directions_at_once_have_a_map_of_their_own(report):

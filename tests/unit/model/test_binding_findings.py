@@ -33,9 +33,9 @@ def measured(bindings: list[str], *, host_cpus: int = 16, processes: int = 0) ->
 
 
 def findings(result: Result) -> list[str]:
-    found = apply(RULES, Run(result, result.topology))
-    assert all(finding.verdict is Verdict.WARN and finding.fix for finding in found)
-    return [finding.message for finding in found]
+    conclusions = apply(RULES, Run(result, result.topology))
+    assert all(finding.verdict is Verdict.WARN and finding.fix for finding in conclusions)
+    return [finding.message for finding in conclusions]
 
 
 @pytest.mark.parametrize(

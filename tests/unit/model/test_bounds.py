@@ -204,7 +204,7 @@ def test_worked_examples(
 ) -> None:
     for hosts, expected in by_hosts.items():
         topology, ranks = system(hosts, **kind), [8] * hosts
-        found = {
+        by_algorithm = {
             b.algorithm: b.busbw
             for b in bounds(
                 "all_reduce", topology, ranks, nvls=topology.hosts[0].gpus[0].sm >= 90, collnet=True
@@ -213,23 +213,23 @@ def test_worked_examples(
         whole = endpoint("all_reduce", topology, ranks)
         (exchange,) = bounds("alltoall", topology, ranks, nvls=True)
         assert whole is not None
-        found |= {"endpoint": whole.busbw, "p2p": exchange.busbw}
-        found.pop("CollNetChain", None)
-        assert set(found) == set(expected), hosts
+        by_algorithm |= {"endpoint": whole.busbw, "p2p": exchange.busbw}
+        by_algorithm.pop("CollNetChain", None)
+        assert set(by_algorithm) == set(expected), hosts
         for algorithm, gb in expected.items():
-            assert abs(found[algorithm] / 1e9 - gb) <= 0.5001, (
+            assert abs(by_algorithm[algorithm] / 1e9 - gb) <= 0.5001, (
                 hosts,
                 algorithm,
-                found[algorithm] / 1e9,
+                by_algorithm[algorithm] / 1e9,
             )
 
 
 def bounds(name: str, topology: Topology, ranks: list[int], **features: bool) -> list[Ideal]:
-    found = fabric(topology.hosts, ranks)
+    links = fabric(topology.hosts, ranks)
     return (
         []
-        if isinstance(found, NoFabric)
-        else model.bounds(BY_NAME[name], found, Features(**features))
+        if isinstance(links, NoFabric)
+        else model.bounds(BY_NAME[name], links, Features(**features))
     )
 
 
@@ -240,21 +240,23 @@ def ideal(name: str, topology: Topology, ranks: list[int], **features: bool) -> 
 
 
 def endpoint(name: str, topology: Topology, ranks: list[int]) -> Ideal | None:
-    found = fabric(topology.hosts, ranks)
-    return None if isinstance(found, NoFabric) else model.endpoint(BY_NAME[name], found)
+    links = fabric(topology.hosts, ranks)
+    return None if isinstance(links, NoFabric) else model.endpoint(BY_NAME[name], links)
 
 
-def names(found: list[Ideal]) -> list[str]:
-    return [bound.algorithm for bound in found]
+def names(ideals: list[Ideal]) -> list[str]:
+    return [bound.algorithm for bound in ideals]
 
 
-def one(name: str, topology: Topology, ranks: list[int], algorithm: str, **features: bool) -> Ideal:
-    (found,) = [
+def bound_of(
+    name: str, topology: Topology, ranks: list[int], algorithm: str, **features: bool
+) -> Ideal:
+    (bounds_of_algorithm,) = [
         bound
         for bound in bounds(name, topology, ranks, **{"nvls": True} | features)
         if bound.algorithm == algorithm
     ]
-    return found
+    return bounds_of_algorithm
 
 
 def test_which_algorithms_can_run(system: System) -> None:
@@ -276,19 +278,19 @@ def test_which_algorithms_can_run(system: System) -> None:
 
 
 def test_each_bound_says_which_link_binds_and_shows_its_formula(system: System) -> None:
-    ring = one("all_reduce", system(1), [8], "Ring")
+    ring = bound_of("all_reduce", system(1), [8], "Ring")
     assert (ring.busbw, ring.link) == (450e9, "NVLink, 18 links x 25 GB/s")
     assert (
         ring.why
         == "B = 450 GB/s: every GPU forwards busbw on one link, and one edge of each ring leaves"
         " each host"
     )
-    tree = one("all_reduce", system(2), [8, 8], "Tree")
+    tree = bound_of("all_reduce", system(2), [8, 8], "Tree")
     assert tree.link == "NVLink, 18 links x 25 GB/s"
     assert tree.why.startswith(
         "2(n-1)/n x min(B/2, I t) = 1.875 x min(450 x 0.5, 400) = 421.9 GB/s: "
     )
-    tree = one("all_reduce", system(4), [8] * 4, "Tree")
+    tree = bound_of("all_reduce", system(4), [8] * 4, "Tree")
     assert tree.link == "NICs of each host, 8 x 50 GB/s"
     assert tree.why.startswith(
         "2(n-1)/n x min(B/2, I t) = 1.938 x min(450 x 0.5, 400 x 0.5) = 387.5 GB/s: "
@@ -297,14 +299,14 @@ def test_each_bound_says_which_link_binds_and_shows_its_formula(system: System) 
 
 def test_two_gpus_in_a_tree_each_send_the_data_once(system: System) -> None:
     # Two H200 with NCCL_ALGO=Tree NCCL_PROTO=Simple measured 353.6 GB/s, above B/2 = 225.
-    assert one("all_reduce", system(1, gpus=2), [2], "Tree").busbw == 450e9
+    assert bound_of("all_reduce", system(1, gpus=2), [2], "Tree").busbw == 450e9
 
 
 def test_one_gpu_a_host_is_bound_by_the_network_alone(system: System) -> None:
     flat = system(4, gpus=1, nics=1)
-    assert one("all_reduce", flat, [1] * 4, "Ring").busbw == 50e9
-    assert one("all_gather", flat, [1] * 4, "PAT").busbw == 50e9
-    assert one("all_reduce", flat, [1] * 4, "Tree").busbw == pytest.approx(1.5 * 25e9)
+    assert bound_of("all_reduce", flat, [1] * 4, "Ring").busbw == 50e9
+    assert bound_of("all_gather", flat, [1] * 4, "PAT").busbw == 50e9
+    assert bound_of("all_reduce", flat, [1] * 4, "Tree").busbw == pytest.approx(1.5 * 25e9)
     whole = endpoint("all_reduce", flat, [1] * 4)
     assert (
         whole is not None and whole.busbw == 50e9 and whole.link == "NICs of each host, 1 x 50 GB/s"
@@ -317,37 +319,39 @@ def test_gpus_without_nvlink_are_bound_by_pcie(system: System) -> None:
 
 
 def test_sendrecv_leaves_by_the_ports_nearest_a_gpu(system: System) -> None:
-    assert one("sendrecv", system(1), [8], "point-to-point").busbw == 450e9
-    assert one("sendrecv", system(2), [8, 8], "point-to-point").busbw == 50e9
-    assert one("sendrecv", system(2, nics=16, nic_gb=25), [8, 8], "point-to-point").busbw == 50e9
-    assert one("sendrecv", system(2, nics=4), [8, 8], "point-to-point").busbw == 50e9
+    assert bound_of("sendrecv", system(1), [8], "point-to-point").busbw == 450e9
+    assert bound_of("sendrecv", system(2), [8, 8], "point-to-point").busbw == 50e9
+    assert (
+        bound_of("sendrecv", system(2, nics=16, nic_gb=25), [8, 8], "point-to-point").busbw == 50e9
+    )
+    assert bound_of("sendrecv", system(2, nics=4), [8, 8], "point-to-point").busbw == 50e9
 
 
 def test_gather_and_scatter_pass_the_roots_host_and_gpu(system: System) -> None:
     for collective in ("gather", "scatter"):
-        assert one(collective, system(1), [8], "point-to-point").busbw == 450e9
-        both = one(collective, system(2), [8, 8], "point-to-point")
+        assert bound_of(collective, system(1), [8], "point-to-point").busbw == 450e9
+        both = bound_of(collective, system(2), [8, 8], "point-to-point")
         assert (both.busbw, both.link) == (513e9, "NVLink, 18 links x 25 GB/s, and PCIe, 63 GB/s")
-        network = one(collective, system(2, nics=1), [8, 8], "point-to-point")
+        network = bound_of(collective, system(2, nics=1), [8, 8], "point-to-point")
         assert (
             network.busbw == pytest.approx(50e9 * 15 / 8)
             and network.link == "NICs of each host, 1 x 50 GB/s"
         )
-        assert one(collective, system(2, links=0), [8, 8], "point-to-point").busbw == 63e9
+        assert bound_of(collective, system(2, links=0), [8, 8], "point-to-point").busbw == 63e9
 
 
 def test_hypercube_adds_its_rounds_and_needs_a_power_of_two(system: System) -> None:
-    assert one("hypercube", system(1), [8], "point-to-point").busbw == 450e9
-    assert one("hypercube", system(2), [8, 8], "point-to-point").busbw == pytest.approx(
+    assert bound_of("hypercube", system(1), [8], "point-to-point").busbw == 450e9
+    assert bound_of("hypercube", system(2), [8, 8], "point-to-point").busbw == pytest.approx(
         15 / (7 / 450e9 + 64 / 400e9)
     )
     assert (
-        one("hypercube", system(2), [8, 8], "point-to-point").link
+        bound_of("hypercube", system(2), [8, 8], "point-to-point").link
         == "NICs of each host, 8 x 50 GB/s"
     )
     # 7 rounds of GPUs over 2 links take longer than 64 shares over the NICs.
     assert (
-        one("hypercube", system(2, links=1), [8, 8], "point-to-point").link
+        bound_of("hypercube", system(2, links=1), [8, 8], "point-to-point").link
         == "NVLink, 1 link x 25 GB/s"
     )
     assert bounds("hypercube", system(3), [8] * 3, nvls=True) == []
@@ -438,9 +442,9 @@ def test_a_management_port_does_not_count_beside_rdma_ports(system: System) -> N
     topology = Topology(
         [msgspec.structs.replace(host, nics=[*host.nics, eth]) for host in two.hosts]
     )
-    assert one("all_reduce", topology, [8, 8], "Ring").busbw == 400e9
+    assert bound_of("all_reduce", topology, [8, 8], "Ring").busbw == 400e9
     bare = Topology([msgspec.structs.replace(host, nics=[eth]) for host in two.hosts])
-    assert one("all_reduce", bare, [8, 8], "Ring").busbw == 3.125e9
+    assert bound_of("all_reduce", bare, [8, 8], "Ring").busbw == 3.125e9
 
 
 @pytest.mark.parametrize("text", ["", "fast", "0", "-450", "nan", "inf", "450GB"])
@@ -481,14 +485,14 @@ def test_bounds_grow_with_nics_and_stay_below_the_ideal(
 ) -> None:
     topology, faster = system(**shape), system(**{**shape, "nic_gb": shape["nic_gb"] * 2})
     ranks = [shape["gpus"]] * shape["hosts"]
-    found = bounds(name, topology, ranks, nvls=nvls, collnet=collnet)
+    possible = bounds(name, topology, ranks, nvls=nvls, collnet=collnet)
     wider = bounds(name, faster, ranks, nvls=nvls, collnet=collnet)
     best = ideal(name, topology, ranks, nvls=nvls, collnet=collnet)
-    assert names(found) == names(wider)
-    assert bool(found) == (
+    assert names(possible) == names(wider)
+    assert bool(possible) == (
         sum(ranks) > 1 and (name != "hypercube" or sum(ranks) & (sum(ranks) - 1) == 0)
     )
-    for bound, same in zip(found, wider, strict=True):
+    for bound, same in zip(possible, wider, strict=True):
         assert 0 < bound.busbw <= same.busbw
         assert best is not None and bound.busbw <= best.busbw and bound.link and bound.why
 

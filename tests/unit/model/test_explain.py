@@ -30,44 +30,53 @@ def told(path: Path, system: str, nics: str, version: str, algo: str = "") -> Ex
 
 
 def test_two_hosts_of_8_h100(recorded: Path) -> None:
-    found = told(recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "16x200G", "2.21.5")
-    assert found.fits == found.chosen == "NVLSTree"
-    assert {one.algorithm: one.excluded for one in found.judged} == {
+    explanation = told(
+        recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "16x200G", "2.21.5"
+    )
+    assert explanation.fits == explanation.chosen == "NVLSTree"
+    assert {judged_.algorithm: judged_.excluded for judged_ in explanation.judged} == {
         "NVLSTree": False,
         "Ring": True,
         "Tree": True,
     }
     assert (
-        explanation_text.summary(found)
+        explanation_text.summary(explanation)
         == "not Ring: at most 400.00; not Tree: at most 421.88; fits NVLSTree: its model says"
         " 461.16"
     )
-    nvlink, nics = found.loads
+    nvlink, nics = explanation.loads
     assert (nvlink.rate, nics.rate) == (450e9, 400e9)
     assert nics.used == pytest.approx(247.89e9, rel=1e-4)  # algbw: each byte crosses once
     assert nvlink.used == pytest.approx(247.89e9 * 9 / 8, rel=1e-4)
-    assert any("issue 196" in note for note in found.notes)
+    assert any("issue 196" in note for note in explanation.notes)
 
 
 def test_two_hosts_of_8_h20(recorded: Path) -> None:
-    found = told(recorded / "nccl_tests/h20_ib/ib.txt", "h20x8", "8x400G", "2.27.7")
-    assert found.fits == "NVLSTree"
-    assert [one.algorithm for one in found.judged if one.excluded] == ["Ring", "Tree"]
+    explanation = told(recorded / "nccl_tests/h20_ib/ib.txt", "h20x8", "8x400G", "2.27.7")
+    assert explanation.fits == "NVLSTree"
+    assert [judged_.algorithm for judged_ in explanation.judged if judged_.excluded] == [
+        "Ring",
+        "Tree",
+    ]
 
 
 def test_sockets_fit_nothing(recorded: Path) -> None:
-    found = told(recorded / "nccl_tests/h20_ib/sockets.txt", "h20x8", "1x100G", "2.27.7")
-    assert found.fits == ""
-    assert any("slower than the model" in note for note in found.notes)
-    assert "fits no algorithm's model" in explanation_text.text(found, 80)
+    explanation = told(recorded / "nccl_tests/h20_ib/sockets.txt", "h20x8", "1x100G", "2.27.7")
+    assert explanation.fits == ""
+    assert any("slower than the model" in note for note in explanation.notes)
+    assert "fits no algorithm's model" in explanation_text.text(explanation, 80)
 
 
 def test_a_busbw_above_every_bound_excludes_all(recorded: Path) -> None:
-    found = told(recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "8x100G", "2.21.5")
-    assert all(one.excluded for one in found.judged)
-    assert found.fits == ""
+    explanation = told(
+        recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "8x100G", "2.21.5"
+    )
+    assert all(judged_.excluded for judged_ in explanation.judged)
+    assert explanation.fits == ""
 
 
 def test_the_text_fits_a_narrow_terminal(recorded: Path) -> None:
-    found = told(recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "16x200G", "2.21.5")
-    assert max(map(len, explanation_text.text(found, 80).splitlines())) <= 80
+    explanation = told(
+        recorded / "nccl_tests/old/all_reduce_2x8_h100.txt", "h100x8", "16x200G", "2.21.5"
+    )
+    assert max(map(len, explanation_text.text(explanation, 80).splitlines())) <= 80

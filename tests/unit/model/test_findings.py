@@ -73,10 +73,10 @@ def judged(result: Result, topology: Topology) -> dict[str, Finding]:
         result.ideal, result.endpoint_ideal = ideals(
             result.spec.collective, result.world, topology, result.environment
         )
-    found = findings(result, topology)
-    assert len({finding.id for finding in found}) == len(found), "no finding repeats"
-    assert all(len(finding.message) < 230 for finding in found)
-    return {finding.id: finding for finding in found}
+    by_id = findings(result, topology)
+    assert len({finding.id for finding in by_id}) == len(by_id), "no finding repeats"
+    assert all(len(finding.message) < 230 for finding in by_id)
+    return {finding.id: finding for finding in by_id}
 
 
 # nccl-tests on two H200 with NVLS off.
@@ -93,34 +93,34 @@ H200 = {"gpus": 2, "name": "NVIDIA H200", "nics": 0}
 
 
 def test_a_healthy_run_on_two_h200(system: System) -> None:
-    found = judged(run(H200X2, per_host=2, environment={"NCCL_NVLS_ENABLE": "0"}), system(**H200))
-    assert [(finding.id, finding.verdict.value) for finding in found.values()] == [
+    by_id = judged(run(H200X2, per_host=2, environment={"NCCL_NVLS_ENABLE": "0"}), system(**H200))
+    assert [(finding.id, finding.verdict.value) for finding in by_id.values()] == [
         ("data", "pass"),
         ("bandwidth", "pass"),
         ("latency", "pass"),
     ]
-    assert found["data"].message == "no wrong element in 7 checks"
+    assert by_id["data"].message == "no wrong element in 7 checks"
     assert (
-        found["bandwidth"].message
+        by_id["bandwidth"].message
         == "busbw reaches 347 GB/s at 8 GiB, 77 % of the wire's 450 (Ring over NVLink, 18 links x"
         " 25 GB/s), 94 % of the 370.8 that NCCL plans with"
     )
-    assert found["bandwidth"].evidence.endswith("; warns below 80 % of what NCCL plans with")
+    assert by_id["bandwidth"].evidence.endswith("; warns below 80 % of what NCCL plans with")
     assert (
-        found["latency"].message
+        by_id["latency"].message
         == "8 B takes 16 us; bandwidth-bound from 16 MiB on, where busbw reaches half of its peak"
     )
 
 
 def test_two_hosts_of_h100_at_464_8_rule_out_ring_and_tree(system: System) -> None:
-    found = judged(run([(4 * G, 461.0), (16 * G, 464.8)], hosts=2), system(2))
+    by_id = judged(run([(4 * G, 461.0), (16 * G, 464.8)], hosts=2), system(2))
     assert (
-        found["algorithm"].message
+        by_id["algorithm"].message
         == "464.8 GB/s rules out Ring (at most 400), Tree (at most 421.9); possible: NVLSTree (750)"
     )
-    assert found["bandwidth"].verdict is Verdict.PASS
+    assert by_id["bandwidth"].verdict is Verdict.PASS
     assert (
-        found["bandwidth"].message
+        by_id["bandwidth"].message
         == "busbw reaches 464.8 GB/s at 16 GiB, 62 % of the wire's 750 (NVLSTree over NVLink, 18"
         " links x 25 GB/s)"
     )
@@ -142,27 +142,27 @@ def test_h20_hosts_at_479_9_need_over_200_gb_of_network(system: System) -> None:
 
 
 def test_eight_h100_all_gather_at_360_5_of_450(system: System) -> None:
-    found = judged(run([(4 * G, 356.9), (8 * G, 360.47)], collective="all_gather"), system())
-    assert "80 % of the wire's 450" in found["bandwidth"].message
-    assert "97 % of the 370.8 that NCCL plans with" in found["bandwidth"].message
-    assert "algorithm" not in found
+    by_id = judged(run([(4 * G, 356.9), (8 * G, 360.47)], collective="all_gather"), system())
+    assert "80 % of the wire's 450" in by_id["bandwidth"].message
+    assert "97 % of the 370.8 that NCCL plans with" in by_id["bandwidth"].message
+    assert "algorithm" not in by_id
 
 
 def test_half_the_bandwidth_is_a_warning_with_what_to_do(system: System) -> None:
-    found = judged(run([(4 * G, 215.0), (16 * G, 216.0)], hosts=2), system(2))
+    by_id = judged(run([(4 * G, 215.0), (16 * G, 216.0)], hosts=2), system(2))
     assert (
-        found["bandwidth"].verdict is Verdict.WARN
-        and "58 % of the 370.8 that NCCL plans with" in found["bandwidth"].message
+        by_id["bandwidth"].verdict is Verdict.WARN
+        and "58 % of the 370.8 that NCCL plans with" in by_id["bandwidth"].message
     )
-    assert "NCCL_DEBUG=INFO" in found["bandwidth"].fix
+    assert "NCCL_DEBUG=INFO" in by_id["bandwidth"].fix
 
 
 def test_a_sweep_that_ends_while_busbw_rises_gets_no_verdict(system: System) -> None:
-    found = judged(run([(1 * M, 20.0), (2 * M, 37.0), (4 * M, 60.0)]), system())
-    assert found["bandwidth"].verdict is Verdict.UNKNOWN and found["bandwidth"].message.endswith(
+    by_id = judged(run([(1 * M, 20.0), (2 * M, 37.0), (4 * M, 60.0)]), system())
+    assert by_id["bandwidth"].verdict is Verdict.UNKNOWN and by_id["bandwidth"].message.endswith(
         "it is still rising there"
     )
-    assert found["latency"].message.endswith("busbw is still rising at 4 MiB, the largest size")
+    assert by_id["latency"].message.endswith("busbw is still rising at 4 MiB, the largest size")
     small = judged(run([(4 * M, 60.0)]), system())["bandwidth"]
     assert small.verdict is Verdict.UNKNOWN and small.message.endswith(
         "one small size does not show the bandwidth"
@@ -182,24 +182,24 @@ def test_only_cells_that_reached_their_precision_are_judged(
     for row, end in zip(result.rows, (stopped, "budget"), strict=True):
         assert row.out_of_place is not None
         row.out_of_place.stopped, row.out_of_place.n = end, 9
-    found = judged(result, system())
-    assert found["bandwidth"].verdict.value == verdict
-    said = (
+    by_id = judged(result, system())
+    assert by_id["bandwidth"].verdict.value == verdict
+    message = (
         "busbw reaches 360 GB/s at 64 MiB"
         if verdict == "pass"
         else "busbw cannot be judged: none of 2 cells reached the requested"
     )
-    assert found["bandwidth"].message.startswith(said)
-    assert not {"above_bounds", "algorithm", "latency", "dip"} & set(found)
+    assert by_id["bandwidth"].message.startswith(message)
+    assert not {"above_bounds", "algorithm", "latency", "dip"} & set(by_id)
 
 
 @pytest.mark.parametrize(("busbw", "verdict"), [(90.0, "warn"), (400.0, "pass")])
 def test_a_sweep_of_one_large_size_is_judged(system: System, busbw: float, verdict: str) -> None:
     result = run([(64 * M, busbw)])
     result.ideal = given("450")
-    found = judged(result, system())["bandwidth"]
-    assert found.verdict.value == verdict and "rising" not in found.message
-    assert ("measure larger sizes" in found.fix) is (verdict == "warn")
+    bandwidth = judged(result, system())["bandwidth"]
+    assert bandwidth.verdict.value == verdict and "rising" not in bandwidth.message
+    assert ("measure larger sizes" in bandwidth.fix) is (verdict == "warn")
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_a_sweep_of_one_large_size_is_judged(system: System, busbw: float, verdi
 def test_without_an_ideal_it_says_why_and_how_to_give_one(
     system: System, hardware: dict[str, object], kind: dict[str, int], reason: str
 ) -> None:
-    found = judged(run([(4 * G, 3.1)], **kind), system(kind.get("hosts", 1), **hardware))
-    assert found["bandwidth"] == Finding(
+    by_id = judged(run([(4 * G, 3.1)], **kind), system(kind.get("hosts", 1), **hardware))
+    assert by_id["bandwidth"] == Finding(
         "bandwidth",
         Verdict.UNKNOWN,
         f"no ideal, so busbw (3.1 GB/s at 4 GiB) cannot be judged: {reason}",
@@ -236,21 +236,21 @@ def test_a_host_whose_hardware_was_not_read_is_named(system: System) -> None:
 def test_a_given_ideal_is_what_counts(system: System, busbw: float, verdict: str) -> None:
     result = run([(4 * G, busbw - 1), (8 * G, busbw)])
     result.ideal = given("450")
-    found = judged(result, system())
+    by_id = judged(result, system())
     assert (
-        found["bandwidth"].message
+        by_id["bandwidth"].message
         == f"busbw reaches {busbw:.4g} GB/s at 8 GiB, {busbw / 4.5:.0f} % of the 450 of --ideal"
     )
-    assert found["bandwidth"].verdict.value == verdict
+    assert by_id["bandwidth"].verdict.value == verdict
 
 
 def test_hardware_not_in_the_table_is_judged_by_the_wire(system: System) -> None:
     new = {"name": "NVIDIA R200", "links": 36, "link_gb": 50, "sm": 107}
-    found = judged(
+    by_id = judged(
         run([(4 * G, 1300.0), (8 * G, 1300.0)], environment={"NCCL_NVLS_ENABLE": "0"}),
         system(**new),
     )
-    assert found["bandwidth"].verdict is Verdict.PASS and found["bandwidth"].evidence.endswith(
+    assert by_id["bandwidth"].verdict is Verdict.PASS and by_id["bandwidth"].evidence.endswith(
         "warns below 70 % of the wire"
     )
 
@@ -318,9 +318,9 @@ def test_a_dip_of_one_placement_alone_is_noise(system: System) -> None:
 
 
 def test_one_rank_is_explained_and_not_judged(system: System) -> None:
-    found = judged(run([(8, 0.0), (1 * G, 0.0)], per_host=1), system())
-    assert found["one_rank"].message == "busbw is 0 with one rank: no data crosses a link"
-    assert "bandwidth" not in found and found["one_rank"].verdict is Verdict.SKIP
+    by_id = judged(run([(8, 0.0), (1 * G, 0.0)], per_host=1), system())
+    assert by_id["one_rank"].message == "busbw is 0 with one rank: no data crosses a link"
+    assert "bandwidth" not in by_id and by_id["one_rank"].verdict is Verdict.SKIP
     copied = judged(run([(1 * G, 1500.0)], per_host=1, collective="broadcast"), system())
     assert (
         copied["one_rank"].message
@@ -330,9 +330,9 @@ def test_one_rank_is_explained_and_not_judged(system: System) -> None:
 
 def test_empty_rows_name_the_smallest_size_that_moves_data(system: System) -> None:
     result = run([(0, 0.0), (0, 0.0), (1 * G, 350.0), (2 * G, 352.0)], collective="all_gather")
-    found = judged(result, system())
-    assert found["empty_rows"].message == "2 rows moved 0 bytes: 8 ranks need 128 B, 16 B each"
-    assert found["empty_rows"].fix == "start at -b 128; rows of 0 bytes count in the average"
+    by_id = judged(result, system())
+    assert by_id["empty_rows"].message == "2 rows moved 0 bytes: 8 ranks need 128 B, 16 B each"
+    assert by_id["empty_rows"].fix == "start at -b 128; rows of 0 bytes count in the average"
     reduced = judged(run([(0, 0.0), (1 * G, 350.0)], collective="all_reduce"), system())
     assert reduced["empty_rows"].message == "1 row moved 0 bytes: an element has 4 B"
 

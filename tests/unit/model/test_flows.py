@@ -24,28 +24,28 @@ def test_traffic_on_the_wire_comes_before_data_of_rdma():
 
 
 def test_what_no_counter_says_is_unknown():
-    seen = flow(ROCE_PORT, Rates())
+    port_flow = flow(ROCE_PORT, Rates())
     assert (
-        seen.tx,
-        seen.rx,
-        seen.tx_pause,
-        seen.cnp_sent,
-        seen.ecn_marked,
-        seen.lost,
-        seen.dropped,
+        port_flow.tx,
+        port_flow.rx,
+        port_flow.tx_pause,
+        port_flow.cnp_sent,
+        port_flow.ecn_marked,
+        port_flow.lost,
+        port_flow.dropped,
     ) == (None,) * 7
 
 
 def test_a_bond_is_the_sum_of_its_slaves_and_shows_each():
-    seen = flow(
+    port_flow = flow(
         BOND,
         rates(
             eth1={"tx_bytes_phy": 5.0, "rx_discards_phy": 2.0},
             eth2={"tx_bytes_phy": 7.0, "rx_discards_phy": 1.0},
         ),
     )
-    assert (seen.tx, seen.dropped) == (12.0, 3.0)
-    assert [(slave.name, slave.tx) for slave in seen.slaves] == [("eth1", 5.0), ("eth2", 7.0)]
+    assert (port_flow.tx, port_flow.dropped) == (12.0, 3.0)
+    assert [(slave.name, slave.tx) for slave in port_flow.slaves] == [("eth1", 5.0), ("eth2", 7.0)]
 
 
 def test_a_pause_is_the_share_of_time_of_the_most_paused_priority():
@@ -54,18 +54,18 @@ def test_a_pause_is_the_share_of_time_of_the_most_paused_priority():
         "rx_prio3_pause_duration": 250_000.0,
         "tx_global_pause_duration": 0.0,
     }
-    seen = flow(ROCE_PORT, rates(eth0=pauses))
-    assert (seen.rx_pause, seen.tx_pause) == (0.25, 0.0)
+    port_flow = flow(ROCE_PORT, rates(eth0=pauses))
+    assert (port_flow.rx_pause, port_flow.tx_pause) == (0.25, 0.0)
 
 
 def test_pauses_of_slaves_are_not_added():
-    seen = flow(
+    port_flow = flow(
         BOND,
         rates(
             eth1={"rx_prio3_pause_duration": 600_000.0}, eth2={"rx_prio3_pause_duration": 700_000.0}
         ),
     )
-    assert seen.rx_pause == 0.7
+    assert port_flow.rx_pause == 0.7
 
 
 def test_a_pause_is_never_more_than_all_of_the_time():
@@ -73,10 +73,10 @@ def test_a_pause_is_never_more_than_all_of_the_time():
 
 
 def test_levels_of_slaves_are_not_added():
-    seen = flow(
+    port_flow = flow(
         BOND, rates(eth1={"outbound_pci_stalled_wr": 60}, eth2={"outbound_pci_stalled_wr": 70})
     )
-    assert seen.counters["outbound_pci_stalled_wr"] == 70
+    assert port_flow.counters["outbound_pci_stalled_wr"] == 70
 
 
 def test_rate_of_pcie_is_that_of_its_current_generation_and_lanes():
@@ -90,10 +90,10 @@ def test_rate_of_pcie_is_that_of_its_current_generation_and_lanes():
 
 def test_nvlink_carries_data():
     link = Link("GPU0 NVLink", NVLINK, 450e9, bus="0000:1b:00")
-    seen = flow(
+    port_flow = flow(
         link, rates(**{"GPU0 NVLink": {"nvlink_tx": 3e11, "nvlink_rx": 1e11, "nvlink_replay": 2.0}})
     )
-    assert (seen.tx, seen.rx, seen.lost) == (3e11, 1e11, 2.0)
+    assert (port_flow.tx, port_flow.rx, port_flow.lost) == (3e11, 1e11, 2.0)
 
 
 def test_drops_of_the_kernel_count_for_interfaces_without_rdma_alone():
@@ -116,16 +116,18 @@ def test_new_links_and_those_that_are_gone():
 
 
 def test_unknown_counters_of_an_interface_belong_to_its_port():
-    found = Rates(
+    link_rates = Rates(
         unknown={
             ("eth0", "ethtool"): {"tx_bytes_phy": "reset"},
             ("eth9", "ethtool"): {"rx_bytes_phy": "reset"},
         }
     )
-    assert flow(ROCE_PORT, found).unknown == {"tx_bytes_phy": "reset"}
+    assert flow(ROCE_PORT, link_rates).unknown == {"tx_bytes_phy": "reset"}
 
 
 def test_whole_increases_give_seconds_of_pause():
-    found = rates(eth0={"rx_prio3_pause_duration": 2_500_000.0})
-    assert flow(ROCE_PORT, found, seconds=4.0).rx_pause == 2.5
-    assert flow(ROCE_PORT, found, seconds=2.0).rx_pause == 2.0, "never more than all of the time"
+    link_rates = rates(eth0={"rx_prio3_pause_duration": 2_500_000.0})
+    assert flow(ROCE_PORT, link_rates, seconds=4.0).rx_pause == 2.5
+    assert flow(ROCE_PORT, link_rates, seconds=2.0).rx_pause == 2.0, (
+        "never more than all of the time"
+    )

@@ -44,8 +44,8 @@ def run(
     factors, quiet = slow or {}, {name: HostChange(name, 1.0) for name in ("h1", "h2")}
     rows = []
     for place, size in enumerate(SIZES):
-        seen = changes.get(place, usual or quiet["h1"])
-        machine = list((quiet | {seen.host: seen}).values())
+        change = changes.get(place, usual or quiet["h1"])
+        machine = list((quiet | {change.host: change}).values())
         rows.append(
             Row(
                 size,
@@ -76,10 +76,10 @@ def run(
 
 
 def judged(result: Result) -> dict[str, Finding]:
-    found = {finding.id: finding for finding in apply(RULES, Run(result, result.topology))}
-    assert all(len(finding.message) < 400 for finding in found.values())
-    assert "cause" not in " ".join(finding.message for finding in found.values())
-    return found
+    by_id = {finding.id: finding for finding in apply(RULES, Run(result, result.topology))}
+    assert all(len(finding.message) < 400 for finding in by_id.values())
+    assert "cause" not in " ".join(finding.message for finding in by_id.values())
+    return by_id
 
 
 LOSS = HostChange(
@@ -156,22 +156,22 @@ def test_unread_counters_of_an_unused_network_are_not_named() -> None:
 
 
 def test_a_slow_row_and_tcp_loss_that_coincided() -> None:
-    found = judged(run({16: LOSS}, {16: 1.41}))
-    assert list(found) == ["machine"] and found["machine"].verdict is Verdict.WARN
+    by_id = judged(run({16: LOSS}, {16: 1.41}))
+    assert list(by_id) == ["machine"] and by_id["machine"].verdict is Verdict.WARN
     # Between two neighbours the time is interpolated over logarithms, which lies a little above the
     # true curve here.
     assert (
-        found["machine"].message
+        by_id["machine"].message
         == "64 MiB in place took 38 % longer than its neighbors suggest; at the same time h1 eth0:"
         " RetransSegs +1,523 (segments retransmitted), TCPTimeouts +2 (retransmission timeouts)"
     )
-    assert "does not prove it to be the cause" in found["machine"].evidence
+    assert "does not prove it to be the cause" in by_id["machine"].evidence
 
 
 def test_a_gpu_that_was_throttled_in_the_last_row() -> None:
-    found = judged(run({LAST: HOT}, {LAST: 1.25}))
-    assert list(found) == ["machine"]
-    message = found["machine"].message
+    by_id = judged(run({LAST: HOT}, {LAST: 1.25}))
+    assert list(by_id) == ["machine"]
+    message = by_id["machine"].message
     assert message.startswith("1 GiB in place took 2")
     assert message.endswith(
         "at the same time h2 GPU 3: clocks reduced by hw_thermal_slowdown, 1980 -> 1410 MHz"
@@ -179,9 +179,9 @@ def test_a_gpu_that_was_throttled_in_the_last_row() -> None:
 
 
 def test_several_bad_rows_are_one_finding_led_by_the_worst() -> None:
-    found = judged(run({16: LOSS, 17: LOSS, 18: LOSS}, {16: 1.2, 17: 1.9, 18: 1.3}))
-    assert found["machine"].message.startswith("128 MiB in place took 82 % longer")
-    assert found["machine"].message.endswith(". The same for 256 MiB, 64 MiB")
+    by_id = judged(run({16: LOSS, 17: LOSS, 18: LOSS}, {16: 1.2, 17: 1.9, 18: 1.3}))
+    assert by_id["machine"].message.startswith("128 MiB in place took 82 % longer")
+    assert by_id["machine"].message.endswith(". The same for 256 MiB, 64 MiB")
 
 
 def test_a_row_that_took_several_times_as_long() -> None:
@@ -190,9 +190,9 @@ def test_a_row_that_took_several_times_as_long() -> None:
 
 
 def test_a_counter_that_moved_without_a_slow_row_is_a_note() -> None:
-    found = judged(run({16: LOSS}))
-    assert list(found) == ["machine_note"] and found["machine_note"].verdict is Verdict.PASS
-    assert found["machine_note"].message.endswith("in 1 of 21 rows; no row was slower with it")
+    by_id = judged(run({16: LOSS}))
+    assert list(by_id) == ["machine_note"] and by_id["machine_note"].verdict is Verdict.PASS
+    assert by_id["machine_note"].message.endswith("in 1 of 21 rows; no row was slower with it")
 
 
 def test_a_slow_row_without_a_sign_is_no_finding() -> None:
@@ -200,23 +200,23 @@ def test_a_slow_row_without_a_sign_is_no_finding() -> None:
 
 
 def test_a_counter_that_moves_in_every_row_is_unknown() -> None:
-    found = judged(run(dict.fromkeys(range(len(SIZES)), LOSS), {16: 1.5}))
-    assert list(found) == ["machine_note"] and found["machine_note"].verdict is Verdict.UNKNOWN
-    assert "21 of 21 rows; too few rows are without it" in found["machine_note"].message
+    by_id = judged(run(dict.fromkeys(range(len(SIZES)), LOSS), {16: 1.5}))
+    assert list(by_id) == ["machine_note"] and by_id["machine_note"].verdict is Verdict.UNKNOWN
+    assert "21 of 21 rows; too few rows are without it" in by_id["machine_note"].message
 
 
 def test_ten_times_the_usual_loss_in_a_slow_row_is_reported() -> None:
     little = HostChange("h1", 1.0, sent={"eth0": 10**9}, moved={TCP: {"RetransSegs": 120}})
-    found = judged(run({16: LOSS}, {16: 1.5}, usual=little))
+    by_id = judged(run({16: LOSS}, {16: 1.5}, usual=little))
     assert (
-        found["machine"].message.startswith("64 MiB")
-        and found["machine_note"].verdict is Verdict.UNKNOWN
+        by_id["machine"].message.startswith("64 MiB")
+        and by_id["machine_note"].verdict is Verdict.UNKNOWN
     )
 
 
 def test_a_constantly_hot_gpu_gets_verdict_unknown() -> None:
-    found = judged(run(dict.fromkeys(range(len(SIZES)), HOT)))
-    assert found["machine_note"].verdict is Verdict.UNKNOWN
+    by_id = judged(run(dict.fromkeys(range(len(SIZES)), HOT)))
+    assert by_id["machine_note"].verdict is Verdict.UNKNOWN
 
 
 def test_the_power_limit_is_a_sign_only_if_the_clock_fell() -> None:
@@ -272,26 +272,26 @@ def test_xids_and_faults_are_reported_without_a_slow_row() -> None:
         events=[XidEvent("0000:02:00", 74, 3), XidEvent("0000:99:00", 31)],
         moved={"0000:02:00": {"ecc_uncorrected": 1}},
     )
-    found = judged(run({3: broken}))
-    assert [finding.verdict for finding in found.values()] == [Verdict.WARN, Verdict.WARN]
+    by_id = judged(run({3: broken}))
+    assert [finding.verdict for finding in by_id.values()] == [Verdict.WARN, Verdict.WARN]
     assert (
-        found["machine_xid"].message
+        by_id["machine_xid"].message
         == "Xid 74 (NVLink error) x 3 on h1 GPU 2 (0000:02:00) during 8 KiB"
     ), "not the unused GPU"
     assert (
-        "drain the host first" in found["machine_xid"].fix
-        and "-i 0000:02:00.0" in found["machine_xid"].fix
+        "drain the host first" in by_id["machine_xid"].fix
+        and "-i 0000:02:00.0" in by_id["machine_xid"].fix
     )
-    assert found["machine_fault"].message.startswith(
+    assert by_id["machine_fault"].message.startswith(
         "h1 GPU 2: ecc_uncorrected +1 (memory errors that ECC could not correct"
     )
 
 
 def test_the_evidence_says_what_could_not_be_read() -> None:
     blind = HostChange("h1", 1.0, moved=LOSS.moved, unread=["/dev/kmsg: permission denied"])
-    found = judged(run({16: blind}, {16: 1.5}))
-    assert found["machine"].evidence.endswith("; not read: /dev/kmsg: permission denied")
-    assert "h1 TCP: RetransSegs" in found["machine"].message, "no interface sent: none is named"
+    by_id = judged(run({16: blind}, {16: 1.5}))
+    assert by_id["machine"].evidence.endswith("; not read: /dev/kmsg: permission denied")
+    assert "h1 TCP: RetransSegs" in by_id["machine"].message, "no interface sent: none is named"
 
 
 def test_a_run_without_readings_has_no_findings_about_machines() -> None:

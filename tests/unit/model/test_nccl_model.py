@@ -33,12 +33,9 @@ def busbw(
 ) -> float:
     """GB/s of the faster protocol."""
     model = system.model(release(version), hosts, system.gpus)
-    timed = [
-        found for protocol in PROTOCOLS if (found := parts(model, name, size, algorithm, protocol))
-    ]
-    return (
-        float(BY_NAME[name].bus_factor(model.ranks)) * size / min(one.time_s for one in timed) / 1e9
-    )
+    possible = [parts(model, name, size, algorithm, protocol) for protocol in PROTOCOLS]
+    fastest_s = min(expected.time_s for expected in possible if expected)
+    return float(BY_NAME[name].bus_factor(model.ranks)) * size / fastest_s / 1e9
 
 
 def test_every_time_that_nccl_logged_on_8_h100(recorded: Path) -> None:
@@ -62,11 +59,11 @@ def test_those_times_are_not_of_2_20(recorded: Path) -> None:
 
 
 def test_the_channels_that_nccl_logs_on_h100() -> None:
-    one, two = (parse_system("h100x8").model(LATEST, hosts, 8) for hosts in (1, 2))
-    assert one.ring == Graph(12, 30, 30)  # NVIDIA/nccl issue 1197
-    assert one.nvls == Graph(8, 40, 40)
-    assert two.ring == Graph(8, 45, 45)
-    assert two.nvls == Graph(8, 40, 48)
+    one_host, two_hosts = (parse_system("h100x8").model(LATEST, hosts, 8) for hosts in (1, 2))
+    assert one_host.ring == Graph(12, 30, 30)  # NVIDIA/nccl issue 1197
+    assert one_host.nvls == Graph(8, 40, 40)
+    assert two_hosts.ring == Graph(8, 45, 45)
+    assert two_hosts.nvls == Graph(8, 40, 48)
     a100 = parse_system("a100x8")
     assert a100.model(LATEST, 1, 8).ring == Graph(12, 20, 20)
     assert a100.model(LATEST, 2, 8).ring == Graph(8, 24, 24)  # 192 GB/s: NVIDIA/nccl issue 812
@@ -152,7 +149,7 @@ def test_rings_over_1_to_128_hosts(recorded: Path) -> None:
                 for protocol in ("LL128", "Simple")
                 if (found := parts(model, "all_reduce", size, "Ring", protocol))
             ]
-            best = min(timed, key=lambda one: one.time_s)
+            best = min(timed, key=lambda candidate: candidate.time_s)
             expected = float(BY_NAME["all_reduce"].bus_factor(model.ranks)) * size / best.time_s
             off = share * (450e9 if hosts == 1 else 8 * 48.5e9) / expected - 1
             waits = best.latency_s / best.time_s
@@ -190,17 +187,17 @@ hosts_of = st.integers(1, 12500)
 def test_the_rate_never_falls_with_size_but_for_corrections(
     system: System, row: int, hosts: int, name: str, size: int, algorithm: str, protocol: str
 ) -> None:
-    one, two = (
+    smaller, larger = (
         timed(system, row, hosts, name, bytes_, algorithm, protocol) for bytes_ in (size, 2 * size)
     )
-    assert (one is None) == (two is None)
-    if one is None or two is None:
+    assert (smaller is None) == (larger is None)
+    if smaller is None or larger is None:
         return
-    assert 0 <= one.latency_s <= two.latency_s
-    assert one.transfer_s > 0
+    assert 0 <= smaller.latency_s <= larger.latency_s
+    assert smaller.transfer_s > 0
     if algorithm not in ("Tree", "NVLSTree"):  # their rates change with size
-        assert two.transfer_s == pytest.approx(2 * one.transfer_s)
-        assert one.time_s <= two.time_s
+        assert larger.transfer_s == pytest.approx(2 * smaller.transfer_s)
+        assert smaller.time_s <= larger.time_s
 
 
 @settings(max_examples=200, deadline=None)
@@ -316,15 +313,15 @@ def test_the_table_that_nccl_prints(
 def test_the_channels_that_nccl_found_on_two_h100(recorded: Path) -> None:
     system = topo_xml.read((recorded / "nccl_model/topo_2xh100.xml").read_bytes(), "topo.xml")
     assert (system.gpus, system.nics, system.near, system.cpu) == (2, 1, False, "intel")
-    one, two = system.model(LATEST, 1, 2), system.model(LATEST, 2, 1)
-    assert (one.ring, one.tree) == (Graph(12, 30, 30), Graph(12, 60, 60))
-    assert (two.ring, two.tree) == (Graph(1, 1.2, 1.2), Graph(1, 2.4, 1.2))
+    one_host, two_hosts = system.model(LATEST, 1, 2), system.model(LATEST, 2, 1)
+    assert (one_host.ring, one_host.tree) == (Graph(12, 30, 30), Graph(12, 60, 60))
+    assert (two_hosts.ring, two_hosts.tree) == (Graph(1, 1.2, 1.2), Graph(1, 2.4, 1.2))
 
 
 def test_a_tree_over_nvls_needs_several_hosts() -> None:
-    one, two = (parse_system("h100x8").model(LATEST, hosts, 8) for hosts in (1, 2))
-    assert parts(one, "all_reduce", GIB, "NVLSTree", "Simple") is None
-    assert parts(two, "all_reduce", GIB, "NVLSTree", "Simple") is not None
+    one_host, two_hosts = (parse_system("h100x8").model(LATEST, hosts, 8) for hosts in (1, 2))
+    assert parts(one_host, "all_reduce", GIB, "NVLSTree", "Simple") is None
+    assert parts(two_hosts, "all_reduce", GIB, "NVLSTree", "Simple") is not None
 
 
 def test_nvls_gathers_at_the_rate_of_the_other_gpus() -> None:

@@ -29,9 +29,12 @@ def concluded(
         library=Library(engine, network=network),
         world=World(devices, ranks),
     )
-    found = apply(RULES, Run(result, Topology(hosts)))
-    assert all(one.verdict is Verdict.WARN and len(one.message) < 230 for one in found)
-    return [one.message for one in found]
+    conclusions = apply(RULES, Run(result, Topology(hosts)))
+    assert all(
+        conclusion.verdict is Verdict.WARN and len(conclusion.message) < 230
+        for conclusion in conclusions
+    )
+    return [conclusion.message for conclusion in conclusions]
 
 
 def test_hosts_with_bbr_are_named() -> None:

@@ -5,7 +5,7 @@ import pytest
 from busbw.core.pattern import Header, Pattern, Times
 from busbw.model import prediction_text
 from busbw.model.estimate import Setting
-from busbw.model.patterns import placed, predict_pattern
+from busbw.model.patterns import place, predict_pattern
 from busbw.model.predict import forecast
 from busbw.model.systems import parse_system
 from busbw.pattern.collector import Arguments, Tally
@@ -65,8 +65,8 @@ def test_the_text_names_what_has_no_time() -> None:
 
 def test_a_larger_host_holds_what_two_held() -> None:
     pattern, rack = recorded(), parse_system("gb200nvl72")
-    assert placed(pattern.comms[0], rack.gpus) == (1, 16)
-    assert placed(pattern.comms[2], rack.gpus) == (1, 2)
+    assert place(pattern.comms[0], rack.gpus) == (1, 16)
+    assert place(pattern.comms[2], rack.gpus) == (1, 2)
     told = predict_pattern(pattern, Setting(rack), "app.jsonl", "described")
     assert told.described.hosts == 1
 

@@ -24,9 +24,9 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
 def load(path: Path) -> Result:
-    found = read.read(path.read_bytes(), path.name)
-    assert isinstance(found, Result)
-    return found
+    result = read.read(path.read_bytes(), path.name)
+    assert isinstance(result, Result)
+    return result
 
 
 def errors(result: Result, setting: Setting, least: int) -> dict[int, float]:
@@ -34,31 +34,31 @@ def errors(result: Result, setting: Setting, least: int) -> dict[int, float]:
     was predicted.
     """
     hosts, per_host = shape(result)
-    found = {}
+    error_of = {}
     for row in result.rows:
-        told = (
+        expected = (
             forecast(setting, AR, hosts, per_host, row.size_bytes, {})
             if row.size_bytes >= least
             else None
         )
-        if told and row.out_of_place:
-            assert told.algorithm == "NVLSTree"
-            found[row.size_bytes] = row.out_of_place.busbw / told.busbw - 1
-    return found
+        if expected and row.out_of_place:
+            assert expected.algorithm == "NVLSTree"
+            error_of[row.size_bytes] = row.out_of_place.busbw / expected.busbw - 1
+    return error_of
 
 
 def test_two_hosts_of_8_h100(recorded: Path) -> None:
     result = load(recorded / "nccl_tests/old/all_reduce_2x8_h100.txt")
-    found = errors(result, Setting(parse_system("h100x8"), release("2.21.5")), GIB)
-    assert len(found) == 5
-    assert max(map(abs, found.values())) < 0.025
+    deviations = errors(result, Setting(parse_system("h100x8"), release("2.21.5")), GIB)
+    assert len(deviations) == 5
+    assert max(map(abs, deviations.values())) < 0.025
 
 
 def test_two_hosts_of_8_h20(recorded: Path) -> None:
     result = load(recorded / "nccl_tests/h20_ib/ib.txt")
-    found = errors(result, Setting(parse_system("h20x8"), release("2.27.7")), GIB)
-    assert len(found) == 4
-    assert max(map(abs, found.values())) < 0.06
+    deviations = errors(result, Setting(parse_system("h20x8"), release("2.27.7")), GIB)
+    assert len(deviations) == 4
+    assert max(map(abs, deviations.values())) < 0.06
     wide = errors(result, Setting(parse_system("h20x8"), release("2.27.7")), MIB)
     for size, off in wide.items():
         row = next(row for row in BANDS if size >= row.from_bytes)
@@ -82,13 +82,13 @@ def two_h200(name: str) -> tuple[Result, Setting]:
 )
 def test_two_h200_after_calibration_on_three_sizes(name: str) -> None:
     result, setting = two_h200(name)
-    points = {
-        row.size_bytes: found
-        for row in result.rows
-        if row.size_bytes >= MIB
-        and row.out_of_place
-        and (found := point(setting, "all_reduce", 1, 2, row.size_bytes, row.out_of_place.time_s))
-    }
+    points = {}
+    for row in result.rows:
+        if row.size_bytes >= MIB and row.out_of_place:
+            time_s = row.out_of_place.time_s
+            measured = point(setting, "all_reduce", 1, 2, row.size_bytes, time_s)
+            assert measured is not None
+            points[row.size_bytes] = measured
     assert len(points) == 14
     fits = fit([points[size] for size in (2 * MIB, 128 * MIB, 8 * GIB)])
     assert list(fits) == [("all_reduce", "Ring", "Simple")]
@@ -118,13 +118,21 @@ def test_the_largest_job_is_held_out() -> None:
             points.append(
                 Point("all_reduce", model.algorithm, model.protocol, hosts, size, model.parts, slow)
             )
-    found = fit(points)[("all_reduce", "NVLSTree", "Simple")]
-    assert (found.points, found.hosts, found.held_hosts) == (9, 8, 8)
-    assert found.held_worst == pytest.approx(1 - 1.1 / 1.21, abs=0.01)
-    exact = fit([one for one in points if one.hosts < 8])[("all_reduce", "NVLSTree", "Simple")]
+    fitted = fit(points)[("all_reduce", "NVLSTree", "Simple")]
+    assert (fitted.points, fitted.hosts, fitted.held_hosts) == (9, 8, 8)
+    assert fitted.held_worst == pytest.approx(1 - 1.1 / 1.21, abs=0.01)
+    exact = fit([point_ for point_ in points if point_.hosts < 8])[
+        ("all_reduce", "NVLSTree", "Simple")
+    ]
     assert (exact.latency, exact.transfer, exact.worst) == pytest.approx((1.2, 1.1, 0.0), abs=1e-9)
     beyond = predict(
-        setting, AR, [4, 16], 8, [16 * GIB], "", fit([one for one in points if one.hosts < 8])
+        setting,
+        AR,
+        [4, 16],
+        8,
+        [16 * GIB],
+        "",
+        fit([point_ for point_ in points if point_.hosts < 8]),
     )
     assert [row.extrapolated for row in beyond.rows] == [False, True]
     assert all(row.calibrated for row in beyond.rows)
@@ -150,8 +158,8 @@ def test_factors_are_not_negative_and_never_worse_than_none(
 
     def loss(a: float, b: float) -> float:
         return sum(
-            ((a * one.parts.latency_s + b * one.parts.transfer_s) / one.time_s - 1) ** 2
-            for one in points
+            ((a * point_.parts.latency_s + b * point_.parts.transfer_s) / point_.time_s - 1) ** 2
+            for point_ in points
         )
 
     assert latency >= 0
@@ -219,5 +227,5 @@ def test_one_host_per_gpu_and_what_cannot_be() -> None:
 
 
 def test_a_fit_of_one_point_scales_both_parts() -> None:
-    (found,) = fit([Point("all_reduce", "Ring", "LL", 1, 8, Parts(1e-5, 1e-5), 4e-5)]).values()
-    assert found == Fit("all_reduce", "Ring", "LL", 2.0, 2.0, 1, 1, 0.0, 8)
+    (fitted,) = fit([Point("all_reduce", "Ring", "LL", 1, 8, Parts(1e-5, 1e-5), 4e-5)]).values()
+    assert fitted == Fit("all_reduce", "Ring", "LL", 2.0, 2.0, 1, 1, 0.0, 8)

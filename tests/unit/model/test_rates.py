@@ -36,15 +36,15 @@ def between(before: dict[str, int], after: dict[str, int], seconds: float = 2.0)
     ],
 )
 def test_increase_per_second(name, before, after, per_s, unknown):
-    found = between({name: before}, {name: after})
-    assert found.per_s[KEY].get(name) == per_s
-    assert found.unknown.get(KEY, {}).get(name) == unknown
+    result = between({name: before}, {name: after})
+    assert result.per_s[KEY].get(name) == per_s
+    assert result.unknown.get(KEY, {}).get(name) == unknown
 
 
 @given(st.integers(0, U32 - 1), st.integers(0, U32 // 2 - 1), st.floats(0.1, 10))
 def test_rate_is_true_over_a_wrap(before, by, seconds):
-    found = between({"out_of_buffer": before}, {"out_of_buffer": (before + by) % U32}, seconds)
-    assert found.per_s[KEY]["out_of_buffer"] == pytest.approx(by / seconds)
+    result = between({"out_of_buffer": before}, {"out_of_buffer": (before + by) % U32}, seconds)
+    assert result.per_s[KEY]["out_of_buffer"] == pytest.approx(by / seconds)
 
 
 def test_a_device_that_came_back_has_no_rates_at_first():
@@ -56,8 +56,8 @@ def test_a_device_that_came_back_has_no_rates_at_first():
 
 
 def test_a_new_device_has_no_rates_at_first():
-    found = rates(Sample(1.0, (), {}), sample(2.0, packet_seq_err=90))
-    assert found.per_s[KEY] == {}
+    result = rates(Sample(1.0, (), {}), sample(2.0, packet_seq_err=90))
+    assert result.per_s[KEY] == {}
 
 
 def test_a_new_counter_of_a_known_device_has_no_rate_at_first():
@@ -84,23 +84,23 @@ def test_rate_after_a_repeated_group_covers_the_whole_time():
 
 
 def test_values_of_one_subject_are_joined_over_its_sources():
-    one = {
+    first = {
         ("eth0", "dev"): Group(1.0, 1, {"tx_bytes": 0}),
         ("eth0", "ethtool"): Group(1.0, 1, {"tx_bytes_phy": 0}),
     }
-    two = {
+    second = {
         ("eth0", "dev"): Group(2.0, 1, {"tx_bytes": 10}),
         ("eth0", "ethtool"): Group(2.0, 1, {"tx_bytes_phy": 14}),
     }
-    assert rates(Sample(1.0, (), one), Sample(2.0, (), two)).of("eth0") == {
+    assert rates(Sample(1.0, (), first), Sample(2.0, (), second)).of("eth0") == {
         "tx_bytes": 10.0,
         "tx_bytes_phy": 14.0,
     }
 
 
 def test_whole_increases_are_not_divided():
-    found = increases(sample(5.0, packet_seq_err=10), sample(9.0, packet_seq_err=30))
-    assert found.per_s[KEY] == {"packet_seq_err": 20.0}
+    result = increases(sample(5.0, packet_seq_err=10), sample(9.0, packet_seq_err=30))
+    assert result.per_s[KEY] == {"packet_seq_err": 20.0}
 
 
 def test_a_group_that_was_not_read_again_has_no_increase():

@@ -143,12 +143,12 @@ machines = st.builds(
 
 @settings(max_examples=15, deadline=None)
 @given(trainings, machines, st.floats(1e13, 1e15))
-def test_plans_are_consistent(training, found, flops):
-    found = msgspec.structs.replace(found, compute=compute_of(training, flops))
-    made = plan(training, found)
+def test_plans_are_consistent(training, machine_, flops):
+    machine_ = msgspec.structs.replace(machine_, compute=compute_of(training, flops))
+    made = plan(training, machine_)
     for way in made.ways:
         assert 0 <= way.gpu_share <= 1
-        fits = way.memory.gpu <= gpu_room(found) and way.memory.host <= found.host_memory
+        fits = way.memory.gpu <= gpu_room(machine_) and way.memory.host <= machine_.host_memory
         assert fits == (not way.lacks)
         assert way.step_s >= made.compute_s * (1 - 1e-9)
         assert way.exposed_s >= 0
@@ -170,10 +170,12 @@ def test_more_layers_need_more_of_everything(training, share):
             for part, stays in zip(all_parts, on_gpu(all_parts, share), strict=True)
             if stays
         )
-        for all_parts in (parts(one.shape, one.sequence) for one in (training, larger))
+        for all_parts in (
+            parts(training_.shape, training_.sequence) for training_ in (training, larger)
+        )
     ]
     assert kept[0] <= share * training.parameters + 0.5
-    small, large = (strategies.offloaded(one, 0, 0) for one in (training, larger))
+    small, large = (strategies.offloaded(training_, 0, 0) for training_ in (training, larger))
     assert small.gpu < large.gpu
     assert small.host < large.host
 

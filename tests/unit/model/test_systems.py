@@ -43,7 +43,7 @@ def document(
 
 
 def test_a_described_system_is_the_one_that_was_read() -> None:
-    read, said = topo_xml.read(document(), "topo.xml"), parse_system("h100x8")
+    read, described = topo_xml.read(document(), "topo.xml"), parse_system("h100x8")
     for field in (
         "gpus",
         "sm",
@@ -56,8 +56,8 @@ def test_a_described_system_is_the_one_that_was_read() -> None:
         "nvls",
         "over_nvlink",
     ):
-        assert getattr(read, field) == pytest.approx(getattr(said, field)), field
-    assert (read.cpu, said.cpu) == ("amd", "intel")
+        assert getattr(read, field) == pytest.approx(getattr(described, field)), field
+    assert (read.cpu, described.cpu) == ("amd", "intel")
 
 
 def test_links_that_are_down_count() -> None:
@@ -70,7 +70,7 @@ def test_gpus_without_nvlink() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (b"", "not XML"),
         (b"<system>", "not XML"),
@@ -86,8 +86,8 @@ def test_gpus_without_nvlink() -> None:
         (b"x" * (17 << 20), "more than"),
     ],
 )
-def test_other_documents_are_refused(data: bytes, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_other_documents_are_refused(data: bytes, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         topo_xml.read(data, "topo.xml")
 
 
@@ -143,8 +143,8 @@ def test_what_are_no_nics_is_refused(text: str) -> None:
     [("8x400G", 8, 50e9), ("400G", 1, 50e9), ("2 x 25", 2, 3.125e9), ("4x200gbit/s", 4, 25e9)],
 )
 def test_nics(text: str, count: int, rate: float) -> None:
-    found = with_nics(parse_system("h100x8"), text)
-    assert (found.nics, found.nic) == (count, rate)
+    system = with_nics(parse_system("h100x8"), text)
+    assert (system.nics, system.nic) == (count, rate)
 
 
 def test_every_usual_system_is_in_the_table_of_gpus() -> None:

@@ -43,8 +43,8 @@ def result(
         for rank, host in enumerate(HOSTS)
     ]
     rows = [
-        Row(size, size // 4, "float", "sum", -1, one, None, 8, repeat=repeat)
-        for one, size, repeat in zip(
+        Row(size, size // 4, "float", "sum", -1, measured, None, 8, repeat=repeat)
+        for measured, size, repeat in zip(
             cells,
             sizes or [1024 << n for n in range(len(cells))],
             repeats or [0] * len(cells),
@@ -57,16 +57,16 @@ def result(
     )
 
 
-def found(made: Result) -> list[Finding]:
+def judge(made: Result) -> list[Finding]:
     return apply(RULES, Run(made, made.topology))
 
 
 def messages(made: Result) -> dict[str, str]:
-    return {finding.id: finding.message for finding in found(made)}
+    return {finding.id: finding.message for finding in judge(made)}
 
 
 def test_an_always_late_rank_is_named_with_host_and_gpu() -> None:
-    (late,) = found(result([cell([0, 1, 50, 2]), cell([1, 0, 60, 0]), cell([0, 0, 55, 1])]))
+    (late,) = judge(result([cell([0, 1, 50, 2]), cell([1, 0, 60, 0]), cell([0, 0, 55, 1])]))
     assert late.verdict is Verdict.WARN
     assert late.message.startswith(
         "rank 2 on h2 (GPU 0 at 0000:02:00) is late: it starts operations 55 us after the others,"
@@ -103,8 +103,8 @@ def test_who_is_latest_and_by_how_much() -> None:
 def test_with_more_ranks_than_cores_no_rank_or_link_is_reported() -> None:
     made = result([cell([0, 0, 50, 0])] * 3, links({(0, 2), (1, 2), (2, 3)}))
     made.topology = Topology([Host("h1", cpus=1), Host("h2", cpus=2)])
-    said = messages(made)
-    assert said == {"crowded": "more ranks than cores: 2 rank processes share 1 core on h1"}
+    message = messages(made)
+    assert message == {"crowded": "more ranks than cores: 2 rank processes share 1 core on h1"}
     made.rows = result([cell([0, 0, 50e3, 0])] * 3).rows  # no scheduler lets a rank wait that long
     assert set(messages(made)) >= {"crowded", "late_rank"}
 
@@ -118,7 +118,7 @@ def test_what_to_check_for_a_slow_pair_depends_on_what_joins_it() -> None:
         made = result([cell()], links({pair}))
         for device in made.world.devices:
             device.bus = bus
-        return next(finding.fix for finding in found(made) if finding.id == "slow_link")
+        return next(finding.fix for finding in judge(made) if finding.id == "slow_link")
 
     assert "ethtool" in fix((0, 3), "0000:00:00")
     assert "nvidia-smi" in fix((0, 1), "0000:00:00")
@@ -131,17 +131,17 @@ def links(slow: set[tuple[int, int]], gbps: float = 1.0) -> list[Link]:
 
 
 def test_a_host_whose_pairs_are_all_slow_has_the_slow_link() -> None:
-    said = messages(result([cell()], links({(0, 2), (1, 2), (2, 3)})))
-    assert said["slow_link"].startswith(
+    message = messages(result([cell()], links({(0, 2), (1, 2), (2, 3)})))
+    assert message["slow_link"].startswith(
         "the link of host h2 is slow: all its pairs are far below the others, the slowest at 1 GB/s"
     )
-    assert "late_rank" not in said
+    assert "late_rank" not in message
 
 
 def test_single_slow_pairs_are_named() -> None:
-    said = messages(result([cell()], links({(0, 3)})))["slow_link"]
+    message = messages(result([cell()], links({(0, 3)})))["slow_link"]
     assert (
-        said
+        message
         == "1 of 6 pairs of ranks are slow: rank 0 on h1 (GPU 0 at 0000:00:00) with rank 3 on h2"
         " (GPU 1 at 0000:03:00)"
     )
@@ -158,9 +158,10 @@ def test_similar_links_pass_and_unmeasured_links_get_no_verdict() -> None:
 def test_imprecise_medians_are_counted_and_the_widest_named() -> None:
     wide = cell(stopped="budget", low_s=80e-6, high_s=130e-6)
     none = cell(stopped="unstable", low_s=None, high_s=None, samples_s=[1e-4] * 5)
-    said = messages(result([cell(), wide]))["uncertain"]
+    message = messages(result([cell(), wide]))["uncertain"]
     assert (
-        said == "requested precision of 1 % not reached in 1 of 2 cells; least precise: 2 KiB, 30 %"
+        message
+        == "requested precision of 1 % not reached in 1 of 2 cells; least precise: 2 KiB, 30 %"
         " after 8 samples"
     )
     assert messages(result([cell(), wide, none]))["uncertain"].endswith(
@@ -178,16 +179,16 @@ def test_a_precise_cell_of_two_modes_is_not_uncertain() -> None:
 
 
 def test_two_modes_are_told() -> None:
-    said = messages(result([cell(), cell(modes_s=(90e-6, 140e-6))]))["two_modes"]
+    message = messages(result([cell(), cell(modes_s=(90e-6, 140e-6))]))["two_modes"]
     assert (
-        said
+        message
         == "samples of 1 cell fall into two groups; at 2 KiB their medians are 90 us and 140 us"
     )
 
 
 def test_repeats_are_held_against_what_one_repeat_knows() -> None:
     repeated = [cell(), cell(time_s=104e-6), cell(time_s=102e-6)]
-    (only,) = found(result(repeated, sizes=[1024] * 3, repeats=[0, 1, 2]))
+    (only,) = judge(result(repeated, sizes=[1024] * 3, repeats=[0, 1, 2]))
     assert (
         only.message
         == "medians of 3 repeats differ by 4 % in the median cell, and by at most 4 % at 1 KiB"
@@ -197,7 +198,7 @@ def test_repeats_are_held_against_what_one_repeat_knows() -> None:
 def test_classic_timing_has_none_of_these() -> None:
     made = result([cell([0, 0, 50, 0])])
     made.spec = SweepSpec(collective="all_reduce")
-    assert found(made) == []
+    assert judge(made) == []
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.55])
@@ -207,9 +208,9 @@ def test_with_three_hosts_two_slow_pairs_still_stand_out(share: float) -> None:
 
 
 def test_a_host_that_takes_twice_as_long_to_enqueue_is_named() -> None:
-    said = messages(result([cell(launches_s=[7e-6, 6e-6, 7e-6, 20e-6])] * 3))
-    assert said["slow_host"].startswith("the host of rank 3 on h2 (GPU 1 at 0000:03:00) is slow")
-    assert "20 us to enqueue an operation, others 7 us" in said["slow_host"]
+    message = messages(result([cell(launches_s=[7e-6, 6e-6, 7e-6, 20e-6])] * 3))
+    assert message["slow_host"].startswith("the host of rank 3 on h2 (GPU 1 at 0000:03:00) is slow")
+    assert "20 us to enqueue an operation, others 7 us" in message["slow_host"]
     assert "slow_host" not in messages(result([cell(launches_s=[6e-6, 10e-6])] * 3)), (
         "cores of shared machines differ by half"
     )
@@ -229,10 +230,10 @@ def test_the_slowest_rank_is_named_despite_another_weak_pair() -> None:
 
 
 def test_repeats_that_differ_by_over_100_percent_are_readable() -> None:
-    said = messages(result([cell(), cell(time_s=260e-6)], sizes=[1024] * 2, repeats=[0, 1]))[
+    message = messages(result([cell(), cell(time_s=260e-6)], sizes=[1024] * 2, repeats=[0, 1]))[
         "repeats"
     ]
-    assert "by at most 160 % at 1 KiB" in said
+    assert "by at most 160 % at 1 KiB" in message
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def itself(number: int) -> list[tuple[str, int, str]]:
 
 
 @pytest.mark.parametrize(
-    ("links", "said"),
+    ("links", "message"),
     [
         (
             itself,
@@ -120,19 +120,19 @@ def itself(number: int) -> list[tuple[str, int, str]]:
     ],
     ids=["itself", "pairs", "a CPU", "nowhere", "both"],
 )
-def test_links_of_which_there_is_no_model_are_refused(links: Links, said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+def test_links_of_which_there_is_no_model_are_refused(links: Links, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         read(document(4, links))
     assert "--system" in caught.value.hint
 
 
 def test_links_of_unknown_rate_or_number_are_refused() -> None:
-    for gcn, said in (
+    for gcn, message in (
         ("gfx906", "the rate of an xGMI link of gfx906"),
         ("906", "of gfx906"),
         ("<", "not XML"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             read(document(4, each_other(4, 1), tag="xgmi", gpu=f'sm="64" gcn="{gcn}"'))
     with pytest.raises(UsageError, match="links within a package of gfx90a as one"):
         read(

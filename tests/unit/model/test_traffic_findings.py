@@ -43,20 +43,20 @@ def finding(
 
 
 def test_the_busiest_rank_is_named_with_its_factor_and_the_measured_ends() -> None:
-    found = finding([[0, MIB, 0], [0, 0, 0], [3 * MIB, 4 * MIB, 0]], ends_s=[0.5e-3, 4e-3, 5e-3])
-    assert found is not None
-    assert found.verdict is Verdict.WARN
+    uneven = finding([[0, MIB, 0], [0, 0, 0], [3 * MIB, 4 * MIB, 0]], ends_s=[0.5e-3, 4e-3, 5e-3])
+    assert uneven is not None
+    assert uneven.verdict is Verdict.WARN
     assert (
-        found.message
+        uneven.message
         == "rank 2 on h1 sends 7 MiB to the others, 2.62 times the mean of all ranks, and receives"
         " 0 B: spread evenly over equal links, the same data would take 38 % of the time"
     )
     assert (
-        found.evidence
+        uneven.evidence
         == "hottest pair at 7 MiB: rank 2 to rank 1, 4 MiB, 3.00 times the mean of all pairs; "
         "at 4 MiB rank 2 ends last, after 5 ms, rank 0 first, after 500 us"
     )
-    assert found.fix.endswith("send each row once per batch")
+    assert uneven.fix.endswith("send each row once per batch")
     lookup = finding([[0, 0], [MIB, 0]], "zipf:1.05,sorted")
     assert lookup is not None and lookup.fix.endswith(
         "send each row once per batch; --counts zipf:1.05,sorted,dedup shows what that gives"
@@ -72,9 +72,9 @@ def test_the_busiest_rank_is_named_with_its_factor_and_the_measured_ends() -> No
 def test_requested_counts_that_are_even_are_said_to_be() -> None:
     even = [[MIB] * 4] * 4
     assert finding(even) is None
-    found = finding(even, "zipf:0")
-    assert found is not None
-    assert (found.verdict, found.message) == (
+    uneven = finding(even, "zipf:0")
+    assert uneven is not None
+    assert (uneven.verdict, uneven.message) == (
         Verdict.PASS,
         (
             "the ranks move about the same: rank 0 on h1 moves the most, 1.00 times the mean of all"
@@ -85,18 +85,18 @@ def test_requested_counts_that_are_even_are_said_to_be() -> None:
 
 def bound(fab: Fabric, matrix: list[list[int]] | None) -> float:
     hosts = [str(rank // fab.per_host) for rank in range(fab.ranks)]
-    (found,) = bounds(
+    (ideal,) = bounds(
         BY_NAME["alltoallv"],
         replace(fab, traffic=traffic(matrix, "", hosts) if matrix else None),
         Features(),
     )
-    return found.busbw
+    return ideal.busbw
 
 
 def links(system: System, hosts: int, ranks: int) -> Fabric:
-    found = fabric(system(hosts, gpus=ranks, nics=ranks).hosts, [ranks] * hosts)
-    assert not isinstance(found, NoFabric)
-    return found
+    fabric_ = fabric(system(hosts, gpus=ranks, nics=ranks).hosts, [ranks] * hosts)
+    assert not isinstance(fabric_, NoFabric)
+    return fabric_
 
 
 @pytest.mark.parametrize(("hosts", "ranks"), [(1, 4), (2, 1), (2, 4), (3, 2)])
@@ -107,13 +107,13 @@ def test_an_even_matrix_has_the_bound_of_alltoall(system: System, hosts: int, ra
 
 def test_the_busiest_rank_and_the_busiest_host_bound_by_hand(system: System) -> None:
     # Rank 0 sends 3 MiB of which 1 to itself: 2 MiB over 450 GB/s, where busbw counts 3/4 of 3 MiB.
-    one = links(system, 1, 4)
-    assert bound(one, [[MIB, MIB, MIB, 0], [0] * 4, [0] * 4, [0] * 4]) == pytest.approx(
+    one_host = links(system, 1, 4)
+    assert bound(one_host, [[MIB, MIB, MIB, 0], [0] * 4, [0] * 4, [0] * 4]) == pytest.approx(
         450e9 * 2.25 / 2
     )
     # 2 hosts with 2 x 50 GB/s: 2 MiB leave host 0 in all, of which busbw counts 3/4 x 2.
-    two = links(system, 2, 2)
-    assert bound(two, [[0, 0, 2 * MIB, 0], [0] * 4, [0] * 4, [0] * 4]) == pytest.approx(
+    two_hosts = links(system, 2, 2)
+    assert bound(two_hosts, [[0, 0, 2 * MIB, 0], [0] * 4, [0] * 4, [0] * 4]) == pytest.approx(
         100e9 * 1.5 / 2
     )
 
@@ -123,21 +123,23 @@ def test_no_link_carries_more_than_its_rate_at_the_bound(matrix: list[list[int]]
     fab = Fabric(
         2, 2, 450e9, "NVLink", None, over_nvlink=True, nics=100e9, rail=50e9, nic_link="NICs"
     )
-    found = traffic(matrix, "", ["0", "0", "1", "1"])
-    if found is None:
+    moved = traffic(matrix, "", ["0", "0", "1", "1"])
+    if moved is None:
         return
-    time_s = found.size_bytes * 3 / 4 / bound(fab, matrix)
-    assert max(found.rank_bytes / 450e9, found.host_bytes / 100e9) == pytest.approx(time_s)
+    time_s = moved.size_bytes * 3 / 4 / bound(fab, matrix)
+    assert max(moved.rank_bytes / 450e9, moved.host_bytes / 100e9) == pytest.approx(time_s)
 
 
 def test_the_ideal_of_a_run_uses_its_matrix(system: System) -> None:
     topology = system(1, gpus=4)
     world = World([Device(rank, 1, "h0", rank, f"0000:0{rank}:00", "H100") for rank in range(4)], 4)
     hot = traffic([[0, MIB, MIB, MIB], [0] * 4, [0] * 4, [0] * 4], "", ["h0"] * 4)
-    (even, _), (own, whole) = (ideals("alltoallv", world, topology, {}, one) for one in (None, hot))
-    assert even is not None and own is not None and whole is not None
+    (even, _), (uneven, endpoint) = (
+        ideals("alltoallv", world, topology, {}, moved) for moved in (None, hot)
+    )
+    assert even is not None and uneven is not None and endpoint is not None
     assert even.busbw == pytest.approx(450e9)
-    assert own.busbw == whole.busbw == pytest.approx(450e9 * 0.75), (
+    assert uneven.busbw == endpoint.busbw == pytest.approx(450e9 * 0.75), (
         "busbw counts 3/4 of what rank 0 sends"
     )
-    assert own.why.startswith("B S/X = 450 x 0.75 = 337.5 GB/s: ")
+    assert uneven.why.startswith("B S/X = 450 x 0.75 = 337.5 GB/s: ")

@@ -133,8 +133,8 @@ def test_settings_reach_the_bound(system: System) -> None:
     ],
 )
 def test_what_nccl_plans_with(system: System, kind: dict[str, object], planned: float) -> None:
-    found = planned_rate(system(1, **kind).hosts[0].gpus[0])
-    assert found is not None and found[0] == pytest.approx(planned)
+    rate_and_text = planned_rate(system(1, **kind).hosts[0].gpus[0])
+    assert rate_and_text is not None and rate_and_text[0] == pytest.approx(planned)
 
 
 @pytest.mark.parametrize(

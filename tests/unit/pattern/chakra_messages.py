@@ -39,6 +39,6 @@ def node(identity, kind, start=0, duration=0, name="node", **attributes):
 
 def stream(*messages, metadata=None):
     return b"".join(
-        varint(len(one)) + one
-        for one in (text(1, "0.0.4") if metadata is None else metadata, *messages)
+        varint(len(message)) + message
+        for message in (text(1, "0.0.4") if metadata is None else metadata, *messages)
     )

@@ -32,4 +32,4 @@ def sample(samples: Path) -> Read:
 @pytest.fixture
 def text() -> Read:
     """`text("...", "...")`: the record of files with these texts."""
-    return lambda *texts, **options: record(*(one.encode() for one in texts), **options)
+    return lambda *texts, **options: record(*(text.encode() for text in texts), **options)

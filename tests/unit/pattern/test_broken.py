@@ -85,7 +85,7 @@ def test_garbage_in_the_middle_is_survived(name, data):
 @settings(max_examples=15)
 @given(data=st.binary(max_size=200))
 def test_garbage_is_survived_by_every_reader(name, data):
-    survives(data, given=name)
+    survives(data, format_name=name)
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -93,7 +93,7 @@ def test_files_of_other_formats_are_survived_by_every_reader(name):
     for data in SAMPLES.values():
         # the recorded captures are large: some readers take seconds for each
         if len(data) < 30_000:
-            survives(data, given=name)
+            survives(data, format_name=name)
 
 
 NINES = b"9" * 5000
@@ -157,4 +157,4 @@ EXTREMES = {
 @pytest.mark.parametrize("name", EXTREMES)
 def test_figures_without_end_and_deep_nesting_are_survived(name):
     for data in EXTREMES[name]:
-        survives(data, given=name)
+        survives(data, format_name=name)

@@ -64,7 +64,7 @@ def dump(*entries, **fields):
 
 def dumps(*each):
     return record(
-        *(pickle.dumps(one, 2) for one in each),
+        *(pickle.dumps(entry, 2) for entry in each),
         names=tuple(f"dump_rank_{rank}" for rank in range(len(each))),
     )
 
@@ -212,10 +212,10 @@ def test_pickle_that_would_take_for_ever_is_refused(name):
 
 def test_stack_traces_that_calls_share_are_read():
     frames = [{"name": "forward", "filename": "model.py", "line": number} for number in range(200)]
-    found = dumps(
+    pattern = dumps(
         dump(*(entry(number, "nccl:all_reduce", frames=frames) for number in range(2000)))
     )
-    assert sum(row.calls for row in found.rows) == 2000
+    assert sum(row.calls for row in pattern.rows) == 2000
 
 
 def test_cut_pickle_keeps_its_complete_entries(samples):

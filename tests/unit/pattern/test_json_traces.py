@@ -53,7 +53,7 @@ def test_execution_traces_have_functions_bytes_and_groups():
         names=("et.json",),
     )
     assert calls(pattern) == ["all_reduce", "all_gather", "broadcast", "send", "alltoall"]
-    rows = [pattern.rows[one.row] for one in pattern.calls]
+    rows = [pattern.rows[call.row] for call in pattern.calls]
     assert [(row.bytes, row.dtype) for row in rows] == [
         (4096, "float"),
         (2048, "bfloat16"),
@@ -114,7 +114,7 @@ def test_chakra_json_is_read_as_its_messages():
         coll,
         send,
     ]
-    data = "".join(json.dumps(one, indent=2) for one in parts).encode()
+    data = "".join(json.dumps(part, indent=2) for part in parts).encode()
     pattern = record(data, names=("trace.4.json",))
     assert [(row.function, row.bytes, row.peer) for row in pattern.rows] == [
         ("all_gather", 2048, None),
@@ -159,7 +159,7 @@ def test_indented_json_of_the_inspector(samples, name, together):
     text = (
         json.dumps(objects, indent=2)
         if together == "a list"
-        else "\n".join(json.dumps(one, indent=2) for one in objects)
+        else "\n".join(json.dumps(part, indent=2) for part in objects)
     )
     assert record(text.encode()) == record(data)
 

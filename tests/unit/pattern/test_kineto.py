@@ -89,7 +89,7 @@ def test_kernels_are_joined_by_external_id_or_by_their_launch():
         ("all_reduce", 4096, 1024, "float"),
         ("all_gather", 2048, 512, "bfloat16"),
     ]
-    assert [(one.gpu_us, one.cpu_us, one.skew_us, one.stream) for one in pattern.calls] == [
+    assert [(call.gpu_us, call.cpu_us, call.skew_us, call.stream) for call in pattern.calls] == [
         (30.0, None, 5.0, 0),
         (40.0, None, None, 0),
     ]
@@ -129,9 +129,10 @@ def test_point_to_point_splits_and_control():
 def test_a_compressed_file_that_would_fill_memory_is_cut(monkeypatch):
     monkeypatch.setattr(source, "_FREE", 1 << 20)
     whole = trace(*(call(number, float(number)) for number in range(20)))
-    found = record(gzip.compress(whole + b" " * (64 << 20)))
-    assert found.header.skipped and any(
-        "compressed bytes become more than 200 times as many" in note for note in found.header.notes
+    pattern = record(gzip.compress(whole + b" " * (64 << 20)))
+    assert pattern.header.skipped and any(
+        "compressed bytes become more than 200 times as many" in note
+        for note in pattern.header.notes
     )
     assert not record(gzip.compress(whole)).header.skipped
 

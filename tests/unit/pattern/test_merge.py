@@ -103,12 +103,12 @@ def test_consistent_ranks_keep_their_order(made, numbered):
     merged = merge(queues)
     assert len(merged.calls) == len(made) and merged.forced == 0
     for rank, queue in enumerate(queues):
-        own = [
+        calls_of_rank = [
             (joined.call.comm, joined.call.function)
             for joined in merged.calls
             if rank in joined.queues
         ]
-        assert own == [(one.comm, one.function) for one in queue]
+        assert calls_of_rank == [(call.comm, call.function) for call in queue]
 
 
 @given(

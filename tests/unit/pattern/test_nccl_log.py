@@ -47,8 +47,8 @@ def test_pointers_with_one_identity_are_one_communicator(text):
 
 
 def test_several_files_are_ranks_of_one_job(text):
-    one = text(*(starts() + coll(rank) + coll(rank, "AllGather", 1) for rank in (0, 1)))
-    assert calls(one) == ["all_reduce", "all_gather"] and one.header.ranks == [0, 1]
+    pattern = text(*(starts() + coll(rank) + coll(rank, "AllGather", 1) for rank in (0, 1)))
+    assert calls(pattern) == ["all_reduce", "all_gather"] and pattern.header.ranks == [0, 1]
 
 
 @pytest.mark.parametrize(

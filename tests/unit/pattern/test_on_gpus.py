@@ -93,11 +93,11 @@ def test_profiler_files_hold_the_script_that_was_run(sample):
     rows = [pattern.rows[call.row] for call in pattern.calls]
     order = list(dict.fromkeys(row.comm for row in rows))
     numbers = list(dict.fromkeys(comm for comm, *_ in expected))
-    found = [
+    sizes = [
         (numbers[order.index(row.comm)], row.function, row.dtype, row.count, row.root)
         for row in rows
     ]
-    assert found[:-1] == expected  # the last is the barrier
+    assert sizes[:-1] == expected  # the last is the barrier
     assert {row.algorithm for row in rows} == {"Ring"}
     assert pattern.header.nccl == "2.28.9"
 

@@ -115,7 +115,7 @@ def test_every_sample_is_recognized_by_one_format_alone(samples):
             kinds = [
                 row.name
                 for row in FORMATS
-                if row.recognized(opened(file.name, io.BytesIO(file.read_bytes())).head)
+                if row.recognizes(opened(file.name, io.BytesIO(file.read_bytes())).head)
             ]
             assert kinds == [
                 next(kind for prefix, kind in PREFIXES.items() if file.name.startswith(prefix))
@@ -136,9 +136,9 @@ def test_files_of_several_formats_are_refused(sample):
 
 def test_format_can_be_given(sample):
     with pytest.raises(UsageError, match="no call in it, read as NCCL's log"):
-        sample("clog_v1.log", given="nccl-log")
+        sample("clog_v1.log", format_name="nccl-log")
     with pytest.raises(UsageError, match="unknown format 'nccl'"):
-        sample("clog_v1.log", given="nccl")
+        sample("clog_v1.log", format_name="nccl")
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"hello\n", b"\x00" * 100, b"{}", b"[]"])

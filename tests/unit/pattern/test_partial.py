@@ -122,7 +122,7 @@ def inspector(rank: int) -> bytes:
             "comm_name": group,
             "nnodes": len({member // TENSOR for member in members}),
         }
-        found = {
+        performance = {
             "coll": "AllReduce",
             "coll_sn": number,
             "coll_msg_size_bytes": 4 * count,
@@ -134,7 +134,7 @@ def inspector(rank: int) -> bytes:
             "hostname": f"h{rank // TENSOR}",
             "pid": rank,
         }
-        lines.append(json.dumps({"header": header, "metadata": metadata, "coll_perf": found}))
+        lines.append(json.dumps({"header": header, "metadata": metadata, "coll_perf": performance}))
     return "\n".join(lines).encode()
 
 

@@ -58,32 +58,32 @@ def called(
 
 
 def times(*parts: list[Record]) -> list[tuple[int, int] | None]:
-    return [one.gpu_ns for one in calls_of(file(*(one for part in parts for one in part))).made]
+    return [call.gpu_ns for call in calls_of(file(*(call for part in parts for call in part))).made]
 
 
 def test_call_has_what_its_task_and_time_say():
-    (one,), unknown, _ = calls_of(file(*called(5, (100, 350))))
-    assert (one.function, one.count, one.dtype, one.algorithm, one.protocol, one.channels) == (
-        "all_reduce",
-        5,
-        "float",
-        "Ring",
-        "Simple",
-        4,
-    )
-    assert (one.gpu_us, one.at_ns, unknown) == (0.25, 5, 0)
+    (call,), unknown, _ = calls_of(file(*called(5, (100, 350))))
+    assert (
+        call.function,
+        call.count,
+        call.dtype,
+        call.algorithm,
+        call.protocol,
+        call.channels,
+    ) == ("all_reduce", 5, "float", "Ring", "Simple", 4)
+    assert (call.gpu_us, call.at_ns, unknown) == (0.25, 5, 0)
 
 
 def test_peer_of_a_send_is_that_of_its_task():
-    (one,), *_ = calls_of(file(*called(5, None, function=SEND)))
-    assert (one.function, one.peer, one.algorithm) == ("send", 3, None)
+    (call,), *_ = calls_of(file(*called(5, None, function=SEND)))
+    assert (call.function, call.peer, call.algorithm) == ("send", 3, None)
 
 
 def test_alltoall_spans_its_sends_and_receives():
     parts = [record(P2P, RECV if at % 2 else SEND, id=1, b=at, channels=2) for at in range(1, 5)]
     spans = [record(TIMED, id=at, a=100 * at, b=100 * at + 50) for at in range(1, 5)]
-    (one,), *_ = calls_of(file(record(COLL_CALL, ALLTOALL, id=1, elements=8), *parts, *spans))
-    assert (one.function, one.count, one.gpu_ns) == ("alltoall", 8, (100, 450))
+    (call,), *_ = calls_of(file(record(COLL_CALL, ALLTOALL, id=1, elements=8), *parts, *spans))
+    assert (call.function, call.count, call.gpu_ns) == ("alltoall", 8, (100, 450))
 
 
 def test_kernels_of_one_communicator_follow_each_other():
@@ -113,11 +113,11 @@ def with_self(nccl: int) -> list[tuple[int, int] | None]:
     communicator has a call too.
     """
     comms = [record(COMM, comm=number, peer=3, elements=4) for number in (0, 1)]
-    other = [one._replace(comm=1) for one in called(5, (50, 60))]
+    other = [call._replace(comm=1) for call in called(5, (50, 60))]
     made = [*called(1, (0, 10)), *called(2, (20, 30), function=SEND), *called(4, (40, 50)), *other]
-    found = file(*comms, *made)
-    found.nccl = nccl
-    return [one.gpu_ns for one in calls_of(found).made]
+    process_file = file(*comms, *made)
+    process_file.nccl = nccl
+    return [call.gpu_ns for call in calls_of(process_file).made]
 
 
 def test_no_time_follows_a_send_to_the_own_rank():
@@ -127,25 +127,25 @@ def test_no_time_follows_a_send_to_the_own_rank():
 
 def test_broadcast_without_a_task_shifts_the_times_that_follow():
     quiet = record(COLL_CALL, BROADCAST, id=2, time=2, elements=9)
-    found = file(*called(1, (0, 10)), quiet, *called(3, (20, 30)))
-    assert [one.gpu_ns for one in calls_of(found).made] == [(0, 10), None, (20, 30)]
-    found.nccl = 23007
-    assert calls_of(found)[0][2].gpu_ns is None
-    assert calls_of(found).shifted == 1
+    process_file = file(*called(1, (0, 10)), quiet, *called(3, (20, 30)))
+    assert [call.gpu_ns for call in calls_of(process_file).made] == [(0, 10), None, (20, 30)]
+    process_file.nccl = 23007
+    assert calls_of(process_file)[0][2].gpu_ns is None
+    assert calls_of(process_file).shifted == 1
 
 
 def test_graph_makes_a_call_of_every_replay():
     first = record(COLL_CALL, id=1, flags=1, time=1, elements=8)
     replays = [record(COLL, id=1, time=10 * at, algorithm=1, protocol=0) for at in (3, 2)]
     made, *_ = calls_of(file(first, *replays, *called(2, None)))
-    assert [(one.at_ns, one.captured) for one in made] == [(2, False), (20, True), (30, True)]
+    assert [(call.at_ns, call.captured) for call in made] == [(2, False), (20, True), (30, True)]
 
 
 def test_bytes_of_a_gather_without_its_call_have_no_type():
     made, *_ = calls_of(
         file(record(COLL, ALL_GATHER, elements=64, dtype=0), record(COLL, ALL_REDUCE, elements=64))
     )
-    assert [(one.count, one.dtype) for one in made] == [(64, None), (64, "float")]
+    assert [(call.count, call.dtype) for call in made] == [(64, None), (64, "float")]
 
 
 def test_unknown_functions_are_counted():

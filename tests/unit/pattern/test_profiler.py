@@ -46,28 +46,28 @@ def test_process_with_several_gpus_is_several_ranks():
     first = [
         record for rank in range(4) for record in (comm(rank, id=7, rank=rank), *calls(rank, 8, 16))
     ]
-    found = joined((first, {}))
-    assert [(one.ranks, one.members) for one in found.comms] == [(4, [0, 1, 2, 3])]
-    assert [(row.count, row.calls) for row in found.rows] == [(8, 1), (16, 1)]
-    assert found.header.ranks == [0, 1, 2, 3]
-    assert found.header.notes == []
+    merged = joined((first, {}))
+    assert [(recorded.ranks, recorded.members) for recorded in merged.comms] == [(4, [0, 1, 2, 3])]
+    assert [(row.count, row.calls) for row in merged.rows] == [(8, 1), (16, 1)]
+    assert merged.header.ranks == [0, 1, 2, 3]
+    assert merged.header.notes == []
 
 
 def test_two_processes_with_two_gpus_are_one_communicator():
     files = [
         (
             [
-                one
+                recorded
                 for rank in (2 * at, 2 * at + 1)
-                for one in (comm(rank, id=7, rank=rank), *calls(rank, 8))
+                for recorded in (comm(rank, id=7, rank=rank), *calls(rank, 8))
             ],
             {"RANK": str(at)},
         )
         for at in (0, 1)
     ]
-    found = joined(*files)
-    assert [one.members for one in found.comms] == [[0, 1, 2, 3]]
-    assert [row.calls for row in found.rows] == [1]
+    merged = joined(*files)
+    assert [recorded.members for recorded in merged.comms] == [[0, 1, 2, 3]]
+    assert [row.calls for row in merged.rows] == [1]
 
 
 def test_communicator_that_is_made_again_is_another():
@@ -77,15 +77,15 @@ def test_communicator_that_is_made_again_is_another():
         comm(1, id=7, rank=0, ranks=1),
         *calls(1, 8),
     ]
-    found = joined((records, {"RANK": "0"}))
-    assert len(found.comms) == 2
-    assert [row.comm for row in found.rows] == [0, 1]
+    merged = joined((records, {"RANK": "0"}))
+    assert len(merged.comms) == 2
+    assert [row.comm for row in merged.rows] == [0, 1]
 
 
 def test_calls_before_nccl_2_28_have_their_tasks_alone():
-    found = joined(
+    merged = joined(
         ([comm(0, id=7, rank=0, ranks=1), record(COLL, elements=64, time=3)], {"RANK": "0"})
     )
-    assert [(row.function, row.bytes, row.dtype) for row in found.rows] == [
+    assert [(row.function, row.bytes, row.dtype) for row in merged.rows] == [
         ("all_reduce", 256, "float")
     ]

@@ -38,14 +38,10 @@ def test_kernels_are_those_of_operations_after_the_warm_up():
         [kernel(1), kernel(2), kernel(3)],
         [kernel(10), kernel(20), *map(kernel, range(30, 38))],
     )
-    found = _by_operation(plan.operations, [messages, others], {0: 0, 1: 0}, repeats=2)
-    assert {number: [one.time_us for one in kernels] for number, kernels in found.items()} == {
-        0: [2, 3],
-        1: [30, 34],
-        2: [31, 35],
-        3: [32, 36],
-        4: [33, 37],
-    }
+    kernels_of = _by_operation(plan.operations, [messages, others], {0: 0, 1: 0}, repeats=2)
+    assert {
+        number: [duration.time_us for duration in kernels] for number, kernels in kernels_of.items()
+    } == {0: [2, 3], 1: [30, 34], 2: [31, 35], 3: [32, 36], 4: [33, 37]}
 
 
 def test_communicator_with_other_calls_than_were_made_is_left_out():
@@ -61,8 +57,8 @@ def test_rank_outside_all_exchanges_of_a_communicator_does_not_shift_the_next():
     tally.add(Arguments(0, "recv", 8, rank=1, peer=0))
     tally.add(Arguments(1, "all_reduce", 40, 10, "float"))
     plan = ReplayPlan(tally.pattern())
-    found = _by_operation(plan.operations, [[kernel(5), kernel(7)]], {0: 2, 1: 2}, repeats=1)
-    assert {number: kernels[0].time_us for number, kernels in found.items()} == {1: 7}
+    kernels_of = _by_operation(plan.operations, [[kernel(5), kernel(7)]], {0: 2, 1: 2}, repeats=1)
+    assert {number: kernels[0].time_us for number, kernels in kernels_of.items()} == {1: 7}
 
 
 def test_shortest_time_of_a_rank_is_that_of_the_operation():
@@ -99,7 +95,10 @@ def test_call_that_may_return_early_on_cpus_takes_the_longest():
     plan = ReplayPlan(pattern())
     replay = blank(plan)
     _conclude(
-        replay, plan, [Timed([1], [dict.fromkeys(range(5), one)], {}) for one in (9.0, 4.0)], CPU
+        replay,
+        plan,
+        [Timed([1], [dict.fromkeys(range(5), duration)], {}) for duration in (9.0, 4.0)],
+        CPU,
     )
     assert {row.row.function: row.times.median for row in replay.rows if row.times} == {
         "send": 9,

@@ -10,20 +10,20 @@ SUM = Arguments(0, "all_reduce", 40, 10, "float")
 
 
 def tally(*, ordered: bool = True, members: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3),)) -> Tally:
-    made = Tally(Header(), ordered=ordered)
-    for one in members:
-        made.comm(len(one), members=one)
-    return made
+    tally_ = Tally(Header(), ordered=ordered)
+    for ranks in members:
+        tally_.comm(len(ranks), members=ranks)
+    return tally_
 
 
 def test_calls_keep_their_order_and_share_what_is_equal():
-    made = tally()
+    tally_ = tally()
     gather = Arguments(0, "all_gather", algbw_bytes("all_gather", 5, "int8", 4), 5, "int8")
-    for one in (SUM, gather, SUM):
-        made.add(one)
-    plan = ReplayPlan(made.pattern())
+    for arguments in (SUM, gather, SUM):
+        tally_.add(arguments)
+    plan = ReplayPlan(tally_.pattern())
     first, second, third = plan.operations
-    assert [one.call.collective.name for one in plan.operations] == [
+    assert [operation.call.collective.name for operation in plan.operations] == [
         "all_reduce",
         "all_gather",
         "all_reduce",
@@ -45,33 +45,42 @@ def test_calls_keep_their_order_and_share_what_is_equal():
     ],
 )
 def test_buffers_follow_nccls_count(function, count, send, recv):
-    made = tally()
-    made.add(Arguments(0, function, algbw_bytes(function, count, "half", 4), count, "half"))
-    (one,) = ReplayPlan(made.pattern()).operations
-    assert (one.call.layout.count, one.call.send, one.call.recv) == (count, send, recv)
+    tally_ = tally()
+    tally_.add(Arguments(0, function, algbw_bytes(function, count, "half", 4), count, "half"))
+    (operation,) = ReplayPlan(tally_.pattern()).operations
+    assert (operation.call.layout.count, operation.call.send, operation.call.recv) == (
+        count,
+        send,
+        recv,
+    )
 
 
 def test_bytes_serve_where_the_type_is_unknown():
-    made = tally()
-    made.add(Arguments(0, "all_gather", 4000))
-    (one,) = ReplayPlan(made.pattern()).operations
-    assert (one.call.dtype.name, one.call.layout.count, one.call.recv) == ("uint8", 1000, 4000)
+    tally_ = tally()
+    tally_.add(Arguments(0, "all_gather", 4000))
+    (operation,) = ReplayPlan(tally_.pattern()).operations
+    assert (operation.call.dtype.name, operation.call.layout.count, operation.call.recv) == (
+        "uint8",
+        1000,
+        4000,
+    )
 
 
-def messages(made: Tally, *listed: tuple[str, int, int, int | None]) -> list:
+def messages(tally_: Tally, *listed: tuple[str, int, int, int | None]) -> list:
     """Calls of 8 bytes times the sender's number and one; gives the matrices of the exchanges."""
     for function, rank, peer, group in listed:
         sender = rank if function == "send" else peer
-        made.add(Arguments(0, function, 8 * (sender + 1), rank=rank, peer=peer), group=group)
-    plan = ReplayPlan(made.pattern())
+        tally_.add(Arguments(0, function, 8 * (sender + 1), rank=rank, peer=peer), group=group)
+    plan = ReplayPlan(tally_.pattern())
     assert not plan.skipped
-    return [one.call.layout.matrix for one in plan.operations]
+    return [operation.call.layout.matrix for operation in plan.operations]
 
 
 def moved(*sizes: tuple[int, int, int], ranks: int = 4) -> tuple:
     return tuple(
         tuple(
-            sum(size for one, other, size in sizes if (one, other) == (a, b)) for b in range(ranks)
+            sum(size for sender, receiver, size in sizes if (sender, receiver) == (a, b))
+            for b in range(ranks)
         )
         for a in range(ranks)
     )
@@ -102,23 +111,25 @@ def test_messages_without_known_groups_follow_each_other():
 
 
 def test_equal_exchanges_are_one_call():
-    made = tally()
-    messages(made, *[("send", 0, 1, None), ("recv", 1, 0, None)] * 5)
-    operations = ReplayPlan(made.pattern()).operations
-    assert len(operations) == 5 and len({id(one.call) for one in operations}) == 1
+    tally_ = tally()
+    messages(tally_, *[("send", 0, 1, None), ("recv", 1, 0, None)] * 5)
+    operations = ReplayPlan(tally_.pattern()).operations
+    assert len(operations) == 5 and len({id(operation.call) for operation in operations}) == 1
     assert [operations[0].moves(rank) for rank in range(4)] == [True, True, False, False]
 
 
 def test_messages_are_between_ascending_members():
-    made = tally(members=((6, 2, 4),))
-    assert messages(made, ("send", 0, 1, None), ("recv", 1, 0, None)) == [moved((2, 0, 8), ranks=3)]
+    tally_ = tally(members=((6, 2, 4),))
+    assert messages(tally_, ("send", 0, 1, None), ("recv", 1, 0, None)) == [
+        moved((2, 0, 8), ranks=3)
+    ]
 
 
 def test_row_that_lacks_its_ranks_is_counted():
-    made = tally(ordered=False)
-    made.add(Arguments(0, "send", 8), 3)
-    made.add(SUM)
-    assert ReplayPlan(made.pattern()).skipped == {"send of an unknown rank or peer": 3}
+    tally_ = tally(ordered=False)
+    tally_.add(Arguments(0, "send", 8), 3)
+    tally_.add(SUM)
+    assert ReplayPlan(tally_.pattern()).skipped == {"send of an unknown rank or peer": 3}
     empty = Tally(Header(), ordered=False)
     empty.comm(0)
     empty.add(SUM)
@@ -126,50 +137,59 @@ def test_row_that_lacks_its_ranks_is_counted():
 
 
 def test_unmatched_send_is_counted_and_left_out():
-    made = tally()
-    made.add(SUM)
-    made.add(Arguments(0, "send", 8, rank=0, peer=1))
-    plan = ReplayPlan(made.pattern())
+    tally_ = tally()
+    tally_.add(SUM)
+    tally_.add(Arguments(0, "send", 8, rank=0, peer=1))
+    plan = ReplayPlan(tally_.pattern())
     assert len(plan.operations) == 1
     assert plan.skipped == {"a send or receive without its counterpart": 1}
 
 
 def test_uneven_exchange_without_its_parts_is_left_out():
-    made = tally()
-    made.add(Arguments(0, "alltoallv", 800))
-    made.add(SUM)
-    assert ReplayPlan(made.pattern()).skipped == {"alltoallv of unknown size or parts": 1}
+    tally_ = tally()
+    tally_.add(Arguments(0, "alltoallv", 800))
+    tally_.add(SUM)
+    assert ReplayPlan(tally_.pattern()).skipped == {"alltoallv of unknown size or parts": 1}
 
 
 def test_root_is_counted_among_ascending_members():
-    made = tally(members=((6, 2, 4),))
-    made.add(Arguments(0, "broadcast", 8, 8, "int8", root=0))
-    (one,) = ReplayPlan(made.pattern()).operations
-    assert one.call.root == 2
+    tally_ = tally(members=((6, 2, 4),))
+    tally_.add(Arguments(0, "broadcast", 8, 8, "int8", root=0))
+    (operation,) = ReplayPlan(tally_.pattern()).operations
+    assert operation.call.root == 2
 
 
 def test_what_overlapped_on_the_gpu_may_overlap_again():
-    made = tally(members=((0, 1), (0, 1), (0, 1)))
+    tally_ = tally(members=((0, 1), (0, 1), (0, 1)))
     other, third = (Arguments(comm, "all_reduce", 40, 10, "float") for comm in (1, 2))
-    made.add(SUM, gpu_at_us=0.0, gpu_us=10.0, stream=0)
-    made.add(other, gpu_at_us=5.0, gpu_us=20.0, stream=1)
-    made.add(third, gpu_at_us=12.0, gpu_us=2.0, stream=1)
-    assert [one.after for one in ReplayPlan(made.pattern()).operations] == [(), (), (0,)]
+    tally_.add(SUM, gpu_at_us=0.0, gpu_us=10.0, stream=0)
+    tally_.add(other, gpu_at_us=5.0, gpu_us=20.0, stream=1)
+    tally_.add(third, gpu_at_us=12.0, gpu_us=2.0, stream=1)
+    assert [operation.after for operation in ReplayPlan(tally_.pattern()).operations] == [
+        (),
+        (),
+        (0,),
+    ]
 
 
 def test_streams_decide_where_the_gpus_clock_is_unknown():
-    made = tally(members=((0, 1), (0, 1)))
+    tally_ = tally(members=((0, 1), (0, 1)))
     other = Arguments(1, "all_reduce", 40, 10, "float")
-    for one, stream in ((SUM, 0), (other, 1), (SUM, 1), (other, None)):
-        made.add(one, stream=stream)
-    assert [one.after for one in ReplayPlan(made.pattern()).operations] == [(), (), (1,), (0,)]
+    for arguments, stream in ((SUM, 0), (other, 1), (SUM, 1), (other, None)):
+        tally_.add(arguments, stream=stream)
+    assert [operation.after for operation in ReplayPlan(tally_.pattern()).operations] == [
+        (),
+        (),
+        (1,),
+        (0,),
+    ]
 
 
 def test_rows_without_an_order_are_repeated():
-    made = tally(ordered=False)
-    made.add(SUM, 1_000_000)
-    made.add(Arguments(0, "send", 64, rank=0, peer=1), 3)
-    made.add(Arguments(0, "recv", 64, rank=1, peer=0), 3)
-    operations = ReplayPlan(made.pattern()).operations
+    tally_ = tally(ordered=False)
+    tally_.add(SUM, 1_000_000)
+    tally_.add(Arguments(0, "send", 64, rank=0, peer=1), 3)
+    tally_.add(Arguments(0, "recv", 64, rank=1, peer=0), 3)
+    operations = ReplayPlan(tally_.pattern()).operations
     assert len(operations) == 2 * (UNORDERED_WARM_UP + UNORDERED_CALLS)
-    assert sum(one.counted for one in operations) == 2 * UNORDERED_CALLS
+    assert sum(operation.counted for operation in operations) == 2 * UNORDERED_CALLS

@@ -37,8 +37,8 @@ def serve():
         return running[-1]
 
     yield start
-    for one in running:
-        one.close()
+    for server in running:
+        server.close()
 
 
 def get(
@@ -127,27 +127,27 @@ def test_slow_clients_are_cut_off_and_do_not_stop_others(serve, monkeypatch):
             assert slow.recv(100) == b""
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nHost:"])
-def test_strangers_who_ask_for_nothing_keep_no_scraper_out(serve, said):
+@pytest.mark.parametrize("beginning", [b"", b"GET /metrics HTTP/1.1\r\nHost:"])
+def test_strangers_who_ask_for_nothing_keep_no_scraper_out(serve, beginning):
     server = serve(token="s3cret")
     strangers = [
         socket.create_connection(server.server_address[:2], timeout=HANGS_S)
-        for _ in range(2 * exporter.MOST)
+        for _ in range(2 * exporter.MAX_CONNECTIONS)
     ]
     for number in range(20):
         strangers[number].close()
         # they come back
         strangers.append(socket.create_connection(server.server_address[:2], timeout=HANGS_S))
         with contextlib.suppress(OSError):  # it was ended
-            strangers[-2].sendall(said)
+            strangers[-2].sendall(beginning)
         assert get(server, "/metrics", Authorization="Bearer s3cret") == (200, PAGE)
-        assert len(server._open) <= exporter.MOST
-    for one in strangers:
-        one.close()
+        assert len(server._open) <= exporter.MAX_CONNECTIONS
+    for stranger in strangers:
+        stranger.close()
 
 
 def test_connections_that_are_answered_are_not_ended_for_others_and_limited(monkeypatch):
-    monkeypatch.setattr(exporter, "MOST", 2)
+    monkeypatch.setattr(exporter, "MAX_CONNECTIONS", 2)
     go, asked = threading.Event(), threading.Semaphore(0)
 
     def page() -> bytes:
@@ -163,7 +163,7 @@ def test_connections_that_are_answered_are_not_ended_for_others_and_limited(monk
             with pytest.raises((OSError, http.client.HTTPException)):
                 get(server, "/")
             go.set()
-            assert [one.result() for one in answers] == [(200, PAGE)] * 2
+            assert [answer.result() for answer in answers] == [(200, PAGE)] * 2
     finally:
         go.set()
         server.close()

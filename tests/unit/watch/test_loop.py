@@ -42,13 +42,13 @@ def test_readings_do_not_shift_later_ones(clock: Clock):
 def test_missed_deadlines_are_counted_and_not_made_up_for(
     clock: Clock, away_s: float, counts: list[int]
 ):
-    seen = []
+    missed_counts = []
     for missed in ticks(0.1, clock, last=8):
-        seen.append(missed)
-        if len(seen) == 2:
+        missed_counts.append(missed)
+        if len(missed_counts) == 2:
             clock.now += away_s  # over the third, fourth and fifth deadline, or over the last
-    assert seen == counts
-    assert len(seen) + sum(seen) == 8
+    assert missed_counts == counts
+    assert len(missed_counts) + sum(missed_counts) == 8
 
 
 def test_stop_ends_the_wait_at_once():

@@ -43,14 +43,14 @@ def parsed(shown: Exposition) -> dict[str, list]:
     assert len(names) == len(set(names)), "a metric's lines are not together"
     assert all(family.documentation for family in families)
     return {
-        sample.name: [(one.labels, one.value) for one in family.samples]
+        sample.name: [(line.labels, line.value) for line in family.samples]
         for family in families
         for sample in family.samples
     } | {f"type {family.name}": family.type for family in families}
 
 
 def test_names_of_node_exporter():
-    found = parsed(
+    metrics = parsed(
         exposition(
             {
                 ("mlx5_0:2", "counters"): {"port_xmit_data": 1 << 60, "state": 4},
@@ -65,26 +65,28 @@ def test_names_of_node_exporter():
             }
         )
     )
-    assert found["node_infiniband_port_data_transmitted_bytes_total"] == [(DEVICE, float(1 << 60))]
-    assert found["node_infiniband_np_cnp_packets_sent_total"] == [(DEVICE, 3)]
+    assert metrics["node_infiniband_port_data_transmitted_bytes_total"] == [
+        (DEVICE, float(1 << 60))
+    ]
+    assert metrics["node_infiniband_np_cnp_packets_sent_total"] == [(DEVICE, 3)]
     assert (
-        found["node_infiniband_state_id"] == [(DEVICE, 4)]
-        and found["type node_infiniband_state_id"] == "gauge"
+        metrics["node_infiniband_state_id"] == [(DEVICE, 4)]
+        and metrics["type node_infiniband_state_id"] == "gauge"
     )
-    assert found["node_infiniband_rate_bytes_per_second"] == [(DEVICE, 50e9)]
-    assert found["node_network_receive_bytes_total"] == [({"device": "eth0"}, 5)]
-    assert found["node_network_transmit_drop_total"] == [({"device": "eth0"}, 6)]
+    assert metrics["node_infiniband_rate_bytes_per_second"] == [(DEVICE, 50e9)]
+    assert metrics["node_network_receive_bytes_total"] == [({"device": "eth0"}, 5)]
+    assert metrics["node_network_transmit_drop_total"] == [({"device": "eth0"}, 6)]
     assert (
-        found["node_network_carrier_down_changes_total"] == [({"device": "eth0"}, 2)]
-        and found["node_network_up"]
+        metrics["node_network_carrier_down_changes_total"] == [({"device": "eth0"}, 2)]
+        and metrics["node_network_up"]
     )
-    assert found["node_netstat_Tcp_RetransSegs"] == [({}, 8)] and found[
+    assert metrics["node_netstat_Tcp_RetransSegs"] == [({}, 8)] and metrics[
         "node_netstat_TcpExt_TCPTimeouts"
     ] == [({}, 9)]
 
 
 def test_priorities_are_labels_and_durations_are_seconds():
-    found = parsed(
+    metrics = parsed(
         exposition(
             {
                 ("eth0", "ethtool"): {
@@ -95,17 +97,17 @@ def test_priorities_are_labels_and_durations_are_seconds():
             }
         )
     )
-    assert found["busbw_ethtool_rx_priority_pause_duration_seconds_total"] == [
+    assert metrics["busbw_ethtool_rx_priority_pause_duration_seconds_total"] == [
         ({"device": "eth0", "priority": "3"}, 2.5)
     ]
-    assert found["busbw_ethtool_tx_priority_bytes_total"] == [
+    assert metrics["busbw_ethtool_tx_priority_bytes_total"] == [
         ({"device": "eth0", "priority": "0"}, 7)
     ]
-    assert found["busbw_ethtool_tx_bytes_phy_total"] == [({"device": "eth0"}, 8)]
+    assert metrics["busbw_ethtool_tx_bytes_phy_total"] == [({"device": "eth0"}, 8)]
 
 
 def test_gpus_have_their_index_and_bus():
-    found = parsed(
+    metrics = parsed(
         exposition(
             {
                 ("GPU3 NVLink", "traffic"): {"nvlink_tx": 1024},
@@ -113,38 +115,38 @@ def test_gpus_have_their_index_and_bus():
             }
         )
     )
-    assert found["busbw_nvlink_transmitted_bytes_total"] == [(GPU, 1024)]
-    assert found["busbw_pcie_transmitted_bytes_per_second"] == [(GPU, 9)]
-    assert found["type busbw_pcie_transmitted_bytes_per_second"] == "gauge"
-    assert found["busbw_link_rate_bytes_per_second"][-1] == (
+    assert metrics["busbw_nvlink_transmitted_bytes_total"] == [(GPU, 1024)]
+    assert metrics["busbw_pcie_transmitted_bytes_per_second"] == [(GPU, 9)]
+    assert metrics["type busbw_pcie_transmitted_bytes_per_second"] == "gauge"
+    assert metrics["busbw_link_rate_bytes_per_second"][-1] == (
         {"link": "GPU3 NVLink", "kind": "nvlink"},
         450e9,
     )
 
 
 def test_patterns_and_the_watch_itself():
-    found = parsed(
+    metrics = parsed(
         exposition(
             {}, Said("mlx5_0:2", "loss", Verdict.WARN, "packets are lost", "packet_seq_err 5/s")
         )
     )
-    assert found["busbw_watch_pattern"] == [
+    assert metrics["busbw_watch_pattern"] == [
         ({"link": "mlx5_0:2", "pattern": "loss", "verdict": "warn"}, 1)
     ]
-    assert (found["busbw_watch_samples_total"], found["busbw_watch_missed_samples_total"]) == (
+    assert (metrics["busbw_watch_samples_total"], metrics["busbw_watch_missed_samples_total"]) == (
         [({}, 7)],
         [({}, 1)],
     )
-    assert found["busbw_watch_last_sample_timestamp_seconds"] == [({}, 1750000000.25)]
+    assert metrics["busbw_watch_last_sample_timestamp_seconds"] == [({}, 1750000000.25)]
 
 
 def test_labels_are_escaped():
     name = 'a"b\\c\nd{}'
-    found = parsed(
+    metrics = parsed(
         exposition({(name, "dev"): {"rx_bytes": 1}}, links=(Link(name, ETHERNET, 1.0, (name,)),))
     )
-    assert found["node_network_receive_bytes_total"] == [({"device": name}, 1)]
-    assert found["busbw_link_rate_bytes_per_second"] == [({"link": name, "kind": "ethernet"}, 1)]
+    assert metrics["node_network_receive_bytes_total"] == [({"device": name}, 1)]
+    assert metrics["busbw_link_rate_bytes_per_second"] == [({"link": name, "kind": "ethernet"}, 1)]
 
 
 def everything() -> Exposition:
@@ -176,15 +178,15 @@ def everything() -> Exposition:
 
 
 def test_every_counter_has_a_valid_metric_of_its_own():
-    found = {
+    metrics = {
         name: samples
         for name, samples in parsed(everything()).items()
         if not name.startswith("type ")
     }
-    assert all(re.fullmatch(r"[a-z][a-zA-Z0-9_]*", name) for name in found)
+    assert all(re.fullmatch(r"[a-z][a-zA-Z0-9_]*", name) for name in metrics)
     labels = [
         (name, tuple(sorted(labels.items())))
-        for name, samples in found.items()
+        for name, samples in metrics.items()
         for labels, _ in samples
     ]
     assert len(labels) == len(set(labels)), "two values have the same metric and labels"

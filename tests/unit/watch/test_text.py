@@ -99,13 +99,13 @@ def test_screen_is_no_higher_than_the_terminal():
 def test_json_is_one_line_that_leaves_out_what_is_unknown():
     text = line(watched(PORT, Flow(name="eth0", kind=ETHERNET), said=[SAID]))
     assert text.endswith(b"\n") and text.count(b"\n") == 1
-    found = json.loads(text)
-    assert found["schema"] == "busbw.watch/1"
-    assert found["links"][0]["rx_pause"] == 0.123 and found["links"][1] == {
+    document = json.loads(text)
+    assert document["schema"] == "busbw.watch/1"
+    assert document["links"][0]["rx_pause"] == 0.123 and document["links"][1] == {
         "name": "eth0",
         "kind": "ethernet",
     }
-    assert found["said"][0] == {
+    assert document["said"][0] == {
         "link": "mlx5_0",
         "pattern": "pcie-limit",
         "verdict": "warn",

@@ -12,12 +12,12 @@ KEY = ("mlx5_0", "hw_counters")
 
 def total(*values: tuple[int, int], name: str = "packet_seq_err") -> list[int]:
     """Totals after each of some (identity, value)."""
-    totals, seen = Totals(), []
+    totals, sums = Totals(), []
     for at_s, (identity, value) in enumerate(values):
         sample = Sample(at_s, (), {KEY: Group(at_s, identity, {name: value})})
         totals.take(sample)
-        seen.append(totals.of(sample)[KEY][name])
-    return seen
+        sums.append(totals.of(sample)[KEY][name])
+    return sums
 
 
 def test_totals_start_with_the_counters_value():
@@ -50,8 +50,8 @@ def test_levels_are_as_they_are():
 
 @given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, U32 - 1)), min_size=2, max_size=20))
 def test_totals_never_fall(values):
-    seen = total(*values)
-    assert seen == sorted(seen)
+    sums = total(*values)
+    assert sums == sorted(sums)
 
 
 def test_a_group_that_was_not_read_again_adds_nothing():

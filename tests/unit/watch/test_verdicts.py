@@ -78,9 +78,9 @@ def test_every_pattern_has_a_case():
 
 @pytest.mark.parametrize("name", SEEN)
 def test_pattern_is_seen_alone(name):
-    (said,) = judge([SEEN[name]])
-    assert (said.link, said.pattern) == ("mlx5_0", name)
-    assert said.seen and said.message
+    (match,) = judge([SEEN[name]])
+    assert (match.link, match.pattern) == ("mlx5_0", name)
+    assert match.seen and match.message
 
 
 @pytest.mark.parametrize("kind", [IB, ROCE, ETHERNET, NVLINK, PCIE])
@@ -92,8 +92,8 @@ def test_a_link_without_counters_has_no_pattern():
     assert judge([Flow(name="eth0", kind=ETHERNET)]) == []
 
 
-def names(one: Flow) -> list[str]:
-    return [said.pattern for said in judge([one])]
+def names(port_flow: Flow) -> list[str]:
+    return [match.pattern for match in judge([port_flow])]
 
 
 def test_pauses_with_notifications_are_not_called_pauses_without_ecn():
@@ -111,10 +111,10 @@ def test_short_pauses_are_no_pattern():
 
 
 def test_a_slow_receiver_without_pcie_counters_is_named_without_them():
-    one = flow(**paused("tx", 0.3))
-    del one.counters["outbound_pci_stalled_wr"]
-    (said,) = judge([one])
-    assert (said.pattern, said.seen) == (
+    port_flow = flow(**paused("tx", 0.3))
+    del port_flow.counters["outbound_pci_stalled_wr"]
+    (match,) = judge([port_flow])
+    assert (match.pattern, match.seen) == (
         "slow-receiver",
         "tx_prio3_pause_duration 30 % of the time",
     )
@@ -175,8 +175,8 @@ def test_a_pattern_reads_counters_of_the_table(pattern):
 
 
 def test_seldom_events_are_not_shown_as_none():
-    (said,) = judge([flow(NVLINK, counters={"nvlink_recovery": 0.2})])
-    assert said.seen == "nvlink_recovery 0.2/s"
+    (match,) = judge([flow(NVLINK, counters={"nvlink_recovery": 0.2})])
+    assert match.seen == "nvlink_recovery 0.2/s"
 
 
 def test_resent_packets_of_efa_are_loss():
@@ -219,14 +219,14 @@ LIMITS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "seen", "not_seen"), LIMITS)
-def test_a_pattern_begins_at_its_limit(name, seen, not_seen):
-    assert name in names(seen)
-    assert name not in names(not_seen)
+@pytest.mark.parametrize(("name", "matching", "other_flow"), LIMITS)
+def test_a_pattern_begins_at_its_limit(name, matching, other_flow):
+    assert name in names(matching)
+    assert name not in names(other_flow)
 
 
 @pytest.mark.parametrize(
-    ("found", "seen"),
+    ("matching", "evidence"),
     [
         (
             flow(**paused("tx", 0.3, outbound_pci_stalled_wr=45)),
@@ -247,6 +247,6 @@ def test_a_pattern_begins_at_its_limit(name, seen, not_seen):
         (moved(24e9, prio0=25e9), "tx_prio0_bytes 25.00 GB/s, RDMA 24.00 GB/s"),
     ],
 )
-def test_the_values_behind_a_pattern(found, seen):
-    (said,) = judge([found])
-    assert said.seen == seen
+def test_the_values_behind_a_pattern(matching, evidence):
+    (match,) = judge([matching])
+    assert match.seen == evidence

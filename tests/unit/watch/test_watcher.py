@@ -20,33 +20,35 @@ def sample(at_s: float, *links: Link, **values: int) -> Sample:
 def test_rates_are_of_the_last_interval_and_shares_of_the_line():
     watcher = Watcher("h1", sample(0.0, ONE, port_xmit_data=0))
     watcher.take(sample(1.0, ONE, port_xmit_data=1_000_000_000))
-    seen = watcher.take(
+    interval = watcher.take(
         sample(2.0, ONE, port_xmit_data=9_000_000_000), missed=2, now=lambda: 1_750_000_000.25
     )
-    (flow,) = seen.links
-    assert (flow.tx, flow.rate, seen.seconds, seen.missed, seen.tcp) == (
+    (flow,) = interval.links
+    assert (flow.tx, flow.rate, interval.seconds, interval.missed, interval.tcp) == (
         32e9,
         50e9,
         1.0,
         2,
         {"RetransSegs": 1.0},
     )
-    assert (seen.host, seen.at) == ("h1", "2025-06-15T15:06:40.250+00:00")
+    assert (interval.host, interval.at) == ("h1", "2025-06-15T15:06:40.250+00:00")
 
 
 def test_patterns_of_short_intervals_are_read_over_a_second():
     watcher = Watcher("h1", sample(0.0, ONE, packet_seq_err=0))
-    seen = [
+    intervals = [
         watcher.take(sample(tick / 10, ONE, packet_seq_err=5 if tick >= 3 else 0))
         for tick in range(1, 16)
     ]
-    said = [[one.pattern for one in watched.said] for watched in seen]
-    assert said[:2] == [[], []]
-    assert said[2:11] == [["loss"]] * 9, "the loss stays visible for a second"
-    assert said[12:] == [[]] * 3
-    assert [watched.links[0].lost for watched in seen[1:4]] == [0.0, pytest.approx(50.0), 0.0], (
-        "rates are of each interval"
-    )
+    patterns = [[match.pattern for match in watched.said] for watched in intervals]
+    assert patterns[:2] == [[], []]
+    assert patterns[2:11] == [["loss"]] * 9, "the loss stays visible for a second"
+    assert patterns[12:] == [[]] * 3
+    assert [watched.links[0].lost for watched in intervals[1:4]] == [
+        0.0,
+        pytest.approx(50.0),
+        0.0,
+    ], "rates are of each interval"
 
 
 def test_a_link_that_is_unplugged_is_gone_until_it_is_back():
@@ -57,7 +59,7 @@ def test_a_link_that_is_unplugged_is_gone_until_it_is_back():
             ("mlx5_0", ""),
             ("mlx5_1", "gone"),
         ]
-        assert [(one.link, one.pattern) for one in watched.said] == [("mlx5_1", "gone")]
+        assert [(match.link, match.pattern) for match in watched.said] == [("mlx5_1", "gone")]
     back = watcher.take(sample(3.0, ONE, TWO))
     assert [(flow.name, flow.state) for flow in back.links] == [
         ("mlx5_0", ""),
@@ -68,6 +70,6 @@ def test_a_link_that_is_unplugged_is_gone_until_it_is_back():
 
 def test_cpu_and_memory_are_those_that_were_read():
     host = {(HOST, "system"): Group(1.0, 0, {"cpu_busy": 3, "mem_free": 1 << 30})}
-    seen = Watcher("h1", sample(0.0, ONE)).take(Sample(1.0, (ONE,), host))
-    assert (seen.cpu, seen.free_memory_bytes) == (0.003, 1 << 30)
+    interval = Watcher("h1", sample(0.0, ONE)).take(Sample(1.0, (ONE,), host))
+    assert (interval.cpu, interval.free_memory_bytes) == (0.003, 1 << 30)
     assert Watcher("h1", sample(0.0, ONE)).take(sample(1.0, ONE)).cpu is None

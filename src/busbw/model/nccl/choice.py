@@ -1,10 +1,8 @@
 """Which algorithm and protocol NCCL takes: those with the shortest expected time among those
 that it may use.
 
-The time that NCCL expects of one operation: latency + bytes / rate, for each algorithm and
-protocol.
-
-N ranks on Q hosts with P each. Source: src/graph/tuning.cc, ncclTopoTuneModel and
+`parts` is the time that NCCL expects of one operation: latency + bytes / rate, for each algorithm
+and protocol. N ranks on Q hosts with P each. Source: src/graph/tuning.cc, ncclTopoTuneModel and
 ncclTopoGetAlgoTime, of the releases in `constants`. One difference: on one host NVLS is not limited
 by the speed that the search left for the network, which no data crosses there; NCCL's own figure is
 lower for fewer than 8 GPUs and for Blackwell.
@@ -17,6 +15,7 @@ from math import inf, log2
 from busbw.core.collectives import collective as collective_row
 from busbw.core.pattern import ALGORITHMS, PROTOCOLS
 from busbw.model.nccl.constants import (
+    AMPERE,
     LL,
     LL128,
     MODELLED,
@@ -35,6 +34,7 @@ from busbw.model.nccl.constants import (
     TREE,
     TREE_SHARES,
     TREE_SIZES,
+    VOLTA,
     Release,
     family,
 )
@@ -69,16 +69,16 @@ class Model:
 
     @property
     def ranks(self) -> int:
-        """N."""
+        """The number of ranks (N)."""
         return self.hosts * self.per_host
 
     @property
     def scale(self) -> int:
-        """The column of a table of rates: one host, two, more."""
+        """The column of a table of rates: 0 for one host, 1 for two, 2 for more."""
         return min(self.hosts, 3) - 1
 
     def steps(self, collective: str) -> int:
-        """Steps of a ring."""
+        """The number of steps of a ring."""
         if collective == "all_reduce":
             return 2 * (self.ranks - 1)
         return self.ranks - 1 if collective in PARTS else self.ranks
@@ -86,8 +86,8 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A time in seconds, in two parts: what does not depend on the size, and what the bytes
-    take.
+    """A time in two parts, in seconds: `latency_s` does not depend on the size, `transfer_s` is
+    what the bytes take.
     """
 
     latency_s: float
@@ -110,58 +110,57 @@ def parts(
         return None
     latency = _latency(model, collective, algorithm, protocol)
     rate *= _share(model, collective, size_bytes, algorithm, protocol)
-    spread = size_bytes // (2 * model.ring.channels * model.ranks)
-    if (
-        collective == "all_reduce"
-        and (algorithm, protocol) == (RING, SIMPLE)
-        and model.hosts > 1
-        and spread >= 64
-    ):
-        latency *= RING_PLATEAU[model.sm >= 80]
+    if collective == "all_reduce" and (algorithm, protocol) == (RING, SIMPLE) and model.hosts > 1:
+        part_bytes = size_bytes // (2 * model.ring.channels * model.ranks)
+        if part_bytes >= 64:
+            latency *= RING_PLATEAU[model.sm >= 80]
     return Parts(latency * US, size_bytes / (rate * GB))
 
 
 def _share(model: Model, collective: str, size_bytes: int, algorithm: str, protocol: str) -> float:
     """The part of the rate that a tree reaches at this size."""
+    if collective != "all_reduce":
+        return 1.0
+    sizes = 0
+    if algorithm == TREE:
+        sizes = TREE_SIZES
+    elif algorithm == NVLS_TREE:
+        corrected = model.release.nvls_tree_corrected and model.sm >= 100 and model.cpu != "arm"
+        sizes = TREE_SIZES + 1 if corrected else 0
     step = (size_bytes >> 6).bit_length() - 1
-    corrected = model.release.nvls_tree_corrected and model.sm >= 100 and model.cpu != "arm"
-    sizes = {TREE: TREE_SIZES, NVLS_TREE: TREE_SIZES + 1 if corrected else 0}.get(algorithm, 0)
-    return TREE_SHARES[protocol][step] if collective == "all_reduce" and 0 <= step < sizes else 1.0
+    return TREE_SHARES[protocol][step] if 0 <= step < sizes else 1.0
 
 
 def _rate(model: Model, collective: str, algorithm: str, protocol: str) -> float:
-    """algbw in GB/s."""
+    """algbw in GB/s; 0 for a combination that NCCL does not use."""
     if algorithm == RING:
         return _ring(model, collective, protocol) * model.ranks / model.steps(collective)
     if algorithm == TREE and collective == "all_reduce":
         # With one GPU per host NCCL builds the plain tree, whose rate it counts as 85 %.
         return _tree(model, protocol) / 2 * (0.85 if model.per_host == 1 else 1)
-    if (
-        algorithm == PAT
-        and collective in PARTS
-        and protocol == SIMPLE
-        and model.release.pat
-        and model.per_host == 1 < model.hosts
-    ):
+    if protocol != SIMPLE:
+        return 0.0
+    if algorithm == PAT and _runs_pat(model, collective):
         return 0.75 * model.tree.channels * _speed(model, model.tree)
-    if (
-        algorithm in (NVLS, NVLS_TREE)
-        and protocol == SIMPLE
-        and model.nvls is not None
-        and model.nvls.channels > 1
-    ):
-        wanted = (
-            collective == "all_reduce"
-            if algorithm == NVLS_TREE
-            else collective in ("all_reduce", *PARTS)
-        )
-        possible = (
-            model.hosts > 1
-            if algorithm == NVLS_TREE
-            else model.hosts == 1 or (model.collnet and collective == "all_reduce")
-        )
-        return _nvls(model, model.nvls, collective, algorithm) if wanted and possible else 0.0
+    if model.nvls is not None and _runs_nvls(model, model.nvls, collective, algorithm):
+        return _nvls(model, model.nvls, collective, algorithm)
     return 0.0
+
+
+def _runs_pat(model: Model, collective: str) -> bool:
+    one_gpu_each = model.per_host == 1 < model.hosts
+    return model.release.pat and collective in PARTS and one_gpu_each
+
+
+def _runs_nvls(model: Model, graph: Graph, collective: str, algorithm: str) -> bool:
+    """Whether the algorithm is NVLS or NVLSTree, and can run a collective on so many hosts."""
+    if algorithm not in (NVLS, NVLS_TREE) or graph.channels <= 1:
+        return False
+    if algorithm == NVLS_TREE:
+        return collective == "all_reduce" and model.hosts > 1
+    if collective == "all_reduce":
+        return model.hosts == 1 or model.collnet
+    return collective in PARTS and model.hosts == 1
 
 
 def _speed(model: Model, graph: Graph) -> float:
@@ -169,34 +168,32 @@ def _speed(model: Model, graph: Graph) -> float:
 
 
 def _ll_max(model: Model) -> float:
-    """LL's limit: that of the GPU on one host, that of the CPU over several."""
-    row = family(model.sm) if model.hosts == 1 else family(80 if model.cpu == "amd" else 70)
+    """LL's limit in GB/s: that of the GPU on one host, that of the CPU over several."""
+    row = AMPERE if model.cpu == "amd" else VOLTA
+    if model.hosts == 1:
+        row = family(model.sm)
     return model.release.ll_max[row][model.scale]
 
 
 def _ring(model: Model, collective: str, protocol: str) -> float:
+    """A ring's busbw in GB/s."""
     rate = model.ring.channels * _speed(model, model.ring)
     if protocol == LL:
         plain, reducing = model.release.ring_ll
-        return min(
-            _ll_max(model),
-            rate
-            * (reducing if model.hosts > 1 or collective in ("all_reduce", "reduce") else plain),
-        )
+        reduces = model.hosts > 1 or collective in ("all_reduce", "reduce")
+        return min(_ll_max(model), rate * (reducing if reduces else plain))
     if protocol == LL128:
         share = model.release.ring_ll128_alone if model.per_host == 1 else 0.92
-        return min(
-            rate * share,
-            model.ring.channels * model.release.ring_ll128[family(model.sm)][model.scale],
-        )
+        per_channel = model.release.ring_ll128[family(model.sm)][model.scale]
+        return min(rate * share, model.ring.channels * per_channel)
     return rate
 
 
 def _tree(model: Model, protocol: str) -> float:
+    """A tree's rate in GB/s, twice its algbw."""
     channels, row = model.tree.channels, family(model.sm)
-    rate = min(
-        0.92 * channels * _speed(model, model.tree), channels * model.release.tree[row][model.scale]
-    )
+    limit = channels * model.release.tree[row][model.scale]
+    rate = min(0.92 * channels * _speed(model, model.tree), limit)
     if protocol == LL:
         return min(rate / 3.8, _ll_max(model))
     if protocol == LL128:
@@ -207,39 +204,32 @@ def _tree(model: Model, protocol: str) -> float:
 
 def _nvls(model: Model, graph: Graph, collective: str, algorithm: str) -> float:
     """algbw in GB/s."""
-    release, whole = model.release, collective == "all_reduce"
+    release, all_reduce = model.release, collective == "all_reduce"
     inter = inf if model.hosts == 1 else graph.inter
     share = (model.per_host - 1) / model.per_host
     if release.nvls_efficiency is None:
         if algorithm == NVLS_TREE and model.hosts > 2:
             inter /= 2
-        if not whole and release.pat:
-            return graph.channels * graph.intra * share  # on one host alone: see _rate
+        if not all_reduce and release.pat:
+            return graph.channels * graph.intra * share  # only on one host: see _runs_nvls
         return graph.channels * min(graph.intra, inter) * 5 / 6
-    intra = (
-        graph.intra
-        * release.nvls_efficiency[family(model.sm)]
-        * (graph.channels - 1)
-        / graph.channels
-        * (2 if whole else share)
-    )
+    intra = graph.intra * release.nvls_efficiency[family(model.sm)]
+    intra = intra * (graph.channels - 1) / graph.channels * (2 if all_reduce else share)
     limit = inf
     if algorithm == NVLS_TREE:
         inter *= 2 if model.hosts == 2 else 1
-        limit = release.nvls_tree[family(model.sm)][model.scale] if release.nvls_tree else inf
-    return (
-        graph.channels
-        * min(intra, inter, limit)
-        * (model.ranks / model.steps(collective) if whole else 1)
-    )
+        if release.nvls_tree:
+            limit = release.nvls_tree[family(model.sm)][model.scale]
+    rate = graph.channels * min(intra, inter, limit)
+    return rate * (model.ranks / model.steps(collective)) if all_reduce else rate
 
 
 def _latency(model: Model, collective: str, algorithm: str, protocol: str) -> float:
-    """Microseconds."""
+    """The latency in microseconds."""
     release, at = model.release, PROTOCOLS.index(protocol)
-    intra = release.hops[NVLINK if model.over_nvlink else PCI][algorithm][at]
-    alone = model.per_host == 1 and release.alone_uses_tree_hop
-    inter = release.hops[NET][TREE if alone else algorithm][at]
+    intra = release.hops[_link(model)][algorithm][at]
+    tree_hop = model.per_host == 1 and release.alone_uses_tree_hop
+    inter = release.hops[NET][TREE if tree_hop else algorithm][at]
     base, levels = release.base[algorithm][at], int(log2(model.hosts))
     if algorithm == RING:
         return base + _ring_latency(model, collective, protocol, intra, inter)
@@ -252,28 +242,30 @@ def _latency(model: Model, collective: str, algorithm: str, protocol: str) -> fl
     return base + levels * inter / PAT_LOG + model.ranks * PAT_RANK_US
 
 
+def _link(model: Model) -> str:
+    """The link inside a host."""
+    return NVLINK if model.over_nvlink else PCI
+
+
 def _ring_latency(
     model: Model, collective: str, protocol: str, intra: float, inter: float
 ) -> float:
+    """Microseconds of all steps of a ring; `intra` and `inter` are those of one hop."""
     hosts, steps = model.hosts, model.steps(collective)
     if collective in ROOTED:
         # All channels of one host visit the GPUs in the same order, and then NCCL counts one hop;
         # over several NICs the orders differ.
-        at, link = (
-            PROTOCOLS.index(protocol),
-            (NET if hosts > 1 else NVLINK if model.over_nvlink else PCI),
-        )
+        at = PROTOCOLS.index(protocol)
+        hops = model.release.hops[NET if hosts > 1 else _link(model)]
         if hosts == 1 or model.ring.channels == 1:
-            return model.release.hops[link][RING][at]
-        return steps * model.release.hops[link][TREE if protocol == SIMPLE else RING][at]
+            return hops[RING][at]
+        return steps * hops[TREE if protocol == SIMPLE else RING][at]
     crossings = 0
     if hosts > 1:
         intra = max(intra, NET_OVERHEAD_US[model.cpu] * (3 if protocol == SIMPLE else 1))
-        crossings = (
-            2 * (hosts - 1) + model.release.inter_steps_extra
-            if collective == "all_reduce"
-            else hosts - 1
-        )
+        crossings = hosts - 1
+        if collective == "all_reduce":
+            crossings = 2 * (hosts - 1) + model.release.inter_steps_extra
     return (steps - crossings) * intra + crossings * inter
 
 
@@ -283,7 +275,7 @@ SM_WITH_LL128 = (70, 80, 90)  # before NCCL 2.23
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What the settings of a run leave: names of algorithms and of protocols."""
+    """The names of the algorithms and protocols that the settings of a run allow."""
 
     algorithms: tuple[str, ...] = MODELLED
     protocols: tuple[str, ...] = PROTOCOLS
@@ -300,36 +292,35 @@ class Choice:
 
 
 def allowed(environment: Mapping[str, str], collective: str) -> Allowed:
-    """What NCCL_ALGO, NCCL_PROTO and NCCL_NVLS_ENABLE leave for a collective.
+    """What NCCL_ALGO, NCCL_PROTO and NCCL_NVLS_ENABLE allow for a collective.
 
-    Unknown names count as not given.
+    Unknown names are ignored.
     """
-    algorithms = _listed(environment.get("NCCL_ALGO", ""), collective, ALGORITHMS)
-    protocols = _listed(environment.get("NCCL_PROTO", ""), collective, PROTOCOLS)
-    nvls = environment.get("NCCL_NVLS_ENABLE", "").strip() != "0"
-    left = tuple(
-        name for name in MODELLED if name in algorithms and (nvls or name not in (NVLS, NVLS_TREE))
-    )
-    wanted = environment.get("NCCL_PROTO", "").strip()
-    return Allowed(
-        left or MODELLED,
-        protocols,
-        forced_ll128=bool(wanted) and not wanted.startswith("^") and LL128 in protocols,
-    )
+    algorithms = _select(environment.get("NCCL_ALGO", ""), collective, ALGORITHMS)
+    protocols = _select(environment.get("NCCL_PROTO", ""), collective, PROTOCOLS)
+    if environment.get("NCCL_NVLS_ENABLE", "").strip() == "0":
+        algorithms = tuple(name for name in algorithms if name not in (NVLS, NVLS_TREE))
+    modelled = tuple(name for name in MODELLED if name in algorithms)
+    proto = environment.get("NCCL_PROTO", "").strip()
+    forced_ll128 = bool(proto) and not proto.startswith("^") and LL128 in protocols
+    return Allowed(modelled or MODELLED, protocols, forced_ll128=forced_ll128)
 
 
-def _listed(text: str, collective: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names in NCCL's syntax: `ring,tree`, `^ll128`, and since 2.24 `ring;allreduce:tree`."""
-    left, title = names, collective_row(collective).title.lower()
+def _select(text: str, collective: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that a setting in NCCL's syntax selects: `ring,tree`, `^ll128`, and since 2.24
+    `ring;allreduce:tree`.
+    """
+    selected, title = names, collective_row(collective).title.lower()
     for part in text.lower().split(";"):
         prefix, colon, tail = part.partition(":")
         listed = (tail if colon else prefix).strip()
         if not listed or (colon and prefix.strip() != title):
             continue
-        given = {name.strip() for name in listed.removeprefix("^").split(",")}
-        known = tuple(name for name in names if (name.lower() in given) != listed.startswith("^"))
-        left = known or left
-    return left
+        exclude = listed.startswith("^")
+        stated = {name.strip() for name in listed.removeprefix("^").split(",")}
+        known = tuple(name for name in names if (name.lower() in stated) != exclude)
+        selected = known or selected
+    return selected
 
 
 def choices(
@@ -341,24 +332,24 @@ def choices(
     if collective not in COLLECTIVES:
         return []
     may = may or Allowed()
-    found = [
-        Choice(algorithm, protocol, timed)
-        for algorithm in may.algorithms
-        for protocol in may.protocols
-        if (protocol != LL128 or may.forced_ll128 or has_ll128(model))
-        and (timed := parts(model, collective, size_bytes, algorithm, protocol)) is not None
-    ]
-    return sorted(found, key=lambda choice: choice.parts.time_s)
+    protocols = may.protocols
+    if not may.forced_ll128 and not has_ll128(model):
+        protocols = tuple(protocol for protocol in protocols if protocol != LL128)
+    possible = []
+    for algorithm in may.algorithms:
+        for protocol in protocols:
+            timed = parts(model, collective, size_bytes, algorithm, protocol)
+            if timed is not None:
+                possible.append(Choice(algorithm, protocol, timed))
+    return sorted(possible, key=lambda choice: choice.parts.time_s)
 
 
 def has_ll128(model: Model) -> bool:
-    """Whether NCCL uses LL128 unasked: over NVLink or with one GPU per host, over NICs near the
-    GPUs, and before 2.23 on certain GPUs.
+    """Whether NCCL uses LL128 without a setting: over NVLink or with one GPU per host, over NICs
+    near the GPUs, and before 2.23 on certain GPUs.
     """
-    if (
-        not (model.over_nvlink or model.per_host == 1)
-        or model.sm < 70
-        or (model.hosts > 1 and not model.near)
-    ):
+    if model.sm < 70 or not (model.over_nvlink or model.per_host == 1):
+        return False
+    if model.hosts > 1 and not model.near:
         return False
     return model.release.ll128_from_100 or model.sm in SM_WITH_LL128

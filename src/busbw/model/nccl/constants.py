@@ -12,7 +12,7 @@ from busbw.core.pattern import ALGORITHMS, PROTOCOLS
 
 LL, LL128, SIMPLE = PROTOCOLS
 TREE, RING, COLLNET_DIRECT, COLLNET_CHAIN, NVLS, NVLS_TREE, PAT = ALGORITHMS
-# those with a time; for CollNet there are bounds alone
+# The algorithms with a model of their time; CollNet has only bounds.
 MODELLED = (TREE, RING, NVLS, NVLS_TREE, PAT)
 Triple = tuple[float, float, float]
 NVLINK, PCI, NET = "NVLink", "PCI", "network"
@@ -84,16 +84,18 @@ _HOPS: dict[str, dict[str, Triple]] = {
 }
 
 
-def _hops(**of: dict[str, float]) -> dict[str, dict[str, Triple]]:
-    """The table of hops with other values for Simple: {algorithm: us} for each of nvlink, pci
-    and net.
+def _hops(**simple_us: dict[str, float]) -> dict[str, dict[str, Triple]]:
+    """The table of hops with other values for Simple: {algorithm: microseconds} for each of nvlink,
+    pci and net.
     """
     names = {"nvlink": NVLINK, "pci": PCI, "net": NET}
-    changed = {link: dict(table) for link, table in _HOPS.items()}
-    for name, values in of.items():
-        for algorithm, us in values.items():
-            changed[names[name]][algorithm] = (*changed[names[name]][algorithm][:2], us)
-    return changed
+    hops = {link: dict(table) for link, table in _HOPS.items()}
+    for name, values in simple_us.items():
+        table = hops[names[name]]
+        for algorithm, simple in values.items():
+            ll, ll128, _ = table[algorithm]
+            table[algorithm] = (ll, ll128, simple)
+    return hops
 
 
 # On one host the row of LL is that of the GPU; over several hosts it is that of the CPU: Volta's
@@ -192,89 +194,25 @@ RELEASES: tuple[Release, ...] = (_2_18, _2_21, _2_23, _2_28, _2_29)
 LATEST = RELEASES[-1]
 
 # Shares of Tree's rate by size, one value for each power of two from 64 B on; treeCorrectionFactor
-# of 2.30.7. Before, the last value was missing, and sizes from 512 MiB on had none either way.
+# of 2.30.7. Earlier releases lack the last value. Tree has none from 512 MiB on in any release.
+# fmt: off
 TREE_SHARES: dict[str, tuple[float, ...]] = {
     LL: (
-        1,
-        1,
-        1,
-        1,
-        0.9,
-        0.8,
-        0.7,
-        0.7,
-        0.7,
-        0.7,
-        0.6,
-        0.5,
-        0.4,
-        0.4,
-        0.5,
-        0.6,
-        0.7,
-        0.8,
-        0.9,
-        1,
-        1,
-        1,
-        1,
-        1,
+        1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5,
+        0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1,
     ),
     LL128: (
-        1,
-        1,
-        1,
-        1,
-        1,
-        0.9,
-        0.8,
-        0.8,
-        0.8,
-        0.7,
-        0.6,
-        0.6,
-        0.6,
-        0.6,
-        0.6,
-        0.6,
-        0.8,
-        0.9,
-        0.9,
-        0.9,
-        0.9,
-        1,
-        1,
-        1,
+        1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6,
+        0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1,
     ),
     SIMPLE: (
-        0.9,
-        0.9,
-        0.9,
-        0.9,
-        0.9,
-        0.9,
-        0.9,
-        0.8,
-        0.7,
-        0.6,
-        0.6,
-        0.5,
-        0.5,
-        0.5,
-        0.5,
-        0.6,
-        0.7,
-        0.8,
-        0.7,
-        0.7,
-        0.8,
-        0.9,
-        0.9,
-        0.9,
+        0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5,
+        0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9,
     ),
 }
-TREE_SIZES = 23  # of these values, those that Tree uses
-# getNetOverhead; three times that with Simple
+# fmt: on
+TREE_SIZES = 23  # how many of these values Tree uses
+# NCCL's getNetOverhead; Simple has three times as much.
 NET_OVERHEAD_US = {"intel": 1.0, "amd": 2.0, "arm": 1.0}
 # Simple all_reduce over several hosts: GPUs from Ampere on, and earlier ones
 RING_PLATEAU = {True: 1.4, False: 1.9}
@@ -288,15 +226,14 @@ def release(version: str) -> Release:
     if version == "latest":
         return LATEST
     numbers = version.split(".")
-    if not 2 <= len(numbers) <= 3 or not all(
-        part.isdecimal() and len(part) < 4 for part in numbers
-    ):
+    numeric = all(part.isdecimal() and len(part) < 4 for part in numbers)
+    if not numeric or len(numbers) not in (2, 3):
         raise UsageError(
             f"--nccl: '{version}' is not a version of NCCL",
             "give two or three numbers, like --nccl 2.28.9",
         )
-    wanted = int(numbers[0]), int(numbers[1])
-    rows = [row for row in RELEASES if row.first <= wanted]
+    major_minor = int(numbers[0]), int(numbers[1])
+    rows = [row for row in RELEASES if row.first <= major_minor]
     if not rows:
         raise UsageError(
             f"--nccl {version}: the model knows NCCL from {RELEASES[0].name} on",
@@ -309,11 +246,17 @@ def of_number(nccl: int) -> Release:
     """The row for NCCL's version number, such as 22809; the latest for 0, which is an unknown
     version, the first for older ones.
     """
-    wanted = nccl // 10000, nccl // 100 % 100
-    rows = [row for row in RELEASES if row.first <= wanted]
-    return LATEST if nccl == 0 else rows[-1] if rows else RELEASES[0]
+    if nccl == 0:
+        return LATEST
+    major_minor = nccl // 10000, nccl // 100 % 100
+    rows = [row for row in RELEASES if row.first <= major_minor]
+    return rows[-1] if rows else RELEASES[0]
 
 
 def family(sm: int) -> str:
     """The row of the rate tables for a compute capability such as 90."""
-    return BLACKWELL if sm >= 100 else HOPPER if sm >= 90 else AMPERE if sm >= 80 else VOLTA
+    if sm >= 100:
+        return BLACKWELL
+    if sm >= 90:
+        return HOPPER
+    return AMPERE if sm >= 80 else VOLTA

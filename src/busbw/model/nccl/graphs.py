@@ -1,8 +1,8 @@
 """The channels over which NCCL sends, and their speeds.
 
 NCCL searches paths through a host and takes speeds from fixed lists. On a host where any GPU
-reaches any other over one switch, the outcome follows from the rates alone, which is what this
-module computes. It does not find paths around slow links inside a host. Source:
+reaches any other over one switch, the outcome follows only from the rates; this module computes
+that case. It does not find paths around slow links inside a host. Source:
 src/graph/search.cc, ncclTopoCompute and ncclTopoDupChannels, as of NCCL 2.27.
 """
 
@@ -47,19 +47,21 @@ class Host:
 
     @property
     def speeds(self) -> Sequence[float]:
-        """NCCL's list for this GPU, from fast to slow."""
-        if self.rails:
-            return INTER_100 if self.sm >= 100 else INTER_90 if self.sm >= 90 else INTER
-        return INTRA_100 if self.sm >= 100 else INTRA_90 if self.sm >= 90 else INTRA
+        """NCCL's list for this GPU, from fast to slow, in GB/s."""
+        if self.sm >= 100:
+            return INTER_100 if self.rails else INTRA_100
+        if self.sm >= 90:
+            return INTER_90 if self.rails else INTRA_90
+        return INTER if self.rails else INTRA
 
     @property
-    def most(self) -> float:
-        """The fastest path of one channel."""
+    def fastest(self) -> float:
+        """The GB/s of the fastest path of one channel."""
         return self.rail if self.rails else self.link
 
     @property
     def total(self) -> float:
-        """All links of a GPU."""
+        """The GB/s of all links of a GPU."""
         return max(self.link if self.gpus > 1 else 0.0, self.pcie)
 
     def over_link(self, speed: float) -> float:
@@ -81,8 +83,8 @@ def ring(host: Host) -> Graph:
     def count(speed: float) -> int:
         return int(min(CHANNELS, host.over_link(speed), host.over_rails(speed)))
 
-    channels, speed = _most(host, count)
-    return _doubled(Graph(channels, speed, speed), host.sm)
+    channels, speed = _best(host, count)
+    return _double(Graph(channels, speed, speed), host.sm)
 
 
 def tree(host: Host, channels: int) -> Graph:
@@ -93,20 +95,17 @@ def tree(host: Host, channels: int) -> Graph:
     share = (host.gpus - 1) / host.gpus
 
     def fits(intra: float, inter: float) -> bool:
-        return channels * intra * share <= host.link + EPSILON and channels <= host.over_rails(
-            inter
-        )
+        within = channels * intra * share <= host.link + EPSILON
+        return within and channels <= host.over_rails(inter)
 
-    start = next(
-        (speed for speed in host.speeds if speed <= host.most + EPSILON and fits(speed, speed)),
-        SLOWEST,
-    )
-    intra = start
-    for faster in _faster(host, start):
-        if intra >= 2 * start or not fits(faster, start):
+    possible = [speed for speed in host.speeds if speed <= host.fastest + EPSILON]
+    inter = next((speed for speed in possible if fits(speed, speed)), SLOWEST)
+    intra = inter
+    for faster in _faster_speeds(host, inter):
+        if intra >= 2 * inter or not fits(faster, inter):
             break
         intra = faster
-    return Graph(channels, intra, start)
+    return Graph(channels, intra, inter)
 
 
 def nvls(host: Host) -> Graph | None:
@@ -119,42 +118,42 @@ def nvls(host: Host) -> Graph | None:
     if not host.multicast or heads < 2:
         return None
     if not host.rails:
-        room = host.link / (heads + 1) + EPSILON
-        speed = next((speed for speed in host.speeds if speed <= room), SLOWEST)
+        per_channel = host.link / (heads + 1) + EPSILON
+        speed = next((speed for speed in host.speeds if speed <= per_channel), SLOWEST)
         return Graph(heads, speed, speed)
 
     def count(speed: float) -> int:
         return int(max(0, min(heads, host.over_link(speed) - 1, host.over_rails(speed))))
 
-    channels, speed = _most(host, count)
+    channels, speed = _best(host, count)
     inter = speed
-    for faster in _faster(host, speed):
+    for faster in _faster_speeds(host, speed):
         if inter >= 2 * speed or channels > host.over_rails(faster):
             break
         inter = faster
     return Graph(channels, speed, inter)
 
 
-def _most(host: Host, count: Callable[[float], int]) -> tuple[int, float]:
-    """The channels and the speed with the highest product.
+def _best(host: Host, count: Callable[[float], int]) -> tuple[int, float]:
+    """The channels and the speed with the highest product; `count` is the channels of a speed.
 
     The search ends at half of the best speed, or when all links are used.
     """
-    best = (0, 0.0)
+    best_channels, best_speed = 0, 0.0
     for speed in host.speeds:
-        if speed > host.most + EPSILON:
+        if speed > host.fastest + EPSILON:
             continue
-        if best[0] and speed / best[1] <= 0.49:
+        if best_channels and speed / best_speed <= 0.49:
             break
         channels = count(speed)
-        if channels * speed > best[0] * best[1] + EPSILON:
-            best = channels, speed
-        if best[0] * best[1] >= host.total - EPSILON:
+        if channels * speed > best_channels * best_speed + EPSILON:
+            best_channels, best_speed = channels, speed
+        if best_channels * best_speed >= host.total - EPSILON:
             break
-    return best if best[0] else (1, SLOWEST)
+    return (best_channels, best_speed) if best_channels else (1, SLOWEST)
 
 
-def _doubled(graph: Graph, sm: int) -> Graph:
+def _double(graph: Graph, sm: int) -> Graph:
     """Twice as many channels of half the speed, where NCCL makes them."""
     if graph.intra < 25 or (sm > 80 and graph.intra < 50 and graph.channels > 4):
         return graph
@@ -163,6 +162,6 @@ def _doubled(graph: Graph, sm: int) -> Graph:
     return Graph(channels, graph.intra / parts, graph.inter / parts)
 
 
-def _faster(host: Host, speed: float) -> list[float]:
+def _faster_speeds(host: Host, speed: float) -> list[float]:
     """The speeds of the list above this one, from slow to fast."""
-    return sorted(each for each in host.speeds if each > speed)
+    return sorted(faster for faster in host.speeds if faster > speed)

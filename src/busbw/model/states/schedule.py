@@ -1,12 +1,12 @@
 """A step of an offloaded training, piece by piece: the GPU, the copies down and up, and the updates
 in order of need.
 
-It follows busbw.accel.offloading: a piece of a gradient goes down after its backward, is updated
-when it is there, those of the units that forward needs first before others, and its weights go up.
-A layer's forward waits for the last of its weights.
+`parts` are the parameters of a gpt in the order of its definition; `on_gpu` says which of their
+states stay on the GPU.
 
-The parameters of a gpt in the order of its definition, and which of their states stay on the
-GPU.
+`Schedule` follows busbw.accel.offloading: a piece of a gradient goes down after its backward and is
+updated on the host, those of the units that forward needs first before others, and its weights go
+up. A layer's forward waits for the last of its weights.
 """
 
 import heapq
@@ -37,8 +37,8 @@ LAYER = (
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One parameter: its unit, its elements, and the share of the unit's backward after which
-    its gradient is there.
+    """One parameter: its unit, the number of its elements, and the share of the unit's backward
+    after which its gradient exists.
     """
 
     unit: int
@@ -67,10 +67,13 @@ def on_gpu(all_parts: list[Part], gpu_share: float) -> list[bool]:
     """For each part whether its states stay on the GPU: see
     busbw.accel.offloading.placement.choose.
     """
-    total, kept, chosen = sum(part.count for part in all_parts), 0, []
+    total = sum(part.count for part in all_parts)
+    kept = 0
+    chosen = []
     for part in all_parts:
         fits = kept + part.count <= gpu_share * total + 0.5
-        kept += part.count * fits
+        if fits:
+            kept += part.count
         chosen.append(fits)
     return chosen
 
@@ -87,8 +90,10 @@ SLOT = 2  # bytes of an element of a gradient or weight on its way
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A step in its steady state: seconds, the bytes of gradients that waited for their copies
-    at most, and parameters on the GPU.
+    """A step in its steady state.
+
+    `in_flight` are the bytes of gradients that waited for their copies at most. `kept` are the
+    parameters whose states are on the GPU, `kept_of_root` those of them outside the layers.
     """
 
     step_s: float
@@ -130,23 +135,22 @@ class Schedule:
         for part, stays in zip(self._parts, self._on_gpu, strict=True):
             self._units.setdefault(part.unit, []).append((part, stays))
         self._in_flight = 0
-        # gradients down, and weights up: streamed ones in forward and in backward
+        # Gradients go down, and weights up; streamed weights go up in forward and in backward.
         copied = SLOT * (3 if stream_weights else 2)
-        # copies take their share of the memory's rate
+        # Copies take their share of the memory's rate.
         self._adam_rate = machine.host_adam * UPDATE_BYTES / (UPDATE_BYTES + copied)
 
     def timeline(self) -> Timeline:
         """The last of STEPS steps."""
-        state, ends = _State(), []
+        state = _State()
+        ends = []
         for _ in range(STEPS):
             self._forward(state)
             self._update(state, self._backward(state))
             ends.append(state.gpu)
         kept = [part for part, stays in zip(self._parts, self._on_gpu, strict=True) if stays]
-        count, root = (
-            sum(part.count for part in some)
-            for some in (kept, [part for part in kept if part.unit == ROOT])
-        )
+        count = sum(part.count for part in kept)
+        root = sum(part.count for part in kept if part.unit == ROOT)
         return Timeline(ends[-1] - ends[-2], self._in_flight, count, root)
 
     def _forward(self, state: _State) -> None:
@@ -156,81 +160,84 @@ class Schedule:
             state.gpu = max(state.gpu, self._fetch(state, ROOT, state.gpu))
         began = state.gpu
         for unit in range(1, layers + 1):
-            there = self._fetch(state, unit, began) if self._stream else state.ready.get(unit, 0.0)
-            began = state.gpu = max(state.gpu, there)
+            ready = state.ready.get(unit, 0.0)
+            if self._stream:
+                ready = self._fetch(state, unit, began)
+            began = state.gpu = max(state.gpu, ready)
             state.gpu += compute.layer_forward_s
         state.gpu += compute.root_forward_s
 
     def _fetch(self, state: _State, unit: int, room_s: float) -> float:
         """Copy a unit's weights to the GPU, once there is room and they are updated.
 
-        Returns the end.
+        Returns the end of the copy, 0 for a unit that is on the GPU.
         """
         count = sum(part.count for part, stays in self._units[unit] if not stays)
-        if count:
-            state.up = (
-                max(state.up, room_s, state.updated.get(unit, 0.0))
-                + SLOT * count / self._machine.up
-            )
-            return state.up
-        return 0.0
+        if not count:
+            return 0.0
+        start = max(state.up, room_s, state.updated.get(unit, 0.0))
+        state.up = start + SLOT * count / self._machine.up
+        return state.up
 
     def _backward(self, state: _State) -> list[_Piece]:
         """The pieces of gradients in the order of their making."""
-        training, compute, layers = (
-            self._training,
-            self._machine.compute,
-            self._training.shape.layers,
-        )
-        made: list[_Piece] = []
+        compute, layers = self._machine.compute, self._training.shape.layers
+        gradients: list[_Piece] = []
         began = state.gpu
         state.gpu += compute.root_backward_s
-        again = compute.layer_forward_s if training.recompute else 0.0
+        again_s = compute.layer_forward_s if self._training.recompute else 0.0
         for unit in range(layers, 0, -1):
             if self._stream and unit < layers:
                 state.gpu = max(state.gpu, self._fetch(state, unit, began))
             began = state.gpu
-            gradients_s = max(0.0, compute.layer_backward_s - again)
-            made += self._made(unit, began + compute.layer_backward_s - gradients_s, gradients_s)
+            takes_s = max(0.0, compute.layer_backward_s - again_s)
+            gradients += self._pieces(unit, began + compute.layer_backward_s - takes_s, takes_s)
             state.gpu += compute.layer_backward_s + self._on_device_s(unit)
-        made += self._made(ROOT, state.gpu, 0.0)
+        gradients += self._pieces(ROOT, state.gpu, 0.0)
         state.gpu += self._on_device_s(ROOT)
-        return made
+        return gradients
 
-    def _made(self, unit: int, begin_s: float, takes_s: float) -> list[_Piece]:
-        down = sorted(
-            (part for part, stays in self._units[unit] if not stays), key=lambda part: part.after
-        )
+    def _pieces(self, unit: int, begin_s: float, takes_s: float) -> list[_Piece]:
+        """The gradients of a unit that go to the host, in the order of their making.
+
+        They are made from `begin_s` on, within `takes_s`.
+        """
+        offloaded = [part for part, stays in self._units[unit] if not stays]
+        offloaded.sort(key=lambda part: part.after)
         return [
             _Piece(unit, count, begin_s + part.after * takes_s)
-            for part in down
+            for part in offloaded
             for count in pieces(part.count)
         ]
 
     def _on_device_s(self, unit: int) -> float:
-        """The update of a unit's states on the GPU."""
-        rate = self._machine.gpu_adam
-        return sum(part.count for part, stays in self._units[unit] if stays) / rate if rate else 0.0
+        """Seconds to update a unit's states on the GPU."""
+        count = sum(part.count for part, stays in self._units[unit] if stays)
+        return count / self._machine.gpu_adam if self._machine.gpu_adam else 0.0
 
-    def _update(self, state: _State, made: list[_Piece]) -> None:
+    def _update(self, state: _State, gradients: list[_Piece]) -> None:
         """Copy down, update and copy up."""
         machine = self._machine
-        for piece in made:
+        for piece in gradients:
             state.down = max(state.down, piece.made_s) + SLOT * piece.count / machine.down
             piece.came_s = state.down
-        self._in_flight = max(self._in_flight, _most_waiting(made))
-        here: list[tuple[int, int]] = []
+        self._in_flight = max(self._in_flight, _largest_waiting(gradients))
+        waiting: list[tuple[int, int]] = []  # unit and number of pieces that may be updated
         coming, at = 0, state.adam
-        for _ in made:
-            while coming < len(made) and (not here or self._came(made[coming], state) <= at):
-                at = at if here else max(at, self._came(made[coming], state))
-                heapq.heappush(here, (made[coming].unit, coming))
+        for _ in gradients:
+            while coming < len(gradients):
+                came = self._came(gradients[coming], state)
+                if waiting and came > at:
+                    break
+                if not waiting:
+                    at = max(at, came)
+                heapq.heappush(waiting, (gradients[coming].unit, coming))
                 coming += 1
-            unit, number = heapq.heappop(here)
-            at += made[number].count / self._adam_rate
+            unit, number = heapq.heappop(waiting)
+            at += gradients[number].count / self._adam_rate
             state.updated[unit] = at
             if not self._stream:
-                state.up = max(state.up, at) + SLOT * made[number].count / machine.up
+                state.up = max(state.up, at) + SLOT * gradients[number].count / machine.up
                 state.ready[unit] = state.up
         state.adam = at
         if self._stream:
@@ -240,21 +247,17 @@ class Schedule:
         """When a piece may be updated: at once, but with clipping and streamed weights after the
         last gradient.
         """
-        return (
-            max(piece.came_s, state.gpu)
-            if self._training.max_norm is not None and self._stream
-            else piece.came_s
-        )
+        if self._training.max_norm is not None and self._stream:
+            return max(piece.came_s, state.gpu)
+        return piece.came_s
 
 
-def _most_waiting(made: list[_Piece]) -> int:
-    """The most bytes of gradients that exist and have not been copied."""
-    changes = sorted(
-        [(piece.made_s, SLOT * piece.count) for piece in made]
-        + [(piece.came_s, -SLOT * piece.count) for piece in made]
-    )
-    most = held = 0
-    for _, change in changes:
-        held += change
-        most = max(most, held)
-    return most
+def _largest_waiting(gradients: list[_Piece]) -> int:
+    """The largest number of bytes of gradients that exist at a time and have not been copied."""
+    changes = [(piece.made_s, SLOT * piece.count) for piece in gradients]
+    changes += [(piece.came_s, -SLOT * piece.count) for piece in gradients]
+    largest = waiting = 0
+    for _, change in sorted(changes):
+        waiting += change
+        largest = max(largest, waiting)
+    return largest

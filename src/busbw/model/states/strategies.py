@@ -1,12 +1,12 @@
 """The plan: each way to keep the states, with the share of them on the GPU that is fastest of
 those that fit.
 
-Peaks of memory, from the allocations of busbw.train.models and of each way to keep states.
-
-Bytes of activations for each token and element of width, in bf16, that a layer keeps for its
-backward: input 2, output of the norm 2, queries, keys and values 6, output of attention 2, and for
-the second half input 2, norm 2, and 8 each before and after gelu: 32. Its backward needs 10 more:
-the gradient of its output, and that of the activations of the feed-forward part.
+The first part has the peaks of memory, from the allocations of busbw.train.models and of each way
+to keep states. Bytes of activations for each token and element of width, in bf16, that a layer
+keeps for its backward: input 2, output of the norm 2, queries, keys and values 6, output of
+attention 2, and for the second half input 2, norm 2, and 8 each before and after gelu: 32. Its
+backward needs 10 more: the gradient of its output, and that of the activations of the feed-forward
+part.
 """
 
 from busbw.core.errors import UsageError
@@ -16,8 +16,8 @@ from busbw.model.states.types import Compute, Machine, Memory, StatesPlan, Train
 
 LAYER_BYTES, INPUT_BYTES, BACKWARD_BYTES = 32, 2, 10
 BF16, FP32 = 2, 4
-# of each score of one sample in the backward of the loss: log-softmax, its gradient, and that of
-# the scores
+# For each score of one sample in the backward of the loss: log-softmax, its gradient, and that of
+# the scores.
 SCORES_BYTES = 3 * FP32
 
 
@@ -39,7 +39,7 @@ def on_gpu(training: Training) -> Memory:
         states=states,
         gradients=BF16 * count + FP32 * max(shape.block, shape.root(training.sequence)),
     )
-    return max(begins, ends, updates, key=lambda one: one.gpu)
+    return max(begins, ends, updates, key=lambda memory: memory.gpu)
 
 
 def offloaded(training: Training, kept: int, in_flight: int) -> Memory:
@@ -50,13 +50,9 @@ def offloaded(training: Training, kept: int, in_flight: int) -> Memory:
     waiting = BF16 * kept if training.max_norm is not None else 0
     update = FP32 * min(PIECE, kept)
     staging = STAGING_BUFFERS * BF16 * min(PIECE, _largest(training)) if kept < count else 0
-    return _begins(
-        training,
-        BF16 * count,
-        STATE_BYTES * kept,
-        in_flight + waiting + update,
-        HOST_BYTES * (count - kept) + staging,
-    )
+    host = HOST_BYTES * (count - kept) + staging
+    gradients = in_flight + waiting + update
+    return _begins(training, BF16 * count, STATE_BYTES * kept, gradients, host)
 
 
 def streamed(training: Training, kept: int, kept_of_root: int, in_flight: int) -> Memory:
@@ -65,27 +61,17 @@ def streamed(training: Training, kept: int, kept_of_root: int, in_flight: int) -
     Before the first step all weights are there.
     """
     shape, count = training.shape, training.parameters
-    whole = Memory(
-        weights=BF16 * count,
-        states=STATE_BYTES * kept,
-        scores=_table(training),
-        host=HOST_BYTES * (count - kept),
-    )
-    there = (
-        min(2, shape.layers)
-        * shape.block
-        * (1 - (kept - kept_of_root) / (shape.layers * shape.block))
-    )
-    weights = BF16 * (shape.root(training.sequence) + kept - kept_of_root + round(there))
+    host = HOST_BYTES * (count - kept)
+    states = STATE_BYTES * kept
+    start = Memory(weights=BF16 * count, states=states, scores=_table(training), host=host)
+    kept_of_layers = kept - kept_of_root
+    streamed_share = 1 - kept_of_layers / (shape.layers * shape.block)
+    two_layers = min(2, shape.layers) * shape.block * streamed_share
+    weights = BF16 * (shape.root(training.sequence) + kept_of_layers + round(two_layers))
     waiting = BF16 * kept if training.max_norm is not None else 0
-    steps = _begins(
-        training,
-        weights,
-        STATE_BYTES * kept,
-        in_flight + waiting + FP32 * min(PIECE, kept),
-        HOST_BYTES * (count - kept),
-    )
-    return max(whole, steps, key=lambda one: one.gpu)
+    gradients = in_flight + waiting + FP32 * min(PIECE, kept)
+    steps = _begins(training, weights, states, gradients, host)
+    return max(start, steps, key=lambda memory: memory.gpu)
 
 
 def _begins(training: Training, weights: int, states: int, gradients: int, host: int = 0) -> Memory:
@@ -94,19 +80,19 @@ def _begins(training: Training, weights: int, states: int, gradients: int, host:
     """
     shape = training.shape
     kept, table = _kept(training), _table(training)
-    # of the last norm: input, output and gradient
+    # Input, output and gradient of the last norm.
     hidden = 3 * BF16 * training.tokens * shape.width
     scores = shape.vocabulary * training.sequence
     loss = hidden + max(SCORES_BYTES * scores + table, BF16 * scores + 2 * table, 3 * table)
     common = {"weights": weights, "states": states, "activations": kept, "host": host}
-    one = Memory(gradients=gradients, scores=loss, **common)
-    other = Memory(gradients=gradients + table, layer=_layer(training), **common)
-    last = Memory(weights=weights, states=states, gradients=gradients + 3 * table, host=host)
-    return max(one, other, last, key=lambda moment: moment.gpu)
+    at_loss = Memory(gradients=gradients, scores=loss, **common)
+    at_layer = Memory(gradients=gradients + table, layer=_layer(training), **common)
+    at_table = Memory(weights=weights, states=states, gradients=gradients + 3 * table, host=host)
+    return max(at_loss, at_layer, at_table, key=lambda memory: memory.gpu)
 
 
 def _kept(training: Training) -> int:
-    """Activations of all layers at the end of forward."""
+    """Bytes of the activations of all layers at the end of forward."""
     shape = training.shape
     if training.recompute:
         return INPUT_BYTES * training.tokens * shape.width * shape.layers
@@ -115,13 +101,13 @@ def _kept(training: Training) -> int:
 
 
 def _layer(training: Training) -> int:
-    """What the backward of a layer needs besides what was kept, with the gradients of its
-    largest matrix.
+    """The bytes that the backward of a layer needs besides what was kept, with the gradients of
+    its largest matrix.
     """
-    again = LAYER_BYTES - INPUT_BYTES if training.recompute else 0
-    return (
-        BACKWARD_BYTES + again
-    ) * training.tokens * training.shape.width + 4 * BF16 * training.shape.width**2
+    width = training.shape.width
+    recomputed = LAYER_BYTES - INPUT_BYTES if training.recompute else 0
+    activations = (BACKWARD_BYTES + recomputed) * training.tokens * width
+    return activations + 4 * BF16 * width**2
 
 
 def _largest(training: Training) -> int:
@@ -131,7 +117,9 @@ def _largest(training: Training) -> int:
 
 
 def _table(training: Training) -> int:
-    """The gradient of the tokens' table, which lives from the loss until the end of backward."""
+    """Bytes of the gradient of the tokens' table, which lives from the loss until the end of
+    backward.
+    """
     return BF16 * training.shape.vocabulary * training.shape.width
 
 
@@ -146,7 +134,7 @@ def compute_of(training: Training, flops: float) -> Compute:
     forward, and the products of attention.
     """
     shape, tokens = training.shape, training.tokens
-    # two products, half of each left out by the causal mask
+    # Two products, half of each left out by the causal mask.
     attention = 2 * tokens * training.sequence * shape.width
     forward = (2 * 12 * shape.width**2 * tokens + attention) / flops
     scores = 2 * shape.vocabulary * shape.width * tokens / flops
@@ -156,14 +144,12 @@ def compute_of(training: Training, flops: float) -> Compute:
 def plan(training: Training, machine: Machine) -> StatesPlan:
     """All ways, the simplest first.
 
-    Raises:
-        UsageError: a rate or a size of the machine is not above 0.
+    UsageError if a rate or a size of the machine is not above 0.
     """
     for name in ("gpu_memory", "down", "up", "host_adam"):
-        if not getattr(machine, name) > 0:
-            raise UsageError(
-                f"the machine's {name} is {getattr(machine, name)}", "give a number above 0"
-            )
+        value = getattr(machine, name)
+        if not value > 0:
+            raise UsageError(f"the machine's {name} is {value}", "give a number above 0")
     ways = [
         _on_gpu(training, machine),
         _offload(training, machine, stream=False),
@@ -175,13 +161,10 @@ def plan(training: Training, machine: Machine) -> StatesPlan:
 
 
 def compute_s(training: Training, machine: Machine) -> float:
-    """Forward and backward alone."""
+    """Seconds of forward and backward without anything else."""
     parts, layers = machine.compute, training.shape.layers
-    return (
-        parts.root_forward_s
-        + parts.root_backward_s
-        + layers * (parts.layer_forward_s + parts.layer_backward_s)
-    )
+    root_s = parts.root_forward_s + parts.root_backward_s
+    return root_s + layers * (parts.layer_forward_s + parts.layer_backward_s)
 
 
 def _on_gpu(training: Training, machine: Machine) -> Way:
@@ -206,11 +189,9 @@ def _offload(training: Training, machine: Machine, *, stream: bool) -> Way:
     fitting = [way for way in ways if not way.lacks]
     if not fitting:
         return min(ways, key=lambda way: _excess(way.memory, machine))
-    fastest = min(way.step_s for way in fitting)
-    return min(
-        (way for way in fitting if way.step_s <= (1 + ALIKE) * fastest),
-        key=lambda way: way.gpu_share,
-    )
+    limit_s = (1 + ALIKE) * min(way.step_s for way in fitting)
+    fast = [way for way in fitting if way.step_s <= limit_s]
+    return min(fast, key=lambda way: way.gpu_share)
 
 
 def _shares(training: Training, machine: Machine) -> list[float]:
@@ -223,13 +204,14 @@ def _shares(training: Training, machine: Machine) -> list[float]:
 def _at_share(training: Training, machine: Machine, share: float, *, stream: bool) -> Way:
     timeline = Schedule(training, machine, share, stream_weights=stream).timeline()
     needs = _memory(training, timeline, stream=stream)
-    words = [
-        "offload",
-        *(["stream_weights=1"] if stream else []),
-        *([f"gpu_share={share:g}"] if share else []),
-    ]
-    words += [f"max_norm={training.max_norm:g}"] if training.max_norm is not None else []
-    exposed = max(0.0, timeline.step_s - compute_s(training, machine))  # not below by rounding
+    words = ["offload"]
+    if stream:
+        words.append("stream_weights=1")
+    if share:
+        words.append(f"gpu_share={share:g}")
+    if training.max_norm is not None:
+        words.append(f"max_norm={training.max_norm:g}")
+    exposed = max(0.0, timeline.step_s - compute_s(training, machine))  # not below 0 by rounding
     return Way(
         method="+".join(words),
         gpu_share=share,

@@ -1,8 +1,7 @@
-"""What `busbw plan gpt --memory` predicts: does a training fit, and how long does a step take.
+"""What `busbw plan gpt --memory` predicts: does a training fit, and how long does a step take. In
+bytes, seconds, and bytes per second.
 
-Bytes, seconds, and bytes per second.
-
-A plan of where to keep a model's states, for people.
+`text` shows a plan of where to keep a model's states.
 """
 
 import msgspec
@@ -12,7 +11,7 @@ from busbw.ui.number_formats import Column, aligned, wrapped
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
-    """The training to plan: samples and tokens of each, on one GPU.
+    """The training to plan, on one GPU: `batch_size` samples of `sequence` tokens.
 
     `max_norm`: gradients are clipped to this norm.
     """
@@ -25,18 +24,18 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        """Of a step."""
+        """The tokens of a step."""
         return self.batch_size * self.sequence
 
     @property
     def parameters(self) -> int:
-        """Of the model."""
+        """The parameters of the model."""
         return self.shape.parameters(self.sequence)
 
 
 class Compute(msgspec.Struct, frozen=True):
-    """Seconds of the parts of a step: one layer's forward and backward, the second with the
-    recomputed forward, and all that is outside of layers.
+    """Seconds of the parts of a step: forward and backward of one layer, and of all that is outside
+    of layers. The backward includes a recomputed forward.
     """
 
     layer_forward_s: float
@@ -49,10 +48,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU and its host.
 
     `host_memory` is what states may take, `process` what a process with torch holds besides them.
-
-    `down` and `up` are copies from and to the GPU; `host_adam` and `gpu_adam` are updates in
-    parameters per second, the second 0 where it is not known and taken as no time. `measured`: on
-    this machine, not given.
+    `down` and `up` are the rates of copies from and to the GPU. `host_adam` and `gpu_adam` are
+    updates in parameters per second; a `gpu_adam` of 0 is unknown, and its updates count as taking
+    no time. `measured`: on this machine, not stated by the user.
     """
 
     gpu_memory: int
@@ -67,7 +65,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a GPU at the peak, by what holds them; and of the host.
+    """Bytes of a GPU at the peak, by what holds them, and bytes of the host.
 
     `activations` are those kept for backward, `layer` one layer's in backward, `scores` those of
     the output and the loss.
@@ -84,14 +82,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def gpu(self) -> int:
         """The sum on the GPU."""
-        return (
-            self.weights
-            + self.states
-            + self.gradients
-            + self.activations
-            + self.layer
-            + self.scores
-        )
+        kept = self.weights + self.states + self.gradients + self.activations
+        return kept + self.layer + self.scores
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +101,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatesPlan(msgspec.Struct, kw_only=True, tag="busbw.states-plan/1", tag_field="schema"):
-    """The plan. `compute_s` is forward and backward alone."""
+    """The plan. `compute_s` are the seconds of forward and backward without anything else."""
 
     training: Training
     machine: Machine
@@ -117,7 +109,7 @@ class StatesPlan(msgspec.Struct, kw_only=True, tag="busbw.states-plan/1", tag_fi
     ways: list[Way]
 
     def recommended(self) -> Way | None:
-        """Of the ways that fit the fastest; of equal ones, to 1 %, the first listed."""
+        """Of the ways that fit the fastest; of ways within 1 % of it, the first listed."""
         fitting = [way for way in self.ways if not way.lacks]
         if not fitting:
             return None
@@ -134,41 +126,38 @@ def text(plan: StatesPlan, command: str, width: int | None = None) -> str:
     """The training, the machine, a line for each way, and what to run: `command` begins the
     line, without the methods; '' leaves it out.
     """
-    return (
-        wrapped(_header(plan), width)
-        + "\n"
-        + aligned(_columns(plan), plan.ways, width, DROP_ORDER)
-        + _advice(plan, command, width)
-    )
+    table = aligned(_columns(plan), plan.ways, width, DROP_ORDER)
+    return f"{wrapped(_header(plan), width)}\n{table}{_advice(plan, command, width)}"
 
 
 def code(way: Way, max_norm: float | None) -> str:
-    """The line of Python that does it; '' for plain AdamW."""
+    """The line of Python that keeps the states in this way; '' for plain AdamW."""
     if way.method == "adamw":
         return ""
     share = f", gpu_share={way.gpu_share:g}" if way.gpu_share else ""
     streamed = ", stream_weights=True" if "stream_weights=1" in way.method else ""
-    return (
-        f"optimizer = busbw.accel.offload(model, {OPTIMIZER}, max_norm={max_norm}{share}{streamed})"
-    )
+    arguments = f"model, {OPTIMIZER}, max_norm={max_norm}{share}{streamed}"
+    return f"optimizer = busbw.accel.offload({arguments})"
 
 
 def _header(plan: StatesPlan) -> str:
     training, machine = plan.training, plan.machine
     shape = training.shape
-    again = "recomputed" if training.recompute else "kept"
+    activations = "recomputed" if training.recompute else "kept"
     source = "measured here" if machine.measured else "as given"
-    updates = f", {machine.gpu_adam / 1e9:.1f} on the GPU" if machine.gpu_adam else ""
-    host = f"{machine.host_memory / GB:.1f} of host memory for states"
-    host_rate = f"{machine.host_adam / 1e9:.2f}e9 updates/s on the CPU"
+    memory = (
+        f"{machine.gpu_memory / GB:.1f} GB of GPU memory, {machine.host_memory / GB:.1f} of host"
+        " memory for states"
+    )
+    copies = f"copies {machine.down / GB:.1f} GB/s down, {machine.up / GB:.1f} up"
+    updates = f"{machine.host_adam / 1e9:.2f}e9 updates/s on the CPU"
+    if machine.gpu_adam:
+        updates += f", {machine.gpu_adam / 1e9:.1f} on the GPU"
     return (
         f"# gpt: {training.parameters:,} parameters in {shape.layers} layers of {shape.width},"
-        f" {training.tokens:,} tokens a step, activations {again}\n"
-        f"# {source}:"
-        f" {machine.gpu_memory / GB:.1f} GB of GPU memory, {host}; copies {machine.down / GB:.1f}"
-        f" GB/s down, {machine.up / GB:.1f} up; {host_rate}{updates}\n"
-        f"# forward and backward alone:"
-        f" {plan.compute_s * MS:.0f} ms\n"
+        f" {training.tokens:,} tokens a step, activations {activations}\n"
+        f"# {source}: {memory}; {copies}; {updates}\n"
+        f"# forward and backward alone: {plan.compute_s * MS:.0f} ms\n"
     )
 
 
@@ -199,23 +188,15 @@ def _columns(plan: StatesPlan) -> list[Column]:
 def _advice(plan: StatesPlan, command: str, width: int | None) -> str:
     chosen = plan.recommended()
     if chosen is None:
-        return wrapped(
-            "\n"
-            "nothing fits: take a smaller model or batch, more ranks, or a machine with more"
-            " memory\n",
-            width,
-        )
+        remedy = "take a smaller model or batch, more ranks, or a machine with more memory"
+        return wrapped(f"\nnothing fits: {remedy}\n", width)
     rate = 100 * plan.compute_s / chosen.step_s
-    saying = (
-        f"\n"
-        f"recommended: {chosen.method}, {chosen.step_s * MS:.0f} ms a step, {rate:.1f} % of the"
-        " speed of compute alone\n"
+    advice = (
+        f"\nrecommended: {chosen.method}, {chosen.step_s * MS:.0f} ms a step,"
+        f" {rate:.1f} % of the speed of compute alone\n"
     )
     line = code(chosen, plan.training.max_norm)
-    shown = (
-        f"  {line}\n"
-        if line
-        else "  torch.optim.AdamW(..., fused=True) over fp32 weights; nothing else is needed\n"
-    )
+    if not line:
+        line = "torch.optim.AdamW(..., fused=True) over fp32 weights; nothing else is needed"
     measure = f"  {command} --compare compute,{chosen.method}\n" if command else ""
-    return wrapped(saying, width) + shown + measure
+    return f"{wrapped(advice, width)}  {line}\n{measure}"

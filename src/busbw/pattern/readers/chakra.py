@@ -5,8 +5,7 @@ Schemas 0.0.4 and 1.0: nodes COMM_SEND (5), COMM_RECV (6) and COMM_COLL (7) with
 `comm_type`, `comm_size`, `pg_name`, ... Source: mlcommons/chakra, et_def/et_def.proto and
 schema/protobuf/et_def.proto. `comm_size` is the input of one rank, in bytes.
 
-The wire format of protocol buffers, as far as streams of messages need it.
-
+The first part reads the wire format of protocol buffers, as far as streams of messages need it.
 Source: protobuf.dev/programming-guides/encoding.
 """
 
@@ -64,20 +63,21 @@ def signed(value: int) -> int:
 
 def packed(data: bytes) -> list[int]:
     """The varints of a packed list."""
-    found, at = [], 0
+    values = []
+    at = 0
     while at < len(data):
         value, at = varint(data, at)
-        found.append(signed(value))
-    return found
+        values.append(signed(value))
+    return values
 
 
 def integer(kind: int, value: Value) -> int | None:
-    """The integer in a scalar field of integer type."""
+    """The integer in a scalar field of integer type; None for a field of another type."""
     if isinstance(value, int):
         return signed(value)
-    return (
-        int(struct.unpack("<q" if kind == FIXED64 else "<i", value)[0]) if kind in _SIZES else None
-    )
+    if kind not in _SIZES:
+        return None
+    return int(struct.unpack("<q" if kind == FIXED64 else "<i", value)[0])
 
 
 LACKS = "Chakra states bytes alone: element types, operators and roots are unknown"
@@ -107,8 +107,9 @@ _SIGNED = (15, 17)  # zigzag
 
 @dataclass(slots=True)
 class Node:
-    """What is read of a node: its kind is that of the schema, its attributes have protobuf's or
-    JSON's values.
+    """The parts of a node that are read.
+
+    `kind` is its type in the schema. The attributes have the values of protobuf or JSON.
     """
 
     name: str = ""
@@ -118,7 +119,7 @@ class Node:
     attributes: dict[str, Any] = field(default_factory=dict)
 
 
-def recognized(head: bytes) -> bool:
+def recognizes(head: bytes) -> bool:
     """Whether the bytes begin with metadata and the start of a node."""
     try:
         size, at = varint(head, 0)
@@ -139,7 +140,7 @@ def recognized(head: bytes) -> bool:
 
 def read(source: Source, collector: Collector) -> None:
     """Add the calls of one rank, whose number the file's name ends in."""
-    data = source.whole(collector)
+    data = source.read_all(collector)
     rank = source.rank if source.rank is not None else source.number
     collector.process(rank, rank)
     collector.header.world = max(collector.header.world, source.files)
@@ -152,10 +153,10 @@ def read(source: Source, collector: Collector) -> None:
                 add(source, collector, rank, node)
         except json_recovery.UNEXPECTED as error:
             collector.problem(f"{source.name}: node {number}: {error}")
-    say_lacking(collector)
+    note_what_is_missing(collector)
 
 
-def say_lacking(collector: Collector) -> None:
+def note_what_is_missing(collector: Collector) -> None:
     """Note what the format does not state, and whether groups are of an unknown size."""
     collector.note(LACKS)
     if not all(group.ranks for group in collector.groups.values()):
@@ -191,6 +192,7 @@ def _node(message: bytes) -> Node:
 
 
 def _attribute(message: bytes) -> tuple[str, Any]:
+    """The name and value of an attribute."""
     name = ""
     attribute: Any = None
     for number, kind, value in fields(message):
@@ -203,46 +205,40 @@ def _attribute(message: bytes) -> tuple[str, Any]:
         elif isinstance(value, bytes) and number == _TEXT:
             attribute = value.decode(errors="replace")
         elif isinstance(value, bytes) and number in _LISTS:
-            attribute = [
-                one for inner, _, part in fields(value) if inner == 1 for one in _list(part)
-            ]
+            attribute = []
+            for inner, _, part in fields(value):
+                if inner == 1:
+                    attribute += packed(part) if isinstance(part, bytes) else [signed(part)]
     return name, attribute
 
 
-def _list(part: Value) -> list[int]:
-    return packed(part) if isinstance(part, bytes) else [signed(part)]
-
-
 def add(source: Source, collector: Collector, rank: int, node: Node) -> None:
-    """Add the call of a node of communication; one of salvage.UNEXPECTED where its attributes
-    are not as the schema has them.
+    """Add the call of a node of communication.
+
+    Raises one of json_recovery.UNEXPECTED if its attributes are not as the schema has them.
     """
     attributes = node.attributes
     if "comm_size" not in attributes:
         raise ValueError("it has no comm_size")
     size = attributes["comm_size"]
     members = attributes.get("ranks") or []
-    ranks = int(
-        attributes.get("group_size") or len(members) or (source.files if source.files > 1 else 0)
-    )
+    ranks = int(attributes.get("group_size") or len(members))
+    if not ranks and source.files > 1:
+        ranks = source.files
     name = str(attributes.get("pg_name") or "")
     comm = (name, *members)
-    collector.comm(
-        comm,
-        ranks,
-        name,
-        members=members,
-        process=rank,
-        rank=members.index(rank) if rank in members else None,
-    )
+    rank_in_comm = members.index(rank) if rank in members else None
+    collector.comm(comm, ranks, name, members=members, process=rank, rank=rank_in_comm)
     if not isinstance(size, int) or size < 0:
         raise ValueError(f"comm_size is {size!r}")
     if node.kind == _COLL:
         function = _COLLECTIVES[attributes["comm_type"]]
         if not function:
-            collector.left_out(rank, "barrier")
+            collector.omit(rank, "barrier")
             return
-        call = Observed(comm, function, size * (ranks or 1 if function in _TIMES_RANKS else 1))
+        if function in _TIMES_RANKS:
+            size *= ranks or 1
+        call = Observed(comm, function, size)
     else:
         function, peer = ("send", "comm_dst") if node.kind == _SEND else ("recv", "comm_src")
         collector.comm(comm, process=rank, rank=rank if not members else None)
@@ -250,7 +246,6 @@ def add(source: Source, collector: Collector, rank: int, node: Node) -> None:
     if node.start_us:
         call.at_us = float(node.start_us)
     if node.duration_us:
-        setattr(
-            call, "cpu_us" if attributes.get("is_cpu_op") else "gpu_us", float(node.duration_us)
-        )
+        clock = "cpu_us" if attributes.get("is_cpu_op") else "gpu_us"
+        setattr(call, clock, float(node.duration_us))
     collector.call(rank, call)

@@ -8,7 +8,8 @@ storage, offset, elements, bytes of an element, device]. Source:
 torch/csrc/distributed/c10d/ParamCommsUtils.hpp,
 torch/csrc/profiler/standalone/execution_trace_observer.cpp.
 
-A call of PyTorch or torchcomms, from the elements and types of its tensors.
+`make_call` makes a call of PyTorch or torchcomms from the elements and types of its tensors; other
+readers use it too.
 """
 
 import re
@@ -39,14 +40,14 @@ def elements(shapes: Iterable[Iterable[int]]) -> int:
     return total
 
 
-def observed(
+def make_call(
     comm: Hashable, function: str, sent: int, received: int, dtype: str, ranks: int, **fields: Any
 ) -> Observed:
     """The call whose buffers on this rank have so many elements.
 
     `dtype` is PyTorch's or torchcomms' name; `ranks` 0 is unknown.
     """
-    own, itemsize = merge.element(dtype)
+    dtype_name, itemsize = merge.element(dtype)
     if function == "alltoall" and sent != received:
         function = "alltoallv"
     total = max(sent, received)
@@ -59,7 +60,7 @@ def observed(
         function,
         total * itemsize,
         merge.count_of(function, sent, received, ranks),
-        own,
+        dtype_name,
         **fields,
     )
 
@@ -88,14 +89,14 @@ class _Trace(msgspec.Struct):
     nodes: list[_Node]
 
 
-def recognized(head: bytes) -> bool:
+def recognizes(head: bytes) -> bool:
     """Whether this is the trace's JSON object."""
     return _MARK.match(head) is not None and b'"nodes"' in head
 
 
 def read(source: Source, collector: Collector) -> None:
     """Add the calls of one rank."""
-    data = source.whole(collector)
+    data = source.read_all(collector)
     try:
         nodes = msgspec.json.decode(data, type=_Trace).nodes
     except json_recovery.BROKEN as error:
@@ -112,47 +113,42 @@ def read(source: Source, collector: Collector) -> None:
 
 
 def _nodes(data: bytes) -> Iterator[_Node]:
-    for one in json_recovery.objects(data, "nodes"):
-        types = one.get("input_types")
+    for fields in json_recovery.objects(data, "nodes"):
+        types = fields.get("input_types")
         yield _Node(
-            str(one.get("name", "")),
-            one.get("inputs"),
-            one.get("outputs"),
+            str(fields.get("name", "")),
+            fields.get("inputs"),
+            fields.get("outputs"),
             types if isinstance(types, list) else [],
         )
 
 
 class _Reader:
     def __init__(self, source: Source, collector: Collector) -> None:
-        self._source, self._to = source, collector
+        self._source, self._collector = source, collector
         self._calls: list[tuple[Observed, int]] = []
         self._callers: Counter[int] = Counter()
-        self._left_out: Counter[str] = Counter()
+        self._omitted: Counter[str] = Counter()
 
     def node(self, node: _Node) -> None:
-        """Take one call."""
+        """Read one call; ValueError if it has no known function."""
         values = _values(node.inputs)
-        at = next(
-            (
-                index
-                for index, value in enumerate(values)
-                if isinstance(value, str) and _known(value)
-            ),
-            0,
-        )
-        if at < 2:
+        names = [at for at, value in enumerate(values) if isinstance(value, str) and _known(value)]
+        if not names or names[0] < 2:
             raise ValueError("no function among its inputs")
+        at = names[0]
         name, rank = values[at], int(values[at - 1])
         function = merge.function(name)
         if function is None:
-            self._left_out[name] += 1
+            self._omitted[name] += 1
             return
         splits, group = values[at + 1 : at + 3], values[at + 3 : at + 6]
-        if function == "alltoallv" and all(len(set(one)) < 2 for one in splits):
+        if function == "alltoallv" and all(len(set(sizes)) < 2 for sizes in splits):
             function = "alltoall"
-        sent, received = (list(_tensors(part)) for part in (values[:at], _values(node.outputs)))
+        sent = list(_tensors(values[:at]))
+        received = list(_tensors(_values(node.outputs)))
         comm, ranks = self._comm(values[at - 2], [int(number) for number in group])
-        call = _observed(comm, function, sent, received, _dtype(node), ranks)
+        call = _call(comm, function, sent, received, _dtype(node), ranks)
         if function in POINT_TO_POINT:
             call.peer = rank
         elif BY_NAME[function].rooted:
@@ -161,37 +157,38 @@ class _Reader:
             self._callers[rank] += 1
         self._calls.append((call, ranks))
 
-    def _comm(self, named: Any, group: list[int]) -> tuple[Hashable, int]:
-        name, shown = (
-            (str(named[0]), str(named[-1]))
-            if isinstance(named, list) and named
-            else (str(named), "")
-        )
-        members = (
-            range(group[0], group[0] + group[1] * group[2], group[1])
-            if len(group) == 3 and group[1] > 0 < group[2] < 1 << 20
-            else ()
-        )
+    def _comm(self, group_name: Any, group: list[int]) -> tuple[Hashable, int]:
+        """The key of a process group, and the number of its ranks, 0 if unknown.
+
+        `group_name` is its name, or a list that ends in its description; `group` has the first
+        rank, the stride and the number of ranks.
+        """
+        name, description = str(group_name), ""
+        if isinstance(group_name, list) and group_name:
+            name, description = str(group_name[0]), str(group_name[-1])
+        members = range(0)
+        if len(group) == 3:
+            first, stride, ranks = group
+            if stride > 0 and 0 < ranks < 1 << 20:
+                members = range(first, first + stride * ranks, stride)
         key: Hashable = (name, *group)
-        self._to.comm(
-            key, len(members), shown if shown not in ("", "undefined") else name, members=members
-        )
+        shown = description if description not in ("", "undefined") else name
+        self._collector.comm(key, len(members), shown, members=members)
         return key, len(members)
 
     def end(self) -> None:
-        """Give the calls to the rank that the file's name ends in, or that most of them were
-        made by.
+        """Give the calls to the rank that the file's name ends in, or else to the rank that made
+        most of them.
         """
         usual = self._callers.most_common(1)[0][0] if self._callers else self._source.number
         rank = self._source.rank if self._source.rank is not None else usual
-        self._to.process(rank, rank)
-        for name, calls in self._left_out.items():
-            for _ in range(calls):
-                self._to.left_out(rank, name)
+        self._collector.process(rank, rank)
+        for name in self._omitted.elements():
+            self._collector.omit(rank, name)
         for call, _ in self._calls:
-            self._to.call(rank, call)
+            self._collector.call(rank, call)
         if any(ranks == 0 for _, ranks in self._calls):
-            self._to.note(
+            self._collector.note(
                 "this execution trace does not say how many ranks its groups have: PyTorch 2.4 and"
                 " newer write it"
             )
@@ -211,25 +208,23 @@ def _known(name: str) -> bool:
 
 def _tensors(part: Any) -> Iterator[tuple[int, int]]:
     """Elements and bytes of an element of each tensor, also in lists of lists."""
-    if isinstance(part, list):
-        if (
-            len(part) == 6
-            and isinstance(part[5], str)
-            and all(isinstance(one, int) for one in part[:5])
-        ):
-            yield part[3], part[4]
-        else:
-            for one in part:
-                yield from _tensors(one)
+    if not isinstance(part, list):
+        return
+    integers = all(isinstance(value, int) for value in part[:5])
+    if len(part) == 6 and isinstance(part[5], str) and integers:
+        yield part[3], part[4]
+    else:
+        for value in part:
+            yield from _tensors(value)
 
 
 def _dtype(node: _Node) -> str:
     types = node.inputs.get("types", []) if isinstance(node.inputs, dict) else node.input_types
-    found = re.search(r"Tensor\(([^)]+)\)", " ".join(map(str, types)))
-    return _TYPES.get(found[1].lower(), found[1]) if found else ""
+    match = re.search(r"Tensor\(([^)]+)\)", " ".join(map(str, types)))
+    return _TYPES.get(match[1].lower(), match[1]) if match else ""
 
 
-def _observed(
+def _call(
     comm: Hashable,
     function: str,
     sent: list[tuple[int, int]],
@@ -237,11 +232,13 @@ def _observed(
     dtype: str,
     ranks: int,
 ) -> Observed:
-    """The call; a type without a row has its bytes all the same."""
-    given, taken = (sum(one for one, _ in side) for side in (sent, received))
+    """The call with these tensors; it has its bytes even if its element type has no row."""
+    sent_count = sum(count for count, _ in sent)
+    received_count = sum(count for count, _ in received)
     itemsize = next((size for _, size in [*sent, *received]), 0)
     if merge.element(dtype)[1] == itemsize:
-        return observed(comm, function, given, taken, dtype, ranks)
-    call = observed(comm, function, given, taken, _OF_SIZE.get(itemsize, ""), ranks)
+        return make_call(comm, function, sent_count, received_count, dtype, ranks)
+    of_size = _OF_SIZE.get(itemsize, "")
+    call = make_call(comm, function, sent_count, received_count, of_size, ranks)
     call.dtype = None
     return call

@@ -19,7 +19,7 @@ from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.execution_trace import elements, observed
+from busbw.pattern.readers.execution_trace import elements, make_call
 from busbw.pattern.readers.safe_pickle import Unreadable, inside, load
 from busbw.pattern.source import Source
 
@@ -28,7 +28,7 @@ _ON_CPU = frozenset({"gloo", "mpi", "ucc", "fake"})
 _ANY_DEFAULT = "default_pg"
 
 
-def recognized(head: bytes) -> bool:
+def recognizes(head: bytes) -> bool:
     """Whether this is a pickle of the dump's dictionary, or its JSON."""
     if head.startswith(b"\x80"):
         return b"version" in head[:200] or b"entries" in head[:2000] or b"profiling_name" in head
@@ -39,20 +39,23 @@ def recognized(head: bytes) -> bool:
 
 def read(source: Source, collector: Collector) -> None:
     """Add the calls of one rank, whose number the file's name ends in."""
-    dump = whole(source, collector)
+    dump = read_dump(source, collector)
     if dump is not None:
         rank = source.rank if source.rank is not None else source.number
         _Reader(source, collector, dump, rank).run()
 
 
-def whole(source: Source, collector: Collector) -> dict[str, Any] | None:
-    """The dump in a file, or what its complete entries are; None, and a problem, if it is none."""
-    data = source.whole(collector)
+def read_dump(source: Source, collector: Collector) -> dict[str, Any] | None:
+    """The dump in a file, or its complete entries if it is cut off.
+
+    A file that is no dump is a problem of the collector, and the result None.
+    """
+    data = source.read_all(collector)
     try:
         dump = load(data) if data.startswith(b"\x80") else msgspec.json.decode(data)
     except Unreadable as error:
         collector.problem(f"{source.name}: not a complete pickle of plain containers: {error}")
-        dump = {"entries": list(inside(error.found, _is_entry))}
+        dump = {"entries": list(inside(error.values, _is_entry))}
     except json_recovery.BROKEN as error:
         collector.problem(f"{source.name}: {error}")
         dump = {"entries": list(json_recovery.objects(data, "entries"))}
@@ -65,11 +68,9 @@ def whole(source: Source, collector: Collector) -> dict[str, Any] | None:
 def members(configured: Any, group: str) -> list[int]:
     """The ranks of a process group in a dump's `pg_config`; [] if it is not listed."""
     config = configured.get(group) if isinstance(configured, dict) else None
-    return (
-        [int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))]
-        if isinstance(config, dict)
-        else []
-    )
+    if not isinstance(config, dict):
+        return []
+    return [int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))]
 
 
 def _is_entry(value: Any) -> bool:
@@ -80,7 +81,7 @@ class _Reader:
     def __init__(
         self, source: Source, collector: Collector, dump: dict[str, Any], rank: int
     ) -> None:
-        self._source, self._to, self._rank = source, collector, rank
+        self._source, self._collector, self._rank = source, collector, rank
         self._entries = dump.get("entries", [])
         self._configured = dump.get("pg_config") or {}
         self._calls: list[tuple[Hashable, Observed]] = []
@@ -91,7 +92,7 @@ class _Reader:
 
     def run(self) -> None:
         """Read the entries in the order in which they were made."""
-        collector = self._to
+        collector = self._collector
         collector.process(self._rank, self._rank)
         for number, entry in enumerate(self._entries):
             try:
@@ -102,13 +103,9 @@ class _Reader:
                 )
         for _, call in self._calls:
             collector.call(self._rank, call)
-        if (
-            self._entries
-            and isinstance(self._entries[0], dict)
-            and isinstance(first := self._entries[0].get("record_id"), int)
-            and first > 0
-        ):
-            collector.dropped("the ring buffer", self._rank, first)
+        lost = self._lost_calls()
+        if lost > 0:
+            collector.dropped("the ring buffer", self._rank, lost)
             collector.note(
                 "the ring buffer was full: the first calls are lost; raise TORCH_FR_BUFFER_SIZE"
             )
@@ -118,54 +115,54 @@ class _Reader:
                 " was made"
             )
 
+    def _lost_calls(self) -> int:
+        """How many entries the ring buffer has overwritten: the number of its first one."""
+        if not self._entries or not isinstance(self._entries[0], dict):
+            return 0
+        first = self._entries[0].get("record_id")
+        return first if isinstance(first, int) else 0
+
     def _entry(self, entry: dict[str, Any]) -> None:
-        found = _NAME.fullmatch(str(entry["profiling_name"]))
-        if not found:
+        match = _NAME.fullmatch(str(entry["profiling_name"]))
+        if not match:
             raise ValueError(f"unknown name {entry['profiling_name']!r}")
-        backend, name, own, peer = found.groups()
+        backend, name, rank, peer = match.groups()
         comm, ranks = self._comm(entry)
-        numbers = (
-            comm,
-            entry.get("collective_seq_id", entry.get("seq_id")),
-            entry.get("p2p_seq_id"),
-        )
+        seq = entry.get("collective_seq_id", entry.get("seq_id"))
+        numbers = (comm, seq, entry.get("p2p_seq_id"))
         if merge.key(name) == "coalesced":
-            self._together(numbers)
+            self._group_calls(numbers)
             return
         function = merge.function(name)
         if function is None:
             if merge.key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
-            self._to.left_out(self._rank, name)
+            self._collector.omit(self._rank, name)
             return
-        sent, received = (
-            elements(entry.get(f"{side}_sizes") or []) for side in ("input", "output")
-        )
+        sent = elements(entry.get("input_sizes") or [])
+        received = elements(entry.get("output_sizes") or [])
         types = entry.get("input_dtypes") or entry.get("output_dtypes") or [""]
-        call = observed(
-            comm,
-            function,
-            sent,
-            received,
-            types[0] if isinstance(types, list) else str(types),
-            ranks,
-        )
+        dtype = types[0] if isinstance(types, list) else str(types)
+        call = make_call(comm, function, sent, received, dtype, ranks)
         if function in POINT_TO_POINT:
             call.peer = None if peer is None else int(peer)
-            self._to.comm(comm, process=self._rank, rank=None if own is None else int(own))
+            rank_in_comm = None if rank is None else int(rank)
+            self._collector.comm(comm, process=self._rank, rank=rank_in_comm)
         else:
-            call.seq = numbers[1] if isinstance(numbers[1], int) else None
-        self._timed(call, entry, backend or "")
+            call.seq = seq if isinstance(seq, int) else None
+        self._set_times(call, entry, backend or "")
         self._calls.append((numbers, call))
 
-    def _timed(self, call: Observed, entry: dict[str, Any], backend: str) -> None:
-        if isinstance(created := entry.get("time_created_ns"), int) and created > 0:
+    def _set_times(self, call: Observed, entry: dict[str, Any], backend: str) -> None:
+        created = entry.get("time_created_ns")
+        if isinstance(created, int) and created > 0:
             call.at_us = created / 1e3
-        if isinstance(duration := entry.get("duration_ms"), int | float) and 0 <= duration < 1e9:
+        duration = entry.get("duration_ms")
+        if isinstance(duration, int | float) and 0 <= duration < 1e9:
             setattr(call, "cpu_us" if backend in _ON_CPU else "gpu_us", 1e3 * duration)
         self._running += entry.get("retired") is False and entry.get("state") != "completed"
 
-    def _together(self, numbers: Hashable) -> None:
+    def _group_calls(self, numbers: Hashable) -> None:
         """The calls before an entry `coalesced` that have its numbers were one group."""
         group = (numbers, len(self._calls))
         for other, call in reversed(self._calls):
@@ -175,18 +172,16 @@ class _Reader:
 
     def _comm(self, entry: dict[str, Any]) -> tuple[Hashable, int]:
         """The key of an entry's process group, and its ranks; 0 if the dump does not list them."""
-        given = entry.get("process_group") or (str(entry.get("pg_id", "")), "")
-        name, description = (
-            (str(given[0]), str(given[1]))
-            if isinstance(given, list | tuple) and len(given) > 1
-            else (str(given), "")
-        )
+        group = entry.get("process_group") or (str(entry.get("pg_id", "")), "")
+        name, description = str(group), ""
+        if isinstance(group, list | tuple) and len(group) > 1:
+            name, description = str(group[0]), str(group[1])
         listed = members(self._configured, name)
         key = (name, *listed)
-        ranks = len(listed) or (
-            self._source.files if description == _ANY_DEFAULT and self._source.files > 1 else 0
-        )
+        ranks = len(listed)
+        if not ranks and description == _ANY_DEFAULT and self._source.files > 1:
+            ranks = self._source.files
         shown = description if description not in ("", "undefined") else name
-        own = listed.index(self._rank) if self._rank in listed else None
-        self._to.comm(key, ranks, shown, members=listed, process=self._rank, rank=own)
+        rank = listed.index(self._rank) if self._rank in listed else None
+        self._collector.comm(key, ranks, shown, members=listed, process=self._rank, rank=rank)
         return key, ranks

@@ -63,13 +63,15 @@ class _Line(msgspec.Struct):
 
 
 _MARKS = (b'"inspector_output_format_version"', b'"coll_perf"', b'"dump_stats"')
+_OPENINGS = (b"{", b"[", b"[{")  # first lines of indented JSON
 _DECODER = msgspec.json.Decoder(_Line)
 
 
-def recognized(head: bytes) -> bool:
+def recognizes(head: bytes) -> bool:
     """Whether the first line has the Inspector's metadata, or is one of its payloads."""
     first = head.lstrip().partition(b"\n")[0]
-    first = head if first.strip() in (b"{", b"[", b"[{") else first  # indented by another program
+    if first.strip() in _OPENINGS:  # indented by another program
+        first = head
     return first.lstrip()[:1] in (b"{", b"[") and any(word in first for word in _MARKS)
 
 
@@ -77,12 +79,12 @@ def read(source: Source, collector: Collector) -> None:
     """Add the calls of one process, or of several whose files were concatenated."""
     reader = _Reader(collector)
     head = source.head.lstrip()
-    if head.partition(b"\n")[0].strip() in (b"{", b"[", b"[{"):
-        _indented(source, collector, reader)
+    if head.partition(b"\n")[0].strip() in _OPENINGS:
+        _read_indented(source, collector, reader)
     else:
         for number, text in source.lines(collector):
             if text.strip():
-                _take(collector, reader, text, f"{source.name}: line {number}")
+                _read_line(collector, reader, text, f"{source.name}: line {number}")
     collector.note(
         "the Inspector records neither element types, operators and roots nor, by default, messages"
         " below 8192 bytes"
@@ -94,25 +96,25 @@ def read(source: Source, collector: Collector) -> None:
         )
 
 
-def _take(collector: Collector, reader: "_Reader", text: bytes, where: str) -> None:
+def _read_line(collector: Collector, reader: "_Reader", text: bytes, where: str) -> None:
     try:
         reader.line(_DECODER.decode(text))
     except json_recovery.BROKEN as error:
         collector.problem(f"{where}: {error}")
 
 
-def _indented(source: Source, collector: Collector, reader: "_Reader") -> None:
+def _read_indented(source: Source, collector: Collector, reader: "_Reader") -> None:
     """Read objects that another program wrote over several lines, such as `jq .`."""
-    data = source.whole(collector)
-    for number, one in enumerate(
-        json_recovery.documents(data, lambda at: collector.problem(f"{source.name}: {at}")), 1
-    ):
-        _take(collector, reader, msgspec.json.encode(one), f"{source.name}: object {number}")
+    data = source.read_all(collector)
+    objects = json_recovery.documents(data, lambda at: collector.problem(f"{source.name}: {at}"))
+    for number, document in enumerate(objects, 1):
+        text = msgspec.json.encode(document)
+        _read_line(collector, reader, text, f"{source.name}: object {number}")
 
 
 class _Reader:
     def __init__(self, collector: Collector) -> None:
-        self._to = collector
+        self._collector = collector
         self._header: _Header | None = None
         self._metadata = _Metadata()
         self._owners: dict[Hashable, int] = {}
@@ -120,13 +122,14 @@ class _Reader:
 
     def line(self, line: _Line) -> None:
         """Add what a line holds; ValueError for a payload without its header."""
-        if line.dump_stats is not None:
+        stats = line.dump_stats
+        if stats is not None:
             self._header, self._metadata = line.header, line.metadata or _Metadata()
         header, metadata = line.header or self._header, line.metadata or self._metadata
         if header is None:
             raise ValueError("a record without its header")
         process = self._process(header, metadata)
-        self._to.comm(
+        self._collector.comm(
             header.id,
             header.n_ranks,
             "" if header.comm_name == "unknown" else header.comm_name,
@@ -134,12 +137,10 @@ class _Reader:
             process=process,
             rank=header.rank,
         )
-        self._to.host(metadata.hostname)
-        if line.dump_stats is not None:
-            lost = sum(
-                line.dump_stats.get(name, 0) for name in ("coll_dropped_total", "p2p_dropped_total")
-            )
-            self._to.dropped(header.id, process, lost)
+        self._collector.host(metadata.hostname)
+        if stats is not None:
+            lost = stats.get("coll_dropped_total", 0) + stats.get("p2p_dropped_total", 0)
+            self._collector.dropped(header.id, process, lost)
         if line.coll_perf:
             self._coll(process, header, line.coll_perf)
         if line.p2p_perf:
@@ -164,34 +165,34 @@ class _Reader:
             algorithm=merge.algorithm(record.coll_algo),
             protocol=merge.protocol(record.coll_proto),
         )
-        self._timed(
+        self._set_times(
             call,
             record.coll_timing_source,
             record.coll_exec_time_us,
             record.event_trace_ts.get("coll_start_ts"),
         )
-        self._to.call(process, call)
+        self._collector.call(process, call)
 
     def _p2p(self, process: Hashable, header: _Header, record: _P2p) -> None:
         function = merge.function(record.p2p)
         if function not in POINT_TO_POINT:
             raise ValueError(f"unknown function {record.p2p}")
         call = Observed(header.id, function, record.p2p_msg_size_bytes, peer=record.p2p_peer)
-        self._timed(
+        self._set_times(
             call,
             record.p2p_timing_source,
             record.p2p_exec_time_us,
             record.event_trace_ts.get("p2p_start_ts"),
         )
-        self._to.call(process, call)
+        self._collector.call(process, call)
 
-    def _timed(self, call: Observed, source: str, time_us: float, start: object) -> None:
+    def _set_times(self, call: Observed, source: str, time_us: float, start: object) -> None:
         if source == "kernel_gpu":
             call.gpu_us = time_us
         else:
             call.cpu_us = time_us
             if not source:
-                self._to.note(
+                self._collector.note(
                     "the file does not say which clock its times were taken by: they are given as"
                     " the CPU's"
                 )

@@ -1,4 +1,4 @@
-"""What a broken JSON file still holds: the objects of one list, one by one."""
+"""What can still be read of a broken JSON file: its objects, one by one."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -22,26 +22,29 @@ def objects(data: bytes, key: str) -> Iterator[dict[str, Any]]:
         while at < len(text) and text[at] in _BETWEEN:
             at += 1
         try:
-            found, at = decode(text, at)
+            value, at = decode(text, at)
         except BROKEN:
             return
-        if isinstance(found, dict):
-            yield found
+        if isinstance(value, dict):
+            yield value
 
 
-def documents(data: bytes, broken: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-    """The JSON objects that stand one after another, on any lines or in one list; `broken` is
-    told where they can be read no further.
+def documents(data: bytes, report: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """The JSON objects that follow each other, on any lines or in one list.
+
+    `report` is called with the place and the error where they can be read no further.
     """
-    text, decode, at = data.decode(errors="replace"), json.JSONDecoder(strict=False).raw_decode, 0
+    text = data.decode(errors="replace")
+    decode = json.JSONDecoder(strict=False).raw_decode
+    at = 0
     while at < len(text):
         if text[at] in _BETWEEN + "[]":
             at += 1
             continue
         try:
-            found, at = decode(text, at)
+            value, at = decode(text, at)
         except BROKEN as error:
-            broken(f"character {at}: {error}")
+            report(f"character {at}: {error}")
             return
-        if isinstance(found, dict):
-            yield found
+        if isinstance(value, dict):
+            yield value

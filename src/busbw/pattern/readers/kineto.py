@@ -18,7 +18,7 @@ from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.execution_trace import observed
+from busbw.pattern.readers.execution_trace import make_call
 from busbw.pattern.source import Source
 
 _CALL = "record_param_comms"
@@ -39,7 +39,7 @@ class _Trace(msgspec.Struct):
     baseTimeNanoseconds: int = 0
 
 
-def recognized(head: bytes) -> bool:
+def recognizes(head: bytes) -> bool:
     """Whether this is the trace's JSON object."""
     return head.lstrip().startswith(b"{") and any(
         word in head for word in (b'"traceEvents"', b'"schemaVersion"', b'"distributedInfo"')
@@ -48,32 +48,34 @@ def recognized(head: bytes) -> bool:
 
 def read(source: Source, collector: Collector) -> None:
     """Add the calls of one rank."""
-    data = source.whole(collector)
+    data = source.read_all(collector)
     try:
         trace = msgspec.json.decode(data, type=_Trace)
     except json_recovery.BROKEN as error:
         collector.problem(f"{source.name}: {error}")
         trace = _Trace(list(_events(json_recovery.objects(data, "traceEvents"))))
-    rank = trace.distributedInfo.get("rank", source.rank)
-    rank = rank if isinstance(rank, int) else source.number
-    world = trace.distributedInfo.get("world_size")
-    collector.header.world = max(collector.header.world, world if isinstance(world, int) else 0)
-    collector.header.nccl = collector.header.nccl or str(
-        trace.distributedInfo.get("nccl_version", "")
-    )
+    job, header = trace.distributedInfo, collector.header
+    rank = job.get("rank", source.rank)
+    if not isinstance(rank, int):
+        rank = source.number
+    world = job.get("world_size")
+    if isinstance(world, int):
+        header.world = max(header.world, world)
+    header.nccl = header.nccl or str(job.get("nccl_version", ""))
     collector.process(rank, rank)
     _Reader(source, collector, rank).run(trace)
 
 
 def _events(objects: Iterable[dict[str, Any]]) -> Iterable[_Event]:
-    for one in objects:
+    """The events of a broken trace that can be read."""
+    for fields in objects:
         try:
             yield _Event(
-                str(one.get("name", "")),
-                str(one.get("cat", "")),
-                one.get("ts"),
-                one.get("dur"),
-                msgspec.Raw(msgspec.json.encode(one.get("args", {}))),
+                str(fields.get("name", "")),
+                str(fields.get("cat", "")),
+                fields.get("ts"),
+                fields.get("dur"),
+                msgspec.Raw(msgspec.json.encode(fields.get("args", {}))),
             )
         except json_recovery.UNEXPECTED:
             continue
@@ -81,92 +83,99 @@ def _events(objects: Iterable[dict[str, Any]]) -> Iterable[_Event]:
 
 class _Reader:
     def __init__(self, source: Source, collector: Collector, rank: int) -> None:
-        self._source, self._to, self._rank = source, collector, rank
+        self._source, self._collector, self._rank = source, collector, rank
         self._nameless = 0
+        self._found: list[Observed] = []
 
     def run(self, trace: _Trace) -> None:
-        """Read calls, then what their kernels add; the calls are those of the host, in order of
+        """Read the calls of the host, then what their kernels add; the calls are added in order of
         time.
         """
-        calls = [event for event in trace.traceEvents if event.name == _CALL]
+        events = [event for event in trace.traceEvents if event.name == _CALL]
         kernels = [
             event
             for event in trace.traceEvents
             if event.cat.lower() == "kernel" and "nccl" in event.name
         ]
-        launches = {} if not kernels else self._launches(trace.traceEvents)
-        by_id: dict[int, Observed] = {}
-        found = []
-        for event in calls or kernels:
-            try:
-                arguments = _arguments(event)
-                if (
-                    call := self._call(
-                        arguments, trace.baseTimeNanoseconds / 1e3 + float(event.ts or 0)
-                    )
-                ) is not None:
-                    found.append(call)
-                    by_id[_number(arguments, "External id")] = call
-                    if not calls:
-                        call.gpu_us, call.stream = float(event.dur or 0), arguments.get("stream")
-            except json_recovery.UNEXPECTED as error:
-                self._to.problem(f"{self._source.name}: {_CALL}: {type(error).__name__}: {error}")
-        if self._nameless and not found:
-            self._to.note(
+        by_id = self._calls(events or kernels, trace.baseTimeNanoseconds / 1e3, timed=not events)
+        if self._nameless and not self._found:
+            self._collector.note(
                 f"{self._source.name}: its {_CALL} do not name the collective, as PyTorch 2.1 and"
                 " older write them: profile again with a newer one"
             )
-        elif calls:
-            self._durations(kernels, launches, by_id)
+        elif events:
+            launches = self._launches(trace.traceEvents) if kernels else {}
+            self._add_durations(kernels, launches, by_id)
         elif not kernels:
-            self._to.note(
+            self._collector.note(
                 f"{self._source.name}: no {_CALL} in this trace: PyTorch records it for NCCL, not"
                 " for Gloo on CPUs"
             )
-        for call in sorted(found, key=lambda call: call.at_us or 0.0):
-            self._to.call(self._rank, call)
+        for call in sorted(self._found, key=lambda call: call.at_us or 0.0):
+            self._collector.call(self._rank, call)
+
+    def _calls(self, events: list[_Event], base_us: float, *, timed: bool) -> dict[int, Observed]:
+        """Add the calls of these events to `self._found`, and return them by id.
+
+        Events that are kernels are `timed`: their durations are those of the calls.
+        """
+        by_id: dict[int, Observed] = {}
+        for event in events:
+            try:
+                arguments = _arguments(event)
+                call = self._call(arguments, base_us + float(event.ts or 0))
+                if call is None:
+                    continue
+                self._found.append(call)
+                by_id[_number(arguments, "External id")] = call
+                if timed:
+                    call.gpu_us = float(event.dur or 0)
+                    call.stream = arguments.get("stream")
+            except json_recovery.UNEXPECTED as error:
+                self._collector.problem(
+                    f"{self._source.name}: {_CALL}: {type(error).__name__}: {error}"
+                )
+        return by_id
 
     def _launches(self, events: list[_Event]) -> dict[int, int]:
-        """The id of the call for each launch."""
-        found = {}
+        """The id of the call by the correlation number of each launch."""
+        calls = {}
         for event in events:
             if event.cat in _LAUNCHES and b'"correlation"' in bytes(event.args):
                 try:
                     arguments = _arguments(event)
-                    found[_number(arguments, "correlation")] = _number(arguments, "External id")
+                    calls[_number(arguments, "correlation")] = _number(arguments, "External id")
                 except json_recovery.UNEXPECTED:
                     continue
-        return found
+        return calls
 
-    def _durations(
+    def _add_durations(
         self, kernels: list[_Event], launches: dict[int, int], by_id: dict[int, Observed]
     ) -> None:
-        lonely = 0
+        """Add the duration and stream of each kernel to its call."""
+        unmatched = 0
         for event in kernels:
             try:
                 arguments = _arguments(event)
-                call = (
-                    by_id.get(_number(arguments, "External id"))
-                    if "External id" in arguments
-                    else None
-                )
+                call = None
+                if "External id" in arguments:
+                    call = by_id.get(_number(arguments, "External id"))
                 call = call or by_id.get(launches.get(_number(arguments, "correlation"), -1))
                 if call is None:
-                    lonely += 1
+                    unmatched += 1
                     continue
-                call.gpu_us, call.stream = (
-                    (call.gpu_us or 0.0) + float(event.dur or 0),
-                    arguments.get("stream"),
-                )
+                call.gpu_us = (call.gpu_us or 0.0) + float(event.dur or 0)
+                call.stream = arguments.get("stream")
             except json_recovery.UNEXPECTED:
-                lonely += 1
-        if lonely:
-            self._to.note(
-                f"{self._source.name}: {counted(lonely, 'kernel')} of NCCL whose call is not in the"
-                " trace"
+                unmatched += 1
+        if unmatched:
+            self._collector.note(
+                f"{self._source.name}: {counted(unmatched, 'kernel')} of NCCL whose call is not in"
+                " the trace"
             )
 
     def _call(self, arguments: dict[str, Any], at_us: float) -> Observed | None:
+        """The call with these arguments; None for a function that moves no data."""
         name = str(arguments.get("Collective name", ""))
         self._nameless += not name
         function = merge.function(name)
@@ -174,17 +183,16 @@ class _Reader:
             if name and merge.key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
             if name not in ("", "wait", "init"):
-                self._to.left_out(self._rank, name)
+                self._collector.omit(self._rank, name)
             return None
         comm, ranks = self._comm(arguments)
         sent, received = _number(arguments, "In msg nelems"), _number(arguments, "Out msg nelems")
-        if function == "alltoallv" and all(
-            len(set(_numbers(arguments.get(f"{side} split size")))) < 2 for side in ("In", "Out")
-        ):
-            function = "alltoall"
-        call = observed(
-            comm, function, sent, received, str(arguments.get("dtype", "")), ranks, at_us=at_us
-        )
+        if function == "alltoallv":
+            splits = [_numbers(arguments.get(f"{side} split size")) for side in ("In", "Out")]
+            if all(len(set(sizes)) < 2 for sizes in splits):
+                function = "alltoall"
+        dtype = str(arguments.get("dtype", ""))
+        call = make_call(comm, function, sent, received, dtype, ranks, at_us=at_us)
         if function in POINT_TO_POINT:
             side = "Dst Rank" if function == "send" else "Src Rank"
             call.peer = _number(arguments, side) if side in arguments else None
@@ -193,24 +201,24 @@ class _Reader:
         return call
 
     def _comm(self, arguments: dict[str, Any]) -> tuple[Hashable, int]:
-        name, description = (
-            str(arguments.get(f"Process Group {what}", "")) for what in ("Name", "Description")
-        )
+        """The key of a call's process group, and the number of its ranks, 0 if unknown."""
+        name = str(arguments.get("Process Group Name", ""))
+        description = str(arguments.get("Process Group Description", ""))
         listed = str(arguments.get("Process Group Ranks", ""))
         members = [] if "..." in listed else _numbers(listed)  # a long list is shortened
         ranks = len(members) or _number(arguments, "Group size", 0)
         key: Hashable = (name, tuple(members) or listed)
         shown = description if description not in ("", "undefined") else name
-        own = members.index(self._rank) if self._rank in members else None
-        self._to.comm(key, ranks, shown, members=members, process=self._rank, rank=own)
+        rank = members.index(self._rank) if self._rank in members else None
+        self._collector.comm(key, ranks, shown, members=members, process=self._rank, rank=rank)
         return key, ranks
 
 
 def _arguments(event: _Event) -> dict[str, Any]:
-    found = msgspec.json.decode(event.args)
-    if not isinstance(found, dict):
+    arguments = msgspec.json.decode(event.args)
+    if not isinstance(arguments, dict):
         raise ValueError("args are no object")
-    return found
+    return arguments
 
 
 def _number(arguments: dict[str, Any], name: str, missing: int | None = None) -> int:

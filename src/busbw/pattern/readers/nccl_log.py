@@ -2,22 +2,20 @@
 communicator (INIT).
 
 Each line begins with `host:pid:tid [gpu] NCCL INFO`; then a call, a choice, or the start of a
-communicator follows:
+communicator follows (the long lines end in ... here):
 
-    AllReduce: opCount 2a sendbuff 0x.. recvbuff 0x.. count 64 datatype 7 op 0 root 0 comm 0x..
-        [nranks=2] stream 0x..
-    256 Bytes -> Algo 1 proto 0 time 10.8                                    NCCL 2.20 to 2.22, rank
-        0 alone
-    AllReduce: 256 Bytes -> Algo 1 proto 0 time 10.8                         2.23
-    AllReduce: 256 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}        from 2.24 on
-    ncclCommInitRank comm 0x.. rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId .. commId 0x.. - Init
-        COMPLETE
+    AllReduce: opCount 2a sendbuff 0x.. recvbuff 0x.. count 64 datatype 7 op 0 root 0 comm 0x.. ...
+    256 Bytes -> Algo 1 proto 0 time 10.8                                 NCCL 2.20 to 2.22
+    AllReduce: 256 Bytes -> Algo 1 proto 0 time 10.8                      2.23
+    AllReduce: 256 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}     from 2.24 on
+    ncclCommInitRank comm 0x.. rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId .. commId 0x.. ...
 
-Sources: src/enqueue.cc, src/init.cc and src/collectives.cc of these releases; RCCL adds `acc`,
-`task` and `globalrank` to calls.
+After its communicator a call has `[nranks=2] stream 0x..`. NCCL 2.20 to 2.22 print choices only on
+rank 0. RCCL adds `acc`, `task` and `globalrank` to calls. Sources: src/enqueue.cc, src/init.cc and
+src/collectives.cc of these releases.
 
-Which pointers in NCCL's log are one communicator: those that have one commId, or, without
-INIT lines, those whose calls agree.
+`Comms` decides which pointers are one communicator: those that have one commId, or, without INIT
+lines, those whose calls agree.
 """
 
 import re
@@ -57,7 +55,7 @@ class _Open:
     ranks: int
     first: Hashable
     processes: set[Process] = field(default_factory=set)
-    taken: set[int] = field(default_factory=set)
+    joined_ranks: set[int] = field(default_factory=set)
 
 
 class Comms:
@@ -67,14 +65,14 @@ class Comms:
     """
 
     def __init__(self, collector: Collector) -> None:
-        self._to = collector
+        self._collector = collector
         self._known: dict[_Name, tuple[Hashable, Process]] = {}
         self._started: dict[_Name, Start] = {}
         self._open: list[_Open] = []
         self._guessed = False
 
     def init(self, start: Start) -> None:
-        """Take what a line of the start says.
+        """Take a line of a communicator's start.
 
         A pointer can be used again for another communicator.
         """
@@ -82,19 +80,20 @@ class Comms:
         process = (*start.process[:2], start.device) if start.device else start.process
         if start.identity:
             self._known[name] = (start.identity, process)
-            self._to.comm(
+            self._collector.comm(
                 start.identity, start.ranks, process=process, rank=start.rank, hosts=start.hosts
             )
         elif name in self._known:
-            self._to.comm(self._known[name][0], hosts=start.hosts)
+            self._collector.comm(self._known[name][0], hosts=start.hosts)
         else:
             self._started[name] = start
 
     def of(
         self, process: Process, pointer: bytes, ranks: int, first: tuple[bytes, ...]
     ) -> tuple[Hashable, Process]:
-        """The key of a pointer, and the process with its GPU; `first` says what its first call
-        is: function, opCount, count, type.
+        """The key of a pointer, and the process with its GPU.
+
+        `first` identifies the first call of the pointer: function, opCount, count, type.
         """
         name = (*process[:2], pointer)
         if name not in self._known:
@@ -107,33 +106,39 @@ class Comms:
     def _join(
         self, process: Process, ranks: int, first: tuple[bytes, ...], start: Start | None
     ) -> Hashable:
+        """The key of a communicator without identity: one of which ranks are missing and whose
+        calls agree, or else a new one.
+        """
         rank = start.rank if start else None
         fitting = [
-            one
-            for one in self._open
-            if one.ranks == ranks and process not in one.processes and rank not in one.taken
+            comm
+            for comm in self._open
+            if comm.ranks == ranks
+            and process not in comm.processes
+            and rank not in comm.joined_ranks
         ]
-        alike = [one for one in fitting if one.first == first]
-        # A log that begins in the middle shows ranks at different calls.
-        found = next(iter(alike or ([] if first[1] == b"0" else fitting)), None)
-        if found is None:
-            found = _Open(("joined", len(self._known), process), ranks, first)
-            self._open.append(found)
-        found.processes.add(process)
+        candidates = [comm for comm in fitting if comm.first == first]
+        if first[1] != b"0":  # a log that begins in the middle shows ranks at different calls
+            candidates += fitting
+        if candidates:
+            joined = candidates[0]
+        else:
+            joined = _Open(("joined", len(self._known), process), ranks, first)
+            self._open.append(joined)
+        joined.processes.add(process)
         if rank is not None:
-            found.taken.add(rank)
-        if len(found.processes) == ranks:
-            self._open.remove(found)
-        self._to.comm(
-            found.key, ranks, process=process, rank=rank, hosts=start.hosts if start else 0
-        )
+            joined.joined_ranks.add(rank)
+        if len(joined.processes) == ranks:
+            self._open.remove(joined)
+        hosts = start.hosts if start else 0
+        self._collector.comm(joined.key, ranks, process=process, rank=rank, hosts=hosts)
         self._guessed = self._guessed or ranks > 1
-        return found.key
+        return joined.key
 
     def end(self) -> None:
-        """Say what was guessed."""
+        """Note that communicators were guessed, if so."""
         if self._guessed:
-            self._to.note(
+            self._collector.note(
                 "the log does not name communicators: ranks were joined by their calls; add INIT to"
                 " NCCL_DEBUG_SUBSYS"
             )
@@ -157,11 +162,11 @@ _INIT = re.compile(
     rb" (\d+))?(?:.*?commId (0x[0-9a-f]+))?"
 )
 _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
-# calls of a process whose choice may still follow: NCCL prints it when their group ends
+# Calls of a process whose choice may still follow: NCCL prints it when their group ends.
 _WAITING = 64
 
 
-def recognized(head: bytes) -> bool:
+def recognizes(head: bytes) -> bool:
     """Whether this is NCCL's log, or output that holds it."""
     return MARK in head or b"\nNCCL version " in head
 
@@ -173,140 +178,134 @@ def read(source: Source, collector: Collector) -> None:
         at = line.find(MARK)
         if at >= 0:
             reader.line(number, line[:at].rstrip(), line[at + len(MARK) :])
-        elif not collector.header.nccl and (version := _VERSION.search(line)):
-            collector.header.nccl = version[1].decode()
+        elif not collector.header.nccl:
+            version = _VERSION.search(line)
+            if version:
+                collector.header.nccl = version[1].decode()
     reader.end()
 
 
 class _Reader:
     def __init__(self, source: Source, collector: Collector) -> None:
-        self._source, self._to = source, collector
+        self._source, self._collector = source, collector
         self._comms = Comms(collector)
         self._waiting: dict[Hashable, deque[Observed]] = {}
         self._group: dict[Hashable, tuple[Hashable, Observed]] = {}
         self._orphans = 0
         self._nameless = False
 
-    def line(self, number: int, where: bytes, text: bytes) -> None:
-        """Read one line of NCCL: who wrote it, and what it says."""
+    def line(self, number: int, prefix: bytes, text: bytes) -> None:
+        """Read one line of NCCL: the prefix that names its process, and the text after it."""
         if b"opCount" in text:
             call = _CALL.search(text)
-            process = self._process(where)
+            process = self._process(prefix)
             if not call or not self._call(process, call):
-                self._to.problem(
-                    f"{self._source.name}: line {number}: a call that cannot be read:"
-                    f" {_shown(text)}"
-                )
+                self._problem(number, "a call", text)
         elif b" Bytes -> Algo " in text:
             choice = _CHOICE.search(text)
-            process = self._process(where)
+            process = self._process(prefix)
             if not choice:
-                self._to.problem(
-                    f"{self._source.name}: line {number}: a choice that cannot be read:"
-                    f" {_shown(text)}"
-                )
+                self._problem(number, "a choice", text)
             elif not self._choice(process, choice):
                 self._orphans += 1
-        elif b"comm 0x" in text and b" Destroy " not in text and (init := _INIT.search(text)):
-            pointer, rank, ranks, hosts, device, identity = init.groups()
-            self._comms.init(
-                Start(
-                    self._process(where),
-                    pointer,
-                    device,
-                    int(rank),
-                    int(ranks),
-                    int(hosts or 0),
-                    identity,
-                )
-            )
+        elif b"comm 0x" in text and b" Destroy " not in text:
+            init = _INIT.search(text)
+            if init:
+                self._comms.init(_start(self._process(prefix), init))
 
-    def _process(self, where: bytes) -> Process:
-        found = _WHERE.search(where)
-        if found:
-            return found[1], found[2], found[3] or b""
+    def _problem(self, number: int, kind: str, text: bytes) -> None:
+        self._collector.problem(
+            f"{self._source.name}: line {number}: {kind} that cannot be read: {_shorten(text)}"
+        )
+
+    def _process(self, prefix: bytes) -> Process:
+        match = _WHERE.search(prefix)
+        if match:
+            return match[1], match[2], match[3] or b""
         self._nameless = True
-        gpu = _GPU.search(where)
+        gpu = _GPU.search(prefix)
         return b"", b"%d" % self._source.number, gpu[1] if gpu else b""
 
-    def _call(self, process: Process, found: re.Match[bytes]) -> bool:
-        title, op_count, count, dtype, op, root, pointer, ranks, stream, world_rank = found.groups()
+    def _call(self, process: Process, match: re.Match[bytes]) -> bool:
+        """Add a call; False if its function or element type is unknown."""
+        title, op_count, count, dtype, op, root, pointer, ranks, stream, world_rank = match.groups()
         function, element = merge.function(title.decode()), merge.nccl_element(int(dtype))
         if function is None or element is None:
             return False
-        comm, process = self._comms.of(
-            process, pointer, int(ranks), (title, op_count, count, dtype)
-        )
-        call = Observed(
-            comm,
-            function,
-            algbw_bytes(function, int(count), element[0], int(ranks)),
-            int(count),
-            element[0],
-            stream=stream,
-        )
+        first = (title, op_count, count, dtype)
+        comm, process = self._comms.of(process, pointer, int(ranks), first)
+        element_type, _ = element
+        size = algbw_bytes(function, int(count), element_type, int(ranks))
+        call = Observed(comm, function, size, int(count), element_type, stream=stream)
         if function in POINT_TO_POINT:
             call.peer = int(root)
-            self._to.unnumbered.add(comm)  # opCount grows on the ranks alone that send or receive
+            # The opCount grows only on the ranks that send or receive.
+            self._collector.unnumbered.add(comm)
         else:
             call.seq = int(op_count, 16)
-            call.op = (
-                merge.nccl_op(int(op))
-                if function in ("all_reduce", "reduce_scatter", "reduce")
-                else None
-            )
-            call.root = (
-                int(root) if function in ("broadcast", "reduce", "gather", "scatter") else None
-            )
+            if function in ("all_reduce", "reduce_scatter", "reduce"):
+                call.op = merge.nccl_op(int(op))
+            if function in ("broadcast", "reduce", "gather", "scatter"):
+                call.root = int(root)
             self._waiting.setdefault(process[:2], deque(maxlen=_WAITING)).append(call)
         self._mark_group(process, call, op_count)
-        self._to.process(process, None if world_rank is None else int(world_rank))
-        self._to.host(process[0].decode(errors="replace"))
-        self._to.call(process, call)
+        self._collector.process(process, None if world_rank is None else int(world_rank))
+        self._collector.host(process[0].decode(errors="replace"))
+        self._collector.call(process, call)
         return True
 
     def _mark_group(self, process: Hashable, call: Observed, op_count: bytes) -> None:
-        """Calls in succession with one opCount were started together."""
+        """Put calls in succession with one opCount in a group: they were started together."""
         name = (call.comm, op_count)
         before = self._group.get(process)
         if before and before[0] == name:
-            call.group = before[1].group = before[1].group or (name, id(before[1]))
+            _, previous = before
+            previous.group = previous.group or (name, id(previous))
+            call.group = previous.group
         self._group[process] = (name, call)
 
-    def _choice(self, process: Process, found: re.Match[bytes]) -> bool:
-        title, size, algorithm, protocol, time, low, high = found.groups()
+    def _choice(self, process: Process, match: re.Match[bytes]) -> bool:
+        """Add the choice for a call; False if its call is not in the log."""
+        title, size, algorithm, protocol, time, low, high = match.groups()
         function = merge.function(title.decode()) if title else None
         waiting = self._waiting.get(process[:2], deque())
-        call = next(
-            (
-                call
-                for call in waiting
-                if call.bytes == int(size) and function in (None, call.function)
-            ),
-            None,
-        )
-        if call is None:
+        fitting = [
+            call
+            for call in waiting
+            if call.bytes == int(size) and function in (None, call.function)
+        ]
+        if not fitting:
             return False
+        call = fitting[0]
         waiting.remove(call)
-        channels = None if low is None else int(high) - int(low) + 1
-        chosen = (merge.algorithm(algorithm.decode()), merge.protocol(protocol.decode()))
-        self._to.chose(call, Choice(*chosen, channels, None if time is None else float(time)))
+        choice = Choice(
+            merge.algorithm(algorithm.decode()),
+            merge.protocol(protocol.decode()),
+            None if low is None else int(high) - int(low) + 1,
+            None if time is None else float(time),
+        )
+        self._collector.chose(call, choice)
         return True
 
     def end(self) -> None:
-        """Say what could not be joined."""
+        """Note what could not be joined."""
         self._comms.end()
         if self._nameless:
-            self._to.note(
+            self._collector.note(
                 f"{self._source.name}: lines without NCCL's host:process:thread: each GPU of the"
                 " file is taken for one process"
             )
         if self._orphans:
-            self._to.note(
+            self._collector.note(
                 f"{self._source.name}: {counted(self._orphans, 'choice')} (TUNING) whose calls are"
                 " not in the log: set NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING"
             )
 
 
-def _shown(text: bytes) -> str:
+def _start(process: Process, match: re.Match[bytes]) -> Start:
+    pointer, rank, ranks, hosts, device, identity = match.groups()
+    return Start(process, pointer, device, int(rank), int(ranks), int(hosts or 0), identity)
+
+
+def _shorten(text: bytes) -> str:
     return text[:80].decode(errors="replace").strip()

@@ -1,11 +1,10 @@
 """AIBooster's pattern.csv: the distinct calls of a job with NCCL's prediction, and, where it was
 asked for, how often each was made.
 
-    routine,num_samples,datatype,nranks,ALGO,PROTOCOL,TOTALBYTES,
-        TIME_FOR_EACH_NCCL_COMM_CALL_MICROSEC  (on the same line)
+    routine,num_samples,datatype,nranks,ALGO,PROTOCOL,TOTALBYTES,TIME_FOR_EACH_...
     allgather,24,float32,8,Ring,LL,768,10.804766
 
-`num_samples` is NCCL's count; `?` stands for what is unknown.
+`num_samples` is NCCL's count; `?` stands for an unknown value.
 """
 
 import csv
@@ -20,24 +19,23 @@ from busbw.pattern.text import CALLS, TITLES, UNKNOWN
 _TYPES = {row.torch: row.name for row in DTYPES}
 
 
-def recognized(head: bytes) -> bool:
+def recognizes(head: bytes) -> bool:
     """Whether the first line has the titles."""
     return head.lstrip(b"\xef\xbb\xbf").startswith(",".join(TITLES[:3]).encode())
 
 
 def read(source: Source, collector: Collector) -> None:
     """Add a row for each line."""
-    collector.unordered()
+    collector.drop_order()
     lines = source.lines(collector)
-    titles = [
-        title.strip()
-        for title in next(lines, (1, b""))[1].decode("utf-8-sig", "replace").split(",")
-    ]
+    _, first = next(lines, (1, b""))
+    titles = [title.strip() for title in first.decode("utf-8-sig", "replace").split(",")]
     for number, line in lines:
         text = line.decode(errors="replace").strip()
         try:
-            for values in csv.reader([text] if text else []):
-                _add(collector, dict(zip(titles, (value.strip() for value in values), strict=True)))
+            for row in csv.reader([text] if text else []):
+                values = [value.strip() for value in row]
+                _add(collector, dict(zip(titles, values, strict=True)))
         except (ValueError, KeyError, csv.Error) as error:
             collector.problem(f"{source.name}: line {number}: {type(error).__name__}: {error}")
     if CALLS not in titles:
@@ -71,7 +69,7 @@ def _add(collector: Collector, values: dict[str, str]) -> None:
     collector.call("every rank", call, int(values.get(CALLS, "1")))
 
 
-def _known(own: str | None, given: str) -> str:
-    if own is None:
-        raise ValueError(f"unknown algorithm or protocol {given}")
-    return own
+def _known(row: str | None, name: str) -> str:
+    if row is None:
+        raise ValueError(f"unknown algorithm or protocol {name}")
+    return row

@@ -22,7 +22,7 @@ _SHIFTED = (
 )
 
 
-def recognized(head: bytes) -> bool:
+def recognizes(head: bytes) -> bool:
     """Whether it begins as the plugin's files do."""
     return head.startswith(MAGIC)
 
@@ -30,54 +30,51 @@ def recognized(head: bytes) -> bool:
 def read(source: Source, collector: Collector) -> None:
     """Add the calls of one process."""
     try:
-        found = profiler_file.parse(source.whole(collector), source.name)
+        process_file = profiler_file.parse(source.read_all(collector), source.name)
     except UsageError as error:
         collector.problem(str(error))
         return
-    add(found, source.name, collector)
+    add(process_file, source.name, collector)
 
 
-def add(found: ProcessFile, name: str, collector: Collector) -> None:
+def add(process_file: ProcessFile, name: str, collector: Collector) -> None:
     """Add the calls of a process, whose file has this name."""
     header = collector.header
-    comms = _comms(found)
-    several = len({comm.rank for comm in comms.values()}) > 1 and any(
-        comm.shared for comm in comms.values()
-    )
-    # a process that drives several GPUs is several ranks, which the launcher has not numbered
+    comms = _read_comms(process_file)
+    ranks = {comm.rank for comm in comms.values()}
+    several = len(ranks) > 1 and any(comm.shared for comm in comms.values())
+    # A process that drives several GPUs is several ranks, which the launcher has not numbered.
     for comm in comms.values():
         comm.process = (name, comm.rank) if several else name
-        collector.process(comm.process, None if several else found.rank)
-    collector.host(found.facts.get("host", ""))
-    header.world = max(header.world, found.world)
-    if found.nccl:
-        header.nccl = f"{found.nccl // 10000}.{found.nccl // 100 % 100}.{found.nccl % 100}"
+        collector.process(comm.process, None if several else process_file.rank)
+    collector.host(process_file.facts.get("host", ""))
+    header.world = max(header.world, process_file.world)
+    nccl = process_file.nccl
+    if nccl:
+        header.nccl = f"{nccl // 10000}.{nccl // 100 % 100}.{nccl % 100}"
     for comm in comms.values():
         collector.comm(
             comm.key, comm.ranks, comm.name, comm.hosts, process=comm.process, rank=comm.rank
         )
-    calls, unknown, shifted = profiler_calls.calls_of(found)
-    ahead_ns = min(
-        (
-            called.gpu_ns[0] - called.at_ns
-            for called in calls
-            if called.gpu_ns and not called.captured
-        ),
-        default=0,
-    )
+    calls, unknown, shifted = profiler_calls.calls_of(process_file)
+    delays_ns = [
+        called.gpu_ns[0] - called.at_ns for called in calls if called.gpu_ns and not called.captured
+    ]
+    ahead_ns = min(delays_ns, default=0)
     for called in calls:
         if called.comm in comms:
             comm = comms[called.comm]
-            collector.call(comm.process, _observed(called, comm, found, ahead_ns))
+            collector.call(comm.process, _call(called, comm, process_file, ahead_ns))
         else:
             unknown += 1
-    _remarks(collector, found, calls, unknown, shifted)
+    _add_remarks(collector, process_file, calls, unknown, shifted)
 
 
 @dataclass(slots=True)
 class _Comm:
-    """A communicator as one of its ranks made it; `shared`: another rank in it is of the same
-    process.
+    """A communicator as one of its ranks made it.
+
+    It is `shared` if another rank in it is of the same process.
     """
 
     key: tuple[int, int]
@@ -89,17 +86,17 @@ class _Comm:
     process: Hashable = None
 
 
-def _comms(found: ProcessFile) -> dict[int, _Comm]:
+def _read_comms(process_file: ProcessFile) -> dict[int, _Comm]:
     """The communicators by their number in the process.
 
     One that was made again may have the same id.
     """
     comms: dict[int, _Comm] = {}
-    seen: Counter[tuple[int, int]] = Counter()
+    times_made: Counter[tuple[int, int]] = Counter()
     ranks: dict[int, set[int]] = {}
-    for record, name in profiler_file.names(found):
-        again = seen[record.id, record.peer]
-        seen[record.id, record.peer] += 1
+    for record, name in profiler_file.names(process_file):
+        again = times_made[record.id, record.peer]
+        times_made[record.id, record.peer] += 1
         comms[record.comm] = _Comm((record.id, again), record.elements, name, record.a, record.peer)
         ranks.setdefault(record.id, set()).add(record.peer)
     for comm in comms.values():
@@ -107,15 +104,15 @@ def _comms(found: ProcessFile) -> dict[int, _Comm]:
     return comms
 
 
-def _observed(called: Called, comm: _Comm, found: ProcessFile, ahead_ns: int) -> Observed:
+def _call(called: Called, comm: _Comm, process_file: ProcessFile, ahead_ns: int) -> Observed:
     """The call as the collector takes it.
 
     The GPU's clock is `ahead_ns` of the host's: no kernel starts before its call.
     """
     dtype, function = called.dtype, called.function
-    # without a type, NCCL has counted bytes
+    # Without a type, NCCL has counted bytes.
     size = algbw_bytes(function, called.count, dtype or "uint8", comm.ranks or 1)
-    gpu_at_us = found.time_us(called.gpu_ns[0] - ahead_ns) if called.gpu_ns else None
+    gpu_at_us = process_file.time_us(called.gpu_ns[0] - ahead_ns) if called.gpu_ns else None
     return Observed(
         comm.key,
         function,
@@ -127,7 +124,7 @@ def _observed(called: Called, comm: _Comm, found: ProcessFile, ahead_ns: int) ->
         algorithm=called.algorithm,
         protocol=called.protocol,
         channels=called.channels,
-        at_us=found.time_us(called.at_ns),
+        at_us=process_file.time_us(called.at_ns),
         gpu_us=called.gpu_us,
         gpu_at_us=gpu_at_us,
         stream=called.stream,
@@ -135,28 +132,28 @@ def _observed(called: Called, comm: _Comm, found: ProcessFile, ahead_ns: int) ->
     )
 
 
-def _remarks(
-    collector: Collector, found: ProcessFile, calls: list[Called], unknown: int, shifted: int
+def _add_remarks(
+    collector: Collector, process_file: ProcessFile, calls: list[Called], unknown: int, shifted: int
 ) -> None:
-    who = f"rank {found.rank}" if found.rank is not None else found.name
+    who = f"rank {process_file.rank}" if process_file.rank is not None else process_file.name
     if unknown:
         collector.problem(
             f"{who}: {counted(unknown, 'call')} of an unknown function or communicator"
         )
-    if found.broken:
-        collector.problem(f"{who}: the last {found.broken} bytes are no whole record")
-    if found.dropped:
-        collector.header.dropped += found.dropped
-        why = f", because the disk gave error {found.errno}" if found.errno else ""
-        collector.note(f"{who}: {counted(found.dropped, 'record')} lost{why}")
-    if found.facts.get("mode") == CAPTURE.timed and found.untimed:
+    if process_file.broken:
+        collector.problem(f"{who}: the last {process_file.broken} bytes are no whole record")
+    if process_file.dropped:
+        collector.header.dropped += process_file.dropped
+        why = f", because the disk gave error {process_file.errno}" if process_file.errno else ""
+        collector.note(f"{who}: {counted(process_file.dropped, 'record')} lost{why}")
+    if process_file.facts.get("mode") == CAPTURE.timed and process_file.untimed:
         collector.note(
-            f"{who}: {counted(found.untimed, 'call')} whose end the GPU reported too late or not"
-            " at all"
+            f"{who}: {counted(process_file.untimed, 'call')} whose end the GPU reported too late or"
+            " not at all"
         )
     if shifted:
         collector.note(_SHIFTED)
-    if found.interface == 2:
+    if process_file.interface == 2:
         collector.note(
             "NCCL before 2.27 does not tell a communicator's ranks: bytes of all_gather and"
             " reduce_scatter are those of one rank"

@@ -2,8 +2,8 @@
 memory than its size allows.
 
 A few bytes of a pickle can refer to the same list many times, in a list that is referred to many
-times in turn: whoever looks at every value never ends. So values are counted as if each reference
-were a copy. A cut-off pickle gives the values that are complete.
+times in turn: a program that follows every reference never ends. So values are counted as if each
+reference were a copy. From a pickle that is cut off, the values that are complete are read.
 """
 
 import io
@@ -21,11 +21,11 @@ _KEYS = (str, bytes, int, float, bool, type(None))
 
 
 class Unreadable(Exception):
-    """The bytes are no pickle of plain containers; `found` are the values that were complete."""
+    """The bytes are no pickle of plain containers; `values` are the values that were complete."""
 
-    def __init__(self, reason: str, found: list[Any]) -> None:
+    def __init__(self, reason: str, values: list[Any]) -> None:
         super().__init__(reason)
-        self.found = found
+        self.values = values
 
 
 class _Reader(pickle._Unpickler):  # the one in Python keeps its stack, and so what was read
@@ -49,7 +49,7 @@ def _with_plain_keys(
     load: Callable[[_Reader], None], keys: Callable[[_Reader], list[Any]]
 ) -> Callable[[_Reader], None]:
     def checked(reader: _Reader) -> None:
-        _keys(keys(reader))
+        _check_keys(keys(reader))
         load(reader)
 
     return checked
@@ -67,7 +67,7 @@ for _opcode, _at in _ADDED.items():
     _Reader.dispatch[_opcode[0]] = _with_plain_keys(_Reader.dispatch[_opcode[0]], _at)
 
 
-def _keys(values: list[Any]) -> None:
+def _check_keys(values: list[Any]) -> None:
     """Keys are plain, as the hash of a tuple looks at every value in it, and long integers can
     all have the same.
     """
@@ -83,81 +83,80 @@ def load(data: bytes) -> Any:
     and numbers.
     """
     reader = _Reader(io.BytesIO(data))
-    most = _VALUES + _MULTIPLE * len(data)
+    limit = _VALUES + _MULTIPLE * len(data)
     try:
         value = reader.load()
-        _Weight(most).of(value)
+        _Weight(limit).of(value)
     except Exception as error:  # bytes that are no pickle can raise anything
-        found = [
-            *getattr(reader, "stack", []),
-            *(value for part in getattr(reader, "metastack", []) for value in part),
-        ]
-        raise Unreadable(f"{type(error).__name__}: {error}", list(_light(found, most))) from error
+        values = list(getattr(reader, "stack", []))
+        for part in getattr(reader, "metastack", []):
+            values += part
+        complete = list(_light(values, limit))
+        raise Unreadable(f"{type(error).__name__}: {error}", complete) from error
     return value
 
 
-def _light(values: list[Any], most: int) -> Iterator[Any]:
-    """Those of the values that one can look through, until they are too many."""
-    weight, total = _Weight(most), 0
+def _light(values: list[Any], limit: int) -> Iterator[Any]:
+    """The values that can be followed, until they hold more than `limit` values together."""
+    weight = _Weight(limit)
+    total = 0
     for value in values:
         try:
             total += weight.of(value)
         except pickle.UnpicklingError:
             continue
-        if total > most:
+        if total > limit:
             return
         yield value
 
 
 class _Weight:
-    """How many values one meets who follows every reference; UnpicklingError for more than
-    `most`, deep nesting, and one in itself.
+    """Counts the values that a program meets when it follows every reference.
+
+    UnpicklingError for more than `limit` values, for deep nesting, and for a container in itself.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        # of a container: its values, and how deep they are nested
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # By id of a container: the number of its values, and how deep they are nested.
         self._known: dict[int, tuple[int, int]] = {}
 
     def of(self, value: Any) -> int:
-        """The values in this one, itself included."""
-        open_ = [value]
+        """The number of values in this one, itself included."""
+        stack = [value]
         entered: set[int] = set()
-        while open_:
-            one = open_[-1]
-            if id(one) in self._known or not _inner(one):
-                self._check(one)
-                open_.pop()
-            elif id(one) in entered:
-                self._known[id(one)] = self._sum(one)
+        while stack:
+            top = stack[-1]
+            if id(top) in self._known or not _inner(top):
+                self._check(top)
+                stack.pop()
+            elif id(top) in entered:
+                self._known[id(top)] = self._sum(top)
             else:
-                entered.add(id(one))
+                entered.add(id(top))
                 missing = [
-                    inner for inner in _inner(one) if _inner(inner) and id(inner) not in self._known
+                    inner for inner in _inner(top) if _inner(inner) and id(inner) not in self._known
                 ]
                 if any(id(inner) in entered for inner in missing):
                     raise pickle.UnpicklingError(
                         "a container that contains itself, or is nested without end"
                     )
-                open_ += missing
+                stack += missing
         return self._of_known(value)[0]
 
-    def _check(self, one: Any) -> None:
-        if isinstance(one, int) and one.bit_length() > _INTEGER_BITS:
-            raise pickle.UnpicklingError(f"an integer of {one.bit_length()} bits")
+    def _check(self, value: Any) -> None:
+        if isinstance(value, int) and value.bit_length() > _INTEGER_BITS:
+            raise pickle.UnpicklingError(f"an integer of {value.bit_length()} bits")
 
-    def _sum(self, one: Any) -> tuple[int, int]:
-        weights = [self._of_known(inner) for inner in _inner(one)]
-        values, depth = (
-            1 + sum(values for values, _ in weights),
-            1 + max(depth for _, depth in weights),
-        )
-        if values > self._most or depth > _NESTED:
-            raise pickle.UnpicklingError(
-                "references that stand for too many values"
-                if values > self._most
-                else "too deeply nested"
-            )
+    def _sum(self, container: Any) -> tuple[int, int]:
+        """The number of values of a container, and its depth, from those of the values in it."""
+        weights = [self._of_known(inner) for inner in _inner(container)]
+        values = 1 + sum(values for values, _ in weights)
+        depth = 1 + max(depth for _, depth in weights)
+        if values > self._limit:
+            raise pickle.UnpicklingError("references that stand for too many values")
+        if depth > _NESTED:
+            raise pickle.UnpicklingError("too deeply nested")
         return values, depth
 
     def _of_known(self, value: Any) -> tuple[int, int]:
@@ -175,13 +174,13 @@ def _inner(value: Any) -> Any:
 
 
 def inside(
-    values: list[Any], wanted: Callable[[Any], bool], depth: int = _DEEPEST
+    values: list[Any], matches: Callable[[Any], bool], depth: int = _DEEPEST
 ) -> Iterator[Any]:
-    """The values that are wanted, in lists and dictionaries too."""
+    """The values for which `matches` is true, also those in lists and dictionaries."""
     for value in values:
-        if wanted(value):
+        if matches(value):
             yield value
         elif depth and isinstance(value, dict):
-            yield from inside(list(value.values()), wanted, depth - 1)
+            yield from inside(list(value.values()), matches, depth - 1)
         elif depth and isinstance(value, list | tuple):
-            yield from inside(list(value), wanted, depth - 1)
+            yield from inside(list(value), matches, depth - 1)

@@ -1,13 +1,15 @@
 """SimAI's workload: the layers of one training step, each with a call in the forward pass and two
 in the backward pass.
 
-    HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 1 vpp: 1 ga: 1 all_gpus:
-    32 ... <layers> <name> -1 <forward ns> <type> <bytes> <input gradient ns> <type> <bytes> <weight
-    gradient ns> <type> <bytes> <update>
+    HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8 ep: 1 pp: 1 ... all_gpus: 32 ...
+    <number of layers>
+    <name> -1 <ns> <type> <bytes> <ns> <type> <bytes> <ns> <type> <bytes> <update>
 
-Source: aliyun/SimAI, example/*.txt, and ASTRA-sim's Workload.cc. Calls of both passes over
-activations go to the tensor-parallel group and those of weight gradients to the data-parallel one,
-unless the type ends in _EP or _DP_EP.
+Each layer has three groups of time, type and bytes: of the forward pass, of the gradients of the
+inputs, and of the gradients of the weights. The first two go to the tensor-parallel group and the
+last one to the data-parallel group, unless the type ends in _EP or _DP_EP.
+
+Source: aliyun/SimAI, example/*.txt, and ASTRA-sim's Workload.cc.
 """
 
 import re
@@ -23,7 +25,7 @@ _FORWARD, _INPUT, _WEIGHT = 3, 6, 9  # columns of the types
 _PROCESS = "every rank"
 
 
-def recognized(head: bytes) -> bool:
+def recognizes(head: bytes) -> bool:
     """Whether the first line names a kind of parallelism, and the second is a number."""
     lines = head.split(b"\n", 2)
     return len(lines) > 1 and bool(_TITLE.match(lines[0])) and lines[1].strip().isdigit()
@@ -34,13 +36,16 @@ def read(source: Source, collector: Collector) -> None:
     layer on.
     """
     lines = ((number, line.decode(errors="replace")) for number, line in source.lines(collector))
-    sizes = _groups(next(lines, (1, ""))[1])
+    _, title = next(lines, (1, ""))
+    sizes = _group_sizes(title)
     collector.header.world = sizes["ALL"]
     collector.header.notes.append(
         "SimAI's workload has no element types and roots, and the computing between calls is"
         " left out"
     )
-    announced, layers = next(lines, (2, ""))[1].strip(), []
+    _, announced = next(lines, (2, ""))
+    announced = announced.strip()
+    layers = []
     for number, line in lines:
         columns = line.split()
         if len(columns) >= 12:
@@ -52,39 +57,37 @@ def read(source: Source, collector: Collector) -> None:
     steps = [(layer, _FORWARD) for layer in layers]
     steps += [(layer, column) for layer in reversed(layers) for column in (_INPUT, _WEIGHT)]
     for (number, columns), column in steps:
+        kind, size = columns[column : column + 2]
         try:
-            _add(
-                collector,
-                sizes,
-                columns[column],
-                int(columns[column + 1]),
-                "DP" if column == _WEIGHT else "TP",
-            )
+            _add(collector, sizes, kind, int(size), "DP" if column == _WEIGHT else "TP")
         except ValueError as error:
             collector.problem(f"{source.name}: line {number}: {error}")
 
 
-def _groups(title: str) -> dict[str, int]:
-    """Ranks of each kind of group; 0 is unknown."""
+def _group_sizes(title: str) -> dict[str, int]:
+    """The number of ranks of each kind of group, from the first line; 0 is unknown."""
     options = {name: int(value) for name, value in _OPTION.findall(title)}
-    tensor, expert, stages = (
-        options.get(name, 1) for name in ("model_parallel_NPU_group", "ep", "pp")
-    )
-    every = options.get("all_gpus", 0)
+    tensor = options.get("model_parallel_NPU_group", 1)
+    expert = options.get("ep", 1)
+    stages = options.get("pp", 1)
+    world = options.get("all_gpus", 0)
     return {
         "TP": tensor,
         "EP": expert,
-        "ALL": every,
-        "DP": every // max(1, tensor * stages),
-        "DP_EP": every // max(1, tensor * stages * expert),
+        "ALL": world,
+        "DP": world // max(1, tensor * stages),
+        "DP_EP": world // max(1, tensor * stages * expert),
     }
 
 
-def _add(collector: Collector, sizes: dict[str, int], kind: str, size: int, default: str) -> None:
+def _add(
+    collector: Collector, sizes: dict[str, int], kind: str, size: int, default_group: str
+) -> None:
+    """Add a call of `size` bytes, whose `kind` is a function and, after `_`, a kind of group."""
     if kind == "NONE" or size == 0:
         return
     name, _, suffix = kind.partition("_")
-    group = suffix if suffix in sizes else default
+    group = suffix if suffix in sizes else default_group
     function = merge.function(name)
     if function is None:
         raise ValueError(f"unknown type {kind}")

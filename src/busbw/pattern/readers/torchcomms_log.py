@@ -19,11 +19,11 @@ from busbw.pattern import merge
 from busbw.pattern.collector import Collector
 from busbw.pattern.merge import POINT_TO_POINT, Observed
 from busbw.pattern.readers import json_recovery
-from busbw.pattern.readers.execution_trace import observed
+from busbw.pattern.readers.execution_trace import make_call
 from busbw.pattern.source import Source
 
 
-def recognized(head: bytes) -> bool:
+def recognizes(head: bytes) -> bool:
     """Whether the first line is the version header."""
     return head.startswith(b"V|") and b"base_timestamp=" in head[:100]
 
@@ -39,13 +39,13 @@ def read(source: Source, collector: Collector) -> None:
             reader.line(text)
         except json_recovery.UNEXPECTED as error:
             collector.problem(
-                f"{source.name}: line {number}: {_shown(text)} ({type(error).__name__})"
+                f"{source.name}: line {number}: {_shorten(text)} ({type(error).__name__})"
             )
 
 
 class _Reader:
     def __init__(self, source: Source, collector: Collector) -> None:
-        self._to, self._process = collector, source.number
+        self._collector, self._process = collector, source.number
         self._base_us = 0.0
         self._sizes: dict[str, int] = {}
         self._keys: dict[str, Hashable] = {}
@@ -55,30 +55,30 @@ class _Reader:
 
     def line(self, text: str) -> None:
         """Read one line; ValueError, KeyError or IndexError if it cannot be."""
-        first, *rest = text.split("|")
+        first, *fields = text.split("|")
         if first == "V":
-            if rest[0] != "1":
-                raise ValueError(f"version {rest[0]}")
-            self._base_us = 1e6 * float(_fields(rest)["base_timestamp"])
+            if fields[0] != "1":
+                raise ValueError(f"version {fields[0]}")
+            self._base_us = 1e6 * float(_fields(fields)["base_timestamp"])
         elif first in ("new_comm", "split"):
-            self._comm(first, _fields(rest))
+            self._comm(first, _fields(fields))
         elif first == "WARN":
-            self._to.note(f"clog: {'|'.join(rest)}")
-        elif rest[0] == "sig":
-            self._signatures[first] = self._signature(rest[1], _fields(rest[2:]))
+            self._collector.note(f"clog: {'|'.join(fields)}")
+        elif fields[0] == "sig":
+            self._signatures[first] = self._signature(fields[1], _fields(fields[2:]))
         else:
-            self._event(first, rest)
+            self._event(first, fields)
 
     def _comm(self, kind: str, fields: dict[str, str]) -> None:
         if kind == "split":
             members = [int(rank) for rank in fields["ranks"].split(",")]
             key = self._keys[fields["child"]] = (fields["child"], *members)
             self._sizes[fields["child"]] = len(members)
-            self._to.comm(key, len(members), fields["child"], members=members)
+            self._collector.comm(key, len(members), fields["child"], members=members)
             return
         name, ranks = fields["comm"], int(fields["world_size"])
         self._sizes[name] = ranks
-        self._to.comm(
+        self._collector.comm(
             self._keys.setdefault(name, (name, ranks)),
             ranks,
             name,
@@ -87,23 +87,23 @@ class _Reader:
         )
 
     def _signature(self, name: str, fields: dict[str, str]) -> Observed | None:
+        """A call with the arguments of a signature; None for one that moves no data."""
         function = merge.function(name)
         if function is None:
             if merge.key(name) not in merge.CONTROL:
                 raise ValueError(f"unknown function {name}")
-            self._to.note(f"left out, because it moves no data of the application: {name}")
+            self._collector.note(f"left out, because it moves no data of the application: {name}")
             return None
-        comm = fields["comm"]
-        sent, received = (_total(fields, side) for side in ("in", "out"))
-        if function == "alltoall" and any(
-            len(set(fields.get(side, "0").split(","))) > 1 for side in ("in_counts", "out_counts")
+        if function == "alltoall" and (
+            _is_uneven(fields.get("in_counts", "0")) or _is_uneven(fields.get("out_counts", "0"))
         ):
             function = "alltoallv"
-        call = observed(
+        comm = fields["comm"]
+        call = make_call(
             self._keys.setdefault(comm, comm),
             function,
-            sent,
-            received,
+            _total(fields, "in"),
+            _total(fields, "out"),
             fields["dtype"],
             self._sizes.get(comm, 0),
         )
@@ -113,24 +113,21 @@ class _Reader:
         call.stream = fields.get("async_op")
         return call
 
-    def _event(self, first: str, rest: list[str]) -> None:
+    def _event(self, first: str, fields: list[str]) -> None:
         """An event `C1|Q|...|+0.1`, with `G42|` or `G42|R1|` before it in or from a CUDA graph."""
-        parts = [first, *rest]
+        parts = [first, *fields]
         graph = parts.pop(0) if parts[0].startswith("G") else ""
         replay = parts.pop(0) if parts[0].startswith("R") else ""
-        signature, kind, at_us = (
-            self._signatures[parts[0]],
-            parts[1],
-            self._base_us + 1e6 * float(parts[-1].removeprefix("+")),
-        )
+        signature = self._signatures[parts[0]]
+        kind = parts[1]
+        at_us = self._base_us + 1e6 * float(parts[-1].removeprefix("+"))
         if signature is None or kind == "W":
             return
         name = (graph, replay, parts[0])
         if kind == "Q" or (kind == "S" and replay):
-            call = msgspec.structs.replace(
-                signature, at_us=at_us, group=name[:2] if replay else None
-            )
-            self._to.call(self._process, call)
+            group = (graph, replay) if replay else None
+            call = msgspec.structs.replace(signature, at_us=at_us, group=group)
+            self._collector.call(self._process, call)
             self._queued.setdefault(name, deque()).append(call)
         if kind == "S" and self._queued.get(name):
             self._running.setdefault(name, deque()).append((self._queued[name].popleft(), at_us))
@@ -142,15 +139,22 @@ class _Reader:
 
 
 def _fields(parts: list[str]) -> dict[str, str]:
-    return {name: value for name, mark, value in (part.partition("=") for part in parts) if mark}
+    """The values of `name=value` by name."""
+    pairs = [part.partition("=") for part in parts]
+    return {name: value for name, mark, value in pairs if mark}
+
+
+def _is_uneven(counts: str) -> bool:
+    return len(set(counts.split(","))) > 1
 
 
 def _total(fields: dict[str, str], side: str) -> int:
+    """The elements that are sent (`in`) or received (`out`)."""
     for name in (f"{side}_count", f"{side}_counts", f"{side}_splits"):
         if name in fields:
             return sum(int(value) for value in fields[name].split(",") if value)
     return 0
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return text[:60]

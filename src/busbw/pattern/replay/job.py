@@ -39,8 +39,10 @@ GPU, EVENT, CPU = "gpu", "event", "cpu"
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What one process timed: seconds of each repeat, and by operation microseconds in each
-    repeat, or the kernels of each repeat.
+    """What one process timed.
+
+    `walls` are the seconds of each repeat. `taken` has for each repeat the microseconds by number
+    of operation, `ran` for each operation the kernels of all repeats.
     """
 
     walls: list[float]
@@ -48,14 +50,14 @@ class Timed:
     ran: dict[int, list[Kernel]]
 
     def time_us(self, number: int, repeat: int) -> float | None:
-        """The time of an operation."""
+        """The time of an operation; None if it was not timed."""
         if number in self.ran:
             return self.ran[number][repeat].time_us
         return self.taken[repeat].get(number)
 
 
 def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
-    """Run this process' part; `emit` is called on process 0 alone."""
+    """Run this process' part; only process 0 calls `emit`."""
     party = join_groups(control)
     if party.groups > 1:
         raise UsageError("NCCL_TESTS_SPLIT makes groups, but a replay uses all ranks", "unset it")
@@ -71,14 +73,11 @@ def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase
             "busbw pattern FILE shows what it holds",
         )
     enter_phase("init", job.engine)
-    wanted = (
-        pattern
-        if job.replay.choice == "recorded" and engine(job.engine).nccl
-        else Pattern(pattern.header)
-    )
+    as_recorded = job.replay.choice == "recorded" and engine(job.engine).nccl
+    choices = pattern if as_recorded else Pattern(pattern.header)
     with (
         closing(KernelTimes()) as kernels,
-        tuner_table.asking(wanted, control) as notes,
+        tuner_table.asking(choices, control) as notes,
         network.starting(job, control) as log,
     ):
         opened = open_engines(job, party, pattern.comms, plan)
@@ -87,11 +86,9 @@ def replay(job: ReplayJob, control: Control, emit: Emit, enter_phase: EnterPhase
                 job, party, opened, plan, recorded, kernels, log.networks, notes, emit, enter_phase
             )
         except BaseException as error:
-            explained = (
-                next(iter(opened.engines.values())).explained(error)
-                if isinstance(error, Exception)
-                else error
-            )
+            explained: BaseException = error
+            if isinstance(error, Exception):
+                explained = next(iter(opened.engines.values())).explained(error)
             opened.close(abort=True)
             if explained is not error:
                 raise explained from error
@@ -110,20 +107,19 @@ def _play(
     emit: Emit,
     enter_phase: EnterPhase,
 ) -> None:
+    """Replay the operations; process 0 emits the result."""
     control, first = party.world, next(iter(opened.engines.values()))
     enter_phase("prepare", "")
     result = ReplayResult(replay=_blank(job, plan, recorded), **facts(job, party, first))
     result.library.network = network.agreed(job, control, result.library, networks)
     if control.process == 0:
         emit(Started(result))
-        if note := network.unconfirmed(job, result.library.network):
+        note = network.unconfirmed(job, result.library.network)
+        if note:
             emit(Note(note))
     player = Player(job, opened, plan.operations, enter_phase)
     player.prepare()
-    shifted = result.library.nccl < SELF_COUNTED and any(
-        operation.to_self for operation in plan.operations
-    )
-    usable = first.asynchronous and kernels.running and result.library.nccl >= SINCE and not shifted
+    usable = first.asynchronous and kernels.running and _counts_kernels(result, plan)
     marks = not all(control.allgather(usable))  # the same kind of time on all ranks
     walls, taken = [], []
     for repeat in range(job.replay.repeats):
@@ -132,59 +128,65 @@ def _play(
         walls.append(wall_s)
         taken.append(times)
     enter_phase("teardown", "")
-    ranks = {comm: one.ranks[0] for comm, one in opened.engines.items()}
+    ranks = {comm: opened_engine.ranks[0] for comm, opened_engine in opened.engines.items()}
     opened.close()
-    ran = (
-        {}
-        if marks
-        else _by_operation(plan.operations, kernels.by_comm(), ranks, job.replay.repeats)
-    )
-    everyone = control.gather(Timed(walls, taken, ran))
-    if everyone is not None:
-        _conclude(
-            result.replay,
-            plan,
-            everyone,
-            GPU if not marks else EVENT if first.asynchronous else CPU,
-        )
+    ran: dict[int, list[Kernel]] = {}
+    if not marks:
+        ran = _by_operation(plan.operations, kernels.by_comm(), ranks, job.replay.repeats)
+    processes = control.gather(Timed(walls, taken, ran))
+    if processes is not None:
+        kind = GPU
+        if marks:
+            kind = EVENT if first.asynchronous else CPU
+        _conclude(result.replay, plan, processes, kind)
         _add_ideals(result)
         result.replay.notes += [*coverage(recorded), *notes]
-        if not any(row.times for row in result.replay.rows):
-            result.replay.notes.append(
-                "NCCL's profiler interface gave no times; with NCCL_PROFILER_PLUGIN=none CUDA"
-                " events are used"
-            )
-        if others := (
-            sum(row.ran_another for row in result.replay.rows)
-            if job.replay.choice == "recorded"
-            else 0
-        ):
-            result.replay.notes.append(
-                f"{counted(others, 'row')} for which NCCL ran another algorithm or protocol than"
-                " was asked for"
-            )
+        _add_notes(job, result.replay)
         emit(Played(result.replay))
         emit(Ended(now(), {}))
 
 
+def _counts_kernels(result: ReplayResult, plan: ReplayPlan) -> bool:
+    """Whether this release of NCCL reports the kernels of all operations of the plan."""
+    if result.library.nccl < SINCE:
+        return False
+    to_self = any(operation.to_self for operation in plan.operations)
+    return not to_self or result.library.nccl >= SELF_COUNTED
+
+
+def _add_notes(job: ReplayJob, replay: Replay) -> None:
+    if not any(row.times for row in replay.rows):
+        replay.notes.append(
+            "NCCL's profiler interface gave no times; with NCCL_PROFILER_PLUGIN=none CUDA events"
+            " are used"
+        )
+    others = sum(row.ran_another for row in replay.rows)
+    if others and job.replay.choice == "recorded":
+        replay.notes.append(
+            f"{counted(others, 'row')} for which NCCL ran another algorithm or protocol than was"
+            " asked for"
+        )
+
+
 def _blank(job: ReplayJob, plan: ReplayPlan, recorded: Pattern) -> Replay:
+    """The replay before anything is timed."""
     pattern = plan.pattern
-    rows = zip(pattern.rows, weights(pattern), strict=True)
     calls = [call.row for call in pattern.calls]
     repeated = step(calls)
-    of_step = Counter(calls[len(calls) - repeated.calls :])
+    step_calls = Counter(calls[len(calls) - repeated.calls :])
+    rows = [
+        Replayed(
+            row, pattern.comm(row).ranks, recorded_weight=weight, step_calls=step_calls[number]
+        )
+        for number, (row, weight) in enumerate(zip(pattern.rows, weights(pattern), strict=True))
+    ]
     return Replay(
         job.replay,
         recorded.header.source,
         pattern.ordered,
         ranks_of(recorded),
         pattern.comms,
-        [
-            Replayed(
-                row, pattern.comm(row).ranks, recorded_weight=weight, step_calls=of_step[number]
-            )
-            for number, (row, weight) in enumerate(rows)
-        ],
+        rows,
         plan.skipped,
         recorded_wall_s=recorded.header.seconds,
         period=repeated.calls,
@@ -205,79 +207,85 @@ def _by_operation(
     has those communicators on which this process called NCCL, in the same order. A communicator
     with another number of calls than were made is left out.
     """
-    found: dict[int, list[Kernel]] = {}
-    own = {
-        comm: [
+    result: dict[int, list[Kernel]] = {}
+    numbers_of: dict[int, list[int]] = {}
+    for comm, rank in ranks.items():
+        numbers = [
             number
             for number, operation in enumerate(operations)
             if operation.comm == comm and operation.moves(rank)
         ]
-        for comm, rank in ranks.items()
-    }
-    used = [(comm, numbers) for comm, numbers in own.items() if numbers]
-    for every, (comm, numbers) in zip(kernels, used, strict=False):
-        warm = sum(one.comm == comm and one.moves(ranks[comm]) for one in warm_up(operations))
-        if len(every) == warm + repeats * len(numbers):
-            for at, kernel in enumerate(every[warm:]):
-                found.setdefault(numbers[at % len(numbers)], []).append(kernel)
-    return found
+        if numbers:
+            numbers_of[comm] = numbers
+    warm_ups = warm_up(operations)
+    for comm_kernels, (comm, numbers) in zip(kernels, numbers_of.items(), strict=False):
+        warm = sum(
+            operation.comm == comm and operation.moves(ranks[comm]) for operation in warm_ups
+        )
+        if len(comm_kernels) == warm + repeats * len(numbers):
+            for at, kernel in enumerate(comm_kernels[warm:]):
+                result.setdefault(numbers[at % len(numbers)], []).append(kernel)
+    return result
 
 
-def _conclude(replay: Replay, plan: ReplayPlan, everyone: Sequence[Timed], kind: str) -> None:
-    """Fill in the rows.
+def _conclude(replay: Replay, plan: ReplayPlan, processes: Sequence[Timed], kind: str) -> None:
+    """Fill in the rows from what all processes timed; `kind` is the clock.
 
     An operation takes the shortest time of a rank, which waited for no other, as in a capture. On
     CPUs a call that a rank can leave before all have entered, such as the root's of a broadcast,
     may return at once, so there it is the longest.
     """
-    replay.wall_s = [max(walls) for walls in zip(*(one.walls for one in everyone), strict=True)]
-    occupied = _occupied(plan)
+    process_walls = [timed.walls for timed in processes]
+    replay.wall_s = [max(walls) for walls in zip(*process_walls, strict=True)]
+    shares = _occupied(plan)
     times: dict[int, list[float]] = {}
     skews: dict[int, list[float]] = {}
     for number, operation in enumerate(plan.operations):
         for repeat in range(len(replay.wall_s) if operation.counted else 0):
-            seen = [
-                time_us for one in everyone if (time_us := one.time_us(number, repeat)) is not None
-            ]
-            took = max if kind == CPU and not operation.call.collective.synchronizes else min
-            for row in operation.rows if seen else ():
-                times.setdefault(row, []).append(took(seen) / len(operation.rows))
-                skews.setdefault(row, []).append(max(seen) - min(seen))
-        kernel = next((one.ran[number][0] for one in everyone if number in one.ran), None)
-        if kernel:
+            rank_times = [timed.time_us(number, repeat) for timed in processes]
+            durations = [time_us for time_us in rank_times if time_us is not None]
+            if not durations:
+                continue
+            longest = kind == CPU and not operation.call.collective.synchronizes
+            duration = max(durations) if longest else min(durations)
             for row in operation.rows:
-                shown = replay.rows[row]
-                shown.algorithm, shown.protocol, shown.channels = (
-                    kernel.algorithm,
-                    kernel.protocol,
-                    kernel.channels,
-                )
+                times.setdefault(row, []).append(duration / len(operation.rows))
+                skews.setdefault(row, []).append(max(durations) - min(durations))
+        kernels = [timed.ran[number][0] for timed in processes if number in timed.ran]
+        if kernels:
+            for row in operation.rows:
+                replayed = replay.rows[row]
+                replayed.algorithm = kernels[0].algorithm
+                replayed.protocol = kernels[0].protocol
+                replayed.channels = kernels[0].channels
     for row, taken in times.items():
-        replay.rows[row].times = Times(
-            len(taken), sum(taken), min(taken), statistics.median(taken), max(taken)
-        )
-        replay.rows[row].kind, replay.rows[row].skew_us = kind, statistics.median(skews[row])
-        replay.rows[row].weight = occupied[row]
+        replayed = replay.rows[row]
+        middle = statistics.median(taken)
+        replayed.times = Times(len(taken), sum(taken), min(taken), middle, max(taken))
+        replayed.kind = kind
+        replayed.skew_us = statistics.median(skews[row])
+        replayed.weight = shares[row]
 
 
 def _occupied(plan: ReplayPlan) -> dict[int, float]:
     """For each replayed row, the part of the ranks read that call NCCL for one of its
     operations, averaged over the operations.
     """
-    pattern, shares = plan.pattern, parts(plan.pattern)
+    pattern = plan.pattern
+    row_parts = parts(pattern)
     read = set(pattern.header.ranks) or set(range(world_of(pattern)))
-    found: dict[int, list[float]] = {}
+    shares: dict[int, list[float]] = {}
     moving: dict[tuple[int, int], float] = {}
     for operation in plan.operations:
         comm, call = pattern.comms[operation.comm], operation.call
-        if call.layout.matrix and (comm.id, id(call)) not in moving:
+        key = (comm.id, id(call))
+        if call.layout.matrix and key not in moving:
             members = comm.members or range(comm.ranks)
-            moving[comm.id, id(call)] = len(
-                read & {members[rank] for rank in operation.moving}
-            ) / len(read)
+            callers = read & {members[rank] for rank in operation.moving}
+            moving[key] = len(callers) / len(read)
         for row in operation.rows:
-            found.setdefault(row, []).append(moving.get((comm.id, id(call)), shares[row]))
-    return {row: statistics.fmean(values) for row, values in found.items()}
+            shares.setdefault(row, []).append(moving.get(key, row_parts[row]))
+    return {row: statistics.fmean(values) for row, values in shares.items()}
 
 
 def _add_ideals(result: ReplayResult) -> None:

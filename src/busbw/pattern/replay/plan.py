@@ -25,10 +25,9 @@ UNORDERED_WARM_UP, UNORDERED_CALLS = 3, 20
 class Operation:
     """One operation of all members of a communicator.
 
-    `rows` are those whose call it is, of an exchange those of its sends.
-
-    `after` are communicators whose earlier operations had ended before it began. An operation that
-    is not `counted` warms up.
+    `rows` are the rows of the pattern that it replays: one for a collective, those of all sends for
+    an exchange. `after` are communicators whose earlier operations had ended before it began. An
+    operation that is not `counted` warms up.
     """
 
     comm: int
@@ -38,7 +37,7 @@ class Operation:
     counted: bool = True
 
     def moves(self, rank: int) -> bool:
-        """Whether this rank of the communicator calls NCCL for it: in an exchange only one that
+        """Whether this rank of the communicator calls NCCL for it: in an exchange only a rank that
         sends or receives.
         """
         matrix = self.call.layout.matrix
@@ -80,9 +79,8 @@ class _Exchange:
 class _Messages:
     """Sends and receives on one communicator.
 
-    The n-th send from one rank to another belongs to the n-th receive.
-
-    Those of one group are one exchange, as NCCL runs them at once.
+    The n-th send from one rank to another belongs to the n-th receive. Those of one group are one
+    exchange, as NCCL runs them at the same time.
     """
 
     def __init__(self) -> None:
@@ -95,28 +93,30 @@ class _Messages:
     def add(
         self, row: PatternRow, call: Call, pair: tuple[int, int], after: tuple[int, ...]
     ) -> _Exchange | None:
-        """Add a call between this pair of sender and receiver; gives the exchange that it does
-        not belong to any more, if any.
+        """Add a call between this pair of sender and receiver.
+
+        If it begins a new exchange, the result is the one before it.
         """
         caller = pair[0] if row.function == SEND else pair[1]
         message = _Message(row.bytes, row.id, None if call.group is None else (caller, call.group))
-        other = RECV if row.function == SEND else SEND
-        if not self._waiting.get((other, *pair)):
+        counterpart = RECV if row.function == SEND else SEND
+        if not self._waiting.get((counterpart, *pair)):
             self._waiting.setdefault((row.function, *pair), deque()).append(message)
             return None
-        matched = self._waiting[other, *pair].popleft()
+        matched = self._waiting[counterpart, *pair].popleft()
         sent = message if row.function == SEND else matched
-        groups = {one.group for one in (message, matched) if one.group is not None}
+        groups = {group for group in (message.group, matched.group) if group is not None}
         done = None
-        if not groups & self._groups:
-            done, self._after = self.take(), after
+        if groups.isdisjoint(self._groups):
+            done = self.take()
+            self._after = after
         self._moved[pair] = self._moved.get(pair, 0) + sent.bytes
         self._rows.append(sent.row)
         self._groups |= groups
         return done
 
     def take(self) -> _Exchange | None:
-        """The exchange so far."""
+        """The exchange so far, which ends; None if there is none."""
         if not self._rows:
             return None
         done = _Exchange(self._moved, tuple(self._rows), self._after)
@@ -124,8 +124,8 @@ class _Messages:
         return done
 
     @property
-    def left(self) -> int:
-        """Calls without their counterpart."""
+    def unmatched(self) -> int:
+        """The number of calls without their counterpart."""
         return sum(map(len, self._waiting.values()))
 
 
@@ -140,11 +140,9 @@ class ReplayPlan:
         self.operations = list(self._ordered() if pattern.ordered else self._repeated())
 
     def buffer_bytes(self, comm: int) -> int:
-        """The larger buffer of all operations on a communicator."""
+        """The bytes of the larger buffer of all operations on a communicator."""
         sizes = [
-            max(one.call.send, one.call.recv) * one.call.dtype.itemsize
-            for one in self.operations
-            if one.comm == comm
+            _buffer_bytes(operation) for operation in self.operations if operation.comm == comm
         ]
         return max(sizes, default=0)
 
@@ -152,6 +150,7 @@ class ReplayPlan:
         self.skipped[reason] = self.skipped.get(reason, 0) + calls
 
     def _ordered(self) -> Iterator[Operation]:
+        """The operations in the recorded order."""
         messages: dict[int, _Messages] = {}
         ends = _Ends()
         for call in self.pattern.calls:
@@ -159,27 +158,29 @@ class ReplayPlan:
             comm = self.pattern.comm(row)
             after = ends.before(call, comm.id)
             if row.function in (SEND, RECV):
-                if (pair := self._pair(row, comm, 1)) is not None:
-                    yield from self._exchanges(
-                        comm, messages.setdefault(comm.id, _Messages()).add(row, call, pair, after)
-                    )
+                pair = self._pair(row, comm, 1)
+                if pair is not None:
+                    pending = messages.setdefault(comm.id, _Messages())
+                    yield from self._exchanges(comm, pending.add(row, call, pair, after))
             else:
-                for number, one in messages.items():
-                    yield from self._exchanges(self.pattern.comms[number], one.take())
+                for number, pending in messages.items():
+                    yield from self._exchanges(self.pattern.comms[number], pending.take())
                 bound = self._collective(row, comm, 1)
                 if bound is not None:
                     yield Operation(comm.id, bound, (row.id,), after)
             ends.add(call, comm.id)
-        for number, one in messages.items():
-            yield from self._exchanges(self.pattern.comms[number], one.take())
-            if one.left:
-                self._skip("a send or receive without its counterpart", one.left)
+        for number, pending in messages.items():
+            yield from self._exchanges(self.pattern.comms[number], pending.take())
+            if pending.unmatched:
+                self._skip("a send or receive without its counterpart", pending.unmatched)
 
     def _exchanges(self, comm: Comm, done: _Exchange | None) -> Iterator[Operation]:
         if done is not None:
             yield Operation(comm.id, self._exchange(comm, done.moved), done.rows, done.after)
 
     def _repeated(self) -> Iterator[Operation]:
+        """The operations of a pattern without an order: each row several times."""
+        comms = tuple(comm.id for comm in self.pattern.comms)
         for row in self.pattern.rows:
             comm = self.pattern.comm(row)
             bound = None
@@ -192,18 +193,13 @@ class ReplayPlan:
                 bound = self._collective(row, comm, row.calls)
             if bound is not None:
                 for number in range(UNORDERED_WARM_UP + UNORDERED_CALLS):
-                    yield Operation(
-                        comm.id,
-                        bound,
-                        (row.id,),
-                        tuple(other.id for other in self.pattern.comms),
-                        number >= UNORDERED_WARM_UP,
-                    )
+                    counted = number >= UNORDERED_WARM_UP
+                    yield Operation(comm.id, bound, (row.id,), comms, counted)
 
     def _collective(self, row: PatternRow, comm: Comm, calls: int) -> base.Call | None:
         key = (row.id, comm.id)
         if key not in self._calls:
-            bound = _bound(row, comm)
+            bound = _call(row, comm)
             if bound is None:
                 self._skip(f"{row.function} of unknown size or parts", calls)
                 return None
@@ -233,13 +229,11 @@ class _Ends:
         self._last: dict[int, tuple[float | None, int | None]] = {}
 
     def add(self, call: Call, comm: int) -> None:
-        """Note an operation."""
-        end = (
-            call.gpu_at_us + call.gpu_us
-            if call.gpu_at_us is not None and call.gpu_us is not None
-            else None
-        )
-        self._last[comm] = end, call.stream
+        """Note the end of an operation."""
+        end_us = None
+        if call.gpu_at_us is not None and call.gpu_us is not None:
+            end_us = call.gpu_at_us + call.gpu_us
+        self._last[comm] = end_us, call.stream
 
     def before(self, call: Call, comm: int) -> tuple[int, ...]:
         """The communicators whose last operation had ended: by the GPU's clock, else those of
@@ -258,32 +252,28 @@ def _ended(call: Call, end: float | None, stream: int | None) -> bool:
     return call.stream is None or stream is None or call.stream == stream
 
 
-def _bound(row: PatternRow, comm: Comm) -> base.Call | None:
+def _call(row: PatternRow, comm: Comm) -> base.Call | None:
     """The call of a collective's row; None if its size is not known or it is uneven."""
     collective = COLLECTIVES.get(row.function)
-    if collective is None or not comm.ranks:
+    if collective is None or collective.uneven or not comm.ranks:
         return None
-    kind, op = _type(row), redop(row.op or "sum") if collective.reduces else None
-    count = (
-        row.count
-        if row.dtype
-        else row.bytes // (collective.algbw_units(comm.ranks) * kind.itemsize)
-    )
-    if (
-        collective.uneven
-        or not count
-        or (collective.ranks_power_of_two and comm.ranks & (comm.ranks - 1))
-    ):
+    if collective.ranks_power_of_two and comm.ranks & (comm.ranks - 1):
         return None
-    # of 16 bytes a rank, which no rule rounds
+    dtype = _type(row)
+    count = row.count
+    if not row.dtype:
+        count = row.bytes // (collective.algbw_units(comm.ranks) * dtype.itemsize)
+    if not count:
+        return None
+    # Buffers of 16 bytes a rank, which no rule rounds, show the ratio of both sizes to the count.
     unit = collective.buffers(comm.ranks * 16, comm.ranks, 1)
-    sizes = (count * unit.send // unit.count, count * unit.recv // unit.count)
     return base.Call(
         collective,
-        kind,
-        op,
+        dtype,
+        redop(row.op or "sum") if collective.reduces else None,
         Layout(count, comm.ranks, _ascending(row.root or 0, comm)),
-        *sizes,
+        count * unit.send // unit.count,
+        count * unit.recv // unit.count,
         in_place=False,
     )
 
@@ -301,21 +291,27 @@ def _ascending(rank: int, comm: Comm) -> int:
 
 def exchange(moved: dict[tuple[int, int], int], ranks: int) -> base.Call:
     """One exchange of these bytes by sender and receiver."""
-    matrix = tuple(
-        tuple(moved.get((one, other), 0) for other in range(ranks)) for one in range(ranks)
-    )
+
+    def sent(sender: int) -> tuple[int, ...]:
+        return tuple(moved.get((sender, receiver), 0) for receiver in range(ranks))
+
+    matrix = tuple(sent(sender) for sender in range(ranks))
     send, recv = matrix_totals(matrix)
-    return base.Call(
-        COLLECTIVES[EXCHANGE], BYTES, None, Layout(0, ranks, 0, matrix), send, recv, in_place=False
-    )
+    layout = Layout(0, ranks, 0, matrix)
+    return base.Call(COLLECTIVES[EXCHANGE], BYTES, None, layout, send, recv, in_place=False)
 
 
 def warm_up(operations: Sequence[Operation]) -> list[Operation]:
     """One operation of each kind, to be run before an ordered pattern: connections are made by the
     first of a kind.
 
-    In the order of the communicators, which is then that of their creation where the first
-    operation makes them, as in PyTorch.
+    They are in the order of the communicators. Where the first operation creates the communicator,
+    as in PyTorch, this is also the order of their creation.
     """
-    firsts = {(one.comm, id(one.call)): one for one in reversed(operations)}
-    return sorted(firsts.values(), key=lambda one: one.comm)
+    firsts = {(operation.comm, id(operation.call)): operation for operation in reversed(operations)}
+    return sorted(firsts.values(), key=lambda operation: operation.comm)
+
+
+def _buffer_bytes(operation: Operation) -> int:
+    call = operation.call
+    return max(call.send, call.recv) * call.dtype.itemsize

@@ -49,17 +49,14 @@ CLOCKS = {
 
 
 def header(result: ReplayResult, width: int | None = None) -> str:
-    """What is replayed, on what."""
+    """What is replayed, and the machine and library."""
     replay = result.replay
-    order = (
-        f"{counted(sum(row.row.calls for row in replay.rows), 'call')} in their order"
-        if replay.ordered
-        else "rows without an order"
-    )
-    lines = [
-        f"# {replay.spec.pattern}: {order}, {counted(len(replay.rows), 'row')},"
-        f" {counted(len(replay.comms), 'communicator')}"
-    ]
+    order = "rows without an order"
+    if replay.ordered:
+        order = f"{counted(sum(row.row.calls for row in replay.rows), 'call')} in their order"
+    rows = counted(len(replay.rows), "row")
+    comms = counted(len(replay.comms), "communicator")
+    lines = [f"# {replay.spec.pattern}: {order}, {rows}, {comms}"]
     if result.world.ranks != replay.recorded_ranks:
         lines.append(
             f"# recorded on {replay.recorded_ranks} ranks, scaled to {result.world.ranks} by"
@@ -69,38 +66,30 @@ def header(result: ReplayResult, width: int | None = None) -> str:
     return wrapped("".join(f"{line}\n" for line in lines) + "\n", width)
 
 
-def render_all(result: ReplayResult, width: int | None = None, most: int = ROWS) -> str:
-    """The whole text, with the `most` longest rows."""
+def render_all(result: ReplayResult, width: int | None = None, row_limit: int = ROWS) -> str:
+    """The whole text, with the `row_limit` longest rows."""
     replay = result.replay
     total_s = sum(row.total_s or 0.0 for row in replay.rows)
-    rows = sorted(
-        (row for row in replay.rows if row.row.function != RECV),
-        key=lambda row: row.total_s or 0.0,
-        reverse=True,
-    )
-    columns = [
-        column
-        for column in _columns(replay, total_s)
-        if any(column.text(row) != "-" for row in rows)
-    ]
-    table = aligned(columns, rows[:most], width, DROP_ORDER) + more(
-        rows[most:], sum(row.total_s or 0.0 for row in rows[most:]), total_s
-    )
-    return (
-        header(result, width)
-        + table
-        + wrapped("\n" + "".join(f"{line}\n" for line in _totals(result, total_s)), width)
-    )
+    rows = [row for row in replay.rows if row.row.function != RECV]
+    rows.sort(key=lambda row: row.total_s or 0.0, reverse=True)
+
+    def has_values(column: Column) -> bool:
+        return any(column.text(row) != "-" for row in rows)
+
+    columns = list(filter(has_values, _columns(replay, total_s)))
+    hidden = rows[row_limit:]
+    table = aligned(columns, rows[:row_limit], width, DROP_ORDER)
+    table += more(hidden, sum(row.total_s or 0.0 for row in hidden), total_s)
+    totals = "".join(f"{line}\n" for line in _totals(result, total_s))
+    return header(result, width) + table + wrapped("\n" + totals, width)
 
 
-def more(rows: Sequence[object], part: float, whole: float) -> str:
-    """A line for the rows that are not shown, whose share is `part` of `whole`."""
-    return (
-        f"and {counted(len(rows), 'row')} more with {percent_text(part, whole)} % in all: --rows"
-        " shows them\n"
-        if rows
-        else ""
-    )
+def more(rows: Sequence[object], amount: float, total: float) -> str:
+    """A line for the rows that are not shown, which have `amount` of `total`; '' without rows."""
+    if not rows:
+        return ""
+    share = f"{percent_text(amount, total)} % in all"
+    return f"and {counted(len(rows), 'row')} more with {share}: --rows shows them\n"
 
 
 def _columns(replay: Replay, total_s: float) -> list[Column]:
@@ -138,37 +127,33 @@ def _ran(row: Replayed) -> str:
 
 
 def _recorded_clock(replay: Replay) -> str:
-    """The kind of recorded time that is shown: measured before predicted, the GPU's clock before
-    the host's.
+    """The field of the recorded time that is shown: measured before predicted, the GPU's clock
+    before the host's; '' without any time.
     """
-    return next(
-        (
-            kind
-            for kind in RECORDED
-            if any(getattr(row.row, kind) is not None for row in replay.rows)
-        ),
-        "",
-    )
+    for field in RECORDED:
+        if any(getattr(row.row, field) is not None for row in replay.rows):
+            return field
+    return ""
 
 
 def _recorded_s(row: PatternRow, clock: str) -> float | None:
-    """The recorded median."""
+    """The recorded median in seconds."""
     time = getattr(row, clock, None)
-    return None if time is None else US * (time.median if isinstance(time, Times) else time)
+    if isinstance(time, Times):
+        time = time.median
+    return None if time is None else US * time
 
 
 def recorded_total_s(replay: Replay) -> float:
     """Seconds of the recorded calls that were timed on the GPU and replayed, averaged over the
     ranks that were recorded.
     """
-    seen = [
-        row for row in replay.rows if row.row.gpu_us and (row.times or row.row.function == RECV)
-    ]
-    return sum(
-        row.recorded_weight * row.row.calls * row.row.gpu_us.total / row.row.gpu_us.n * US
-        for row in seen
-        if row.row.gpu_us
-    )
+    total_s = 0.0
+    for row in replay.rows:
+        times = row.row.gpu_us
+        if times and (row.times or row.row.function == RECV):
+            total_s += row.recorded_weight * row.row.calls * times.total / times.n * US
+    return total_s
 
 
 def _totals(result: ReplayResult, total_s: float) -> list[str]:
@@ -180,28 +165,17 @@ def _totals(result: ReplayResult, total_s: float) -> list[str]:
     ]
     recorded_s = recorded_total_s(replay)
     if recorded_s and total_s:
-        told = (
-            f": the replay took {percent_text(total_s, recorded_s)} % of it"
-            if kind == "gpu"
-            else ", time of the kernels"
-        )
-        lines.append(f"recorded  {time_text(recorded_s)} for the same calls{told}")
+        comparison = ", time of the kernels"
+        if kind == "gpu":
+            comparison = f": the replay took {percent_text(total_s, recorded_s)} % of it"
+        lines.append(f"recorded  {time_text(recorded_s)} for the same calls{comparison}")
     if replay.steps:
-        step_s = math.fsum(row.step_s or 0.0 for row in replay.rows)
-        calls = sum(row.row.calls for row in replay.rows)
-        first = calls - replay.period * replay.steps
-        before = f", after {counted(first, 'other call')}" if first else ""
+        lines.append(_step_line(replay))
+    bounds_s = [_at_ideal_s(row) for row in replay.rows if row.times]
+    if total_s and None not in bounds_s:
+        at_ideal_s = sum(_at_ideal_s(row) or 0.0 for row in replay.rows)
         lines.append(
-            f"step   {counted(replay.period, 'call')} repeat {replay.steps} times{before}:"
-            f" {time_text(step_s)} of communication a step"
-        )
-    bound_s = [_at_ideal_s(row) for row in replay.rows]
-    if total_s and all(
-        one is not None for one, row in zip(bound_s, replay.rows, strict=True) if row.times
-    ):
-        at_ideal = sum(one or 0.0 for one in bound_s)
-        lines.append(
-            f"ideal  {time_text(at_ideal)} if every row reached the bound of its best algorithm,"
+            f"ideal  {time_text(at_ideal_s)} if every row reached the bound of its best algorithm,"
             " without latency"
         )
     if replay.wall_s:
@@ -218,18 +192,24 @@ def _totals(result: ReplayResult, total_s: float) -> list[str]:
     return lines + [f"error: {error}" for error in result.errors]
 
 
+def _step_line(replay: Replay) -> str:
+    step_s = math.fsum(row.step_s or 0.0 for row in replay.rows)
+    calls = sum(row.row.calls for row in replay.rows)
+    first = calls - replay.period * replay.steps
+    before = f", after {counted(first, 'other call')}" if first else ""
+    return (
+        f"step   {counted(replay.period, 'call')} repeat {replay.steps} times{before}:"
+        f" {time_text(step_s)} of communication a step"
+    )
+
+
 def _at_ideal_s(row: Replayed) -> float | None:
     """Seconds of all calls at the bound; None where no bound is known."""
     collective = COLLECTIVES.get(row.row.function)
     if not row.ideal or collective is None:
         return None
-    return (
-        row.weight
-        * row.row.calls
-        * row.row.bytes
-        * float(collective.bus_factor(row.ranks))
-        / row.ideal
-    )
+    factor = float(collective.bus_factor(row.ranks))
+    return row.weight * row.row.calls * row.row.bytes * factor / row.ideal
 
 
 def warnings(result: ReplayResult) -> list[str]:
@@ -241,11 +221,9 @@ def warnings(result: ReplayResult) -> list[str]:
         f"warning: skipped {counted(count, 'call')}: {reason}"
         for reason, count in replay.skipped.items()
     ]
-    return (
-        lines
-        + [f"note: {note}" for note in replay.notes]
-        + [f"error: {error}" for error in result.errors]
-    )
+    lines += [f"note: {note}" for note in replay.notes]
+    lines += [f"error: {error}" for error in result.errors]
+    return lines
 
 
 def torch_csv(result: ReplayResult) -> str:
@@ -256,20 +234,18 @@ def torch_csv(result: ReplayResult) -> str:
 
 
 def _torch_line(row: Replayed) -> str:
-    one, function, dtype = (
-        row.row,
-        COLLECTIVES.get(row.row.function),
-        DTYPES.get(row.row.dtype or ""),
-    )
-    what = (
-        function.torch_name if function else one.function,
-        "?" if one.count is None else str(one.count),
+    recorded = row.row
+    function = COLLECTIVES.get(recorded.function)
+    dtype = DTYPES.get(recorded.dtype or "")
+    arguments = (
+        function.torch_name if function else recorded.function,
+        "?" if recorded.count is None else str(recorded.count),
         dtype.torch if dtype else "?",
         str(row.ranks),
         row.algorithm or "?",
         row.protocol or "?",
-        str(one.bytes),
-        "?" if one.predicted_us is None else f"{one.predicted_us:.9g}",
+        str(recorded.bytes),
+        "?" if recorded.predicted_us is None else f"{recorded.predicted_us:.9g}",
     )
     rates = [None if value is None else value / 1e9 for value in (row.algbw, row.busbw, row.ideal)]
     values = [
@@ -277,4 +253,5 @@ def _torch_line(row: Replayed) -> str:
         *rates,
         None if row.efficiency is None else 100 * row.efficiency,
     ]
-    return ", ".join([*what, *("N/A" if value is None else repr(value) for value in values)]) + "\n"
+    texts = ["N/A" if value is None else repr(value) for value in values]
+    return ", ".join([*arguments, *texts]) + "\n"

@@ -30,9 +30,9 @@ class Opened:
     engines: dict[int, Engine]
 
     def close(self, *, abort: bool = False) -> None:
-        """Close all."""
-        for one in self.engines.values():
-            one.close(abort=abort)
+        """Close all engines."""
+        for opened in self.engines.values():
+            opened.close(abort=abort)
 
 
 def open_engines(job: ReplayJob, party: Party, comms: Sequence[Comm], plan: ReplayPlan) -> Opened:
@@ -45,15 +45,15 @@ def open_engines(job: ReplayJob, party: Party, comms: Sequence[Comm], plan: Repl
 
         TorchRank(party.world, party.local, 0, party.world.process, parent=True)
     opened = Opened({})
-    # for which PyTorch's engine has one buffer more than for others
+    # A reduce, because PyTorch's engine has one buffer more for it than for others.
     spec = SweepSpec(collective="reduce", check=0)
     for comm in comms:
         members = comm.members or list(range(comm.ranks))
-        mine = party.world.process in members
-        control = (
-            party.world if len(members) == party.world.processes else party.world.split(int(mine))
-        )
-        if not mine:
+        is_member = party.world.process in members
+        control = party.world
+        if len(members) != party.world.processes:
+            control = party.world.split(int(is_member))
+        if not is_member:
             continue
         opening = Opening(
             control=control,
@@ -64,8 +64,10 @@ def open_engines(job: ReplayJob, party: Party, comms: Sequence[Comm], plan: Repl
             gpus=1,
             simulation={},
         )
-        opened.engines[comm.id] = engine(job.engine).open(opening)
-        opened.engines[comm.id].allocate(size := max(plan.buffer_bytes(comm.id), 1), size)
+        comm_engine = engine(job.engine).open(opening)
+        opened.engines[comm.id] = comm_engine
+        size = max(plan.buffer_bytes(comm.id), 1)
+        comm_engine.allocate(size, size)
     return opened
 
 
@@ -90,59 +92,68 @@ class Player:
         enter_phase: EnterPhase,
     ) -> None:
         self._job, self._opened, self._enter = job, opened, enter_phase
-        bound: dict[tuple[int, int], Launch] = {}
+        engines = opened.engines
+        launches: dict[tuple[int, int], Launch] = {}
         self._steps = []
         for number, operation in enumerate(operations):
-            own = opened.engines.get(operation.comm)
-            if own is None:
+            comm_engine = engines.get(operation.comm)
+            if comm_engine is None:
                 continue
             key = (operation.comm, id(operation.call))
-            launch = bound.get(key) or bound.setdefault(key, own.bind(operation.call))
-            after = (
-                tuple(opened.engines[comm] for comm in operation.after if comm in opened.engines)
-                if own.asynchronous
-                else ()
-            )
-            self._steps.append(_Step(number, own, launch, after))
-        self._most_bytes = max(
-            (max(one.call.send, one.call.recv) * one.call.dtype.itemsize for one in operations),
+            if key not in launches:
+                launches[key] = comm_engine.bind(operation.call)
+            after: tuple[Engine, ...] = ()
+            if comm_engine.asynchronous:
+                after = tuple(engines[comm] for comm in operation.after if comm in engines)
+            self._steps.append(_Step(number, comm_engine, launches[key], after))
+        self._largest_bytes = max(
+            (
+                max(operation.call.send, operation.call.recv) * operation.call.dtype.itemsize
+                for operation in operations
+            ),
             default=0,
         )
         self._warm = [
-            (opened.engines[one.comm], one)
-            for one in warm_up(operations)
-            if one.comm in opened.engines
+            (engines[operation.comm], operation)
+            for operation in warm_up(operations)
+            if operation.comm in engines
         ]
 
     def prepare(self) -> None:
         """Run each kind of operation once: the first makes connections."""
-        progress = Progress(self._most_bytes, 1, None)
+        progress = Progress(self._largest_bytes, 1, None)
         self._enter("warm-up", f"{len(self._warm)} operations", progress)
-        for own, operation in self._warm:
-            own.bind(operation.call)()
-            own.synchronize(self._job.replay.timeout)
+        for comm_engine, operation in self._warm:
+            comm_engine.bind(operation.call)()
+            comm_engine.synchronize(self._job.replay.timeout)
             progress.done += 1
 
     def play(self, repeat: int, *, marks: bool) -> tuple[float, dict[int, float]]:
-        """Seconds of the whole, and with `marks` microseconds of each operation by its number."""
-        progress = Progress(self._most_bytes, BATCH, None)
+        """Run all operations. Returns the seconds of all together, and with `marks` the
+        microseconds of each operation by its number.
+        """
+        progress = Progress(self._largest_bytes, BATCH, None)
         self._enter("timing", f"repeat {repeat + 1}", progress)
-        taken: dict[int, float] = {}
+        durations_us: dict[int, float] = {}
         start = time.perf_counter()
         for first in range(0, len(self._steps), BATCH):
             batch = self._steps[first : first + BATCH]
-            (self._marked if marks else self._plain)(batch, taken)
+            if marks:
+                self._run_marked(batch, durations_us)
+            else:
+                self._run(batch)
             progress.done += 1
-        return time.perf_counter() - start, taken
+        return time.perf_counter() - start, durations_us
 
-    def _plain(self, batch: Sequence[_Step], taken: dict[int, float]) -> None:
+    def _run(self, batch: Sequence[_Step]) -> None:
         for step in batch:
             for other in step.after:
                 step.engine.follow(other)
             step.launch()
         self._wait()
 
-    def _marked(self, batch: Sequence[_Step], taken: dict[int, float]) -> None:
+    def _run_marked(self, batch: Sequence[_Step], durations_us: dict[int, float]) -> None:
+        """Run with a mark before and after each operation; adds their times to `durations_us`."""
         for at, step in enumerate(batch):
             for other in step.after:
                 step.engine.follow(other)
@@ -151,11 +162,11 @@ class Player:
             step.engine.mark(2 * at + 1)
         self._wait()
         for at, step in enumerate(batch):
-            taken[step.number] = step.engine.elapsed_s(2 * at, 2 * at + 1)[0] * 1e6
+            durations_us[step.number] = step.engine.elapsed_s(2 * at, 2 * at + 1)[0] * 1e6
 
     def _wait(self) -> None:
-        for own in self._opened.engines.values():
-            own.synchronize(self._job.replay.timeout)
+        for comm_engine in self._opened.engines.values():
+            comm_engine.synchronize(self._job.replay.timeout)
 
 
 def check_members(comms: Sequence[Comm], processes: int) -> None:
@@ -163,22 +174,23 @@ def check_members(comms: Sequence[Comm], processes: int) -> None:
     job is in no communicator.
     """
     used = {member for comm in comms for member in comm.members or range(comm.ranks)}
-    if idle := sorted(set(range(processes)) - used):
-        message = f"rank {idle[0]} of {processes} is in no communicator of the pattern"
+    idle = [rank for rank in range(processes) if rank not in used]
+    if idle:
         raise NoMeasurement(
-            message, "the record of that rank is missing: busbw pattern FILE says what was read"
+            f"rank {idle[0]} of {processes} is in no communicator of the pattern",
+            "the record of that rank is missing: busbw pattern FILE says what was read",
         )
     for comm in comms:
         if not comm.members and comm.ranks != processes:
             message = (
-                f"the members of communicator {comm.id}, {comm.ranks} of {processes} ranks, are"
-                " unknown"
+                f"the members of communicator {comm.id}, {comm.ranks} of {processes} ranks,"
+                " are unknown"
             )
             raise NoMeasurement(message, "record all ranks: the members are known from their files")
-        most = max(comm.members, default=comm.ranks - 1)
-        if most >= processes:
+        last = max(comm.members, default=comm.ranks - 1)
+        if last >= processes:
             message = (
-                f"the pattern has rank {most} in communicator {comm.id}, and this job has"
+                f"the pattern has rank {last} in communicator {comm.id}, and this job has"
                 f" {processes} ranks"
             )
-            raise NoMeasurement(message, f"start {most + 1} ranks, or choose a rule with --scale")
+            raise NoMeasurement(message, f"start {last + 1} ranks, or choose a rule with --scale")

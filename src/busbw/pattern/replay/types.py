@@ -1,6 +1,5 @@
-"""A replay: what is replayed, and what each row of the pattern took.
-
-The kind of run that replays a pattern: job, result, and what rank 0 reports.
+"""The replay of a pattern: what is replayed, what each row took, and the job, the result and the
+event of this kind of run.
 """
 
 from typing import Annotated
@@ -36,7 +35,7 @@ class ReplaySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 class Replayed(msgspec.Struct):
     """One row: as recorded, and as replayed.
 
-    None: not timed. `counted_calls` of the replay gave `times`.
+    `times` are those of the calls that count; None if the row was not timed.
 
     `weight` is the part of the ranks read that a call occupies, `recorded_weight` that of the
     recorded calls (core.pattern_weights). `kind` is the clock of `times`: gpu (kernels, by the
@@ -86,7 +85,8 @@ class Replayed(msgspec.Struct):
     @property
     def ran_another(self) -> bool:
         """Whether NCCL ran another algorithm or protocol than the row states."""
-        ran, stated = (self.algorithm, self.protocol), (self.row.algorithm, self.row.protocol)
+        ran = (self.algorithm, self.protocol)
+        stated = (self.row.algorithm, self.row.protocol)
         return None not in ran and None not in stated and ran != stated
 
     @property
@@ -94,20 +94,16 @@ class Replayed(msgspec.Struct):
         """Seconds of all recorded calls at the mean time of those replayed, averaged over the
         ranks that were recorded.
         """
-        return (
-            self.weight * self.row.calls * self.times.total / self.times.n * US
-            if self.times and self.times.n
-            else None
-        )
+        if not self.times or not self.times.n:
+            return None
+        return self.weight * self.row.calls * self.times.total / self.times.n * US
 
     @property
     def step_s(self) -> float | None:
-        """Seconds of the calls of one step, as total_s."""
-        return (
-            self.total_s * self.step_calls / self.row.calls
-            if self.total_s is not None and self.row.calls
-            else None
-        )
+        """Seconds of the calls of one step, averaged like total_s."""
+        if self.total_s is None or not self.row.calls:
+            return None
+        return self.total_s * self.step_calls / self.row.calls
 
 
 class Replay(msgspec.Struct):
