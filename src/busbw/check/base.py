@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from busbw.check.machine import Machine
-from busbw.check.types import AS_ROOT, Checked, Evidence, Found
+from busbw.check.types import AS_ROOT, Checked, Evidence, Finding
 from busbw.core.finding import CheckRow, Verdict
 from busbw.core.masking import masked
 from busbw.host.source import Reading
 
 Subject = TypeVar("Subject")
-Judge = Callable[[Subject], Iterable[Found]]
-Need = Callable[[Subject], Found | None]
+Judge = Callable[[Subject], Iterable[Finding]]
+Need = Callable[[Subject], Finding | None]
 
 # Words in the reason of a reading without data, which has the text of an errno in lower case.
 # Any other reason is that of a part that failed to answer.
@@ -38,7 +38,7 @@ class CheckOf(Generic[Subject]):
     needs: Need[Subject] | None = None
     after: str = ""
 
-    def missing(self, subject: Subject) -> Found | None:
+    def missing(self, subject: Subject) -> Finding | None:
         """The finding where the check lacks what it needs; None if it can be made."""
         return self.needs(subject) if self.needs else None
 
@@ -51,9 +51,11 @@ class CheckOf(Generic[Subject]):
         ]
 
 
-def checked(row: CheckRow, finding: Found) -> Checked:
+def checked(row: CheckRow, finding: Finding) -> Checked:
     """A finding with the row of its check, without secrets."""
-    evidence = (Evidence(one.where, masked(one.seen), one.expected) for one in finding.evidence)
+    evidence = (
+        Evidence(entry.where, masked(entry.seen), entry.expected) for entry in finding.evidence
+    )
     bad = finding.verdict in (Verdict.WARN, Verdict.FAIL)
     return Checked(
         id=row.id,
@@ -69,7 +71,7 @@ def checked(row: CheckRow, finding: Found) -> Checked:
     )
 
 
-def _weight(finding: Found) -> float:
+def _weight(finding: Finding) -> float:
     return finding.weight
 
 
@@ -86,14 +88,14 @@ def check(
     """
 
     def register(judge: Judge[Machine]) -> Check:
-        made = Check(row, judge, needs, after.id if after else "")
-        REGISTERED.append(made)
-        return made
+        registered = Check(row, judge, needs, after.id if after else "")
+        REGISTERED.append(registered)
+        return registered
 
     return register
 
 
-def _without_environment(machine: Machine) -> Found | None:
+def _without_environment(machine: Machine) -> Finding | None:
     if machine.environment is not None:
         return None
     fix = "busbw check, in the shell or job script that starts the ranks"
@@ -104,57 +106,57 @@ def _without_environment(machine: Machine) -> Found | None:
 ENVIRONMENT: Need[Machine] = _without_environment
 
 
-def passed(subject: str, message: str, *evidence: Evidence) -> Found:
+def passed(subject: str, message: str, *evidence: Evidence) -> Finding:
     """It is right."""
-    return Found(Verdict.PASS, subject, message, evidence)
+    return Finding(Verdict.PASS, subject, message, evidence)
 
 
 def warned(
     subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0
-) -> Found:
+) -> Finding:
     """It costs speed or may fail later."""
-    return Found(Verdict.WARN, subject, message, evidence, fix, weight=weight)
+    return Finding(Verdict.WARN, subject, message, evidence, fix, weight=weight)
 
 
 def failed(
     subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0
-) -> Found:
+) -> Finding:
     """It is broken, or stops a job."""
-    return Found(Verdict.FAIL, subject, message, evidence, fix, weight=weight)
+    return Finding(Verdict.FAIL, subject, message, evidence, fix, weight=weight)
 
 
-def skipped(message: str, subject: str = "") -> Found:
+def skipped(message: str, subject: str = "") -> Finding:
     """The question does not apply to this machine."""
-    return Found(Verdict.SKIP, subject, message)
+    return Finding(Verdict.SKIP, subject, message)
 
 
-def unknown(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
+def unknown(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Finding:
     """The machine has the part, and it could not be judged.
 
     The machine is not healthy as far as is known. See `not_offered`.
     """
-    return Found(Verdict.UNKNOWN, subject, message, evidence, fix)
+    return Finding(Verdict.UNKNOWN, subject, message, evidence, fix)
 
 
-def not_offered(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
+def not_offered(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Finding:
     """This kernel, driver, virtual machine, container, user or snapshot does not give the value.
 
     That says nothing about the part: it does not pass, but does not make the whole machine unknown.
     """
-    return Found(Verdict.UNKNOWN, subject, message, evidence, fix, optional=True)
+    return Finding(Verdict.UNKNOWN, subject, message, evidence, fix, optional=True)
 
 
-def unread(subject: str, reading: Reading, what: str, fix: str = "") -> Found:
+def unread(subject: str, reading: Reading, noun: str, fix: str = "") -> Finding:
     """What could not be read, with the reason; see `unanswered`."""
     reason = reading.reason or "it has no such value"
     return (unknown if broken(reading) else not_offered)(
-        subject, f"{what} cannot be read: {reason}", fix=fix or _as_root(reason)
+        subject, f"{noun} cannot be read: {reason}", fix=fix or _as_root(reason)
     )
 
 
 def unanswered(
     subject: str, message: str, reason: str, *evidence: Evidence, fix: str = ""
-) -> Found:
+) -> Finding:
     """Unknown if `reason` is that of a part which is there and failed, as with an I/O error.
 
     Else not offered.
@@ -182,7 +184,7 @@ def judged(
     fix: str,
     fails: bool = False,
     weight: float = 0.0,
-) -> Found:
+) -> Finding:
     """Pass, or warn or fail with the fix."""
     if right:
         return passed(subject, good, *evidence)

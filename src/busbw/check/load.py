@@ -12,7 +12,7 @@ from busbw.check import measuring
 from busbw.check.base import Check, check, skipped, unknown
 from busbw.check.machine import WITH_CPU, Machine
 from busbw.check.measuring import measured
-from busbw.check.types import Found
+from busbw.check.types import Finding
 from busbw.core.finding import CheckRow
 from busbw.host.nvml_samples import Sample
 from busbw.host.source import Live, Reading, Source, Unavailable
@@ -95,19 +95,19 @@ def longest_s(seconds: float) -> float:
 
 
 def _run(seconds: float) -> Load:
-    said = measured("busbw.check.load_run", seconds, longest_s(seconds), Load, what="the copies")
-    return Load(reason=said) if isinstance(said, str) else said
+    answer = measured("busbw.check.load_run", seconds, longest_s(seconds), Load, what="the copies")
+    return Load(reason=answer) if isinstance(answer, str) else answer
 
 
 def under_load(
     row: CheckRow, *, over_pcie: bool
-) -> Callable[[Callable[[GpuLoad], Iterator[Found]]], Check]:
+) -> Callable[[Callable[[GpuLoad], Iterator[Finding]]], Check]:
     """Makes a function that judges one GPU under load the check of `row`; see `each_loaded_gpu`."""
 
-    def register(judge: Callable[[GpuLoad], Iterator[Found]]) -> Check:
+    def register(judge: Callable[[GpuLoad], Iterator[Finding]]) -> Check:
         @check(row)
         @wraps(judge)
-        def judge_all(machine: Machine) -> Iterator[Found]:
+        def judge_all(machine: Machine) -> Iterator[Finding]:
             return each_loaded_gpu(machine, judge, over_pcie=over_pcie)
 
         return judge_all
@@ -116,8 +116,8 @@ def under_load(
 
 
 def each_loaded_gpu(
-    machine: Machine, judge: Callable[[GpuLoad], Iterator[Found]], *, over_pcie: bool
-) -> Iterator[Found]:
+    machine: Machine, judge: Callable[[GpuLoad], Iterator[Finding]], *, over_pcie: bool
+) -> Iterator[Finding]:
     """The findings on each GPU; skip without a load, unknown if the load failed.
 
     With `over_pcie` a GPU with another link to its CPU is skipped.

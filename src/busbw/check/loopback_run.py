@@ -74,13 +74,13 @@ def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
     try:
         server, number = perftest.serve(test, LISTEN_S)
         try:
-            said = perftest.client(test, HERE, number, seconds + END_S)
+            output = perftest.client(test, HERE, number, seconds + END_S)
         finally:
             server.end()
-        found = perftest.bandwidth(said, SIZE)
-        if found is None:
-            raise perftest.unreadable(said)
-        return Loop(port=port.name, gpu=gpu, bytes_per_s=found.rate)
+        result = perftest.bandwidth(output, SIZE)
+        if result is None:
+            raise perftest.unreadable(output)
+        return Loop(port=port.name, gpu=gpu, bytes_per_s=result.rate)
     except NoMeasurement as error:
         return Loop(port=port.name, gpu=gpu, error=str(error))
 

@@ -120,14 +120,14 @@ class Machine:
     @cached_property
     def ports(self) -> tuple[Port, ...]:
         """All ports of RDMA devices."""
-        found = []
+        ports = []
         for device in self.names(RDMA):
             bdf = self.target(f"{RDMA}/{device}/device")
             for number in self.names(f"{RDMA}/{device}/ports"):
                 path = f"{RDMA}/{device}/ports/{number}"
                 layer = self.text(f"{path}/link_layer") or ""
                 state = self.text(f"{path}/state") or ""
-                found.append(
+                ports.append(
                     Port(
                         device,
                         number,
@@ -138,7 +138,7 @@ class Machine:
                         bdf,
                     )
                 )
-        return tuple(found)
+        return tuple(ports)
 
     def _netdev(self, device: str, number: str) -> str:
         named = self.text(f"{RDMA}/{device}/ports/{number}/gid_attrs/ndevs/0")
@@ -278,10 +278,10 @@ def with_cpu(machine: Machine, part: Part) -> str:
 def nics(machine: Machine) -> list[Part]:
     """RDMA devices except virtual functions; without RDMA all network controllers."""
     rdma = {port.bdf: port.device for port in machine.ports}
-    real = {bdf: device for bdf, device in read_devices(machine).items() if not device.virtual}
-    found = [Part(rdma[bdf], device) for bdf, device in real.items() if bdf in rdma]
-    return found or [
-        Part(_interface(machine, bdf), device) for bdf, device in real.items() if device.network
+    physical = {bdf: device for bdf, device in read_devices(machine).items() if not device.virtual}
+    rdma_devices = [Part(rdma[bdf], device) for bdf, device in physical.items() if bdf in rdma]
+    return rdma_devices or [
+        Part(_interface(machine, bdf), device) for bdf, device in physical.items() if device.network
     ]
 
 
@@ -310,11 +310,11 @@ def text(report: CommandReport, width: int | None = None, *, everything: bool = 
         else without
     )
     return wrapped(
-        f"{head}\n" + "".join(_line(one, everything=everything) for one in report.lines), width
+        f"{head}\n" + "".join(_line(line, everything=everything) for line in report.lines), width
     )
 
 
-def _line(one: LineReport, *, everything: bool) -> str:
-    where = f"{one.where}: " if one.where else ""
-    found = findings(one.findings, everything=everything)
-    return f"{where}{summary(one.findings)}" + (f"\n{found}" if found else "")
+def _line(line: LineReport, *, everything: bool) -> str:
+    where = f"{line.where}: " if line.where else ""
+    texts = findings(line.findings, everything=everything)
+    return f"{where}{summary(line.findings)}" + (f"\n{texts}" if texts else "")

@@ -95,7 +95,7 @@ def run(seconds: float) -> Loopback:
     CUDA counts GPUs as NVML does.
     """
     environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    said = measured(
+    answer = measured(
         "busbw.check.loopback_run",
         seconds,
         longest_s(seconds),
@@ -103,4 +103,4 @@ def run(seconds: float) -> Loopback:
         what="perftest",
         environment=environment,
     )
-    return Loopback(reason=said) if isinstance(said, str) else said
+    return Loopback(reason=answer) if isinstance(answer, str) else answer

@@ -53,7 +53,7 @@ from busbw.check.nvlink import links as nvlinks
 from busbw.check.pcie import errors, isolation, links, nvme, packets, topology, under_load
 from busbw.check.rates import BOOT, TIME, UPTIME, interval_s
 from busbw.check.roce import consistency, pauses, qos, rdma_cm, traffic_class
-from busbw.check.types import Checked, CheckReport, Found, overall
+from busbw.check.types import Checked, CheckReport, Finding, overall
 from busbw.core.errors import UsageError
 from busbw.core.finding import CheckRow, Verdict
 from busbw.core.masking import masked
@@ -151,7 +151,7 @@ def examine(
     machine = source if isinstance(source, Machine) else Machine(source, earlier)
     now = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     findings: list[Checked] = []
-    lacking: dict[Found, list[Check]] = {}  # what is missing, and the checks that need it
+    lacking: dict[Finding, list[Check]] = {}  # what is missing, and the checks that need it
     for check in checks:
         missing = _missing(check, machine)
         if missing:
@@ -170,7 +170,7 @@ def examine(
     )
 
 
-def _missing(check: Check, machine: Machine) -> Found | None:
+def _missing(check: Check, machine: Machine) -> Finding | None:
     """What the check lacks; None if that cannot be parsed, of which `run` tells."""
     try:
         return check.missing(machine)
@@ -178,7 +178,7 @@ def _missing(check: Check, machine: Machine) -> Found | None:
         return None
 
 
-def _lacking(missing: Found, unmade: list[Check]) -> Checked:
+def _lacking(missing: Finding, unmade: list[Check]) -> Checked:
     """One finding for all checks that lack the same; that of the check itself if it is alone."""
     if len(unmade) == 1:
         return checked(unmade[0].row, missing)
@@ -201,7 +201,7 @@ def run(check: CheckOf[Subject], subject: Subject) -> list[Checked]:
         return check.run(subject)
     except Exception as error:  # noqa: BLE001 - a broken machine may have anything in its files
         text = f"the check could not parse what it read: {type(error).__name__}: {error}"
-        return [checked(check.row, Found(Verdict.UNKNOWN, "", masked(text)))]
+        return [checked(check.row, Finding(Verdict.UNKNOWN, "", masked(text)))]
 
 
 SAME = (HOSTNAME, BOOT, UPTIME)

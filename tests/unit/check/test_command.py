@@ -205,7 +205,12 @@ def test_program_inside_a_shell():
             program=("bash", "-c", "x && ./build/sendrecv_perf -b 1M --maxbytes 2M -i 1M -g2 -t 3"),
         )
     )
-    assert (tests.least, tests.most, tests.stepped, tests.devices) == (1 << 20, 2 << 20, True, 6)
+    assert (tests.min_bytes, tests.max_bytes, tests.stepped, tests.devices) == (
+        1 << 20,
+        2 << 20,
+        True,
+        6,
+    )
 
 
 def test_sizes_that_are_none_are_not_judged():

@@ -14,8 +14,7 @@ import pytest
 
 from busbw.check.doctor import launching, networks, node
 from busbw.check.doctor.launching import commands, diagnosis, stages
-from busbw.check.doctor.networks import LaunchContext, passed
-from busbw.check.doctor.networks import identity as found_identity
+from busbw.check.doctor.networks import LaunchContext, parse_identity, passed
 from busbw.core.errors import NoMeasurement
 from busbw.core.finding import Verdict
 from busbw.core.version import __version__
@@ -108,7 +107,7 @@ def said(host, answer, code=0, error="", killed=""):
     ],
 )
 def test_logins(monkeypatch, done, verdict, message, fix):
-    monkeypatch.setattr(launching, "_banner", lambda host: "")
+    monkeypatch.setattr(launching, "_read_banner", lambda host: "")
     answers(monkeypatch, said("h1", b""), done)
     stage = launching.ssh(context({}, {}))
     assert (stage.name, stage.verdict, stage.message.startswith(message), fix in stage.fix) == (
@@ -134,7 +133,7 @@ def test_an_sshd_that_answers_only_its_banner(monkeypatch):
         "127.0.0.1: sshd answers ('SSH-2.0-OpenSSH_9.6'), but ssh gets no further"
     )
     assert (stage.verdict, stage.fix) == (FAIL, networks.LARGER_THAN)
-    assert launching._banner("127.0.0.1") == "", "nothing listens any more"
+    assert launching._read_banner("127.0.0.1") == "", "nothing listens any more"
 
 
 @pytest.mark.parametrize(
@@ -406,7 +405,7 @@ def test_what_answers_in_place_of_a_peer(monkeypatch, reply, reason):
             },
         ),
     )
-    monkeypatch.setattr(node, "_drained", lambda connection: False)
+    monkeypatch.setattr(node, "_receive_bulk", lambda connection: False)
 
     def serve():
         with server.accept()[0] as one:
@@ -560,7 +559,7 @@ LONG = "x" * 200 + "y" * 300
 
 
 def test_errors_are_cut_to_their_last_300_letters(monkeypatch):
-    monkeypatch.setattr(launching, "_banner", lambda host: "")
+    monkeypatch.setattr(launching, "_read_banner", lambda host: "")
     for code in (255, 3, None):
         answers(monkeypatch, said("h1", b"", code, f"{LONG}\n"))
         assert launching.ssh(context({})).evidence == ("y" * 300,)
@@ -642,8 +641,8 @@ def test_whether_all_bytes_arrived(monkeypatch, sent, whole):
     with one, other:
         other.sendall(bytes(sent))
         other.shutdown(socket.SHUT_WR)
-        assert node._drained(one) is whole
+        assert node._receive_bulk(one) is whole
 
 
 def test_an_older_busbw_tells_no_mtu():
-    assert found_identity(said("h1", identity("h1") | {"mtus": {}}))["mtus"] == {"eth0": 0}
+    assert parse_identity(said("h1", identity("h1") | {"mtus": {}}))["mtus"] == {"eth0": 0}

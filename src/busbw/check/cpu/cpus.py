@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import broken, check, judged, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine, Part, nics
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.cpu import count_list
@@ -45,7 +45,7 @@ GOVERNOR = CheckRow(
 
 
 @check(GOVERNOR)
-def check_governor(machine: Machine) -> Iterator[Found]:
+def check_governor(machine: Machine) -> Iterator[Finding]:
     """All online CPUs."""
     online = machine.read(f"{CPUS}/online")
     paths = [f"{CPUS}/cpu{cpu}/cpufreq" for cpu in sorted(cpu_set(online.text or ""))]
@@ -66,13 +66,13 @@ def check_governor(machine: Machine) -> Iterator[Found]:
         if governor != BEST_GOVERNOR and not _prefers_performance(machine, path)
     }
     if not slow:
-        seen = Evidence(
+        evidence = Evidence(
             f"{next(iter(governors))}/scaling_governor",
             next(iter(governors.values())),
             BEST_GOVERNOR,
         )
         yield passed(
-            "", f"the governors of {counted(len(governors), 'CPU')} prefer performance", seen
+            "", f"the governors of {counted(len(governors), 'CPU')} prefer performance", evidence
         )
         return
     kinds = ", ".join(
@@ -119,7 +119,7 @@ CLOCKSOURCE = CheckRow(
 
 
 @check(CLOCKSOURCE)
-def check_clocksource(machine: Machine) -> Iterator[Found]:
+def check_clocksource(machine: Machine) -> Iterator[Finding]:
     reading = machine.read(CURRENT_CLOCKSOURCE)
     if not reading.text:
         yield unread("", reading, "the clock source")
@@ -168,7 +168,7 @@ IRQ_AFFINITY = CheckRow(
 
 
 @check(IRQ_AFFINITY)
-def check_irq_affinity(machine: Machine) -> Iterator[Found]:
+def check_irq_affinity(machine: Machine) -> Iterator[Finding]:
     """Each controller with interrupts."""
     nodes = machine.read(f"{NODES}/online")
     if broken(nodes):
@@ -188,7 +188,7 @@ def check_irq_affinity(machine: Machine) -> Iterator[Found]:
         yield _judge_interrupts(machine, part, numbers)
 
 
-def _judge_interrupts(machine: Machine, part: Part, numbers: tuple[str, ...]) -> Found:
+def _judge_interrupts(machine: Machine, part: Part, numbers: tuple[str, ...]) -> Finding:
     node = machine.text(f"{part.path}/numa_node") or ""
     local = cpu_set(machine.text(f"{NODES}/node{node}/cpulist") or "")
     handled = {
@@ -255,7 +255,7 @@ ONLINE = CheckRow(
 
 
 @check(ONLINE)
-def check_online(machine: Machine) -> Iterator[Found]:
+def check_online(machine: Machine) -> Iterator[Finding]:
     """Present CPUs that are not online."""
     readings = {name: machine.read(f"{CPUS}/{name}") for name in ("online", "present")}
     unreadable = next((reading for reading in readings.values() if not reading.text), None)
@@ -302,7 +302,7 @@ ISOLATED = CheckRow(
 
 
 @check(ISOLATED)
-def check_isolated(machine: Machine) -> Iterator[Found]:
+def check_isolated(machine: Machine) -> Iterator[Finding]:
     """The kernel's list."""
     reading = machine.read(ISOLATED_FILE)
     if reading.text is None:

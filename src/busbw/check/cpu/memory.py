@@ -7,7 +7,7 @@ from busbw.check.base import check, failed, judged, not_offered, passed, skipped
 from busbw.check.machine import Machine
 from busbw.check.rates import DAY_S, HOUR_S, NOT_KNOWN, interval_s, risen, too_fast
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, span
 from busbw.host.cpu import meminfo
@@ -40,7 +40,7 @@ NUMA_NODES = CheckRow(
 
 
 @check(NUMA_NODES)
-def check_numa_nodes(machine: Machine) -> Iterator[Found]:
+def check_numa_nodes(machine: Machine) -> Iterator[Finding]:
     """Nodes with CPUs; a GPU's memory may be a node without CPUs."""
     online = machine.read(f"{NODES}/online")
     if not online.text:
@@ -57,24 +57,28 @@ def check_numa_nodes(machine: Machine) -> Iterator[Found]:
         first = next((node for node in sizes if node not in known), 0)
         yield unread(f"node {first}", machine.read(f"{NODES}/node{first}/meminfo"), "its memory")
         return
-    most = max(known.values())
+    largest = max(known.values())
     small = {
-        node: size for node, size in known.items() if size < LEAST_OF_LARGEST * most or not size
+        node: size for node, size in known.items() if size < LEAST_OF_LARGEST * largest or not size
     }
     for node, size in small.items():
         evidence = Evidence(
-            f"{NODES}/node{node}/meminfo", f"MemTotal {size >> 20} MiB", f"about {most >> 20} MiB"
+            f"{NODES}/node{node}/meminfo",
+            f"MemTotal {size >> 20} MiB",
+            f"about {largest >> 20} MiB",
         )
         yield warned(
             f"node {node}",
-            f"it has {size >> 20} MiB of memory, the largest node {most >> 20}",
+            f"it has {size >> 20} MiB of memory, the largest node {largest >> 20}",
             evidence,
             fix=filled(NUMA_NODES.fix, node=node),
         )
     if not small:
         evidence = Evidence(f"{NODES}/online", online.text)
         yield passed(
-            "", f"{counted(len(sizes), 'NUMA node')}, the largest with {most >> 30} GiB", evidence
+            "",
+            f"{counted(len(sizes), 'NUMA node')}, the largest with {largest >> 30} GiB",
+            evidence,
         )
 
 
@@ -107,7 +111,7 @@ NUMA_POLICY = CheckRow(
 
 
 @check(NUMA_POLICY)
-def check_numa_policy(machine: Machine) -> Iterator[Found]:
+def check_numa_policy(machine: Machine) -> Iterator[Finding]:
     """The effective capabilities of this process."""
     if not machine.container:
         yield skipped("not a container")
@@ -159,7 +163,7 @@ HUGEPAGES = CheckRow(
 
 
 @check(HUGEPAGES)
-def check_hugepages(machine: Machine) -> Iterator[Found]:
+def check_hugepages(machine: Machine) -> Iterator[Finding]:
     """The reserved pages, if an RDMA device is Amazon's."""
     devices = read_devices(machine)
     if not any(
@@ -206,7 +210,7 @@ FREE = CheckRow(
 
 
 @check(FREE)
-def check_free(machine: Machine) -> Iterator[Found]:
+def check_free(machine: Machine) -> Iterator[Finding]:
     """Available against total."""
     total, available = (meminfo(machine, field) for field in ("MemTotal", "MemAvailable"))
     if not total or not available:
@@ -258,7 +262,7 @@ ERRORS = CheckRow(
 
 
 @check(ERRORS)
-def check_errors(machine: Machine) -> Iterator[Found]:
+def check_errors(machine: Machine) -> Iterator[Finding]:
     """Each memory controller that the kernel's EDAC drivers know."""
     controllers = [
         name for name in machine.names(CONTROLLERS) if name[:2] == "mc" and name[2:].isdecimal()
@@ -279,7 +283,7 @@ def check_errors(machine: Machine) -> Iterator[Found]:
             yield _judge_errors(machine, name, ue, ce)
 
 
-def _judge_errors(machine: Machine, name: str, ue: int, ce: int) -> Found:
+def _judge_errors(machine: Machine, name: str, ue: int, ce: int) -> Finding:
     path, seconds = f"{CONTROLLERS}/{name}/ce_count", interval_s(machine)
     fix = filled(ERRORS.fix, base=f"{CONTROLLERS}/{name}")
     uncorrectable = Evidence(f"{CONTROLLERS}/{name}/ue_count", str(ue), "0")

@@ -96,10 +96,10 @@ def gpu_link(machine: Machine, bdf: str, index: int) -> tuple[float | None, int 
     """
     link = read_link(machine, bdf)
     if link.width is None and link.speed is None:
-        of_nvml = next((gpu for gpu in machine.host.gpus if gpu.index == index), None)
-        return (
-            (GT_S.get(of_nvml.pcie_gen_max or 0), of_nvml.pcie_width) if of_nvml else (None, None)
-        )
+        for gpu in machine.host.gpus:
+            if gpu.index == index:
+                return GT_S.get(gpu.pcie_gen_max or 0), gpu.pcie_width
+        return None, None
     busy = load(machine).get(bdf, 0) >= BUSY
     return link.speed if busy else _possible(machine, bdf, link), link.width
 
@@ -123,7 +123,7 @@ def port_rate(machine: Machine, port: Port) -> float | None:
 
 
 def port_state(machine: Machine, port: Port) -> str | None:
-    """`ACTIVE`, `INIT`, `DOWN`."""
+    """`ACTIVE`, `INIT` or `DOWN`; None if it cannot be read."""
     text = machine.text(f"{port.path}/state")
     return text.rpartition(" ")[2] if text else None
 
@@ -136,12 +136,14 @@ def port_link(machine: Machine, port: Port) -> Link:
 def interfaces(machine: Machine) -> list[Interface]:
     """Hardware interfaces and bonds that are no part of an RDMA port or another interface."""
     named = {port.netdev for port in machine.ports}
-    alone = [
+    independent = [
         interface
         for interface in machine.interfaces.values()
         if not interface.rdma and not interface.master
     ]
-    return [interface for interface in alone if interface.physical and interface.name not in named]
+    return [
+        interface for interface in independent if interface.physical and interface.name not in named
+    ]
 
 
 def interface_rate(interface: Interface) -> float | None:
@@ -150,7 +152,7 @@ def interface_rate(interface: Interface) -> float | None:
 
 
 def sockets(machine: Machine) -> int | None:
-    """CPU packages: one file for each names all CPUs that share it."""
+    """The number of CPU packages; None if a CPU does not show which others share its package."""
     waiting, count = cpu_set(machine.text(f"{CPU}/online") or ""), 0
     while waiting:
         shared = cpu_set(machine.text(f"{CPU}/cpu{min(waiting)}/topology/core_siblings_list") or "")
@@ -219,7 +221,7 @@ def hugepages(machine: Machine) -> int | None:
 
 
 def driver(machine: Machine) -> str | None:
-    """The version of the NVIDIA driver, as its library tells it."""
+    """The version of the NVIDIA driver, as its library reports it."""
     return read_health(machine).driver or machine.host.driver or None
 
 

@@ -7,7 +7,7 @@ from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu, unreported
 from busbw.check.load import GpuLoad, under_load
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.telemetry import CLOCK_REASONS, Severity, clock_reasons
 from busbw.host.gpu_health import GpuHealth
@@ -41,7 +41,7 @@ THROTTLE = CheckRow(
 
 
 @per_gpu(THROTTLE)
-def check_throttle(gpu: GpuHealth) -> Found:
+def check_throttle(gpu: GpuHealth) -> Finding:
     if gpu.reasons is None:
         return unreported(gpu, "reasons", "reasons for reduced clocks")
     names = clock_reasons(gpu.reasons)
@@ -98,7 +98,7 @@ CLOCKS_LOCKED = CheckRow(
 
 
 @per_gpu(CLOCKS_LOCKED)
-def check_clocks_locked(gpu: GpuHealth) -> Found:
+def check_clocks_locked(gpu: GpuHealth) -> Finding:
     fix = filled(CLOCKS_LOCKED.fix, gpu=gpu.index)
     app, default, boost, largest = gpu.app_mhz, gpu.app_default_mhz, gpu.boost_mhz, gpu.sm_max_mhz
     evidence = []
@@ -153,26 +153,28 @@ LOAD_THROTTLE = CheckRow(
 
 
 @under_load(LOAD_THROTTLE, over_pcie=False)
-def check_load_throttle(gpu: GpuLoad) -> Iterator[Found]:
+def check_load_throttle(gpu: GpuLoad) -> Iterator[Finding]:
     known = [sample for sample in gpu.samples if sample.reasons is not None]
     if not known:
         yield unknown(gpu.label, "NVML does not report the reasons for reduced clocks")
         return
-    held = Counter(name for sample in known for name in clock_reasons(sample.reasons or 0))
-    bad = {name: count for name, count in held.items() if name in BAD_REASONS}
+    counts = Counter(name for sample in known for name in clock_reasons(sample.reasons or 0))
+    bad = {name: count for name, count in counts.items() if name in BAD_REASONS}
     clocks = [sample.sm_mhz for sample in known if sample.sm_mhz is not None]
-    hot = max((one.temperature_c for one in known if one.temperature_c is not None), default=None)
-    drawn = max((one.power_w for one in known if one.power_w is not None), default=None)
-    seen = (
+    temperature_c = max(
+        (sample.temperature_c for sample in known if sample.temperature_c is not None), default=None
+    )
+    power_w = max((sample.power_w for sample in known if sample.power_w is not None), default=None)
+    state = (
         f"SM {min(clocks, default='?')} to {max(clocks, default='?')} of {gpu.sm_max_mhz or '?'}"
-        f" MHz, {hot} C, {drawn} W"
+        f" MHz, {temperature_c} C, {power_w} W"
     )
     shares = (
-        ", ".join(f"{name} {count / len(known):.0%}" for name, count in held.most_common())
+        ", ".join(f"{name} {count / len(known):.0%}" for name, count in counts.most_common())
         or "none"
     )
     evidence = Evidence(
-        f"NVML, {gpu.label}, {len(known)} samples", f"{shares}; {seen}", "no slowdown"
+        f"NVML, {gpu.label}, {len(known)} samples", f"{shares}; {state}", "no slowdown"
     )
     if bad:
         text = "; ".join(
@@ -189,6 +191,6 @@ def check_load_throttle(gpu: GpuLoad) -> Iterator[Found]:
     else:
         yield passed(
             gpu.label,
-            f"no throttling by heat, power brake or hardware under load: {seen}",
+            f"no throttling by heat, power brake or hardware under load: {state}",
             evidence,
         )

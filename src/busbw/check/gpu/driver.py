@@ -8,7 +8,7 @@ from busbw.check.base import check, failed, judged, not_offered, passed, skipped
 from busbw.check.gpu.per_gpu import compute, in_wsl, no_gpus, nvml_evidence, per_gpu, unreported
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.gpu import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth
@@ -48,7 +48,7 @@ DRIVER = CheckRow(
 
 
 @check(DRIVER)
-def check_driver(machine: Machine) -> Iterator[Found]:
+def check_driver(machine: Machine) -> Iterator[Finding]:
     """The version and kind of the module: the open one can export memory as dma-buf."""
     gpus, reading = read_health(machine), machine.read(VERSION_FILE)
     line = (reading.text or "").partition("\n")[0]
@@ -121,7 +121,7 @@ NOUVEAU = CheckRow(
 
 
 @check(NOUVEAU)
-def check_nouveau(machine: Machine) -> Iterator[Found]:
+def check_nouveau(machine: Machine) -> Iterator[Finding]:
     """Loaded modules."""
     if not gpus_on_pci(machine):
         yield skipped("no NVIDIA GPU on PCI")
@@ -175,7 +175,7 @@ PERSISTENCE = CheckRow(
 
 
 @per_gpu(PERSISTENCE)
-def check_persistence(gpu: GpuHealth) -> Found:
+def check_persistence(gpu: GpuHealth) -> Finding:
     if gpu.persistence is None:
         return unreported(gpu, "persistence", "persistence mode")
     return judged(
@@ -212,10 +212,11 @@ UVM = CheckRow(
 
 
 @check(UVM)
-def check_uvm(machine: Machine) -> Iterator[Found]:
+def check_uvm(machine: Machine) -> Iterator[Finding]:
     """The device, which cannot be created later in a container."""
     names = machine.names("/dev")
-    if missing := no_gpus(machine, read_health(machine)):
+    missing = no_gpus(machine, read_health(machine))
+    if missing:
         yield missing
         return
     loaded = "nvidia_uvm" in machine.modules
@@ -270,11 +271,12 @@ CUDA_DRIVER = CheckRow(
 
 
 @check(CUDA_DRIVER)
-def check_cuda_driver(machine: Machine) -> Iterator[Found]:
+def check_cuda_driver(machine: Machine) -> Iterator[Finding]:
     """Each installed package of NCCL."""
     gpus = read_health(machine)
     reading = machine.call(CALL, read_packages)
-    if missing := no_gpus(machine, gpus):
+    missing = no_gpus(machine, gpus)
+    if missing:
         yield missing
     elif gpus.cuda is None:
         yield not_offered("", "NVML does not report the CUDA version")
@@ -284,7 +286,7 @@ def check_cuda_driver(machine: Machine) -> Iterator[Found]:
         yield from _judge_packages(gpus.cuda, json.loads(reading.text))
 
 
-def _judge_packages(cuda: int, packages: list[tuple[str, str]]) -> Iterator[Found]:
+def _judge_packages(cuda: int, packages: list[tuple[str, str]]) -> Iterator[Finding]:
     has = f"{cuda // 1000}.{cuda % 1000 // 10}"
     if not packages:
         yield skipped("this Python has no package nvidia-nccl-cu*")

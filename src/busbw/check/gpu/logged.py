@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from busbw.check.kernel_log.judge import line_evidence, repeated
-from busbw.check.types import SEVERITY, Found
+from busbw.check.types import SEVERITY, Finding
 from busbw.core.finding import Verdict
 from busbw.core.sizes import span
 from busbw.core.sxids import WORDS
@@ -113,15 +113,15 @@ class Resets:
 
 def events(log: PastLog, *, switch: bool) -> list[Event]:
     """The Xids of GPUs, or the SXids of NVSwitches."""
-    found: dict[tuple[str, int, str], Event] = {}
+    by_key: dict[tuple[str, int, str], Event] = {}
     for line in log.lines:
         for xid in logged_xids(line.text):
             if xid.switch is switch:
                 word = _switch_word(xid) if switch else _link_word(xid)
                 key = xid.bus, xid.number, word
-                times = found[key].times + 1 if key in found else 1
-                found[key] = Event(*key, times, line, log.age_s(line))
-    return list(found.values())
+                times = by_key[key].times + 1 if key in by_key else 1
+                by_key[key] = Event(*key, times, line, log.age_s(line))
+    return list(by_key.values())
 
 
 def _switch_word(sxid: LoggedXid) -> str:
@@ -142,7 +142,7 @@ def recovery(text: str) -> str:
     return match[1] if match else ""
 
 
-def of_device(subject: str, judged: list[Judged]) -> Found:
+def of_device(subject: str, judged: list[Judged]) -> Finding:
     """The finding on a device: its worst errors, then the others."""
     ordered = sorted(
         judged,
@@ -158,7 +158,7 @@ def of_device(subject: str, judged: list[Judged]) -> Found:
         for judged_event in ordered
         if judged_event.verdict is verdict
     )
-    return Found(
+    return Finding(
         verdict, subject, message, lines, "" if verdict is Verdict.PASS else ordered[0].fix
     )
 
@@ -168,13 +168,14 @@ def resets(log: PastLog) -> Resets:
 
     NVIDIA's driver writes none itself; the kernel does since Linux 6.10.
     """
-    found = Resets()
+    result = Resets()
     for line in log.lines:
-        if done := _PCI_RESET.search(line.text):
-            found.reset[short_bus(done[1])] = line.at_s
+        match = _PCI_RESET.search(line.text)
+        if match:
+            result.reset[short_bus(match[1])] = line.at_s
         elif _RELOADED.search(line.text):
-            found.driver_s = line.at_s
+            result.driver_s = line.at_s
         for xid in logged_xids(line.text):
             if xid.number == RECOVERY_XID and recovery(xid.text) == NO_ACTION:
-                found.cleared[xid.bus] = line.at_s
-    return found
+                result.cleared[xid.bus] = line.at_s
+    return result

@@ -5,7 +5,7 @@ from functools import wraps
 
 from busbw.check.base import Check, check, not_offered, skipped, unknown
 from busbw.check.machine import Machine
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow
 from busbw.core.sizes import counted
 from busbw.host.gpu import gpus_on_pci
@@ -27,7 +27,7 @@ WSL_DEVICE = "dxg"
 WITHOUT_PCI = "/sys/bus/pci/devices cannot be read"
 
 
-def no_gpus(machine: Machine, gpus: Gpus) -> Found | None:
+def no_gpus(machine: Machine, gpus: Gpus) -> Finding | None:
     """Skip without NVIDIA GPUs, unknown or not offered if NVML cannot read them.
 
     None if it lists some.
@@ -69,11 +69,11 @@ def compute(machine: Machine) -> bool:
     )
 
 
-def unreadable(gpu: GpuHealth, field: str = "", what: str = "it") -> Found:
+def unreadable(gpu: GpuHealth, field: str = "", part: str = "it") -> Finding:
     """The finding on a GPU that NVML lists but cannot read, or of which it cannot read a field."""
     why = gpu.error or gpu.failed.get(field, "")
     return (not_offered if WITHHELD in why else unknown)(
-        gpu.label, f"NVML cannot read {what}{f': {why}' if why else ''}"
+        gpu.label, f"NVML cannot read {part}{f': {why}' if why else ''}"
     )
 
 
@@ -95,13 +95,13 @@ def in_wsl(machine: Machine) -> bool:
     return WSL_DEVICE in machine.names("/dev")
 
 
-def per_gpu(row: CheckRow) -> Callable[[Callable[[GpuHealth], Found]], Check]:
+def per_gpu(row: CheckRow) -> Callable[[Callable[[GpuHealth], Finding]], Check]:
     """Makes a function that judges one GPU the check of `row`; see `each_gpu`."""
 
-    def register(judge: Callable[[GpuHealth], Found]) -> Check:
+    def register(judge: Callable[[GpuHealth], Finding]) -> Check:
         @check(row)
         @wraps(judge)
-        def judge_all(machine: Machine) -> Iterator[Found]:
+        def judge_all(machine: Machine) -> Iterator[Finding]:
             return each_gpu(machine, judge)
 
         return judge_all
@@ -109,16 +109,17 @@ def per_gpu(row: CheckRow) -> Callable[[Callable[[GpuHealth], Found]], Check]:
     return register
 
 
-def each_gpu(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Found]:
+def each_gpu(machine: Machine, judge: Callable[[GpuHealth], Finding]) -> Iterator[Finding]:
     """The finding on every GPU; unknown for those that NVML cannot read."""
     gpus = read_health(machine)
-    if missing := no_gpus(machine, gpus):
+    missing = no_gpus(machine, gpus)
+    if missing:
         yield missing
     for gpu in gpus.gpus:
         yield unreadable(gpu) if gpu.error else judge(gpu)
 
 
-def unreported(gpu: GpuHealth, field: str, what: str) -> Found:
+def unreported(gpu: GpuHealth, field: str, what: str) -> Finding:
     """The finding for a value that NVML did not give.
 
     Skip if the GPU or driver has no such thing, else unknown.
@@ -130,6 +131,6 @@ def unreported(gpu: GpuHealth, field: str, what: str) -> Found:
     return make(gpu.label, f"NVML does not report the {what}{f': {why}' if why else ''}")
 
 
-def nvml_evidence(gpu: GpuHealth, function: str, seen: object, expected: object = "") -> Evidence:
+def nvml_evidence(gpu: GpuHealth, function: str, value: object, expected: object = "") -> Evidence:
     """A value of an NVML function, nvmlDeviceGet`function`."""
-    return Evidence(f"nvmlDeviceGet{function}, {gpu.label}", str(seen), str(expected))
+    return Evidence(f"nvmlDeviceGet{function}, {gpu.label}", str(value), str(expected))

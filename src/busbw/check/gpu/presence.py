@@ -14,7 +14,7 @@ from busbw.check.gpu.per_gpu import (
 )
 from busbw.check.machine import WITH_CPU, Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
@@ -59,7 +59,7 @@ COUNT = CheckRow(
 
 
 @check(COUNT)
-def check_count(machine: Machine) -> Iterator[Found]:
+def check_count(machine: Machine) -> Iterator[Finding]:
     """Each GPU, then the number of all."""
     gpus, on_pci = read_health(machine), gpus_on_pci(machine)
     gone = [
@@ -78,18 +78,18 @@ def check_count(machine: Machine) -> Iterator[Found]:
     missing = no_gpus(machine, gpus)
     if missing and (gpus.reason or not on_pci):
         yield (
-            _without_nvml(machine, gpus, on_pci)
+            _judge_without_nvml(machine, gpus, on_pci)
             if _driver_fails(machine, gpus, on_pci)
             else missing
         )
         return
-    places = _places(gpus, on_pci)
+    places = _addresses_of_unread(gpus, on_pci)
     for gpu in gpus.gpus:
-        yield from _unresponsive(gpu, places.get(gpu.index, gpu.bus_id))
+        yield from _judge_unresponsive(gpu, places.get(gpu.index, gpu.bus_id))
     yield _judge_count(machine, gpus, on_pci)
 
 
-def _places(gpus: Gpus, on_pci: tuple[str, ...]) -> dict[int, str]:
+def _addresses_of_unread(gpus: Gpus, on_pci: tuple[str, ...]) -> dict[int, str]:
     """Addresses of the GPUs that NVML cannot read.
 
     It counts GPUs in the order of PCI, and gives no address without reading.
@@ -105,7 +105,7 @@ def _driver_fails(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> bool
     return bool(on_pci) and "nvidia" in machine.modules and not absent and not without_gpus(machine)
 
 
-def _without_nvml(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
+def _judge_without_nvml(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Finding:
     evidence = Evidence("NVML", gpus.reason, counted(len(on_pci), "GPU"))
     fix = "nvidia-smi; dmesg | grep NVRM; drain the host and reboot it"
     if machine.container:
@@ -113,7 +113,7 @@ def _without_nvml(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Foun
     return failed("", f"NVML fails, and so will CUDA: {gpus.reason}", evidence, fix=fix)
 
 
-def _unresponsive(gpu: GpuHealth, bdf: str) -> Iterator[Found]:
+def _judge_unresponsive(gpu: GpuHealth, bdf: str) -> Iterator[Finding]:
     """A finding on a GPU that does not answer; `bdf` is its address, if that is known."""
     lost = next((text for text in gpu.failed.values() if text in GONE_FROM_NVML), "")
     if WITHHELD in gpu.error:
@@ -124,7 +124,7 @@ def _unresponsive(gpu: GpuHealth, bdf: str) -> Iterator[Found]:
         yield failed(gpu.label, message, evidence, fix=filled(COUNT.fix, bdf=bdf or gpu.index))
 
 
-def _judge_count(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
+def _judge_count(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Finding:
     listed = {gpu.bus_id for gpu in gpus.gpus}
     absent = [bdf for bdf in on_pci if bdf not in listed]
     evidence = Evidence(
@@ -139,9 +139,10 @@ def _judge_count(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found
             f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML lists {len(gpus.gpus)}; missing:"
             f" {', '.join(absent)}"
         )
-        if by := confined(machine):
+        hider = confined(machine)
+        if hider:
             return not_offered(
-                "", f"{message}: {by} may hide them", evidence, fix="busbw check, on the host"
+                "", f"{message}: {hider} may hide them", evidence, fix="busbw check, on the host"
             )
         return failed("", message, evidence, fix=filled(COUNT.fix, bdf=absent[0]))
     return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)
@@ -183,14 +184,14 @@ MISSING = CheckRow(
 
 
 @check(MISSING, after=COUNT)
-def check_missing(machine: Machine) -> Iterator[Found]:
+def check_missing(machine: Machine) -> Iterator[Finding]:
     """Each GPU that the kernel log names, or the number by what else is there."""
     if not machine.names(DEVICES):
         yield not_offered("", WITHOUT_PCI)
         return
     log, present = read_past(machine), _count_on_pci(machine)
-    seen = gpus_seen(log)
-    gone = {bdf: line for bdf, line in seen.items() if bdf not in machine.names(DEVICES)}
+    logged = gpus_seen(log)
+    gone = {bdf: line for bdf, line in logged.items() if bdf not in machine.names(DEVICES)}
     for bdf, line in gone.items():
         yield failed(
             bdf,
@@ -198,11 +199,11 @@ def check_missing(machine: Machine) -> Iterator[Found]:
             Evidence(KMSG, line.text, "still on PCI"),
             fix=MISSING.fix,
         )
-    fewer = _fewer_than_expected(machine, present)
+    fewer = _judge_fewer(machine, present)
     if fewer and not gone:
         yield fewer
     elif not gone:
-        yield _none_missing(machine, present, log, logged=bool(seen))
+        yield _judge_none_missing(machine, present, log, logged=bool(logged))
 
 
 def _count_on_pci(machine: Machine) -> int:
@@ -210,7 +211,7 @@ def _count_on_pci(machine: Machine) -> int:
     return sum(device.gpu for device in read_devices(machine).values())
 
 
-def _fewer_than_expected(machine: Machine, present: int) -> Found | None:
+def _judge_fewer(machine: Machine, present: int) -> Finding | None:
     """The finding if something else than the kernel log shows that GPUs are missing."""
     board = _expected_of_board(machine, present)
     if present < board:
@@ -239,7 +240,7 @@ def _fewer_than_expected(machine: Machine, present: int) -> Found | None:
             evidence,
             fix=MISSING.fix,
         )
-    if not present and DRIVER_MODULE in machine.modules and not _tegra(machine):
+    if not present and DRIVER_MODULE in machine.modules and not _is_tegra(machine):
         evidence = Evidence(MODULES, DRIVER_MODULE, "a GPU on PCI")
         return failed(
             "",
@@ -267,15 +268,16 @@ def _expected_of_board(machine: Machine, present: int) -> int:
     return BOARD * boards
 
 
-def _tegra(machine: Machine) -> bool:
+def _is_tegra(machine: Machine) -> bool:
     """Whether it is a Jetson, whose GPU is not on PCI."""
     return "nvidia,tegra" in (machine.text("/proc/device-tree/compatible") or "")
 
 
-def _none_missing(machine: Machine, present: int, log: PastLog, *, logged: bool) -> Found:
+def _judge_none_missing(machine: Machine, present: int, log: PastLog, *, logged: bool) -> Finding:
     if not present:
         return skipped("no NVIDIA GPU, and no sign of one")
-    if board := _expected_of_board(machine, present):
+    board = _expected_of_board(machine, present)
+    if board:
         return passed(
             "",
             f"{counted(present, 'GPU')} on PCI",

@@ -8,7 +8,7 @@ from busbw.check.base import check, passed, skipped, unread, warned
 from busbw.check.launcher.programs import own_addresses, reverse_lookups, ssh_login
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled, word
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
 HOSTS_FILE, HOSTNAME = "/etc/hosts", "/proc/sys/kernel/hostname"
@@ -37,7 +37,7 @@ HOSTNAME_LOOPBACK = CheckRow(
 
 
 @check(HOSTNAME_LOOPBACK)
-def check_hostname_loopback(machine: Machine) -> Iterator[Found]:
+def check_hostname_loopback(machine: Machine) -> Iterator[Finding]:
     """Lines with the host's own name, full or short."""
     reading, name = machine.read(HOSTS_FILE), machine.text(HOSTNAME)
     if reading.text is None or not name:
@@ -102,7 +102,7 @@ HOSTNAME_RESOLVES = CheckRow(
 
 
 @check(HOSTNAME_RESOLVES)
-def check_hostname_resolves(machine: Machine) -> Iterator[Found]:
+def check_hostname_resolves(machine: Machine) -> Iterator[Finding]:
     """What the resolver returns."""
     name = machine.text(HOSTNAME)
     if not name:
@@ -153,7 +153,7 @@ REVERSE_LOOKUP = CheckRow(
 
 
 @check(REVERSE_LOOKUP, after=HOSTNAME_RESOLVES)
-def check_reverse_lookup(machine: Machine) -> Iterator[Found]:
+def check_reverse_lookup(machine: Machine) -> Iterator[Finding]:
     """The slowest of some lookups."""
     name = machine.text(HOSTNAME)
     if not name:
@@ -164,7 +164,7 @@ def check_reverse_lookup(machine: Machine) -> Iterator[Found]:
         yield unread("", reading, "the time of a reverse lookup")
         return
     seconds: dict[str, float] = json.loads(reading.text)
-    address = max(seconds, key=lambda one: seconds[one])
+    address = max(seconds, key=lambda address_looked_up: seconds[address_looked_up])
     evidence = Evidence(
         f"getent hosts {address}", f"{seconds[address]:.2f} s", f"at most {SLOW_S:g} s"
     )
@@ -201,21 +201,21 @@ SSH_KEYS = CheckRow(
 
 
 @check(SSH_KEYS)
-def check_ssh_keys(machine: Machine) -> Iterator[Found]:
+def check_ssh_keys(machine: Machine) -> Iterator[Finding]:
     """The agent, and names and permissions of keys."""
     reading = machine.call("ssh-login", ssh_login)
     if reading.text is None:
         yield unread("", reading, "how ssh logs in")
         return
-    found = json.loads(reading.text)
-    keys: dict[str, int] = found["keys"]
+    login = json.loads(reading.text)
+    keys: dict[str, int] = login["keys"]
     evidence = Evidence(
         FOLDER,
         ", ".join(f"{name} {mode:03o}" for name, mode in keys.items()) or "no id_* key",
         "600",
     )
     readable = [name for name, mode in keys.items() if mode & OPEN]
-    if not found["ssh"]:
+    if not login["ssh"]:
         yield skipped(
             "no ssh on PATH; mpirun cannot start ranks on other hosts, torchrun and srun need none"
         )
@@ -227,7 +227,7 @@ def check_ssh_keys(machine: Machine) -> Iterator[Found]:
             evidence,
             fix=f"chmod 600 {' '.join(f'{FOLDER}/{word(name)}' for name in readable)}",
         )
-    elif not keys and not found["agent"]:
+    elif not keys and not login["agent"]:
         yield warned(
             "",
             "there is no key and no agent",
@@ -237,5 +237,5 @@ def check_ssh_keys(machine: Machine) -> Iterator[Found]:
         )
     else:
         yield passed(
-            "", "an agent runs" if found["agent"] else f"keys: {', '.join(keys)}", evidence
+            "", "an agent runs" if login["agent"] else f"keys: {', '.join(keys)}", evidence
         )

@@ -16,7 +16,7 @@ from busbw.check.launcher import parameters, programs
 from busbw.check.launcher.programs import HOSTFILE, OPERATOR_VARIABLES
 from busbw.check.machine import Machine
 from busbw.check.shell_words import assignment, word
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
 FAULTS = {"5.0.5": "mishandles lists of interfaces to include or exclude (open-mpi/ompi 13155)"}
@@ -45,28 +45,28 @@ MPIRUN_VERSION = CheckRow(
 
 
 @check(MPIRUN_VERSION)
-def check_mpirun_version(machine: Machine) -> Iterator[Found]:
+def check_mpirun_version(machine: Machine) -> Iterator[Finding]:
     """The first mpirun."""
-    found = programs.open_mpi(machine)
-    if found is None:
+    mpirun = programs.open_mpi(machine)
+    if mpirun is None:
         yield unread("", programs.open_mpi_reading(machine), "the version of mpirun")
         return
     evidence = Evidence(
-        f"{found.path} --version", found.version or found.error, "Open MPI 4 or newer"
+        f"{mpirun.path} --version", mpirun.version or mpirun.error, "Open MPI 4 or newer"
     )
-    if not found.path:
+    if not mpirun.path:
         yield skipped("no mpirun next to busbw's Python or on PATH; torchrun and srun need none")
-    elif found.error:
-        yield warned("", found.error, evidence, fix=MPIRUN_VERSION.fix)
-    elif found.version in FAULTS:
+    elif mpirun.error:
+        yield warned("", mpirun.error, evidence, fix=MPIRUN_VERSION.fix)
+    elif mpirun.version in FAULTS:
         yield warned(
             "",
-            f"Open MPI {found.version} {FAULTS[found.version]}",
+            f"Open MPI {mpirun.version} {FAULTS[mpirun.version]}",
             evidence,
             fix=MPIRUN_VERSION.fix,
         )
     else:
-        yield passed("", f"Open MPI {found.version}", evidence)
+        yield passed("", f"Open MPI {mpirun.version}", evidence)
 
 
 VARIABLES = {"OMPI_MCA_plm": 4, "PRTE_MCA_plm": 5}
@@ -89,11 +89,11 @@ MPIRUN_ISOLATED = CheckRow(
 
 
 @check(MPIRUN_ISOLATED, needs=ENVIRONMENT)
-def check_mpirun_isolated(machine: Machine) -> Iterator[Found]:
+def check_mpirun_isolated(machine: Machine) -> Iterator[Finding]:
     """The variable of the installed Open MPI, or both if its version is unknown."""
     environment = machine.environment or {}
-    found = programs.open_mpi(machine)
-    major = found.major if found else 0
+    mpirun = programs.open_mpi(machine)
+    major = mpirun.major if mpirun else 0
     set_to = {name: environment.get(name, "") for name, of in VARIABLES.items() if major in (0, of)}
     isolated = [name for name, value in set_to.items() if value == "isolated"]
     for name in isolated:
@@ -130,14 +130,14 @@ MPI_INTERFACES = CheckRow(
 
 
 @check(MPI_INTERFACES, needs=ENVIRONMENT)
-def check_mpi_interfaces(machine: Machine) -> Iterator[Found]:
+def check_mpi_interfaces(machine: Machine) -> Iterator[Finding]:
     """The variables together."""
     environment = machine.environment or {}
-    every = parameters.of_environment(environment)
-    found = programs.open_mpi(machine)
-    major = found.major if found else 0
-    both, half = parameters.contradiction(every), parameters.unset_half(every, major)
-    looped = parameters.without_loopback(every)
+    variables = parameters.of_environment(environment)
+    mpirun = programs.open_mpi(machine)
+    major = mpirun.major if mpirun else 0
+    both, half = parameters.contradiction(variables), parameters.unset_half(variables, major)
+    looped = parameters.without_loopback(variables)
     if both:
         message = f"{both[0].where} and {both[1].where} exclude each other"
         yield failed(
@@ -160,7 +160,7 @@ def check_mpi_interfaces(machine: Machine) -> Iterator[Found]:
         message = f"{half.where}={half.value} does not set the interface of the daemons"
         fix = f"export {parameters.variables(parameters.for_daemons(half, major))}"
         yield warned("", message, Evidence(half.where, half.value), fix=fix)
-    elif crash := parameters.crashing(every, major):
+    elif crash := parameters.crashing(variables, major):
         message = (
             f"{crash.where}={crash.value}: mpirun of Open MPI 5 crashes with more than one"
             " interface for its daemons"
@@ -173,13 +173,15 @@ def check_mpi_interfaces(machine: Machine) -> Iterator[Found]:
             "", message, Evidence(crash.where, crash.value, "one name or network"), fix=fix
         )
     else:
-        seen = [
+        evidence = [
             Evidence(parameter.where, parameter.value)
-            for parameter in every
+            for parameter in variables
             if "_if_" in parameter.name
         ]
         yield passed(
-            "", "interfaces agree" if seen else "no variable sets an interface of Open MPI", *seen
+            "",
+            "interfaces agree" if evidence else "no variable sets an interface of Open MPI",
+            *evidence,
         )
 
 
@@ -201,50 +203,50 @@ MPI_VARIABLES = CheckRow(
 
 
 @check(MPI_VARIABLES, needs=ENVIRONMENT)
-def check_mpi_variables(machine: Machine) -> Iterator[Found]:
+def check_mpi_variables(machine: Machine) -> Iterator[Finding]:
     """Each variable that belongs to the other version."""
     environment = machine.environment or {}
-    every = parameters.of_environment(environment)
-    found = programs.open_mpi(machine)
-    if not every:
+    variables = parameters.of_environment(environment)
+    mpirun = programs.open_mpi(machine)
+    if not variables:
         yield passed("", "no variable sets a parameter of Open MPI")
-    elif found is None:
+    elif mpirun is None:
         yield not_offered(
             "",
             "the version of mpirun is not known",
-            *(Evidence(parameter.where, parameter.value) for parameter in every),
+            *(Evidence(parameter.where, parameter.value) for parameter in variables),
         )
-    elif not found.major:
+    elif not mpirun.major:
         yield skipped("no mpirun on PATH")
     else:
         # An MPIJob sets names of Open MPI 4 for all images.
-        own = {HOSTFILE, *OPERATOR_VARIABLES} if HOSTFILE in environment else set()
+        operator_names = {HOSTFILE, *OPERATOR_VARIABLES} if HOSTFILE in environment else set()
         strange = [
             (parameter, new)
-            for parameter in every
-            if parameter.where[1:] not in own
-            and (new := parameters.misplaced(parameter, found.major))
+            for parameter in variables
+            if parameter.where[1:] not in operator_names
+            and (new := parameters.misplaced(parameter, mpirun.major))
         ]
         for parameter, new in strange:
             message = (
-                f"Open MPI {found.version} may ignore {parameter.where}, a name of another major"
+                f"Open MPI {mpirun.version} may ignore {parameter.where}, a name of another major"
                 " version"
             )
             yield warned(
                 "",
                 message,
                 Evidence(parameter.where, parameter.value),
-                fix=f"unset {word(parameter.where.removeprefix('$'))}; export {_assigned(new)}",
+                fix=f"unset {word(parameter.where.removeprefix('$'))}; export {_as_assignment(new)}",
             )
         if not strange:
             yield passed(
                 "",
-                f"all are names of Open MPI {found.major}",
-                *(Evidence(parameter.where, parameter.value) for parameter in every),
+                f"all are names of Open MPI {mpirun.major}",
+                *(Evidence(parameter.where, parameter.value) for parameter in variables),
             )
 
 
-def _assigned(option: str) -> str:
+def _as_assignment(option: str) -> str:
     kind, name, value = option.removeprefix("--").split(" ", 2)
     prefix = next(prefix for prefix, of in parameters.PREFIXES.items() if of == kind)
     return assignment(f"{prefix}{name}", value)
@@ -279,10 +281,10 @@ MPI_TRANSPORT = CheckRow(
 
 
 @check(MPI_TRANSPORT, needs=ENVIRONMENT)
-def check_mpi_transport(machine: Machine) -> Iterator[Found]:
+def check_mpi_transport(machine: Machine) -> Iterator[Finding]:
     """What variables choose for MPI."""
     environment = machine.environment or {}
-    seen = [
+    evidence = [
         Evidence(f"${name}", environment[name])
         for name in (PML, COLL, HCOLL, NET, TRANSPORTS)
         if name in environment
@@ -294,7 +296,7 @@ def check_mpi_transport(machine: Machine) -> Iterator[Found]:
         yield warned(
             "",
             "hcoll is on: MPI's collectives use the network's offloads",
-            *seen,
+            *evidence,
             fix=MPI_TRANSPORT.fix,
         )
     elif environment.get(PML) == "ucx" and not _only_tcp(
@@ -303,7 +305,7 @@ def check_mpi_transport(machine: Machine) -> Iterator[Found]:
         yield warned(
             "",
             f"{PML}=ucx without {NET} on an interface: MPI and NCCL both use RDMA",
-            *seen,
+            *evidence,
             fix=MPI_TRANSPORT.fix,
         )
     elif (
@@ -314,12 +316,14 @@ def check_mpi_transport(machine: Machine) -> Iterator[Found]:
         yield warned(
             "",
             f"{NET}={environment[NET]}: if Open MPI was built with UCX, MPI and NCCL both use RDMA",
-            *seen,
+            *evidence,
             fix=MPI_TRANSPORT.fix,
         )
     else:
         yield passed(
-            "", "MPI is not set to RDMA" if seen else "no variable sets MPI's transport", *seen
+            "",
+            "MPI is not set to RDMA" if evidence else "no variable sets MPI's transport",
+            *evidence,
         )
 
 

@@ -30,17 +30,17 @@ class Parameter:
 
 def of_environment(environment: Mapping[str, str]) -> tuple[Parameter, ...]:
     """The parameters that variables set."""
-    found = []
+    parameters = []
     for variable, value in environment.items():
         prefix = next((known for known in PREFIXES if variable.startswith(known)), None)
         if prefix:
-            found.append(
+            parameters.append(
                 Parameter(PREFIXES[prefix], variable.removeprefix(prefix), value, f"${variable}")
             )
-    return tuple(found)
+    return tuple(parameters)
 
 
-def given(parameters: Sequence[Parameter], name: str) -> Parameter | None:
+def find_parameter(parameters: Sequence[Parameter], name: str) -> Parameter | None:
     """The first of this name."""
     return next((parameter for parameter in parameters if parameter.name == name), None)
 
@@ -48,8 +48,8 @@ def given(parameters: Sequence[Parameter], name: str) -> Parameter | None:
 def contradiction(parameters: Sequence[Parameter]) -> tuple[Parameter, Parameter] | None:
     """An include and an exclude list for the same part, which exclude each other."""
     for part in (TCP, OOB, PRTE, PMIX):
-        include = given(parameters, f"{part}_include")
-        exclude = given(parameters, f"{part}_exclude")
+        include = find_parameter(parameters, f"{part}_include")
+        exclude = find_parameter(parameters, f"{part}_exclude")
         if include and exclude:
             return include, exclude
     return None
@@ -57,17 +57,17 @@ def contradiction(parameters: Sequence[Parameter]) -> tuple[Parameter, Parameter
 
 def without_loopback(parameters: Sequence[Parameter]) -> Parameter | None:
     """An exclude list that replaces Open MPI's default, which contains the loopback interface."""
-    exclude = given(parameters, f"{TCP}_exclude")
+    exclude = find_parameter(parameters, f"{TCP}_exclude")
     listed = exclude.value.split(",") if exclude else []
     return None if any(entry == "lo" or entry.startswith("127.") for entry in listed) else exclude
 
 
-def _of_daemons(parameters: Sequence[Parameter], major: int) -> list[Parameter]:
+def _parameters_of_daemons(parameters: Sequence[Parameter], major: int) -> list[Parameter]:
     """Those that set the interfaces of the daemons of Open MPI `major`; 0: of 4 or 5."""
     old = [
         parameter
         for parameter in parameters
-        if parameter.name.startswith(OOB) and (major < FIVE or _translated(parameter))
+        if parameter.name.startswith(OOB) and (major < FIVE or _is_translated(parameter))
     ]
     new = [
         parameter
@@ -83,7 +83,7 @@ def crashing(parameters: Sequence[Parameter], major: int) -> Parameter | None:
 
     Its mpirun crashes then in most runs (openpmix/prrte#2553).
     """
-    for parameter in _of_daemons(parameters, major):
+    for parameter in _parameters_of_daemons(parameters, major):
         entries = parameter.value.split(",")
         named = len(entries) > 1 and any("/" not in entry for entry in entries)
         if named and (major == FIVE or (major == 0 and parameter.name.startswith(PRTE))):
@@ -93,8 +93,10 @@ def crashing(parameters: Sequence[Parameter], major: int) -> Parameter | None:
 
 def unset_half(parameters: Sequence[Parameter], major: int) -> Parameter | None:
     """The parameter for MPI's own traffic if none sets the daemons' interface; `major` may be 0."""
-    traffic = given(parameters, f"{TCP}_include") or given(parameters, f"{TCP}_exclude")
-    return None if _of_daemons(parameters, major) else traffic
+    traffic = find_parameter(parameters, f"{TCP}_include") or find_parameter(
+        parameters, f"{TCP}_exclude"
+    )
+    return None if _parameters_of_daemons(parameters, major) else traffic
 
 
 def for_daemons(traffic: Parameter, major: int) -> list[Parameter]:
@@ -140,17 +142,17 @@ def misplaced(parameter: Parameter, major: int) -> str:
     """
     name, value = parameter.name, parameter.value
     if major >= FIVE:
-        new = _renamed(name)
-        return "" if new == name or _translated(parameter) else f"--prtemca {new} {word(value)}"
+        new = _rename(name)
+        return "" if new == name or _is_translated(parameter) else f"--prtemca {new} {word(value)}"
     if parameter.kind == "pmixmca":
         return (
             "" if parameter.where.startswith("$") else f"leave out {parameter.where} {word(value)}"
         )
-    old = _renamed(name, back=True)
+    old = _rename(name, back=True)
     return "" if old == name and parameter.kind == "mca" else f"--mca {old} {word(value)}"
 
 
-def _translated(parameter: Parameter) -> bool:
+def _is_translated(parameter: Parameter) -> bool:
     """Whether mpirun of Open MPI 5 takes an old name for the new one."""
     oob = parameter.kind == "prtemca" and parameter.name.startswith("oob_tcp_if_")
     return oob or (
@@ -160,7 +162,7 @@ def _translated(parameter: Parameter) -> bool:
     )
 
 
-def _renamed(name: str, *, back: bool = False) -> str:
+def _rename(name: str, *, back: bool = False) -> str:
     for four, five in RENAMED:
         before, after = (five, four) if back else (four, five)
         if name.startswith(before):

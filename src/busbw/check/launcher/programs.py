@@ -24,7 +24,7 @@ from busbw.check.base import (
     warned,
 )
 from busbw.check.machine import Machine
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.source import Reading, Unavailable
@@ -51,7 +51,7 @@ class OpenMpi:
 
 def open_mpi_reading(machine: Machine) -> Reading:
     """What was found of the mpirun that `busbw run` starts, as JSON."""
-    return machine.call("mpirun", lambda: _mpirun(mpirun.located()))
+    return machine.call("mpirun", lambda: _probe_mpirun(mpirun.located()))
 
 
 def open_mpi(machine: Machine) -> OpenMpi | None:
@@ -70,11 +70,11 @@ def shell_open_mpi(machine: Machine) -> OpenMpi | None:
 
     A snapshot has one mpirun alone: that of `open_mpi`.
     """
-    text = machine.call("mpirun on PATH", lambda: _mpirun(shutil.which("mpirun") or "")).text
+    text = machine.call("mpirun on PATH", lambda: _probe_mpirun(shutil.which("mpirun") or "")).text
     return open_mpi(machine) if text is None else OpenMpi(**json.loads(text))
 
 
-def _mpirun(path: str) -> str:
+def _probe_mpirun(path: str) -> str:
     if not path:
         return json.dumps({"path": ""})
     try:
@@ -88,7 +88,7 @@ def pmix_listing() -> str:
 
     Raises Unavailable if it fails or does not answer in time.
     """
-    return _output("srun", "--mpi=list")
+    return _run_program("srun", "--mpi=list")
 
 
 def own_addresses(hostname: str) -> str:
@@ -98,7 +98,7 @@ def own_addresses(hostname: str) -> str:
     """
     if shutil.which("getent") is None:
         raise Unavailable("getent is not installed")
-    return _output("getent", "ahosts", hostname)
+    return _run_program("getent", "ahosts", hostname)
 
 
 def reverse_lookups(hostname: str) -> str:
@@ -106,14 +106,14 @@ def reverse_lookups(hostname: str) -> str:
 
     Addresses have the form in which a dual-stack server sees them.
     """
-    own = {line.split()[0] for line in own_addresses(hostname).splitlines() if line.strip()}
-    ipv4 = {"127.0.0.1"} | {address for address in own if ":" not in address}
+    addresses = {line.split()[0] for line in own_addresses(hostname).splitlines() if line.strip()}
+    ipv4 = {"127.0.0.1"} | {address for address in addresses if ":" not in address}
     seconds = {f"::ffff:{address}": 0.0 for address in sorted(ipv4)}
     for address in seconds:
         for _ in range(LOOKUPS):
             begun = time.monotonic()
             with contextlib.suppress(Unavailable):  # LIMIT_S have passed
-                _output("getent", "hosts", address)
+                _run_program("getent", "hosts", address)
             seconds[address] = max(seconds[address], round(time.monotonic() - begun, 3))
     return json.dumps(seconds)
 
@@ -141,7 +141,7 @@ def ssh_login() -> str:
     )
 
 
-def _output(program: str, *arguments: str) -> str:
+def _run_program(program: str, *arguments: str) -> str:
     path = shutil.which(program)
     if path is None:
         return ""
@@ -189,7 +189,7 @@ SLURM_MPI = CheckRow(
 
 
 @check(SLURM_MPI)
-def check_slurm_mpi(machine: Machine) -> Iterator[Found]:
+def check_slurm_mpi(machine: Machine) -> Iterator[Finding]:
     """What srun lists."""
     reading = machine.call("srun-mpi", pmix_listing)
     if reading.text is None:
@@ -237,7 +237,7 @@ MPIJOB = CheckRow(
 
 
 @check(MPIJOB, needs=ENVIRONMENT)
-def check_mpijob(machine: Machine) -> Iterator[Found]:
+def check_mpijob(machine: Machine) -> Iterator[Finding]:
     """The hostfile, if this is the launcher of an MPIJob."""
     environment = machine.environment or {}
     path = environment.get(HOSTFILE)
@@ -254,17 +254,17 @@ def check_mpijob(machine: Machine) -> Iterator[Found]:
         what = f"{path} does not exist" if reading.text is None else str(error)
         yield failed("", f"{what}: mpirun has no workers", evidence, fix=MPIJOB.fix)
         return
-    lost = [name for name in OPERATOR_VARIABLES if name not in environment]
+    absent = [name for name in OPERATOR_VARIABLES if name not in environment]
     listed = Evidence(path, ", ".join(map(str, hosts)))
-    found = open_mpi(machine)
-    if lost:
+    mpirun = open_mpi(machine)
+    if absent:
         yield warned(
-            "", f"the operator's {', '.join(lost)} is missing", evidence, listed, fix=MPIJOB.fix
+            "", f"the operator's {', '.join(absent)} is missing", evidence, listed, fix=MPIJOB.fix
         )
     else:
         five = (
             "; Open MPI 5 translates the names of the variables"
-            if found and found.major >= 5
+            if mpirun and mpirun.major >= 5
             else ""
         )
         yield passed("", f"{len(hosts)} workers{five}", evidence, listed)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import check, failed, not_offered, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.mounts import SILENT, read_file_systems, read_space
 
@@ -32,7 +32,7 @@ SHM_SIZE = CheckRow(
 
 
 @check(SHM_SIZE)
-def check_shm_size(machine: Machine) -> Iterator[Found]:
+def check_shm_size(machine: Machine) -> Iterator[Finding]:
     """The free space, which files left by ended jobs reduce."""
     reading = read_space(machine, SHM)
     if reading.text is None:
@@ -102,30 +102,30 @@ DISK_SPACE = CheckRow(
 
 
 @check(DISK_SPACE, after=SHM_SIZE)
-def check_disk_space(machine: Machine) -> Iterator[Found]:
+def check_disk_space(machine: Machine) -> Iterator[Finding]:
     """Each file system once, by the first of its paths."""
-    found = read_file_systems(machine)
-    if found is None:
+    file_systems = read_file_systems(machine)
+    if file_systems is None:
         yield not_offered("", "the snapshot has no file systems")
         return
-    seen: set[int | str] = set()
-    for path, said in found.items():
-        if said.get("device") not in seen:
-            yield _judge_file_system(path, said)
-        seen |= {said["device"]} if "device" in said else set()
+    devices: set[int | str] = set()
+    for path, state in file_systems.items():
+        if state.get("device") not in devices:
+            yield _judge_file_system(path, state)
+        devices |= {state["device"]} if "device" in state else set()
 
 
-def _judge_file_system(path: str, said: dict[str, int | str]) -> Found:
+def _judge_file_system(path: str, state: dict[str, int | str]) -> Finding:
     where = f"statvfs({path})"
-    if "error" in said:
-        if said["error"] == SILENT:
+    if "error" in state:
+        if state["error"] == SILENT:
             message = f"{path} does not answer: every program that touches it hangs"
             return failed(
                 path, message, Evidence(where, SILENT, "an answer"), fix=filled(DEAD, path=path)
             )
-        return not_offered(path, f"{path} cannot be read: {said['error']}")
+        return not_offered(path, f"{path} cannot be read: {state['error']}")
     total, free, files, free_files = (
-        int(said[name]) for name in ("total", "free", "files", "free_files")
+        int(state[name]) for name in ("total", "free", "files", "free_files")
     )
     space = f"{free >> 20} of {total >> 20} MiB free"
     inodes = f"{free_files} of {files} inodes free"
@@ -134,13 +134,13 @@ def _judge_file_system(path: str, said: dict[str, int | str]) -> Found:
     if not few and not few_files:
         return passed(path, f"{space}{f', {inodes}' if files else ''}", Evidence(where, space))
     report = failed if 2 in (few, few_files) else warned
-    seen = space if few >= few_files else inodes
+    scarce = space if few >= few_files else inodes
     share = free / total if few >= few_files else free_files / files
     fix = filled(SPACE if few >= few_files else INODES, path=path)
     return report(
         path,
-        f"{path} has {seen}",
-        Evidence(where, seen, f"{LOW:.0%} or more"),
+        f"{path} has {scarce}",
+        Evidence(where, scarce, f"{LOW:.0%} or more"),
         fix=fix,
         weight=1 - share,
     )

@@ -4,7 +4,7 @@ from busbw.check.base import failed, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, settings, variable
 from busbw.check.nvlink.fabric import switched
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer, Verdict
 from busbw.core.sizes import parse_int
 
@@ -28,7 +28,7 @@ PROTO = CheckRow(
 
 
 @variable(PROTO, PROTO_VARIABLE)
-def check_proto(machine: Machine, setting: Setting) -> Found:
+def check_proto(machine: Machine, setting: Setting) -> Finding:
     lists = [part.rpartition(":")[2] for part in setting.value.upper().split(";")]
     # A list that excludes begins with ^.
     forced = any("LL128" in names.split(",") for names in lists)
@@ -62,7 +62,7 @@ ALGO = CheckRow(
 
 
 @variable(ALGO, ALGO_VARIABLE)
-def check_algo(machine: Machine, setting: Setting) -> Found:
+def check_algo(machine: Machine, setting: Setting) -> Finding:
     lists = [part.rpartition(":")[2].removeprefix("^") for part in setting.value.upper().split(";")]
     strange = sorted(
         {word for names in lists for word in names.split(",") if word and word not in ALGORITHMS}
@@ -100,7 +100,7 @@ NVLS = CheckRow(
 
 
 @variable(NVLS, NVLS_VARIABLE)
-def check_nvls(machine: Machine, setting: Setting) -> Found:
+def check_nvls(machine: Machine, setting: Setting) -> Finding:
     if parse_int(setting.value):
         return passed("", f"{setting.text} leaves NVLink SHARP on", setting.evidence())
     gpus, missing = switched(machine)
@@ -111,9 +111,12 @@ def check_nvls(machine: Machine, setting: Setting) -> Found:
             setting.evidence(),
         )
     if len(gpus) == 1 or any((gpu.sm or FIRST_SM) < FIRST_SM for gpu in gpus):
-        seen = Evidence("NVML", f"{len(gpus)} x {gpus[0].name}")
+        gpu_evidence = Evidence("NVML", f"{len(gpus)} x {gpus[0].name}")
         return passed(
-            "", f"{setting.text}, and these GPUs have no NVLink SHARP", setting.evidence(), seen
+            "",
+            f"{setting.text}, and these GPUs have no NVLink SHARP",
+            setting.evidence(),
+            gpu_evidence,
         )
     return warned(
         "", f"{setting.text} disables NVLink SHARP", setting.evidence("not set"), fix=setting.unset
@@ -169,7 +172,7 @@ TUNING = CheckRow(
 
 
 @variable(TUNING, *TUNING_DEFAULTS)
-def check_tuning(machine: Machine, setting: Setting) -> Found:
+def check_tuning(machine: Machine, setting: Setting) -> Finding:
     default = TUNING_DEFAULTS[setting.name]
     if default and setting.value.upper() == default:
         return passed(setting.name, f"{setting.text} is the default", setting.evidence())
@@ -202,7 +205,7 @@ COLLNET = CheckRow(
 
 
 @variable(COLLNET, COLLNET_VARIABLE)
-def check_collnet(machine: Machine, setting: Setting) -> Found:
+def check_collnet(machine: Machine, setting: Setting) -> Finding:
     if parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default", setting.evidence())
     plugin = settings(machine).get(PLUGIN_VARIABLE)

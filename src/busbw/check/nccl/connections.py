@@ -6,7 +6,7 @@ from busbw.check.base import ENVIRONMENT, check, not_offered, passed, skipped, u
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, STAYS, Setting, known, settings, variable, version
 from busbw.check.nic.links import fabric
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 from busbw.host.roce_qos import decoded, parse_traffic_class, traffic_class_path
@@ -34,14 +34,14 @@ IB_TIMEOUT = CheckRow(
 
 
 @variable(IB_TIMEOUT, TIMEOUT_VARIABLE)
-def check_ib_timeout(machine: Machine, setting: Setting) -> Found:
-    found = version(machine)
+def check_ib_timeout(machine: Machine, setting: Setting) -> Finding:
+    nccl_version = version(machine)
     default = (
-        next(value for least, value in TIMEOUT_DEFAULTS if found >= least)
-        if found
+        next(value for least, value in TIMEOUT_DEFAULTS if nccl_version >= least)
+        if nccl_version
         else TIMEOUT_DEFAULTS[0][1]
     )
-    name = f"NCCL {'.'.join(map(str, found))}" if found else "NCCL since 2.23"
+    name = f"NCCL {'.'.join(map(str, nccl_version))}" if nccl_version else "NCCL since 2.23"
     value = parse_int(setting.value)
     evidence = setting.evidence(f"{default} or more, the default of {name}")
     if value <= 0 or value >= INFINITE:
@@ -81,7 +81,7 @@ IB_TC = CheckRow(
 
 
 @check(IB_TC, needs=ENVIRONMENT)
-def check_ib_tc(machine: Machine) -> Iterator[Found]:
+def check_ib_tc(machine: Machine) -> Iterator[Finding]:
     """The variable, compared with each RoCE port; without such a port, what it means."""
     variables = settings(machine)
     setting = variables.get(TC_VARIABLE)
@@ -113,7 +113,7 @@ def check_ib_tc(machine: Machine) -> Iterator[Found]:
         yield from _judge_ports(machine, setting)
 
 
-def _judge_ports(machine: Machine, setting: Setting) -> Iterator[Found]:
+def _judge_ports(machine: Machine, setting: Setting) -> Iterator[Finding]:
     paths = {port: traffic_class_path(port.device, port.number) for port in machine.roce_ports}
     unread = [port for port, path in paths.items() if machine.text(path) is None]
     if unread:
@@ -128,7 +128,7 @@ def _judge_ports(machine: Machine, setting: Setting) -> Iterator[Found]:
             yield _judge_port_class(setting, port, path, machine.text(path) or "")
 
 
-def _judge_port_class(setting: Setting, port: Port, path: str, text: str) -> Found:
+def _judge_port_class(setting: Setting, port: Port, path: str, text: str) -> Finding:
     value, own = parse_int(setting.value), parse_traffic_class(text)
     evidence = (setting.evidence("" if own is None else str(own)), Evidence(path, text or "empty"))
     if own is None:
@@ -165,7 +165,7 @@ IB_QPS = CheckRow(
 
 
 @check(IB_QPS, needs=ENVIRONMENT)
-def check_ib_qps(machine: Machine) -> Iterator[Found]:
+def check_ib_qps(machine: Machine) -> Iterator[Finding]:
     """The variable, and whether RoCE ports are bonds."""
     variables = settings(machine)
     setting = variables.get(QPS_VARIABLE)
@@ -221,7 +221,7 @@ IB_ECE = CheckRow(
 
 
 @variable(IB_ECE, ECE_VARIABLE)
-def check_ib_ece(machine: Machine, setting: Setting) -> Found:
+def check_ib_ece(machine: Machine, setting: Setting) -> Finding:
     if parse_int(setting.value):
         return passed("", f"{setting.text} is the default", setting.evidence())
     return warned(

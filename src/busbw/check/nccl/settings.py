@@ -9,7 +9,7 @@ from functools import wraps
 from busbw.check.base import ENVIRONMENT, Check, check, passed
 from busbw.check.machine import Machine
 from busbw.check.shell_words import assignment, filled, word
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.env import shown
 from busbw.core.finding import CheckRow
 from busbw.host import nccl_libraries, nccl_packages
@@ -57,10 +57,10 @@ class Setting:
 def files(machine: Machine) -> tuple[str, ...]:
     """Files that NCCL reads, in order of precedence; the environment precedes all."""
     home = machine.call("home", lambda: pwd.getpwuid(os.getuid()).pw_dir).text or ""
-    own = nccl_packages.user_file(
+    user_file = nccl_packages.user_file(
         (machine.environment or {}).get(nccl_packages.FILE_VARIABLE, ""), home
     )
-    return (own, nccl_packages.SYSTEM) if own else (nccl_packages.SYSTEM,)
+    return (user_file, nccl_packages.SYSTEM) if user_file else (nccl_packages.SYSTEM,)
 
 
 @once
@@ -71,15 +71,17 @@ def settings(machine: Machine) -> dict[str, Setting]:
     """
     if machine.environment is None:
         return {}
-    found = {name: Setting(name, value) for name, value in machine.environment.items() if value}
+    by_name = {name: Setting(name, value) for name, value in machine.environment.items() if value}
     for path in files(machine):
         for line in nccl_packages.parse(machine.text(path) or ""):
             if line.value and line.name not in machine.environment:
-                found.setdefault(line.name, Setting(line.name, shown(line.name, line.value), path))
-    return found
+                by_name.setdefault(
+                    line.name, Setting(line.name, shown(line.name, line.value), path)
+                )
+    return by_name
 
 
-Judge = Callable[[Machine, Setting], Found]
+Judge = Callable[[Machine, Setting], Finding]
 
 
 def variable(row: CheckRow, *names: str) -> Callable[[Judge], Check]:
@@ -88,7 +90,7 @@ def variable(row: CheckRow, *names: str) -> Callable[[Judge], Check]:
     def register(judge: Judge) -> Check:
         @check(row, needs=ENVIRONMENT)
         @wraps(judge)
-        def judge_all(machine: Machine) -> Iterator[Found]:
+        def judge_all(machine: Machine) -> Iterator[Finding]:
             return each_variable(machine, names, judge)
 
         return judge_all
@@ -96,7 +98,7 @@ def variable(row: CheckRow, *names: str) -> Callable[[Judge], Check]:
     return register
 
 
-def each_variable(machine: Machine, names: Sequence[str], judge: Judge) -> Iterator[Found]:
+def each_variable(machine: Machine, names: Sequence[str], judge: Judge) -> Iterator[Finding]:
     """A finding for each of these variables that is set; pass if none is."""
     variables = settings(machine)
     present = [variables[name] for name in names if name in variables]
@@ -120,8 +122,8 @@ def libraries(machine: Machine) -> tuple[nccl_libraries.Library, ...] | None:
 
 def version(machine: Machine) -> tuple[int, ...]:
     """NCCL's version if all libraries found have the same, like (2, 27, 7); else ()."""
-    found = {library.version for library in libraries(machine) or ()}
-    only = found.pop() if len(found) == 1 else ""
+    versions = {library.version for library in libraries(machine) or ()}
+    only = versions.pop() if len(versions) == 1 else ""
     return tuple(int(part) for part in only.split(".")) if only else ()
 
 

@@ -13,7 +13,7 @@ from busbw.check.base import ENVIRONMENT, check, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, settings, variable
 from busbw.check.shell_words import assignment
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 
@@ -126,7 +126,7 @@ DEBUG = CheckRow(
 
 
 @variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE)
-def check_debug(machine: Machine, setting: Setting) -> Found:
+def check_debug(machine: Machine, setting: Setting) -> Finding:
     if setting.name == FILE_VARIABLE:
         if "%p" in setting.value or setting.value in STREAMS:
             return passed(
@@ -173,7 +173,7 @@ VISIBLE_DEVICES = CheckRow(
 
 
 @check(VISIBLE_DEVICES, needs=ENVIRONMENT)
-def check_visible_devices(machine: Machine) -> Iterator[Found]:
+def check_visible_devices(machine: Machine) -> Iterator[Finding]:
     """The variable; an empty value hides all."""
     value = (machine.environment or {}).get(CUDA_VARIABLE)
     if value is None:
@@ -182,18 +182,18 @@ def check_visible_devices(machine: Machine) -> Iterator[Found]:
     yield _judge_visible_devices(machine, value)
 
 
-def _judge_visible_devices(machine: Machine, value: str) -> Found:
-    here = Evidence(f"${CUDA_VARIABLE}", value, "not set")
+def _judge_visible_devices(machine: Machine, value: str) -> Finding:
+    variable_evidence = Evidence(f"${CUDA_VARIABLE}", value, "not set")
     count = len(machine.host.gpus)
     if not count:
         return not_offered(
             "",
             f"{CUDA_VARIABLE}={value}:"
             f" {machine.host.gpu_reason or 'the GPUs of this host are unknown'}",
-            here,
+            variable_evidence,
         )
     words = [word.strip() for word in value.split(",") if word.strip()]
-    evidence = (here, Evidence("NVML", f"{count} GPUs"))
+    evidence = (variable_evidence, Evidence("NVML", f"{count} GPUs"))
     absent = [word for word in words if word.lstrip("-").isdecimal() and not 0 <= int(word) < count]
     if not words or absent:
         what = (
@@ -245,7 +245,7 @@ TORCH_NAMES = CheckRow(
 
 
 @variable(TORCH_NAMES, *RENAMED, BLOCKING)
-def check_torch_names(machine: Machine, setting: Setting) -> Found:
+def check_torch_names(machine: Machine, setting: Setting) -> Finding:
     if setting.name == BLOCKING:
         if parse_int(setting.value) == 0:
             return passed(BLOCKING, f"{setting.text} is the default", setting.evidence())
@@ -286,7 +286,7 @@ VARIABLE_NAMES = CheckRow(
 
 
 @check(VARIABLE_NAMES, needs=ENVIRONMENT)
-def check_names(machine: Machine) -> Iterator[Found]:
+def check_names(machine: Machine) -> Iterator[Finding]:
     """All variables that begin with NCCL_."""
     variables = settings(machine)
     named = [
@@ -300,17 +300,17 @@ def check_names(machine: Machine) -> Iterator[Found]:
         if setting.name not in NAMES | OTHERS and setting.name not in RENAMED
     ]
     for setting in strange:
-        near = get_close_matches(setting.name, NAMES, 1, cutoff=0.85)
-        meant = f"; the closest name is {near[0]}" if near else ""
+        similar = get_close_matches(setting.name, NAMES, 1, cutoff=0.85)
+        suggestion = f"; the closest name is {similar[0]}" if similar else ""
         fix = (
-            f"{setting.unset}; export {assignment(near[0], setting.value)}"
-            if near
+            f"{setting.unset}; export {assignment(similar[0], setting.value)}"
+            if similar
             else setting.unset
         )
         yield warned(
             setting.name,
-            f"no version of NCCL from 2.14 to 2.32 reads {setting.name}{meant}",
-            setting.evidence(near[0] if near else ""),
+            f"no version of NCCL from 2.14 to 2.32 reads {setting.name}{suggestion}",
+            setting.evidence(similar[0] if similar else ""),
             fix=fix,
         )
     if not strange:
@@ -342,7 +342,7 @@ VALUES = CheckRow(
 
 
 @check(VALUES, needs=ENVIRONMENT)
-def check_values(machine: Machine) -> Iterator[Found]:
+def check_values(machine: Machine) -> Iterator[Finding]:
     """All variables whose names end in _DISABLE or _ENABLE."""
     variables = settings(machine)
     switches = [

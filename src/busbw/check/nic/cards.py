@@ -7,7 +7,7 @@ from busbw.check.base import check, judged, not_offered, passed, skipped, unansw
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import by_model, cabled, hardware, own_ports
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.ethtool import driver
 from busbw.host.nic import RDMA
@@ -36,7 +36,7 @@ LINK_LAYER = CheckRow(
 
 
 @check(LINK_LAYER)
-def check_link_layer(machine: Machine) -> Iterator[Found]:
+def check_link_layer(machine: Machine) -> Iterator[Finding]:
     """Each active port, compared with the majority of the same model.
 
     An even split is taken as intended.
@@ -90,7 +90,7 @@ RATE = CheckRow(
 
 
 @check(RATE)
-def check_rate(machine: Machine) -> Iterator[Found]:
+def check_rate(machine: Machine) -> Iterator[Finding]:
     """Each active port with a cable, compared with the fastest of the same model.
 
     The rate of a port that is down means nothing.
@@ -105,41 +105,47 @@ def check_rate(machine: Machine) -> Iterator[Found]:
         )
 
 
-def _judge_rate(machine: Machine, port: Port, likes: list[Port]) -> Found:
+def _judge_rate(machine: Machine, port: Port, likes: list[Port]) -> Finding:
     reading = machine.read(f"{port.path}/rate")
-    own = _rate(reading.text)
-    if own is None:
+    port_rate = _parse_rate(reading.text)
+    if port_rate is None:
         return unread(
             port.name, reading, f"the rate ('{reading.text}')" if reading.text else "the rate"
         )
     rates = [
-        rate for like in likes if (rate := _rate(machine.text(f"{like.path}/rate"))) is not None
+        rate
+        for like in likes
+        if (rate := _parse_rate(machine.text(f"{like.path}/rate"))) is not None
     ]
-    best = max(rates, default=own)
+    fastest = max(rates, default=port_rate)
     evidence = Evidence(
-        f"{port.path}/rate", reading.text or "", f"{best[0]:g} Gb/sec" if best > own else "4X"
+        f"{port.path}/rate",
+        reading.text or "",
+        f"{fastest[0]:g} Gb/sec" if fastest > port_rate else "4X",
     )
-    if own < best:
+    if port_rate < fastest:
         return warned(
             port.name,
-            f"{own[0]:g} Gbit/s over {own[1]} lanes, while ports of the same model have {best[0]:g}"
-            f" over {best[1]}",
+            f"{port_rate[0]:g} Gbit/s over {port_rate[1]} lanes, while ports of the same model have {fastest[0]:g}"
+            f" over {fastest[1]}",
             evidence,
             fix=filled(RATE.fix, device=port.device),
-            weight=best[0] - own[0],
+            weight=fastest[0] - port_rate[0],
         )
-    if own[1] < LANES and len(rates) < 2:
+    if port_rate[1] < LANES and len(rates) < 2:
         return not_offered(
             port.name,
-            f"{own[1]} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise"
+            f"{port_rate[1]} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise"
             " degraded",
             evidence,
         )
-    lanes = "" if own[1] >= LANES else f" over {own[1]} lanes, like all of the same model"
-    return passed(port.name, f"{own[0]:g} Gbit/s{lanes}", evidence)
+    lanes = (
+        "" if port_rate[1] >= LANES else f" over {port_rate[1]} lanes, like all of the same model"
+    )
+    return passed(port.name, f"{port_rate[0]:g} Gbit/s{lanes}", evidence)
 
 
-def _rate(text: str | None) -> tuple[float, int] | None:
+def _parse_rate(text: str | None) -> tuple[float, int] | None:
     """Gbit/s and lanes."""
     match = _RATE.match(text or "")
     return (float(match.group(1)), int(match.group(2))) if match else None
@@ -166,7 +172,7 @@ FIRMWARE = CheckRow(
 
 
 @check(FIRMWARE)
-def check_firmware(machine: Machine) -> Iterator[Found]:
+def check_firmware(machine: Machine) -> Iterator[Finding]:
     """Each device, compared with most cards of the same model."""
     ports = [port for port in cabled(machine) if port.number == "1"]
     if not ports:
@@ -223,7 +229,7 @@ DRIVER = CheckRow(
 
 
 @check(DRIVER)
-def check_driver(machine: Machine) -> Iterator[Found]:
+def check_driver(machine: Machine) -> Iterator[Finding]:
     """Each interface of an RDMA port.
 
     The kernel's own modules have no version; those of DOCA-OFED have one.
@@ -233,15 +239,17 @@ def check_driver(machine: Machine) -> Iterator[Found]:
     if not named:
         yield skipped("no RDMA port with an interface here" if ports else "no RDMA port")
     for port, netdev in named:
-        found = driver(machine, netdev)
-        if isinstance(found, str):
-            yield unanswered(port.name, f"the driver of {netdev} cannot be read: {found}", found)
+        netdev_driver = driver(machine, netdev)
+        if isinstance(netdev_driver, str):
+            yield unanswered(
+                port.name, f"the driver of {netdev} cannot be read: {netdev_driver}", netdev_driver
+            )
             continue
         values = {
-            "driver": found.name,
-            "version": found.version,
-            "firmware": found.firmware,
-            "bus": found.bus,
+            "driver": netdev_driver.name,
+            "version": netdev_driver.version,
+            "firmware": netdev_driver.firmware,
+            "bus": netdev_driver.bus,
         }
         evidence = [
             Evidence(f"ethtool -i {netdev}: {name}", value)
@@ -249,7 +257,7 @@ def check_driver(machine: Machine) -> Iterator[Found]:
             if value
         ]
         texts = {half: machine.text(f"{MODULES}/{half}/version") or "" for half in HALVES}
-        if found.name == "mlx5_core" and len(set(texts.values())) > 1:
+        if netdev_driver.name == "mlx5_core" and len(set(texts.values())) > 1:
             evidence += [
                 Evidence(f"{MODULES}/{half}/version", text or "none (kernel's own)")
                 for half, text in texts.items()
@@ -259,4 +267,8 @@ def check_driver(machine: Machine) -> Iterator[Found]:
                 port.name, "mlx5_core and mlx5_ib come from different releases", *evidence, fix=fix
             )
         else:
-            yield passed(port.name, f"{netdev}: {found.name} {found.version}".rstrip(), *evidence)
+            yield passed(
+                port.name,
+                f"{netdev}: {netdev_driver.name} {netdev_driver.version}".rstrip(),
+                *evidence,
+            )

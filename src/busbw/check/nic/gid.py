@@ -6,7 +6,7 @@ from busbw.check.base import check, failed, not_offered, passed, skipped, unknow
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.nic import V2, read_gids
 
@@ -34,7 +34,7 @@ GID = CheckRow(
 
 
 @check(GID)
-def check_gid(machine: Machine) -> Iterator[Found]:
+def check_gid(machine: Machine) -> Iterator[Finding]:
     """Each RoCE port that collectives use."""
     ports = fabric(machine)
     if not ports:
@@ -43,7 +43,7 @@ def check_gid(machine: Machine) -> Iterator[Found]:
         yield _judge_gid(machine, port)
 
 
-def _judge_gid(machine: Machine, port: Port) -> Found:
+def _judge_gid(machine: Machine, port: Port) -> Finding:
     gids = read_gids(machine, port.path)
     where = f"{port.path}/gids"
     if not gids or not any(gid.kind for gid in gids):
@@ -52,8 +52,8 @@ def _judge_gid(machine: Machine, port: Port) -> Found:
             if machine.container
             else "none can be read"
         )
-        asked = bool(machine.names(where)) and port.netdev and not machine.container
-        report = unknown if asked else not_offered
+        expected = bool(machine.names(where)) and port.netdev and not machine.container
+        report = unknown if expected else not_offered
         return report(
             port.name,
             f"GIDs: {reason}",
@@ -69,29 +69,29 @@ def _judge_gid(machine: Machine, port: Port) -> Found:
             fix=f"grep . {port.path}/gid_attrs/types/*",
         )
     if not v2:
-        seen = Evidence(f"{port.path}/gid_attrs/types/{gids[0].index}", gids[0].kind, V2)
+        evidence = Evidence(f"{port.path}/gid_attrs/types/{gids[0].index}", gids[0].kind, V2)
         return failed(
             port.name,
             f"all {len(gids)} GIDs are {gids[0].kind}, which is not routed",
-            seen,
+            evidence,
             fix=fix,
         )
-    best = next((gid for gid in v2 if gid.routable), None)
-    if best is None:
-        seen = Evidence(
+    routable = next((gid for gid in v2 if gid.routable), None)
+    if routable is None:
+        evidence = Evidence(
             f"{where}/{v2[0].index}", str(v2[0].address), "an address that is not link-local"
         )
         return warned(
             port.name,
             "its RoCE v2 GIDs are all link-local: routers do not forward them",
-            seen,
+            evidence,
             fix=fix,
         )
-    text = str(best.ipv4 or best.address)
+    text = str(routable.ipv4 or routable.address)
     return passed(
         port.name,
-        f"GID {best.index} is {text} ({V2})",
-        Evidence(f"{where}/{best.index}", str(best.address)),
+        f"GID {routable.index} is {text} ({V2})",
+        Evidence(f"{where}/{routable.index}", str(routable.address)),
     )
 
 
@@ -122,20 +122,22 @@ GID_ORDER = CheckRow(
 
 
 @check(GID_ORDER)
-def check_gid_order(machine: Machine) -> Iterator[Found]:
+def check_gid_order(machine: Machine) -> Iterator[Finding]:
     """Each port's first RoCE v2 GID with an IPv4 address, or else with a global IPv6 address."""
     ports = fabric(machine)
     if len(ports) < 2:
         yield skipped("fewer than two active RoCE ports" if ports else no_fabric(machine))
         return
-    found = {}
+    indices = {}
     for port in ports:
         v2 = [gid for gid in read_gids(machine, port.path) if gid.kind == V2 and gid.routable]
-        found[port.name] = next((gid.index for gid in v2 if gid.ipv4), v2[0].index if v2 else None)
-    known = [index for index in found.values() if index is not None]
+        indices[port.name] = next(
+            (gid.index for gid in v2 if gid.ipv4), v2[0].index if v2 else None
+        )
+    known = [index for index in indices.values() if index is not None]
     usual = max(known, key=known.count, default=None)
     for port in ports:
-        index = found[port.name]
+        index = indices[port.name]
         where = f"{port.path}/gid_attrs/types/{index}"
         if index is None:
             yield not_offered(port.name, "it shows no RoCE v2 GID with a routable address")
@@ -143,10 +145,10 @@ def check_gid_order(machine: Machine) -> Iterator[Found]:
             yield passed(port.name, f"its RoCE v2 GID has index {index}", Evidence(where, V2))
         else:
             fix = filled(GID_ORDER.fix, netdev=holder(machine, port) or "INTERFACE")
-            seen = Evidence(where, f"{V2} at {index}", f"at {usual}, as on most ports")
+            evidence = Evidence(where, f"{V2} at {index}", f"at {usual}, as on most ports")
             yield warned(
                 port.name,
                 f"its RoCE v2 GID has index {index}, on most ports {usual}",
-                seen,
+                evidence,
                 fix=fix,
             )

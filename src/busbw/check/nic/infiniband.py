@@ -7,7 +7,7 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, settings
 from busbw.check.nic.links import by_model, own_ports
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 
@@ -36,7 +36,7 @@ SUBNET_MANAGER = CheckRow(
 
 
 @check(SUBNET_MANAGER)
-def check_subnet_manager(machine: Machine) -> Iterator[Found]:
+def check_subnet_manager(machine: Machine) -> Iterator[Finding]:
     """Each InfiniBand port with a link."""
     ports = [port for port in own_ports(machine) if port.layer == "InfiniBand"]
     linked = [
@@ -97,7 +97,7 @@ PKEY = CheckRow(
 
 
 @check(PKEY)
-def check_pkey(machine: Machine) -> Iterator[Found]:
+def check_pkey(machine: Machine) -> Iterator[Finding]:
     """Each active InfiniBand port, compared with ports of the same model.
 
     Storage ports may be in other partitions.

@@ -8,7 +8,7 @@ from busbw.check.gpu.per_gpu import WITHOUT_PCI
 from busbw.check.machine import Machine
 from busbw.check.nic.links import gpu_server
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
@@ -55,11 +55,15 @@ PRESENT = CheckRow(
 
 
 @check(PRESENT)
-def check_present(machine: Machine) -> Iterator[Found]:
+def check_present(machine: Machine) -> Iterator[Finding]:
     """Each PCI function that can have an RDMA device."""
     devices = {machine.target(f"{RDMA}/{name}/device"): name for name in machine.names(RDMA)}
     models = {machine.text(f"{PCI}/{bdf}/device") or "" for bdf in devices}
-    cards = {bdf: vendor for bdf in machine.names(PCI) if (vendor := _vendor(machine, bdf, models))}
+    cards = {
+        bdf: vendor
+        for bdf in machine.names(PCI)
+        if (vendor := _vendor_of_rdma_card(machine, bdf, models))
+    }
     if not cards:
         if machine.names(PCI):
             yield skipped("no network card with RDMA on PCI")
@@ -69,7 +73,7 @@ def check_present(machine: Machine) -> Iterator[Found]:
         yield _judge_card(machine, bdf, vendor, devices, models)
 
 
-def _vendor(machine: Machine, bdf: str, with_rdma: set[str]) -> str:
+def _vendor_of_rdma_card(machine: Machine, bdf: str, with_rdma: set[str]) -> str:
     """The vendor of a function that should have an RDMA device, else ''.
 
     `with_rdma` has the models of cards that have one.
@@ -77,11 +81,11 @@ def _vendor(machine: Machine, bdf: str, with_rdma: set[str]) -> str:
     vendor, device, kind = (
         machine.read(f"{PCI}/{bdf}/{name}").text or "" for name in ("vendor", "device", "class")
     )
-    bound = machine.target(f"{PCI}/{bdf}/driver")
+    driver = machine.target(f"{PCI}/{bdf}/driver")
     # Virtual functions, and drivers such as vfio-pci or uio_pci_generic, are for guests, pods or
     # DPDK.
     guest = machine.link(f"{PCI}/{bdf}/physfn") is not None or (
-        bound and bound not in MODULES_BY_VENDOR.get(vendor, ())
+        driver and driver not in MODULES_BY_VENDOR.get(vendor, ())
     )
     cloud = (vendor == AMAZON and device.startswith("0xefa")) or (
         vendor == ALIBABA and device in ("0x107f", "0x5007")
@@ -97,7 +101,7 @@ def _vendor(machine: Machine, bdf: str, with_rdma: set[str]) -> str:
 
 def _judge_card(
     machine: Machine, bdf: str, vendor: str, devices: dict[str, str], models: set[str]
-) -> Found:
+) -> Finding:
     ethernet, _ = MODULES_BY_VENDOR[vendor]
     card = bdf.rpartition(".")[0]
     shared = next(
@@ -109,11 +113,13 @@ def _judge_card(
         "",
     )
     if (machine.read(f"{PCI}/{bdf}/config").data or b"").startswith(GONE):
-        seen = Evidence(f"{PCI}/{bdf}/config", "ff ff ff ff", f"{vendor[4:]} {vendor[2:4]} ...")
+        evidence_of_config = Evidence(
+            f"{PCI}/{bdf}/config", "ff ff ff ff", f"{vendor[4:]} {vendor[2:4]} ..."
+        )
         return failed(
             bdf,
             "the card does not respond on PCI: it has fallen off the bus",
-            seen,
+            evidence_of_config,
             fix=filled("dmesg | grep {bdf}; drain the host and reboot it", bdf=bdf),
         )
     evidence = Evidence(
@@ -135,7 +141,7 @@ def _judge_card(
 
 def _judge_without_rdma(
     machine: Machine, bdf: str, vendor: str, models: set[str], evidence: Evidence
-) -> Found:
+) -> Finding:
     """The finding on a card that has its driver and no RDMA device."""
     _, rdma = MODULES_BY_VENDOR[vendor]
     if machine.container:
@@ -199,17 +205,17 @@ MISSING = CheckRow(
 
 
 @check(MISSING, after=PRESENT)
-def check_missing(machine: Machine) -> Iterator[Found]:
+def check_missing(machine: Machine) -> Iterator[Finding]:
     """Each card that the kernel log names, or one finding for the machine."""
     names = machine.names(DEVICES)
     if not names:
         yield not_offered("", WITHOUT_PCI)
         return
     log = read_past(machine)
-    seen = cards_seen(log)
+    logged = cards_seen(log)
     gone = {
         bdf: line
-        for bdf, line in seen.items()
+        for bdf, line in logged.items()
         if bdf not in names and not _taken_by_cloud(machine, line)
     }
     for bdf, line in gone.items():
@@ -221,7 +227,7 @@ def check_missing(machine: Machine) -> Iterator[Found]:
             fix=filled(MISSING.fix, bdf=bdf),
         )
     if not gone:
-        yield _judge_numbers(machine, log, logged=bool(seen))
+        yield _judge_numbers(machine, log, logged=bool(logged))
 
 
 def _taken_by_cloud(machine: Machine, line: Line) -> bool:
@@ -232,7 +238,7 @@ def _taken_by_cloud(machine: Machine, line: Line) -> bool:
     return bool(machine.hypervisor) and "class 0x0207" not in line.text
 
 
-def _judge_numbers(machine: Machine, log: PastLog, *, logged: bool) -> Found:
+def _judge_numbers(machine: Machine, log: PastLog, *, logged: bool) -> Finding:
     cards = [
         bdf
         for bdf, device in read_devices(machine).items()
@@ -240,7 +246,8 @@ def _judge_numbers(machine: Machine, log: PastLog, *, logged: bool) -> Found:
     ]
     if not cards:
         return _judge_no_card(machine)
-    if gap := _first_gap(machine, cards):
+    gap = _first_gap(machine, cards)
+    if gap:
         evidence = Evidence(RDMA, ", ".join(machine.names(RDMA)), gap)
         return warned(
             "",
@@ -270,7 +277,7 @@ def _judge_numbers(machine: Machine, log: PastLog, *, logged: bool) -> Found:
     )
 
 
-def _judge_no_card(machine: Machine) -> Found:
+def _judge_no_card(machine: Machine) -> Finding:
     """Without any card: a driver that was loaded for one, though DOCA-OFED may load it without."""
     if MLX5_MODULE not in machine.modules or machine.hypervisor or machine.container:
         return skipped("no network card of NVIDIA, and no sign of one")

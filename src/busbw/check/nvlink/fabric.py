@@ -19,7 +19,7 @@ from busbw.check.base import (
 from busbw.check.gpu.per_gpu import WITHHELD, confined, no_gpus, unreadable
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu import nvlink_rate
@@ -68,13 +68,14 @@ def nominal_rate(gpu: GpuHealth, link: Link) -> float | None:
     return nvlink_rate(link.speed_mbps, gpu.sm or 0, [link.version])
 
 
-def each_linked_gpu(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Found]:
+def each_linked_gpu(machine: Machine, judge: Callable[[GpuHealth], Finding]) -> Iterator[Finding]:
     """The finding on every GPU with an active link.
 
     Skip for GPUs without one, unknown for GPUs that NVML cannot read.
     """
     gpus = read_health(machine)
-    if missing := no_gpus(machine, gpus):
+    missing = no_gpus(machine, gpus)
+    if missing:
         yield missing
     for gpu in gpus.gpus:
         if gpu.error or gpu.links is None:
@@ -92,21 +93,22 @@ def _leads_nowhere_known(gpu: GpuHealth) -> bool:
     return any(link.remote is None for link in gpu.active)
 
 
-def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Found | None]:
+def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Finding | None]:
     """The GPUs behind NVSwitch, and the finding if there are none: skip or unknown."""
     gpus = read_health(machine)
-    if missing := no_gpus(machine, gpus):
+    missing = no_gpus(machine, gpus)
+    if missing:
         return (), missing
     behind = tuple(gpu for gpu in gpus.gpus if gpu.switched)
     if behind:
         return behind, None
     unclear = [gpu.label for gpu in gpus.gpus if _leads_nowhere_known(gpu)]
     if unclear:
-        lost = any(
+        unreadable = any(
             (gpu.error and WITHHELD not in gpu.error) or (not gpu.error and gpu.links is None)
             for gpu in gpus.gpus
         )
-        return (), (unknown if lost else not_offered)(
+        return (), (unknown if unreadable else not_offered)(
             "", f"NVML does not report where the links of {', '.join(unclear)} lead"
         )
     return (), skipped("no GPU is behind NVSwitch")
@@ -152,22 +154,22 @@ FABRIC = CheckRow(
 
 
 @check(FABRIC)
-def check_fabric(machine: Machine) -> Iterator[Found]:
+def check_fabric(machine: Machine) -> Iterator[Finding]:
     """Each GPU behind NVSwitch, or the service if the GPUs do not report it."""
     gpus, missing = switched(machine)
     if missing:
         yield missing
-    mute = [gpu for gpu in gpus if gpu.fabric is None or gpu.fabric.state == NOT_SUPPORTED]
-    if mute:
-        yield _judge_service(machine, ", ".join(gpu.label for gpu in mute))
+    unreported = [gpu for gpu in gpus if gpu.fabric is None or gpu.fabric.state == NOT_SUPPORTED]
+    if unreported:
+        yield _judge_service(machine, ", ".join(gpu.label for gpu in unreported))
     elif gpus and (stopped := _service_failed(machine)):
         yield stopped
     for gpu in gpus:
-        if gpu.fabric and gpu not in mute:
+        if gpu.fabric and gpu not in unreported:
             yield _judge_fabric(gpu, gpu.fabric)
 
 
-def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Found:
+def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Finding:
     state = STATES.get(fabric.state, str(fabric.state))
     evidence = Evidence(
         f"nvmlDeviceGetGpuFabricInfoV, {gpu.label}",
@@ -188,14 +190,14 @@ def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Found:
         )
     problems = [text for shift, text in HEALTH.items() if fabric.health_mask >> shift & 3 == TRUE]
     if problems:
-        seen = Evidence(f"health mask, {gpu.label}", f"{fabric.health_mask:#x}", "no problem")
+        health = Evidence(f"health mask, {gpu.label}", f"{fabric.health_mask:#x}", "no problem")
         return warned(
-            gpu.label, f"fabric state {state}, but {', '.join(problems)}", evidence, seen, fix=fix
+            gpu.label, f"fabric state {state}, but {', '.join(problems)}", evidence, health, fix=fix
         )
     return passed(gpu.label, f"fabric state {state}", evidence)
 
 
-def _service_failed(machine: Machine) -> Found | None:
+def _service_failed(machine: Machine) -> Finding | None:
     """The finding if the service failed after the GPUs joined.
 
     One that is inactive may run elsewhere, such as in a container.
@@ -213,7 +215,7 @@ def _service_failed(machine: Machine) -> Found | None:
     )
 
 
-def _judge_service(machine: Machine, named: str) -> Found:
+def _judge_service(machine: Machine, named: str) -> Finding:
     reading = machine.call("nvidia_services", services)
     state = states(reading.text or "").get(FABRIC_MANAGER, "")
     evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state or reading.reason, "active")
@@ -256,7 +258,7 @@ FABRIC_MANAGER_VERSION = CheckRow(
 
 
 @check(FABRIC_MANAGER_VERSION)
-def check_fabric_manager_version(machine: Machine) -> Iterator[Found]:
+def check_fabric_manager_version(machine: Machine) -> Iterator[Finding]:
     """The installed fabric manager; in a virtual machine it may run outside."""
     gpus, missing = switched(machine)
     if missing:
@@ -323,7 +325,7 @@ IMEX = CheckRow(
 
 
 @check(IMEX)
-def check_imex(machine: Machine) -> Iterator[Found]:
+def check_imex(machine: Machine) -> Iterator[Finding]:
     """The channels, the domain and its nodes."""
     gpus, missing = switched(machine)
     if missing:
@@ -341,7 +343,7 @@ def check_imex(machine: Machine) -> Iterator[Found]:
     yield from _judge_domain(machine)
 
 
-def _judge_channels(machine: Machine) -> Found:
+def _judge_channels(machine: Machine) -> Finding:
     names = [name for name in machine.names(CHANNELS) if name.startswith("channel")]
     evidence = Evidence(
         CHANNELS, ", ".join(names[:NAMED_NODES]) or "no channel", "channel0 or another one"
@@ -356,7 +358,7 @@ def _judge_channels(machine: Machine) -> Found:
     )
 
 
-def _judge_domain(machine: Machine) -> Iterator[Found]:
+def _judge_domain(machine: Machine) -> Iterator[Finding]:
     reading = machine.call("imex", imex)
     nodes, domain = imex_nodes(reading.text or ""), imex_domain(reading.text or "")
     bad = {address: state for address, state in nodes.items() if state != READY}

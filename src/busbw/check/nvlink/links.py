@@ -9,7 +9,7 @@ from busbw.check.machine import Machine
 from busbw.check.nvlink.fabric import bridged, each_linked_gpu, expected_links, nominal_rate
 from busbw.check.rates import LOADED, interval_s
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, span
 from busbw.host.gpu_health import GpuHealth
@@ -43,9 +43,10 @@ LINKS = CheckRow(
 
 
 @check(LINKS)
-def check_links(machine: Machine) -> Iterator[Found]:
+def check_links(machine: Machine) -> Iterator[Finding]:
     gpus = read_health(machine)
-    if missing := no_gpus(machine, gpus):
+    missing = no_gpus(machine, gpus)
+    if missing:
         yield missing
     for gpu in gpus.gpus:
         if gpu.error or gpu.links is None:
@@ -54,7 +55,7 @@ def check_links(machine: Machine) -> Iterator[Found]:
             yield _judge_links(gpu, alone=len(gpus.gpus) == 1, virtual=bool(machine.hypervisor))
 
 
-def _judge_links(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Found:
+def _judge_links(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Finding:
     row = expected_links(gpu)
     active = len(gpu.active)
     down = ", ".join(str(link.number) for link in gpu.links or () if not link.active)
@@ -65,10 +66,10 @@ def _judge_links(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Found:
             else "no active NVLink, which is normal for a single GPU of a board"
         )
         return skipped(f"{gpu.name}: {why}", gpu.label)
-    seen = f"{active} active" + (f", inactive: {down}" if down else "")
+    state = f"{active} active" + (f", inactive: {down}" if down else "")
     evidence = Evidence(
         f"nvmlDeviceGetNvLinkState, {gpu.label}",
-        seen,
+        state,
         f"{row.links} active: {row.source}" if row else "",
     )
     if active >= row.links if row else not down:
@@ -133,12 +134,12 @@ SPEED = CheckRow(
 
 
 @check(SPEED)
-def check_speed(machine: Machine) -> Iterator[Found]:
+def check_speed(machine: Machine) -> Iterator[Finding]:
     """Each GPU, its slowest link."""
     return each_linked_gpu(machine, _judge_speed)
 
 
-def _judge_speed(gpu: GpuHealth) -> Found:
+def _judge_speed(gpu: GpuHealth) -> Finding:
     rates = {link.number: nominal_rate(gpu, link) for link in gpu.active}
     known = {number: speed for number, speed in rates.items() if speed}
     if len(known) < len(rates):
@@ -153,12 +154,12 @@ def _judge_speed(gpu: GpuHealth) -> Found:
     if not slow:
         text = f"{counted(len(known), 'link')} at {right / 1e9:g} GB/s"
         return passed(gpu.label, text, Evidence(where, text))
-    seen = ", ".join(f"link {number}: {speed / 1e9:g} GB/s" for number, speed in slow.items())
-    message = f"{counted(len(slow), 'link')} slower than {right / 1e9:g} GB/s: {seen}"
+    speeds = ", ".join(f"link {number}: {speed / 1e9:g} GB/s" for number, speed in slow.items())
+    message = f"{counted(len(slow), 'link')} slower than {right / 1e9:g} GB/s: {speeds}"
     return warned(
         gpu.label,
         message,
-        Evidence(where, seen, f"{right / 1e9:g} GB/s"),
+        Evidence(where, speeds, f"{right / 1e9:g} GB/s"),
         fix=filled(SPEED.fix, gpu=gpu.index),
     )
 
@@ -207,7 +208,7 @@ ERRORS = CheckRow(
 
 
 @check(ERRORS)
-def check_errors(machine: Machine) -> Iterator[Found]:
+def check_errors(machine: Machine) -> Iterator[Finding]:
     """Each GPU, its links compared with all links of the machine.
 
     The errors are those since the earlier reading, or with one reading all of them.
@@ -242,25 +243,25 @@ def _rises(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
     }
 
 
-def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: str) -> Found:
-    own = {link.number: over[gpu.index, link.number] for link in gpu.active}
-    silent = [number for number, errors in own.items() if not errors]
+def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: str) -> Finding:
+    by_link = {link.number: over[gpu.index, link.number] for link in gpu.active}
+    without_counters = [number for number, errors in by_link.items() if not errors]
     bad = [
         (number, name, count)
-        for number, errors in own.items()
+        for number, errors in by_link.items()
         for name, count in errors.items()
         if (count and name in RECOVERIES) or (count >= FEW and count > FEW * usual[name])
     ]
-    if silent and not bad:
+    if without_counters and not bad:
         return not_offered(
             gpu.label,
-            f"the GPU or driver has no error counters for {counted(len(silent), 'active link')}",
+            f"the GPU or driver has no error counters for {counted(len(without_counters), 'active link')}",
         )
-    every = sum(sum(errors.values()) for errors in own.values())
+    total = sum(sum(errors.values()) for errors in by_link.values())
     if not bad:
         return passed(
             gpu.label,
-            f"no recovery and no outlier; {every} errors on {len(gpu.active)} links {since}",
+            f"no recovery and no outlier; {total} errors on {len(gpu.active)} links {since}",
         )
     evidence = [
         Evidence(
@@ -279,5 +280,5 @@ def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: 
         f"{named}{more} {since}",
         *evidence,
         fix=filled(ERRORS.fix, gpu=gpu.index),
-        weight=every,
+        weight=total,
     )

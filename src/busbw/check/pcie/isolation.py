@@ -6,7 +6,7 @@ from busbw.check.base import check, judged, passed, skipped, unread, warned
 from busbw.check.machine import NONE, Machine, gpus, nics, rdma_nics
 from busbw.check.pcie.upstream import BRIDGES, CONFIG, extended, group
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.gpu import for_guests
 from busbw.host.pci import DEVICES, MELLANOX, REDIRECTING, at, driver
@@ -44,7 +44,7 @@ ACS = CheckRow(
 
 
 @check(ACS)
-def check_acs(machine: Machine) -> Iterator[Found]:
+def check_acs(machine: Machine) -> Iterator[Finding]:
     """Every switch port; a root port is not between a GPU and a NIC under one switch."""
     ports = sorted(
         {
@@ -122,7 +122,7 @@ IOMMU = CheckRow(
 
 
 @check(IOMMU)
-def check_iommu(machine: Machine) -> Iterator[Found]:
+def check_iommu(machine: Machine) -> Iterator[Finding]:
     """The type of the IOMMU group of each device."""
     parts = gpus(machine) + nics(machine)
     if not parts or machine.hypervisor:
@@ -145,7 +145,7 @@ def check_iommu(machine: Machine) -> Iterator[Found]:
     elif not types and machine.text(CMDLINE) is None:  # nothing was read at all
         yield unread("", machine.read(CMDLINE), "the use of an IOMMU")
     elif not translated:
-        seen = (
+        group_type = (
             Evidence(next(iter(types.values())), IDENTITY)
             if types
             else Evidence(f"{parts[0].path}/iommu_group", "no such link")
@@ -157,7 +157,7 @@ def check_iommu(machine: Machine) -> Iterator[Found]:
                 if types
                 else "the devices are in no IOMMU group: no IOMMU is in use"
             ),
-            seen,
+            group_type,
         )
 
 
@@ -185,7 +185,7 @@ ATS = CheckRow(
 
 
 @check(ATS)
-def check_ats(machine: Machine) -> Iterator[Found]:
+def check_ats(machine: Machine) -> Iterator[Finding]:
     """Each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if not machine.hypervisor:

@@ -6,7 +6,7 @@ from busbw.check.base import check, failed, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.pcie.under_load import GPUDIRECT_LOOPBACK
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.pci import DEVICES, at
 
@@ -44,7 +44,7 @@ NVME = CheckRow(
 
 
 @check(NVME, after=GPUDIRECT_LOOPBACK)
-def check_nvme(machine: Machine) -> Iterator[Found]:
+def check_nvme(machine: Machine) -> Iterator[Finding]:
     """Each controller, then each drive on PCI without one."""
     controllers = {
         name: machine.text(f"{CLASS}/{name}/address") or ""
@@ -78,7 +78,7 @@ def _unclaimed(machine: Machine, bdf: str) -> bool:
     )
 
 
-def _judge_controller(machine: Machine, name: str, address: str) -> Found:
+def _judge_controller(machine: Machine, name: str, address: str) -> Finding:
     path = f"{CLASS}/{name}/state"
     reading = machine.read(path)
     state, fix = reading.text or "", filled(NVME.fix, bdf=address or name, name=name)
@@ -93,7 +93,8 @@ def _judge_controller(machine: Machine, name: str, address: str) -> Found:
         )
     if state != LIVE:
         return failed(name, f"its controller is {state or 'not readable'}", evidence, fix=fix)
-    if alarm := _temperature_alarm(machine, f"{CLASS}/{name}"):
+    alarm = _temperature_alarm(machine, f"{CLASS}/{name}")
+    if alarm:
         return warned(
             name,
             f"it warns of its temperature{alarm.seen}",
@@ -115,7 +116,7 @@ def _temperature_alarm(machine: Machine, folder: str) -> Evidence | None:
     return None
 
 
-def _judge_without_controller(machine: Machine, bdf: str) -> Found:
+def _judge_without_controller(machine: Machine, bdf: str) -> Finding:
     gone = (machine.read(f"{at(bdf)}/config").data or b"").startswith(GONE)
     what = (
         "the drive does not respond on PCI"

@@ -6,7 +6,7 @@ from busbw.check.base import check, judged, passed, skipped, warned
 from busbw.check.machine import NONE, Machine, gpus, nics, rdma_nics, slots
 from busbw.check.pcie.upstream import BRIDGES, CONFIG, amd_host, express, plain
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.pci import MELLANOX, at
 
@@ -36,7 +36,7 @@ MAX_READ_REQUEST = CheckRow(
 
 
 @check(MAX_READ_REQUEST)
-def check_max_read_request(machine: Machine) -> Iterator[Found]:
+def check_max_read_request(machine: Machine) -> Iterator[Finding]:
     """Each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if machine.hypervisor or not parts:
@@ -89,7 +89,7 @@ MAX_PAYLOAD = CheckRow(
 
 
 @check(MAX_PAYLOAD)
-def check_max_payload(machine: Machine) -> Iterator[Found]:
+def check_max_payload(machine: Machine) -> Iterator[Finding]:
     """Each slot's device and the bridges above it."""
     parts = slots(gpus(machine) + nics(machine))
     if machine.hypervisor or not parts:
@@ -114,13 +114,13 @@ def check_max_payload(machine: Machine) -> Iterator[Found]:
                 part.name, f"packets carry up to {least} bytes on the whole path", *evidence
             )
         else:
-            seen = (
+            sizes_text = (
                 f"up to {least} bytes"
                 if not others
                 else " and ".join(map(str, (least, *others))) + " bytes"
             )
             yield warned(
-                part.name, f"packets on its path carry {seen}", *evidence, fix=MAX_PAYLOAD.fix
+                part.name, f"packets on its path carry {sizes_text}", *evidence, fix=MAX_PAYLOAD.fix
             )
 
 
@@ -150,7 +150,7 @@ RELAXED_ORDERING = CheckRow(
 
 
 @check(RELAXED_ORDERING)
-def check_relaxed_ordering(machine: Machine) -> Iterator[Found]:
+def check_relaxed_ordering(machine: Machine) -> Iterator[Finding]:
     """Each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if machine.hypervisor or not parts:

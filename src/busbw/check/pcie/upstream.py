@@ -6,7 +6,7 @@ from pathlib import Path
 
 from busbw.check.base import broken, skipped, unanswered, unknown, unread
 from busbw.check.machine import Machine, Part, gpus, nics, slots
-from busbw.check.types import AS_ROOT, Evidence, Found
+from busbw.check.types import AS_ROOT, Evidence, Finding
 from busbw.host.pci import AMD, Config, Link, at, links, read_config, read_link, shared
 from busbw.host.source import Reading
 
@@ -43,10 +43,10 @@ def upstream(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
 
     A link that several parts share is with the first.
     """
-    seen: set[str] = set()
+    covered: set[str] = set()
     for part in slots(gpus(machine) + nics(machine)):
-        fresh = [(upper, lower) for upper, lower in links(part.device) if lower not in seen]
-        seen |= {lower for _, lower in fresh}
+        fresh = [(upper, lower) for upper, lower in links(part.device) if lower not in covered]
+        covered |= {lower for _, lower in fresh}
         yield (
             part,
             [
@@ -98,20 +98,20 @@ def plain(machine: Machine, part: Part) -> bool:
     return not isinstance(config, str) and config.present and config.control is None
 
 
-def no_link(machine: Machine, part: Part, what: str) -> Found:
+def no_link(machine: Machine, part: Part, quantity: str) -> Finding:
     """Why a part reports nothing about its link."""
     if plain(machine, part):
         return skipped("it is not a PCI Express device", part.name)
     if machine.hypervisor:
-        return skipped(f"the hypervisor hides the {what} of its link", part.name)
-    path = f"{part.path}/current_link_{what.partition(' ')[0]}"
+        return skipped(f"the hypervisor hides the {quantity} of its link", part.name)
+    path = f"{part.path}/current_link_{quantity.partition(' ')[0]}"
     reading = machine.read(path)
     if reading.text is None:
-        return unread(part.name, reading, f"the {what} of its link")
-    shown = Evidence(path, reading.text, f"a {what}")
+        return unread(part.name, reading, f"the {quantity} of its link")
+    shown = Evidence(path, reading.text, f"a {quantity}")
     return unknown(
         part.name,
-        f"it does not show the {what} of its link, as after a fall off the bus",
+        f"it does not show the {quantity} of its link, as after a fall off the bus",
         shown,
         fix="lspci -vv; dmesg | tail",
     )
@@ -131,7 +131,7 @@ class Configs:
     read: dict[str, Config] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
 
-    def unread(self, subject: str = "") -> list[Found]:
+    def unread(self, subject: str = "") -> list[Finding]:
         """One unknown finding for all that could not be read."""
         if not self.reasons:
             return []

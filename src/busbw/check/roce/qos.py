@@ -13,7 +13,7 @@ from busbw.check.roce.settings import (
     per_interface,
 )
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.dcb import PRIORITIES
 from busbw.host.ethtool import Pause, read_pause
@@ -42,7 +42,7 @@ TRUST = CheckRow(
 
 
 @per_interface(TRUST)
-def check_trust(machine: Machine, setting: Setting) -> Found:
+def check_trust(machine: Machine, setting: Setting) -> Finding:
     qos = setting.qos  # with the kernel's driver a DSCP entry means that DSCP is trusted
     if not qos.trust:
         return unanswered(
@@ -51,11 +51,11 @@ def check_trust(machine: Machine, setting: Setting) -> Found:
             str(qos.dcb),
         )
     if qos.trust == "pcp" and qos.tagged:
-        seen = Evidence(qos.trust_where, qos.trust, "dscp, or a VLAN with a priority for RDMA")
+        evidence = Evidence(qos.trust_where, qos.trust, "dscp, or a VLAN with a priority for RDMA")
         return not_offered(
             setting.subject,
             f"{qos.netdev} trusts pcp and has a VLAN, so the VLAN's egress map decides",
-            seen,
+            evidence,
         )
     command = OF_NVIDIA if nvidia(machine, setting.port) else OF_OTHERS
     return judged(
@@ -94,7 +94,7 @@ PFC = CheckRow(
 
 
 @per_interface(PFC)
-def check_pfc(machine: Machine, setting: Setting) -> Found:
+def check_pfc(machine: Machine, setting: Setting) -> Finding:
     qos = setting.qos
     if qos.lossless is None:
         reason = (
@@ -108,9 +108,11 @@ def check_pfc(machine: Machine, setting: Setting) -> Found:
         f"PFC on for {listed(qos.lossless)}",
         "the lossless priorities of the switch",
     )
-    own = filled("mlnx_qos -i {netdev} --pfc {mask}", netdev=qos.netdev, mask=mask(COMMON))
+    nvidia_command = filled(
+        "mlnx_qos -i {netdev} --pfc {mask}", netdev=qos.netdev, mask=mask(COMMON)
+    )
     command = (
-        own
+        nvidia_command
         if nvidia(machine, setting.port)
         else filled(
             f"dcb pfc set dev {{netdev}} prio-pfc all:off {COMMON[0]}:on", netdev=qos.netdev
@@ -119,12 +121,12 @@ def check_pfc(machine: Machine, setting: Setting) -> Found:
     fix = f"{command}; or the lossless priorities of the switch instead"
     if not qos.lossless:
         pause = read_pause(machine, qos.netdev)
-        rest = "RoCE is lossy, which is right only on a lossy fabric"
+        consequence = "RoCE is lossy, which is right only on a lossy fabric"
         if isinstance(pause, Pause) and pause.rx and pause.tx:
-            rest = "global pause is on instead, and stops all traffic of the port"
+            consequence = "global pause is on instead, and stops all traffic of the port"
         return warned(
             setting.subject,
-            f"{qos.netdev} has no priority with flow control: {rest}",
+            f"{qos.netdev} has no priority with flow control: {consequence}",
             evidence,
             fix=fix,
         )
@@ -162,7 +164,7 @@ ECN = CheckRow(
 
 
 @per_interface(ECN)
-def check_ecn(machine: Machine, setting: Setting) -> Found:
+def check_ecn(machine: Machine, setting: Setting) -> Finding:
     qos = setting.qos
     if qos.notify is None or qos.react is None:
         return not_offered(
@@ -170,18 +172,21 @@ def check_ecn(machine: Machine, setting: Setting) -> Found:
             hidden(machine, f"/sys/class/net/{qos.netdev}/ecn cannot be read: {OFED}"),
         )
     parts = {"roce_np": qos.notify, "roce_rp": qos.react}
-    wanted = qos.lossless or ()
-    expected = listed(wanted) if wanted else "at least one"
-    seen = [
+    lossless = qos.lossless or ()
+    expected = listed(lossless) if lossless else "at least one"
+    evidence = [
         Evidence(
             f"/sys/class/net/{qos.netdev}/ecn/{part}/enable/*", f"on for {listed(on)}", expected
         )
         for part, on in parts.items()
     ]
     missing = [
-        (part, priority) for part, on in parts.items() for priority in wanted if priority not in on
+        (part, priority)
+        for part, on in parts.items()
+        for priority in lossless
+        if priority not in on
     ]
-    if not wanted:
+    if not lossless:
         missing = [
             (part, min(qos.notify + qos.react, default=0)) for part, on in parts.items() if not on
         ]
@@ -192,9 +197,9 @@ def check_ecn(machine: Machine, setting: Setting) -> Found:
         return warned(
             setting.subject,
             f"{part} is off for priority {priority} on {qos.netdev}: {what}",
-            *seen,
+            *evidence,
             fix=fix,
         )
     on = set(qos.notify) & set(qos.react)
     which = "all priorities" if len(on) == PRIORITIES else f"priority {listed(tuple(sorted(on)))}"
-    return passed(setting.subject, f"{qos.netdev} has congestion control on {which}", *seen)
+    return passed(setting.subject, f"{qos.netdev} has congestion control on {which}", *evidence)
