@@ -1,4 +1,7 @@
-"""What a check is: a row of texts, and a pure function of a machine or command line."""
+"""A check: a row of texts, and a pure function of a machine or command line.
+
+Also the findings that all checks make: passed, warned, failed, skipped, unknown, not offered.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,8 +17,8 @@ Subject = TypeVar("Subject")
 Judge = Callable[[Subject], Iterable[Finding]]
 Need = Callable[[Subject], Finding | None]
 
-# Words in the reason of a reading without data, which has the text of an errno in lower case.
-# Any other reason is that of a part that failed to answer.
+# Words in the reason why a reading has no data, often the text of an errno in lower case. With any
+# other reason, the part failed to answer.
 DENIED = ("permission denied", "operation not permitted", "needs root")
 ABSENT = (
     "no such file", "not a directory", "invalid argument", "no data available",
@@ -27,10 +30,10 @@ ABSENT = (
 
 @dataclass(frozen=True)  # Python 3.11 has no generic dataclass that is frozen and has slots
 class CheckOf(Generic[Subject]):
-    """One check. `judge` yields at least one finding, one for each part: skip if there is none.
+    """One check. `judge` yields a finding for each part, or a skip if there is no part.
 
-    `needs` gives the finding where the check cannot be made, as it lacks what it needs.
-    Reports have the check after that with the id `after`, by default in the order of ids.
+    `needs` gives the finding for a subject that lacks what the check needs. Reports have the check
+    after that with the id `after`; by default checks are in the order of their ids.
     """
 
     row: CheckRow
@@ -84,7 +87,7 @@ def check(
 ) -> Callable[[Judge[Machine]], Check]:
     """Makes a function of a machine the check of `row`, which the registry then has.
 
-    `needs` is what must be known of the machine. Reports have it after the check of `after`.
+    `needs` is what must be known of the machine. Reports have the check after that of `after`.
     """
 
     def register(judge: Judge[Machine]) -> Check:
@@ -102,26 +105,26 @@ def _without_environment(machine: Machine) -> Finding | None:
     return not_offered("", "the snapshot has no environment", fix=fix)
 
 
-# the variables of the shell that starts the ranks
+# The machine must have the variables of the shell that starts the ranks.
 ENVIRONMENT: Need[Machine] = _without_environment
 
 
 def passed(subject: str, message: str, *evidence: Evidence) -> Finding:
-    """It is right."""
+    """The part is right."""
     return Finding(Verdict.PASS, subject, message, evidence)
 
 
 def warned(
     subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0
 ) -> Finding:
-    """It costs speed or may fail later."""
+    """The fault costs speed, or the part may fail later."""
     return Finding(Verdict.WARN, subject, message, evidence, fix, weight=weight)
 
 
 def failed(
     subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0
 ) -> Finding:
-    """It is broken, or stops a job."""
+    """The part is broken, or the fault stops a job."""
     return Finding(Verdict.FAIL, subject, message, evidence, fix, weight=weight)
 
 
@@ -147,26 +150,22 @@ def not_offered(subject: str, message: str, *evidence: Evidence, fix: str = "") 
 
 
 def unread(subject: str, reading: Reading, noun: str, fix: str = "") -> Finding:
-    """What could not be read, with the reason; see `unanswered`."""
+    """The finding on a value that could not be read, named by `noun`; see `unanswered`."""
     reason = reading.reason or "it has no such value"
-    return (unknown if broken(reading) else not_offered)(
-        subject, f"{noun} cannot be read: {reason}", fix=fix or _as_root(reason)
-    )
+    make = unknown if broken(reading) else not_offered
+    return make(subject, f"{noun} cannot be read: {reason}", fix=fix or _as_root(reason))
 
 
 def unanswered(
     subject: str, message: str, reason: str, *evidence: Evidence, fix: str = ""
 ) -> Finding:
-    """Unknown if `reason` is that of a part which is there and failed, as with an I/O error.
-
-    Else not offered.
-    """
+    """Unknown if by `reason` the part is there and failed, as with an I/O error; else not offered."""
     make = unknown if broken(Reading(None, reason)) else not_offered
     return make(subject, message, *evidence, fix=fix or _as_root(reason))
 
 
 def broken(reading: Reading) -> bool:
-    """Whether what was read is there and failed to answer, as with an I/O error."""
+    """Whether the part that was read is there and failed to answer, as with an I/O error."""
     return reading.text is None and not any(word in reading.reason for word in (*DENIED, *ABSENT))
 
 
@@ -185,7 +184,7 @@ def judged(
     fails: bool = False,
     weight: float = 0.0,
 ) -> Finding:
-    """Pass, or warn or fail with the fix."""
+    """Passed if `right`; else warned, or failed with `fails`, with the fix."""
     if right:
         return passed(subject, good, *evidence)
     return (failed if fails else warned)(subject, bad, *evidence, fix=fix, weight=weight)

@@ -1,6 +1,6 @@
 """GPUs under load: copies from and to pinned memory, with NVML samples.
 
-`load_run` measures, checks judge.
+The module `load_run` measures in a process of its own, and checks judge the result.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ MOST_GPUS = 16
 
 
 class Copies(msgspec.Struct, frozen=True):
-    """Copies in one direction, `to the GPU` or `from the GPU`."""
+    """Copies in one direction, `to the GPU` or `from the GPU`, and samples of the GPU meanwhile."""
 
     direction: str
     bytes_per_s: float
@@ -34,7 +34,7 @@ class Copies(msgspec.Struct, frozen=True):
 class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU under load. `bus_id` is as in sysfs.
 
-    Maxima are those of this GPU in this machine, None if NVML has none.
+    Maxima are those of this GPU in this machine, None if NVML reports none.
     """
 
     index: int
@@ -52,7 +52,7 @@ class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """All of them."""
+        """The samples of all copies."""
         return tuple(sample for copies in self.copies for sample in copies.samples)
 
 
@@ -90,7 +90,7 @@ def begin(source: Source) -> None:
 
 
 def longest_s(seconds: float) -> float:
-    """The most that the copies take which last `seconds` in each direction."""
+    """The longest time in seconds for copies that last `seconds` in each direction."""
     return START_S + MOST_GPUS * 2 * seconds
 
 

@@ -1,8 +1,7 @@
 """One machine for the checks: reads are cached, and what several checks need is parsed once.
 
-The GPUs and network controllers of a machine, with the names that findings use.
-
-Findings on command lines as text.
+`gpus` and `nics` give its GPUs and network controllers, with the names that findings use. `text` is
+for findings on command lines.
 """
 
 import json
@@ -66,11 +65,11 @@ class Port:
 class Machine:
     """A machine behind a source. Every file and call is read at most once.
 
-    `earlier` is an earlier reading of it, for how counters rose.
+    `earlier` is an earlier reading of the same machine since its last boot, for how counters rose.
     """
 
     def __init__(self, source: Source, earlier: "Machine | None" = None) -> None:
-        self.earlier = earlier  # the same machine as it was read before, without a boot in between
+        self.earlier = earlier
         self._source = source
         self._files: dict[str, Reading] = {}
         self._texts: dict[str, str | None] = {}
@@ -125,32 +124,27 @@ class Machine:
             bdf = self.target(f"{RDMA}/{device}/device")
             for number in self.names(f"{RDMA}/{device}/ports"):
                 path = f"{RDMA}/{device}/ports/{number}"
-                layer = self.text(f"{path}/link_layer") or ""
-                state = self.text(f"{path}/state") or ""
-                ports.append(
-                    Port(
-                        device,
-                        number,
-                        path,
-                        layer,
-                        state.endswith("ACTIVE"),
-                        self._netdev(device, number),
-                        bdf,
-                    )
+                port = Port(
+                    device=device,
+                    number=number,
+                    path=path,
+                    layer=self.text(f"{path}/link_layer") or "",
+                    active=(self.text(f"{path}/state") or "").endswith("ACTIVE"),
+                    netdev=self._netdev(device, number),
+                    bdf=bdf,
                 )
+                ports.append(port)
         return tuple(ports)
 
     def _netdev(self, device: str, number: str) -> str:
+        """The interface of a port; '' if it has none here."""
         named = self.text(f"{RDMA}/{device}/ports/{number}/gid_attrs/ndevs/0")
-        names = self.names(f"{RDMA}/{device}/device/net")
-        return named or next(
-            (
-                name
-                for name in names
-                if self.text(f"/sys/class/net/{name}/dev_port") == str(int(number) - 1)
-            ),
-            "",
-        )
+        if named:
+            return named
+        for name in self.names(f"{RDMA}/{device}/device/net"):
+            if self.text(f"/sys/class/net/{name}/dev_port") == str(int(number) - 1):
+                return name
+        return ""
 
     @property
     def roce_ports(self) -> tuple[Port, ...]:
@@ -176,14 +170,15 @@ class Machine:
         virtual machines and cloud bare metal have no DMI or a misleading one. DMI gives the name.
         """
         bit = self.call(VIRTUAL, hypervisor_bit).text
-        return "" if bit == "0" else self._named_hypervisor() or (UNNAMED if bit == "1" else "")
+        if bit == "0":
+            return ""
+        return self._named_hypervisor() or (UNNAMED if bit == "1" else "")
 
     def _named_hypervisor(self) -> str:
         if self.text("/sys/hypervisor/type"):
             return (self.text("/sys/hypervisor/type") or "").capitalize()
-        vendor, product = (
-            self.text(f"/sys/class/dmi/id/{name}") or "" for name in ("sys_vendor", "product_name")
-        )
+        vendor = self.text("/sys/class/dmi/id/sys_vendor") or ""
+        product = self.text("/sys/class/dmi/id/product_name") or ""
         if vendor == "Microsoft Corporation" and product != "Virtual Machine":
             return ""
         metal = vendor == "Amazon EC2" and ".metal" in product
@@ -196,23 +191,15 @@ class Machine:
         With cgroup v2 a container's cgroup is `/`, and containerd creates no marker file. But every
         runtime mounts a file over /etc/hosts.
         """
-        marked = (
-            self.read("/.dockerenv").data is not None
-            or self.read("/run/.containerenv").data is not None
-        )
+        markers = ("/.dockerenv", "/run/.containerenv")
+        if any(self.read(marker).data is not None for marker in markers):
+            return True
+        for line in (self.text("/proc/self/mountinfo") or "").splitlines():
+            fields = line.split(" ")
+            if len(fields) > 4 and fields[4] == "/etc/hosts" and "/etc/netns/" not in fields[3]:
+                return True
         groups = self.text("/proc/1/cgroup") or ""
-        mounts = (
-            line.split(" ") for line in (self.text("/proc/self/mountinfo") or "").splitlines()
-        )
-        bound = any(
-            len(fields) > 4 and fields[4] == "/etc/hosts" and "/etc/netns/" not in fields[3]
-            for fields in mounts
-        )
-        return (
-            marked
-            or bound
-            or any(word in groups for word in ("docker", "kubepods", "containerd", "libpod"))
-        )
+        return any(word in groups for word in ("docker", "kubepods", "containerd", "libpod"))
 
     @cached_property
     def environment(self) -> Mapping[str, str] | None:
@@ -230,7 +217,7 @@ class Machine:
 
 
 def understood(read: Callable[[Machine], Iterable[Fact]], machine: Machine) -> Iterator[Fact]:
-    """What `read` gives until it meets what it does not understand.
+    """The facts that `read` yields, up to the first that it cannot parse.
 
     Files of a broken machine, and snapshots, may hold anything.
     """
@@ -286,7 +273,7 @@ def nics(machine: Machine) -> list[Part]:
 
 
 def rdma_nics(machine: Machine) -> list[Part]:
-    """Only RDMA devices."""
+    """The RDMA devices among the network controllers."""
     names = {port.device for port in machine.ports}
     return [nic for nic in nics(machine) if nic.name in names]
 
@@ -303,15 +290,12 @@ def slots(parts: list[Part]) -> list[Part]:
 def text(report: CommandReport, width: int | None = None, *, everything: bool = False) -> str:
     """The facts used, then each line's findings, worst first."""
     facts = "; ".join(f"{name} {value}" for name, value in report.facts.items() if name != "host")
-    without = "without the facts of this machine: it has no such launcher, or --no-machine is given"
-    head = (
-        f"with the facts of this machine, {report.facts['host']}: {facts or 'variables'}"
-        if report.facts
-        else without
-    )
-    return wrapped(
-        f"{head}\n" + "".join(_line(line, everything=everything) for line in report.lines), width
-    )
+    head = "without the facts of this machine: it has no such launcher, or --no-machine is given"
+    if report.facts:
+        host = report.facts["host"]
+        head = f"with the facts of this machine, {host}: {facts or 'variables'}"
+    lines = [_line(line, everything=everything) for line in report.lines]
+    return wrapped("".join((f"{head}\n", *lines)), width)
 
 
 def _line(line: LineReport, *, everything: bool) -> str:

@@ -1,8 +1,7 @@
-"""All checks of a machine, by layer, and the rules of command lines.
+"""All checks of a machine by layer, the rules of command lines, and the expectations of a file.
 
-Runs checks on a machine.
-
-The earlier reading of a machine, made now or from a snapshot, for how its counters rise.
+`examine` runs checks on a machine. `read_now`, `read_then` and `compare` are for an earlier reading
+of the machine, from which checks see how its counters rise.
 """
 
 import platform
@@ -92,7 +91,7 @@ def _id(check: Rule | Expectation) -> str:
 
 
 def _place(check: Check) -> tuple[int, str, bool, str]:
-    """By folder, then by id; one that follows another check has its place."""
+    """The key that sorts checks by folder, then by id; see `CheckOf.after`."""
     folder = _FOLDERS.index(_folder(check.judge.__module__))
     return folder, check.after or check.row.id, bool(check.after), check.row.id
 

@@ -16,7 +16,7 @@ from busbw.host.nvidia_services import cpu_set, named_counts
 from busbw.host.pci import AMAZON, read_devices
 
 NODES = "/sys/devices/system/node"
-# of the largest node: with one of eight modules missing 0.88 is left, with two 0.75
+# Of the largest node's memory. With one of eight modules missing 0.88 is left, with two 0.75.
 LEAST_OF_LARGEST = 0.75
 
 NUMA_NODES = CheckRow(
@@ -268,45 +268,41 @@ def check_errors(machine: Machine) -> Iterator[Finding]:
         name for name in machine.names(CONTROLLERS) if name[:2] == "mc" and name[2:].isdecimal()
     ]
     if not controllers:
-        none = f"{CONTROLLERS} has no memory controller: no EDAC driver is loaded"
-        yield (
-            skipped("a virtual machine does not see memory errors of its host")
-            if machine.hypervisor
-            else not_offered("", none)
-        )
+        if machine.hypervisor:
+            yield skipped("a virtual machine does not see memory errors of its host")
+        else:
+            message = f"{CONTROLLERS} has no memory controller: no EDAC driver is loaded"
+            yield not_offered("", message)
     for name in controllers:
         readings = [machine.read(f"{CONTROLLERS}/{name}/{kind}_count") for kind in ("ue", "ce")]
-        ue, ce = (number(reading.text) for reading in readings)
-        if ue is None or ce is None:
-            yield unread(name, readings[0] if ue is None else readings[1], "its count of errors")
+        uncorrectable, correctable = (number(reading.text) for reading in readings)
+        if uncorrectable is None:
+            yield unread(name, readings[0], "its count of errors")
+        elif correctable is None:
+            yield unread(name, readings[1], "its count of errors")
         else:
-            yield _judge_errors(machine, name, ue, ce)
+            yield _judge_errors(machine, name, uncorrectable, correctable)
 
 
-def _judge_errors(machine: Machine, name: str, ue: int, ce: int) -> Finding:
-    path, seconds = f"{CONTROLLERS}/{name}/ce_count", interval_s(machine)
-    fix = filled(ERRORS.fix, base=f"{CONTROLLERS}/{name}")
-    uncorrectable = Evidence(f"{CONTROLLERS}/{name}/ue_count", str(ue), "0")
-    if ue:
-        return failed(
-            name,
-            f"{counted(ue, 'uncorrectable error')} since boot",
-            uncorrectable,
-            fix=fix,
-            weight=ue,
-        )
-    text = f"{counted(ce, 'correctable error')} since boot"
+def _judge_errors(machine: Machine, name: str, uncorrectable: int, correctable: int) -> Finding:
+    """The finding on a memory controller with so many errors since boot."""
+    folder, seconds = f"{CONTROLLERS}/{name}", interval_s(machine)
+    fix = filled(ERRORS.fix, base=folder)
+    of_uncorrectable = Evidence(f"{folder}/ue_count", str(uncorrectable), "0")
+    if uncorrectable:
+        message = f"{counted(uncorrectable, 'uncorrectable error')} since boot"
+        return failed(name, message, of_uncorrectable, fix=fix, weight=uncorrectable)
+    path = f"{folder}/ce_count"
+    text = f"{counted(correctable, 'correctable error')} since boot"
     before = number(machine.earlier.text(path)) if machine.earlier else None
     if seconds and before is not None:
-        rise = risen("ce_count", before, ce) or 0
+        rise = risen("ce_count", before, correctable) or 0
         text = f"{text}, {rise} of them in {span(seconds)}"
         bad = too_fast(rise, seconds, A_DAY * HOUR_S / DAY_S)
     else:
-        rise, bad = ce, ce > A_DAY
+        rise, bad = correctable, correctable > A_DAY
         text += f"; {NOT_KNOWN}" if bad else ""
-    correctable = Evidence(path, str(ce), f"{A_DAY} or fewer a day")
-    return (
-        warned(name, text, correctable, fix=fix, weight=rise)
-        if bad
-        else passed(name, text, uncorrectable, correctable)
-    )
+    of_correctable = Evidence(path, str(correctable), f"{A_DAY} or fewer a day")
+    if bad:
+        return warned(name, text, of_correctable, fix=fix, weight=rise)
+    return passed(name, text, of_uncorrectable, of_correctable)

@@ -55,35 +55,24 @@ def check_driver(machine: Machine) -> Iterator[Finding]:
     match = _VERSION.search(line)
     if MISMATCH in gpus.reason:
         evidence = Evidence(VERSION_FILE, line or reading.reason, "the library's version")
-        yield failed(
-            "",
-            "the driver's library and its loaded module have different versions",
-            evidence,
-            fix=DRIVER.fix,
-        )
+        message = "the driver's library and its loaded module have different versions"
+        yield failed("", message, evidence, fix=DRIVER.fix)
     elif not_loaded(machine):
         evidence = Evidence("/proc/modules", "no nvidia", "nvidia")
-        yield failed(
-            "", "the NVIDIA driver is not loaded: CUDA finds no GPU", evidence, fix=LOAD_DRIVER
-        )
+        message = "the NVIDIA driver is not loaded: CUDA finds no GPU"
+        yield failed("", message, evidence, fix=LOAD_DRIVER)
     elif missing := no_gpus(machine, gpus):
         yield missing
     elif not match:
         yield unread("", reading, "the version of the loaded module")
     elif gpus.driver and match[1] != gpus.driver:
-        yield failed(
-            "",
-            f"the loaded module is {match[1]}, the library {gpus.driver}",
-            Evidence(VERSION_FILE, line, gpus.driver),
-            fix=DRIVER.fix,
-        )
+        message = f"the loaded module is {match[1]}, the library {gpus.driver}"
+        evidence = Evidence(VERSION_FILE, line, gpus.driver)
+        yield failed("", message, evidence, fix=DRIVER.fix)
     else:
-        opened = "Open Kernel Module" in line
-        flavor = (
-            "open kernel module"
-            if opened
-            else "proprietary kernel module: GPUDirect RDMA needs nvidia_peermem"
-        )
+        flavor = "proprietary kernel module: GPUDirect RDMA needs nvidia_peermem"
+        if "Open Kernel Module" in line:
+            flavor = "open kernel module"
         yield passed("", f"driver {match[1]}, {flavor}", Evidence(VERSION_FILE, line))
 
 
@@ -219,7 +208,6 @@ def check_uvm(machine: Machine) -> Iterator[Finding]:
     if missing:
         yield missing
         return
-    loaded = "nvidia_uvm" in machine.modules
     evidence = Evidence(UVM_FILE, "present" if UVM_DEVICE in names else "absent", "present")
     if not names:
         yield not_offered("", "/dev cannot be listed")
@@ -239,15 +227,12 @@ def check_uvm(machine: Machine) -> Iterator[Finding]:
             fix=fix,
         )
     else:
-        state = (
-            "the module nvidia_uvm is loaded" if loaded else "the module nvidia_uvm is not loaded"
+        state = "loaded" if "nvidia_uvm" in machine.modules else "not loaded"
+        message = (
+            f"{UVM_FILE} is absent (the module nvidia_uvm is {state}): CUDA starts only if it can"
+            " create the device itself"
         )
-        yield warned(
-            "",
-            f"{UVM_FILE} is absent ({state}): CUDA starts only if it can create the device itself",
-            evidence,
-            fix=UVM.fix,
-        )
+        yield warned("", message, evidence, fix=UVM.fix)
 
 
 CUDA_DRIVER = CheckRow(

@@ -14,7 +14,7 @@ from busbw.host.kernel_log import Line, LoggedXid, PastLog, logged_xids
 HOPPER = 90  # compute capability
 HARMLESS, SECONDARY = "harmless", "secondary"
 _REGISTERS = re.compile(r"on link \d+ ?\(((?:0x[0-9a-f]+(?:, )?){7})\)", re.IGNORECASE)
-# By register: bits that can be ignored, or tell of corrected errors above a threshold; and bits
+# By register: bits that can be ignored or that report corrected errors above a threshold, and bits
 # that follow another error.
 _HARMLESS_BITS: dict[int, tuple[int, ...]] = {0: (0, 23, 30), 4: (20, 23, 26, 29)}
 _SECONDARY_BITS: dict[int, tuple[int, ...]] = {0: (1, 20), 3: (16, 17)}
@@ -31,11 +31,9 @@ def nvlink_severity(text: str) -> str:
         return ""
     if not any(left):
         return HARMLESS
-    return (
-        ""
-        if any(value & ~_mask(_SECONDARY_BITS, place) for place, value in enumerate(left))
-        else SECONDARY
-    )
+    if any(value & ~_mask(_SECONDARY_BITS, place) for place, value in enumerate(left)):
+        return ""
+    return SECONDARY
 
 
 def _mask(bits: dict[int, tuple[int, ...]], register: int) -> int:
@@ -145,28 +143,21 @@ def recovery(text: str) -> str:
 def of_device(subject: str, judged: list[Judged]) -> Finding:
     """The finding on a device: its worst errors, then the others."""
     ordered = sorted(
-        judged,
-        key=lambda judged_event: (SEVERITY.index(judged_event.verdict), judged_event.event.age_s),
+        judged, key=lambda judgment: (SEVERITY.index(judgment.verdict), judgment.event.age_s)
     )
-    more = len(ordered) - NAMED
-    message = "; ".join(judged_event.text for judged_event in ordered[:NAMED]) + (
-        f"; and {more} more" if more > 0 else ""
-    )
-    verdict = ordered[0].verdict
-    lines = tuple(
-        line_evidence(judged_event.event.line)
-        for judged_event in ordered
-        if judged_event.verdict is verdict
-    )
-    return Finding(
-        verdict, subject, message, lines, "" if verdict is Verdict.PASS else ordered[0].fix
-    )
+    worst = ordered[0]
+    message = "; ".join(judgment.text for judgment in ordered[:NAMED])
+    if len(ordered) > NAMED:
+        message += f"; and {len(ordered) - NAMED} more"
+    lines = [judgment.event.line for judgment in ordered if judgment.verdict is worst.verdict]
+    fix = "" if worst.verdict is Verdict.PASS else worst.fix
+    return Finding(worst.verdict, subject, message, tuple(map(line_evidence, lines)), fix)
 
 
 def resets(log: PastLog) -> Resets:
-    """The resets that the log tells of.
+    """The resets that the log reports.
 
-    NVIDIA's driver writes none itself; the kernel does since Linux 6.10.
+    NVIDIA's driver does not log them; the kernel does since Linux 6.10.
     """
     result = Resets()
     for line in log.lines:

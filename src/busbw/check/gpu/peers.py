@@ -130,12 +130,13 @@ P2P = CheckRow(
 def check_p2p(machine: Machine) -> Iterator[Finding]:
     """All pairs, grouped by what NVML reports."""
     gpus = read_health(machine)
+    pairs = len(gpus.gpus) * (len(gpus.gpus) - 1) // 2
     missing = no_gpus(machine, gpus)
     if missing:
         yield missing
     elif len(gpus.gpus) < 2:
         yield skipped("there is no second GPU")
-    elif len(gpus.peers) < (pairs := len(gpus.gpus) * (len(gpus.gpus) - 1) // 2):
+    elif len(gpus.peers) < pairs:
         unreadable = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
         yield (unknown if unreadable else not_offered)(
             "", f"NVML does not report peer access for {pairs - len(gpus.peers)} of {pairs} pairs"
@@ -143,10 +144,14 @@ def check_p2p(machine: Machine) -> Iterator[Finding]:
     elif all(status == OK for _, _, status in gpus.peers):
         yield passed("", f"peer access in all {counted(len(gpus.peers), 'pair')} of GPUs")
     for status in sorted({status for _, _, status in gpus.peers} - {OK}):
-        alike = [f"GPU {first}-{other}" for first, other, said in gpus.peers if said == status]
-        named = ", ".join(alike[:NAMED_PAIRS]) + (
-            f" and {len(alike) - NAMED_PAIRS} more" if len(alike) > NAMED_PAIRS else ""
-        )
+        alike = [
+            f"GPU {first}-{second}"
+            for first, second, pair_status in gpus.peers
+            if pair_status == status
+        ]
+        named = ", ".join(alike[:NAMED_PAIRS])
+        if len(alike) > NAMED_PAIRS:
+            named += f" and {len(alike) - NAMED_PAIRS} more"
         evidence = Evidence(
             "nvmlDeviceGetP2PStatus", f"{status}: {STATUS.get(status, 'unknown')}", "0: OK"
         )

@@ -1,4 +1,4 @@
-"""What the checks of GPUs share: a finding for each GPU, and that where there is none."""
+"""What the checks of GPUs share: a finding for each GPU, and the finding if there is no GPU."""
 
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -37,17 +37,15 @@ def no_gpus(machine: Machine, gpus: Gpus) -> Finding | None:
     on_pci = gpus_on_pci(machine)
     if not on_pci:
         return skipped("no NVIDIA GPU")
-    where = (
-        "start the container with GPUs (docker run --gpus all)"
-        if machine.container
-        else "nvidia-smi; dmesg | grep NVRM"
-    )
-    fix = "pip install nvidia-ml-py" if NO_PACKAGE in gpus.reason else where
-    message = (
-        f"{counted(len(on_pci), 'NVIDIA GPU')} on PCI, but NVML lists"
-        f" none{f': {gpus.reason}' if gpus.reason else ''}"
-    )
-    return (not_offered if without_gpus(machine) else unknown)("", message, fix=fix)
+    fix = "nvidia-smi; dmesg | grep NVRM"
+    if NO_PACKAGE in gpus.reason:
+        fix = "pip install nvidia-ml-py"
+    elif machine.container:
+        fix = "start the container with GPUs (docker run --gpus all)"
+    reason = f": {gpus.reason}" if gpus.reason else ""
+    message = f"{counted(len(on_pci), 'NVIDIA GPU')} on PCI, but NVML lists none{reason}"
+    make = not_offered if without_gpus(machine) else unknown
+    return make("", message, fix=fix)
 
 
 def without_gpus(machine: Machine) -> bool:
@@ -55,10 +53,9 @@ def without_gpus(machine: Machine) -> bool:
 
     A container may have been given none, and cards without driver only drive a screen.
     """
-    ungiven = machine.container and CONTROL not in machine.names("/dev")
-    return ungiven or (
-        "nvidia" not in machine.modules and bool(machine.modules) and not compute(machine)
-    )
+    if machine.container and CONTROL not in machine.names("/dev"):
+        return True
+    return bool(machine.modules) and "nvidia" not in machine.modules and not compute(machine)
 
 
 def compute(machine: Machine) -> bool:
@@ -72,9 +69,9 @@ def compute(machine: Machine) -> bool:
 def unreadable(gpu: GpuHealth, field: str = "", part: str = "it") -> Finding:
     """The finding on a GPU that NVML lists but cannot read, or of which it cannot read a field."""
     why = gpu.error or gpu.failed.get(field, "")
-    return (not_offered if WITHHELD in why else unknown)(
-        gpu.label, f"NVML cannot read {part}{f': {why}' if why else ''}"
-    )
+    make = not_offered if WITHHELD in why else unknown
+    reason = f": {why}" if why else ""
+    return make(gpu.label, f"NVML cannot read {part}{reason}")
 
 
 def confined(machine: Machine) -> str:
@@ -119,16 +116,17 @@ def each_gpu(machine: Machine, judge: Callable[[GpuHealth], Finding]) -> Iterato
         yield unreadable(gpu) if gpu.error else judge(gpu)
 
 
-def unreported(gpu: GpuHealth, field: str, what: str) -> Finding:
+def unreported(gpu: GpuHealth, field: str, noun: str) -> Finding:
     """The finding for a value that NVML did not give.
 
     Skip if the GPU or driver has no such thing, else unknown.
     """
     if field in gpu.unsupported:
-        return skipped(f"{what}: not supported by this GPU or driver", gpu.label)
+        return skipped(f"{noun}: not supported by this GPU or driver", gpu.label)
     why = gpu.failed.get(field, "")
     make = not_offered if WITHHELD in why else unknown
-    return make(gpu.label, f"NVML does not report the {what}{f': {why}' if why else ''}")
+    reason = f": {why}" if why else ""
+    return make(gpu.label, f"NVML does not report the {noun}{reason}")
 
 
 def nvml_evidence(gpu: GpuHealth, function: str, value: object, expected: object = "") -> Evidence:

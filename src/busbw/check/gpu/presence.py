@@ -62,26 +62,18 @@ COUNT = CheckRow(
 def check_count(machine: Machine) -> Iterator[Finding]:
     """Each GPU, then the number of all."""
     gpus, on_pci = read_health(machine), gpus_on_pci(machine)
-    gone = [
-        bdf
-        for bdf in on_pci
-        if (machine.read(f"{DEVICES}/{bdf}/config").data or b"").startswith(GONE)
-    ]
-    for bdf in gone:
-        evidence = Evidence(f"{DEVICES}/{bdf}/config", "ff ff ff ff", "de 10 ...")
-        yield failed(
-            bdf,
-            "the GPU does not respond on PCI: it has fallen off the bus",
-            evidence,
-            fix=filled(COUNT.fix, bdf=bdf),
-        )
+    for bdf in on_pci:
+        path = f"{DEVICES}/{bdf}/config"
+        if (machine.read(path).data or b"").startswith(GONE):
+            message = "the GPU does not respond on PCI: it has fallen off the bus"
+            evidence = Evidence(path, "ff ff ff ff", "de 10 ...")
+            yield failed(bdf, message, evidence, fix=filled(COUNT.fix, bdf=bdf))
     missing = no_gpus(machine, gpus)
     if missing and (gpus.reason or not on_pci):
-        yield (
-            _judge_without_nvml(machine, gpus, on_pci)
-            if _driver_fails(machine, gpus, on_pci)
-            else missing
-        )
+        if _driver_fails(machine, gpus, on_pci):
+            yield _judge_without_nvml(machine, gpus, on_pci)
+        else:
+            yield missing
         return
     places = _addresses_of_unread(gpus, on_pci)
     for gpu in gpus.gpus:
@@ -148,8 +140,8 @@ def _judge_count(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Findi
     return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)
 
 
-# GPUs of an HGX board, and the most NVSwitches that one has on PCI (A100: 6, H100: 4).
-BOARD, SWITCHES_OF_ONE = (8, 6)
+BOARD = 8  # GPUs of an HGX board
+SWITCHES_OF_ONE = 6  # NVSwitches that a board has on PCI at most: 6 for A100, 4 for H100
 SWITCHES_OF_WHOLE = 4  # in a virtual machine: with half of a board of A100, it has 3 of its 6
 DRIVER_MODULE, MODULES, DEVICE_FILES = "nvidia", "/proc/modules", "/dev"
 _DEVICE_FILE = re.compile(r"nvidia\d+")
@@ -227,11 +219,8 @@ def _judge_fewer(machine: Machine, present: int) -> Finding | None:
             evidence,
             fix=MISSING.fix,
         )
-    files = (
-        []
-        if machine.container
-        else [name for name in machine.names(DEVICE_FILES) if _DEVICE_FILE.fullmatch(name)]
-    )
+    names = () if machine.container else machine.names(DEVICE_FILES)
+    files = [name for name in names if _DEVICE_FILE.fullmatch(name)]
     if present < len(files):
         evidence = Evidence(DEVICE_FILES, ", ".join(files), counted(present, "file"))
         return failed(
