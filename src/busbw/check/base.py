@@ -159,7 +159,10 @@ def unread(subject: str, reading: Reading, noun: str, fix: str = "") -> Finding:
 def unanswered(
     subject: str, message: str, reason: str, *evidence: Evidence, fix: str = ""
 ) -> Finding:
-    """Unknown if by `reason` the part is there and failed, as with an I/O error; else not offered."""
+    """Unknown if by `reason` the part is there and failed, as with an I/O error.
+
+    Else not offered.
+    """
     make = unknown if broken(Reading(None, reason)) else not_offered
     return make(subject, message, *evidence, fix=fix or _as_root(reason))
 

@@ -229,10 +229,11 @@ def _roce_v2_gids(machine: Machine, path: str) -> str:
 
 def _partition_keys(machine: Machine, port: Port) -> str:
     """Keys in use, sorted: the order depends on when the subnet manager assigned them."""
+    folder = f"{port.path}/pkeys"
+    indices = machine.names(folder)
     if port.layer != INFINIBAND:
         return ""
-    folder = f"{port.path}/pkeys"
-    keys = [machine.text(f"{folder}/{index}") or "" for index in machine.names(folder)]
+    keys = [machine.text(f"{folder}/{index}") or "" for index in indices]
     return ", ".join(sorted(key for key in keys if key.strip("0x")))
 
 

@@ -139,9 +139,10 @@ class Machine:
     def _netdev(self, device: str, number: str) -> str:
         """The interface of a port; '' if it has none here."""
         named = self.text(f"{RDMA}/{device}/ports/{number}/gid_attrs/ndevs/0")
+        names = self.names(f"{RDMA}/{device}/device/net")
         if named:
             return named
-        for name in self.names(f"{RDMA}/{device}/device/net"):
+        for name in names:
             if self.text(f"/sys/class/net/{name}/dev_port") == str(int(number) - 1):
                 return name
         return ""
@@ -192,14 +193,11 @@ class Machine:
         runtime mounts a file over /etc/hosts.
         """
         markers = ("/.dockerenv", "/run/.containerenv")
-        if any(self.read(marker).data is not None for marker in markers):
-            return True
-        for line in (self.text("/proc/self/mountinfo") or "").splitlines():
-            fields = line.split(" ")
-            if len(fields) > 4 and fields[4] == "/etc/hosts" and "/etc/netns/" not in fields[3]:
-                return True
+        marked = any(self.read(marker).data is not None for marker in markers)
         groups = self.text("/proc/1/cgroup") or ""
-        return any(word in groups for word in ("docker", "kubepods", "containerd", "libpod"))
+        named = any(word in groups for word in ("docker", "kubepods", "containerd", "libpod"))
+        mounts = (self.text("/proc/self/mountinfo") or "").splitlines()
+        return marked or named or any(map(_binds_hosts_file, mounts))
 
     @cached_property
     def environment(self) -> Mapping[str, str] | None:
@@ -214,6 +212,12 @@ class Machine:
     def root(self) -> bool:
         """Whether the reads were made as root."""
         return self.call(USER, lambda: str(os.geteuid())).text == "0"
+
+
+def _binds_hosts_file(mount: str) -> bool:
+    """Whether a line of mountinfo is a mount over /etc/hosts that `ip netns` has not made."""
+    fields = mount.split(" ")
+    return len(fields) > 4 and fields[4] == "/etc/hosts" and "/etc/netns/" not in fields[3]
 
 
 def understood(read: Callable[[Machine], Iterable[Fact]], machine: Machine) -> Iterator[Fact]:

@@ -26,7 +26,7 @@ class Evidence(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True):
     """The finding of a check on one part of a machine.
 
-    `subject` names the part, like mlx5_0; '' is the whole machine. `fix` is '' where none is needed.
+    `subject` names the part, like mlx5_0; '' is the whole machine. `fix` is '' if none is needed.
     `optional` is for an unknown: this kernel, driver, container or user is not given the value,
     which says nothing about the part. Of the findings of a check with one verdict, the one with the
     largest `weight` is the worst, and stands first.
@@ -106,8 +106,8 @@ class Node(msgspec.Struct, kw_only=True):
 class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="schema", kw_only=True):
     """Several nodes: the differences between them, and their reports.
 
-    `silent` are the hosts that gave no report, `unreadable` the snapshots that hold no machine, each
-    with the reason. An unreadable snapshot says nothing about its host.
+    `silent` are the hosts that gave no report, `unreadable` the snapshots that hold no machine,
+    each with the reason. An unreadable snapshot says nothing about its host.
     """
 
     differences: list[Difference]

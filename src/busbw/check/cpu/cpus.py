@@ -188,10 +188,10 @@ def _judge_interrupts(machine: Machine, part: Part, numbers: tuple[str, ...]) ->
     node = machine.text(f"{part.path}/numa_node") or ""
     cpus_of_node = machine.text(f"{NODES}/node{node}/cpulist") or ""
     local = cpu_set(cpus_of_node)
-    if not local:
-        return not_offered(part.name, "its NUMA node is unknown")
     by_path = dict(_cpus_of_interrupt(machine, number) for number in numbers)
     handled = {path: cpus for path, cpus in by_path.items() if cpus}
+    if not local:
+        return not_offered(part.name, "its NUMA node is unknown")
     if not handled:
         return not_offered(part.name, "the CPUs of its interrupts cannot be read")
     far = [path for path, cpus in handled.items() if not cpus & local]

@@ -100,7 +100,8 @@ def _judge_xid(event: Event, log_resets: Resets, *, hopper: bool) -> Judged:
         event, _effect_of_line(event, row.effect, hopper=hopper), log_resets
     )
     fix = row.fix(f"{event.bus}.0")
-    if row.effect is Effect.RECOVERY and (action := recovery(event.line.text)):
+    action = recovery(event.line.text) if row.effect is Effect.RECOVERY else ""
+    if action:
         remark = f": {action}{remark}"
         fix = f"drain the host first; {action.lower()}"
     return Judged(verdict, text + remark, fix, event)
@@ -132,7 +133,7 @@ def _xid_verdict(event: Event, effect: Effect, log_resets: Resets) -> tuple[Verd
 
 
 def _verdict_of_request(event: Event, log_resets: Resets) -> tuple[Verdict, str]:
-    """Of Xid 154: what the driver asks for now."""
+    """The verdict on Xid 154, by which the driver asks for an action."""
     if recovery(event.line.text) == NO_ACTION:
         return Verdict.PASS, ""
     if log_resets.after(event.bus, event.line.at_s):
@@ -147,11 +148,9 @@ def _verdict_until_reset(event: Event, effect: Effect, log_resets: Resets) -> tu
     in order.
     """
     at_s = event.line.at_s
-    cleared = (
-        log_resets.after(event.bus, at_s)
-        if effect is Effect.RESET
-        else log_resets.cleared_after(event.bus, at_s)
-    )
+    cleared = log_resets.cleared_after(event.bus, at_s)
+    if effect is Effect.RESET:
+        cleared = log_resets.after(event.bus, at_s)
     if cleared:
         return Verdict.PASS, "; the GPU was reset since"
     if effect is Effect.RESET and log_resets.reloaded_after(at_s):
@@ -314,7 +313,7 @@ def check_recovery_action(gpu: GpuHealth) -> Finding:
     )
     if not action:
         return passed(gpu.label, "the driver asks for no recovery", evidence)
-    what, steps = ACTIONS.get(action, (f"action {action}, which busbw does not know", ASK_DRIVER))
-    return failed(
-        gpu.label, f"the driver asks for {what}", evidence, fix=filled(steps, gpu=gpu.index)
-    )
+    unknown_action = (f"action {action}, which busbw does not know", ASK_DRIVER)
+    request, steps = ACTIONS.get(action, unknown_action)
+    fix = filled(steps, gpu=gpu.index)
+    return failed(gpu.label, f"the driver asks for {request}", evidence, fix=fix)

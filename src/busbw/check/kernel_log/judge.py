@@ -1,4 +1,4 @@
-"""Judges the kernel log by rules: which lines are in it, on what, and whether they still hold."""
+"""Judges the kernel log by rules: which lines it has, on which part, and whether they still hold."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -23,7 +23,11 @@ ON_HOST = "busbw check, on the host as root"
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """All lines of one sign on one subject; `line` is the latest, `words` are its named groups."""
+    """All lines of one sign on one subject.
+
+    `line` is the latest of them, `words` has its named groups. `ended` says that a later line ended
+    the fault.
+    """
 
     sign: Sign
     subject: str
@@ -51,7 +55,7 @@ def check_rule(rule: KernelRule) -> Check:
 def _judge_rule(rule: KernelRule, machine: Machine) -> Iterator[Finding]:
     """A finding for each part that the rule's lines name, the worst first.
 
-    What is over is one finding for all.
+    Without a fault that lasts, one finding for all that is over.
     """
     log = read_past(machine)
     if log.reason:
@@ -72,7 +76,7 @@ def _judge_rule(rule: KernelRule, machine: Machine) -> Iterator[Finding]:
 
 
 def _find_sightings(rule: KernelRule, log: PastLog) -> list[Sighting]:
-    """The signs that the log has, with those that a later line ended."""
+    """The signs of the rule that the log has, also those that a later line ended."""
     sightings: dict[tuple[int, str], Sighting] = {}
     covered = _covered_by_xid(rule, log)
     for line in log.lines:
@@ -85,9 +89,8 @@ def _find_sightings(rule: KernelRule, log: PastLog) -> list[Sighting]:
             subject = words.get(SUBJECT, NO_SUBJECT)
             if not (covered and (subject == NO_SUBJECT or short_bus(subject) in covered)):
                 before = sightings.get((place, subject))
-                sightings[place, subject] = Sighting(
-                    sign, subject, words, line, before.times + 1 if before else 1
-                )
+                times = before.times + 1 if before else 1
+                sightings[place, subject] = Sighting(sign, subject, words, line, times)
             break
     return list(sightings.values())
 
@@ -129,43 +132,40 @@ def _judge_subject(
     verdict = ordered[0][0]
     texts = list(dict.fromkeys(_sighting_text(sighting, log) for _, sighting in ordered))
     more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
-    lines = tuple(
-        line_evidence(sighting.line)
-        for sighting_verdict, sighting in ordered
-        if sighting_verdict is verdict
-    )
+    lines = [sighting.line for line_verdict, sighting in ordered if line_verdict is verdict]
     subject = ordered[0][1].subject
     fix = rule.row.fix.format(subject=word(subject) if subject else "the part")
-    return Finding(verdict, name, "; ".join(texts[:NAMED] + more), lines, fix)
+    message = "; ".join(texts[:NAMED] + more)
+    return Finding(verdict, name, message, tuple(map(line_evidence, lines)), fix)
 
 
 def _sighting_text(sighting: Sighting, log: PastLog) -> str:
-    left = (
-        ", left by the previous boot"
-        if sighting.sign.left_over and sighting.line.at_s <= BOOT_S
-        else ""
-    )
-    return f"{sighting.says}{repeated(sighting.times)}, {span(log.age_s(sighting.line))} ago{left}"
+    text = f"{sighting.says}{repeated(sighting.times)}, {span(log.age_s(sighting.line))} ago"
+    if sighting.sign.left_over and sighting.line.at_s <= BOOT_S:
+        text += ", left by the previous boot"
+    return text
 
 
 def _judge_past(sightings: list[Sighting], log: PastLog) -> Finding:
-    """What passes: nothing, or what ended or is long ago."""
+    """The finding without a fault that lasts: there is none, or it ended or is long ago."""
     if not sightings:
         return passed("", f"no such line in the kernel log, which reaches back {reaches(log)}")
-    ordered = sorted(sightings, key=lambda sighting: -sighting.line.at_s)
-    ended = [
-        f"{sighting.subject}: {_sighting_text(sighting, log)}".removeprefix(": ")
-        + (", ended" if sighting.ended else "")
-        for sighting in ordered[:NAMED]
-    ]
-    more = [f"and {len(ordered) - NAMED} more"] if len(ordered) > NAMED else []
-    return passed(
-        "", "; ".join(ended + more), *(line_evidence(sighting.line) for sighting in ordered[:NAMED])
-    )
+    latest_first = sorted(sightings, key=lambda sighting: -sighting.line.at_s)
+    texts = []
+    for sighting in latest_first[:NAMED]:
+        text = f"{sighting.subject}: {_sighting_text(sighting, log)}".removeprefix(": ")
+        texts.append(f"{text}, ended" if sighting.ended else text)
+    if len(latest_first) > NAMED:
+        texts.append(f"and {len(latest_first) - NAMED} more")
+    evidence = (line_evidence(sighting.line) for sighting in latest_first[:NAMED])
+    return passed("", "; ".join(texts), *evidence)
 
 
 def _device_namer(machine: Machine) -> Callable[[str], str]:
-    """What other checks call the device of a PCI address."""
+    """A function that gives the name of a PCI address's device in other checks.
+
+    For a device without a name and for other subjects it gives the subject itself.
+    """
     gpus = {short_bus(gpu.bus_id): gpu.label for gpu in read_health(machine).gpus if gpu.bus_id}
     ports: dict[str, list[str]] = {}
     for port in machine.ports:
@@ -195,22 +195,18 @@ def repeated(times: int) -> str:
 
 
 def line_evidence(line: Line) -> Evidence:
-    """The line."""
+    """A line of the log as evidence of a fault."""
     return Evidence(KMSG, line.text, "none")
 
 
 def unread_log(log: PastLog) -> Finding:
     """The finding where the log cannot be read.
 
-    Not offered to this user or container, or in this snapshot.
+    Mostly it is not offered to this user or container, or is not in this snapshot.
     """
     denied = any(word in log.reason for word in DENIED)
-    return unanswered(
-        "",
-        f"the kernel log cannot be read: {log.reason}",
-        log.reason,
-        fix="" if denied else ON_HOST,
-    )
+    message = f"the kernel log cannot be read: {log.reason}"
+    return unanswered("", message, log.reason, fix="" if denied else ON_HOST)
 
 
 CHECKS = tuple(map(check_rule, RULES))

@@ -1,4 +1,4 @@
-"""Logins and names of hosts: ssh keys, addresses of the own name, reverse lookups."""
+"""Logins and names of hosts: ssh keys, addresses of a host's own name, reverse lookups."""
 
 import json
 from collections.abc import Iterator
@@ -47,18 +47,14 @@ def check_hostname_loopback(machine: Machine) -> Iterator[Finding]:
     if name.partition(".")[0] == LOCAL:
         yield skipped(f"this host's name is {name}")
         return
-    own = {name, name.partition(".")[0]}
+    hostnames = {name, name.partition(".")[0]}
     lines = [line.partition("#")[0].split() for line in reading.text.splitlines()]
-    of_name = [words for words in lines if own & set(words[1:])]
+    of_name = [words for words in lines if hostnames & set(words[1:])]
     loopback = [words for words in of_name if _is_loopback(words[0])]
     for words in loopback:
+        message = f"{HOSTS_FILE} gives {name} the address {words[0]}"
         evidence = Evidence(HOSTS_FILE, " ".join(words), f"an address of {name}")
-        yield warned(
-            "",
-            f"{HOSTS_FILE} gives {name} the address {words[0]}",
-            evidence,
-            fix=_fix_of_line(words, own),
-        )
+        yield warned("", message, evidence, fix=_fix_of_line(words, hostnames))
     if not loopback:
         yield passed(
             "",
@@ -67,10 +63,10 @@ def check_hostname_loopback(machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _fix_of_line(words: list[str], own: set[str]) -> str:
-    """A line may also hold localhost, which must stay."""
-    named = [word for word in words[1:] if word in own]
-    others = [word for word in words[1:] if word not in own]
+def _fix_of_line(words: list[str], hostnames: set[str]) -> str:
+    """The fix for a line with names of this host; it may also hold localhost, which must stay."""
+    named = [word for word in words[1:] if word in hostnames]
+    others = [word for word in words[1:] if word not in hostnames]
     return filled(SHARED if others else ALONE, address=words[0], own=named, others=others)
 
 
@@ -164,7 +160,7 @@ def check_reverse_lookup(machine: Machine) -> Iterator[Finding]:
         yield unread("", reading, "the time of a reverse lookup")
         return
     seconds: dict[str, float] = json.loads(reading.text)
-    address = max(seconds, key=lambda address_looked_up: seconds[address_looked_up])
+    address = max(seconds, key=seconds.__getitem__)
     evidence = Evidence(
         f"getent hosts {address}", f"{seconds[address]:.2f} s", f"at most {SLOW_S:g} s"
     )

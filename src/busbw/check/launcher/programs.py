@@ -1,6 +1,6 @@
-"""What the launcher checks read: mpirun, srun, ssh, and the addresses of the host's own name.
+"""The programs of launchers that checks ask: mpirun, srun, ssh and getent.
 
-Slurm, and Kubeflow's MPIJob.
+The checks here are those of Slurm and of Kubeflow's MPIJob.
 """
 
 import contextlib
@@ -32,12 +32,15 @@ from busbw.launch import mpirun, slurm
 from busbw.launch.hosts import parse_hostfile
 
 LIMIT_S = 10.0
-LOOKUPS = 3  # a server that answers some only is found by chance
+LOOKUPS = 3  # of a name; one may miss a server that answers only some of them
 
 
 @dataclass(frozen=True, slots=True)
 class OpenMpi:
-    """One mpirun. `path` is '' if there is none; `error` says why it is not Open MPI 4 or newer."""
+    """One mpirun. `path` is '' if there is none.
+
+    `error` says why it is not Open MPI 4 or newer.
+    """
 
     path: str
     version: str = ""
@@ -50,16 +53,15 @@ class OpenMpi:
 
 
 def open_mpi_reading(machine: Machine) -> Reading:
-    """What was found of the mpirun that `busbw run` starts, as JSON."""
+    """The mpirun that `busbw run` starts, as JSON of an OpenMpi."""
     return machine.call("mpirun", lambda: _probe_mpirun(mpirun.located()))
 
 
 def open_mpi(machine: Machine) -> OpenMpi | None:
-    """The mpirun that `busbw run` starts: next to its Python, else of PATH.
+    """The mpirun that `busbw run` starts: the one next to its Python, else the first on PATH.
 
-    None if a snapshot lacks it.
-
-    Other hosts run busbw by its path, and their PATH is that of a shell without a login.
+    None if a snapshot lacks it. Other hosts run busbw by its path, and their PATH is that of a
+    shell without a login.
     """
     text = open_mpi_reading(machine).text
     return None if text is None else OpenMpi(**json.loads(text))
@@ -68,7 +70,7 @@ def open_mpi(machine: Machine) -> OpenMpi | None:
 def shell_open_mpi(machine: Machine) -> OpenMpi | None:
     """The mpirun that a shell of this machine starts.
 
-    A snapshot has one mpirun alone: that of `open_mpi`.
+    A snapshot has only the mpirun of `open_mpi`.
     """
     text = machine.call("mpirun on PATH", lambda: _probe_mpirun(shutil.which("mpirun") or "")).text
     return open_mpi(machine) if text is None else OpenMpi(**json.loads(text))
@@ -102,7 +104,7 @@ def own_addresses(hostname: str) -> str:
 
 
 def reverse_lookups(hostname: str) -> str:
-    """As JSON: seconds of the slowest lookup of the name of each own IPv4 address.
+    """Seconds of the slowest lookup of the name of each own IPv4 address, as JSON.
 
     Addresses have the form in which a dual-stack server sees them.
     """
@@ -119,7 +121,7 @@ def reverse_lookups(hostname: str) -> str:
 
 
 def ssh_login() -> str:
-    """As JSON: ssh's path, whether an agent runs, and the private keys in ~/.ssh with permissions.
+    """ssh's path, whether an agent runs, and the permissions of private keys in ~/.ssh, as JSON.
 
     No key is read.
     """
@@ -132,13 +134,8 @@ def ssh_login() -> str:
         }
     except OSError as error:
         raise Unavailable(f"{folder}: {error.strerror}") from error
-    return json.dumps(
-        {
-            "ssh": shutil.which("ssh") or "",
-            "agent": bool(os.environ.get("SSH_AUTH_SOCK")),
-            "keys": keys,
-        }
-    )
+    ssh, agent = shutil.which("ssh") or "", bool(os.environ.get("SSH_AUTH_SOCK"))
+    return json.dumps({"ssh": ssh, "agent": agent, "keys": keys})
 
 
 def _run_program(program: str, *arguments: str) -> str:
@@ -162,13 +159,12 @@ def _run_program(program: str, *arguments: str) -> str:
         return done.stdout.strip()
     text = (done.stdout + done.stderr).strip()
     if done.returncode:
-        raise Unavailable(
-            f"{path} ended with exit code {done.returncode}: {text.rpartition(chr(10))[2]}"
-        )
+        last_line = text.rpartition("\n")[2]
+        raise Unavailable(f"{path} ended with exit code {done.returncode}: {last_line}")
     return text
 
 
-# Srun without slurm.conf, and without a server that has one.
+# What srun prints without slurm.conf, and without a server that has one.
 UNCONFIGURED = "Could not establish a configuration source"
 
 SLURM_MPI = CheckRow(
@@ -251,8 +247,8 @@ def check_mpijob(machine: Machine) -> Iterator[Finding]:
     try:
         hosts = parse_hostfile(reading.text or "", path)
     except UsageError as error:
-        what = f"{path} does not exist" if reading.text is None else str(error)
-        yield failed("", f"{what}: mpirun has no workers", evidence, fix=MPIJOB.fix)
+        problem = f"{path} does not exist" if reading.text is None else str(error)
+        yield failed("", f"{problem}: mpirun has no workers", evidence, fix=MPIJOB.fix)
         return
     absent = [name for name in OPERATOR_VARIABLES if name not in environment]
     listed = Evidence(path, ", ".join(map(str, hosts)))
@@ -262,9 +258,7 @@ def check_mpijob(machine: Machine) -> Iterator[Finding]:
             "", f"the operator's {', '.join(absent)} is missing", evidence, listed, fix=MPIJOB.fix
         )
     else:
-        five = (
-            "; Open MPI 5 translates the names of the variables"
-            if mpirun and mpirun.major >= 5
-            else ""
-        )
-        yield passed("", f"{len(hosts)} workers{five}", evidence, listed)
+        translated = ""
+        if mpirun and mpirun.major >= 5:
+            translated = "; Open MPI 5 translates the names of the variables"
+        yield passed("", f"{len(hosts)} workers{translated}", evidence, listed)

@@ -13,7 +13,7 @@ from busbw.host.cgroup import MOUNT, OWN, directories, killed, limits, quotas
 
 
 def _finding_without_cgroup(machine: Machine, controller: str) -> Finding:
-    """Why the cgroup of this process is unknown."""
+    """The finding if the cgroup of this process is not known."""
     reading = machine.read(OWN)
     if reading.text is None:
         return unread("", reading, "the cgroup of this process")
@@ -53,32 +53,25 @@ def check_cgroup_memory(machine: Machine) -> Iterator[Finding]:
     memory_limits = limits(machine, "memory")
     kills = killed(machine)
     if kills and kills[1]:
-        fix = (
-            filled(CGROUP_MEMORY.fix, path=memory_limits[0].path)
-            if memory_limits
-            else "use less memory, or a machine with more"
-        )
+        fix = "use less memory, or a machine with more"
+        if memory_limits:
+            fix = filled(CGROUP_MEMORY.fix, path=memory_limits[0].path)
         yield warned(
             "",
             f"the kernel has killed {counted(kills[1], 'process', 'es')} of this cgroup for memory",
             Evidence(kills[0], f"oom_kill {kills[1]}", "0"),
             fix=fix,
         )
-    full = [
-        (limit, used)
-        for limit in memory_limits
-        if (used := limit.used) is not None and used > FULL_SHARE * limit.limit
-    ]
-    for limit, used in full:
-        evidence = Evidence(
-            limit.path, f"{used} of {limit.limit} bytes used", f"less than {FULL_SHARE:.0%}"
-        )
-        yield warned(
-            "",
-            f"{used / limit.limit:.0%} of the memory limit is used",
-            evidence,
-            fix=filled(CGROUP_MEMORY.fix, path=limit.path),
-        )
+    full = False
+    for limit in memory_limits:
+        used = limit.used
+        if used is None or used <= FULL_SHARE * limit.limit:
+            continue
+        full = True
+        message = f"{used / limit.limit:.0%} of the memory limit is used"
+        in_use = f"{used} of {limit.limit} bytes used"
+        evidence = Evidence(limit.path, in_use, f"less than {FULL_SHARE:.0%}")
+        yield warned("", message, evidence, fix=filled(CGROUP_MEMORY.fix, path=limit.path))
     if full or (kills and kills[1]):
         return
     if memory_limits:

@@ -39,40 +39,33 @@ def check_shm_size(machine: Machine) -> Iterator[Finding]:
         yield unread("", reading, f"the size of {SHM}")
         return
     size = json.loads(reading.text)
-    evidence = Evidence(
-        f"statvfs({SHM})", f"{_mib(size['free'])} free of {_mib(size['total'])}", "1024 MiB or more"
-    )
-    text = f"{_mib(size['free'])} of {_mib(size['total'])} are free in {SHM}"
-    report = failed if size["free"] <= TOO_SMALL else warned
-    left = [name for name in machine.names(SHM) if name.startswith(LEFT_OVER)]
-    if size["free"] >= LEAST:
+    free, total = size["free"], size["total"]
+    share = f"{_mib(free)} free of {_mib(total)}"
+    evidence = Evidence(f"statvfs({SHM})", share, "1024 MiB or more")
+    text = f"{_mib(free)} of {_mib(total)} are free in {SHM}"
+    report = failed if free <= TOO_SMALL else warned
+    left_over = [name for name in machine.names(SHM) if name.startswith(LEFT_OVER)]
+    if free >= LEAST:
         yield passed("", text, evidence)
-    elif size["total"] >= LEAST:
-        fix = (
-            f"drain the host; then rm {SHM}/{LEFT_OVER}*"
-            if left
-            else f"ls -l {SHM}; remove what ended jobs left"
-        )
-        yield report("", text, evidence, fix=fix)
+        return
+    fix = f"mount -o remount,size=50% {SHM}"
+    if total >= LEAST and left_over:
+        fix = f"drain the host; then rm {SHM}/{LEFT_OVER}*"
+    elif total >= LEAST:
+        fix = f"ls -l {SHM}; remove what ended jobs left"
     elif machine.container:
-        yield report(
-            "",
-            text,
-            evidence,
-            fix=(
-                "start the container with --shm-size=1g or --ipc=host; in Kubernetes mount an"
-                " emptyDir with medium: Memory"
-            ),
+        fix = (
+            "start the container with --shm-size=1g or --ipc=host; in Kubernetes mount an emptyDir"
+            " with medium: Memory"
         )
-    else:
-        yield report("", text, evidence, fix=f"mount -o remount,size=50% {SHM}")
+    yield report("", text, evidence, fix=fix)
 
 
 def _mib(size: int) -> str:
     return f"{size >> 20} MiB"
 
 
-# Less than this share and than this number is little.
+# Less than this share, and less than this number of bytes or files, is little.
 LOW = 0.05
 MANY_BYTES = 20 << 30
 MANY_FILES = 100_000
@@ -117,12 +110,11 @@ def check_disk_space(machine: Machine) -> Iterator[Finding]:
 
 def _judge_file_system(path: str, state: dict[str, int | str]) -> Finding:
     where = f"statvfs({path})"
+    if state.get("error") == SILENT:
+        message = f"{path} does not answer: every program that touches it hangs"
+        evidence = Evidence(where, SILENT, "an answer")
+        return failed(path, message, evidence, fix=filled(DEAD, path=path))
     if "error" in state:
-        if state["error"] == SILENT:
-            message = f"{path} does not answer: every program that touches it hangs"
-            return failed(
-                path, message, Evidence(where, SILENT, "an answer"), fix=filled(DEAD, path=path)
-            )
         return not_offered(path, f"{path} cannot be read: {state['error']}")
     total, free, files, free_files = (
         int(state[name]) for name in ("total", "free", "files", "free_files")
@@ -132,25 +124,28 @@ def _judge_file_system(path: str, state: dict[str, int | str]) -> Finding:
     few = _scarcity(free, total, MANY_BYTES, FULL_BYTES) if path != SHM else 0
     few_files = _scarcity(free_files, files, MANY_FILES, FULL_FILES)
     if not few and not few_files:
-        return passed(path, f"{space}{f', {inodes}' if files else ''}", Evidence(where, space))
+        text = f"{space}, {inodes}" if files else space
+        return passed(path, text, Evidence(where, space))
+    if few >= few_files:
+        scarce, share, fix = space, free / total, SPACE
+    else:
+        scarce, share, fix = inodes, free_files / files, INODES
     report = failed if 2 in (few, few_files) else warned
-    scarce = space if few >= few_files else inodes
-    share = free / total if few >= few_files else free_files / files
-    fix = filled(SPACE if few >= few_files else INODES, path=path)
     return report(
         path,
         f"{path} has {scarce}",
         Evidence(where, scarce, f"{LOW:.0%} or more"),
-        fix=fix,
+        fix=filled(fix, path=path),
         weight=1 - share,
     )
 
 
 def _scarcity(free: int, total: int, many: int, few: int) -> int:
-    """2 if it is as good as full, 1 if little is left, else 0.
+    """2 if a file system is as good as full, 1 if little is left, else 0.
 
-    A file system that does not count has enough.
+    One that does not count has a `total` of 0, and is taken to have enough.
     """
     if not total or free >= LOW * total or free >= many:
         return 0
-    return 2 if (free < few and free < max(FULL_SHARE * total, 1)) or not free else 1
+    full = free < few and free < max(FULL_SHARE * total, 1)
+    return 2 if full or not free else 1

@@ -49,9 +49,8 @@ BOND = CheckRow(
 @check(BOND)
 def check_bond(machine: Machine) -> Iterator[Finding]:
     bonds = read_bonds(machine)
-    named = {name for name, interface in machine.interfaces.items() if interface.slaves} | set(
-        bonds
-    )
+    named = {name for name, interface in machine.interfaces.items() if interface.slaves}
+    named |= set(bonds)
     if not named:
         yield skipped("no bond")
     for name in sorted(named):
@@ -86,7 +85,7 @@ def _judge_bond(name: str, bond: Bond, *, rdma: bool) -> Iterator[Finding]:
 
 
 def _find_faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str, str]]:
-    """What is wrong: message, value, expected value, fix."""
+    """The faults of a bond, each as message, value, expected value and fix."""
     down = [slave.name for slave in bond.slaves if not slave.up]
     if down:
         yield (
@@ -104,7 +103,7 @@ def _find_faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str, str
             "its slaves differ in speed",
             f"Speed: {text}",
             "equal",
-            filled(RESEAT_SLAVE, slave=min(speeds, key=lambda slave_name: speeds[slave_name])),
+            filled(RESEAT_SLAVE, slave=min(speeds, key=speeds.__getitem__)),
         )
     if bond.mode == LACP:
         # Only root sees the active aggregator. Without it, slaves must at least share one.

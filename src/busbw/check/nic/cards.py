@@ -98,51 +98,43 @@ def check_rate(machine: Machine) -> Iterator[Finding]:
     ports = [port for port in cabled(machine) if port.active]
     if not ports:
         yield skipped("no active RDMA port with a cable")
-    likes = {port.name: group for group in by_model(machine, ports).values() for port in group}
+    groups = by_model(machine, ports).values()
     for port in ports:
-        yield _judge_rate(
-            machine, port, [like for like in likes.get(port.name, []) if like.layer == port.layer]
-        )
+        group = next((group for group in groups if port in group), [])
+        alike = [other for other in group if other.layer == port.layer]
+        yield _judge_rate(machine, port, alike)
 
 
-def _judge_rate(machine: Machine, port: Port, likes: list[Port]) -> Finding:
+def _judge_rate(machine: Machine, port: Port, alike: list[Port]) -> Finding:
+    """The finding on a port; `alike` are the ports of its model and link layer, with itself."""
     reading = machine.read(f"{port.path}/rate")
-    port_rate = _parse_rate(reading.text)
-    if port_rate is None:
-        return unread(
-            port.name, reading, f"the rate ('{reading.text}')" if reading.text else "the rate"
+    rate = _parse_rate(reading.text)
+    if rate is None:
+        noun = f"the rate ('{reading.text}')" if reading.text else "the rate"
+        return unread(port.name, reading, noun)
+    readable = [_parse_rate(machine.text(f"{other.path}/rate")) for other in alike]
+    rates = [other_rate for other_rate in readable if other_rate is not None]
+    fastest = max(rates, default=rate)
+    gbits, lanes = rate
+    expected = f"{fastest[0]:g} Gb/sec" if fastest > rate else "4X"
+    evidence = Evidence(f"{port.path}/rate", reading.text or "", expected)
+    if rate < fastest:
+        message = (
+            f"{gbits:g} Gbit/s over {lanes} lanes, while ports of the same model have"
+            f" {fastest[0]:g} over {fastest[1]}"
         )
-    rates = [
-        rate
-        for like in likes
-        if (rate := _parse_rate(machine.text(f"{like.path}/rate"))) is not None
-    ]
-    fastest = max(rates, default=port_rate)
-    evidence = Evidence(
-        f"{port.path}/rate",
-        reading.text or "",
-        f"{fastest[0]:g} Gb/sec" if fastest > port_rate else "4X",
-    )
-    if port_rate < fastest:
-        return warned(
-            port.name,
-            f"{port_rate[0]:g} Gbit/s over {port_rate[1]} lanes, while ports of the same model have {fastest[0]:g}"
-            f" over {fastest[1]}",
-            evidence,
-            fix=filled(RATE.fix, device=port.device),
-            weight=fastest[0] - port_rate[0],
+        fix = filled(RATE.fix, device=port.device)
+        return warned(port.name, message, evidence, fix=fix, weight=fastest[0] - gbits)
+    if lanes < LANES and len(rates) < 2:
+        message = (
+            f"{lanes} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise"
+            " degraded"
         )
-    if port_rate[1] < LANES and len(rates) < 2:
-        return not_offered(
-            port.name,
-            f"{port_rate[1]} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise"
-            " degraded",
-            evidence,
-        )
-    lanes = (
-        "" if port_rate[1] >= LANES else f" over {port_rate[1]} lanes, like all of the same model"
-    )
-    return passed(port.name, f"{port_rate[0]:g} Gbit/s{lanes}", evidence)
+        return not_offered(port.name, message, evidence)
+    text = f"{gbits:g} Gbit/s"
+    if lanes < LANES:
+        text += f" over {lanes} lanes, like all of the same model"
+    return passed(port.name, text, evidence)
 
 
 def _parse_rate(text: str | None) -> tuple[float, int] | None:
@@ -179,27 +171,26 @@ def check_firmware(machine: Machine) -> Iterator[Finding]:
         yield skipped("no RDMA device with firmware of its own")
     groups = by_model(machine, ports)
     for port in ports:
-        kind, likes = next(
-            ((kind, likes) for kind, likes in groups.items() if port in likes), ("", [port])
-        )
         path = f"{RDMA}/{port.device}/fw_ver"
-        own = machine.text(path)
-        if not own:
+        firmware = machine.text(path)
+        if not firmware:
             yield unread(port.device, machine.read(path), "its firmware")
             continue
-        versions = [machine.text(f"{RDMA}/{like.device}/fw_ver") or "" for like in likes]
+        kind, alike = "", [port]
+        for model, group in groups.items():
+            if port in group:
+                kind, alike = model, group
+        versions = [machine.text(f"{RDMA}/{other.device}/fw_ver") or "" for other in alike]
         usual = max(versions, key=versions.count)
+        text = f"firmware {firmware}"
+        if len(set(versions)) == 1 and len(alike) > 1:
+            text += f", same as all {len(alike)} of {kind}"
         yield judged(
-            right=own == usual,
+            right=firmware == usual,
             subject=port.device,
-            good=f"firmware {own}"
-            + (
-                f", same as all {len(likes)} of {kind}"
-                if len(set(versions)) == 1 and len(likes) > 1
-                else ""
-            ),
-            bad=f"firmware {own}, while most cards of the same model ({kind}) have {usual}",
-            evidence=(Evidence(path, own, usual if len(likes) > 1 else ""),),
+            good=text,
+            bad=f"firmware {firmware}, while most cards of the same model ({kind}) have {usual}",
+            evidence=(Evidence(path, firmware, usual if len(alike) > 1 else ""),),
             fix=filled(FIRMWARE.fix, bdf=port.bdf or port.device),
         )
 

@@ -63,32 +63,22 @@ def check_flap(machine: Machine) -> Iterator[Finding]:
     ports = cabled(machine)
     if not ports:
         yield skipped("no RDMA port with a cable")
-    port_counters = {
+    read = {
         port.name: counts(machine, port, ("counters/link_downed",), "link_down_events_phy")
         for port in ports
     }
-    down_counts = {
-        port.name: _down_counts(machine, port, port_counters[port.name]) for port in ports
-    }
-    totals = {
-        name: max(map(_value, port_counts))
-        for name, port_counts in down_counts.items()
-        if port_counts
-    }
-    rises = {
-        name: _largest_rise(port_counts) for name, port_counts in down_counts.items() if port_counts
-    }
+    down_counts = {port.name: _down_counts(machine, port, read[port.name]) for port in ports}
+    known = {name: port_counts for name, port_counts in down_counts.items() if port_counts}
+    totals = {name: max(map(_value, port_counts)) for name, port_counts in known.items()}
+    rises = {name: _largest_rise(port_counts) for name, port_counts in known.items()}
     common, seconds = _median(list(totals.values())), interval_s(machine)
     common_rise = _median([rise for rise in rises.values() if rise is not None])
     for port in ports:
         port_counts, rise = down_counts[port.name], rises.get(port.name)
         if not port_counts:
-            reason = port_counters[port.name]
-            yield unanswered(
-                port.name,
-                "no link-down counter can be read",
-                reason if isinstance(reason, str) else "",
-            )
+            counters = read[port.name]
+            reason = counters if isinstance(counters, str) else ""
+            yield unanswered(port.name, "no link-down counter can be read", reason)
         elif seconds and rise is not None:
             yield _judge_rise(port, port_counts, rise, common_rise, seconds)
         else:
@@ -102,7 +92,7 @@ def _value(count: Count) -> int:
 def _judge_rise(
     port: Port, port_counts: list[Count], rise: int, common: float, seconds: float
 ) -> Finding:
-    """What happened between two readings."""
+    """The finding from two readings, `seconds` apart."""
     ever = counted(max(map(_value, port_counts)), "time")
     message = f"its link went down {counted(rise, 'time')} in {span(seconds)}, {ever} {LOADED}"
     evidence = counter_evidence(port_counts, expected="no more")
@@ -114,16 +104,14 @@ def _judge_rise(
 
 
 def _judge_total(port: Port, port_counts: list[Count], times: int, common: float) -> Finding:
-    """What one reading tells."""
+    """The finding from one reading."""
     evidence = counter_evidence(port_counts, expected=f"below {MANY_FLAPS}")
     fix = filled(FLAP.fix, device=port.device)
-    saturated = next(
-        (count for count in port_counts if count.saturated and count.value == times), None
-    )
+    saturated = [count for count in port_counts if count.saturated and count.value == times]
     if saturated:
         message = (
-            f"{saturated.name} is {times}, the most that it can hold: its link went down at least as"
-            f" often {LOADED}"
+            f"{saturated[0].name} is {times}, the most that it can hold: its link went down at"
+            f" least as often {LOADED}"
         )
         clear = "" if port.roce else filled(f"{CLEAR}; ", device=port.device, port=port.number)
         return failed(port.name, message, *evidence, fix=f"{clear}{fix}", weight=times)
@@ -135,9 +123,8 @@ def _judge_total(port: Port, port_counts: list[Count], times: int, common: float
 
 
 def _down_counts(machine: Machine, port: Port, port_counts: list[Count] | str) -> list[Count]:
-    carriers = [
-        count for netdev in hardware(machine, port) if (count := _carrier_count(machine, netdev))
-    ]
+    of_netdevs = [_carrier_count(machine, netdev) for netdev in hardware(machine, port)]
+    carriers = [count for count in of_netdevs if count]
     return ([] if isinstance(port_counts, str) else port_counts) + carriers
 
 
@@ -147,22 +134,21 @@ def _largest_rise(port_counts: list[Count]) -> int | None:
 
 
 def _median(values: list[int]) -> float:
-    """Work on a switch takes all ports down."""
+    """The median of several ports; 0 for one or two, which have nothing in common."""
     return median(values) if len(values) > 2 else 0
 
 
 def _carrier_count(machine: Machine, netdev: str) -> Count | None:
     path = f"/sys/class/net/{netdev}/carrier_down_count"
-    read = [
-        _number(path, netdev, reading.text(path) or "")
-        for reading in (machine, machine.earlier)
-        if reading
-    ]
-    now = [count for count in read[:1] if count]
-    return next(iter(with_rises(now, [count for count in read[1:] if count])), None)
+    now = _count_of(path, netdev, machine.text(path) or "")
+    earlier_text = machine.earlier.text(path) if machine.earlier else None
+    before = _count_of(path, netdev, earlier_text or "")
+    if now is None:
+        return None
+    return with_rises([now], [before] if before else [])[0]
 
 
-def _number(path: str, netdev: str, text: str) -> Count | None:
+def _count_of(path: str, netdev: str, text: str) -> Count | None:
     return Count("carrier_down_count", int(text), path, netdev) if text.isdecimal() else None
 
 
@@ -222,9 +208,9 @@ def check_symbol_errors(machine: Machine, port: Port, counters: list[Count]) -> 
     saturated = [count for count in counters if count.saturated]
     recent = window(machine, [count for count in counters if not count.saturated])
     errors = total(counters, ".*")
-    text = f"{counted(errors, 'error')} {LOADED}" + (
-        f", {total(recent.counts, '.*')} of them {recent.since}" if recent.seconds else ""
-    )
+    text = f"{counted(errors, 'error')} {LOADED}"
+    if recent.seconds:
+        text += f", {total(recent.counts, '.*')} of them {recent.since}"
     if saturated:
         named = ", ".join(f"{count.name} {count.value}" for count in saturated)
         report = failed if any(count.name == RECOVERED for count in saturated) else warned
@@ -252,7 +238,7 @@ def check_symbol_errors(machine: Machine, port: Port, counters: list[Count]) -> 
 
 
 def _too_many(recent: Window) -> bool:
-    """Whether errors come too fast; of one reading, whether they may."""
+    """Whether errors come too fast; with one reading, whether they may."""
     errors = total(recent.counts, ".*")
     often = too_fast(errors, recent.seconds, PER_HOUR) if recent.seconds else errors > PER_HOUR
     return often or bool(total(recent.counts, NEVER))
@@ -261,14 +247,16 @@ def _too_many(recent: Window) -> bool:
 def _fix_of_counters(
     port: Port, counters: Sequence[Count], recent: Window, saturated: Sequence[Count]
 ) -> str:
-    """What each counter that is not 0 asks for: only some are mended at the cable."""
+    """The fix for each counter that is not 0. Only some of these faults are in the cable."""
     credits = total(counters, OVERRUN)
-    steps = [CLEAR] if saturated and not port.roce else []
-    steps += [] if recent.seconds and not saturated else [WATCH]
-    steps += (
-        [RESEAT_CABLE if recent.seconds and not saturated else f"if they do: {RESEAT_CABLE}"]
-        if total(counters, ".*") > credits
-        else []
-    )
-    steps += [CREDITS] if credits else []
+    they_rise = recent.seconds and not saturated
+    steps = []
+    if saturated and not port.roce:
+        steps.append(CLEAR)
+    if not they_rise:
+        steps.append(WATCH)
+    if total(counters, ".*") > credits:
+        steps.append(RESEAT_CABLE if they_rise else f"if they do: {RESEAT_CABLE}")
+    if credits:
+        steps.append(CREDITS)
     return filled("; ".join(steps), device=port.device, port=port.number)

@@ -45,54 +45,38 @@ def check_gid(machine: Machine) -> Iterator[Finding]:
 
 def _judge_gid(machine: Machine, port: Port) -> Finding:
     gids = read_gids(machine, port.path)
-    where = f"{port.path}/gids"
     if not gids or not any(gid.kind for gid in gids):
-        reason = (
-            "it shows none: GIDs of other network namespaces are hidden"
-            if machine.container
-            else "none can be read"
-        )
-        expected = bool(machine.names(where)) and port.netdev and not machine.container
-        report = unknown if expected else not_offered
-        return report(
-            port.name,
-            f"GIDs: {reason}",
-            fix="run busbw check on the host, or the container with its network (--net=host)",
-        )
+        return _judge_without_gids(machine, port)
     v2 = [gid for gid in gids if gid.kind == V2]
     fix = filled(GID.fix, netdev=holder(machine, port) or "INTERFACE")
     hidden = sum(not gid.kind for gid in gids)
     if not v2 and hidden:
-        return unknown(
-            port.name,
-            f"the type of {hidden} of {len(gids)} GIDs cannot be read",
-            fix=f"grep . {port.path}/gid_attrs/types/*",
-        )
+        message = f"the type of {hidden} of {len(gids)} GIDs cannot be read"
+        return unknown(port.name, message, fix=f"grep . {port.path}/gid_attrs/types/*")
     if not v2:
         evidence = Evidence(f"{port.path}/gid_attrs/types/{gids[0].index}", gids[0].kind, V2)
-        return failed(
-            port.name,
-            f"all {len(gids)} GIDs are {gids[0].kind}, which is not routed",
-            evidence,
-            fix=fix,
-        )
+        message = f"all {len(gids)} GIDs are {gids[0].kind}, which is not routed"
+        return failed(port.name, message, evidence, fix=fix)
     routable = next((gid for gid in v2 if gid.routable), None)
+    where = f"{port.path}/gids"
     if routable is None:
-        evidence = Evidence(
-            f"{where}/{v2[0].index}", str(v2[0].address), "an address that is not link-local"
-        )
-        return warned(
-            port.name,
-            "its RoCE v2 GIDs are all link-local: routers do not forward them",
-            evidence,
-            fix=fix,
-        )
+        message = "its RoCE v2 GIDs are all link-local: routers do not forward them"
+        expected = "an address that is not link-local"
+        evidence = Evidence(f"{where}/{v2[0].index}", str(v2[0].address), expected)
+        return warned(port.name, message, evidence, fix=fix)
     text = str(routable.ipv4 or routable.address)
-    return passed(
-        port.name,
-        f"GID {routable.index} is {text} ({V2})",
-        Evidence(f"{where}/{routable.index}", str(routable.address)),
-    )
+    evidence = Evidence(f"{where}/{routable.index}", str(routable.address))
+    return passed(port.name, f"GID {routable.index} is {text} ({V2})", evidence)
+
+
+def _judge_without_gids(machine: Machine, port: Port) -> Finding:
+    reason = "none can be read"
+    if machine.container:
+        reason = "it shows none: GIDs of other network namespaces are hidden"
+    expected = machine.names(f"{port.path}/gids") and port.netdev and not machine.container
+    report = unknown if expected else not_offered
+    fix = "run busbw check on the host, or the container with its network (--net=host)"
+    return report(port.name, f"GIDs: {reason}", fix=fix)
 
 
 GID_ORDER = CheckRow(
@@ -131,9 +115,9 @@ def check_gid_order(machine: Machine) -> Iterator[Finding]:
     indices = {}
     for port in ports:
         v2 = [gid for gid in read_gids(machine, port.path) if gid.kind == V2 and gid.routable]
-        indices[port.name] = next(
-            (gid.index for gid in v2 if gid.ipv4), v2[0].index if v2 else None
-        )
+        with_ipv4 = [gid for gid in v2 if gid.ipv4]
+        best = (with_ipv4 or v2)[:1]
+        indices[port.name] = best[0].index if best else None
     known = [index for index in indices.values() if index is not None]
     usual = max(known, key=known.count, default=None)
     for port in ports:

@@ -1,4 +1,4 @@
-"""What the checks of ports share: which are judged, their interfaces, models and counters."""
+"""What the checks of ports share: the ports to judge, their interfaces, models and counters."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -97,11 +97,9 @@ def no_fabric(machine: Machine) -> str:
     if not ports:
         return "no RoCE port"
     slow = ", ".join(port.name for port in ports if port.active)
-    return (
-        f"{slow}: at most half the rate of other ports, so for storage or management"
-        if slow
-        else "no active RoCE port"
-    )
+    if not slow:
+        return "no active RoCE port"
+    return f"{slow}: at most half the rate of other ports, so for storage or management"
 
 
 @once
@@ -180,11 +178,8 @@ def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> 
     counters, reason = _counters(machine, port, files, pattern)
     if counters and machine.earlier:
         counters = with_rises(counters, _counters(machine.earlier, port, files, pattern)[0])
-    return (
-        counters
-        or reason
-        or f"{port.netdev or 'no interface here'}: its driver does not have this counter"
-    )
+    interface = port.netdev or "no interface here"
+    return counters or reason or f"{interface}: its driver does not have this counter"
 
 
 def _counters(

@@ -63,42 +63,36 @@ DISCARDS = CheckRow(
 
 @per_port(DISCARDS, PACKET_FILES, f"{DROPPED}|{PACKETS}|{SIZE}")
 def check_discards(machine: Machine, port: Port, counters: list[Count]) -> Finding:
-    if not any(
-        count.name.startswith(("rx_discards", "tx_discards", "port_xmit_discards"))
-        for count in counters
-    ):
+    drop_counters = ("rx_discards", "tx_discards", "port_xmit_discards")
+    if not any(count.name.startswith(drop_counters) for count in counters):
         return not_offered(port.name, "its driver does not count dropped packets")
     recent = window(machine, counters)
-    # An idle port tells nothing new.
-    values, since = (
-        (recent.counts, recent.since) if _packets(recent.counts) else (tuple(counters), LOADED)
-    )
+    values, since = recent.counts, recent.since
+    if not _packets(values):  # the time of an idle port shows nothing
+        values, since = tuple(counters), LOADED
     dropped, large, packets = total(values, DROPPED), total(values, SIZE), _packets(values)
     evidence = counter_evidence(counters, f"{DROPPED}|{SIZE}")
-    saturated = next((count for count in counters if count.saturated), None)
-    message = f"{dropped} of {packets} packets dropped {since}" + (
-        f", {large} that are larger than its MTU" if large else ""
-    )
-    message += (
-        f"; {saturated.name} is at the most that it can hold, and later drops are not counted"
-        if saturated
-        else ""
-    )
-    if large or saturated or dropped > LOSS * packets:
-        fix = (
-            filled(DISCARDS.fix, netdev=port.netdev or "INTERFACE")
-            if port.roce
-            else filled(INFINIBAND_FIX, device=port.device, port=port.number)
+    saturated = [count.name for count in counters if count.saturated]
+    message = f"{dropped} of {packets} packets dropped {since}"
+    if large:
+        message += f", {large} that are larger than its MTU"
+    if saturated:
+        message += (
+            f"; {saturated[0]} is at the most that it can hold, and later drops are not counted"
         )
+    if large or saturated or dropped > LOSS * packets:
+        fix = filled(INFINIBAND_FIX, device=port.device, port=port.number)
+        if port.roce:
+            fix = filled(DISCARDS.fix, netdev=port.netdev or "INTERFACE")
         return warned(port.name, message, *evidence, fix=fix, weight=dropped + large)
     return passed(port.name, message, *evidence)
 
 
 def _packets(counters: Sequence[Count]) -> int:
-    """The files of the port and the statistics of its interface count the same packets."""
-    return max(
-        total(counters, "[rt]x_packets_phy"), total(counters, "port_xmit_packets|port_rcv_packets")
-    )
+    """The number of packets: the port and its interface count the same ones."""
+    of_interface = total(counters, "[rt]x_packets_phy")
+    of_port = total(counters, "port_xmit_packets|port_rcv_packets")
+    return max(of_interface, of_port)
 
 
 NOW = "outbound_pci_stalled_(rd|wr)"
@@ -201,23 +195,20 @@ RETRANSMISSIONS = CheckRow(
 
 @check(RETRANSMISSIONS)
 def check_retransmissions(machine: Machine) -> Iterator[Finding]:
-    files = [f"hw_counters/{name}" for name in (*GAVE_UP, *AGAIN, *SHOWN)] + [
-        f"counters/{name}" for name in PACKET_COUNTERS
-    ]
-    recent_counters = [
-        window(machine, counters).counts
-        for port in cabled(machine)
-        if not isinstance(counters := counts(machine, port, files, ""), str)
-    ]
-    lost = [total(counters, "|".join(GAVE_UP)) for counters in recent_counters]
+    files = [f"hw_counters/{name}" for name in (*GAVE_UP, *AGAIN, *SHOWN)]
+    files += [f"counters/{name}" for name in PACKET_COUNTERS]
+    lost = []
+    for port in cabled(machine):
+        counters = counts(machine, port, files, "")
+        if not isinstance(counters, str):
+            lost.append(total(window(machine, counters).counts, "|".join(GAVE_UP)))
     # A killed job leaves connections of its remote ranks unanswered, equally on all ports.
     common = median(lost) if len(lost) > 2 else 0
-    yield from each_port(
-        machine,
-        files,
-        "",
-        lambda port, counters: _judge_retransmissions(port, window(machine, counters), common),
-    )
+
+    def judge(port: Port, counters: list[Count]) -> Finding:
+        return _judge_retransmissions(port, window(machine, counters), common)
+
+    yield from each_port(machine, files, "", judge)
 
 
 def _judge_retransmissions(port: Port, recent: Window, common: float) -> Finding:
@@ -227,10 +218,9 @@ def _judge_retransmissions(port: Port, recent: Window, common: float) -> Finding
     retransmissions, gave_up = total(counters, "|".join(AGAIN)), total(counters, "|".join(GAVE_UP))
     packets = total(counters, "|".join(PACKET_COUNTERS))
     evidence = counter_evidence(counters, "|".join((*GAVE_UP, *AGAIN, *SHOWN)))
+    packets_counted = bool(names & set(PACKET_COUNTERS))
     message = f"{retransmissions} retransmission events {recent.since}"
-    message += (
-        f" in {packets} packets" if names & set(PACKET_COUNTERS) else "; packets are not counted"
-    )
+    message += f" in {packets} packets" if packets_counted else "; packets are not counted"
     fix = filled(RETRANSMISSIONS.fix, device=port.device)
     if gave_up - common >= MANY_LOST:
         on_others = f"; the median of this host's ports is {common:g}" if common else ""
@@ -242,10 +232,8 @@ def _judge_retransmissions(port: Port, recent: Window, common: float) -> Finding
             weight=gave_up,
         )
     message += f"; {gave_up} connections gave up, as when a job is killed" if gave_up else ""
-    if retransmissions and not names & set(PACKET_COUNTERS):
+    if retransmissions and not packets_counted:
         return not_offered(port.name, message, *evidence)
-    return (
-        warned(port.name, message, *evidence, fix=fix, weight=retransmissions)
-        if retransmissions > LOSS * packets
-        else passed(port.name, message, *evidence)
-    )
+    if retransmissions > LOSS * packets:
+        return warned(port.name, message, *evidence, fix=fix, weight=retransmissions)
+    return passed(port.name, message, *evidence)

@@ -38,7 +38,7 @@ MTU = CheckRow(
 def check_mtu(machine: Machine) -> Iterator[Finding]:
     """The interface of each port that collectives use.
 
-    Virtual networks of clouds have their own MTU rules.
+    Virtual networks of clouds are not judged, as they have MTUs of their own.
     """
     used = fabric(machine)
     ports = [port for port in used if port.netdev]

@@ -1,5 +1,6 @@
 """Optical modules: bit errors, temperature and faults."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from busbw.check.base import check, not_offered, passed, skipped, unanswered, warned
@@ -40,7 +41,7 @@ BER = CheckRow(
 @per_port(BER, (), CORRECTED_BITS)
 def check_ber(machine: Machine, port: Port, counters: list[Count]) -> Finding:
     recent = window(machine, counters)
-    # Too few bits in a short time.
+    # A short time may have too few bits.
     shares = _bits_by_interface(recent.counts) or _bits_by_interface(counters)
     since = recent.since if _bits_by_interface(recent.counts) else LOADED
     if not shares:
@@ -153,11 +154,8 @@ def _sensors(machine: Machine, netdev: str) -> Iterator[tuple[Evidence, bool]]:
     """
     base = f"/sys/class/net/{netdev}/device/hwmon"
     for folder in (f"{base}/{name}" for name in machine.names(base)):
-        for name in (
-            name
-            for name in machine.names(folder)
-            if name.startswith("temp") and name.endswith("_input")
-        ):
+        names = [name for name in machine.names(folder) if re.fullmatch("temp.*_input", name)]
+        for name in names:
             path = f"{folder}/{name}"
             degrees = _parse_degrees(machine.text(path))
             bounds = [

@@ -59,13 +59,11 @@ def check_present(machine: Machine) -> Iterator[Finding]:
     """Each PCI function that can have an RDMA device."""
     devices = {machine.target(f"{RDMA}/{name}/device"): name for name in machine.names(RDMA)}
     models = {machine.text(f"{PCI}/{bdf}/device") or "" for bdf in devices}
-    cards = {
-        bdf: vendor
-        for bdf in machine.names(PCI)
-        if (vendor := _vendor_of_rdma_card(machine, bdf, models))
-    }
+    functions = machine.names(PCI)
+    vendors = {bdf: _vendor_of_rdma_card(machine, bdf, models) for bdf in functions}
+    cards = {bdf: vendor for bdf, vendor in vendors.items() if vendor}
     if not cards:
-        if machine.names(PCI):
+        if functions:
             yield skipped("no network card with RDMA on PCI")
         else:
             yield not_offered("", f"{PCI} cannot be read")
@@ -104,14 +102,10 @@ def _judge_card(
 ) -> Finding:
     ethernet, _ = MODULES_BY_VENDOR[vendor]
     card = bdf.rpartition(".")[0]
-    shared = next(
-        (
-            name
-            for address, name in devices.items()
-            if address.rpartition(".")[0] == card and "bond" in name
-        ),
-        "",
-    )
+    shared = ""  # the RDMA device of a bond, which all functions of the card share
+    for address, name in devices.items():
+        if address.rpartition(".")[0] == card and "bond" in name:
+            shared = shared or name
     if (machine.read(f"{PCI}/{bdf}/config").data or b"").startswith(GONE):
         evidence_of_config = Evidence(
             f"{PCI}/{bdf}/config", "ff ff ff ff", f"{vendor[4:]} {vendor[2:4]} ..."

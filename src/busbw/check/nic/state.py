@@ -15,10 +15,10 @@ _SINCE_START = ("counters/link_downed",)
 
 
 def _should_be_active(machine: Machine, port: Port, ports: Sequence[Port]) -> str:
-    """Why a port that is down is missed; '' if it may be unused.
+    """Why a port that is down should be active; '' if it may be unused.
 
-    A port of the fastest model is missed if a port at the same place of another card of this model
-    is active: of cards with two ports often only the first has a cable. Any port is missed that had
+    A port of the fastest model should be active if a port at the same place of another card of this
+    model is: of cards with two ports often only the first has a cable. So should any port that had
     a link since the start.
     """
     active = [other for other in ports if other.active]
@@ -28,11 +28,9 @@ def _should_be_active(machine: Machine, port: Port, ports: Sequence[Port]) -> st
         other for other in group if other.active and _place_on_card(other) == _place_on_card(port)
     ]
     if alike and any(other.active and gbits(machine, other) == fastest for other in group):
-        return (
-            f"{len(alike)} ports of the same model are active"
-            if len(alike) > 1
-            else f"{alike[0].name} of the same model is active"
-        )
+        if len(alike) > 1:
+            return f"{len(alike)} ports of the same model are active"
+        return f"{alike[0].name} of the same model is active"
     return "it had a link since the start" if _had_link(machine, port) else ""
 
 

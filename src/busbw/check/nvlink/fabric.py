@@ -1,6 +1,6 @@
 """The fabric of NVSwitches: its state, its manager, and IMEX between hosts.
 
-GPUs with NVLink: the links that each should have, and a finding for each GPU.
+Also what checks of NVLink share: the links that a GPU should have, and a finding for each GPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,11 +56,9 @@ def expected_links(gpu: GpuHealth) -> Generation | None:
 
     None for cards with bridges and for models that busbw does not know.
     """
-    return (
-        None
-        if bridged(gpu)
-        else next((row for row in GENERATIONS if _words(gpu).intersection(row.names)), None)
-    )
+    if bridged(gpu):
+        return None
+    return next((row for row in GENERATIONS if _words(gpu).intersection(row.names)), None)
 
 
 def nominal_rate(gpu: GpuHealth, link: Link) -> float | None:
@@ -86,8 +84,8 @@ def each_linked_gpu(machine: Machine, judge: Callable[[GpuHealth], Finding]) -> 
             yield judge(gpu)
 
 
-def _leads_nowhere_known(gpu: GpuHealth) -> bool:
-    """Whether NVML does not say where each active link of a GPU leads."""
+def _has_unknown_remote(gpu: GpuHealth) -> bool:
+    """Whether NVML does not report where each active link of a GPU leads."""
     if gpu.error or gpu.links is None:
         return True
     return any(link.remote is None for link in gpu.active)
@@ -102,7 +100,7 @@ def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Finding | None]:
     behind = tuple(gpu for gpu in gpus.gpus if gpu.switched)
     if behind:
         return behind, None
-    unclear = [gpu.label for gpu in gpus.gpus if _leads_nowhere_known(gpu)]
+    unclear = [gpu.label for gpu in gpus.gpus if _has_unknown_remote(gpu)]
     if unclear:
         unreadable = any(
             (gpu.error and WITHHELD not in gpu.error) or (not gpu.error and gpu.links is None)
@@ -333,11 +331,10 @@ def check_imex(machine: Machine) -> Iterator[Finding]:
         return
     if not any(gpu.fabric and gpu.fabric.cluster for gpu in gpus):
         known = any(gpu.fabric for gpu in gpus)
-        yield (
-            skipped("the NVLink domain of this machine has no other hosts")
-            if known
-            else not_offered("", "NVML reports no fabric for these GPUs")
-        )
+        if known:
+            yield skipped("the NVLink domain of this machine has no other hosts")
+        else:
+            yield not_offered("", "NVML reports no fabric for these GPUs")
         return
     yield _judge_channels(machine)
     yield from _judge_domain(machine)

@@ -60,11 +60,9 @@ def _judge_links(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Finding:
     active = len(gpu.active)
     down = ", ".join(str(link.number) for link in gpu.links or () if not link.active)
     if not active and (row is None or alone):
-        why = (
-            "no NVLink"
-            if row is None
-            else "no active NVLink, which is normal for a single GPU of a board"
-        )
+        why = "no NVLink"
+        if row is not None:
+            why = "no active NVLink, which is normal for a single GPU of a board"
         return skipped(f"{gpu.name}: {why}", gpu.label)
     state = f"{active} active" + (f", inactive: {down}" if down else "")
     evidence = Evidence(
@@ -214,28 +212,25 @@ def check_errors(machine: Machine) -> Iterator[Finding]:
     The errors are those since the earlier reading, or with one reading all of them.
     """
     seconds = interval_s(machine)
-    before = _before(machine) if seconds else {}
-    errors = {
-        (gpu.index, link.number): link.errors
-        for gpu in read_health(machine).gpus
-        for link in gpu.active
-    }
+    before = _errors_by_link(machine.earlier) if seconds and machine.earlier else {}
+    errors = _errors_by_link(machine)
     rises = {place: _rises(was, errors[place]) for place, was in before.items() if place in errors}
     over = rises if rises and len(rises) == len(errors) else errors
     since = f"in {span(seconds)}" if seconds and over is rises else LOADED
+    names = {name for counts in over.values() for name in counts}
     usual = {}
-    for name in {name for counts in over.values() for name in counts}:
+    for name in names:
         usual[name] = median(counts.get(name, 0) for counts in over.values())
     return each_linked_gpu(machine, lambda gpu: _judge_errors(gpu, over, usual, since))
 
 
-def _before(machine: Machine) -> Errors:
-    gpus = read_health(machine.earlier).gpus if machine.earlier else ()
+def _errors_by_link(machine: Machine) -> Errors:
+    gpus = read_health(machine).gpus
     return {(gpu.index, link.number): link.errors for gpu in gpus for link in gpu.active}
 
 
 def _rises(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
-    """After a reset of the GPU all its errors are new."""
+    """How much each counter rose. After a reset of the GPU all its errors are new."""
     return {
         name: count - before[name] if count >= before[name] else count
         for name, count in now.items()
@@ -253,10 +248,8 @@ def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: 
         if (count and name in RECOVERIES) or (count >= FEW and count > FEW * usual[name])
     ]
     if without_counters and not bad:
-        return not_offered(
-            gpu.label,
-            f"the GPU or driver has no error counters for {counted(len(without_counters), 'active link')}",
-        )
+        links = counted(len(without_counters), "active link")
+        return not_offered(gpu.label, f"the GPU or driver has no error counters for {links}")
     total = sum(sum(errors.values()) for errors in by_link.values())
     if not bad:
         return passed(

@@ -1,6 +1,6 @@
-"""Errors of PCIe, as AER counts them.
+"""Errors of PCIe, as AER counts them, and files that give errors instead of values.
 
-Files of devices that give errors instead of values, as those of a device that died do.
+The files of a device that died do so.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all errors."""
         return sum(self.errors.values())
 
     @property
@@ -41,7 +41,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Errors:
-    """What was read; `unread` is a file that could not be read, if none could."""
+    """The counts of all parts; `unread` is the reading of a file, if none could be read."""
 
     parts: list[Part]
     read: list[Counts] = field(default_factory=list)
@@ -107,10 +107,12 @@ def check_aer_fatal(machine: Machine) -> Iterator[Finding]:
                 "", kind.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)"
             )
             return
-    bad = [(counts, True) for counts in fatal.read if counts.total] + [
-        (counts, False) for counts in nonfatal.read if counts.total
-    ]
-    yield from (_judge_uncorrectable(counts, fatal=is_fatal) for counts, is_fatal in bad)
+    bad = False
+    for kind in (fatal, nonfatal):
+        for counts in kind.read:
+            if counts.total:
+                bad = True
+                yield _judge_uncorrectable(counts, fatal=kind is fatal)
     if not bad:
         first = fatal.read[0]
         yield passed(
@@ -121,12 +123,10 @@ def check_aer_fatal(machine: Machine) -> Iterator[Finding]:
 
 
 def _judge_uncorrectable(counts: Counts, *, fatal: bool) -> Finding:
-    where = (
-        "" if counts.bdf == counts.part.device.bdf else f" in the bridge above it ({counts.bdf})"
-    )
-    message = (
-        f"{counted(counts.total, 'fatal error' if fatal else 'nonfatal error')} since boot{where}"
-    )
+    errors = counted(counts.total, "fatal error" if fatal else "nonfatal error")
+    message = f"{errors} since boot"
+    if counts.bdf != counts.part.device.bdf:
+        message += f" in the bridge above it ({counts.bdf})"
     report = failed if fatal else warned
     return report(
         counts.part.name,
@@ -181,11 +181,10 @@ def check_aer_correctable(machine: Machine) -> Iterator[Finding]:
 
 def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Finding]:
     seconds = interval_s(machine)
-    before = (
-        {counts.path: counts.total for counts in aer_counts(machine.earlier, "correctable").read}
-        if machine.earlier
-        else {}
-    )
+    before = {}
+    if machine.earlier:
+        earlier = aer_counts(machine.earlier, "correctable")
+        before = {counts.path: counts.total for counts in earlier.read}
     nonzero = [counts for counts in read if counts.total]
     for counts in nonzero:
         limit = _allowed_per_s(machine, counts.bdf)
@@ -197,9 +196,8 @@ def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Fin
                 Evidence(counts.path, counts.text),
             )
         elif seconds and counts.path in before:
-            yield _judge_rise(
-                counts, risen("aer", before[counts.path], counts.total) or 0, seconds, limit
-            )
+            rise = risen("aer", before[counts.path], counts.total) or 0
+            yield _judge_rise(counts, rise, seconds, limit)
         else:
             yield _judge_total(counts, text, limit)
     if not nonzero:

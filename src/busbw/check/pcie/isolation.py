@@ -46,13 +46,10 @@ ACS = CheckRow(
 @check(ACS)
 def check_acs(machine: Machine) -> Iterator[Finding]:
     """Every switch port; a root port is not between a GPU and a NIC under one switch."""
-    ports = sorted(
-        {
-            bridge
-            for part in gpus(machine) + nics(machine)
-            for bridge in (part.device.above or ())[1:]
-        }
-    )
+    above: set[str] = set()
+    for part in gpus(machine) + nics(machine):
+        above |= set((part.device.above or ())[1:])
+    ports = sorted(above)
     if machine.hypervisor:
         yield skipped("a virtual machine needs ACS on its host; see pcie-ats")
         return
@@ -64,11 +61,8 @@ def check_acs(machine: Machine) -> Iterator[Finding]:
         return
     configs = extended(machine, ports)
     yield from configs.unread()
-    on = {
-        bdf: names
-        for bdf, config in configs.read.items()
-        if (names := redirecting(config.acs or 0))
-    }
+    bits = {bdf: redirecting(config.acs or 0) for bdf, config in configs.read.items()}
+    on = {bdf: names for bdf, names in bits.items() if names}
     if on:
         evidence = [
             Evidence(f"{at(bdf)}/config, ACS control", "+ ".join(names) + "+", "all off")
@@ -128,8 +122,10 @@ def check_iommu(machine: Machine) -> Iterator[Finding]:
     if not parts or machine.hypervisor:
         yield skipped("in a virtual machine the host decides" if parts else NONE)
         return
-    groups = {part: number for part in parts if (number := group(machine, part)) is not None}
-    types = {part: f"{GROUPS}/{number}/type" for part, number in groups.items()}
+    groups = {part: group(machine, part) for part in parts}
+    types = {
+        part: f"{GROUPS}/{number}/type" for part, number in groups.items() if number is not None
+    }
     translated = [
         (part, path) for part, path in types.items() if machine.text(path) not in (None, IDENTITY)
     ]
@@ -145,20 +141,12 @@ def check_iommu(machine: Machine) -> Iterator[Finding]:
     elif not types and machine.text(CMDLINE) is None:  # nothing was read at all
         yield unread("", machine.read(CMDLINE), "the use of an IOMMU")
     elif not translated:
-        group_type = (
-            Evidence(next(iter(types.values())), IDENTITY)
-            if types
-            else Evidence(f"{parts[0].path}/iommu_group", "no such link")
-        )
-        yield passed(
-            "",
-            (
-                "the IOMMU passes addresses through"
-                if types
-                else "the devices are in no IOMMU group: no IOMMU is in use"
-            ),
-            group_type,
-        )
+        message = "the IOMMU passes addresses through"
+        evidence_of_use = Evidence(next(iter(types.values()), ""), IDENTITY)
+        if not types:
+            message = "the devices are in no IOMMU group: no IOMMU is in use"
+            evidence_of_use = Evidence(f"{parts[0].path}/iommu_group", "no such link")
+        yield passed("", message, evidence_of_use)
 
 
 ATS = CheckRow(

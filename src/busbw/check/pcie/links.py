@@ -44,12 +44,12 @@ def check_width(machine: Machine) -> Iterator[Finding]:
         if own_link.below.width is None or own_link.below.width_max is None:
             yield no_link(machine, part, "width")
             continue
-        narrow = [
-            (step, width)
-            for step in steps
-            if (width := step.below.width) is not None and width < _expected_lanes(step)
-        ]
-        yield from (_judge_narrow(step, width) for step, width in narrow)
+        narrow = False
+        for step in steps:
+            width = step.below.width
+            if width is not None and width < _expected_lanes(step):
+                narrow = True
+                yield _judge_narrow(step, width)
         if not narrow:
             lanes = Evidence(
                 f"{part.path}/current_link_width",
@@ -69,22 +69,18 @@ def _expected_lanes(step: Step) -> int:
     width = step.below.width_max
     if width is None:
         return 0
-    return (
-        min(width, (step.above.width_max if step.above else None) or width)
-        if not step.last
-        else width
-    )
+    if step.last:
+        return width
+    return min(width, (step.above.width_max if step.above else None) or width)
 
 
 def _judge_narrow(step: Step, width: int) -> Finding:
     best = _expected_lanes(step)
     slot = step.above.width_max if step.above else None
     reason = f"; the port above it ({step.upper}) has no more" if slot == width else ""
-    fix = (
-        filled(WIDTH.fix, bdf=step.lower)
-        if not reason
-        else filled(MOVE_CARD, bdf=step.lower, lanes=best)
-    )
+    fix = filled(WIDTH.fix, bdf=step.lower)
+    if reason:
+        fix = filled(MOVE_CARD, bdf=step.lower, lanes=best)
     evidence = Evidence(f"{at(step.lower)}/current_link_width", str(width), str(best))
     return warned(
         step.part.name,
@@ -127,7 +123,8 @@ SPEED = CheckRow(
 @check(SPEED)
 def check_speed(machine: Machine) -> Iterator[Finding]:
     """The link of each slot, and of the switches above it."""
-    none, busy = True, {bdf: percent for bdf, percent in load(machine).items() if percent >= BUSY}
+    none = True
+    busy = {bdf for bdf, percent in load(machine).items() if percent >= BUSY}
     for part, steps in upstream(machine):
         none = False
         model = with_cpu(machine, part)
@@ -137,17 +134,13 @@ def check_speed(machine: Machine) -> Iterator[Finding]:
         if steps[0].below.speed is None or steps[0].below.speed_max is None:
             yield no_link(machine, part, "speed")
             continue
-        slow = [
-            (step, speed)
-            for step in steps
-            if (speed := step.below.speed) is not None and speed < _expected_speed(step)
-        ]
-        yield from (
-            _judge_slow(
-                step, speed, idle=step.last and part.device.gpu and part.device.bdf not in busy
-            )
-            for step, speed in slow
-        )
+        idle = part.device.gpu and part.device.bdf not in busy
+        slow = False
+        for step in steps:
+            speed = step.below.speed
+            if speed is not None and speed < _expected_speed(step):
+                slow = True
+                yield _judge_slow(step, speed, idle=idle and step.last)
         if not slow:
             yield _judge_full(part, steps[0])
     if none:

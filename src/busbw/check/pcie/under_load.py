@@ -123,8 +123,8 @@ def check_load_link(gpu: GpuLoad) -> Iterator[Finding]:
             subject=gpu.label,
             good=f"{highest} in all {len(links)} samples under load",
             bad=(
-                f"below {highest} in {len(degraded)} of {len(links)} samples under load, down to generation"
-                f" {gen} x{width}"
+                f"below {highest} in {len(degraded)} of {len(links)} samples under load, down to"
+                f" generation {gen} x{width}"
             ),
             evidence=(
                 Evidence(
@@ -226,10 +226,8 @@ def check_gpudirect_loopback(machine: Machine) -> Iterator[Finding]:
     if not tried.loops and tried.reason in (NOT_INSTALLED, WITHOUT_CUDA):
         yield not_offered("", tried.reason)
     elif not tried.loops:
-        report = (
-            skipped(tried.reason) if tried.reason.startswith("no ") else unknown("", tried.reason)
-        )
-        yield report
+        without = tried.reason.startswith("no ")
+        yield skipped(tried.reason) if without else unknown("", tried.reason)
     for loop in tried.loops:
         yield _judge_loop(machine, loop)
 

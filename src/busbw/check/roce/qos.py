@@ -108,16 +108,12 @@ def check_pfc(machine: Machine, setting: Setting) -> Finding:
         f"PFC on for {listed(qos.lossless)}",
         "the lossless priorities of the switch",
     )
-    nvidia_command = filled(
-        "mlnx_qos -i {netdev} --pfc {mask}", netdev=qos.netdev, mask=mask(COMMON)
-    )
-    command = (
-        nvidia_command
-        if nvidia(machine, setting.port)
-        else filled(
-            f"dcb pfc set dev {{netdev}} prio-pfc all:off {COMMON[0]}:on", netdev=qos.netdev
-        )
-    )
+    if nvidia(machine, setting.port):
+        template = "mlnx_qos -i {netdev} --pfc {mask}"
+        command = filled(template, netdev=qos.netdev, mask=mask(COMMON))
+    else:
+        template = f"dcb pfc set dev {{netdev}} prio-pfc all:off {COMMON[0]}:on"
+        command = filled(template, netdev=qos.netdev)
     fix = f"{command}; or the lossless priorities of the switch instead"
     if not qos.lossless:
         pause = read_pause(machine, qos.netdev)

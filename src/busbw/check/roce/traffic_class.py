@@ -130,7 +130,7 @@ def check_priority_traffic(machine: Machine, setting: Setting) -> Finding:
         )
     sent = {priority: values.get(f"tx_prio{priority}_bytes", 0) for priority in range(8)}
     lossless_bytes = sum(sent[priority] for priority in lossless)
-    busiest = max(sent, key=lambda priority: sent[priority])
+    busiest = max(sent, key=sent.__getitem__)
     evidence = (
         Evidence(f"ethtool -S {netdev}: {RDMA_BYTES}", str(values[RDMA_BYTES])),
         Evidence(
@@ -139,16 +139,13 @@ def check_priority_traffic(machine: Machine, setting: Setting) -> Finding:
             f"most on {listed(lossless)}",
         ),
     )
+    sent_gb = f"RDMA sent {rdma / 1e9:.1f} GB"
     if lossless_bytes < LEAST * rdma:
         message = (
-            f"RDMA sent {rdma / 1e9:.1f} GB, at most {lossless_bytes / 1e9:.1f} GB of it with flow control;"
+            f"{sent_gb}, at most {lossless_bytes / 1e9:.1f} GB of it with flow control;"
             f" most used priority {busiest}"
         )
-        return warned(
-            setting.subject, message, *evidence, fix=filled(PRIORITY_TRAFFIC.fix, netdev=netdev)
-        )
-    return passed(
-        setting.subject,
-        f"RDMA sent {rdma / 1e9:.1f} GB; priority {listed(lossless)} carried {lossless_bytes / 1e9:.1f} GB",
-        *evidence,
-    )
+        fix = filled(PRIORITY_TRAFFIC.fix, netdev=netdev)
+        return warned(setting.subject, message, *evidence, fix=fix)
+    carried = f"priority {listed(lossless)} carried {lossless_bytes / 1e9:.1f} GB"
+    return passed(setting.subject, f"{sent_gb}; {carried}", *evidence)
