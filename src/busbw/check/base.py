@@ -129,7 +129,7 @@ def failed(
 
 
 def skipped(message: str, subject: str = "") -> Finding:
-    """The question does not apply to this machine."""
+    """The check does not apply to this machine."""
     return Finding(Verdict.SKIP, subject, message)
 
 

@@ -33,7 +33,7 @@ def here(
     earlier: Machine | None = None,
     expect: Expect | None = None,
 ) -> Node:
-    """The findings and facts of one machine."""
+    """The findings on one machine, and its facts."""
     machine = Machine(source, earlier)
     return Node(report=judge(machine, checks, name, expect), facts=facts(machine))
 
@@ -72,7 +72,7 @@ def _report_readable(results: dict[str, Node | str]) -> ClusterReport:
 
 
 def _recorded_node(ids: frozenset[str], expect: Expect | None, file: str) -> Node | str:
-    """The node, or why the file is no snapshot."""
+    """The node of a snapshot, or why the file is no snapshot."""
     try:
         source = recorded(Path(file))
     except UsageError as error:
@@ -99,12 +99,12 @@ def ask(
     reading_s = max(limit_s - ANSWER_S, limit_s / 2) / (2 if watch_s else 1)
     words = ["check", "--node", "--limit", f"{reading_s:g}", *options]
     nodes, silent = {}, {}
-    for done in remote.run(hosts, remote.busbw(*words), limit_s + watch_s, stdin):
+    for answer in remote.run(hosts, remote.busbw(*words), limit_s + watch_s, stdin):
         try:
-            nodes[done.host] = done.answer(Node)
+            nodes[answer.host] = answer.answer(Node)
         except ValueError:
-            start = done.out[:60].decode(errors="replace")
-            silent[done.host] = done.problem or f"unexpected answer: '{start}'"
+            start = answer.out[:60].decode(errors="replace")
+            silent[answer.host] = answer.problem or f"unexpected answer: '{start}'"
     if not nodes:
         first, reason = next(iter(silent.items()))
         raise NoMeasurement(

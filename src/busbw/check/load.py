@@ -84,7 +84,7 @@ class Loaded(Live):
 
 
 def begin(source: Source) -> None:
-    """Make the loads, which come before all other reads."""
+    """Make the loads. This comes before all other reads."""
     source.call(CALL, _not_asked)
     source.call(measuring.CALL, _not_asked)
 

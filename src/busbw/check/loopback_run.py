@@ -56,11 +56,10 @@ def _pairs(machine: Machine) -> Iterator[tuple[Port, int]]:
 
 
 def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
-    gids = (
-        [gid.index for gid in read_gids(machine, port.path) if gid.kind == V2 and gid.routable]
-        if port.roce
-        else []
-    )
+    gids = []
+    if port.roce:
+        of_port = read_gids(machine, port.path)
+        gids = [gid.index for gid in of_port if gid.kind == V2 and gid.routable]
     test = perftest.Test(
         program=perftest.BANDWIDTH,
         device=port.device,

@@ -246,7 +246,7 @@ class Part:
 
     @property
     def path(self) -> str:
-        """Its directory."""
+        """Its directory in sysfs."""
         return at(self.device.bdf)
 
 

@@ -73,7 +73,7 @@ FIRMWARE, BUS = re.compile(r"ethtool -i (.+): firmware"), re.compile(r"ethtool -
 
 
 def text(report: CheckReport) -> str:
-    """The whole text."""
+    """The report in the format of rdma_qos_check."""
     lines = [
         "=" * WIDTH,
         "*    rdma_qos_check",
@@ -101,7 +101,7 @@ def _answer_lines(report: CheckReport, item: Item) -> Iterator[str]:
 
 
 def _silent_lines(report: CheckReport, item: Item) -> Iterator[str]:
-    """Parts that were asked and gave no answer."""
+    """A line for each part that was asked and gave no answer."""
     for finding in report.findings:
         unanswered = finding.verdict is Verdict.UNKNOWN and not finding.optional
         if finding.name == item.check and unanswered:

@@ -216,7 +216,7 @@ def read_now(source: Source, checks: Iterable[Check]) -> str:
 
 
 def read_then(file: str) -> Machine:
-    """The machine of a snapshot."""
+    """The machine of a snapshot, read from its file."""
     return Machine(recorded(Path(file)))
 
 

@@ -286,7 +286,7 @@ def brief_without(name: str, reason: str, verdict: Verdict) -> tuple[int, str]:
 
 
 def page(row: CheckRow, width: int | None = None) -> str:
-    """The page of one check."""
+    """The page of one check: its row, a field on each line."""
     fields = (
         ("layer", row.layer.value),
         ("right", row.right),
@@ -305,7 +305,7 @@ def page(row: CheckRow, width: int | None = None) -> str:
 
 
 def listing(rows: Sequence[CheckRow], width: int | None = None) -> str:
-    """All checks, a line each."""
+    """All checks, one on each line."""
     columns = [
         Column(title="id", value=lambda row: row.id, left=True),
         Column(title="name", value=lambda row: row.name, left=True),

@@ -192,7 +192,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def exit_code(verdict: Verdict) -> Exit:
-    """1 for fail, 3 for unknown, else 0."""
+    """The exit code for a verdict: 1 for fail, 3 for unknown, else 0."""
     return {Verdict.FAIL: Exit.BAD, Verdict.UNKNOWN: Exit.UNKNOWN}.get(verdict, Exit.OK)
 
 
@@ -211,7 +211,7 @@ def commands(diagnosis: Diagnosis) -> str:
 
 
 def text(diagnosis: Diagnosis, width: int | None = None) -> str:
-    """All stages and command lines."""
+    """All stages, then the command lines."""
     return "".join(stage(stage_done, width) for stage_done in diagnosis.stages) + commands(
         diagnosis
     )

@@ -120,12 +120,12 @@ class Line:
         return int(value) if value is not None and value.isdecimal() else None
 
     def has(self, *names: str) -> bool:
-        """Whether an option is given."""
+        """Whether the line has an option with one of these names."""
         return any(option.name in names for option in self.options)
 
     @property
     def hosts(self) -> tuple[Place, ...]:
-        """Hosts of mpirun's -H."""
+        """The hosts of mpirun's -H, with their slots."""
         if self.launcher != "mpirun":
             return ()
         lists = self.values("H", "host")
@@ -133,7 +133,7 @@ class Line:
 
     @property
     def per_node(self) -> int | None:
-        """Ranks on each host, if an option gives it."""
+        """Number of ranks on each host; None if no option gives it."""
         if self.launcher == "mpirun":
             match = _PPR.search(self.value("map-by") or "")
             mapped = int(match.group(1)) if match else None
@@ -188,7 +188,7 @@ class Line:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Open MPI's parameters."""
+        """Open MPI's parameters on the line, in order."""
         if self.launcher != "mpirun":
             return ()
         parameters = []

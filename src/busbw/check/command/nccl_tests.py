@@ -37,7 +37,7 @@ class Perf:
 
     @property
     def devices(self) -> int:
-        """GPUs of each process."""
+        """Number of GPUs of each process."""
         return self.gpus * self.threads
 
 

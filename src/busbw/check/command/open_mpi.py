@@ -39,7 +39,7 @@ INTERFACES = CheckRow(
 
 @rule(INTERFACES)
 def check_interfaces(line: Line) -> Iterator[Finding]:
-    """The line's parameters, and those of the environment."""
+    """The parameters of interfaces, on the line and in the environment."""
     if line.launcher != "mpirun":
         yield skipped("not a line of mpirun")
         return
@@ -60,14 +60,16 @@ def check_interfaces(line: Line) -> Iterator[Finding]:
 def _interface_faults(
     line: Line, parameters_given: Sequence[Parameter], evidence: Sequence[Evidence]
 ) -> Iterator[Finding]:
-    both = parameters.contradiction(parameters_given)
-    if both:
-        message = f"{both[0].where} and {both[1].where} exclude each other"
+    contradicting = parameters.contradiction(parameters_given)
+    if contradicting:
+        message = f"{contradicting[0].where} and {contradicting[1].where} exclude each other"
         yield failed(
             "",
             message,
             *evidence,
-            fix=filled(f"leave out {both[1].where} {{value}}", value=both[1].value),
+            fix=filled(
+                f"leave out {contradicting[1].where} {{value}}", value=contradicting[1].value
+            ),
         )
     absent = next((parameter for parameter in line.parameters if _is_absent(line, parameter)), None)
     if absent:
@@ -149,7 +151,7 @@ MPI_VERSION = CheckRow(
 
 @rule(MPI_VERSION)
 def check_mpi_version(line: Line) -> Iterator[Finding]:
-    """Each parameter."""
+    """A finding for each parameter with a name of another version."""
     if line.launcher != "mpirun" or not line.parameters:
         yield skipped("the line has no parameter of Open MPI")
         return
@@ -208,7 +210,7 @@ ROOT = CheckRow(
 
 @rule(ROOT)
 def check_root(line: Line) -> Iterator[Finding]:
-    """The option, where root runs the line."""
+    """Whether the line lets root run mpirun."""
     if line.launcher != "mpirun":
         yield skipped("not a line of mpirun")
     elif line.root is None:
@@ -315,7 +317,7 @@ BTL = CheckRow(
 
 @rule(BTL)
 def check_btl(line: Line) -> Iterator[Finding]:
-    """The parameter btl, from the line or the environment."""
+    """The parameter btl, on the line or in the environment."""
     parameters_given = (*line.parameters, *parameters.of_environment(line.environment or {}))
     btl, pml = (
         parameters.find_parameter(parameters_given, "btl"),

@@ -29,7 +29,7 @@ HOSTS = CheckRow(
 
 @rule(HOSTS)
 def check_hosts(line: Line) -> Iterator[Finding]:
-    """Each host of -H."""
+    """Whether each host of -H has a number of slots, * or auto after its colon."""
     if not line.hosts:
         yield skipped("the line names no hosts")
         return
@@ -132,15 +132,15 @@ def check_spread(line: Line) -> Iterator[Finding]:
     if not slots or mapped or line.has("rankfile", "rf", *HOSTFILES):
         yield skipped("the line does not give the ranks of each host")
         return
-    left, taken = ranks, {}
+    unplaced, taken = ranks, {}
     for name, count in slots.items():
-        taken[name] = min(count, left)
-        left -= taken[name]
+        taken[name] = min(count, unplaced)
+        unplaced -= taken[name]
     evidence = Evidence(
         "-H", ",".join(line.values("H", "host")), f"{ranks} ranks, the same on each host"
     )
     spread = ", ".join(f"{name}: {count}" for name, count in taken.items())
-    if left or len(set(taken.values())) == 1:
+    if unplaced or len(set(taken.values())) == 1:
         yield passed("", spread, evidence)
     else:
         per_host = max(ranks // nodes, 1)
@@ -194,7 +194,7 @@ PER_NODE = CheckRow(
 
 @rule(PER_NODE)
 def check_per_node(line: Line) -> Iterator[Finding]:
-    """All numbers of the line, compared with each other."""
+    """Ranks, hosts and ranks per host, compared with each other."""
     per_host, nodes, ranks = line.per_node, line.nodes, line.ranks
     inner_line = parse(inner(line.program)) if line.launcher == "srun" else None
     if line.launcher not in ("mpirun", "srun") or not per_host:

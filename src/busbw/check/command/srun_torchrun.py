@@ -30,7 +30,7 @@ SRUN_MPI = CheckRow(
 
 @rule(SRUN_MPI)
 def check_srun_mpi(line: Line) -> Iterator[Finding]:
-    """The option, for nccl-tests."""
+    """The option --mpi on a line that runs nccl-tests."""
     if line.launcher != "srun" or perf(line) is None or line.ranks == 1:
         yield skipped("not a line of srun with several ranks of nccl-tests")
         return

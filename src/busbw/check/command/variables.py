@@ -225,7 +225,7 @@ DASHES = CheckRow(
 
 @rule(DASHES)
 def check_dashes(line: Line) -> Iterator[Finding]:
-    """Each word of the line."""
+    """Whether a word of the line has a dash or quote that is not ASCII."""
     strange = [word for word in line.argv if word[:1] in [*LONG_DASHES] or set(word) & set(QUOTES)]
     if strange:
         evidence = Evidence("words", " ".join(strange[:4]), "ASCII")

@@ -46,7 +46,7 @@ GOVERNOR = CheckRow(
 
 @check(GOVERNOR)
 def check_governor(machine: Machine) -> Iterator[Finding]:
-    """All online CPUs."""
+    """One finding for all online CPUs."""
     online = machine.read(f"{CPUS}/online")
     paths = [f"{CPUS}/cpu{cpu}/cpufreq" for cpu in sorted(cpu_set(online.text or ""))]
     readings = {path: machine.read(f"{path}/scaling_governor") for path in paths}
@@ -166,7 +166,7 @@ IRQ_AFFINITY = CheckRow(
 
 @check(IRQ_AFFINITY)
 def check_irq_affinity(machine: Machine) -> Iterator[Finding]:
-    """Each controller with interrupts."""
+    """A finding for each network controller with interrupts of its own."""
     nodes = machine.read(f"{NODES}/online")
     if broken(nodes):
         yield unread("", nodes, "the list of NUMA nodes")
@@ -242,7 +242,7 @@ ONLINE = CheckRow(
 
 @check(ONLINE)
 def check_online(machine: Machine) -> Iterator[Finding]:
-    """Present CPUs that are not online."""
+    """The present CPUs, compared with those online."""
     online_reading, present_reading = (
         machine.read(f"{CPUS}/{name}") for name in ("online", "present")
     )
@@ -288,7 +288,7 @@ ISOLATED = CheckRow(
 
 @check(ISOLATED)
 def check_isolated(machine: Machine) -> Iterator[Finding]:
-    """The kernel's list."""
+    """The CPUs that the kernel lists as isolated."""
     reading = machine.read(ISOLATED_FILE)
     if reading.text is None:
         yield unread("", reading, "the list of isolated CPUs")

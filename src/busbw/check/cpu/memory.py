@@ -112,7 +112,7 @@ NUMA_POLICY = CheckRow(
 
 @check(NUMA_POLICY)
 def check_numa_policy(machine: Machine) -> Iterator[Finding]:
-    """The effective capabilities of this process."""
+    """Whether this process has the capability SYS_NICE, or no seccomp filter."""
     if not machine.container:
         yield skipped("not a container")
         return
@@ -164,7 +164,7 @@ HUGEPAGES = CheckRow(
 
 @check(HUGEPAGES)
 def check_hugepages(machine: Machine) -> Iterator[Finding]:
-    """The reserved pages, if an RDMA device is Amazon's."""
+    """The number of free huge pages, if an RDMA device is Amazon's."""
     devices = read_devices(machine)
     if not any(
         port.bdf in devices and devices[port.bdf].vendor == AMAZON for port in machine.ports
@@ -211,7 +211,7 @@ FREE = CheckRow(
 
 @check(FREE)
 def check_free(machine: Machine) -> Iterator[Finding]:
-    """Available against total."""
+    """The available memory, compared with all memory."""
     total, available = (meminfo(machine, field) for field in ("MemTotal", "MemAvailable"))
     if not total or not available:
         yield unread("", machine.read(MEMINFO), "the available memory")
@@ -263,7 +263,7 @@ ERRORS = CheckRow(
 
 @check(ERRORS)
 def check_errors(machine: Machine) -> Iterator[Finding]:
-    """Each memory controller that the kernel's EDAC drivers know."""
+    """A finding for each memory controller that the kernel's EDAC drivers know."""
     controllers = [
         name for name in machine.names(CONTROLLERS) if name[:2] == "mc" and name[2:].isdecimal()
     ]

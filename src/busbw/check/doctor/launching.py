@@ -51,7 +51,7 @@ def ifname(context: LaunchContext) -> str:
 
 
 def start(context: LaunchContext) -> Stage:
-    """mpirun with one process on each host, which prints the host's name."""
+    """mpirun starts one process on each host, which prints the host's name."""
     one_each = tuple(Host(name, 1) for name in context.names)
     try:
         line = mpirun.command(mpirun.find(), NAMES_ITSELF, len(one_each), one_each, ifname(context))
@@ -76,13 +76,13 @@ def start(context: LaunchContext) -> Stage:
 
 
 def ring(context: LaunchContext) -> Stage:
-    """Two messages around a ring of one rank on each host, by MPI."""
+    """Ranks, one on each host, send two messages around a ring with MPI."""
     sweep = ["sendrecv", "--engine", "mpi", "-b", "8", "-e", "64K", "-f", "8192"]
     return _run_busbw(context, "mpi", sweep, per_host=1)
 
 
 def nccl(context: LaunchContext) -> Stage:
-    """NCCL's communicator over one GPU of each host."""
+    """NCCL creates a communicator over one GPU of each host."""
     if context.engine == "mpi":
         return skipped("nccl", "no GPUs were requested")
     sweep = ["all_reduce", "--engine", "nccl", "-b", "8", "-e", "8"]
@@ -90,7 +90,7 @@ def nccl(context: LaunchContext) -> Stage:
 
 
 def all_reduce(context: LaunchContext) -> Stage:
-    """A small all_reduce over all ranks, verified."""
+    """All ranks make a small all_reduce, and its data is verified."""
     engine = ["--engine", context.engine] if context.engine != "auto" else []
     sweep = ["all_reduce", *engine, "-b", "8", "-e", "1M", "-f", "131072"]
     return _run_busbw(context, "all_reduce", sweep, per_host=0)
@@ -200,7 +200,7 @@ def _read_banner(host: str) -> str:
 
 
 def install(context: LaunchContext) -> Stage:
-    """The same busbw is at the same path."""
+    """Every host has the same version of busbw at the same path."""
     command = context.node("identity")
     for done in context.on_all(command, json.dumps({"names": context.names}).encode()):
         try:

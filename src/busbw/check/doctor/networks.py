@@ -67,7 +67,7 @@ class LaunchContext:
 
     @property
     def names(self) -> list[str]:
-        """The hosts as they were given."""
+        """The names of the hosts, as they were given."""
         return [host.name for host in self.hosts]
 
     def on_all(self, words: Sequence[str], stdin: bytes = b"") -> list[Done]:
@@ -108,7 +108,7 @@ def failed(name: str, message: str, *evidence: str, fix: str) -> Stage:
 
 
 def skipped(name: str, message: str) -> Stage:
-    """A stage that does not apply."""
+    """A stage that does not apply to this launch."""
     return Stage(name=name, verdict=Verdict.SKIP, message=message)
 
 

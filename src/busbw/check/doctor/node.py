@@ -132,7 +132,7 @@ def _greet(connection: socket.socket, token: bytes) -> None:
 
 
 def _receive_bulk(connection: socket.socket) -> bool:
-    """Whether _BULK bytes arrived."""
+    """Read up to _BULK bytes, and return whether all arrived."""
     left = _BULK
     while left and (part := connection.recv(left)):
         left -= len(part)

@@ -61,7 +61,7 @@ def shown(value: Any) -> str:
 
 
 def gib(size: float) -> str:
-    """Bytes as GiB."""
+    """Bytes as text in GiB."""
     return f"{size / 2**30:.1f} GiB"
 
 
@@ -184,7 +184,7 @@ MUTE_ENDED = CheckRow(
 
 @expectation(MUTE_ENDED)
 def expect_no_ended_mute(target: Target) -> Iterator[Finding]:
-    """Each mute that is for this host."""
+    """A finding for each mute that is for this host."""
     host, none = target.machine.text(HOSTNAME), True
     for number, mute in enumerate(target.node.mute):
         if mute.host in (None, host):

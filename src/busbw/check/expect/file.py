@@ -228,7 +228,7 @@ def _where(file: Text, key: Key) -> str:
 
 
 def _dotted(key: Key) -> str:
-    """`ports[0].rate_gbit_s` counts tables from 1 for people: ports 1."""
+    """`ports 1.rate_gbit_s` for the key ("ports", 0, "rate_gbit_s")."""
     texts = (f" {step + 1}" if isinstance(step, int) else f".{step}" for step in key)
     return "".join(texts).removeprefix(".")
 

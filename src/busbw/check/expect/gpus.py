@@ -65,7 +65,7 @@ GPUS = CheckRow(
 
 @expectation(GPUS)
 def expect_gpus(target: Target) -> Iterator[Finding]:
-    """The GPUs that are missing, then each GPU."""
+    """A finding for each missing GPU, then for each GPU."""
     expected = target.node.gpus
     if not any((expected.count is not None, expected.addresses, *_values_expected(target))):
         yield skipped("the file expects no GPU")
@@ -263,7 +263,7 @@ NVLINKS = CheckRow(
 
 @expectation(NVLINKS)
 def expect_nvlinks(target: Target) -> Iterator[Finding]:
-    """The NVSwitches, then each GPU that NVML can read."""
+    """A finding on the NVSwitches, then for each GPU that NVML can read."""
     expected = target.node.gpus
     if expected.nvlinks is None and expected.nvlink_gb_s is None and expected.nvswitches is None:
         yield skipped("the file expects no NVLink")

@@ -25,11 +25,11 @@ class Group(Protocol):
 
     @property
     def count(self) -> int | None:
-        """How many there must be."""
+        """How many parts there must be; None for any number."""
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
+        """The names of the parts; empty for any names."""
 
 
 class Named(Protocol):
@@ -37,7 +37,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the part."""
 
 
 Part = TypeVar("Part", bound=Named)
@@ -66,7 +66,7 @@ class Filled(Generic[Part]):
 
     @property
     def absent(self) -> list[str]:
-        """The expected names that no part has."""
+        """The expected names that no part of the group has."""
         present = {part.name for part in self.parts}
         return [name for name in self.group.names if name not in present]
 

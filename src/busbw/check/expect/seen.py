@@ -45,7 +45,7 @@ class Gpu:
 
 
 def gpus(machine: Machine) -> list[Gpu]:
-    """All that NVML lists."""
+    """All GPUs that NVML lists."""
     health = read_health(machine)
     if health.gpus or not machine.host.gpus:
         return [_of_health(machine, gpu) for gpu in health.gpus]
@@ -147,7 +147,7 @@ def interfaces(machine: Machine) -> list[Interface]:
 
 
 def interface_rate(interface: Interface) -> float | None:
-    """Gbit/s of an interface that is up."""
+    """Gbit/s of an interface; None if it is down or has no rate."""
     return interface.rate / _GBIT if interface.rate and interface.up else None
 
 
@@ -164,12 +164,12 @@ def sockets(machine: Machine) -> int | None:
 
 
 def online(machine: Machine) -> int | None:
-    """CPUs that are online."""
+    """The number of CPUs that are online; None if it cannot be read."""
     return count_list(machine.text(f"{CPU}/online") or "") or None
 
 
 def numa_nodes(machine: Machine) -> int | None:
-    """NUMA nodes that are online."""
+    """The number of NUMA nodes that are online; None if it cannot be read."""
     return count_list(machine.text(f"{NODE}/online") or "") or None
 
 
@@ -192,7 +192,7 @@ def dead_nvme(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def os_release(machine: Machine) -> dict[str, str]:
-    """ID, VERSION_ID and others of the operating system."""
+    """ID, VERSION_ID and other values of /etc/os-release."""
     pairs = (line.partition("=") for line in (machine.text(OS_RELEASE) or "").splitlines())
     return {name: value.strip("\"'") for name, equals, value in pairs if equals}
 
@@ -204,17 +204,17 @@ def version(text: str) -> tuple[int, ...]:
 
 
 def has_sysfs(machine: Machine) -> bool:
-    """Whether what /sys/class does not list is not there."""
+    """Whether /sys/class has anything, so that what it does not list is absent."""
     return bool(machine.names("/sys/class"))
 
 
 def ram_bytes(machine: Machine) -> int | None:
-    """The memory that the kernel manages."""
+    """Bytes of memory that the kernel manages; None if it cannot be read."""
     return meminfo(machine, "MemTotal") or None
 
 
 def hugepages(machine: Machine) -> int | None:
-    """Huge pages of the default size, free or not."""
+    """Number of huge pages of the default size, free or not."""
     return named_counts((machine.text("/proc/meminfo") or "").replace(":", "")).get(
         "HugePages_Total"
     )

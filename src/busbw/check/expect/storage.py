@@ -35,7 +35,7 @@ STORAGE = CheckRow(
 
 @expectation(STORAGE)
 def expect_storage(target: Target) -> Iterator[Finding]:
-    """Each mount, then the drives."""
+    """A finding for each expected mount, then those on the drives."""
     findings = [*_judge_mounts(target), *_judge_drives(target)]
     yield from findings or [skipped("the file expects no mounts and no NVMe drives")]
 

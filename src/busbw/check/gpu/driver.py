@@ -111,7 +111,7 @@ NOUVEAU = CheckRow(
 
 @check(NOUVEAU)
 def check_nouveau(machine: Machine) -> Iterator[Finding]:
-    """Loaded modules."""
+    """Whether nouveau is among the loaded modules."""
     if not gpus_on_pci(machine):
         yield skipped("no NVIDIA GPU on PCI")
         return
@@ -257,7 +257,7 @@ CUDA_DRIVER = CheckRow(
 
 @check(CUDA_DRIVER)
 def check_cuda_driver(machine: Machine) -> Iterator[Finding]:
-    """Each installed package of NCCL."""
+    """A finding for each installed Python package of NCCL."""
     gpus = read_health(machine)
     reading = machine.call(CALL, read_packages)
     missing = no_gpus(machine, gpus)

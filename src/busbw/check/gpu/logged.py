@@ -26,12 +26,12 @@ def nvlink_severity(text: str) -> str:
     if match is None:
         return ""
     registers = [int(word, 16) for word in match[1].split(", ")]
-    left = [value & ~_mask(_HARMLESS_BITS, place) for place, value in enumerate(registers)]
+    remaining = [value & ~_mask(_HARMLESS_BITS, place) for place, value in enumerate(registers)]
     if not any(registers):
         return ""
-    if not any(left):
+    if not any(remaining):
         return HARMLESS
-    if any(value & ~_mask(_SECONDARY_BITS, place) for place, value in enumerate(left)):
+    if any(value & ~_mask(_SECONDARY_BITS, place) for place, value in enumerate(remaining)):
         return ""
     return SECONDARY
 
@@ -110,7 +110,7 @@ class Resets:
 
 
 def events(log: PastLog, *, switch: bool) -> list[Event]:
-    """The Xids of GPUs, or the SXids of NVSwitches."""
+    """The Xids of GPUs, or with `switch` the SXids of NVSwitches."""
     by_key: dict[tuple[str, int, str], Event] = {}
     for line in log.lines:
         for xid in logged_xids(line.text):

@@ -46,7 +46,7 @@ SAME_MODEL = CheckRow(
 
 @check(SAME_MODEL)
 def check_same_model(machine: Machine) -> Iterator[Finding]:
-    """Each trait, compared with most GPUs."""
+    """A finding for each GPU with another model, VBIOS or memory than most."""
     gpus = read_health(machine)
     readable = [gpu for gpu in gpus.gpus if not gpu.error]
     missing = no_gpus(machine, gpus)
@@ -128,7 +128,7 @@ P2P = CheckRow(
 
 @check(P2P)
 def check_p2p(machine: Machine) -> Iterator[Finding]:
-    """All pairs, grouped by what NVML reports."""
+    """One finding for all pairs of GPUs with the same status."""
     gpus = read_health(machine)
     pairs = len(gpus.gpus) * (len(gpus.gpus) - 1) // 2
     missing = no_gpus(machine, gpus)

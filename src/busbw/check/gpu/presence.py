@@ -60,7 +60,7 @@ COUNT = CheckRow(
 
 @check(COUNT)
 def check_count(machine: Machine) -> Iterator[Finding]:
-    """Each GPU, then the number of all."""
+    """A finding for each GPU that does not answer, then on the number of GPUs."""
     gpus, on_pci = read_health(machine), gpus_on_pci(machine)
     for bdf in on_pci:
         path = f"{DEVICES}/{bdf}/config"
@@ -199,7 +199,7 @@ def check_missing(machine: Machine) -> Iterator[Finding]:
 
 
 def _count_on_pci(machine: Machine) -> int:
-    """GPUs on PCI, with those passed to virtual machines."""
+    """The number of GPUs on PCI, with those passed to virtual machines."""
     return sum(device.gpu for device in read_devices(machine).values())
 
 

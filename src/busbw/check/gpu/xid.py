@@ -108,7 +108,7 @@ def _judge_xid(event: Event, log_resets: Resets, *, hopper: bool) -> Judged:
 
 
 def _effect_of_line(event: Event, effect: Effect, *, hopper: bool) -> Effect:
-    """The row's effect, or what the line says."""
+    """The effect that the line names, else that of the table."""
     if effect is Effect.LINK:
         return Effect.RESET if event.word == "Fatal" else Effect.RESTART
     if event.number == NVLINK_XID and hopper:

@@ -37,7 +37,7 @@ class Wait:
 
     @property
     def evidence(self) -> Evidence:
-        """What /proc says of it."""
+        """The state of the process in /proc."""
         return Evidence(
             f"/proc/{self.pid}/stat",
             f"state D{f' in {self.function}' if self.function else ''}",
@@ -67,7 +67,7 @@ STUCK_PROCESSES = CheckRow(
 
 @check(STUCK_PROCESSES)
 def check_stuck_processes(machine: Machine) -> Iterator[Finding]:
-    """Processes that were in state D in every sample."""
+    """One finding for all processes that were in state D in every sample."""
     reading = machine.call("stuck processes", stuck_processes)
     if reading.text is None:
         yield unread("", reading, "the states of processes")
@@ -141,9 +141,12 @@ def check_reads_answer(machine: Machine) -> Iterator[Finding]:
         yield skipped("this machine was read without a limit of time")
         return
     for reason in unanswered.silent:
-        subject, _, what = reason.partition(": ")
+        subject, _, problem = reason.partition(": ")
         yield failed(
-            subject, f"{subject} {what}", Evidence(subject, what, "an answer"), fix=READS_ANSWER.fix
+            subject,
+            f"{subject} {problem}",
+            Evidence(subject, problem, "an answer"),
+            fix=READS_ANSWER.fix,
         )
     if unanswered.over:
         yield unknown("", unanswered.over, fix="busbw check --limit 300")

@@ -41,7 +41,7 @@ GPUDIRECT_PATH = CheckRow(
 
 @check(GPUDIRECT_PATH)
 def check_gpudirect_path(machine: Machine) -> Iterator[Finding]:
-    """Whether one of the two is available."""
+    """Whether RDMA can reach GPU memory, by the module or by DMA-BUF."""
     devices = read_devices(machine)
     ports = [
         port
@@ -49,11 +49,11 @@ def check_gpudirect_path(machine: Machine) -> Iterator[Finding]:
         if port.bdf not in devices or devices[port.bdf].vendor != AMAZON
     ]
     if not ports or not any(device.gpu for device in devices.values()):
-        yield skipped(
-            "no GPU together with an RDMA device"
-            if not machine.ports or ports
-            else "EFA has its own mechanism"
+        with_efa_only = machine.ports and not ports
+        without = (
+            "EFA has its own mechanism" if with_efa_only else "no GPU together with an RDMA device"
         )
+        yield skipped(without)
         return
     loaded = next((name for name in PEER_MODULES if name in machine.modules), None)
     driver = machine.read(VERSION)
@@ -165,8 +165,11 @@ def check_rdma_modules(machine: Machine) -> Iterator[Finding]:
         yield unread("", machine.read(MODULES), "the list of modules")
         return
     files = machine.names(FILES)
-    built_in = {USER_VERBS} if any(name.startswith("uverbs") for name in files) else set[str]()
-    built_in |= set(CONNECTION) if "rdma_cm" in files else set[str]()
+    built_in = set[str]()
+    if any(name.startswith("uverbs") for name in files):
+        built_in.add(USER_VERBS)
+    if "rdma_cm" in files:
+        built_in.update(CONNECTION)
     missing = [
         name
         for name in (*(["mlx5_ib"] if cards else []), USER_VERBS, *CONNECTION)
@@ -213,7 +216,7 @@ RDMA_ACCESS = CheckRow(
 
 @check(RDMA_ACCESS)
 def check_rdma_access(machine: Machine) -> Iterator[Finding]:
-    """Each file of a device."""
+    """Whether this process may use the file of each RDMA device."""
     if not machine.ports:
         yield skipped("no RDMA device")
         return

@@ -53,7 +53,7 @@ NUMA_BALANCING = CheckRow(
 
 @check(NUMA_BALANCING)
 def check_numa_balancing(machine: Machine) -> Iterator[Finding]:
-    """The setting, where there is more than one node."""
+    """Whether NUMA balancing is off on a machine with several nodes."""
     if count_list(machine.text(NODES) or "") == 1:
         yield skipped("the machine has one NUMA node")
         return
@@ -107,7 +107,7 @@ THP = CheckRow(
 
 @check(THP)
 def check_thp(machine: Machine) -> Iterator[Finding]:
-    """The choice in brackets."""
+    """The setting of transparent huge pages, which the file has in brackets."""
     reading = machine.read(THP_FILE)
     chosen = bracketed(reading.text or "")
     if chosen is None:
@@ -143,7 +143,7 @@ TCP_MEMORY = CheckRow(
 
 @check(TCP_MEMORY)
 def check_tcp_memory(machine: Machine) -> Iterator[Finding]:
-    """The third number of each."""
+    """A finding for each direction, on the maximum size of its buffers."""
     for name, least in LEAST.items():
         path = f"{IPV4}/{name}"
         reading = machine.read(path)
@@ -187,7 +187,7 @@ TCP_CONGESTION = CheckRow(
 
 @check(TCP_CONGESTION)
 def check_tcp_congestion(machine: Machine) -> Iterator[Finding]:
-    """The default of new connections."""
+    """The congestion control that new connections get by default."""
     reading = machine.read(CONGESTION_FILE)
     if not reading.text:
         yield unread("", reading, "the TCP congestion control")
@@ -225,7 +225,7 @@ PORT_RANGE = CheckRow(
 
 @check(PORT_RANGE)
 def check_port_range(machine: Machine) -> Iterator[Finding]:
-    """The number of ports."""
+    """The number of ports that the kernel assigns."""
     reading = machine.read(PORT_RANGE_FILE)
     values = numbers(reading.text or "")
     if len(values) != 2:

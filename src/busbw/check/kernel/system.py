@@ -48,7 +48,8 @@ def check_removeipc(machine: Machine) -> Iterator[Finding]:
         CONF,
         *(f"{DROP_INS}/{name}" for name in machine.names(DROP_INS) if name.endswith(".conf")),
     ]
-    value = logind_setting([text for path in paths if (text := machine.text(path))], "RemoveIPC")
+    texts = [machine.text(path) or "" for path in paths]
+    value = logind_setting([text for text in texts if text], "RemoveIPC")
     if broken(machine.read(CONF)):
         yield unread("", machine.read(CONF), "the configuration of logind")
         return
@@ -91,7 +92,7 @@ TIME_SYNC = CheckRow(
 
 @check(TIME_SYNC)
 def check_time_sync(machine: Machine) -> Iterator[Finding]:
-    """The state of the kernel's clock."""
+    """Whether the kernel's clock is synchronized."""
     reading = machine.call("clock", clock)
     if reading.text is None:
         yield unread("", reading, "the state of the clock")

@@ -1,4 +1,4 @@
-"""Judges the kernel log by rules: which lines it has, on which part, and whether they still hold."""
+"""Judges the kernel log by rules: its lines, the parts they name, and whether faults still hold."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ class Sighting:
 
     @property
     def says(self) -> str:
-        """The sign's message on this line."""
+        """The message of the sign, with the words of this line."""
         return self.sign.says.format(**self.words)
 
 
@@ -185,12 +185,12 @@ def worst_first(findings: list[Finding]) -> list[Finding]:
 
 
 def reaches(log: PastLog) -> str:
-    """How far back the log goes: `12 d`."""
+    """How far back the log reaches: `12 d`."""
     return span(log.now_s - log.begins_s)
 
 
 def repeated(times: int) -> str:
-    """` x 3`; '' for once."""
+    """` x 3`; '' if it was logged once."""
     return f" x {times}" if times > 1 else ""
 
 

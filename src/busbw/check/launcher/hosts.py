@@ -38,7 +38,7 @@ HOSTNAME_LOOPBACK = CheckRow(
 
 @check(HOSTNAME_LOOPBACK)
 def check_hostname_loopback(machine: Machine) -> Iterator[Finding]:
-    """Lines with the host's own name, full or short."""
+    """A finding for each line that gives the host's name a loopback address."""
     reading, name = machine.read(HOSTS_FILE), machine.text(HOSTNAME)
     if reading.text is None or not name:
         missing = reading if reading.text is None else machine.read(HOSTNAME)
@@ -99,7 +99,7 @@ HOSTNAME_RESOLVES = CheckRow(
 
 @check(HOSTNAME_RESOLVES)
 def check_hostname_resolves(machine: Machine) -> Iterator[Finding]:
-    """What the resolver returns."""
+    """The addresses to which the resolver resolves the host's own name."""
     name = machine.text(HOSTNAME)
     if not name:
         yield unread("", machine.read(HOSTNAME), "the host's name")
@@ -150,7 +150,7 @@ REVERSE_LOOKUP = CheckRow(
 
 @check(REVERSE_LOOKUP, after=HOSTNAME_RESOLVES)
 def check_reverse_lookup(machine: Machine) -> Iterator[Finding]:
-    """The slowest of some lookups."""
+    """The time of the slowest lookup of a name by address."""
     name = machine.text(HOSTNAME)
     if not name:
         yield unread("", machine.read(HOSTNAME), "the host's name")
@@ -198,7 +198,7 @@ SSH_KEYS = CheckRow(
 
 @check(SSH_KEYS)
 def check_ssh_keys(machine: Machine) -> Iterator[Finding]:
-    """The agent, and names and permissions of keys."""
+    """The ssh agent, and the names and permissions of private keys."""
     reading = machine.call("ssh-login", ssh_login)
     if reading.text is None:
         yield unread("", reading, "how ssh logs in")

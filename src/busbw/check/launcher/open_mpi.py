@@ -47,7 +47,7 @@ MPIRUN_VERSION = CheckRow(
 
 @check(MPIRUN_VERSION)
 def check_mpirun_version(machine: Machine) -> Iterator[Finding]:
-    """The first mpirun."""
+    """The version of the mpirun that busbw starts."""
     mpirun = programs.open_mpi(machine)
     if mpirun is None:
         yield unread("", programs.open_mpi_reading(machine), "the version of mpirun")
@@ -138,12 +138,15 @@ def check_mpi_interfaces(machine: Machine) -> Iterator[Finding]:
     variables = parameters.of_environment(environment)
     mpirun = programs.open_mpi(machine)
     major = mpirun.major if mpirun else 0
-    both, half = parameters.contradiction(variables), parameters.unset_half(variables, major)
+    contradicting, half = (
+        parameters.contradiction(variables),
+        parameters.unset_half(variables, major),
+    )
     looped, crash = parameters.without_loopback(variables), parameters.crashing(variables, major)
-    if both:
-        message = f"{both[0].where} and {both[1].where} exclude each other"
-        fix = f"unset {word(both[1].where.removeprefix('$'))}"
-        yield failed("", message, *map(_evidence, both), fix=fix)
+    if contradicting:
+        message = f"{contradicting[0].where} and {contradicting[1].where} exclude each other"
+        fix = f"unset {word(contradicting[1].where.removeprefix('$'))}"
+        yield failed("", message, *map(_evidence, contradicting), fix=fix)
     elif looped:
         message = (
             f"{looped.where}={looped.value} has no loopback interface: MPI cannot send over TCP"
@@ -196,7 +199,7 @@ MPI_VARIABLES = CheckRow(
 
 @check(MPI_VARIABLES, needs=ENVIRONMENT)
 def check_mpi_variables(machine: Machine) -> Iterator[Finding]:
-    """Each variable that belongs to the other version."""
+    """A finding for each variable with a name of another version."""
     environment = machine.environment or {}
     variables = parameters.of_environment(environment)
     mpirun = programs.open_mpi(machine)
@@ -268,7 +271,7 @@ MPI_TRANSPORT = CheckRow(
 
 @check(MPI_TRANSPORT, needs=ENVIRONMENT)
 def check_mpi_transport(machine: Machine) -> Iterator[Finding]:
-    """What variables choose for MPI."""
+    """The transport that variables choose for MPI."""
     environment = machine.environment or {}
     evidence = [
         Evidence(f"${name}", environment[name])

@@ -186,7 +186,7 @@ SLURM_MPI = CheckRow(
 
 @check(SLURM_MPI)
 def check_slurm_mpi(machine: Machine) -> Iterator[Finding]:
-    """What srun lists."""
+    """Whether pmix is among the plugins that srun lists."""
     reading = machine.call("srun-mpi", pmix_listing)
     if reading.text is None:
         if UNCONFIGURED in reading.reason:

@@ -46,7 +46,7 @@ CGROUP_MEMORY = CheckRow(
 
 @check(CGROUP_MEMORY)
 def check_cgroup_memory(machine: Machine) -> Iterator[Finding]:
-    """Kills in this cgroup, and each limit up to the root cgroup."""
+    """Processes that were killed, and limits of this cgroup and those above it."""
     if not directories(machine, "memory"):
         yield _finding_without_cgroup(machine, "memory")
         return
@@ -107,7 +107,7 @@ CPU_QUOTA = CheckRow(
 
 @check(CPU_QUOTA)
 def check_cpu_quota(machine: Machine) -> Iterator[Finding]:
-    """Each quota up to the root cgroup."""
+    """A finding for each quota of this cgroup and those above it."""
     if not directories(machine, "cpu"):
         yield _finding_without_cgroup(machine, "cpu")
         return
@@ -156,7 +156,7 @@ CGROUP_PIDS = CheckRow(
 
 @check(CGROUP_PIDS)
 def check_cgroup_pids(machine: Machine) -> Iterator[Finding]:
-    """Each limit up to the root cgroup."""
+    """A finding for each limit of this cgroup and those above it that is too small."""
     if not directories(machine, "pids"):
         yield _finding_without_cgroup(machine, "pids")
         return

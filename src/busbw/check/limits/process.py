@@ -252,7 +252,7 @@ ALLOWED_CPUS = CheckRow(
 
 @check(ALLOWED_CPUS)
 def check_allowed_cpus(machine: Machine) -> Iterator[Finding]:
-    """The affinity of this process, which the ranks inherit."""
+    """The CPUs that this process may use, and with it the ranks."""
     reading = machine.call("allowed cpus", allowed_cpus)
     if reading.text is None:
         yield unread("", reading, "the affinity of this process")

@@ -32,12 +32,10 @@ def check_proto(machine: Machine, setting: Setting) -> Finding:
     lists = [part.rpartition(":")[2] for part in setting.value.upper().split(";")]
     # A list that excludes begins with ^.
     forced = any("LL128" in names.split(",") for names in lists)
-    what = (
-        "forces LL128, which can corrupt data where NCCL would not use it"
-        if forced
-        else "overrides NCCL's choice of protocol"
-    )
-    return warned("", f"{setting.text} {what}", setting.evidence("not set"), fix=setting.unset)
+    effect = "overrides NCCL's choice of protocol"
+    if forced:
+        effect = "forces LL128, which can corrupt data where NCCL would not use it"
+    return warned("", f"{setting.text} {effect}", setting.evidence("not set"), fix=setting.unset)
 
 
 ALGO_VARIABLE = "NCCL_ALGO"

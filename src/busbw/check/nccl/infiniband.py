@@ -111,7 +111,7 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
 
 
 def _prefixes(selection: Selection) -> str:
-    """What prefixes select on an unknown machine."""
+    """What the prefixes would select on a machine that is not known."""
     wide = "selects every port of the driver, including storage and management"
     return "; ".join(
         (

@@ -44,7 +44,7 @@ LIBRARIES = CheckRow(
 
 @check(LIBRARIES)
 def check_libraries(machine: Machine) -> Iterator[Finding]:
-    """All libnccl.so.2 that a program may load."""
+    """The versions of all libnccl.so.2 that a program may load."""
     installed = libraries(machine)
     if installed is None:
         yield unread("", machine.call(LIBRARIES_CALL, live), "the libraries of NCCL")

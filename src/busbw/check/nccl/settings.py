@@ -17,7 +17,7 @@ from busbw.host.source import once
 
 STAYS = "remove it from the job script, /etc/nccl.conf and ~/.nccl.conf"
 READS = ("environment", nccl_packages.SYSTEM, "~/.nccl.conf")
-LIBRARIES_CALL = "nccl-libraries"  # the call
+LIBRARIES_CALL = "nccl-libraries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,9 @@ class Setting:
     file: str = ""
 
     def evidence(self, expected: str = "") -> Evidence:
-        """The value with its place."""
-        return Evidence(
-            f"{self.file}: {self.name}" if self.file else f"${self.name}", self.value, expected
-        )
+        """The value, with the place where it is set."""
+        where = f"{self.file}: {self.name}" if self.file else f"${self.name}"
+        return Evidence(where, self.value, expected)
 
     @property
     def text(self) -> str:
@@ -42,11 +41,9 @@ class Setting:
     @property
     def unset(self) -> str:
         """The command or change without the variable."""
-        return (
-            filled("delete the line {text} from {file}", text=self.text, file=self.file)
-            if self.file
-            else f"unset {word(self.name)}"
-        )
+        if not self.file:
+            return f"unset {word(self.name)}"
+        return filled("delete the line {text} from {file}", text=self.text, file=self.file)
 
     def to(self, value: str) -> str:
         """The command or change that gives it another value."""
@@ -57,9 +54,8 @@ class Setting:
 def files(machine: Machine) -> tuple[str, ...]:
     """Files that NCCL reads, in order of precedence; the environment precedes all."""
     home = machine.call("home", lambda: pwd.getpwuid(os.getuid()).pw_dir).text or ""
-    user_file = nccl_packages.user_file(
-        (machine.environment or {}).get(nccl_packages.FILE_VARIABLE, ""), home
-    )
+    variable = (machine.environment or {}).get(nccl_packages.FILE_VARIABLE, "")
+    user_file = nccl_packages.user_file(variable, home)
     return (user_file, nccl_packages.SYSTEM) if user_file else (nccl_packages.SYSTEM,)
 
 
@@ -131,7 +127,8 @@ def version(machine: Machine) -> tuple[int, ...]:
 class Selection:
     """The value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME.
 
-    Tokens omit the part after a colon: port, rail and plane.
+    `tokens` are its entries, without the part after a colon: port, rail and plane. They are `exact`
+    names or prefixes, and select names or, if `excluded`, leave them out.
     """
 
     tokens: tuple[str, ...]
@@ -165,17 +162,17 @@ class Selection:
         return {token: more for token, more in wide.items() if more}
 
     def spelled(self) -> str:
-        """The value with exact names."""
+        """The value of the variable, with exact names."""
         return f"{'^' if self.excluded else ''}={','.join(self.tokens)}"
 
 
 def parse_selection(text: str) -> Selection:
     """The selection; each entry of NCCL_IB_HCA may have a port after a colon."""
     excluded = text.startswith("^")
-    rest = text.removeprefix("^")
-    exact = rest.startswith("=")
+    names = text.removeprefix("^")
+    exact = names.startswith("=")
     return Selection(
-        tuple(part.partition(":")[0] for part in rest.removeprefix("=").split(",") if part),
+        tuple(part.partition(":")[0] for part in names.removeprefix("=").split(",") if part),
         exact,
         excluded,
     )

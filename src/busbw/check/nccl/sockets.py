@@ -46,11 +46,10 @@ def check_socket_ifname(machine: Machine) -> Iterator[Finding]:
     variables = settings(machine)
     names = (*machine.interfaces, "lo") if machine.interfaces else ()
     setting = variables.get(NCCL)
-    yield (
-        _judge_default(machine, names)
-        if setting is None
-        else _judge_chosen(machine, setting, names)
-    )
+    if setting is None:
+        yield _judge_default(machine, names)
+    else:
+        yield _judge_chosen(machine, setting, names)
 
 
 def _judge_default(machine: Machine, names: tuple[str, ...]) -> Finding:
@@ -82,11 +81,9 @@ def _judge_chosen(machine: Machine, setting: Setting, names: tuple[str, ...]) ->
     selection = parse_selection(setting.value)
     evidence = [setting.evidence(), Evidence(NET, ", ".join(names) or "no interface")]
     if not names:
-        why = (
-            "no interface is visible here"
-            if known(machine)
-            else "the interfaces of the hosts are unknown"
-        )
+        why = "the interfaces of the hosts are unknown"
+        if known(machine):
+            why = "no interface is visible here"
         return not_offered("", f"{setting.text}: {why}", *evidence)
     chosen = selection.chosen(names)
     if not chosen:
@@ -134,7 +131,7 @@ SOCKET_THREADS = CheckRow(
 
 @check(SOCKET_THREADS, needs=ENVIRONMENT)
 def check_socket_threads(machine: Machine) -> Iterator[Finding]:
-    """The product of both."""
+    """The number of threads, and of sockets in all."""
     variables = settings(machine)
     present = [variables[name] for name in (THREADS, SOCKETS) if name in variables]
     if not present:

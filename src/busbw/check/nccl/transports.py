@@ -85,11 +85,9 @@ P2P_DISABLE = CheckRow(
 @variable(P2P_DISABLE, P2P_VARIABLE, LEVEL_VARIABLE)
 def check_p2p_disable(machine: Machine, setting: Setting) -> Finding:
     gpus = machine.host.gpus
-    links = (
-        [Evidence("NVML", f"{gpus[0].nvlink} NVLinks at each GPU")]
-        if gpus and gpus[0].nvlink
-        else []
-    )
+    links = []
+    if gpus and gpus[0].nvlink:
+        links.append(Evidence("NVML", f"{gpus[0].nvlink} NVLinks at each GPU"))
     if setting.name == LEVEL_VARIABLE:
         if not setting.value.isdigit() and setting.value not in LEVELS:
             message = f"{setting.text} is not an NCCL path type, and has no effect"
@@ -134,10 +132,8 @@ SHM_DISABLE = CheckRow(
 def check_shm_disable(machine: Machine, setting: Setting) -> Finding:
     if parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default", setting.evidence())
-    fix = (
-        f"{setting.unset}; start the container with --shm-size=1g or --ipc=host"
-        if machine.container
-        else setting.unset
-    )
+    fix = setting.unset
+    if machine.container:
+        fix += "; start the container with --shm-size=1g or --ipc=host"
     message = f"{setting.text}: GPUs without direct access use the network inside a host"
     return warned("", message, setting.evidence("not set"), fix=fix)

@@ -1,9 +1,7 @@
 """Names and values of variables, and variables for debugging.
 
-Variable names that begin with NCCL_, and who reads them.
-
-NAMES are those in the libraries of NCCL 2.14.3, 2.18.3, 2.21.5, 2.24.3, 2.27.7, 2.30.7 and 2.32.3,
-and in its user guide, which also has older ones.
+NAMES are those that NCCL reads: the names in the libraries of NCCL 2.14.3, 2.18.3, 2.21.5, 2.24.3,
+2.27.7, 2.30.7 and 2.32.3, and in its user guide, which also has older ones.
 """
 
 from collections.abc import Iterator
@@ -174,7 +172,7 @@ VISIBLE_DEVICES = CheckRow(
 
 @check(VISIBLE_DEVICES, needs=ENVIRONMENT)
 def check_visible_devices(machine: Machine) -> Iterator[Finding]:
-    """The variable; an empty value hides all."""
+    """The GPUs that the variable shows; an empty value hides all."""
     value = (machine.environment or {}).get(CUDA_VARIABLE)
     if value is None:
         yield passed("", f"{CUDA_VARIABLE} is not set")
@@ -186,22 +184,18 @@ def _judge_visible_devices(machine: Machine, value: str) -> Finding:
     variable_evidence = Evidence(f"${CUDA_VARIABLE}", value, "not set")
     count = len(machine.host.gpus)
     if not count:
-        return not_offered(
-            "",
-            f"{CUDA_VARIABLE}={value}:"
-            f" {machine.host.gpu_reason or 'the GPUs of this host are unknown'}",
-            variable_evidence,
-        )
+        reason = machine.host.gpu_reason or "the GPUs of this host are unknown"
+        return not_offered("", f"{CUDA_VARIABLE}={value}: {reason}", variable_evidence)
     words = [word.strip() for word in value.split(",") if word.strip()]
     evidence = (variable_evidence, Evidence("NVML", f"{count} GPUs"))
     absent = [word for word in words if word.lstrip("-").isdecimal() and not 0 <= int(word) < count]
     if not words or absent:
-        what = (
+        effect = (
             f"GPU {absent[0]} does not exist: it and all after it are hidden"
             if absent
             else "all GPUs are hidden"
         )
-        return warned("", f"{CUDA_VARIABLE}={value}: {what}", *evidence, fix=VISIBLE_DEVICES.fix)
+        return warned("", f"{CUDA_VARIABLE}={value}: {effect}", *evidence, fix=VISIBLE_DEVICES.fix)
     if len(set(words)) < len(words):
         return warned(
             "", f"{CUDA_VARIABLE}={value} names a GPU twice", *evidence, fix=VISIBLE_DEVICES.fix
@@ -287,7 +281,7 @@ VARIABLE_NAMES = CheckRow(
 
 @check(VARIABLE_NAMES, needs=ENVIRONMENT)
 def check_names(machine: Machine) -> Iterator[Finding]:
-    """All variables that begin with NCCL_."""
+    """A finding for each variable of NCCL that no version reads."""
     variables = settings(machine)
     named = [
         setting
@@ -302,11 +296,9 @@ def check_names(machine: Machine) -> Iterator[Finding]:
     for setting in strange:
         similar = get_close_matches(setting.name, NAMES, 1, cutoff=0.85)
         suggestion = f"; the closest name is {similar[0]}" if similar else ""
-        fix = (
-            f"{setting.unset}; export {assignment(similar[0], setting.value)}"
-            if similar
-            else setting.unset
-        )
+        fix = setting.unset
+        if similar:
+            fix += f"; export {assignment(similar[0], setting.value)}"
         yield warned(
             setting.name,
             f"no version of NCCL from 2.14 to 2.32 reads {setting.name}{suggestion}",
@@ -343,7 +335,7 @@ VALUES = CheckRow(
 
 @check(VALUES, needs=ENVIRONMENT)
 def check_values(machine: Machine) -> Iterator[Finding]:
-    """All variables whose names end in _DISABLE or _ENABLE."""
+    """A finding for each variable in _DISABLE or _ENABLE that is not a number."""
     variables = settings(machine)
     switches = [
         setting

@@ -37,7 +37,7 @@ LINK_LAYER = CheckRow(
 
 @check(LINK_LAYER)
 def check_link_layer(machine: Machine) -> Iterator[Finding]:
-    """Each active port, compared with the majority of the same model.
+    """A finding for each active port, compared with the majority of the same model.
 
     An even split is taken as intended.
     """
@@ -91,7 +91,7 @@ RATE = CheckRow(
 
 @check(RATE)
 def check_rate(machine: Machine) -> Iterator[Finding]:
-    """Each active port with a cable, compared with the fastest of the same model.
+    """A finding for each active port with a cable, compared with the fastest of the same model.
 
     The rate of a port that is down means nothing.
     """
@@ -138,7 +138,7 @@ def _judge_rate(machine: Machine, port: Port, alike: list[Port]) -> Finding:
 
 
 def _parse_rate(text: str | None) -> tuple[float, int] | None:
-    """Gbit/s and lanes."""
+    """Gbit/s and number of lanes of `400 Gb/sec (4X NDR)`."""
     match = _RATE.match(text or "")
     return (float(match.group(1)), int(match.group(2))) if match else None
 
@@ -165,7 +165,7 @@ FIRMWARE = CheckRow(
 
 @check(FIRMWARE)
 def check_firmware(machine: Machine) -> Iterator[Finding]:
-    """Each device, compared with most cards of the same model."""
+    """A finding for each device, compared with most cards of the same model."""
     ports = [port for port in cabled(machine) if port.number == "1"]
     if not ports:
         yield skipped("no RDMA device with firmware of its own")
@@ -221,7 +221,7 @@ DRIVER = CheckRow(
 
 @check(DRIVER)
 def check_driver(machine: Machine) -> Iterator[Finding]:
-    """Each interface of an RDMA port.
+    """A finding for each interface of an RDMA port.
 
     The kernel's own modules have no version; those of DOCA-OFED have one.
     """

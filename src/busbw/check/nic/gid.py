@@ -35,7 +35,7 @@ GID = CheckRow(
 
 @check(GID)
 def check_gid(machine: Machine) -> Iterator[Finding]:
-    """Each RoCE port that collectives use."""
+    """A finding for each RoCE port that collectives use."""
     ports = fabric(machine)
     if not ports:
         yield skipped(no_fabric(machine))
@@ -107,7 +107,7 @@ GID_ORDER = CheckRow(
 
 @check(GID_ORDER)
 def check_gid_order(machine: Machine) -> Iterator[Finding]:
-    """Each port's first RoCE v2 GID with an IPv4 address, or else with a global IPv6 address."""
+    """A finding for each RoCE port that collectives use, on the index of its first RoCE v2 GID."""
     ports = fabric(machine)
     if len(ports) < 2:
         yield skipped("fewer than two active RoCE ports" if ports else no_fabric(machine))

@@ -37,7 +37,7 @@ SUBNET_MANAGER = CheckRow(
 
 @check(SUBNET_MANAGER)
 def check_subnet_manager(machine: Machine) -> Iterator[Finding]:
-    """Each InfiniBand port with a link."""
+    """A finding for each InfiniBand port with a link."""
     ports = [port for port in own_ports(machine) if port.layer == "InfiniBand"]
     linked = [
         port for port in ports if (machine.text(f"{port.path}/phys_state") or "5").startswith("5")
@@ -108,24 +108,24 @@ def check_pkey(machine: Machine) -> Iterator[Finding]:
     keys = {port.name: _keys_of(machine, port) for port in ports}
     groups, index = list(by_model(machine, ports).values()), _index_of_nccl(machine)
     for port in ports:
-        own = keys[port.name]
+        port_keys = keys[port.name]
         alike = next((group for group in groups if port in group), [port])
         usual = _usual_keys([keys[other.name] for other in alike])
         evidence = Evidence(
-            f"{port.path}/pkeys/{index}", own.get(index, "no key"), "0x8000 or more"
+            f"{port.path}/pkeys/{index}", port_keys.get(index, "no key"), "0x8000 or more"
         )
         fix = filled(PKEY.fix, device=port.device)
-        if not own:
+        if not port_keys:
             yield unread(port.name, machine.read(f"{port.path}/pkeys/0"), "its partition keys")
-        elif not int(own.get(index, "0"), 16) & FULL:
+        elif not int(port_keys.get(index, "0"), 16) & FULL:
             yield warned(
                 port.name,
                 f"it is not a full member of the partition at index {index}",
                 evidence,
                 fix=fix,
             )
-        elif own != usual:
-            differing = Evidence(f"{port.path}/pkeys/*", _keys_text(own), _keys_text(usual))
+        elif port_keys != usual:
+            differing = Evidence(f"{port.path}/pkeys/*", _keys_text(port_keys), _keys_text(usual))
             yield warned(
                 port.name,
                 "its partition keys differ from most ports of the same model",
@@ -133,7 +133,7 @@ def check_pkey(machine: Machine) -> Iterator[Finding]:
                 fix=fix,
             )
         else:
-            yield passed(port.name, f"it is a full member of {own[index]}", evidence)
+            yield passed(port.name, f"it is a full member of {port_keys[index]}", evidence)
 
 
 def _keys_of(machine: Machine, port: Port) -> dict[int, str]:

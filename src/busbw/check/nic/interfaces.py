@@ -141,8 +141,9 @@ MULTIRAIL = CheckRow(
 
 @check(MULTIRAIL)
 def check_multirail(machine: Machine) -> Iterator[Finding]:
-    """Each IPv4 network with several RoCE interfaces."""
-    names = dict.fromkeys(name for port in fabric(machine) if (name := holder(machine, port)))
+    """A finding for each RoCE interface that shares its network with another."""
+    holders = [holder(machine, port) for port in fabric(machine)]
+    names = dict.fromkeys(name for name in holders if name)
     if len(names) < 2:
         yield skipped("fewer than two RoCE interfaces" if names else no_fabric(machine))
         return

@@ -51,7 +51,7 @@ def _synthetic(machine: Machine, port: Port) -> bool:
 
 
 def cabled(machine: Machine) -> tuple[Port, ...]:
-    """Own ports, except those of a cloud's virtual network."""
+    """The ports that this machine uses itself, except those of a cloud's virtual network."""
     return tuple(port for port in own_ports(machine) if driver(machine, port) not in CLOUD)
 
 
@@ -116,8 +116,8 @@ def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
     ]
     if len(sharing) < 2:
         return names
-    own = set(machine.names(f"{RDMA}/{port.device}/device/net"))
-    return tuple(name for name in names if name == port.netdev or name in own)
+    of_device = set(machine.names(f"{RDMA}/{port.device}/device/net"))
+    return tuple(name for name in names if name == port.netdev or name in of_device)
 
 
 def holder(machine: Machine, port: Port) -> str:

@@ -91,7 +91,7 @@ MTU_EQUAL = CheckRow(
 
 @check(MTU_EQUAL)
 def check_mtu_equal(machine: Machine) -> Iterator[Finding]:
-    """Each interface, compared with most of them."""
+    """A finding for each interface with another MTU than most."""
     ports = [port for port in fabric(machine) if port.netdev]
     names = dict.fromkeys(
         name for port in ports for name in (holder(machine, port), *hardware(machine, port))
@@ -148,7 +148,7 @@ ERDMA_MTU = CheckRow(
 
 @check(ERDMA_MTU)
 def check_erdma_mtu(machine: Machine) -> Iterator[Finding]:
-    """Each eRDMA device."""
+    """A finding for each eRDMA device."""
     ports = [port for port in machine.ports if driver(machine, port) == "erdma"]
     if not ports:
         yield skipped("no eRDMA device")

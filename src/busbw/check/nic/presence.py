@@ -56,7 +56,7 @@ PRESENT = CheckRow(
 
 @check(PRESENT)
 def check_present(machine: Machine) -> Iterator[Finding]:
-    """Each PCI function that can have an RDMA device."""
+    """A finding for each PCI function that should have an RDMA device."""
     devices = {machine.target(f"{RDMA}/{name}/device"): name for name in machine.names(RDMA)}
     models = {machine.text(f"{PCI}/{bdf}/device") or "" for bdf in devices}
     functions = machine.names(PCI)

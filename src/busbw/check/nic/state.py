@@ -35,7 +35,7 @@ def _should_be_active(machine: Machine, port: Port, ports: Sequence[Port]) -> st
 
 
 def _place_on_card(port: Port) -> tuple[str, str]:
-    """Function of the card and number of the port."""
+    """The PCI function of the card, and the number of the port."""
     return port.bdf.rpartition(".")[2], port.number
 
 

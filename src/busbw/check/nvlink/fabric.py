@@ -160,8 +160,8 @@ def check_fabric(machine: Machine) -> Iterator[Finding]:
     unreported = [gpu for gpu in gpus if gpu.fabric is None or gpu.fabric.state == NOT_SUPPORTED]
     if unreported:
         yield _judge_service(machine, ", ".join(gpu.label for gpu in unreported))
-    elif gpus and (stopped := _service_failed(machine)):
-        yield stopped
+    elif gpus:
+        yield from _service_failed(machine)
     for gpu in gpus:
         if gpu.fabric and gpu not in unreported:
             yield _judge_fabric(gpu, gpu.fabric)
@@ -195,22 +195,19 @@ def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Finding:
     return passed(gpu.label, f"fabric state {state}", evidence)
 
 
-def _service_failed(machine: Machine) -> Finding | None:
-    """The finding if the service failed after the GPUs joined.
+def _service_failed(machine: Machine) -> Iterator[Finding]:
+    """A finding if the service failed after the GPUs joined.
 
     One that is inactive may run elsewhere, such as in a container.
     """
     state = states(machine.call("nvidia_services", services).text or "").get(FABRIC_MANAGER, "")
-    if state != FAILED:
-        return None
-    evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state, "active")
-    return failed(
-        "",
-        "the fabric manager failed after the GPUs joined their fabric: no new job can start on"
-        " them",
-        evidence,
-        fix=FABRIC.fix,
-    )
+    if state == FAILED:
+        message = (
+            "the fabric manager failed after the GPUs joined their fabric: no new job can start on"
+            " them"
+        )
+        evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state, "active")
+        yield failed("", message, evidence, fix=FABRIC.fix)
 
 
 def _judge_service(machine: Machine, named: str) -> Finding:
@@ -275,10 +272,10 @@ def check_fabric_manager_version(machine: Machine) -> Iterator[Finding]:
             " outside"
         )
     elif not has or not driver:
-        what = "the driver" if has else "the fabric manager"
+        noun = "the driver" if has else "the fabric manager"
         yield unanswered(
             "",
-            f"the version of {what} cannot be read: {reading.reason or 'not reported'}",
+            f"the version of {noun} cannot be read: {reading.reason or 'not reported'}",
             reading.reason or "it has no version",
         )
     else:
@@ -324,7 +321,7 @@ IMEX = CheckRow(
 
 @check(IMEX)
 def check_imex(machine: Machine) -> Iterator[Finding]:
-    """The channels, the domain and its nodes."""
+    """The channels of IMEX, its domain, and the nodes of that."""
     gpus, missing = switched(machine)
     if missing:
         yield missing
@@ -358,11 +355,10 @@ def _judge_channels(machine: Machine) -> Finding:
 def _judge_domain(machine: Machine) -> Iterator[Finding]:
     reading = machine.call("imex", imex)
     nodes, domain = imex_nodes(reading.text or ""), imex_domain(reading.text or "")
-    bad = {address: state for address, state in nodes.items() if state != READY}
+    not_ready = {address: state for address, state in nodes.items() if state != READY}
+    ready = f"{len(nodes) - len(not_ready)} of {len(nodes)} nodes {READY}"
     evidence = Evidence(
-        IMEX_COMMAND,
-        f"domain {domain or 'not reported'}, {len(nodes) - len(bad)} of {len(nodes)} nodes {READY}",
-        f"{UP}, all {READY}",
+        IMEX_COMMAND, f"domain {domain or 'not reported'}, {ready}", f"{UP}, all {READY}"
     )
     # The state of the domain alone does not say that all nodes are ready.
     if not nodes and domain in ("", UP):
@@ -370,12 +366,15 @@ def _judge_domain(machine: Machine) -> Iterator[Finding]:
         yield unanswered(
             "", f"the state of IMEX cannot be read: {reason}", reason, fix=IMEX_COMMAND
         )
-    elif bad:
+    elif not_ready:
         named = ", ".join(
-            f"{address} {state}" for address, state in list(bad.items())[:NAMED_NODES]
+            f"{address} {state}" for address, state in list(not_ready.items())[:NAMED_NODES]
         )
         yield warned(
-            "", f"{counted(len(bad), 'IMEX node')} not {READY}: {named}", evidence, fix=IMEX.fix
+            "",
+            f"{counted(len(not_ready), 'IMEX node')} not {READY}: {named}",
+            evidence,
+            fix=IMEX.fix,
         )
     elif domain != UP:
         yield warned(

@@ -133,7 +133,7 @@ SPEED = CheckRow(
 
 @check(SPEED)
 def check_speed(machine: Machine) -> Iterator[Finding]:
-    """Each GPU, its slowest link."""
+    """A finding for each GPU, on its slowest link."""
     return each_linked_gpu(machine, _judge_speed)
 
 
@@ -241,17 +241,17 @@ def _rises(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
 def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: str) -> Finding:
     by_link = {link.number: over[gpu.index, link.number] for link in gpu.active}
     without_counters = [number for number, errors in by_link.items() if not errors]
-    bad = [
+    faults = [
         (number, name, count)
         for number, errors in by_link.items()
         for name, count in errors.items()
         if (count and name in RECOVERIES) or (count >= FEW and count > FEW * usual[name])
     ]
-    if without_counters and not bad:
+    if without_counters and not faults:
         links = counted(len(without_counters), "active link")
         return not_offered(gpu.label, f"the GPU or driver has no error counters for {links}")
     total = sum(sum(errors.values()) for errors in by_link.values())
-    if not bad:
+    if not faults:
         return passed(
             gpu.label,
             f"no recovery and no outlier; {total} errors on {len(gpu.active)} links {since}",
@@ -262,12 +262,12 @@ def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: 
             str(count),
             "0" if name in RECOVERIES else f"about {usual[name]:g}",
         )
-        for number, name, count in bad
+        for number, name, count in faults
     ]
     named = ", ".join(
-        f"link {number} has {count} {ERROR_WORDS[name]}" for number, name, count in bad[:NAMED]
+        f"link {number} has {count} {ERROR_WORDS[name]}" for number, name, count in faults[:NAMED]
     )
-    more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+    more = f" and {len(faults) - NAMED} more" if len(faults) > NAMED else ""
     return warned(
         gpu.label,
         f"{named}{more} {since}",

@@ -96,7 +96,7 @@ AER_FATAL = CheckRow(
 
 @check(AER_FATAL)
 def check_aer_fatal(machine: Machine) -> Iterator[Finding]:
-    """Fatal counts fail, nonfatal ones warn."""
+    """A failure for each part with fatal errors, a warning for nonfatal ones."""
     fatal, nonfatal = aer_counts(machine, "fatal"), aer_counts(machine, "nonfatal")
     if not fatal.parts:
         yield skipped(NONE)

@@ -117,7 +117,7 @@ IOMMU = CheckRow(
 
 @check(IOMMU)
 def check_iommu(machine: Machine) -> Iterator[Finding]:
-    """The type of the IOMMU group of each device."""
+    """One finding for all devices, by the type of their IOMMU groups."""
     parts = gpus(machine) + nics(machine)
     if not parts or machine.hypervisor:
         yield skipped("in a virtual machine the host decides" if parts else NONE)
@@ -174,7 +174,7 @@ ATS = CheckRow(
 
 @check(ATS)
 def check_ats(machine: Machine) -> Iterator[Finding]:
-    """Each RDMA device of NVIDIA."""
+    """A finding for each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if not machine.hypervisor:
         yield skipped("this is not a virtual machine, according to DMI")

@@ -216,7 +216,7 @@ NIC_BANDWIDTH = CheckRow(
 
 @check(NIC_BANDWIDTH)
 def check_nic_bandwidth(machine: Machine) -> Iterator[Finding]:
-    """Each card with a port that is up."""
+    """A finding for each card with a port that is up."""
     none = True
     for part in slots(nics(machine)):
         ports = _rate_of_ports(machine, part)

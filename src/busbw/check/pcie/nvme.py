@@ -45,7 +45,7 @@ NVME = CheckRow(
 
 @check(NVME, after=GPUDIRECT_LOOPBACK)
 def check_nvme(machine: Machine) -> Iterator[Finding]:
-    """Each controller, then each drive on PCI without one."""
+    """A finding for each controller, then for each drive on PCI without one."""
     controllers = {
         name: machine.text(f"{CLASS}/{name}/address") or ""
         for name in machine.names(CLASS)
@@ -118,7 +118,7 @@ def _temperature_alarm(machine: Machine, folder: str) -> Evidence | None:
 
 def _judge_without_controller(machine: Machine, bdf: str) -> Finding:
     gone = (machine.read(f"{at(bdf)}/config").data or b"").startswith(GONE)
-    what = (
+    message = (
         "the drive does not respond on PCI"
         if gone
         else "PCI shows a drive, but it has no controller: the driver gave up on it"
@@ -126,7 +126,7 @@ def _judge_without_controller(machine: Machine, bdf: str) -> Finding:
     bound = machine.target(f"{at(bdf)}/driver")
     return failed(
         bdf,
-        what,
+        message,
         Evidence(f"{at(bdf)}/driver", bound or "no driver", "nvme, with a controller"),
         fix=filled(NVME.fix, bdf=bdf, name="nvmeN"),
     )

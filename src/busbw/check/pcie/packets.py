@@ -37,7 +37,7 @@ MAX_READ_REQUEST = CheckRow(
 
 @check(MAX_READ_REQUEST)
 def check_max_read_request(machine: Machine) -> Iterator[Finding]:
-    """Each RDMA device of NVIDIA."""
+    """A finding for each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if machine.hypervisor or not parts:
         yield skipped(
@@ -90,7 +90,7 @@ MAX_PAYLOAD = CheckRow(
 
 @check(MAX_PAYLOAD)
 def check_max_payload(machine: Machine) -> Iterator[Finding]:
-    """Each slot's device and the bridges above it."""
+    """A finding for each device, with the bridges above it."""
     parts = slots(gpus(machine) + nics(machine))
     if machine.hypervisor or not parts:
         yield skipped("in a virtual machine the host sets it" if parts else NONE)
@@ -114,14 +114,11 @@ def check_max_payload(machine: Machine) -> Iterator[Finding]:
                 part.name, f"packets carry up to {least} bytes on the whole path", *evidence
             )
         else:
-            sizes_text = (
-                f"up to {least} bytes"
-                if not others
-                else " and ".join(map(str, (least, *others))) + " bytes"
-            )
-            yield warned(
-                part.name, f"packets on its path carry {sizes_text}", *evidence, fix=MAX_PAYLOAD.fix
-            )
+            carried = f"up to {least}"
+            if others:
+                carried = " and ".join(map(str, (least, *others)))
+            message = f"packets on its path carry {carried} bytes"
+            yield warned(part.name, message, *evidence, fix=MAX_PAYLOAD.fix)
 
 
 RELAXED_BIT = 1 << 4
@@ -151,7 +148,7 @@ RELAXED_ORDERING = CheckRow(
 
 @check(RELAXED_ORDERING)
 def check_relaxed_ordering(machine: Machine) -> Iterator[Finding]:
-    """Each RDMA device of NVIDIA."""
+    """A finding for each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if machine.hypervisor or not parts:
         yield skipped(

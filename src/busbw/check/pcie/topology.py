@@ -113,16 +113,16 @@ def check_numa(machine: Machine) -> Iterator[Finding]:
             part for part in parts if not (machine.text(f"{part.path}/numa_node") or "").isdecimal()
         ]
         yield from (_judge_unknown_node(machine, part) for part in without_node)
-        far = [
-            _judge_far(machine, gpu, nic)
-            for gpu in cards
-            if gpu not in without_node
-            and (nic := nearest(gpu, ports, machine))
-            and nic not in without_node
-        ]
-        findings = [finding for finding in far if finding]
-        yield from findings
-        if not without_node and not findings:
+        far = False
+        for gpu in cards:
+            nic = None if gpu in without_node else nearest(gpu, ports, machine)
+            if nic is None or nic in without_node:
+                continue
+            finding = _judge_far(machine, gpu, nic)
+            if finding:
+                far = True
+                yield finding
+        if not without_node and not far:
             yield passed(
                 "",
                 "all GPUs and network controllers have a NUMA node, and no GPU is on a different"

@@ -34,7 +34,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        """The lower end for a message."""
+        """The lower end of the link, as a message calls it."""
         return "it" if self.last else f"the switch above it ({self.lower})"
 
 
@@ -47,19 +47,11 @@ def upstream(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
     for part in slots(gpus(machine) + nics(machine)):
         fresh = [(upper, lower) for upper, lower in links(part.device) if lower not in covered]
         covered |= {lower for _, lower in fresh}
-        yield (
-            part,
-            [
-                Step(
-                    part,
-                    lower,
-                    read_link(machine, lower),
-                    upper or None,
-                    read_link(machine, upper) if upper else None,
-                )
-                for upper, lower in fresh
-            ],
-        )
+        steps = []
+        for upper, lower in fresh:
+            above = read_link(machine, upper) if upper else None
+            steps.append(Step(part, lower, read_link(machine, lower), upper or None, above))
+        yield part, steps
 
 
 def nearest(gpu: Part, others: list[Part], machine: Machine) -> Part | None:
@@ -80,10 +72,9 @@ def nearest(gpu: Part, others: list[Part], machine: Machine) -> Part | None:
 
 def amd_host(machine: Machine, part: Part) -> bool:
     """Whether the part's root port is AMD's."""
-    return (
-        bool(part.device.above)
-        and machine.text(f"{at((part.device.above or ('',))[0])}/vendor") == AMD
-    )
+    if not part.device.above:
+        return False
+    return machine.text(f"{at(part.device.above[0])}/vendor") == AMD
 
 
 def group(machine: Machine, part: Part) -> str | None:
@@ -99,7 +90,7 @@ def plain(machine: Machine, part: Part) -> bool:
 
 
 def no_link(machine: Machine, part: Part, quantity: str) -> Finding:
-    """Why a part reports nothing about its link."""
+    """The finding on a part that shows nothing about its link."""
     if plain(machine, part):
         return skipped("it is not a PCI Express device", part.name)
     if machine.hypervisor:
@@ -122,9 +113,9 @@ EXPRESS_READ, EXTENDED_READ = "PCI Express capability", "extended capabilities"
 
 @dataclass
 class Configs:
-    """What could be read by address, and the reasons for the rest.
+    """The configuration spaces that could be read, by address, and why others could not.
 
-    `root`: the reads were made as root.
+    `root` says that the reads were made as root.
     """
 
     root: bool

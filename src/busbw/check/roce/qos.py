@@ -188,11 +188,11 @@ def check_ecn(machine: Machine, setting: Setting) -> Finding:
         ]
     if missing:
         part, priority = missing[0]
-        what = "ECN marks trigger no CNPs" if part == "roce_np" else "CNPs do not slow it down"
+        effect = "ECN marks trigger no CNPs" if part == "roce_np" else "CNPs do not slow it down"
         fix = filled(ECN.fix, netdev=qos.netdev, part=part, priority=priority)
         return warned(
             setting.subject,
-            f"{part} is off for priority {priority} on {qos.netdev}: {what}",
+            f"{part} is off for priority {priority} on {qos.netdev}: {effect}",
             *evidence,
             fix=fix,
         )

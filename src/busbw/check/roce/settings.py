@@ -67,7 +67,7 @@ def per_interface(row: CheckRow) -> Callable[[Callable[[Machine, Setting], Findi
 
 
 def absent(machine: Machine) -> str:
-    """Why there are no settings."""
+    """Why no RoCE port has settings here."""
     return "no RoCE port with an interface here" if fabric(machine) else no_fabric(machine)
 
 

@@ -57,9 +57,9 @@ def check_traffic_class(machine: Machine, setting: Setting) -> Finding:
             f"traffic class {decoded(value)}; no priority has flow control", setting.subject
         )
     if lossless is None or priority is None:
-        what = "flow control" if lossless is None else f"the priority of DSCP {value >> 2}"
+        noun = "flow control" if lossless is None else f"the priority of DSCP {value >> 2}"
         return not_offered(
-            setting.subject, f"traffic class {decoded(value)}; {what} cannot be read", evidence
+            setting.subject, f"traffic class {decoded(value)}; {noun} cannot be read", evidence
         )
     mapped = Evidence(qos.trust_where, f"{qos.trust}: priority {priority}", listed(lossless))
     if priority in lossless:
