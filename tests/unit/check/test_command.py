@@ -4,7 +4,8 @@ import re
 import shlex
 
 import pytest
-from cases_command import ALONE, ON_A_MACHINE, PERF, machine
+from cases_command import ALONE, ON_A_MACHINE
+from command_lines import PERF, machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,8 @@
 """Rules of the kernel log: which lines fire, on what, for how long, and what ends them."""
 
 import pytest
-from cases_kernel_log import FINE, FIRES
+from cases_kernel_log import FIRES
+from fine_kernel_log import FINE
 from healthy import healthy
 from healthy_gpu import logged
 from hypothesis import given, settings

@@ -3,7 +3,8 @@
 import shlex
 from collections.abc import Callable
 
-from cases_command import ALONE, MORE_ALONE, MORE_ON_A_MACHINE, ON_A_MACHINE
+from cases_command import ALONE, ON_A_MACHINE
+from more_command import MORE_ALONE, MORE_ON_A_MACHINE
 
 from busbw.check.command.lint import lint
 from busbw.check.machine import Machine
