@@ -136,7 +136,7 @@ def skipped(message: str, subject: str = "") -> Finding:
 def unknown(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Finding:
     """The machine has the part, and it could not be judged.
 
-    The machine is not healthy as far as is known. See `not_offered`.
+    So it is not known that the machine is healthy. See `not_offered`.
     """
     return Finding(Verdict.UNKNOWN, subject, message, evidence, fix)
 

@@ -61,7 +61,7 @@ from busbw.core.version import __version__
 from busbw.host.snapshot import Recording, recorded
 from busbw.host.source import Source
 
-# Their import registers the checks. Reports have the folders in this order.
+# The import of these modules registers the checks. Reports have the folders in this order.
 MODULES: tuple[ModuleType, ...] = (
     gpu_presence, driver, xid, ecc, clocks, power, sharing, peers,
     nvlinks, fabric,
@@ -170,7 +170,10 @@ def examine(
 
 
 def _missing(check: Check, machine: Machine) -> Finding | None:
-    """What the check lacks; None if that cannot be parsed, of which `run` tells."""
+    """The finding if the check lacks something.
+
+    None if what it reads cannot be parsed, which `run` reports.
+    """
     try:
         return check.missing(machine)
     except Exception:  # noqa: BLE001 - a broken machine may have anything in its files
@@ -178,7 +181,7 @@ def _missing(check: Check, machine: Machine) -> Finding | None:
 
 
 def _lacking(missing: Finding, unmade: list[Check]) -> Checked:
-    """One finding for all checks that lack the same; that of the check itself if it is alone."""
+    """One finding for all checks that lack the same; for a single check its own finding."""
     if len(unmade) == 1:
         return checked(unmade[0].row, missing)
     names = ", ".join(check.row.name for check in unmade)
@@ -187,7 +190,10 @@ def _lacking(missing: Finding, unmade: list[Check]) -> Checked:
 
 
 def _unasked(findings: Iterable[Checked], machine: Machine) -> list[Checked]:
-    """Reads that did not answer, whichever checks were chosen: what hangs looks empty to them."""
+    """The findings on reads that did not answer, if the check of these was not chosen.
+
+    To other checks, what hangs looks empty.
+    """
     if any(finding.id == check_reads_answer.row.id for finding in findings):
         return []
     bad = (Verdict.FAIL, Verdict.UNKNOWN)

@@ -279,7 +279,7 @@ def brief(report: CheckReport, fail_on: Verdict = Verdict.FAIL) -> tuple[int, st
 
 
 def brief_without(name: str, reason: str, verdict: Verdict) -> tuple[int, str]:
-    """The same for a machine that could not be read."""
+    """The line and the exit code of `brief` for a machine that could not be read."""
     code = NAGIOS[verdict]
     one_line = " ".join(reason.split()).replace("|", "/")
     return int(code), f"BUSBW {code.name} - {name or 'this machine'}: {one_line}\n"

@@ -49,11 +49,10 @@ class Taken(msgspec.Struct, frozen=True):
 
 def error_counts(machine: Machine) -> dict[Key, int]:
     """Error counts of all NVLinks, ports and PCIe devices; those that cannot be read are absent."""
-    return {
-        key: value
-        for read in (_nvlinks, _ports, _slots)
-        for key, value in understood(read, machine)
-    }
+    errors: dict[Key, int] = {}
+    for read in (_nvlinks, _ports, _slots):
+        errors.update(understood(read, machine))
+    return errors
 
 
 def _nvlinks(machine: Machine) -> Iterator[tuple[Key, int]]:

@@ -13,7 +13,7 @@ from busbw.check.registry import EXPECTATIONS, find
 from busbw.core.finding import Verdict
 
 TODAY = date(2026, 11, 26)
-ALL = frozenset(one.row.id for one in EXPECTATIONS)
+ALL = frozenset(check.row.id for check in EXPECTATIONS)
 BAD = {Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN}
 
 
@@ -30,7 +30,7 @@ def compared(toml, source, *, checks=(), ids=ALL):
 
 
 def bad(report):
-    return [one for one in report.findings if one.verdict in BAD]
+    return [finding for finding in report.findings if finding.verdict in BAD]
 
 
 GOOD = learned(equipped())

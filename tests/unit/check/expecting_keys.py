@@ -7,7 +7,7 @@ from busbw.check.expect.file import Expect, judge
 from busbw.check.registry import EXPECTATIONS
 from busbw.core.finding import Verdict
 
-ALL = frozenset(one.row.id for one in EXPECTATIONS)
+ALL = frozenset(check.row.id for check in EXPECTATIONS)
 BAD = {Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN}
 
 
@@ -19,7 +19,7 @@ def compared(toml, tree):
 
 def bad(toml, tree):
     return [
-        (one.id, one.subject, one.verdict.value)
-        for one in compared(toml, tree)
-        if one.verdict in BAD
+        (finding.id, finding.subject, finding.verdict.value)
+        for finding in compared(toml, tree)
+        if finding.verdict in BAD
     ]

@@ -39,9 +39,13 @@ def findings(
 
 
 def bad(found: list[Checked]) -> dict[str, Verdict]:
-    return {one.subject: one.verdict for one in found if one.verdict not in (PASS, Verdict.SKIP)}
+    return {
+        finding.subject: finding.verdict
+        for finding in found
+        if finding.verdict not in (PASS, Verdict.SKIP)
+    }
 
 
 def of(found: list[Checked], subject: str = "mlx5_3") -> Checked:
-    (one,) = [one for one in found if one.subject == subject]
+    (one,) = [finding for finding in found if finding.subject == subject]
     return one

@@ -38,7 +38,9 @@ SCCGN = """mpirun --allow-run-as-root -np 16 -npernode 8 -H {host1}:{host2} --bi
 
 def found(text, on=None):
     """Findings that are bad, by name."""
-    return {one.name: one for one in lint(shlex.split(text), on) if one.verdict in BAD}
+    return {
+        finding.name: finding for finding in lint(shlex.split(text), on) if finding.verdict in BAD
+    }
 
 
 def rule(name, text, on=None):
@@ -105,10 +107,10 @@ def test_line_with_a_colon_between_hosts():
 
 @pytest.mark.parametrize(("name", "line", "verdict"), ALONE)
 def test_rule_without_a_machine(name, line, verdict):
-    one = rule(name, line)
-    assert one.verdict is verdict, one
+    finding = rule(name, line)
+    assert finding.verdict is verdict, finding
     if verdict in BAD:
-        assert one.message and one.evidence and one.fix
+        assert finding.message and finding.evidence and finding.fix
 
 
 @pytest.mark.parametrize(("name", "line", "on", "verdict"), ON_A_MACHINE)
@@ -122,9 +124,9 @@ def test_every_rule_is_seen_to_fire():
 
 
 def test_ranks_that_fill_the_first_host():
-    one = rule("line-spread", f"mpirun -n 8 -H h1:8,h2:8 {PERF}")
-    assert one.message == "ranks by host: h1: 8, h2: 0"
-    assert one.fix == "-n 8 -H h1:4,h2:4"
+    finding = rule("line-spread", f"mpirun -n 8 -H h1:8,h2:8 {PERF}")
+    assert finding.message == "ranks by host: h1: 8, h2: 0"
+    assert finding.fix == "-n 8 -H h1:4,h2:4"
 
 
 # NCCL's variables on the line

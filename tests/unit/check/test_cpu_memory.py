@@ -46,11 +46,11 @@ class TestGovernor:
 
 def test_clock_source_without_a_better_one():
     base = "/sys/devices/system/clocksource/clocksource0"
-    one = only(
+    finding = only(
         "cpu-clocksource",
         healthy().files(base, current_clocksource="hpet", available_clocksource="hpet acpi_pm"),
     )
-    assert one.verdict is WARN and "dmesg" in one.fix
+    assert finding.verdict is WARN and "dmesg" in finding.fix
 
 
 class TestInterrupts:
@@ -60,7 +60,7 @@ class TestInterrupts:
             .file("/proc/irq/100/effective_affinity_list", "60")
             .file("/proc/irq/101/effective_affinity_list", "61")
         )
-        assert {one.verdict for one in run("cpu-irq-affinity", tree)} == {PASS}
+        assert {finding.verdict for finding in run("cpu-irq-affinity", tree)} == {PASS}
 
     def test_command_has_cpus_and_files(self):
         tree = healthy(ports=1)

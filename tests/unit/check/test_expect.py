@@ -27,9 +27,9 @@ def test_a_node_that_must_have_no_gpu():
     tree = equipped(gpus=0)
     for expected in ("pass", "unknown"):
         assert [
-            one.verdict.value
-            for one in compared("[gpus]\ncount = 0", tree.source()).findings
-            if one.id == "BW290"
+            finding.verdict.value
+            for finding in compared("[gpus]\ncount = 0", tree.source()).findings
+            if finding.id == "BW290"
         ] == [expected]
         for path in [path for path in tree.paths if path.startswith("/sys/bus/pci")]:
             tree.drop(path)
@@ -43,12 +43,16 @@ def test_a_snapshot_has_what_is_compared():
 
 def test_machine_that_tells_nothing_meets_no_expectation():
     report = compared(GOOD, Tree().source())
-    assert {one.verdict for one in report.findings if one.id != "BW299"} == {Verdict.UNKNOWN}
+    assert {finding.verdict for finding in report.findings if finding.id != "BW299"} == {
+        Verdict.UNKNOWN
+    }
 
 
 def test_what_is_not_expected_is_skipped():
     report = compared("[storage]\nnvme = 3\n", equipped().source())
-    assert {one.id for one in report.findings if one.verdict is not Verdict.SKIP} == {"BW298"}
+    assert {finding.id for finding in report.findings if finding.verdict is not Verdict.SKIP} == {
+        "BW298"
+    }
 
 
 def test_in_a_container_what_is_missing_may_be_hidden():
@@ -56,8 +60,8 @@ def test_in_a_container_what_is_missing_may_be_hidden():
     for name in ("port", "mount", "GPU not in NVML", "interface"):
         LOSSES[name].change(tree)
     tree.update("environment", NVIDIA_VISIBLE_DEVICES="0,1")
-    found = {one.id: one.verdict for one in bad(compared(GOOD, tree.source()))}
-    assert found == dict.fromkeys(("BW290", "BW293", "BW294", "BW298"), Verdict.UNKNOWN)
+    findings = {finding.id: finding.verdict for finding in bad(compared(GOOD, tree.source()))}
+    assert findings == dict.fromkeys(("BW290", "BW293", "BW294", "BW298"), Verdict.UNKNOWN)
 
 
 def test_a_container_with_some_of_the_gpus():
@@ -68,11 +72,11 @@ def test_a_container_with_some_of_the_gpus():
     assert tomllib.loads(learned(tree))["gpus"]["count"] == 4
     assert bad(compared(learned(tree), tree.source())) == []
     eight = "[gpus]\ncount = 8\n"
-    assert [(one.id, one.verdict) for one in bad(compared(eight, tree.source()))] == [
+    assert [(finding.id, finding.verdict) for finding in bad(compared(eight, tree.source()))] == [
         ("BW290", Verdict.UNKNOWN)
     ]
     tree.drop("/sys/bus/pci/devices/0000:df:00.0")
-    assert [(one.id, one.verdict) for one in bad(compared(eight, tree.source()))] == [
+    assert [(finding.id, finding.verdict) for finding in bad(compared(eight, tree.source()))] == [
         ("BW290", Verdict.FAIL)
     ]
 
@@ -93,14 +97,17 @@ rate_gbit_s = 100
     tree = equipped().file("/sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)")
     assert bad(compared(groups, tree.source())) == []
     tree.file("/sys/class/infiniband/mlx5_6/ports/1/rate", "200 Gb/sec (4X HDR)")
-    assert [(one.subject, one.message) for one in bad(compared(groups, tree.source()))] == [
-        ("mlx5_6", "rate is 200 Gbit/s, not 400 Gbit/s")
-    ]
+    assert [
+        (finding.subject, finding.message) for finding in bad(compared(groups, tree.source()))
+    ] == [("mlx5_6", "rate is 200 Gbit/s, not 400 Gbit/s")]
 
 
 def test_more_than_expected_or_other_names_only_warn():
     few = GOOD.replace("count = 8", "count = 4").replace('"mlx5_0"', '"mlx5_9"')
-    found = {(one.id, one.subject): one.verdict for one in bad(compared(few, equipped().source()))}
+    found = {
+        (finding.id, finding.subject): finding.verdict
+        for finding in bad(compared(few, equipped().source()))
+    }
     assert found[("BW290", "")] is Verdict.WARN
     assert Verdict.FAIL not in found.values()
     (named,) = [
@@ -170,11 +177,11 @@ MUTE = '[[mute]]\ncheck = "{check}"\nreason = "ticket 4711"\nuntil = {until}\n'
 )
 def test_mutes(more, counted, muted):
     report = compared(f"[storage]\nnvme = 3\n{more}", MTU.source(), checks=["nic-mtu"])
-    assert [one.subject for one in bad(report) if one.id == "BW070"] == counted
+    assert [finding.subject for finding in bad(report) if finding.id == "BW070"] == counted
     assert [(one.finding.subject, one.reason) for one in report.muted] == [
         (subject, "ticket 4711") for subject in muted
     ]
-    assert all(one.where == "node.toml line 3" for one in report.muted)
+    assert all(evidence.where == "node.toml line 3" for evidence in report.muted)
     # not on the last day
     assert any(one.id == "BW299" for one in bad(report)) == ("2026-11-25" in more)
 
@@ -197,14 +204,18 @@ def test_a_severity_raises_warnings_and_nothing_else():
         '[severity]\nnic-mtu = "fail"\n', MTU.source(), checks=["nic-mtu", "nic-rate"]
     )
     raised = [
-        one for one in report.findings if one.id == "BW070" and one.verdict is not Verdict.PASS
+        finding
+        for finding in report.findings
+        if finding.id == "BW070" and finding.verdict is not Verdict.PASS
     ]
-    assert [(one.subject, one.verdict) for one in raised] == [
+    assert [(finding.subject, finding.verdict) for finding in raised] == [
         ("mlx5_3", Verdict.FAIL),
         ("mlx5_5", Verdict.FAIL),
     ]
     assert "(a warning, raised by node.toml line 2)" in raised[0].message
-    assert {one.verdict for one in report.findings if one.id == "BW066"} == {Verdict.PASS}
+    assert {finding.verdict for finding in report.findings if finding.id == "BW066"} == {
+        Verdict.PASS
+    }
 
 
 def test_every_key_of_the_file_is_judged_or_documented():
@@ -231,6 +242,6 @@ def test_all_checks_pass_on_the_server_of_these_tests():
 def test_a_gpu_that_does_not_answer_is_counted_once():
     tree = equipped()
     LOSSES["GPU that does not answer"].change(tree)
-    assert [(one.id, one.subject) for one in bad(compared(GOOD, tree.source()))] == [
+    assert [(finding.id, finding.subject) for finding in bad(compared(GOOD, tree.source()))] == [
         ("BW290", "GPU 2")
     ]

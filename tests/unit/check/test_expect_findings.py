@@ -48,9 +48,10 @@ def test_fixes_name_the_part(name):
     loss.change(tree)
     whole = text(learn(Machine(equipped().source())), "")
     one = next(
-        one
-        for one in compared(whole, tree)
-        if one.verdict is Verdict.FAIL and (one.id, one.subject) == (loss.check, loss.subject)
+        finding
+        for finding in compared(whole, tree)
+        if finding.verdict is Verdict.FAIL
+        and (finding.id, finding.subject) == (loss.check, loss.subject)
     )
     assert FIXES[name] in one.fix
 
@@ -67,8 +68,8 @@ def test_fixes_name_the_part(name):
 )
 def test_too_few_huge_pages_are_no_missing_memory(ram, pages, fix):
     tree = equipped().file("/proc/meminfo", f"MemTotal: {ram} kB\nHugePages_Total: {pages}")
-    found = compared("[memory]\nram_bytes = 1024000\nram_tolerance = 0.1\nhugepages = 9\n", tree)
-    (one,) = (one for one in found if one.id == "BW296")
+    findings = compared("[memory]\nram_bytes = 1024000\nram_tolerance = 0.1\nhugepages = 9\n", tree)
+    (one,) = (one for one in findings if one.id == "BW296")
     assert (one.verdict is Verdict.PASS) == (ram == 1000 and pages == 9)
     assert one.verdict is Verdict.PASS or fix in one.fix
 
@@ -77,9 +78,9 @@ def test_a_gpu_that_does_not_answer_is_named_by_its_address():
     tree = equipped()
     changed(7, error="x")(tree)
     (one,) = (
-        one
-        for one in compared("[gpus]\nmodel = 'NVIDIA H100 80GB HBM3'", tree)
-        if one.verdict is Verdict.FAIL
+        finding
+        for finding in compared("[gpus]\nmodel = 'NVIDIA H100 80GB HBM3'", tree)
+        if finding.verdict is Verdict.FAIL
     )
     assert f"if GPU {gpu_bdf(7)} is still missing" in one.fix
 
@@ -95,7 +96,11 @@ def test_evidence_of_what_is_not_there():
     ]:
         tree.drop(path.rpartition("/")[0])
     whole = text(learn(Machine(equipped().source())), "")
-    seen = {one.evidence[0].seen for one in compared(whole, tree) if one.verdict is Verdict.FAIL}
+    seen = {
+        finding.evidence[0].seen
+        for finding in compared(whole, tree)
+        if finding.verdict is Verdict.FAIL
+    }
     assert seen == {"none", "no such mount"}
 
 
@@ -131,7 +136,9 @@ def test_mutes_of_other_hosts_and_none():
 )
 def test_one_finding_for_each_mute_of_this_host_or_for_none(host, said):
     mute = f"[[mute]]\ncheck = 'nic-mtu'\nreason = 'x'\nuntil = 2027-01-01\n{host}"
-    assert [one.message for one in compared(mute, equipped()) if one.id == "BW299"] == said
+    assert [
+        finding.message for finding in compared(mute, equipped()) if finding.id == "BW299"
+    ] == said
 
 
 @given(
@@ -168,16 +175,18 @@ def test_nvswitches(expected, gpus, lose, said):
     for path in [path for path in tree.paths if lose == "PCI" and path.startswith("/sys/bus/pci")]:
         tree.drop(path)
     (one,) = (
-        one
-        for one in compared(f"[gpus]\nnvswitches = {expected}", tree)
-        if one.id == "BW292" and not one.subject
+        finding
+        for finding in compared(f"[gpus]\nnvswitches = {expected}", tree)
+        if finding.id == "BW292" and not finding.subject
     )
     assert (one.verdict.value, one.message) == said
 
 
 def test_where_the_speed_of_a_link_was_read():
-    found = compared("[gpus]\npcie_gt_s = 32\n[[ports]]\npcie_gt_s = 32", equipped())
-    where = {one.subject: one.evidence[0].where for one in found if one.id == "BW297"}
+    findings = compared("[gpus]\npcie_gt_s = 32\n[[ports]]\npcie_gt_s = 32", equipped())
+    where = {
+        finding.subject: finding.evidence[0].where for finding in findings if finding.id == "BW297"
+    }
     assert where["GPU 1"] == f"/sys/bus/pci/devices/{gpu_bdf(1)}/{{current,max}}_link_speed"
     assert where["mlx5_1"].endswith("/current_link_speed") and "max" not in where["mlx5_1"]
 
@@ -213,8 +222,8 @@ def test_a_gpu_of_unknown_generation_has_no_speed():
 def test_a_mount_with_another_type_is_no_mount_that_is_read_only():
     tree = equipped()
     (one,) = (
-        one
-        for one in compared("[[mounts]]\npath = '/raid'\ntype = 'ext4'\nwritable = true", tree)
-        if one.verdict is Verdict.FAIL
+        finding
+        for finding in compared("[[mounts]]\npath = '/raid'\ntype = 'ext4'\nwritable = true", tree)
+        if finding.verdict is Verdict.FAIL
     )
     assert one.fix.startswith("findmnt /raid")

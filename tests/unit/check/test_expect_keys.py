@@ -83,17 +83,20 @@ ONE = {
 def test_a_key_alone_is_met_and_its_loss_is_found(key):
     loss, subjects = ONE[key]
     toml, tree = alone(key), equipped()
-    found = compared(toml, tree)
-    assert {one.verdict for one in found} == {Verdict.PASS, Verdict.SKIP}
+    findings = compared(toml, tree)
+    assert {finding.verdict for finding in findings} == {Verdict.PASS, Verdict.SKIP}
     assert (
-        len({one.id for one in found if one.verdict is Verdict.PASS} - {"BW290", "BW293", "BW294"})
+        len(
+            {finding.id for finding in findings if finding.verdict is Verdict.PASS}
+            - {"BW290", "BW293", "BW294"}
+        )
         <= 1
     )
     LOSSES[loss].change(tree)
     (check,) = {one[0] for one in bad(toml, tree)}
     assert bad(toml, tree) == [(check, subject, "fail") for subject in subjects]
     last = toml.count("\n")
-    for one in (one for one in compared(toml, tree) if one.verdict is Verdict.FAIL):
+    for one in (finding for finding in compared(toml, tree) if finding.verdict is Verdict.FAIL):
         assert (
             one.fix and one.stays and one.evidence[0].expected.endswith(f"(node.toml line {last})")
         )

@@ -67,12 +67,12 @@ def test_a_file_of_everything_that_can_be_learned():
 def test_each_loss_is_found_and_named(name):
     loss, tree = LOSSES[name], equipped()
     loss.change(tree)
-    found = [
-        one
-        for one in compared(GOOD, tree.source()).findings
-        if one.id == loss.check and one.subject == loss.subject
+    findings = [
+        finding
+        for finding in compared(GOOD, tree.source()).findings
+        if finding.id == loss.check and finding.subject == loss.subject
     ]
-    (one,) = [one for one in found if one.verdict.value == loss.verdict]
+    (one,) = [finding for finding in findings if finding.verdict.value == loss.verdict]
     assert loss.says in one.message
     if one.verdict is not Verdict.UNKNOWN:
         assert one.fix and "{" not in one.fix
@@ -84,7 +84,7 @@ def test_each_part_of_a_loss_is_named():
     tree = equipped()
     LOSSES["rate of all ports"].change(tree)
     LOSSES["GPUs off PCI"].change(tree)
-    failed = [one.subject for one in bad(compared(GOOD, tree.source()))]
+    failed = [finding.subject for finding in bad(compared(GOOD, tree.source()))]
     assert failed == ["0000:43:00.0", "0000:52:00.0", *(f"mlx5_{port}" for port in range(8))]
 
 
@@ -163,7 +163,7 @@ def test_recorded_hosts_meet_what_is_learned_from_them(name):
     source = recorded(HOSTS / name)
     report = compared(text(learn(Machine(source)), ""), source)
     assert bad(report) == []
-    assert Verdict.PASS in {one.verdict for one in report.findings}
+    assert Verdict.PASS in {finding.verdict for finding in report.findings}
 
 
 def test_a_recorded_host_without_the_condition_of_its_gpus():

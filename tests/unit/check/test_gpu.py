@@ -53,7 +53,9 @@ def test_without_gpus_every_check_is_skipped():
         .failing("nvml_health", "no driver")
     )
     for check in GPU_CHECKS:
-        assert {one.verdict for one in check.run(Machine(tree.source()))} == {SKIP}, check.row.name
+        assert {finding.verdict for finding in check.run(Machine(tree.source()))} == {SKIP}, (
+            check.row.name
+        )
 
 
 def test_gpus_without_nvml_are_unknown_with_the_reason():
@@ -66,22 +68,22 @@ def test_gpus_without_nvml_are_unknown_with_the_reason():
             "gpu-sxid",
             "gpu-load-throttle",
         ):
-            (one,) = check.run(machine)
+            (finding,) = check.run(machine)
             assert (
-                one.verdict is UNKNOWN
-                and "1 NVIDIA GPU on PCI" in one.message
-                and "nvml_health" in one.message
+                finding.verdict is UNKNOWN
+                and "1 NVIDIA GPU on PCI" in finding.message
+                and "nvml_health" in finding.message
             )
 
 
 def test_nvml_without_its_package_names_the_package():
-    (one,) = found(
+    (finding,) = found(
         "gpu-mig",
         lambda tree: tree.failing(
             "nvml_health", "the Python package nvidia-ml-py is not installed"
         ),
     )
-    assert one.fix == "pip install nvidia-ml-py"
+    assert finding.fix == "pip install nvidia-ml-py"
 
 
 def test_lost_gpu_fails_and_one_of_another_job_is_not_offered():
@@ -105,8 +107,8 @@ def test_gpu_whose_pci_reads_give_ones_fails():
 
 
 def test_nvml_that_lists_no_gpu_of_pci_fails():
-    (one,) = found("gpu-count", lambda tree: tree.update("nvml_health", gpus=[]))
-    assert one.verdict is FAIL and "NVML lists 0" in one.message
+    (finding,) = found("gpu-count", lambda tree: tree.update("nvml_health", gpus=[]))
+    assert finding.verdict is FAIL and "NVML lists 0" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -114,8 +116,12 @@ def test_nvml_that_lists_no_gpu_of_pci_fails():
     [in_container, environment(NVIDIA_VISIBLE_DEVICES="0"), environment(SLURM_JOB_GPUS="0")],
 )
 def test_gpus_that_a_container_or_job_hides_are_unknown(hidden):
-    (one,) = found("gpu-count", hidden, lambda tree: tree.update("nvml_health", gpus=[]))
-    assert one.verdict is UNKNOWN and "may hide them" in one.message and "on the host" in one.fix
+    (finding,) = found("gpu-count", hidden, lambda tree: tree.update("nvml_health", gpus=[]))
+    assert (
+        finding.verdict is UNKNOWN
+        and "may hide them" in finding.message
+        and "on the host" in finding.fix
+    )
 
 
 ENUMERATED = "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint"
@@ -139,8 +145,8 @@ ENUMERATED = "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint
     ],
 )
 def test_gpus_that_a_board_should_have(changes, gpus, verdict, optional):
-    (one,) = found("gpu-missing", *changes, tree=healthy(gpus=gpus))
-    assert (one.verdict, one.optional) == (verdict, optional)
+    (finding,) = found("gpu-missing", *changes, tree=healthy(gpus=gpus))
+    assert (finding.verdict, finding.optional) == (verdict, optional)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +161,8 @@ def test_gpus_that_a_board_should_have(changes, gpus, verdict, optional):
     ],
 )
 def test_devices_that_are_no_gpu_are_not_missed(line):
-    (one,) = found("gpu-missing", logged(line))
-    assert one.verdict is PASS
+    (finding,) = found("gpu-missing", logged(line))
+    assert finding.verdict is PASS
 
 
 @pytest.mark.parametrize(
@@ -165,7 +171,7 @@ def test_devices_that_are_no_gpu_are_not_missed(line):
 def test_gpus_with_a_device_file_are_missed_on_the_host(change, verdict):
     files = {f"nvidia{index}": "" for index in range(8)}
     pcie = all_changed(links=[], name="NVIDIA L40S")
-    (one,) = found(
+    (finding,) = found(
         "gpu-missing",
         without_switches,
         pcie,
@@ -173,9 +179,10 @@ def test_gpus_with_a_device_file_are_missed_on_the_host(change, verdict):
         change,
         tree=healthy(gpus=6),
     )
-    assert one.verdict is verdict
+    assert finding.verdict is verdict
     assert (
-        verdict is UNKNOWN or one.message == "8 GPUs of this boot have a device file, PCI shows 6"
+        verdict is UNKNOWN
+        or finding.message == "8 GPUs of this boot have a device file, PCI shows 6"
     )
 
 
@@ -183,21 +190,21 @@ def test_a_jetson_has_no_gpu_on_pci():
     tree = healthy(gpus=0).file(
         "/proc/device-tree/compatible", "nvidia,p3737-0000+p3701-0000 nvidia,tegra234"
     )
-    (one,) = found("gpu-missing", without_switches, tree=tree)
-    assert one.verdict is SKIP
+    (finding,) = found("gpu-missing", without_switches, tree=tree)
+    assert finding.verdict is SKIP
 
 
 def test_gpus_of_nvml_without_pci_are_not_counted():
-    (one,) = found("gpu-count", lambda tree: tree.drop("/sys/bus/pci/devices"))
-    assert one.verdict is UNKNOWN
+    (finding,) = found("gpu-count", lambda tree: tree.drop("/sys/bus/pci/devices"))
+    assert finding.verdict is UNKNOWN
 
 
 def test_driver_updated_without_reboot_fails():
-    (one,) = found(
+    (finding,) = found(
         "gpu-driver",
         lambda tree: tree.failing("nvml_health", "RM has detected an NVML/RM version mismatch."),
     )
-    assert one.verdict is FAIL and "reboot" in one.fix
+    assert finding.verdict is FAIL and "reboot" in finding.fix
 
 
 @pytest.mark.parametrize(
@@ -221,48 +228,50 @@ def test_driver_updated_without_reboot_fails():
     ],
 )
 def test_flavor_of_the_kernel_module(line, flavor):
-    (one,) = found("gpu-driver", lambda tree: tree.file("/proc/driver/nvidia/version", line))
-    assert one.verdict is PASS and flavor in one.message
+    (finding,) = found("gpu-driver", lambda tree: tree.file("/proc/driver/nvidia/version", line))
+    assert finding.verdict is PASS and flavor in finding.message
 
 
 def test_driver_without_its_proc_file_is_unknown():
-    (one,) = found("gpu-driver", lambda tree: tree.drop("/proc/driver/nvidia/version"))
-    assert one.verdict is UNKNOWN
+    (finding,) = found("gpu-driver", lambda tree: tree.drop("/proc/driver/nvidia/version"))
+    assert finding.verdict is UNKNOWN
 
 
 def test_nouveau_in_place_of_the_driver_fails():
-    (one,) = found("gpu-nouveau", lambda tree: tree.file("/proc/modules", "nouveau 1 0 - Live 0x0"))
-    assert one.verdict is FAIL
+    (finding,) = found(
+        "gpu-nouveau", lambda tree: tree.file("/proc/modules", "nouveau 1 0 - Live 0x0")
+    )
+    assert finding.verdict is FAIL
 
 
 def test_uvm_device_missing_in_a_container_fails():
-    (one,) = found(
+    (finding,) = found(
         "gpu-uvm", in_container, lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/nvidia0", "")
     )
-    assert one.verdict is FAIL and "--gpus all" in one.fix
+    assert finding.verdict is FAIL and "--gpus all" in finding.fix
 
 
 def test_windows_subsystem_needs_no_uvm_device_and_lists_no_processes():
     wsl = lambda tree: tree.drop("/dev/nvidia-uvm").file("/dev/dxg", "")  # noqa: E731
-    (one,) = found("gpu-uvm", wsl)
-    assert one.verdict is SKIP
+    (finding,) = found("gpu-uvm", wsl)
+    assert finding.verdict is SKIP
     used = of(found("gpu-memory-in-use", wsl, changed(2, used_bytes=2 << 30)), "GPU 2")
     assert (used.verdict, used.optional) == (UNKNOWN, True)
 
 
 def test_uvm_device_in_a_dev_that_cannot_be_listed_is_unknown():
-    (one,) = found("gpu-uvm", lambda tree: tree.drop("/dev"))
-    assert one.verdict is UNKNOWN
+    (finding,) = found("gpu-uvm", lambda tree: tree.drop("/dev"))
+    assert finding.verdict is UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("cuda", "verdict"), [(11080, FAIL), (12000, PASS), (13000, PASS), (None, UNKNOWN)]
 )
 def test_cuda_of_the_driver_against_nccl(cuda, verdict):
-    (one,) = found("gpu-cuda-driver", lambda tree: tree.update("nvml_health", cuda=cuda))
-    assert one.verdict is verdict
+    (finding,) = found("gpu-cuda-driver", lambda tree: tree.update("nvml_health", cuda=cuda))
+    assert finding.verdict is verdict
 
 
 def test_without_a_package_of_nccl_its_cuda_is_skipped():
-    (one,) = found("gpu-cuda-driver", lambda tree: tree.call("nccl_packages", json.dumps([])))
-    assert one.verdict is SKIP
+    (finding,) = found("gpu-cuda-driver", lambda tree: tree.call("nccl_packages", json.dumps([])))
+    assert finding.verdict is SKIP

@@ -18,7 +18,7 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
 
 def worst(findings):
     """The verdicts that are not pass."""
-    return {one.verdict for one in findings} - {PASS}
+    return {finding.verdict for finding in findings} - {PASS}
 
 
 @pytest.mark.parametrize(
@@ -99,19 +99,19 @@ def test_temperature_against_its_limit(values, verdict):
 
 
 def test_memory_in_use_without_a_process_warns():
-    one = of(found("gpu-memory-in-use", changed(used_bytes=1 << 30)), "GPU 2")
-    assert one.verdict is WARN and "fuser -v /dev/nvidia2" in one.fix
+    finding = of(found("gpu-memory-in-use", changed(used_bytes=1 << 30)), "GPU 2")
+    assert finding.verdict is WARN and "fuser -v /dev/nvidia2" in finding.fix
 
 
 def test_a_process_that_holds_memory_is_named():
-    one = of(
+    finding = of(
         found(
             "gpu-memory-in-use",
             changed(processes=[{"pid": 4711, "name": "python"}], used_bytes=3 << 30),
         ),
         "GPU 2",
     )
-    assert "4711 python" in one.message and "kill 4711" in one.fix
+    assert "4711 python" in finding.message and "kill 4711" in finding.fix
 
 
 def test_memory_that_nvml_does_not_tell_is_unknown():
@@ -133,29 +133,31 @@ def test_prohibited_compute_mode_fails():
     ],
 )
 def test_what_a_gpu_does_not_support_is_skipped(name, field):
-    one = of(found(f"gpu-{name}", changed(**{field: None, "unsupported": [field]})), "GPU 2")
-    assert one.verdict is SKIP and "not supported" in one.message
+    finding = of(found(f"gpu-{name}", changed(**{field: None, "unsupported": [field]})), "GPU 2")
+    assert finding.verdict is SKIP and "not supported" in finding.message
 
 
 def test_gpu_of_another_model_is_named():
-    (one,) = found("gpu-same-model", changed(name="NVIDIA H800"))
-    assert one.subject == "GPU 2" and "CUDA_VISIBLE_DEVICES" in one.fix
+    (finding,) = found("gpu-same-model", changed(name="NVIDIA H800"))
+    assert finding.subject == "GPU 2" and "CUDA_VISIBLE_DEVICES" in finding.fix
 
 
 def test_gpus_are_not_alike_if_one_tells_nothing():
-    (one,) = found("gpu-same-model", changed(vbios=None))
-    assert one.verdict is UNKNOWN and "GPU 2" in one.message
+    (finding,) = found("gpu-same-model", changed(vbios=None))
+    assert finding.verdict is UNKNOWN and "GPU 2" in finding.message
 
 
 def test_peer_access_that_nvml_does_not_know_is_unknown():
     tree = healthy(gpus=2)
-    (one,) = found("gpu-p2p", lambda tree: tree.update("nvml_health", peers=[[0, 1, 6]]), tree=tree)
-    assert one.verdict is UNKNOWN and "GPU 0-1" in one.message
+    (finding,) = found(
+        "gpu-p2p", lambda tree: tree.update("nvml_health", peers=[[0, 1, 6]]), tree=tree
+    )
+    assert finding.verdict is UNKNOWN and "GPU 0-1" in finding.message
 
 
 def test_peer_access_of_some_pairs_is_not_that_of_all():
-    (one,) = found("gpu-p2p", lambda tree: tree.update("nvml_health", peers=[[0, 1, 0]]))
-    assert one.verdict is UNKNOWN and "27 of 28 pairs" in one.message
+    (finding,) = found("gpu-p2p", lambda tree: tree.update("nvml_health", peers=[[0, 1, 0]]))
+    assert finding.verdict is UNKNOWN and "27 of 28 pairs" in finding.message
 
 
 def test_values_that_no_gpu_tells_are_never_a_pass():
@@ -215,7 +217,7 @@ def test_power_limit_without_a_default_is_skipped():
 )
 def test_recovery_that_the_driver_asks_for(action, steps):
     findings = found("gpu-recovery-action", changed(recovery_action=action))
-    assert {one.subject for one in findings if one.verdict is Verdict.FAIL} == {"GPU 2"}
+    assert {finding.subject for finding in findings if finding.verdict is Verdict.FAIL} == {"GPU 2"}
     assert steps in of(findings, "GPU 2").fix
 
 
@@ -247,12 +249,14 @@ def test_memory_is_judged_by_its_own_limit(values, verdict):
     ],
 )
 def test_value_that_older_drivers_and_snapshots_lack_is_not_offered(name, field):
-    one = of(found(name, changed(**{field: None})), "GPU 2")
-    assert (one.verdict, one.optional) == (Verdict.UNKNOWN, True)
+    finding = of(found(name, changed(**{field: None})), "GPU 2")
+    assert (finding.verdict, finding.optional) == (Verdict.UNKNOWN, True)
 
 
 def test_inforom_of_one_gpu():
     findings = found("gpu-inforom", changed(inforom=False))
-    assert {one.subject: one.verdict for one in findings if one.verdict is not Verdict.PASS} == {
-        "GPU 2": Verdict.FAIL
-    }
+    assert {
+        finding.subject: finding.verdict
+        for finding in findings
+        if finding.verdict is not Verdict.PASS
+    } == {"GPU 2": Verdict.FAIL}

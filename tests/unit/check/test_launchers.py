@@ -100,9 +100,9 @@ def test_srun_that_fails_lists_no_plugins(tmp_path, monkeypatch):
     ],
 )
 def test_srun_of_a_host_in_no_cluster_says_nothing_of_the_host(reason, optional):
-    one = only("slurm-mpi", healthy().failing("srun-mpi", reason))
-    assert (one.verdict, one.optional) == (UNKNOWN, optional)
-    assert reason in one.message
+    finding = only("slurm-mpi", healthy().failing("srun-mpi", reason))
+    assert (finding.verdict, finding.optional) == (UNKNOWN, optional)
+    assert reason in finding.message
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_variables_of_the_other_open_mpi():
     tree = set_to(PRTE_MCA_prte_if_include="eth0", PMIX_MCA_gds="hash", OMPI_MCA_pml="ob1").update(
         "mpirun", version="4.1.8"
     )
-    (found,) = run("mpi-variables", tree)
-    assert found.fix == "unset PRTE_MCA_prte_if_include; export OMPI_MCA_oob_tcp_if_include=eth0"
+    (finding,) = run("mpi-variables", tree)
+    assert finding.fix == "unset PRTE_MCA_prte_if_include; export OMPI_MCA_oob_tcp_if_include=eth0"
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,9 @@ class TestAllowedCpus:
         assert only("allowed-cpus", tree).verdict is PASS
 
     def test_node_without_a_cpu_names_its_gpus(self):
-        one = only("allowed-cpus", healthy().call("allowed cpus", json.dumps(list(range(48)))))
+        finding = only("allowed-cpus", healthy().call("allowed cpus", json.dumps(list(range(48)))))
         assert (
-            one.message
+            finding.message
             == "none of the allowed CPUs is on the NUMA node of GPU 4, GPU 5, GPU 6, GPU 7"
         )
 

@@ -22,15 +22,15 @@ def told(name: str, line: str, machine: Machine | None) -> list[str]:
         if machine
         else []
     )
-    for one in lint(shlex.split(line), machine):
-        if one.name == name:
-            lines.append(f"  {one.verdict.value}: {one.message}")
+    for finding in lint(shlex.split(line), machine):
+        if finding.name == name:
+            lines.append(f"  {finding.verdict.value}: {finding.message}")
             lines += [
                 f"    {each.where}: {each.seen!r}"
                 + (f", not {each.expected!r}" if each.expected else "")
-                for each in one.evidence
+                for each in finding.evidence
             ]
-            lines += [f"    $ {one.fix}"] if one.fix else []
+            lines += [f"    $ {finding.fix}"] if finding.fix else []
     return lines
 
 

@@ -176,13 +176,15 @@ def test_traffic_class_of_each_port():
     for index, text in enumerate(("Global tclass=106", "Global tclass=41", "")):
         tree.file(f"/sys/class/infiniband/mlx5_{index}/tc/1/traffic_class", text)
     tree.drop("/sys/class/infiniband/mlx5_3/tc")
-    found = {one.subject: one for one in run("nccl-ib-tc", tree)}
-    assert [found[name].verdict for name in ("mlx5_0", "mlx5_1", "mlx5_2")] == [PASS, WARN, PASS]
-    assert "DSCP 26" in found["mlx5_1"].message and "DSCP 10" in found["mlx5_1"].message
-    assert found["mlx5_1"].fix == "export NCCL_IB_TC=41"
-    assert (found[""].verdict, found[""].optional) == (UNKNOWN, True)
+    findings = {finding.subject: finding for finding in run("nccl-ib-tc", tree)}
+    assert [findings[name].verdict for name in ("mlx5_0", "mlx5_1", "mlx5_2")] == [PASS, WARN, PASS]
+    assert "DSCP 26" in findings["mlx5_1"].message and "DSCP 10" in findings["mlx5_1"].message
+    assert findings["mlx5_1"].fix == "export NCCL_IB_TC=41"
+    assert (findings[""].verdict, findings[""].optional) == (UNKNOWN, True)
     tree.error("/sys/class/infiniband/mlx5_3/tc/1/traffic_class", "input/output error")
-    assert [one.optional for one in run("nccl-ib-tc", tree) if one.verdict is UNKNOWN] == [False]
+    assert [
+        finding.optional for finding in run("nccl-ib-tc", tree) if finding.verdict is UNKNOWN
+    ] == [False]
 
 
 def test_traffic_class_is_skipped_on_infiniband():
@@ -230,7 +232,7 @@ def test_libraries_of_nccl(found, verdict):
 def test_environment_comes_before_the_files():
     tree = set_to(NCCL_IB_TIMEOUT="22").file("/etc/nccl.conf", "NCCL_IB_TIMEOUT=10")
     assert only("nccl-ib-timeout", tree).verdict is PASS
-    assert {one.subject: one.verdict for one in run("nccl-conf-files", tree)}[
+    assert {finding.subject: finding.verdict for finding in run("nccl-conf-files", tree)}[
         "/etc/nccl.conf"
     ] is WARN
 
@@ -261,20 +263,20 @@ def test_empty_variable_hides_the_file():
 
 
 def test_named_file_that_is_missing():
-    found = run(
+    findings = run(
         "nccl-conf-files", set_to(NCCL_CONF_FILE="/opt/nccl.conf").error("/opt/nccl.conf", MISSING)
     )
-    assert [one.verdict for one in found] == [WARN, PASS]
+    assert [finding.verdict for finding in findings] == [WARN, PASS]
 
 
 def test_file_that_cannot_be_read():
-    found = run("nccl-conf-files", healthy().error("/etc/nccl.conf", "permission denied"))
-    assert found[-1].verdict is UNKNOWN and "permission denied" in found[-1].message
+    findings = run("nccl-conf-files", healthy().error("/etc/nccl.conf", "permission denied"))
+    assert findings[-1].verdict is UNKNOWN and "permission denied" in findings[-1].message
 
 
 def test_secret_in_a_file_is_not_shown():
-    found = run("nccl-conf-files", healthy().file("/etc/nccl.conf", "NCCL_API_TOKEN=hunter2 "))
-    assert "hunter2" not in str(found)
+    findings = run("nccl-conf-files", healthy().file("/etc/nccl.conf", "NCCL_API_TOKEN=hunter2 "))
+    assert "hunter2" not in str(findings)
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def test_gids_hidden_in_a_container_are_unknown():
         .file("/.dockerenv", "")
         .drop("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types")
     )
-    (found,) = run("nic-gid", tree)
-    assert (found.verdict, "other network namespaces" in found.message) == (UNKNOWN, True)
+    (finding,) = run("nic-gid", tree)
+    assert (finding.verdict, "other network namespaces" in finding.message) == (UNKNOWN, True)
 
 
 def test_port_with_roce_v1_alone_fails():

@@ -30,9 +30,9 @@ class TestGpuDirect:
         assert only("gpudirect-path", tree).verdict is verdict
 
     def test_proprietary_driver_needs_the_module(self):
-        one = only("gpudirect-path", changed(proprietary))
-        assert (one.verdict, one.fix) == (WARN, "modprobe nvidia_peermem")
-        assert one.message.endswith("the driver is the proprietary one")
+        finding = only("gpudirect-path", changed(proprietary))
+        assert (finding.verdict, finding.fix) == (WARN, "modprobe nvidia_peermem")
+        assert finding.message.endswith("the driver is the proprietary one")
 
     def test_version_that_is_not_readable(self):
         tree = changed(without("nvidia_peermem")).drop("/proc/driver/nvidia/version")
@@ -47,10 +47,10 @@ class TestGpuDirect:
 
 class TestRdma:
     def test_missing_modules_are_loaded_by_one_command(self):
-        one = only(
+        finding = only(
             "rdma-modules", changed(without("ib_uverbs", "rdma_ucm")).drop("/dev/infiniband")
         )
-        assert (one.verdict, one.fix) == (FAIL, "modprobe -a ib_uverbs rdma_ucm")
+        assert (finding.verdict, finding.fix) == (FAIL, "modprobe -a ib_uverbs rdma_ucm")
 
     def test_connection_manager_alone_warns(self):
         assert (
@@ -69,8 +69,8 @@ class TestRdma:
         assert only("rdma-modules", tree).verdict is FAIL
 
     def test_container_without_the_device_files(self):
-        one = only("rdma-access", healthy().call("access /dev/infiniband", "{}"))
-        assert one.verdict is FAIL and "--device=/dev/infiniband" in one.fix
+        finding = only("rdma-access", healthy().call("access /dev/infiniband", "{}"))
+        assert finding.verdict is FAIL and "--device=/dev/infiniband" in finding.fix
 
     def test_snapshot_without_the_answer(self):
         tree = healthy()
@@ -115,24 +115,26 @@ def test_numa_balancing_of_one_node_is_skipped():
 
 @pytest.mark.parametrize("most, verdict", [("6291456", PASS), ("6291455", WARN), ("none", UNKNOWN)])
 def test_tcp_buffers_at_the_default(most, verdict):
-    found = run(
+    findings = run(
         "kernel-tcp-memory", healthy().file("/proc/sys/net/ipv4/tcp_rmem", f"4096 131072 {most}")
     )
-    assert [one.verdict for one in found if one.subject == "tcp_rmem"] == [verdict]
+    assert [finding.verdict for finding in findings if finding.subject == "tcp_rmem"] == [verdict]
 
 
 def test_tcp_buffer_command_keeps_the_other_values():
-    found = run(
+    findings = run(
         "kernel-tcp-memory", healthy().file("/proc/sys/net/ipv4/tcp_rmem", "4096 131072 262144")
     )
-    assert found[0].fix == "sysctl -w net.ipv4.tcp_rmem='4096 131072 6291456'"
+    assert findings[0].fix == "sysctl -w net.ipv4.tcp_rmem='4096 131072 6291456'"
 
 
 class TestFirewall:
     def test_rule_goes_into_the_chain_that_drops(self):
-        one = only("firewall", healthy().call("nft ruleset", json.dumps({"nftables": [CLOSED]})))
-        assert (one.verdict, one.subject) == (WARN, "inet filter input")
-        assert "nft insert rule inet filter input ip saddr" in one.fix
+        finding = only(
+            "firewall", healthy().call("nft ruleset", json.dumps({"nftables": [CLOSED]}))
+        )
+        assert (finding.verdict, finding.subject) == (WARN, "inet filter input")
+        assert "nft insert rule inet filter input ip saddr" in finding.fix
 
     def test_network_that_is_accepted_may_not_be_the_cluster(self):
         match = {
@@ -146,11 +148,11 @@ class TestFirewall:
             "chain": "input",
             "expr": [{"match": match}, {"accept": None}],
         }
-        one = only(
+        finding = only(
             "firewall",
             healthy().call("nft ruleset", json.dumps({"nftables": [CLOSED, {"rule": rule}]})),
         )
-        assert one.verdict is UNKNOWN and "10.0.0.0/8" in one.message
+        assert finding.verdict is UNKNOWN and "10.0.0.0/8" in finding.message
 
     def test_wide_range_of_open_ports_is_named(self):
         def ruleset(first):
@@ -167,10 +169,10 @@ class TestFirewall:
             }
             return json.dumps({"nftables": [CLOSED, {"rule": rule}]})
 
-        one = only("firewall", healthy().call("nft ruleset", ruleset(32768)))
+        finding = only("firewall", healthy().call("nft ruleset", ruleset(32768)))
         assert (
-            one.verdict is UNKNOWN
-            and "it accepts ports 32768 to 60999 and drops the rest" in one.message
+            finding.verdict is UNKNOWN
+            and "it accepts ports 32768 to 60999 and drops the rest" in finding.message
         )
         assert only("firewall", healthy().call("nft ruleset", ruleset(60000))).verdict is WARN
 
@@ -184,11 +186,11 @@ class TestFirewall:
         )
 
     def test_rules_need_root(self):
-        one = only(
+        finding = only(
             "firewall",
             healthy().failing("nft ruleset", "nft --json list ruleset: Operation not permitted"),
         )
-        assert (one.verdict, one.fix) == (UNKNOWN, "sudo busbw check")
+        assert (finding.verdict, finding.fix) == (UNKNOWN, "sudo busbw check")
 
     def test_legacy_tables_are_not_read(self):
         tree = healthy().file("/proc/modules", "iptable_filter 1 0 - Live 0x0")
@@ -233,21 +235,21 @@ def test_scopes_of_ptrace(value, verdict):
     ],
 )
 def test_process_that_waits_for_a_disk_is_not_stuck(waits, verdict, named):
-    one = only("stuck-processes", healthy().call("stuck processes", json.dumps(waits)))
+    finding = only("stuck-processes", healthy().call("stuck processes", json.dumps(waits)))
     assert (
-        one.verdict is verdict
-        and named in one.message
-        and "find" not in one.message
-        and "dd" not in one.message
+        finding.verdict is verdict
+        and named in finding.message
+        and "find" not in finding.message
+        and "dd" not in finding.message
     )
 
 
 def test_many_stuck_processes_are_counted():
-    one = only(
+    finding = only(
         "stuck-processes",
         healthy().call(
             "stuck processes", json.dumps([[pid, "nvidia-smi"] for pid in range(10, 17)])
         ),
     )
-    assert "nvidia-smi (10)" in one.message and one.message.endswith("and 2 more")
-    assert "cat /proc/10/stack;" in one.fix
+    assert "nvidia-smi (10)" in finding.message and finding.message.endswith("and 2 more")
+    assert "cat /proc/10/stack;" in finding.fix

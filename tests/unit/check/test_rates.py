@@ -210,11 +210,11 @@ def test_a_counter_at_its_maximum_is_never_right(name, counter, value, verdict, 
         name, port(counter, value), file("/proc/uptime", f"{uptime_s} 1.0"), layer="InfiniBand"
     )
     assert bad(found) == {"mlx5_3": verdict}
-    one = of(found)
+    finding = of(found)
     assert (
-        "the most that" in one.message
-        and "perfquery -C mlx5_3 -P 1 -R" in one.fix
-        and "the most that it can hold" in one.evidence[0].seen
+        "the most that" in finding.message
+        and "perfquery -C mlx5_3 -P 1 -R" in finding.fix
+        and "the most that it can hold" in finding.evidence[0].seen
     )
 
 
@@ -228,9 +228,9 @@ def test_saturated_counters_of_a_host_that_is_up_for_weeks():
 
 
 def test_a_total_says_that_its_rate_is_not_known():
-    found = of(findings("nic-symbol-errors", port("symbol_error", 5000)))
+    finding = of(findings("nic-symbol-errors", port("symbol_error", 5000)))
     assert (
-        "5000 errors since the driver was loaded" in found.message
-        and "how fast they rise is not known" in found.message
+        "5000 errors since the driver was loaded" in finding.message
+        and "how fast they rise is not known" in finding.message
     )
-    assert found.fix.startswith("busbw check --only nic-symbol-errors --watch-for 60")
+    assert finding.fix.startswith("busbw check --only nic-symbol-errors --watch-for 60")

@@ -47,7 +47,11 @@ def test_first_finding_of_a_group_is_the_worst():
         file(f"/sys/class/infiniband/mlx5_{index}/ports/1/counters/symbol_error", value)
         for index, value in counts.items()
     ]
-    found = [one.subject for one in findings("nic-symbol-errors", *changes) if one.verdict is WARN]
+    found = [
+        finding.subject
+        for finding in findings("nic-symbol-errors", *changes)
+        if finding.verdict is WARN
+    ]
     assert found == ["mlx5_4", "mlx5_6", "mlx5_1"]
 
 
@@ -64,11 +68,11 @@ def test_worst_slave_of_a_bond_is_named():
     tree.file("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0", "bond0").drop(
         "/sys/class/infiniband/mlx5_1"
     )
-    found = of(findings("nic-ber", corrected, tree=tree), "mlx5_0")
+    finding = of(findings("nic-ber", corrected, tree=tree), "mlx5_0")
     assert (
-        found.verdict is WARN
-        and found.evidence[0].where.startswith("ethtool -S eth1:")
-        and "9.0e-07" in found.message
+        finding.verdict is WARN
+        and finding.evidence[0].where.startswith("ethtool -S eth1:")
+        and "9.0e-07" in finding.message
     )
 
 
@@ -87,7 +91,7 @@ def test_work_on_a_switch_takes_all_ports_down():
 
 def test_a_counter_that_was_not_read_before_leaves_only_the_total():
     without = [lambda tree: tree.drop(f"{PORT}/hw_counters/packet_seq_err")]
-    found = of(
+    finding = of(
         findings(
             "nic-retransmissions",
             port("packet_seq_err", 10**6, "hw_counters"),
@@ -95,7 +99,7 @@ def test_a_counter_that_was_not_read_before_leaves_only_the_total():
             seconds=60,
         )
     )
-    assert found.verdict is WARN and "since the driver was loaded" in found.message
+    assert finding.verdict is WARN and "since the driver was loaded" in finding.message
 
 
 def test_rise_of_a_counter():

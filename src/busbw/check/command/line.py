@@ -53,12 +53,9 @@ class Place:
     @property
     def wrong(self) -> bool:
         """Whether the text after the colon is not a number of slots."""
-        return (
-            bool(self.slots)
-            and self.count is None
-            and self.slots.lower() not in ("*", "auto")
-            and not needs_shell(self.slots)
-        )
+        if not self.slots or self.count is not None:
+            return False
+        return self.slots.lower() not in ("*", "auto") and not needs_shell(self.slots)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,12 +83,9 @@ def _interface_faults(
             f"{looped.where} {looped.value} has no loopback interface: MPI over TCP between hosts"
             " hangs"
         )
-        yield (failed if line.several else warned)(
-            "",
-            message,
-            *evidence,
-            fix=filled(f"{looped.where} {{value}}", value=f"{looped.value},lo"),
-        )
+        report = failed if line.several else warned
+        fix = filled(f"{looped.where} {{value}}", value=f"{looped.value},lo")
+        yield report("", message, *evidence, fix=fix)
     crash = parameters.crashing(parameters_given, line.major)
     if crash:
         message = (
@@ -166,9 +163,9 @@ def check_mpi_version(line: Line) -> Iterator[Finding]:
     for parameter, new in wrong:
         stops = line.major < parameters.FIVE and parameter.kind != "mca"
         message = f"Open MPI {line.major} {'stops at' if stops else 'ignores'} {parameter.where}"
-        yield (failed if stops else warned)(
-            "", message, Evidence(parameter.where, parameter.value, new), fix=new
-        )
+        report = failed if stops else warned
+        evidence = Evidence(parameter.where, parameter.value, new)
+        yield report("", message, evidence, fix=new)
     if not wrong:
         yield passed("", f"Open MPI {line.major} accepts these names")
 
@@ -286,7 +283,7 @@ def check_binding(line: Line) -> Iterator[Finding]:
 
 
 def _policy(line: Line) -> str:
-    """The binding that a parameter sets; Open MPI 5 ignores that of 4."""
+    """The binding that a parameter sets; '' if none does. Open MPI 5 ignores the parameter of 4."""
     names: tuple[str, ...] = (OF_FOUR, OF_FIVE)
     if line.major:
         names = (OF_FOUR,) if line.major == 4 else (OF_FIVE,)
@@ -319,10 +316,8 @@ BTL = CheckRow(
 def check_btl(line: Line) -> Iterator[Finding]:
     """The parameter btl, on the line or in the environment."""
     parameters_given = (*line.parameters, *parameters.of_environment(line.environment or {}))
-    btl, pml = (
-        parameters.find_parameter(parameters_given, "btl"),
-        parameters.find_parameter(parameters_given, "pml"),
-    )
+    btl = parameters.find_parameter(parameters_given, "btl")
+    pml = parameters.find_parameter(parameters_given, "pml")
     if line.launcher != "mpirun" or btl is None:
         yield skipped("the line does not set Open MPI's transports")
     elif pml and pml.value in ("ucx", "cm"):

@@ -196,25 +196,22 @@ PER_NODE = CheckRow(
 def check_per_node(line: Line) -> Iterator[Finding]:
     """Ranks, hosts and ranks per host, compared with each other."""
     per_host, nodes, ranks = line.per_node, line.nodes, line.ranks
-    inner_line = parse(inner(line.program)) if line.launcher == "srun" else None
+    several_torchruns = False
+    if line.launcher == "srun" and per_host and per_host > 1:
+        started = parse(inner(line.program))
+        several_torchruns = started.launcher == "torchrun" and started.per_node != 1
     if line.launcher not in ("mpirun", "srun") or not per_host:
         yield skipped("the line gives no number of ranks per host")
     elif _mapped_twice(line):
         by_map = line.value("map-by") or ""
         evidence = Evidence("--map-by", by_map, f"ppr:{per_host}:node")
         message = (
-            f"{per_host} ranks per host, but --map-by {by_map}: Open MPI 5 stops,"
-            " 4 follows --map-by"
+            f"{per_host} ranks per host, but --map-by {by_map}: Open MPI 5 stops, 4 follows"
+            " --map-by"
         )
-        yield (failed if line.major >= 5 or by_map.startswith("ppr:") else warned)(
-            "", message, evidence, fix=f"--map-by ppr:{per_host}:node"
-        )
-    elif (
-        inner_line
-        and inner_line.launcher == "torchrun"
-        and per_host > 1
-        and inner_line.per_node != 1
-    ):
+        report = failed if line.major >= 5 or by_map.startswith("ppr:") else warned
+        yield report("", message, evidence, fix=f"--map-by ppr:{per_host}:node")
+    elif several_torchruns:
         evidence = Evidence("--ntasks-per-node", str(per_host), "1")
         message = (
             f"srun starts {per_host} torchruns on each host, and each starts all ranks of a host"
@@ -225,9 +222,8 @@ def check_per_node(line: Line) -> Iterator[Finding]:
     elif ranks > per_host * nodes:
         evidence = Evidence("ranks", str(ranks), f"at most {nodes} hosts x {per_host}")
         message = f"{nodes} hosts with {per_host} ranks each are {per_host * nodes}, not {ranks}"
-        yield (failed if line.launcher == "mpirun" else warned)(
-            "", message, evidence, fix=f"-n {per_host * nodes}"
-        )
+        report = failed if line.launcher == "mpirun" else warned
+        yield report("", message, evidence, fix=f"-n {per_host * nodes}")
     else:
         yield passed("", f"{ranks} ranks, at most {per_host} on each of {nodes} hosts")
 

@@ -86,7 +86,7 @@ TORCHRUN = CheckRow(
 
 @rule(TORCHRUN)
 def check_torchrun(line: Line) -> Iterator[Finding]:
-    """The options, for several hosts; also of a torchrun that srun starts."""
+    """The options of torchrun for several hosts, also of one that srun starts."""
     line = parse(inner(line.program)) if line.launcher == "srun" else line
     if any(name.startswith("PET_") for name, _ in line.variables):
         yield skipped("PET_ variables set torchrun's options")

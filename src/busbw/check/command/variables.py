@@ -36,7 +36,7 @@ EXPORT = CheckRow(
 
 @rule(EXPORT)
 def check_export(line: Line) -> Iterator[Finding]:
-    """Names without a value, those in front of mpirun, and srun's --export."""
+    """Variables without a value, variables in front of mpirun, and srun's --export."""
     if line.launcher == "srun":
         faults = list(_judge_srun(line))
     else:
@@ -134,7 +134,7 @@ VISIBLE_DEVICES = CheckRow(
 
 @rule(VISIBLE_DEVICES)
 def check_visible_devices(line: Line) -> Iterator[Finding]:
-    """The number of GPUs in it, compared with what a host's ranks use."""
+    """The number of GPUs in the variable, compared with what the ranks of a host use."""
     value = dict(line.variables).get(VARIABLE)
     if value is None:
         yield skipped(f"the line does not set {VARIABLE}")
@@ -172,7 +172,7 @@ REPEATED = CheckRow(
 
 @rule(REPEATED)
 def check_repeated(line: Line) -> Iterator[Finding]:
-    """Names with different values, and for Open MPI 4 with the same."""
+    """Names with different values, and for Open MPI 4 also names given twice with one value."""
     assignments = [(name, value) for name, value in line.variables if value is not None]
     assignments += [
         (f"--{parameter.kind} {parameter.name}", parameter.value) for parameter in line.parameters

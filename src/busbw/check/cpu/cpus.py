@@ -1,4 +1,4 @@
-"""CPUs: frequency, clock, interrupts, and which are in use."""
+"""CPUs: their frequency, their clock, their interrupts, and which of them are in use."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -91,7 +91,7 @@ def _prefers_performance(machine: Machine, path: str) -> bool:
 CLOCKSOURCES = "/sys/devices/system/clocksource/clocksource0"
 CURRENT_CLOCKSOURCE = f"{CLOCKSOURCES}/current_clocksource"
 AVAILABLE_CLOCKSOURCES = f"{CLOCKSOURCES}/available_clocksource"
-# Read from a device, or no finer than a tick.
+# Clock sources that are read from a device, or are no finer than a tick.
 SLOW_CLOCKSOURCES = ("hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit")
 
 CLOCKSOURCE = CheckRow(
@@ -243,14 +243,12 @@ ONLINE = CheckRow(
 @check(ONLINE)
 def check_online(machine: Machine) -> Iterator[Finding]:
     """The present CPUs, compared with those online."""
-    online_reading, present_reading = (
-        machine.read(f"{CPUS}/{name}") for name in ("online", "present")
-    )
-    for reading in (online_reading, present_reading):
-        if not reading.text:
-            yield unread("", reading, "the list of CPUs")
-            return
-    online_text, present_text = online_reading.text or "", present_reading.text or ""
+    readings = [machine.read(f"{CPUS}/{name}") for name in ("online", "present")]
+    unreadable = [reading for reading in readings if not reading.text]
+    if unreadable:
+        yield unread("", unreadable[0], "the list of CPUs")
+        return
+    online_text, present_text = (reading.text or "" for reading in readings)
     online, present = cpu_set(online_text), cpu_set(present_text)
     smt = machine.text(f"{CPUS}/smt/control") or "not known"
     missing = sorted(present - online)

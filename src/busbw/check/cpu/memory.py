@@ -41,7 +41,7 @@ NUMA_NODES = CheckRow(
 
 @check(NUMA_NODES)
 def check_numa_nodes(machine: Machine) -> Iterator[Finding]:
-    """Nodes with CPUs; a GPU's memory may be a node without CPUs."""
+    """The memory of each node with CPUs; the memory of a GPU may be a node without CPUs."""
     online = machine.read(f"{NODES}/online")
     if not online.text:
         yield unread("", online, "the list of NUMA nodes")

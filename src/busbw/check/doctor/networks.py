@@ -220,11 +220,10 @@ def tcp(context: LaunchContext) -> Stage:
             fix = filled("ssh {host} true", host=done.host)
             return failed("tcp", message, done.error.strip()[-300:], fix=fix)
     working = [network for network in context.networks if network not in bad]
-    evidence = [
-        f"{pair} on {network}: {reason}"
-        for network, pairs in bad.items()
-        for pair, reason in pairs.items()
-    ][:_MOST_PAIRS]
+    evidence: list[str] = []
+    for subnet, pairs in bad.items():
+        evidence += [f"{pair} on {subnet}: {reason}" for pair, reason in pairs.items()]
+    evidence = evidence[:_MOST_PAIRS]
     if not working:
         first = next(iter(bad))
         if all(reason == LARGE for reason in bad[first].values()):

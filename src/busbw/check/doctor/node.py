@@ -58,9 +58,10 @@ def _lookup(name: str) -> list[str]:
 
 
 def connect(asked: dict[str, object]) -> dict[str, object]:
-    """Listen on the addresses `listen_on` and connect to all `peers`, for `seconds` at most.
+    """Listen on the addresses of `asked["own"]`, and connect to all of `asked["peers"]`.
 
-    Peers are {label: [address, port]}. A connection proves with `token` that it belongs to this
+    That takes `asked["seconds"]` at most. `own` is [[address, port]], `peers` {label: [address,
+    port]}. A connection proves with `token` that it belongs to this
     test; any other is closed. Returns the labels that failed, with the reason.
     """
     token, seconds = str(asked["token"]).encode(), float(str(asked["seconds"]))

@@ -214,11 +214,9 @@ def _fix_of_gpu(target: Target, gpu: seen.Gpu) -> str:
     if _differs(gpu.vbios, expected.vbios):
         return f"update the VBIOS of {gpu.label} with the vendor's tool"
     if _differs(gpu.persistence, expected.persistence):
-        return (
-            "systemctl enable --now nvidia-persistenced"
-            if expected.persistence
-            else f"nvidia-smi -i {index} -pm 0"
-        )
+        if expected.persistence:
+            return "systemctl enable --now nvidia-persistenced"
+        return f"nvidia-smi -i {index} -pm 0"
     if _differs(gpu.ecc, expected.ecc):
         return (
             f"{RESET} nvidia-smi -i {index} -e {int(bool(expected.ecc))}; nvidia-smi -i {index} -r"

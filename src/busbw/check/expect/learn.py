@@ -1,6 +1,6 @@
 """What a node has, as the expectations of a file.
 
-Only values that could be read, and that all parts of a group share.
+These are only values that could be read, and that all parts of a group share.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -116,14 +116,14 @@ def _gpus(machine: Machine) -> Gpus:
     gpus = [gpu for gpu in seen.gpus(machine) if not gpu.error]
     switches = len(switches_on_pci(machine)) or None
     if not gpus:
-        return Gpus(nvswitches=switches)  # without NVML nobody can say later that they are right
+        return Gpus(nvswitches=switches)  # without NVML, GPUs cannot be compared later
     return Gpus(
         count=len(gpus) if confined(machine) else max(len(gpus), len(gpus_on_pci(machine))),
         addresses=[gpu.address for gpu in gpus if gpu.address],
         model=_common_value(gpu.model for gpu in gpus) or None,
         memory_bytes=_smallest([gpu.memory_bytes for gpu in gpus]),
         vbios=_common_value(gpu.vbios for gpu in gpus) or None,
-        # That it is off is nothing to expect.
+        # A file should not expect that it is off.
         persistence=_common_value(gpu.persistence for gpu in gpus) or None,
         ecc=_common_value(gpu.ecc for gpu in gpus) or None,
         mig=_common_value(gpu.mig for gpu in gpus),

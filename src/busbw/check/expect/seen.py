@@ -1,4 +1,4 @@
-"""What a node has, as it is learned and compared: a value that cannot be read is None."""
+"""What a node has, for learning and comparing. A value that cannot be read is None."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from busbw.host.nvidia_services import cpu_set, named_counts
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import Link, read_devices, read_link
 
-# By PCIe generation, for GPUs whose link only NVML shows.
+# GT/s by PCIe generation, for GPUs whose link only NVML shows.
 GT_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 BUSY = 50  # percent of NVML's sample period: an idle GPU lowers the speed of its link
 NVME = "0x0108"  # PCI class of NVMe controllers
@@ -49,7 +49,7 @@ def gpus(machine: Machine) -> list[Gpu]:
     health = read_health(machine)
     if health.gpus or not machine.host.gpus:
         return [_of_health(machine, gpu) for gpu in health.gpus]
-    # An old snapshot has only these.
+    # An old snapshot has only the GPUs of the topology.
     return [_of_topology(machine, gpu) for gpu in machine.host.gpus]
 
 
@@ -176,11 +176,9 @@ def numa_nodes(machine: Machine) -> int | None:
 def nvme(machine: Machine) -> list[str] | None:
     """PCI addresses of NVMe controllers; None if PCI cannot be read."""
     devices = read_devices(machine)
-    return (
-        [bdf for bdf, device in devices.items() if device.kind.startswith(NVME)]
-        if devices
-        else None
-    )
+    if not devices:
+        return None
+    return [bdf for bdf, device in devices.items() if device.kind.startswith(NVME)]
 
 
 def dead_nvme(machine: Machine) -> Iterator[tuple[str, str]]:

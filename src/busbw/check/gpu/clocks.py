@@ -13,7 +13,7 @@ from busbw.core.telemetry import CLOCK_REASONS, Severity, clock_reasons
 from busbw.host.gpu_health import GpuHealth
 
 IDLE = 0x1
-# A fault of cooling or power supply, which halves the clocks.
+# Reasons that show a fault of cooling or power supply, which halves the clocks.
 HARDWARE = ("hw_thermal_slowdown", "hw_power_brake_slowdown")
 
 THROTTLE = CheckRow(

@@ -1,4 +1,4 @@
-"""Memory of GPUs: ECC, errors that it could not correct, remapped rows, and the InfoROM."""
+"""Memory of GPUs: ECC, uncorrected errors, remapped rows, and the InfoROM."""
 
 from busbw.check.base import failed, judged, not_offered, passed, skipped, warned
 from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu, unreported

@@ -92,7 +92,7 @@ class Resets:
     """When devices were reset, in seconds of the boot clock, by their bus."""
 
     reset: dict[str, float] = field(default_factory=dict)  # by the kernel
-    # The driver said that it needs no action any more.
+    # By the driver, when it reported that no action is needed any more.
     cleared: dict[str, float] = field(default_factory=dict)
     driver_s: float | None = None  # when the driver was last loaded
 

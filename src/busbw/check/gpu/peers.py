@@ -10,7 +10,7 @@ from busbw.check.shell_words import filled
 from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, format_size
-from busbw.host.gpu_health import GpuHealth
+from busbw.host.gpu_health import GpuHealth, Gpus
 from busbw.host.nvml_health import read_health
 
 TRAITS: tuple[tuple[str, str, Callable[[GpuHealth], str]], ...] = (
@@ -55,19 +55,24 @@ def check_same_model(machine: Machine) -> Iterator[Finding]:
     elif len(readable) < 2:
         yield skipped("there is no second GPU to compare with")
     else:
-        differing = [finding for trait in TRAITS for finding in _judge_trait(readable, *trait)]
+        differing: list[Finding] = []
+        for trait in TRAITS:
+            differing += _judge_trait(readable, *trait)
         yield from differing
         unreported = [gpu.label for gpu in gpus.gpus if gpu.error or not _reports_all(gpu)]
         if unreported:
-            unreadable = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
-            yield (unknown if unreadable else not_offered)(
-                "", f"NVML does not report model, VBIOS and memory of {', '.join(unreported)}"
-            )
+            labels = ", ".join(unreported)
+            yield _unreported(gpus, f"NVML does not report model, VBIOS and memory of {labels}")
         elif not differing:
-            first = readable[0]
-            yield passed(
-                "", f"{counted(len(readable), 'identical GPU')}: {first.name}, VBIOS {first.vbios}"
-            )
+            first, number = readable[0], counted(len(readable), "identical GPU")
+            yield passed("", f"{number}: {first.name}, VBIOS {first.vbios}")
+
+
+def _unreported(gpus: Gpus, message: str) -> Finding:
+    """Unknown if NVML cannot read a GPU; else, or if it only withholds some, not offered."""
+    unreadable = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
+    make = unknown if unreadable else not_offered
+    return make("", message)
 
 
 def _reports_all(gpu: GpuHealth) -> bool:
@@ -137,10 +142,9 @@ def check_p2p(machine: Machine) -> Iterator[Finding]:
     elif len(gpus.gpus) < 2:
         yield skipped("there is no second GPU")
     elif len(gpus.peers) < pairs:
-        unreadable = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
-        yield (unknown if unreadable else not_offered)(
-            "", f"NVML does not report peer access for {pairs - len(gpus.peers)} of {pairs} pairs"
-        )
+        missing_pairs = pairs - len(gpus.peers)
+        message = f"NVML does not report peer access for {missing_pairs} of {pairs} pairs"
+        yield _unreported(gpus, message)
     elif all(status == OK for _, _, status in gpus.peers):
         yield passed("", f"peer access in all {counted(len(gpus.peers), 'pair')} of GPUs")
     for status in sorted({status for _, _, status in gpus.peers} - {OK}):
@@ -156,9 +160,8 @@ def check_p2p(machine: Machine) -> Iterator[Finding]:
             "nvmlDeviceGetP2PStatus", f"{status}: {STATUS.get(status, 'unknown')}", "0: OK"
         )
         if status == UNKNOWN:
-            yield not_offered(
-                "", f"NVML does not know whether there is peer access: {named}", evidence
-            )
+            message = f"NVML does not know whether there is peer access: {named}"
+            yield not_offered("", message, evidence)
         elif status == INCAPABLE:
             yield skipped(f"these GPUs do not support peer access: {named}")
         else:

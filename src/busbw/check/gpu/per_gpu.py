@@ -13,8 +13,8 @@ from busbw.host.gpu_health import GpuHealth, Gpus
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import DEVICES
 
-# Set by the NVIDIA container toolkit, whose containers are not always recognizable as such, and by
-# Slurm.
+# Variables of Slurm, and of the NVIDIA container toolkit, whose containers are not always
+# recognizable as such.
 CONFINING = ("NVIDIA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_JOB_ID")
 # slurmd's prolog and epilog have the job's variables but see all devices.
 CONTEXT, OF_DAEMON = "SLURM_SCRIPT_CONTEXT", "_slurmd"

@@ -26,8 +26,8 @@ from busbw.host.pci import DEVICES, read_devices
 
 # NVML's errors after Xid 79, and before a reset.
 GONE_FROM_NVML = ("GPU is lost", "GPU requires restart")
-# Reasons of NVML that say nothing about the driver: busbw's package, a snapshot without it, a
-# driver in a container of its own, the user.
+# Words in the reasons of NVML that do not show a fault of the driver: busbw's package is missing, a
+# snapshot has no NVML, the driver is in a container of its own, or the user has no access.
 NOT_THE_DRIVER = (
     "not installed",
     "too old",
@@ -112,7 +112,8 @@ def _judge_unresponsive(gpu: GpuHealth, bdf: str) -> Iterator[Finding]:
         yield unreadable(gpu)
     elif gpu.error or lost:
         evidence = Evidence(f"NVML, {gpu.label}", gpu.error or lost, "readable")
-        message = f"the GPU{f' at {bdf}' if bdf else ''} does not answer NVML: {gpu.error or lost}"
+        place = f" at {bdf}" if bdf else ""
+        message = f"the GPU{place} does not answer NVML: {gpu.error or lost}"
         yield failed(gpu.label, message, evidence, fix=filled(COUNT.fix, bdf=bdf or gpu.index))
 
 
@@ -266,25 +267,14 @@ def _judge_none_missing(machine: Machine, present: int, log: PastLog, *, logged:
     if not present:
         return skipped("no NVIDIA GPU, and no sign of one")
     board = _expected_of_board(machine, present)
+    text = f"{counted(present, 'GPU')} on PCI"
     if board:
-        return passed(
-            "",
-            f"{counted(present, 'GPU')} on PCI",
-            Evidence(DEVICES, counted(present, "GPU"), f"{board}, of a board with NVSwitches"),
-        )
+        expected = f"{board}, of a board with NVSwitches"
+        return passed("", text, Evidence(DEVICES, counted(present, "GPU"), expected))
     if logged:
-        return passed(
-            "",
-            f"{counted(present, 'GPU')} on PCI",
-            Evidence(KMSG, "the GPUs that the kernel found are still there"),
-        )
-    why = (
-        f"the kernel log cannot be read: {log.reason}"
-        if log.reason
-        else "the kernel log no longer has the start"
-    )
-    return not_offered(
-        "",
-        f"{counted(present, 'GPU')} on PCI; how many there were is not known: {why}",
-        fix="busbw check --learn, on a good host",
-    )
+        return passed("", text, Evidence(KMSG, "the GPUs that the kernel found are still there"))
+    why = "the kernel log no longer has the start"
+    if log.reason:
+        why = f"the kernel log cannot be read: {log.reason}"
+    message = f"{text}; how many there were is not known: {why}"
+    return not_offered("", message, fix="busbw check --learn, on a good host")

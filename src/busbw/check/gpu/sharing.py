@@ -45,7 +45,7 @@ def check_memory_in_use(machine: Machine) -> Iterator[Finding]:
 
 def _judge_memory_in_use(gpu: GpuHealth, *, container: bool, shared: bool) -> Finding:
     processes = gpu.processes or ()
-    # In a container NVML may not list processes of others.
+    # In a container NVML may not list processes of other containers.
     if not processes and gpu.used_bytes is None:
         return unreported(gpu, "memory_bytes", "memory in use")
     used = "unknown" if gpu.used_bytes is None else format_size(gpu.used_bytes)

@@ -96,9 +96,8 @@ def check_xid(machine: Machine) -> Iterator[Finding]:
 def _judge_xid(event: Event, log_resets: Resets, *, hopper: bool) -> Judged:
     row = xid(event.number)
     text = f"Xid {event.number} ({row.meaning}){event.counted}"
-    verdict, remark = _xid_verdict(
-        event, _effect_of_line(event, row.effect, hopper=hopper), log_resets
-    )
+    effect = _effect_of_line(event, row.effect, hopper=hopper)
+    verdict, remark = _xid_verdict(event, effect, log_resets)
     fix = row.fix(f"{event.bus}.0")
     action = recovery(event.line.text) if row.effect is Effect.RECOVERY else ""
     if action:
@@ -247,7 +246,7 @@ def _sxid_verdict(
     return (Verdict.WARN if event.age_s <= DAY_S else Verdict.PASS), ""
 
 
-# nvmlDeviceGpuRecoveryAction_t: what each asks for, and the steps.
+# By nvmlDeviceGpuRecoveryAction_t: what the driver asks for, and the steps.
 RESET_GPU = "nvidia-smi -i {gpu} --gpu-reset"
 ACTIONS = {
     1: ("a reset", f"drain the host; {RESET_GPU}"),

@@ -14,8 +14,8 @@ from busbw.host.limited import given_up
 from busbw.host.process import stuck_processes
 
 NAMED = 5
-# Functions in which a process waits for a disk that is slow or busy; one that never answers is in
-# the kernel log after two minutes.
+# Functions in which a process waits for a disk that is slow or busy. A disk that never answers is
+# in the kernel log after two minutes.
 DISK = (
     "io_schedule", "folio_wait", "wait_on_page", "wait_on_buffer", "jbd2_", "do_get_write_access",
     "blk_mq_", "rq_qos_wait", "wbt_wait", "submit_bio_wait", "blkdev_issue", "balance_dirty_pages",
@@ -38,11 +38,8 @@ class Wait:
     @property
     def evidence(self) -> Evidence:
         """The state of the process in /proc."""
-        return Evidence(
-            f"/proc/{self.pid}/stat",
-            f"state D{f' in {self.function}' if self.function else ''}",
-            "R or S",
-        )
+        state = f"state D in {self.function}" if self.function else "state D"
+        return Evidence(f"/proc/{self.pid}/stat", state, "R or S")
 
 
 STUCK_PROCESSES = CheckRow(

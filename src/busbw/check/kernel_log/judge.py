@@ -108,12 +108,11 @@ def _covered_by_xid(rule: KernelRule, log: PastLog) -> set[str]:
     """Buses of the GPUs that logged the Xid which reports the same fault."""
     if rule.covered_by_xid is None:
         return set()
-    return {
-        xid.bus
-        for line in log.lines
-        for xid in logged_xids(line.text)
-        if xid.number == rule.covered_by_xid
-    }
+    buses = set()
+    for line in log.lines:
+        xids = logged_xids(line.text)
+        buses |= {xid.bus for xid in xids if xid.number == rule.covered_by_xid}
+    return buses
 
 
 def _verdict(sighting: Sighting, log: PastLog) -> Verdict:

@@ -138,11 +138,9 @@ def check_mpi_interfaces(machine: Machine) -> Iterator[Finding]:
     variables = parameters.of_environment(environment)
     mpirun = programs.open_mpi(machine)
     major = mpirun.major if mpirun else 0
-    contradicting, half = (
-        parameters.contradiction(variables),
-        parameters.unset_half(variables, major),
-    )
-    looped, crash = parameters.without_loopback(variables), parameters.crashing(variables, major)
+    contradicting = parameters.contradiction(variables)
+    looped = parameters.without_loopback(variables)
+    half, crash = parameters.unset_half(variables, major), parameters.crashing(variables, major)
     if contradicting:
         message = f"{contradicting[0].where} and {contradicting[1].where} exclude each other"
         fix = f"unset {word(contradicting[1].where.removeprefix('$'))}"

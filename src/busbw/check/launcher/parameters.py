@@ -1,6 +1,6 @@
 """Open MPI's MCA parameters: names by major version, and interfaces set for only a part of it.
 
-Used for variables (OMPI_MCA_, PRTE_MCA_, PMIX_MCA_) and for command lines (--mca, --prtemca,
+They come from variables (OMPI_MCA_, PRTE_MCA_, PMIX_MCA_) and command lines (--mca, --prtemca,
 --pmixmca).
 """
 
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from busbw.check.shell_words import word
 
 PREFIXES = {"OMPI_MCA_": "mca", "PRTE_MCA_": "prtemca", "PMIX_MCA_": "pmixmca"}
-# From Open MPI 4 to 5.
+# Prefixes of names that Open MPI 5 changed, with the new ones.
 RENAMED = (("plm_rsh_", "plm_ssh_"), ("oob_tcp_if_", "prte_if_"), ("orte_", "prte_"))
-# By mpirun of Open MPI 5 after --mca (5.0.8 and 5.0.11), not in variables.
+# Old prefixes that mpirun of Open MPI 5 (5.0.8 and 5.0.11) translates after --mca, but not in
+# variables.
 TRANSLATED = ("plm_rsh_", "oob_tcp_if_", "orte_")
 TCP, OOB, PRTE, PMIX = "btl_tcp_if", "oob_tcp_if", "prte_if", "ptl_tcp_if"
 FIVE = 5  # the version with PRRTE
@@ -133,12 +134,10 @@ def variables(parameters: Sequence[Parameter]) -> str:
 def misplaced(parameter: Parameter, major: int) -> str:
     """What to write instead of a parameter that Open MPI `major` has under another name.
 
-    '' if the name is right.
-
-    Open MPI 5 starts its daemons with PRRTE: plm_rsh_* became plm_ssh_*, orte_* became prte_*,
-    oob_tcp_if_* became prte_if_*. Its mpirun translates the old names after --mca, and ignores them
-    in variables and plm_rsh_* after --prtemca. Open MPI 4 has no --prtemca and no --pmixmca, but
-    reads PMIX_MCA_.
+    '' if the name is right. Open MPI 5 starts its daemons with PRRTE: plm_rsh_* became plm_ssh_*,
+    orte_* became prte_*, oob_tcp_if_* became prte_if_*. Its mpirun translates the old names after
+    --mca. It ignores them in variables, and plm_rsh_* after --prtemca. Open MPI 4 has no --prtemca
+    and no --pmixmca, but reads PMIX_MCA_.
     """
     name, value = parameter.name, parameter.value
     if major >= FIVE:

@@ -178,15 +178,14 @@ STACK = CheckRow(
 
 @soft_limit(STACK, MAX_STACK)
 def check_stack(machine: Machine, limit: str) -> Finding:
+    text = f"the stack is limited to {limit} bytes"
+    if limit == UNLIMITED:
+        text = "the stack is unlimited: threads get 2 MiB"
     return judged(
         right=limit != UNLIMITED and int(limit) >= LEAST_STACK,
         subject="",
-        good=f"the stack is limited to {limit} bytes",
-        bad=(
-            "the stack is unlimited: threads get 2 MiB"
-            if limit == UNLIMITED
-            else f"the stack is limited to {limit} bytes"
-        ),
+        good=text,
+        bad=text,
         evidence=(Evidence(LIMITS_FILE, f"{MAX_STACK} {limit}", f"{LEAST_STACK} bytes"),),
         fix=STACK.fix,
     )
@@ -258,7 +257,7 @@ def check_allowed_cpus(machine: Machine) -> Iterator[Finding]:
         yield unread("", reading, "the affinity of this process")
         return
     allowed = set(json.loads(reading.text))
-    # A container or job may have only some of those on PCI.
+    # A container or job may have only some of the GPUs on PCI.
     listed = {gpu.bus_id for gpu in machine.host.gpus}
     cards = [card for card in gpus(machine) if card.device.bdf in listed or not listed]
     online = machine.text("/sys/devices/system/cpu/online") or ""

@@ -121,7 +121,7 @@ def check_nvls(machine: Machine, setting: Setting) -> Finding:
     )
 
 
-# With the default; '' if NCCL computes it.
+# Variables with their defaults; '' if NCCL computes the default.
 TUNING_DEFAULTS = {
     "NCCL_MIN_NCHANNELS": "",
     "NCCL_MAX_NCHANNELS": "",

@@ -112,15 +112,15 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
 
 def _prefixes(selection: Selection) -> str:
     """What the prefixes would select on a machine that is not known."""
-    wide = "selects every port of the driver, including storage and management"
-    return "; ".join(
-        (
-            f"{token} also selects {token}0 to {token}9"
-            if NUMBERED.search(token)
-            else f"{token} {wide}"
-        )
-        for token in selection.tokens
-    )
+    texts = []
+    for token in selection.tokens:
+        if NUMBERED.search(token):
+            texts.append(f"{token} also selects {token}0 to {token}9")
+        else:
+            texts.append(
+                f"{token} selects every port of the driver, including storage and management"
+            )
+    return "; ".join(texts)
 
 
 def _exact_names(setting: Setting, selection: Selection) -> str:

@@ -139,9 +139,8 @@ def check_socket_threads(machine: Machine) -> Iterator[Finding]:
         return
     text = " ".join(setting.text for setting in present)
     evidence = [setting.evidence() for setting in present]
-    threads, sockets = (
-        parse_int(variables[name].value) if name in variables else 1 for name in (THREADS, SOCKETS)
-    )
+    threads = parse_int(variables[THREADS].value) if THREADS in variables else 1
+    sockets = parse_int(variables[SOCKETS].value) if SOCKETS in variables else 1
     disabled = DISABLE in variables and parse_int(variables[DISABLE].value) != 0
     if threads > MOST_THREADS or threads * sockets > MOST_SOCKETS:
         message = (

@@ -78,7 +78,7 @@ UID_STAGGER_THRESHOLD UNPACK_DOUBLE_NCHANNELS WARN_ENABLE_DEBUG_INFO WIN_ENABLE 
 WORK_ARGS_BYTES WORK_FIFO_BYTES WORK_FIFO_DEPTH
 """
 NAMES = frozenset(f"NCCL_{name}" for name in _NAMES.split())
-# Used by images and builds for library paths.
+# Names that images and builds use for library paths.
 OTHERS = frozenset(
     f"NCCL_{name}"
     for name in (
@@ -93,7 +93,7 @@ OTHERS = frozenset(
         "VERSION",
     )
 )
-# Read by nccl-tests and plugins.
+# Prefixes of variables that nccl-tests and plugins read.
 PREFIXES = (
     "NCCL_TESTS_", "NCCL_INSPECTOR_", "NCCL_PROFILER_", "NCCL_TUNER_", "NCCL_SHARP_", "NCCL_IBEXT_",
     "NCCL_GPUDIRECTTCPX_", "NCCL_FASTRAK_", "NCCL_OFI_", "NCCL_SHIMNET_", "NCCL_TELEMETRY_",
@@ -190,27 +190,20 @@ def _judge_visible_devices(machine: Machine, value: str) -> Finding:
     evidence = (variable_evidence, Evidence("NVML", f"{count} GPUs"))
     absent = [word for word in words if word.lstrip("-").isdecimal() and not 0 <= int(word) < count]
     if not words or absent:
-        effect = (
-            f"GPU {absent[0]} does not exist: it and all after it are hidden"
-            if absent
-            else "all GPUs are hidden"
-        )
+        effect = "all GPUs are hidden"
+        if absent:
+            effect = f"GPU {absent[0]} does not exist: it and all after it are hidden"
         return warned("", f"{CUDA_VARIABLE}={value}: {effect}", *evidence, fix=VISIBLE_DEVICES.fix)
     if len(set(words)) < len(words):
-        return warned(
-            "", f"{CUDA_VARIABLE}={value} names a GPU twice", *evidence, fix=VISIBLE_DEVICES.fix
-        )
+        message = f"{CUDA_VARIABLE}={value} names a GPU twice"
+        return warned("", message, *evidence, fix=VISIBLE_DEVICES.fix)
     if len(words) < count:
-        return warned(
-            "",
-            f"{CUDA_VARIABLE}={value} shows {len(words)} of {count} GPUs",
-            *evidence,
-            fix=VISIBLE_DEVICES.fix,
-        )
+        message = f"{CUDA_VARIABLE}={value} shows {len(words)} of {count} GPUs"
+        return warned("", message, *evidence, fix=VISIBLE_DEVICES.fix)
     return passed("", f"{CUDA_VARIABLE}={value} shows all {count} GPUs", *evidence)
 
 
-# PyTorch reads them with the prefix TORCH_. Depending on the version it also reads these names.
+# Variables that PyTorch reads with the prefix TORCH_, and in some versions also by these names.
 RENAMED = (
     "NCCL_ASYNC_ERROR_HANDLING",
     "NCCL_BLOCKING_WAIT",

@@ -1,4 +1,4 @@
-"""Bonds of network ports."""
+"""Bonds of network ports: their slaves, mode and hash."""
 
 from collections.abc import Iterator
 

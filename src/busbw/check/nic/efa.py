@@ -1,4 +1,4 @@
-"""EFA devices of Amazon EC2."""
+"""EFA devices of Amazon EC2: NCCL's plugin for them, and their dropped packets."""
 
 from collections.abc import Iterator
 
@@ -69,17 +69,12 @@ def check_efa(machine: Machine) -> Iterator[Finding]:
 def _judge_plugin(machine: Machine) -> Finding:
     paths = (machine.environment or {}).get("LD_LIBRARY_PATH", "").split(":")
     folders = dict.fromkeys((*(path for path in paths if path.startswith("/")), *FOLDERS))
-    plugins = [
-        f"{folder}/{name}"
-        for folder in folders
-        for name in machine.names(folder)
-        if name.startswith(PLUGIN)
-    ]
-    evidence = Evidence(
-        f"{PLUGIN}*.so",
-        plugins[0] if plugins else "in none of " + ", ".join(folders),
-        "in a folder of libraries",
-    )
+    plugins: list[str] = []
+    for folder in folders:
+        names = machine.names(folder)
+        plugins += [f"{folder}/{name}" for name in names if name.startswith(PLUGIN)]
+    place = plugins[0] if plugins else "in none of " + ", ".join(folders)
+    evidence = Evidence(f"{PLUGIN}*.so", place, "in a folder of libraries")
     if plugins:
         return passed("", f"NCCL's plugin is {plugins[0]}", evidence)
     if machine.names(KUBELET):
@@ -87,9 +82,8 @@ def _judge_plugin(machine: Machine) -> Finding:
             "NCCL's plugin is not on this node of Kubernetes; the image of the job may have it"
         )
         return not_offered("", message, evidence, fix="busbw check in the container of the job")
-    return warned(
-        "", "NCCL's plugin for EFA is in none of the usual folders", evidence, fix=EFA.fix
-    )
+    message = "NCCL's plugin for EFA is in none of the usual folders"
+    return warned("", message, evidence, fix=EFA.fix)
 
 
 def _judge_device(machine: Machine, port: Port) -> Finding:

@@ -1,4 +1,4 @@
-"""GIDs of RoCE ports."""
+"""GIDs of RoCE ports: their types, addresses and indices."""
 
 from collections.abc import Iterator
 

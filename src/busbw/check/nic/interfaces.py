@@ -113,7 +113,7 @@ def _judge_address(
 
 CONF = "/proc/sys/net/ipv4/conf"
 STRICT = 1  # rp_filter
-# Lowest value that keeps ARP replies and sources on the interface that has the address.
+# The lowest value that keeps ARP replies and sources on the interface that has the address.
 LEAST = {"arp_ignore": 1, "arp_announce": 2}
 
 MULTIRAIL = CheckRow(

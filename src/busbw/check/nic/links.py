@@ -17,7 +17,7 @@ from busbw.host.pci import read_devices
 from busbw.host.source import once
 
 UPPER = "upper_"  # sysfs names the interfaces over one by links
-# Virtual networks of clouds, which show neither cables nor switches.
+# Drivers of the virtual networks of clouds, which show neither cables nor switches.
 CLOUD = frozenset({"efa", "erdma", "mana"})
 LOSS = 1e-6  # one packet in a million
 SLOW = 0.5  # of the fastest port: a port with this share or less is for storage or management

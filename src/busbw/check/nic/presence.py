@@ -24,10 +24,11 @@ MODULES_BY_VENDOR = {
     "0x1d0f": ("efa", "efa"),
     "0x1ded": ("erdma", "erdma"),
 }
-# Cards of 100 to 400 Gbit/s, which should have RDMA.
+# PCI devices of Broadcom cards of 100 to 400 Gbit/s, which should have RDMA.
 THOR = ("0x1750", "0x1751", "0x1752", "0x1760")
 NVIDIA, BROADCOM, AMAZON, ALIBABA = MODULES_BY_VENDOR
-# Read from a card that does not respond; of a virtual function only the first 4 bytes are so.
+# What is read from a card that does not respond. A virtual function that works has only the first
+# 4 bytes so.
 GONE = b"\xff" * 16
 
 PRESENT = CheckRow(
@@ -82,19 +83,20 @@ def _vendor_of_rdma_card(machine: Machine, bdf: str, with_rdma: set[str]) -> str
     driver = machine.target(f"{PCI}/{bdf}/driver")
     # Virtual functions, and drivers such as vfio-pci or uio_pci_generic, are for guests, pods or
     # DPDK.
-    guest = machine.link(f"{PCI}/{bdf}/physfn") is not None or (
-        driver and driver not in MODULES_BY_VENDOR.get(vendor, ())
-    )
-    cloud = (vendor == AMAZON and device.startswith("0xefa")) or (
-        vendor == ALIBABA and device in ("0x107f", "0x5007")
-    )
-    other = (
-        vendor in MODULES_BY_VENDOR and vendor not in (AMAZON, ALIBABA) and kind.startswith(NETWORK)
-    )
+    virtual = machine.link(f"{PCI}/{bdf}/physfn") is not None
+    if virtual or (driver and driver not in MODULES_BY_VENDOR.get(vendor, ())):
+        return ""
+    if vendor == AMAZON:
+        has_rdma = device.startswith("0xefa")
+    elif vendor == ALIBABA:
+        has_rdma = device in ("0x107f", "0x5007")
+    else:
+        has_rdma = vendor in MODULES_BY_VENDOR and kind.startswith(NETWORK)
     # Many Broadcom cards have no RDMA, and management ports have it off. Judge only models that
     # have RDMA here.
-    plain = vendor == BROADCOM and device not in with_rdma and device not in THOR
-    return vendor if (cloud or other) and not guest and not plain else ""
+    if vendor == BROADCOM and device not in with_rdma and device not in THOR:
+        return ""
+    return vendor if has_rdma else ""
 
 
 def _judge_card(
@@ -242,37 +244,25 @@ def _judge_numbers(machine: Machine, log: PastLog, *, logged: bool) -> Finding:
         return _judge_no_card(machine)
     gap = _first_gap(machine, cards)
     if gap:
+        message = f"there is no {gap}, while all cards on PCI have an RDMA device"
         evidence = Evidence(RDMA, ", ".join(machine.names(RDMA)), gap)
-        return warned(
-            "",
-            f"there is no {gap}, while all cards on PCI have an RDMA device",
-            evidence,
-            fix=filled(MISSING.fix, bdf=gap),
-        )
+        return warned("", message, evidence, fix=filled(MISSING.fix, bdf=gap))
+    text = f"{counted(len(cards), 'function')} on PCI"
     if logged:
-        return passed(
-            "",
-            f"{counted(len(cards), 'function')} on PCI",
-            Evidence(KMSG, "the cards that the kernel found are still there"),
-        )
+        return passed("", text, Evidence(KMSG, "the cards that the kernel found are still there"))
     if _device_numbers(machine):
-        return passed(
-            "",
-            f"{counted(len(cards), 'function')} on PCI",
-            Evidence(RDMA, ", ".join(machine.names(RDMA)), "no gap"),
-        )
-    why = (
-        f"the kernel log cannot be read: {log.reason}"
-        if log.reason
-        else "the kernel log no longer has the start"
-    )
-    return not_offered(
-        "", f"{counted(len(cards), 'function')} on PCI; how many there were is not known: {why}"
-    )
+        return passed("", text, Evidence(RDMA, ", ".join(machine.names(RDMA)), "no gap"))
+    why = "the kernel log no longer has the start"
+    if log.reason:
+        why = f"the kernel log cannot be read: {log.reason}"
+    return not_offered("", f"{text}; how many there were is not known: {why}")
 
 
 def _judge_no_card(machine: Machine) -> Finding:
-    """Without any card: a driver that was loaded for one, though DOCA-OFED may load it without."""
+    """The finding without any card: a loaded driver is a sign of one.
+
+    But DOCA-OFED may load it without a card.
+    """
     if MLX5_MODULE not in machine.modules or machine.hypervisor or machine.container:
         return skipped("no network card of NVIDIA, and no sign of one")
     evidence = Evidence(MODULES, MLX5_MODULE, "a network card of NVIDIA on PCI")

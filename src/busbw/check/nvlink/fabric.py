@@ -106,9 +106,9 @@ def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Finding | None]:
             (gpu.error and WITHHELD not in gpu.error) or (not gpu.error and gpu.links is None)
             for gpu in gpus.gpus
         )
-        return (), (unknown if unreadable else not_offered)(
-            "", f"NVML does not report where the links of {', '.join(unclear)} lead"
-        )
+        make = unknown if unreadable else not_offered
+        message = f"NVML does not report where the links of {', '.join(unclear)} lead"
+        return (), make("", message)
     return (), skipped("no GPU is behind NVSwitch")
 
 
@@ -153,7 +153,7 @@ FABRIC = CheckRow(
 
 @check(FABRIC)
 def check_fabric(machine: Machine) -> Iterator[Finding]:
-    """Each GPU behind NVSwitch, or the service if the GPUs do not report it."""
+    """A finding for each GPU behind NVSwitch, and on the service for those without a state."""
     gpus, missing = switched(machine)
     if missing:
         yield missing
@@ -321,7 +321,7 @@ IMEX = CheckRow(
 
 @check(IMEX)
 def check_imex(machine: Machine) -> Iterator[Finding]:
-    """The channels of IMEX, its domain, and the nodes of that."""
+    """The channels of IMEX, and its domain with all nodes."""
     gpus, missing = switched(machine)
     if missing:
         yield missing

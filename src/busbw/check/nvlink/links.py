@@ -52,14 +52,14 @@ def check_links(machine: Machine) -> Iterator[Finding]:
         if gpu.error or gpu.links is None:
             yield unreadable(gpu, "links", "its links")
         else:
-            yield _judge_links(gpu, alone=len(gpus.gpus) == 1, virtual=bool(machine.hypervisor))
+            yield _judge_links(gpu, single=len(gpus.gpus) == 1, virtual=bool(machine.hypervisor))
 
 
-def _judge_links(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Finding:
+def _judge_links(gpu: GpuHealth, *, single: bool, virtual: bool) -> Finding:
     row = expected_links(gpu)
     active = len(gpu.active)
     down = ", ".join(str(link.number) for link in gpu.links or () if not link.active)
-    if not active and (row is None or alone):
+    if not active and (row is None or single):
         why = "no NVLink"
         if row is not None:
             why = "no active NVLink, which is normal for a single GPU of a board"
@@ -174,7 +174,7 @@ ERROR_WORDS = {
 }
 Errors = dict[tuple[int, int], dict[str, int]]  # by GPU and link
 NAMED = 3  # errors in a message
-# Fewer errors mean nothing; also the multiple of the median above which a link is an outlier.
+# Fewer errors mean nothing. It is also the multiple of the median above which a link is an outlier.
 FEW = 10
 
 ERRORS = CheckRow(
@@ -241,29 +241,24 @@ def _rises(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
 def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: str) -> Finding:
     by_link = {link.number: over[gpu.index, link.number] for link in gpu.active}
     without_counters = [number for number, errors in by_link.items() if not errors]
-    faults = [
-        (number, name, count)
-        for number, errors in by_link.items()
-        for name, count in errors.items()
-        if (count and name in RECOVERIES) or (count >= FEW and count > FEW * usual[name])
-    ]
+    faults = []
+    for number, errors in by_link.items():
+        for name, count in errors.items():
+            outlier = count >= FEW and count > FEW * usual[name]
+            if outlier or (count and name in RECOVERIES):
+                faults.append((number, name, count))
     if without_counters and not faults:
         links = counted(len(without_counters), "active link")
         return not_offered(gpu.label, f"the GPU or driver has no error counters for {links}")
     total = sum(sum(errors.values()) for errors in by_link.values())
     if not faults:
-        return passed(
-            gpu.label,
-            f"no recovery and no outlier; {total} errors on {len(gpu.active)} links {since}",
-        )
-    evidence = [
-        Evidence(
-            f"NVLink counter {name}, {gpu.label}, link {number}",
-            str(count),
-            "0" if name in RECOVERIES else f"about {usual[name]:g}",
-        )
-        for number, name, count in faults
-    ]
+        errors_text = f"{total} errors on {len(gpu.active)} links {since}"
+        return passed(gpu.label, f"no recovery and no outlier; {errors_text}")
+    evidence = []
+    for number, name, count in faults:
+        expected = "0" if name in RECOVERIES else f"about {usual[name]:g}"
+        where = f"NVLink counter {name}, {gpu.label}, link {number}"
+        evidence.append(Evidence(where, str(count), expected))
     named = ", ".join(
         f"link {number} has {count} {ERROR_WORDS[name]}" for number, name, count in faults[:NAMED]
     )

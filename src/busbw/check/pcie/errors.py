@@ -167,7 +167,7 @@ AER_CORRECTABLE = CheckRow(
 
 @check(AER_CORRECTABLE)
 def check_aer_correctable(machine: Machine) -> Iterator[Finding]:
-    """Each device and bridge with errors, and what the bit error rate of its link allows."""
+    """A finding for each part with errors, by what the bit error rate of its link allows."""
     counts = aer_counts(machine, "correctable")
     if not counts.parts:
         yield skipped(NONE)
@@ -289,7 +289,7 @@ DEVICE_FILES = CheckRow(
 
 @check(DEVICE_FILES, after=AER_CORRECTABLE)
 def check_device_files(machine: Machine) -> Iterator[Finding]:
-    """Each device with such files, or one finding for all that answer."""
+    """A finding for each device with files that fail, or one for all devices without."""
     files = _files_by_device(machine)
     if not files:
         yield skipped("no GPU and no network controller")
@@ -326,14 +326,11 @@ def _files_by_device(machine: Machine) -> dict[str, list[str]]:
             name = part.name if bdf == part.device.bdf else bdf
             by_device.setdefault(name, [f"{at(bdf)}/{file}" for file in OF_FUNCTION])
     for port in machine.ports:
-        counters = [
-            f"{folder}/{name}"
-            for folder in COUNTERS
-            for name in machine.names(f"{port.path}/{folder}")
-        ]
         paths = by_device.setdefault(port.device, [])
-        paths += (
-            [f"{RDMA}/{port.device}/{file}" for file in OF_DEVICE] if port.number == "1" else []
-        )
-        paths += [f"{port.path}/{file}" for file in (*OF_PORT, *counters)]
+        if port.number == "1":
+            paths += [f"{RDMA}/{port.device}/{file}" for file in OF_DEVICE]
+        paths += [f"{port.path}/{file}" for file in OF_PORT]
+        for folder in COUNTERS:
+            names = machine.names(f"{port.path}/{folder}")
+            paths += [f"{port.path}/{folder}/{name}" for name in names]
     return by_device

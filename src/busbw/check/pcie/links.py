@@ -32,7 +32,7 @@ WIDTH = CheckRow(
 
 @check(WIDTH)
 def check_width(machine: Machine) -> Iterator[Finding]:
-    """The link of each slot, and of the switches above it."""
+    """A finding for each slot, on its link and those of the switches above it."""
     none = True
     for part, steps in upstream(machine):
         none = False
@@ -122,7 +122,7 @@ SPEED = CheckRow(
 
 @check(SPEED)
 def check_speed(machine: Machine) -> Iterator[Finding]:
-    """The link of each slot, and of the switches above it."""
+    """A finding for each slot, on its link and those of the switches above it."""
     none = True
     busy = {bdf for bdf, percent in load(machine).items() if percent >= BUSY}
     for part, steps in upstream(machine):

@@ -1,4 +1,4 @@
-"""NVMe drives."""
+"""NVMe drives: their controllers, state and temperature warning."""
 
 from collections.abc import Iterator
 
@@ -105,7 +105,10 @@ def _judge_controller(machine: Machine, name: str, address: str) -> Finding:
 
 
 def _temperature_alarm(machine: Machine, folder: str) -> Evidence | None:
-    """The drive's critical warning of its temperature; the kernel shows no other without a tool."""
+    """The drive's critical warning of its temperature; None without one.
+
+    The kernel shows no other critical warning without a tool.
+    """
     sensors = [name for name in machine.names(folder) if name.startswith("hwmon")]
     sensors += [f"hwmon/{name}" for name in machine.names(f"{folder}/hwmon")]
     for sensor in sensors:
@@ -118,15 +121,13 @@ def _temperature_alarm(machine: Machine, folder: str) -> Evidence | None:
 
 def _judge_without_controller(machine: Machine, bdf: str) -> Finding:
     gone = (machine.read(f"{at(bdf)}/config").data or b"").startswith(GONE)
-    message = (
-        "the drive does not respond on PCI"
-        if gone
-        else "PCI shows a drive, but it has no controller: the driver gave up on it"
-    )
-    bound = machine.target(f"{at(bdf)}/driver")
+    message = "PCI shows a drive, but it has no controller: the driver gave up on it"
+    if gone:
+        message = "the drive does not respond on PCI"
+    driver = machine.target(f"{at(bdf)}/driver")
     return failed(
         bdf,
         message,
-        Evidence(f"{at(bdf)}/driver", bound or "no driver", "nvme, with a controller"),
+        Evidence(f"{at(bdf)}/driver", driver or "no driver", "nvme, with a controller"),
         fix=filled(NVME.fix, bdf=bdf, name="nvmeN"),
     )

@@ -11,7 +11,7 @@ from busbw.core.finding import CheckRow, Layer
 from busbw.host.pci import MELLANOX, at
 
 BEST_READ_REQUEST = 4096
-# 4096 bytes in the Device Control register, and the bits of the size.
+# In the Device Control register: the code of 4096 bytes, and the bits of the size.
 CODE = 5 << 12
 FIELD = 7 << 12
 

@@ -20,7 +20,8 @@ from busbw.host.gpu import pcie_rate
 from busbw.host.pci import read_link
 from busbw.host.source import Unavailable
 
-# Of the link: Azure's node health checks ask 21 of 31.5 GB/s of A100, and 48 of 63 of H100.
+# Share of the link's rate. Azure's node health checks ask for 21 of 31.5 GB/s on A100, and for 48
+# of 63 GB/s on H100.
 COPY_SHARE = 2 / 3
 
 LOAD_RATE = CheckRow(
@@ -217,7 +218,7 @@ GPUDIRECT_LOOPBACK = CheckRow(
 
 @check(GPUDIRECT_LOOPBACK)
 def check_gpudirect_loopback(machine: Machine) -> Iterator[Finding]:
-    """Each port next to a GPU; skip without a load or without perftest."""
+    """A finding for each port next to a GPU; skip without a load."""
     reading = machine.call(CALL, _not_asked)
     if reading.data is None:
         yield skipped(f"judged only under load: {COMMAND}")

@@ -41,7 +41,7 @@ class Step:
 def upstream(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
     """For each slot of GPUs and network controllers: its links up to the root port.
 
-    A link that several parts share is with the first.
+    A link that several parts share is only in the list of the first.
     """
     covered: set[str] = set()
     for part in slots(gpus(machine) + nics(machine)):
@@ -57,7 +57,7 @@ def upstream(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
 def nearest(gpu: Part, others: list[Part], machine: Machine) -> Part | None:
     """The network controller that shares the most bridges with the GPU; None if there is none.
 
-    Of several, one on the GPU's NUMA node.
+    If several share as many, one on the GPU's NUMA node.
     """
     node = machine.text(f"{gpu.path}/numa_node")
     return max(

@@ -38,7 +38,7 @@ ALIKE = CheckRow(
 
 @check(ALIKE)
 def check_alike(machine: Machine) -> Iterator[Finding]:
-    """Each setting that can be read, compared with most ports."""
+    """A finding for each setting of a port that differs from most ports."""
     ports = settings(machine)
     if len(ports) < 2:
         yield skipped("fewer than two RoCE interfaces" if ports else absent(machine))
@@ -188,5 +188,5 @@ def _judge_boot_files(machine: Machine, *, firmware: bool) -> Finding:
 
 
 def _instance(unit: str) -> str:
-    """A template is enabled for one instance: `qos@.service` for an interface."""
+    """The name by which a unit is enabled: of `qos@.service`, the instance for an interface."""
     return unit.replace("@.", "@INTERFACE.")

@@ -97,10 +97,9 @@ def check_cnp(machine: Machine, port: Port, counters: list[Count]) -> Finding:
     if len(counters) < 2:
         return not_offered(port.name, "its driver does not count congestion notifications")
     recent = window(machine, counters)
-    # With no notification in this time, all since the driver was loaded count.
-    values, since = (
-        (recent.counts, recent.since) if total(recent.counts, ".*") else (tuple(counters), LOADED)
-    )
+    values, since = recent.counts, recent.since
+    if not total(values, ".*"):  # without a notification in this time, all since the start count
+        values, since = tuple(counters), LOADED
     ignored, handled = total(values, IGNORED), total(values, HANDLED)
     message = f"{ignored} of {ignored + handled} congestion notifications ignored {since}"
     if ignored > MOST_IGNORED * (ignored + handled):

@@ -176,16 +176,11 @@ def check_ecn(machine: Machine, setting: Setting) -> Finding:
         )
         for part, on in parts.items()
     ]
-    missing = [
-        (part, priority)
-        for part, on in parts.items()
-        for priority in lossless
-        if priority not in on
-    ]
-    if not lossless:
-        missing = [
-            (part, min(qos.notify + qos.react, default=0)) for part, on in parts.items() if not on
-        ]
+    missing = []
+    for part, on in parts.items():
+        missing += [(part, priority) for priority in lossless if priority not in on]
+        if not lossless and not on:
+            missing.append((part, min(qos.notify + qos.react, default=0)))
     if missing:
         part, priority = missing[0]
         effect = "ECN marks trigger no CNPs" if part == "roce_np" else "CNPs do not slow it down"
@@ -196,6 +191,6 @@ def check_ecn(machine: Machine, setting: Setting) -> Finding:
             *evidence,
             fix=fix,
         )
-    on = set(qos.notify) & set(qos.react)
-    which = "all priorities" if len(on) == PRIORITIES else f"priority {listed(tuple(sorted(on)))}"
+    on_both = tuple(sorted(set(qos.notify) & set(qos.react)))
+    which = "all priorities" if len(on_both) == PRIORITIES else f"priority {listed(on_both)}"
     return passed(setting.subject, f"{qos.netdev} has congestion control on {which}", *evidence)

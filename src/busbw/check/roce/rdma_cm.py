@@ -1,4 +1,4 @@
-"""What RDMA-CM uses: the version of RoCE and the type of service."""
+"""The settings of RDMA-CM: its version of RoCE and its type of service."""
 
 from collections.abc import Iterator
 
@@ -41,7 +41,10 @@ CM_MODE = CheckRow(
 
 @check(CM_MODE)
 def check_cm_mode(machine: Machine) -> Iterator[Finding]:
-    """Each RoCE port with a directory in configfs. Creating one would change the machine."""
+    """A finding for each RoCE port with a directory in configfs.
+
+    Creating one would change the machine.
+    """
     ports = fabric(machine)
     if not ports:
         yield skipped(no_fabric(machine))
@@ -104,7 +107,10 @@ CM_TOS = CheckRow(
 
 @check(CM_TOS)
 def check_cm_tos(machine: Machine) -> Iterator[Finding]:
-    """Each RoCE port with a directory in configfs. Creating one would change the machine."""
+    """A finding for each RoCE port with a directory in configfs.
+
+    Creating one would change the machine.
+    """
     by_port = {setting.port.name: setting for setting in settings(machine)}
     if not by_port:
         yield skipped(absent(machine))

@@ -125,9 +125,11 @@ def _ranges(dscp: Mapping[int, int]) -> str:
             runs[-1] = (runs[-1][0], value, priority)
         else:
             runs.append((value, value, priority))
-    return ", ".join(
-        f"{first}{f'-{last}' if last > first else ''}: {priority}" for first, last, priority in runs
-    )
+    texts = []
+    for first, last, priority in runs:
+        values = f"{first}-{last}" if last > first else str(first)
+        texts.append(f"{values}: {priority}")
+    return ", ".join(texts)
 
 
 def nvidia(machine: Machine, port: Port) -> bool:
