@@ -46,20 +46,12 @@ def check_throttle(gpu: GpuHealth) -> Finding:
         return unreported(gpu, "reasons", "reasons for reduced clocks")
     names = clock_reasons(gpu.reasons)
     bad = [row for row in CLOCK_REASONS if row.name in names and row.severity is Severity.BAD]
+    reasons = f"{gpu.reasons:#x} {', '.join(names)}".strip()
     clocks = f"SM {gpu.sm_mhz}, memory {gpu.memory_mhz} MHz"
+    limits = f"at most SM {gpu.sm_max_mhz}, memory {gpu.memory_max_mhz} MHz"
     evidence = (
-        nvml_evidence(
-            gpu,
-            "CurrentClocksEventReasons",
-            f"{gpu.reasons:#x} {', '.join(names)}".strip(),
-            "no slowdown",
-        ),
-        nvml_evidence(
-            gpu,
-            "ClockInfo",
-            clocks,
-            f"at most SM {gpu.sm_max_mhz}, memory {gpu.memory_max_mhz} MHz",
-        ),
+        nvml_evidence(gpu, "CurrentClocksEventReasons", reasons, "no slowdown"),
+        nvml_evidence(gpu, "ClockInfo", clocks, limits),
     )
     if bad:
         message = f"clocks are reduced: {'; '.join(row.meaning for row in bad)}"
@@ -161,20 +153,17 @@ def check_load_throttle(gpu: GpuLoad) -> Iterator[Finding]:
     counts = Counter(name for sample in known for name in clock_reasons(sample.reasons or 0))
     bad = {name: count for name, count in counts.items() if name in BAD_REASONS}
     clocks = [sample.sm_mhz for sample in known if sample.sm_mhz is not None]
-    temperature_c = max(
-        (sample.temperature_c for sample in known if sample.temperature_c is not None), default=None
-    )
-    power_w = max((sample.power_w for sample in known if sample.power_w is not None), default=None)
+    temperatures = [sample.temperature_c for sample in known if sample.temperature_c is not None]
+    powers = [sample.power_w for sample in known if sample.power_w is not None]
     state = (
         f"SM {min(clocks, default='?')} to {max(clocks, default='?')} of {gpu.sm_max_mhz or '?'}"
-        f" MHz, {temperature_c} C, {power_w} W"
+        f" MHz, {max(temperatures, default=None)} C, {max(powers, default=None)} W"
     )
-    shares = (
-        ", ".join(f"{name} {count / len(known):.0%}" for name, count in counts.most_common())
-        or "none"
-    )
+    shares = [f"{name} {count / len(known):.0%}" for name, count in counts.most_common()]
     evidence = Evidence(
-        f"NVML, {gpu.label}, {len(known)} samples", f"{shares}; {state}", "no slowdown"
+        f"NVML, {gpu.label}, {len(known)} samples",
+        f"{', '.join(shares) or 'none'}; {state}",
+        "no slowdown",
     )
     if bad:
         text = "; ".join(

@@ -64,7 +64,10 @@ def without_loopback(parameters: Sequence[Parameter]) -> Parameter | None:
 
 
 def _parameters_of_daemons(parameters: Sequence[Parameter], major: int) -> list[Parameter]:
-    """Those that set the interfaces of the daemons of Open MPI `major`; 0: of 4 or 5."""
+    """The parameters that set the interfaces of Open MPI's daemons.
+
+    `major` is its version, 0 for 4 or 5.
+    """
     old = [
         parameter
         for parameter in parameters
@@ -94,10 +97,10 @@ def crashing(parameters: Sequence[Parameter], major: int) -> Parameter | None:
 
 def unset_half(parameters: Sequence[Parameter], major: int) -> Parameter | None:
     """The parameter for MPI's own traffic if none sets the daemons' interface; `major` may be 0."""
-    traffic = find_parameter(parameters, f"{TCP}_include") or find_parameter(
-        parameters, f"{TCP}_exclude"
-    )
-    return None if _parameters_of_daemons(parameters, major) else traffic
+    if _parameters_of_daemons(parameters, major):
+        return None
+    include = find_parameter(parameters, f"{TCP}_include")
+    return include or find_parameter(parameters, f"{TCP}_exclude")
 
 
 def for_daemons(traffic: Parameter, major: int) -> list[Parameter]:
@@ -144,9 +147,9 @@ def misplaced(parameter: Parameter, major: int) -> str:
         new = _rename(name)
         return "" if new == name or _is_translated(parameter) else f"--prtemca {new} {word(value)}"
     if parameter.kind == "pmixmca":
-        return (
-            "" if parameter.where.startswith("$") else f"leave out {parameter.where} {word(value)}"
-        )
+        if parameter.where.startswith("$"):
+            return ""
+        return f"leave out {parameter.where} {word(value)}"
     old = _rename(name, back=True)
     return "" if old == name and parameter.kind == "mca" else f"--mca {old} {word(value)}"
 

@@ -109,29 +109,21 @@ def _judge_card(
         if address.rpartition(".")[0] == card and "bond" in name:
             shared = shared or name
     if (machine.read(f"{PCI}/{bdf}/config").data or b"").startswith(GONE):
-        evidence_of_config = Evidence(
-            f"{PCI}/{bdf}/config", "ff ff ff ff", f"{vendor[4:]} {vendor[2:4]} ..."
-        )
-        return failed(
-            bdf,
-            "the card does not respond on PCI: it has fallen off the bus",
-            evidence_of_config,
-            fix=filled("dmesg | grep {bdf}; drain the host and reboot it", bdf=bdf),
-        )
-    evidence = Evidence(
-        f"{RDMA}/*/device", devices.get(bdf, shared) or "none for this function", "an RDMA device"
-    )
+        message = "the card does not respond on PCI: it has fallen off the bus"
+        expected = f"{vendor[4:]} {vendor[2:4]} ..."
+        evidence = Evidence(f"{PCI}/{bdf}/config", "ff ff ff ff", expected)
+        fix = filled("dmesg | grep {bdf}; drain the host and reboot it", bdf=bdf)
+        return failed(bdf, message, evidence, fix=fix)
+    rdma_device = devices.get(bdf, shared)
+    shown = rdma_device or "none for this function"
+    evidence = Evidence(f"{RDMA}/*/device", shown, "an RDMA device")
     if bdf in devices or shared:
-        return passed(bdf, f"it is {devices.get(bdf, shared)}", evidence)
+        return passed(bdf, f"it is {rdma_device}", evidence)
     path = f"{PCI}/{bdf}/driver"
     if not machine.target(path):
-        return failed(
-            bdf,
-            "it has no driver",
-            evidence,
-            Evidence(path, "no driver", ethernet),
-            fix=filled(PRESENT.fix, module=ethernet),
-        )
+        without = Evidence(path, "no driver", ethernet)
+        fix = filled(PRESENT.fix, module=ethernet)
+        return failed(bdf, "it has no driver", evidence, without, fix=fix)
     return _judge_without_rdma(machine, bdf, vendor, models, evidence)
 
 
