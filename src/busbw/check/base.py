@@ -1,21 +1,24 @@
-"""What a check is: a row of texts, and a pure function of a machine or command line."""
+"""A check: a row of texts, and a pure function of a machine or command line.
+
+Also the findings that all checks make: passed, warned, failed, skipped, unknown, not offered.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from busbw.check.machine import Machine
-from busbw.check.types import AS_ROOT, Checked, Evidence, Found
+from busbw.check.types import AS_ROOT, Checked, Evidence, Finding
 from busbw.core.finding import CheckRow, Verdict
 from busbw.core.masking import masked
 from busbw.host.source import Reading
 
 Subject = TypeVar("Subject")
-Judge = Callable[[Subject], Iterable[Found]]
-Need = Callable[[Subject], Found | None]
+Judge = Callable[[Subject], Iterable[Finding]]
+Need = Callable[[Subject], Finding | None]
 
-# Words in the reason of a reading without data, which has the text of an errno in lower case.
-# Any other reason is that of a part that failed to answer.
+# Words in the reason why a reading has no data, often the text of an errno in lower case. With any
+# other reason, the part failed to answer.
 DENIED = ("permission denied", "operation not permitted", "needs root")
 ABSENT = (
     "no such file", "not a directory", "invalid argument", "no data available",
@@ -27,10 +30,10 @@ ABSENT = (
 
 @dataclass(frozen=True)  # Python 3.11 has no generic dataclass that is frozen and has slots
 class CheckOf(Generic[Subject]):
-    """One check. `judge` yields at least one finding, one for each part: skip if there is none.
+    """One check. `judge` yields a finding for each part, or a skip if there is no part.
 
-    `needs` gives the finding where the check cannot be made, as it lacks what it needs.
-    Reports have the check after that with the id `after`, by default in the order of ids.
+    `needs` gives the finding for a subject that lacks what the check needs. Reports have the check
+    after that with the id `after`; by default checks are in the order of their ids.
     """
 
     row: CheckRow
@@ -38,7 +41,7 @@ class CheckOf(Generic[Subject]):
     needs: Need[Subject] | None = None
     after: str = ""
 
-    def missing(self, subject: Subject) -> Found | None:
+    def missing(self, subject: Subject) -> Finding | None:
         """The finding where the check lacks what it needs; None if it can be made."""
         return self.needs(subject) if self.needs else None
 
@@ -51,9 +54,11 @@ class CheckOf(Generic[Subject]):
         ]
 
 
-def checked(row: CheckRow, finding: Found) -> Checked:
+def checked(row: CheckRow, finding: Finding) -> Checked:
     """A finding with the row of its check, without secrets."""
-    evidence = (Evidence(one.where, masked(one.seen), one.expected) for one in finding.evidence)
+    evidence = (
+        Evidence(entry.where, masked(entry.seen), entry.expected) for entry in finding.evidence
+    )
     bad = finding.verdict in (Verdict.WARN, Verdict.FAIL)
     return Checked(
         id=row.id,
@@ -69,7 +74,7 @@ def checked(row: CheckRow, finding: Found) -> Checked:
     )
 
 
-def _weight(finding: Found) -> float:
+def _weight(finding: Finding) -> float:
     return finding.weight
 
 
@@ -82,80 +87,79 @@ def check(
 ) -> Callable[[Judge[Machine]], Check]:
     """Makes a function of a machine the check of `row`, which the registry then has.
 
-    `needs` is what must be known of the machine. Reports have it after the check of `after`.
+    `needs` is what must be known of the machine. Reports have the check after that of `after`.
     """
 
     def register(judge: Judge[Machine]) -> Check:
-        made = Check(row, judge, needs, after.id if after else "")
-        REGISTERED.append(made)
-        return made
+        registered = Check(row, judge, needs, after.id if after else "")
+        REGISTERED.append(registered)
+        return registered
 
     return register
 
 
-def _without_environment(machine: Machine) -> Found | None:
+def _without_environment(machine: Machine) -> Finding | None:
     if machine.environment is not None:
         return None
     fix = "busbw check, in the shell or job script that starts the ranks"
     return not_offered("", "the snapshot has no environment", fix=fix)
 
 
-# the variables of the shell that starts the ranks
+# The machine must have the variables of the shell that starts the ranks.
 ENVIRONMENT: Need[Machine] = _without_environment
 
 
-def passed(subject: str, message: str, *evidence: Evidence) -> Found:
-    """It is right."""
-    return Found(Verdict.PASS, subject, message, evidence)
+def passed(subject: str, message: str, *evidence: Evidence) -> Finding:
+    """The part is right."""
+    return Finding(Verdict.PASS, subject, message, evidence)
 
 
 def warned(
     subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0
-) -> Found:
-    """It costs speed or may fail later."""
-    return Found(Verdict.WARN, subject, message, evidence, fix, weight=weight)
+) -> Finding:
+    """The fault costs speed, or the part may fail later."""
+    return Finding(Verdict.WARN, subject, message, evidence, fix, weight=weight)
 
 
 def failed(
     subject: str, message: str, *evidence: Evidence, fix: str = "", weight: float = 0.0
-) -> Found:
-    """It is broken, or stops a job."""
-    return Found(Verdict.FAIL, subject, message, evidence, fix, weight=weight)
+) -> Finding:
+    """The part is broken, or the fault stops a job."""
+    return Finding(Verdict.FAIL, subject, message, evidence, fix, weight=weight)
 
 
-def skipped(message: str, subject: str = "") -> Found:
-    """The question does not apply to this machine."""
-    return Found(Verdict.SKIP, subject, message)
+def skipped(message: str, subject: str = "") -> Finding:
+    """The check does not apply to this machine."""
+    return Finding(Verdict.SKIP, subject, message)
 
 
-def unknown(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
+def unknown(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Finding:
     """The machine has the part, and it could not be judged.
 
-    The machine is not healthy as far as is known. See `not_offered`.
+    So it is not known that the machine is healthy. See `not_offered`.
     """
-    return Found(Verdict.UNKNOWN, subject, message, evidence, fix)
+    return Finding(Verdict.UNKNOWN, subject, message, evidence, fix)
 
 
-def not_offered(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Found:
+def not_offered(subject: str, message: str, *evidence: Evidence, fix: str = "") -> Finding:
     """This kernel, driver, virtual machine, container, user or snapshot does not give the value.
 
     That says nothing about the part: it does not pass, but does not make the whole machine unknown.
     """
-    return Found(Verdict.UNKNOWN, subject, message, evidence, fix, optional=True)
+    return Finding(Verdict.UNKNOWN, subject, message, evidence, fix, optional=True)
 
 
-def unread(subject: str, reading: Reading, what: str, fix: str = "") -> Found:
-    """What could not be read, with the reason; see `unanswered`."""
+def unread(subject: str, reading: Reading, noun: str, fix: str = "") -> Finding:
+    """The finding on a value that could not be read, named by `noun`; see `unanswered`."""
     reason = reading.reason or "it has no such value"
-    return (unknown if broken(reading) else not_offered)(
-        subject, f"{what} cannot be read: {reason}", fix=fix or _as_root(reason)
-    )
+    make = unknown if broken(reading) else not_offered
+    return make(subject, f"{noun} cannot be read: {reason}", fix=fix or _as_root(reason))
 
 
 def unanswered(
     subject: str, message: str, reason: str, *evidence: Evidence, fix: str = ""
-) -> Found:
-    """Unknown if `reason` is that of a part which is there and failed, as with an I/O error.
+) -> Finding:
+    """Unknown if by `reason` the part is there and failed, as with an I/O error.
 
     Else not offered.
     """
@@ -164,7 +168,7 @@ def unanswered(
 
 
 def broken(reading: Reading) -> bool:
-    """Whether what was read is there and failed to answer, as with an I/O error."""
+    """Whether the part that was read is there and failed to answer, as with an I/O error."""
     return reading.text is None and not any(word in reading.reason for word in (*DENIED, *ABSENT))
 
 
@@ -182,8 +186,8 @@ def judged(
     fix: str,
     fails: bool = False,
     weight: float = 0.0,
-) -> Found:
-    """Pass, or warn or fail with the fix."""
+) -> Finding:
+    """Passed if `right`; else warned, or failed with `fails`, with the fix."""
     if right:
         return passed(subject, good, *evidence)
     return (failed if fails else warned)(subject, bad, *evidence, fix=fix, weight=weight)

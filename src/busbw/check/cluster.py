@@ -33,7 +33,7 @@ def here(
     earlier: Machine | None = None,
     expect: Expect | None = None,
 ) -> Node:
-    """The findings and facts of one machine."""
+    """The findings on one machine, and its facts."""
     machine = Machine(source, earlier)
     return Node(report=judge(machine, checks, name, expect), facts=facts(machine))
 
@@ -42,31 +42,37 @@ def recorded_nodes(
     files: Sequence[str], checks: Sequence[Check], expect: Expect | None = None
 ) -> ClusterReport:
     """Nodes from their snapshots, on all cores: one snapshot takes about 30 ms."""
-    judged = partial(_recorded_node, frozenset(check.row.id for check in checks), expect)
+    judge_file = partial(_recorded_node, frozenset(check.row.id for check in checks), expect)
     processes = min(len(files) // FILES_EACH, len(os.sched_getaffinity(0)))
     if processes < 2:
-        return _read({file: judged(file) for file in files})
+        return _report_readable({file: judge_file(file) for file in files})
     context = get_context("fork")  # a new interpreter would have to import all checks again
     with ProcessPoolExecutor(
         processes, context, initializer=_leave_interrupts_to_the_parent
     ) as pool:
-        return _read(dict(zip(files, pool.map(judged, files, chunksize=FILES_EACH), strict=True)))
+        nodes = pool.map(judge_file, files, chunksize=FILES_EACH)
+        return _report_readable(dict(zip(files, nodes, strict=True)))
 
 
-def _read(found: dict[str, Node | str]) -> ClusterReport:
-    """The comparison of what could be read. UsageError if no file could."""
-    nodes = {file: node for file, node in found.items() if isinstance(node, Node)}
-    unreadable = {file: reason for file, reason in found.items() if isinstance(reason, str)}
+def _report_readable(results: dict[str, Node | str]) -> ClusterReport:
+    """The comparison of the files that could be read; UsageError if none could.
+
+    `results` has for each file its node, or why it could not be read.
+    """
+    nodes = {file: node for file, node in results.items() if isinstance(node, Node)}
+    unreadable = {file: reason for file, reason in results.items() if isinstance(reason, str)}
     if not nodes:
         first, reason = next(iter(unreadable.items()))
-        raise UsageError(f"none of {len(found)} snapshots can be read; {first}: {reason}", MADE_BY)
+        raise UsageError(
+            f"none of {len(results)} snapshots can be read; {first}: {reason}", MADE_BY
+        )
     report = joined(nodes, {})
     report.unreadable = unreadable
     return report
 
 
 def _recorded_node(ids: frozenset[str], expect: Expect | None, file: str) -> Node | str:
-    """The node, or why the file is no snapshot."""
+    """The node of a snapshot, or why the file is no snapshot."""
     try:
         source = recorded(Path(file))
     except UsageError as error:
@@ -83,24 +89,22 @@ def ask(
     options: Sequence[str],
     limit_s: float,
     watch_s: float = 0.0,
-    given: bytes = b"",
+    stdin: bytes = b"",
 ) -> ClusterReport:
-    """All hosts at once, each with these options of `busbw check` and `given` on stdin.
-
-    NoMeasurement if none answers.
+    """All hosts at once, each with these options of `busbw check` and with `stdin`.
 
     With `watch_s` seconds between them, each host makes two readings within `limit_s`.
+    NoMeasurement if none answers.
     """
-    each_s = max(limit_s - ANSWER_S, limit_s / 2) / (2 if watch_s else 1)
-    words = ["check", "--node", "--limit", f"{each_s:g}", *options]
+    reading_s = max(limit_s - ANSWER_S, limit_s / 2) / (2 if watch_s else 1)
+    words = ["check", "--node", "--limit", f"{reading_s:g}", *options]
     nodes, silent = {}, {}
-    for done in remote.run(hosts, remote.busbw(*words), limit_s + watch_s, given):
+    for answer in remote.run(hosts, remote.busbw(*words), limit_s + watch_s, stdin):
         try:
-            nodes[done.host] = done.answer(Node)
+            nodes[answer.host] = answer.answer(Node)
         except ValueError:
-            silent[done.host] = (
-                done.problem or f"unexpected answer: '{done.out[:60].decode(errors='replace')}'"
-            )
+            start = answer.out[:60].decode(errors="replace")
+            silent[answer.host] = answer.problem or f"unexpected answer: '{start}'"
     if not nodes:
         first, reason = next(iter(silent.items()))
         raise NoMeasurement(
@@ -116,12 +120,12 @@ def joined(nodes: dict[str, Node], silent: dict[str, str]) -> ClusterReport:
     Differences name a node by its host name, or by its key if two hosts share a name.
     """
     hosts = Counter(node.report.host for node in nodes.values())
-    named = {
-        node.report.host if hosts[node.report.host] == 1 else key: node.facts
-        for key, node in nodes.items()
-    }
+    facts_by_name = {}
+    for key, node in nodes.items():
+        host = node.report.host
+        facts_by_name[host if hosts[host] == 1 else key] = node.facts
     return ClusterReport(
-        differences=differences(named),
+        differences=differences(facts_by_name),
         nodes=[node.report for node in nodes.values()],
         silent=silent,
     )
@@ -132,20 +136,24 @@ def differences(nodes: Mapping[str, Mapping[str, str]]) -> list[Difference]:
 
     A fact missing on some nodes differs too.
     """
-    names = dict.fromkeys(name for known in nodes.values() for name in known)
-    found = [one for name in names if (one := _difference(name, nodes)) is not None]
-    return sorted(found, key=lambda one: sum(map(len, one.odd.values())))
+    names = dict.fromkeys(name for node_facts in nodes.values() for name in node_facts)
+    compared = [_difference(name, nodes) for name in names]
+    differing = [difference for difference in compared if difference is not None]
+    return sorted(differing, key=lambda difference: sum(map(len, difference.odd.values())))
 
 
 def _difference(name: str, nodes: Mapping[str, Mapping[str, str]]) -> Difference | None:
+    """How a fact differs between `nodes`; None if it is the same on all."""
     by_value: dict[str, list[str]] = {}
-    for host, known in nodes.items():
-        by_value.setdefault(known.get(name, MISSING), []).append(host)
+    for host, node_facts in nodes.items():
+        by_value.setdefault(node_facts.get(name, MISSING), []).append(host)
     if len(by_value) == 1:
         return None
     usual, hosts = max(by_value.items(), key=lambda item: len(item[1]))
     majority = 2 * len(hosts) > len(nodes)
-    odd = {value: those for value, those in by_value.items() if not majority or value != usual}
+    odd = dict(by_value)
+    if majority:
+        del odd[usual]
     return Difference(
         fact=name,
         usual=usual if majority else "",

@@ -1,6 +1,7 @@
-"""What should be the same on all nodes of a cluster, as short texts by name.
+"""Facts of a machine, and its snapshot.
 
-A snapshot: everything that the checks read on a machine, as one text, with secrets masked.
+`facts` are what should be the same on all nodes of a cluster, as short texts by name. `snapshot` is
+everything that the checks read on a machine, as one text with secrets masked.
 """
 
 import re
@@ -17,7 +18,7 @@ from busbw.check.roce.settings import settings, values
 from busbw.check.trend import error_counts
 from busbw.host import ethtool
 from busbw.host.addresses import VIRTUAL
-from busbw.host.interfaces import read_bonds
+from busbw.host.interfaces import Interface, read_bonds
 from busbw.host.nic import RDMA
 from busbw.host.roce_qos import read_setters
 from busbw.host.snapshot import Recording
@@ -45,8 +46,8 @@ _FILES = {
     "mlx5 driver": "/sys/module/mlx5_core/version",
     "BIOS": "/sys/class/dmi/id/bios_version",
 }
-# Differs between hosts by nature: kernel options for disks, addresses and names; variables of one
-# rank.
+# What differs between hosts by nature: kernel options for disks, addresses and names, and the
+# variables of one rank.
 _OF_ONE_HOST = re.compile(
     r"BOOT_IMAGE|root|rootflags|resume\w*|initrd|UUID|boot\w*|BOOTIF|ip|ifname|nameserver|netroot"
     r"|nfsroot|hostname|ostree|rd\..*|inst\..*|ds"
@@ -68,17 +69,8 @@ def _files(machine: Machine) -> Iterator[tuple[str, str]]:
     for name, path in _FILES.items():
         yield name, " ".join((machine.text(path) or "").split())
     release = machine.text("/etc/os-release") or ""
-    yield (
-        "operating system",
-        next(
-            (
-                line.partition("=")[2].strip('"')
-                for line in release.splitlines()
-                if line.startswith("PRETTY_NAME")
-            ),
-            "",
-        ),
-    )
+    names = [line for line in release.splitlines() if line.startswith("PRETTY_NAME")]
+    yield "operating system", names[0].partition("=")[2].strip('"') if names else ""
     yield "hypervisor", machine.hypervisor
     if machine.modules:
         loaded = "nvidia_peermem" in machine.modules
@@ -92,40 +84,34 @@ def _files(machine: Machine) -> Iterator[tuple[str, str]]:
 def _gpus(machine: Machine) -> Iterator[tuple[str, str]]:
     host = machine.host
     yield "NVIDIA driver", host.driver
-    yield (
-        "NVIDIA kernel module",
-        (machine.text("/proc/driver/nvidia/version") or "").partition("\n")[0],
-    )
+    module = machine.text("/proc/driver/nvidia/version") or ""
+    yield "NVIDIA kernel module", module.partition("\n")[0]
     yield "GPUs", str(len(host.gpus)) if host.gpus or not host.gpu_reason else ""
     yield "memory, GiB", str(round(host.memory_bytes / 2**30)) if host.memory_bytes else ""
     yield "GPU model", merged({f"GPU {gpu.index}": gpu.name for gpu in host.gpus})
-    yield (
-        "NVLinks per GPU",
-        merged(
-            {f"GPU {gpu.index}": "" if gpu.nvlink is None else str(gpu.nvlink) for gpu in host.gpus}
-        ),
-    )
+    nvlinks = {
+        f"GPU {gpu.index}": "" if gpu.nvlink is None else str(gpu.nvlink) for gpu in host.gpus
+    }
+    yield "NVLinks per GPU", merged(nvlinks)
     yield "PCI addresses of the GPUs", ", ".join(gpu.bus_id for gpu in host.gpus)
 
 
 def _kernel_options(machine: Machine) -> Iterator[tuple[str, str]]:
     """One fact for each word of the command line, so that a difference stands out."""
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for word in machine.cmdline:
         name, equals, value = word.partition("=")
         if not _OF_ONE_HOST.fullmatch(name):
-            found.setdefault(name, []).append(value if equals else "set")
-    for name, given in found.items():
-        yield f"kernel option {name}", ", ".join(given)
+            values.setdefault(name, []).append(value if equals else "set")
+    for name, options in values.items():
+        yield f"kernel option {name}", ", ".join(options)
 
 
 def _libraries(machine: Machine) -> Iterator[tuple[str, str]]:
-    yield (
-        "NCCL",
-        ", ".join(
-            f"{library.version or 'unknown'} ({library.by})" for library in libraries(machine) or ()
-        ),
-    )
+    installed = [
+        f"{library.version or 'unknown'} ({library.by})" for library in libraries(machine) or ()
+    ]
+    yield "NCCL", ", ".join(installed)
     mpirun = open_mpi(machine)
     yield "mpirun", (mpirun.version or mpirun.error) if mpirun else ""
 
@@ -136,8 +122,10 @@ _OF_PORTS: dict[str, Callable[[Machine, Port], str | None]] = {
     "rate": lambda machine, port: machine.text(f"{port.path}/rate"),
     "state": lambda machine, port: machine.text(f"{port.path}/state"),
     "link layer": lambda machine, port: port.layer,
-    "GID indices for RoCE v2": lambda machine, port: _gids(machine, port.path) if port.roce else "",
-    "partition keys": lambda machine, port: _partitions(machine, port),
+    "GID indices for RoCE v2": lambda machine, port: (
+        _roce_v2_gids(machine, port.path) if port.roce else ""
+    ),
+    "partition keys": lambda machine, port: _partition_keys(machine, port),
     "MTU": lambda machine, port: (
         machine.text(f"/sys/class/net/{port.netdev}/mtu") if port.netdev else ""
     ),
@@ -151,22 +139,20 @@ def _ports(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "PCI addresses of RDMA ports", ", ".join(port.bdf for port in ports)
     yield "interfaces of RDMA ports", ", ".join(port.netdev for port in ports if port.netdev)
     for name, read in _OF_PORTS.items():
-        yield (
-            f"{name} of RDMA ports",
-            merged({port.name: read(machine, port) or "" for port in ports}),
-        )
+        values = {port.name: read(machine, port) or "" for port in ports}
+        yield f"{name} of RDMA ports", merged(values)
 
 
 def _roce(machine: Machine) -> Iterator[tuple[str, str]]:
     table = {setting.subject: values(machine, setting) for setting in settings(machine)}
-    for what in dict.fromkeys(what for one in table.values() for what in one):
-        yield (
-            f"{what} of RoCE ports",
-            merged({subject: one[what] for subject, one in table.items()}),
-        )
+    names = dict.fromkeys(name for port_values in table.values() for name in port_values)
+    for name in names:
+        by_subject = {subject: port_values[name] for subject, port_values in table.items()}
+        yield f"{name} of RoCE ports", merged(by_subject)
     setters = read_setters(machine) if table else []
     if not isinstance(setters, str):
-        yield "files that set RoCE at boot", ", ".join(one.path for one in setters if one.enabled)
+        enabled = [file.path for file in setters if file.enabled]
+        yield "files that set RoCE at boot", ", ".join(enabled)
 
 
 def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -189,41 +175,29 @@ def _interfaces(machine: Machine) -> Iterator[tuple[str, str]]:
         for interface in machine.interfaces.values()
         if interface.up and not interface.physical and not interface.name.startswith(VIRTUAL)
     ]
-    yield (
-        "MTU of other interfaces",
-        merged({interface.name: str(interface.mtu or "") for interface in plain + virtual}),
-    )
-    yield (
-        "rate of other interfaces",
-        merged(
-            {
-                interface.name: (
-                    f"{interface.rate * 8 / 1e9:g} Gbit/s"
-                    if interface.rate and interface.up
-                    else ""
-                )
-                for interface in plain
-            }
-        ),
-    )
-    yield (
-        "driver of other interfaces",
-        merged({interface.name: _driver(machine, interface.name) for interface in plain}),
-    )
+    mtus = {interface.name: str(interface.mtu or "") for interface in plain + virtual}
+    yield "MTU of other interfaces", merged(mtus)
+    rates = {interface.name: _rate_text(interface) for interface in plain}
+    yield "rate of other interfaces", merged(rates)
+    drivers = {interface.name: _driver(machine, interface.name) for interface in plain}
+    yield "driver of other interfaces", merged(drivers)
     for name, bond in read_bonds(machine).items():
-        yield (
-            f"bond {name}",
-            (
-                f"{bond.mode}, {bond.policy}, {sum(slave.up for slave in bond.slaves)} of"
-                f" {len(bond.slaves)} slaves up"
-            ),
-        )
+        up = sum(slave.up for slave in bond.slaves)
+        text = f"{bond.mode}, {bond.policy}, {up} of {len(bond.slaves)} slaves up"
+        yield f"bond {name}", text
+
+
+def _rate_text(interface: Interface) -> str:
+    if not interface.rate or not interface.up:
+        return ""
+    return f"{interface.rate * 8 / 1e9:g} Gbit/s"
 
 
 def merged(values: Mapping[str, str]) -> str:
-    """One text for the values of several parts: the value if all have it, else with the parts.
+    """One text for the values of several parts: the value alone if all have it.
 
-    `9000 (7), 1500 (mlx5_3)`: the most common value with its number, the others with their parts.
+    Else `9000 (7), 1500 (mlx5_3)`: the most common value with the number of its parts, the others
+    with the names of theirs.
     """
     parts: dict[str, list[str]] = {}
     for part, value in values.items():
@@ -231,10 +205,9 @@ def merged(values: Mapping[str, str]) -> str:
     if len(parts) < 2:
         return next(iter(parts), "")
     first, *others = sorted(parts.items(), key=lambda item: -len(item[1]))
-    texts = [
-        f"{first[0] or NONE} ({len(first[1])})",
-        *(f"{value or NONE} ({', '.join(those)})" for value, those in others),
-    ]
+    value, names = first
+    texts = [f"{value or NONE} ({len(names)})"]
+    texts += [f"{value or NONE} ({', '.join(names)})" for value, names in others]
     return ", ".join(texts)
 
 
@@ -243,28 +216,25 @@ def _driver(machine: Machine, netdev: str) -> str:
     return f"{driver.name} {driver.version}" if isinstance(driver, ethtool.Driver) else ""
 
 
-def _gids(machine: Machine, path: str) -> str:
+def _roce_v2_gids(machine: Machine, path: str) -> str:
     """Indices of the RoCE v2 GIDs whose address is not link-local."""
-    found = []
+    indices = []
     for index in machine.names(f"{path}/gid_attrs/types"):
         version = machine.text(f"{path}/gid_attrs/types/{index}")
         gid = machine.text(f"{path}/gids/{index}") or ""
         if version == "RoCE v2" and gid.strip("0:") and not gid.startswith("fe80"):
-            found.append(index)
-    return ", ".join(sorted(found, key=int))
+            indices.append(index)
+    return ", ".join(sorted(indices, key=int))
 
 
-def _partitions(machine: Machine, port: Port) -> str:
+def _partition_keys(machine: Machine, port: Port) -> str:
     """Keys in use, sorted: the order depends on when the subnet manager assigned them."""
-    texts = (
-        machine.text(f"{port.path}/pkeys/{index}") or ""
-        for index in machine.names(f"{port.path}/pkeys")
-    )
-    return (
-        ", ".join(sorted(text for text in texts if text.strip("0x")))
-        if port.layer == INFINIBAND
-        else ""
-    )
+    folder = f"{port.path}/pkeys"
+    indices = machine.names(folder)
+    if port.layer != INFINIBAND:
+        return ""
+    keys = [machine.text(f"{folder}/{index}") or "" for index in indices]
+    return ", ".join(sorted(key for key in keys if key.strip("0x")))
 
 
 def _environment(machine: Machine) -> Iterator[tuple[str, str]]:

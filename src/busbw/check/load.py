@@ -1,6 +1,6 @@
 """GPUs under load: copies from and to pinned memory, with NVML samples.
 
-`load_run` measures, checks judge.
+The module `load_run` measures in a process of its own, and checks judge the result.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from busbw.check import measuring
 from busbw.check.base import Check, check, skipped, unknown
 from busbw.check.machine import WITH_CPU, Machine
 from busbw.check.measuring import measured
-from busbw.check.types import Found
+from busbw.check.types import Finding
 from busbw.core.finding import CheckRow
 from busbw.host.nvml_samples import Sample
 from busbw.host.source import Live, Reading, Source, Unavailable
@@ -24,7 +24,7 @@ MOST_GPUS = 16
 
 
 class Copies(msgspec.Struct, frozen=True):
-    """Copies in one direction, `to the GPU` or `from the GPU`."""
+    """Copies in one direction, `to the GPU` or `from the GPU`, and samples of the GPU meanwhile."""
 
     direction: str
     bytes_per_s: float
@@ -34,7 +34,7 @@ class Copies(msgspec.Struct, frozen=True):
 class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU under load. `bus_id` is as in sysfs.
 
-    Maxima are those of this GPU in this machine, None if NVML has none.
+    Maxima are those of this GPU in this machine, None if NVML reports none.
     """
 
     index: int
@@ -52,7 +52,7 @@ class GpuLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """All of them."""
+        """The samples of all copies."""
         return tuple(sample for copies in self.copies for sample in copies.samples)
 
 
@@ -84,30 +84,30 @@ class Loaded(Live):
 
 
 def begin(source: Source) -> None:
-    """Make the loads, which come before all other reads."""
+    """Make the loads. This comes before all other reads."""
     source.call(CALL, _not_asked)
     source.call(measuring.CALL, _not_asked)
 
 
 def longest_s(seconds: float) -> float:
-    """The most that the copies take which last `seconds` in each direction."""
+    """The longest time in seconds for copies that last `seconds` in each direction."""
     return START_S + MOST_GPUS * 2 * seconds
 
 
 def _run(seconds: float) -> Load:
-    said = measured("busbw.check.load_run", seconds, longest_s(seconds), Load, what="the copies")
-    return Load(reason=said) if isinstance(said, str) else said
+    answer = measured("busbw.check.load_run", seconds, longest_s(seconds), Load, what="the copies")
+    return Load(reason=answer) if isinstance(answer, str) else answer
 
 
 def under_load(
     row: CheckRow, *, over_pcie: bool
-) -> Callable[[Callable[[GpuLoad], Iterator[Found]]], Check]:
+) -> Callable[[Callable[[GpuLoad], Iterator[Finding]]], Check]:
     """Makes a function that judges one GPU under load the check of `row`; see `each_loaded_gpu`."""
 
-    def register(judge: Callable[[GpuLoad], Iterator[Found]]) -> Check:
+    def register(judge: Callable[[GpuLoad], Iterator[Finding]]) -> Check:
         @check(row)
         @wraps(judge)
-        def judge_all(machine: Machine) -> Iterator[Found]:
+        def judge_all(machine: Machine) -> Iterator[Finding]:
             return each_loaded_gpu(machine, judge, over_pcie=over_pcie)
 
         return judge_all
@@ -116,8 +116,8 @@ def under_load(
 
 
 def each_loaded_gpu(
-    machine: Machine, judge: Callable[[GpuLoad], Iterator[Found]], *, over_pcie: bool
-) -> Iterator[Found]:
+    machine: Machine, judge: Callable[[GpuLoad], Iterator[Finding]], *, over_pcie: bool
+) -> Iterator[Finding]:
     """The findings on each GPU; skip without a load, unknown if the load failed.
 
     With `over_pcie` a GPU with another link to its CPU is skipped.

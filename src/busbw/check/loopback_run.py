@@ -56,11 +56,10 @@ def _pairs(machine: Machine) -> Iterator[tuple[Port, int]]:
 
 
 def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
-    gids = (
-        [gid.index for gid in read_gids(machine, port.path) if gid.kind == V2 and gid.routable]
-        if port.roce
-        else []
-    )
+    gids = []
+    if port.roce:
+        of_port = read_gids(machine, port.path)
+        gids = [gid.index for gid in of_port if gid.kind == V2 and gid.routable]
     test = perftest.Test(
         program=perftest.BANDWIDTH,
         device=port.device,
@@ -74,13 +73,13 @@ def _loop(machine: Machine, port: Port, gpu: int, seconds: float) -> Loop:
     try:
         server, number = perftest.serve(test, LISTEN_S)
         try:
-            said = perftest.client(test, HERE, number, seconds + END_S)
+            output = perftest.client(test, HERE, number, seconds + END_S)
         finally:
             server.end()
-        found = perftest.bandwidth(said, SIZE)
-        if found is None:
-            raise perftest.unreadable(said)
-        return Loop(port=port.name, gpu=gpu, bytes_per_s=found.rate)
+        result = perftest.bandwidth(output, SIZE)
+        if result is None:
+            raise perftest.unreadable(output)
+        return Loop(port=port.name, gpu=gpu, bytes_per_s=result.rate)
     except NoMeasurement as error:
         return Loop(port=port.name, gpu=gpu, error=str(error))
 

@@ -1,8 +1,7 @@
 """One machine for the checks: reads are cached, and what several checks need is parsed once.
 
-The GPUs and network controllers of a machine, with the names that findings use.
-
-Findings on command lines as text.
+`gpus` and `nics` give its GPUs and network controllers, with the names that findings use. `text` is
+for findings on command lines.
 """
 
 import json
@@ -66,11 +65,11 @@ class Port:
 class Machine:
     """A machine behind a source. Every file and call is read at most once.
 
-    `earlier` is an earlier reading of it, for how counters rose.
+    `earlier` is an earlier reading of the same machine since its last boot, for how counters rose.
     """
 
     def __init__(self, source: Source, earlier: "Machine | None" = None) -> None:
-        self.earlier = earlier  # the same machine as it was read before, without a boot in between
+        self.earlier = earlier
         self._source = source
         self._files: dict[str, Reading] = {}
         self._texts: dict[str, str | None] = {}
@@ -120,37 +119,33 @@ class Machine:
     @cached_property
     def ports(self) -> tuple[Port, ...]:
         """All ports of RDMA devices."""
-        found = []
+        ports = []
         for device in self.names(RDMA):
             bdf = self.target(f"{RDMA}/{device}/device")
             for number in self.names(f"{RDMA}/{device}/ports"):
                 path = f"{RDMA}/{device}/ports/{number}"
-                layer = self.text(f"{path}/link_layer") or ""
-                state = self.text(f"{path}/state") or ""
-                found.append(
-                    Port(
-                        device,
-                        number,
-                        path,
-                        layer,
-                        state.endswith("ACTIVE"),
-                        self._netdev(device, number),
-                        bdf,
-                    )
+                port = Port(
+                    device=device,
+                    number=number,
+                    path=path,
+                    layer=self.text(f"{path}/link_layer") or "",
+                    active=(self.text(f"{path}/state") or "").endswith("ACTIVE"),
+                    netdev=self._netdev(device, number),
+                    bdf=bdf,
                 )
-        return tuple(found)
+                ports.append(port)
+        return tuple(ports)
 
     def _netdev(self, device: str, number: str) -> str:
+        """The interface of a port; '' if it has none here."""
         named = self.text(f"{RDMA}/{device}/ports/{number}/gid_attrs/ndevs/0")
         names = self.names(f"{RDMA}/{device}/device/net")
-        return named or next(
-            (
-                name
-                for name in names
-                if self.text(f"/sys/class/net/{name}/dev_port") == str(int(number) - 1)
-            ),
-            "",
-        )
+        if named:
+            return named
+        for name in names:
+            if self.text(f"/sys/class/net/{name}/dev_port") == str(int(number) - 1):
+                return name
+        return ""
 
     @property
     def roce_ports(self) -> tuple[Port, ...]:
@@ -176,14 +171,15 @@ class Machine:
         virtual machines and cloud bare metal have no DMI or a misleading one. DMI gives the name.
         """
         bit = self.call(VIRTUAL, hypervisor_bit).text
-        return "" if bit == "0" else self._named_hypervisor() or (UNNAMED if bit == "1" else "")
+        if bit == "0":
+            return ""
+        return self._named_hypervisor() or (UNNAMED if bit == "1" else "")
 
     def _named_hypervisor(self) -> str:
         if self.text("/sys/hypervisor/type"):
             return (self.text("/sys/hypervisor/type") or "").capitalize()
-        vendor, product = (
-            self.text(f"/sys/class/dmi/id/{name}") or "" for name in ("sys_vendor", "product_name")
-        )
+        vendor = self.text("/sys/class/dmi/id/sys_vendor") or ""
+        product = self.text("/sys/class/dmi/id/product_name") or ""
         if vendor == "Microsoft Corporation" and product != "Virtual Machine":
             return ""
         metal = vendor == "Amazon EC2" and ".metal" in product
@@ -196,23 +192,12 @@ class Machine:
         With cgroup v2 a container's cgroup is `/`, and containerd creates no marker file. But every
         runtime mounts a file over /etc/hosts.
         """
-        marked = (
-            self.read("/.dockerenv").data is not None
-            or self.read("/run/.containerenv").data is not None
-        )
+        markers = ("/.dockerenv", "/run/.containerenv")
+        marked = any(self.read(marker).data is not None for marker in markers)
         groups = self.text("/proc/1/cgroup") or ""
-        mounts = (
-            line.split(" ") for line in (self.text("/proc/self/mountinfo") or "").splitlines()
-        )
-        bound = any(
-            len(fields) > 4 and fields[4] == "/etc/hosts" and "/etc/netns/" not in fields[3]
-            for fields in mounts
-        )
-        return (
-            marked
-            or bound
-            or any(word in groups for word in ("docker", "kubepods", "containerd", "libpod"))
-        )
+        named = any(word in groups for word in ("docker", "kubepods", "containerd", "libpod"))
+        mounts = (self.text("/proc/self/mountinfo") or "").splitlines()
+        return marked or named or any(map(_binds_hosts_file, mounts))
 
     @cached_property
     def environment(self) -> Mapping[str, str] | None:
@@ -229,8 +214,14 @@ class Machine:
         return self.call(USER, lambda: str(os.geteuid())).text == "0"
 
 
+def _binds_hosts_file(mount: str) -> bool:
+    """Whether a line of mountinfo is a mount over /etc/hosts that `ip netns` has not made."""
+    fields = mount.split(" ")
+    return len(fields) > 4 and fields[4] == "/etc/hosts" and "/etc/netns/" not in fields[3]
+
+
 def understood(read: Callable[[Machine], Iterable[Fact]], machine: Machine) -> Iterator[Fact]:
-    """What `read` gives until it meets what it does not understand.
+    """The facts that `read` yields, up to the first that it cannot parse.
 
     Files of a broken machine, and snapshots, may hold anything.
     """
@@ -255,7 +246,7 @@ class Part:
 
     @property
     def path(self) -> str:
-        """Its directory."""
+        """Its directory in sysfs."""
         return at(self.device.bdf)
 
 
@@ -278,15 +269,15 @@ def with_cpu(machine: Machine, part: Part) -> str:
 def nics(machine: Machine) -> list[Part]:
     """RDMA devices except virtual functions; without RDMA all network controllers."""
     rdma = {port.bdf: port.device for port in machine.ports}
-    real = {bdf: device for bdf, device in read_devices(machine).items() if not device.virtual}
-    found = [Part(rdma[bdf], device) for bdf, device in real.items() if bdf in rdma]
-    return found or [
-        Part(_interface(machine, bdf), device) for bdf, device in real.items() if device.network
+    physical = {bdf: device for bdf, device in read_devices(machine).items() if not device.virtual}
+    rdma_devices = [Part(rdma[bdf], device) for bdf, device in physical.items() if bdf in rdma]
+    return rdma_devices or [
+        Part(_interface(machine, bdf), device) for bdf, device in physical.items() if device.network
     ]
 
 
 def rdma_nics(machine: Machine) -> list[Part]:
-    """Only RDMA devices."""
+    """The RDMA devices among the network controllers."""
     names = {port.device for port in machine.ports}
     return [nic for nic in nics(machine) if nic.name in names]
 
@@ -303,18 +294,15 @@ def slots(parts: list[Part]) -> list[Part]:
 def text(report: CommandReport, width: int | None = None, *, everything: bool = False) -> str:
     """The facts used, then each line's findings, worst first."""
     facts = "; ".join(f"{name} {value}" for name, value in report.facts.items() if name != "host")
-    without = "without the facts of this machine: it has no such launcher, or --no-machine is given"
-    head = (
-        f"with the facts of this machine, {report.facts['host']}: {facts or 'variables'}"
-        if report.facts
-        else without
-    )
-    return wrapped(
-        f"{head}\n" + "".join(_line(one, everything=everything) for one in report.lines), width
-    )
+    head = "without the facts of this machine: it has no such launcher, or --no-machine is given"
+    if report.facts:
+        host = report.facts["host"]
+        head = f"with the facts of this machine, {host}: {facts or 'variables'}"
+    lines = [_line(line, everything=everything) for line in report.lines]
+    return wrapped("".join((f"{head}\n", *lines)), width)
 
 
-def _line(one: LineReport, *, everything: bool) -> str:
-    where = f"{one.where}: " if one.where else ""
-    found = findings(one.findings, everything=everything)
-    return f"{where}{summary(one.findings)}" + (f"\n{found}" if found else "")
+def _line(line: LineReport, *, everything: bool) -> str:
+    where = f"{line.where}: " if line.where else ""
+    texts = findings(line.findings, everything=everything)
+    return f"{where}{summary(line.findings)}" + (f"\n{texts}" if texts else "")

@@ -1,10 +1,7 @@
 """Measurements that checks make on this machine, each in a process of its own.
 
-What hangs or crashes there can be given up.
-
-GPUDirect RDMA within one host, measured with perftest.
-
-Each RDMA device writes from the memory of its nearest GPU to itself.
+A process that hangs or crashes can be given up. `run` measures GPUDirect RDMA within the host with
+perftest: each RDMA device writes from the memory of its nearest GPU to itself.
 """
 
 import os
@@ -54,11 +51,9 @@ def measured(
     try:
         return msgspec.json.decode(out, type=kind)
     except msgspec.DecodeError:
-        last = error.decode(errors="replace").strip().splitlines()[-1:]
-        return (
-            f"{what} ended with exit code"
-            f" {process.returncode}{''.join(f': {line}' for line in last)}"
-        )
+        lines = error.decode(errors="replace").strip().splitlines()
+        reason = f": {lines[-1]}" if lines else ""
+        return f"{what} ended with exit code {process.returncode}{reason}"
 
 
 CALL = "gpudirect_loopback"
@@ -85,7 +80,7 @@ class Loopback(msgspec.Struct, frozen=True):
 
 
 def longest_s(seconds: float) -> float:
-    """The most that all ports take with `seconds` for each."""
+    """The longest time that all ports take with `seconds` for each, in seconds."""
     return MOST_PORTS * (seconds + LISTEN_S + END_S)
 
 
@@ -95,7 +90,7 @@ def run(seconds: float) -> Loopback:
     CUDA counts GPUs as NVML does.
     """
     environment = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    said = measured(
+    answer = measured(
         "busbw.check.loopback_run",
         seconds,
         longest_s(seconds),
@@ -103,4 +98,4 @@ def run(seconds: float) -> Loopback:
         what="perftest",
         environment=environment,
     )
-    return Loopback(reason=said) if isinstance(said, str) else said
+    return Loopback(reason=answer) if isinstance(answer, str) else answer

@@ -23,9 +23,9 @@ HOUR_S, DAY_S = 3600, 86400
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """One counter. `netdev` is '' for counters of the RDMA port itself.
+    """One counter. `netdev` is the interface that has it, '' for the RDMA port itself.
 
-    `rise` is since the earlier reading, None if that is not known.
+    `rise` is how much it rose since the earlier reading, None if that is not known.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Count:
         return row is not None and row.saturates and self.value == (1 << row.bits) - 1
 
     @property
-    def seen(self) -> str:
-        """`65535, where it saturates`, `12, 3 of them in this time`."""
+    def text(self) -> str:
+        """`65535, the most that it can hold`, or `12, 3 more now`."""
         if self.saturated:
             return f"{self.value}, the most that it can hold"
         return f"{self.value}, {self.rise} more now" if self.rise else str(self.value)
@@ -50,9 +50,10 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Counters over a time: how they rose since the earlier reading, else their values.
+    """Counters over a time.
 
-    `since` tells which.
+    Their values are how they rose since the earlier reading, `seconds` ago; else, with `seconds`
+    None, their totals. `since` says which, as words.
     """
 
     counts: tuple[Count, ...]
@@ -63,7 +64,7 @@ class Window:
 def risen(name: str, before: int, now: int) -> int | None:
     """How much a counter rose; None if it was saturated before.
 
-    What a counter shows after a reset is new.
+    After a reset all of its value is new.
     """
     row = BY_NAME.get(name) or Counter(name, Owner.RDMA, "", Kind.LOSS, "")
     if row.saturates and now >= 1 << row.bits:  # the driver has a wider one
@@ -75,18 +76,20 @@ def risen(name: str, before: int, now: int) -> int | None:
 def with_rises(now: Sequence[Count], before: Sequence[Count]) -> list[Count]:
     """Counters with how much they rose; None for those that were not read before."""
     was = {count.where: count.value for count in before}
-    return [
-        replace(one, rise=risen(one.name, was[one.where], one.value)) if one.where in was else one
-        for one in now
-    ]
+    rises = {
+        count.where: risen(count.name, was[count.where], count.value)
+        for count in now
+        if count.where in was
+    }
+    return [replace(count, rise=rises.get(count.where)) for count in now]
 
 
-def window(machine: Machine, found: Sequence[Count]) -> Window:
+def window(machine: Machine, counters: Sequence[Count]) -> Window:
     """The rises as values if all are known, else the totals."""
     seconds = interval_s(machine)
-    rises = [replace(count, value=count.rise) for count in found if count.rise is not None]
-    if seconds is None or len(rises) < len(found):
-        return Window(tuple(found), LOADED)
+    rises = [replace(count, value=count.rise) for count in counters if count.rise is not None]
+    if seconds is None or len(rises) < len(counters):
+        return Window(tuple(counters), LOADED)
     return Window(tuple(rises), f"in {span(seconds)}", seconds)
 
 
@@ -95,23 +98,22 @@ def interval_s(machine: Machine) -> float | None:
     """Seconds between the earlier reading and this one; None without one."""
     if machine.earlier is None:
         return None
-    before, now = (uptime(one.text(UPTIME) or "") for one in (machine.earlier, machine))
+    before, now = (uptime(reading.text(UPTIME) or "") for reading in (machine.earlier, machine))
     if before and now > before:
         return now - before
-    times = [one.call(TIME, str).text or "" for one in (machine.earlier, machine)]
+    times = [reading.call(TIME, str).text or "" for reading in (machine.earlier, machine)]
     try:
-        seconds = (
-            datetime.fromisoformat(times[1]) - datetime.fromisoformat(times[0])
-        ).total_seconds()
+        begin, end = map(datetime.fromisoformat, times)
+        seconds = (end - begin).total_seconds()
     except (TypeError, ValueError):
         return None
     return seconds if seconds > 0 else None
 
 
 def too_fast(by: int, seconds: float, per_hour: float) -> bool:
-    """Whether so many events show a rate above `per_hour`.
+    """Whether `by` events in `seconds` show a rate above `per_hour`.
 
-    By Chernoff's bound, fewer may be chance.
+    Chernoff's bound for as many events at that rate must be below CHANCE.
     """
     expected = per_hour * seconds / HOUR_S
     if by <= expected:

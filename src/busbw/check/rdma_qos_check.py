@@ -2,8 +2,8 @@
 
 Items, columns and example values are those of its public page ("SCC instances with GPUs"). The
 result is `ok` or `fail`. An item that no check answers is left out, also where the system does not
-offer the value; one of a part that failed to answer is `fail`. `roce_tos` is busbw's name: the page
-shows that error without its item.
+offer the value. The result for a part that failed to answer is `fail`. `roce_tos` is busbw's name:
+the page shows that error without its item.
 """
 
 import re
@@ -19,15 +19,23 @@ ANSWERS = {Verdict.PASS: "ok", Verdict.WARN: "fail", Verdict.FAIL: "fail"}
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item: the check that answers it, where its value is among the evidence, and how it is
-    written.
+    """One item: the check that answers it, and where its value is among the evidence.
+
+    The group in `where` is the interface or device. `text` writes the value. `right` judges the
+    value alone; without it the verdict of the check counts.
     """
 
     name: str
     check: str
-    where: re.Pattern[str]  # its group is the interface or device
+    where: re.Pattern[str]
     text: Callable[[str], str] = str
-    right: Callable[[str], bool] | None = None  # of the value alone; otherwise the verdict counts
+    right: Callable[[str], bool] | None = None
+
+    def result(self, verdict: Verdict, value: str) -> str:
+        """`ok` or `fail`."""
+        if self.right is None:
+            return ANSWERS[verdict]
+        return "ok" if self.right(value) else "fail"
 
 
 ITEMS = (
@@ -65,7 +73,7 @@ FIRMWARE, BUS = re.compile(r"ethtool -i (.+): firmware"), re.compile(r"ethtool -
 
 
 def text(report: CheckReport) -> str:
-    """The whole text."""
+    """The report in the format of rdma_qos_check."""
     lines = [
         "=" * WIDTH,
         "*    rdma_qos_check",
@@ -74,78 +82,81 @@ def text(report: CheckReport) -> str:
         "=" * WIDTH,
     ]
     for item in ITEMS:
-        lines += dict.fromkeys((*_answers(report, item), *_silent(report, item)))
-        lines += _pairs(report) if item.name == "drv_ver" else ()
-    return "\n".join([*lines, *_slots(report), "=" * WIDTH, ""])
+        lines += dict.fromkeys((*_answer_lines(report, item), *_silent_lines(report, item)))
+        lines += _version_lines(report) if item.name == "drv_ver" else ()
+    return "\n".join([*lines, *_pci_lines(report), "=" * WIDTH, ""])
 
 
 def _line(item: str, detail: str, result: str) -> str:
     return f"* {item:<13} {detail:<36} {result:>6}"
 
 
-def _answers(report: CheckReport, item: Item) -> Iterator[str]:
-    for one in _answered(report, item.check):
-        for evidence in one.evidence:
-            if match := item.where.fullmatch(evidence.where):
-                result = (
-                    ANSWERS[one.verdict]
-                    if item.right is None
-                    else "ok"
-                    if item.right(evidence.seen)
-                    else "fail"
-                )
+def _answer_lines(report: CheckReport, item: Item) -> Iterator[str]:
+    for finding in _answered_findings(report, item.check):
+        for evidence in finding.evidence:
+            match = item.where.fullmatch(evidence.where)
+            if match:
+                result = item.result(finding.verdict, evidence.seen)
                 yield _line(item.name, f"{match.group(1)}: {item.text(evidence.seen)}", result)
 
 
-def _silent(report: CheckReport, item: Item) -> Iterator[str]:
-    """Parts that were asked and gave no answer."""
-    for one in report.findings:
-        if one.name == item.check and one.verdict is Verdict.UNKNOWN and not one.optional:
-            yield _line(item.name, f"{one.subject or report.host}: unknown", "fail")
+def _silent_lines(report: CheckReport, item: Item) -> Iterator[str]:
+    """A line for each part that was asked and gave no answer."""
+    for finding in report.findings:
+        unanswered = finding.verdict is Verdict.UNKNOWN and not finding.optional
+        if finding.name == item.check and unanswered:
+            yield _line(item.name, f"{finding.subject or report.host}: unknown", "fail")
 
 
-def _answered(report: CheckReport, check: str) -> list[Checked]:
-    return [one for one in report.findings if one.name == check and one.verdict in ANSWERS]
+def _answered_findings(report: CheckReport, check: str) -> list[Checked]:
+    return [
+        finding
+        for finding in report.findings
+        if finding.name == check and finding.verdict in ANSWERS
+    ]
 
 
-def _pairs(report: CheckReport) -> Iterator[str]:
+def _version_lines(report: CheckReport) -> Iterator[str]:
     """drv_ver/fw_ver of each interface.
 
     The valid pairs are not public; `fail` marks a NIC that differs from the same model.
     """
-    firmware = {one.subject: ANSWERS[one.verdict] for one in _answered(report, "nic-firmware")}
-    for one in _answered(report, "nic-driver"):
-        device = one.subject.partition(":")[0]
-        names = {
-            match.group(1): evidence.seen
-            for evidence in one.evidence
-            if (match := FIRMWARE.fullmatch(evidence.where))
-        }
-        for netdev, value in names.items():
-            version = _seen(one.evidence, f"ethtool -i {netdev}: version")
-            if version and device in firmware:
-                bad = "fail" in (firmware[device], ANSWERS[one.verdict])
-                yield _line(
-                    "drv_fw_ver",
-                    f"{netdev}: {version}/{value.partition(' ')[0]}",
-                    "fail" if bad else "ok",
-                )
+    firmware = {
+        finding.subject: ANSWERS[finding.verdict]
+        for finding in _answered_findings(report, "nic-firmware")
+    }
+    for finding in _answered_findings(report, "nic-driver"):
+        device = finding.subject.partition(":")[0]
+        if device not in firmware:
+            continue
+        bad = "fail" in (firmware[device], ANSWERS[finding.verdict])
+        for evidence in finding.evidence:
+            match = FIRMWARE.fullmatch(evidence.where)
+            netdev = match.group(1) if match else ""
+            driver = _value_at(finding.evidence, f"ethtool -i {netdev}: version")
+            if netdev and driver:
+                pair = f"{netdev}: {driver}/{evidence.seen.partition(' ')[0]}"
+                yield _line("drv_fw_ver", pair, "fail" if bad else "ok")
 
 
-def _slots(report: CheckReport) -> Iterator[str]:
+def _pci_lines(report: CheckReport) -> Iterator[str]:
     """Each PCI function of a port, by the checks of the layer PCIe on its device."""
-    for one in report.findings:
-        if one.name == "nic-driver":
-            device = one.subject.partition(":")[0]
-            answers = {
-                ANSWERS[other.verdict]
-                for other in report.findings
-                if other.layer == "PCIe" and other.subject == device and other.verdict in ANSWERS
-            }
-            for evidence in one.evidence:
+    for finding in report.findings:
+        if finding.name == "nic-driver":
+            device = finding.subject.partition(":")[0]
+            answers = _pcie_answers(report, device)
+            for evidence in finding.evidence:
                 if answers and BUS.fullmatch(evidence.where):
                     yield _line("pci", evidence.seen, "fail" if "fail" in answers else "ok")
 
 
-def _seen(evidence: tuple[Evidence, ...], where: str) -> str:
-    return next((one.seen for one in evidence if one.where == where), "")
+def _pcie_answers(report: CheckReport, device: str) -> set[str]:
+    return {
+        ANSWERS[finding.verdict]
+        for finding in report.findings
+        if finding.layer == "PCIe" and finding.subject == device and finding.verdict in ANSWERS
+    }
+
+
+def _value_at(evidence: tuple[Evidence, ...], where: str) -> str:
+    return next((value.seen for value in evidence if value.where == where), "")

@@ -1,8 +1,7 @@
-"""All checks of a machine, by layer, and the rules of command lines.
+"""All checks of a machine by layer, the rules of command lines, and the expectations of a file.
 
-Runs checks on a machine.
-
-The earlier reading of a machine, made now or from a snapshot, for how its counters rise.
+`examine` runs checks on a machine. `read_now`, `read_then` and `compare` are for an earlier reading
+of the machine, from which checks see how its counters rise.
 """
 
 import platform
@@ -53,7 +52,7 @@ from busbw.check.nvlink import links as nvlinks
 from busbw.check.pcie import errors, isolation, links, nvme, packets, topology, under_load
 from busbw.check.rates import BOOT, TIME, UPTIME, interval_s
 from busbw.check.roce import consistency, pauses, qos, rdma_cm, traffic_class
-from busbw.check.types import Checked, CheckReport, Found, overall
+from busbw.check.types import Checked, CheckReport, Finding, overall
 from busbw.core.errors import UsageError
 from busbw.core.finding import CheckRow, Verdict
 from busbw.core.masking import masked
@@ -62,7 +61,7 @@ from busbw.core.version import __version__
 from busbw.host.snapshot import Recording, recorded
 from busbw.host.source import Source
 
-# Their import registers the checks. Reports have the folders in this order.
+# The import of these modules registers the checks. Reports have the folders in this order.
 MODULES: tuple[ModuleType, ...] = (
     gpu_presence, driver, xid, ecc, clocks, power, sharing, peers,
     nvlinks, fabric,
@@ -92,7 +91,7 @@ def _id(check: Rule | Expectation) -> str:
 
 
 def _place(check: Check) -> tuple[int, str, bool, str]:
-    """By folder, then by id; one that follows another check has its place."""
+    """The key that sorts checks by folder, then by id; see `CheckOf.after`."""
     folder = _FOLDERS.index(_folder(check.judge.__module__))
     return folder, check.after or check.row.id, bool(check.after), check.row.id
 
@@ -151,7 +150,7 @@ def examine(
     machine = source if isinstance(source, Machine) else Machine(source, earlier)
     now = machine.call(TIME, lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     findings: list[Checked] = []
-    lacking: dict[Found, list[Check]] = {}  # what is missing, and the checks that need it
+    lacking: dict[Finding, list[Check]] = {}  # what is missing, and the checks that need it
     for check in checks:
         missing = _missing(check, machine)
         if missing:
@@ -170,16 +169,19 @@ def examine(
     )
 
 
-def _missing(check: Check, machine: Machine) -> Found | None:
-    """What the check lacks; None if that cannot be parsed, of which `run` tells."""
+def _missing(check: Check, machine: Machine) -> Finding | None:
+    """The finding if the check lacks something.
+
+    None if what it reads cannot be parsed, which `run` reports.
+    """
     try:
         return check.missing(machine)
     except Exception:  # noqa: BLE001 - a broken machine may have anything in its files
         return None
 
 
-def _lacking(missing: Found, unmade: list[Check]) -> Checked:
-    """One finding for all checks that lack the same; that of the check itself if it is alone."""
+def _lacking(missing: Finding, unmade: list[Check]) -> Checked:
+    """One finding for all checks that lack the same; for a single check its own finding."""
     if len(unmade) == 1:
         return checked(unmade[0].row, missing)
     names = ", ".join(check.row.name for check in unmade)
@@ -188,7 +190,10 @@ def _lacking(missing: Found, unmade: list[Check]) -> Checked:
 
 
 def _unasked(findings: Iterable[Checked], machine: Machine) -> list[Checked]:
-    """Reads that did not answer, whichever checks were chosen: what hangs looks empty to them."""
+    """The findings on reads that did not answer, if the check of these was not chosen.
+
+    To other checks, what hangs looks empty.
+    """
     if any(finding.id == check_reads_answer.row.id for finding in findings):
         return []
     bad = (Verdict.FAIL, Verdict.UNKNOWN)
@@ -201,7 +206,7 @@ def run(check: CheckOf[Subject], subject: Subject) -> list[Checked]:
         return check.run(subject)
     except Exception as error:  # noqa: BLE001 - a broken machine may have anything in its files
         text = f"the check could not parse what it read: {type(error).__name__}: {error}"
-        return [checked(check.row, Found(Verdict.UNKNOWN, "", masked(text)))]
+        return [checked(check.row, Finding(Verdict.UNKNOWN, "", masked(text)))]
 
 
 SAME = (HOSTNAME, BOOT, UPTIME)
@@ -217,7 +222,7 @@ def read_now(source: Source, checks: Iterable[Check]) -> str:
 
 
 def read_then(file: str) -> Machine:
-    """The machine of a snapshot."""
+    """The machine of a snapshot, read from its file."""
     return Machine(recorded(Path(file)))
 
 

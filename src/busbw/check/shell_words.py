@@ -1,6 +1,6 @@
 """Names in commands that a user may paste into a shell.
 
-Names of interfaces, devices and files may hold anything, `$(...)` too.
+Names of interfaces, devices and files may hold anything, even `$(...)`.
 """
 
 import shlex
@@ -32,8 +32,9 @@ def assignment(name: str, value: str) -> str:
 
 
 def filled(template: str, **values: str | int | Sequence[str]) -> str:
-    """A command with values in place of the names in braces: text as one word each, a sequence
-    as several words.
+    """A command with values in place of the names in braces.
+
+    A text becomes one word, a sequence several words.
     """
     return template.format(**{name: _words(value) for name, value in values.items()})
 

@@ -49,11 +49,10 @@ class Taken(msgspec.Struct, frozen=True):
 
 def error_counts(machine: Machine) -> dict[Key, int]:
     """Error counts of all NVLinks, ports and PCIe devices; those that cannot be read are absent."""
-    return {
-        key: value
-        for read in (_nvlinks, _ports, _slots)
-        for key, value in understood(read, machine)
-    }
+    errors: dict[Key, int] = {}
+    for read in (_nvlinks, _ports, _slots):
+        errors.update(understood(read, machine))
+    return errors
 
 
 def _nvlinks(machine: Machine) -> Iterator[tuple[Key, int]]:
@@ -69,8 +68,8 @@ def _nvlinks(machine: Machine) -> Iterator[tuple[Key, int]]:
 
 def _ports(machine: Machine) -> Iterator[tuple[Key, int]]:
     for port in cabled(machine):
-        found = counts(machine, port, FILES, STATISTICS)
-        for count in found if isinstance(found, list) else ():
+        counters = counts(machine, port, FILES, STATISTICS)
+        for count in counters if isinstance(counters, list) else ():
             yield (PORT, f"{port.name} {count.netdev}".rstrip(), count.name), count.value
 
 
@@ -81,7 +80,7 @@ def _slots(machine: Machine) -> Iterator[tuple[Key, int]]:
 
 
 def take(file: str) -> Taken:
-    """The counts of a snapshot; UsageError without its time."""
+    """The counts of a snapshot; UsageError if it has no time."""
     machine = Machine(recorded(Path(file)))
     try:
         at = datetime.fromisoformat(machine.call(TIME, str).text or "")
@@ -96,7 +95,7 @@ def take(file: str) -> Taken:
 
 
 def trend(files: Sequence[str]) -> TrendReport:
-    """All snapshots, by host and time. UsageError if no host has two."""
+    """The report on all snapshots. UsageError if no host has two of different times."""
     by_host: dict[str, list[Taken]] = defaultdict(list)
     for file in files:
         taken = take(file)
@@ -113,24 +112,22 @@ def trend(files: Sequence[str]) -> TrendReport:
             f"no host has two snapshots of different times among {len(files)} files",
             "busbw snapshot -o FILE, again later",
         )
-    growths = [
-        growth for host, taken in sorted(compared.items()) for growth in _of_host(host, taken)
-    ]
-    reasons |= dict.fromkeys(
-        compared.keys() - {one.host for one in growths},
-        "no error counter of a link is in all its snapshots",
-    )
+    growths: list[Growth] = []
+    for host, snapshots in sorted(compared.items()):
+        growths += _growths_of_host(host, snapshots)
+    without = compared.keys() - {growth.host for growth in growths}
+    reasons |= dict.fromkeys(without, "no error counter of a link is in all its snapshots")
     kinds: dict[tuple[str, str], list[Growth]] = defaultdict(list)
     for growth in growths:
         kinds[growth.kind, growth.counter].append(growth)
-    odd = [one for alike in kinds.values() for one in odd_ones(alike)]
+    odd = [link for alike in kinds.values() for link in odd_ones(alike)]
     links = {(growth.kind, growth.host, growth.link) for growth in growths}
     return TrendReport(
         hosts=sorted(compared),
         hours=max((_hours(taken) for taken in compared.values()), default=0.0),
         links=dict(Counter(kind for kind, _, _ in links)),
         odd=sorted(odd, key=_chance),
-        grown=sorted((one for one in growths if one.by), key=lambda one: -one.by),
+        grown=sorted((growth for growth in growths if growth.by), key=lambda growth: -growth.by),
         reasons=dict(sorted(reasons.items())),
     )
 
@@ -143,11 +140,11 @@ def _hours(taken: Sequence[Taken]) -> float:
     return (taken[-1].at - taken[0].at).total_seconds() / 3600
 
 
-def _of_host(host: str, taken: Sequence[Taken]) -> Iterator[Growth]:
+def _growths_of_host(host: str, taken: Sequence[Taken]) -> Iterator[Growth]:
     """The growth of every counter that is in all snapshots."""
     everywhere = set.intersection(*(set(snapshot.counts) for snapshot in taken))
     for key in sorted(everywhere):
-        steps = [_step(key[2], before, after, key) for before, after in pairwise(taken)]
+        steps = [_growth_between(key[2], before, after, key) for before, after in pairwise(taken)]
         yield Growth(
             host=host,
             kind=key[0],
@@ -161,8 +158,11 @@ def _of_host(host: str, taken: Sequence[Taken]) -> Iterator[Growth]:
         )
 
 
-def _step(name: str, before: Taken, after: Taken, key: Key) -> tuple[int, bool]:
-    """How much a counter grew, and whether it may be more. After a reset its whole value is new."""
+def _growth_between(name: str, before: Taken, after: Taken, key: Key) -> tuple[int, bool]:
+    """How much a counter grew, and whether it may be more.
+
+    After a reset all of its value is new.
+    """
     row = BY_NAME.get(name) or Row(name, Owner.GPU, "", Kind.LOSS, "")
     was, now = before.counts[key], after.counts[key]
     if before.boot != after.boot:

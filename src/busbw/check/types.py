@@ -1,8 +1,6 @@
-"""What checks found: on a machine, on several, in command lines, and in the stages of a launch.
+"""The findings of checks on machines and command lines, and the stages of a launch.
 
-The verdict on a whole machine, from the findings of its checks, and its exit code.
-
-The launch doctor's output: a line for each stage, and the command lines that work.
+Also the verdict on a whole machine with its exit code, and the text of the launch doctor.
 """
 
 from collections.abc import Iterable
@@ -15,8 +13,9 @@ from busbw.ui.number_formats import wrapped
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """One value that was read: where, what, and what was expected there ('' if nothing in
-    particular).
+    """One value that was read: its place, the value, and the value expected there.
+
+    `expected` is '' if no particular value is expected.
     """
 
     where: str
@@ -24,13 +23,12 @@ class Evidence(msgspec.Struct, frozen=True):
     expected: str = ""
 
 
-class Found(msgspec.Struct, frozen=True):
-    """What a check found on one part of a machine: `subject`, like mlx5_0; '' is the machine.
+class Finding(msgspec.Struct, frozen=True):
+    """The finding of a check on one part of a machine.
 
-    `fix` is empty where none is needed.
-
-    `optional` is for an unknown: this kernel, driver, container or user is not given the value. It
-    says nothing about the part. Of the findings of a check with one verdict, the one with the
+    `subject` names the part, like mlx5_0; '' is the whole machine. `fix` is '' if none is needed.
+    `optional` is for an unknown: this kernel, driver, container or user is not given the value,
+    which says nothing about the part. Of the findings of a check with one verdict, the one with the
     largest `weight` is the worst, and stands first.
     """
 
@@ -86,8 +84,10 @@ class CheckReport(msgspec.Struct, tag="busbw.check/1", tag_field="schema", kw_on
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that is not the same on all nodes: the value of most of them ('' if no value is on
-    more than half), and the others' hosts.
+    """A fact that is not the same on all nodes.
+
+    `usual` is the value of more than half of the nodes, '' if there is none; `usual_hosts` is their
+    number. `odd` has the hosts with other values, by value.
     """
 
     fact: str
@@ -97,17 +97,17 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, kw_only=True):
-    """What one node says about itself."""
+    """The findings on one node, and its facts by name."""
 
     report: CheckReport
     facts: dict[str, str]
 
 
 class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="schema", kw_only=True):
-    """Several nodes: what differs between them, their reports, and the hosts that gave none, with
-    the reason.
+    """Several nodes: the differences between them, and their reports.
 
-    `unreadable` are snapshots that hold no machine, which say nothing about the host.
+    `silent` are the hosts that gave no report, `unreadable` the snapshots that hold no machine,
+    each with the reason. An unreadable snapshot says nothing about its host.
     """
 
     differences: list[Difference]
@@ -117,7 +117,7 @@ class ClusterReport(msgspec.Struct, tag="busbw.check-cluster/1", tag_field="sche
 
 
 class LineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One command line, with masked secrets, and what was found in it.
+    """One command line, with masked secrets, and its findings.
 
     `where` is its place in a script, '' for one given as words.
     """
@@ -128,8 +128,9 @@ class LineReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandReport(msgspec.Struct, tag="busbw.check-command/1", tag_field="schema", kw_only=True):
-    """Command lines, and the facts of this machine that they were judged with; none if they do
-    not start here.
+    """Command lines, and the facts of this machine that they were judged with.
+
+    There are no facts if the lines do not start here.
     """
 
     lines: list[LineReport]
@@ -147,7 +148,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(msgspec.Struct, tag="busbw.launch/1", tag_field="schema", kw_only=True):
-    """The stages that were run, and command lines that work here by launcher."""
+    """The stages that were run, and the command lines that work here, by launcher."""
 
     hosts: list[str]
     stages: list[Stage] = []
@@ -165,26 +166,24 @@ GRADES = ("fail", "unknown", "warn", NO_DATA, "pass", "skip")  # of findings, th
 AS_ROOT = "sudo busbw check"  # the fix of a finding that only root can make
 
 
-def grade(one: Checked) -> str:
-    """The word for its verdict; an unknown that does not count is `no data`."""
-    return NO_DATA if one.optional else one.verdict.value
+def grade(finding: Checked) -> str:
+    """The word for the verdict of a finding; `no data` for an unknown that does not count."""
+    return NO_DATA if finding.optional else finding.verdict.value
 
 
 def overall(findings: Iterable[Checked], fail_on: Verdict = Verdict.FAIL) -> Verdict:
-    """Fail, unknown, warn or pass, the first that a finding has.
+    """The verdict on a machine: the first of fail, unknown, warn and pass that a finding has.
 
-    With `fail_on` WARN a warning makes it fail.
-
-    A value that is not offered here does not count. If nothing else was judged, the verdict is
-    unknown.
+    With `fail_on` WARN a warning makes it fail. A value that is not offered here does not count. If
+    nothing was judged, the verdict is unknown.
     """
-    seen = {one.verdict for one in findings if not one.optional}
-    if Verdict.FAIL in seen or fail_on in seen:
+    verdicts = {finding.verdict for finding in findings if not finding.optional}
+    if Verdict.FAIL in verdicts or fail_on in verdicts:
         return Verdict.FAIL
-    return next(
-        (verdict for verdict in (Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS) if verdict in seen),
-        Verdict.UNKNOWN,
-    )
+    for verdict in (Verdict.UNKNOWN, Verdict.WARN, Verdict.PASS):
+        if verdict in verdicts:
+            return verdict
+    return Verdict.UNKNOWN
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -193,24 +192,26 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def exit_code(verdict: Verdict) -> Exit:
-    """1 for fail, 3 for unknown, else 0."""
+    """The exit code for a verdict: 1 for fail, 3 for unknown, else 0."""
     return {Verdict.FAIL: Exit.BAD, Verdict.UNKNOWN: Exit.UNKNOWN}.get(verdict, Exit.OK)
 
 
-def stage(one: Stage, width: int | None = None) -> str:
-    """One stage; with evidence and fix unless it passed."""
-    lines = [f"{one.verdict.name:7} {one.name}: {one.message}"]
-    if one.verdict in (Verdict.FAIL, Verdict.WARN):
-        lines += [f"        seen: {text}" for text in one.evidence if text]
-        lines += [f"        fix: {one.fix}"] if one.fix else []
+def stage(stage_done: Stage, width: int | None = None) -> str:
+    """One stage; with evidence and fix if it failed or warns."""
+    lines = [f"{stage_done.verdict.name:7} {stage_done.name}: {stage_done.message}"]
+    if stage_done.verdict in (Verdict.FAIL, Verdict.WARN):
+        lines += [f"        seen: {text}" for text in stage_done.evidence if text]
+        lines += [f"        fix: {stage_done.fix}"] if stage_done.fix else []
     return wrapped("".join(f"{line}\n" for line in lines), width)
 
 
-def commands(found: Diagnosis) -> str:
+def commands(diagnosis: Diagnosis) -> str:
     """The command lines, unbroken, so that they can be copied."""
-    return "".join(f"\n{name}:\n  {line}\n" for name, line in found.commands.items())
+    return "".join(f"\n{name}:\n  {line}\n" for name, line in diagnosis.commands.items())
 
 
-def text(found: Diagnosis, width: int | None = None) -> str:
-    """All stages and command lines."""
-    return "".join(stage(one, width) for one in found.stages) + commands(found)
+def text(diagnosis: Diagnosis, width: int | None = None) -> str:
+    """All stages, then the command lines."""
+    return "".join(stage(stage_done, width) for stage_done in diagnosis.stages) + commands(
+        diagnosis
+    )

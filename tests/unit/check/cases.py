@@ -13,11 +13,13 @@ from cases_nic import NIC
 from cases_os import OS
 from cases_pcie import PCIE
 from more_gpu import MORE_GPU
-from more_links import MORE_NVLINK, MORE_ROCE
-from more_nccl import MORE_LAUNCHER, MORE_NCCL
+from more_launcher import MORE_LAUNCHER
+from more_nccl import MORE_NCCL
 from more_nic import MORE_NIC
+from more_nvlink import MORE_NVLINK
 from more_os import MORE_CPU, MORE_KERNEL, MORE_LIMITS
 from more_pcie import MORE_PCIE
+from more_roce import MORE_ROCE
 from tree import Change, Tree
 
 Variant = Change | Tree | tuple[Change, Change]

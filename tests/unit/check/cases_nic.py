@@ -41,8 +41,8 @@ def run(name, tree):
 
 def one(name, tree, subject="mlx5_3"):
     """The finding about a subject."""
-    (found,) = [found for found in run(name, tree) if found.subject == subject]
-    return found
+    (finding,) = [finding for finding in run(name, tree) if finding.subject == subject]
+    return finding
 
 
 def changed(*changes):

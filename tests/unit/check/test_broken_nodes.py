@@ -328,9 +328,9 @@ def test_a_recorded_host_is_fine_or_says_why_not(name: str, code: int, why: str)
     report = examine(recorded(HOSTS / f"{name}.jsonl"))
     assert exit_code(report.verdict) == code
     assert {
-        one.message
-        for one in report.findings
-        if one.verdict is Verdict.UNKNOWN and not one.optional
+        finding.message
+        for finding in report.findings
+        if finding.verdict is Verdict.UNKNOWN and not finding.optional
     } == ({why} if why else set())
 
 

@@ -37,7 +37,9 @@ def server(case):
 def test_check_fires_where_its_fault_is(name):
     tree, change = server(CASES[name])
     change(tree)
-    fired = [one for one in find(name).run(Machine(tree.source())) if one.verdict in BAD]
+    fired = [
+        finding for finding in find(name).run(Machine(tree.source())) if finding.verdict in BAD
+    ]
     assert fired
     for one in fired:
         assert one.message and one.evidence and one.fix and one.stays
@@ -47,9 +49,9 @@ def test_check_fires_where_its_fault_is(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_check_passes_where_its_fault_is_not(name):
     tree, _ = server(CASES[name])
-    found = find(name).run(Machine(tree.source()))
-    assert {one.verdict for one in found} <= GOOD
-    assert any(one.verdict is Verdict.PASS for one in found), (
+    findings = find(name).run(Machine(tree.source()))
+    assert {finding.verdict for finding in findings} <= GOOD
+    assert any(finding.verdict is Verdict.PASS for finding in findings), (
         "the server of the case has what is checked"
     )
 
@@ -65,9 +67,9 @@ def test_healthy_server_has_no_finding(layer):
 def test_machine_that_tells_nothing_passes_no_check(name):
     from tree import Tree
 
-    found = find(name).run(Machine(Tree().source()))
-    assert found
-    assert {one.verdict for one in found} <= {Verdict.UNKNOWN, Verdict.SKIP}
+    findings = find(name).run(Machine(Tree().source()))
+    assert findings
+    assert {finding.verdict for finding in findings} <= {Verdict.UNKNOWN, Verdict.SKIP}
 
 
 def test_registry_imports_every_module_that_has_a_check():
@@ -105,7 +107,7 @@ def test_checks_are_in_the_order_of_their_ids_but_those_that_follow_another():
 
 def test_what_several_checks_lack_is_asked_for_once():
     report = examine(healthy().failing(ENVIRONMENT, "not in the recording").source())
-    (lacking,) = [one for one in report.findings if "environment" in one.message]
+    (lacking,) = [finding for finding in report.findings if "environment" in finding.message]
     needing = [check.row.name for check in CHECKS if check.needs]
     assert (lacking.name, lacking.verdict, lacking.optional) == (
         "reads-answer",

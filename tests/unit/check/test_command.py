@@ -4,7 +4,8 @@ import re
 import shlex
 
 import pytest
-from cases_command import ALONE, ON_A_MACHINE, PERF, machine
+from cases_command import ALONE, ON_A_MACHINE
+from command_lines import PERF, machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,9 @@ SCCGN = """mpirun --allow-run-as-root -np 16 -npernode 8 -H {host1}:{host2} --bi
 
 def found(text, on=None):
     """Findings that are bad, by name."""
-    return {one.name: one for one in lint(shlex.split(text), on) if one.verdict in BAD}
+    return {
+        finding.name: finding for finding in lint(shlex.split(text), on) if finding.verdict in BAD
+    }
 
 
 def rule(name, text, on=None):
@@ -104,10 +107,10 @@ def test_line_with_a_colon_between_hosts():
 
 @pytest.mark.parametrize(("name", "line", "verdict"), ALONE)
 def test_rule_without_a_machine(name, line, verdict):
-    one = rule(name, line)
-    assert one.verdict is verdict, one
+    finding = rule(name, line)
+    assert finding.verdict is verdict, finding
     if verdict in BAD:
-        assert one.message and one.evidence and one.fix
+        assert finding.message and finding.evidence and finding.fix
 
 
 @pytest.mark.parametrize(("name", "line", "on", "verdict"), ON_A_MACHINE)
@@ -121,9 +124,9 @@ def test_every_rule_is_seen_to_fire():
 
 
 def test_ranks_that_fill_the_first_host():
-    one = rule("line-spread", f"mpirun -n 8 -H h1:8,h2:8 {PERF}")
-    assert one.message == "ranks by host: h1: 8, h2: 0"
-    assert one.fix == "-n 8 -H h1:4,h2:4"
+    finding = rule("line-spread", f"mpirun -n 8 -H h1:8,h2:8 {PERF}")
+    assert finding.message == "ranks by host: h1: 8, h2: 0"
+    assert finding.fix == "-n 8 -H h1:4,h2:4"
 
 
 # NCCL's variables on the line
@@ -205,7 +208,12 @@ def test_program_inside_a_shell():
             program=("bash", "-c", "x && ./build/sendrecv_perf -b 1M --maxbytes 2M -i 1M -g2 -t 3"),
         )
     )
-    assert (tests.least, tests.most, tests.stepped, tests.devices) == (1 << 20, 2 << 20, True, 6)
+    assert (tests.min_bytes, tests.max_bytes, tests.stepped, tests.devices) == (
+        1 << 20,
+        2 << 20,
+        True,
+        6,
+    )
 
 
 def test_sizes_that_are_none_are_not_judged():

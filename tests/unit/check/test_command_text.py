@@ -63,7 +63,8 @@ def test_text_without_a_command(text, message):
 def bad(words, machine=None, stdin=""):
     found = lint.report(words, stdin, machine)
     return [
-        [one.name for one in line.findings if one.verdict is Verdict.FAIL] for line in found.lines
+        [finding.name for finding in line.findings if finding.verdict is Verdict.FAIL]
+        for line in found.lines
     ]
 
 
@@ -141,7 +142,9 @@ def test_variables_that_a_script_sets_without_a_machine():
     (line,) = lint.report(
         ["-"], "export NCCL_DEBUG=WARN\nmpirun -x NCCL_DEBUG -n 2 ./a\n", None
     ).lines
-    assert [one.verdict for one in line.findings if one.name == "line-export"] == [Verdict.PASS]
+    assert [finding.verdict for finding in line.findings if finding.name == "line-export"] == [
+        Verdict.PASS
+    ]
 
 
 @pytest.mark.parametrize(
@@ -275,4 +278,6 @@ def test_any_number_is_understood(number):
         number,
     ]
     (line,) = lint.report(words, "", None).lines
-    assert not [one.message for one in line.findings if "did not understand" in one.message]
+    assert not [
+        finding.message for finding in line.findings if "did not understand" in finding.message
+    ]

@@ -28,7 +28,11 @@ GIB, LARGE = 1 << 30, 100 << 40
 
 
 def bad(findings):
-    return {one.subject: one.verdict for one in findings if one.verdict not in (PASS, SKIP)}
+    return {
+        finding.subject: finding.verdict
+        for finding in findings
+        if finding.verdict not in (PASS, SKIP)
+    }
 
 
 @pytest.mark.parametrize(
@@ -56,7 +60,7 @@ def test_file_system_that_is_full(path, values, verdict, named):
 
 def test_each_file_system_is_judged_once():
     findings = found("disk-space", full("/tmp", free=0, device=0), full("/", free=0))
-    assert bad(findings) == {"/": FAIL} and "/tmp" not in {one.subject for one in findings}
+    assert bad(findings) == {"/": FAIL} and "/tmp" not in {finding.subject for finding in findings}
 
 
 def test_mount_that_does_not_answer_fails():
@@ -97,8 +101,8 @@ def test_sizes_of_file_systems_and_why_one_has_none(tmp_path):
 
 
 def test_old_snapshot_has_no_file_systems():
-    (one,) = found("disk-space", tree=Tree().file("/proc/sys/kernel/hostname", "old"))
-    assert (one.verdict, one.optional) == (UNKNOWN, True)
+    (finding,) = found("disk-space", tree=Tree().file("/proc/sys/kernel/hostname", "old"))
+    assert (finding.verdict, finding.optional) == (UNKNOWN, True)
 
 
 def test_snapshot_keeps_the_file_systems():

@@ -110,8 +110,8 @@ def test_a_node_of_several_reads_the_file_from_stdin(snapshots, capfd, monkeypat
     sent = msgspec.json.encode(file.Text("gpu.toml", "[storage]\nnvme = 99\n", date(2026, 11, 26)))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(sent)))
     code, out, _ = run(capfd, "--node", "--expect", "-", "--only", "expect-storage")
-    (found,) = json.loads(out)["report"]["findings"]
-    assert code == 0 and found["id"] == "BW298" and found["verdict"] in ("fail", "unknown")
+    (finding,) = json.loads(out)["report"]["findings"]
+    assert code == 0 and finding["id"] == "BW298" and finding["verdict"] in ("fail", "unknown")
 
 
 def test_the_file_travels_to_the_hosts(snapshots, capfd):

@@ -4,46 +4,19 @@ no server that lost it.
 
 import json
 import tomllib
-from dataclasses import replace
-from datetime import date
-from types import SimpleNamespace
 
 import pytest
 from equipped import LOSSES, equipped
+from expecting_keys import bad, compared
 from healthy_gpu import all_changed, changed
-from healthy_pcie import gpu_bdf, port_bdf
-from hypothesis import given
-from hypothesis import strategies as st
-from tree import Tree
+from healthy_pcie import gpu_bdf
 
-from busbw.check.expect import file, seen
-from busbw.check.expect.file import Expect, judge
 from busbw.check.expect.learn import learn
 from busbw.check.expect.text import text
 from busbw.check.machine import Machine
-from busbw.check.registry import EXPECTATIONS
 from busbw.core.finding import Verdict
-from busbw.core.topology import Gpu as TopologyGpu
-from busbw.host.gpu import PCIE_X16
-from busbw.host.interfaces import Interface
 
-ALL = frozenset(one.row.id for one in EXPECTATIONS)
-BAD = {Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN}
 GOOD = tomllib.loads(text(learn(Machine(equipped().source())), ""))
-
-
-def compared(toml, tree):
-    return judge(
-        tree.source(), [], expect=Expect(file.Text("node.toml", toml, date(2026, 11, 26)), ALL)
-    ).findings
-
-
-def bad(toml, tree):
-    return [
-        (one.id, one.subject, one.verdict.value)
-        for one in compared(toml, tree)
-        if one.verdict in BAD
-    ]
 
 
 def alone(key):
@@ -110,17 +83,20 @@ ONE = {
 def test_a_key_alone_is_met_and_its_loss_is_found(key):
     loss, subjects = ONE[key]
     toml, tree = alone(key), equipped()
-    found = compared(toml, tree)
-    assert {one.verdict for one in found} == {Verdict.PASS, Verdict.SKIP}
+    findings = compared(toml, tree)
+    assert {finding.verdict for finding in findings} == {Verdict.PASS, Verdict.SKIP}
     assert (
-        len({one.id for one in found if one.verdict is Verdict.PASS} - {"BW290", "BW293", "BW294"})
+        len(
+            {finding.id for finding in findings if finding.verdict is Verdict.PASS}
+            - {"BW290", "BW293", "BW294"}
+        )
         <= 1
     )
     LOSSES[loss].change(tree)
     (check,) = {one[0] for one in bad(toml, tree)}
     assert bad(toml, tree) == [(check, subject, "fail") for subject in subjects]
     last = toml.count("\n")
-    for one in (one for one in compared(toml, tree) if one.verdict is Verdict.FAIL):
+    for one in (finding for finding in compared(toml, tree) if finding.verdict is Verdict.FAIL):
         assert (
             one.fix and one.stays and one.evidence[0].expected.endswith(f"(node.toml line {last})")
         )
@@ -248,201 +224,3 @@ def test_single_keys(toml, change, found):
     tree = equipped()
     change(tree)
     assert bad(toml, tree) == found
-
-
-FIXES = {
-    "persistence": "nvidia-persistenced",
-    "ECC": "nvidia-smi -i 6 -e 1; nvidia-smi -i 6 -r",
-    "MIG": "nvidia-smi -i 0 -mig 0",
-    "VBIOS": "update the VBIOS of GPU 4",
-    "model": "replace GPU 2, or correct",
-    "GPU memory": "nvidia-smi -q -i 3",
-    "read only": "mount -o remount,rw /raid",
-    "mount type": "findmnt /raid",
-    "mount": "mount /raid;",
-    "huge pages": "sysctl -w vm.nr_hugepages=5128",
-    "half the RAM": "dmidecode",
-    "dead NVMe drive": "nvme smart-log /dev/nvme2",
-    "PCIe width": f"the link speed of {gpu_bdf(3)}'s slot",
-    "rate of a port": "mlxlink -d mlx5_5 -m",
-    "GPUs off PCI": gpu_bdf(1),
-    "NVLinks": "nvidia-smi nvlink -s -i 2;",
-}
-
-
-@pytest.mark.parametrize("name", FIXES)
-def test_fixes_name_the_part(name):
-    loss, tree = LOSSES[name], equipped()
-    loss.change(tree)
-    whole = text(learn(Machine(equipped().source())), "")
-    one = next(
-        one
-        for one in compared(whole, tree)
-        if one.verdict is Verdict.FAIL and (one.id, one.subject) == (loss.check, loss.subject)
-    )
-    assert FIXES[name] in one.fix
-
-
-@pytest.mark.parametrize(
-    ("ram", "pages", "fix"),
-    [
-        (1000, 9, "sysctl -w vm.nr_hugepages=9"),
-        (1000, 8, "sysctl -w vm.nr_hugepages=9"),
-        (900, 8, "sysctl"),
-        (899, 8, "dmidecode"),
-        (899, 9, "dmidecode"),
-    ],
-)
-def test_too_few_huge_pages_are_no_missing_memory(ram, pages, fix):
-    tree = equipped().file("/proc/meminfo", f"MemTotal: {ram} kB\nHugePages_Total: {pages}")
-    found = compared("[memory]\nram_bytes = 1024000\nram_tolerance = 0.1\nhugepages = 9\n", tree)
-    (one,) = (one for one in found if one.id == "BW296")
-    assert (one.verdict is Verdict.PASS) == (ram == 1000 and pages == 9)
-    assert one.verdict is Verdict.PASS or fix in one.fix
-
-
-def test_a_gpu_that_does_not_answer_is_named_by_its_address():
-    tree = equipped()
-    changed(7, error="x")(tree)
-    (one,) = (
-        one
-        for one in compared("[gpus]\nmodel = 'NVIDIA H100 80GB HBM3'", tree)
-        if one.verdict is Verdict.FAIL
-    )
-    assert f"if GPU {gpu_bdf(7)} is still missing" in one.fix
-
-
-def test_evidence_of_what_is_not_there():
-    tree = equipped()
-    for name in ("all ports", "mount"):
-        LOSSES[name].change(tree)
-    for path in [
-        path
-        for path in tree.paths
-        if tree.paths[path].get("text", "").strip() in ("0x010802", "0x068000")
-    ]:
-        tree.drop(path.rpartition("/")[0])
-    whole = text(learn(Machine(equipped().source())), "")
-    seen = {one.evidence[0].seen for one in compared(whole, tree) if one.verdict is Verdict.FAIL}
-    assert seen == {"none", "no such mount"}
-
-
-def test_the_device_of_two_ports_has_one_link():
-    """A dual-port card is one PCI function, as mlx4 has it."""
-    tree = equipped(ports=1)
-    for name in ("link_layer", "state", "rate"):
-        tree.file(
-            f"/sys/class/infiniband/mlx5_0/ports/2/{name}",
-            tree.paths[f"/sys/class/infiniband/mlx5_0/ports/1/{name}"]["text"].strip(),
-        )
-    tree.file(f"/sys/bus/pci/devices/{port_bdf(0)}/current_link_width", "8")
-    toml = "[[ports]]\ncount = 2\npcie_width = 16"
-    assert bad(toml, tree) == [("BW297", "mlx5_0", "fail")]
-    assert bad("[[ports]]\nnames = ['mlx5_0', 'mlx5_0:2', 'mlx5_1']", tree) == [
-        ("BW293", "mlx5_1", "fail")
-    ]
-
-
-def test_mutes_of_other_hosts_and_none():
-    mute = '[[mute]]\ncheck = "nic-mtu"\nreason = "x"\nuntil = 2020-01-01\nhost = "{host}"\n'
-    assert bad(mute.format(host="gpu-1"), equipped()) == [("BW299", "nic-mtu", "warn")]
-    (other,) = [one for one in compared(mute.format(host="gpu-2"), equipped()) if one.id == "BW299"]
-    assert (other.verdict, other.message) == (Verdict.SKIP, "the file mutes nothing on this host")
-
-
-@pytest.mark.parametrize(
-    ("host", "said"),
-    [
-        ("", ["nic-mtu is muted until 2027-01-01: x"]),
-        ("host = 'other'", ["the file mutes nothing on this host"]),
-    ],
-)
-def test_one_finding_for_each_mute_of_this_host_or_for_none(host, said):
-    mute = f"[[mute]]\ncheck = 'nic-mtu'\nreason = 'x'\nuntil = 2027-01-01\n{host}"
-    assert [one.message for one in compared(mute, equipped()) if one.id == "BW299"] == said
-
-
-@given(
-    st.lists(st.integers(0, 999), min_size=1, max_size=4),
-    st.lists(st.integers(0, 999), min_size=1, max_size=4),
-)
-def test_versions_are_ordered_by_their_numbers(one, other):
-    from busbw.check.expect.seen import version
-
-    first, second = ".".join(map(str, one)), "-".join(map(str, other))
-    assert (version(first) < version(f"{second}-generic")) == (one < other)
-
-
-def test_rows_are_complete():
-    for one in EXPECTATIONS:
-        row = one.row
-        assert all((row.title, row.right, row.why, row.fix, row.stays, row.reads)), row.name
-        assert row.id.startswith("BW29") and row.layer.value == "expected"
-
-
-@pytest.mark.parametrize(
-    ("expected", "gpus", "lose", "said"),
-    [
-        (4, 8, "", ("pass", "4 NVSwitches")),
-        (5, 8, "", ("fail", "4 NVSwitches, expected 5")),
-        (5, 8, "container", ("unknown", "4 NVSwitches, expected 5: this container may hide some")),
-        (0, 8, "PCI", ("unknown", "0 NVSwitches, expected 0: PCI cannot be read")),
-    ],
-)
-def test_nvswitches(expected, gpus, lose, said):
-    tree = equipped(gpus=gpus)
-    if lose == "container":
-        tree.file("/.dockerenv", "")
-    for path in [path for path in tree.paths if lose == "PCI" and path.startswith("/sys/bus/pci")]:
-        tree.drop(path)
-    (one,) = (
-        one
-        for one in compared(f"[gpus]\nnvswitches = {expected}", tree)
-        if one.id == "BW292" and not one.subject
-    )
-    assert (one.verdict.value, one.message) == said
-
-
-def test_where_the_speed_of_a_link_was_read():
-    found = compared("[gpus]\npcie_gt_s = 32\n[[ports]]\npcie_gt_s = 32", equipped())
-    where = {one.subject: one.evidence[0].where for one in found if one.id == "BW297"}
-    assert where["GPU 1"] == f"/sys/bus/pci/devices/{gpu_bdf(1)}/{{current,max}}_link_speed"
-    assert where["mlx5_1"].endswith("/current_link_speed") and "max" not in where["mlx5_1"]
-
-
-def test_the_rate_of_an_interface_that_is_down_says_nothing():
-    one = Interface("eno1", 25e9 / 8, up=True, mtu=1500, physical=True, numa=0, rdma=False)
-    rates = [
-        seen.interface_rate(replace(one, **changes))
-        for changes in ({}, {"up": False}, {"rate": None})
-    ]
-    assert rates == [25.0, None, None]
-
-
-def test_the_speeds_of_pcie_are_those_of_its_rates():
-    for generation, rate in PCIE_X16.items():
-        # 8b/10b; 128b/130b and flits, as the rates have it
-        coding = 0.8 if generation < 3 else 63 / 64
-        assert seen.GT_S[generation] * 2e9 * coding == pytest.approx(rate, rel=0.001)
-    assert len(seen.GT_S) == len(PCIE_X16)
-
-
-def test_a_gpu_of_unknown_generation_has_no_speed():
-    machine = SimpleNamespace(
-        host=SimpleNamespace(gpus=[TopologyGpu(0, "GPU", gpu_bdf(0), pcie_width=16)]),
-        read=Tree().source().read,
-    )
-    assert (seen.gpu_link(machine, gpu_bdf(0), 0), seen.gpu_link(machine, gpu_bdf(0), 1)) == (
-        (None, 16),
-        (None, None),
-    )
-
-
-def test_a_mount_with_another_type_is_no_mount_that_is_read_only():
-    tree = equipped()
-    (one,) = (
-        one
-        for one in compared("[[mounts]]\npath = '/raid'\ntype = 'ext4'\nwritable = true", tree)
-        if one.verdict is Verdict.FAIL
-    )
-    assert one.fix.startswith("findmnt /raid")

@@ -193,7 +193,7 @@ def test_reads_without_an_answer_are_told_whichever_checks_are_chosen(names, fou
         GIVEN_UP, '{"silent": ["/mnt/data: did not answer within 5 s"], "over": "60 s were over"}'
     )
     report = examine(silent.source(), [find(name) for name in names])
-    assert [(one.name, one.verdict) for one in report.findings] == [
+    assert [(finding.name, finding.verdict) for finding in report.findings] == [
         ("nic-mtu", Verdict.PASS),
         ("reads-answer", Verdict.FAIL),
         ("reads-answer", Verdict.UNKNOWN),
@@ -205,11 +205,13 @@ def test_reads_without_an_answer_are_told_whichever_checks_are_chosen(names, fou
 
 
 def test_a_check_that_cannot_parse_what_it_read_is_unknown():
-    (one,) = run(find("disk-space"), Machine(healthy().call("file systems", '{"/": 5}').source()))
-    assert (one.id, one.name, one.layer, one.verdict) == (
+    (finding,) = run(
+        find("disk-space"), Machine(healthy().call("file systems", '{"/": 5}').source())
+    )
+    assert (finding.id, finding.name, finding.layer, finding.verdict) == (
         find("disk-space").row.id,
         "disk-space",
         "limits",
         Verdict.UNKNOWN,
     )
-    assert one.message.startswith("the check could not parse what it read: ")
+    assert finding.message.startswith("the check could not parse what it read: ")

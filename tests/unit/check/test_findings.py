@@ -75,10 +75,10 @@ class Failing:
 def grouped(findings: Iterable[Checked]) -> list[list[Checked]]:
     """Those that differ only in numbers together."""
     groups: dict[tuple[object, ...], list[Checked]] = {}
-    for one in findings:
-        groups.setdefault((one.verdict, one.optional, NUMBERS.sub("#", one.message)), []).append(
-            one
-        )
+    for finding in findings:
+        groups.setdefault(
+            (finding.verdict, finding.optional, NUMBERS.sub("#", finding.message)), []
+        ).append(finding)
     return list(groups.values())
 
 
@@ -90,16 +90,17 @@ def short(title: str, findings: list[Checked]) -> list[str]:
     """How many parts there are with each verdict, and the message of the first."""
     kinds = [(len(group), group[0]) for group in grouped(findings)]
     return [
-        f"  {title}: {count} {one.verdict.value}{optional(one)}: {one.message}"
-        for count, one in kinds
+        f"  {title}: {count} {finding.verdict.value}{optional(finding)}: {finding.message}"
+        for count, finding in kinds
     ]
 
 
 def proof(finding: Checked) -> list[str]:
     """Its evidence and fix."""
     lines = [
-        f"    {one.where}: {one.seen!r}" + (f", not {one.expected!r}" if one.expected else "")
-        for one in finding.evidence
+        f"    {evidence.where}: {evidence.seen!r}"
+        + (f", not {evidence.expected!r}" if evidence.expected else "")
+        for evidence in finding.evidence
     ]
     return [*lines, *(f"    $ {line}" for line in finding.fix.splitlines())]
 
@@ -109,7 +110,7 @@ def whole(findings: list[Checked]) -> list[str]:
     first = findings[0]
     title = (
         f"  {first.verdict.value}"
-        f" {', '.join(one.subject or 'machine' for one in findings)}{optional(first)}:"
+        f" {', '.join(finding.subject or 'machine' for finding in findings)}{optional(first)}:"
         f" {first.message}"
     )
     return [title, *proof(first)]
@@ -169,8 +170,8 @@ def told(name: str) -> list[str]:
     for title, another in MORE.get(name, {}).items():
         lines += [f"  {title}:", *(f"  {line}" for line in differing(check, another, tree, usual))]
     change(tree)
-    found = [one for one in check.run(Machine(tree.source())) if one.verdict in BAD]
-    return [*lines, *(line for group in grouped(found) for line in whole(group)), ""]
+    findings = [finding for finding in check.run(Machine(tree.source())) if finding.verdict in BAD]
+    return [*lines, *(line for group in grouped(findings) for line in whole(group)), ""]
 
 
 def differing(check: Check, another: Variant, tree: Tree, usual: list[Checked]) -> list[str]:
@@ -215,7 +216,7 @@ def test_findings_of_what_a_node_has_no_more(golden: Callable[[str, str], None])
     golden("checks/node.toml", toml)
     expect = Expect(
         file.Text("node.toml", toml, date(2026, 11, 26)),
-        frozenset(one.row.id for one in EXPECTATIONS),
+        frozenset(check.row.id for check in EXPECTATIONS),
     )
     lines = [
         "all there",
@@ -225,10 +226,10 @@ def test_findings_of_what_a_node_has_no_more(golden: Callable[[str, str], None])
     for name, loss in LOSSES.items():
         tree = equipped()
         loss.change(tree)
-        found = [
-            one
-            for one in judge(tree.source(), [], expect=expect).findings
-            if one.verdict in {*BAD, Verdict.UNKNOWN}
+        findings = [
+            finding
+            for finding in judge(tree.source(), [], expect=expect).findings
+            if finding.verdict in {*BAD, Verdict.UNKNOWN}
         ]
-        lines += [name, *(line for group in grouped(found) for line in whole(group)), ""]
+        lines += [name, *(line for group in grouped(findings) for line in whole(group)), ""]
     golden("checks/expected.txt", "\n".join(lines))

@@ -160,23 +160,23 @@ def test_no_comma_sticks_to_an_option_or_a_file_to_be_written():
     ],
 )
 def test_other_names_are_words(name, change, command):
-    (bad,) = [one for one in found(name, change) if one.verdict in BAD]
+    (bad,) = [finding for finding in found(name, change) if finding.verdict in BAD]
     assert shlex.split(bad.fix) == command
 
 
 def test_file_of_nccl_is_quoted():
     line = f"NCCL_ALGO={HOSTILE}"
     (bad,) = [
-        one
-        for one in found("nccl-algo", lambda tree: tree.file(f"{HOME}/.nccl.conf", line))
-        if one.verdict in BAD
+        finding
+        for finding in found("nccl-algo", lambda tree: tree.file(f"{HOME}/.nccl.conf", line))
+        if finding.verdict in BAD
     ]
     assert line in shlex.split(bad.fix)
 
 
 def test_words_of_a_command_line_are_quoted():
     value = "Simple;x y'|"  # not $, which the shell that starts the line would replace
-    found = lint(
+    findings = lint(
         [
             "mpirun",
             "-n",
@@ -190,7 +190,7 @@ def test_words_of_a_command_line_are_quoted():
             "8G",
         ]
     )
-    (proto,) = [one for one in found if one.name == "nccl-proto"]
+    (proto,) = [one for one in findings if one.name == "nccl-proto"]
     assert proto.fix == f"leave out -x NCCL_PROTO={word(value)}"
 
 
@@ -202,7 +202,11 @@ class TestOnlyTheBitsThatAreMeant:
         case = CASES[name]
         tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
         change(tree)
-        (fix,) = {one.fix for one in find(name).run(Machine(tree.source())) if one.verdict in BAD}
+        (fix,) = {
+            finding.fix
+            for finding in find(name).run(Machine(tree.source()))
+            if finding.verdict in BAD
+        }
         (register,) = [one.removesuffix(";") for one in shlex.split(fix) if ".w=" in one]
         value, _, mask = register.partition("=")[2].partition(":")
         assert int(value, 16) & ~int(mask, 16) == 0 and int(mask, 16) in (0x1D, 0x7000, 0x10)
@@ -234,8 +238,8 @@ def test_what_disturbs_a_job_begins_with_a_drained_host(name):
     case = CASES[name]
     tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
     change(tree)
-    bad = [one for one in find(name).run(Machine(tree.source())) if one.verdict in BAD]
-    assert bad and all("drain the host" in one.fix for one in bad)
+    bad = [finding for finding in find(name).run(Machine(tree.source())) if finding.verdict in BAD]
+    assert bad and all("drain the host" in finding.fix for finding in bad)
 
 
 class TestLoopbackName:
@@ -268,7 +272,9 @@ def test_acs_is_not_judged_on_a_host_of_virtual_machines(driver):
     tree, change = copy.deepcopy(case) if isinstance(case, tuple) else (healthy(), case)
     change(tree)
     tree.link("/sys/bus/pci/devices/0000:31:00.0/driver", f"../../../bus/pci/drivers/{driver}")
-    assert {one.verdict for one in find("pcie-acs").run(Machine(tree.source()))} == {Verdict.SKIP}
+    assert {finding.verdict for finding in find("pcie-acs").run(Machine(tree.source()))} == {
+        Verdict.SKIP
+    }
 
 
 def test_reserving_huge_pages_never_takes_any_away():

@@ -1,7 +1,8 @@
 """Rules of the kernel log: which lines fire, on what, for how long, and what ends them."""
 
 import pytest
-from cases_kernel_log import FINE, FIRES
+from cases_kernel_log import FIRES
+from fine_kernel_log import FINE
 from healthy import healthy
 from healthy_gpu import logged
 from hypothesis import given, settings
@@ -43,7 +44,7 @@ def test_line_fires_its_rule_on_its_subject(name, line, verdict, subject):
     ("name", "line"), [(name, line) for name, lines in FINE.items() for line in lines]
 )
 def test_healthy_line_of_the_family_does_not_fire(name, line):
-    assert [one.verdict for one in found(name, logged(line))] == [PASS]
+    assert [finding.verdict for finding in found(name, logged(line))] == [PASS]
 
 
 def test_every_rule_has_lines_of_both_kinds_and_every_sign_one_that_fires():
@@ -69,7 +70,8 @@ def test_rules_are_rows_of_their_own_and_say_why_a_line_holds():
 def test_what_an_xid_tells_of_the_same_gpu_is_not_told_again(bus, verdicts):
     xid = f"NVRM: Xid (PCI:{bus}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
     assert [
-        one.verdict for one in found("gpu-fell-off-bus", logged(first("gpu-fell-off-bus"), xid))
+        finding.verdict
+        for finding in found("gpu-fell-off-bus", logged(first("gpu-fell-off-bus"), xid))
     ] == verdicts
 
 
@@ -79,15 +81,15 @@ PASSES = ["netdev-tx-timeout", "cpu-lockup", "hung-task"]
 
 @pytest.mark.parametrize("name", LASTS)
 def test_a_state_does_not_fade(name):
-    (one,) = found(name, logged(first(name), ago_s=10 * DAY_S))
-    assert one.verdict in BAD and "10 d ago" in one.message
+    (finding,) = found(name, logged(first(name), ago_s=10 * DAY_S))
+    assert finding.verdict in BAD and "10 d ago" in finding.message
 
 
 @pytest.mark.parametrize("name", PASSES)
 def test_an_event_of_yesterday_is_told_and_passes(name):
     assert found(name, logged(first(name), ago_s=DAY_S - 60))[0].verdict in BAD
-    (one,) = found(name, logged(first(name), ago_s=7 * DAY_S))
-    assert one.verdict is PASS and "7 d ago" in one.message and one.evidence
+    (finding,) = found(name, logged(first(name), ago_s=7 * DAY_S))
+    assert finding.verdict is PASS and "7 d ago" in finding.message and finding.evidence
 
 
 def test_an_oom_kill_within_a_cgroup_is_the_job_s():
@@ -95,10 +97,10 @@ def test_an_oom_kill_within_a_cgroup_is_the_job_s():
         "Memory cgroup out of memory: Killed process 23793 (leaker) total-vm:2623712kB,"
         " anon-rss:506500kB"
     )
-    (one,) = found("oom-kill", logged(line, line))
-    assert (one.verdict, one.subject) == (PASS, "")
+    (finding,) = found("oom-kill", logged(line, line))
+    assert (finding.verdict, finding.subject) == (PASS, "")
     assert (
-        one.message
+        finding.message
         == "leaker: killed within the memory limit of its job or container x 2, 1 min ago"
     )
 
@@ -183,8 +185,8 @@ def test_a_gpu_off_the_bus_is_reported_once():
         " bus."
     )
     assert found("gpu-fell-off-bus", logged(line, xid))[0].verdict is PASS
-    (one,) = found("gpu-fell-off-bus", logged(line, xid.replace("43:00", "1b:00")))
-    assert (one.subject, one.verdict) == ("GPU 1", FAIL)
+    (finding,) = found("gpu-fell-off-bus", logged(line, xid.replace("43:00", "1b:00")))
+    assert (finding.subject, finding.verdict) == ("GPU 1", FAIL)
 
 
 LEFT_OVER = (
@@ -197,23 +199,23 @@ LEFT_OVER = (
 @pytest.mark.parametrize(("at_s", "verdict"), [(0.7, WARN), (60.0, WARN), (60.5, FAIL)])
 @pytest.mark.parametrize("line", LEFT_OVER)
 def test_what_the_previous_boot_left_warns(line, at_s, verdict):
-    (one,) = found(
+    (finding,) = found(
         "hardware-errors-logged",
         lambda tree: tree.update("kmsg", lines=[{"at_s": at_s, "text": line}]),
     )
-    assert one.verdict is verdict and ("previous boot" in one.message) is (verdict is WARN)
+    assert finding.verdict is verdict and ("previous boot" in finding.message) is (verdict is WARN)
 
 
 def test_what_the_previous_boot_cannot_leave_fails():
     line = {"at_s": 1.0, "text": "EDAC MC0: 1 UE memory read error on CPU_SrcID#0"}
-    (one,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[line]))
-    assert (one.verdict, "previous boot" in one.message) == (FAIL, False)
+    (finding,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[line]))
+    assert (finding.verdict, "previous boot" in finding.message) == (FAIL, False)
 
 
 def test_a_deferred_error_of_the_previous_boot_says_so():
     line = {"at_s": 1.0, "text": "mce: [Hardware Error]: Deferred error, no action required."}
-    (one,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[line]))
-    assert one.verdict is WARN and one.message.endswith("left by the previous boot")
+    (finding,) = found("hardware-errors-logged", lambda tree: tree.update("kmsg", lines=[line]))
+    assert finding.verdict is WARN and finding.message.endswith("left by the previous boot")
 
 
 def test_parts_are_judged_apart_the_worst_first():
@@ -225,7 +227,7 @@ def test_parts_are_judged_apart_the_worst_first():
         "nvme nvme4: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
     ]
     seen = found("disk-errors", logged(*lines))
-    assert [(one.subject, one.verdict) for one in seen] == [
+    assert [(finding.subject, finding.verdict) for finding in seen] == [
         ("nvme4", FAIL),
         ("sdb", FAIL),
         ("nvme2", WARN),
@@ -242,8 +244,8 @@ def test_parts_are_judged_apart_the_worst_first():
 )
 def test_three_signs_of_a_part_are_named(lines, ending):
     texts = [line for line, _, _ in FIRES["nic-firmware-health"]][:lines]
-    (one,) = found("nic-firmware-health", logged(*texts, ago_s=7200))
-    assert one.message.endswith(ending) and one.message.count(" ago") == 3
+    (finding,) = found("nic-firmware-health", logged(*texts, ago_s=7200))
+    assert finding.message.endswith(ending) and finding.message.count(" ago") == 3
 
 
 @pytest.mark.parametrize(("tasks", "ending"), [(3, "d ago"), (4, "; and 1 more")])
@@ -251,8 +253,10 @@ def test_three_of_what_is_over_are_named(tasks, ending):
     texts = [
         f"INFO: task python{number}:7 blocked for more than 120 seconds." for number in range(tasks)
     ]
-    (one,) = found("hung-task", logged(*texts, ago_s=3 * DAY_S))
-    assert one.verdict is PASS and one.message.endswith(ending) and len(one.evidence) == 3
+    (finding,) = found("hung-task", logged(*texts, ago_s=3 * DAY_S))
+    assert (
+        finding.verdict is PASS and finding.message.endswith(ending) and len(finding.evidence) == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -278,15 +282,15 @@ def test_adapter_with_two_ports_is_named_by_its_ports():
     tree.link("/sys/class/infiniband/mlx5_9/device", "../../../0000:44:00.0").file(
         "/sys/class/infiniband/mlx5_9/ports/1/state", "4: ACTIVE"
     )
-    (one,) = found("nic-slot-power", logged(FIRES["nic-slot-power"][0][0]), tree=tree)
-    assert one.subject == "mlx5_1 mlx5_9"
+    (finding,) = found("nic-slot-power", logged(FIRES["nic-slot-power"][0][0]), tree=tree)
+    assert finding.subject == "mlx5_1 mlx5_9"
 
 
 def test_names_in_a_remedy_are_quoted():
-    (one,) = found(
+    (finding,) = found(
         "filesystem-errors", logged("EXT4-fs (sda1; rm -rf x): Remounting filesystem read-only")
     )
-    assert "xfs_repair on 'sda1; rm -rf x'" in one.fix
+    assert "xfs_repair on 'sda1; rm -rf x'" in finding.fix
 
 
 LINES = [line for lines in FIRES.values() for line, _, _ in lines]
@@ -303,4 +307,4 @@ def test_a_rule_s_lines_are_kept_and_judged_whatever_is_around_them(before, line
         }
         assert not fires or concerned().search(text)
         for name in fires:
-            assert {one.verdict for one in found(name, logged(text))} <= {PASS, WARN, FAIL}
+            assert {finding.verdict for finding in found(name, logged(text))} <= {PASS, WARN, FAIL}

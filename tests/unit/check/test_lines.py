@@ -3,7 +3,8 @@
 import shlex
 from collections.abc import Callable
 
-from cases_command import ALONE, MORE_ALONE, MORE_ON_A_MACHINE, ON_A_MACHINE
+from cases_command import ALONE, ON_A_MACHINE
+from more_command import MORE_ALONE, MORE_ON_A_MACHINE
 
 from busbw.check.command.lint import lint
 from busbw.check.machine import Machine
@@ -21,15 +22,15 @@ def told(name: str, line: str, machine: Machine | None) -> list[str]:
         if machine
         else []
     )
-    for one in lint(shlex.split(line), machine):
-        if one.name == name:
-            lines.append(f"  {one.verdict.value}: {one.message}")
+    for finding in lint(shlex.split(line), machine):
+        if finding.name == name:
+            lines.append(f"  {finding.verdict.value}: {finding.message}")
             lines += [
                 f"    {each.where}: {each.seen!r}"
                 + (f", not {each.expected!r}" if each.expected else "")
-                for each in one.evidence
+                for each in finding.evidence
             ]
-            lines += [f"    $ {one.fix}"] if one.fix else []
+            lines += [f"    $ {finding.fix}"] if finding.fix else []
     return lines
 
 

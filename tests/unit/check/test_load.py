@@ -24,21 +24,23 @@ CHECKS = ("pcie-load-rate", "pcie-load-link", "pcie-load-transitions", "gpu-load
 
 
 def on_second(name, *changes):
-    return [one for one in found(name, *changes, tree=loaded()) if one.subject == "GPU 1"]
+    return [
+        finding for finding in found(name, *changes, tree=loaded()) if finding.subject == "GPU 1"
+    ]
 
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_without_a_load_nothing_is_judged(name):
-    (one,) = found(name)
-    assert one.verdict is SKIP and "busbw check --load" in one.message
+    (finding,) = found(name)
+    assert finding.verdict is SKIP and "busbw check --load" in finding.message
 
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_load_that_failed_is_unknown_with_its_reason(name):
-    (one,) = found(
+    (finding,) = found(
         name, lambda tree: tree.call(CALL, json.dumps({"reason": "no NVIDIA driver on this host"}))
     )
-    assert one.verdict is UNKNOWN and "no NVIDIA driver" in one.message
+    assert finding.verdict is UNKNOWN and "no NVIDIA driver" in finding.message
 
 
 @pytest.mark.parametrize(("rate", "verdict"), [(42.0e9, PASS), (41.9e9, WARN)])
@@ -56,29 +58,32 @@ def test_rate_is_judged_by_the_link_as_it_ran():
 
 
 def test_low_generation_names_its_share_and_the_lowest():
-    (one,) = on_second("pcie-load-link", loading(gen=2))
+    (finding,) = on_second("pcie-load-link", loading(gen=2))
     assert (
-        one.message
+        finding.message
         == "below generation 5 x16 in 40 of 80 samples under load, down to generation 2 x16"
     )
 
 
 def test_fewer_lanes_under_load():
-    (one,) = on_second("pcie-load-link", loading(width=8))
-    assert one.verdict is WARN and one.message.endswith("generation 5 x8")
+    (finding,) = on_second("pcie-load-link", loading(width=8))
+    assert finding.verdict is WARN and finding.message.endswith("generation 5 x8")
 
 
 @pytest.mark.parametrize(
     ("first", "changes"), [(0, "1 change"), (20, "2 changes"), (39, "1 change")]
 )
 def test_changes_of_the_link_are_counted(first, changes):
-    (one,) = on_second("pcie-load-transitions", loading(first=first, gen=1))
-    assert one.verdict is WARN and one.message == f"{changes} of its link in 80 samples under load"
+    (finding,) = on_second("pcie-load-transitions", loading(first=first, gen=1))
+    assert (
+        finding.verdict is WARN
+        and finding.message == f"{changes} of its link in 80 samples under load"
+    )
 
 
 def test_change_between_the_directions_is_none_under_load():
-    (one,) = on_second("pcie-load-transitions", loading(gen=4))
-    assert one.verdict is PASS
+    (finding,) = on_second("pcie-load-transitions", loading(gen=4))
+    assert finding.verdict is PASS
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -89,7 +94,9 @@ def test_samples_that_tell_nothing_are_unknown(name):
     for copies in load["gpus"][1]["copies"]:
         copies["samples"] = [one | silent for one in copies["samples"]]
     tree.call(CALL, json.dumps(load))
-    assert {one.verdict for one in found(name, tree=tree) if one.subject == "GPU 1"} == {UNKNOWN}
+    assert {
+        finding.verdict for finding in found(name, tree=tree) if finding.subject == "GPU 1"
+    } == {UNKNOWN}
 
 
 @pytest.mark.parametrize(
@@ -97,15 +104,15 @@ def test_samples_that_tell_nothing_are_unknown(name):
     [(0x40, 3, FAIL), (0x80, None, FAIL), (0x8, None, WARN), (0x4, None, PASS), (0x1, None, PASS)],
 )
 def test_reasons_for_reduced_clocks_under_load(reasons, first, verdict):
-    (one,) = on_second("gpu-load-throttle", loading(first=first, reasons=reasons))
-    assert one.verdict is verdict
+    (finding,) = on_second("gpu-load-throttle", loading(first=first, reasons=reasons))
+    assert finding.verdict is verdict
 
 
 def test_share_of_the_time_and_clocks_are_named():
-    (one,) = on_second("gpu-load-throttle", loading(reasons=0x80, sm_mhz=990))
-    assert "for 50% of the time" in one.message
+    (finding,) = on_second("gpu-load-throttle", loading(reasons=0x80, sm_mhz=990))
+    assert "for 50% of the time" in finding.message
     assert (
-        one.evidence[0].seen
+        finding.evidence[0].seen
         == "hw_power_brake_slowdown 50%; SM 990 to 1980 of 1980 MHz, 35 C, 160 W"
     )
 
@@ -116,7 +123,9 @@ def test_gpu_that_is_joined_to_its_cpu_is_skipped(name):
     load = json.loads(tree.calls[CALL]["text"])
     load["gpus"][1]["name"] = "NVIDIA GB200"
     tree.call(CALL, json.dumps(load))
-    assert {one.verdict for one in found(name, tree=tree) if one.subject == "GPU 1"} == {SKIP}
+    assert {
+        finding.verdict for finding in found(name, tree=tree) if finding.subject == "GPU 1"
+    } == {SKIP}
 
 
 def test_a_load_may_take_a_minute_and_both_directions_of_16_gpus():

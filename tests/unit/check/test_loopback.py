@@ -127,7 +127,10 @@ def test_why_no_port_was_tried(program):
 )
 def test_a_port_is_judged_by_its_rate(values, verdict):
     findings = found("gpudirect-loopback", looping(**values), tree=loaded())
-    assert {one.subject: one.verdict for one in findings} == {"mlx5_0": PASS, "mlx5_1": verdict}
+    assert {finding.subject: finding.verdict for finding in findings} == {
+        "mlx5_0": PASS,
+        "mlx5_1": verdict,
+    }
 
 
 def test_slow_pcie_link_is_not_blamed_on_gpudirect():
@@ -155,12 +158,12 @@ def test_slow_pcie_link_is_not_blamed_on_gpudirect():
     ],
 )
 def test_reason_why_there_is_no_rate(reason, verdict, optional):
-    (one,) = found(
+    (finding,) = found(
         "gpudirect-loopback", lambda tree: tree.call(CALL, json.dumps({"reason": reason}))
     )
-    assert (one.verdict, one.optional, one.message) == (verdict, optional, reason)
+    assert (finding.verdict, finding.optional, finding.message) == (verdict, optional, reason)
 
 
 def test_without_a_load_it_is_skipped():
-    (one,) = found("gpudirect-loopback")
-    assert one.verdict is SKIP and "--load" in one.message
+    (finding,) = found("gpudirect-loopback")
+    assert finding.verdict is SKIP and "--load" in finding.message

@@ -1,6 +1,4 @@
-"""Branches of the checks of network ports and RoCE: limits, bonds, virtual machines, containers,
-what cannot be read.
-"""
+"""Branches of the checks of network ports and RoCE: limits, bonds, virtual machines, containers."""
 
 import json
 from pathlib import Path
@@ -38,9 +36,6 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
 )
 
 
-# Cards and drivers
-
-
 def rate(text, ports=8):
     tree = healthy(ports=ports)
     for index in range(ports):
@@ -66,9 +61,6 @@ def test_storage_port_of_another_card_may_be_slower():
     assert one("nic-rate", tree).verdict is PASS
 
 
-# Interfaces and addresses
-
-
 def test_bond_has_the_address_of_its_slaves():
     tree = bonded()
     tree.call("addresses", json.dumps({"bond0": "10.0.0.1/24", "eth0": "", "eth1": ""}))
@@ -92,8 +84,8 @@ def test_gids_hidden_in_a_container_are_unknown():
         .file("/.dockerenv", "")
         .drop("/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types")
     )
-    (found,) = run("nic-gid", tree)
-    assert (found.verdict, "other network namespaces" in found.message) == (UNKNOWN, True)
+    (finding,) = run("nic-gid", tree)
+    assert (finding.verdict, "other network namespaces" in finding.message) == (UNKNOWN, True)
 
 
 def test_port_with_roce_v1_alone_fails():
@@ -159,9 +151,6 @@ def test_one_network_needs_three_settings(values, verdict):
     )
     tree.file("/proc/sys/net/ipv4/conf/all/rp_filter", "0")
     assert one("nic-multirail", tree, "eth3").verdict is verdict
-
-
-# Counters
 
 
 @pytest.mark.parametrize(
@@ -239,9 +228,6 @@ def test_counters_that_cannot_be_read_are_unknown(name):
     assert one(name, tree).verdict is UNKNOWN
 
 
-# Clouds
-
-
 def test_efa_without_the_plugin_of_nccl_warns():
     assert one("nic-efa", efa().drop("/opt/amazon"), "").verdict is WARN
     assert (
@@ -266,9 +252,6 @@ def test_efa_drops_are_judged_by_packets():
 def test_erdma_is_not_asked_for_jumbo_frames_of_roce():
     assert [found.verdict for found in run("nic-mtu", erdma("1400"))] == [SKIP]
     assert one("nic-erdma-mtu", erdma("1400"), "rdmap0").verdict is PASS
-
-
-# All of them
 
 
 @pytest.mark.parametrize("name", ["roce-bond", "no-nic", "vm-veth", "h200x2-recorded", "h100x8-ib"])
@@ -302,107 +285,3 @@ def test_report_answers_the_items_of_rdma_qos_check():
         ("trust_mod", "eth2:", "dscp", "ok"),
         ("roce_tos", "mlx5_2:", "106", "ok"),
     }
-
-
-# Which port is named
-
-
-def named(name, *changes, ports=8):
-    """The subjects that a check complains of, after changes of the healthy server."""
-    tree = healthy(ports=ports)
-    for change in changes:
-        change(tree)
-    return {
-        found.subject: found.verdict
-        for found in run(name, tree)
-        if found.verdict not in (PASS, SKIP)
-    }
-
-
-@pytest.mark.parametrize("mtu", ["1500", "4200", "9200"])
-def test_interface_with_another_mtu_than_most_is_named(mtu):
-    assert named("nic-mtu-equal", lambda tree: tree.file(f"{NET}/mtu", mtu)) == {"eth3": WARN}
-    assert (
-        "ip link set dev eth3 mtu 9000"
-        in one("nic-mtu-equal", changed(lambda tree: tree.file(f"{NET}/mtu", mtu)), "eth3").fix
-    )
-
-
-def test_interface_without_a_readable_mtu_is_named_and_does_not_count():
-    def silent(tree):
-        for index in (0, 1, 2, 4, 5):
-            tree.drop(f"/sys/class/net/eth{index}/mtu")
-        tree.file(f"{NET}/mtu", "1500")
-
-    assert named("nic-mtu-equal", silent) == {
-        f"eth{index}": UNKNOWN for index in (0, 1, 2, 4, 5)
-    } | {"eth3": WARN}
-
-
-def test_port_whose_gids_are_in_another_order_is_named():
-    from cases_nic import gids_in_another_order
-
-    assert named("nic-gid-order", gids_in_another_order) == {"mlx5_3": WARN}
-    assert (
-        one("nic-gid-order", changed(gids_in_another_order)).message
-        == "its RoCE v2 GID has index 7, on most ports 3"
-    )
-
-
-def test_the_gid_with_an_ipv4_address_counts_else_the_first():
-    wide = "2001:0db8:0000:0000:0000:0000:0000:0003"
-
-    def both(tree):
-        own = tree.paths[f"{PORT}/gids/3"]["text"].strip()
-        tree.file(f"{PORT}/gids/3", wide).file(f"{PORT}/gids/5", own).file(
-            f"{PORT}/gid_attrs/types/5", "RoCE v2"
-        )
-
-    def only_wide(tree):
-        port = PORT.replace("mlx5_3", "mlx5_4")
-        tree.file(f"{port}/gids/3", wide).file(f"{port}/gids/5", wide).file(
-            f"{port}/gid_attrs/types/5", "RoCE v2"
-        )
-
-    assert named("nic-gid-order", both, only_wide) == {"mlx5_3": WARN}
-    assert (
-        one("nic-gid-order", changed(both)).message
-        == "its RoCE v2 GID has index 5, on most ports 3"
-    )
-
-
-def test_port_without_a_gid_is_named_and_does_not_count():
-    def without(tree):
-        for index in (0, 1, 2, 4, 5):
-            port = f"/sys/class/infiniband/mlx5_{index}/ports/1"
-            tree.drop(f"{port}/gids/2").drop(f"{port}/gids/3")
-
-    assert named("nic-gid-order", without) == {
-        f"mlx5_{index}": UNKNOWN for index in (0, 1, 2, 4, 5)
-    }
-
-
-def test_port_with_more_corrected_bits_is_named():
-    assert named("nic-ber", statistic(rx_corrected_bits_phy=10**11)) == {"mlx5_3": WARN}
-
-
-@pytest.mark.parametrize(
-    ("mtu", "verdict", "carried"),
-    [
-        (4200, PASS, ""),
-        (4199, WARN, "carry 2048 bytes"),
-        (2200, WARN, "carry 2048 bytes"),
-        (2199, WARN, "carry 1024 bytes"),
-    ],
-)
-def test_the_least_mtu_of_each_size_of_packets(mtu, verdict, carried):
-    found = one("nic-mtu", changed(lambda tree: tree.file(f"{NET}/mtu", str(mtu))))
-    assert (found.verdict, carried in found.message) == (verdict, True)
-
-
-@pytest.mark.parametrize(
-    "name", ["nic-gid-order", "nic-mtu-equal", "nic-multirail", "nic-link-layer"]
-)
-@pytest.mark.parametrize(("ports", "verdict"), [(1, SKIP), (2, PASS)])
-def test_two_ports_can_be_compared_and_one_cannot(name, ports, verdict):
-    assert {found.verdict for found in run(name, healthy(ports=ports))} == {verdict}

@@ -52,9 +52,9 @@ def test_functions_for_guests_need_no_rdma_device():
         lambda tree: tree.link(f"{PCI}/driver", "../drivers/vfio-pci"),
         lambda tree: tree.drop(f"{PCI}/driver").link(f"{PCI}/physfn", "../0000:62:00.1"),
     ):
-        found = run("nic-present", changed(without_rdma, change))
-        assert {one.verdict for one in found} == {PASS}
-        assert "0000:62:00.0" not in {one.subject for one in found}
+        findings = run("nic-present", changed(without_rdma, change))
+        assert {finding.verdict for finding in findings} == {PASS}
+        assert "0000:62:00.0" not in {finding.subject for finding in findings}
 
 
 def test_second_port_of_a_bond_shares_the_rdma_device():
@@ -131,8 +131,8 @@ def test_port_is_missed_if_its_like_is_active(down, failing):
     tree = healthy()
     two_ports_each(tree, down)
     seen = run("nic-state", tree)
-    assert {one.subject for one in seen if one.verdict is FAIL} == failing
-    assert {one.subject for one in seen if one.verdict is WARN} == {
+    assert {finding.subject for finding in seen if finding.verdict is FAIL} == failing
+    assert {finding.subject for finding in seen if finding.verdict is WARN} == {
         f"mlx5_{index}" for index in down
     } - failing
 
@@ -184,7 +184,7 @@ def test_a_second_storage_port_that_never_had_a_link_is_not_missed():
 def test_card_of_the_kernel_log_that_pci_does_not_show(line, verdict):
     tree = healthy()
     logged(line)(tree)
-    assert [one.verdict for one in run("nic-missing", tree)] == [verdict]
+    assert [finding.verdict for finding in run("nic-missing", tree)] == [verdict]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_rdma_driver_without_a_card(change, verdict):
     for number in range(5, 9):
         tree.drop(f"/sys/bus/pci/devices/0000:0{number}:00.0")
     change(tree)
-    assert [one.verdict for one in run("nic-missing", tree)] == [verdict]
+    assert [finding.verdict for finding in run("nic-missing", tree)] == [verdict]
 
 
 def test_names_that_an_administrator_gave_have_no_gap():
@@ -210,15 +210,15 @@ def test_names_that_an_administrator_gave_have_no_gap():
     for path in list(tree.paths):
         if path.startswith("/sys/class/infiniband/mlx5_3/"):
             tree.paths[path.replace("mlx5_3", "storage0")] = tree.paths.pop(path)
-    (one,) = run("nic-missing", tree)
-    assert (one.verdict, one.optional) == (UNKNOWN, True)
+    (finding,) = run("nic-missing", tree)
+    assert (finding.verdict, finding.optional) == (UNKNOWN, True)
 
 
 @pytest.mark.parametrize("file", ["state", "phys_state"])
 def test_port_whose_state_gives_an_error_fails(file):
     tree = healthy().error(f"{PORT}/{file}", "input/output error")
     name = {"state": "nic-state", "phys_state": "device-files"}[file]
-    (bad,) = [one for one in run(name, tree) if one.verdict is not PASS]
+    (bad,) = [finding for finding in run(name, tree) if finding.verdict is not PASS]
     assert (bad.subject, bad.verdict) == ("mlx5_3", FAIL)
 
 

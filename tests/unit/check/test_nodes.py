@@ -149,10 +149,11 @@ def test_masking_keeps_the_findings_of_a_machine():
     tree = healthy()
     setting(tree)
     read = examine(parse_archive(snapshot(tree.source()))).findings
-    assert [(one.id, one.subject, one.verdict) for one in read] == [
-        (one.id, one.subject, one.verdict) for one in examine(tree.source()).findings
+    assert [(finding.id, finding.subject, finding.verdict) for finding in read] == [
+        (finding.id, finding.subject, finding.verdict)
+        for finding in examine(tree.source()).findings
     ]
-    assert sum(one.verdict is Verdict.PASS for one in read) > 50
+    assert sum(finding.verdict is Verdict.PASS for finding in read) > 50
     assert "hunter2" not in snapshot(tree.source())
 
 
@@ -343,7 +344,9 @@ def test_what_calls_gave_may_be_anything(text, tmp_path):
 
 def test_check_that_fails_is_unknown_and_the_others_go_on():
     broken = examine(healthy().call("nvml", "not json").source())
-    assert all(one.verdict is not Verdict.FAIL or one.evidence for one in broken.findings)
+    assert all(
+        finding.verdict is not Verdict.FAIL or finding.evidence for finding in broken.findings
+    )
     assert {one.id for one in broken.findings} == {check.row.id for check in CHECKS}
 
 

@@ -65,13 +65,13 @@ def test_links_out_of_a_virtual_machine_are_unknown():
 @pytest.mark.parametrize("name", ["speed", "errors", "fabric", "fabric-manager-version", "imex"])
 def test_cards_without_nvlink_are_skipped(name):
     assert {
-        one.verdict for one in found(f"nvlink-{name}", tree=gpus_named("NVIDIA L40S", 0, 0))
+        finding.verdict for finding in found(f"nvlink-{name}", tree=gpus_named("NVIDIA L40S", 0, 0))
     } == {SKIP}
 
 
 def test_slow_link_is_named_with_both_rates():
-    one = of(found("nvlink-speed", changed(links=links(speed_mbps=13281))), "GPU 2")
-    assert one.message == "1 link slower than 25 GB/s: link 3: 12.5 GB/s"
+    finding = of(found("nvlink-speed", changed(links=links(speed_mbps=13281))), "GPU 2")
+    assert finding.message == "1 link slower than 25 GB/s: link 3: 12.5 GB/s"
 
 
 def test_links_without_a_speed_are_unknown():
@@ -100,15 +100,18 @@ def test_link_that_differs_from_the_others(errors, verdict):
 
 def test_error_of_one_link_outweighs_the_silence_of_another():
     noisy = [{**link, "errors": {"recovery": 2} if link["number"] == 3 else {}} for link in links()]
-    one = of(found("nvlink-errors", changed(links=noisy)), "GPU 2")
+    finding = of(found("nvlink-errors", changed(links=noisy)), "GPU 2")
     assert (
-        one.verdict is WARN and one.message == "link 3 has 2 recoveries since the driver was loaded"
+        finding.verdict is WARN
+        and finding.message == "link 3 has 2 recoveries since the driver was loaded"
     )
 
 
 def test_errors_that_all_links_have_are_no_outlier():
     noisy = [{**link, "errors": {"replay": 40}} for link in links()]
-    assert {one.verdict for one in found("nvlink-errors", all_changed(links=noisy))} == {PASS}
+    assert {finding.verdict for finding in found("nvlink-errors", all_changed(links=noisy))} == {
+        PASS
+    }
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,7 @@ def test_a_fabric_manager_that_failed_after_the_gpus_joined(state, verdict):
         "nvlink-fabric",
         lambda tree: tree.call("nvidia_services", SERVICES.replace("=active", f"={state}")),
     )
-    assert {one.verdict for one in seen} == verdict and (
+    assert {finding.verdict for finding in seen} == verdict and (
         FAIL not in verdict or "no new job can start" in of(seen, "").message
     )
 
@@ -180,13 +183,13 @@ def test_absent_fabric_manager_is_unknown_but_outside_of_a_vm():
 
 def test_fabric_manager_of_a_rack_may_run_outside():
     tree = rack().failing("fabricmanager_version", "nv-fabricmanager is not installed")
-    (one,) = found("nvlink-fabric-manager-version", tree=tree)
-    assert one.verdict is SKIP
+    (finding,) = found("nvlink-fabric-manager-version", tree=tree)
+    assert finding.verdict is SKIP
 
 
 def test_one_host_alone_needs_no_imex():
-    (one,) = found("nvlink-imex")
-    assert one.verdict is SKIP
+    (finding,) = found("nvlink-imex")
+    assert finding.verdict is SKIP
 
 
 @pytest.mark.parametrize(
@@ -199,17 +202,21 @@ def test_one_host_alone_needs_no_imex():
     ],
 )
 def test_imex_of_a_rack(change, verdict):
-    assert {one.verdict for one in found("nvlink-imex", change, tree=rack())} == {PASS, verdict}
+    assert {finding.verdict for finding in found("nvlink-imex", change, tree=rack())} == {
+        PASS,
+        verdict,
+    }
 
 
 def test_links_that_mig_switches_off_are_no_fault():
     tree = gpus_named("NVIDIA A100-SXM4-40GB", 0, 12, mig=True)
-    assert {one.verdict for one in found("nvlink-links", tree=tree)} == {SKIP}
+    assert {finding.verdict for finding in found("nvlink-links", tree=tree)} == {SKIP}
 
 
 def test_card_with_one_slot_has_no_links():
     assert {
-        one.verdict for one in found("nvlink-links", tree=gpus_named("Tesla V100-FHHL-16GB", 0, 6))
+        finding.verdict
+        for finding in found("nvlink-links", tree=gpus_named("Tesla V100-FHHL-16GB", 0, 6))
     } == {SKIP}
 
 
@@ -228,12 +235,12 @@ def test_fabric_manager_of_a_rack_is_not_on_the_host():
     tree = rack()
     all_changed(fabric={"state": 2, "status": 0})(tree)
     assert all(
-        one.verdict is FAIL and "switch tray" in one.fix
-        for one in found("nvlink-fabric", tree=tree)
+        finding.verdict is FAIL and "switch tray" in finding.fix
+        for finding in found("nvlink-fabric", tree=tree)
     )
 
 
 def test_imex_that_cannot_be_asked_is_not_restarted():
     tree = rack().failing("imex", "nvidia-imex-ctl is not installed")
-    (one,) = [one for one in found("nvlink-imex", tree=tree) if one.verdict is UNKNOWN]
+    (one,) = [finding for finding in found("nvlink-imex", tree=tree) if finding.verdict is UNKNOWN]
     assert "restart" not in one.fix

@@ -19,7 +19,9 @@ def run(name, tree):
 
 
 def bad(name, tree):
-    return [one for one in run(name, tree) if one.verdict in (Verdict.WARN, Verdict.FAIL)]
+    return [
+        finding for finding in run(name, tree) if finding.verdict in (Verdict.WARN, Verdict.FAIL)
+    ]
 
 
 def only(found):
@@ -35,9 +37,9 @@ def unprivileged(tree, *devices):
 
 class TestWidth:
     def test_names_the_gpu_and_its_lanes(self):
-        one = only(bad("pcie-width", healthy().file(f"{GPU}/current_link_width", "8")))
-        assert (one.subject, one.message) == ("GPU 2", "it has 8 of 16 PCIe lanes")
-        assert f"the slot of {gpu_bdf(2)} in the BIOS; power it off and reseat" in one.fix
+        finding = only(bad("pcie-width", healthy().file(f"{GPU}/current_link_width", "8")))
+        assert (finding.subject, finding.message) == ("GPU 2", "it has 8 of 16 PCIe lanes")
+        assert f"the slot of {gpu_bdf(2)} in the BIOS; power it off and reseat" in finding.fix
 
     def test_slot_with_fewer_lanes_is_named(self):
         tree = (
@@ -50,8 +52,8 @@ class TestWidth:
         )
 
     def test_switch_with_fewer_lanes_is_found_once(self):
-        one = only(bad("pcie-width", healthy().file(f"{DEVICES}/{UP}/current_link_width", "8")))
-        assert one.message == f"the switch above it ({UP}) has 8 of 16 PCIe lanes"
+        finding = only(bad("pcie-width", healthy().file(f"{DEVICES}/{UP}/current_link_width", "8")))
+        assert finding.message == f"the switch above it ({UP}) has 8 of 16 PCIe lanes"
 
     def test_switch_needs_no_more_than_its_root_port_has(self):
         tree = (
@@ -63,35 +65,39 @@ class TestWidth:
 
     def test_link_that_a_hypervisor_hides_is_skipped(self):
         tree = virtual().file(f"{GPU}/current_link_width", "0")
-        assert [one.verdict for one in run("pcie-width", tree) if one.subject == "GPU 2"] == [
-            Verdict.SKIP
-        ]
+        assert [
+            finding.verdict for finding in run("pcie-width", tree) if finding.subject == "GPU 2"
+        ] == [Verdict.SKIP]
 
     def test_link_without_a_width_is_unknown(self):
-        found = run("pcie-width", healthy().file(f"{GPU}/current_link_width", "255"))
-        assert [one.verdict for one in found if one.subject == "GPU 2"] == [Verdict.UNKNOWN]
+        findings = run("pcie-width", healthy().file(f"{GPU}/current_link_width", "255"))
+        assert [finding.verdict for finding in findings if finding.subject == "GPU 2"] == [
+            Verdict.UNKNOWN
+        ]
 
     def test_device_without_pci_express_is_skipped(self):
         tree = healthy().file(f"{PORT}/current_link_width", "").data(f"{PORT}/config", bytes(256))
         for name in ("pcie-width", "pcie-max-payload"):
-            assert [one.message for one in run(name, tree) if one.subject == "mlx5_3"] == [
-                "it is not a PCI Express device"
-            ]
+            assert [
+                finding.message for finding in run(name, tree) if finding.subject == "mlx5_3"
+            ] == ["it is not a PCI Express device"]
 
     def test_lost_device_is_unknown(self):
         tree = (
             healthy().file(f"{GPU}/current_link_width", "255").data(f"{GPU}/config", b"\xff" * 4096)
         )
         for name in ("pcie-width", "pcie-max-payload"):
-            assert [one.verdict for one in run(name, tree) if one.subject == "GPU 2"] == [
-                Verdict.UNKNOWN
-            ]
+            assert [
+                finding.verdict for finding in run(name, tree) if finding.subject == "GPU 2"
+            ] == [Verdict.UNKNOWN]
 
 
 class TestSpeed:
     def test_idle_gpu_is_unknown(self):
         tree = healthy().file(f"{GPU}/current_link_speed", "2.5 GT/s PCIe")
-        one = only(one for one in run("pcie-speed", tree) if one.verdict is not Verdict.PASS)
+        one = only(
+            finding for finding in run("pcie-speed", tree) if finding.verdict is not Verdict.PASS
+        )
         assert (one.verdict, one.subject) == (Verdict.UNKNOWN, "GPU 2")
         assert one.message == "it runs at 2.5 of 32 GT/s; an idle GPU lowers its link speed"
 
@@ -103,7 +109,11 @@ class TestSpeed:
             .update("nvml_load", **{gpu_bdf(2): percent})
         )
         assert (
-            only(one.verdict for one in run("pcie-speed", tree) if one.verdict is not Verdict.PASS)
+            only(
+                finding.verdict
+                for finding in run("pcie-speed", tree)
+                if finding.verdict is not Verdict.PASS
+            )
             is verdict
         )
 
@@ -117,10 +127,10 @@ class TestSpeed:
         )
 
     def test_slow_switch_is_judged_though_the_gpu_is_idle(self):
-        one = only(
+        finding = only(
             bad("pcie-speed", healthy().file(f"{DEVICES}/{UP}/current_link_speed", "8.0 GT/s PCIe"))
         )
-        assert UP in one.message and UP in one.fix
+        assert UP in finding.message and UP in finding.fix
 
 
 def test_ports_of_one_card_share_its_link():
@@ -134,16 +144,16 @@ def test_ports_of_one_card_share_its_link():
         rate="400 Gb/sec (4X NDR)",
     )
     tree.link("/sys/class/infiniband/mlx5_1/device", f"../../../{second}")
-    one = only(bad("pcie-nic-bandwidth", tree))
-    assert one.message == "PCIe carries only 504 Gbit/s for ports of 800 Gbit/s"
+    finding = only(bad("pcie-nic-bandwidth", tree))
+    assert finding.message == "PCIe carries only 504 Gbit/s for ports of 800 Gbit/s"
 
 
 class TestPath:
     def test_fix_names_the_card_and_the_gpu(self):
         tree = healthy().link(GPU, f"../../../devices/pci0000:70/0000:70:01.0/{gpu_bdf(2)}")
-        one = only(bad("pcie-path", tree))
+        finding = only(bad("pcie-path", tree))
         assert (
-            one.fix
+            finding.fix
             == f"drain the host and power it off; then move mlx5_0 ({port_bdf(0)}) to a slot under"
             f" the switch of the GPU at {gpu_bdf(2)}"
         )
@@ -151,8 +161,8 @@ class TestPath:
     def test_place_that_is_not_known(self):
         tree = healthy()
         del tree.paths[GPU]
-        found = [one for one in run("pcie-path", tree) if one.subject == "GPU 2"]
-        assert [one.verdict for one in found] == [Verdict.UNKNOWN]
+        findings = [finding for finding in run("pcie-path", tree) if finding.subject == "GPU 2"]
+        assert [finding.verdict for finding in findings] == [Verdict.UNKNOWN]
 
     def test_virtual_machine_is_skipped(self):
         assert only(run("pcie-path", virtual())).verdict is Verdict.SKIP
@@ -160,8 +170,8 @@ class TestPath:
 
 class TestNuma:
     def test_gpu_and_its_card_on_two_nodes(self):
-        one = only(bad("pcie-numa", healthy().file(f"{DEVICES}/{port_bdf(1)}/numa_node", "1")))
-        assert one.message == "it is on NUMA node 0, its nearest RDMA device mlx5_1 on node 1"
+        finding = only(bad("pcie-numa", healthy().file(f"{DEVICES}/{port_bdf(1)}/numa_node", "1")))
+        assert finding.message == "it is on NUMA node 0, its nearest RDMA device mlx5_1 on node 1"
 
     def test_machine_with_one_node_is_skipped(self):
         tree = healthy().file("/sys/devices/system/node/online", "0").file(f"{GPU}/numa_node", "-1")
@@ -173,12 +183,12 @@ class TestAcs:
         tree = healthy()
         for bdf in (UP, DOWN):
             tree.data(f"{DEVICES}/{bdf}/config", config(acs=0x04))
-        one = only(bad("pcie-acs", tree))
-        assert one.fix.startswith("drain the host") and "VFIO" in one.fix
-        assert one.fix.endswith(
+        finding = only(bad("pcie-acs", tree))
+        assert finding.fix.startswith("drain the host") and "VFIO" in finding.fix
+        assert finding.fix.endswith(
             f"for b in {UP} {DOWN}; do setpci -s $b ECAP_ACS+0x6.w=0000:001d; done"
         )
-        assert [evidence.seen for evidence in one.evidence] == ["ReqRedir+", "ReqRedir+"]
+        assert [evidence.seen for evidence in finding.evidence] == ["ReqRedir+", "ReqRedir+"]
 
     def test_root_port_is_not_judged(self):
         assert bad("pcie-acs", healthy().data(f"{DEVICES}/{ROOT}/config", config(acs=0x1D))) == []
@@ -193,19 +203,24 @@ class TestAcs:
             for gpu in (True, False)
             for bdf in bridges(index, gpu=gpu)
         ]
-        one = only(run("pcie-acs", unprivileged(healthy(), *ports)))
-        assert one.verdict is Verdict.UNKNOWN
-        assert "needs root" in one.message and one.fix == "sudo busbw check"
+        finding = only(run("pcie-acs", unprivileged(healthy(), *ports)))
+        assert finding.verdict is Verdict.UNKNOWN
+        assert "needs root" in finding.message and finding.fix == "sudo busbw check"
 
     def test_readable_ports_are_judged_beside_unreadable_ones(self):
         tree = unprivileged(healthy(), f"{DEVICES}/{UP}").data(
             f"{DEVICES}/{DOWN}/config", config(acs=0x1D)
         )
-        assert [one.verdict for one in run("pcie-acs", tree)] == [Verdict.UNKNOWN, Verdict.WARN]
+        assert [finding.verdict for finding in run("pcie-acs", tree)] == [
+            Verdict.UNKNOWN,
+            Verdict.WARN,
+        ]
 
     def test_virtual_machine_keeps_it_on(self):
-        one = only(run("pcie-acs", virtual().data(f"{DEVICES}/{DOWN}/config", config(acs=0x1D))))
-        assert one.verdict is Verdict.SKIP
+        finding = only(
+            run("pcie-acs", virtual().data(f"{DEVICES}/{DOWN}/config", config(acs=0x1D)))
+        )
+        assert finding.verdict is Verdict.SKIP
 
 
 class TestIommu:
@@ -226,18 +241,20 @@ class TestIommu:
 
 
 def test_ats_needs_the_extended_capabilities():
-    found = run("pcie-ats", virtual().data(f"{PORT}/config", config()[:256]))
-    assert [one.verdict for one in found if one.subject == "mlx5_3"] == [Verdict.UNKNOWN]
+    findings = run("pcie-ats", virtual().data(f"{PORT}/config", config()[:256]))
+    assert [finding.verdict for finding in findings if finding.subject == "mlx5_3"] == [
+        Verdict.UNKNOWN
+    ]
 
 
 def test_read_request_command_keeps_the_other_bits():
-    one = only(
+    finding = only(
         bad(
             "pcie-max-read-request",
             healthy().data(f"{PORT}/config", config(read_request=512, payload=512)),
         )
     )
-    assert one.fix == f"drain the host; setpci -s {port_bdf(3)} CAP_EXP+8.w=5000:7000"
+    assert finding.fix == f"drain the host; setpci -s {port_bdf(3)} CAP_EXP+8.w=5000:7000"
 
 
 def test_payload_that_is_small_all_the_way():
@@ -250,23 +267,25 @@ def test_payload_that_is_small_all_the_way():
 
 
 def test_payload_is_unknown_where_a_bridge_needs_root():
-    found = run(
+    findings = run(
         "pcie-max-payload",
         unprivileged(healthy(gpus=1, ports=0), f"{DEVICES}/{bridges(0, gpu=True)[1]}"),
     )
-    assert only(found).verdict is Verdict.UNKNOWN
+    assert only(findings).verdict is Verdict.UNKNOWN
 
 
 def test_relaxed_ordering_is_not_judged_on_other_hosts():
-    found = run("pcie-relaxed-ordering", healthy().data(f"{PORT}/config", config(relaxed=False)))
-    assert [one.verdict for one in found if one.subject == "mlx5_3"] == [Verdict.SKIP]
+    findings = run("pcie-relaxed-ordering", healthy().data(f"{PORT}/config", config(relaxed=False)))
+    assert [finding.verdict for finding in findings if finding.subject == "mlx5_3"] == [
+        Verdict.SKIP
+    ]
 
 
 class TestErrors:
     def test_nonfatal_errors_warn_and_fatal_ones_fail(self):
         tree = healthy().file(f"{GPU}/aer_dev_nonfatal", "Timeout 1\nTOTAL_ERR_NONFATAL 1")
         tree.file(f"{DEVICES}/{DOWN}/aer_dev_fatal", "DLP 2\nTOTAL_ERR_FATAL 2")
-        assert [(one.verdict, one.message) for one in bad("pcie-aer-fatal", tree)] == [
+        assert [(finding.verdict, finding.message) for finding in bad("pcie-aer-fatal", tree)] == [
             (Verdict.FAIL, f"2 fatal errors since boot in the bridge above it ({DOWN})"),
             (Verdict.WARN, "1 nonfatal error since boot"),
         ]
@@ -274,10 +293,10 @@ class TestErrors:
     @pytest.mark.parametrize("count, verdict", [(1843, Verdict.PASS), (1844, Verdict.WARN)])
     def test_correctable_errors_up_to_the_bit_error_rate(self, count, verdict):
         """16 lanes of 32 GT/s for an hour at 10^-12 are 1843 errors."""
-        found = run(
+        findings = run(
             "pcie-aer-correctable", healthy().file(f"{GPU}/aer_dev_correctable", f"BadTLP {count}")
         )
-        assert only(found).verdict is verdict
+        assert only(findings).verdict is verdict
 
     @pytest.mark.parametrize("name", ["pcie-aer-fatal", "pcie-aer-correctable"])
     def test_kernel_without_counts_is_unknown(self, name):
@@ -309,7 +328,9 @@ def test_passthrough_of_arm_on_the_command_line():
 def test_link_of_a_gpu_that_is_joined_to_its_cpu_is_not_judged(name, file, text):
     tree = healthy().file(f"{GPU}/current_link_{file}", text)
     all_changed(name="NVIDIA GB200")(tree)
-    assert [one.verdict for one in run(name, tree) if one.subject == "GPU 2"] == [Verdict.SKIP]
+    assert [finding.verdict for finding in run(name, tree) if finding.subject == "GPU 2"] == [
+        Verdict.SKIP
+    ]
 
 
 def test_network_device_of_a_hypervisor_needs_no_node():

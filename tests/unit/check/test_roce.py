@@ -129,9 +129,9 @@ def test_global_pause_alone_is_allowed():
 
 def test_port_that_was_left_out_is_named():
     tree = healthy().update("dcb eth3", pfc=[4], dscp={"26": 4})
-    found = [found for found in run("roce-alike", tree) if found.verdict is WARN]
-    assert {found.subject for found in found} == {"mlx5_3"}
-    assert [found.message for found in found] == [
+    finding = [finding for finding in run("roce-alike", tree) if finding.verdict is WARN]
+    assert {finding.subject for finding in finding} == {"mlx5_3"}
+    assert [finding.message for finding in finding] == [
         f"its {what} differs from most ports of this host" for what in ("flow control", "DSCP map")
     ]
 
@@ -158,8 +158,8 @@ def test_settings_after_a_reboot(files, change, verdict, fix):
     tree = healthy().call("files that set RoCE at the start", json.dumps(files))
     if change:
         change(tree)
-    (found,) = run("roce-at-start", tree)
-    assert (found.verdict, found.fix) == (verdict, fix)
+    (finding,) = run("roce-at-start", tree)
+    assert (finding.verdict, finding.fix) == (verdict, fix)
 
 
 def test_host_without_settings_has_none_to_keep():

@@ -101,9 +101,9 @@ def at(ago_s: float, *texts: str):
     ],
 )
 def test_xid_by_number_text_and_age(text, ago_s, verdict):
-    (one,) = found("gpu-xid", at(ago_s, GPU_1 + text))
-    assert (one.subject, one.verdict) == ("GPU 1", verdict)
-    assert f"Xid {text.partition(',')[0]} (" in one.message and bool(one.fix) is (
+    (finding,) = found("gpu-xid", at(ago_s, GPU_1 + text))
+    assert (finding.subject, finding.verdict) == ("GPU 1", verdict)
+    assert f"Xid {text.partition(',')[0]} (" in finding.message and bool(finding.fix) is (
         verdict is not PASS
     )
 
@@ -176,8 +176,8 @@ def test_a_reset_of_the_gpu_ends_it(error, later, verdict):
 
 
 def test_a_reset_ends_what_is_watched():
-    (one,) = found("gpu-xid", at(7200, GPU_1 + "168, Reduced memory capacity"), at(3600, RESET))
-    assert one.verdict is PASS and one.message.endswith("the GPU was reset since")
+    (finding,) = found("gpu-xid", at(7200, GPU_1 + "168, Reduced memory capacity"), at(3600, RESET))
+    assert finding.verdict is PASS and finding.message.endswith("the GPU was reset since")
 
 
 def test_one_finding_for_each_gpu_the_worst_first():
@@ -189,7 +189,10 @@ def test_one_finding_for_each_gpu_the_worst_first():
         f"{second}95, Uncontained",
     ]
     seen = found("gpu-xid", at(7200, *lines))
-    assert [(one.subject, one.verdict) for one in seen] == [("GPU 1", FAIL), ("GPU 0", PASS)]
+    assert [(finding.subject, finding.verdict) for finding in seen] == [
+        ("GPU 1", FAIL),
+        ("GPU 0", PASS),
+    ]
     assert (
         seen[0].message
         == "Xid 95 (uncontained memory error), 2 h ago; Xid 94 (contained memory error), 2 h ago; "
@@ -199,7 +202,7 @@ def test_one_finding_for_each_gpu_the_worst_first():
         f"drain the host first; nvidia-smi --gpu-reset -i 0000:43:00.0 && echo '{WRITTEN}' >"
         " /dev/kmsg"
     )
-    assert [one.seen for one in seen[0].evidence] == [lines[-1]]
+    assert [evidence.seen for evidence in seen[0].evidence] == [lines[-1]]
 
 
 def test_later_nonfatal_errors_do_not_hide_a_fatal_one():
@@ -207,29 +210,32 @@ def test_later_nonfatal_errors_do_not_hide_a_fatal_one():
         f"{GPU_1}149, NETIR_LINK_EVT {word} XC0 i0 Link 08 ({HEX})"
         for word in ("Fatal", "Nonfatal")
     )
-    (one,) = found("gpu-xid", at(7200, fatal), at(60, other, other))
-    assert one.verdict is FAIL and one.evidence[0].seen == fatal
+    (finding,) = found("gpu-xid", at(7200, fatal), at(60, other, other))
+    assert finding.verdict is FAIL and finding.evidence[0].seen == fatal
 
 
 def test_xid_154_names_the_action():
     line = GPU_1 + "154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
-    (one,) = found("gpu-xid", at(3 * DAY_S, line, line))
-    assert one.message == "Xid 154 (GPU recovery action changed) x 2, 3 d ago: Node Reboot Required"
-    assert one.fix == "drain the host first; node reboot required"
+    (finding,) = found("gpu-xid", at(3 * DAY_S, line, line))
+    assert (
+        finding.message
+        == "Xid 154 (GPU recovery action changed) x 2, 3 d ago: Node Reboot Required"
+    )
+    assert finding.fix == "drain the host first; node reboot required"
 
 
 def test_xid_of_a_gpu_that_nvml_does_not_list_has_its_bus():
-    (one,) = found(
+    (finding,) = found(
         "gpu-xid",
         lambda tree: tree.failing("nvml_health", "no"),
         at(60, "NVRM: Xid (PCI:0000:e4:00): 79, GPU is gone"),
     )
-    assert (one.subject, one.verdict) == ("0000:e4:00", FAIL)
+    assert (finding.subject, finding.verdict) == ("0000:e4:00", FAIL)
 
 
 def test_xids_are_judged_without_nvml():
-    (one,) = found("gpu-xid", lambda tree: tree.failing("nvml_health", "no driver"))
-    assert one.verdict is PASS and "no Xid" in one.message
+    (finding,) = found("gpu-xid", lambda tree: tree.failing("nvml_health", "no driver"))
+    assert finding.verdict is PASS and "no Xid" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -252,14 +258,14 @@ def test_xids_are_judged_without_nvml():
 )
 @pytest.mark.parametrize("name", ["gpu-xid", "gpu-sxid", "disk-errors"])
 def test_a_log_that_cannot_be_read_is_told(name, reason, optional, fix):
-    (one,) = found(name, lambda tree: tree.failing("kmsg", reason))
-    assert (one.verdict, one.optional, one.fix) == (UNKNOWN, optional, fix)
-    assert reason in one.message
+    (finding,) = found(name, lambda tree: tree.failing("kmsg", reason))
+    assert (finding.verdict, finding.optional, finding.fix) == (UNKNOWN, optional, fix)
+    assert reason in finding.message
 
 
 def test_a_log_that_lost_its_beginning_says_how_far_it_reaches():
-    (one,) = found("gpu-xid", lambda tree: tree.update("kmsg", begins_s=NOW_S - 7200))
-    assert one.verdict is PASS and "reaches back 2 h" in one.message
+    (finding,) = found("gpu-xid", lambda tree: tree.update("kmsg", begins_s=NOW_S - 7200))
+    assert finding.verdict is PASS and "reaches back 2 h" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -283,9 +289,9 @@ def test_a_log_that_lost_its_beginning_says_how_far_it_reaches():
     ],
 )
 def test_sxid_by_word_number_and_age(text, ago_s, verdict, words):
-    (one,) = found("gpu-sxid", at(ago_s, SWITCH + text))
-    assert (one.subject, one.verdict) == ("NVSwitch 0000:05:00", verdict)
-    assert words in one.fix and bool(one.fix) is (verdict is not PASS)
+    (finding,) = found("gpu-sxid", at(ago_s, SWITCH + text))
+    assert (finding.subject, finding.verdict) == ("NVSwitch 0000:05:00", verdict)
+    assert words in finding.fix and bool(finding.fix) is (verdict is not PASS)
 
 
 def test_an_sxid_that_reports_the_end_ends_the_condition():
@@ -318,8 +324,8 @@ def test_lines_that_continue_an_sxid_do_not_hide_that_it_is_fatal():
         "SOE HALT data[0] = unavailable",
     )
     lines = [f"{SWITCH}22013, Fatal, Link 4 error", *(f"{SWITCH}22013, {text}" for text in more)]
-    (one,) = found("gpu-sxid", at(60, *lines))
-    assert one.verdict is FAIL and " x " not in one.message
+    (finding,) = found("gpu-sxid", at(60, *lines))
+    assert finding.verdict is FAIL and " x " not in finding.message
 
 
 PREFIXES = [
@@ -392,5 +398,7 @@ def test_any_xid_is_read_back(domain, bus, slot, number, process):
 @settings(max_examples=40)
 @given(st.text(max_size=80))
 def test_any_text_after_the_number_is_judged_without_an_error(text):
-    for one in found("gpu-xid", at(60, *(f"{GPU_1}{number}, {text}" for number in (74, 149, 154)))):
-        assert one.verdict in (PASS, WARN, FAIL)
+    for finding in found(
+        "gpu-xid", at(60, *(f"{GPU_1}{number}, {text}" for number in (74, 149, 154)))
+    ):
+        assert finding.verdict in (PASS, WARN, FAIL)

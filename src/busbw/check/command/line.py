@@ -1,12 +1,12 @@
 """A launcher's command line, parsed: its options, the ranks' variables, and the program.
 
-What a rule is: a check of a command line.
+A rule is a check of such a line; `rule` registers it.
 """
 
 import ipaddress
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,10 @@ HOSTFILES = ("hostfile", "machinefile", "default-hostfile", "f")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of the launcher: `spelled` as on the line, `name` without dashes, with - for _."""
+    """One option of the launcher: `spelled` as on the line, `name` without its leading dashes.
+
+    For srun and torchrun `name` has - in place of _.
+    """
 
     spelled: str
     name: str
@@ -39,38 +42,34 @@ class Place:
 
     @property
     def count(self) -> int | None:
-        """Its slots: one if no number is given.
+        """Its number of slots: 1 if the host has no text after its name.
 
         None for `*`, `auto`, a shell variable and other text.
         """
         if not self.slots:
-            return None if unset(self.name) else 1
+            return None if needs_shell(self.name) else 1
         return int(self.slots) if self.slots.isdecimal() else None
 
     @property
     def wrong(self) -> bool:
         """Whether the text after the colon is not a number of slots."""
-        return (
-            bool(self.slots)
-            and self.count is None
-            and self.slots.lower() not in ("*", "auto")
-            and not unset(self.slots)
-        )
+        if not self.slots or self.count is not None:
+            return False
+        return self.slots.lower() not in ("*", "auto") and not needs_shell(self.slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """A command line, with facts of a machine: None, 0 or empty without one.
 
-    `before` are the variables that are set in front of the launcher, `passed` those that its
-    options give to the ranks: None for `-x NAME`, which takes the value of the environment. `major`
-    is Open MPI's version, `interfaces` are those of the machine that starts the line, `environment`
-    its variables, `gpus` those of a machine that runs ranks.
+    `launcher` is mpirun (Open MPI), hydra (mpirun of MPICH or Intel MPI), srun, torchrun, or '' for
+    a program without one. `before` are the variables that are set in front of the launcher,
+    `passed` those that its options give to the ranks: None for `-x NAME`, which takes the value of
+    the environment. `major` is Open MPI's version. `interfaces` and `environment` are those of the
+    machine that starts the line. `gpus` is the number of GPUs of a machine that runs ranks.
     """
 
     argv: tuple[str, ...]
-    # Mpirun (Open MPI), hydra (mpirun of MPICH or Intel MPI), srun, torchrun, or '' for a program
-    # alone.
     launcher: str = ""
     options: tuple[Option, ...] = ()
     before: tuple[tuple[str, str], ...] = ()
@@ -85,12 +84,12 @@ class Line:
 
     @property
     def variables(self) -> tuple[tuple[str, str | None], ...]:
-        """All variables that the line sets."""
+        """All variables that the line sets, with their values."""
         return (*self.before, *self.passed)
 
     @property
     def several(self) -> bool:
-        """Whether it has ranks on several hosts, or may have: it reads a file with hosts."""
+        """Whether it has ranks on several hosts, or may have them: it reads a file of hosts."""
         return (self.nodes or 1) > 1 or self.has(*HOSTFILES)
 
     @property
@@ -108,8 +107,9 @@ class Line:
         )
 
     def value(self, *names: str) -> str | None:
-        """The last of `values`, which counts."""
-        return next(iter(self.values(*names)[-1:]), None)
+        """The last of `values`, which is the one that counts; None without any."""
+        values = self.values(*names)
+        return values[-1] if values else None
 
     def number(self, *names: str) -> int | None:
         """`value` as a number; None without the option or for other text."""
@@ -117,22 +117,20 @@ class Line:
         return int(value) if value is not None and value.isdecimal() else None
 
     def has(self, *names: str) -> bool:
-        """Whether an option is given."""
+        """Whether the line has an option with one of these names."""
         return any(option.name in names for option in self.options)
 
     @property
     def hosts(self) -> tuple[Place, ...]:
-        """Hosts of mpirun's -H."""
-        texts = (
-            [part for value in self.values("H", "host") for part in value.split(",") if part]
-            if self.launcher == "mpirun"
-            else []
-        )
-        return tuple(Place(name + bracket, slots) for name, bracket, slots in map(_host, texts))
+        """The hosts of mpirun's -H, with their slots."""
+        if self.launcher != "mpirun":
+            return ()
+        lists = self.values("H", "host")
+        return tuple(_parse_host(text) for hosts in lists for text in hosts.split(",") if text)
 
     @property
     def per_node(self) -> int | None:
-        """Ranks on each host, if an option gives it."""
+        """Number of ranks on each host; None if no option gives it."""
         if self.launcher == "mpirun":
             match = _PPR.search(self.value("map-by") or "")
             mapped = int(match.group(1)) if match else None
@@ -145,38 +143,29 @@ class Line:
     def nodes(self) -> int | None:
         """Number of hosts; None if the line does not give it."""
         if self.launcher == "mpirun":
-            return (
-                len(
-                    {
-                        name
-                        for host in self.hosts
-                        for name in ((host.name, host.slots) if host.wrong else (host.name,))
-                    }
-                )
-                or None
-            )
-        return (
-            self.number("N", "nodes")
-            if self.launcher == "srun"
-            else (self.number("nnodes") or (None if self.has("nnodes") else 1))
-        )
+            names = {host.name for host in self.hosts}
+            # In host1:host2 the text after the colon is a host too.
+            names |= {host.slots for host in self.hosts if host.wrong}
+            return len(names) or None
+        if self.launcher == "srun":
+            return self.number("N", "nodes")
+        return self.number("nnodes") or (None if self.has("nnodes") else 1)
 
     @property
     def ranks(self) -> int | None:
         """Number of ranks; None if the line does not give it, or has several programs."""
         if ":" in self.program:
             return None
-        given = (
-            self.number("n", "np", "c")
-            if self.launcher in ("mpirun", "hydra")
-            else self.number("n", "ntasks")
-        )
-        each, nodes = self.per_node, self.nodes
-        return given or (each * nodes if each and nodes else None)
+        of_mpirun = self.launcher in ("mpirun", "hydra")
+        total = self.number("n", "np", "c") if of_mpirun else self.number("n", "ntasks")
+        if total:
+            return total
+        per_node, nodes = self.per_node, self.nodes
+        return per_node * nodes if per_node and nodes else None
 
     @property
     def ranks_per_node(self) -> int | None:
-        """The most ranks on one host; None if the line does not give it."""
+        """The largest number of ranks on a host; None if the line does not give it."""
         if self.per_node:
             return self.per_node
         slots = self.slots
@@ -187,92 +176,91 @@ class Line:
     @property
     def slots(self) -> dict[str, int]:
         """Slots of each host in -H; empty if one of them is unknown."""
-        found: dict[str, int] = {}
+        by_host: dict[str, int] = {}
         for host in self.hosts:
             if host.count is None:
                 return {}
-            found[host.name] = found.get(host.name, 0) + host.count
-        return found
+            by_host[host.name] = by_host.get(host.name, 0) + host.count
+        return by_host
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Open MPI's parameters."""
-        found = [
-            one
-            for one in self.options
-            if self.launcher == "mpirun" and one.name in TWO["mpirun"] and len(one.values) == 2
-        ]
-        kinds = {option.name: option.name.removeprefix("g").removeprefix("o") for option in found}
-        return tuple(
-            Parameter(
-                kinds[one.name], one.values[0], one.values[1], f"{one.spelled} {one.values[0]}"
-            )
-            for one in found
-        )
+        """Open MPI's parameters on the line, in order."""
+        if self.launcher != "mpirun":
+            return ()
+        parameters = []
+        for option in self.options:
+            if option.name in TWO["mpirun"] and len(option.values) == 2:
+                kind = option.name.removeprefix("g").removeprefix("o")
+                name, value = option.values
+                parameters.append(Parameter(kind, name, value, f"{option.spelled} {name}"))
+        return tuple(parameters)
 
 
-def _host(text: str) -> tuple[str, str, str]:
+def _parse_host(text: str) -> Place:
+    """`host1:8`, or an IPv6 address, which has slots only in brackets: `[fe80::1]:8`."""
     if text.startswith("["):
-        name, bracket, rest = text.partition("]")
-        return name, bracket, rest.removeprefix(":")
+        address, bracket, slots = text.partition("]")
+        return Place(address + bracket, slots.removeprefix(":"))
     try:
-        return str(ipaddress.IPv6Address(text)), "", ""
+        return Place(str(ipaddress.IPv6Address(text)))
     except ValueError:
-        pass
-    name, _, slots = text.partition(":")
-    return name, "", slots
+        name, _, slots = text.partition(":")
+        return Place(name, slots)
 
 
 def parse(argv: Sequence[str]) -> Line:
     """The line, with what stands before the launcher: assignments, env, timeout and the like."""
-    at, launcher = _launcher(argv)
+    at, launcher = _find_launcher(argv)
     if not launcher:
-        start = next(
-            (
-                index
-                for index, word in enumerate(argv)
-                if not _ASSIGNMENT.fullmatch(word) and word != "env"
-            ),
-            len(argv),
-        )
-        return Line(tuple(argv), before=_assigned(argv[:start]), program=tuple(argv[start:]))
-    options, program = _options(argv[at + 1 :], launcher)
+        start = 0
+        while start < len(argv) and (argv[start] == "env" or _ASSIGNMENT.fullmatch(argv[start])):
+            start += 1
+        before = _parse_assignments(argv[:start])
+        return Line(tuple(argv), before=before, program=tuple(argv[start:]))
+    options, program = _parse_options(argv[at + 1 :], launcher)
     if launcher == "mpirun" and any(option.name in HYDRA for option in options):
         launcher = "hydra"
-        options, program = _options(argv[at + 1 :], launcher)
-    passed: list[tuple[str, str | None]] = []
-    for option in options:
-        if launcher == "mpirun" and option.name == "x" and option.values:
-            passed.append(_exported(option.values[0]))
-        if launcher == "hydra" and option.name in ("genv", "env") and len(option.values) == 2:
-            passed.append((option.values[0], option.values[1]))
-        if launcher == "srun" and option.name == "export" and option.values:
-            passed += [
-                _exported(part) for part in option.values[0].split(",") if part not in EXPORTS
-            ]
+        options, program = _parse_options(argv[at + 1 :], launcher)
     return Line(
-        tuple(argv), launcher, tuple(options), _assigned(argv[:at]), tuple(passed), tuple(program)
+        tuple(argv),
+        launcher,
+        tuple(options),
+        _parse_assignments(argv[:at]),
+        tuple(_passed_variables(launcher, options)),
+        tuple(program),
     )
 
 
-def unset(text: str) -> bool:
-    """Whether it has a variable or command that a shell would replace."""
+def _passed_variables(launcher: str, options: Sequence[Option]) -> Iterator[tuple[str, str | None]]:
+    """The variables that options give to the ranks; None for the value of the environment."""
+    for option in options:
+        if launcher == "mpirun" and option.name == "x" and option.values:
+            yield _parse_export(option.values[0])
+        if launcher == "hydra" and option.name in ("genv", "env") and len(option.values) == 2:
+            yield option.values[0], option.values[1]
+        if launcher == "srun" and option.name == "export" and option.values:
+            words = option.values[0].split(",")
+            yield from (_parse_export(word) for word in words if word not in EXPORTS)
+
+
+def needs_shell(text: str) -> bool:
+    """Whether the text has a variable or command that a shell would replace."""
     return "$" in text or "`" in text
 
 
-def _assigned(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (match.group(1), match.group(2)) for word in words if (match := _ASSIGNMENT.fullmatch(word))
-    )
+def _parse_assignments(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    matches = map(_ASSIGNMENT.fullmatch, words)
+    return tuple((match.group(1), match.group(2)) for match in matches if match)
 
 
-def _exported(text: str) -> tuple[str, str | None]:
+def _parse_export(text: str) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
     return name, value if equals else None
 
 
-def _launcher(argv: Sequence[str]) -> tuple[int, str]:
-    """Where the launcher is, and which."""
+def _find_launcher(argv: Sequence[str]) -> tuple[int, str]:
+    """The index of the launcher's word, and the launcher; '' if the line has none."""
     for at, word in enumerate(argv):
         name = Path(word).name
         if name in LAUNCHERS:
@@ -280,22 +268,20 @@ def _launcher(argv: Sequence[str]) -> tuple[int, str]:
     return 0, ""
 
 
-def _options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[str]]:
+def _parse_options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[str]]:
     """The launcher's options, and the program that follows them."""
-    found, at = [], 0
+    options, at = [], 0
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
-        word, _, attached = (
-            words[at].partition("=") if words[at].startswith("--") else (words[at], "", "")
-        )
-        name = (
-            word.lstrip("-")
-            if launcher in ("mpirun", "hydra")
-            else word.lstrip("-").replace("_", "-")
-        )
+        word, attached = words[at], ""
+        if word.startswith("--"):
+            word, _, attached = word.partition("=")
+        name = word.lstrip("-")
+        if launcher not in ("mpirun", "hydra"):
+            name = name.replace("_", "-")
         short = launcher == "srun" and len(word) > 2 and word[1] != "-" and word[1] in ONE["srun"]
         if launcher == "torchrun" and name in ("m", "module", "no-python"):
             break
-        count = 0  # of the words after it that are its values
+        count = 0  # how many of the following words are its values
         if attached:
             values: tuple[str, ...] = (attached,)
         elif short:
@@ -303,31 +289,28 @@ def _options(words: Sequence[str], launcher: str) -> tuple[list[Option], list[st
         else:
             count = 2 if name in TWO[launcher] else int(name in ONE[launcher])
             values = tuple(words[at + 1 : at + 1 + count])
-        found.append(Option(word, word[1] if short else name, values))
+        options.append(Option(word, word[1] if short else name, values))
         at += 1 + count
-    rest = list(words[at:])
-    return found, rest[1:] if rest[:1] == ["--"] else rest
+    remaining = list(words[at:])
+    return options, remaining[1:] if remaining[:1] == ["--"] else remaining
 
 
 def inner(program: Sequence[str]) -> tuple[str, ...]:
     """The program's words; for `bash -c '...'`, those of the last command in it."""
-    if (
-        len(program) > 2
-        and Path(program[0]).name in ("bash", "sh")
-        and program[1].startswith("-")
-        and program[1].endswith("c")
-    ):
-        try:
-            words = shlex.split(program[2])
-        except ValueError:
-            return tuple(program)
-        ends = [
-            index
-            for index, word in enumerate(words)
-            if word in ("&&", ";", "||") or word.endswith(";")
-        ]
-        return tuple(words[ends[-1] + 1 :] if ends else words)
-    return tuple(program)
+    if len(program) < 3 or Path(program[0]).name not in ("bash", "sh"):
+        return tuple(program)
+    if not (program[1].startswith("-") and program[1].endswith("c")):
+        return tuple(program)
+    try:
+        words = shlex.split(program[2])
+    except ValueError:
+        return tuple(program)
+    command: list[str] = []
+    for word in words:
+        command.append(word)
+        if word in ("&&", "||") or word.endswith(";"):
+            command.clear()
+    return tuple(command)
 
 
 STAYS = "change the script or note that holds the line"
@@ -340,8 +323,8 @@ def rule(row: CheckRow) -> Callable[[Judge[Line]], Rule]:
     """Makes a function of a line the rule of `row`, which the registry then has."""
 
     def register(judge: Judge[Line]) -> Rule:
-        made = Rule(row, judge)
-        REGISTERED.append(made)
-        return made
+        registered = Rule(row, judge)
+        REGISTERED.append(registered)
+        return registered
 
     return register

@@ -1,8 +1,7 @@
-"""Finds faults in a command line: the rules, and the NCCL checks on its variables.
+"""Finds faults in command lines, which come from words, a script or stdin.
 
-Facts of this machine for a line: its launcher if installed, its GPUs if ranks run here.
-
-What is wrong with command lines, read from words, a file or stdin.
+A line is judged by the rules, and its variables by the NCCL checks. This machine adds facts: its
+launcher if the line starts here, its GPUs and ports if ranks run here.
 """
 
 import json
@@ -15,10 +14,10 @@ from pathlib import Path
 
 from msgspec import structs
 
-from busbw.check.command.line import HOSTFILES, Line, parse, unset
+from busbw.check.command.line import HOSTFILES, Line, needs_shell, parse
 from busbw.check.command.nccl_tests import perf
 from busbw.check.command.options import LAUNCHERS
-from busbw.check.command.script_parser import Found, commands
+from busbw.check.command.script_parser import ScriptCommand, commands
 from busbw.check.launcher.programs import OpenMpi, open_mpi, shell_open_mpi
 from busbw.check.machine import ENVIRONMENT, USER, Machine
 from busbw.check.registry import CHECKS, HOSTNAME, RULES, run
@@ -41,7 +40,7 @@ def launcher_word(argv: Sequence[str]) -> str:
 def starts_here(argv: Sequence[str]) -> bool:
     """Whether this machine has the launcher of a line.
 
-    A program without a launcher, and torchrun's module, run here.
+    A program without a launcher starts here, and so does torchrun as a module of Python.
     """
     word = launcher_word(argv)
     return not word or Path(word).name.startswith("torch.") or shutil.which(word) is not None
@@ -51,56 +50,54 @@ def ranks_here(line: Line, machine: Machine) -> bool:
     """Whether ranks run on this machine: the line names it, or names no host."""
     if line.launcher == "srun" or line.has(*HOSTFILES):
         return False
-    named = {host.name for host in line.hosts}
-    own = {"localhost", "127.0.0.1", *(machine.call("addresses", _addresses).text or "").split()}
-    name = machine.text(HOSTNAME) or ""
-    return not named or any(
-        one in own or (name and one.partition(".")[0] == name.partition(".")[0]) for one in named
-    )
+    hosts = {host.name for host in line.hosts}
+    if not hosts:
+        return True
+    addresses = (machine.call("addresses", _local_addresses).text or "").split()
+    if hosts & {"localhost", "127.0.0.1", *addresses}:
+        return True
+    hostname = machine.text(HOSTNAME) or ""
+    short_names = {host.partition(".")[0] for host in hosts}
+    return bool(hostname) and hostname.partition(".")[0] in short_names
 
 
 def open_mpi_of(line: Line, machine: Machine) -> OpenMpi | None:
-    """The Open MPI in PATH, or of busbw where the line names that by its path.
+    """The Open MPI in PATH, or busbw's own if the line names its mpirun by a path.
 
-    None if it names another one.
+    None if it names another mpirun.
     """
     word = launcher_word(line.argv)
     if "/" not in word:
         return shell_open_mpi(machine)
-    every = (shell_open_mpi(machine), open_mpi(machine))
-    return next(
-        (
-            installed
-            for installed in every
-            if installed
-            and installed.path
-            and os.path.realpath(word) == os.path.realpath(installed.path)
-        ),
-        None,
-    )
+    for installed in (shell_open_mpi(machine), open_mpi(machine)):
+        path = installed.path if installed else ""
+        if path and os.path.realpath(word) == os.path.realpath(path):
+            return installed
+    return None
 
 
 def facts(line: Line, machine: Machine | None, exported: Mapping[str, str]) -> Line:
     """The line with what a machine adds. `exported` are variables that a script sets before it."""
     if machine is None:
         return replace(line, environment=exported) if exported else line
-    found, user = open_mpi_of(line, machine), machine.call(USER, lambda: str(os.geteuid())).text
-    # MPICH's, for example.
-    other = line.launcher == "mpirun" and found is not None and bool(found.error)
-    here = ranks_here(line, machine)
+    installed = open_mpi_of(line, machine)
+    # An mpirun that is not Open MPI's may be that of MPICH.
+    mpich = line.launcher == "mpirun" and installed is not None and bool(installed.error)
+    user = machine.call(USER, lambda: str(os.geteuid())).text
+    interfaces = (*machine.interfaces, "lo") if machine.interfaces else ()
+    environment = None
+    if machine.environment is not None or exported:
+        environment = {**(machine.environment or {}), **exported}
+    local = ranks_here(line, machine)
     return replace(
         line,
-        launcher="hydra" if other else line.launcher,
-        major=found.major if found else 0,
-        gpus=len(machine.host.gpus) if here else 0,
+        launcher="hydra" if mpich else line.launcher,
+        major=installed.major if installed else 0,
+        gpus=len(machine.host.gpus) if local else 0,
         root=None if user is None else user == "0",
-        interfaces=frozenset((*machine.interfaces, "lo")) if machine.interfaces else frozenset(),
-        ranks_here=here,
-        environment=(
-            {**(machine.environment or {}), **exported}
-            if machine.environment is not None or exported
-            else None
-        ),
+        interfaces=frozenset(interfaces),
+        ranks_here=local,
+        environment=environment,
     )
 
 
@@ -108,22 +105,24 @@ def named_facts(line: Line, machine: Machine) -> dict[str, str]:
     """The facts by name, as printed."""
     named = {"host": machine.text(HOSTNAME) or ""}
     if line.launcher in ("mpirun", "hydra"):
-        found = open_mpi_of(line, machine)
-        named["Open MPI"] = "another one"
-        if found:
-            installed = f"{found.version} ({found.path})"
-            named["Open MPI"] = installed if found.version else found.error
+        installed = open_mpi_of(line, machine)
+        if installed is None:
+            named["Open MPI"] = "another one"
+        elif installed.version:
+            named["Open MPI"] = f"{installed.version} ({installed.path})"
+        else:
+            named["Open MPI"] = installed.error
         named["interfaces"] = ", ".join(machine.interfaces)
     if ranks_here(line, machine):
         named |= {"GPUs": str(len(machine.host.gpus)), "RDMA ports": str(len(machine.ports))}
     return named
 
 
-def _addresses() -> str:
+def _local_addresses() -> str:
     return "\n".join(str(address.ip) for address in addresses.local().values() if address)
 
 
-# A word of a shell command, of which parts may be quoted as check.shell_words does.
+# A word of a shell command. Parts of it may be quoted, as check.shell_words does.
 _WORD = r"""(?:\$'(?:\\.|[^'\\])*'|'[^']*'|"[^"]*"|[^\s'";])+"""
 _EXPORT = re.compile(rf"\bexport ((?:[A-Z_0-9]+={_WORD} ?)+)")
 
@@ -141,11 +140,9 @@ class _WithVariables:
         self._text = json.dumps({**((machine.environment or {}) if machine else {}), **variables})
 
     def read(self, path: str) -> Reading:
-        return (
-            self._machine.read(path)
-            if self._machine
-            else Reading(None, f"{path}: no machine was read")
-        )
+        if self._machine is None:
+            return Reading(None, f"{path}: no machine was read")
+        return self._machine.read(path)
 
     def names(self, path: str) -> tuple[str, ...]:
         return self._machine.names(path) if self._machine else ()
@@ -156,21 +153,19 @@ class _WithVariables:
     def call(self, name: str, live: Callable[[], str]) -> Reading:
         if name == ENVIRONMENT:
             return Reading(self._text.encode())
-        return (
-            self._machine.call(name, live)
-            if self._machine
-            else Reading(None, "no machine was read")
-        )
+        if self._machine is None:
+            return Reading(None, "no machine was read")
+        return self._machine.call(name, live)
 
 
 def lint(
     argv: Sequence[str], machine: Machine | None = None, exported: Mapping[str, str] | None = None
 ) -> list[Checked]:
-    """All findings on a line, those of rules first.
+    """All findings on a line, those of the rules first.
 
-    `machine`, which starts the line, adds its version of Open MPI and variables; its GPUs, ports
-    and interfaces if it also runs ranks. `exported` are variables that a script sets before the
-    line. UsageError for an empty line.
+    `machine` is the one that starts the line. It adds its version of Open MPI and its variables; if
+    it also runs ranks, its GPUs, ports and interfaces. `exported` are variables that a script sets
+    before the line. UsageError for an empty line.
     """
     if not argv:
         raise UsageError(
@@ -178,48 +173,46 @@ def lint(
             "give it as you would start it: mpirun -n 16 -H h1:8,h2:8 ./build/all_reduce_perf",
         )
     line = facts(parse(argv), machine, exported or {})
-    variables = carried(
-        {name: value for name, value in line.variables if value is not None and not unset(value)}
-    )
-    ranks = Machine(
-        _WithVariables(machine if machine and ranks_here(line, machine) else None, variables)
-    )
-    found = [finding for rule in RULES for finding in run(rule, line)]
-    of_nccl = [
-        finding
-        for check in NCCL_CHECKS
-        for finding in run(check, ranks)
-        if finding.verdict is not Verdict.UNKNOWN
-    ]
-    every = found + [
-        _on_line(finding, variables, line) for finding in of_nccl if _concerns(finding, variables)
-    ]
+    texts = {name: value for name, value in line.variables if value is not None}
+    variables = carried({name: text for name, text in texts.items() if not needs_shell(text)})
+    rank_machine = machine if machine and ranks_here(line, machine) else None
+    ranks = Machine(_WithVariables(rank_machine, variables))
+    findings = [finding for rule in RULES for finding in run(rule, line)]
+    for check in NCCL_CHECKS:
+        findings += [
+            _with_fix_of_line(finding, variables, line)
+            for finding in run(check, ranks)
+            if finding.verdict is not Verdict.UNKNOWN and _concerns(finding, variables)
+        ]
     # A reboot does not affect a line.
-    return [structs.replace(finding, stays="") for finding in every]
+    return [structs.replace(finding, stays="") for finding in findings]
 
 
 def _concerns(finding: Checked, variables: Mapping[str, str]) -> bool:
     return any(evidence.where.removeprefix("$") in variables for evidence in finding.evidence)
 
 
-def _on_line(finding: Checked, variables: Mapping[str, str], line: Line) -> Checked:
+def _with_fix_of_line(finding: Checked, variables: Mapping[str, str], line: Line) -> Checked:
     """The finding with a fix that is a change of the line."""
-    fix, given = finding.fix, "-x " if line.launcher == "mpirun" else ""
+    fix, option = finding.fix, "-x " if line.launcher == "mpirun" else ""
     for name, value in variables.items():
-        without = f"leave out {given}{assignment(name, value)}"
+        without = f"leave out {option}{assignment(name, value)}"
         pattern = rf"\bunset {re.escape(word(name))}(?![\w])"
         fix = re.sub(pattern, without.replace("\\", r"\\"), fix)
-    if given:
-        fix = _EXPORT.sub(
-            lambda match: "".join(f"-x {text} " for text in re.findall(_WORD, match.group(1))), fix
-        ).rstrip()
+    if option:
+        fix = _EXPORT.sub(_as_options, fix).rstrip()
     return structs.replace(finding, fix=fix)
+
+
+def _as_options(export: re.Match[str]) -> str:
+    """`-x A=1 -x B=2 ` for `export A=1 B=2`."""
+    return "".join(f"-x {text} " for text in re.findall(_WORD, export.group(1)))
 
 
 STDIN = "-"
 
 
-def read(words: Sequence[str], stdin: str = "") -> tuple[list[Found], str]:
+def read(words: Sequence[str], stdin: str = "") -> tuple[list[ScriptCommand], str]:
     """The commands, and the name of the text that they are in ('' for words).
 
     One word is a file with a script, `-` for `stdin`, or a whole line in quotes. UsageError without
@@ -250,7 +243,7 @@ def read(words: Sequence[str], stdin: str = "") -> tuple[list[Found], str]:
             f"{words[0]}: neither a file nor a launcher",
             "give a script, or a command line after --",
         )
-    return [Found(tuple(words), 0, {})], ""
+    return [ScriptCommand(tuple(words), 0, {})], ""
 
 
 def report(words: Sequence[str], stdin: str, machine: Machine | None) -> CommandReport:
@@ -258,16 +251,15 @@ def report(words: Sequence[str], stdin: str, machine: Machine | None) -> Command
 
     UsageError as `read`.
     """
-    found, source = read(words, stdin)
-    here = machine if machine and all(starts_here(command.words) for command in found) else None
+    script, source = read(words, stdin)
+    starter = machine if all(starts_here(command.words) for command in script) else None
     lines = [
         LineReport(
             where=f"{source}, line {command.number}" if source else "",
             argv=masked_words(command.words),
-            findings=lint(command.words, here, command.exported),
+            findings=lint(command.words, starter, command.exported),
         )
-        for command in found
+        for command in script
     ]
-    return CommandReport(
-        lines=lines, facts=named_facts(parse(found[0].words), here) if here else {}
-    )
+    first_line = parse(script[0].words)
+    return CommandReport(lines=lines, facts=named_facts(first_line, starter) if starter else {})

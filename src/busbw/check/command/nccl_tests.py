@@ -1,13 +1,14 @@
 """The options of a program of nccl-tests: sizes and GPUs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from busbw.check.base import failed, passed, skipped, warned
 from busbw.check.command.line import STAYS, Line, inner, rule
 from busbw.check.shell_words import word
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.errors import UsageError
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_size, short_size
@@ -25,18 +26,18 @@ LONG = {
 
 @dataclass(frozen=True, slots=True)
 class Perf:
-    """What a run of nccl-tests measures, sizes in bytes; `stepped`: whether -f or -i is given."""
+    """The options of a run of nccl-tests. `stepped` says whether -f or -i is given."""
 
     name: str
-    least: int
-    most: int
+    min_bytes: int
+    max_bytes: int
     stepped: bool
     gpus: int  # of each thread
     threads: int
 
     @property
     def devices(self) -> int:
-        """GPUs of each process."""
+        """Number of GPUs of each process."""
         return self.gpus * self.threads
 
 
@@ -46,26 +47,32 @@ def perf(line: Line) -> Perf | None:
     None for others, and for options that are not sizes or numbers.
     """
     words = inner(line.program)
-    at = next(
-        (index for index, word in enumerate(words) if Path(word).name.endswith("_perf")), None
-    )
+    names = [Path(word).name for word in words]
+    at = next((index for index, name in enumerate(names) if name.endswith("_perf")), None)
     if at is None:
         return None
-    given = {}
-    rest = list(words[at + 1 :])
-    for index, text in enumerate(rest):
-        name, _, attached = (
-            text[2:].partition("=") if text.startswith("--") else (text[1:2], "", text[2:])
-        )
-        name = LONG.get(name, name)
-        if text.startswith("-") and name in LONG.values():
-            given[name] = attached or (rest[index + 1] if index + 1 < len(rest) else "")
+    values = _option_values(words[at + 1 :])
     try:
-        least, most = (parse_size(given[one]) if one in given else DEFAULT_BYTES for one in "be")
-        gpus, threads = (int(given.get(one, "1")) for one in "gt")
+        min_bytes = parse_size(values["b"]) if "b" in values else DEFAULT_BYTES
+        max_bytes = parse_size(values["e"]) if "e" in values else DEFAULT_BYTES
+        gpus, threads = int(values.get("g", "1")), int(values.get("t", "1"))
     except (UsageError, ValueError):
         return None
-    return Perf(Path(words[at]).name, least, most, "f" in given or "i" in given, gpus, threads)
+    return Perf(names[at], min_bytes, max_bytes, "f" in values or "i" in values, gpus, threads)
+
+
+def _option_values(arguments: Sequence[str]) -> dict[str, str]:
+    """The values of the options in LONG, by their letter; '' if the last one has none."""
+    values = {}
+    for argument, following in zip_longest(arguments, arguments[1:], fillvalue=""):
+        if argument.startswith("--"):
+            name, _, attached = argument[2:].partition("=")
+        else:
+            name, attached = argument[1:2], argument[2:]
+        letter = LONG.get(name, name)
+        if argument.startswith("-") and letter in LONG.values():
+            values[letter] = attached or following
+    return values
 
 
 ENOUGH = 64 << 20
@@ -90,19 +97,18 @@ SIZES = CheckRow(
 
 
 @rule(SIZES)
-def check_sizes(line: Line) -> Iterator[Found]:
-    """The range of sizes."""
+def check_sizes(line: Line) -> Iterator[Finding]:
+    """The sizes from -b to -e, and whether they are stepped through."""
     program = perf(line)
     if program is None:
         yield skipped("not a program of nccl-tests")
         return
-    sizes = f"-b {short_size(program.least)} -e {short_size(program.most)}"
+    sizes = f"-b {short_size(program.min_bytes)} -e {short_size(program.max_bytes)}"
     evidence = Evidence(program.name, sizes, SIZES.fix)
-    steps = (program.most - program.least) // STEP
-    if program.most < ENOUGH and program.least == program.most:
-        message = (
-            f"a single size of {short_size(program.most)} measures latency more than bandwidth"
-        )
+    steps = (program.max_bytes - program.min_bytes) // STEP
+    if program.max_bytes < ENOUGH and program.min_bytes == program.max_bytes:
+        size = short_size(program.max_bytes)
+        message = f"a single size of {size} measures latency more than bandwidth"
         yield warned("", message, evidence, fix=f"{word(program.name)} {SIZES.fix}")
     elif steps > MANY and not program.stepped:
         yield warned("", f"{sizes} without -f has {steps + 1} sizes", evidence, fix=f"{sizes} -f 2")
@@ -133,23 +139,22 @@ GPUS = CheckRow(
 
 
 @rule(GPUS)
-def check_gpus(line: Line) -> Iterator[Found]:
-    """Ranks times threads times GPUs."""
-    program, ranks = perf(line), line.ranks_per_node or (1 if not line.launcher else None)
+def check_gpus(line: Line) -> Iterator[Finding]:
+    """Ranks of a host times threads times GPUs of a thread, compared with the host's GPUs."""
+    program = perf(line)
+    ranks = line.ranks_per_node or (None if line.launcher else 1)
     if program is None or ranks is None:
         yield skipped("not nccl-tests with a known number of ranks on a host")
         return
     used = ranks * program.devices
     product = f"{ranks} ranks x -g {program.gpus} x -t {program.threads}"
-    evidence = Evidence(
-        program.name, product, f"{line.gpus} GPUs" if line.gpus else "the GPUs of a host"
-    )
+    available = f"{line.gpus} GPUs" if line.gpus else "the GPUs of a host"
+    evidence = Evidence(program.name, product, available)
     if line.gpus and used > line.gpus:
-        each = max(line.gpus // ranks // program.threads, 1)
+        per_rank = max(line.gpus // ranks // program.threads, 1)
         bad = warned if line.several else failed  # other hosts may have more than this one
-        yield bad(
-            "", f"{product} is {used} GPUs; this host has {line.gpus}", evidence, fix=f"-g {each}"
-        )
+        message = f"{product} is {used} GPUs; this host has {line.gpus}"
+        yield bad("", message, evidence, fix=f"-g {per_rank}")
     elif used > MOST_GPUS:
         yield warned("", f"{product} is {used} GPUs on a host", evidence, fix="-g 1 -t 1")
     else:

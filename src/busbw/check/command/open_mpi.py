@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import STAYS, Line, rule, unset
+from busbw.check.command.line import STAYS, Line, needs_shell, rule
 from busbw.check.command.nccl_tests import perf
 from busbw.check.launcher import parameters
 from busbw.check.launcher.parameters import Parameter
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
 SUBNET = "10.1.0.0/16"
@@ -38,53 +38,56 @@ INTERFACES = CheckRow(
 
 
 @rule(INTERFACES)
-def check_interfaces(line: Line) -> Iterator[Found]:
-    """The line's parameters, and those of the environment."""
+def check_interfaces(line: Line) -> Iterator[Finding]:
+    """The parameters of interfaces, on the line and in the environment."""
     if line.launcher != "mpirun":
         yield skipped("not a line of mpirun")
         return
-    every = (*line.parameters, *parameters.of_environment(line.environment or {}))
-    seen = [
+    parameters_given = (*line.parameters, *parameters.of_environment(line.environment or {}))
+    evidence = [
         Evidence(parameter.where, parameter.value)
-        for parameter in every
+        for parameter in parameters_given
         if parameter.name.startswith(PARTS)
     ]
-    found = list(_interface_faults(line, every, seen))
-    yield from found
-    if not seen:
+    faults = list(_interface_faults(line, parameters_given, evidence))
+    yield from faults
+    if not evidence:
         yield skipped("the line sets no interface of MPI")
-    elif not found:
-        yield passed("", "interfaces are set for MPI and its daemons", *seen)
+    elif not faults:
+        yield passed("", "interfaces are set for MPI and its daemons", *evidence)
 
 
 def _interface_faults(
-    line: Line, every: Sequence[Parameter], seen: Sequence[Evidence]
-) -> Iterator[Found]:
-    if both := parameters.contradiction(every):
-        message = f"{both[0].where} and {both[1].where} exclude each other"
+    line: Line, parameters_given: Sequence[Parameter], evidence: Sequence[Evidence]
+) -> Iterator[Finding]:
+    contradicting = parameters.contradiction(parameters_given)
+    if contradicting:
+        message = f"{contradicting[0].where} and {contradicting[1].where} exclude each other"
         yield failed(
             "",
             message,
-            *seen,
-            fix=filled(f"leave out {both[1].where} {{value}}", value=both[1].value),
+            *evidence,
+            fix=filled(
+                f"leave out {contradicting[1].where} {{value}}", value=contradicting[1].value
+            ),
         )
-    if absent := next(
-        (parameter for parameter in line.parameters if _is_absent(line, parameter)), None
-    ):
+    absent = next((parameter for parameter in line.parameters if _is_absent(line, parameter)), None)
+    if absent:
         message = f"{absent.where} {absent.value}: this host has no such interface"
         have = Evidence("/sys/class/net", ", ".join(sorted(line.interfaces)))
         fix = f"{absent.where} NAME, or a network such as {SUBNET} where names differ between hosts"
-        yield failed("", message, *seen, have, fix=fix)
-    looped = parameters.without_loopback(every)
-    if looped and not unset(looped.value):
+        yield failed("", message, *evidence, have, fix=fix)
+    looped = parameters.without_loopback(parameters_given)
+    if looped and not needs_shell(looped.value):
         message = (
             f"{looped.where} {looped.value} has no loopback interface: MPI over TCP between hosts"
             " hangs"
         )
-        yield (failed if line.several else warned)(
-            "", message, *seen, fix=filled(f"{looped.where} {{value}}", value=f"{looped.value},lo")
-        )
-    if crash := parameters.crashing(every, line.major):
+        report = failed if line.several else warned
+        fix = filled(f"{looped.where} {{value}}", value=f"{looped.value},lo")
+        yield report("", message, *evidence, fix=fix)
+    crash = parameters.crashing(parameters_given, line.major)
+    if crash:
         message = (
             f"{crash.where} {crash.value}: mpirun of Open MPI 5 crashes with more than one"
             " interface for its daemons"
@@ -93,18 +96,20 @@ def _interface_faults(
             f"{crash.where.replace('exclude', 'include')} {SUBNET}, the subnet that connects the"
             " hosts"
         )
-        yield failed("", message, *seen, fix=fix)
-    half = parameters.unset_half(every, line.major)
+        yield failed("", message, *evidence, fix=fix)
+    half = parameters.unset_half(parameters_given, line.major)
     if half and line.nodes != 1:
         message = (
             f"{half.where} {half.value} is only for MPI's traffic: the daemons choose their own"
             " interface"
         )
-        yield warned("", message, *seen, fix=_fix_for_daemons(half, line.major))
+        yield warned("", message, *evidence, fix=_fix_for_daemons(half, line.major))
 
 
 def _is_absent(line: Line, parameter: Parameter) -> bool:
-    names = [name for name in parameter.value.split(",") if "/" not in name and not unset(name)]
+    names = [
+        name for name in parameter.value.split(",") if "/" not in name and not needs_shell(name)
+    ]
     # mpirun itself always runs here.
     parts = PARTS if line.ranks_here else (parameters.OOB, parameters.PRTE)
     listed = parameter.name.startswith(parts) and parameter.name.endswith("_include")
@@ -113,11 +118,9 @@ def _is_absent(line: Line, parameter: Parameter) -> bool:
 
 def _fix_for_daemons(half: Parameter, major: int) -> str:
     four, five = (parameters.options(parameters.for_daemons(half, version)) for version in (4, 5))
-    subnet = (
-        f", with the subnet that connects the hosts, like {SUBNET}"
-        if "SUBNET" in five and major != 4
-        else ""
-    )
+    subnet = ""
+    if "SUBNET" in five and major != 4:
+        subnet = f", with the subnet that connects the hosts, like {SUBNET}"
     options = f"{four} (Open MPI 4) or {five} (Open MPI 5)"
     if major:
         options = five if major >= parameters.FIVE else four
@@ -144,52 +147,41 @@ MPI_VERSION = CheckRow(
 
 
 @rule(MPI_VERSION)
-def check_mpi_version(line: Line) -> Iterator[Found]:
-    """Each parameter."""
+def check_mpi_version(line: Line) -> Iterator[Finding]:
+    """A finding for each parameter with a name of another version."""
     if line.launcher != "mpirun" or not line.parameters:
         yield skipped("the line has no parameter of Open MPI")
         return
     if not line.major:
-        not_of_four = [
-            parameter for parameter in line.parameters if parameters.misplaced(parameter, 4)
-        ]
-        not_of_five = [
-            parameter for parameter in line.parameters if parameters.misplaced(parameter, 5)
-        ]
-        bound = [
-            Evidence(parameter.where, parameter.value, "Open MPI 5") for parameter in not_of_four
-        ]
-        bound += [
-            Evidence(parameter.where, parameter.value, "Open MPI 4") for parameter in not_of_five
-        ]
-        if (
-            not_of_four
-            and not not_of_five
-            and any(parameter.kind != "mca" for parameter in not_of_four)
-        ):
-            yield passed("", "the line is for Open MPI 5", *bound)
-        elif bound:
-            yield unknown(
-                "",
-                "the Open MPI version is unknown, and names on the line differ between 4 and 5",
-                *bound,
-            )
-        else:
-            yield passed("", "Open MPI 4 and 5 have these names")
+        yield _judge_without_version(line.parameters)
         return
-    wrong = [
-        (parameter, new)
-        for parameter in line.parameters
-        if (new := parameters.misplaced(parameter, line.major))
-    ]
+    wrong = []
+    for parameter in line.parameters:
+        new = parameters.misplaced(parameter, line.major)
+        if new:
+            wrong.append((parameter, new))
     for parameter, new in wrong:
         stops = line.major < parameters.FIVE and parameter.kind != "mca"
         message = f"Open MPI {line.major} {'stops at' if stops else 'ignores'} {parameter.where}"
-        yield (failed if stops else warned)(
-            "", message, Evidence(parameter.where, parameter.value, new), fix=new
-        )
+        report = failed if stops else warned
+        evidence = Evidence(parameter.where, parameter.value, new)
+        yield report("", message, evidence, fix=new)
     if not wrong:
         yield passed("", f"Open MPI {line.major} accepts these names")
+
+
+def _judge_without_version(line_parameters: Sequence[Parameter]) -> Finding:
+    """The finding where the version of Open MPI is not known."""
+    of_five = [parameter for parameter in line_parameters if parameters.misplaced(parameter, 4)]
+    of_four = [parameter for parameter in line_parameters if parameters.misplaced(parameter, 5)]
+    evidence = [Evidence(parameter.where, parameter.value, "Open MPI 5") for parameter in of_five]
+    evidence += [Evidence(parameter.where, parameter.value, "Open MPI 4") for parameter in of_four]
+    if not evidence:
+        return passed("", "Open MPI 4 and 5 have these names")
+    if not of_four and any(parameter.kind != "mca" for parameter in of_five):
+        return passed("", "the line is for Open MPI 5", *evidence)
+    message = "the Open MPI version is unknown, and names on the line differ between 4 and 5"
+    return unknown("", message, *evidence)
 
 
 ROOT_OPTION = "allow-run-as-root"
@@ -214,12 +206,12 @@ ROOT = CheckRow(
 
 
 @rule(ROOT)
-def check_root(line: Line) -> Iterator[Found]:
-    """The option, where root runs the line."""
-    if line.launcher != "mpirun" or line.root is None:
-        yield skipped(
-            "not a line of mpirun" if line.launcher != "mpirun" else "the user is unknown"
-        )
+def check_root(line: Line) -> Iterator[Finding]:
+    """Whether the line lets root run mpirun."""
+    if line.launcher != "mpirun":
+        yield skipped("not a line of mpirun")
+    elif line.root is None:
+        yield skipped("the user is unknown")
     elif not line.root:
         yield passed("", "the user is not root")
     elif line.has(ROOT_OPTION):
@@ -236,6 +228,7 @@ def check_root(line: Line) -> Iterator[Found]:
 
 
 NARROW = ("core", "hwthread", "l1cache", "l2cache")
+CPU_OPTIONS = ("cpus-per-proc", "cpus-per-rank", "cpu-set", "cpu-list", "rankfile", "rf")
 FEW = 2  # up to this many ranks Open MPI binds each to a core
 OF_FOUR, OF_FIVE = "hwloc_base_binding_policy", "hwloc_default_binding_policy"
 
@@ -258,7 +251,7 @@ BINDING = CheckRow(
 
 
 @rule(BINDING)
-def check_binding(line: Line) -> Iterator[Found]:
+def check_binding(line: Line) -> Iterator[Finding]:
     """The binding, for nccl-tests and lines that set NCCL variables."""
     uses_nccl = perf(line) is not None or any(
         name.startswith("NCCL_") for name, _ in line.variables
@@ -266,13 +259,11 @@ def check_binding(line: Line) -> Iterator[Found]:
     if line.launcher != "mpirun" or not uses_nccl:
         yield skipped("not a line of mpirun with a program known to use NCCL")
         return
-    if "pe=" in (line.value("map-by") or "").lower() or line.has(
-        "cpus-per-proc", "cpus-per-rank", "cpu-set", "cpu-list", "rankfile", "rf"
-    ):
+    if "pe=" in (line.value("map-by") or "").lower() or line.has(*CPU_OPTIONS):
         yield passed("", "the line gives each rank its cores")
         return
-    given = (line.value("bind-to") or _policy(line)).lower().partition(":")[0]
-    if not given and line.ranks is not None and line.ranks <= FEW:
+    binding = (line.value("bind-to") or _policy(line)).lower().partition(":")[0]
+    if not binding and line.ranks is not None and line.ranks <= FEW:
         evidence = Evidence("--bind-to", "not given: core for 1 and 2 ranks", "none or numa")
         yield warned(
             "",
@@ -280,31 +271,28 @@ def check_binding(line: Line) -> Iterator[Found]:
             evidence,
             fix="--bind-to none",
         )
-    elif given in NARROW:
-        message = f"--bind-to {given}: NCCL's threads share it with their rank"
+    elif binding in NARROW:
+        message = f"--bind-to {binding}: NCCL's threads share it with their rank"
         yield warned(
-            "", message, Evidence("--bind-to", given, "none or numa"), fix="--bind-to none"
+            "", message, Evidence("--bind-to", binding, "none or numa"), fix="--bind-to none"
         )
+    elif binding:
+        yield passed("", f"--bind-to {binding}")
     else:
-        yield passed(
-            "",
-            (
-                f"--bind-to {given}"
-                if given
-                else "more than two ranks are bound to a NUMA node by default"
-            ),
-        )
+        yield passed("", "more than two ranks are bound to a NUMA node by default")
 
 
 def _policy(line: Line) -> str:
-    """The binding that a parameter sets; Open MPI 5 ignores that of 4."""
+    """The binding that a parameter sets; '' if none does. Open MPI 5 ignores the parameter of 4."""
     names: tuple[str, ...] = (OF_FOUR, OF_FIVE)
     if line.major:
         names = (OF_FOUR,) if line.major == 4 else (OF_FIVE,)
-    every = (*line.parameters, *parameters.of_environment(line.environment or {}))
-    return next(
-        (parameter.value for name in names if (parameter := parameters.given(every, name))), ""
-    )
+    parameters_given = (*line.parameters, *parameters.of_environment(line.environment or {}))
+    for name in names:
+        parameter = parameters.find_parameter(parameters_given, name)
+        if parameter:
+            return parameter.value
+    return ""
 
 
 BTL = CheckRow(
@@ -325,10 +313,11 @@ BTL = CheckRow(
 
 
 @rule(BTL)
-def check_btl(line: Line) -> Iterator[Found]:
-    """The parameter btl, from the line or the environment."""
-    every = (*line.parameters, *parameters.of_environment(line.environment or {}))
-    btl, pml = parameters.given(every, "btl"), parameters.given(every, "pml")
+def check_btl(line: Line) -> Iterator[Finding]:
+    """The parameter btl, on the line or in the environment."""
+    parameters_given = (*line.parameters, *parameters.of_environment(line.environment or {}))
+    btl = parameters.find_parameter(parameters_given, "btl")
+    pml = parameters.find_parameter(parameters_given, "pml")
     if line.launcher != "mpirun" or btl is None:
         yield skipped("the line does not set Open MPI's transports")
     elif pml and pml.value in ("ucx", "cm"):

@@ -52,7 +52,7 @@ ONE = {
     "srun": frozenset(_SRUN_ONE.split()),
     "torchrun": frozenset(_TORCHRUN_ONE.split()),
 }
-# Options that take two.
+# Options that take two values.
 TWO = {
     "mpirun": frozenset(
         ["mca", "gmca", "omca", "gomca", "prtemca", "gprtemca", "pmixmca", "gpmixmca"]

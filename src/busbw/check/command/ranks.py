@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import failed, passed, skipped, warned
 from busbw.check.command.line import HOSTFILES, STAYS, Line, inner, parse, rule
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 
@@ -28,22 +28,20 @@ HOSTS = CheckRow(
 
 
 @rule(HOSTS)
-def check_hosts(line: Line) -> Iterator[Found]:
-    """Each entry."""
+def check_hosts(line: Line) -> Iterator[Finding]:
+    """Whether each host of -H has a number of slots, * or auto after its colon."""
     if not line.hosts:
         yield skipped("the line names no hosts")
         return
     wrong = [host for host in line.hosts if host.wrong]
-    given = ",".join(line.values("H", "host"))
-    each = f":{line.per_node}" if line.per_node else ""
+    hosts = ",".join(line.values("H", "host"))
+    slots = f":{line.per_node}" if line.per_node else ""
     if not wrong:
-        yield passed("", f"{len(line.hosts)} hosts", Evidence("-H", given))
+        yield passed("", f"{len(line.hosts)} hosts", Evidence("-H", hosts))
         return
-    named = [
-        part
-        for host in line.hosts
-        for part in ((host.name, host.slots) if host in wrong else (host.name,))
-    ]
+    names = []
+    for host in line.hosts:
+        names += [host.name, host.slots] if host in wrong else [host.name]
     first = wrong[0]
     message = (
         f"{first.name}:{first.slots} is {first.name} with '{first.slots}' slots: a comma separates"
@@ -52,8 +50,8 @@ def check_hosts(line: Line) -> Iterator[Found]:
     yield failed(
         "",
         message,
-        Evidence("-H", given, "h1:8,h2:8"),
-        fix=filled("-H {hosts}", hosts=",".join(name + each for name in named)),
+        Evidence("-H", hosts, "h1:8,h2:8"),
+        fix=filled("-H {hosts}", hosts=",".join(name + slots for name in names)),
     )
 
 
@@ -75,17 +73,14 @@ SLOTS = CheckRow(
 
 
 @rule(SLOTS)
-def check_slots(line: Line) -> Iterator[Found]:
-    """The sum over -H."""
+def check_slots(line: Line) -> Iterator[Finding]:
+    """The sum of the slots in -H, compared with the number of ranks."""
     ranks, by_host = line.ranks, line.slots
     if not by_host or ranks is None or line.has(*HOSTFILES) or line.allocated:
         yield skipped("the line does not give ranks and hosts with slots")
         return
-    if (
-        line.has("oversubscribe")
-        or "oversubscribe" in (line.value("map-by") or "").lower()
-        or line.has("rankfile", "rf")
-    ):
+    by_map = (line.value("map-by") or "").lower()
+    if line.has("oversubscribe", "rankfile", "rf") or "oversubscribe" in by_map:
         yield skipped("more ranks than slots are allowed")
         return
     slots = sum(by_host.values())
@@ -93,8 +88,8 @@ def check_slots(line: Line) -> Iterator[Found]:
     if slots >= ranks:
         yield passed("", f"{ranks} ranks, {slots} slots", evidence)
         return
-    each = line.per_node or -(-ranks // len(by_host))
-    hosts = ",".join(f"{name}:{each}" for name in by_host)
+    per_host = line.per_node or -(-ranks // len(by_host))
+    hosts = ",".join(f"{name}:{per_host}" for name in by_host)
     yield failed(
         "",
         f"{ranks} ranks, but the hosts have {counted(slots, 'slot')}",
@@ -122,47 +117,45 @@ SPREAD = CheckRow(
 
 
 @rule(SPREAD)
-def check_spread(line: Line) -> Iterator[Found]:
-    """The ranks by host, as mpirun fills them."""
+def check_spread(line: Line) -> Iterator[Finding]:
+    """The ranks of each host, in the order in which mpirun fills the hosts."""
     ranks, nodes = line.ranks, line.nodes
     if not ranks or not nodes or nodes == 1 or line.launcher == "torchrun":
         yield skipped("the line does not give ranks for several hosts")
         return
-    if line.per_node or line.launcher != "mpirun" or "node" in (line.value("map-by") or ""):
+    by_map = line.value("map-by") or ""
+    if line.per_node or line.launcher != "mpirun" or "node" in by_map:
         yield _judge_division(ranks, nodes)
         return
     slots = line.slots
-    if (
-        not slots
-        or line.has("rankfile", "rf", *HOSTFILES)
-        or (line.value("map-by") or "").startswith(("ppr", "seq", "rankfile", "dist"))
-    ):
+    mapped = by_map.startswith(("ppr", "seq", "rankfile", "dist"))
+    if not slots or mapped or line.has("rankfile", "rf", *HOSTFILES):
         yield skipped("the line does not give the ranks of each host")
         return
-    left, taken = ranks, {}
+    unplaced, taken = ranks, {}
     for name, count in slots.items():
-        taken[name] = min(count, left)
-        left -= taken[name]
+        taken[name] = min(count, unplaced)
+        unplaced -= taken[name]
     evidence = Evidence(
         "-H", ",".join(line.values("H", "host")), f"{ranks} ranks, the same on each host"
     )
     spread = ", ".join(f"{name}: {count}" for name, count in taken.items())
-    if left or len(set(taken.values())) == 1:
+    if unplaced or len(set(taken.values())) == 1:
         yield passed("", spread, evidence)
     else:
-        each = max(ranks // nodes, 1)
+        per_host = max(ranks // nodes, 1)
         yield warned(
             "",
             f"ranks by host: {spread}",
             evidence,
             fix=filled(
-                f"-n {each * nodes} -H {{hosts}}",
-                hosts=",".join(f"{name}:{each}" for name in slots),
+                f"-n {per_host * nodes} -H {{hosts}}",
+                hosts=",".join(f"{name}:{per_host}" for name in slots),
             ),
         )
 
 
-def _judge_division(ranks: int, nodes: int) -> Found:
+def _judge_division(ranks: int, nodes: int) -> Finding:
     evidence = Evidence("ranks and hosts", f"{ranks} on {nodes}")
     if ranks % nodes == 0:
         return passed("", f"{ranks // nodes} ranks on each of {nodes} hosts", evidence)
@@ -200,35 +193,39 @@ PER_NODE = CheckRow(
 
 
 @rule(PER_NODE)
-def check_per_node(line: Line) -> Iterator[Found]:
-    """All numbers of the line together."""
-    each, nodes, ranks = line.per_node, line.nodes, line.ranks
-    started = parse(inner(line.program)) if line.launcher == "srun" else None
-    if line.launcher not in ("mpirun", "srun") or not each:
+def check_per_node(line: Line) -> Iterator[Finding]:
+    """Ranks, hosts and ranks per host, compared with each other."""
+    per_host, nodes, ranks = line.per_node, line.nodes, line.ranks
+    several_torchruns = False
+    if line.launcher == "srun" and per_host and per_host > 1:
+        started = parse(inner(line.program))
+        several_torchruns = started.launcher == "torchrun" and started.per_node != 1
+    if line.launcher not in ("mpirun", "srun") or not per_host:
         yield skipped("the line gives no number of ranks per host")
     elif _mapped_twice(line):
         by_map = line.value("map-by") or ""
-        evidence = Evidence("--map-by", by_map, f"ppr:{each}:node")
+        evidence = Evidence("--map-by", by_map, f"ppr:{per_host}:node")
         message = (
-            f"{each} ranks per host, but --map-by {by_map}: Open MPI 5 stops, 4 follows --map-by"
+            f"{per_host} ranks per host, but --map-by {by_map}: Open MPI 5 stops, 4 follows"
+            " --map-by"
         )
-        yield (failed if line.major >= 5 or by_map.startswith("ppr:") else warned)(
-            "", message, evidence, fix=f"--map-by ppr:{each}:node"
+        report = failed if line.major >= 5 or by_map.startswith("ppr:") else warned
+        yield report("", message, evidence, fix=f"--map-by ppr:{per_host}:node")
+    elif several_torchruns:
+        evidence = Evidence("--ntasks-per-node", str(per_host), "1")
+        message = (
+            f"srun starts {per_host} torchruns on each host, and each starts all ranks of a host"
         )
-    elif started and started.launcher == "torchrun" and each > 1 and started.per_node != 1:
-        evidence = Evidence("--ntasks-per-node", str(each), "1")
-        message = f"srun starts {each} torchruns on each host, and each starts all ranks of a host"
         yield failed("", message, evidence, fix="--ntasks-per-node=1")
     elif not ranks or not nodes or any(host.wrong for host in line.hosts):
         yield skipped("the line does not give both ranks and hosts")
-    elif ranks > each * nodes:
-        evidence = Evidence("ranks", str(ranks), f"at most {nodes} hosts x {each}")
-        message = f"{nodes} hosts with {each} ranks each are {each * nodes}, not {ranks}"
-        yield (failed if line.launcher == "mpirun" else warned)(
-            "", message, evidence, fix=f"-n {each * nodes}"
-        )
+    elif ranks > per_host * nodes:
+        evidence = Evidence("ranks", str(ranks), f"at most {nodes} hosts x {per_host}")
+        message = f"{nodes} hosts with {per_host} ranks each are {per_host * nodes}, not {ranks}"
+        report = failed if line.launcher == "mpirun" else warned
+        yield report("", message, evidence, fix=f"-n {per_host * nodes}")
     else:
-        yield passed("", f"{ranks} ranks, at most {each} on each of {nodes} hosts")
+        yield passed("", f"{ranks} ranks, at most {per_host} on each of {nodes} hosts")
 
 
 def _mapped_twice(line: Line) -> bool:
@@ -237,8 +234,6 @@ def _mapped_twice(line: Line) -> bool:
     by_map = line.value("map-by") or ""
     if line.launcher != "mpirun" or not by_option or not by_map or by_map.startswith(":"):
         return False
-    return (
-        line.major >= 5
-        or not line.major
-        or (by_map.startswith("ppr:") and not by_map.startswith(f"ppr:{by_option}:"))
-    )
+    if line.major >= 5 or not line.major:
+        return True
+    return by_map.startswith("ppr:") and not by_map.startswith(f"ppr:{by_option}:")

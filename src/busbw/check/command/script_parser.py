@@ -14,44 +14,45 @@ _ENDS = ";&|"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One command of a text: its words, the number of its first line, variables exported before."""
+class ScriptCommand:
+    """One command of a text: its words, the number of its first line, counted from 1.
+
+    `exported` are the variables that earlier commands of the text export.
+    """
 
     words: tuple[str, ...]
     number: int
     exported: dict[str, str]
 
 
-def commands(text: str, source: str) -> list[Found]:
+def commands(text: str, source: str) -> list[ScriptCommand]:
     """The commands with a launcher or a program of nccl-tests.
 
     UsageError if there is none, or a quotation does not end.
     """
-    found: list[Found] = []
+    parsed: list[ScriptCommand] = []
     exported: dict[str, str] = {}
-    for number, logical in _logical(text.splitlines(), source):
-        for words in _split(logical):
+    for number, joined_line in _join_lines(text.splitlines(), source):
+        for words in _split_commands(joined_line):
+            line = parse(words)
             if words[0] == "export":
-                exported = {
-                    **exported,
-                    **{
-                        match.group(1): match.group(2)
-                        for word in words
-                        if (match := _EXPORTED.fullmatch(word))
-                    },
-                }
-            elif (line := parse(words)).launcher or perf(line):
-                found.append(Found(tuple(words), number, exported))
-    if not found:
+                matches = map(_EXPORTED.fullmatch, words)
+                exported = exported | {match[1]: match[2] for match in matches if match}
+            elif line.launcher or perf(line):
+                parsed.append(ScriptCommand(tuple(words), number, exported))
+    if not parsed:
         raise UsageError(
             f"{source}: no command of mpirun, srun, torchrun or nccl-tests in it",
             "busbw check command -- mpirun -n 16 ...",
         )
-    return found
+    return parsed
 
 
-def _logical(lines: list[str], source: str) -> Iterator[tuple[int, str]]:
-    """Lines joined with their continuations, after a backslash or within quotes."""
+def _join_lines(lines: list[str], source: str) -> Iterator[tuple[int, str]]:
+    """Each line joined with the lines that continue it, after a backslash or within quotes.
+
+    With the number of its first line, counted from 1.
+    """
     at = 0
     while at < len(lines):
         first, text = at, lines[at]
@@ -97,16 +98,16 @@ def _without_comment(line: str, quote: str) -> tuple[str, str]:
     return line, quote
 
 
-def _words(text: str) -> shlex.shlex:
+def _lexer(text: str) -> shlex.shlex:
     lexer = shlex.shlex(text, posix=True, punctuation_chars=_ENDS)
     lexer.whitespace_split, lexer.commenters = True, ""
     return lexer
 
 
-def _split(text: str) -> Iterator[list[str]]:
+def _split_commands(text: str) -> Iterator[list[str]]:
     """The words of each command of a line, up to ; & and |."""
     words: list[str] = []
-    for word in [*_words(text), ";"]:
+    for word in [*_lexer(text), ";"]:
         if set(word) <= set(_ENDS) and word:
             if words:
                 yield words

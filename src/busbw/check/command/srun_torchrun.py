@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.command.line import STAYS, Line, inner, parse, rule
 from busbw.check.command.nccl_tests import perf
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
 VARIABLE = "SLURM_MPI_TYPE"
@@ -29,37 +29,37 @@ SRUN_MPI = CheckRow(
 
 
 @rule(SRUN_MPI)
-def check_srun_mpi(line: Line) -> Iterator[Found]:
-    """The option, for nccl-tests."""
+def check_srun_mpi(line: Line) -> Iterator[Finding]:
+    """The option --mpi on a line that runs nccl-tests."""
     if line.launcher != "srun" or perf(line) is None or line.ranks == 1:
         yield skipped("not a line of srun with several ranks of nccl-tests")
         return
-    given = line.value("mpi") or (line.environment or {}).get(VARIABLE)
-    evidence = Evidence("--mpi", given or "not given", "pmix")
-    if given is None:
+    mpi_type = line.value("mpi") or (line.environment or {}).get(VARIABLE)
+    evidence = Evidence("--mpi", mpi_type or "not given", "pmix")
+    if mpi_type is None:
         yield unknown(
             "",
             "srun without --mpi uses the default of slurm.conf (MpiDefault)",
             evidence,
             fix=SRUN_MPI.fix,
         )
-    elif given in ("none", "openmpi"):
+    elif mpi_type in ("none", "openmpi"):
         yield failed(
             "",
-            f"--mpi={given} starts each rank as a separate job of size one",
+            f"--mpi={mpi_type} starts each rank as a separate job of size one",
             evidence,
             fix=SRUN_MPI.fix,
         )
-    elif not given.startswith("pmix"):
+    elif not mpi_type.startswith("pmix"):
         bad = warned if line.major >= 5 else unknown
         yield bad(
             "",
-            f"--mpi={given} does not work with Open MPI 5, which supports only PMIx",
+            f"--mpi={mpi_type} does not work with Open MPI 5, which supports only PMIx",
             evidence,
             fix=SRUN_MPI.fix,
         )
     else:
-        yield passed("", f"--mpi={given}", evidence)
+        yield passed("", f"--mpi={mpi_type}", evidence)
 
 
 LOCAL = ("localhost", "127.", "0.0.0.0", "[::1]", "::1")
@@ -85,8 +85,8 @@ TORCHRUN = CheckRow(
 
 
 @rule(TORCHRUN)
-def check_torchrun(line: Line) -> Iterator[Found]:
-    """The options, for several hosts; also of a torchrun that srun starts."""
+def check_torchrun(line: Line) -> Iterator[Finding]:
+    """The options of torchrun for several hosts, also of one that srun starts."""
     line = parse(inner(line.program)) if line.launcher == "srun" else line
     if any(name.startswith("PET_") for name, _ in line.variables):
         yield skipped("PET_ variables set torchrun's options")

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
-from busbw.check.command.line import EXPORTS, STAYS, Line, rule, unset
+from busbw.check.command.line import EXPORTS, STAYS, Line, needs_shell, rule
 from busbw.check.command.nccl_tests import perf
 from busbw.check.shell_words import assignment, filled, word
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.env import shown
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.masking import MASK
@@ -35,21 +35,20 @@ EXPORT = CheckRow(
 
 
 @rule(EXPORT)
-def check_export(line: Line) -> Iterator[Found]:
-    """Names without a value, those in front of mpirun, and srun's --export."""
-    found = (
-        list(_judge_srun(line))
-        if line.launcher == "srun"
-        else [*_judge_before_mpirun(line), *_judge_without_value(line)]
-    )
-    yield from found
-    if not line.variables and not found:
+def check_export(line: Line) -> Iterator[Finding]:
+    """Variables without a value, variables in front of mpirun, and srun's --export."""
+    if line.launcher == "srun":
+        faults = list(_judge_srun(line))
+    else:
+        faults = [*_judge_before_mpirun(line), *_judge_without_value(line)]
+    yield from faults
+    if not line.variables and not faults:
         yield skipped("the line exports no variable")
-    elif not found:
+    elif not faults:
         yield passed("", f"{len(line.variables)} variables")
 
 
-def _judge_srun(line: Line) -> Iterator[Found]:
+def _judge_srun(line: Line) -> Iterator[Finding]:
     export = line.value("export")
     if export is None:
         return
@@ -72,38 +71,38 @@ def _judge_srun(line: Line) -> Iterator[Found]:
         yield warned("", message, Evidence("--export", export, "ALL,..."), fix=fix)
 
 
-def _judge_before_mpirun(line: Line) -> Iterator[Found]:
+def _judge_before_mpirun(line: Line) -> Iterator[Finding]:
     options = {name for name, _ in line.passed}
-    alone = [
+    unexported = [
         name for name, _ in line.before if name not in options and not name.startswith(_FORWARDED)
     ]
-    if line.launcher == "mpirun" and line.several and not line.allocated and alone:
-        named = ", ".join(alone)
+    if line.launcher == "mpirun" and line.several and not line.allocated and unexported:
+        named = ", ".join(unexported)
         message = f"{named} in front of mpirun reaches only the ranks on this host"
         yield warned(
             "",
             message,
             Evidence("before mpirun", named, "-x"),
-            fix=" ".join(f"-x {word(name)}" for name in alone),
+            fix=" ".join(f"-x {word(name)}" for name in unexported),
         )
 
 
-def _judge_without_value(line: Line) -> Iterator[Found]:
-    have = {name for name, _ in line.before} | set(line.environment or {})
-    bare = [
+def _judge_without_value(line: Line) -> Iterator[Finding]:
+    defined = {name for name, _ in line.before} | set(line.environment or {})
+    undefined = [
         name
         for name, value in line.passed
-        if value is None and name not in have and shown(name, "x") != MASK
+        if value is None and name not in defined and shown(name, "x") != MASK
     ]
-    if bare and line.environment is None:
-        named = ", ".join(bare)
+    if undefined and line.environment is None:
+        named = ", ".join(undefined)
         yield unknown(
             "",
             f"whether {named} has a value is unknown",
             Evidence("-x", named, "a value in the environment"),
         )
         return
-    for name in bare:
+    for name in undefined:
         message = f"-x {name}, but the environment has no {name}"
         yield warned(
             "",
@@ -134,24 +133,24 @@ VISIBLE_DEVICES = CheckRow(
 
 
 @rule(VISIBLE_DEVICES)
-def check_visible_devices(line: Line) -> Iterator[Found]:
-    """The number of GPUs in it, compared with what a host's ranks use."""
+def check_visible_devices(line: Line) -> Iterator[Finding]:
+    """The number of GPUs in the variable, compared with what the ranks of a host use."""
     value = dict(line.variables).get(VARIABLE)
     if value is None:
         yield skipped(f"the line does not set {VARIABLE}")
         return
     count = len([word for word in value.split(",") if word.strip()])
     program = perf(line)
-    if program is None or unset(value):
+    if program is None or needs_shell(value):
         yield skipped("not nccl-tests, or the value is unknown")
         return
-    each = (line.ranks_per_node or 1) * program.devices
-    evidence = Evidence(f"-x {VARIABLE}", value, f"{each} GPUs")
-    if count < each:
-        message = f"{VARIABLE}={value} has {count} GPUs; the ranks of a host need {each}"
+    needed = (line.ranks_per_node or 1) * program.devices
+    evidence = Evidence(f"-x {VARIABLE}", value, f"{needed} GPUs")
+    if count < needed:
+        message = f"{VARIABLE}={value} has {count} GPUs; the ranks of a host need {needed}"
         yield failed("", message, evidence, fix=f"leave out -x {assignment(VARIABLE, value)}")
     else:
-        yield passed("", f"{count} GPUs for {each} on a host", evidence)
+        yield passed("", f"{count} GPUs for {needed} on a host", evidence)
 
 
 REPEATED = CheckRow(
@@ -172,30 +171,30 @@ REPEATED = CheckRow(
 
 
 @rule(REPEATED)
-def check_repeated(line: Line) -> Iterator[Found]:
-    """Names with different values, and for Open MPI 4 with the same."""
-    given = [(name, value) for name, value in line.variables if value is not None]
-    given += [
+def check_repeated(line: Line) -> Iterator[Finding]:
+    """Names with different values, and for Open MPI 4 also names given twice with one value."""
+    assignments = [(name, value) for name, value in line.variables if value is not None]
+    assignments += [
         (f"--{parameter.kind} {parameter.name}", parameter.value) for parameter in line.parameters
     ]
-    if not given:
+    if not assignments:
         yield skipped("the line has no variable and no parameter")
         return
     values: dict[str, list[str]] = {}
-    for name, value in given:
+    for name, value in assignments:
         values.setdefault(name, []).append(value)
     strict = 0 < line.major < 5
     twice = {
-        name: every
-        for name, every in values.items()
-        if len(every if strict and name.startswith("--") else set(every)) > 1
+        name: repeated
+        for name, repeated in values.items()
+        if len(repeated if strict and name.startswith("--") else set(repeated)) > 1
     }
-    for name, every in twice.items():
-        evidence = [Evidence(name, value) for value in every]
+    for name, repeated in twice.items():
+        evidence = [Evidence(name, value) for value in repeated]
         worse = failed if name.startswith("--") else warned
         yield worse(
             "",
-            f"{name} is given as {' and as '.join(every)}",
+            f"{name} is given as {' and as '.join(repeated)}",
             *evidence,
             fix=filled("remove one of the values of {name}", name=name),
         )
@@ -225,8 +224,8 @@ DASHES = CheckRow(
 
 
 @rule(DASHES)
-def check_dashes(line: Line) -> Iterator[Found]:
-    """Each word."""
+def check_dashes(line: Line) -> Iterator[Finding]:
+    """Whether a word of the line has a dash or quote that is not ASCII."""
     strange = [word for word in line.argv if word[:1] in [*LONG_DASHES] or set(word) & set(QUOTES)]
     if strange:
         evidence = Evidence("words", " ".join(strange[:4]), "ASCII")

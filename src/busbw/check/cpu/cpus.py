@@ -1,4 +1,4 @@
-"""CPUs: frequency, clock, interrupts, and which are in use."""
+"""CPUs: their frequency, their clock, their interrupts, and which of them are in use."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import broken, check, judged, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine, Part, nics
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.cpu import count_list
@@ -45,16 +45,16 @@ GOVERNOR = CheckRow(
 
 
 @check(GOVERNOR)
-def check_governor(machine: Machine) -> Iterator[Found]:
-    """All online CPUs."""
+def check_governor(machine: Machine) -> Iterator[Finding]:
+    """One finding for all online CPUs."""
     online = machine.read(f"{CPUS}/online")
     paths = [f"{CPUS}/cpu{cpu}/cpufreq" for cpu in sorted(cpu_set(online.text or ""))]
-    governors = {path: text for path in paths if (text := machine.text(f"{path}/scaling_governor"))}
-    readings = [online, *(machine.read(f"{path}/scaling_governor") for path in paths)]
-    failing = next((reading for reading in readings if broken(reading)), None)
+    readings = {path: machine.read(f"{path}/scaling_governor") for path in paths}
+    failing = [reading for reading in (online, *readings.values()) if broken(reading)]
     if failing:
-        yield unread("", failing, "the governors")
+        yield unread("", failing[0], "the governors")
         return
+    governors = {path: reading.text for path, reading in readings.items() if reading.text}
     if not governors:
         yield skipped(
             "the kernel does not control the CPU frequency here; the BIOS or a hypervisor does"
@@ -66,14 +66,10 @@ def check_governor(machine: Machine) -> Iterator[Found]:
         if governor != BEST_GOVERNOR and not _prefers_performance(machine, path)
     }
     if not slow:
-        seen = Evidence(
-            f"{next(iter(governors))}/scaling_governor",
-            next(iter(governors.values())),
-            BEST_GOVERNOR,
-        )
-        yield passed(
-            "", f"the governors of {counted(len(governors), 'CPU')} prefer performance", seen
-        )
+        first, governor = next(iter(governors.items()))
+        evidence = Evidence(f"{first}/scaling_governor", governor, BEST_GOVERNOR)
+        message = f"the governors of {counted(len(governors), 'CPU')} prefer performance"
+        yield passed("", message, evidence)
         return
     kinds = ", ".join(
         f"{governor} on {count}" for governor, count in Counter(slow.values()).most_common()
@@ -95,7 +91,7 @@ def _prefers_performance(machine: Machine, path: str) -> bool:
 CLOCKSOURCES = "/sys/devices/system/clocksource/clocksource0"
 CURRENT_CLOCKSOURCE = f"{CLOCKSOURCES}/current_clocksource"
 AVAILABLE_CLOCKSOURCES = f"{CLOCKSOURCES}/available_clocksource"
-# Read from a device, or no finer than a tick.
+# Clock sources that are read from a device, or are no finer than a tick.
 SLOW_CLOCKSOURCES = ("hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit")
 
 CLOCKSOURCE = CheckRow(
@@ -119,7 +115,7 @@ CLOCKSOURCE = CheckRow(
 
 
 @check(CLOCKSOURCE)
-def check_clocksource(machine: Machine) -> Iterator[Found]:
+def check_clocksource(machine: Machine) -> Iterator[Finding]:
     reading = machine.read(CURRENT_CLOCKSOURCE)
     if not reading.text:
         yield unread("", reading, "the clock source")
@@ -127,17 +123,18 @@ def check_clocksource(machine: Machine) -> Iterator[Found]:
     available = (machine.text(AVAILABLE_CLOCKSOURCES) or "").split()
     others = [name for name in available if name not in SLOW_CLOCKSOURCES]
     text = f"the clock source is {reading.text}"
+    expected = "tsc"
+    fix = "to see why the kernel rejected tsc: dmesg | grep -i -e tsc -e clocksource"
+    if others:
+        expected = others[0]
+        fix = filled(f"echo {{name}} > {CURRENT_CLOCKSOURCE}", name=expected)
     yield judged(
         right=reading.text not in SLOW_CLOCKSOURCES,
         subject="",
         good=text,
         bad=text,
-        evidence=(Evidence(CURRENT_CLOCKSOURCE, reading.text, others[0] if others else "tsc"),),
-        fix=(
-            filled(f"echo {{name}} > {CURRENT_CLOCKSOURCE}", name=others[0])
-            if others
-            else "to see why the kernel rejected tsc: dmesg | grep -i -e tsc -e clocksource"
-        ),
+        evidence=(Evidence(CURRENT_CLOCKSOURCE, reading.text, expected),),
+        fix=fix,
     )
 
 
@@ -168,8 +165,8 @@ IRQ_AFFINITY = CheckRow(
 
 
 @check(IRQ_AFFINITY)
-def check_irq_affinity(machine: Machine) -> Iterator[Found]:
-    """Each controller with interrupts."""
+def check_irq_affinity(machine: Machine) -> Iterator[Finding]:
+    """A finding for each network controller with interrupts of its own."""
     nodes = machine.read(f"{NODES}/online")
     if broken(nodes):
         yield unread("", nodes, "the list of NUMA nodes")
@@ -177,49 +174,38 @@ def check_irq_affinity(machine: Machine) -> Iterator[Found]:
     if count_list(nodes.text or "") <= 1:
         yield skipped("the machine shows no more than one NUMA node")
         return
-    parts = [
-        (part, numbers)
-        for part in nics(machine)
-        if (numbers := machine.names(f"{part.path}/msi_irqs"))
-    ]
-    if not parts:
+    without = True
+    for part in nics(machine):
+        numbers = machine.names(f"{part.path}/msi_irqs")
+        if numbers:
+            without = False
+            yield _judge_interrupts(machine, part, numbers)
+    if without:
         yield skipped("no network controller with interrupts of its own")
-    for part, numbers in parts:
-        yield _judge_interrupts(machine, part, numbers)
 
 
-def _judge_interrupts(machine: Machine, part: Part, numbers: tuple[str, ...]) -> Found:
+def _judge_interrupts(machine: Machine, part: Part, numbers: tuple[str, ...]) -> Finding:
     node = machine.text(f"{part.path}/numa_node") or ""
-    local = cpu_set(machine.text(f"{NODES}/node{node}/cpulist") or "")
-    handled = {
-        path: cpus
-        for number in numbers
-        for path, cpus in [_cpus_of_interrupt(machine, number)]
-        if cpus
-    }
-    if not local or not handled:
-        return not_offered(
-            part.name,
-            (
-                "its NUMA node is unknown"
-                if not local
-                else "the CPUs of its interrupts cannot be read"
-            ),
-        )
+    cpus_of_node = machine.text(f"{NODES}/node{node}/cpulist") or ""
+    local = cpu_set(cpus_of_node)
+    by_path = dict(_cpus_of_interrupt(machine, number) for number in numbers)
+    handled = {path: cpus for path, cpus in by_path.items() if cpus}
+    if not local:
+        return not_offered(part.name, "its NUMA node is unknown")
+    if not handled:
+        return not_offered(part.name, "the CPUs of its interrupts cannot be read")
     far = [path for path, cpus in handled.items() if not cpus & local]
     text = f"{len(far)} of {len(handled)} interrupts are handled on another NUMA node"
-    cpus = machine.text(f"{NODES}/node{node}/cpulist") or ""
+    shown = far[0] if far else next(iter(handled))
+    expected = f"CPUs {cpus_of_node} (node {node})"
     settable = [path.replace("effective_affinity_list", "smp_affinity_list") for path in far]
     return judged(
         right=2 * len(far) <= len(handled),
         subject=part.name,
         good=text,
         bad=text,
-        evidence=tuple(
-            Evidence(path, machine.text(path) or "", f"CPUs {cpus} (node {node})")
-            for path in far[:1] or list(handled)[:1]
-        ),
-        fix=filled(IRQ_AFFINITY.fix, cpus=cpus, files=settable),
+        evidence=(Evidence(shown, machine.text(shown) or "", expected),),
+        fix=filled(IRQ_AFFINITY.fix, cpus=cpus_of_node, files=settable),
     )
 
 
@@ -255,14 +241,15 @@ ONLINE = CheckRow(
 
 
 @check(ONLINE)
-def check_online(machine: Machine) -> Iterator[Found]:
-    """Present CPUs that are not online."""
-    readings = {name: machine.read(f"{CPUS}/{name}") for name in ("online", "present")}
-    unreadable = next((reading for reading in readings.values() if not reading.text), None)
-    if unreadable is not None:
-        yield unread("", unreadable, "the list of CPUs")
+def check_online(machine: Machine) -> Iterator[Finding]:
+    """The present CPUs, compared with those online."""
+    readings = [machine.read(f"{CPUS}/{name}") for name in ("online", "present")]
+    unreadable = [reading for reading in readings if not reading.text]
+    if unreadable:
+        yield unread("", unreadable[0], "the list of CPUs")
         return
-    online, present = (cpu_set(reading.text or "") for reading in readings.values())
+    online_text, present_text = (reading.text or "" for reading in readings)
+    online, present = cpu_set(online_text), cpu_set(present_text)
     smt = machine.text(f"{CPUS}/smt/control") or "not known"
     missing = sorted(present - online)
     yield judged(
@@ -270,11 +257,7 @@ def check_online(machine: Machine) -> Iterator[Found]:
         subject="",
         good=f"{len(online)} of {len(present)} CPUs are online, SMT is {smt}",
         bad=f"{len(missing)} of {len(present)} CPUs are not online",
-        evidence=(
-            Evidence(
-                f"{CPUS}/online", readings["online"].text or "", readings["present"].text or ""
-            ),
-        ),
+        evidence=(Evidence(f"{CPUS}/online", online_text, present_text),),
         fix=filled(ONLINE.fix, cpus=[str(cpu) for cpu in missing]),
     )
 
@@ -302,13 +285,13 @@ ISOLATED = CheckRow(
 
 
 @check(ISOLATED)
-def check_isolated(machine: Machine) -> Iterator[Found]:
-    """The kernel's list."""
+def check_isolated(machine: Machine) -> Iterator[Finding]:
+    """The CPUs that the kernel lists as isolated."""
     reading = machine.read(ISOLATED_FILE)
     if reading.text is None:
         yield unread("", reading, "the list of isolated CPUs")
         return
-    asked = next((word for word in machine.cmdline if word.startswith("isolcpus=")), "no isolcpus=")
+    options = [word for word in machine.cmdline if word.startswith("isolcpus=")]
     yield judged(
         right=not reading.text,
         subject="",
@@ -316,7 +299,7 @@ def check_isolated(machine: Machine) -> Iterator[Found]:
         bad=f"CPUs {reading.text} are isolated",
         evidence=(
             Evidence(ISOLATED_FILE, reading.text or "none", "none"),
-            Evidence("/proc/cmdline", asked),
+            Evidence("/proc/cmdline", options[0] if options else "no isolcpus="),
         ),
         fix=ISOLATED.fix,
     )

@@ -7,7 +7,7 @@ from busbw.check.base import check, failed, judged, not_offered, passed, skipped
 from busbw.check.machine import Machine
 from busbw.check.rates import DAY_S, HOUR_S, NOT_KNOWN, interval_s, risen, too_fast
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, span
 from busbw.host.cpu import meminfo
@@ -16,7 +16,7 @@ from busbw.host.nvidia_services import cpu_set, named_counts
 from busbw.host.pci import AMAZON, read_devices
 
 NODES = "/sys/devices/system/node"
-# of the largest node: with one of eight modules missing 0.88 is left, with two 0.75
+# Of the largest node's memory. With one of eight modules missing 0.88 is left, with two 0.75.
 LEAST_OF_LARGEST = 0.75
 
 NUMA_NODES = CheckRow(
@@ -40,8 +40,8 @@ NUMA_NODES = CheckRow(
 
 
 @check(NUMA_NODES)
-def check_numa_nodes(machine: Machine) -> Iterator[Found]:
-    """Nodes with CPUs; a GPU's memory may be a node without CPUs."""
+def check_numa_nodes(machine: Machine) -> Iterator[Finding]:
+    """The memory of each node with CPUs; the memory of a GPU may be a node without CPUs."""
     online = machine.read(f"{NODES}/online")
     if not online.text:
         yield unread("", online, "the list of NUMA nodes")
@@ -57,24 +57,28 @@ def check_numa_nodes(machine: Machine) -> Iterator[Found]:
         first = next((node for node in sizes if node not in known), 0)
         yield unread(f"node {first}", machine.read(f"{NODES}/node{first}/meminfo"), "its memory")
         return
-    most = max(known.values())
+    largest = max(known.values())
     small = {
-        node: size for node, size in known.items() if size < LEAST_OF_LARGEST * most or not size
+        node: size for node, size in known.items() if size < LEAST_OF_LARGEST * largest or not size
     }
     for node, size in small.items():
         evidence = Evidence(
-            f"{NODES}/node{node}/meminfo", f"MemTotal {size >> 20} MiB", f"about {most >> 20} MiB"
+            f"{NODES}/node{node}/meminfo",
+            f"MemTotal {size >> 20} MiB",
+            f"about {largest >> 20} MiB",
         )
         yield warned(
             f"node {node}",
-            f"it has {size >> 20} MiB of memory, the largest node {most >> 20}",
+            f"it has {size >> 20} MiB of memory, the largest node {largest >> 20}",
             evidence,
             fix=filled(NUMA_NODES.fix, node=node),
         )
     if not small:
         evidence = Evidence(f"{NODES}/online", online.text)
         yield passed(
-            "", f"{counted(len(sizes), 'NUMA node')}, the largest with {most >> 30} GiB", evidence
+            "",
+            f"{counted(len(sizes), 'NUMA node')}, the largest with {largest >> 30} GiB",
+            evidence,
         )
 
 
@@ -107,8 +111,8 @@ NUMA_POLICY = CheckRow(
 
 
 @check(NUMA_POLICY)
-def check_numa_policy(machine: Machine) -> Iterator[Found]:
-    """The effective capabilities of this process."""
+def check_numa_policy(machine: Machine) -> Iterator[Finding]:
+    """Whether this process has the capability SYS_NICE, or no seccomp filter."""
     if not machine.container:
         yield skipped("not a container")
         return
@@ -159,8 +163,8 @@ HUGEPAGES = CheckRow(
 
 
 @check(HUGEPAGES)
-def check_hugepages(machine: Machine) -> Iterator[Found]:
-    """The reserved pages, if an RDMA device is Amazon's."""
+def check_hugepages(machine: Machine) -> Iterator[Finding]:
+    """The number of free huge pages, if an RDMA device is Amazon's."""
     devices = read_devices(machine)
     if not any(
         port.bdf in devices and devices[port.bdf].vendor == AMAZON for port in machine.ports
@@ -206,8 +210,8 @@ FREE = CheckRow(
 
 
 @check(FREE)
-def check_free(machine: Machine) -> Iterator[Found]:
-    """Available against total."""
+def check_free(machine: Machine) -> Iterator[Finding]:
+    """The available memory, compared with all memory."""
     total, available = (meminfo(machine, field) for field in ("MemTotal", "MemAvailable"))
     if not total or not available:
         yield unread("", machine.read(MEMINFO), "the available memory")
@@ -258,51 +262,47 @@ ERRORS = CheckRow(
 
 
 @check(ERRORS)
-def check_errors(machine: Machine) -> Iterator[Found]:
-    """Each memory controller that the kernel's EDAC drivers know."""
+def check_errors(machine: Machine) -> Iterator[Finding]:
+    """A finding for each memory controller that the kernel's EDAC drivers know."""
     controllers = [
         name for name in machine.names(CONTROLLERS) if name[:2] == "mc" and name[2:].isdecimal()
     ]
     if not controllers:
-        none = f"{CONTROLLERS} has no memory controller: no EDAC driver is loaded"
-        yield (
-            skipped("a virtual machine does not see memory errors of its host")
-            if machine.hypervisor
-            else not_offered("", none)
-        )
+        if machine.hypervisor:
+            yield skipped("a virtual machine does not see memory errors of its host")
+        else:
+            message = f"{CONTROLLERS} has no memory controller: no EDAC driver is loaded"
+            yield not_offered("", message)
     for name in controllers:
         readings = [machine.read(f"{CONTROLLERS}/{name}/{kind}_count") for kind in ("ue", "ce")]
-        ue, ce = (number(reading.text) for reading in readings)
-        if ue is None or ce is None:
-            yield unread(name, readings[0] if ue is None else readings[1], "its count of errors")
+        uncorrectable, correctable = (number(reading.text) for reading in readings)
+        if uncorrectable is None:
+            yield unread(name, readings[0], "its count of errors")
+        elif correctable is None:
+            yield unread(name, readings[1], "its count of errors")
         else:
-            yield _judge_errors(machine, name, ue, ce)
+            yield _judge_errors(machine, name, uncorrectable, correctable)
 
 
-def _judge_errors(machine: Machine, name: str, ue: int, ce: int) -> Found:
-    path, seconds = f"{CONTROLLERS}/{name}/ce_count", interval_s(machine)
-    fix = filled(ERRORS.fix, base=f"{CONTROLLERS}/{name}")
-    uncorrectable = Evidence(f"{CONTROLLERS}/{name}/ue_count", str(ue), "0")
-    if ue:
-        return failed(
-            name,
-            f"{counted(ue, 'uncorrectable error')} since boot",
-            uncorrectable,
-            fix=fix,
-            weight=ue,
-        )
-    text = f"{counted(ce, 'correctable error')} since boot"
+def _judge_errors(machine: Machine, name: str, uncorrectable: int, correctable: int) -> Finding:
+    """The finding on a memory controller with so many errors since boot."""
+    folder, seconds = f"{CONTROLLERS}/{name}", interval_s(machine)
+    fix = filled(ERRORS.fix, base=folder)
+    of_uncorrectable = Evidence(f"{folder}/ue_count", str(uncorrectable), "0")
+    if uncorrectable:
+        message = f"{counted(uncorrectable, 'uncorrectable error')} since boot"
+        return failed(name, message, of_uncorrectable, fix=fix, weight=uncorrectable)
+    path = f"{folder}/ce_count"
+    text = f"{counted(correctable, 'correctable error')} since boot"
     before = number(machine.earlier.text(path)) if machine.earlier else None
     if seconds and before is not None:
-        rise = risen("ce_count", before, ce) or 0
+        rise = risen("ce_count", before, correctable) or 0
         text = f"{text}, {rise} of them in {span(seconds)}"
         bad = too_fast(rise, seconds, A_DAY * HOUR_S / DAY_S)
     else:
-        rise, bad = ce, ce > A_DAY
+        rise, bad = correctable, correctable > A_DAY
         text += f"; {NOT_KNOWN}" if bad else ""
-    correctable = Evidence(path, str(ce), f"{A_DAY} or fewer a day")
-    return (
-        warned(name, text, correctable, fix=fix, weight=rise)
-        if bad
-        else passed(name, text, uncorrectable, correctable)
-    )
+    of_correctable = Evidence(path, str(correctable), f"{A_DAY} or fewer a day")
+    if bad:
+        return warned(name, text, of_correctable, fix=fix, weight=rise)
+    return passed(name, text, of_uncorrectable, of_correctable)

@@ -1,6 +1,7 @@
-"""Stages: subnets that all hosts are in, and TCP connections in both directions on each of them.
+"""The stages of the launch doctor on networks, and what all of its stages share.
 
-What the stages of the launch doctor share: the hosts, their answers, the network that works.
+`subnets` finds the subnets that all hosts are in, `tcp` connects on each of them in both
+directions. A LaunchContext holds the hosts, their answers, and the networks that work.
 """
 
 import json
@@ -28,9 +29,9 @@ NODE = "busbw.check.doctor.node"
 
 
 class Identity(TypedDict):
-    """Who a host says it is: its name, its addresses with prefix, MTUs by interface.
+    """Who a host says it is: its name, its version of busbw, its addresses and MTUs by interface.
 
-    `names` has the addresses that it takes the names of the hosts for.
+    Addresses have their prefix. `names` has the addresses to which it resolves the hosts' names.
     """
 
     hostname: str
@@ -40,20 +41,21 @@ class Identity(TypedDict):
     names: dict[str, list[str]]
 
 
-def identity(done: Done) -> Identity:
+def parse_identity(done: Done) -> Identity:
     """What a host answered; ValueError if it is no identity."""
-    said = done.answer(Identity)
-    for name, text in said["addresses"].items():
+    identity = done.answer(Identity)
+    for name, text in identity["addresses"].items():
         IPv4Interface(text)
-        said["mtus"].setdefault(name, 0)
-    return said
+        identity["mtus"].setdefault(name, 0)
+    return identity
 
 
 @dataclass(slots=True)
 class LaunchContext:
     """A launch under examination.
 
-    `limit_s` is for each stage, `ifname` what the user gives as --ifname.
+    `limit_s` is the time for each stage, `ifname` what the user gives as --ifname. Stages fill in
+    `identities` by host, and `networks`, the subnets that work.
     """
 
     hosts: tuple[Host, ...]
@@ -65,16 +67,16 @@ class LaunchContext:
 
     @property
     def names(self) -> list[str]:
-        """The hosts as they were given."""
+        """The names of the hosts, as they were given."""
         return [host.name for host in self.hosts]
 
-    def on_all(self, words: Sequence[str], given: bytes = b"") -> list[Done]:
-        """Run a command on all hosts at the same time, with `given` on its stdin."""
-        return self.on_each(words, dict.fromkeys(self.names, given))
+    def on_all(self, words: Sequence[str], stdin: bytes = b"") -> list[Done]:
+        """Run a command on all hosts at the same time, with the same `stdin`."""
+        return self.on_each(words, dict.fromkeys(self.names, stdin))
 
-    def on_each(self, words: Sequence[str], given: Mapping[str, bytes]) -> list[Done]:
-        """Run a command on all hosts at the same time, with the host's `given` on its stdin."""
-        return remote.run_each(dict.fromkeys(self.names, words), self.limit_s, given, together=True)
+    def on_each(self, words: Sequence[str], stdin: Mapping[str, bytes]) -> list[Done]:
+        """Run a command on all hosts at the same time, with the `stdin` of each host."""
+        return remote.run_each(dict.fromkeys(self.names, words), self.limit_s, stdin, together=True)
 
     def node(self, work: str) -> list[str]:
         """The command for a host's part of the work, which it reads from stdin."""
@@ -82,12 +84,12 @@ class LaunchContext:
 
     def addresses(self, network: IPv4Network) -> dict[str, str]:
         """Each host's address in a network."""
-        found = {}
-        for host, said in self.identities.items():
-            for interface in map(IPv4Interface, said["addresses"].values()):
+        by_host = {}
+        for host, identity in self.identities.items():
+            for interface in map(IPv4Interface, identity["addresses"].values()):
                 if interface.network == network:
-                    found[host] = str(interface.ip)
-        return found
+                    by_host[host] = str(interface.ip)
+        return by_host
 
 
 def passed(name: str, message: str, *evidence: str) -> Stage:
@@ -106,7 +108,7 @@ def failed(name: str, message: str, *evidence: str, fix: str) -> Stage:
 
 
 def skipped(name: str, message: str) -> Stage:
-    """A stage that does not apply."""
+    """A stage that does not apply to this launch."""
     return Stage(name=name, verdict=Verdict.SKIP, message=message)
 
 
@@ -118,28 +120,28 @@ LARGER_THAN = (
     "ping -M do -s 8972 ADDRESS shows whether an MTU of 9000 passes; raise the MTU on the path, or"
     " lower it on the hosts"
 )
+SET_MTU = (
+    "drain {host}, and there: ip link set dev {name} mtu {mtu}; its switch port needs at least that"
+)
 
 
 def subnets(context: LaunchContext) -> Stage:
     """The subnets that can carry the job: all hosts are in them, and --ifname has them if given."""
     hosts = context.identities
-    seen: Counter[IPv4Network] = Counter()
-    for host in hosts:
-        seen.update({interface.network for interface in _chosen(context, host).values()})
-    common = [network for network, number in seen.items() if number == len(hosts)]
-    traps = [
-        network for network in common if len(set(context.addresses(network).values())) < len(hosts)
-    ]
-    context.networks = [network for network in common if network not in traps]
+    number: Counter[IPv4Network] = Counter()
     evidence = []
-    for host, said in hosts.items():
-        named = ", ".join(f"{name} {text}" for name, text in said["addresses"].items())
+    for host, identity in hosts.items():
+        interfaces = _chosen_interfaces(context, host).values()
+        number.update({interface.network for interface in interfaces})
+        named = ", ".join(f"{name} {text}" for name, text in identity["addresses"].items())
         evidence.append(f"{host}: {named}")
-    if without := [
-        host
-        for host in hosts
-        if context.ifname and not is_cidr(context.ifname) and not _chosen(context, host)
-    ]:
+    common = [network for network, count in number.items() if count == len(hosts)]
+    traps = [network for network in common if _has_equal_addresses(context, network)]
+    context.networks = [network for network in common if network not in traps]
+    without = []
+    if context.ifname and not is_cidr(context.ifname):
+        without = [host for host in hosts if not _chosen_interfaces(context, host)]
+    if without:
         fix = "name the subnet instead, since interface names differ between hosts: --ifname CIDR"
         return failed(
             "subnets",
@@ -156,133 +158,114 @@ def subnets(context: LaunchContext) -> Stage:
         return failed("subnets", f"the hosts have no subnet in common{within}", *evidence, fix=fix)
     if traps:
         message = (
-            f"{_list(traps)}: several hosts have the same address there, as with docker0 and virbr0"
+            f"{_list_networks(traps)}: several hosts have the same address there, as with docker0"
+            " and virbr0"
         )
-        return warned(
-            "subnets",
-            message,
-            *evidence,
-            fix=f"name the subnet to use: --ifname {context.networks[0]}",
-        )
-    return _mtus(context) or passed("subnets", f"the hosts share {_list(context.networks)}")
+        fix = f"name the subnet to use: --ifname {context.networks[0]}"
+        return warned("subnets", message, *evidence, fix=fix)
+    shared = f"the hosts share {_list_networks(context.networks)}"
+    return _judge_mtus(context) or passed("subnets", shared)
 
 
-def _chosen(context: LaunchContext, host: str) -> dict[str, IPv4Interface]:
+def _has_equal_addresses(context: LaunchContext, network: IPv4Network) -> bool:
+    """Whether several hosts have the same address in a network."""
+    return len(set(context.addresses(network).values())) < len(context.identities)
+
+
+def _chosen_interfaces(context: LaunchContext, host: str) -> dict[str, IPv4Interface]:
     """A host's interfaces with their addresses, or those that --ifname selects."""
-    have = {
-        name: IPv4Interface(text) for name, text in context.identities[host]["addresses"].items()
-    }
+    texts = context.identities[host]["addresses"]
+    addresses = {name: IPv4Interface(text) for name, text in texts.items()}
+    if not context.ifname:
+        return addresses
     try:
-        return (
-            {name: have[name] for name in resolve(context.ifname, have)} if context.ifname else have
-        )
+        return {name: addresses[name] for name in resolve(context.ifname, addresses)}
     except UsageError:  # it selects none
         return {}
 
 
-def _mtus(context: LaunchContext) -> Stage | None:
-    """The warning that the interfaces of a subnet have different MTUs, if they have."""
+def _judge_mtus(context: LaunchContext) -> Stage | None:
+    """The warning if the interfaces of a subnet have different MTUs."""
     for network in context.networks:
-        of_host = {
-            host: (name, said["mtus"][name])
-            for host, said in context.identities.items()
-            for name, text in said["addresses"].items()
-            if IPv4Interface(text).network == network
-        }
-        number = Counter(mtu for _, mtu in of_host.values())
+        by_host = {}  # the name and the MTU of the interface
+        for host, identity in context.identities.items():
+            for name, text in identity["addresses"].items():
+                if IPv4Interface(text).network == network:
+                    by_host[host] = name, identity["mtus"][name]
+        number = Counter(mtu for _, mtu in by_host.values())
         usual = max(number, key=lambda mtu: (number[mtu], mtu))
-        if odd := {host: one for host, one in of_host.items() if one[1] != usual}:
-            texts = [
-                f"{host}: {name} has MTU {mtu}, {number[usual]} of {len(of_host)} hosts have"
-                f" {usual}"
-                for host, (name, mtu) in odd.items()
+        odd = {host: (name, mtu) for host, (name, mtu) in by_host.items() if mtu != usual}
+        if odd:
+            majority = f"{number[usual]} of {len(by_host)} hosts have {usual}"
+            evidence = [
+                f"{host}: {name} has MTU {mtu}, {majority}" for host, (name, mtu) in odd.items()
             ]
             host, (name, _) = next(iter(odd.items()))
-            fix = filled(
-                "drain {host}, and there: ip link set dev {name} mtu {mtu}; its switch port needs"
-                " at least that",
-                host=host,
-                name=name,
-                mtu=usual,
-            )
-            return warned(
-                "subnets",
-                f"MTUs differ on {network}: {', '.join(odd)} differs from the others",
-                *texts,
-                fix=fix,
-            )
+            message = f"MTUs differ on {network}: {', '.join(odd)} differs from the others"
+            fix = filled(SET_MTU, host=host, name=name, mtu=usual)
+            return warned("subnets", message, *evidence, fix=fix)
     return None
 
 
 def tcp(context: LaunchContext) -> Stage:
     """Every host connects to every other on every common subnet, to an unused port."""
     bad: dict[IPv4Network, dict[str, str]] = {}
-    for done in context.on_each(context.node("connect"), _spoken(context)):
+    for done in context.on_each(context.node("connect"), _connect_requests(context)):
         try:
             for label, reason in done.answer(dict[str, dict[str, str]])["failed"].items():
                 network, _, other = label.partition(" ")
                 bad.setdefault(IPv4Network(network), {})[f"{done.host} to {other}"] = reason
         except (ValueError, KeyError):
-            return failed(
-                "tcp",
-                f"{done.host}: {done.problem or 'no answer'}",
-                done.error.strip()[-300:],
-                fix=filled("ssh {host} true", host=done.host),
-            )
+            message = f"{done.host}: {done.problem or 'no answer'}"
+            fix = filled("ssh {host} true", host=done.host)
+            return failed("tcp", message, done.error.strip()[-300:], fix=fix)
     working = [network for network in context.networks if network not in bad]
-    evidence = [
-        f"{pair} on {network}: {reason}"
-        for network, pairs in bad.items()
-        for pair, reason in pairs.items()
-    ][:_MOST_PAIRS]
+    evidence: list[str] = []
+    for subnet, pairs in bad.items():
+        evidence += [f"{pair} on {subnet}: {reason}" for pair, reason in pairs.items()]
+    evidence = evidence[:_MOST_PAIRS]
     if not working:
         first = next(iter(bad))
         if all(reason == LARGE for reason in bad[first].values()):
-            return failed(
-                "tcp", f"large packets are lost on {_list(bad)}", *evidence, fix=LARGER_THAN
-            )
+            message = f"large packets are lost on {_list_networks(bad)}"
+            return failed("tcp", message, *evidence, fix=LARGER_THAN)
         fix = (
             f"allow {first} in the firewall of the hosts, in both directions (firewall-cmd"
             f" --zone=trusted --add-source={first})"
         )
-        return failed(
-            "tcp", f"hosts cannot connect to each other on {_list(bad)}", *evidence, fix=fix
-        )
+        message = f"hosts cannot connect to each other on {_list_networks(bad)}"
+        return failed("tcp", message, *evidence, fix=fix)
     context.networks = working
     if bad:
-        message = f"hosts connect on {_list(working)}, but not on {_list(bad)}"
-        return warned(
-            "tcp", message, *evidence, fix=f"name the subnet that works: --ifname {working[0]}"
-        )
-    return passed(
-        "tcp",
-        f"{counted(len(context.hosts), 'host')} connect in both directions on {_list(working)}",
-    )
+        message = f"hosts connect on {_list_networks(working)}, but not on {_list_networks(bad)}"
+        fix = f"name the subnet that works: --ifname {working[0]}"
+        return warned("tcp", message, *evidence, fix=fix)
+    hosts = counted(len(context.hosts), "host")
+    return passed("tcp", f"{hosts} connect in both directions on {_list_networks(working)}")
 
 
-def _spoken(context: LaunchContext) -> dict[str, bytes]:
+def _connect_requests(context: LaunchContext) -> dict[str, bytes]:
     """What each host gets on stdin, where other users cannot see the token."""
     port, token = random.SystemRandom().randint(*PORTS), secrets.token_hex(16)
     by_network = {network: context.addresses(network) for network in context.networks}
-    asked = {}
+    requests = {}
     for host in context.names:
-        peers = {
-            f"{network} {other}": [address, port]
-            for network, those in by_network.items()
-            for other, address in those.items()
-            if other != host
-        }
-        own = [[those[host], port] for those in by_network.values()]
+        listen, peers = [], {}
+        for network, addresses in by_network.items():
+            listen.append([addresses[host], port])
+            for other, address in addresses.items():
+                if other != host:
+                    peers[f"{network} {other}"] = [address, port]
         work = {
-            "own": own,
+            "own": listen,
             "peers": peers,
             "token": token,
             "seconds": SHARE * context.limit_s,
             "linger": LINGER_S,
         }
-        asked[host] = json.dumps(work).encode()
-    return asked
+        requests[host] = json.dumps(work).encode()
+    return requests
 
 
-def _list(networks: Iterable[IPv4Network]) -> str:
+def _list_networks(networks: Iterable[IPv4Network]) -> str:
     return ", ".join(map(str, networks))

@@ -1,8 +1,7 @@
 """What runs on each host for the launch doctor.
 
-`python -m busbw.check.doctor.node identity|connect`, JSON on stdin and stdout.
-
-It uses only the standard library, so it also runs if busbw's dependencies are incomplete.
+`python -m busbw.check.doctor.node identity|connect` reads JSON from stdin and prints JSON. It uses
+only the standard library, so it also runs if busbw's dependencies are incomplete.
 """
 
 import contextlib
@@ -25,56 +24,56 @@ _RETRY_S = 0.2
 _MOST = 512  # connections at once, half of the descriptors that a process usually may have
 _HELLO = 32  # bytes of the code that a connection begins with
 _BULK = 256 << 10  # bytes in each direction: several packets at any MTU
+# Errors of accept() after which another connection may be accepted.
+_PASSING_ERRORS = (
+    errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED,
+)  # fmt: skip
 _BULK_S = 4.0  # for them; they take milliseconds, and a lost packet is sent again within a second
 
 
 def identity(asked: dict[str, list[str]]) -> dict[str, object]:
     """This host's name and addresses, and what it resolves `asked["names"]` to."""
-    own = socket.gethostname()
+    hostname = socket.gethostname()
     addresses = {
         name: str(address)
         for name, address in local().items()
         if address and not address.ip.is_loopback
     }
     return {
-        "hostname": own,
+        "hostname": hostname,
         "busbw": __version__,
         "addresses": addresses,
         "mtus": {name: mtu(name) for name in addresses},
-        "names": {name: _lookup(name) for name in [*asked["names"], own]},
+        "names": {name: _lookup(name) for name in [*asked["names"], hostname]},
     }
 
 
 def _lookup(name: str) -> list[str]:
     """The IPv4 addresses of a name; empty if it cannot be resolved."""
     try:
-        return sorted(
-            {
-                str(found[4][0])
-                for found in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
-            }
-        )
+        entries = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError:
         return []
+    return sorted({str(address) for *_, (address, *_) in entries})
 
 
 def connect(asked: dict[str, object]) -> dict[str, object]:
-    """Listen on the addresses `own` and connect to all `peers`, for `seconds` at most.
+    """Listen on the addresses of `asked["own"]`, and connect to all of `asked["peers"]`.
 
-    Peers are {label: [address, port]}. A connection proves with `token` that it belongs to this
+    That takes `asked["seconds"]` at most. `own` is [[address, port]], `peers` {label: [address,
+    port]}. A connection proves with `token` that it belongs to this
     test; any other is closed. Returns the labels that failed, with the reason.
     """
     token, seconds = str(asked["token"]).encode(), float(str(asked["seconds"]))
     deadline = time.monotonic() + seconds
-    own: list[list[object]] = asked["own"]  # type: ignore[assignment]
+    listen_on: list[list[object]] = asked["own"]  # type: ignore[assignment]
     peers: dict[str, list[object]] = asked["peers"]  # type: ignore[assignment]
     problems: dict[str, str] = {}
     with contextlib.ExitStack() as opened:
-        for address, port in own:
+        for address, port in listen_on:
             try:
-                listening = opened.enter_context(
-                    socket.create_server((str(address), int(str(port))))
-                )
+                server = socket.create_server((str(address), int(str(port))))
+                listening = opened.enter_context(server)
             except OSError as error:
                 problems[f"listen {address}"] = os.strerror(error.errno or 0)
                 continue
@@ -106,13 +105,7 @@ def _answer(listening: socket.socket, token: bytes, deadline: float) -> None:
         except TimeoutError:
             continue
         except OSError as error:
-            if error.errno not in (
-                errno.EMFILE,
-                errno.ENFILE,
-                errno.ENOBUFS,
-                errno.ENOMEM,
-                errno.ECONNABORTED,
-            ):
+            if error.errno not in _PASSING_ERRORS:
                 return
             time.sleep(_RETRY_S)  # strangers hold all descriptors, for a second each
             continue
@@ -125,22 +118,22 @@ def _answer(listening: socket.socket, token: bytes, deadline: float) -> None:
 def _serve(connection: socket.socket, token: bytes, waiting: threading.Semaphore) -> None:
     try:
         with connection, contextlib.suppress(OSError):
-            _speak(connection, token)
+            _greet(connection, token)
     finally:
         waiting.release()
 
 
-def _speak(connection: socket.socket, token: bytes) -> None:
+def _greet(connection: socket.socket, token: bytes) -> None:
     connection.settimeout(1)
     if hmac.compare_digest(connection.recv(_HELLO), _code(token, b"hello")):
         connection.settimeout(_BULK_S)
         connection.sendall(_code(token, b"here"))
-        if _drained(connection):
+        if _receive_bulk(connection):
             connection.sendall(bytes(_BULK))
 
 
-def _drained(connection: socket.socket) -> bool:
-    """Whether _BULK bytes arrived."""
+def _receive_bulk(connection: socket.socket) -> bool:
+    """Read up to _BULK bytes, and return whether all arrived."""
     left = _BULK
     while left and (part := connection.recv(left)):
         left -= len(part)
@@ -160,7 +153,8 @@ def _call(
                 connection.settimeout(max(0.1, deadline - time.monotonic()))
                 connection.sendall(_code(token, b"hello"))
                 if hmac.compare_digest(connection.recv(_HELLO), _code(token, b"here")):
-                    if reason := _bulk(connection):
+                    reason = _exchange_bulk(connection)
+                    if reason:
                         break
                     return
                 reason = "another program answered"
@@ -172,12 +166,12 @@ def _call(
     failed[label] = reason
 
 
-def _bulk(connection: socket.socket) -> str:
+def _exchange_bulk(connection: socket.socket) -> str:
     """Why large packets do not pass in both directions; '' if they do."""
     connection.settimeout(_BULK_S)
     with contextlib.suppress(TimeoutError):
         connection.sendall(bytes(_BULK))
-        if _drained(connection):
+        if _receive_bulk(connection):
             return ""
     return LARGE
 

@@ -1,6 +1,6 @@
 """An expectation: a check that compares a machine with what a file says it should have.
 
-The mutes of an expectations file that have ended.
+A Comparison collects the values of one part. The expectation here finds mutes that have ended.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,19 +11,23 @@ from typing import Any, TypeVar
 from busbw.check.base import CheckOf, Judge, failed, passed, skipped, unknown, warned
 from busbw.check.expect.spec import Expectations, Mute
 from busbw.check.machine import Machine
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A machine, what it should have, and where the file says so."""
+class Target:
+    """A machine, and what it should have.
+
+    `where` gives the place of a key in the file, like "node.toml line 3". `today` is the day on
+    which mutes are judged.
+    """
 
     machine: Machine
     node: Expectations
-    where: Callable[..., str]  # the place of a key: "node.toml line 3"
+    where: Callable[..., str]
     today: date
 
     def expected(self, text: str, *key: str | int) -> str:
@@ -31,30 +35,33 @@ class Asked:
         return f"{text} ({self.where(*key)})"
 
 
-Expectation = CheckOf[Asked]
+Expectation = CheckOf[Target]
 REGISTERED: list[Expectation] = []  # by the decorator, as modules are imported
 
 
-def expectation(row: CheckRow) -> Callable[[Judge[Asked]], Expectation]:
-    """Makes a function that compares a machine with a file the expectation of `row`."""
+def expectation(row: CheckRow) -> Callable[[Judge[Target]], Expectation]:
+    """Makes a function that compares a machine with a file the expectation of `row`.
 
-    def register(judge: Judge[Asked]) -> Expectation:
-        made = Expectation(row, judge)
-        REGISTERED.append(made)
-        return made
+    The registry then has it.
+    """
+
+    def register(judge: Judge[Target]) -> Expectation:
+        registered = Expectation(row, judge)
+        REGISTERED.append(registered)
+        return registered
 
     return register
 
 
 def shown(value: Any) -> str:
-    """A value as a message has it."""
+    """A value as it is written in a message."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def gib(size: float) -> str:
-    """Bytes as GiB."""
+    """Bytes as text in GiB."""
     return f"{size / 2**30:.1f} GiB"
 
 
@@ -65,12 +72,14 @@ def hidden(machine: Machine) -> str:
 
 @dataclass
 class Comparison:
-    """The values of one part, `subject`, against what is expected of it.
+    """The values of one part, `subject`, compared with what is expected of it.
 
-    `fix` is the remedy if one is wrong.
+    `fix` is the remedy if one is wrong. `good` and `wrong` are texts on values as expected and on
+    others, `met` and `unmet` the evidence for them. `unread` are texts on values that could not be
+    read.
     """
 
-    asked: Asked
+    target: Target
     subject: str
     fix: str
     good: list[str] = field(default_factory=list)
@@ -81,22 +90,23 @@ class Comparison:
 
     def same(
         self,
-        what: str,
-        seen: Value | None,
+        quantity: str,
+        value: Value | None,
         expected: Value | None,
         key: tuple[str | int, ...],
         where: str,
     ) -> None:
-        """`seen` must be `expected`.
+        """`value` must be `expected`.
 
-        Nothing is compared if that is None; a value that could not be read is unknown.
+        Nothing is compared if `expected` is None. A `value` of None could not be read. `key` is the
+        place in the file, `where` the place on the machine.
         """
-        self._compare(what, seen, expected, key, where, right=seen == expected)
+        self._compare(quantity, value, expected, key, where, right=value == expected)
 
     def least(
         self,
-        what: str,
-        seen: float | None,
+        quantity: str,
+        value: float | None,
         expected: float | None,
         key: tuple[str | int, ...],
         where: str,
@@ -104,14 +114,17 @@ class Comparison:
         unit: Callable[[float], str] = shown,
         tolerance: float = 0.0,
     ) -> None:
-        """`seen` must be at least `expected`, less the share `tolerance`."""
-        right = seen is not None and expected is not None and seen >= expected * (1 - tolerance)
-        self._compare(what, seen, expected, key, where, right=right, unit=unit)
+        """`value` must be at least `expected` times (1 - `tolerance`); else as `same`.
+
+        `unit` writes a value with its unit.
+        """
+        right = value is not None and expected is not None and value >= expected * (1 - tolerance)
+        self._compare(quantity, value, expected, key, where, right=right, unit=unit)
 
     def _compare(
         self,
-        what: str,
-        seen: Any,
+        quantity: str,
+        value: Any,
         expected: Any,
         key: tuple[str | int, ...],
         where: str,
@@ -121,26 +134,26 @@ class Comparison:
     ) -> None:
         if expected is None:
             return
-        if seen is None:
-            self.missing(what, f"{where} does not show it")
+        if value is None:
+            self.missing(quantity, f"{where} does not show it")
             return
-        (self.good if right else self.wrong).append(
-            f"{what} {unit(seen)}" if right else f"{what} is {unit(seen)}, not {unit(expected)}"
-        )
-        self.note(
-            Evidence(where, unit(seen), self.asked.expected(unit(expected), *key)), right=right
-        )
+        if right:
+            self.good.append(f"{quantity} {unit(value)}")
+        else:
+            self.wrong.append(f"{quantity} is {unit(value)}, not {unit(expected)}")
+        evidence = Evidence(where, unit(value), self.target.expected(unit(expected), *key))
+        self.note(evidence, right=right)
 
     def note(self, evidence: Evidence, *, right: bool) -> None:
-        """A value that was compared."""
+        """Add the evidence of a value that was compared."""
         (self.met if right else self.unmet).append(evidence)
 
-    def missing(self, what: str, reason: str) -> None:
-        """A value that is expected and could not be read."""
-        self.unread.append(f"{what} cannot be read: {reason}")
+    def missing(self, quantity: str, reason: str) -> None:
+        """Add a value that is expected and could not be read."""
+        self.unread.append(f"{quantity} cannot be read: {reason}")
 
-    def found(self, nothing: str = "") -> list[Found]:
-        """The finding: none if nothing was expected and there is no text for that."""
+    def findings(self, nothing: str = "") -> list[Finding]:
+        """The finding. Without an expected value it is `nothing`, or none if that is ''."""
         if self.wrong:
             return [failed(self.subject, "; ".join(self.wrong), *self.unmet, fix=self.fix)]
         if self.unread:
@@ -170,26 +183,26 @@ MUTE_ENDED = CheckRow(
 
 
 @expectation(MUTE_ENDED)
-def expect_no_ended_mute(asked: Asked) -> Iterator[Found]:
-    """Each mute that is for this host."""
-    host, none = asked.machine.text(HOSTNAME), True
-    for number, mute in enumerate(asked.node.mute):
+def expect_no_ended_mute(target: Target) -> Iterator[Finding]:
+    """A finding for each mute that is for this host."""
+    host, none = target.machine.text(HOSTNAME), True
+    for number, mute in enumerate(target.node.mute):
         if mute.host in (None, host):
             none = False
-            yield _judge_mute(asked, number, mute)
+            yield _judge_mute(target, number, mute)
     if none:
         yield skipped("the file mutes nothing on this host")
 
 
-def _judge_mute(asked: Asked, number: int, mute: Mute) -> Found:
-    what = f"{mute.check} {mute.subject or ''}".strip()
-    if asked.today <= mute.until:
-        return skipped(f"{what} is muted until {mute.until}: {mute.reason}", what)
-    where = asked.where("mute", number, "until")
-    evidence = Evidence(where, f"until {mute.until}", f"{asked.today} or later")
+def _judge_mute(target: Target, number: int, mute: Mute) -> Finding:
+    finding = f"{mute.check} {mute.subject or ''}".strip()
+    if target.today <= mute.until:
+        return skipped(f"{finding} is muted until {mute.until}: {mute.reason}", finding)
+    where = target.where("mute", number, "until")
+    evidence = Evidence(where, f"until {mute.until}", f"{target.today} or later")
     return warned(
-        what,
-        f"the mute of {what} ended on {mute.until}: {mute.reason}",
+        finding,
+        f"the mute of {finding} ended on {mute.until}: {mute.reason}",
         evidence,
         fix=MUTE_ENDED.fix.format(check=mute.check),
     )

@@ -1,8 +1,7 @@
-"""Reads an expectations file.
+"""Reads an expectations file, and judges a machine with it.
 
-What is wrong in it is a UsageError that names the file, the line, the key and the value.
-
-Checks of a machine with an expectations file, its severities and its mutes.
+What is wrong in the file is a UsageError that names the file, the line, the key and the value.
+`judge` runs the checks and the expectations, raises severities, and sets muted findings apart.
 """
 
 import re
@@ -19,11 +18,11 @@ from typing import Any
 import msgspec
 
 from busbw.check.base import Check, CheckOf
-from busbw.check.expect.base import Asked, Expectation
+from busbw.check.expect.base import Expectation, Target
 from busbw.check.expect.spec import Expectations, Mute
 from busbw.check.machine import Machine
 from busbw.check.registry import EXPECTATIONS, OF_MACHINE, examine, find_of_machine
-from busbw.check.types import Checked, CheckReport, Found, Muted, overall
+from busbw.check.types import Checked, CheckReport, Finding, Muted, overall
 from busbw.core.errors import UsageError
 from busbw.core.finding import Verdict
 from busbw.core.given_file import read_text
@@ -42,32 +41,35 @@ _QUOTED_OR_COMMENT = re.compile(r"""\"(?:\\.|[^"\\])*\"|'[^']*'|#.*""")
 def lines(text: str) -> dict[Key, int]:
     """The line of each table and key, counted from 1.
 
-    Keys in inline tables have that of their table: see `line`.
+    Keys in inline tables are not in it; `line` gives the line of their table.
     """
-    found: dict[Key, int] = {}
+    numbers: dict[Key, int] = {}
     entries: Counter[Key] = Counter()
     table: Key = ()
     for number, line in _statements(text):
-        if match := _ENTRY.match(line):
+        match = _ENTRY.match(line)
+        if match:
             name = _parts(match[1])
             table = (*name, entries[name])
             entries[name] += 1
         elif match := _TABLE.match(line):
             table = _parts(match[1])
         elif match := _VALUE.match(line):
-            found.setdefault((*table, *_parts(match[1])), number)
+            numbers.setdefault((*table, *_parts(match[1])), number)
             continue
         else:
             continue
-        found.setdefault(table, number)
-    return found
+        numbers.setdefault(table, number)
+    return numbers
 
 
-def line(found: Mapping[Key, int], key: Key) -> int | None:
+def line(numbers: Mapping[Key, int], key: Key) -> int | None:
     """The line of a key, or of the nearest table around it; None if the file has neither."""
-    return next(
-        (found[key[:length]] for length in range(len(key), 0, -1) if key[:length] in found), None
-    )
+    while key:
+        if key in numbers:
+            return numbers[key]
+        key = key[:-1]
+    return None
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
@@ -81,14 +83,15 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
             quote = ""
         elif depth == 0:
             yield number, line
-        if opened := _MULTILINE.search(line):
+        opened = _MULTILINE.search(line)
+        if opened:
             before, after = line[: opened.start()], line[opened.end() :]
             quote = "" if opened[0] in after else opened[0]
             line = before
-        bare = _QUOTED_OR_COMMENT.sub("", line)
-        depth = max(
-            0, depth + sum(bare.count(one) for one in "[{") - sum(bare.count(one) for one in "]}")
-        )
+        code = _QUOTED_OR_COMMENT.sub("", line)
+        opening = code.count("[") + code.count("{")
+        closing = code.count("]") + code.count("}")
+        depth = max(0, depth + opening - closing)
 
 
 def _parts(dotted: str) -> tuple[str, ...]:
@@ -120,7 +123,7 @@ _WORDS = {
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A file as it travels to the nodes: its name, its text, and the day on which it is judged."""
+    """A file as it is sent to the nodes: its name, its text, and the day on which it is judged."""
 
     name: str
     text: str
@@ -143,7 +146,10 @@ class Expected:
 
 
 def load(name: str, today: date | None = None) -> Text:
-    """The file; UsageError if it cannot be read."""
+    """The file, judged `today`, by default the present day in UTC.
+
+    UsageError if it cannot be read.
+    """
     day = today or datetime.now(UTC).date()
     try:
         return Text(Path(name).name, read_text(name), day)
@@ -155,52 +161,54 @@ def load(name: str, today: date | None = None) -> Text:
         raise UsageError(f"--expect {name}: byte {error.start} is not UTF-8", MADE_BY) from error
 
 
-def parse(given: Text) -> Expected:
+def parse(file: Text) -> Expected:
     """The expectations of a file.
 
-    UsageError for what is not valid TOML, unknown keys, wrong types, unknown checks and empty
-    files.
+    UsageError if it is not valid TOML or empty, and for unknown keys, wrong types and unknown
+    checks.
     """
     try:
-        table = tomllib.loads(given.text)
+        table = tomllib.loads(file.text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{given.name}: not valid TOML: {error}", MADE_BY) from error
+        raise UsageError(f"{file.name}: not valid TOML: {error}", MADE_BY) from error
     try:
         node = msgspec.convert(table, Expectations)
     except msgspec.ValidationError as error:
-        raise _refused(given, table, str(error)) from error
-    expected = Expected(given.name, node, lines(given.text), given.today)
+        raise _usage_error(file, table, str(error)) from error
+    expected = Expected(file.name, node, lines(file.text), file.today)
     if not table:
-        raise UsageError(f"{given.name}: it is empty", MADE_BY)
-    _names_of_checks(expected)
+        raise UsageError(f"{file.name}: it is empty", MADE_BY)
+    _require_known_checks(expected)
     return expected
 
 
-def _refused(given: Text, table: Mapping[str, Any], message: str) -> UsageError:
-    """The error for what msgspec refuses."""
+def _usage_error(file: Text, table: Mapping[str, Any], message: str) -> UsageError:
+    """The error for a table that msgspec refuses with `message`."""
     path = _PATH.search(message)
     key: Key = tuple(name or int(index) for name, index in _STEP.findall(path[1])) if path else ()
     problem = _PATH.sub("", message)
-    if unknown := _UNKNOWN_KEY.search(problem):
-        return _unknown_key(given, (*key, unknown[1]))
-    where = _where(given, key)
-    if missing := _MISSING_KEY.search(problem):
+    unknown = _UNKNOWN_KEY.search(problem)
+    if unknown:
+        return _unknown_key(file, (*key, unknown[1]))
+    where = _where(file, key)
+    missing = _MISSING_KEY.search(problem)
+    if missing:
         return UsageError(f"{where}: {_dotted(key)} has no {missing[1]}", _hint(key))
     expected = reduce(lambda text, pair: text.replace(*pair), _WORDS.items(), problem)
-    seen = _shown(_value(table, key))
+    value = _value_text(_value_at(table, key))
     return UsageError(
-        f"{where}: {_dotted(key)} is {seen}: {expected[0].lower()}{expected[1:]}", _hint(key)
+        f"{where}: {_dotted(key)} is {value}: {expected[0].lower()}{expected[1:]}", _hint(key)
     )
 
 
-def _unknown_key(given: Text, key: Key) -> UsageError:
+def _unknown_key(file: Text, key: Key) -> UsageError:
     known = _sibling_keys(key)
-    near = get_close_matches(str(key[-1]), known, 1)
-    meant = f"did you mean {near[0]}? " if near else ""
+    similar = get_close_matches(str(key[-1]), known, 1)
+    suggestion = f"did you mean {similar[0]}? " if similar else ""
     place = f"[{_dotted(key[:-1])}]" if key[:-1] else "the file"
     return UsageError(
-        f"{_where(given, key)}: unknown key '{key[-1]}' in {place}",
-        f"{meant}the keys there are {', '.join(known)}",
+        f"{_where(file, key)}: unknown key '{key[-1]}' in {place}",
+        f"{suggestion}the keys there are {', '.join(known)}",
     )
 
 
@@ -209,29 +217,29 @@ def _sibling_keys(key: Key) -> list[str]:
     table: Any = Expectations
     for step in key[:-1]:
         if isinstance(step, str):
-            kind = next(one.type for one in msgspec.structs.fields(table) if one.name == step)
+            kind = next(field.type for field in msgspec.structs.fields(table) if field.name == step)
             table = getattr(kind, "__args__", (kind,))[0]
-    return [one.name for one in msgspec.structs.fields(table)]
+    return [field.name for field in msgspec.structs.fields(table)]
 
 
-def _where(given: Text, key: Key) -> str:
-    number = line(lines(given.text), key)
-    return f"{given.name} line {number}" if number else given.name
+def _where(file: Text, key: Key) -> str:
+    number = line(lines(file.text), key)
+    return f"{file.name} line {number}" if number else file.name
 
 
 def _dotted(key: Key) -> str:
-    """`ports[0].rate_gbit_s` counts tables from 1 for people: ports 1."""
+    """`ports 1.rate_gbit_s` for the key ("ports", 0, "rate_gbit_s")."""
     texts = (f" {step + 1}" if isinstance(step, int) else f".{step}" for step in key)
     return "".join(texts).removeprefix(".")
 
 
-def _value(table: Any, key: Key) -> Any:
+def _value_at(table: Any, key: Key) -> Any:
     for step in key:
         table = table[step]
     return table
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     text = f'"{value}"' if isinstance(value, str) else str(value)
     if isinstance(value, bool):
         text = text.lower()
@@ -247,12 +255,12 @@ def _hint(key: Key) -> str:
     return MADE_BY
 
 
-def _names_of_checks(expected: Expected) -> None:
-    """UsageError for mutes and severities of checks that do not exist, or that hide something."""
+def _require_known_checks(expected: Expected) -> None:
+    """UsageError for a mute or severity of an unknown check, and for a lowered severity."""
     for index, mute in enumerate(expected.node.mute):
-        _known(expected, mute.check, "mute", index, "check")
+        _require_known_check(expected, mute.check, "mute", index, "check")
     for name, severity in expected.node.severity.items():
-        _known(expected, name, "severity", name)
+        _require_known_check(expected, name, "severity", name)
         if severity != RAISED:
             where = expected.where("severity", name)
             hint = (
@@ -265,12 +273,12 @@ def _names_of_checks(expected: Expected) -> None:
             )
 
 
-def _known(expected: Expected, name: str, *key: str | int) -> None:
+def _require_known_check(expected: Expected, name: str, *key: str | int) -> None:
     try:
         find_of_machine(name)
     except UsageError as error:
-        near = get_close_matches(name.lower(), [row.name for row in OF_MACHINE], 1)
-        hint = f"did you mean {near[0]}? {error.hint}" if near else error.hint
+        similar = get_close_matches(name.lower(), [row.name for row in OF_MACHINE], 1)
+        hint = f"did you mean {similar[0]}? {error.hint}" if similar else error.hint
         raise UsageError(f"{expected.where(*key)}: {error.message}", hint) from error
 
 
@@ -279,7 +287,7 @@ MUTABLE = (Verdict.FAIL, Verdict.WARN, Verdict.UNKNOWN)
 
 @dataclass(frozen=True)
 class Expect:
-    """A file, and the ids of those expectations that are to be judged."""
+    """A file, and the ids of the expectations to judge."""
 
     file: Text
     ids: frozenset[str]
@@ -288,44 +296,45 @@ class Expect:
 def judge(
     source: Source, checks: Iterable[Check], name: str = "", expect: Expect | None = None
 ) -> CheckReport:
-    """The findings of the checks and of a file's expectations; `name` is the snapshot's name."""
+    """The findings of the checks, and of a file's expectations if there is one.
+
+    `name` is the snapshot's name.
+    """
     if expect is None:
         return examine(source, checks, name)
     expected = parse(expect.file)
-    also = [
-        _bound(expectation, expected)
-        for expectation in EXPECTATIONS
-        if expectation.row.id in expect.ids
-    ]
-    return settled(examine(source, [*checks, *also], name), expected)
+    chosen = [expectation for expectation in EXPECTATIONS if expectation.row.id in expect.ids]
+    of_file = [_bind(expectation, expected) for expectation in chosen]
+    return settled(examine(source, [*checks, *of_file], name), expected)
 
 
-def _bound(expectation: Expectation, expected: Expected) -> Check:
+def _bind(expectation: Expectation, expected: Expected) -> Check:
     return CheckOf(expectation.row, partial(_judge_expectation, expectation, expected))
 
 
 def _judge_expectation(
     expectation: Expectation, expected: Expected, machine: Machine
-) -> Iterable[Found]:
-    return expectation.judge(Asked(machine, expected.node, expected.where, expected.today))
+) -> Iterable[Finding]:
+    return expectation.judge(Target(machine, expected.node, expected.where, expected.today))
 
 
 def settled(report: CheckReport, expected: Expected) -> CheckReport:
-    """The report with severities raised, and what is muted apart from what counts."""
-    raised = [_raised(finding, expected) for finding in report.findings]
-    muted = {
-        at: found
-        for at, finding in enumerate(raised)
-        if (found := _muted(finding, report.host, expected))
-    }
-    findings = [finding for at, finding in enumerate(raised) if at not in muted]
+    """The report with severities raised, and muted findings apart from those that count."""
+    findings, mutes = [], []
+    for finding in report.findings:
+        raised = _raised(finding, expected)
+        muted = _muted(raised, report.host, expected)
+        if muted:
+            mutes.append(muted)
+        else:
+            findings.append(raised)
     return msgspec.structs.replace(
-        report, verdict=overall(findings), findings=findings, muted=list(muted.values())
+        report, verdict=overall(findings), findings=findings, muted=mutes
     )
 
 
 def _raised(finding: Checked, expected: Expected) -> Checked:
-    key = next((key for key in expected.node.severity if _is(finding, key)), None)
+    key = next((key for key in expected.node.severity if _is_of_check(finding, key)), None)
     if key is None or finding.verdict is not Verdict.WARN:
         return finding
     message = f"{finding.message} (a warning, raised by {expected.where('severity', key)})"
@@ -333,11 +342,11 @@ def _raised(finding: Checked, expected: Expected) -> Checked:
 
 
 def _muted(finding: Checked, host: str, expected: Expected) -> Muted | None:
-    """The finding with the first mute that is for it; None if there is none, or it needs none."""
+    """The finding with the first mute that applies; None without one, or if it needs none."""
     if finding.verdict not in MUTABLE:
         return None
-    for number, mute in _of(host, expected):
-        if _is(finding, mute.check) and mute.subject in (None, finding.subject):
+    for number, mute in _active_mutes(host, expected):
+        if _is_of_check(finding, mute.check) and mute.subject in (None, finding.subject):
             where = expected.where("mute", number)
             return Muted(
                 finding=finding, reason=mute.reason, until=mute.until.isoformat(), where=where
@@ -345,13 +354,13 @@ def _muted(finding: Checked, host: str, expected: Expected) -> Muted | None:
     return None
 
 
-def _of(host: str, expected: Expected) -> Iterator[tuple[int, Mute]]:
+def _active_mutes(host: str, expected: Expected) -> Iterator[tuple[int, Mute]]:
     """The mutes of a host that have not ended."""
     for number, mute in enumerate(expected.node.mute):
         if mute.host in (None, host) and expected.today <= mute.until:
             yield number, mute
 
 
-def _is(finding: Checked, name: str) -> bool:
+def _is_of_check(finding: Checked, name: str) -> bool:
     """Whether a finding is of the check with this id or name."""
     return name.upper() == finding.id or name == finding.name

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.expect import seen
-from busbw.check.expect.base import Asked, Comparison, expectation, gib, hidden
+from busbw.check.expect.base import Comparison, Target, expectation, gib, hidden
 from busbw.check.gpu.per_gpu import confined
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu import gpus_on_pci, switches_on_pci
@@ -20,17 +20,20 @@ RESET = "drain the node, stop all users of the GPUs, then"
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """How many GPUs there are and should be; `absent`: expected addresses that no GPU has."""
+    """How many GPUs there should be, and how many are present.
 
-    wanted: int
-    have: int
+    `absent` are the expected addresses that no GPU has.
+    """
+
+    expected: int
+    present: int
     absent: list[str]
     evidence: Evidence
 
     @property
     def text(self) -> str:
-        """Both numbers."""
-        return f"{counted(self.have, 'GPU')}, expected {self.wanted}"
+        """`6 GPUs, expected 8`."""
+        return f"{counted(self.present, 'GPU')}, expected {self.expected}"
 
 
 GPUS = CheckRow(
@@ -61,20 +64,20 @@ GPUS = CheckRow(
 
 
 @expectation(GPUS)
-def expect_gpus(asked: Asked) -> Iterator[Found]:
-    """The GPUs that are missing, then each GPU."""
-    expected = asked.node.gpus
-    if not any((expected.count is not None, expected.addresses, *_values(asked))):
+def expect_gpus(target: Target) -> Iterator[Finding]:
+    """A finding for each missing GPU, then for each GPU."""
+    expected = target.node.gpus
+    if not any((expected.count is not None, expected.addresses, *_values_expected(target))):
         yield skipped("the file expects no GPU")
         return
-    gpus = seen.gpus(asked.machine)
-    yield from _judge_number(asked, gpus)
+    gpus = seen.gpus(target.machine)
+    yield from _judge_number(target, gpus)
     for gpu in gpus:
-        yield from _judge_gpu(asked, gpu)
+        yield from _judge_gpu(target, gpu)
 
 
-def _values(asked: Asked) -> list[bool]:
-    expected = asked.node.gpus
+def _values_expected(target: Target) -> list[bool]:
+    expected = target.node.gpus
     values = (
         expected.model,
         expected.memory_bytes,
@@ -86,58 +89,55 @@ def _values(asked: Asked) -> list[bool]:
     return [value is not None for value in values]
 
 
-def _counted(asked: Asked, gpus: list[seen.Gpu], on_pci: tuple[str, ...]) -> _Number:
-    expected = asked.node.gpus
-    wanted = expected.count if expected.count is not None else len(expected.addresses)
+def _count_gpus(target: Target, gpus: list[seen.Gpu], on_pci: tuple[str, ...]) -> _Number:
+    expected = target.node.gpus
+    expected_count = expected.count if expected.count is not None else len(expected.addresses)
     key = "count" if expected.count is not None else "addresses"
     addresses = {gpu.address for gpu in gpus if gpu.address} | set(on_pci)
     # NVML does not give the address of a GPU that it cannot read.
-    have = max(len(addresses), len(gpus))
+    present = max(len(addresses), len(gpus))
     where = DEVICES if on_pci or not gpus else LISTED
-    evidence = Evidence(where, counted(have, "GPU"), asked.expected(str(wanted), "gpus", key))
+    evidence = Evidence(
+        where, counted(present, "GPU"), target.expected(str(expected_count), "gpus", key)
+    )
     return _Number(
-        wanted,
-        have,
+        expected_count,
+        present,
         [address for address in expected.addresses if address not in addresses],
         evidence,
     )
 
 
-def _judge_number(asked: Asked, gpus: list[seen.Gpu]) -> Iterator[Found]:
-    if asked.node.gpus.count is None and not asked.node.gpus.addresses:
+def _judge_number(target: Target, gpus: list[seen.Gpu]) -> Iterator[Finding]:
+    if target.node.gpus.count is None and not target.node.gpus.addresses:
         return
-    on_pci = gpus_on_pci(asked.machine)
-    number = _counted(asked, gpus, on_pci)
-    if confined(asked.machine) and len(gpus) >= number.wanted:
+    on_pci = gpus_on_pci(target.machine)
+    number = _count_gpus(target, gpus, on_pci)
+    if confined(target.machine) and len(gpus) >= number.expected:
         # PCI also shows the GPUs that are not for this container or job.
-        number = _counted(asked, gpus, ())
-    if number.have < number.wanted or not (number.have or read_devices(asked.machine)):
-        yield from _too_few(asked, number)
+        number = _count_gpus(target, gpus, ())
+    if number.present < number.expected or not (number.present or read_devices(target.machine)):
+        yield from _judge_too_few(target, number)
         return
-    yield from _unlisted(asked, gpus, on_pci, number.wanted)
-    if number.have > number.wanted and asked.node.gpus.count is not None:
-        yield warned(
-            "", number.text, number.evidence, fix="correct count in the file, or take the GPU out"
-        )
+    yield from _judge_unlisted(target, gpus, on_pci, number.expected)
+    if number.present > number.expected and target.node.gpus.count is not None:
+        fix = "correct count in the file, or take the GPU out"
+        yield warned("", number.text, number.evidence, fix=fix)
     elif not number.absent:
-        yield passed("", counted(number.have, "GPU"), number.evidence)
+        yield passed("", counted(number.present, "GPU"), number.evidence)
     for address in number.absent:
-        message = f"no GPU at {address}, though all {number.wanted} are there"
-        yield warned(
-            address,
-            message,
-            number.evidence,
-            fix="if nodes have GPUs at other addresses, delete `addresses` from the file",
-        )
+        message = f"no GPU at {address}, though all {number.expected} are there"
+        fix = "if nodes have GPUs at other addresses, delete `addresses` from the file"
+        yield warned(address, message, number.evidence, fix=fix)
 
 
-def _too_few(asked: Asked, number: _Number) -> Iterator[Found]:
+def _judge_too_few(target: Target, number: _Number) -> Iterator[Finding]:
     """A failure for each missing GPU whose address the file has, and one for the others."""
-    if not number.have and not read_devices(asked.machine):
-        reason = read_health(asked.machine).reason or "PCI shows no device"
+    if not number.present and not read_devices(target.machine):
+        reason = read_health(target.machine).reason or "PCI shows no device"
         yield unknown("", f"the GPUs cannot be counted: {reason}", number.evidence)
         return
-    missing = number.wanted - number.have
+    missing = number.expected - number.present
     for address in number.absent[:missing]:
         text = f"the GPU at {address} is missing: {number.text}"
         yield failed(address, text, number.evidence, fix=GPUS.fix.format(bdf=address))
@@ -146,36 +146,31 @@ def _too_few(asked: Asked, number: _Number) -> Iterator[Found]:
         yield failed("", number.text, number.evidence, fix=fix)
 
 
-def _unlisted(
-    asked: Asked, gpus: list[seen.Gpu], on_pci: tuple[str, ...], wanted: int
-) -> Iterator[Found]:
+def _judge_unlisted(
+    target: Target, gpus: list[seen.Gpu], on_pci: tuple[str, ...], expected: int
+) -> Iterator[Finding]:
     """The GPUs that PCI has and NVML does not list."""
     listed = {gpu.address for gpu in gpus if gpu.address}
     lost = [bdf for bdf in on_pci if bdf not in listed]
-    if len(gpus) >= wanted or not lost:
+    if len(gpus) >= expected or not lost:
         return
-    health = read_health(asked.machine)
-    evidence = Evidence(LISTED, str(len(gpus)), asked.expected(str(wanted), "gpus", "count"))
-    text = (
-        f"PCI shows {counted(len(on_pci), 'GPU')}, NVML lists {len(gpus)} of the expected {wanted}"
-    )
-    by = confined(asked.machine)
-    if not gpus or by:
-        reason = f"{by} may hide some" if by else health.reason or "NVML lists none"
+    health = read_health(target.machine)
+    evidence = Evidence(LISTED, str(len(gpus)), target.expected(str(expected), "gpus", "count"))
+    shown = counted(len(on_pci), "GPU")
+    text = f"PCI shows {shown}, NVML lists {len(gpus)} of the expected {expected}"
+    hider = confined(target.machine)
+    if not gpus or hider:
+        reason = f"{hider} may hide some" if hider else health.reason or "NVML lists none"
         yield unknown("", f"{text}: {reason}", evidence, fix="nvidia-smi; dmesg | grep NVRM")
         return
     for bdf in lost:
-        yield failed(
-            bdf,
-            f"NVML does not list the GPU at {bdf}: {text}",
-            evidence,
-            fix=GPUS.fix.format(bdf=bdf),
-        )
+        message = f"NVML does not list the GPU at {bdf}: {text}"
+        yield failed(bdf, message, evidence, fix=GPUS.fix.format(bdf=bdf))
 
 
-def _judge_gpu(asked: Asked, gpu: seen.Gpu) -> Iterator[Found]:
+def _judge_gpu(target: Target, gpu: seen.Gpu) -> Iterator[Finding]:
     if gpu.error:
-        evidence = Evidence(f"NVML, {gpu.label}", gpu.error, asked.expected("readable", "gpus"))
+        evidence = Evidence(f"NVML, {gpu.label}", gpu.error, target.expected("readable", "gpus"))
         yield failed(
             gpu.label,
             f"NVML cannot read it: {gpu.error}",
@@ -183,7 +178,7 @@ def _judge_gpu(asked: Asked, gpu: seen.Gpu) -> Iterator[Found]:
             fix=GPUS.fix.format(bdf=gpu.address or gpu.label.removeprefix("GPU ")),
         )
         return
-    expected, compared = asked.node.gpus, Comparison(asked, gpu.label, _fix_of_gpu(asked, gpu))
+    expected, compared = target.node.gpus, Comparison(target, gpu.label, _fix_of_gpu(target, gpu))
 
     def place(function: str) -> str:
         return f"nvmlDeviceGet{function}, {gpu.label}"
@@ -208,22 +203,20 @@ def _judge_gpu(asked: Asked, gpu: seen.Gpu) -> Iterator[Found]:
     )
     compared.same("ECC", gpu.ecc, expected.ecc, ("gpus", "ecc"), place("EccMode"))
     compared.same("MIG", gpu.mig, expected.mig, ("gpus", "mig"), place("MigMode"))
-    yield from compared.found()
+    yield from compared.findings()
 
 
-def _fix_of_gpu(asked: Asked, gpu: seen.Gpu) -> str:
+def _fix_of_gpu(target: Target, gpu: seen.Gpu) -> str:
     """The command for a wrong mode; for wrong hardware there is none."""
-    expected, index = asked.node.gpus, gpu.label.rpartition(" ")[2]
+    expected, index = target.node.gpus, gpu.label.rpartition(" ")[2]
     if _differs(gpu.model, expected.model):
         return f"replace {gpu.label}, or correct the file"
     if _differs(gpu.vbios, expected.vbios):
         return f"update the VBIOS of {gpu.label} with the vendor's tool"
     if _differs(gpu.persistence, expected.persistence):
-        return (
-            "systemctl enable --now nvidia-persistenced"
-            if expected.persistence
-            else f"nvidia-smi -i {index} -pm 0"
-        )
+        if expected.persistence:
+            return "systemctl enable --now nvidia-persistenced"
+        return f"nvidia-smi -i {index} -pm 0"
     if _differs(gpu.ecc, expected.ecc):
         return (
             f"{RESET} nvidia-smi -i {index} -e {int(bool(expected.ecc))}; nvidia-smi -i {index} -r"
@@ -267,19 +260,19 @@ NVLINKS = CheckRow(
 
 
 @expectation(NVLINKS)
-def expect_nvlinks(asked: Asked) -> Iterator[Found]:
-    """The NVSwitches, then each GPU that NVML can read."""
-    expected = asked.node.gpus
+def expect_nvlinks(target: Target) -> Iterator[Finding]:
+    """A finding on the NVSwitches, then for each GPU that NVML can read."""
+    expected = target.node.gpus
     if expected.nvlinks is None and expected.nvlink_gb_s is None and expected.nvswitches is None:
         yield skipped("the file expects no NVLink")
         return
-    yield from _judge_switches(asked, expected.nvswitches)
-    gpus = [gpu for gpu in seen.gpus(asked.machine) if not gpu.error]
+    yield from _judge_switches(target, expected.nvswitches)
+    gpus = [gpu for gpu in seen.gpus(target.machine) if not gpu.error]
     if not gpus and (expected.nvlinks or expected.nvlink_gb_s):
         yield unknown("", "the NVLinks cannot be read: NVML lists no GPU that it can read")
     for gpu in gpus:
         compared = Comparison(
-            asked, gpu.label, NVLINKS.fix.format(gpu=gpu.label.rpartition(" ")[2])
+            target, gpu.label, NVLINKS.fix.format(gpu=gpu.label.rpartition(" ")[2])
         )
         place = f"nvmlDeviceGetNvLinkState, {gpu.label}"
         compared.same(
@@ -295,30 +288,27 @@ def expect_nvlinks(asked: Asked) -> Iterator[Found]:
                 place,
                 unit=_gb_s,
             )
-        yield from compared.found()
+        yield from compared.findings()
 
 
-def _judge_switches(asked: Asked, expected: int | None) -> Iterator[Found]:
+def _judge_switches(target: Target, expected: int | None) -> Iterator[Finding]:
     if expected is None:
         return
-    have = switches_on_pci(asked.machine)
+    switches = switches_on_pci(target.machine)
     evidence = Evidence(
-        DEVICES, ", ".join(have) or "none", asked.expected(str(expected), "gpus", "nvswitches")
+        DEVICES, ", ".join(switches) or "none", target.expected(str(expected), "gpus", "nvswitches")
     )
-    text = counted(len(have), "NVSwitch", "es")
-    if not read_devices(asked.machine):
+    text = counted(len(switches), "NVSwitch", "es")
+    hider = hidden(target.machine)
+    if not read_devices(target.machine):
         yield unknown("", f"{text}, expected {expected}: PCI cannot be read", evidence)
-    elif len(have) >= expected:
+    elif len(switches) >= expected:
         yield passed("", text, evidence)
-    elif hides := hidden(asked.machine):
-        yield unknown("", f"{text}, expected {expected}: {hides} may hide some", evidence)
+    elif hider:
+        yield unknown("", f"{text}, expected {expected}: {hider} may hide some", evidence)
     else:
-        yield failed(
-            "",
-            f"{text}, expected {expected}",
-            evidence,
-            fix="drain the node and reboot it; if it stays, replace the baseboard",
-        )
+        fix = "drain the node and reboot it; if it stays, replace the baseboard"
+        yield failed("", f"{text}, expected {expected}", evidence, fix=fix)
 
 
 def _gb_s(rate: float) -> str:

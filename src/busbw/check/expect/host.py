@@ -1,15 +1,15 @@
-"""Versions, CPUs and memory against [versions], [cpus] and [memory].
+"""The host against a file: versions, CPUs, memory, and the PCIe links of GPUs and RDMA devices.
 
-The PCIe links of GPUs and RDMA devices against [gpus] and [[ports]].
+Its tables are [versions], [cpus] and [memory]; those of PCIe links are [gpus] and [[ports]].
 """
 
 from collections.abc import Iterator
 
 from busbw.check.base import skipped
 from busbw.check.expect import seen
-from busbw.check.expect.base import Asked, Comparison, expectation, gib
+from busbw.check.expect.base import Comparison, Target, expectation, gib
 from busbw.check.expect.network import port_groups
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.pci import at
 
@@ -38,10 +38,10 @@ VERSIONS = CheckRow(
 
 
 @expectation(VERSIONS)
-def expect_versions(asked: Asked) -> Iterator[Found]:
-    """One finding for the host."""
-    machine, expected = asked.machine, asked.node.versions
-    compared = Comparison(asked, "", VERSIONS.fix)
+def expect_versions(target: Target) -> Iterator[Finding]:
+    """One finding for all versions of the host."""
+    machine, expected = target.machine, target.node.versions
+    compared = Comparison(target, "", VERSIONS.fix)
     if expected.driver_min or expected.driver_max:
         _compare_version(
             compared,
@@ -70,33 +70,33 @@ def expect_versions(asked: Asked) -> Iterator[Found]:
             ("os_min", "os_max"),
             f"{seen.OS_RELEASE}: VERSION_ID",
         )
-    yield from compared.found() or [skipped("the file expects no versions")]
+    yield from compared.findings() or [skipped("the file expects no versions")]
 
 
 def _compare_version(
-    compared: Comparison, what: str, text: str | None, keys: tuple[str, str], where: str
+    compared: Comparison, quantity: str, text: str | None, keys: tuple[str, str], where: str
 ) -> None:
     """`text` must be a version from the first key's to the second's."""
-    least, most = (getattr(compared.asked.node.versions, key) for key in keys)
-    own = seen.version(text or "")
-    if not text or not own:
-        compared.missing(what, f"{where} {'is ' + repr(text) if text else 'does not show it'}")
+    oldest, newest = (getattr(compared.target.node.versions, key) for key in keys)
+    version = seen.version(text or "")
+    if not text or not version:
+        compared.missing(quantity, f"{where} {'is ' + repr(text) if text else 'does not show it'}")
         return
-    if least and own < seen.version(least):
-        key, message, bound = keys[0], f"older than {least}", f"{least} or newer"
-    elif most and _above(own, seen.version(most)):
-        key, message, bound = keys[1], f"newer than {most}", f"{most} or older"
+    if oldest and version < seen.version(oldest):
+        key, message, bound = keys[0], f"older than {oldest}", f"{oldest} or newer"
+    elif newest and _above(version, seen.version(newest)):
+        key, message, bound = keys[1], f"newer than {newest}", f"{newest} or older"
     else:
-        compared.good.append(f"{what.removeprefix('the ')} {text}")
+        compared.good.append(f"{quantity.removeprefix('the ')} {text}")
         return
-    compared.wrong.append(f"{what} is {text}, {message}")
+    compared.wrong.append(f"{quantity} is {text}, {message}")
     compared.note(
-        Evidence(where, text, compared.asked.expected(bound, "versions", key)), right=False
+        Evidence(where, text, compared.target.expected(bound, "versions", key)), right=False
     )
 
 
-def _above(own: tuple[int, ...], most: tuple[int, ...]) -> bool:
-    return own[: len(most)] > most
+def _above(version: tuple[int, ...], newest: tuple[int, ...]) -> bool:
+    return version[: len(newest)] > newest
 
 
 CPUS = CheckRow(
@@ -124,10 +124,10 @@ CPUS = CheckRow(
 
 
 @expectation(CPUS)
-def expect_cpus(asked: Asked) -> Iterator[Found]:
-    """One finding for the host."""
-    machine, expected = asked.machine, asked.node.cpus
-    compared = Comparison(asked, "", CPUS.fix)
+def expect_cpus(target: Target) -> Iterator[Finding]:
+    """One finding for all CPUs of the host."""
+    machine, expected = target.machine, target.node.cpus
+    compared = Comparison(target, "", CPUS.fix)
     if expected.sockets is not None:
         compared.same(
             "number of sockets",
@@ -150,7 +150,7 @@ def expect_cpus(asked: Asked) -> Iterator[Found]:
         ("cpus", "numa_nodes"),
         f"{seen.NODE}/online",
     )
-    yield from compared.found() or [skipped("the file expects nothing of the CPUs")]
+    yield from compared.findings() or [skipped("the file expects nothing of the CPUs")]
 
 
 MEMINFO = "/proc/meminfo"
@@ -179,23 +179,17 @@ MEMORY = CheckRow(
 
 
 @expectation(MEMORY)
-def expect_memory(asked: Asked) -> Iterator[Found]:
-    """One finding for the host."""
-    machine, expected = asked.machine, asked.node.memory
+def expect_memory(target: Target) -> Iterator[Finding]:
+    """One finding for all memory of the host."""
+    machine, expected = target.machine, target.node.memory
     ram, pages = seen.ram_bytes(machine), seen.hugepages(machine)
-    fewer_pages = (
-        expected.hugepages is not None and pages is not None and pages < expected.hugepages
-    )
-    enough = (
-        ram is None
-        or expected.ram_bytes is None
-        or ram >= expected.ram_bytes * (1 - expected.ram_tolerance)
-    )
-    compared = Comparison(
-        asked,
-        "",
-        f"sysctl -w vm.nr_hugepages={expected.hugepages}" if fewer_pages and enough else MEMORY.fix,
-    )
+    fewer_pages = pages is not None and pages < (expected.hugepages or 0)
+    least_ram = (expected.ram_bytes or 0) * (1 - expected.ram_tolerance)
+    enough_ram = ram is None or ram >= least_ram
+    fix = MEMORY.fix
+    if fewer_pages and enough_ram:
+        fix = f"sysctl -w vm.nr_hugepages={expected.hugepages}"
+    compared = Comparison(target, "", fix)
     compared.least(
         "RAM",
         ram,
@@ -212,7 +206,7 @@ def expect_memory(asked: Asked) -> Iterator[Found]:
         ("memory", "hugepages"),
         f"{MEMINFO}: HugePages_Total",
     )
-    yield from compared.found() or [skipped("the file expects nothing of the memory")]
+    yield from compared.findings() or [skipped("the file expects nothing of the memory")]
 
 
 PCIE = CheckRow(
@@ -236,46 +230,43 @@ PCIE = CheckRow(
 
 
 @expectation(PCIE)
-def expect_pcie(asked: Asked) -> Iterator[Found]:
+def expect_pcie(target: Target) -> Iterator[Finding]:
     """Each GPU that NVML can read, then the device of each port that the file has."""
-    expected = asked.node.gpus
+    expected = target.node.gpus
     judged = expected.pcie_gt_s is not None or expected.pcie_width is not None
-    gpus = [gpu for gpu in seen.gpus(asked.machine) if not gpu.error] if judged else []
-    yield from (
-        found
-        for gpu in gpus
-        for found in _compare_link(
-            asked, gpu.label, gpu.address, gpu.pcie_gt_s, gpu.pcie_width, ("gpus",)
+    gpus = [gpu for gpu in seen.gpus(target.machine) if not gpu.error] if judged else []
+    for gpu in gpus:
+        yield from _compare_link(
+            target, gpu.label, gpu.address, gpu.pcie_gt_s, gpu.pcie_width, ("gpus",)
         )
-    )
-    done: set[str] = set()
-    for filled in port_groups(asked):
-        group = asked.node.ports[filled.number]
+    judged_devices: set[str] = set()
+    for filled in port_groups(target):
+        group = target.node.ports[filled.number]
         if group.pcie_gt_s is None and group.pcie_width is None:
             continue
         judged = True
         for port in filled.parts:
-            if port.device not in done:
-                done.add(port.device)
-                link = seen.port_link(asked.machine, port)
+            if port.device not in judged_devices:
+                judged_devices.add(port.device)
+                link = seen.port_link(target.machine, port)
                 yield from _compare_link(
-                    asked, port.device, port.bdf, link.speed, link.width, ("ports", filled.number)
+                    target, port.device, port.bdf, link.speed, link.width, ("ports", filled.number)
                 )
     if not judged:
         yield skipped("the file expects nothing of PCIe links")
 
 
 def _compare_link(
-    asked: Asked,
+    target: Target,
     name: str,
     bdf: str,
     speed: float | None,
     width: int | None,
     table: tuple[str | int, ...],
-) -> list[Found]:
-    expected = asked.node.gpus if table == ("gpus",) else asked.node.ports[int(table[1])]
-    compared = Comparison(asked, name, PCIE.fix.format(bdf=bdf or name))
-    # Of an idle GPU, what it could be.
+) -> list[Finding]:
+    expected = target.node.gpus if table == ("gpus",) else target.node.ports[int(table[1])]
+    compared = Comparison(target, name, PCIE.fix.format(bdf=bdf or name))
+    # An idle GPU lowers its speed, and is compared by the highest possible one.
     which = "{current,max}_link_speed" if table == ("gpus",) else "current_link_speed"
     compared.least(
         "PCIe speed",
@@ -293,7 +284,7 @@ def _compare_link(
         f"{at(bdf)}/current_link_width",
         unit=_lanes,
     )
-    return compared.found()
+    return compared.findings()
 
 
 def _gt_s(speed: float) -> str:

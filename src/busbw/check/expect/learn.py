@@ -1,6 +1,6 @@
 """What a node has, as the expectations of a file.
 
-Only values that could be read, and that all parts of a group share.
+These are only values that could be read, and that all parts of a group share.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -48,14 +48,14 @@ def learn(machine: Machine) -> Expectations:
     What cannot be read, or understood, is not expected.
     """
     return Expectations(
-        gpus=_one(_gpus, machine, Gpus()),
-        ports=_all(_ports, machine),
-        interfaces=_all(_interfaces, machine),
-        cpus=_one(_cpus, machine, Cpus()),
-        memory=_one(_memory, machine, Memory()),
-        versions=_one(_versions, machine, Versions()),
-        storage=_one(_storage, machine, Storage()),
-        mounts=_all(_mounts, machine),
+        gpus=_read_table(_gpus, machine, Gpus()),
+        ports=_read_tables(_ports, machine),
+        interfaces=_read_tables(_interfaces, machine),
+        cpus=_read_table(_cpus, machine, Cpus()),
+        memory=_read_table(_memory, machine, Memory()),
+        versions=_read_table(_versions, machine, Versions()),
+        storage=_read_table(_storage, machine, Storage()),
+        mounts=_read_tables(_mounts, machine),
     )
 
 
@@ -68,31 +68,31 @@ def learned(source: Source, name: str = "") -> tuple[CheckReport, Expectations]:
     return examine(machine, CHECKS, name), learn(machine)
 
 
-def _one(read: Callable[[Machine], Table], machine: Machine, nothing: Table) -> Table:
+def _read_table(read: Callable[[Machine], Table], machine: Machine, nothing: Table) -> Table:
     try:
-        return _valid(read(machine))
+        return _drop_invalid_values(read(machine))
     except Exception:  # noqa: BLE001 - files of a broken machine, and snapshots, may hold anything
         return nothing
 
 
-def _all(read: Callable[[Machine], list[Table]], machine: Machine) -> list[Table]:
+def _read_tables(read: Callable[[Machine], list[Table]], machine: Machine) -> list[Table]:
     try:
-        return [_valid(one) for one in read(machine)]
+        return [_drop_invalid_values(table) for table in read(machine)]
     except Exception:  # noqa: BLE001 - as above
         return []
 
 
-def _valid(table: Table) -> Table:
+def _drop_invalid_values(table: Table) -> Table:
     """The table without values that a file may not have, such as an MTU of -1."""
-    values = {
-        one.name: (getattr(table, one.name), one.type) for one in msgspec.structs.fields(table)
-    }
-    return type(table)(
-        **{name: value for name, (value, kind) in values.items() if _allowed(value, kind)}
-    )
+    values = {}
+    for field in msgspec.structs.fields(table):
+        value = getattr(table, field.name)
+        if _is_allowed(value, field.type):
+            values[field.name] = value
+    return type(table)(**values)
 
 
-def _allowed(value: object, kind: object) -> bool:
+def _is_allowed(value: object, kind: object) -> bool:
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
@@ -100,14 +100,14 @@ def _allowed(value: object, kind: object) -> bool:
     return not isinstance(value, int) or value < TOO_LARGE
 
 
-def _alike(values: Iterable[Value | None]) -> Value | None:
+def _common_value(values: Iterable[Value | None]) -> Value | None:
     """The value that all have; None if they differ, or if one could not be read."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else None
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
 
 
-def _least(values: Sequence[int | None]) -> int | None:
-    """The smallest; None if one could not be read."""
+def _smallest(values: Sequence[int | None]) -> int | None:
+    """The smallest value; None if one could not be read."""
     known = [value for value in values if value]
     return min(known) if known and len(known) == len(values) else None
 
@@ -116,39 +116,40 @@ def _gpus(machine: Machine) -> Gpus:
     gpus = [gpu for gpu in seen.gpus(machine) if not gpu.error]
     switches = len(switches_on_pci(machine)) or None
     if not gpus:
-        return Gpus(nvswitches=switches)  # without NVML nobody can say later that they are right
+        return Gpus(nvswitches=switches)  # without NVML, GPUs cannot be compared later
     return Gpus(
         count=len(gpus) if confined(machine) else max(len(gpus), len(gpus_on_pci(machine))),
         addresses=[gpu.address for gpu in gpus if gpu.address],
-        model=_alike(gpu.model for gpu in gpus) or None,
-        memory_bytes=_least([gpu.memory_bytes for gpu in gpus]),
-        vbios=_alike(gpu.vbios for gpu in gpus) or None,
-        persistence=_alike(gpu.persistence for gpu in gpus) or None,  # that it is off is no virtue
-        ecc=_alike(gpu.ecc for gpu in gpus) or None,
-        mig=_alike(gpu.mig for gpu in gpus),
-        nvlinks=_alike(gpu.nvlinks for gpu in gpus) or None,
-        nvlink_gb_s=_alike(gpu.nvlink_gb_s for gpu in gpus),
+        model=_common_value(gpu.model for gpu in gpus) or None,
+        memory_bytes=_smallest([gpu.memory_bytes for gpu in gpus]),
+        vbios=_common_value(gpu.vbios for gpu in gpus) or None,
+        # A file should not expect that it is off.
+        persistence=_common_value(gpu.persistence for gpu in gpus) or None,
+        ecc=_common_value(gpu.ecc for gpu in gpus) or None,
+        mig=_common_value(gpu.mig for gpu in gpus),
+        nvlinks=_common_value(gpu.nvlinks for gpu in gpus) or None,
+        nvlink_gb_s=_common_value(gpu.nvlink_gb_s for gpu in gpus),
         nvswitches=switches,
-        pcie_gt_s=_alike(gpu.pcie_gt_s for gpu in gpus),
-        pcie_width=_alike(gpu.pcie_width for gpu in gpus),
+        pcie_gt_s=_common_value(gpu.pcie_gt_s for gpu in gpus),
+        pcie_width=_common_value(gpu.pcie_width for gpu in gpus),
     )
 
 
-def _grouped(parts: Sequence[Part], key: Callable[[Part], object]) -> list[list[Part]]:
+def _group_by(parts: Sequence[Part], key: Callable[[Part], object]) -> list[list[Part]]:
     """Parts with the same key together, the largest group first."""
-    found: dict[object, list[Part]] = {}
+    groups: dict[object, list[Part]] = {}
     for part in parts:
-        found.setdefault(key(part), []).append(part)
-    return sorted(found.values(), key=len, reverse=True)
+        groups.setdefault(key(part), []).append(part)
+    return sorted(groups.values(), key=len, reverse=True)
 
 
 def _ports(machine: Machine) -> list[Ports]:
-    """Of ports that are down, only that they are there."""
+    """Groups of ports alike. Of ports that are down, it learns only that they are there."""
 
-    def like(port: Port) -> tuple[object, ...]:
+    def traits(port: Port) -> tuple[object, ...]:
         return port.layer, port.active, seen.port_rate(machine, port)
 
-    return [_port_group(machine, group) for group in _grouped(seen.ports(machine), like)]
+    return [_port_group(machine, group) for group in _group_by(seen.ports(machine), traits)]
 
 
 def _port_group(machine: Machine, ports: Sequence[Port]) -> Ports:
@@ -160,18 +161,20 @@ def _port_group(machine: Machine, ports: Sequence[Port]) -> Ports:
         link_layer=ports[0].layer or None,
         state=seen.port_state(machine, ports[0]) if active else None,
         rate_gbit_s=seen.port_rate(machine, ports[0]),
-        pcie_gt_s=_alike(link.speed for link in links) if active else None,
-        pcie_width=_alike(link.width for link in links) if active else None,
+        pcie_gt_s=_common_value(link.speed for link in links) if active else None,
+        pcie_width=_common_value(link.width for link in links) if active else None,
     )
 
 
 def _interfaces(machine: Machine) -> list[Interfaces]:
-    """Those that are up."""
+    """Groups of interfaces alike, only those that are up."""
 
-    def like(one: Interface) -> tuple[object, ...]:
-        return seen.interface_rate(one), one.mtu
+    def traits(interface: Interface) -> tuple[object, ...]:
+        return seen.interface_rate(interface), interface.mtu
 
-    groups = _grouped([one for one in seen.interfaces(machine) if one.up], like)
+    groups = _group_by(
+        [interface for interface in seen.interfaces(machine) if interface.up], traits
+    )
     expected = []
     for group in groups:
         names = [interface.name for interface in group]
@@ -209,27 +212,23 @@ def _versions(machine: Machine) -> Versions:
 
 def _mounts(machine: Machine) -> list[Mount]:
     mounted = read_mounts(machine)
-    kept = {} if isinstance(mounted, str) else _lasting(mounted)
+    kept = {} if isinstance(mounted, str) else _lasting_mounts(mounted)
     return [_mount(machine, mount) for mount in sorted(kept.values(), key=lambda mount: mount.path)]
 
 
-def _lasting(mounted: dict[str, Mounted]) -> dict[str, Mounted]:
+def _lasting_mounts(mounted: dict[str, Mounted]) -> dict[str, Mounted]:
     """File systems with data that stay, each once.
 
     Parts of one that are mounted again do not count, nor what an automounter mounts on demand.
     """
     on_demand = tuple(f"{mount.path}/" for mount in mounted.values() if mount.kind == AUTOMATIC)
-    found: dict[str, Mounted] = {}
+    kept: dict[str, Mounted] = {}
     for mount in sorted(mounted.values(), key=lambda mount: len(mount.path)):
-        whole = mount.root == "/" or mount.kind == "btrfs"
-        if (
-            mount.keeps_data
-            and whole
-            and not f"{mount.path}/".startswith(PASSING + on_demand)
-            and mount.path.startswith("/")
-        ):
-            found.setdefault(f"{mount.device} {mount.root}", mount)
-    return found
+        is_whole = mount.root == "/" or mount.kind == "btrfs"
+        passing = f"{mount.path}/".startswith(PASSING + on_demand)
+        if mount.keeps_data and is_whole and not passing and mount.path.startswith("/"):
+            kept.setdefault(f"{mount.device} {mount.root}", mount)
+    return kept
 
 
 def _mount(machine: Machine, mounted: Mounted) -> Mount:

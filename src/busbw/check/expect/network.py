@@ -1,6 +1,6 @@
 """RDMA ports and other interfaces against the groups of [[ports]] and [[interfaces]].
 
-Which parts of a node, such as its RDMA ports, stand for which group of a file.
+`assign` finds which parts of a node stand for which group of the file.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +10,10 @@ from typing import Generic, Protocol, TypeVar
 
 from busbw.check.base import failed, skipped, unknown, warned
 from busbw.check.expect import seen
-from busbw.check.expect.base import Asked, Comparison, expectation, hidden
+from busbw.check.expect.base import Comparison, Target, expectation, hidden
 from busbw.check.machine import Port
 from busbw.check.shell_words import word
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.interfaces import NET, Interface
@@ -25,11 +25,11 @@ class Group(Protocol):
 
     @property
     def count(self) -> int | None:
-        """How many there must be."""
+        """How many parts there must be; None for any number."""
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
+        """The names of the parts; empty for any names."""
 
 
 class Named(Protocol):
@@ -37,7 +37,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the part."""
 
 
 Part = TypeVar("Part", bound=Named)
@@ -53,15 +53,22 @@ class Filled(Generic[Part]):
     parts: list[Part]
 
     @property
-    def wanted(self) -> int | None:
+    def expected_count(self) -> int | None:
         """How many parts there must be; None for any number."""
-        return len(self.group.names) or None if self.group.count is None else self.group.count
+        if self.group.count is not None:
+            return self.group.count
+        return len(self.group.names) or None
+
+    @property
+    def full(self) -> bool:
+        """Whether it has all parts that there must be."""
+        return self.expected_count is not None and len(self.parts) >= self.expected_count
 
     @property
     def absent(self) -> list[str]:
-        """The expected names that no part has."""
-        have = {part.name for part in self.parts}
-        return [name for name in self.group.names if name not in have]
+        """The expected names that no part of the group has."""
+        present = {part.name for part in self.parts}
+        return [name for name in self.group.names if name not in present]
 
 
 def assign(
@@ -80,19 +87,19 @@ def assign(
     for number, group in enumerate(groups):
         named = [part for part in parts if part.name in group.names]
         filled.append(Filled(number, group, named))
-    taken = {part.name for one in filled for part in one.parts}
+    taken = {part.name for candidate in filled for part in candidate.parts}
     free = [part for part in parts if part.name not in taken]
-    pairs = [(likeness(part, one), one, part) for one in filled for part in free]
-    for _, one, part in sorted(pairs, key=lambda pair: pair[0]):
-        if part.name not in taken and (one.wanted is None or len(one.parts) < one.wanted):
-            one.parts.append(part)
+    pairs = [(likeness(part, candidate), candidate, part) for candidate in filled for part in free]
+    for _, candidate, part in sorted(pairs, key=lambda pair: pair[0]):
+        if part.name not in taken and not candidate.full:
+            candidate.parts.append(part)
             taken.add(part.name)
     return filled
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What parts of a table of the file are called, where they are listed.
+    """The parts of one table of the file: what one is called, and where the machine lists them.
 
     `fix` is for a part that is missing.
     """
@@ -103,39 +110,40 @@ class Kind:
     fix: str
 
 
-def missing(asked: Asked, filled: Filled[Part], kind: Kind) -> Iterator[Found]:
-    """A failure for each part that is missing, by name where the file has names.
+def missing(target: Target, filled: Filled[Part], kind: Kind) -> Iterator[Finding]:
+    """A failure for each missing part, by its name where the file has names.
 
-    A warning for each name that another part has.
+    If no part is missing, a warning for each expected name that none has.
     """
-    wanted, have = filled.wanted, len(filled.parts)
-    if wanted is None or have >= wanted:
-        yield from _renamed(asked, filled, kind)
+    expected, present = filled.expected_count, len(filled.parts)
+    if expected is None or present >= expected:
+        yield from _judge_renamed(target, filled, kind)
         return
-    text = f"{counted(have, kind.noun)}, expected {wanted}"
-    evidence = _evidence(asked, filled, kind)
-    if hides := hidden(asked.machine):
+    text = f"{counted(present, kind.noun)}, expected {expected}"
+    evidence = _evidence(target, filled, kind)
+    hides = hidden(target.machine)
+    if hides:
         yield unknown(
             "", f"{text}: {hides} may hide some", evidence, fix="busbw check --expect, on the host"
         )
         return
-    absent = filled.absent[: wanted - have]
+    absent = filled.absent[: expected - present]
     for name in absent:
         yield failed(name, f"{name} is missing: {text}", evidence, fix=kind.fix)
-    if len(absent) < wanted - have:
+    if len(absent) < expected - present:
         yield failed("", text, evidence, fix=kind.fix)
 
 
-def _renamed(asked: Asked, filled: Filled[Part], kind: Kind) -> Iterator[Found]:
+def _judge_renamed(target: Target, filled: Filled[Part], kind: Kind) -> Iterator[Finding]:
     for name in filled.absent:
-        message = f"no {kind.noun} is called {name}, though all {filled.wanted} are there"
+        message = f"no {kind.noun} is called {name}, though all {filled.expected_count} are there"
         fix = "if nodes name them differently, delete `names` from the file"
-        yield warned(name, message, _evidence(asked, filled, kind), fix=fix)
+        yield warned(name, message, _evidence(target, filled, kind), fix=fix)
 
 
-def _evidence(asked: Asked, filled: Filled[Part], kind: Kind) -> Evidence:
+def _evidence(target: Target, filled: Filled[Part], kind: Kind) -> Evidence:
     key = "names" if filled.group.count is None else "count"
-    expected = asked.expected(str(filled.wanted), kind.table, filled.number, key)
+    expected = target.expected(str(filled.expected_count), kind.table, filled.number, key)
     return Evidence(kind.where, ", ".join(part.name for part in filled.parts) or "none", expected)
 
 
@@ -173,29 +181,29 @@ PORTS = CheckRow(
 
 
 @expectation(PORTS)
-def expect_ports(asked: Asked) -> Iterator[Found]:
+def expect_ports(target: Target) -> Iterator[Finding]:
     """For each group the ports that are missing, then each port."""
-    if not asked.node.ports:
+    if not target.node.ports:
         yield skipped("the file expects no RDMA port")
         return
-    if not asked.machine.ports and not seen.has_sysfs(asked.machine):
+    if not target.machine.ports and not seen.has_sysfs(target.machine):
         yield unknown("", "the RDMA devices cannot be read: /sys/class is empty")
         return
-    for filled in port_groups(asked):
-        yield from missing(asked, filled, PORT_KIND)
+    for filled in port_groups(target):
+        yield from missing(target, filled, PORT_KIND)
         for port in filled.parts:
-            yield from _compare_port(asked, port, filled.number).found("it is there")
+            yield from _compare_port(target, port, filled.number).findings("it is there")
 
 
-def port_groups(asked: Asked) -> list[Filled[Port]]:
+def port_groups(target: Target) -> list[Filled[Port]]:
     """The groups of the file with the ports that stand for them."""
-    return assign(seen.ports(asked.machine), asked.node.ports, partial(_compare_port, asked))
+    return assign(seen.ports(target.machine), target.node.ports, partial(_compare_port, target))
 
 
-def _compare_port(asked: Asked, port: Port, number: int) -> Comparison:
-    machine, group = asked.machine, asked.node.ports[number]
+def _compare_port(target: Target, port: Port, number: int) -> Comparison:
+    machine, group = target.machine, target.node.ports[number]
     compared = Comparison(
-        asked,
+        target,
         port.name,
         f"mlxlink -d {word(port.device)} -m; reseat or replace the cable, and check the switch"
         " port",
@@ -265,26 +273,26 @@ INTERFACES = CheckRow(
 
 
 @expectation(INTERFACES)
-def expect_interfaces(asked: Asked) -> Iterator[Found]:
+def expect_interfaces(target: Target) -> Iterator[Finding]:
     """For each group the interfaces that are missing, then each interface."""
-    if not asked.node.interfaces:
+    if not target.node.interfaces:
         yield skipped("the file expects no interface without RDMA")
         return
-    have = seen.interfaces(asked.machine)
-    if not have and not seen.has_sysfs(asked.machine):
+    have = seen.interfaces(target.machine)
+    if not have and not seen.has_sysfs(target.machine):
         yield unknown("", "the interfaces cannot be read: /sys/class is empty")
         return
-    for filled in assign(have, asked.node.interfaces, partial(_compare_interface, asked)):
-        yield from missing(asked, filled, INTERFACE_KIND)
+    for filled in assign(have, target.node.interfaces, partial(_compare_interface, target)):
+        yield from missing(target, filled, INTERFACE_KIND)
         for interface in filled.parts:
-            yield from _compare_interface(asked, interface, filled.number).found("it is there")
+            yield from _compare_interface(target, interface, filled.number).findings("it is there")
 
 
-def _compare_interface(asked: Asked, interface: Interface, number: int) -> Comparison:
-    group = asked.node.interfaces[number]
+def _compare_interface(target: Target, interface: Interface, number: int) -> Comparison:
+    group = target.node.interfaces[number]
     name = word(interface.name)
     compared = Comparison(
-        asked,
+        target,
         interface.name,
         f"ethtool {name}; ip link show {name}; reseat the cable, and check the switch port",
     )

@@ -1,4 +1,4 @@
-"""What a node has, as it is learned and compared: a value that cannot be read is None."""
+"""What a node has, for learning and comparing. A value that cannot be read is None."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from busbw.host.nvidia_services import cpu_set, named_counts
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import Link, read_devices, read_link
 
-# By PCIe generation, for GPUs whose link only NVML shows.
+# GT/s by PCIe generation, for GPUs whose link only NVML shows.
 GT_S = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 BUSY = 50  # percent of NVML's sample period: an idle GPU lowers the speed of its link
 NVME = "0x0108"  # PCI class of NVMe controllers
@@ -45,11 +45,11 @@ class Gpu:
 
 
 def gpus(machine: Machine) -> list[Gpu]:
-    """All that NVML lists."""
+    """All GPUs that NVML lists."""
     health = read_health(machine)
     if health.gpus or not machine.host.gpus:
         return [_of_health(machine, gpu) for gpu in health.gpus]
-    # An old snapshot has only these.
+    # An old snapshot has only the GPUs of the topology.
     return [_of_topology(machine, gpu) for gpu in machine.host.gpus]
 
 
@@ -96,10 +96,10 @@ def gpu_link(machine: Machine, bdf: str, index: int) -> tuple[float | None, int 
     """
     link = read_link(machine, bdf)
     if link.width is None and link.speed is None:
-        of_nvml = next((gpu for gpu in machine.host.gpus if gpu.index == index), None)
-        return (
-            (GT_S.get(of_nvml.pcie_gen_max or 0), of_nvml.pcie_width) if of_nvml else (None, None)
-        )
+        for gpu in machine.host.gpus:
+            if gpu.index == index:
+                return GT_S.get(gpu.pcie_gen_max or 0), gpu.pcie_width
+        return None, None
     busy = load(machine).get(bdf, 0) >= BUSY
     return link.speed if busy else _possible(machine, bdf, link), link.width
 
@@ -123,7 +123,7 @@ def port_rate(machine: Machine, port: Port) -> float | None:
 
 
 def port_state(machine: Machine, port: Port) -> str | None:
-    """`ACTIVE`, `INIT`, `DOWN`."""
+    """`ACTIVE`, `INIT` or `DOWN`; None if it cannot be read."""
     text = machine.text(f"{port.path}/state")
     return text.rpartition(" ")[2] if text else None
 
@@ -136,21 +136,23 @@ def port_link(machine: Machine, port: Port) -> Link:
 def interfaces(machine: Machine) -> list[Interface]:
     """Hardware interfaces and bonds that are no part of an RDMA port or another interface."""
     named = {port.netdev for port in machine.ports}
-    alone = [
+    independent = [
         interface
         for interface in machine.interfaces.values()
         if not interface.rdma and not interface.master
     ]
-    return [interface for interface in alone if interface.physical and interface.name not in named]
+    return [
+        interface for interface in independent if interface.physical and interface.name not in named
+    ]
 
 
 def interface_rate(interface: Interface) -> float | None:
-    """Gbit/s of an interface that is up."""
+    """Gbit/s of an interface; None if it is down or has no rate."""
     return interface.rate / _GBIT if interface.rate and interface.up else None
 
 
 def sockets(machine: Machine) -> int | None:
-    """CPU packages: one file for each names all CPUs that share it."""
+    """The number of CPU packages; None if a CPU does not show which others share its package."""
     waiting, count = cpu_set(machine.text(f"{CPU}/online") or ""), 0
     while waiting:
         shared = cpu_set(machine.text(f"{CPU}/cpu{min(waiting)}/topology/core_siblings_list") or "")
@@ -162,23 +164,21 @@ def sockets(machine: Machine) -> int | None:
 
 
 def online(machine: Machine) -> int | None:
-    """CPUs that are online."""
+    """The number of CPUs that are online; None if it cannot be read."""
     return count_list(machine.text(f"{CPU}/online") or "") or None
 
 
 def numa_nodes(machine: Machine) -> int | None:
-    """NUMA nodes that are online."""
+    """The number of NUMA nodes that are online; None if it cannot be read."""
     return count_list(machine.text(f"{NODE}/online") or "") or None
 
 
 def nvme(machine: Machine) -> list[str] | None:
     """PCI addresses of NVMe controllers; None if PCI cannot be read."""
     devices = read_devices(machine)
-    return (
-        [bdf for bdf, device in devices.items() if device.kind.startswith(NVME)]
-        if devices
-        else None
-    )
+    if not devices:
+        return None
+    return [bdf for bdf, device in devices.items() if device.kind.startswith(NVME)]
 
 
 def dead_nvme(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -190,7 +190,7 @@ def dead_nvme(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def os_release(machine: Machine) -> dict[str, str]:
-    """ID, VERSION_ID and others of the operating system."""
+    """ID, VERSION_ID and other values of /etc/os-release."""
     pairs = (line.partition("=") for line in (machine.text(OS_RELEASE) or "").splitlines())
     return {name: value.strip("\"'") for name, equals, value in pairs if equals}
 
@@ -202,24 +202,24 @@ def version(text: str) -> tuple[int, ...]:
 
 
 def has_sysfs(machine: Machine) -> bool:
-    """Whether what /sys/class does not list is not there."""
+    """Whether /sys/class has anything, so that what it does not list is absent."""
     return bool(machine.names("/sys/class"))
 
 
 def ram_bytes(machine: Machine) -> int | None:
-    """The memory that the kernel manages."""
+    """Bytes of memory that the kernel manages; None if it cannot be read."""
     return meminfo(machine, "MemTotal") or None
 
 
 def hugepages(machine: Machine) -> int | None:
-    """Huge pages of the default size, free or not."""
+    """Number of huge pages of the default size, free or not."""
     return named_counts((machine.text("/proc/meminfo") or "").replace(":", "")).get(
         "HugePages_Total"
     )
 
 
 def driver(machine: Machine) -> str | None:
-    """The version of the NVIDIA driver, as its library tells it."""
+    """The version of the NVIDIA driver, as its library reports it."""
     return read_health(machine).driver or machine.host.driver or None
 
 

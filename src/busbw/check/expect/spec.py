@@ -122,7 +122,7 @@ class Mute(_Table, frozen=True):
 
 
 class Expectations(_Table, frozen=True):
-    """The whole file."""
+    """All tables of a file."""
 
     gpus: Gpus = Gpus()
     ports: list[Ports] = []

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from busbw.check.base import failed, passed, skipped, unknown
 from busbw.check.expect import seen
-from busbw.check.expect.base import Asked, Comparison, expectation, gib, hidden
+from busbw.check.expect.base import Comparison, Target, expectation, gib, hidden
 from busbw.check.shell_words import word
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.mounts import MOUNTINFO, Mounted, read_mounts, read_space, total_bytes
@@ -34,40 +34,39 @@ STORAGE = CheckRow(
 
 
 @expectation(STORAGE)
-def expect_storage(asked: Asked) -> Iterator[Found]:
-    """Each mount, then the drives."""
-    found = [*_mounts(asked), *_drives(asked)]
-    yield from found or [skipped("the file expects no mounts and no NVMe drives")]
+def expect_storage(target: Target) -> Iterator[Finding]:
+    """A finding for each expected mount, then those on the drives."""
+    findings = [*_judge_mounts(target), *_judge_drives(target)]
+    yield from findings or [skipped("the file expects no mounts and no NVMe drives")]
 
 
-def _mounts(asked: Asked) -> Iterator[Found]:
-    if not asked.node.mounts:
+def _judge_mounts(target: Target) -> Iterator[Finding]:
+    if not target.node.mounts:
         return
-    mounted = read_mounts(asked.machine)
-    for number, expected in enumerate(asked.node.mounts):
+    mounted = read_mounts(target.machine)
+    for number, expected in enumerate(target.node.mounts):
         path = expected.path.rstrip("/") or "/"
         if isinstance(mounted, str):
             yield unknown(path, f"the mounts cannot be read: {mounted}")
         elif path in mounted:
-            yield from _mount(asked, number, mounted[path])
+            yield from _judge_mount(target, number, mounted[path])
         else:
-            evidence = Evidence(
-                MOUNTINFO, "no such mount", asked.expected(path, "mounts", number, "path")
-            )
-            if by := hidden(asked.machine):
-                yield unknown(path, f"{path} is not mounted here: {by} may hide it", evidence)
-            else:
-                yield failed(
-                    path,
-                    f"{path} is not mounted",
-                    evidence,
-                    fix=STORAGE.fix.format(path=word(path)),
-                )
+            yield _judge_unmounted(target, number, path)
 
 
-def _mount(asked: Asked, number: int, mounted: Mounted) -> list[Found]:
-    expected = asked.node.mounts[number]
-    compared = Comparison(asked, mounted.path, _fix(asked, number, mounted))
+def _judge_unmounted(target: Target, number: int, path: str) -> Finding:
+    expected = target.expected(path, "mounts", number, "path")
+    evidence = Evidence(MOUNTINFO, "no such mount", expected)
+    hider = hidden(target.machine)
+    if hider:
+        return unknown(path, f"{path} is not mounted here: {hider} may hide it", evidence)
+    fix = STORAGE.fix.format(path=word(path))
+    return failed(path, f"{path} is not mounted", evidence, fix=fix)
+
+
+def _judge_mount(target: Target, number: int, mounted: Mounted) -> list[Finding]:
+    expected = target.node.mounts[number]
+    compared = Comparison(target, mounted.path, _fix_of_mount(target, number, mounted))
     compared.same("type", mounted.kind, expected.type, ("mounts", number, "type"), MOUNTINFO)
     if expected.writable:
         compared.same(
@@ -78,7 +77,7 @@ def _mount(asked: Asked, number: int, mounted: Mounted) -> list[Found]:
             MOUNTINFO,
         )
     if expected.min_bytes is not None:
-        space = read_space(asked.machine, mounted.path)
+        space = read_space(target.machine, mounted.path)
         size = total_bytes(space)
         if size is None:
             compared.missing("size", space.reason or f"statvfs gave '{space.text}'")
@@ -91,15 +90,15 @@ def _mount(asked: Asked, number: int, mounted: Mounted) -> list[Found]:
                 f"statvfs({mounted.path})",
                 unit=gib,
             )
-    return compared.found("mounted")
+    return compared.findings("mounted")
 
 
 def _access(*, writable: bool) -> str:
     return "read and write" if writable else "read only"
 
 
-def _fix(asked: Asked, number: int, mounted: Mounted) -> str:
-    expected = asked.node.mounts[number]
+def _fix_of_mount(target: Target, number: int, mounted: Mounted) -> str:
+    expected = target.node.mounts[number]
     if expected.writable and not mounted.writable:
         return (
             "dmesg | grep -i -E 'remount|error' | tail; check the file system and its drive, then"
@@ -110,33 +109,33 @@ def _fix(asked: Asked, number: int, mounted: Mounted) -> str:
     )
 
 
-def _drives(asked: Asked) -> Iterator[Found]:
-    expected = asked.node.storage.nvme
+def _judge_drives(target: Target) -> Iterator[Finding]:
+    expected = target.node.storage.nvme
     if expected is None:
         return
-    have = seen.nvme(asked.machine)
-    if have is None:
+    drives = seen.nvme(target.machine)
+    if drives is None:
         yield unknown("NVMe", "the NVMe drives cannot be counted: PCI cannot be read")
         return
     evidence = Evidence(
         f"{DEVICES}/*/class",
-        ", ".join(have) or "none",
-        asked.expected(str(expected), "storage", "nvme"),
+        ", ".join(drives) or "none",
+        target.expected(str(expected), "storage", "nvme"),
     )
-    if len(have) < expected:
+    if len(drives) < expected:
         fix = "the BMC's inventory names the missing drive; drain the node and reseat or replace it"
         yield failed(
-            "NVMe", f"{counted(len(have), 'NVMe drive')}, expected {expected}", evidence, fix=fix
+            "NVMe", f"{counted(len(drives), 'NVMe drive')}, expected {expected}", evidence, fix=fix
         )
     else:
-        yield passed("NVMe", counted(len(have), "NVMe drive"), evidence)
-    for name, state in seen.dead_nvme(asked.machine):
-        where = Evidence(
-            f"/sys/class/nvme/{name}/state", state, asked.expected("live", "storage", "nvme")
+        yield passed("NVMe", counted(len(drives), "NVMe drive"), evidence)
+    for name, state in seen.dead_nvme(target.machine):
+        evidence_of_state = Evidence(
+            f"/sys/class/nvme/{name}/state", state, target.expected("live", "storage", "nvme")
         )
         yield failed(
             name,
             f"the NVMe controller {name} is {state}",
-            where,
+            evidence_of_state,
             fix=f"nvme smart-log /dev/{word(name)}; dmesg | grep {word(name)}; replace it",
         )

@@ -95,66 +95,61 @@ _END = """
 
 
 def text(expectations: Expectations, learned: str) -> str:
-    """The file. `learned` says from where it is."""
+    """The text of the file. `learned` says where its values are from."""
     # A host name may hold anything.
-    origin = "".join(one if one.isprintable() else "?" for one in learned)
+    origin = "".join(letter if letter.isprintable() else "?" for letter in learned)
     head = (
         f"# What a node should have: busbw check --expect FILE. {origin}\n"
-        f"# Every key may be"
-        " deleted: then nothing is expected of it.\n"
+        "# Every key may be deleted: then nothing is expected of it.\n"
     )
-    return (
-        head + "".join(_table(name, value) for name, value in _given(expectations).items()) + _END
-    )
+    tables = [_table_text(name, value) for name, value in _keys_given(expectations).items()]
+    return "".join((head, *tables, _END))
 
 
-def _given(table: msgspec.Struct) -> dict[str, Any]:
+def _keys_given(table: msgspec.Struct) -> dict[str, Any]:
     """The keys whose values are not the defaults."""
-    fields = msgspec.structs.fields(table)
-    values = {one.name: (one, getattr(table, one.name)) for one in fields}
-    return {
-        name: value
-        for name, (one, value) in values.items()
-        if value not in (None, [], {})
-        and (one.default is msgspec.NODEFAULT or value != one.default)
-    }
+    values = {}
+    for field in msgspec.structs.fields(table):
+        value = getattr(table, field.name)
+        is_default = field.default is not msgspec.NODEFAULT and value == field.default
+        if value not in (None, [], {}) and not is_default:
+            values[field.name] = value
+    return values
 
 
-def _table(name: str, value: Any) -> str:
+def _table_text(name: str, value: Any) -> str:
     tables = value if isinstance(value, list) else [value]
-    bodies = [_given(one) for one in tables]
+    bodies = [_keys_given(table) for table in tables]
     head = f"[[{name}]]" if isinstance(value, list) else f"[{name}]"
-    parts = ["".join(_lines(name, head, body)) for body in bodies if body]
+    parts = ["".join(_table_lines(name, head, body)) for body in bodies if body]
     return f"\n# {TABLES[name]}\n" + "\n".join(parts) if parts else ""
 
 
-def _lines(name: str, head: str, body: Mapping[str, Any]) -> Iterator[str]:
+def _table_lines(name: str, head: str, body: Mapping[str, Any]) -> Iterator[str]:
     yield f"{head}\n"
     for key, value in body.items():
         comment = KEYS[f"{name}.{key}"]
         if f"{name}.{key}" in SIZES:
             comment = f"{gib(value)}: {comment}"
-        entry = f"{key} = {_value(value)}"
-        if comment and len(entry) > _COLUMN:
+        entry = f"{key} = {_value_text(value)}"
+        if len(entry) > _COLUMN:
             yield f"# {key}: {comment}\n"
-        yield (
-            f"{entry:{_COLUMN}}  # {comment}\n"
-            if comment and len(entry) <= _COLUMN
-            else f"{entry}\n"
-        )
+            yield f"{entry}\n"
+        else:
+            yield f"{entry:{_COLUMN}}  # {comment}\n"
 
 
-def _value(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(_value_text, value))}]"
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else str(value)
-    return _string(value) if isinstance(value, str) else str(value)
+    return _quoted(value) if isinstance(value, str) else str(value)
 
 
-def _string(value: str) -> str:
+def _quoted(value: str) -> str:
     """A basic string of TOML, in ASCII. Half of a surrogate pair becomes `?`."""
     return f'"{"".join(map(_escaped, value.encode("utf-8", "replace").decode()))}"'
 

@@ -7,13 +7,13 @@ from busbw.check.base import failed, passed, skipped, unknown, warned
 from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu, unreported
 from busbw.check.load import GpuLoad, under_load
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.telemetry import CLOCK_REASONS, Severity, clock_reasons
 from busbw.host.gpu_health import GpuHealth
 
 IDLE = 0x1
-# A fault of cooling or power supply, which halves the clocks.
+# Reasons that show a fault of cooling or power supply, which halves the clocks.
 HARDWARE = ("hw_thermal_slowdown", "hw_power_brake_slowdown")
 
 THROTTLE = CheckRow(
@@ -41,25 +41,17 @@ THROTTLE = CheckRow(
 
 
 @per_gpu(THROTTLE)
-def check_throttle(gpu: GpuHealth) -> Found:
+def check_throttle(gpu: GpuHealth) -> Finding:
     if gpu.reasons is None:
         return unreported(gpu, "reasons", "reasons for reduced clocks")
     names = clock_reasons(gpu.reasons)
     bad = [row for row in CLOCK_REASONS if row.name in names and row.severity is Severity.BAD]
+    reasons = f"{gpu.reasons:#x} {', '.join(names)}".strip()
     clocks = f"SM {gpu.sm_mhz}, memory {gpu.memory_mhz} MHz"
+    limits = f"at most SM {gpu.sm_max_mhz}, memory {gpu.memory_max_mhz} MHz"
     evidence = (
-        nvml_evidence(
-            gpu,
-            "CurrentClocksEventReasons",
-            f"{gpu.reasons:#x} {', '.join(names)}".strip(),
-            "no slowdown",
-        ),
-        nvml_evidence(
-            gpu,
-            "ClockInfo",
-            clocks,
-            f"at most SM {gpu.sm_max_mhz}, memory {gpu.memory_max_mhz} MHz",
-        ),
+        nvml_evidence(gpu, "CurrentClocksEventReasons", reasons, "no slowdown"),
+        nvml_evidence(gpu, "ClockInfo", clocks, limits),
     )
     if bad:
         message = f"clocks are reduced: {'; '.join(row.meaning for row in bad)}"
@@ -98,7 +90,7 @@ CLOCKS_LOCKED = CheckRow(
 
 
 @per_gpu(CLOCKS_LOCKED)
-def check_clocks_locked(gpu: GpuHealth) -> Found:
+def check_clocks_locked(gpu: GpuHealth) -> Finding:
     fix = filled(CLOCKS_LOCKED.fix, gpu=gpu.index)
     app, default, boost, largest = gpu.app_mhz, gpu.app_default_mhz, gpu.boost_mhz, gpu.sm_max_mhz
     evidence = []
@@ -153,26 +145,25 @@ LOAD_THROTTLE = CheckRow(
 
 
 @under_load(LOAD_THROTTLE, over_pcie=False)
-def check_load_throttle(gpu: GpuLoad) -> Iterator[Found]:
+def check_load_throttle(gpu: GpuLoad) -> Iterator[Finding]:
     known = [sample for sample in gpu.samples if sample.reasons is not None]
     if not known:
         yield unknown(gpu.label, "NVML does not report the reasons for reduced clocks")
         return
-    held = Counter(name for sample in known for name in clock_reasons(sample.reasons or 0))
-    bad = {name: count for name, count in held.items() if name in BAD_REASONS}
+    counts = Counter(name for sample in known for name in clock_reasons(sample.reasons or 0))
+    bad = {name: count for name, count in counts.items() if name in BAD_REASONS}
     clocks = [sample.sm_mhz for sample in known if sample.sm_mhz is not None]
-    hot = max((one.temperature_c for one in known if one.temperature_c is not None), default=None)
-    drawn = max((one.power_w for one in known if one.power_w is not None), default=None)
-    seen = (
+    temperatures = [sample.temperature_c for sample in known if sample.temperature_c is not None]
+    powers = [sample.power_w for sample in known if sample.power_w is not None]
+    state = (
         f"SM {min(clocks, default='?')} to {max(clocks, default='?')} of {gpu.sm_max_mhz or '?'}"
-        f" MHz, {hot} C, {drawn} W"
+        f" MHz, {max(temperatures, default=None)} C, {max(powers, default=None)} W"
     )
-    shares = (
-        ", ".join(f"{name} {count / len(known):.0%}" for name, count in held.most_common())
-        or "none"
-    )
+    shares = [f"{name} {count / len(known):.0%}" for name, count in counts.most_common()]
     evidence = Evidence(
-        f"NVML, {gpu.label}, {len(known)} samples", f"{shares}; {seen}", "no slowdown"
+        f"NVML, {gpu.label}, {len(known)} samples",
+        f"{', '.join(shares) or 'none'}; {state}",
+        "no slowdown",
     )
     if bad:
         text = "; ".join(
@@ -189,6 +180,6 @@ def check_load_throttle(gpu: GpuLoad) -> Iterator[Found]:
     else:
         yield passed(
             gpu.label,
-            f"no throttling by heat, power brake or hardware under load: {seen}",
+            f"no throttling by heat, power brake or hardware under load: {state}",
             evidence,
         )

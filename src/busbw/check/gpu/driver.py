@@ -8,7 +8,7 @@ from busbw.check.base import check, failed, judged, not_offered, passed, skipped
 from busbw.check.gpu.per_gpu import compute, in_wsl, no_gpus, nvml_evidence, per_gpu, unreported
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.gpu import gpus_on_pci
 from busbw.host.gpu_health import GpuHealth
@@ -48,42 +48,31 @@ DRIVER = CheckRow(
 
 
 @check(DRIVER)
-def check_driver(machine: Machine) -> Iterator[Found]:
+def check_driver(machine: Machine) -> Iterator[Finding]:
     """The version and kind of the module: the open one can export memory as dma-buf."""
     gpus, reading = read_health(machine), machine.read(VERSION_FILE)
     line = (reading.text or "").partition("\n")[0]
     match = _VERSION.search(line)
     if MISMATCH in gpus.reason:
         evidence = Evidence(VERSION_FILE, line or reading.reason, "the library's version")
-        yield failed(
-            "",
-            "the driver's library and its loaded module have different versions",
-            evidence,
-            fix=DRIVER.fix,
-        )
+        message = "the driver's library and its loaded module have different versions"
+        yield failed("", message, evidence, fix=DRIVER.fix)
     elif not_loaded(machine):
         evidence = Evidence("/proc/modules", "no nvidia", "nvidia")
-        yield failed(
-            "", "the NVIDIA driver is not loaded: CUDA finds no GPU", evidence, fix=LOAD_DRIVER
-        )
+        message = "the NVIDIA driver is not loaded: CUDA finds no GPU"
+        yield failed("", message, evidence, fix=LOAD_DRIVER)
     elif missing := no_gpus(machine, gpus):
         yield missing
     elif not match:
         yield unread("", reading, "the version of the loaded module")
     elif gpus.driver and match[1] != gpus.driver:
-        yield failed(
-            "",
-            f"the loaded module is {match[1]}, the library {gpus.driver}",
-            Evidence(VERSION_FILE, line, gpus.driver),
-            fix=DRIVER.fix,
-        )
+        message = f"the loaded module is {match[1]}, the library {gpus.driver}"
+        evidence = Evidence(VERSION_FILE, line, gpus.driver)
+        yield failed("", message, evidence, fix=DRIVER.fix)
     else:
-        opened = "Open Kernel Module" in line
-        flavor = (
-            "open kernel module"
-            if opened
-            else "proprietary kernel module: GPUDirect RDMA needs nvidia_peermem"
-        )
+        flavor = "proprietary kernel module: GPUDirect RDMA needs nvidia_peermem"
+        if "Open Kernel Module" in line:
+            flavor = "open kernel module"
         yield passed("", f"driver {match[1]}, {flavor}", Evidence(VERSION_FILE, line))
 
 
@@ -121,8 +110,8 @@ NOUVEAU = CheckRow(
 
 
 @check(NOUVEAU)
-def check_nouveau(machine: Machine) -> Iterator[Found]:
-    """Loaded modules."""
+def check_nouveau(machine: Machine) -> Iterator[Finding]:
+    """Whether nouveau is among the loaded modules."""
     if not gpus_on_pci(machine):
         yield skipped("no NVIDIA GPU on PCI")
         return
@@ -175,7 +164,7 @@ PERSISTENCE = CheckRow(
 
 
 @per_gpu(PERSISTENCE)
-def check_persistence(gpu: GpuHealth) -> Found:
+def check_persistence(gpu: GpuHealth) -> Finding:
     if gpu.persistence is None:
         return unreported(gpu, "persistence", "persistence mode")
     return judged(
@@ -212,13 +201,13 @@ UVM = CheckRow(
 
 
 @check(UVM)
-def check_uvm(machine: Machine) -> Iterator[Found]:
+def check_uvm(machine: Machine) -> Iterator[Finding]:
     """The device, which cannot be created later in a container."""
     names = machine.names("/dev")
-    if missing := no_gpus(machine, read_health(machine)):
+    missing = no_gpus(machine, read_health(machine))
+    if missing:
         yield missing
         return
-    loaded = "nvidia_uvm" in machine.modules
     evidence = Evidence(UVM_FILE, "present" if UVM_DEVICE in names else "absent", "present")
     if not names:
         yield not_offered("", "/dev cannot be listed")
@@ -238,15 +227,12 @@ def check_uvm(machine: Machine) -> Iterator[Found]:
             fix=fix,
         )
     else:
-        state = (
-            "the module nvidia_uvm is loaded" if loaded else "the module nvidia_uvm is not loaded"
+        state = "loaded" if "nvidia_uvm" in machine.modules else "not loaded"
+        message = (
+            f"{UVM_FILE} is absent (the module nvidia_uvm is {state}): CUDA starts only if it can"
+            " create the device itself"
         )
-        yield warned(
-            "",
-            f"{UVM_FILE} is absent ({state}): CUDA starts only if it can create the device itself",
-            evidence,
-            fix=UVM.fix,
-        )
+        yield warned("", message, evidence, fix=UVM.fix)
 
 
 CUDA_DRIVER = CheckRow(
@@ -270,11 +256,12 @@ CUDA_DRIVER = CheckRow(
 
 
 @check(CUDA_DRIVER)
-def check_cuda_driver(machine: Machine) -> Iterator[Found]:
-    """Each installed package of NCCL."""
+def check_cuda_driver(machine: Machine) -> Iterator[Finding]:
+    """A finding for each installed Python package of NCCL."""
     gpus = read_health(machine)
     reading = machine.call(CALL, read_packages)
-    if missing := no_gpus(machine, gpus):
+    missing = no_gpus(machine, gpus)
+    if missing:
         yield missing
     elif gpus.cuda is None:
         yield not_offered("", "NVML does not report the CUDA version")
@@ -284,7 +271,7 @@ def check_cuda_driver(machine: Machine) -> Iterator[Found]:
         yield from _judge_packages(gpus.cuda, json.loads(reading.text))
 
 
-def _judge_packages(cuda: int, packages: list[tuple[str, str]]) -> Iterator[Found]:
+def _judge_packages(cuda: int, packages: list[tuple[str, str]]) -> Iterator[Finding]:
     has = f"{cuda // 1000}.{cuda % 1000 // 10}"
     if not packages:
         yield skipped("this Python has no package nvidia-nccl-cu*")

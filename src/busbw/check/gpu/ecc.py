@@ -1,9 +1,9 @@
-"""Memory of GPUs: ECC, errors that it could not correct, remapped rows, and the InfoROM."""
+"""Memory of GPUs: ECC, uncorrected errors, remapped rows, and the InfoROM."""
 
 from busbw.check.base import failed, judged, not_offered, passed, skipped, warned
 from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu, unreported
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.gpu_health import GpuHealth
 
@@ -25,7 +25,7 @@ ECC_MODE = CheckRow(
 
 
 @per_gpu(ECC_MODE)
-def check_ecc_mode(gpu: GpuHealth) -> Found:
+def check_ecc_mode(gpu: GpuHealth) -> Finding:
     if gpu.ecc is None:
         return unreported(gpu, "ecc", "ECC mode")
     evidence = nvml_evidence(
@@ -69,7 +69,7 @@ ECC_UNCORRECTED = CheckRow(
 
 
 @per_gpu(ECC_UNCORRECTED)
-def check_ecc_uncorrected(gpu: GpuHealth) -> Found:
+def check_ecc_uncorrected(gpu: GpuHealth) -> Finding:
     if gpu.ecc is False:
         return skipped("ECC is off: errors are not counted", gpu.label)
     if not gpu.uncorrected:
@@ -130,20 +130,20 @@ REMAP_PENDING = CheckRow(
 
 
 @per_gpu(REMAP_PENDING)
-def check_remap_pending(gpu: GpuHealth) -> Found:
+def check_remap_pending(gpu: GpuHealth) -> Finding:
     if gpu.remapped is not None:
-        pending, function, what = bool(gpu.remapped[2]), "RemappedRows", "row remapping"
+        pending, function, kind = bool(gpu.remapped[2]), "RemappedRows", "row remapping"
     elif gpu.retired_pending is not None:  # before Ampere, pages are retired
         pending = gpu.retired_pending
         function = "RetiredPagesPendingStatus"
-        what = "page retirement"
+        kind = "page retirement"
     else:
         return unreported(gpu, "remapped", "state of row remapping")
     return judged(
         right=not pending,
         subject=gpu.label,
-        good=f"no {what} is pending",
-        bad=f"a {what} waits for a reset of the GPU",
+        good=f"no {kind} is pending",
+        bad=f"a {kind} waits for a reset of the GPU",
         evidence=(
             nvml_evidence(gpu, function, "pending" if pending else "none pending", "none pending"),
         ),
@@ -171,18 +171,18 @@ REMAP_FAILED = CheckRow(
 
 
 @per_gpu(REMAP_FAILED)
-def check_remap_failed(gpu: GpuHealth) -> Found:
+def check_remap_failed(gpu: GpuHealth) -> Finding:
     if gpu.remapped is None:
         return unreported(gpu, "remapped", "state of row remapping")
     corrected, uncorrected, _, broken = gpu.remapped
-    seen = (
+    state = (
         f"{'failed' if broken else 'none failed'}, {uncorrected} rows after uncorrected errors,"
         f" {corrected} after corrected ones"
     )
     evidence = nvml_evidence(
         gpu,
         "RemappedRows",
-        seen,
+        state,
         f"none failed, at most {MOST_REMAPPED} rows after uncorrected errors",
     )
     if broken:
@@ -225,7 +225,7 @@ INFOROM = CheckRow(
 
 
 @per_gpu(INFOROM)
-def check_inforom(gpu: GpuHealth) -> Found:
+def check_inforom(gpu: GpuHealth) -> Finding:
     if gpu.inforom is None:
         return not_offered(gpu.label, "its driver does not validate the InfoROM")
     evidence = Evidence(

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from busbw.check.kernel_log.judge import line_evidence, repeated
-from busbw.check.types import SEVERITY, Found
+from busbw.check.types import SEVERITY, Finding
 from busbw.core.finding import Verdict
 from busbw.core.sizes import span
 from busbw.core.sxids import WORDS
@@ -14,7 +14,7 @@ from busbw.host.kernel_log import Line, LoggedXid, PastLog, logged_xids
 HOPPER = 90  # compute capability
 HARMLESS, SECONDARY = "harmless", "secondary"
 _REGISTERS = re.compile(r"on link \d+ ?\(((?:0x[0-9a-f]+(?:, )?){7})\)", re.IGNORECASE)
-# By register: bits that can be ignored, or tell of corrected errors above a threshold; and bits
+# By register: bits that can be ignored or that report corrected errors above a threshold, and bits
 # that follow another error.
 _HARMLESS_BITS: dict[int, tuple[int, ...]] = {0: (0, 23, 30), 4: (20, 23, 26, 29)}
 _SECONDARY_BITS: dict[int, tuple[int, ...]] = {0: (1, 20), 3: (16, 17)}
@@ -26,16 +26,14 @@ def nvlink_severity(text: str) -> str:
     if match is None:
         return ""
     registers = [int(word, 16) for word in match[1].split(", ")]
-    left = [value & ~_mask(_HARMLESS_BITS, place) for place, value in enumerate(registers)]
+    remaining = [value & ~_mask(_HARMLESS_BITS, place) for place, value in enumerate(registers)]
     if not any(registers):
         return ""
-    if not any(left):
+    if not any(remaining):
         return HARMLESS
-    return (
-        ""
-        if any(value & ~_mask(_SECONDARY_BITS, place) for place, value in enumerate(left))
-        else SECONDARY
-    )
+    if any(value & ~_mask(_SECONDARY_BITS, place) for place, value in enumerate(remaining)):
+        return ""
+    return SECONDARY
 
 
 def _mask(bits: dict[int, tuple[int, ...]], register: int) -> int:
@@ -94,7 +92,7 @@ class Resets:
     """When devices were reset, in seconds of the boot clock, by their bus."""
 
     reset: dict[str, float] = field(default_factory=dict)  # by the kernel
-    # The driver said that it needs no action any more.
+    # By the driver, when it reported that no action is needed any more.
     cleared: dict[str, float] = field(default_factory=dict)
     driver_s: float | None = None  # when the driver was last loaded
 
@@ -112,16 +110,16 @@ class Resets:
 
 
 def events(log: PastLog, *, switch: bool) -> list[Event]:
-    """The Xids of GPUs, or the SXids of NVSwitches."""
-    found: dict[tuple[str, int, str], Event] = {}
+    """The Xids of GPUs, or with `switch` the SXids of NVSwitches."""
+    by_key: dict[tuple[str, int, str], Event] = {}
     for line in log.lines:
         for xid in logged_xids(line.text):
             if xid.switch is switch:
                 word = _switch_word(xid) if switch else _link_word(xid)
                 key = xid.bus, xid.number, word
-                times = found[key].times + 1 if key in found else 1
-                found[key] = Event(*key, times, line, log.age_s(line))
-    return list(found.values())
+                times = by_key[key].times + 1 if key in by_key else 1
+                by_key[key] = Event(*key, times, line, log.age_s(line))
+    return list(by_key.values())
 
 
 def _switch_word(sxid: LoggedXid) -> str:
@@ -142,39 +140,33 @@ def recovery(text: str) -> str:
     return match[1] if match else ""
 
 
-def of_device(subject: str, judged: list[Judged]) -> Found:
+def of_device(subject: str, judged: list[Judged]) -> Finding:
     """The finding on a device: its worst errors, then the others."""
     ordered = sorted(
-        judged,
-        key=lambda judged_event: (SEVERITY.index(judged_event.verdict), judged_event.event.age_s),
+        judged, key=lambda judgment: (SEVERITY.index(judgment.verdict), judgment.event.age_s)
     )
-    more = len(ordered) - NAMED
-    message = "; ".join(judged_event.text for judged_event in ordered[:NAMED]) + (
-        f"; and {more} more" if more > 0 else ""
-    )
-    verdict = ordered[0].verdict
-    lines = tuple(
-        line_evidence(judged_event.event.line)
-        for judged_event in ordered
-        if judged_event.verdict is verdict
-    )
-    return Found(
-        verdict, subject, message, lines, "" if verdict is Verdict.PASS else ordered[0].fix
-    )
+    worst = ordered[0]
+    message = "; ".join(judgment.text for judgment in ordered[:NAMED])
+    if len(ordered) > NAMED:
+        message += f"; and {len(ordered) - NAMED} more"
+    lines = [judgment.event.line for judgment in ordered if judgment.verdict is worst.verdict]
+    fix = "" if worst.verdict is Verdict.PASS else worst.fix
+    return Finding(worst.verdict, subject, message, tuple(map(line_evidence, lines)), fix)
 
 
 def resets(log: PastLog) -> Resets:
-    """The resets that the log tells of.
+    """The resets that the log reports.
 
-    NVIDIA's driver writes none itself; the kernel does since Linux 6.10.
+    NVIDIA's driver does not log them; the kernel does since Linux 6.10.
     """
-    found = Resets()
+    result = Resets()
     for line in log.lines:
-        if done := _PCI_RESET.search(line.text):
-            found.reset[short_bus(done[1])] = line.at_s
+        match = _PCI_RESET.search(line.text)
+        if match:
+            result.reset[short_bus(match[1])] = line.at_s
         elif _RELOADED.search(line.text):
-            found.driver_s = line.at_s
+            result.driver_s = line.at_s
         for xid in logged_xids(line.text):
             if xid.number == RECOVERY_XID and recovery(xid.text) == NO_ACTION:
-                found.cleared[xid.bus] = line.at_s
-    return found
+                result.cleared[xid.bus] = line.at_s
+    return result

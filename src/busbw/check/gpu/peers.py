@@ -7,10 +7,10 @@ from busbw.check.base import check, not_offered, passed, skipped, unknown, warne
 from busbw.check.gpu.per_gpu import WITHHELD, no_gpus
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, format_size
-from busbw.host.gpu_health import GpuHealth
+from busbw.host.gpu_health import GpuHealth, Gpus
 from busbw.host.nvml_health import read_health
 
 TRAITS: tuple[tuple[str, str, Callable[[GpuHealth], str]], ...] = (
@@ -45,45 +45,56 @@ SAME_MODEL = CheckRow(
 
 
 @check(SAME_MODEL)
-def check_same_model(machine: Machine) -> Iterator[Found]:
-    """Each trait, compared with most GPUs."""
+def check_same_model(machine: Machine) -> Iterator[Finding]:
+    """A finding for each GPU with another model, VBIOS or memory than most."""
     gpus = read_health(machine)
     readable = [gpu for gpu in gpus.gpus if not gpu.error]
-    if missing := no_gpus(machine, gpus):
+    missing = no_gpus(machine, gpus)
+    if missing:
         yield missing
     elif len(readable) < 2:
         yield skipped("there is no second GPU to compare with")
     else:
-        found = [finding for trait in TRAITS for finding in _differing(readable, *trait)]
-        yield from found
-        silent = [gpu.label for gpu in gpus.gpus if gpu.error or not _reports_all(gpu)]
-        if silent:
-            lost = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
-            yield (unknown if lost else not_offered)(
-                "", f"NVML does not report model, VBIOS and memory of {', '.join(silent)}"
-            )
-        elif not found:
-            first = readable[0]
-            yield passed(
-                "", f"{counted(len(readable), 'identical GPU')}: {first.name}, VBIOS {first.vbios}"
-            )
+        differing: list[Finding] = []
+        for trait in TRAITS:
+            differing += _judge_trait(readable, *trait)
+        yield from differing
+        unreported = [gpu.label for gpu in gpus.gpus if gpu.error or not _reports_all(gpu)]
+        if unreported:
+            labels = ", ".join(unreported)
+            yield _unreported(gpus, f"NVML does not report model, VBIOS and memory of {labels}")
+        elif not differing:
+            first, number = readable[0], counted(len(readable), "identical GPU")
+            yield passed("", f"{number}: {first.name}, VBIOS {first.vbios}")
+
+
+def _unreported(gpus: Gpus, message: str) -> Finding:
+    """Unknown if NVML cannot read a GPU; else, or if it only withholds some, not offered."""
+    unreadable = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
+    make = unknown if unreadable else not_offered
+    return make("", message)
 
 
 def _reports_all(gpu: GpuHealth) -> bool:
     return all(trait(gpu) for _, _, trait in TRAITS)
 
 
-def _differing(
-    gpus: list[GpuHealth], what: str, function: str, trait: Callable[[GpuHealth], str]
-) -> Iterator[Found]:
+def _judge_trait(
+    gpus: list[GpuHealth], trait_name: str, function: str, trait: Callable[[GpuHealth], str]
+) -> Iterator[Finding]:
     known = [(gpu, trait(gpu)) for gpu in gpus if trait(gpu)]
     common = Counter(value for _, value in known).most_common(1)[0][0] if known else ""
     for gpu, value in known:
         if value != common:
             evidence = Evidence(f"{function}, {gpu.label}", value, common)
-            fix = filled(SAME_MODEL.fix if what == "VBIOS" else LEAVE, common=common, gpu=gpu.index)
+            fix = filled(
+                SAME_MODEL.fix if trait_name == "VBIOS" else LEAVE, common=common, gpu=gpu.index
+            )
             yield warned(
-                gpu.label, f"its {what} is {value}; most GPUs have {common}", evidence, fix=fix
+                gpu.label,
+                f"its {trait_name} is {value}; most GPUs have {common}",
+                evidence,
+                fix=fix,
             )
 
 
@@ -121,32 +132,36 @@ P2P = CheckRow(
 
 
 @check(P2P)
-def check_p2p(machine: Machine) -> Iterator[Found]:
-    """All pairs, grouped by what NVML reports."""
+def check_p2p(machine: Machine) -> Iterator[Finding]:
+    """One finding for all pairs of GPUs with the same status."""
     gpus = read_health(machine)
-    if missing := no_gpus(machine, gpus):
+    pairs = len(gpus.gpus) * (len(gpus.gpus) - 1) // 2
+    missing = no_gpus(machine, gpus)
+    if missing:
         yield missing
     elif len(gpus.gpus) < 2:
         yield skipped("there is no second GPU")
-    elif len(gpus.peers) < (pairs := len(gpus.gpus) * (len(gpus.gpus) - 1) // 2):
-        lost = any(gpu.error and WITHHELD not in gpu.error for gpu in gpus.gpus)
-        yield (unknown if lost else not_offered)(
-            "", f"NVML does not report peer access for {pairs - len(gpus.peers)} of {pairs} pairs"
-        )
+    elif len(gpus.peers) < pairs:
+        missing_pairs = pairs - len(gpus.peers)
+        message = f"NVML does not report peer access for {missing_pairs} of {pairs} pairs"
+        yield _unreported(gpus, message)
     elif all(status == OK for _, _, status in gpus.peers):
         yield passed("", f"peer access in all {counted(len(gpus.peers), 'pair')} of GPUs")
     for status in sorted({status for _, _, status in gpus.peers} - {OK}):
-        alike = [f"GPU {one}-{other}" for one, other, said in gpus.peers if said == status]
-        named = ", ".join(alike[:NAMED_PAIRS]) + (
-            f" and {len(alike) - NAMED_PAIRS} more" if len(alike) > NAMED_PAIRS else ""
-        )
+        alike = [
+            f"GPU {first}-{second}"
+            for first, second, pair_status in gpus.peers
+            if pair_status == status
+        ]
+        named = ", ".join(alike[:NAMED_PAIRS])
+        if len(alike) > NAMED_PAIRS:
+            named += f" and {len(alike) - NAMED_PAIRS} more"
         evidence = Evidence(
             "nvmlDeviceGetP2PStatus", f"{status}: {STATUS.get(status, 'unknown')}", "0: OK"
         )
         if status == UNKNOWN:
-            yield not_offered(
-                "", f"NVML does not know whether there is peer access: {named}", evidence
-            )
+            message = f"NVML does not know whether there is peer access: {named}"
+            yield not_offered("", message, evidence)
         elif status == INCAPABLE:
             yield skipped(f"these GPUs do not support peer access: {named}")
         else:

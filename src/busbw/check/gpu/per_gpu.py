@@ -1,11 +1,11 @@
-"""What the checks of GPUs share: a finding for each GPU, and that where there is none."""
+"""What the checks of GPUs share: a finding for each GPU, and the finding if there is no GPU."""
 
 from collections.abc import Callable, Iterator
 from functools import wraps
 
 from busbw.check.base import Check, check, not_offered, skipped, unknown
 from busbw.check.machine import Machine
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow
 from busbw.core.sizes import counted
 from busbw.host.gpu import gpus_on_pci
@@ -13,8 +13,8 @@ from busbw.host.gpu_health import GpuHealth, Gpus
 from busbw.host.nvml_health import read_health
 from busbw.host.pci import DEVICES
 
-# Set by the NVIDIA container toolkit, whose containers are not always recognizable as such, and by
-# Slurm.
+# Variables of Slurm, and of the NVIDIA container toolkit, whose containers are not always
+# recognizable as such.
 CONFINING = ("NVIDIA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_JOB_ID")
 # slurmd's prolog and epilog have the job's variables but see all devices.
 CONTEXT, OF_DAEMON = "SLURM_SCRIPT_CONTEXT", "_slurmd"
@@ -27,7 +27,7 @@ WSL_DEVICE = "dxg"
 WITHOUT_PCI = "/sys/bus/pci/devices cannot be read"
 
 
-def no_gpus(machine: Machine, gpus: Gpus) -> Found | None:
+def no_gpus(machine: Machine, gpus: Gpus) -> Finding | None:
     """Skip without NVIDIA GPUs, unknown or not offered if NVML cannot read them.
 
     None if it lists some.
@@ -37,17 +37,15 @@ def no_gpus(machine: Machine, gpus: Gpus) -> Found | None:
     on_pci = gpus_on_pci(machine)
     if not on_pci:
         return skipped("no NVIDIA GPU")
-    where = (
-        "start the container with GPUs (docker run --gpus all)"
-        if machine.container
-        else "nvidia-smi; dmesg | grep NVRM"
-    )
-    fix = "pip install nvidia-ml-py" if NO_PACKAGE in gpus.reason else where
-    message = (
-        f"{counted(len(on_pci), 'NVIDIA GPU')} on PCI, but NVML lists"
-        f" none{f': {gpus.reason}' if gpus.reason else ''}"
-    )
-    return (not_offered if without_gpus(machine) else unknown)("", message, fix=fix)
+    fix = "nvidia-smi; dmesg | grep NVRM"
+    if NO_PACKAGE in gpus.reason:
+        fix = "pip install nvidia-ml-py"
+    elif machine.container:
+        fix = "start the container with GPUs (docker run --gpus all)"
+    reason = f": {gpus.reason}" if gpus.reason else ""
+    message = f"{counted(len(on_pci), 'NVIDIA GPU')} on PCI, but NVML lists none{reason}"
+    make = not_offered if without_gpus(machine) else unknown
+    return make("", message, fix=fix)
 
 
 def without_gpus(machine: Machine) -> bool:
@@ -55,10 +53,9 @@ def without_gpus(machine: Machine) -> bool:
 
     A container may have been given none, and cards without driver only drive a screen.
     """
-    ungiven = machine.container and CONTROL not in machine.names("/dev")
-    return ungiven or (
-        "nvidia" not in machine.modules and bool(machine.modules) and not compute(machine)
-    )
+    if machine.container and CONTROL not in machine.names("/dev"):
+        return True
+    return bool(machine.modules) and "nvidia" not in machine.modules and not compute(machine)
 
 
 def compute(machine: Machine) -> bool:
@@ -69,12 +66,12 @@ def compute(machine: Machine) -> bool:
     )
 
 
-def unreadable(gpu: GpuHealth, field: str = "", what: str = "it") -> Found:
+def unreadable(gpu: GpuHealth, field: str = "", part: str = "it") -> Finding:
     """The finding on a GPU that NVML lists but cannot read, or of which it cannot read a field."""
     why = gpu.error or gpu.failed.get(field, "")
-    return (not_offered if WITHHELD in why else unknown)(
-        gpu.label, f"NVML cannot read {what}{f': {why}' if why else ''}"
-    )
+    make = not_offered if WITHHELD in why else unknown
+    reason = f": {why}" if why else ""
+    return make(gpu.label, f"NVML cannot read {part}{reason}")
 
 
 def confined(machine: Machine) -> str:
@@ -95,13 +92,13 @@ def in_wsl(machine: Machine) -> bool:
     return WSL_DEVICE in machine.names("/dev")
 
 
-def per_gpu(row: CheckRow) -> Callable[[Callable[[GpuHealth], Found]], Check]:
+def per_gpu(row: CheckRow) -> Callable[[Callable[[GpuHealth], Finding]], Check]:
     """Makes a function that judges one GPU the check of `row`; see `each_gpu`."""
 
-    def register(judge: Callable[[GpuHealth], Found]) -> Check:
+    def register(judge: Callable[[GpuHealth], Finding]) -> Check:
         @check(row)
         @wraps(judge)
-        def judge_all(machine: Machine) -> Iterator[Found]:
+        def judge_all(machine: Machine) -> Iterator[Finding]:
             return each_gpu(machine, judge)
 
         return judge_all
@@ -109,27 +106,29 @@ def per_gpu(row: CheckRow) -> Callable[[Callable[[GpuHealth], Found]], Check]:
     return register
 
 
-def each_gpu(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Found]:
+def each_gpu(machine: Machine, judge: Callable[[GpuHealth], Finding]) -> Iterator[Finding]:
     """The finding on every GPU; unknown for those that NVML cannot read."""
     gpus = read_health(machine)
-    if missing := no_gpus(machine, gpus):
+    missing = no_gpus(machine, gpus)
+    if missing:
         yield missing
     for gpu in gpus.gpus:
         yield unreadable(gpu) if gpu.error else judge(gpu)
 
 
-def unreported(gpu: GpuHealth, field: str, what: str) -> Found:
+def unreported(gpu: GpuHealth, field: str, noun: str) -> Finding:
     """The finding for a value that NVML did not give.
 
     Skip if the GPU or driver has no such thing, else unknown.
     """
     if field in gpu.unsupported:
-        return skipped(f"{what}: not supported by this GPU or driver", gpu.label)
+        return skipped(f"{noun}: not supported by this GPU or driver", gpu.label)
     why = gpu.failed.get(field, "")
     make = not_offered if WITHHELD in why else unknown
-    return make(gpu.label, f"NVML does not report the {what}{f': {why}' if why else ''}")
+    reason = f": {why}" if why else ""
+    return make(gpu.label, f"NVML does not report the {noun}{reason}")
 
 
-def nvml_evidence(gpu: GpuHealth, function: str, seen: object, expected: object = "") -> Evidence:
+def nvml_evidence(gpu: GpuHealth, function: str, value: object, expected: object = "") -> Evidence:
     """A value of an NVML function, nvmlDeviceGet`function`."""
-    return Evidence(f"nvmlDeviceGet{function}, {gpu.label}", str(seen), str(expected))
+    return Evidence(f"nvmlDeviceGet{function}, {gpu.label}", str(value), str(expected))

@@ -3,7 +3,7 @@
 from busbw.check.base import judged, not_offered
 from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu, unreported
 from busbw.check.shell_words import filled
-from busbw.check.types import Found
+from busbw.check.types import Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.gpu_health import GpuHealth
 
@@ -35,17 +35,17 @@ TEMPERATURE = CheckRow(
 
 
 @per_gpu(TEMPERATURE)
-def check_temperature(gpu: GpuHealth) -> Found:
+def check_temperature(gpu: GpuHealth) -> Finding:
     if gpu.temperature_c is None:
         return unreported(gpu, "temperature_c", "temperature")
     limit = gpu.gpu_max_c or gpu.slowdown_c
     if gpu.margin_c is not None:
         right, expected = gpu.margin_c > 0, "a margin above 0 C"
-        seen = f"{gpu.temperature_c} C, {gpu.margin_c} C below the slowdown"
+        value = f"{gpu.temperature_c} C, {gpu.margin_c} C below the slowdown"
     elif limit:
         right = gpu.temperature_c < limit
         expected = f"below {limit} C"
-        seen = f"{gpu.temperature_c} C"
+        value = f"{gpu.temperature_c} C"
     else:
         return not_offered(gpu.label, f"{gpu.temperature_c} C, but NVML reports no limit")
     return judged(
@@ -53,7 +53,7 @@ def check_temperature(gpu: GpuHealth) -> Found:
         subject=gpu.label,
         good=f"{gpu.temperature_c} C",
         bad=f"{gpu.temperature_c} C: at or above its limit",
-        evidence=(nvml_evidence(gpu, "Temperature", seen, expected),),
+        evidence=(nvml_evidence(gpu, "Temperature", value, expected),),
         fix=filled(TEMPERATURE.fix, gpu=gpu.index),
         weight=gpu.temperature_c,
     )
@@ -83,7 +83,7 @@ POWER_LIMIT = CheckRow(
 
 
 @per_gpu(POWER_LIMIT)
-def check_power_limit(gpu: GpuHealth) -> Found:
+def check_power_limit(gpu: GpuHealth) -> Finding:
     if gpu.power_limit_mw is None or gpu.power_default_mw is None:
         return unreported(
             gpu,
@@ -126,18 +126,18 @@ MEMORY_TEMPERATURE = CheckRow(
 
 
 @per_gpu(MEMORY_TEMPERATURE)
-def check_memory_temperature(gpu: GpuHealth) -> Found:
+def check_memory_temperature(gpu: GpuHealth) -> Finding:
     if gpu.memory_c is None:
         return not_offered(gpu.label, "its driver does not report the temperature of the memory")
     if gpu.memory_max_c:
         right = gpu.memory_c < gpu.memory_max_c
-        seen = f"{gpu.memory_c} C"
+        value = f"{gpu.memory_c} C"
         expected = f"below {gpu.memory_max_c} C"
     elif gpu.margin_c is not None and gpu.memory_margin_c is not None:
         # Hopper and later have no limit in degrees: the margin of the GPU includes its memory.
         right = gpu.margin_c > gpu.memory_margin_c
         expected = f"a margin above {gpu.memory_margin_c} C"
-        seen = f"{gpu.memory_c} C, with a margin of {gpu.margin_c} C"
+        value = f"{gpu.memory_c} C, with a margin of {gpu.margin_c} C"
     else:
         return not_offered(gpu.label, f"memory at {gpu.memory_c} C, but NVML reports no limit")
     return judged(
@@ -145,7 +145,7 @@ def check_memory_temperature(gpu: GpuHealth) -> Found:
         subject=gpu.label,
         good=f"memory at {gpu.memory_c} C",
         bad=f"memory at {gpu.memory_c} C: at or above its limit",
-        evidence=(nvml_evidence(gpu, "FieldValues, NVML_FI_DEV_MEMORY_TEMP", seen, expected),),
+        evidence=(nvml_evidence(gpu, "FieldValues, NVML_FI_DEV_MEMORY_TEMP", value, expected),),
         fix=filled(MEMORY_TEMPERATURE.fix, gpu=gpu.index),
         weight=gpu.memory_c,
     )

@@ -14,7 +14,7 @@ from busbw.check.gpu.per_gpu import (
 )
 from busbw.check.machine import WITH_CPU, Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
@@ -26,8 +26,8 @@ from busbw.host.pci import DEVICES, read_devices
 
 # NVML's errors after Xid 79, and before a reset.
 GONE_FROM_NVML = ("GPU is lost", "GPU requires restart")
-# Reasons of NVML that say nothing about the driver: busbw's package, a snapshot without it, a
-# driver in a container of its own, the user.
+# Words in the reasons of NVML that do not show a fault of the driver: busbw's package is missing, a
+# snapshot has no NVML, the driver is in a container of its own, or the user has no access.
 NOT_THE_DRIVER = (
     "not installed",
     "too old",
@@ -59,37 +59,29 @@ COUNT = CheckRow(
 
 
 @check(COUNT)
-def check_count(machine: Machine) -> Iterator[Found]:
-    """Each GPU, then the number of all."""
+def check_count(machine: Machine) -> Iterator[Finding]:
+    """A finding for each GPU that does not answer, then on the number of GPUs."""
     gpus, on_pci = read_health(machine), gpus_on_pci(machine)
-    gone = [
-        bdf
-        for bdf in on_pci
-        if (machine.read(f"{DEVICES}/{bdf}/config").data or b"").startswith(GONE)
-    ]
-    for bdf in gone:
-        evidence = Evidence(f"{DEVICES}/{bdf}/config", "ff ff ff ff", "de 10 ...")
-        yield failed(
-            bdf,
-            "the GPU does not respond on PCI: it has fallen off the bus",
-            evidence,
-            fix=filled(COUNT.fix, bdf=bdf),
-        )
+    for bdf in on_pci:
+        path = f"{DEVICES}/{bdf}/config"
+        if (machine.read(path).data or b"").startswith(GONE):
+            message = "the GPU does not respond on PCI: it has fallen off the bus"
+            evidence = Evidence(path, "ff ff ff ff", "de 10 ...")
+            yield failed(bdf, message, evidence, fix=filled(COUNT.fix, bdf=bdf))
     missing = no_gpus(machine, gpus)
     if missing and (gpus.reason or not on_pci):
-        yield (
-            _without_nvml(machine, gpus, on_pci)
-            if _driver_fails(machine, gpus, on_pci)
-            else missing
-        )
+        if _driver_fails(machine, gpus, on_pci):
+            yield _judge_without_nvml(machine, gpus, on_pci)
+        else:
+            yield missing
         return
-    places = _places(gpus, on_pci)
+    places = _addresses_of_unread(gpus, on_pci)
     for gpu in gpus.gpus:
-        yield from _unresponsive(gpu, places.get(gpu.index, gpu.bus_id))
+        yield from _judge_unresponsive(gpu, places.get(gpu.index, gpu.bus_id))
     yield _judge_count(machine, gpus, on_pci)
 
 
-def _places(gpus: Gpus, on_pci: tuple[str, ...]) -> dict[int, str]:
+def _addresses_of_unread(gpus: Gpus, on_pci: tuple[str, ...]) -> dict[int, str]:
     """Addresses of the GPUs that NVML cannot read.
 
     It counts GPUs in the order of PCI, and gives no address without reading.
@@ -105,7 +97,7 @@ def _driver_fails(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> bool
     return bool(on_pci) and "nvidia" in machine.modules and not absent and not without_gpus(machine)
 
 
-def _without_nvml(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
+def _judge_without_nvml(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Finding:
     evidence = Evidence("NVML", gpus.reason, counted(len(on_pci), "GPU"))
     fix = "nvidia-smi; dmesg | grep NVRM; drain the host and reboot it"
     if machine.container:
@@ -113,18 +105,19 @@ def _without_nvml(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Foun
     return failed("", f"NVML fails, and so will CUDA: {gpus.reason}", evidence, fix=fix)
 
 
-def _unresponsive(gpu: GpuHealth, bdf: str) -> Iterator[Found]:
+def _judge_unresponsive(gpu: GpuHealth, bdf: str) -> Iterator[Finding]:
     """A finding on a GPU that does not answer; `bdf` is its address, if that is known."""
     lost = next((text for text in gpu.failed.values() if text in GONE_FROM_NVML), "")
     if WITHHELD in gpu.error:
         yield unreadable(gpu)
     elif gpu.error or lost:
         evidence = Evidence(f"NVML, {gpu.label}", gpu.error or lost, "readable")
-        message = f"the GPU{f' at {bdf}' if bdf else ''} does not answer NVML: {gpu.error or lost}"
+        place = f" at {bdf}" if bdf else ""
+        message = f"the GPU{place} does not answer NVML: {gpu.error or lost}"
         yield failed(gpu.label, message, evidence, fix=filled(COUNT.fix, bdf=bdf or gpu.index))
 
 
-def _judge_count(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found:
+def _judge_count(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Finding:
     listed = {gpu.bus_id for gpu in gpus.gpus}
     absent = [bdf for bdf in on_pci if bdf not in listed]
     evidence = Evidence(
@@ -139,16 +132,17 @@ def _judge_count(machine: Machine, gpus: Gpus, on_pci: tuple[str, ...]) -> Found
             f"PCI shows {counted(len(on_pci), 'NVIDIA GPU')}, NVML lists {len(gpus.gpus)}; missing:"
             f" {', '.join(absent)}"
         )
-        if by := confined(machine):
+        hider = confined(machine)
+        if hider:
             return not_offered(
-                "", f"{message}: {by} may hide them", evidence, fix="busbw check, on the host"
+                "", f"{message}: {hider} may hide them", evidence, fix="busbw check, on the host"
             )
         return failed("", message, evidence, fix=filled(COUNT.fix, bdf=absent[0]))
     return passed("", f"{counted(len(gpus.gpus), 'GPU')} on PCI and in NVML", evidence)
 
 
-# GPUs of an HGX board, and the most NVSwitches that one has on PCI (A100: 6, H100: 4).
-BOARD, SWITCHES_OF_ONE = (8, 6)
+BOARD = 8  # GPUs of an HGX board
+SWITCHES_OF_ONE = 6  # NVSwitches that a board has on PCI at most: 6 for A100, 4 for H100
 SWITCHES_OF_WHOLE = 4  # in a virtual machine: with half of a board of A100, it has 3 of its 6
 DRIVER_MODULE, MODULES, DEVICE_FILES = "nvidia", "/proc/modules", "/dev"
 _DEVICE_FILE = re.compile(r"nvidia\d+")
@@ -183,14 +177,14 @@ MISSING = CheckRow(
 
 
 @check(MISSING, after=COUNT)
-def check_missing(machine: Machine) -> Iterator[Found]:
+def check_missing(machine: Machine) -> Iterator[Finding]:
     """Each GPU that the kernel log names, or the number by what else is there."""
     if not machine.names(DEVICES):
         yield not_offered("", WITHOUT_PCI)
         return
     log, present = read_past(machine), _count_on_pci(machine)
-    seen = gpus_seen(log)
-    gone = {bdf: line for bdf, line in seen.items() if bdf not in machine.names(DEVICES)}
+    logged = gpus_seen(log)
+    gone = {bdf: line for bdf, line in logged.items() if bdf not in machine.names(DEVICES)}
     for bdf, line in gone.items():
         yield failed(
             bdf,
@@ -198,19 +192,19 @@ def check_missing(machine: Machine) -> Iterator[Found]:
             Evidence(KMSG, line.text, "still on PCI"),
             fix=MISSING.fix,
         )
-    fewer = _fewer_than_expected(machine, present)
+    fewer = _judge_fewer(machine, present)
     if fewer and not gone:
         yield fewer
     elif not gone:
-        yield _none_missing(machine, present, log, logged=bool(seen))
+        yield _judge_none_missing(machine, present, log, logged=bool(logged))
 
 
 def _count_on_pci(machine: Machine) -> int:
-    """GPUs on PCI, with those passed to virtual machines."""
+    """The number of GPUs on PCI, with those passed to virtual machines."""
     return sum(device.gpu for device in read_devices(machine).values())
 
 
-def _fewer_than_expected(machine: Machine, present: int) -> Found | None:
+def _judge_fewer(machine: Machine, present: int) -> Finding | None:
     """The finding if something else than the kernel log shows that GPUs are missing."""
     board = _expected_of_board(machine, present)
     if present < board:
@@ -226,11 +220,8 @@ def _fewer_than_expected(machine: Machine, present: int) -> Found | None:
             evidence,
             fix=MISSING.fix,
         )
-    files = (
-        []
-        if machine.container
-        else [name for name in machine.names(DEVICE_FILES) if _DEVICE_FILE.fullmatch(name)]
-    )
+    names = () if machine.container else machine.names(DEVICE_FILES)
+    files = [name for name in names if _DEVICE_FILE.fullmatch(name)]
     if present < len(files):
         evidence = Evidence(DEVICE_FILES, ", ".join(files), counted(present, "file"))
         return failed(
@@ -239,7 +230,7 @@ def _fewer_than_expected(machine: Machine, present: int) -> Found | None:
             evidence,
             fix=MISSING.fix,
         )
-    if not present and DRIVER_MODULE in machine.modules and not _tegra(machine):
+    if not present and DRIVER_MODULE in machine.modules and not _is_tegra(machine):
         evidence = Evidence(MODULES, DRIVER_MODULE, "a GPU on PCI")
         return failed(
             "",
@@ -267,33 +258,23 @@ def _expected_of_board(machine: Machine, present: int) -> int:
     return BOARD * boards
 
 
-def _tegra(machine: Machine) -> bool:
+def _is_tegra(machine: Machine) -> bool:
     """Whether it is a Jetson, whose GPU is not on PCI."""
     return "nvidia,tegra" in (machine.text("/proc/device-tree/compatible") or "")
 
 
-def _none_missing(machine: Machine, present: int, log: PastLog, *, logged: bool) -> Found:
+def _judge_none_missing(machine: Machine, present: int, log: PastLog, *, logged: bool) -> Finding:
     if not present:
         return skipped("no NVIDIA GPU, and no sign of one")
-    if board := _expected_of_board(machine, present):
-        return passed(
-            "",
-            f"{counted(present, 'GPU')} on PCI",
-            Evidence(DEVICES, counted(present, "GPU"), f"{board}, of a board with NVSwitches"),
-        )
+    board = _expected_of_board(machine, present)
+    text = f"{counted(present, 'GPU')} on PCI"
+    if board:
+        expected = f"{board}, of a board with NVSwitches"
+        return passed("", text, Evidence(DEVICES, counted(present, "GPU"), expected))
     if logged:
-        return passed(
-            "",
-            f"{counted(present, 'GPU')} on PCI",
-            Evidence(KMSG, "the GPUs that the kernel found are still there"),
-        )
-    why = (
-        f"the kernel log cannot be read: {log.reason}"
-        if log.reason
-        else "the kernel log no longer has the start"
-    )
-    return not_offered(
-        "",
-        f"{counted(present, 'GPU')} on PCI; how many there were is not known: {why}",
-        fix="busbw check --learn, on a good host",
-    )
+        return passed("", text, Evidence(KMSG, "the GPUs that the kernel found are still there"))
+    why = "the kernel log no longer has the start"
+    if log.reason:
+        why = f"the kernel log cannot be read: {log.reason}"
+    message = f"{text}; how many there were is not known: {why}"
+    return not_offered("", message, fix="busbw check --learn, on a good host")

@@ -6,7 +6,7 @@ from busbw.check.base import check, failed, not_offered, passed, warned
 from busbw.check.gpu.per_gpu import each_gpu, in_wsl, nvml_evidence, per_gpu, unreported
 from busbw.check.machine import WITH_CPU, Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, format_size
 from busbw.host.gpu_health import GpuHealth
@@ -36,16 +36,16 @@ MEMORY_IN_USE = CheckRow(
 
 
 @check(MEMORY_IN_USE)
-def check_memory_in_use(machine: Machine) -> Iterator[Found]:
+def check_memory_in_use(machine: Machine) -> Iterator[Finding]:
     return each_gpu(
         machine,
         lambda gpu: _judge_memory_in_use(gpu, container=machine.container, shared=in_wsl(machine)),
     )
 
 
-def _judge_memory_in_use(gpu: GpuHealth, *, container: bool, shared: bool) -> Found:
+def _judge_memory_in_use(gpu: GpuHealth, *, container: bool, shared: bool) -> Finding:
     processes = gpu.processes or ()
-    # In a container NVML may not list processes of others.
+    # In a container NVML may not list processes of other containers.
     if not processes and gpu.used_bytes is None:
         return unreported(gpu, "memory_bytes", "memory in use")
     used = "unknown" if gpu.used_bytes is None else format_size(gpu.used_bytes)
@@ -56,10 +56,10 @@ def _judge_memory_in_use(gpu: GpuHealth, *, container: bool, shared: bool) -> Fo
         f"below {format_size(LEAST_IN_USE)}, no process",
     )
     if processes:
-        first = processes[:NAMED_PROCESSES]
-        named = ", ".join(f"{process.pid} {process.name}".strip() for process in first)
+        named_processes = processes[:NAMED_PROCESSES]
+        named = ", ".join(f"{process.pid} {process.name}".strip() for process in named_processes)
         # In a container these may be pids of the host.
-        kill = filled(MEMORY_IN_USE.fix, pids=[str(process.pid) for process in first])
+        kill = filled(MEMORY_IN_USE.fix, pids=[str(process.pid) for process in named_processes])
         return warned(
             gpu.label,
             f"in use by {named}: {used}",
@@ -72,7 +72,9 @@ def _judge_memory_in_use(gpu: GpuHealth, *, container: bool, shared: bool) -> Fo
     return _judge_without_process(gpu, used, evidence, shared=shared)
 
 
-def _judge_without_process(gpu: GpuHealth, used: str, evidence: Evidence, *, shared: bool) -> Found:
+def _judge_without_process(
+    gpu: GpuHealth, used: str, evidence: Evidence, *, shared: bool
+) -> Finding:
     """The finding on memory in use that no listed process has."""
     text = f"{used} in use"
     if shared:
@@ -112,7 +114,7 @@ COMPUTE_MODE = CheckRow(
 
 
 @per_gpu(COMPUTE_MODE)
-def check_compute_mode(gpu: GpuHealth) -> Found:
+def check_compute_mode(gpu: GpuHealth) -> Finding:
     if gpu.compute_mode is None:
         return unreported(gpu, "compute_mode", "compute mode")
     mode = MODES.get(gpu.compute_mode, str(gpu.compute_mode))
@@ -153,7 +155,7 @@ MIG = CheckRow(
 
 
 @per_gpu(MIG)
-def check_mig(gpu: GpuHealth) -> Found:
+def check_mig(gpu: GpuHealth) -> Finding:
     if gpu.mig is None:
         return unreported(gpu, "mig", "MIG mode")
     evidence = nvml_evidence(

@@ -23,7 +23,7 @@ from busbw.check.gpu.per_gpu import nvml_evidence, per_gpu
 from busbw.check.kernel_log.judge import reaches, unread_log, worst_first
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Found
+from busbw.check.types import Finding
 from busbw.core.finding import CheckRow, Layer, Verdict
 from busbw.core.kernel_rule import DAY_S
 from busbw.core.sizes import counted
@@ -69,41 +69,45 @@ XID = CheckRow(
 
 
 @check(XID)
-def check_xid(machine: Machine) -> Iterator[Found]:
+def check_xid(machine: Machine) -> Iterator[Finding]:
     """One finding for each GPU that logged an Xid, the worst first."""
     log = read_past(machine)
-    found = events(log, switch=False)
-    if not found and not gpus_on_pci(machine) and not read_health(machine).gpus:
+    logged = events(log, switch=False)
+    if not logged and not gpus_on_pci(machine) and not read_health(machine).gpus:
         yield skipped("no NVIDIA GPU")
     elif log.reason:
         yield unread_log(log)
-    elif not found:
+    elif not logged:
         yield passed("", f"no Xid in the kernel log, which reaches back {reaches(log)}")
     gpus = {short_bus(gpu.bus_id): gpu for gpu in read_health(machine).gpus if gpu.bus_id}
     labels = {bus: gpu.label for bus, gpu in gpus.items()}
     hopper = {bus for bus, gpu in gpus.items() if gpu.sm == HOPPER}
-    seen = resets(log)
+    log_resets = resets(log)
     by_gpu: dict[str, list[Judged]] = {}
-    for event in found:
-        by_gpu.setdefault(event.bus, []).append(_judge_xid(event, seen, hopper=event.bus in hopper))
+    for event in logged:
+        by_gpu.setdefault(event.bus, []).append(
+            _judge_xid(event, log_resets, hopper=event.bus in hopper)
+        )
     yield from worst_first(
         [of_device(labels.get(bus, bus), judged) for bus, judged in by_gpu.items()]
     )
 
 
-def _judge_xid(event: Event, seen: Resets, *, hopper: bool) -> Judged:
+def _judge_xid(event: Event, log_resets: Resets, *, hopper: bool) -> Judged:
     row = xid(event.number)
     text = f"Xid {event.number} ({row.meaning}){event.counted}"
-    verdict, remark = _xid_verdict(event, _effect_of_line(event, row.effect, hopper=hopper), seen)
+    effect = _effect_of_line(event, row.effect, hopper=hopper)
+    verdict, remark = _xid_verdict(event, effect, log_resets)
     fix = row.fix(f"{event.bus}.0")
-    if row.effect is Effect.RECOVERY and (action := recovery(event.line.text)):
+    action = recovery(event.line.text) if row.effect is Effect.RECOVERY else ""
+    if action:
         remark = f": {action}{remark}"
         fix = f"drain the host first; {action.lower()}"
     return Judged(verdict, text + remark, fix, event)
 
 
 def _effect_of_line(event: Event, effect: Effect, *, hopper: bool) -> Effect:
-    """The row's effect, or what the line says."""
+    """The effect that the line names, else that of the table."""
     if effect is Effect.LINK:
         return Effect.RESET if event.word == "Fatal" else Effect.RESTART
     if event.number == NVLINK_XID and hopper:
@@ -111,46 +115,44 @@ def _effect_of_line(event: Event, effect: Effect, *, hopper: bool) -> Effect:
     return effect
 
 
-def _xid_verdict(event: Event, effect: Effect, seen: Resets) -> tuple[Verdict, str]:
+def _xid_verdict(event: Event, effect: Effect, log_resets: Resets) -> tuple[Verdict, str]:
     """The verdict on an Xid, and a remark that explains it."""
     if effect is Effect.RECOVERY:
-        return _verdict_of_request(event, seen)
+        return _verdict_of_request(event, log_resets)
     if effect in FAILS:
-        return _verdict_until_reset(event, effect, seen)
+        return _verdict_until_reset(event, effect, log_resets)
     if effect is Effect.APPLICATION:
         return Verdict.PASS, ": an error of the application"
     if effect is Effect.NOTE:
         return Verdict.PASS, ": needs no action"
     if effect is Effect.WATCH:
-        reset = seen.after(event.bus, event.line.at_s)
+        reset = log_resets.after(event.bus, event.line.at_s)
         return (Verdict.PASS, "; the GPU was reset since") if reset else (Verdict.WARN, "")
     return (Verdict.WARN if event.age_s <= DAY_S else Verdict.PASS), ""
 
 
-def _verdict_of_request(event: Event, seen: Resets) -> tuple[Verdict, str]:
-    """Of Xid 154: what the driver asks for now."""
+def _verdict_of_request(event: Event, log_resets: Resets) -> tuple[Verdict, str]:
+    """The verdict on Xid 154, by which the driver asks for an action."""
     if recovery(event.line.text) == NO_ACTION:
         return Verdict.PASS, ""
-    if seen.after(event.bus, event.line.at_s):
+    if log_resets.after(event.bus, event.line.at_s):
         return Verdict.PASS, "; the GPU was reset since"
     return Verdict.FAIL, ""
 
 
-def _verdict_until_reset(event: Event, effect: Effect, seen: Resets) -> tuple[Verdict, str]:
+def _verdict_until_reset(event: Event, effect: Effect, log_resets: Resets) -> tuple[Verdict, str]:
     """The verdict on an Xid that holds until a reset.
 
     A GPU that came back after it was off the bus was reset, but only the driver can say that it is
     in order.
     """
     at_s = event.line.at_s
-    cleared = (
-        seen.after(event.bus, at_s)
-        if effect is Effect.RESET
-        else seen.cleared_after(event.bus, at_s)
-    )
+    cleared = log_resets.cleared_after(event.bus, at_s)
+    if effect is Effect.RESET:
+        cleared = log_resets.after(event.bus, at_s)
     if cleared:
         return Verdict.PASS, "; the GPU was reset since"
-    if effect is Effect.RESET and seen.reloaded_after(at_s):
+    if effect is Effect.RESET and log_resets.reloaded_after(at_s):
         return (
             Verdict.WARN,
             "; the driver was loaded again since, which does not reset all of the GPU",
@@ -190,61 +192,61 @@ SXID = CheckRow(
 
 
 @check(SXID)
-def check_sxid(machine: Machine) -> Iterator[Found]:
+def check_sxid(machine: Machine) -> Iterator[Finding]:
     """One finding for each NVSwitch that logged an SXid, the worst first."""
     switches, log = switches_on_pci(machine), read_past(machine)
-    found = events(log, switch=True)
-    if not switches and not found:
+    logged = events(log, switch=True)
+    if not switches and not logged:
         yield skipped("no NVSwitch on PCI of this machine")
     elif log.reason:
         yield unread_log(log)
-    elif not found:
+    elif not logged:
         yield passed(
             "",
             f"no SXid of {counted(len(switches), 'NVSwitch', 'es')} in the kernel log, which"
             f" reaches back {reaches(log)}",
         )
-    yield from worst_first(_by_switch(found, log))
+    yield from worst_first(_by_switch(logged, log))
 
 
-def _by_switch(found: list[Event], log: PastLog) -> list[Found]:
-    seen = resets(log)
-    ended = {(event.bus, event.number): event.line.at_s for event in found}
+def _by_switch(logged: list[Event], log: PastLog) -> list[Finding]:
+    log_resets = resets(log)
+    ended = {(event.bus, event.number): event.line.at_s for event in logged}
     by_switch: dict[str, list[Judged]] = {}
-    for event in found:
+    for event in logged:
         end = ended.get((event.bus, ENDED_BY.get(event.number, 0)), NEVER_S)
         by_switch.setdefault(event.bus, []).append(
-            _judge_sxid(event, seen, over=end > event.line.at_s)
+            _judge_sxid(event, log_resets, over=end > event.line.at_s)
         )
     return [of_device(f"NVSwitch {bus}", judged) for bus, judged in by_switch.items()]
 
 
-def _judge_sxid(event: Event, seen: Resets, *, over: bool) -> Judged:
+def _judge_sxid(event: Event, log_resets: Resets, *, over: bool) -> Judged:
     row = sxid(event.number)
     effect = row.judged(event.word)
     kind = {"": "", "Correctable": "corrected, ", "Non-fatal": "not fatal, ", "Fatal": "fatal, "}[
         event.word
     ]
     text = f"SXid {event.number} ({kind}{row.meaning}){event.counted}"
-    verdict, remark = _sxid_verdict(event, effect, seen, over=over)
+    verdict, remark = _sxid_verdict(event, effect, log_resets, over=over)
     return Judged(verdict, text + remark, row.fix(effect, f"{event.bus}.0"), event)
 
 
 def _sxid_verdict(
-    event: Event, effect: SwitchEffect, seen: Resets, *, over: bool
+    event: Event, effect: SwitchEffect, log_resets: Resets, *, over: bool
 ) -> tuple[Verdict, str]:
     if effect is SwitchEffect.NOTE:
         return Verdict.PASS, ""
     if over:
         return Verdict.PASS, "; it ended"
-    if effect is SwitchEffect.FATAL and seen.after(event.bus, event.line.at_s):
+    if effect is SwitchEffect.FATAL and log_resets.after(event.bus, event.line.at_s):
         return Verdict.PASS, "; the NVSwitch was reset since"
     if effect in FATAL_EFFECTS:
         return Verdict.FAIL, ""
     return (Verdict.WARN if event.age_s <= DAY_S else Verdict.PASS), ""
 
 
-# nvmlDeviceGpuRecoveryAction_t: what each asks for, and the steps.
+# By nvmlDeviceGpuRecoveryAction_t: what the driver asks for, and the steps.
 RESET_GPU = "nvidia-smi -i {gpu} --gpu-reset"
 ACTIONS = {
     1: ("a reset", f"drain the host; {RESET_GPU}"),
@@ -299,7 +301,7 @@ RECOVERY_ACTION = CheckRow(
 
 
 @per_gpu(RECOVERY_ACTION)
-def check_recovery_action(gpu: GpuHealth) -> Found:
+def check_recovery_action(gpu: GpuHealth) -> Finding:
     action = gpu.recovery_action
     if action is None:
         return not_offered(
@@ -310,7 +312,7 @@ def check_recovery_action(gpu: GpuHealth) -> Found:
     )
     if not action:
         return passed(gpu.label, "the driver asks for no recovery", evidence)
-    what, steps = ACTIONS.get(action, (f"action {action}, which busbw does not know", ASK_DRIVER))
-    return failed(
-        gpu.label, f"the driver asks for {what}", evidence, fix=filled(steps, gpu=gpu.index)
-    )
+    unknown_action = (f"action {action}, which busbw does not know", ASK_DRIVER)
+    request, steps = ACTIONS.get(action, unknown_action)
+    fix = filled(steps, gpu=gpu.index)
+    return failed(gpu.label, f"the driver asks for {request}", evidence, fix=fix)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from busbw.check.base import check, failed, not_offered, passed, skipped, unknown, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.limited import given_up
 from busbw.host.process import stuck_processes
 
 NAMED = 5
-# Functions in which a process waits for a disk that is slow or busy; one that never answers is in
-# the kernel log after two minutes.
+# Functions in which a process waits for a disk that is slow or busy. A disk that never answers is
+# in the kernel log after two minutes.
 DISK = (
     "io_schedule", "folio_wait", "wait_on_page", "wait_on_buffer", "jbd2_", "do_get_write_access",
     "blk_mq_", "rq_qos_wait", "wbt_wait", "submit_bio_wait", "blkdev_issue", "balance_dirty_pages",
@@ -37,12 +37,9 @@ class Wait:
 
     @property
     def evidence(self) -> Evidence:
-        """What /proc says of it."""
-        return Evidence(
-            f"/proc/{self.pid}/stat",
-            f"state D{f' in {self.function}' if self.function else ''}",
-            "R or S",
-        )
+        """The state of the process in /proc."""
+        state = f"state D in {self.function}" if self.function else "state D"
+        return Evidence(f"/proc/{self.pid}/stat", state, "R or S")
 
 
 STUCK_PROCESSES = CheckRow(
@@ -66,17 +63,17 @@ STUCK_PROCESSES = CheckRow(
 
 
 @check(STUCK_PROCESSES)
-def check_stuck_processes(machine: Machine) -> Iterator[Found]:
-    """Processes that were in state D in every sample."""
+def check_stuck_processes(machine: Machine) -> Iterator[Finding]:
+    """One finding for all processes that were in state D in every sample."""
     reading = machine.call("stuck processes", stuck_processes)
     if reading.text is None:
         yield unread("", reading, "the states of processes")
         return
-    found = json.loads(reading.text)
-    if not found:
+    processes = json.loads(reading.text)
+    if not processes:
         yield _judge_none_stuck(machine)
         return
-    waits = [Wait(*process) for process in found]
+    waits = [Wait(*process) for process in processes]
     stuck = [wait for wait in waits if not wait.function.startswith(DISK)]
     if not stuck:
         message = (
@@ -96,7 +93,7 @@ def check_stuck_processes(machine: Machine) -> Iterator[Found]:
     )
 
 
-def _judge_none_stuck(machine: Machine) -> Found:
+def _judge_none_stuck(machine: Machine) -> Finding:
     if machine.container and machine.text(KTHREADD) != "kthreadd":
         fix = (
             "run busbw check on the host, or in a container with the host's processes (--pid=host,"
@@ -134,18 +131,21 @@ READS_ANSWER = CheckRow(
 
 
 @check(READS_ANSWER)
-def check_reads_answer(machine: Machine) -> Iterator[Found]:
+def check_reads_answer(machine: Machine) -> Iterator[Finding]:
     """One failure for each read that did not return; unknown if the time for all reads was up."""
-    found = given_up(machine)
-    if found is None:
+    unanswered = given_up(machine)
+    if unanswered is None:
         yield skipped("this machine was read without a limit of time")
         return
-    for reason in found.silent:
-        subject, _, what = reason.partition(": ")
+    for reason in unanswered.silent:
+        subject, _, problem = reason.partition(": ")
         yield failed(
-            subject, f"{subject} {what}", Evidence(subject, what, "an answer"), fix=READS_ANSWER.fix
+            subject,
+            f"{subject} {problem}",
+            Evidence(subject, problem, "an answer"),
+            fix=READS_ANSWER.fix,
         )
-    if found.over:
-        yield unknown("", found.over, fix="busbw check --limit 300")
-    elif not found.silent:
+    if unanswered.over:
+        yield unknown("", unanswered.over, fix="busbw check --limit 300")
+    elif not unanswered.silent:
         yield passed("", "everything that was read answered")

@@ -8,7 +8,7 @@ from busbw.check.base import check, failed, not_offered, passed, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.nic.links import gpu_server
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.os_queries import accessible
@@ -40,8 +40,8 @@ GPUDIRECT_PATH = CheckRow(
 
 
 @check(GPUDIRECT_PATH)
-def check_gpudirect_path(machine: Machine) -> Iterator[Found]:
-    """Whether one of the two is available."""
+def check_gpudirect_path(machine: Machine) -> Iterator[Finding]:
+    """Whether RDMA can reach GPU memory, by the module or by DMA-BUF."""
     devices = read_devices(machine)
     ports = [
         port
@@ -49,11 +49,11 @@ def check_gpudirect_path(machine: Machine) -> Iterator[Found]:
         if port.bdf not in devices or devices[port.bdf].vendor != AMAZON
     ]
     if not ports or not any(device.gpu for device in devices.values()):
-        yield skipped(
-            "no GPU together with an RDMA device"
-            if not machine.ports or ports
-            else "EFA has its own mechanism"
+        with_efa_only = machine.ports and not ports
+        without = (
+            "EFA has its own mechanism" if with_efa_only else "no GPU together with an RDMA device"
         )
+        yield skipped(without)
         return
     loaded = next((name for name in PEER_MODULES if name in machine.modules), None)
     driver = machine.read(VERSION)
@@ -65,7 +65,7 @@ def check_gpudirect_path(machine: Machine) -> Iterator[Found]:
         yield _judge_without_module(machine, driver.text.partition("\n")[0])
 
 
-def _judge_without_module(machine: Machine, driver: str) -> Found:
+def _judge_without_module(machine: Machine, driver: str) -> Finding:
     kernel = machine.text(RELEASE) or ""
     match = re.match(r"(\d+)\.(\d+)", kernel)
     if match is None:
@@ -108,14 +108,14 @@ GDRCOPY = CheckRow(
 
 
 @check(GDRCOPY)
-def check_gdrcopy(machine: Machine) -> Iterator[Found]:
+def check_gdrcopy(machine: Machine) -> Iterator[Finding]:
     """The device, if the module or the variable needs it."""
     present = GDR_MODULE in machine.names("/dev")
-    wanted = (machine.environment or {}).get(GDR_VARIABLE) == "1"
+    enabled = (machine.environment or {}).get(GDR_VARIABLE) == "1"
     if present:
         yield passed("", f"{GDR_DEVICE} exists", Evidence("/dev", GDR_MODULE))
-    elif wanted or GDR_MODULE in machine.modules:
-        reason = f"{GDR_VARIABLE}=1" if wanted else f"the module {GDR_MODULE} is loaded"
+    elif enabled or GDR_MODULE in machine.modules:
+        reason = f"{GDR_VARIABLE}=1" if enabled else f"the module {GDR_MODULE} is loaded"
         yield warned(
             "",
             f"{reason}, but there is no {GDR_DEVICE}",
@@ -151,7 +151,7 @@ RDMA_MODULES = CheckRow(
 
 
 @check(RDMA_MODULES)
-def check_rdma_modules(machine: Machine) -> Iterator[Found]:
+def check_rdma_modules(machine: Machine) -> Iterator[Finding]:
     """Modules that are loaded, or built in with their devices present."""
     cards = [
         device
@@ -165,12 +165,15 @@ def check_rdma_modules(machine: Machine) -> Iterator[Found]:
         yield unread("", machine.read(MODULES), "the list of modules")
         return
     files = machine.names(FILES)
-    made = {USER_VERBS} if any(name.startswith("uverbs") for name in files) else set[str]()
-    made |= set(CONNECTION) if "rdma_cm" in files else set[str]()
+    built_in = set[str]()
+    if any(name.startswith("uverbs") for name in files):
+        built_in.add(USER_VERBS)
+    if "rdma_cm" in files:
+        built_in.update(CONNECTION)
     missing = [
         name
         for name in (*(["mlx5_ib"] if cards else []), USER_VERBS, *CONNECTION)
-        if name not in machine.modules | made
+        if name not in machine.modules | built_in
     ]
     if not missing:
         yield passed(
@@ -212,8 +215,8 @@ RDMA_ACCESS = CheckRow(
 
 
 @check(RDMA_ACCESS)
-def check_rdma_access(machine: Machine) -> Iterator[Found]:
-    """Each file of a device."""
+def check_rdma_access(machine: Machine) -> Iterator[Finding]:
+    """Whether this process may use the file of each RDMA device."""
     if not machine.ports:
         yield skipped("no RDMA device")
         return

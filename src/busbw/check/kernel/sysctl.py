@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from busbw.check.base import broken, check, judged, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.cpu import count_list
 from busbw.host.interfaces import number
@@ -14,19 +14,19 @@ from busbw.host.nvidia_services import bracketed, numbers
 STAYS = "after reboot: lost; write it to a file in /etc/sysctl.d"
 
 
-def _judge_off(machine: Machine, path: str, what: str, fix: str) -> Iterator[Found]:
-    """Pass if the file at `path` contains 0; `what` begins the message."""
+def _judge_off(machine: Machine, path: str, setting: str, fix: str) -> Iterator[Finding]:
+    """Pass if the file at `path` contains 0; `setting` begins the message."""
     reading = machine.read(path)
     value = number(reading.text)
     if value is None:
-        yield unread("", reading, what)
+        yield unread("", reading, setting)
         return
     evidence = Evidence(path, str(value), "0")
     yield judged(
         right=value == 0,
         subject="",
-        good=f"{what} is off",
-        bad=f"{what} is on",
+        good=f"{setting} is off",
+        bad=f"{setting} is on",
         evidence=(evidence,),
         fix=fix,
     )
@@ -52,8 +52,8 @@ NUMA_BALANCING = CheckRow(
 
 
 @check(NUMA_BALANCING)
-def check_numa_balancing(machine: Machine) -> Iterator[Found]:
-    """The setting, where there is more than one node."""
+def check_numa_balancing(machine: Machine) -> Iterator[Finding]:
+    """Whether NUMA balancing is off on a machine with several nodes."""
     if count_list(machine.text(NODES) or "") == 1:
         yield skipped("the machine has one NUMA node")
         return
@@ -82,7 +82,7 @@ ZONE_RECLAIM = CheckRow(
 
 
 @check(ZONE_RECLAIM)
-def check_zone_reclaim(machine: Machine) -> Iterator[Found]:
+def check_zone_reclaim(machine: Machine) -> Iterator[Finding]:
     yield from _judge_off(machine, ZONE_RECLAIM_FILE, "zone reclaim", ZONE_RECLAIM.fix)
 
 
@@ -106,8 +106,8 @@ THP = CheckRow(
 
 
 @check(THP)
-def check_thp(machine: Machine) -> Iterator[Found]:
-    """The choice in brackets."""
+def check_thp(machine: Machine) -> Iterator[Finding]:
+    """The setting of transparent huge pages, which the file has in brackets."""
     reading = machine.read(THP_FILE)
     chosen = bracketed(reading.text or "")
     if chosen is None:
@@ -142,8 +142,8 @@ TCP_MEMORY = CheckRow(
 
 
 @check(TCP_MEMORY)
-def check_tcp_memory(machine: Machine) -> Iterator[Found]:
-    """The third number of each."""
+def check_tcp_memory(machine: Machine) -> Iterator[Finding]:
+    """A finding for each direction, on the maximum size of its buffers."""
     for name, least in LEAST.items():
         path = f"{IPV4}/{name}"
         reading = machine.read(path)
@@ -186,8 +186,8 @@ TCP_CONGESTION = CheckRow(
 
 
 @check(TCP_CONGESTION)
-def check_tcp_congestion(machine: Machine) -> Iterator[Found]:
-    """The default of new connections."""
+def check_tcp_congestion(machine: Machine) -> Iterator[Finding]:
+    """The congestion control that new connections get by default."""
     reading = machine.read(CONGESTION_FILE)
     if not reading.text:
         yield unread("", reading, "the TCP congestion control")
@@ -224,8 +224,8 @@ PORT_RANGE = CheckRow(
 
 
 @check(PORT_RANGE)
-def check_port_range(machine: Machine) -> Iterator[Found]:
-    """The number of ports."""
+def check_port_range(machine: Machine) -> Iterator[Finding]:
+    """The number of ports that the kernel assigns."""
     reading = machine.read(PORT_RANGE_FILE)
     values = numbers(reading.text or "")
     if len(values) != 2:
@@ -268,7 +268,7 @@ YAMA_PTRACE = CheckRow(
 
 
 @check(YAMA_PTRACE)
-def check_yama_ptrace(machine: Machine) -> Iterator[Found]:
+def check_yama_ptrace(machine: Machine) -> Iterator[Finding]:
     reading = machine.read(PTRACE_FILE)
     value = number(reading.text)
     if broken(reading):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import broken, check, judged, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.firewall import COMMAND, Chain, closed_chains, ruleset
 from busbw.host.nvidia_services import logind_setting
@@ -37,7 +37,7 @@ REMOVEIPC = CheckRow(
 
 
 @check(REMOVEIPC)
-def check_removeipc(machine: Machine) -> Iterator[Found]:
+def check_removeipc(machine: Machine) -> Iterator[Finding]:
     """The configured value, or else the default, which the installed file has in a comment."""
     if machine.container or not machine.names("/run/systemd"):
         yield skipped(
@@ -48,7 +48,8 @@ def check_removeipc(machine: Machine) -> Iterator[Found]:
         CONF,
         *(f"{DROP_INS}/{name}" for name in machine.names(DROP_INS) if name.endswith(".conf")),
     ]
-    value = logind_setting([text for path in paths if (text := machine.text(path))], "RemoveIPC")
+    texts = [machine.text(path) or "" for path in paths]
+    value = logind_setting([text for text in texts if text], "RemoveIPC")
     if broken(machine.read(CONF)):
         yield unread("", machine.read(CONF), "the configuration of logind")
         return
@@ -90,8 +91,8 @@ TIME_SYNC = CheckRow(
 
 
 @check(TIME_SYNC)
-def check_time_sync(machine: Machine) -> Iterator[Found]:
-    """The state of the kernel's clock."""
+def check_time_sync(machine: Machine) -> Iterator[Finding]:
+    """Whether the kernel's clock is synchronized."""
     reading = machine.call("clock", clock)
     if reading.text is None:
         yield unread("", reading, "the state of the clock")
@@ -139,7 +140,7 @@ FIREWALL = CheckRow(
 
 
 @check(FIREWALL)
-def check_firewall(machine: Machine) -> Iterator[Found]:
+def check_firewall(machine: Machine) -> Iterator[Finding]:
     """Chains that drop incoming packets.
 
     The rules are read only if nftables is loaded or built in, since reading would load it.
@@ -159,7 +160,7 @@ def check_firewall(machine: Machine) -> Iterator[Found]:
         )
 
 
-def _judge_nftables(machine: Machine) -> Iterator[Found]:
+def _judge_nftables(machine: Machine) -> Iterator[Finding]:
     reading = machine.call(CALL, ruleset)
     if reading.text is None:
         yield unread("", reading, "the rules of nftables", fix="sudo busbw check")
@@ -176,7 +177,7 @@ def _judge_nftables(machine: Machine) -> Iterator[Found]:
         )
 
 
-def _judge_closed(chain: Chain) -> Found:
+def _judge_closed(chain: Chain) -> Finding:
     evidence = Evidence(
         " ".join(COMMAND),
         f"{chain.place} drops packets by default",

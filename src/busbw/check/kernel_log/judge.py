@@ -1,4 +1,4 @@
-"""Judges the kernel log by rules: which lines are in it, on what, and whether they still hold."""
+"""Judges the kernel log by rules: its lines, the parts they name, and whether faults still hold."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from busbw.check.base import DENIED, Check, check, passed, unanswered
 from busbw.check.machine import Machine
 from busbw.check.shell_words import word
-from busbw.check.types import SEVERITY, Evidence, Found
+from busbw.check.types import SEVERITY, Evidence, Finding
 from busbw.core.finding import Verdict
 from busbw.core.kernel_rule import BOOT_S, KMSG, SUBJECT, KernelRule, Sign
 from busbw.core.kernel_rules import RULES
@@ -22,8 +22,12 @@ ON_HOST = "busbw check, on the host as root"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """All lines of one sign on one subject; `line` is the latest, `words` are its named groups."""
+class Sighting:
+    """All lines of one sign on one subject.
+
+    `line` is the latest of them, `words` has its named groups. `ended` says that a later line ended
+    the fault.
+    """
 
     sign: Sign
     subject: str
@@ -34,7 +38,7 @@ class Seen:
 
     @property
     def says(self) -> str:
-        """The sign's message on this line."""
+        """The message of the sign, with the words of this line."""
         return self.sign.says.format(**self.words)
 
 
@@ -42,39 +46,41 @@ def check_rule(rule: KernelRule) -> Check:
     """The check of a rule."""
 
     @check(rule.row)
-    def judge_log(machine: Machine) -> Iterator[Found]:
+    def judge_log(machine: Machine) -> Iterator[Finding]:
         return _judge_rule(rule, machine)
 
     return judge_log
 
 
-def _judge_rule(rule: KernelRule, machine: Machine) -> Iterator[Found]:
+def _judge_rule(rule: KernelRule, machine: Machine) -> Iterator[Finding]:
     """A finding for each part that the rule's lines name, the worst first.
 
-    What is over is one finding for all.
+    Without a fault that lasts, one finding for all that is over.
     """
     log = read_past(machine)
     if log.reason:
         yield unread_log(log)
         return
-    judged = [(_verdict(sighting, log), sighting) for sighting in _seen(rule, log)]
+    judged = [(_verdict(sighting, log), sighting) for sighting in _find_sightings(rule, log)]
     lasting = [(verdict, sighting) for verdict, sighting in judged if verdict is not Verdict.PASS]
-    by_subject: dict[str, list[tuple[Verdict, Seen]]] = {}
+    by_subject: dict[str, list[tuple[Verdict, Sighting]]] = {}
     for verdict, sighting in lasting:
         by_subject.setdefault(sighting.subject, []).append((verdict, sighting))
-    named = _names(machine)
-    made = [_of_subject(rule, named(subject), group, log) for subject, group in by_subject.items()]
-    yield from worst_first(made)
+    named = _device_namer(machine)
+    findings = [
+        _judge_subject(rule, named(subject), group, log) for subject, group in by_subject.items()
+    ]
+    yield from worst_first(findings)
     if not lasting:
-        yield _over([sighting for _, sighting in judged], log)
+        yield _judge_past([sighting for _, sighting in judged], log)
 
 
-def _seen(rule: KernelRule, log: PastLog) -> list[Seen]:
-    """The signs that the log has, with those that a later line ended."""
-    found: dict[tuple[int, str], Seen] = {}
+def _find_sightings(rule: KernelRule, log: PastLog) -> list[Sighting]:
+    """The signs of the rule that the log has, also those that a later line ended."""
+    sightings: dict[tuple[int, str], Sighting] = {}
     covered = _covered_by_xid(rule, log)
     for line in log.lines:
-        _end(found, line)
+        _mark_ended(sightings, line)
         for place, sign in enumerate(rule.signs):
             match = sign.pattern.search(line.text)
             if match is None:
@@ -82,80 +88,83 @@ def _seen(rule: KernelRule, log: PastLog) -> list[Seen]:
             words = {name: value or "" for name, value in match.groupdict().items()}
             subject = words.get(SUBJECT, NO_SUBJECT)
             if not (covered and (subject == NO_SUBJECT or short_bus(subject) in covered)):
-                before = found.get((place, subject))
-                found[place, subject] = Seen(
-                    sign, subject, words, line, before.times + 1 if before else 1
-                )
+                before = sightings.get((place, subject))
+                times = before.times + 1 if before else 1
+                sightings[place, subject] = Sighting(sign, subject, words, line, times)
             break
-    return list(found.values())
+    return list(sightings.values())
 
 
-def _end(found: dict[tuple[int, str], Seen], line: Line) -> None:
-    for key, sighting in found.items():
+def _mark_ended(sightings: dict[tuple[int, str], Sighting], line: Line) -> None:
+    for key, sighting in sightings.items():
         if sighting.sign.ends is None or sighting.ended:
             continue
         match = sighting.sign.ends.search(line.text)
         if match and match.groupdict().get(SUBJECT, sighting.subject) == sighting.subject:
-            found[key] = replace(sighting, ended=True)
+            sightings[key] = replace(sighting, ended=True)
 
 
 def _covered_by_xid(rule: KernelRule, log: PastLog) -> set[str]:
     """Buses of the GPUs that logged the Xid which reports the same fault."""
     if rule.covered_by_xid is None:
         return set()
-    return {
-        xid.bus
-        for line in log.lines
-        for xid in logged_xids(line.text)
-        if xid.number == rule.covered_by_xid
-    }
+    buses = set()
+    for line in log.lines:
+        xids = logged_xids(line.text)
+        buses |= {xid.bus for xid in xids if xid.number == rule.covered_by_xid}
+    return buses
 
 
-def _verdict(seen: Seen, log: PastLog) -> Verdict:
-    sign = seen.sign
-    if seen.ended or (sign.holds_s is not None and log.age_s(seen.line) > sign.holds_s):
+def _verdict(sighting: Sighting, log: PastLog) -> Verdict:
+    sign = sighting.sign
+    if sighting.ended or (sign.holds_s is not None and log.age_s(sighting.line) > sign.holds_s):
         return Verdict.PASS
-    if sign.left_over and seen.line.at_s <= BOOT_S:
+    if sign.left_over and sighting.line.at_s <= BOOT_S:
         return Verdict.WARN
     return sign.verdict
 
 
-def _of_subject(
-    rule: KernelRule, name: str, group: list[tuple[Verdict, Seen]], log: PastLog
-) -> Found:
+def _judge_subject(
+    rule: KernelRule, name: str, group: list[tuple[Verdict, Sighting]], log: PastLog
+) -> Finding:
     ordered = sorted(group, key=lambda pair: (SEVERITY.index(pair[0]), -pair[1].line.at_s))
     verdict = ordered[0][0]
-    texts = list(dict.fromkeys(_text(sighting, log) for _, sighting in ordered))
+    texts = list(dict.fromkeys(_sighting_text(sighting, log) for _, sighting in ordered))
     more = [f"and {len(texts) - NAMED} more"] if len(texts) > NAMED else []
-    lines = tuple(line_evidence(sighting.line) for found, sighting in ordered if found is verdict)
+    lines = [sighting.line for line_verdict, sighting in ordered if line_verdict is verdict]
     subject = ordered[0][1].subject
     fix = rule.row.fix.format(subject=word(subject) if subject else "the part")
-    return Found(verdict, name, "; ".join(texts[:NAMED] + more), lines, fix)
+    message = "; ".join(texts[:NAMED] + more)
+    return Finding(verdict, name, message, tuple(map(line_evidence, lines)), fix)
 
 
-def _text(seen: Seen, log: PastLog) -> str:
-    left = ", left by the previous boot" if seen.sign.left_over and seen.line.at_s <= BOOT_S else ""
-    return f"{seen.says}{repeated(seen.times)}, {span(log.age_s(seen.line))} ago{left}"
+def _sighting_text(sighting: Sighting, log: PastLog) -> str:
+    text = f"{sighting.says}{repeated(sighting.times)}, {span(log.age_s(sighting.line))} ago"
+    if sighting.sign.left_over and sighting.line.at_s <= BOOT_S:
+        text += ", left by the previous boot"
+    return text
 
 
-def _over(seen: list[Seen], log: PastLog) -> Found:
-    """What passes: nothing, or what ended or is long ago."""
-    if not seen:
+def _judge_past(sightings: list[Sighting], log: PastLog) -> Finding:
+    """The finding without a fault that lasts: there is none, or it ended or is long ago."""
+    if not sightings:
         return passed("", f"no such line in the kernel log, which reaches back {reaches(log)}")
-    ordered = sorted(seen, key=lambda sighting: -sighting.line.at_s)
-    ended = [
-        f"{sighting.subject}: {_text(sighting, log)}".removeprefix(": ")
-        + (", ended" if sighting.ended else "")
-        for sighting in ordered[:NAMED]
-    ]
-    more = [f"and {len(ordered) - NAMED} more"] if len(ordered) > NAMED else []
-    return passed(
-        "", "; ".join(ended + more), *(line_evidence(sighting.line) for sighting in ordered[:NAMED])
-    )
+    latest_first = sorted(sightings, key=lambda sighting: -sighting.line.at_s)
+    texts = []
+    for sighting in latest_first[:NAMED]:
+        text = f"{sighting.subject}: {_sighting_text(sighting, log)}".removeprefix(": ")
+        texts.append(f"{text}, ended" if sighting.ended else text)
+    if len(latest_first) > NAMED:
+        texts.append(f"and {len(latest_first) - NAMED} more")
+    evidence = (line_evidence(sighting.line) for sighting in latest_first[:NAMED])
+    return passed("", "; ".join(texts), *evidence)
 
 
-def _names(machine: Machine) -> Callable[[str], str]:
-    """What other checks call the device of a PCI address."""
+def _device_namer(machine: Machine) -> Callable[[str], str]:
+    """A function that gives the name of a PCI address's device in other checks.
+
+    For a device without a name and for other subjects it gives the subject itself.
+    """
     gpus = {short_bus(gpu.bus_id): gpu.label for gpu in read_health(machine).gpus if gpu.bus_id}
     ports: dict[str, list[str]] = {}
     for port in machine.ports:
@@ -169,38 +178,34 @@ def _names(machine: Machine) -> Callable[[str], str]:
     return named
 
 
-def worst_first(findings: list[Found]) -> list[Found]:
+def worst_first(findings: list[Finding]) -> list[Finding]:
     """The findings, the worst first, those of one verdict by their subject."""
     return sorted(findings, key=lambda finding: (SEVERITY.index(finding.verdict), finding.subject))
 
 
 def reaches(log: PastLog) -> str:
-    """How far back the log goes: `12 d`."""
+    """How far back the log reaches: `12 d`."""
     return span(log.now_s - log.begins_s)
 
 
 def repeated(times: int) -> str:
-    """` x 3`; '' for once."""
+    """` x 3`; '' if it was logged once."""
     return f" x {times}" if times > 1 else ""
 
 
 def line_evidence(line: Line) -> Evidence:
-    """The line."""
+    """A line of the log as evidence of a fault."""
     return Evidence(KMSG, line.text, "none")
 
 
-def unread_log(log: PastLog) -> Found:
+def unread_log(log: PastLog) -> Finding:
     """The finding where the log cannot be read.
 
-    Not offered to this user or container, or in this snapshot.
+    Mostly it is not offered to this user or container, or is not in this snapshot.
     """
     denied = any(word in log.reason for word in DENIED)
-    return unanswered(
-        "",
-        f"the kernel log cannot be read: {log.reason}",
-        log.reason,
-        fix="" if denied else ON_HOST,
-    )
+    message = f"the kernel log cannot be read: {log.reason}"
+    return unanswered("", message, log.reason, fix="" if denied else ON_HOST)
 
 
 CHECKS = tuple(map(check_rule, RULES))

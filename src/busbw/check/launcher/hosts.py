@@ -1,4 +1,4 @@
-"""Logins and names of hosts: ssh keys, addresses of the own name, reverse lookups."""
+"""Logins and names of hosts: ssh keys, addresses of a host's own name, reverse lookups."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from busbw.check.base import check, passed, skipped, unread, warned
 from busbw.check.launcher.programs import own_addresses, reverse_lookups, ssh_login
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled, word
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
 HOSTS_FILE, HOSTNAME = "/etc/hosts", "/proc/sys/kernel/hostname"
@@ -37,8 +37,8 @@ HOSTNAME_LOOPBACK = CheckRow(
 
 
 @check(HOSTNAME_LOOPBACK)
-def check_hostname_loopback(machine: Machine) -> Iterator[Found]:
-    """Lines with the host's own name, full or short."""
+def check_hostname_loopback(machine: Machine) -> Iterator[Finding]:
+    """A finding for each line that gives the host's name a loopback address."""
     reading, name = machine.read(HOSTS_FILE), machine.text(HOSTNAME)
     if reading.text is None or not name:
         missing = reading if reading.text is None else machine.read(HOSTNAME)
@@ -47,18 +47,14 @@ def check_hostname_loopback(machine: Machine) -> Iterator[Found]:
     if name.partition(".")[0] == LOCAL:
         yield skipped(f"this host's name is {name}")
         return
-    own = {name, name.partition(".")[0]}
+    hostnames = {name, name.partition(".")[0]}
     lines = [line.partition("#")[0].split() for line in reading.text.splitlines()]
-    of_name = [words for words in lines if own & set(words[1:])]
+    of_name = [words for words in lines if hostnames & set(words[1:])]
     loopback = [words for words in of_name if _is_loopback(words[0])]
     for words in loopback:
+        message = f"{HOSTS_FILE} gives {name} the address {words[0]}"
         evidence = Evidence(HOSTS_FILE, " ".join(words), f"an address of {name}")
-        yield warned(
-            "",
-            f"{HOSTS_FILE} gives {name} the address {words[0]}",
-            evidence,
-            fix=_fix_of_line(words, own),
-        )
+        yield warned("", message, evidence, fix=_fix_of_line(words, hostnames))
     if not loopback:
         yield passed(
             "",
@@ -67,10 +63,10 @@ def check_hostname_loopback(machine: Machine) -> Iterator[Found]:
         )
 
 
-def _fix_of_line(words: list[str], own: set[str]) -> str:
-    """A line may also hold localhost, which must stay."""
-    named = [word for word in words[1:] if word in own]
-    others = [word for word in words[1:] if word not in own]
+def _fix_of_line(words: list[str], hostnames: set[str]) -> str:
+    """The fix for a line with names of this host; it may also hold localhost, which must stay."""
+    named = [word for word in words[1:] if word in hostnames]
+    others = [word for word in words[1:] if word not in hostnames]
     return filled(SHARED if others else ALONE, address=words[0], own=named, others=others)
 
 
@@ -102,8 +98,8 @@ HOSTNAME_RESOLVES = CheckRow(
 
 
 @check(HOSTNAME_RESOLVES)
-def check_hostname_resolves(machine: Machine) -> Iterator[Found]:
-    """What the resolver returns."""
+def check_hostname_resolves(machine: Machine) -> Iterator[Finding]:
+    """The addresses to which the resolver resolves the host's own name."""
     name = machine.text(HOSTNAME)
     if not name:
         yield unread("", machine.read(HOSTNAME), "the host's name")
@@ -153,8 +149,8 @@ REVERSE_LOOKUP = CheckRow(
 
 
 @check(REVERSE_LOOKUP, after=HOSTNAME_RESOLVES)
-def check_reverse_lookup(machine: Machine) -> Iterator[Found]:
-    """The slowest of some lookups."""
+def check_reverse_lookup(machine: Machine) -> Iterator[Finding]:
+    """The time of the slowest lookup of a name by address."""
     name = machine.text(HOSTNAME)
     if not name:
         yield unread("", machine.read(HOSTNAME), "the host's name")
@@ -164,7 +160,7 @@ def check_reverse_lookup(machine: Machine) -> Iterator[Found]:
         yield unread("", reading, "the time of a reverse lookup")
         return
     seconds: dict[str, float] = json.loads(reading.text)
-    address = max(seconds, key=lambda one: seconds[one])
+    address = max(seconds, key=seconds.__getitem__)
     evidence = Evidence(
         f"getent hosts {address}", f"{seconds[address]:.2f} s", f"at most {SLOW_S:g} s"
     )
@@ -201,21 +197,21 @@ SSH_KEYS = CheckRow(
 
 
 @check(SSH_KEYS)
-def check_ssh_keys(machine: Machine) -> Iterator[Found]:
-    """The agent, and names and permissions of keys."""
+def check_ssh_keys(machine: Machine) -> Iterator[Finding]:
+    """The ssh agent, and the names and permissions of private keys."""
     reading = machine.call("ssh-login", ssh_login)
     if reading.text is None:
         yield unread("", reading, "how ssh logs in")
         return
-    found = json.loads(reading.text)
-    keys: dict[str, int] = found["keys"]
+    login = json.loads(reading.text)
+    keys: dict[str, int] = login["keys"]
     evidence = Evidence(
         FOLDER,
         ", ".join(f"{name} {mode:03o}" for name, mode in keys.items()) or "no id_* key",
         "600",
     )
     readable = [name for name, mode in keys.items() if mode & OPEN]
-    if not found["ssh"]:
+    if not login["ssh"]:
         yield skipped(
             "no ssh on PATH; mpirun cannot start ranks on other hosts, torchrun and srun need none"
         )
@@ -227,7 +223,7 @@ def check_ssh_keys(machine: Machine) -> Iterator[Found]:
             evidence,
             fix=f"chmod 600 {' '.join(f'{FOLDER}/{word(name)}' for name in readable)}",
         )
-    elif not keys and not found["agent"]:
+    elif not keys and not login["agent"]:
         yield warned(
             "",
             "there is no key and no agent",
@@ -237,5 +233,5 @@ def check_ssh_keys(machine: Machine) -> Iterator[Found]:
         )
     else:
         yield passed(
-            "", "an agent runs" if found["agent"] else f"keys: {', '.join(keys)}", evidence
+            "", "an agent runs" if login["agent"] else f"keys: {', '.join(keys)}", evidence
         )

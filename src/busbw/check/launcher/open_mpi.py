@@ -1,6 +1,6 @@
-"""Open MPI: its version, and the variables that set it."""
+"""Open MPI: its version, and its variables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from busbw.check.base import (
     ENVIRONMENT,
@@ -13,10 +13,11 @@ from busbw.check.base import (
     warned,
 )
 from busbw.check.launcher import parameters, programs
+from busbw.check.launcher.parameters import Parameter
 from busbw.check.launcher.programs import HOSTFILE, OPERATOR_VARIABLES
 from busbw.check.machine import Machine
 from busbw.check.shell_words import assignment, word
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
 FAULTS = {"5.0.5": "mishandles lists of interfaces to include or exclude (open-mpi/ompi 13155)"}
@@ -45,28 +46,28 @@ MPIRUN_VERSION = CheckRow(
 
 
 @check(MPIRUN_VERSION)
-def check_mpirun_version(machine: Machine) -> Iterator[Found]:
-    """The first mpirun."""
-    found = programs.open_mpi(machine)
-    if found is None:
+def check_mpirun_version(machine: Machine) -> Iterator[Finding]:
+    """The version of the mpirun that busbw starts."""
+    mpirun = programs.open_mpi(machine)
+    if mpirun is None:
         yield unread("", programs.open_mpi_reading(machine), "the version of mpirun")
         return
     evidence = Evidence(
-        f"{found.path} --version", found.version or found.error, "Open MPI 4 or newer"
+        f"{mpirun.path} --version", mpirun.version or mpirun.error, "Open MPI 4 or newer"
     )
-    if not found.path:
+    if not mpirun.path:
         yield skipped("no mpirun next to busbw's Python or on PATH; torchrun and srun need none")
-    elif found.error:
-        yield warned("", found.error, evidence, fix=MPIRUN_VERSION.fix)
-    elif found.version in FAULTS:
+    elif mpirun.error:
+        yield warned("", mpirun.error, evidence, fix=MPIRUN_VERSION.fix)
+    elif mpirun.version in FAULTS:
         yield warned(
             "",
-            f"Open MPI {found.version} {FAULTS[found.version]}",
+            f"Open MPI {mpirun.version} {FAULTS[mpirun.version]}",
             evidence,
             fix=MPIRUN_VERSION.fix,
         )
     else:
-        yield passed("", f"Open MPI {found.version}", evidence)
+        yield passed("", f"Open MPI {mpirun.version}", evidence)
 
 
 VARIABLES = {"OMPI_MCA_plm": 4, "PRTE_MCA_plm": 5}
@@ -89,13 +90,14 @@ MPIRUN_ISOLATED = CheckRow(
 
 
 @check(MPIRUN_ISOLATED, needs=ENVIRONMENT)
-def check_mpirun_isolated(machine: Machine) -> Iterator[Found]:
+def check_mpirun_isolated(machine: Machine) -> Iterator[Finding]:
     """The variable of the installed Open MPI, or both if its version is unknown."""
     environment = machine.environment or {}
-    found = programs.open_mpi(machine)
-    major = found.major if found else 0
-    set_to = {name: environment.get(name, "") for name, of in VARIABLES.items() if major in (0, of)}
-    isolated = [name for name, value in set_to.items() if value == "isolated"]
+    mpirun = programs.open_mpi(machine)
+    major = mpirun.major if mpirun else 0
+    names = [name for name, of_major in VARIABLES.items() if major in (0, of_major)]
+    values = {name: environment.get(name, "") for name in names}
+    isolated = [name for name, value in values.items() if value == "isolated"]
     for name in isolated:
         message = f"{name}=isolated: mpirun starts no rank on another host"
         yield failed("", message, Evidence(f"${name}", "isolated", "not set"), fix=f"unset {name}")
@@ -103,7 +105,7 @@ def check_mpirun_isolated(machine: Machine) -> Iterator[Found]:
         yield passed(
             "",
             "mpirun may start ranks on other hosts",
-            *(Evidence(f"${name}", value or "not set") for name, value in set_to.items()),
+            *(Evidence(f"${name}", value or "not set") for name, value in values.items()),
         )
 
 
@@ -130,57 +132,50 @@ MPI_INTERFACES = CheckRow(
 
 
 @check(MPI_INTERFACES, needs=ENVIRONMENT)
-def check_mpi_interfaces(machine: Machine) -> Iterator[Found]:
-    """The variables together."""
+def check_mpi_interfaces(machine: Machine) -> Iterator[Finding]:
+    """The variables, compared with each other."""
     environment = machine.environment or {}
-    every = parameters.of_environment(environment)
-    found = programs.open_mpi(machine)
-    major = found.major if found else 0
-    both, half = parameters.contradiction(every), parameters.unset_half(every, major)
-    looped = parameters.without_loopback(every)
-    if both:
-        message = f"{both[0].where} and {both[1].where} exclude each other"
-        yield failed(
-            "",
-            message,
-            *(Evidence(parameter.where, parameter.value) for parameter in both),
-            fix=f"unset {word(both[1].where.removeprefix('$'))}",
-        )
+    variables = parameters.of_environment(environment)
+    mpirun = programs.open_mpi(machine)
+    major = mpirun.major if mpirun else 0
+    contradicting = parameters.contradiction(variables)
+    looped = parameters.without_loopback(variables)
+    half, crash = parameters.unset_half(variables, major), parameters.crashing(variables, major)
+    if contradicting:
+        message = f"{contradicting[0].where} and {contradicting[1].where} exclude each other"
+        fix = f"unset {word(contradicting[1].where.removeprefix('$'))}"
+        yield failed("", message, *map(_evidence, contradicting), fix=fix)
     elif looped:
         message = (
             f"{looped.where}={looped.value} has no loopback interface: MPI cannot send over TCP"
         )
-        yield failed(
-            "",
-            message,
-            Evidence(looped.where, looped.value, "lo in it"),
-            fix=f"export {assignment(looped.where[1:], f'{looped.value},lo')}",
-        )
+        evidence = Evidence(looped.where, looped.value, "lo in it")
+        fix = f"export {assignment(looped.where[1:], f'{looped.value},lo')}"
+        yield failed("", message, evidence, fix=fix)
     elif half:
         message = f"{half.where}={half.value} does not set the interface of the daemons"
         fix = f"export {parameters.variables(parameters.for_daemons(half, major))}"
         yield warned("", message, Evidence(half.where, half.value), fix=fix)
-    elif crash := parameters.crashing(every, major):
+    elif crash:
         message = (
             f"{crash.where}={crash.value}: mpirun of Open MPI 5 crashes with more than one"
             " interface for its daemons"
         )
-        fix = (
-            "with the subnet that connects the hosts: export"
-            f" {assignment(crash.where[1:].replace('exclude', 'include'), '10.1.0.0/16')}"
-        )
-        yield failed(
-            "", message, Evidence(crash.where, crash.value, "one name or network"), fix=fix
-        )
+        evidence = Evidence(crash.where, crash.value, "one name or network")
+        include = crash.where[1:].replace("exclude", "include")
+        subnet = assignment(include, "10.1.0.0/16")
+        fix = f"with the subnet that connects the hosts: export {subnet}"
+        yield failed("", message, evidence, fix=fix)
     else:
-        seen = [
-            Evidence(parameter.where, parameter.value)
-            for parameter in every
-            if "_if_" in parameter.name
-        ]
-        yield passed(
-            "", "interfaces agree" if seen else "no variable sets an interface of Open MPI", *seen
-        )
+        interfaces = [parameter for parameter in variables if "_if_" in parameter.name]
+        message = "interfaces agree"
+        if not interfaces:
+            message = "no variable sets an interface of Open MPI"
+        yield passed("", message, *map(_evidence, interfaces))
+
+
+def _evidence(parameter: Parameter) -> Evidence:
+    return Evidence(parameter.where, parameter.value)
 
 
 MPI_VARIABLES = CheckRow(
@@ -201,53 +196,47 @@ MPI_VARIABLES = CheckRow(
 
 
 @check(MPI_VARIABLES, needs=ENVIRONMENT)
-def check_mpi_variables(machine: Machine) -> Iterator[Found]:
-    """Each variable that belongs to the other version."""
+def check_mpi_variables(machine: Machine) -> Iterator[Finding]:
+    """A finding for each variable with a name of another version."""
     environment = machine.environment or {}
-    every = parameters.of_environment(environment)
-    found = programs.open_mpi(machine)
-    if not every:
+    variables = parameters.of_environment(environment)
+    mpirun = programs.open_mpi(machine)
+    if not variables:
         yield passed("", "no variable sets a parameter of Open MPI")
-    elif found is None:
-        yield not_offered(
-            "",
-            "the version of mpirun is not known",
-            *(Evidence(parameter.where, parameter.value) for parameter in every),
-        )
-    elif not found.major:
+    elif mpirun is None:
+        yield not_offered("", "the version of mpirun is not known", *map(_evidence, variables))
+    elif not mpirun.major:
         yield skipped("no mpirun on PATH")
     else:
-        # An MPIJob sets names of Open MPI 4 for all images.
-        own = {HOSTFILE, *OPERATOR_VARIABLES} if HOSTFILE in environment else set()
-        strange = [
-            (parameter, new)
-            for parameter in every
-            if parameter.where[1:] not in own
-            and (new := parameters.misplaced(parameter, found.major))
-        ]
-        for parameter, new in strange:
-            message = (
-                f"Open MPI {found.version} may ignore {parameter.where}, a name of another major"
-                " version"
-            )
-            yield warned(
-                "",
-                message,
-                Evidence(parameter.where, parameter.value),
-                fix=f"unset {word(parameter.where.removeprefix('$'))}; export {_assigned(new)}",
-            )
-        if not strange:
-            yield passed(
-                "",
-                f"all are names of Open MPI {found.major}",
-                *(Evidence(parameter.where, parameter.value) for parameter in every),
-            )
+        yield from _judge_names(mpirun, variables, environment)
 
 
-def _assigned(option: str) -> str:
+def _judge_names(
+    mpirun: programs.OpenMpi, variables: Sequence[Parameter], environment: Mapping[str, str]
+) -> Iterator[Finding]:
+    # An MPIJob sets names of Open MPI 4 for all images.
+    operator_names = {HOSTFILE, *OPERATOR_VARIABLES} if HOSTFILE in environment else set()
+    strange = False
+    for parameter in variables:
+        variable = parameter.where.removeprefix("$")
+        new = parameters.misplaced(parameter, mpirun.major)
+        if not new or variable in operator_names:
+            continue
+        strange = True
+        message = (
+            f"Open MPI {mpirun.version} may ignore {parameter.where}, a name of another major"
+            " version"
+        )
+        fix = f"unset {word(variable)}; export {_as_assignment(new)}"
+        yield warned("", message, _evidence(parameter), fix=fix)
+    if not strange:
+        yield passed("", f"all are names of Open MPI {mpirun.major}", *map(_evidence, variables))
+
+
+def _as_assignment(option: str) -> str:
     kind, name, value = option.removeprefix("--").split(" ", 2)
-    prefix = next(prefix for prefix, of in parameters.PREFIXES.items() if of == kind)
-    return assignment(f"{prefix}{name}", value)
+    prefixes = {kind: prefix for prefix, kind in parameters.PREFIXES.items()}
+    return assignment(f"{prefixes[kind]}{name}", value)
 
 
 PML = "OMPI_MCA_pml"
@@ -279,52 +268,50 @@ MPI_TRANSPORT = CheckRow(
 
 
 @check(MPI_TRANSPORT, needs=ENVIRONMENT)
-def check_mpi_transport(machine: Machine) -> Iterator[Found]:
-    """What variables choose for MPI."""
+def check_mpi_transport(machine: Machine) -> Iterator[Finding]:
+    """The transport that variables choose for MPI."""
     environment = machine.environment or {}
-    seen = [
+    evidence = [
         Evidence(f"${name}", environment[name])
         for name in (PML, COLL, HCOLL, NET, TRANSPORTS)
         if name in environment
     ]
     coll = environment.get(COLL, "")
-    if environment.get(HCOLL, "0").lower() not in ("0", "false") or (
-        "hcoll" in coll.split(",") and not coll.startswith("^")
-    ):
+    hcoll_set = environment.get(HCOLL, "0").lower() not in ("0", "false")
+    hcoll_listed = "hcoll" in coll.split(",") and not coll.startswith("^")
+    pml, devices = environment.get(PML), environment.get(NET, "all")
+    over_tcp = _only_tcp(devices, environment.get(TRANSPORTS, "all"))
+    if hcoll_set or hcoll_listed:
         yield warned(
             "",
             "hcoll is on: MPI's collectives use the network's offloads",
-            *seen,
+            *evidence,
             fix=MPI_TRANSPORT.fix,
         )
-    elif environment.get(PML) == "ucx" and not _only_tcp(
-        environment.get(NET, "all"), environment.get(TRANSPORTS, "all")
-    ):
+    elif pml == "ucx" and not over_tcp:
         yield warned(
             "",
             f"{PML}=ucx without {NET} on an interface: MPI and NCCL both use RDMA",
-            *seen,
+            *evidence,
             fix=MPI_TRANSPORT.fix,
         )
-    elif (
-        PML not in environment
-        and NET in environment
-        and not _only_tcp(environment[NET], environment.get(TRANSPORTS, "all"))
-    ):
+    elif pml is None and NET in environment and not over_tcp:
         yield warned(
             "",
-            f"{NET}={environment[NET]}: if Open MPI was built with UCX, MPI and NCCL both use RDMA",
-            *seen,
+            f"{NET}={devices}: if Open MPI was built with UCX, MPI and NCCL both use RDMA",
+            *evidence,
             fix=MPI_TRANSPORT.fix,
         )
     else:
         yield passed(
-            "", "MPI is not set to RDMA" if seen else "no variable sets MPI's transport", *seen
+            "",
+            "MPI is not set to RDMA" if evidence else "no variable sets MPI's transport",
+            *evidence,
         )
 
 
 def _only_tcp(devices: str, transports: str) -> bool:
     """Whether UCX is kept to interfaces without RDMA."""
-    return not any(part.startswith(RDMA) for part in devices.split(",")) or {"tcp", "self"} >= set(
-        transports.split(",")
-    ) - {"sm"}
+    if not any(device.startswith(RDMA) for device in devices.split(",")):
+        return True
+    return set(transports.split(",")) <= {"tcp", "self", "sm"}

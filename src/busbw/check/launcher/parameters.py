@@ -1,6 +1,6 @@
 """Open MPI's MCA parameters: names by major version, and interfaces set for only a part of it.
 
-Used for variables (OMPI_MCA_, PRTE_MCA_, PMIX_MCA_) and for command lines (--mca, --prtemca,
+They come from variables (OMPI_MCA_, PRTE_MCA_, PMIX_MCA_) and command lines (--mca, --prtemca,
 --pmixmca).
 """
 
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from busbw.check.shell_words import word
 
 PREFIXES = {"OMPI_MCA_": "mca", "PRTE_MCA_": "prtemca", "PMIX_MCA_": "pmixmca"}
-# From Open MPI 4 to 5.
+# Prefixes of names that Open MPI 5 changed, with the new ones.
 RENAMED = (("plm_rsh_", "plm_ssh_"), ("oob_tcp_if_", "prte_if_"), ("orte_", "prte_"))
-# By mpirun of Open MPI 5 after --mca (5.0.8 and 5.0.11), not in variables.
+# Old prefixes that mpirun of Open MPI 5 (5.0.8 and 5.0.11) translates after --mca, but not in
+# variables.
 TRANSLATED = ("plm_rsh_", "oob_tcp_if_", "orte_")
 TCP, OOB, PRTE, PMIX = "btl_tcp_if", "oob_tcp_if", "prte_if", "ptl_tcp_if"
 FIVE = 5  # the version with PRRTE
@@ -30,26 +31,26 @@ class Parameter:
 
 def of_environment(environment: Mapping[str, str]) -> tuple[Parameter, ...]:
     """The parameters that variables set."""
-    found = []
+    parameters = []
     for variable, value in environment.items():
         prefix = next((known for known in PREFIXES if variable.startswith(known)), None)
         if prefix:
-            found.append(
+            parameters.append(
                 Parameter(PREFIXES[prefix], variable.removeprefix(prefix), value, f"${variable}")
             )
-    return tuple(found)
+    return tuple(parameters)
 
 
-def given(parameters: Sequence[Parameter], name: str) -> Parameter | None:
-    """The first of this name."""
+def find_parameter(parameters: Sequence[Parameter], name: str) -> Parameter | None:
+    """The first parameter with this name; None if there is none."""
     return next((parameter for parameter in parameters if parameter.name == name), None)
 
 
 def contradiction(parameters: Sequence[Parameter]) -> tuple[Parameter, Parameter] | None:
     """An include and an exclude list for the same part, which exclude each other."""
     for part in (TCP, OOB, PRTE, PMIX):
-        include = given(parameters, f"{part}_include")
-        exclude = given(parameters, f"{part}_exclude")
+        include = find_parameter(parameters, f"{part}_include")
+        exclude = find_parameter(parameters, f"{part}_exclude")
         if include and exclude:
             return include, exclude
     return None
@@ -57,17 +58,20 @@ def contradiction(parameters: Sequence[Parameter]) -> tuple[Parameter, Parameter
 
 def without_loopback(parameters: Sequence[Parameter]) -> Parameter | None:
     """An exclude list that replaces Open MPI's default, which contains the loopback interface."""
-    exclude = given(parameters, f"{TCP}_exclude")
+    exclude = find_parameter(parameters, f"{TCP}_exclude")
     listed = exclude.value.split(",") if exclude else []
     return None if any(entry == "lo" or entry.startswith("127.") for entry in listed) else exclude
 
 
-def _of_daemons(parameters: Sequence[Parameter], major: int) -> list[Parameter]:
-    """Those that set the interfaces of the daemons of Open MPI `major`; 0: of 4 or 5."""
+def _parameters_of_daemons(parameters: Sequence[Parameter], major: int) -> list[Parameter]:
+    """The parameters that set the interfaces of Open MPI's daemons.
+
+    `major` is its version, 0 for 4 or 5.
+    """
     old = [
         parameter
         for parameter in parameters
-        if parameter.name.startswith(OOB) and (major < FIVE or _translated(parameter))
+        if parameter.name.startswith(OOB) and (major < FIVE or _is_translated(parameter))
     ]
     new = [
         parameter
@@ -83,7 +87,7 @@ def crashing(parameters: Sequence[Parameter], major: int) -> Parameter | None:
 
     Its mpirun crashes then in most runs (openpmix/prrte#2553).
     """
-    for parameter in _of_daemons(parameters, major):
+    for parameter in _parameters_of_daemons(parameters, major):
         entries = parameter.value.split(",")
         named = len(entries) > 1 and any("/" not in entry for entry in entries)
         if named and (major == FIVE or (major == 0 and parameter.name.startswith(PRTE))):
@@ -93,8 +97,10 @@ def crashing(parameters: Sequence[Parameter], major: int) -> Parameter | None:
 
 def unset_half(parameters: Sequence[Parameter], major: int) -> Parameter | None:
     """The parameter for MPI's own traffic if none sets the daemons' interface; `major` may be 0."""
-    traffic = given(parameters, f"{TCP}_include") or given(parameters, f"{TCP}_exclude")
-    return None if _of_daemons(parameters, major) else traffic
+    if _parameters_of_daemons(parameters, major):
+        return None
+    include = find_parameter(parameters, f"{TCP}_include")
+    return include or find_parameter(parameters, f"{TCP}_exclude")
 
 
 def for_daemons(traffic: Parameter, major: int) -> list[Parameter]:
@@ -131,26 +137,24 @@ def variables(parameters: Sequence[Parameter]) -> str:
 def misplaced(parameter: Parameter, major: int) -> str:
     """What to write instead of a parameter that Open MPI `major` has under another name.
 
-    '' if the name is right.
-
-    Open MPI 5 starts its daemons with PRRTE: plm_rsh_* became plm_ssh_*, orte_* became prte_*,
-    oob_tcp_if_* became prte_if_*. Its mpirun translates the old names after --mca, and ignores them
-    in variables and plm_rsh_* after --prtemca. Open MPI 4 has no --prtemca and no --pmixmca, but
-    reads PMIX_MCA_.
+    '' if the name is right. Open MPI 5 starts its daemons with PRRTE: plm_rsh_* became plm_ssh_*,
+    orte_* became prte_*, oob_tcp_if_* became prte_if_*. Its mpirun translates the old names after
+    --mca. It ignores them in variables, and plm_rsh_* after --prtemca. Open MPI 4 has no --prtemca
+    and no --pmixmca, but reads PMIX_MCA_.
     """
     name, value = parameter.name, parameter.value
     if major >= FIVE:
-        new = _renamed(name)
-        return "" if new == name or _translated(parameter) else f"--prtemca {new} {word(value)}"
+        new = _rename(name)
+        return "" if new == name or _is_translated(parameter) else f"--prtemca {new} {word(value)}"
     if parameter.kind == "pmixmca":
-        return (
-            "" if parameter.where.startswith("$") else f"leave out {parameter.where} {word(value)}"
-        )
-    old = _renamed(name, back=True)
+        if parameter.where.startswith("$"):
+            return ""
+        return f"leave out {parameter.where} {word(value)}"
+    old = _rename(name, back=True)
     return "" if old == name and parameter.kind == "mca" else f"--mca {old} {word(value)}"
 
 
-def _translated(parameter: Parameter) -> bool:
+def _is_translated(parameter: Parameter) -> bool:
     """Whether mpirun of Open MPI 5 takes an old name for the new one."""
     oob = parameter.kind == "prtemca" and parameter.name.startswith("oob_tcp_if_")
     return oob or (
@@ -160,7 +164,7 @@ def _translated(parameter: Parameter) -> bool:
     )
 
 
-def _renamed(name: str, *, back: bool = False) -> str:
+def _rename(name: str, *, back: bool = False) -> str:
     for four, five in RENAMED:
         before, after = (five, four) if back else (four, five)
         if name.startswith(before):

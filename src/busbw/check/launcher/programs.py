@@ -1,6 +1,6 @@
-"""What the launcher checks read: mpirun, srun, ssh, and the addresses of the host's own name.
+"""The programs of launchers that checks ask: mpirun, srun, ssh and getent.
 
-Slurm, and Kubeflow's MPIJob.
+The checks here are those of Slurm and of Kubeflow's MPIJob.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from busbw.check.base import (
     warned,
 )
 from busbw.check.machine import Machine
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.errors import NoMeasurement, UsageError
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.source import Reading, Unavailable
@@ -32,12 +32,15 @@ from busbw.launch import mpirun, slurm
 from busbw.launch.hosts import parse_hostfile
 
 LIMIT_S = 10.0
-LOOKUPS = 3  # a server that answers some only is found by chance
+LOOKUPS = 3  # of a name; one may miss a server that answers only some of them
 
 
 @dataclass(frozen=True, slots=True)
 class OpenMpi:
-    """One mpirun. `path` is '' if there is none; `error` says why it is not Open MPI 4 or newer."""
+    """One mpirun. `path` is '' if there is none.
+
+    `error` says why it is not Open MPI 4 or newer.
+    """
 
     path: str
     version: str = ""
@@ -50,16 +53,15 @@ class OpenMpi:
 
 
 def open_mpi_reading(machine: Machine) -> Reading:
-    """What was found of the mpirun that `busbw run` starts, as JSON."""
-    return machine.call("mpirun", lambda: _mpirun(mpirun.located()))
+    """The mpirun that `busbw run` starts, as JSON of an OpenMpi."""
+    return machine.call("mpirun", lambda: _probe_mpirun(mpirun.located()))
 
 
 def open_mpi(machine: Machine) -> OpenMpi | None:
-    """The mpirun that `busbw run` starts: next to its Python, else of PATH.
+    """The mpirun that `busbw run` starts: the one next to its Python, else the first on PATH.
 
-    None if a snapshot lacks it.
-
-    Other hosts run busbw by its path, and their PATH is that of a shell without a login.
+    None if a snapshot lacks it. Other hosts run busbw by its path, and their PATH is that of a
+    shell without a login.
     """
     text = open_mpi_reading(machine).text
     return None if text is None else OpenMpi(**json.loads(text))
@@ -68,13 +70,13 @@ def open_mpi(machine: Machine) -> OpenMpi | None:
 def shell_open_mpi(machine: Machine) -> OpenMpi | None:
     """The mpirun that a shell of this machine starts.
 
-    A snapshot has one mpirun alone: that of `open_mpi`.
+    A snapshot has only the mpirun of `open_mpi`.
     """
-    text = machine.call("mpirun on PATH", lambda: _mpirun(shutil.which("mpirun") or "")).text
+    text = machine.call("mpirun on PATH", lambda: _probe_mpirun(shutil.which("mpirun") or "")).text
     return open_mpi(machine) if text is None else OpenMpi(**json.loads(text))
 
 
-def _mpirun(path: str) -> str:
+def _probe_mpirun(path: str) -> str:
     if not path:
         return json.dumps({"path": ""})
     try:
@@ -88,7 +90,7 @@ def pmix_listing() -> str:
 
     Raises Unavailable if it fails or does not answer in time.
     """
-    return _output("srun", "--mpi=list")
+    return _run_program("srun", "--mpi=list")
 
 
 def own_addresses(hostname: str) -> str:
@@ -98,28 +100,28 @@ def own_addresses(hostname: str) -> str:
     """
     if shutil.which("getent") is None:
         raise Unavailable("getent is not installed")
-    return _output("getent", "ahosts", hostname)
+    return _run_program("getent", "ahosts", hostname)
 
 
 def reverse_lookups(hostname: str) -> str:
-    """As JSON: seconds of the slowest lookup of the name of each own IPv4 address.
+    """Seconds of the slowest lookup of the name of each own IPv4 address, as JSON.
 
     Addresses have the form in which a dual-stack server sees them.
     """
-    own = {line.split()[0] for line in own_addresses(hostname).splitlines() if line.strip()}
-    ipv4 = {"127.0.0.1"} | {address for address in own if ":" not in address}
+    addresses = {line.split()[0] for line in own_addresses(hostname).splitlines() if line.strip()}
+    ipv4 = {"127.0.0.1"} | {address for address in addresses if ":" not in address}
     seconds = {f"::ffff:{address}": 0.0 for address in sorted(ipv4)}
     for address in seconds:
         for _ in range(LOOKUPS):
             begun = time.monotonic()
             with contextlib.suppress(Unavailable):  # LIMIT_S have passed
-                _output("getent", "hosts", address)
+                _run_program("getent", "hosts", address)
             seconds[address] = max(seconds[address], round(time.monotonic() - begun, 3))
     return json.dumps(seconds)
 
 
 def ssh_login() -> str:
-    """As JSON: ssh's path, whether an agent runs, and the private keys in ~/.ssh with permissions.
+    """ssh's path, whether an agent runs, and the permissions of private keys in ~/.ssh, as JSON.
 
     No key is read.
     """
@@ -132,16 +134,11 @@ def ssh_login() -> str:
         }
     except OSError as error:
         raise Unavailable(f"{folder}: {error.strerror}") from error
-    return json.dumps(
-        {
-            "ssh": shutil.which("ssh") or "",
-            "agent": bool(os.environ.get("SSH_AUTH_SOCK")),
-            "keys": keys,
-        }
-    )
+    ssh, agent = shutil.which("ssh") or "", bool(os.environ.get("SSH_AUTH_SOCK"))
+    return json.dumps({"ssh": ssh, "agent": agent, "keys": keys})
 
 
-def _output(program: str, *arguments: str) -> str:
+def _run_program(program: str, *arguments: str) -> str:
     path = shutil.which(program)
     if path is None:
         return ""
@@ -162,13 +159,12 @@ def _output(program: str, *arguments: str) -> str:
         return done.stdout.strip()
     text = (done.stdout + done.stderr).strip()
     if done.returncode:
-        raise Unavailable(
-            f"{path} ended with exit code {done.returncode}: {text.rpartition(chr(10))[2]}"
-        )
+        last_line = text.rpartition("\n")[2]
+        raise Unavailable(f"{path} ended with exit code {done.returncode}: {last_line}")
     return text
 
 
-# Srun without slurm.conf, and without a server that has one.
+# What srun prints without slurm.conf, and without a server that has one.
 UNCONFIGURED = "Could not establish a configuration source"
 
 SLURM_MPI = CheckRow(
@@ -189,8 +185,8 @@ SLURM_MPI = CheckRow(
 
 
 @check(SLURM_MPI)
-def check_slurm_mpi(machine: Machine) -> Iterator[Found]:
-    """What srun lists."""
+def check_slurm_mpi(machine: Machine) -> Iterator[Finding]:
+    """Whether pmix is among the plugins that srun lists."""
     reading = machine.call("srun-mpi", pmix_listing)
     if reading.text is None:
         if UNCONFIGURED in reading.reason:
@@ -237,7 +233,7 @@ MPIJOB = CheckRow(
 
 
 @check(MPIJOB, needs=ENVIRONMENT)
-def check_mpijob(machine: Machine) -> Iterator[Found]:
+def check_mpijob(machine: Machine) -> Iterator[Finding]:
     """The hostfile, if this is the launcher of an MPIJob."""
     environment = machine.environment or {}
     path = environment.get(HOSTFILE)
@@ -251,20 +247,18 @@ def check_mpijob(machine: Machine) -> Iterator[Found]:
     try:
         hosts = parse_hostfile(reading.text or "", path)
     except UsageError as error:
-        what = f"{path} does not exist" if reading.text is None else str(error)
-        yield failed("", f"{what}: mpirun has no workers", evidence, fix=MPIJOB.fix)
+        problem = f"{path} does not exist" if reading.text is None else str(error)
+        yield failed("", f"{problem}: mpirun has no workers", evidence, fix=MPIJOB.fix)
         return
-    lost = [name for name in OPERATOR_VARIABLES if name not in environment]
+    absent = [name for name in OPERATOR_VARIABLES if name not in environment]
     listed = Evidence(path, ", ".join(map(str, hosts)))
-    found = open_mpi(machine)
-    if lost:
+    mpirun = open_mpi(machine)
+    if absent:
         yield warned(
-            "", f"the operator's {', '.join(lost)} is missing", evidence, listed, fix=MPIJOB.fix
+            "", f"the operator's {', '.join(absent)} is missing", evidence, listed, fix=MPIJOB.fix
         )
     else:
-        five = (
-            "; Open MPI 5 translates the names of the variables"
-            if found and found.major >= 5
-            else ""
-        )
-        yield passed("", f"{len(hosts)} workers{five}", evidence, listed)
+        translated = ""
+        if mpirun and mpirun.major >= 5:
+            translated = "; Open MPI 5 translates the names of the variables"
+        yield passed("", f"{len(hosts)} workers{translated}", evidence, listed)

@@ -6,14 +6,14 @@ from busbw.check.base import check, not_offered, passed, unread, warned
 from busbw.check.limits.process import LEAST_THREADS, threads_needed
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.cgroup import MOUNT, OWN, directories, killed, limits, quotas
 
 
-def _unknown_group(machine: Machine, controller: str) -> Found:
-    """Why the cgroup of this process is unknown."""
+def _finding_without_cgroup(machine: Machine, controller: str) -> Finding:
+    """The finding if the cgroup of this process is not known."""
     reading = machine.read(OWN)
     if reading.text is None:
         return unread("", reading, "the cgroup of this process")
@@ -45,44 +45,37 @@ CGROUP_MEMORY = CheckRow(
 
 
 @check(CGROUP_MEMORY)
-def check_cgroup_memory(machine: Machine) -> Iterator[Found]:
-    """Kills in this cgroup, and each limit up to the root cgroup."""
+def check_cgroup_memory(machine: Machine) -> Iterator[Finding]:
+    """Processes that were killed, and limits of this cgroup and those above it."""
     if not directories(machine, "memory"):
-        yield _unknown_group(machine, "memory")
+        yield _finding_without_cgroup(machine, "memory")
         return
-    found = limits(machine, "memory")
-    dead = killed(machine)
-    if dead and dead[1]:
-        fix = (
-            filled(CGROUP_MEMORY.fix, path=found[0].path)
-            if found
-            else "use less memory, or a machine with more"
-        )
+    memory_limits = limits(machine, "memory")
+    kills = killed(machine)
+    if kills and kills[1]:
+        fix = "use less memory, or a machine with more"
+        if memory_limits:
+            fix = filled(CGROUP_MEMORY.fix, path=memory_limits[0].path)
         yield warned(
             "",
-            f"the kernel has killed {counted(dead[1], 'process', 'es')} of this cgroup for memory",
-            Evidence(dead[0], f"oom_kill {dead[1]}", "0"),
+            f"the kernel has killed {counted(kills[1], 'process', 'es')} of this cgroup for memory",
+            Evidence(kills[0], f"oom_kill {kills[1]}", "0"),
             fix=fix,
         )
-    full = [
-        (limit, used)
-        for limit in found
-        if (used := limit.used) is not None and used > FULL_SHARE * limit.limit
-    ]
-    for limit, used in full:
-        evidence = Evidence(
-            limit.path, f"{used} of {limit.limit} bytes used", f"less than {FULL_SHARE:.0%}"
-        )
-        yield warned(
-            "",
-            f"{used / limit.limit:.0%} of the memory limit is used",
-            evidence,
-            fix=filled(CGROUP_MEMORY.fix, path=limit.path),
-        )
-    if full or (dead and dead[1]):
+    full = False
+    for limit in memory_limits:
+        used = limit.used
+        if used is None or used <= FULL_SHARE * limit.limit:
+            continue
+        full = True
+        message = f"{used / limit.limit:.0%} of the memory limit is used"
+        in_use = f"{used} of {limit.limit} bytes used"
+        evidence = Evidence(limit.path, in_use, f"less than {FULL_SHARE:.0%}")
+        yield warned("", message, evidence, fix=filled(CGROUP_MEMORY.fix, path=limit.path))
+    if full or (kills and kills[1]):
         return
-    if found:
-        least = min(found, key=lambda limit: limit.limit)
+    if memory_limits:
+        least = min(memory_limits, key=lambda limit: limit.limit)
         yield passed(
             "",
             f"memory is limited to {least.limit >> 20} MiB",
@@ -113,13 +106,13 @@ CPU_QUOTA = CheckRow(
 
 
 @check(CPU_QUOTA)
-def check_cpu_quota(machine: Machine) -> Iterator[Found]:
-    """Each quota up to the root cgroup."""
+def check_cpu_quota(machine: Machine) -> Iterator[Finding]:
+    """A finding for each quota of this cgroup and those above it."""
     if not directories(machine, "cpu"):
-        yield _unknown_group(machine, "cpu")
+        yield _finding_without_cgroup(machine, "cpu")
         return
-    found = quotas(machine)
-    for quota in found:
+    cpu_quotas = quotas(machine)
+    for quota in cpu_quotas:
         evidence = Evidence(
             quota.path,
             f"{quota.cpus:g} CPUs, throttled in {quota.throttled} periods",
@@ -137,7 +130,7 @@ def check_cpu_quota(machine: Machine) -> Iterator[Found]:
                 f"the quota of {quota.cpus:g} CPUs has not throttled the cgroup so far",
                 evidence,
             )
-    if not found:
+    if not cpu_quotas:
         yield passed("", "no CPU quota", Evidence(OWN, machine.text(OWN) or ""))
 
 
@@ -162,13 +155,13 @@ CGROUP_PIDS = CheckRow(
 
 
 @check(CGROUP_PIDS)
-def check_cgroup_pids(machine: Machine) -> Iterator[Found]:
-    """Each limit up to the root cgroup."""
+def check_cgroup_pids(machine: Machine) -> Iterator[Finding]:
+    """A finding for each limit of this cgroup and those above it that is too small."""
     if not directories(machine, "pids"):
-        yield _unknown_group(machine, "pids")
+        yield _finding_without_cgroup(machine, "pids")
         return
-    found, least = limits(machine, "pids"), threads_needed(machine)
-    small = [limit for limit in found if limit.limit - (limit.used or 0) < least]
+    pid_limits, least = limits(machine, "pids"), threads_needed(machine)
+    small = [limit for limit in pid_limits if limit.limit - (limit.used or 0) < least]
     for limit in small:
         message = (
             f"the cgroup may have {limit.limit} processes and threads, and has"
@@ -180,13 +173,13 @@ def check_cgroup_pids(machine: Machine) -> Iterator[Found]:
             Evidence(limit.path, str(limit.limit), f"room for {least}"),
             fix=filled(CGROUP_PIDS.fix, path=limit.path),
         )
-    if found and not small:
+    if pid_limits and not small:
         yield passed(
             "",
             "the cgroup has room for processes and threads",
-            *(Evidence(limit.path, str(limit.limit)) for limit in found),
+            *(Evidence(limit.path, str(limit.limit)) for limit in pid_limits),
         )
-    elif not found:
+    elif not pid_limits:
         yield passed(
             "", "the number of processes is not limited", Evidence(OWN, machine.text(OWN) or "")
         )

@@ -7,7 +7,7 @@ from functools import wraps
 from busbw.check.base import Check, check, failed, judged, passed, unread, warned
 from busbw.check.machine import Machine, Part, gpus
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host import nvidia_services
@@ -19,7 +19,7 @@ LIMITS_FILE = "/proc/self/limits"
 LEAST_THREADS = 4096
 
 
-Judge = Callable[[Machine, str], Found]
+Judge = Callable[[Machine, str], Finding]
 
 
 def soft_limit(row: CheckRow, name: str) -> Callable[[Judge], Check]:
@@ -31,7 +31,7 @@ def soft_limit(row: CheckRow, name: str) -> Callable[[Judge], Check]:
     def register(judge: Judge) -> Check:
         @check(row)
         @wraps(judge)
-        def judge_limit(machine: Machine) -> Iterator[Found]:
+        def judge_limit(machine: Machine) -> Iterator[Finding]:
             reading = machine.read(LIMITS_FILE)
             limit = nvidia_services.soft_limit(reading.text or "", name)
             if limit is None:
@@ -73,7 +73,7 @@ MEMLOCK = CheckRow(
 
 
 @soft_limit(MEMLOCK, "Max locked memory")
-def check_memlock(machine: Machine, limit: str) -> Found:
+def check_memlock(machine: Machine, limit: str) -> Finding:
     evidence = Evidence(LIMITS_FILE, f"Max locked memory {limit}", "unlimited")
     if limit == UNLIMITED:
         return passed("", "locked memory is not limited", evidence)
@@ -91,12 +91,12 @@ def check_memlock(machine: Machine, limit: str) -> Found:
         )
     exempt = IPC_LOCK in capabilities(machine.text(STATUS) or "")
     if exempt and machine.container:
-        seen = Evidence(STATUS, "CapEff has IPC_LOCK")
+        capability = Evidence(STATUS, "CapEff has IPC_LOCK")
         return passed(
             "",
             f"locked memory is limited to {limit} bytes, which IPC_LOCK lifts for this container",
             evidence,
-            seen,
+            capability,
         )
     if exempt:
         return warned(
@@ -140,7 +140,7 @@ OPEN_FILES = CheckRow(
 
 
 @soft_limit(OPEN_FILES, MAX_OPEN_FILES)
-def check_open_files(machine: Machine, limit: str) -> Found:
+def check_open_files(machine: Machine, limit: str) -> Finding:
     return judged(
         right=limit == UNLIMITED or int(limit) >= LEAST_OPEN_FILES,
         subject="",
@@ -177,16 +177,15 @@ STACK = CheckRow(
 
 
 @soft_limit(STACK, MAX_STACK)
-def check_stack(machine: Machine, limit: str) -> Found:
+def check_stack(machine: Machine, limit: str) -> Finding:
+    text = f"the stack is limited to {limit} bytes"
+    if limit == UNLIMITED:
+        text = "the stack is unlimited: threads get 2 MiB"
     return judged(
         right=limit != UNLIMITED and int(limit) >= LEAST_STACK,
         subject="",
-        good=f"the stack is limited to {limit} bytes",
-        bad=(
-            "the stack is unlimited: threads get 2 MiB"
-            if limit == UNLIMITED
-            else f"the stack is limited to {limit} bytes"
-        ),
+        good=text,
+        bad=text,
         evidence=(Evidence(LIMITS_FILE, f"{MAX_STACK} {limit}", f"{LEAST_STACK} bytes"),),
         fix=STACK.fix,
     )
@@ -212,7 +211,7 @@ PROCESS_COUNT = CheckRow(
 
 
 @soft_limit(PROCESS_COUNT, MAX_PROCESSES)
-def check_process_count(machine: Machine, limit: str) -> Found:
+def check_process_count(machine: Machine, limit: str) -> Finding:
     least = threads_needed(machine)
     return judged(
         right=limit == UNLIMITED or int(limit) >= least,
@@ -251,14 +250,14 @@ ALLOWED_CPUS = CheckRow(
 
 
 @check(ALLOWED_CPUS)
-def check_allowed_cpus(machine: Machine) -> Iterator[Found]:
-    """The affinity of this process, which the ranks inherit."""
+def check_allowed_cpus(machine: Machine) -> Iterator[Finding]:
+    """The CPUs that this process may use, and with it the ranks."""
     reading = machine.call("allowed cpus", allowed_cpus)
     if reading.text is None:
         yield unread("", reading, "the affinity of this process")
         return
     allowed = set(json.loads(reading.text))
-    # A container or job may have only some of those on PCI.
+    # A container or job may have only some of the GPUs on PCI.
     listed = {gpu.bus_id for gpu in machine.host.gpus}
     cards = [card for card in gpus(machine) if card.device.bdf in listed or not listed]
     online = machine.text("/sys/devices/system/cpu/online") or ""

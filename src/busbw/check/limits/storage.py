@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from busbw.check.base import check, failed, not_offered, passed, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.mounts import SILENT, read_file_systems, read_space
 
@@ -32,47 +32,40 @@ SHM_SIZE = CheckRow(
 
 
 @check(SHM_SIZE)
-def check_shm_size(machine: Machine) -> Iterator[Found]:
+def check_shm_size(machine: Machine) -> Iterator[Finding]:
     """The free space, which files left by ended jobs reduce."""
     reading = read_space(machine, SHM)
     if reading.text is None:
         yield unread("", reading, f"the size of {SHM}")
         return
     size = json.loads(reading.text)
-    evidence = Evidence(
-        f"statvfs({SHM})", f"{_mib(size['free'])} free of {_mib(size['total'])}", "1024 MiB or more"
-    )
-    text = f"{_mib(size['free'])} of {_mib(size['total'])} are free in {SHM}"
-    report = failed if size["free"] <= TOO_SMALL else warned
-    left = [name for name in machine.names(SHM) if name.startswith(LEFT_OVER)]
-    if size["free"] >= LEAST:
+    free, total = size["free"], size["total"]
+    share = f"{_mib(free)} free of {_mib(total)}"
+    evidence = Evidence(f"statvfs({SHM})", share, "1024 MiB or more")
+    text = f"{_mib(free)} of {_mib(total)} are free in {SHM}"
+    report = failed if free <= TOO_SMALL else warned
+    left_over = [name for name in machine.names(SHM) if name.startswith(LEFT_OVER)]
+    if free >= LEAST:
         yield passed("", text, evidence)
-    elif size["total"] >= LEAST:
-        fix = (
-            f"drain the host; then rm {SHM}/{LEFT_OVER}*"
-            if left
-            else f"ls -l {SHM}; remove what ended jobs left"
-        )
-        yield report("", text, evidence, fix=fix)
+        return
+    fix = f"mount -o remount,size=50% {SHM}"
+    if total >= LEAST and left_over:
+        fix = f"drain the host; then rm {SHM}/{LEFT_OVER}*"
+    elif total >= LEAST:
+        fix = f"ls -l {SHM}; remove what ended jobs left"
     elif machine.container:
-        yield report(
-            "",
-            text,
-            evidence,
-            fix=(
-                "start the container with --shm-size=1g or --ipc=host; in Kubernetes mount an"
-                " emptyDir with medium: Memory"
-            ),
+        fix = (
+            "start the container with --shm-size=1g or --ipc=host; in Kubernetes mount an emptyDir"
+            " with medium: Memory"
         )
-    else:
-        yield report("", text, evidence, fix=f"mount -o remount,size=50% {SHM}")
+    yield report("", text, evidence, fix=fix)
 
 
 def _mib(size: int) -> str:
     return f"{size >> 20} MiB"
 
 
-# Less than this share and than this number is little.
+# Less than this share, and less than this number of bytes or files, is little.
 LOW = 0.05
 MANY_BYTES = 20 << 30
 MANY_FILES = 100_000
@@ -102,55 +95,57 @@ DISK_SPACE = CheckRow(
 
 
 @check(DISK_SPACE, after=SHM_SIZE)
-def check_disk_space(machine: Machine) -> Iterator[Found]:
+def check_disk_space(machine: Machine) -> Iterator[Finding]:
     """Each file system once, by the first of its paths."""
-    found = read_file_systems(machine)
-    if found is None:
+    file_systems = read_file_systems(machine)
+    if file_systems is None:
         yield not_offered("", "the snapshot has no file systems")
         return
-    seen: set[int | str] = set()
-    for path, said in found.items():
-        if said.get("device") not in seen:
-            yield _judge_file_system(path, said)
-        seen |= {said["device"]} if "device" in said else set()
+    devices: set[int | str] = set()
+    for path, state in file_systems.items():
+        if state.get("device") not in devices:
+            yield _judge_file_system(path, state)
+        devices |= {state["device"]} if "device" in state else set()
 
 
-def _judge_file_system(path: str, said: dict[str, int | str]) -> Found:
+def _judge_file_system(path: str, state: dict[str, int | str]) -> Finding:
     where = f"statvfs({path})"
-    if "error" in said:
-        if said["error"] == SILENT:
-            message = f"{path} does not answer: every program that touches it hangs"
-            return failed(
-                path, message, Evidence(where, SILENT, "an answer"), fix=filled(DEAD, path=path)
-            )
-        return not_offered(path, f"{path} cannot be read: {said['error']}")
+    if state.get("error") == SILENT:
+        message = f"{path} does not answer: every program that touches it hangs"
+        evidence = Evidence(where, SILENT, "an answer")
+        return failed(path, message, evidence, fix=filled(DEAD, path=path))
+    if "error" in state:
+        return not_offered(path, f"{path} cannot be read: {state['error']}")
     total, free, files, free_files = (
-        int(said[name]) for name in ("total", "free", "files", "free_files")
+        int(state[name]) for name in ("total", "free", "files", "free_files")
     )
     space = f"{free >> 20} of {total >> 20} MiB free"
     inodes = f"{free_files} of {files} inodes free"
     few = _scarcity(free, total, MANY_BYTES, FULL_BYTES) if path != SHM else 0
     few_files = _scarcity(free_files, files, MANY_FILES, FULL_FILES)
     if not few and not few_files:
-        return passed(path, f"{space}{f', {inodes}' if files else ''}", Evidence(where, space))
+        text = f"{space}, {inodes}" if files else space
+        return passed(path, text, Evidence(where, space))
+    if few >= few_files:
+        scarce, share, fix = space, free / total, SPACE
+    else:
+        scarce, share, fix = inodes, free_files / files, INODES
     report = failed if 2 in (few, few_files) else warned
-    seen = space if few >= few_files else inodes
-    share = free / total if few >= few_files else free_files / files
-    fix = filled(SPACE if few >= few_files else INODES, path=path)
     return report(
         path,
-        f"{path} has {seen}",
-        Evidence(where, seen, f"{LOW:.0%} or more"),
-        fix=fix,
+        f"{path} has {scarce}",
+        Evidence(where, scarce, f"{LOW:.0%} or more"),
+        fix=filled(fix, path=path),
         weight=1 - share,
     )
 
 
 def _scarcity(free: int, total: int, many: int, few: int) -> int:
-    """2 if it is as good as full, 1 if little is left, else 0.
+    """2 if a file system is as good as full, 1 if little is left, else 0.
 
-    A file system that does not count has enough.
+    One that does not count has a `total` of 0, and is taken to have enough.
     """
     if not total or free >= LOW * total or free >= many:
         return 0
-    return 2 if (free < few and free < max(FULL_SHARE * total, 1)) or not free else 1
+    full = free < few and free < max(FULL_SHARE * total, 1)
+    return 2 if full or not free else 1

@@ -4,7 +4,7 @@ from busbw.check.base import failed, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, settings, variable
 from busbw.check.nvlink.fabric import switched
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer, Verdict
 from busbw.core.sizes import parse_int
 
@@ -28,16 +28,14 @@ PROTO = CheckRow(
 
 
 @variable(PROTO, PROTO_VARIABLE)
-def check_proto(machine: Machine, setting: Setting) -> Found:
+def check_proto(machine: Machine, setting: Setting) -> Finding:
     lists = [part.rpartition(":")[2] for part in setting.value.upper().split(";")]
     # A list that excludes begins with ^.
     forced = any("LL128" in names.split(",") for names in lists)
-    what = (
-        "forces LL128, which can corrupt data where NCCL would not use it"
-        if forced
-        else "overrides NCCL's choice of protocol"
-    )
-    return warned("", f"{setting.text} {what}", setting.evidence("not set"), fix=setting.unset)
+    effect = "overrides NCCL's choice of protocol"
+    if forced:
+        effect = "forces LL128, which can corrupt data where NCCL would not use it"
+    return warned("", f"{setting.text} {effect}", setting.evidence("not set"), fix=setting.unset)
 
 
 ALGO_VARIABLE = "NCCL_ALGO"
@@ -62,7 +60,7 @@ ALGO = CheckRow(
 
 
 @variable(ALGO, ALGO_VARIABLE)
-def check_algo(machine: Machine, setting: Setting) -> Found:
+def check_algo(machine: Machine, setting: Setting) -> Finding:
     lists = [part.rpartition(":")[2].removeprefix("^") for part in setting.value.upper().split(";")]
     strange = sorted(
         {word for names in lists for word in names.split(",") if word and word not in ALGORITHMS}
@@ -100,7 +98,7 @@ NVLS = CheckRow(
 
 
 @variable(NVLS, NVLS_VARIABLE)
-def check_nvls(machine: Machine, setting: Setting) -> Found:
+def check_nvls(machine: Machine, setting: Setting) -> Finding:
     if parse_int(setting.value):
         return passed("", f"{setting.text} leaves NVLink SHARP on", setting.evidence())
     gpus, missing = switched(machine)
@@ -111,16 +109,19 @@ def check_nvls(machine: Machine, setting: Setting) -> Found:
             setting.evidence(),
         )
     if len(gpus) == 1 or any((gpu.sm or FIRST_SM) < FIRST_SM for gpu in gpus):
-        seen = Evidence("NVML", f"{len(gpus)} x {gpus[0].name}")
+        gpu_evidence = Evidence("NVML", f"{len(gpus)} x {gpus[0].name}")
         return passed(
-            "", f"{setting.text}, and these GPUs have no NVLink SHARP", setting.evidence(), seen
+            "",
+            f"{setting.text}, and these GPUs have no NVLink SHARP",
+            setting.evidence(),
+            gpu_evidence,
         )
     return warned(
         "", f"{setting.text} disables NVLink SHARP", setting.evidence("not set"), fix=setting.unset
     )
 
 
-# With the default; '' if NCCL computes it.
+# Variables with their defaults; '' if NCCL computes the default.
 TUNING_DEFAULTS = {
     "NCCL_MIN_NCHANNELS": "",
     "NCCL_MAX_NCHANNELS": "",
@@ -169,7 +170,7 @@ TUNING = CheckRow(
 
 
 @variable(TUNING, *TUNING_DEFAULTS)
-def check_tuning(machine: Machine, setting: Setting) -> Found:
+def check_tuning(machine: Machine, setting: Setting) -> Finding:
     default = TUNING_DEFAULTS[setting.name]
     if default and setting.value.upper() == default:
         return passed(setting.name, f"{setting.text} is the default", setting.evidence())
@@ -202,7 +203,7 @@ COLLNET = CheckRow(
 
 
 @variable(COLLNET, COLLNET_VARIABLE)
-def check_collnet(machine: Machine, setting: Setting) -> Found:
+def check_collnet(machine: Machine, setting: Setting) -> Finding:
     if parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default", setting.evidence())
     plugin = settings(machine).get(PLUGIN_VARIABLE)

@@ -6,7 +6,7 @@ from busbw.check.base import ENVIRONMENT, check, not_offered, passed, skipped, u
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, STAYS, Setting, known, settings, variable, version
 from busbw.check.nic.links import fabric
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 from busbw.host.roce_qos import decoded, parse_traffic_class, traffic_class_path
@@ -34,14 +34,12 @@ IB_TIMEOUT = CheckRow(
 
 
 @variable(IB_TIMEOUT, TIMEOUT_VARIABLE)
-def check_ib_timeout(machine: Machine, setting: Setting) -> Found:
-    found = version(machine)
-    default = (
-        next(value for least, value in TIMEOUT_DEFAULTS if found >= least)
-        if found
-        else TIMEOUT_DEFAULTS[0][1]
-    )
-    name = f"NCCL {'.'.join(map(str, found))}" if found else "NCCL since 2.23"
+def check_ib_timeout(machine: Machine, setting: Setting) -> Finding:
+    nccl_version = version(machine)
+    default, name = TIMEOUT_DEFAULTS[0][1], "NCCL since 2.23"
+    if nccl_version:
+        default = next(value for least, value in TIMEOUT_DEFAULTS if nccl_version >= least)
+        name = f"NCCL {'.'.join(map(str, nccl_version))}"
     value = parse_int(setting.value)
     evidence = setting.evidence(f"{default} or more, the default of {name}")
     if value <= 0 or value >= INFINITE:
@@ -81,7 +79,7 @@ IB_TC = CheckRow(
 
 
 @check(IB_TC, needs=ENVIRONMENT)
-def check_ib_tc(machine: Machine) -> Iterator[Found]:
+def check_ib_tc(machine: Machine) -> Iterator[Finding]:
     """The variable, compared with each RoCE port; without such a port, what it means."""
     variables = settings(machine)
     setting = variables.get(TC_VARIABLE)
@@ -101,46 +99,46 @@ def check_ib_tc(machine: Machine) -> Iterator[Found]:
     elif machine.ports and not machine.roce_ports:
         yield skipped(f"{setting.text}: there is no RoCE port")
     elif not machine.roce_ports:
-        where = (
-            "no RDMA device is visible here"
-            if known(machine)
-            else "compare it with the hosts' ports and the switches"
-        )
-        yield not_offered(
-            "", f"{TC_VARIABLE} is {decoded(parse_int(setting.value))}: {where}", setting.evidence()
-        )
+        remark = "compare it with the hosts' ports and the switches"
+        if known(machine):
+            remark = "no RDMA device is visible here"
+        message = f"{TC_VARIABLE} is {decoded(parse_int(setting.value))}: {remark}"
+        yield not_offered("", message, setting.evidence())
     else:
         yield from _judge_ports(machine, setting)
 
 
-def _judge_ports(machine: Machine, setting: Setting) -> Iterator[Found]:
+def _judge_ports(machine: Machine, setting: Setting) -> Iterator[Finding]:
     paths = {port: traffic_class_path(port.device, port.number) for port in machine.roce_ports}
     unread = [port for port, path in paths.items() if machine.text(path) is None]
     if unread:
-        what = (
+        message = (
             f"{TC_VARIABLE} is {decoded(parse_int(setting.value))}; the ports' own class cannot be"
             " read"
         )
         reason = machine.read(paths[unread[0]]).reason
-        yield unanswered("", f"{what}: {reason}", reason, setting.evidence())
+        yield unanswered("", f"{message}: {reason}", reason, setting.evidence())
     for port, path in paths.items():
         if port not in unread:
             yield _judge_port_class(setting, port, path, machine.text(path) or "")
 
 
-def _judge_port_class(setting: Setting, port: Port, path: str, text: str) -> Found:
-    value, own = parse_int(setting.value), parse_traffic_class(text)
-    evidence = (setting.evidence("" if own is None else str(own)), Evidence(path, text or "empty"))
-    if own is None:
+def _judge_port_class(setting: Setting, port: Port, path: str, text: str) -> Finding:
+    value, port_class = parse_int(setting.value), parse_traffic_class(text)
+    evidence = (
+        setting.evidence("" if port_class is None else str(port_class)),
+        Evidence(path, text or "empty"),
+    )
+    if port_class is None:
         return passed(
             port.name,
             f"{TC_VARIABLE} is {decoded(value)}; the port has no class of its own",
             *evidence,
         )
-    if own == value:
+    if port_class == value:
         return passed(port.name, f"{TC_VARIABLE} is {decoded(value)}, as on the port", *evidence)
-    message = f"{TC_VARIABLE} is {decoded(value)}, but the port sends with {decoded(own)}"
-    return warned(port.name, message, *evidence, fix=setting.to(str(own)))
+    message = f"{TC_VARIABLE} is {decoded(value)}, but the port sends with {decoded(port_class)}"
+    return warned(port.name, message, *evidence, fix=setting.to(str(port_class)))
 
 
 QPS_VARIABLE = "NCCL_IB_QPS_PER_CONNECTION"
@@ -165,21 +163,20 @@ IB_QPS = CheckRow(
 
 
 @check(IB_QPS, needs=ENVIRONMENT)
-def check_ib_qps(machine: Machine) -> Iterator[Found]:
+def check_ib_qps(machine: Machine) -> Iterator[Finding]:
     """The variable, and whether RoCE ports are bonds."""
     variables = settings(machine)
     setting = variables.get(QPS_VARIABLE)
     count = parse_int(setting.value) if setting else 1
     text = setting.text if setting else f"{QPS_VARIABLE} is not set"
-    evidence = (
-        setting.evidence(f"1 to {MOST}") if setting else Evidence(f"${QPS_VARIABLE}", "not set")
-    )
+    evidence = Evidence(f"${QPS_VARIABLE}", "not set")
+    if setting:
+        evidence = setting.evidence(f"1 to {MOST}")
     if not 1 <= count <= MOST:
         yield warned("", f"{text}: NCCL accepts 1 to {MOST}", evidence, fix=IB_QPS.fix)
         return
-    bonds = {
-        port.name: slaves for port in fabric(machine) if len(slaves := _slaves(machine, port)) > 1
-    }
+    slaves_by_port = {port.name: _slaves(machine, port) for port in fabric(machine)}
+    bonds = {name: slaves for name, slaves in slaves_by_port.items() if len(slaves) > 1}
     if not bonds or count > 1:
         yield passed("", text if count > 1 or not setting else f"{text}, the default", evidence)
         return
@@ -221,7 +218,7 @@ IB_ECE = CheckRow(
 
 
 @variable(IB_ECE, ECE_VARIABLE)
-def check_ib_ece(machine: Machine, setting: Setting) -> Found:
+def check_ib_ece(machine: Machine, setting: Setting) -> Finding:
     if parse_int(setting.value):
         return passed("", f"{setting.text} is the default", setting.evidence())
     return warned(

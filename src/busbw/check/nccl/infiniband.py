@@ -15,7 +15,7 @@ from busbw.check.nccl.settings import (
     version,
 )
 from busbw.check.nic.links import driver, own_ports
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 from busbw.host.nic import V2
@@ -41,7 +41,7 @@ GID_INDEX = CheckRow(
 
 
 @variable(GID_INDEX, GID_VARIABLE)
-def check_gid_index(machine: Machine, setting: Setting) -> Found:
+def check_gid_index(machine: Machine, setting: Setting) -> Finding:
     if not machine.roce_ports and known(machine):
         return skipped(f"{setting.text}, but there is no RoCE port")
     types = {f"{port.path}/gid_attrs/types/{setting.value}": port for port in machine.roce_ports}
@@ -89,7 +89,7 @@ IB_HCA = CheckRow(
 
 
 @variable(IB_HCA, HCA_VARIABLE)
-def check_ib_hca(machine: Machine, setting: Setting) -> Found:
+def check_ib_hca(machine: Machine, setting: Setting) -> Finding:
     selection = parse_selection(setting.value)
     devices = tuple(dict.fromkeys(port.device for port in machine.ports))
     evidence = [
@@ -111,16 +111,16 @@ def check_ib_hca(machine: Machine, setting: Setting) -> Found:
 
 
 def _prefixes(selection: Selection) -> str:
-    """What prefixes select on an unknown machine."""
-    wide = "selects every port of the driver, including storage and management"
-    return "; ".join(
-        (
-            f"{token} also selects {token}0 to {token}9"
-            if NUMBERED.search(token)
-            else f"{token} {wide}"
-        )
-        for token in selection.tokens
-    )
+    """What the prefixes would select on a machine that is not known."""
+    texts = []
+    for token in selection.tokens:
+        if NUMBERED.search(token):
+            texts.append(f"{token} also selects {token}0 to {token}9")
+        else:
+            texts.append(
+                f"{token} selects every port of the driver, including storage and management"
+            )
+    return "; ".join(texts)
 
 
 def _exact_names(setting: Setting, selection: Selection) -> str:
@@ -135,7 +135,7 @@ def _judge_selection(
     selection: Selection,
     devices: tuple[str, ...],
     evidence: list[Evidence],
-) -> Found | None:
+) -> Finding | None:
     chosen = selection.chosen(devices)
     if not chosen:
         message = f"{setting.text} selects none of the RDMA devices: NCCL uses sockets"
@@ -189,7 +189,7 @@ IB_DISABLE = CheckRow(
 
 
 @variable(IB_DISABLE, DISABLE_VARIABLE)
-def check_ib_disable(machine: Machine, setting: Setting) -> Found:
+def check_ib_disable(machine: Machine, setting: Setting) -> Finding:
     if parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default and has no effect", setting.evidence())
     active = [
@@ -230,7 +230,7 @@ CROSS_NIC = CheckRow(
 
 
 @variable(CROSS_NIC, CROSS_NIC_VARIABLE)
-def check_cross_nic(machine: Machine, setting: Setting) -> Found:
+def check_cross_nic(machine: Machine, setting: Setting) -> Finding:
     if setting.value not in ("0", "1", "2"):
         return warned(
             "",

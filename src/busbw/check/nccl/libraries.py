@@ -14,7 +14,7 @@ from busbw.check.nccl.settings import (
     variable,
 )
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.env import shown
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.nccl_libraries import live, located
@@ -43,26 +43,26 @@ LIBRARIES = CheckRow(
 
 
 @check(LIBRARIES)
-def check_libraries(machine: Machine) -> Iterator[Found]:
-    """All libnccl.so.2 that a program may load."""
-    found = libraries(machine)
-    if found is None:
+def check_libraries(machine: Machine) -> Iterator[Finding]:
+    """The versions of all libnccl.so.2 that a program may load."""
+    installed = libraries(machine)
+    if installed is None:
         yield unread("", machine.call(LIBRARIES_CALL, live), "the libraries of NCCL")
         return
-    if not found:
+    if not installed:
         yield skipped("no libnccl.so.2 in the usual places")
         return
     evidence = [
-        Evidence(library.path, library.version or "no version in the file") for library in found
+        Evidence(library.path, library.version or "no version in the file") for library in installed
     ]
-    versions = {library.version for library in found}
+    versions = {library.version for library in installed}
     if "" in versions:
         yield not_offered("", "a libnccl.so.2 does not contain its version", *evidence)
     elif len(versions) == 1:
         yield passed("", f"NCCL {versions.pop()}", *evidence)
     else:
-        named = ", ".join(f"{library.version} ({library.by})" for library in found)
-        folder = found[0].path.rpartition("/")[0]
+        named = ", ".join(f"{library.version} ({library.by})" for library in installed)
+        folder = installed[0].path.rpartition("/")[0]
         yield warned(
             "",
             f"several versions of NCCL: {named}",
@@ -95,12 +95,12 @@ CONF_FILES = CheckRow(
 
 
 @check(CONF_FILES, needs=ENVIRONMENT)
-def check_conf_files(machine: Machine) -> Iterator[Found]:
+def check_conf_files(machine: Machine) -> Iterator[Finding]:
     for path in files(machine):
         yield from _judge_file(machine, path)
 
 
-def _judge_file(machine: Machine, path: str) -> Iterator[Found]:
+def _judge_file(machine: Machine, path: str) -> Iterator[Finding]:
     reading = machine.read(path)
     if reading.text is None and not reading.reason.endswith(MISSING):
         yield unread(path, reading, "the file")
@@ -113,7 +113,7 @@ def _judge_file(machine: Machine, path: str) -> Iterator[Found]:
         (line, shown(line.name, line.value))
         for line in parse((reading.data or b"").decode("utf-8", "replace"))
     ]
-    seen = [Evidence(f"{path}:{line.line}", f"{line.name}={value}") for line, value in lines]
+    evidence = [Evidence(f"{path}:{line.line}", f"{line.name}={value}") for line, value in lines]
     faulty = [(line, value) for line, value in lines if line.fault]
     hidden = [
         (line, value)
@@ -124,7 +124,7 @@ def _judge_file(machine: Machine, path: str) -> Iterator[Found]:
         yield warned(
             path,
             f"line {line.line}: {line.fault}",
-            *seen,
+            *evidence,
             fix=filled(
                 "edit {path}: write {text}", path=path, text=f"{_clean(line.name)}={_clean(value)}"
             ),
@@ -135,17 +135,17 @@ def _judge_file(machine: Machine, path: str) -> Iterator[Found]:
         yield warned(
             path,
             message,
-            *seen,
+            *evidence,
             Evidence(f"${line.name}", other),
             fix=filled("edit {path}, or unset {name}", path=path, name=line.name),
         )
     if not faulty and not hidden:
         yield passed(
-            path, f"it sets {', '.join(line.name for line, _ in lines) or 'nothing'}", *seen
+            path, f"it sets {', '.join(line.name for line, _ in lines) or 'nothing'}", *evidence
         )
 
 
-def _judge_no_file(path: str, *, named: bool) -> Found:
+def _judge_no_file(path: str, *, named: bool) -> Finding:
     """The finding where a file that NCCL reads does not exist, and a variable may name it."""
     if not named:
         return passed(path, "there is no such file")
@@ -162,7 +162,7 @@ INTERNAL = ("none", "static_plugin")  # no file: NCCL's own, or symbols of the p
 FOLDERS = "LD_LIBRARY_PATH and the system's folders"
 
 
-def _judge_plugin(machine: Machine, setting: Setting, kind: str, without: str) -> Found:
+def _judge_plugin(machine: Machine, setting: Setting, kind: str, without: str) -> Finding:
     """The libraries of a variable, a list since NCCL 2.27; `without`: what NCCL does otherwise."""
     names = [name for name in setting.value.split(",") if name and name.lower() not in INTERNAL]
     if not names:
@@ -211,7 +211,7 @@ NET_PLUGIN = CheckRow(
 
 
 @variable(NET_PLUGIN, NET_VARIABLE)
-def check_net_plugin(machine: Machine, setting: Setting) -> Found:
+def check_net_plugin(machine: Machine, setting: Setting) -> Finding:
     return _judge_plugin(machine, setting, "net", "NCCL uses its own network")
 
 
@@ -232,7 +232,7 @@ TUNER_PLUGIN = CheckRow(
 
 
 @variable(TUNER_PLUGIN, TUNER_VARIABLE)
-def check_tuner_plugin(machine: Machine, setting: Setting) -> Found:
+def check_tuner_plugin(machine: Machine, setting: Setting) -> Finding:
     return _judge_plugin(machine, setting, "tuner", "NCCL chooses algorithms itself")
 
 
@@ -256,7 +256,7 @@ PROFILER_PLUGIN = CheckRow(
 
 
 @variable(PROFILER_PLUGIN, PROFILER_VARIABLE)
-def check_profiler_plugin(machine: Machine, setting: Setting) -> Found:
+def check_profiler_plugin(machine: Machine, setting: Setting) -> Finding:
     return _judge_plugin(machine, setting, "profiler", "nothing is recorded")
 
 
@@ -281,7 +281,7 @@ TOPO_FILE = CheckRow(
 
 
 @variable(TOPO_FILE, TOPO_VARIABLE)
-def check_topo_file(machine: Machine, setting: Setting) -> Found:
+def check_topo_file(machine: Machine, setting: Setting) -> Finding:
     reading = machine.read(setting.value)
     if reading.text is None and not reading.reason.endswith(MISSING):
         return unread("", reading, f"the file of {setting.text}")

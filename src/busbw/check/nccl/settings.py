@@ -9,7 +9,7 @@ from functools import wraps
 from busbw.check.base import ENVIRONMENT, Check, check, passed
 from busbw.check.machine import Machine
 from busbw.check.shell_words import assignment, filled, word
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.env import shown
 from busbw.core.finding import CheckRow
 from busbw.host import nccl_libraries, nccl_packages
@@ -17,7 +17,7 @@ from busbw.host.source import once
 
 STAYS = "remove it from the job script, /etc/nccl.conf and ~/.nccl.conf"
 READS = ("environment", nccl_packages.SYSTEM, "~/.nccl.conf")
-LIBRARIES_CALL = "nccl-libraries"  # the call
+LIBRARIES_CALL = "nccl-libraries"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,9 @@ class Setting:
     file: str = ""
 
     def evidence(self, expected: str = "") -> Evidence:
-        """The value with its place."""
-        return Evidence(
-            f"{self.file}: {self.name}" if self.file else f"${self.name}", self.value, expected
-        )
+        """The value, with the place where it is set."""
+        where = f"{self.file}: {self.name}" if self.file else f"${self.name}"
+        return Evidence(where, self.value, expected)
 
     @property
     def text(self) -> str:
@@ -42,11 +41,9 @@ class Setting:
     @property
     def unset(self) -> str:
         """The command or change without the variable."""
-        return (
-            filled("delete the line {text} from {file}", text=self.text, file=self.file)
-            if self.file
-            else f"unset {word(self.name)}"
-        )
+        if not self.file:
+            return f"unset {word(self.name)}"
+        return filled("delete the line {text} from {file}", text=self.text, file=self.file)
 
     def to(self, value: str) -> str:
         """The command or change that gives it another value."""
@@ -57,10 +54,9 @@ class Setting:
 def files(machine: Machine) -> tuple[str, ...]:
     """Files that NCCL reads, in order of precedence; the environment precedes all."""
     home = machine.call("home", lambda: pwd.getpwuid(os.getuid()).pw_dir).text or ""
-    own = nccl_packages.user_file(
-        (machine.environment or {}).get(nccl_packages.FILE_VARIABLE, ""), home
-    )
-    return (own, nccl_packages.SYSTEM) if own else (nccl_packages.SYSTEM,)
+    variable = (machine.environment or {}).get(nccl_packages.FILE_VARIABLE, "")
+    user_file = nccl_packages.user_file(variable, home)
+    return (user_file, nccl_packages.SYSTEM) if user_file else (nccl_packages.SYSTEM,)
 
 
 @once
@@ -71,15 +67,17 @@ def settings(machine: Machine) -> dict[str, Setting]:
     """
     if machine.environment is None:
         return {}
-    found = {name: Setting(name, value) for name, value in machine.environment.items() if value}
+    by_name = {name: Setting(name, value) for name, value in machine.environment.items() if value}
     for path in files(machine):
         for line in nccl_packages.parse(machine.text(path) or ""):
             if line.value and line.name not in machine.environment:
-                found.setdefault(line.name, Setting(line.name, shown(line.name, line.value), path))
-    return found
+                by_name.setdefault(
+                    line.name, Setting(line.name, shown(line.name, line.value), path)
+                )
+    return by_name
 
 
-Judge = Callable[[Machine, Setting], Found]
+Judge = Callable[[Machine, Setting], Finding]
 
 
 def variable(row: CheckRow, *names: str) -> Callable[[Judge], Check]:
@@ -88,7 +86,7 @@ def variable(row: CheckRow, *names: str) -> Callable[[Judge], Check]:
     def register(judge: Judge) -> Check:
         @check(row, needs=ENVIRONMENT)
         @wraps(judge)
-        def judge_all(machine: Machine) -> Iterator[Found]:
+        def judge_all(machine: Machine) -> Iterator[Finding]:
             return each_variable(machine, names, judge)
 
         return judge_all
@@ -96,7 +94,7 @@ def variable(row: CheckRow, *names: str) -> Callable[[Judge], Check]:
     return register
 
 
-def each_variable(machine: Machine, names: Sequence[str], judge: Judge) -> Iterator[Found]:
+def each_variable(machine: Machine, names: Sequence[str], judge: Judge) -> Iterator[Finding]:
     """A finding for each of these variables that is set; pass if none is."""
     variables = settings(machine)
     present = [variables[name] for name in names if name in variables]
@@ -120,8 +118,8 @@ def libraries(machine: Machine) -> tuple[nccl_libraries.Library, ...] | None:
 
 def version(machine: Machine) -> tuple[int, ...]:
     """NCCL's version if all libraries found have the same, like (2, 27, 7); else ()."""
-    found = {library.version for library in libraries(machine) or ()}
-    only = found.pop() if len(found) == 1 else ""
+    versions = {library.version for library in libraries(machine) or ()}
+    only = versions.pop() if len(versions) == 1 else ""
     return tuple(int(part) for part in only.split(".")) if only else ()
 
 
@@ -129,7 +127,8 @@ def version(machine: Machine) -> tuple[int, ...]:
 class Selection:
     """The value of NCCL_IB_HCA or NCCL_SOCKET_IFNAME.
 
-    Tokens omit the part after a colon: port, rail and plane.
+    `tokens` are its entries, without the part after a colon: port, rail and plane. They are `exact`
+    names or prefixes, and select names or, if `excluded`, leave them out.
     """
 
     tokens: tuple[str, ...]
@@ -163,17 +162,17 @@ class Selection:
         return {token: more for token, more in wide.items() if more}
 
     def spelled(self) -> str:
-        """The value with exact names."""
+        """The value of the variable, with exact names."""
         return f"{'^' if self.excluded else ''}={','.join(self.tokens)}"
 
 
 def parse_selection(text: str) -> Selection:
     """The selection; each entry of NCCL_IB_HCA may have a port after a colon."""
     excluded = text.startswith("^")
-    rest = text.removeprefix("^")
-    exact = rest.startswith("=")
+    names = text.removeprefix("^")
+    exact = names.startswith("=")
     return Selection(
-        tuple(part.partition(":")[0] for part in rest.removeprefix("=").split(",") if part),
+        tuple(part.partition(":")[0] for part in names.removeprefix("=").split(",") if part),
         exact,
         excluded,
     )

@@ -7,7 +7,7 @@ from busbw.check.base import ENVIRONMENT, check, failed, not_offered, passed, wa
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, known, parse_selection, settings
 from busbw.check.shell_words import word
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 from busbw.host.addresses import IPV4, Address, read_addresses
@@ -41,19 +41,18 @@ SOCKET_IFNAME = CheckRow(
 
 
 @check(SOCKET_IFNAME, needs=ENVIRONMENT)
-def check_socket_ifname(machine: Machine) -> Iterator[Found]:
+def check_socket_ifname(machine: Machine) -> Iterator[Finding]:
     """The variable, compared with the interfaces of this host."""
     variables = settings(machine)
     names = (*machine.interfaces, "lo") if machine.interfaces else ()
     setting = variables.get(NCCL)
-    yield (
-        _judge_default(machine, names)
-        if setting is None
-        else _judge_chosen(machine, setting, names)
-    )
+    if setting is None:
+        yield _judge_default(machine, names)
+    else:
+        yield _judge_chosen(machine, setting, names)
 
 
-def _judge_default(machine: Machine, names: tuple[str, ...]) -> Found:
+def _judge_default(machine: Machine, names: tuple[str, ...]) -> Finding:
     if not names:
         return not_offered("", f"{NCCL} is not set, and no interface is visible")
     evidence = (Evidence(f"${NCCL}", "not set"), Evidence(NET, ", ".join(names)))
@@ -78,15 +77,13 @@ def _has_ipv4(addresses: dict[str, list[Address]] | str, name: str) -> bool:
     return any(isinstance(address, IPv4Interface) for address in addresses.get(name, []))
 
 
-def _judge_chosen(machine: Machine, setting: Setting, names: tuple[str, ...]) -> Found:
+def _judge_chosen(machine: Machine, setting: Setting, names: tuple[str, ...]) -> Finding:
     selection = parse_selection(setting.value)
     evidence = [setting.evidence(), Evidence(NET, ", ".join(names) or "no interface")]
     if not names:
-        why = (
-            "no interface is visible here"
-            if known(machine)
-            else "the interfaces of the hosts are unknown"
-        )
+        why = "the interfaces of the hosts are unknown"
+        if known(machine):
+            why = "no interface is visible here"
         return not_offered("", f"{setting.text}: {why}", *evidence)
     chosen = selection.chosen(names)
     if not chosen:
@@ -133,8 +130,8 @@ SOCKET_THREADS = CheckRow(
 
 
 @check(SOCKET_THREADS, needs=ENVIRONMENT)
-def check_socket_threads(machine: Machine) -> Iterator[Found]:
-    """The product of both."""
+def check_socket_threads(machine: Machine) -> Iterator[Finding]:
+    """The number of threads, and of sockets in all."""
     variables = settings(machine)
     present = [variables[name] for name in (THREADS, SOCKETS) if name in variables]
     if not present:
@@ -142,9 +139,8 @@ def check_socket_threads(machine: Machine) -> Iterator[Found]:
         return
     text = " ".join(setting.text for setting in present)
     evidence = [setting.evidence() for setting in present]
-    threads, sockets = (
-        parse_int(variables[name].value) if name in variables else 1 for name in (THREADS, SOCKETS)
-    )
+    threads = parse_int(variables[THREADS].value) if THREADS in variables else 1
+    sockets = parse_int(variables[SOCKETS].value) if SOCKETS in variables else 1
     disabled = DISABLE in variables and parse_int(variables[DISABLE].value) != 0
     if threads > MOST_THREADS or threads * sockets > MOST_SOCKETS:
         message = (
@@ -179,7 +175,7 @@ GLOO_SOCKET_IFNAME = CheckRow(
 
 
 @check(GLOO_SOCKET_IFNAME, needs=ENVIRONMENT)
-def check_gloo_socket_ifname(machine: Machine) -> Iterator[Found]:
+def check_gloo_socket_ifname(machine: Machine) -> Iterator[Finding]:
     """Both variables, compared with the interfaces of this host."""
     variables = settings(machine)
     gloo, nccl = variables.get(GLOO), variables.get(NCCL)
@@ -193,8 +189,8 @@ def check_gloo_socket_ifname(machine: Machine) -> Iterator[Found]:
         Evidence(NET, ", ".join(names) or "no interface"),
     ]
     chosen = parse_selection(nccl.value).chosen(names) if nccl else names
-    wanted = gloo.value.split(",")
-    absent = [name for name in wanted if name not in names]
+    gloo_names = gloo.value.split(",")
+    absent = [name for name in gloo_names if name not in names]
     if not names:
         yield not_offered("", f"{gloo.text}: no interface is visible here", *evidence)
     elif absent:
@@ -202,7 +198,7 @@ def check_gloo_socket_ifname(machine: Machine) -> Iterator[Found]:
         yield failed(
             "", f"{gloo.text}: this host has no interface {', '.join(absent)}", *evidence, fix=other
         )
-    elif nccl and not set(wanted) & set(chosen):
+    elif nccl and not set(gloo_names) & set(chosen):
         fix = gloo.to(chosen[0]) if chosen else nccl.unset
         yield warned(
             "", f"{gloo.text} is not among the interfaces of {nccl.text}", *evidence, fix=fix

@@ -3,7 +3,7 @@
 from busbw.check.base import passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, variable
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 
@@ -29,7 +29,7 @@ NET_GDR_LEVEL = CheckRow(
 
 
 @variable(NET_GDR_LEVEL, GDR_VARIABLE, OLD_GDR_VARIABLE)
-def check_net_gdr_level(machine: Machine, setting: Setting) -> Found:
+def check_net_gdr_level(machine: Machine, setting: Setting) -> Finding:
     value = setting.value
     if value.isdecimal():
         word = LEGACY_LEVELS[min(int(value), len(LEGACY_LEVELS) - 1)]
@@ -83,13 +83,11 @@ P2P_DISABLE = CheckRow(
 
 
 @variable(P2P_DISABLE, P2P_VARIABLE, LEVEL_VARIABLE)
-def check_p2p_disable(machine: Machine, setting: Setting) -> Found:
+def check_p2p_disable(machine: Machine, setting: Setting) -> Finding:
     gpus = machine.host.gpus
-    links = (
-        [Evidence("NVML", f"{gpus[0].nvlink} NVLinks at each GPU")]
-        if gpus and gpus[0].nvlink
-        else []
-    )
+    links = []
+    if gpus and gpus[0].nvlink:
+        links.append(Evidence("NVML", f"{gpus[0].nvlink} NVLinks at each GPU"))
     if setting.name == LEVEL_VARIABLE:
         if not setting.value.isdigit() and setting.value not in LEVELS:
             message = f"{setting.text} is not an NCCL path type, and has no effect"
@@ -131,13 +129,11 @@ SHM_DISABLE = CheckRow(
 
 
 @variable(SHM_DISABLE, SHM_VARIABLE)
-def check_shm_disable(machine: Machine, setting: Setting) -> Found:
+def check_shm_disable(machine: Machine, setting: Setting) -> Finding:
     if parse_int(setting.value) == 0:
         return passed("", f"{setting.text} is the default", setting.evidence())
-    fix = (
-        f"{setting.unset}; start the container with --shm-size=1g or --ipc=host"
-        if machine.container
-        else setting.unset
-    )
+    fix = setting.unset
+    if machine.container:
+        fix += "; start the container with --shm-size=1g or --ipc=host"
     message = f"{setting.text}: GPUs without direct access use the network inside a host"
     return warned("", message, setting.evidence("not set"), fix=fix)

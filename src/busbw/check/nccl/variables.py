@@ -1,9 +1,7 @@
 """Names and values of variables, and variables for debugging.
 
-Variable names that begin with NCCL_, and who reads them.
-
-NAMES are those in the libraries of NCCL 2.14.3, 2.18.3, 2.21.5, 2.24.3, 2.27.7, 2.30.7 and 2.32.3,
-and in its user guide, which also has older ones.
+NAMES are those that NCCL reads: the names in the libraries of NCCL 2.14.3, 2.18.3, 2.21.5, 2.24.3,
+2.27.7, 2.30.7 and 2.32.3, and in its user guide, which also has older ones.
 """
 
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ from busbw.check.base import ENVIRONMENT, check, not_offered, passed, warned
 from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS, STAYS, Setting, settings, variable
 from busbw.check.shell_words import assignment
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 
@@ -80,7 +78,7 @@ UID_STAGGER_THRESHOLD UNPACK_DOUBLE_NCHANNELS WARN_ENABLE_DEBUG_INFO WIN_ENABLE 
 WORK_ARGS_BYTES WORK_FIFO_BYTES WORK_FIFO_DEPTH
 """
 NAMES = frozenset(f"NCCL_{name}" for name in _NAMES.split())
-# Used by images and builds for library paths.
+# Names that images and builds use for library paths.
 OTHERS = frozenset(
     f"NCCL_{name}"
     for name in (
@@ -95,7 +93,7 @@ OTHERS = frozenset(
         "VERSION",
     )
 )
-# Read by nccl-tests and plugins.
+# Prefixes of variables that nccl-tests and plugins read.
 PREFIXES = (
     "NCCL_TESTS_", "NCCL_INSPECTOR_", "NCCL_PROFILER_", "NCCL_TUNER_", "NCCL_SHARP_", "NCCL_IBEXT_",
     "NCCL_GPUDIRECTTCPX_", "NCCL_FASTRAK_", "NCCL_OFI_", "NCCL_SHIMNET_", "NCCL_TELEMETRY_",
@@ -126,7 +124,7 @@ DEBUG = CheckRow(
 
 
 @variable(DEBUG, DEBUG_VARIABLE, FILE_VARIABLE)
-def check_debug(machine: Machine, setting: Setting) -> Found:
+def check_debug(machine: Machine, setting: Setting) -> Finding:
     if setting.name == FILE_VARIABLE:
         if "%p" in setting.value or setting.value in STREAMS:
             return passed(
@@ -173,8 +171,8 @@ VISIBLE_DEVICES = CheckRow(
 
 
 @check(VISIBLE_DEVICES, needs=ENVIRONMENT)
-def check_visible_devices(machine: Machine) -> Iterator[Found]:
-    """The variable; an empty value hides all."""
+def check_visible_devices(machine: Machine) -> Iterator[Finding]:
+    """The GPUs that the variable shows; an empty value hides all."""
     value = (machine.environment or {}).get(CUDA_VARIABLE)
     if value is None:
         yield passed("", f"{CUDA_VARIABLE} is not set")
@@ -182,41 +180,30 @@ def check_visible_devices(machine: Machine) -> Iterator[Found]:
     yield _judge_visible_devices(machine, value)
 
 
-def _judge_visible_devices(machine: Machine, value: str) -> Found:
-    here = Evidence(f"${CUDA_VARIABLE}", value, "not set")
+def _judge_visible_devices(machine: Machine, value: str) -> Finding:
+    variable_evidence = Evidence(f"${CUDA_VARIABLE}", value, "not set")
     count = len(machine.host.gpus)
     if not count:
-        return not_offered(
-            "",
-            f"{CUDA_VARIABLE}={value}:"
-            f" {machine.host.gpu_reason or 'the GPUs of this host are unknown'}",
-            here,
-        )
+        reason = machine.host.gpu_reason or "the GPUs of this host are unknown"
+        return not_offered("", f"{CUDA_VARIABLE}={value}: {reason}", variable_evidence)
     words = [word.strip() for word in value.split(",") if word.strip()]
-    evidence = (here, Evidence("NVML", f"{count} GPUs"))
+    evidence = (variable_evidence, Evidence("NVML", f"{count} GPUs"))
     absent = [word for word in words if word.lstrip("-").isdecimal() and not 0 <= int(word) < count]
     if not words or absent:
-        what = (
-            f"GPU {absent[0]} does not exist: it and all after it are hidden"
-            if absent
-            else "all GPUs are hidden"
-        )
-        return warned("", f"{CUDA_VARIABLE}={value}: {what}", *evidence, fix=VISIBLE_DEVICES.fix)
+        effect = "all GPUs are hidden"
+        if absent:
+            effect = f"GPU {absent[0]} does not exist: it and all after it are hidden"
+        return warned("", f"{CUDA_VARIABLE}={value}: {effect}", *evidence, fix=VISIBLE_DEVICES.fix)
     if len(set(words)) < len(words):
-        return warned(
-            "", f"{CUDA_VARIABLE}={value} names a GPU twice", *evidence, fix=VISIBLE_DEVICES.fix
-        )
+        message = f"{CUDA_VARIABLE}={value} names a GPU twice"
+        return warned("", message, *evidence, fix=VISIBLE_DEVICES.fix)
     if len(words) < count:
-        return warned(
-            "",
-            f"{CUDA_VARIABLE}={value} shows {len(words)} of {count} GPUs",
-            *evidence,
-            fix=VISIBLE_DEVICES.fix,
-        )
+        message = f"{CUDA_VARIABLE}={value} shows {len(words)} of {count} GPUs"
+        return warned("", message, *evidence, fix=VISIBLE_DEVICES.fix)
     return passed("", f"{CUDA_VARIABLE}={value} shows all {count} GPUs", *evidence)
 
 
-# PyTorch reads them with the prefix TORCH_. Depending on the version it also reads these names.
+# Variables that PyTorch reads with the prefix TORCH_, and in some versions also by these names.
 RENAMED = (
     "NCCL_ASYNC_ERROR_HANDLING",
     "NCCL_BLOCKING_WAIT",
@@ -245,7 +232,7 @@ TORCH_NAMES = CheckRow(
 
 
 @variable(TORCH_NAMES, *RENAMED, BLOCKING)
-def check_torch_names(machine: Machine, setting: Setting) -> Found:
+def check_torch_names(machine: Machine, setting: Setting) -> Finding:
     if setting.name == BLOCKING:
         if parse_int(setting.value) == 0:
             return passed(BLOCKING, f"{setting.text} is the default", setting.evidence())
@@ -286,8 +273,8 @@ VARIABLE_NAMES = CheckRow(
 
 
 @check(VARIABLE_NAMES, needs=ENVIRONMENT)
-def check_names(machine: Machine) -> Iterator[Found]:
-    """All variables that begin with NCCL_."""
+def check_names(machine: Machine) -> Iterator[Finding]:
+    """A finding for each variable of NCCL that no version reads."""
     variables = settings(machine)
     named = [
         setting
@@ -300,17 +287,15 @@ def check_names(machine: Machine) -> Iterator[Found]:
         if setting.name not in NAMES | OTHERS and setting.name not in RENAMED
     ]
     for setting in strange:
-        near = get_close_matches(setting.name, NAMES, 1, cutoff=0.85)
-        meant = f"; the closest name is {near[0]}" if near else ""
-        fix = (
-            f"{setting.unset}; export {assignment(near[0], setting.value)}"
-            if near
-            else setting.unset
-        )
+        similar = get_close_matches(setting.name, NAMES, 1, cutoff=0.85)
+        suggestion = f"; the closest name is {similar[0]}" if similar else ""
+        fix = setting.unset
+        if similar:
+            fix += f"; export {assignment(similar[0], setting.value)}"
         yield warned(
             setting.name,
-            f"no version of NCCL from 2.14 to 2.32 reads {setting.name}{meant}",
-            setting.evidence(near[0] if near else ""),
+            f"no version of NCCL from 2.14 to 2.32 reads {setting.name}{suggestion}",
+            setting.evidence(similar[0] if similar else ""),
             fix=fix,
         )
     if not strange:
@@ -342,8 +327,8 @@ VALUES = CheckRow(
 
 
 @check(VALUES, needs=ENVIRONMENT)
-def check_values(machine: Machine) -> Iterator[Found]:
-    """All variables whose names end in _DISABLE or _ENABLE."""
+def check_values(machine: Machine) -> Iterator[Finding]:
+    """A finding for each variable in _DISABLE or _ENABLE that is not a number."""
     variables = settings(machine)
     switches = [
         setting

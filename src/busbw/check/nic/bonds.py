@@ -1,4 +1,4 @@
-"""Bonds of network ports."""
+"""Bonds of network ports: their slaves, mode and hash."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from busbw.check.base import check, not_offered, passed, skipped, unread, warned
 from busbw.check.machine import Machine
 from busbw.check.nic.links import fabric
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.interfaces import BONDING, LACP, NO_PARTNER, Bond, read_bonds
 
@@ -47,11 +47,10 @@ BOND = CheckRow(
 
 
 @check(BOND)
-def check_bond(machine: Machine) -> Iterator[Found]:
+def check_bond(machine: Machine) -> Iterator[Finding]:
     bonds = read_bonds(machine)
-    named = {name for name, interface in machine.interfaces.items() if interface.slaves} | set(
-        bonds
-    )
+    named = {name for name, interface in machine.interfaces.items() if interface.slaves}
+    named |= set(bonds)
     if not named:
         yield skipped("no bond")
     for name in sorted(named):
@@ -66,11 +65,14 @@ def _carries_rdma(machine: Machine, name: str, bond: Bond) -> bool:
     return any(port.netdev in members for port in fabric(machine))
 
 
-def _judge_bond(name: str, bond: Bond, *, rdma: bool) -> Iterator[Found]:
-    faults = list(_faults(bond, rdma=rdma))
-    for message, seen, expected, fix in faults:
+def _judge_bond(name: str, bond: Bond, *, rdma: bool) -> Iterator[Finding]:
+    faults = list(_find_faults(bond, rdma=rdma))
+    for message, value, expected, fix in faults:
         yield warned(
-            name, message, Evidence(f"{BONDING}/{name}", seen, expected), fix=filled(fix, bond=name)
+            name,
+            message,
+            Evidence(f"{BONDING}/{name}", value, expected),
+            fix=filled(fix, bond=name),
         )
     if not bond.slaves:
         yield not_offered(name, "it has no slaves", Evidence(f"{BONDING}/{name}", "no slave"))
@@ -82,8 +84,8 @@ def _judge_bond(name: str, bond: Bond, *, rdma: bool) -> Iterator[Found]:
         )
 
 
-def _faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str, str]]:
-    """What is wrong: message, value, expected value, fix."""
+def _find_faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str, str]]:
+    """The faults of a bond, each as message, value, expected value and fix."""
     down = [slave.name for slave in bond.slaves if not slave.up]
     if down:
         yield (
@@ -101,7 +103,7 @@ def _faults(bond: Bond, *, rdma: bool) -> Iterator[tuple[str, str, str, str]]:
             "its slaves differ in speed",
             f"Speed: {text}",
             "equal",
-            filled(RESEAT_SLAVE, slave=min(speeds, key=lambda one: speeds[one])),
+            filled(RESEAT_SLAVE, slave=min(speeds, key=speeds.__getitem__)),
         )
     if bond.mode == LACP:
         # Only root sees the active aggregator. Without it, slaves must at least share one.

@@ -7,7 +7,7 @@ from busbw.check.base import check, judged, not_offered, passed, skipped, unansw
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import by_model, cabled, hardware, own_ports
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.ethtool import driver
 from busbw.host.nic import RDMA
@@ -36,8 +36,8 @@ LINK_LAYER = CheckRow(
 
 
 @check(LINK_LAYER)
-def check_link_layer(machine: Machine) -> Iterator[Found]:
-    """Each active port, compared with the majority of the same model.
+def check_link_layer(machine: Machine) -> Iterator[Finding]:
+    """A finding for each active port, compared with the majority of the same model.
 
     An even split is taken as intended.
     """
@@ -90,57 +90,55 @@ RATE = CheckRow(
 
 
 @check(RATE)
-def check_rate(machine: Machine) -> Iterator[Found]:
-    """Each active port with a cable, compared with the fastest of the same model.
+def check_rate(machine: Machine) -> Iterator[Finding]:
+    """A finding for each active port with a cable, compared with the fastest of the same model.
 
     The rate of a port that is down means nothing.
     """
     ports = [port for port in cabled(machine) if port.active]
     if not ports:
         yield skipped("no active RDMA port with a cable")
-    likes = {port.name: group for group in by_model(machine, ports).values() for port in group}
+    groups = by_model(machine, ports).values()
     for port in ports:
-        yield _judge_rate(
-            machine, port, [like for like in likes.get(port.name, []) if like.layer == port.layer]
-        )
+        group = next((group for group in groups if port in group), [])
+        alike = [other for other in group if other.layer == port.layer]
+        yield _judge_rate(machine, port, alike)
 
 
-def _judge_rate(machine: Machine, port: Port, likes: list[Port]) -> Found:
+def _judge_rate(machine: Machine, port: Port, alike: list[Port]) -> Finding:
+    """The finding on a port; `alike` are the ports of its model and link layer, with itself."""
     reading = machine.read(f"{port.path}/rate")
-    own = _rate(reading.text)
-    if own is None:
-        return unread(
-            port.name, reading, f"the rate ('{reading.text}')" if reading.text else "the rate"
+    rate = _parse_rate(reading.text)
+    if rate is None:
+        noun = f"the rate ('{reading.text}')" if reading.text else "the rate"
+        return unread(port.name, reading, noun)
+    readable = [_parse_rate(machine.text(f"{other.path}/rate")) for other in alike]
+    rates = [other_rate for other_rate in readable if other_rate is not None]
+    fastest = max(rates, default=rate)
+    gbits, lanes = rate
+    expected = f"{fastest[0]:g} Gb/sec" if fastest > rate else "4X"
+    evidence = Evidence(f"{port.path}/rate", reading.text or "", expected)
+    if rate < fastest:
+        message = (
+            f"{gbits:g} Gbit/s over {lanes} lanes, while ports of the same model have"
+            f" {fastest[0]:g} over {fastest[1]}"
         )
-    rates = [
-        rate for like in likes if (rate := _rate(machine.text(f"{like.path}/rate"))) is not None
-    ]
-    best = max(rates, default=own)
-    evidence = Evidence(
-        f"{port.path}/rate", reading.text or "", f"{best[0]:g} Gb/sec" if best > own else "4X"
-    )
-    if own < best:
-        return warned(
-            port.name,
-            f"{own[0]:g} Gbit/s over {own[1]} lanes, while ports of the same model have {best[0]:g}"
-            f" over {best[1]}",
-            evidence,
-            fix=filled(RATE.fix, device=port.device),
-            weight=best[0] - own[0],
+        fix = filled(RATE.fix, device=port.device)
+        return warned(port.name, message, evidence, fix=fix, weight=fastest[0] - gbits)
+    if lanes < LANES and len(rates) < 2:
+        message = (
+            f"{lanes} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise"
+            " degraded"
         )
-    if own[1] < LANES and len(rates) < 2:
-        return not_offered(
-            port.name,
-            f"{own[1]} of {LANES} lanes: normal for an SFP port or a breakout cable, otherwise"
-            " degraded",
-            evidence,
-        )
-    lanes = "" if own[1] >= LANES else f" over {own[1]} lanes, like all of the same model"
-    return passed(port.name, f"{own[0]:g} Gbit/s{lanes}", evidence)
+        return not_offered(port.name, message, evidence)
+    text = f"{gbits:g} Gbit/s"
+    if lanes < LANES:
+        text += f" over {lanes} lanes, like all of the same model"
+    return passed(port.name, text, evidence)
 
 
-def _rate(text: str | None) -> tuple[float, int] | None:
-    """Gbit/s and lanes."""
+def _parse_rate(text: str | None) -> tuple[float, int] | None:
+    """Gbit/s and number of lanes of `400 Gb/sec (4X NDR)`."""
     match = _RATE.match(text or "")
     return (float(match.group(1)), int(match.group(2))) if match else None
 
@@ -166,34 +164,33 @@ FIRMWARE = CheckRow(
 
 
 @check(FIRMWARE)
-def check_firmware(machine: Machine) -> Iterator[Found]:
-    """Each device, compared with most cards of the same model."""
+def check_firmware(machine: Machine) -> Iterator[Finding]:
+    """A finding for each device, compared with most cards of the same model."""
     ports = [port for port in cabled(machine) if port.number == "1"]
     if not ports:
         yield skipped("no RDMA device with firmware of its own")
     groups = by_model(machine, ports)
     for port in ports:
-        kind, likes = next(
-            ((kind, likes) for kind, likes in groups.items() if port in likes), ("", [port])
-        )
         path = f"{RDMA}/{port.device}/fw_ver"
-        own = machine.text(path)
-        if not own:
+        firmware = machine.text(path)
+        if not firmware:
             yield unread(port.device, machine.read(path), "its firmware")
             continue
-        versions = [machine.text(f"{RDMA}/{like.device}/fw_ver") or "" for like in likes]
+        kind, alike = "", [port]
+        for model, group in groups.items():
+            if port in group:
+                kind, alike = model, group
+        versions = [machine.text(f"{RDMA}/{other.device}/fw_ver") or "" for other in alike]
         usual = max(versions, key=versions.count)
+        text = f"firmware {firmware}"
+        if len(set(versions)) == 1 and len(alike) > 1:
+            text += f", same as all {len(alike)} of {kind}"
         yield judged(
-            right=own == usual,
+            right=firmware == usual,
             subject=port.device,
-            good=f"firmware {own}"
-            + (
-                f", same as all {len(likes)} of {kind}"
-                if len(set(versions)) == 1 and len(likes) > 1
-                else ""
-            ),
-            bad=f"firmware {own}, while most cards of the same model ({kind}) have {usual}",
-            evidence=(Evidence(path, own, usual if len(likes) > 1 else ""),),
+            good=text,
+            bad=f"firmware {firmware}, while most cards of the same model ({kind}) have {usual}",
+            evidence=(Evidence(path, firmware, usual if len(alike) > 1 else ""),),
             fix=filled(FIRMWARE.fix, bdf=port.bdf or port.device),
         )
 
@@ -223,8 +220,8 @@ DRIVER = CheckRow(
 
 
 @check(DRIVER)
-def check_driver(machine: Machine) -> Iterator[Found]:
-    """Each interface of an RDMA port.
+def check_driver(machine: Machine) -> Iterator[Finding]:
+    """A finding for each interface of an RDMA port.
 
     The kernel's own modules have no version; those of DOCA-OFED have one.
     """
@@ -233,15 +230,17 @@ def check_driver(machine: Machine) -> Iterator[Found]:
     if not named:
         yield skipped("no RDMA port with an interface here" if ports else "no RDMA port")
     for port, netdev in named:
-        found = driver(machine, netdev)
-        if isinstance(found, str):
-            yield unanswered(port.name, f"the driver of {netdev} cannot be read: {found}", found)
+        netdev_driver = driver(machine, netdev)
+        if isinstance(netdev_driver, str):
+            yield unanswered(
+                port.name, f"the driver of {netdev} cannot be read: {netdev_driver}", netdev_driver
+            )
             continue
         values = {
-            "driver": found.name,
-            "version": found.version,
-            "firmware": found.firmware,
-            "bus": found.bus,
+            "driver": netdev_driver.name,
+            "version": netdev_driver.version,
+            "firmware": netdev_driver.firmware,
+            "bus": netdev_driver.bus,
         }
         evidence = [
             Evidence(f"ethtool -i {netdev}: {name}", value)
@@ -249,7 +248,7 @@ def check_driver(machine: Machine) -> Iterator[Found]:
             if value
         ]
         texts = {half: machine.text(f"{MODULES}/{half}/version") or "" for half in HALVES}
-        if found.name == "mlx5_core" and len(set(texts.values())) > 1:
+        if netdev_driver.name == "mlx5_core" and len(set(texts.values())) > 1:
             evidence += [
                 Evidence(f"{MODULES}/{half}/version", text or "none (kernel's own)")
                 for half, text in texts.items()
@@ -259,4 +258,8 @@ def check_driver(machine: Machine) -> Iterator[Found]:
                 port.name, "mlx5_core and mlx5_ib come from different releases", *evidence, fix=fix
             )
         else:
-            yield passed(port.name, f"{netdev}: {found.name} {found.version}".rstrip(), *evidence)
+            yield passed(
+                port.name,
+                f"{netdev}: {netdev_driver.name} {netdev_driver.version}".rstrip(),
+                *evidence,
+            )

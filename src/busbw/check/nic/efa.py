@@ -1,4 +1,4 @@
-"""EFA devices of Amazon EC2."""
+"""EFA devices of Amazon EC2: NCCL's plugin for them, and their dropped packets."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from busbw.check.base import check, not_offered, passed, skipped, unanswered, wa
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, counter_evidence, counts, driver, total
 from busbw.check.rates import window
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.pci import read_devices
 
@@ -54,7 +54,7 @@ EFA = CheckRow(
 
 
 @check(EFA)
-def check_efa(machine: Machine) -> Iterator[Found]:
+def check_efa(machine: Machine) -> Iterator[Finding]:
     """The plugin where there is an NVIDIA GPU, then each EFA device."""
     ports = [port for port in machine.ports if driver(machine, port) == "efa"]
     if not ports:
@@ -66,41 +66,37 @@ def check_efa(machine: Machine) -> Iterator[Found]:
         yield _judge_device(machine, port)
 
 
-def _judge_plugin(machine: Machine) -> Found:
+def _judge_plugin(machine: Machine) -> Finding:
     paths = (machine.environment or {}).get("LD_LIBRARY_PATH", "").split(":")
     folders = dict.fromkeys((*(path for path in paths if path.startswith("/")), *FOLDERS))
-    found = [
-        f"{folder}/{name}"
-        for folder in folders
-        for name in machine.names(folder)
-        if name.startswith(PLUGIN)
-    ]
-    seen = Evidence(
-        f"{PLUGIN}*.so",
-        found[0] if found else "in none of " + ", ".join(folders),
-        "in a folder of libraries",
-    )
-    if found:
-        return passed("", f"NCCL's plugin is {found[0]}", seen)
+    plugins: list[str] = []
+    for folder in folders:
+        names = machine.names(folder)
+        plugins += [f"{folder}/{name}" for name in names if name.startswith(PLUGIN)]
+    place = plugins[0] if plugins else "in none of " + ", ".join(folders)
+    evidence = Evidence(f"{PLUGIN}*.so", place, "in a folder of libraries")
+    if plugins:
+        return passed("", f"NCCL's plugin is {plugins[0]}", evidence)
     if machine.names(KUBELET):
         message = (
             "NCCL's plugin is not on this node of Kubernetes; the image of the job may have it"
         )
-        return not_offered("", message, seen, fix="busbw check in the container of the job")
-    return warned("", "NCCL's plugin for EFA is in none of the usual folders", seen, fix=EFA.fix)
+        return not_offered("", message, evidence, fix="busbw check in the container of the job")
+    message = "NCCL's plugin for EFA is in none of the usual folders"
+    return warned("", message, evidence, fix=EFA.fix)
 
 
-def _judge_device(machine: Machine, port: Port) -> Found:
-    found = counts(machine, port, [f"hw_counters/{name}" for name in (GONE, DROPS, PACKETS)], "")
-    if isinstance(found, str):
-        return unanswered(port.name, f"its counters cannot be read: {found}", found)
-    over = window(machine, found)
-    gone, drops, packets = (total(over.counts, name) for name in (GONE, DROPS, PACKETS))
+def _judge_device(machine: Machine, port: Port) -> Finding:
+    counters = counts(machine, port, [f"hw_counters/{name}" for name in (GONE, DROPS, PACKETS)], "")
+    if isinstance(counters, str):
+        return unanswered(port.name, f"its counters cannot be read: {counters}", counters)
+    recent = window(machine, counters)
+    gone, drops, packets = (total(recent.counts, name) for name in (GONE, DROPS, PACKETS))
     message = (
         f"{drops} of {packets} packets dropped, {gone} times a remote end did not respond,"
-        f" {over.since}"
+        f" {recent.since}"
     )
-    seen = counter_evidence(found, f"{GONE}|{DROPS}")
+    evidence = counter_evidence(counters, f"{GONE}|{DROPS}")
     # A killed job leaves remote ends that do not respond; a closed security group lets no packet
     # in.
     if (gone and not packets) or drops > LOSS * packets:
@@ -108,5 +104,5 @@ def _judge_device(machine: Machine, port: Port) -> Found:
             "allow all traffic to and from the security group itself; check the hosts of the job"
             " that was running"
         )
-        return warned(port.name, message, *seen, fix=fix, weight=gone + drops)
-    return passed(port.name, message, *seen)
+        return warned(port.name, message, *evidence, fix=fix, weight=gone + drops)
+    return passed(port.name, message, *evidence)

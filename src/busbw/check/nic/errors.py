@@ -20,7 +20,7 @@ from busbw.check.rates import (
     with_rises,
 )
 from busbw.check.shell_words import filled
-from busbw.check.types import Found
+from busbw.check.types import Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, span
 
@@ -58,7 +58,7 @@ FLAP = CheckRow(
 
 
 @check(FLAP)
-def check_flap(machine: Machine) -> Iterator[Found]:
+def check_flap(machine: Machine) -> Iterator[Finding]:
     """Each port with a cable. The median is subtracted: work on a switch takes all ports down."""
     ports = cabled(machine)
     if not ports:
@@ -67,90 +67,88 @@ def check_flap(machine: Machine) -> Iterator[Found]:
         port.name: counts(machine, port, ("counters/link_downed",), "link_down_events_phy")
         for port in ports
     }
-    found = {port.name: _down_counts(machine, port, read[port.name]) for port in ports}
-    totals = {name: max(map(_value, own)) for name, own in found.items() if own}
-    rises = {name: _largest_rise(own) for name, own in found.items() if own}
+    down_counts = {port.name: _down_counts(machine, port, read[port.name]) for port in ports}
+    known = {name: port_counts for name, port_counts in down_counts.items() if port_counts}
+    totals = {name: max(map(_value, port_counts)) for name, port_counts in known.items()}
+    rises = {name: _largest_rise(port_counts) for name, port_counts in known.items()}
     common, seconds = _median(list(totals.values())), interval_s(machine)
     common_rise = _median([rise for rise in rises.values() if rise is not None])
     for port in ports:
-        own, rise = found[port.name], rises.get(port.name)
-        if not own:
-            reason = read[port.name]
-            yield unanswered(
-                port.name,
-                "no link-down counter can be read",
-                reason if isinstance(reason, str) else "",
-            )
+        port_counts, rise = down_counts[port.name], rises.get(port.name)
+        if not port_counts:
+            counters = read[port.name]
+            reason = counters if isinstance(counters, str) else ""
+            yield unanswered(port.name, "no link-down counter can be read", reason)
         elif seconds and rise is not None:
-            yield _judge_rise(port, own, rise, common_rise, seconds)
+            yield _judge_rise(port, port_counts, rise, common_rise, seconds)
         else:
-            yield _judge_total(port, own, totals[port.name], common)
+            yield _judge_total(port, port_counts, totals[port.name], common)
 
 
 def _value(count: Count) -> int:
     return count.value
 
 
-def _judge_rise(port: Port, own: list[Count], rise: int, common: float, seconds: float) -> Found:
-    """What happened between two readings."""
-    ever = counted(max(map(_value, own)), "time")
+def _judge_rise(
+    port: Port, port_counts: list[Count], rise: int, common: float, seconds: float
+) -> Finding:
+    """The finding from two readings, `seconds` apart."""
+    ever = counted(max(map(_value, port_counts)), "time")
     message = f"its link went down {counted(rise, 'time')} in {span(seconds)}, {ever} {LOADED}"
-    seen = counter_evidence(own, expected="no more")
+    evidence = counter_evidence(port_counts, expected="no more")
     if too_fast(math.ceil(rise - common), seconds, MANY_FLAPS * HOUR_S / DAY_S):
         return warned(
-            port.name, message, *seen, fix=filled(FLAP.fix, device=port.device), weight=rise
+            port.name, message, *evidence, fix=filled(FLAP.fix, device=port.device), weight=rise
         )
-    return passed(port.name, message, *seen)
+    return passed(port.name, message, *evidence)
 
 
-def _judge_total(port: Port, own: list[Count], times: int, common: float) -> Found:
-    """What one reading tells."""
-    seen = counter_evidence(own, expected=f"below {MANY_FLAPS}")
+def _judge_total(port: Port, port_counts: list[Count], times: int, common: float) -> Finding:
+    """The finding from one reading."""
+    evidence = counter_evidence(port_counts, expected=f"below {MANY_FLAPS}")
     fix = filled(FLAP.fix, device=port.device)
-    full = next((count for count in own if count.saturated and count.value == times), None)
-    if full:
+    saturated = [count for count in port_counts if count.saturated and count.value == times]
+    if saturated:
         message = (
-            f"{full.name} is {times}, the most that it can hold: its link went down at least as"
-            f" often {LOADED}"
+            f"{saturated[0].name} is {times}, the most that it can hold: its link went down at"
+            f" least as often {LOADED}"
         )
         clear = "" if port.roce else filled(f"{CLEAR}; ", device=port.device, port=port.number)
-        return failed(port.name, message, *seen, fix=f"{clear}{fix}", weight=times)
+        return failed(port.name, message, *evidence, fix=f"{clear}{fix}", weight=times)
     message = f"its link went down {counted(times, 'time')} {LOADED}"
     if times - common >= MANY_FLAPS:
         message += f"; the median of this host's ports is {common:g}" if common else ""
-        return warned(port.name, f"{message}; when is not known", *seen, fix=fix, weight=times)
-    return passed(port.name, message, *seen)
+        return warned(port.name, f"{message}; when is not known", *evidence, fix=fix, weight=times)
+    return passed(port.name, message, *evidence)
 
 
-def _down_counts(machine: Machine, port: Port, own: list[Count] | str) -> list[Count]:
-    carriers = [
-        count for netdev in hardware(machine, port) if (count := _carrier_count(machine, netdev))
-    ]
-    return ([] if isinstance(own, str) else own) + carriers
+def _down_counts(machine: Machine, port: Port, port_counts: list[Count] | str) -> list[Count]:
+    of_netdevs = [_carrier_count(machine, netdev) for netdev in hardware(machine, port)]
+    carriers = [count for count in of_netdevs if count]
+    return ([] if isinstance(port_counts, str) else port_counts) + carriers
 
 
-def _largest_rise(own: list[Count]) -> int | None:
+def _largest_rise(port_counts: list[Count]) -> int | None:
     """The largest rise; None if none is known."""
-    return max((count.rise for count in own if count.rise is not None), default=None)
+    return max((count.rise for count in port_counts if count.rise is not None), default=None)
 
 
 def _median(values: list[int]) -> float:
-    """Work on a switch takes all ports down."""
+    """The median of several ports; 0 for one or two, which have nothing in common."""
     return median(values) if len(values) > 2 else 0
 
 
 def _carrier_count(machine: Machine, netdev: str) -> Count | None:
     path = f"/sys/class/net/{netdev}/carrier_down_count"
-    read = [
-        _number(path, netdev, reading.text(path) or "")
-        for reading in (machine, machine.earlier)
-        if reading
-    ]
-    now = [count for count in read[:1] if count]
-    return next(iter(with_rises(now, [count for count in read[1:] if count])), None)
+    now = _count_of(path, netdev, machine.text(path) or "")
+    earlier_text = machine.earlier.text(path) if machine.earlier else None
+    before = _count_of(path, netdev, earlier_text or "")
+    if now is None:
+        return None
+    return with_rises([now], [before] if before else [])[0]
 
 
-def _number(path: str, netdev: str, text: str) -> Count | None:
+def _count_of(path: str, netdev: str, text: str) -> Count | None:
     return Count("carrier_down_count", int(text), path, netdev) if text.isdecimal() else None
 
 
@@ -206,16 +204,16 @@ SYMBOL_ERRORS = CheckRow(
 
 
 @per_port(SYMBOL_ERRORS, [f"counters/{name}" for name in FILES], PHY)
-def check_symbol_errors(machine: Machine, port: Port, found: list[Count]) -> Found:
-    full = [count for count in found if count.saturated]
-    seen = window(machine, [count for count in found if not count.saturated])
-    errors = total(found, ".*")
-    text = f"{counted(errors, 'error')} {LOADED}" + (
-        f", {total(seen.counts, '.*')} of them {seen.since}" if seen.seconds else ""
-    )
-    if full:
-        named = ", ".join(f"{count.name} {count.value}" for count in full)
-        report = failed if any(count.name == RECOVERED for count in full) else warned
+def check_symbol_errors(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+    saturated = [count for count in counters if count.saturated]
+    recent = window(machine, [count for count in counters if not count.saturated])
+    errors = total(counters, ".*")
+    text = f"{counted(errors, 'error')} {LOADED}"
+    if recent.seconds:
+        text += f", {total(recent.counts, '.*')} of them {recent.since}"
+    if saturated:
+        named = ", ".join(f"{count.name} {count.value}" for count in saturated)
+        report = failed if any(count.name == RECOVERED for count in saturated) else warned
         message = (
             f"{named}: the most that the counter holds, so later errors are not counted, and"
             f" {NOT_KNOWN}"
@@ -223,40 +221,42 @@ def check_symbol_errors(machine: Machine, port: Port, found: list[Count]) -> Fou
         return report(
             port.name,
             message,
-            *counter_evidence(found),
-            fix=_fix_of_counters(port, found, seen, full),
+            *counter_evidence(counters),
+            fix=_fix_of_counters(port, counters, recent, saturated),
             weight=errors,
         )
-    if _too_many(seen):
-        message = text if seen.seconds else f"{text}; {NOT_KNOWN}"
+    if _too_many(recent):
+        message = text if recent.seconds else f"{text}; {NOT_KNOWN}"
         return warned(
             port.name,
             message,
-            *counter_evidence(found),
-            fix=_fix_of_counters(port, seen.counts, seen, full),
-            weight=total(seen.counts, ".*"),
+            *counter_evidence(counters),
+            fix=_fix_of_counters(port, recent.counts, recent, saturated),
+            weight=total(recent.counts, ".*"),
         )
-    return passed(port.name, text, *counter_evidence(found))
+    return passed(port.name, text, *counter_evidence(counters))
 
 
-def _too_many(seen: Window) -> bool:
-    """Whether errors come too fast; of one reading, whether they may."""
-    errors = total(seen.counts, ".*")
-    often = too_fast(errors, seen.seconds, PER_HOUR) if seen.seconds else errors > PER_HOUR
-    return often or bool(total(seen.counts, NEVER))
+def _too_many(recent: Window) -> bool:
+    """Whether errors come too fast; with one reading, whether they may."""
+    errors = total(recent.counts, ".*")
+    often = too_fast(errors, recent.seconds, PER_HOUR) if recent.seconds else errors > PER_HOUR
+    return often or bool(total(recent.counts, NEVER))
 
 
 def _fix_of_counters(
-    port: Port, found: Sequence[Count], seen: Window, full: Sequence[Count]
+    port: Port, counters: Sequence[Count], recent: Window, saturated: Sequence[Count]
 ) -> str:
-    """What each counter that is not 0 asks for: only some are mended at the cable."""
-    credits = total(found, OVERRUN)
-    steps = [CLEAR] if full and not port.roce else []
-    steps += [] if seen.seconds and not full else [WATCH]
-    steps += (
-        [RESEAT_CABLE if seen.seconds and not full else f"if they do: {RESEAT_CABLE}"]
-        if total(found, ".*") > credits
-        else []
-    )
-    steps += [CREDITS] if credits else []
+    """The fix for each counter that is not 0. Only some of these faults are in the cable."""
+    credits = total(counters, OVERRUN)
+    they_rise = recent.seconds and not saturated
+    steps = []
+    if saturated and not port.roce:
+        steps.append(CLEAR)
+    if not they_rise:
+        steps.append(WATCH)
+    if total(counters, ".*") > credits:
+        steps.append(RESEAT_CABLE if they_rise else f"if they do: {RESEAT_CABLE}")
+    if credits:
+        steps.append(CREDITS)
     return filled("; ".join(steps), device=port.device, port=port.number)

@@ -1,4 +1,4 @@
-"""GIDs of RoCE ports."""
+"""GIDs of RoCE ports: their types, addresses and indices."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from busbw.check.base import check, failed, not_offered, passed, skipped, unknow
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import fabric, holder, no_fabric
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.nic import V2, read_gids
 
@@ -34,8 +34,8 @@ GID = CheckRow(
 
 
 @check(GID)
-def check_gid(machine: Machine) -> Iterator[Found]:
-    """Each RoCE port that collectives use."""
+def check_gid(machine: Machine) -> Iterator[Finding]:
+    """A finding for each RoCE port that collectives use."""
     ports = fabric(machine)
     if not ports:
         yield skipped(no_fabric(machine))
@@ -43,56 +43,40 @@ def check_gid(machine: Machine) -> Iterator[Found]:
         yield _judge_gid(machine, port)
 
 
-def _judge_gid(machine: Machine, port: Port) -> Found:
+def _judge_gid(machine: Machine, port: Port) -> Finding:
     gids = read_gids(machine, port.path)
-    where = f"{port.path}/gids"
     if not gids or not any(gid.kind for gid in gids):
-        reason = (
-            "it shows none: GIDs of other network namespaces are hidden"
-            if machine.container
-            else "none can be read"
-        )
-        asked = bool(machine.names(where)) and port.netdev and not machine.container
-        report = unknown if asked else not_offered
-        return report(
-            port.name,
-            f"GIDs: {reason}",
-            fix="run busbw check on the host, or the container with its network (--net=host)",
-        )
+        return _judge_without_gids(machine, port)
     v2 = [gid for gid in gids if gid.kind == V2]
     fix = filled(GID.fix, netdev=holder(machine, port) or "INTERFACE")
     hidden = sum(not gid.kind for gid in gids)
     if not v2 and hidden:
-        return unknown(
-            port.name,
-            f"the type of {hidden} of {len(gids)} GIDs cannot be read",
-            fix=f"grep . {port.path}/gid_attrs/types/*",
-        )
+        message = f"the type of {hidden} of {len(gids)} GIDs cannot be read"
+        return unknown(port.name, message, fix=f"grep . {port.path}/gid_attrs/types/*")
     if not v2:
-        seen = Evidence(f"{port.path}/gid_attrs/types/{gids[0].index}", gids[0].kind, V2)
-        return failed(
-            port.name,
-            f"all {len(gids)} GIDs are {gids[0].kind}, which is not routed",
-            seen,
-            fix=fix,
-        )
-    best = next((gid for gid in v2 if gid.routable), None)
-    if best is None:
-        seen = Evidence(
-            f"{where}/{v2[0].index}", str(v2[0].address), "an address that is not link-local"
-        )
-        return warned(
-            port.name,
-            "its RoCE v2 GIDs are all link-local: routers do not forward them",
-            seen,
-            fix=fix,
-        )
-    text = str(best.ipv4 or best.address)
-    return passed(
-        port.name,
-        f"GID {best.index} is {text} ({V2})",
-        Evidence(f"{where}/{best.index}", str(best.address)),
-    )
+        evidence = Evidence(f"{port.path}/gid_attrs/types/{gids[0].index}", gids[0].kind, V2)
+        message = f"all {len(gids)} GIDs are {gids[0].kind}, which is not routed"
+        return failed(port.name, message, evidence, fix=fix)
+    routable = next((gid for gid in v2 if gid.routable), None)
+    where = f"{port.path}/gids"
+    if routable is None:
+        message = "its RoCE v2 GIDs are all link-local: routers do not forward them"
+        expected = "an address that is not link-local"
+        evidence = Evidence(f"{where}/{v2[0].index}", str(v2[0].address), expected)
+        return warned(port.name, message, evidence, fix=fix)
+    text = str(routable.ipv4 or routable.address)
+    evidence = Evidence(f"{where}/{routable.index}", str(routable.address))
+    return passed(port.name, f"GID {routable.index} is {text} ({V2})", evidence)
+
+
+def _judge_without_gids(machine: Machine, port: Port) -> Finding:
+    reason = "none can be read"
+    if machine.container:
+        reason = "it shows none: GIDs of other network namespaces are hidden"
+    expected = machine.names(f"{port.path}/gids") and port.netdev and not machine.container
+    report = unknown if expected else not_offered
+    fix = "run busbw check on the host, or the container with its network (--net=host)"
+    return report(port.name, f"GIDs: {reason}", fix=fix)
 
 
 GID_ORDER = CheckRow(
@@ -122,20 +106,22 @@ GID_ORDER = CheckRow(
 
 
 @check(GID_ORDER)
-def check_gid_order(machine: Machine) -> Iterator[Found]:
-    """Each port's first RoCE v2 GID with an IPv4 address, or else with a global IPv6 address."""
+def check_gid_order(machine: Machine) -> Iterator[Finding]:
+    """A finding for each RoCE port that collectives use, on the index of its first RoCE v2 GID."""
     ports = fabric(machine)
     if len(ports) < 2:
         yield skipped("fewer than two active RoCE ports" if ports else no_fabric(machine))
         return
-    found = {}
+    indices = {}
     for port in ports:
         v2 = [gid for gid in read_gids(machine, port.path) if gid.kind == V2 and gid.routable]
-        found[port.name] = next((gid.index for gid in v2 if gid.ipv4), v2[0].index if v2 else None)
-    known = [index for index in found.values() if index is not None]
+        with_ipv4 = [gid for gid in v2 if gid.ipv4]
+        best = (with_ipv4 or v2)[:1]
+        indices[port.name] = best[0].index if best else None
+    known = [index for index in indices.values() if index is not None]
     usual = max(known, key=known.count, default=None)
     for port in ports:
-        index = found[port.name]
+        index = indices[port.name]
         where = f"{port.path}/gid_attrs/types/{index}"
         if index is None:
             yield not_offered(port.name, "it shows no RoCE v2 GID with a routable address")
@@ -143,10 +129,10 @@ def check_gid_order(machine: Machine) -> Iterator[Found]:
             yield passed(port.name, f"its RoCE v2 GID has index {index}", Evidence(where, V2))
         else:
             fix = filled(GID_ORDER.fix, netdev=holder(machine, port) or "INTERFACE")
-            seen = Evidence(where, f"{V2} at {index}", f"at {usual}, as on most ports")
+            evidence = Evidence(where, f"{V2} at {index}", f"at {usual}, as on most ports")
             yield warned(
                 port.name,
                 f"its RoCE v2 GID has index {index}, on most ports {usual}",
-                seen,
+                evidence,
                 fix=fix,
             )

@@ -7,7 +7,7 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nccl.settings import READS, settings
 from busbw.check.nic.links import by_model, own_ports
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import parse_int
 
@@ -36,8 +36,8 @@ SUBNET_MANAGER = CheckRow(
 
 
 @check(SUBNET_MANAGER)
-def check_subnet_manager(machine: Machine) -> Iterator[Found]:
-    """Each InfiniBand port with a link."""
+def check_subnet_manager(machine: Machine) -> Iterator[Finding]:
+    """A finding for each InfiniBand port with a link."""
     ports = [port for port in own_ports(machine) if port.layer == "InfiniBand"]
     linked = [
         port for port in ports if (machine.text(f"{port.path}/phys_state") or "5").startswith("5")
@@ -97,7 +97,7 @@ PKEY = CheckRow(
 
 
 @check(PKEY)
-def check_pkey(machine: Machine) -> Iterator[Found]:
+def check_pkey(machine: Machine) -> Iterator[Finding]:
     """Each active InfiniBand port, compared with ports of the same model.
 
     Storage ports may be in other partitions.
@@ -108,24 +108,24 @@ def check_pkey(machine: Machine) -> Iterator[Found]:
     keys = {port.name: _keys_of(machine, port) for port in ports}
     groups, index = list(by_model(machine, ports).values()), _index_of_nccl(machine)
     for port in ports:
-        own = keys[port.name]
+        port_keys = keys[port.name]
         alike = next((group for group in groups if port in group), [port])
         usual = _usual_keys([keys[other.name] for other in alike])
         evidence = Evidence(
-            f"{port.path}/pkeys/{index}", own.get(index, "no key"), "0x8000 or more"
+            f"{port.path}/pkeys/{index}", port_keys.get(index, "no key"), "0x8000 or more"
         )
         fix = filled(PKEY.fix, device=port.device)
-        if not own:
+        if not port_keys:
             yield unread(port.name, machine.read(f"{port.path}/pkeys/0"), "its partition keys")
-        elif not int(own.get(index, "0"), 16) & FULL:
+        elif not int(port_keys.get(index, "0"), 16) & FULL:
             yield warned(
                 port.name,
                 f"it is not a full member of the partition at index {index}",
                 evidence,
                 fix=fix,
             )
-        elif own != usual:
-            differing = Evidence(f"{port.path}/pkeys/*", _keys_text(own), _keys_text(usual))
+        elif port_keys != usual:
+            differing = Evidence(f"{port.path}/pkeys/*", _keys_text(port_keys), _keys_text(usual))
             yield warned(
                 port.name,
                 "its partition keys differ from most ports of the same model",
@@ -133,7 +133,7 @@ def check_pkey(machine: Machine) -> Iterator[Found]:
                 fix=fix,
             )
         else:
-            yield passed(port.name, f"it is a full member of {own[index]}", evidence)
+            yield passed(port.name, f"it is a full member of {port_keys[index]}", evidence)
 
 
 def _keys_of(machine: Machine, port: Port) -> dict[int, str]:

@@ -8,7 +8,7 @@ from busbw.check.base import check, failed, not_offered, passed, skipped, unansw
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import driver, fabric, hardware, holder, no_fabric, uppers
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.addresses import IPV4, Address, read_addresses
 
@@ -33,7 +33,7 @@ NETDEV = CheckRow(
 
 
 @check(NETDEV)
-def check_netdev(machine: Machine) -> Iterator[Found]:
+def check_netdev(machine: Machine) -> Iterator[Finding]:
     """Each active RoCE port that collectives use. nic-state reports ports that are down."""
     ports = (
         *fabric(machine),
@@ -47,7 +47,9 @@ def check_netdev(machine: Machine) -> Iterator[Found]:
         yield _judge_netdev(machine, port, addresses)
 
 
-def _judge_netdev(machine: Machine, port: Port, addresses: dict[str, list[Address]] | str) -> Found:
+def _judge_netdev(
+    machine: Machine, port: Port, addresses: dict[str, list[Address]] | str
+) -> Finding:
     netdev = holder(machine, port)
     if not netdev:
         return not_offered(
@@ -77,41 +79,41 @@ def _judge_netdev(machine: Machine, port: Port, addresses: dict[str, list[Addres
             fix="run busbw check on the host",
         )
     holders = dict.fromkeys((netdev, port.netdev, *uppers(machine, port.netdev)))
-    own = [(name, address) for name in holders for address in addresses.get(name, [])]
-    return _judge_address(machine, port, netdev, own, states)
+    addresses_of_port = [(name, address) for name in holders for address in addresses.get(name, [])]
+    return _judge_address(machine, port, netdev, addresses_of_port, states)
 
 
 def _judge_address(
     machine: Machine,
     port: Port,
     netdev: str,
-    own: list[tuple[str, Address]],
+    addresses: list[tuple[str, Address]],
     states: list[Evidence],
-) -> Found:
-    usable = [(name, address) for name, address in own if not address.ip.is_link_local]
-    seen = Evidence(
+) -> Finding:
+    usable = [(name, address) for name, address in addresses if not address.ip.is_link_local]
+    evidence = Evidence(
         f"{IPV4}: {netdev}",
-        ", ".join(str(address) for _, address in own) or "none",
+        ", ".join(str(address) for _, address in addresses) or "none",
         "one that is not link-local",
     )
     if usable:
         name, address = usable[0]
-        return passed(port.name, f"{name} is up and has {address}", *states, seen)
+        return passed(port.name, f"{name} is up and has {address}", *states, evidence)
     fix = filled(NETDEV.fix, netdev=netdev)
     if driver(machine, port) == "erdma":
-        return failed(port.name, f"{netdev} has no address", *states, seen, fix=fix)
+        return failed(port.name, f"{netdev} has no address", *states, evidence, fix=fix)
     return warned(
         port.name,
         f"{netdev} has no address: RDMA works only within its own network",
         *states,
-        seen,
+        evidence,
         fix=fix,
     )
 
 
 CONF = "/proc/sys/net/ipv4/conf"
 STRICT = 1  # rp_filter
-# Lowest value that keeps ARP replies and sources on the interface that has the address.
+# The lowest value that keeps ARP replies and sources on the interface that has the address.
 LEAST = {"arp_ignore": 1, "arp_announce": 2}
 
 MULTIRAIL = CheckRow(
@@ -138,9 +140,10 @@ MULTIRAIL = CheckRow(
 
 
 @check(MULTIRAIL)
-def check_multirail(machine: Machine) -> Iterator[Found]:
-    """Each IPv4 network with several RoCE interfaces."""
-    names = dict.fromkeys(name for port in fabric(machine) if (name := holder(machine, port)))
+def check_multirail(machine: Machine) -> Iterator[Finding]:
+    """A finding for each RoCE interface that shares its network with another."""
+    holders = [holder(machine, port) for port in fabric(machine)]
+    names = dict.fromkeys(name for name in holders if name)
     if len(names) < 2:
         yield skipped("fewer than two RoCE interfaces" if names else no_fabric(machine))
         return
@@ -166,18 +169,20 @@ def check_multirail(machine: Machine) -> Iterator[Found]:
         yield from (_judge_shared_network(machine, network, name, len(members)) for name in members)
 
 
-def _judge_shared_network(machine: Machine, network: str, name: str, members: int) -> Found:
-    seen = {setting: _effective_value(machine, setting, name) for setting in (*LEAST, "rp_filter")}
-    if None in seen.values():
+def _judge_shared_network(machine: Machine, network: str, name: str, members: int) -> Finding:
+    values = {
+        setting: _effective_value(machine, setting, name) for setting in (*LEAST, "rp_filter")
+    }
+    if None in values.values():
         return not_offered(
             name, f"{members} RoCE interfaces are in {network}, but {CONF}/{name} cannot be read"
         )
-    wrong = [setting for setting, least in LEAST.items() if (seen[setting] or 0) < least]
-    wrong += ["rp_filter"] if seen["rp_filter"] == STRICT else []
+    wrong = [setting for setting, least in LEAST.items() if (values[setting] or 0) < least]
+    wrong += ["rp_filter"] if values["rp_filter"] == STRICT else []
     expected = {"arp_ignore": "1", "arp_announce": "2", "rp_filter": "0 or 2"}
     evidence = [
-        Evidence(f"{CONF}/{{all,{name}}}/{setting}", str(seen[setting]), expected[setting])
-        for setting in wrong or seen
+        Evidence(f"{CONF}/{{all,{name}}}/{setting}", str(values[setting]), expected[setting])
+        for setting in wrong or values
     ]
     if not wrong:
         return passed(

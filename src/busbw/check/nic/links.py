@@ -1,4 +1,4 @@
-"""What the checks of ports share: which are judged, their interfaces, models and counters."""
+"""What the checks of ports share: the ports to judge, their interfaces, models and counters."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 from busbw.check.base import Check, check, skipped, unanswered
 from busbw.check.machine import Machine, Port
 from busbw.check.rates import Count, with_rises
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow
 from busbw.host.ethtool import statistics
 from busbw.host.interfaces import NET, carriers
@@ -17,7 +17,7 @@ from busbw.host.pci import read_devices
 from busbw.host.source import once
 
 UPPER = "upper_"  # sysfs names the interfaces over one by links
-# Virtual networks of clouds, which show neither cables nor switches.
+# Drivers of the virtual networks of clouds, which show neither cables nor switches.
 CLOUD = frozenset({"efa", "erdma", "mana"})
 LOSS = 1e-6  # one packet in a million
 SLOW = 0.5  # of the fastest port: a port with this share or less is for storage or management
@@ -51,7 +51,7 @@ def _synthetic(machine: Machine, port: Port) -> bool:
 
 
 def cabled(machine: Machine) -> tuple[Port, ...]:
-    """Own ports, except those of a cloud's virtual network."""
+    """The ports that this machine uses itself, except those of a cloud's virtual network."""
     return tuple(port for port in own_ports(machine) if driver(machine, port) not in CLOUD)
 
 
@@ -97,11 +97,9 @@ def no_fabric(machine: Machine) -> str:
     if not ports:
         return "no RoCE port"
     slow = ", ".join(port.name for port in ports if port.active)
-    return (
-        f"{slow}: at most half the rate of other ports, so for storage or management"
-        if slow
-        else "no active RoCE port"
-    )
+    if not slow:
+        return "no active RoCE port"
+    return f"{slow}: at most half the rate of other ports, so for storage or management"
 
 
 @once
@@ -118,8 +116,8 @@ def hardware(machine: Machine, port: Port) -> tuple[str, ...]:
     ]
     if len(sharing) < 2:
         return names
-    own = set(machine.names(f"{RDMA}/{port.device}/device/net"))
-    return tuple(name for name in names if name == port.netdev or name in own)
+    of_device = set(machine.names(f"{RDMA}/{port.device}/device/net"))
+    return tuple(name for name in names if name == port.netdev or name in of_device)
 
 
 def holder(machine: Machine, port: Port) -> str:
@@ -136,7 +134,7 @@ def master_of(machine: Machine, netdev: str) -> str:
 
 def uppers(machine: Machine, netdev: str) -> tuple[str, ...]:
     """Interfaces over this one, such as VLANs, bonds and bridges, each after the one below it."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     waiting = [netdev]
     while waiting:
         below = waiting.pop(0)
@@ -145,10 +143,12 @@ def uppers(machine: Machine, netdev: str) -> tuple[str, ...]:
             for name in machine.names(f"{NET}/{below}")
             if name.startswith(UPPER)
         ]
-        fresh = [name for name in (*above, master_of(machine, below)) if name and name not in found]
-        found |= dict.fromkeys(fresh)
-        waiting += fresh
-    return tuple(found)
+        above_it = [
+            name for name in (*above, master_of(machine, below)) if name and name not in names
+        ]
+        names |= dict.fromkeys(above_it)
+        waiting += above_it
+    return tuple(names)
 
 
 def tagged(machine: Machine, netdev: str) -> bool:
@@ -161,13 +161,13 @@ def tagged(machine: Machine, netdev: str) -> bool:
 
 def by_model(machine: Machine, ports: Sequence[Port]) -> dict[str, list[Port]]:
     """Ports by the part number of their card, or else its type; ports with neither are omitted."""
-    found: dict[str, list[Port]] = {}
+    by_kind: dict[str, list[Port]] = {}
     for port in ports:
         base = f"{RDMA}/{port.device}"
         kind = machine.text(f"{base}/board_id") or machine.text(f"{base}/hca_type")
         if kind:
-            found.setdefault(kind, []).append(port)
-    return found
+            by_kind.setdefault(kind, []).append(port)
+    return by_kind
 
 
 def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> list[Count] | str:
@@ -175,24 +175,21 @@ def counts(machine: Machine, port: Port, files: Sequence[str], pattern: str) -> 
 
     A text says why there are none.
     """
-    found, reason = _counters(machine, port, files, pattern)
-    if found and machine.earlier:
-        found = with_rises(found, _counters(machine.earlier, port, files, pattern)[0])
-    return (
-        found
-        or reason
-        or f"{port.netdev or 'no interface here'}: its driver does not have this counter"
-    )
+    counters, reason = _counters(machine, port, files, pattern)
+    if counters and machine.earlier:
+        counters = with_rises(counters, _counters(machine.earlier, port, files, pattern)[0])
+    interface = port.netdev or "no interface here"
+    return counters or reason or f"{interface}: its driver does not have this counter"
 
 
 def _counters(
     machine: Machine, port: Port, files: Sequence[str], pattern: str
 ) -> tuple[list[Count], str]:
-    found, reason = [], ""
+    counters, reason = [], ""
     for name in files:
         reading = machine.read(f"{port.path}/{name}")
         if (reading.text or "").isdecimal():
-            found.append(Count(Path(name).name, int(reading.text or 0), f"{port.path}/{name}"))
+            counters.append(Count(Path(name).name, int(reading.text or 0), f"{port.path}/{name}"))
         else:
             reason = reading.reason
     for netdev in hardware(machine, port) if pattern else ():
@@ -201,23 +198,23 @@ def _counters(
             reason = values
             continue
         matching = {name: value for name, value in values.items() if re.fullmatch(pattern, name)}
-        found += [
+        counters += [
             Count(name, value, f"ethtool -S {netdev}: {name}", netdev)
             for name, value in matching.items()
         ]
-    return found, reason
+    return counters, reason
 
 
 def per_port(
     row: CheckRow, files: Sequence[str], statistics: str, *, ethernet: bool = False
-) -> Callable[[Callable[[Machine, Port, list[Count]], Found]], Check]:
+) -> Callable[[Callable[[Machine, Port, list[Count]], Finding]], Check]:
     """Makes a function that judges the counters of a port the check of `row`; see `each_port`."""
 
-    def register(judge: Callable[[Machine, Port, list[Count]], Found]) -> Check:
+    def register(judge: Callable[[Machine, Port, list[Count]], Finding]) -> Check:
         @check(row)
         @wraps(judge)
-        def judge_all(machine: Machine) -> Iterator[Found]:
-            def judge_port(port: Port, counters: list[Count]) -> Found:
+        def judge_all(machine: Machine) -> Iterator[Finding]:
+            def judge_port(port: Port, counters: list[Count]) -> Finding:
                 return judge(machine, port, counters)
 
             return each_port(machine, files, statistics, judge_port, ethernet=ethernet)
@@ -231,10 +228,10 @@ def each_port(
     machine: Machine,
     files: Sequence[str],
     pattern: str,
-    judge: Callable[[Port, list[Count]], Found],
+    judge: Callable[[Port, list[Count]], Finding],
     *,
     ethernet: bool = False,
-) -> Iterator[Found]:
+) -> Iterator[Finding]:
     """One finding for each cabled port from its counters.
 
     Skip without ports, unknown if its counters cannot be read.
@@ -243,22 +240,22 @@ def each_port(
     if not ports:
         yield skipped("no RoCE port" if ethernet else "no RDMA port with a cable")
     for port in ports:
-        found = counts(machine, port, files, pattern)
-        if isinstance(found, str):
-            yield unanswered(port.name, f"the counters cannot be read: {found}", found)
+        counters = counts(machine, port, files, pattern)
+        if isinstance(counters, str):
+            yield unanswered(port.name, f"the counters cannot be read: {counters}", counters)
         else:
-            yield judge(port, found)
+            yield judge(port, counters)
 
 
-def total(found: Sequence[Count], pattern: str) -> int:
+def total(counters: Sequence[Count], pattern: str) -> int:
     """Sum of the counters with such names."""
-    return sum(count.value for count in found if re.fullmatch(pattern, count.name))
+    return sum(count.value for count in counters if re.fullmatch(pattern, count.name))
 
 
 def counter_evidence(
-    found: Sequence[Count], pattern: str = ".*", expected: str = "0"
+    counters: Sequence[Count], pattern: str = ".*", expected: str = "0"
 ) -> tuple[Evidence, ...]:
     """The nonzero counters with such names; if all are 0, only the first."""
-    chosen = [count for count in found if re.fullmatch(pattern, count.name)]
-    some = [count for count in chosen if count.value]
-    return tuple(Evidence(count.where, count.seen, expected) for count in some or chosen[:1])
+    chosen = [count for count in counters if re.fullmatch(pattern, count.name)]
+    nonzero = [count for count in chosen if count.value]
+    return tuple(Evidence(count.where, count.text, expected) for count in nonzero or chosen[:1])

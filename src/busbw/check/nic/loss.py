@@ -9,7 +9,7 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import LOSS, cabled, counter_evidence, counts, each_port, per_port, total
 from busbw.check.rates import HOUR_S, LOADED, NOT_KNOWN, Count, Window, too_fast, window
 from busbw.check.shell_words import filled
-from busbw.check.types import Found
+from busbw.check.types import Finding
 from busbw.core.finding import CheckRow, Layer
 
 DROPPED = "[rt]x_discards_phy|port_xmit_discards"
@@ -62,43 +62,37 @@ DISCARDS = CheckRow(
 
 
 @per_port(DISCARDS, PACKET_FILES, f"{DROPPED}|{PACKETS}|{SIZE}")
-def check_discards(machine: Machine, port: Port, found: list[Count]) -> Found:
-    if not any(
-        count.name.startswith(("rx_discards", "tx_discards", "port_xmit_discards"))
-        for count in found
-    ):
+def check_discards(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+    drop_counters = ("rx_discards", "tx_discards", "port_xmit_discards")
+    if not any(count.name.startswith(drop_counters) for count in counters):
         return not_offered(port.name, "its driver does not count dropped packets")
-    recent = window(machine, found)
-    # An idle port tells nothing new.
-    values, since = (
-        (recent.counts, recent.since) if _packets(recent.counts) else (tuple(found), LOADED)
-    )
+    recent = window(machine, counters)
+    values, since = recent.counts, recent.since
+    if not _packets(values):  # the time of an idle port shows nothing
+        values, since = tuple(counters), LOADED
     dropped, large, packets = total(values, DROPPED), total(values, SIZE), _packets(values)
-    seen = counter_evidence(found, f"{DROPPED}|{SIZE}")
-    full = next((count for count in found if count.saturated), None)
-    message = f"{dropped} of {packets} packets dropped {since}" + (
-        f", {large} that are larger than its MTU" if large else ""
-    )
-    message += (
-        f"; {full.name} is at the most that it can hold, and later drops are not counted"
-        if full
-        else ""
-    )
-    if large or full or dropped > LOSS * packets:
-        fix = (
-            filled(DISCARDS.fix, netdev=port.netdev or "INTERFACE")
-            if port.roce
-            else filled(INFINIBAND_FIX, device=port.device, port=port.number)
+    evidence = counter_evidence(counters, f"{DROPPED}|{SIZE}")
+    saturated = [count.name for count in counters if count.saturated]
+    message = f"{dropped} of {packets} packets dropped {since}"
+    if large:
+        message += f", {large} that are larger than its MTU"
+    if saturated:
+        message += (
+            f"; {saturated[0]} is at the most that it can hold, and later drops are not counted"
         )
-        return warned(port.name, message, *seen, fix=fix, weight=dropped + large)
-    return passed(port.name, message, *seen)
+    if large or saturated or dropped > LOSS * packets:
+        fix = filled(INFINIBAND_FIX, device=port.device, port=port.number)
+        if port.roce:
+            fix = filled(DISCARDS.fix, netdev=port.netdev or "INTERFACE")
+        return warned(port.name, message, *evidence, fix=fix, weight=dropped + large)
+    return passed(port.name, message, *evidence)
 
 
-def _packets(found: Sequence[Count]) -> int:
-    """The files of the port and the statistics of its interface count the same packets."""
-    return max(
-        total(found, "[rt]x_packets_phy"), total(found, "port_xmit_packets|port_rcv_packets")
-    )
+def _packets(counters: Sequence[Count]) -> int:
+    """The number of packets: the port and its interface count the same ones."""
+    of_interface = total(counters, "[rt]x_packets_phy")
+    of_port = total(counters, "port_xmit_packets|port_rcv_packets")
+    return max(of_interface, of_port)
 
 
 NOW = "outbound_pci_stalled_(rd|wr)"
@@ -138,23 +132,25 @@ PCI_STALLS = CheckRow(
 
 
 @per_port(PCI_STALLS, (), f"{NOW}|{EVENTS}|{LOST}")
-def check_pci_stalls(machine: Machine, port: Port, found: list[Count]) -> Found:
-    now = max((count.value for count in found if re.fullmatch(NOW, count.name)), default=0)
-    over = window(machine, [count for count in found if not re.fullmatch(NOW, count.name)])
-    stalled, lost = total(over.counts, EVENTS), total(over.counts, LOST)
+def check_pci_stalls(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+    now = max((count.value for count in counters if re.fullmatch(NOW, count.name)), default=0)
+    recent = window(machine, [count for count in counters if not re.fullmatch(NOW, count.name)])
+    stalled, lost = total(recent.counts, EVENTS), total(recent.counts, LOST)
     message = (
-        f"it stalled in {stalled} s {over.since}, and for {now} % of the last second; {lost}"
+        f"it stalled in {stalled} s {recent.since}, and for {now} % of the last second; {lost}"
         " packets lost to this"
     )
     fix = filled(PCI_STALLS.fix, bdf=port.bdf or port.device)
-    often = too_fast(stalled, over.seconds, SHARE * HOUR_S) if over.seconds else False
+    often = too_fast(stalled, recent.seconds, SHARE * HOUR_S) if recent.seconds else False
     if now > PERCENT or lost or often:
-        return warned(port.name, message, *counter_evidence(found), fix=fix, weight=stalled + lost)
-    if over.seconds is None and stalled >= SECONDS:
-        return not_offered(
-            port.name, f"{message}; {NOT_KNOWN}", *counter_evidence(found), fix=WATCH
+        return warned(
+            port.name, message, *counter_evidence(counters), fix=fix, weight=stalled + lost
         )
-    return passed(port.name, message, *counter_evidence(found))
+    if recent.seconds is None and stalled >= SECONDS:
+        return not_offered(
+            port.name, f"{message}; {NOT_KNOWN}", *counter_evidence(counters), fix=WATCH
+        )
+    return passed(port.name, message, *counter_evidence(counters))
 
 
 # Adaptive routing reorders packets without loss, so out_of_sequence alone means nothing.
@@ -198,52 +194,46 @@ RETRANSMISSIONS = CheckRow(
 
 
 @check(RETRANSMISSIONS)
-def check_retransmissions(machine: Machine) -> Iterator[Found]:
-    files = [f"hw_counters/{name}" for name in (*GAVE_UP, *AGAIN, *SHOWN)] + [
-        f"counters/{name}" for name in PACKET_COUNTERS
-    ]
-    read = [
-        window(machine, found).counts
-        for port in cabled(machine)
-        if not isinstance(found := counts(machine, port, files, ""), str)
-    ]
-    lost = [total(found, "|".join(GAVE_UP)) for found in read]
+def check_retransmissions(machine: Machine) -> Iterator[Finding]:
+    files = [f"hw_counters/{name}" for name in (*GAVE_UP, *AGAIN, *SHOWN)]
+    files += [f"counters/{name}" for name in PACKET_COUNTERS]
+    lost = []
+    for port in cabled(machine):
+        counters = counts(machine, port, files, "")
+        if not isinstance(counters, str):
+            lost.append(total(window(machine, counters).counts, "|".join(GAVE_UP)))
     # A killed job leaves connections of its remote ranks unanswered, equally on all ports.
     common = median(lost) if len(lost) > 2 else 0
-    yield from each_port(
-        machine,
-        files,
-        "",
-        lambda port, found: _judge_retransmissions(port, window(machine, found), common),
-    )
+
+    def judge(port: Port, counters: list[Count]) -> Finding:
+        return _judge_retransmissions(port, window(machine, counters), common)
+
+    yield from each_port(machine, files, "", judge)
 
 
-def _judge_retransmissions(port: Port, over: Window, common: float) -> Found:
-    found, names = over.counts, {count.name for count in over.counts}
+def _judge_retransmissions(port: Port, recent: Window, common: float) -> Finding:
+    counters, names = recent.counts, {count.name for count in recent.counts}
     if not names & set(AGAIN):
         return not_offered(port.name, "its driver does not count retransmissions")
-    again, gave_up = total(found, "|".join(AGAIN)), total(found, "|".join(GAVE_UP))
-    packets = total(found, "|".join(PACKET_COUNTERS))
-    seen = counter_evidence(found, "|".join((*GAVE_UP, *AGAIN, *SHOWN)))
-    message = f"{again} retransmission events {over.since}"
-    message += (
-        f" in {packets} packets" if names & set(PACKET_COUNTERS) else "; packets are not counted"
-    )
+    retransmissions, gave_up = total(counters, "|".join(AGAIN)), total(counters, "|".join(GAVE_UP))
+    packets = total(counters, "|".join(PACKET_COUNTERS))
+    evidence = counter_evidence(counters, "|".join((*GAVE_UP, *AGAIN, *SHOWN)))
+    packets_counted = bool(names & set(PACKET_COUNTERS))
+    message = f"{retransmissions} retransmission events {recent.since}"
+    message += f" in {packets} packets" if packets_counted else "; packets are not counted"
     fix = filled(RETRANSMISSIONS.fix, device=port.device)
     if gave_up - common >= MANY_LOST:
         on_others = f"; the median of this host's ports is {common:g}" if common else ""
         return warned(
             port.name,
-            f"{gave_up} times a connection gave up {over.since}{on_others}",
-            *seen,
+            f"{gave_up} times a connection gave up {recent.since}{on_others}",
+            *evidence,
             fix=fix,
             weight=gave_up,
         )
     message += f"; {gave_up} connections gave up, as when a job is killed" if gave_up else ""
-    if again and not names & set(PACKET_COUNTERS):
-        return not_offered(port.name, message, *seen)
-    return (
-        warned(port.name, message, *seen, fix=fix, weight=again)
-        if again > LOSS * packets
-        else passed(port.name, message, *seen)
-    )
+    if retransmissions and not packets_counted:
+        return not_offered(port.name, message, *evidence)
+    if retransmissions > LOSS * packets:
+        return warned(port.name, message, *evidence, fix=fix, weight=retransmissions)
+    return passed(port.name, message, *evidence)

@@ -6,7 +6,7 @@ from busbw.check.base import check, judged, not_offered, passed, skipped, unread
 from busbw.check.machine import Machine
 from busbw.check.nic.links import driver, fabric, hardware, holder, no_fabric
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
 LEAST_MTU = 4200  # a RoCE payload of 4096 bytes and its headers
@@ -35,10 +35,10 @@ MTU = CheckRow(
 
 
 @check(MTU)
-def check_mtu(machine: Machine) -> Iterator[Found]:
+def check_mtu(machine: Machine) -> Iterator[Finding]:
     """The interface of each port that collectives use.
 
-    Virtual networks of clouds have their own MTU rules.
+    Virtual networks of clouds are not judged, as they have MTUs of their own.
     """
     used = fabric(machine)
     ports = [port for port in used if port.netdev]
@@ -90,8 +90,8 @@ MTU_EQUAL = CheckRow(
 
 
 @check(MTU_EQUAL)
-def check_mtu_equal(machine: Machine) -> Iterator[Found]:
-    """Each interface, compared with most of them."""
+def check_mtu_equal(machine: Machine) -> Iterator[Finding]:
+    """A finding for each interface with another MTU than most."""
     ports = [port for port in fabric(machine) if port.netdev]
     names = dict.fromkeys(
         name for port in ports for name in (holder(machine, port), *hardware(machine, port))
@@ -147,8 +147,8 @@ ERDMA_MTU = CheckRow(
 
 
 @check(ERDMA_MTU)
-def check_erdma_mtu(machine: Machine) -> Iterator[Found]:
-    """Each eRDMA device."""
+def check_erdma_mtu(machine: Machine) -> Iterator[Finding]:
+    """A finding for each eRDMA device."""
     ports = [port for port in machine.ports if driver(machine, port) == "erdma"]
     if not ports:
         yield skipped("no eRDMA device")

@@ -1,5 +1,6 @@
 """Optical modules: bit errors, temperature and faults."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from busbw.check.base import check, not_offered, passed, skipped, unanswered, warned
@@ -7,7 +8,7 @@ from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import cabled, counter_evidence, counts, hardware, per_port, total
 from busbw.check.rates import LOADED, Count, window
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 
 MOST_BIT_ERRORS = 1e-7
@@ -38,10 +39,10 @@ BER = CheckRow(
 
 
 @per_port(BER, (), CORRECTED_BITS)
-def check_ber(machine: Machine, port: Port, found: list[Count]) -> Found:
-    recent = window(machine, found)
-    # Too few bits in a short time.
-    shares = _bits_by_interface(recent.counts) or _bits_by_interface(found)
+def check_ber(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+    recent = window(machine, counters)
+    # A short time may have too few bits.
+    shares = _bits_by_interface(recent.counts) or _bits_by_interface(counters)
     since = recent.since if _bits_by_interface(recent.counts) else LOADED
     if not shares:
         return not_offered(
@@ -49,25 +50,27 @@ def check_ber(machine: Machine, port: Port, found: list[Count]) -> Found:
         )
     netdev, (fixed, bits) = max(shares.items(), key=lambda item: item[1][0] / item[1][1])
     worst = fixed / bits
-    seen = Evidence(
+    evidence = Evidence(
         f"ethtool -S {netdev}: rx_corrected_bits_phy / rx_bits_phy",
         f"{fixed} / {bits} = {worst:.1e}",
         f"at most {MOST_BIT_ERRORS:g}",
     )
     text = f"{worst:.1e} of the bits had errors that were corrected, {since}"
     if worst > MOST_BIT_ERRORS:
-        return warned(port.name, text, seen, fix=filled(BER.fix, device=port.device), weight=worst)
-    return passed(port.name, text, seen)
+        return warned(
+            port.name, text, evidence, fix=filled(BER.fix, device=port.device), weight=worst
+        )
+    return passed(port.name, text, evidence)
 
 
-def _bits_by_interface(found: Sequence[Count]) -> dict[str, tuple[int, int]]:
+def _bits_by_interface(counters: Sequence[Count]) -> dict[str, tuple[int, int]]:
     """Corrected bits and all bits by interface; empty if one has too few."""
     by_netdev: dict[str, dict[str, int]] = {}
-    for count in found:
+    for count in counters:
         by_netdev.setdefault(count.netdev, {})[count.name] = count.value
     pairs = {
-        name: (both.get("rx_corrected_bits_phy"), both.get("rx_bits_phy", 0))
-        for name, both in by_netdev.items()
+        name: (counts.get("rx_corrected_bits_phy"), counts.get("rx_bits_phy", 0))
+        for name, counts in by_netdev.items()
     }
     known = {
         name: (fixed, bits)
@@ -105,7 +108,7 @@ MODULE = CheckRow(
 
 
 @check(MODULE)
-def check_module(machine: Machine) -> Iterator[Found]:
+def check_module(machine: Machine) -> Iterator[Finding]:
     ports = cabled(machine)
     if not ports:
         yield skipped("no RDMA port with a cable")
@@ -113,10 +116,10 @@ def check_module(machine: Machine) -> Iterator[Found]:
         yield _judge_module(machine, port)
 
 
-def _judge_module(machine: Machine, port: Port) -> Found:
+def _judge_module(machine: Machine, port: Port) -> Finding:
     counted = counts(machine, port, (), EVENTS)
-    over = window(machine, [] if isinstance(counted, str) else counted)
-    events = over.counts
+    recent = window(machine, [] if isinstance(counted, str) else counted)
+    events = recent.counts
     sensors = [sensor for netdev in hardware(machine, port) for sensor in _sensors(machine, netdev)]
     hot = [evidence for evidence, is_hot in sensors if is_hot]
     fix = filled(MODULE.fix, device=port.device)
@@ -126,7 +129,7 @@ def _judge_module(machine: Machine, port: Port) -> Found:
         risen = ", ".join(f"{count.name} {count.value}" for count in events if count.value)
         return warned(
             port.name,
-            f"events {over.since}: {risen}",
+            f"events {recent.since}: {risen}",
             *counter_evidence(events),
             fix=fix,
             weight=total(events, ".*"),
@@ -138,7 +141,7 @@ def _judge_module(machine: Machine, port: Port) -> Found:
     warmest = f", {sensors[0][0].seen}" if sensors else ""
     return passed(
         port.name,
-        f"no event {over.since}{warmest}",
+        f"no event {recent.since}{warmest}",
         *counter_evidence(events),
         *(evidence for evidence, _ in sensors),
     )
@@ -151,21 +154,22 @@ def _sensors(machine: Machine, netdev: str) -> Iterator[tuple[Evidence, bool]]:
     """
     base = f"/sys/class/net/{netdev}/device/hwmon"
     for folder in (f"{base}/{name}" for name in machine.names(base)):
-        for name in (
-            name
-            for name in machine.names(folder)
-            if name.startswith("temp") and name.endswith("_input")
-        ):
+        names = [name for name in machine.names(folder) if re.fullmatch("temp.*_input", name)]
+        for name in names:
             path = f"{folder}/{name}"
-            own = _degrees(machine.text(path))
+            degrees = _parse_degrees(machine.text(path))
             bounds = [
-                _degrees(machine.text(path.replace("_input", kind))) for kind in ("_max", "_crit")
+                _parse_degrees(machine.text(path.replace("_input", kind)))
+                for kind in ("_max", "_crit")
             ]
-            most = min((bound for bound in bounds if bound), default=None)
-            if own is not None:
-                expected = f"below {most:g} °C" if most else ""
-                yield Evidence(path, f"{own:g} °C", expected), bool(most) and own >= (most or 0)
+            limit = min((bound for bound in bounds if bound), default=None)
+            if degrees is not None:
+                expected = f"below {limit:g} °C" if limit else ""
+                yield (
+                    Evidence(path, f"{degrees:g} °C", expected),
+                    bool(limit) and degrees >= (limit or 0),
+                )
 
 
-def _degrees(text: str | None) -> float | None:
+def _parse_degrees(text: str | None) -> float | None:
     return int(text) / 1000 if text and text.lstrip("-").isdecimal() else None

@@ -8,7 +8,7 @@ from busbw.check.gpu.per_gpu import WITHOUT_PCI
 from busbw.check.machine import Machine
 from busbw.check.nic.links import gpu_server
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.kernel_rule import KMSG
 from busbw.core.sizes import counted
@@ -24,10 +24,11 @@ MODULES_BY_VENDOR = {
     "0x1d0f": ("efa", "efa"),
     "0x1ded": ("erdma", "erdma"),
 }
-# Cards of 100 to 400 Gbit/s, which should have RDMA.
+# PCI devices of Broadcom cards of 100 to 400 Gbit/s, which should have RDMA.
 THOR = ("0x1750", "0x1751", "0x1752", "0x1760")
 NVIDIA, BROADCOM, AMAZON, ALIBABA = MODULES_BY_VENDOR
-# Read from a card that does not respond; of a virtual function only the first 4 bytes are so.
+# What is read from a card that does not respond. A virtual function that works has only the first
+# 4 bytes so.
 GONE = b"\xff" * 16
 
 PRESENT = CheckRow(
@@ -55,13 +56,15 @@ PRESENT = CheckRow(
 
 
 @check(PRESENT)
-def check_present(machine: Machine) -> Iterator[Found]:
-    """Each PCI function that can have an RDMA device."""
+def check_present(machine: Machine) -> Iterator[Finding]:
+    """A finding for each PCI function that should have an RDMA device."""
     devices = {machine.target(f"{RDMA}/{name}/device"): name for name in machine.names(RDMA)}
     models = {machine.text(f"{PCI}/{bdf}/device") or "" for bdf in devices}
-    cards = {bdf: vendor for bdf in machine.names(PCI) if (vendor := _vendor(machine, bdf, models))}
+    functions = machine.names(PCI)
+    vendors = {bdf: _vendor_of_rdma_card(machine, bdf, models) for bdf in functions}
+    cards = {bdf: vendor for bdf, vendor in vendors.items() if vendor}
     if not cards:
-        if machine.names(PCI):
+        if functions:
             yield skipped("no network card with RDMA on PCI")
         else:
             yield not_offered("", f"{PCI} cannot be read")
@@ -69,7 +72,7 @@ def check_present(machine: Machine) -> Iterator[Found]:
         yield _judge_card(machine, bdf, vendor, devices, models)
 
 
-def _vendor(machine: Machine, bdf: str, with_rdma: set[str]) -> str:
+def _vendor_of_rdma_card(machine: Machine, bdf: str, with_rdma: set[str]) -> str:
     """The vendor of a function that should have an RDMA device, else ''.
 
     `with_rdma` has the models of cards that have one.
@@ -77,65 +80,56 @@ def _vendor(machine: Machine, bdf: str, with_rdma: set[str]) -> str:
     vendor, device, kind = (
         machine.read(f"{PCI}/{bdf}/{name}").text or "" for name in ("vendor", "device", "class")
     )
-    bound = machine.target(f"{PCI}/{bdf}/driver")
+    driver = machine.target(f"{PCI}/{bdf}/driver")
     # Virtual functions, and drivers such as vfio-pci or uio_pci_generic, are for guests, pods or
     # DPDK.
-    guest = machine.link(f"{PCI}/{bdf}/physfn") is not None or (
-        bound and bound not in MODULES_BY_VENDOR.get(vendor, ())
-    )
-    cloud = (vendor == AMAZON and device.startswith("0xefa")) or (
-        vendor == ALIBABA and device in ("0x107f", "0x5007")
-    )
-    other = (
-        vendor in MODULES_BY_VENDOR and vendor not in (AMAZON, ALIBABA) and kind.startswith(NETWORK)
-    )
+    virtual = machine.link(f"{PCI}/{bdf}/physfn") is not None
+    if virtual or (driver and driver not in MODULES_BY_VENDOR.get(vendor, ())):
+        return ""
+    if vendor == AMAZON:
+        has_rdma = device.startswith("0xefa")
+    elif vendor == ALIBABA:
+        has_rdma = device in ("0x107f", "0x5007")
+    else:
+        has_rdma = vendor in MODULES_BY_VENDOR and kind.startswith(NETWORK)
     # Many Broadcom cards have no RDMA, and management ports have it off. Judge only models that
     # have RDMA here.
-    plain = vendor == BROADCOM and device not in with_rdma and device not in THOR
-    return vendor if (cloud or other) and not guest and not plain else ""
+    if vendor == BROADCOM and device not in with_rdma and device not in THOR:
+        return ""
+    return vendor if has_rdma else ""
 
 
 def _judge_card(
     machine: Machine, bdf: str, vendor: str, devices: dict[str, str], models: set[str]
-) -> Found:
+) -> Finding:
     ethernet, _ = MODULES_BY_VENDOR[vendor]
     card = bdf.rpartition(".")[0]
-    shared = next(
-        (
-            name
-            for address, name in devices.items()
-            if address.rpartition(".")[0] == card and "bond" in name
-        ),
-        "",
-    )
+    shared = ""  # the RDMA device of a bond, which all functions of the card share
+    for address, name in devices.items():
+        if address.rpartition(".")[0] == card and "bond" in name:
+            shared = shared or name
     if (machine.read(f"{PCI}/{bdf}/config").data or b"").startswith(GONE):
-        seen = Evidence(f"{PCI}/{bdf}/config", "ff ff ff ff", f"{vendor[4:]} {vendor[2:4]} ...")
-        return failed(
-            bdf,
-            "the card does not respond on PCI: it has fallen off the bus",
-            seen,
-            fix=filled("dmesg | grep {bdf}; drain the host and reboot it", bdf=bdf),
-        )
-    evidence = Evidence(
-        f"{RDMA}/*/device", devices.get(bdf, shared) or "none for this function", "an RDMA device"
-    )
+        message = "the card does not respond on PCI: it has fallen off the bus"
+        expected = f"{vendor[4:]} {vendor[2:4]} ..."
+        evidence = Evidence(f"{PCI}/{bdf}/config", "ff ff ff ff", expected)
+        fix = filled("dmesg | grep {bdf}; drain the host and reboot it", bdf=bdf)
+        return failed(bdf, message, evidence, fix=fix)
+    rdma_device = devices.get(bdf, shared)
+    shown = rdma_device or "none for this function"
+    evidence = Evidence(f"{RDMA}/*/device", shown, "an RDMA device")
     if bdf in devices or shared:
-        return passed(bdf, f"it is {devices.get(bdf, shared)}", evidence)
+        return passed(bdf, f"it is {rdma_device}", evidence)
     path = f"{PCI}/{bdf}/driver"
     if not machine.target(path):
-        return failed(
-            bdf,
-            "it has no driver",
-            evidence,
-            Evidence(path, "no driver", ethernet),
-            fix=filled(PRESENT.fix, module=ethernet),
-        )
+        without = Evidence(path, "no driver", ethernet)
+        fix = filled(PRESENT.fix, module=ethernet)
+        return failed(bdf, "it has no driver", evidence, without, fix=fix)
     return _judge_without_rdma(machine, bdf, vendor, models, evidence)
 
 
 def _judge_without_rdma(
     machine: Machine, bdf: str, vendor: str, models: set[str], evidence: Evidence
-) -> Found:
+) -> Finding:
     """The finding on a card that has its driver and no RDMA device."""
     _, rdma = MODULES_BY_VENDOR[vendor]
     if machine.container:
@@ -199,17 +193,17 @@ MISSING = CheckRow(
 
 
 @check(MISSING, after=PRESENT)
-def check_missing(machine: Machine) -> Iterator[Found]:
+def check_missing(machine: Machine) -> Iterator[Finding]:
     """Each card that the kernel log names, or one finding for the machine."""
     names = machine.names(DEVICES)
     if not names:
         yield not_offered("", WITHOUT_PCI)
         return
     log = read_past(machine)
-    seen = cards_seen(log)
+    logged = cards_seen(log)
     gone = {
         bdf: line
-        for bdf, line in seen.items()
+        for bdf, line in logged.items()
         if bdf not in names and not _taken_by_cloud(machine, line)
     }
     for bdf, line in gone.items():
@@ -221,7 +215,7 @@ def check_missing(machine: Machine) -> Iterator[Found]:
             fix=filled(MISSING.fix, bdf=bdf),
         )
     if not gone:
-        yield _judge_numbers(machine, log, logged=bool(seen))
+        yield _judge_numbers(machine, log, logged=bool(logged))
 
 
 def _taken_by_cloud(machine: Machine, line: Line) -> bool:
@@ -232,7 +226,7 @@ def _taken_by_cloud(machine: Machine, line: Line) -> bool:
     return bool(machine.hypervisor) and "class 0x0207" not in line.text
 
 
-def _judge_numbers(machine: Machine, log: PastLog, *, logged: bool) -> Found:
+def _judge_numbers(machine: Machine, log: PastLog, *, logged: bool) -> Finding:
     cards = [
         bdf
         for bdf, device in read_devices(machine).items()
@@ -240,38 +234,27 @@ def _judge_numbers(machine: Machine, log: PastLog, *, logged: bool) -> Found:
     ]
     if not cards:
         return _judge_no_card(machine)
-    if gap := _first_gap(machine, cards):
+    gap = _first_gap(machine, cards)
+    if gap:
+        message = f"there is no {gap}, while all cards on PCI have an RDMA device"
         evidence = Evidence(RDMA, ", ".join(machine.names(RDMA)), gap)
-        return warned(
-            "",
-            f"there is no {gap}, while all cards on PCI have an RDMA device",
-            evidence,
-            fix=filled(MISSING.fix, bdf=gap),
-        )
+        return warned("", message, evidence, fix=filled(MISSING.fix, bdf=gap))
+    text = f"{counted(len(cards), 'function')} on PCI"
     if logged:
-        return passed(
-            "",
-            f"{counted(len(cards), 'function')} on PCI",
-            Evidence(KMSG, "the cards that the kernel found are still there"),
-        )
+        return passed("", text, Evidence(KMSG, "the cards that the kernel found are still there"))
     if _device_numbers(machine):
-        return passed(
-            "",
-            f"{counted(len(cards), 'function')} on PCI",
-            Evidence(RDMA, ", ".join(machine.names(RDMA)), "no gap"),
-        )
-    why = (
-        f"the kernel log cannot be read: {log.reason}"
-        if log.reason
-        else "the kernel log no longer has the start"
-    )
-    return not_offered(
-        "", f"{counted(len(cards), 'function')} on PCI; how many there were is not known: {why}"
-    )
+        return passed("", text, Evidence(RDMA, ", ".join(machine.names(RDMA)), "no gap"))
+    why = "the kernel log no longer has the start"
+    if log.reason:
+        why = f"the kernel log cannot be read: {log.reason}"
+    return not_offered("", f"{text}; how many there were is not known: {why}")
 
 
-def _judge_no_card(machine: Machine) -> Found:
-    """Without any card: a driver that was loaded for one, though DOCA-OFED may load it without."""
+def _judge_no_card(machine: Machine) -> Finding:
+    """The finding without any card: a loaded driver is a sign of one.
+
+    But DOCA-OFED may load it without a card.
+    """
     if MLX5_MODULE not in machine.modules or machine.hypervisor or machine.container:
         return skipped("no network card of NVIDIA, and no sign of one")
     evidence = Evidence(MODULES, MLX5_MODULE, "a network card of NVIDIA on PCI")

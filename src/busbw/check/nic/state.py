@@ -6,7 +6,7 @@ from busbw.check.base import broken, check, failed, passed, skipped, unread, war
 from busbw.check.machine import Machine, Port
 from busbw.check.nic.links import by_model, cabled, gbits, hardware, own_ports
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.interfaces import NET
 from busbw.host.nic import RDMA
@@ -15,10 +15,10 @@ _SINCE_START = ("counters/link_downed",)
 
 
 def _should_be_active(machine: Machine, port: Port, ports: Sequence[Port]) -> str:
-    """Why a port that is down is missed; '' if it may be unused.
+    """Why a port that is down should be active; '' if it may be unused.
 
-    A port of the fastest model is missed if a port at the same place of another card of this model
-    is active: of cards with two ports often only the first has a cable. Any port is missed that had
+    A port of the fastest model should be active if a port at the same place of another card of this
+    model is: of cards with two ports often only the first has a cable. So should any port that had
     a link since the start.
     """
     active = [other for other in ports if other.active]
@@ -28,16 +28,14 @@ def _should_be_active(machine: Machine, port: Port, ports: Sequence[Port]) -> st
         other for other in group if other.active and _place_on_card(other) == _place_on_card(port)
     ]
     if alike and any(other.active and gbits(machine, other) == fastest for other in group):
-        return (
-            f"{len(alike)} ports of the same model are active"
-            if len(alike) > 1
-            else f"{alike[0].name} of the same model is active"
-        )
+        if len(alike) > 1:
+            return f"{len(alike)} ports of the same model are active"
+        return f"{alike[0].name} of the same model is active"
     return "it had a link since the start" if _had_link(machine, port) else ""
 
 
 def _place_on_card(port: Port) -> tuple[str, str]:
-    """Function of the card and number of the port."""
+    """The PCI function of the card, and the number of the port."""
     return port.bdf.rpartition(".")[2], port.number
 
 
@@ -78,7 +76,7 @@ STATE = CheckRow(
 
 
 @check(STATE)
-def check_state(machine: Machine) -> Iterator[Found]:
+def check_state(machine: Machine) -> Iterator[Finding]:
     """Each device without a port, then each port except those for guests."""
     portless = [name for name in machine.names(RDMA) if not machine.names(f"{RDMA}/{name}/ports")]
     for name in portless:
@@ -96,15 +94,15 @@ def check_state(machine: Machine) -> Iterator[Found]:
         yield _judge_state(machine, port, ports)
 
 
-def _judge_state(machine: Machine, port: Port, ports: tuple[Port, ...]) -> Found:
+def _judge_state(machine: Machine, port: Port, ports: tuple[Port, ...]) -> Finding:
     path = f"{port.path}/state"
     reading, fix = machine.read(path), filled(STATE.fix, device=port.device)
     if broken(reading):
-        seen = Evidence(path, reading.reason.removeprefix(f"{path}: "), ACTIVE)
+        evidence_of_error = Evidence(path, reading.reason.removeprefix(f"{path}: "), ACTIVE)
         return failed(
             port.name,
             "its state cannot be read: the device does not answer",
-            seen,
+            evidence_of_error,
             fix=filled("dmesg | grep {name}", name=port.bdf or port.device),
         )
     if not reading.text:
@@ -124,7 +122,8 @@ def _judge_state(machine: Machine, port: Port, ports: tuple[Port, ...]) -> Found
             evidence,
             fix=fix,
         )
-    if reason := _should_be_active(machine, port, ports):
+    reason = _should_be_active(machine, port, ports)
+    if reason:
         return failed(
             port.name, f"it is {state}, while {reason}: NCCL runs without it", evidence, fix=fix
         )
@@ -162,7 +161,7 @@ PHYSICAL_STATE = CheckRow(
 
 
 @check(PHYSICAL_STATE)
-def check_physical_state(machine: Machine) -> Iterator[Found]:
+def check_physical_state(machine: Machine) -> Iterator[Finding]:
     ports = cabled(machine)
     if not ports:
         yield skipped("no RDMA port with a cable")
@@ -191,10 +190,10 @@ def _interface_states(machine: Machine, port: Port) -> Iterator[Evidence]:
             yield Evidence(path, state, "up")
 
 
-def _judge_down(machine: Machine, port: Port, evidence: Evidence) -> Found:
+def _judge_down(machine: Machine, port: Port, evidence: Evidence) -> Finding:
     flags = f"/sys/class/net/{port.netdev}/flags"
     text = machine.text(flags) if port.netdev else None
-    if text is not None and not _integer(text) & UP:
+    if text is not None and not _parse_flags(text) & UP:
         switched_off = Evidence(flags, text, "the lowest bit set")
         return warned(
             port.name,
@@ -205,21 +204,21 @@ def _judge_down(machine: Machine, port: Port, evidence: Evidence) -> Found:
             fix=filled("ip link set dev {netdev} up", netdev=port.netdev),
         )
     state = evidence.seen.partition(": ")[2] or evidence.seen
-    what = {
+    meaning = {
         "Polling": "nothing answers at the other end of the cable",
         "LinkErrorRecovery": "the link has errors",
     }.get(state, state)
     shows = ETHTOOL if port.roce and port.netdev else MLXLINK
     return warned(
         port.name,
-        f"no link: {what}",
+        f"no link: {meaning}",
         evidence,
         *_interface_states(machine, port),
         fix=filled(f"{shows}; {RESEAT_CABLE}", netdev=port.netdev, device=port.device),
     )
 
 
-def _integer(text: str) -> int:
+def _parse_flags(text: str) -> int:
     try:
         return int(text, 16)
     except ValueError:

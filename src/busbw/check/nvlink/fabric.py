@@ -1,6 +1,6 @@
 """The fabric of NVSwitches: its state, its manager, and IMEX between hosts.
 
-GPUs with NVLink: the links that each should have, and a finding for each GPU.
+Also what checks of NVLink share: the links that a GPU should have, and a finding for each GPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from busbw.check.base import (
 from busbw.check.gpu.per_gpu import WITHHELD, confined, no_gpus, unreadable
 from busbw.check.machine import Machine
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu import nvlink_rate
@@ -56,11 +56,9 @@ def expected_links(gpu: GpuHealth) -> Generation | None:
 
     None for cards with bridges and for models that busbw does not know.
     """
-    return (
-        None
-        if bridged(gpu)
-        else next((row for row in GENERATIONS if _words(gpu).intersection(row.names)), None)
-    )
+    if bridged(gpu):
+        return None
+    return next((row for row in GENERATIONS if _words(gpu).intersection(row.names)), None)
 
 
 def nominal_rate(gpu: GpuHealth, link: Link) -> float | None:
@@ -68,13 +66,14 @@ def nominal_rate(gpu: GpuHealth, link: Link) -> float | None:
     return nvlink_rate(link.speed_mbps, gpu.sm or 0, [link.version])
 
 
-def each_linked_gpu(machine: Machine, judge: Callable[[GpuHealth], Found]) -> Iterator[Found]:
+def each_linked_gpu(machine: Machine, judge: Callable[[GpuHealth], Finding]) -> Iterator[Finding]:
     """The finding on every GPU with an active link.
 
     Skip for GPUs without one, unknown for GPUs that NVML cannot read.
     """
     gpus = read_health(machine)
-    if missing := no_gpus(machine, gpus):
+    missing = no_gpus(machine, gpus)
+    if missing:
         yield missing
     for gpu in gpus.gpus:
         if gpu.error or gpu.links is None:
@@ -85,30 +84,31 @@ def each_linked_gpu(machine: Machine, judge: Callable[[GpuHealth], Found]) -> It
             yield judge(gpu)
 
 
-def _leads_nowhere_known(gpu: GpuHealth) -> bool:
-    """Whether NVML does not say where each active link of a GPU leads."""
+def _has_unknown_remote(gpu: GpuHealth) -> bool:
+    """Whether NVML does not report where each active link of a GPU leads."""
     if gpu.error or gpu.links is None:
         return True
     return any(link.remote is None for link in gpu.active)
 
 
-def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Found | None]:
+def switched(machine: Machine) -> tuple[tuple[GpuHealth, ...], Finding | None]:
     """The GPUs behind NVSwitch, and the finding if there are none: skip or unknown."""
     gpus = read_health(machine)
-    if missing := no_gpus(machine, gpus):
+    missing = no_gpus(machine, gpus)
+    if missing:
         return (), missing
     behind = tuple(gpu for gpu in gpus.gpus if gpu.switched)
     if behind:
         return behind, None
-    unclear = [gpu.label for gpu in gpus.gpus if _leads_nowhere_known(gpu)]
+    unclear = [gpu.label for gpu in gpus.gpus if _has_unknown_remote(gpu)]
     if unclear:
-        lost = any(
+        unreadable = any(
             (gpu.error and WITHHELD not in gpu.error) or (not gpu.error and gpu.links is None)
             for gpu in gpus.gpus
         )
-        return (), (unknown if lost else not_offered)(
-            "", f"NVML does not report where the links of {', '.join(unclear)} lead"
-        )
+        make = unknown if unreadable else not_offered
+        message = f"NVML does not report where the links of {', '.join(unclear)} lead"
+        return (), make("", message)
     return (), skipped("no GPU is behind NVSwitch")
 
 
@@ -152,22 +152,22 @@ FABRIC = CheckRow(
 
 
 @check(FABRIC)
-def check_fabric(machine: Machine) -> Iterator[Found]:
-    """Each GPU behind NVSwitch, or the service if the GPUs do not report it."""
+def check_fabric(machine: Machine) -> Iterator[Finding]:
+    """A finding for each GPU behind NVSwitch, and on the service for those without a state."""
     gpus, missing = switched(machine)
     if missing:
         yield missing
-    mute = [gpu for gpu in gpus if gpu.fabric is None or gpu.fabric.state == NOT_SUPPORTED]
-    if mute:
-        yield _judge_service(machine, ", ".join(gpu.label for gpu in mute))
-    elif gpus and (stopped := _service_failed(machine)):
-        yield stopped
+    unreported = [gpu for gpu in gpus if gpu.fabric is None or gpu.fabric.state == NOT_SUPPORTED]
+    if unreported:
+        yield _judge_service(machine, ", ".join(gpu.label for gpu in unreported))
+    elif gpus:
+        yield from _service_failed(machine)
     for gpu in gpus:
-        if gpu.fabric and gpu not in mute:
+        if gpu.fabric and gpu not in unreported:
             yield _judge_fabric(gpu, gpu.fabric)
 
 
-def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Found:
+def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Finding:
     state = STATES.get(fabric.state, str(fabric.state))
     evidence = Evidence(
         f"nvmlDeviceGetGpuFabricInfoV, {gpu.label}",
@@ -188,32 +188,29 @@ def _judge_fabric(gpu: GpuHealth, fabric: Fabric) -> Found:
         )
     problems = [text for shift, text in HEALTH.items() if fabric.health_mask >> shift & 3 == TRUE]
     if problems:
-        seen = Evidence(f"health mask, {gpu.label}", f"{fabric.health_mask:#x}", "no problem")
+        health = Evidence(f"health mask, {gpu.label}", f"{fabric.health_mask:#x}", "no problem")
         return warned(
-            gpu.label, f"fabric state {state}, but {', '.join(problems)}", evidence, seen, fix=fix
+            gpu.label, f"fabric state {state}, but {', '.join(problems)}", evidence, health, fix=fix
         )
     return passed(gpu.label, f"fabric state {state}", evidence)
 
 
-def _service_failed(machine: Machine) -> Found | None:
-    """The finding if the service failed after the GPUs joined.
+def _service_failed(machine: Machine) -> Iterator[Finding]:
+    """A finding if the service failed after the GPUs joined.
 
     One that is inactive may run elsewhere, such as in a container.
     """
     state = states(machine.call("nvidia_services", services).text or "").get(FABRIC_MANAGER, "")
-    if state != FAILED:
-        return None
-    evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state, "active")
-    return failed(
-        "",
-        "the fabric manager failed after the GPUs joined their fabric: no new job can start on"
-        " them",
-        evidence,
-        fix=FABRIC.fix,
-    )
+    if state == FAILED:
+        message = (
+            "the fabric manager failed after the GPUs joined their fabric: no new job can start on"
+            " them"
+        )
+        evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state, "active")
+        yield failed("", message, evidence, fix=FABRIC.fix)
 
 
-def _judge_service(machine: Machine, named: str) -> Found:
+def _judge_service(machine: Machine, named: str) -> Finding:
     reading = machine.call("nvidia_services", services)
     state = states(reading.text or "").get(FABRIC_MANAGER, "")
     evidence = Evidence(f"systemctl show {FABRIC_MANAGER}", state or reading.reason, "active")
@@ -256,7 +253,7 @@ FABRIC_MANAGER_VERSION = CheckRow(
 
 
 @check(FABRIC_MANAGER_VERSION)
-def check_fabric_manager_version(machine: Machine) -> Iterator[Found]:
+def check_fabric_manager_version(machine: Machine) -> Iterator[Finding]:
     """The installed fabric manager; in a virtual machine it may run outside."""
     gpus, missing = switched(machine)
     if missing:
@@ -275,10 +272,10 @@ def check_fabric_manager_version(machine: Machine) -> Iterator[Found]:
             " outside"
         )
     elif not has or not driver:
-        what = "the driver" if has else "the fabric manager"
+        noun = "the driver" if has else "the fabric manager"
         yield unanswered(
             "",
-            f"the version of {what} cannot be read: {reading.reason or 'not reported'}",
+            f"the version of {noun} cannot be read: {reading.reason or 'not reported'}",
             reading.reason or "it has no version",
         )
     else:
@@ -323,25 +320,24 @@ IMEX = CheckRow(
 
 
 @check(IMEX)
-def check_imex(machine: Machine) -> Iterator[Found]:
-    """The channels, the domain and its nodes."""
+def check_imex(machine: Machine) -> Iterator[Finding]:
+    """The channels of IMEX, and its domain with all nodes."""
     gpus, missing = switched(machine)
     if missing:
         yield missing
         return
     if not any(gpu.fabric and gpu.fabric.cluster for gpu in gpus):
         known = any(gpu.fabric for gpu in gpus)
-        yield (
-            skipped("the NVLink domain of this machine has no other hosts")
-            if known
-            else not_offered("", "NVML reports no fabric for these GPUs")
-        )
+        if known:
+            yield skipped("the NVLink domain of this machine has no other hosts")
+        else:
+            yield not_offered("", "NVML reports no fabric for these GPUs")
         return
     yield _judge_channels(machine)
     yield from _judge_domain(machine)
 
 
-def _judge_channels(machine: Machine) -> Found:
+def _judge_channels(machine: Machine) -> Finding:
     names = [name for name in machine.names(CHANNELS) if name.startswith("channel")]
     evidence = Evidence(
         CHANNELS, ", ".join(names[:NAMED_NODES]) or "no channel", "channel0 or another one"
@@ -356,14 +352,13 @@ def _judge_channels(machine: Machine) -> Found:
     )
 
 
-def _judge_domain(machine: Machine) -> Iterator[Found]:
+def _judge_domain(machine: Machine) -> Iterator[Finding]:
     reading = machine.call("imex", imex)
     nodes, domain = imex_nodes(reading.text or ""), imex_domain(reading.text or "")
-    bad = {address: state for address, state in nodes.items() if state != READY}
+    not_ready = {address: state for address, state in nodes.items() if state != READY}
+    ready = f"{len(nodes) - len(not_ready)} of {len(nodes)} nodes {READY}"
     evidence = Evidence(
-        IMEX_COMMAND,
-        f"domain {domain or 'not reported'}, {len(nodes) - len(bad)} of {len(nodes)} nodes {READY}",
-        f"{UP}, all {READY}",
+        IMEX_COMMAND, f"domain {domain or 'not reported'}, {ready}", f"{UP}, all {READY}"
     )
     # The state of the domain alone does not say that all nodes are ready.
     if not nodes and domain in ("", UP):
@@ -371,12 +366,15 @@ def _judge_domain(machine: Machine) -> Iterator[Found]:
         yield unanswered(
             "", f"the state of IMEX cannot be read: {reason}", reason, fix=IMEX_COMMAND
         )
-    elif bad:
+    elif not_ready:
         named = ", ".join(
-            f"{address} {state}" for address, state in list(bad.items())[:NAMED_NODES]
+            f"{address} {state}" for address, state in list(not_ready.items())[:NAMED_NODES]
         )
         yield warned(
-            "", f"{counted(len(bad), 'IMEX node')} not {READY}: {named}", evidence, fix=IMEX.fix
+            "",
+            f"{counted(len(not_ready), 'IMEX node')} not {READY}: {named}",
+            evidence,
+            fix=IMEX.fix,
         )
     elif domain != UP:
         yield warned(

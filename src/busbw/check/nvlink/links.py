@@ -9,7 +9,7 @@ from busbw.check.machine import Machine
 from busbw.check.nvlink.fabric import bridged, each_linked_gpu, expected_links, nominal_rate
 from busbw.check.rates import LOADED, interval_s
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, span
 from busbw.host.gpu_health import GpuHealth
@@ -43,32 +43,31 @@ LINKS = CheckRow(
 
 
 @check(LINKS)
-def check_links(machine: Machine) -> Iterator[Found]:
+def check_links(machine: Machine) -> Iterator[Finding]:
     gpus = read_health(machine)
-    if missing := no_gpus(machine, gpus):
+    missing = no_gpus(machine, gpus)
+    if missing:
         yield missing
     for gpu in gpus.gpus:
         if gpu.error or gpu.links is None:
             yield unreadable(gpu, "links", "its links")
         else:
-            yield _judge_links(gpu, alone=len(gpus.gpus) == 1, virtual=bool(machine.hypervisor))
+            yield _judge_links(gpu, single=len(gpus.gpus) == 1, virtual=bool(machine.hypervisor))
 
 
-def _judge_links(gpu: GpuHealth, *, alone: bool, virtual: bool) -> Found:
+def _judge_links(gpu: GpuHealth, *, single: bool, virtual: bool) -> Finding:
     row = expected_links(gpu)
     active = len(gpu.active)
     down = ", ".join(str(link.number) for link in gpu.links or () if not link.active)
-    if not active and (row is None or alone):
-        why = (
-            "no NVLink"
-            if row is None
-            else "no active NVLink, which is normal for a single GPU of a board"
-        )
+    if not active and (row is None or single):
+        why = "no NVLink"
+        if row is not None:
+            why = "no active NVLink, which is normal for a single GPU of a board"
         return skipped(f"{gpu.name}: {why}", gpu.label)
-    seen = f"{active} active" + (f", inactive: {down}" if down else "")
+    state = f"{active} active" + (f", inactive: {down}" if down else "")
     evidence = Evidence(
         f"nvmlDeviceGetNvLinkState, {gpu.label}",
-        seen,
+        state,
         f"{row.links} active: {row.source}" if row else "",
     )
     if active >= row.links if row else not down:
@@ -133,12 +132,12 @@ SPEED = CheckRow(
 
 
 @check(SPEED)
-def check_speed(machine: Machine) -> Iterator[Found]:
-    """Each GPU, its slowest link."""
+def check_speed(machine: Machine) -> Iterator[Finding]:
+    """A finding for each GPU, on its slowest link."""
     return each_linked_gpu(machine, _judge_speed)
 
 
-def _judge_speed(gpu: GpuHealth) -> Found:
+def _judge_speed(gpu: GpuHealth) -> Finding:
     rates = {link.number: nominal_rate(gpu, link) for link in gpu.active}
     known = {number: speed for number, speed in rates.items() if speed}
     if len(known) < len(rates):
@@ -153,12 +152,12 @@ def _judge_speed(gpu: GpuHealth) -> Found:
     if not slow:
         text = f"{counted(len(known), 'link')} at {right / 1e9:g} GB/s"
         return passed(gpu.label, text, Evidence(where, text))
-    seen = ", ".join(f"link {number}: {speed / 1e9:g} GB/s" for number, speed in slow.items())
-    message = f"{counted(len(slow), 'link')} slower than {right / 1e9:g} GB/s: {seen}"
+    speeds = ", ".join(f"link {number}: {speed / 1e9:g} GB/s" for number, speed in slow.items())
+    message = f"{counted(len(slow), 'link')} slower than {right / 1e9:g} GB/s: {speeds}"
     return warned(
         gpu.label,
         message,
-        Evidence(where, seen, f"{right / 1e9:g} GB/s"),
+        Evidence(where, speeds, f"{right / 1e9:g} GB/s"),
         fix=filled(SPEED.fix, gpu=gpu.index),
     )
 
@@ -175,7 +174,7 @@ ERROR_WORDS = {
 }
 Errors = dict[tuple[int, int], dict[str, int]]  # by GPU and link
 NAMED = 3  # errors in a message
-# Fewer errors mean nothing; also the multiple of the median above which a link is an outlier.
+# Fewer errors mean nothing. It is also the multiple of the median above which a link is an outlier.
 FEW = 10
 
 ERRORS = CheckRow(
@@ -207,34 +206,31 @@ ERRORS = CheckRow(
 
 
 @check(ERRORS)
-def check_errors(machine: Machine) -> Iterator[Found]:
+def check_errors(machine: Machine) -> Iterator[Finding]:
     """Each GPU, its links compared with all links of the machine.
 
     The errors are those since the earlier reading, or with one reading all of them.
     """
     seconds = interval_s(machine)
-    before = _before(machine) if seconds else {}
-    errors = {
-        (gpu.index, link.number): link.errors
-        for gpu in read_health(machine).gpus
-        for link in gpu.active
-    }
+    before = _errors_by_link(machine.earlier) if seconds and machine.earlier else {}
+    errors = _errors_by_link(machine)
     rises = {place: _rises(was, errors[place]) for place, was in before.items() if place in errors}
     over = rises if rises and len(rises) == len(errors) else errors
     since = f"in {span(seconds)}" if seconds and over is rises else LOADED
+    names = {name for counts in over.values() for name in counts}
     usual = {}
-    for name in {name for counts in over.values() for name in counts}:
+    for name in names:
         usual[name] = median(counts.get(name, 0) for counts in over.values())
     return each_linked_gpu(machine, lambda gpu: _judge_errors(gpu, over, usual, since))
 
 
-def _before(machine: Machine) -> Errors:
-    gpus = read_health(machine.earlier).gpus if machine.earlier else ()
+def _errors_by_link(machine: Machine) -> Errors:
+    gpus = read_health(machine).gpus
     return {(gpu.index, link.number): link.errors for gpu in gpus for link in gpu.active}
 
 
 def _rises(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
-    """After a reset of the GPU all its errors are new."""
+    """How much each counter rose. After a reset of the GPU all its errors are new."""
     return {
         name: count - before[name] if count >= before[name] else count
         for name, count in now.items()
@@ -242,42 +238,35 @@ def _rises(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
     }
 
 
-def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: str) -> Found:
-    own = {link.number: over[gpu.index, link.number] for link in gpu.active}
-    silent = [number for number, errors in own.items() if not errors]
-    bad = [
-        (number, name, count)
-        for number, errors in own.items()
-        for name, count in errors.items()
-        if (count and name in RECOVERIES) or (count >= FEW and count > FEW * usual[name])
-    ]
-    if silent and not bad:
-        return not_offered(
-            gpu.label,
-            f"the GPU or driver has no error counters for {counted(len(silent), 'active link')}",
-        )
-    every = sum(sum(errors.values()) for errors in own.values())
-    if not bad:
-        return passed(
-            gpu.label,
-            f"no recovery and no outlier; {every} errors on {len(gpu.active)} links {since}",
-        )
-    evidence = [
-        Evidence(
-            f"NVLink counter {name}, {gpu.label}, link {number}",
-            str(count),
-            "0" if name in RECOVERIES else f"about {usual[name]:g}",
-        )
-        for number, name, count in bad
-    ]
+def _judge_errors(gpu: GpuHealth, over: Errors, usual: dict[str, float], since: str) -> Finding:
+    by_link = {link.number: over[gpu.index, link.number] for link in gpu.active}
+    without_counters = [number for number, errors in by_link.items() if not errors]
+    faults = []
+    for number, errors in by_link.items():
+        for name, count in errors.items():
+            outlier = count >= FEW and count > FEW * usual[name]
+            if outlier or (count and name in RECOVERIES):
+                faults.append((number, name, count))
+    if without_counters and not faults:
+        links = counted(len(without_counters), "active link")
+        return not_offered(gpu.label, f"the GPU or driver has no error counters for {links}")
+    total = sum(sum(errors.values()) for errors in by_link.values())
+    if not faults:
+        errors_text = f"{total} errors on {len(gpu.active)} links {since}"
+        return passed(gpu.label, f"no recovery and no outlier; {errors_text}")
+    evidence = []
+    for number, name, count in faults:
+        expected = "0" if name in RECOVERIES else f"about {usual[name]:g}"
+        where = f"NVLink counter {name}, {gpu.label}, link {number}"
+        evidence.append(Evidence(where, str(count), expected))
     named = ", ".join(
-        f"link {number} has {count} {ERROR_WORDS[name]}" for number, name, count in bad[:NAMED]
+        f"link {number} has {count} {ERROR_WORDS[name]}" for number, name, count in faults[:NAMED]
     )
-    more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+    more = f" and {len(faults) - NAMED} more" if len(faults) > NAMED else ""
     return warned(
         gpu.label,
         f"{named}{more} {since}",
         *evidence,
         fix=filled(ERRORS.fix, gpu=gpu.index),
-        weight=every,
+        weight=total,
     )

@@ -1,6 +1,6 @@
-"""Errors of PCIe, as AER counts them.
+"""Errors of PCIe, as AER counts them, and files that give errors instead of values.
 
-Files of devices that give errors instead of values, as those of a device that died do.
+The files of a device that died do so.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from busbw.check.base import broken, check, failed, not_offered, passed, skipped
 from busbw.check.machine import NONE, Machine, Part, gpus, nics, slots
 from busbw.check.rates import HOUR_S, NOT_KNOWN, interval_s, risen, too_fast
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted, span
 from busbw.host.nic import RDMA
@@ -30,7 +30,7 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all errors."""
         return sum(self.errors.values())
 
     @property
@@ -41,7 +41,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Errors:
-    """What was read; `unread` is a file that could not be read, if none could."""
+    """The counts of all parts; `unread` is the reading of a file, if none could be read."""
 
     parts: list[Part]
     read: list[Counts] = field(default_factory=list)
@@ -54,21 +54,21 @@ def aer_counts(machine: Machine, kind: str) -> Errors:
     Devices without AER have no such file.
     """
     parts = slots(gpus(machine) + nics(machine))
-    found = Errors(parts, list(_read(machine, parts, kind)))
-    if found.read or not parts:
-        return found
+    result = Errors(parts, list(_read_counts(machine, parts, kind)))
+    if result.read or not parts:
+        return result
     return Errors(parts, [], machine.read(f"{parts[0].path}/aer_dev_{kind}"))
 
 
-def _read(machine: Machine, parts: list[Part], kind: str) -> Iterator[Counts]:
-    seen: set[str] = set()
+def _read_counts(machine: Machine, parts: list[Part], kind: str) -> Iterator[Counts]:
+    read_bridges: set[str] = set()
     for part in parts:
         for bdf in (part.device.bdf, *reversed(part.device.above or ())):
             path = f"{at(bdf)}/aer_dev_{kind}"
             text = machine.text(path)
-            if bdf not in seen and text is not None:
+            if bdf not in read_bridges and text is not None:
                 yield Counts(part, bdf, path, errors(text))
-            seen.add(bdf)
+            read_bridges.add(bdf)
 
 
 AER_FATAL = CheckRow(
@@ -95,8 +95,8 @@ AER_FATAL = CheckRow(
 
 
 @check(AER_FATAL)
-def check_aer_fatal(machine: Machine) -> Iterator[Found]:
-    """Fatal counts fail, nonfatal ones warn."""
+def check_aer_fatal(machine: Machine) -> Iterator[Finding]:
+    """A failure for each part with fatal errors, a warning for nonfatal ones."""
     fatal, nonfatal = aer_counts(machine, "fatal"), aer_counts(machine, "nonfatal")
     if not fatal.parts:
         yield skipped(NONE)
@@ -107,10 +107,12 @@ def check_aer_fatal(machine: Machine) -> Iterator[Found]:
                 "", kind.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)"
             )
             return
-    bad = [(counts, True) for counts in fatal.read if counts.total] + [
-        (counts, False) for counts in nonfatal.read if counts.total
-    ]
-    yield from (_judge_uncorrectable(counts, fatal=is_fatal) for counts, is_fatal in bad)
+    bad = False
+    for kind in (fatal, nonfatal):
+        for counts in kind.read:
+            if counts.total:
+                bad = True
+                yield _judge_uncorrectable(counts, fatal=kind is fatal)
     if not bad:
         first = fatal.read[0]
         yield passed(
@@ -120,13 +122,11 @@ def check_aer_fatal(machine: Machine) -> Iterator[Found]:
         )
 
 
-def _judge_uncorrectable(counts: Counts, *, fatal: bool) -> Found:
-    where = (
-        "" if counts.bdf == counts.part.device.bdf else f" in the bridge above it ({counts.bdf})"
-    )
-    message = (
-        f"{counted(counts.total, 'fatal error' if fatal else 'nonfatal error')} since boot{where}"
-    )
+def _judge_uncorrectable(counts: Counts, *, fatal: bool) -> Finding:
+    errors = counted(counts.total, "fatal error" if fatal else "nonfatal error")
+    message = f"{errors} since boot"
+    if counts.bdf != counts.part.device.bdf:
+        message += f" in the bridge above it ({counts.bdf})"
     report = failed if fatal else warned
     return report(
         counts.part.name,
@@ -166,28 +166,27 @@ AER_CORRECTABLE = CheckRow(
 
 
 @check(AER_CORRECTABLE)
-def check_aer_correctable(machine: Machine) -> Iterator[Found]:
-    """Each device and bridge with errors, and what the bit error rate of its link allows."""
-    found = aer_counts(machine, "correctable")
-    if not found.parts:
+def check_aer_correctable(machine: Machine) -> Iterator[Finding]:
+    """A finding for each part with errors, by what the bit error rate of its link allows."""
+    counts = aer_counts(machine, "correctable")
+    if not counts.parts:
         yield skipped(NONE)
-    elif found.unread is not None:
+    elif counts.unread is not None:
         yield unread(
-            "", found.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)"
+            "", counts.unread, "the error counts (PCIe AER may be off in the kernel or the BIOS)"
         )
     else:
-        yield from _judge_aer_correctable(machine, found.read)
+        yield from _judge_aer_correctable(machine, counts.read)
 
 
-def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Found]:
+def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Finding]:
     seconds = interval_s(machine)
-    before = (
-        {counts.path: counts.total for counts in aer_counts(machine.earlier, "correctable").read}
-        if machine.earlier
-        else {}
-    )
-    some = [counts for counts in read if counts.total]
-    for counts in some:
+    before = {}
+    if machine.earlier:
+        earlier = aer_counts(machine.earlier, "correctable")
+        before = {counts.path: counts.total for counts in earlier.read}
+    nonzero = [counts for counts in read if counts.total]
+    for counts in nonzero:
         limit = _allowed_per_s(machine, counts.bdf)
         text = f"{counted(counts.total, 'correctable error')} since boot ({counts.bdf})"
         if limit is None:
@@ -197,12 +196,11 @@ def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Fou
                 Evidence(counts.path, counts.text),
             )
         elif seconds and counts.path in before:
-            yield _judge_rise(
-                counts, risen("aer", before[counts.path], counts.total) or 0, seconds, limit
-            )
+            rise = risen("aer", before[counts.path], counts.total) or 0
+            yield _judge_rise(counts, rise, seconds, limit)
         else:
             yield _judge_total(counts, text, limit)
-    if not some:
+    if not nonzero:
         yield passed(
             "",
             f"no correctable error on {len(read)} devices and bridges",
@@ -210,7 +208,7 @@ def _judge_aer_correctable(machine: Machine, read: list[Counts]) -> Iterator[Fou
         )
 
 
-def _judge_rise(counts: Counts, rise: int, seconds: float, limit: float) -> Found:
+def _judge_rise(counts: Counts, rise: int, seconds: float, limit: float) -> Finding:
     text = (
         f"{counted(rise, 'correctable error')} in {span(seconds)}, {counts.total} since boot"
         f" ({counts.bdf})"
@@ -228,7 +226,7 @@ def _judge_rise(counts: Counts, rise: int, seconds: float, limit: float) -> Foun
     return passed(counts.part.name, text, evidence)
 
 
-def _judge_total(counts: Counts, text: str, limit: float) -> Found:
+def _judge_total(counts: Counts, text: str, limit: float) -> Finding:
     evidence = Evidence(
         counts.path, counts.text, f"at most {limit * HOUR_S:.0f}, as an hour allows"
     )
@@ -290,8 +288,8 @@ DEVICE_FILES = CheckRow(
 
 
 @check(DEVICE_FILES, after=AER_CORRECTABLE)
-def check_device_files(machine: Machine) -> Iterator[Found]:
-    """Each device with such files, or one finding for all that answer."""
+def check_device_files(machine: Machine) -> Iterator[Finding]:
+    """A finding for each device with files that fail, or one for all devices without."""
     files = _files_by_device(machine)
     if not files:
         yield skipped("no GPU and no network controller")
@@ -310,7 +308,7 @@ def check_device_files(machine: Machine) -> Iterator[Found]:
         )
 
 
-def _judge_failing_files(machine: Machine, device: str, paths: list[str]) -> Found:
+def _judge_failing_files(machine: Machine, device: str, paths: list[str]) -> Finding:
     evidence = (
         Evidence(path, machine.read(path).reason.removeprefix(f"{path}: "), "a value")
         for path in paths
@@ -322,18 +320,17 @@ def _judge_failing_files(machine: Machine, device: str, paths: list[str]) -> Fou
 
 def _files_by_device(machine: Machine) -> dict[str, list[str]]:
     """Paths by the name of a device or the address of a bridge."""
-    found: dict[str, list[str]] = {}
+    by_device: dict[str, list[str]] = {}
     for part in gpus(machine) + nics(machine):
         for bdf in (part.device.bdf, *(part.device.above or ())):
             name = part.name if bdf == part.device.bdf else bdf
-            found.setdefault(name, [f"{at(bdf)}/{file}" for file in OF_FUNCTION])
+            by_device.setdefault(name, [f"{at(bdf)}/{file}" for file in OF_FUNCTION])
     for port in machine.ports:
-        counters = [
-            f"{folder}/{name}"
-            for folder in COUNTERS
-            for name in machine.names(f"{port.path}/{folder}")
-        ]
-        own = found.setdefault(port.device, [])
-        own += [f"{RDMA}/{port.device}/{file}" for file in OF_DEVICE] if port.number == "1" else []
-        own += [f"{port.path}/{file}" for file in (*OF_PORT, *counters)]
-    return found
+        paths = by_device.setdefault(port.device, [])
+        if port.number == "1":
+            paths += [f"{RDMA}/{port.device}/{file}" for file in OF_DEVICE]
+        paths += [f"{port.path}/{file}" for file in OF_PORT]
+        for folder in COUNTERS:
+            names = machine.names(f"{port.path}/{folder}")
+            paths += [f"{port.path}/{folder}/{name}" for name in names]
+    return by_device

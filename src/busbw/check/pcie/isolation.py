@@ -6,7 +6,7 @@ from busbw.check.base import check, judged, passed, skipped, unread, warned
 from busbw.check.machine import NONE, Machine, gpus, nics, rdma_nics
 from busbw.check.pcie.upstream import BRIDGES, CONFIG, extended, group
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.gpu import for_guests
 from busbw.host.pci import DEVICES, MELLANOX, REDIRECTING, at, driver
@@ -44,15 +44,12 @@ ACS = CheckRow(
 
 
 @check(ACS)
-def check_acs(machine: Machine) -> Iterator[Found]:
+def check_acs(machine: Machine) -> Iterator[Finding]:
     """Every switch port; a root port is not between a GPU and a NIC under one switch."""
-    ports = sorted(
-        {
-            bridge
-            for part in gpus(machine) + nics(machine)
-            for bridge in (part.device.above or ())[1:]
-        }
-    )
+    above: set[str] = set()
+    for part in gpus(machine) + nics(machine):
+        above |= set((part.device.above or ())[1:])
+    ports = sorted(above)
     if machine.hypervisor:
         yield skipped("a virtual machine needs ACS on its host; see pcie-ats")
         return
@@ -64,11 +61,8 @@ def check_acs(machine: Machine) -> Iterator[Found]:
         return
     configs = extended(machine, ports)
     yield from configs.unread()
-    on = {
-        bdf: names
-        for bdf, config in configs.read.items()
-        if (names := redirecting(config.acs or 0))
-    }
+    bits = {bdf: redirecting(config.acs or 0) for bdf, config in configs.read.items()}
+    on = {bdf: names for bdf, names in bits.items() if names}
     if on:
         evidence = [
             Evidence(f"{at(bdf)}/config, ACS control", "+ ".join(names) + "+", "all off")
@@ -122,14 +116,16 @@ IOMMU = CheckRow(
 
 
 @check(IOMMU)
-def check_iommu(machine: Machine) -> Iterator[Found]:
-    """The type of the IOMMU group of each device."""
+def check_iommu(machine: Machine) -> Iterator[Finding]:
+    """One finding for all devices, by the type of their IOMMU groups."""
     parts = gpus(machine) + nics(machine)
     if not parts or machine.hypervisor:
         yield skipped("in a virtual machine the host decides" if parts else NONE)
         return
-    groups = {part: number for part in parts if (number := group(machine, part)) is not None}
-    types = {part: f"{GROUPS}/{number}/type" for part, number in groups.items()}
+    groups = {part: group(machine, part) for part in parts}
+    types = {
+        part: f"{GROUPS}/{number}/type" for part, number in groups.items() if number is not None
+    }
     translated = [
         (part, path) for part, path in types.items() if machine.text(path) not in (None, IDENTITY)
     ]
@@ -145,20 +141,12 @@ def check_iommu(machine: Machine) -> Iterator[Found]:
     elif not types and machine.text(CMDLINE) is None:  # nothing was read at all
         yield unread("", machine.read(CMDLINE), "the use of an IOMMU")
     elif not translated:
-        seen = (
-            Evidence(next(iter(types.values())), IDENTITY)
-            if types
-            else Evidence(f"{parts[0].path}/iommu_group", "no such link")
-        )
-        yield passed(
-            "",
-            (
-                "the IOMMU passes addresses through"
-                if types
-                else "the devices are in no IOMMU group: no IOMMU is in use"
-            ),
-            seen,
-        )
+        message = "the IOMMU passes addresses through"
+        evidence_of_use = Evidence(next(iter(types.values()), ""), IDENTITY)
+        if not types:
+            message = "the devices are in no IOMMU group: no IOMMU is in use"
+            evidence_of_use = Evidence(f"{parts[0].path}/iommu_group", "no such link")
+        yield passed("", message, evidence_of_use)
 
 
 ATS = CheckRow(
@@ -185,8 +173,8 @@ ATS = CheckRow(
 
 
 @check(ATS)
-def check_ats(machine: Machine) -> Iterator[Found]:
-    """Each RDMA device of NVIDIA."""
+def check_ats(machine: Machine) -> Iterator[Finding]:
+    """A finding for each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if not machine.hypervisor:
         yield skipped("this is not a virtual machine, according to DMI")

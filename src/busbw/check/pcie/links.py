@@ -6,7 +6,7 @@ from busbw.check.base import check, judged, not_offered, passed, skipped, warned
 from busbw.check.machine import NONE, Machine, Part, nics, slots, with_cpu
 from busbw.check.pcie.upstream import Step, no_link, upstream
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.gpu import load, pcie_rate
 from busbw.host.pci import at, read_link
@@ -31,29 +31,32 @@ WIDTH = CheckRow(
 
 
 @check(WIDTH)
-def check_width(machine: Machine) -> Iterator[Found]:
-    """The link of each slot, and of the switches above it."""
+def check_width(machine: Machine) -> Iterator[Finding]:
+    """A finding for each slot, on its link and those of the switches above it."""
     none = True
     for part, steps in upstream(machine):
         none = False
-        own = steps[0]
-        if model := with_cpu(machine, part):
+        own_link = steps[0]
+        model = with_cpu(machine, part)
+        if model:
             yield skipped(f"{model} is connected to its CPU by NVLink-C2C, not by PCIe", part.name)
             continue
-        if own.below.width is None or own.below.width_max is None:
+        if own_link.below.width is None or own_link.below.width_max is None:
             yield no_link(machine, part, "width")
             continue
-        narrow = [
-            (step, width)
-            for step in steps
-            if (width := step.below.width) is not None and width < _expected_lanes(step)
-        ]
-        yield from (_judge_narrow(step, width) for step, width in narrow)
+        narrow = False
+        for step in steps:
+            width = step.below.width
+            if width is not None and width < _expected_lanes(step):
+                narrow = True
+                yield _judge_narrow(step, width)
         if not narrow:
             lanes = Evidence(
-                f"{part.path}/current_link_width", str(own.below.width), str(own.below.width_max)
+                f"{part.path}/current_link_width",
+                str(own_link.below.width),
+                str(own_link.below.width_max),
             )
-            yield passed(part.name, f"it has all of its {own.below.width_max} lanes", lanes)
+            yield passed(part.name, f"it has all of its {own_link.below.width_max} lanes", lanes)
     if none:
         yield skipped(NONE)
 
@@ -66,22 +69,18 @@ def _expected_lanes(step: Step) -> int:
     width = step.below.width_max
     if width is None:
         return 0
-    return (
-        min(width, (step.above.width_max if step.above else None) or width)
-        if not step.last
-        else width
-    )
+    if step.last:
+        return width
+    return min(width, (step.above.width_max if step.above else None) or width)
 
 
-def _judge_narrow(step: Step, width: int) -> Found:
+def _judge_narrow(step: Step, width: int) -> Finding:
     best = _expected_lanes(step)
     slot = step.above.width_max if step.above else None
     reason = f"; the port above it ({step.upper}) has no more" if slot == width else ""
-    fix = (
-        filled(WIDTH.fix, bdf=step.lower)
-        if not reason
-        else filled(MOVE_CARD, bdf=step.lower, lanes=best)
-    )
+    fix = filled(WIDTH.fix, bdf=step.lower)
+    if reason:
+        fix = filled(MOVE_CARD, bdf=step.lower, lanes=best)
     evidence = Evidence(f"{at(step.lower)}/current_link_width", str(width), str(best))
     return warned(
         step.part.name,
@@ -122,28 +121,26 @@ SPEED = CheckRow(
 
 
 @check(SPEED)
-def check_speed(machine: Machine) -> Iterator[Found]:
-    """The link of each slot, and of the switches above it."""
-    none, busy = True, {bdf: percent for bdf, percent in load(machine).items() if percent >= BUSY}
+def check_speed(machine: Machine) -> Iterator[Finding]:
+    """A finding for each slot, on its link and those of the switches above it."""
+    none = True
+    busy = {bdf for bdf, percent in load(machine).items() if percent >= BUSY}
     for part, steps in upstream(machine):
         none = False
-        if model := with_cpu(machine, part):
+        model = with_cpu(machine, part)
+        if model:
             yield skipped(f"{model} is connected to its CPU by NVLink-C2C, not by PCIe", part.name)
             continue
         if steps[0].below.speed is None or steps[0].below.speed_max is None:
             yield no_link(machine, part, "speed")
             continue
-        slow = [
-            (step, speed)
-            for step in steps
-            if (speed := step.below.speed) is not None and speed < _expected_speed(step)
-        ]
-        yield from (
-            _judge_slow(
-                step, speed, idle=step.last and part.device.gpu and part.device.bdf not in busy
-            )
-            for step, speed in slow
-        )
+        idle = part.device.gpu and part.device.bdf not in busy
+        slow = False
+        for step in steps:
+            speed = step.below.speed
+            if speed is not None and speed < _expected_speed(step):
+                slow = True
+                yield _judge_slow(step, speed, idle=idle and step.last)
         if not slow:
             yield _judge_full(part, steps[0])
     if none:
@@ -158,20 +155,20 @@ def _expected_speed(step: Step) -> float:
     return min(speed, (step.above.speed_max if step.above else None) or speed)
 
 
-def _judge_full(part: Part, own: Step) -> Found:
+def _judge_full(part: Part, step: Step) -> Finding:
     evidence = Evidence(
         f"{part.path}/current_link_speed",
-        f"{own.below.speed:g} GT/s",
-        f"{_expected_speed(own):g} GT/s",
+        f"{step.below.speed:g} GT/s",
+        f"{_expected_speed(step):g} GT/s",
     )
     return passed(
         part.name,
-        f"its link runs at {own.below.speed:g} GT/s, the most that both ends support",
+        f"its link runs at {step.below.speed:g} GT/s, the most that both ends support",
         evidence,
     )
 
 
-def _judge_slow(step: Step, speed: float, *, idle: bool) -> Found:
+def _judge_slow(step: Step, speed: float, *, idle: bool) -> Finding:
     evidence = Evidence(
         f"{at(step.lower)}/current_link_speed", f"{speed:g} GT/s", f"{_expected_speed(step):g} GT/s"
     )
@@ -218,8 +215,8 @@ NIC_BANDWIDTH = CheckRow(
 
 
 @check(NIC_BANDWIDTH)
-def check_nic_bandwidth(machine: Machine) -> Iterator[Found]:
-    """Each card with a port that is up."""
+def check_nic_bandwidth(machine: Machine) -> Iterator[Finding]:
+    """A finding for each card with a port that is up."""
     none = True
     for part in slots(nics(machine)):
         ports = _rate_of_ports(machine, part)

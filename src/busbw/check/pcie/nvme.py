@@ -1,4 +1,4 @@
-"""NVMe drives."""
+"""NVMe drives: their controllers, state and temperature warning."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from busbw.check.base import check, failed, passed, skipped, warned
 from busbw.check.machine import Machine
 from busbw.check.pcie.under_load import GPUDIRECT_LOOPBACK
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.pci import DEVICES, at
 
@@ -44,8 +44,8 @@ NVME = CheckRow(
 
 
 @check(NVME, after=GPUDIRECT_LOOPBACK)
-def check_nvme(machine: Machine) -> Iterator[Found]:
-    """Each controller, then each drive on PCI without one."""
+def check_nvme(machine: Machine) -> Iterator[Finding]:
+    """A finding for each controller, then for each drive on PCI without one."""
     controllers = {
         name: machine.text(f"{CLASS}/{name}/address") or ""
         for name in machine.names(CLASS)
@@ -78,7 +78,7 @@ def _unclaimed(machine: Machine, bdf: str) -> bool:
     )
 
 
-def _judge_controller(machine: Machine, name: str, address: str) -> Found:
+def _judge_controller(machine: Machine, name: str, address: str) -> Finding:
     path = f"{CLASS}/{name}/state"
     reading = machine.read(path)
     state, fix = reading.text or "", filled(NVME.fix, bdf=address or name, name=name)
@@ -93,7 +93,8 @@ def _judge_controller(machine: Machine, name: str, address: str) -> Found:
         )
     if state != LIVE:
         return failed(name, f"its controller is {state or 'not readable'}", evidence, fix=fix)
-    if alarm := _temperature_alarm(machine, f"{CLASS}/{name}"):
+    alarm = _temperature_alarm(machine, f"{CLASS}/{name}")
+    if alarm:
         return warned(
             name,
             f"it warns of its temperature{alarm.seen}",
@@ -104,7 +105,10 @@ def _judge_controller(machine: Machine, name: str, address: str) -> Found:
 
 
 def _temperature_alarm(machine: Machine, folder: str) -> Evidence | None:
-    """The drive's critical warning of its temperature; the kernel shows no other without a tool."""
+    """The drive's critical warning of its temperature; None without one.
+
+    The kernel shows no other critical warning without a tool.
+    """
     sensors = [name for name in machine.names(folder) if name.startswith("hwmon")]
     sensors += [f"hwmon/{name}" for name in machine.names(f"{folder}/hwmon")]
     for sensor in sensors:
@@ -115,17 +119,15 @@ def _temperature_alarm(machine: Machine, folder: str) -> Evidence | None:
     return None
 
 
-def _judge_without_controller(machine: Machine, bdf: str) -> Found:
+def _judge_without_controller(machine: Machine, bdf: str) -> Finding:
     gone = (machine.read(f"{at(bdf)}/config").data or b"").startswith(GONE)
-    what = (
-        "the drive does not respond on PCI"
-        if gone
-        else "PCI shows a drive, but it has no controller: the driver gave up on it"
-    )
-    bound = machine.target(f"{at(bdf)}/driver")
+    message = "PCI shows a drive, but it has no controller: the driver gave up on it"
+    if gone:
+        message = "the drive does not respond on PCI"
+    driver = machine.target(f"{at(bdf)}/driver")
     return failed(
         bdf,
-        what,
-        Evidence(f"{at(bdf)}/driver", bound or "no driver", "nvme, with a controller"),
+        message,
+        Evidence(f"{at(bdf)}/driver", driver or "no driver", "nvme, with a controller"),
         fix=filled(NVME.fix, bdf=bdf, name="nvmeN"),
     )

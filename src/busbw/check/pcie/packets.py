@@ -6,12 +6,12 @@ from busbw.check.base import check, judged, passed, skipped, warned
 from busbw.check.machine import NONE, Machine, gpus, nics, rdma_nics, slots
 from busbw.check.pcie.upstream import BRIDGES, CONFIG, amd_host, express, plain
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.pci import MELLANOX, at
 
 BEST_READ_REQUEST = 4096
-# 4096 bytes in the Device Control register, and the bits of the size.
+# In the Device Control register: the code of 4096 bytes, and the bits of the size.
 CODE = 5 << 12
 FIELD = 7 << 12
 
@@ -36,8 +36,8 @@ MAX_READ_REQUEST = CheckRow(
 
 
 @check(MAX_READ_REQUEST)
-def check_max_read_request(machine: Machine) -> Iterator[Found]:
-    """Each RDMA device of NVIDIA."""
+def check_max_read_request(machine: Machine) -> Iterator[Finding]:
+    """A finding for each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if machine.hypervisor or not parts:
         yield skipped(
@@ -89,8 +89,8 @@ MAX_PAYLOAD = CheckRow(
 
 
 @check(MAX_PAYLOAD)
-def check_max_payload(machine: Machine) -> Iterator[Found]:
-    """Each slot's device and the bridges above it."""
+def check_max_payload(machine: Machine) -> Iterator[Finding]:
+    """A finding for each device, with the bridges above it."""
     parts = slots(gpus(machine) + nics(machine))
     if machine.hypervisor or not parts:
         yield skipped("in a virtual machine the host sets it" if parts else NONE)
@@ -114,14 +114,11 @@ def check_max_payload(machine: Machine) -> Iterator[Found]:
                 part.name, f"packets carry up to {least} bytes on the whole path", *evidence
             )
         else:
-            seen = (
-                f"up to {least} bytes"
-                if not others
-                else " and ".join(map(str, (least, *others))) + " bytes"
-            )
-            yield warned(
-                part.name, f"packets on its path carry {seen}", *evidence, fix=MAX_PAYLOAD.fix
-            )
+            carried = f"up to {least}"
+            if others:
+                carried = " and ".join(map(str, (least, *others)))
+            message = f"packets on its path carry {carried} bytes"
+            yield warned(part.name, message, *evidence, fix=MAX_PAYLOAD.fix)
 
 
 RELAXED_BIT = 1 << 4
@@ -150,8 +147,8 @@ RELAXED_ORDERING = CheckRow(
 
 
 @check(RELAXED_ORDERING)
-def check_relaxed_ordering(machine: Machine) -> Iterator[Found]:
-    """Each RDMA device of NVIDIA."""
+def check_relaxed_ordering(machine: Machine) -> Iterator[Finding]:
+    """A finding for each RDMA device of NVIDIA."""
     parts = [part for part in rdma_nics(machine) if part.device.vendor == MELLANOX]
     if machine.hypervisor or not parts:
         yield skipped(

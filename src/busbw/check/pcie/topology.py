@@ -6,7 +6,7 @@ from busbw.check.base import check, judged, not_offered, passed, skipped, unread
 from busbw.check.machine import NONE, Machine, Part, gpus, nics, rdma_nics, with_cpu
 from busbw.check.pcie.upstream import BRIDGES, nearest
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.cpu import count_list
 from busbw.host.pci import shared
@@ -32,7 +32,7 @@ PATH = CheckRow(
 
 
 @check(PATH)
-def check_path(machine: Machine) -> Iterator[Found]:
+def check_path(machine: Machine) -> Iterator[Finding]:
     cards, ports = gpus(machine), rdma_nics(machine)
     if not cards or not ports:
         yield skipped("no GPU" if not cards else "no RDMA device")
@@ -45,8 +45,9 @@ def check_path(machine: Machine) -> Iterator[Found]:
             yield _judge_path(machine, gpu, ports)
 
 
-def _judge_path(machine: Machine, gpu: Part, ports: list[Part]) -> Found:
-    if model := with_cpu(machine, gpu):
+def _judge_path(machine: Machine, gpu: Part, ports: list[Part]) -> Finding:
+    model = with_cpu(machine, gpu)
+    if model:
         return skipped(f"{model} is connected to its CPU by NVLink-C2C", gpu.name)
     nic = nearest(gpu, ports, machine)
     if nic is None or gpu.device.above is None:
@@ -95,7 +96,7 @@ NUMA = CheckRow(
 
 
 @check(NUMA)
-def check_numa(machine: Machine) -> Iterator[Found]:
+def check_numa(machine: Machine) -> Iterator[Finding]:
     """Each device has a node; each GPU and its nearest RDMA device have the same."""
     cards, ports = gpus(machine), rdma_nics(machine)
     # A hypervisor's own network devices have no node.
@@ -108,18 +109,20 @@ def check_numa(machine: Machine) -> Iterator[Found]:
     elif count_list(nodes.text) == 1:
         yield skipped("the machine has one NUMA node")
     else:
-        lost = [
+        without_node = [
             part for part in parts if not (machine.text(f"{part.path}/numa_node") or "").isdecimal()
         ]
-        yield from (_judge_unknown_node(machine, part) for part in lost)
-        far = [
-            _judge_far(machine, gpu, nic)
-            for gpu in cards
-            if gpu not in lost and (nic := nearest(gpu, ports, machine)) and nic not in lost
-        ]
-        apart = [found for found in far if found]
-        yield from apart
-        if not lost and not apart:
+        yield from (_judge_unknown_node(machine, part) for part in without_node)
+        far = False
+        for gpu in cards:
+            nic = None if gpu in without_node else nearest(gpu, ports, machine)
+            if nic is None or nic in without_node:
+                continue
+            finding = _judge_far(machine, gpu, nic)
+            if finding:
+                far = True
+                yield finding
+        if not without_node and not far:
             yield passed(
                 "",
                 "all GPUs and network controllers have a NUMA node, and no GPU is on a different"
@@ -128,7 +131,7 @@ def check_numa(machine: Machine) -> Iterator[Found]:
             )
 
 
-def _judge_unknown_node(machine: Machine, part: Part) -> Found:
+def _judge_unknown_node(machine: Machine, part: Part) -> Finding:
     path = f"{part.path}/numa_node"
     reading = machine.read(path)
     if reading.text is None:
@@ -141,18 +144,18 @@ def _judge_unknown_node(machine: Machine, part: Part) -> Found:
     )
 
 
-def _judge_far(machine: Machine, gpu: Part, nic: Part) -> Found | None:
-    own, its = (machine.text(f"{part.path}/numa_node") or "" for part in (gpu, nic))
-    if own == its:
+def _judge_far(machine: Machine, gpu: Part, nic: Part) -> Finding | None:
+    gpu_node, nic_node = (machine.text(f"{part.path}/numa_node") or "" for part in (gpu, nic))
+    if gpu_node == nic_node:
         return None
     evidence = (
-        Evidence(f"{gpu.path}/numa_node", own, its),
-        Evidence(f"{nic.path}/numa_node", its, own),
+        Evidence(f"{gpu.path}/numa_node", gpu_node, nic_node),
+        Evidence(f"{nic.path}/numa_node", nic_node, gpu_node),
     )
-    fix = filled(MOVE_NIC, nic=nic.name, bdf=nic.device.bdf, node=own)
+    fix = filled(MOVE_NIC, nic=nic.name, bdf=nic.device.bdf, node=gpu_node)
     return warned(
         gpu.name,
-        f"it is on NUMA node {own}, its nearest RDMA device {nic.name} on node {its}",
+        f"it is on NUMA node {gpu_node}, its nearest RDMA device {nic.name} on node {nic_node}",
         *evidence,
         fix=fix,
     )

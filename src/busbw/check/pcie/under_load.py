@@ -13,14 +13,15 @@ from busbw.check.measuring import CALL, NOT_INSTALLED, WITHOUT_CUDA, Loop, Loopb
 from busbw.check.nic.links import gbits
 from busbw.check.pcie.links import GENERATIONS
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.core.sizes import counted
 from busbw.host.gpu import pcie_rate
 from busbw.host.pci import read_link
 from busbw.host.source import Unavailable
 
-# Of the link: Azure's node health checks ask 21 of 31.5 GB/s of A100, and 48 of 63 of H100.
+# Share of the link's rate. Azure's node health checks ask for 21 of 31.5 GB/s on A100, and for 48
+# of 63 GB/s on H100.
 COPY_SHARE = 2 / 3
 
 LOAD_RATE = CheckRow(
@@ -55,12 +56,12 @@ LOAD_RATE = CheckRow(
 
 
 @under_load(LOAD_RATE, over_pcie=True)
-def check_load_rate(gpu: GpuLoad) -> Iterator[Found]:
+def check_load_rate(gpu: GpuLoad) -> Iterator[Finding]:
     for copies in gpu.copies:
         yield _judge_direction(gpu, copies)
 
 
-def _judge_direction(gpu: GpuLoad, copies: Copies) -> Found:
+def _judge_direction(gpu: GpuLoad, copies: Copies) -> Finding:
     links = Counter((sample.gen, sample.width) for sample in copies.samples)
     gen, width = max(links, key=links.__getitem__, default=(None, None))
     link, text = pcie_rate(gen, width), f"{copies.bytes_per_s / 1e9:.1f} GB/s {copies.direction}"
@@ -71,15 +72,15 @@ def _judge_direction(gpu: GpuLoad, copies: Copies) -> Found:
             f"{text}, but NVML does not report the generation and lanes of its link",
             Evidence(where, text),
         )
-    of = (
+    text_of_share = (
         f"{text}, {copies.bytes_per_s / link:.0%} of the {link / 1e9:g} GB/s of generation {gen}"
         f" x{width}"
     )
     return judged(
         right=copies.bytes_per_s >= COPY_SHARE * link,
         subject=gpu.label,
-        good=of,
-        bad=f"only {of}",
+        good=text_of_share,
+        bad=f"only {text_of_share}",
         evidence=(Evidence(where, text, f"{COPY_SHARE * link / 1e9:.1f} GB/s or more"),),
         fix=filled(LOAD_RATE.fix, gpu=gpu.index),
         weight=1 - copies.bytes_per_s / link,
@@ -111,24 +112,24 @@ LOAD_LINK = CheckRow(
 
 
 @under_load(LOAD_LINK, over_pcie=True)
-def check_load_link(gpu: GpuLoad) -> Iterator[Found]:
-    seen = [(sample.gen, sample.width) for sample in gpu.samples if sample.gen and sample.width]
-    if not seen or not gpu.gen_max or not gpu.width_max:
+def check_load_link(gpu: GpuLoad) -> Iterator[Finding]:
+    links = [(sample.gen, sample.width) for sample in gpu.samples if sample.gen and sample.width]
+    if not links or not gpu.gen_max or not gpu.width_max:
         yield unknown(gpu.label, "NVML does not report the generation and lanes of its link")
     else:
-        low = [link for link in seen if link[0] < gpu.gen_max or link[1] < gpu.width_max]
-        best, (gen, width) = f"generation {gpu.gen_max} x{gpu.width_max}", min(low or seen)
+        degraded = [link for link in links if link[0] < gpu.gen_max or link[1] < gpu.width_max]
+        highest, (gen, width) = f"generation {gpu.gen_max} x{gpu.width_max}", min(degraded or links)
         yield judged(
-            right=not low,
+            right=not degraded,
             subject=gpu.label,
-            good=f"{best} in all {len(seen)} samples under load",
+            good=f"{highest} in all {len(links)} samples under load",
             bad=(
-                f"below {best} in {len(low)} of {len(seen)} samples under load, down to generation"
-                f" {gen} x{width}"
+                f"below {highest} in {len(degraded)} of {len(links)} samples under load, down to"
+                f" generation {gen} x{width}"
             ),
             evidence=(
                 Evidence(
-                    f"NVML, {gpu.label}, while copies ran", f"generation {gen} x{width}", best
+                    f"NVML, {gpu.label}, while copies ran", f"generation {gen} x{width}", highest
                 ),
             ),
             fix=filled(LOAD_LINK.fix, gpu=gpu.index, bdf=gpu.bus_id),
@@ -156,7 +157,7 @@ LOAD_TRANSITIONS = CheckRow(
 
 
 @under_load(LOAD_TRANSITIONS, over_pcie=True)
-def check_load_transitions(gpu: GpuLoad) -> Iterator[Found]:
+def check_load_transitions(gpu: GpuLoad) -> Iterator[Finding]:
     number = changes = 0
     for copies in gpu.copies:
         links = [
@@ -216,8 +217,8 @@ GPUDIRECT_LOOPBACK = CheckRow(
 
 
 @check(GPUDIRECT_LOOPBACK)
-def check_gpudirect_loopback(machine: Machine) -> Iterator[Found]:
-    """Each port next to a GPU; skip without a load or without perftest."""
+def check_gpudirect_loopback(machine: Machine) -> Iterator[Finding]:
+    """A finding for each port next to a GPU; skip without a load."""
     reading = machine.call(CALL, _not_asked)
     if reading.data is None:
         yield skipped(f"judged only under load: {COMMAND}")
@@ -226,35 +227,33 @@ def check_gpudirect_loopback(machine: Machine) -> Iterator[Found]:
     if not tried.loops and tried.reason in (NOT_INSTALLED, WITHOUT_CUDA):
         yield not_offered("", tried.reason)
     elif not tried.loops:
-        report = (
-            skipped(tried.reason) if tried.reason.startswith("no ") else unknown("", tried.reason)
-        )
-        yield report
+        without = tried.reason.startswith("no ")
+        yield skipped(tried.reason) if without else unknown("", tried.reason)
     for loop in tried.loops:
         yield _judge_loop(machine, loop)
 
 
-def _judge_loop(machine: Machine, loop: Loop) -> Found:
+def _judge_loop(machine: Machine, loop: Loop) -> Finding:
     port = next((port for port in machine.ports if port.name == loop.port), None)
     fix = filled(GPUDIRECT_LOOPBACK.fix, device=port.device if port else loop.port, gpu=loop.gpu)
     where = f"ib_write_bw --use_cuda={loop.gpu}, {loop.port}"
     if loop.bytes_per_s is None:
         message = f"GPUDirect RDMA with GPU {loop.gpu} fails: {loop.error}"
         return failed(loop.port, message, Evidence(where, loop.error, "a rate"), fix=fix)
-    most = _port_or_link_rate(machine, port) if port else None
+    limit = _port_or_link_rate(machine, port) if port else None
     text = f"{loop.bytes_per_s / GBIT:.0f} Gbit/s with GPU {loop.gpu}"
-    if most is None:
+    if limit is None:
         return unknown(
             loop.port, f"{text}, but the rate of the port is not known", Evidence(where, text)
         )
     return judged(
-        right=loop.bytes_per_s >= LOOPBACK_SHARE * most,
+        right=loop.bytes_per_s >= LOOPBACK_SHARE * limit,
         subject=loop.port,
         good=text,
-        bad=f"only {text}, {loop.bytes_per_s / most:.0%} of {most / GBIT:.0f}",
-        evidence=(Evidence(where, text, f"{LOOPBACK_SHARE * most / GBIT:.0f} Gbit/s or more"),),
+        bad=f"only {text}, {loop.bytes_per_s / limit:.0%} of {limit / GBIT:.0f}",
+        evidence=(Evidence(where, text, f"{LOOPBACK_SHARE * limit / GBIT:.0f} Gbit/s or more"),),
         fix=fix,
-        weight=1 - loop.bytes_per_s / most,
+        weight=1 - loop.bytes_per_s / limit,
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from busbw.check.base import broken, skipped, unanswered, unknown, unread
 from busbw.check.machine import Machine, Part, gpus, nics, slots
-from busbw.check.types import AS_ROOT, Evidence, Found
+from busbw.check.types import AS_ROOT, Evidence, Finding
 from busbw.host.pci import AMD, Config, Link, at, links, read_config, read_link, shared
 from busbw.host.source import Reading
 
@@ -34,38 +34,30 @@ class Step:
 
     @property
     def name(self) -> str:
-        """The lower end for a message."""
+        """The lower end of the link, as a message calls it."""
         return "it" if self.last else f"the switch above it ({self.lower})"
 
 
 def upstream(machine: Machine) -> Iterator[tuple[Part, list[Step]]]:
     """For each slot of GPUs and network controllers: its links up to the root port.
 
-    A link that several parts share is with the first.
+    A link that several parts share is only in the list of the first.
     """
-    seen: set[str] = set()
+    covered: set[str] = set()
     for part in slots(gpus(machine) + nics(machine)):
-        fresh = [(upper, lower) for upper, lower in links(part.device) if lower not in seen]
-        seen |= {lower for _, lower in fresh}
-        yield (
-            part,
-            [
-                Step(
-                    part,
-                    lower,
-                    read_link(machine, lower),
-                    upper or None,
-                    read_link(machine, upper) if upper else None,
-                )
-                for upper, lower in fresh
-            ],
-        )
+        fresh = [(upper, lower) for upper, lower in links(part.device) if lower not in covered]
+        covered |= {lower for _, lower in fresh}
+        steps = []
+        for upper, lower in fresh:
+            above = read_link(machine, upper) if upper else None
+            steps.append(Step(part, lower, read_link(machine, lower), upper or None, above))
+        yield part, steps
 
 
 def nearest(gpu: Part, others: list[Part], machine: Machine) -> Part | None:
     """The network controller that shares the most bridges with the GPU; None if there is none.
 
-    Of several, one on the GPU's NUMA node.
+    If several share as many, one on the GPU's NUMA node.
     """
     node = machine.text(f"{gpu.path}/numa_node")
     return max(
@@ -80,10 +72,9 @@ def nearest(gpu: Part, others: list[Part], machine: Machine) -> Part | None:
 
 def amd_host(machine: Machine, part: Part) -> bool:
     """Whether the part's root port is AMD's."""
-    return (
-        bool(part.device.above)
-        and machine.text(f"{at((part.device.above or ('',))[0])}/vendor") == AMD
-    )
+    if not part.device.above:
+        return False
+    return machine.text(f"{at(part.device.above[0])}/vendor") == AMD
 
 
 def group(machine: Machine, part: Part) -> str | None:
@@ -98,20 +89,20 @@ def plain(machine: Machine, part: Part) -> bool:
     return not isinstance(config, str) and config.present and config.control is None
 
 
-def no_link(machine: Machine, part: Part, what: str) -> Found:
-    """Why a part reports nothing about its link."""
+def no_link(machine: Machine, part: Part, quantity: str) -> Finding:
+    """The finding on a part that shows nothing about its link."""
     if plain(machine, part):
         return skipped("it is not a PCI Express device", part.name)
     if machine.hypervisor:
-        return skipped(f"the hypervisor hides the {what} of its link", part.name)
-    path = f"{part.path}/current_link_{what.partition(' ')[0]}"
+        return skipped(f"the hypervisor hides the {quantity} of its link", part.name)
+    path = f"{part.path}/current_link_{quantity.partition(' ')[0]}"
     reading = machine.read(path)
     if reading.text is None:
-        return unread(part.name, reading, f"the {what} of its link")
-    shown = Evidence(path, reading.text, f"a {what}")
+        return unread(part.name, reading, f"the {quantity} of its link")
+    shown = Evidence(path, reading.text, f"a {quantity}")
     return unknown(
         part.name,
-        f"it does not show the {what} of its link, as after a fall off the bus",
+        f"it does not show the {quantity} of its link, as after a fall off the bus",
         shown,
         fix="lspci -vv; dmesg | tail",
     )
@@ -122,16 +113,16 @@ EXPRESS_READ, EXTENDED_READ = "PCI Express capability", "extended capabilities"
 
 @dataclass
 class Configs:
-    """What could be read by address, and the reasons for the rest.
+    """The configuration spaces that could be read, by address, and why others could not.
 
-    `root`: the reads were made as root.
+    `root` says that the reads were made as root.
     """
 
     root: bool
     read: dict[str, Config] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
 
-    def unread(self, subject: str = "") -> list[Found]:
+    def unread(self, subject: str = "") -> list[Finding]:
         """One unknown finding for all that could not be read."""
         if not self.reasons:
             return []

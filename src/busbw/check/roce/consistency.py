@@ -6,7 +6,7 @@ from busbw.check.base import check, not_offered, passed, skipped, unanswered, un
 from busbw.check.machine import Machine
 from busbw.check.roce.settings import STAYS, Setting, absent, settings, values
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.dcb import Dcb
 from busbw.host.roce_qos import CALL, UNITS, rdma_cm_path, read_setters
@@ -37,54 +37,56 @@ ALIKE = CheckRow(
 
 
 @check(ALIKE)
-def check_alike(machine: Machine) -> Iterator[Found]:
-    """Each setting that can be read, compared with most ports."""
-    found = settings(machine)
-    if len(found) < 2:
-        yield skipped("fewer than two RoCE interfaces" if found else absent(machine))
+def check_alike(machine: Machine) -> Iterator[Finding]:
+    """A finding for each setting of a port that differs from most ports."""
+    ports = settings(machine)
+    if len(ports) < 2:
+        yield skipped("fewer than two RoCE interfaces" if ports else absent(machine))
         return
-    table = [values(machine, setting) for setting in found]
+    table = [values(machine, setting) for setting in ports]
     columns: dict[str, list[str]] = {}
     for port_values in table:
-        for what, value in port_values.items():
-            columns.setdefault(what, []).append(value)
-    known = [what for what, column in columns.items() if any(column)]
+        for name, value in port_values.items():
+            columns.setdefault(name, []).append(value)
+    known = [name for name, column in columns.items() if any(column)]
     if not known:
         yield not_offered("", "no setting of RoCE can be read here")
         return
-    differing: list[Found] = []
-    for what in known:
-        differing += _differing_ports(found, what, columns[what])
+    differing: list[Finding] = []
+    for name in known:
+        differing += _differing_ports(ports, name, columns[name])
     yield from differing
     if not differing:
         yield passed(
             "",
-            f"{len(found)} RoCE interfaces have the same settings",
+            f"{len(ports)} RoCE interfaces have the same settings",
             Evidence("settings that were compared", ", ".join(known)),
         )
 
 
-def _differing_ports(found: Sequence[Setting], what: str, column: list[str]) -> Iterator[Found]:
+def _differing_ports(ports: Sequence[Setting], name: str, column: list[str]) -> Iterator[Finding]:
     usual = max(column, key=column.count)
-    model = found[column.index(usual)]
-    for setting, value in zip(found, column, strict=True):
+    model_port = ports[column.index(usual)]
+    for setting, value in zip(ports, column, strict=True):
         if value != usual:
-            yield _judge_difference(setting, what, value, usual, model)
+            yield _judge_difference(setting, name, value, usual, model_port)
 
 
-def _judge_difference(setting: Setting, what: str, value: str, usual: str, model: Setting) -> Found:
+def _judge_difference(
+    setting: Setting, name: str, value: str, usual: str, model_port: Setting
+) -> Finding:
     evidence = Evidence(
-        f"{setting.qos.netdev}: {what}",
+        f"{setting.qos.netdev}: {name}",
         value or "not readable",
         usual or "not readable, as on most ports",
     )
     if not value:
         return unknown(
-            setting.subject, f"its {what} cannot be read; on most ports it can", evidence
+            setting.subject, f"its {name} cannot be read; on most ports it can", evidence
         )
-    fix = filled(ALIKE.fix, what=what, netdev=setting.qos.netdev, other=model.qos.netdev)
+    fix = filled(ALIKE.fix, what=name, netdev=setting.qos.netdev, other=model_port.qos.netdev)
     return warned(
-        setting.subject, f"its {what} differs from most ports of this host", evidence, fix=fix
+        setting.subject, f"its {name} differs from most ports of this host", evidence, fix=fix
     )
 
 
@@ -117,14 +119,14 @@ AT_START = CheckRow(
 
 
 @check(AT_START)
-def check_at_start(machine: Machine) -> Iterator[Found]:
+def check_at_start(machine: Machine) -> Iterator[Finding]:
     """One finding for the machine, if a RoCE port has flow control or trusts DSCP."""
-    found = settings(machine)
+    ports = settings(machine)
     states = [
-        setting.qos for setting in found if setting.qos.trust or setting.qos.lossless is not None
+        setting.qos for setting in ports if setting.qos.trust or setting.qos.lossless is not None
     ]
     chosen = [qos for qos in states if qos.lossless or qos.trust == "dscp"]
-    if not found:
+    if not ports:
         yield skipped(absent(machine))
     elif not states:
         yield not_offered("", "the settings of RoCE cannot be read")
@@ -135,14 +137,14 @@ def check_at_start(machine: Machine) -> Iterator[Found]:
         yield _judge_boot_files(machine, firmware=firmware)
 
 
-def _judge_boot_files(machine: Machine, *, firmware: bool) -> Found:
+def _judge_boot_files(machine: Machine, *, firmware: bool) -> Finding:
     files = read_setters(machine)
     if isinstance(files, str):
         return unanswered("", f"what sets RoCE at boot is unknown: {files}", files)
     enabled = [file for file in files if file.enabled]
     if enabled:
-        seen = [Evidence(file.path, ", ".join(file.words)) for file in enabled]
-        return passed("", f"{enabled[0].path} sets it at boot", *seen)
+        evidence = [Evidence(file.path, ", ".join(file.words)) for file in enabled]
+        return passed("", f"{enabled[0].path} sets it at boot", *evidence)
     if machine.container:
         return not_offered(
             "",
@@ -151,18 +153,18 @@ def _judge_boot_files(machine: Machine, *, firmware: bool) -> Found:
         )
     if files:
         name = files[0].path.rpartition("/")[2]
-        seen = [Evidence(file.path, "not enabled", "enabled") for file in files]
+        evidence = [Evidence(file.path, "not enabled", "enabled") for file in files]
         if not files[0].path.startswith(tuple(f"/{folder}/" for folder in UNITS)):
             return warned(
                 "",
                 f"{name} would set it, but is not executable",
-                *seen,
+                *evidence,
                 fix=filled("chmod +x {path}", path=files[0].path),
             )
         return warned(
             "",
             f"{name} would set it, but systemd does not start it",
-            *seen,
+            *evidence,
             fix=filled("systemctl enable {unit}", unit=_instance(name)),
         )
     if firmware:
@@ -186,5 +188,5 @@ def _judge_boot_files(machine: Machine, *, firmware: bool) -> Found:
 
 
 def _instance(unit: str) -> str:
-    """A template is enabled for one instance: `qos@.service` for an interface."""
+    """The name by which a unit is enabled: of `qos@.service`, the instance for an interface."""
     return unit.replace("@.", "@INTERFACE.")

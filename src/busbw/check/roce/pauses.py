@@ -6,7 +6,7 @@ from busbw.check.nic.links import counter_evidence, per_port, total
 from busbw.check.rates import LOADED, Count, window
 from busbw.check.roce.settings import STAYS, Setting, hidden, listed, per_interface
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.ethtool import read_pause
 
@@ -34,7 +34,7 @@ PAUSE_GLOBAL = CheckRow(
 
 
 @per_interface(PAUSE_GLOBAL)
-def check_pause_global(machine: Machine, setting: Setting) -> Found:
+def check_pause_global(machine: Machine, setting: Setting) -> Finding:
     qos = setting.qos
     pause = read_pause(machine, qos.netdev)
     if isinstance(pause, str):
@@ -93,14 +93,13 @@ CNP = CheckRow(
 
 
 @per_port(CNP, (f"hw_counters/{IGNORED}", f"hw_counters/{HANDLED}"), "", ethernet=True)
-def check_cnp(machine: Machine, port: Port, found: list[Count]) -> Found:
-    if len(found) < 2:
+def check_cnp(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+    if len(counters) < 2:
         return not_offered(port.name, "its driver does not count congestion notifications")
-    recent = window(machine, found)
-    # With no notification in this time, all since the driver was loaded count.
-    values, since = (
-        (recent.counts, recent.since) if total(recent.counts, ".*") else (tuple(found), LOADED)
-    )
+    recent = window(machine, counters)
+    values, since = recent.counts, recent.since
+    if not total(values, ".*"):  # without a notification in this time, all since the start count
+        values, since = tuple(counters), LOADED
     ignored, handled = total(values, IGNORED), total(values, HANDLED)
     message = f"{ignored} of {ignored + handled} congestion notifications ignored {since}"
     if ignored > MOST_IGNORED * (ignored + handled):
@@ -108,12 +107,12 @@ def check_cnp(machine: Machine, port: Port, found: list[Count]) -> Found:
         return warned(
             port.name,
             message,
-            *counter_evidence(found, IGNORED),
-            *counter_evidence(found, HANDLED, ""),
+            *counter_evidence(counters, IGNORED),
+            *counter_evidence(counters, HANDLED, ""),
             fix=fix,
             weight=ignored,
         )
-    return passed(port.name, message, *counter_evidence(found, IGNORED))
+    return passed(port.name, message, *counter_evidence(counters, IGNORED))
 
 
 ERROR, WARNING = "tx_pause_storm_error_events", "tx_pause_storm_warning_events"
@@ -139,13 +138,13 @@ STORM = CheckRow(
 
 
 @per_port(STORM, (), f"{ERROR}|{WARNING}", ethernet=True)
-def check_storm(machine: Machine, port: Port, found: list[Count]) -> Found:
-    over = window(machine, found)
-    counts = over.counts
+def check_storm(machine: Machine, port: Port, counters: list[Count]) -> Finding:
+    recent = window(machine, counters)
+    counts = recent.counts
     errors, warnings = total(counts, ERROR), total(counts, WARNING)
     if not errors and not warnings:
-        return passed(port.name, f"no pause storm {over.since}", *counter_evidence(counts))
-    message = f"{errors} pause storms that the NIC ended, {warnings} long pauses {over.since}"
+        return passed(port.name, f"no pause storm {recent.since}", *counter_evidence(counts))
+    message = f"{errors} pause storms that the NIC ended, {warnings} long pauses {recent.since}"
     return warned(
         port.name,
         message,

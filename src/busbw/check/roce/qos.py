@@ -13,7 +13,7 @@ from busbw.check.roce.settings import (
     per_interface,
 )
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.dcb import PRIORITIES
 from busbw.host.ethtool import Pause, read_pause
@@ -42,7 +42,7 @@ TRUST = CheckRow(
 
 
 @per_interface(TRUST)
-def check_trust(machine: Machine, setting: Setting) -> Found:
+def check_trust(machine: Machine, setting: Setting) -> Finding:
     qos = setting.qos  # with the kernel's driver a DSCP entry means that DSCP is trusted
     if not qos.trust:
         return unanswered(
@@ -51,11 +51,11 @@ def check_trust(machine: Machine, setting: Setting) -> Found:
             str(qos.dcb),
         )
     if qos.trust == "pcp" and qos.tagged:
-        seen = Evidence(qos.trust_where, qos.trust, "dscp, or a VLAN with a priority for RDMA")
+        evidence = Evidence(qos.trust_where, qos.trust, "dscp, or a VLAN with a priority for RDMA")
         return not_offered(
             setting.subject,
             f"{qos.netdev} trusts pcp and has a VLAN, so the VLAN's egress map decides",
-            seen,
+            evidence,
         )
     command = OF_NVIDIA if nvidia(machine, setting.port) else OF_OTHERS
     return judged(
@@ -94,7 +94,7 @@ PFC = CheckRow(
 
 
 @per_interface(PFC)
-def check_pfc(machine: Machine, setting: Setting) -> Found:
+def check_pfc(machine: Machine, setting: Setting) -> Finding:
     qos = setting.qos
     if qos.lossless is None:
         reason = (
@@ -108,23 +108,21 @@ def check_pfc(machine: Machine, setting: Setting) -> Found:
         f"PFC on for {listed(qos.lossless)}",
         "the lossless priorities of the switch",
     )
-    own = filled("mlnx_qos -i {netdev} --pfc {mask}", netdev=qos.netdev, mask=mask(COMMON))
-    command = (
-        own
-        if nvidia(machine, setting.port)
-        else filled(
-            f"dcb pfc set dev {{netdev}} prio-pfc all:off {COMMON[0]}:on", netdev=qos.netdev
-        )
-    )
+    if nvidia(machine, setting.port):
+        template = "mlnx_qos -i {netdev} --pfc {mask}"
+        command = filled(template, netdev=qos.netdev, mask=mask(COMMON))
+    else:
+        template = f"dcb pfc set dev {{netdev}} prio-pfc all:off {COMMON[0]}:on"
+        command = filled(template, netdev=qos.netdev)
     fix = f"{command}; or the lossless priorities of the switch instead"
     if not qos.lossless:
         pause = read_pause(machine, qos.netdev)
-        rest = "RoCE is lossy, which is right only on a lossy fabric"
+        consequence = "RoCE is lossy, which is right only on a lossy fabric"
         if isinstance(pause, Pause) and pause.rx and pause.tx:
-            rest = "global pause is on instead, and stops all traffic of the port"
+            consequence = "global pause is on instead, and stops all traffic of the port"
         return warned(
             setting.subject,
-            f"{qos.netdev} has no priority with flow control: {rest}",
+            f"{qos.netdev} has no priority with flow control: {consequence}",
             evidence,
             fix=fix,
         )
@@ -162,7 +160,7 @@ ECN = CheckRow(
 
 
 @per_interface(ECN)
-def check_ecn(machine: Machine, setting: Setting) -> Found:
+def check_ecn(machine: Machine, setting: Setting) -> Finding:
     qos = setting.qos
     if qos.notify is None or qos.react is None:
         return not_offered(
@@ -170,31 +168,29 @@ def check_ecn(machine: Machine, setting: Setting) -> Found:
             hidden(machine, f"/sys/class/net/{qos.netdev}/ecn cannot be read: {OFED}"),
         )
     parts = {"roce_np": qos.notify, "roce_rp": qos.react}
-    wanted = qos.lossless or ()
-    expected = listed(wanted) if wanted else "at least one"
-    seen = [
+    lossless = qos.lossless or ()
+    expected = listed(lossless) if lossless else "at least one"
+    evidence = [
         Evidence(
             f"/sys/class/net/{qos.netdev}/ecn/{part}/enable/*", f"on for {listed(on)}", expected
         )
         for part, on in parts.items()
     ]
-    missing = [
-        (part, priority) for part, on in parts.items() for priority in wanted if priority not in on
-    ]
-    if not wanted:
-        missing = [
-            (part, min(qos.notify + qos.react, default=0)) for part, on in parts.items() if not on
-        ]
+    missing = []
+    for part, on in parts.items():
+        missing += [(part, priority) for priority in lossless if priority not in on]
+        if not lossless and not on:
+            missing.append((part, min(qos.notify + qos.react, default=0)))
     if missing:
         part, priority = missing[0]
-        what = "ECN marks trigger no CNPs" if part == "roce_np" else "CNPs do not slow it down"
+        effect = "ECN marks trigger no CNPs" if part == "roce_np" else "CNPs do not slow it down"
         fix = filled(ECN.fix, netdev=qos.netdev, part=part, priority=priority)
         return warned(
             setting.subject,
-            f"{part} is off for priority {priority} on {qos.netdev}: {what}",
-            *seen,
+            f"{part} is off for priority {priority} on {qos.netdev}: {effect}",
+            *evidence,
             fix=fix,
         )
-    on = set(qos.notify) & set(qos.react)
-    which = "all priorities" if len(on) == PRIORITIES else f"priority {listed(tuple(sorted(on)))}"
-    return passed(setting.subject, f"{qos.netdev} has congestion control on {which}", *seen)
+    on_both = tuple(sorted(set(qos.notify) & set(qos.react)))
+    which = "all priorities" if len(on_both) == PRIORITIES else f"priority {listed(on_both)}"
+    return passed(setting.subject, f"{qos.netdev} has congestion control on {which}", *evidence)

@@ -1,4 +1,4 @@
-"""What RDMA-CM uses: the version of RoCE and the type of service."""
+"""The settings of RDMA-CM: its version of RoCE and its type of service."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from busbw.check.nccl.settings import READS
 from busbw.check.nic.links import fabric, no_fabric
 from busbw.check.roce.settings import Setting, absent, listed, sent_class, settings
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.nic import V2
 from busbw.host.roce_qos import CONFIGFS, decoded, rdma_cm_path
@@ -40,8 +40,11 @@ CM_MODE = CheckRow(
 
 
 @check(CM_MODE)
-def check_cm_mode(machine: Machine) -> Iterator[Found]:
-    """Each RoCE port with a directory in configfs. Creating one would change the machine."""
+def check_cm_mode(machine: Machine) -> Iterator[Finding]:
+    """A finding for each RoCE port with a directory in configfs.
+
+    Creating one would change the machine.
+    """
     ports = fabric(machine)
     if not ports:
         yield skipped(no_fabric(machine))
@@ -103,16 +106,19 @@ CM_TOS = CheckRow(
 
 
 @check(CM_TOS)
-def check_cm_tos(machine: Machine) -> Iterator[Found]:
-    """Each RoCE port with a directory in configfs. Creating one would change the machine."""
-    found = {setting.port.name: setting for setting in settings(machine)}
-    if not found:
+def check_cm_tos(machine: Machine) -> Iterator[Finding]:
+    """A finding for each RoCE port with a directory in configfs.
+
+    Creating one would change the machine.
+    """
+    by_port = {setting.port.name: setting for setting in settings(machine)}
+    if not by_port:
         yield skipped(absent(machine))
         return
     missing = [
-        one.port
-        for one in found.values()
-        if not machine.text(rdma_cm_path(one.port.device, one.port.number, TOS_FILE))
+        setting.port
+        for setting in by_port.values()
+        if not machine.text(rdma_cm_path(setting.port.device, setting.port.number, TOS_FILE))
     ]
     if missing:
         names = ", ".join(port.name for port in missing)
@@ -124,12 +130,12 @@ def check_cm_tos(machine: Machine) -> Iterator[Found]:
         yield not_offered(
             "", f"{CONFIGFS} has no directory for {names}; Linux uses 0 by default", fix=fix
         )
-    for setting in found.values():
+    for setting in by_port.values():
         if setting.port not in missing:
             yield _judge_cm_tos(machine, setting)
 
 
-def _judge_cm_tos(machine: Machine, setting: Setting) -> Found:
+def _judge_cm_tos(machine: Machine, setting: Setting) -> Finding:
     port, qos = setting.port, setting.qos
     path = rdma_cm_path(port.device, port.number, TOS_FILE)
     text = machine.text(path) or ""

@@ -8,7 +8,7 @@ from busbw.check.base import Check, check, skipped
 from busbw.check.machine import Machine, Port
 from busbw.check.nccl import settings as nccl
 from busbw.check.nic.links import driver, fabric, hardware, no_fabric, tagged
-from busbw.check.types import Found
+from busbw.check.types import Finding
 from busbw.core.finding import CheckRow
 from busbw.core.sizes import parse_int
 from busbw.host.dcb import PRIORITIES, Dcb
@@ -35,30 +35,30 @@ class Setting:
 @once
 def settings(machine: Machine) -> tuple[Setting, ...]:
     """The settings of the ports that collectives use. A bond has one for each slave."""
-    found = []
+    interfaces = []
     for port in fabric(machine):
         names = hardware(machine, port)
         for netdev in names:
             subject = f"{port.name} {netdev}" if len(names) > 1 else port.name
-            found.append(
+            interfaces.append(
                 Setting(
                     subject, port, read_qos(machine, netdev, tagged=tagged(machine, port.netdev))
                 )
             )
-    return tuple(found)
+    return tuple(interfaces)
 
 
-def per_interface(row: CheckRow) -> Callable[[Callable[[Machine, Setting], Found]], Check]:
+def per_interface(row: CheckRow) -> Callable[[Callable[[Machine, Setting], Finding]], Check]:
     """Makes a function that judges an interface of a RoCE port the check of `row`."""
 
-    def register(judge: Callable[[Machine, Setting], Found]) -> Check:
+    def register(judge: Callable[[Machine, Setting], Finding]) -> Check:
         @check(row)
         @wraps(judge)
-        def judge_all(machine: Machine) -> Iterator[Found]:
-            found = settings(machine)
-            if not found:
+        def judge_all(machine: Machine) -> Iterator[Finding]:
+            interfaces = settings(machine)
+            if not interfaces:
                 yield skipped(absent(machine))
-            for setting in found:
+            for setting in interfaces:
                 yield judge(machine, setting)
 
         return judge_all
@@ -67,7 +67,7 @@ def per_interface(row: CheckRow) -> Callable[[Callable[[Machine, Setting], Found
 
 
 def absent(machine: Machine) -> str:
-    """Why there are no settings."""
+    """Why no RoCE port has settings here."""
     return "no RoCE port with an interface here" if fabric(machine) else no_fabric(machine)
 
 
@@ -125,9 +125,11 @@ def _ranges(dscp: Mapping[int, int]) -> str:
             runs[-1] = (runs[-1][0], value, priority)
         else:
             runs.append((value, value, priority))
-    return ", ".join(
-        f"{first}{f'-{last}' if last > first else ''}: {priority}" for first, last, priority in runs
-    )
+    texts = []
+    for first, last, priority in runs:
+        values = f"{first}-{last}" if last > first else str(first)
+        texts.append(f"{values}: {priority}")
+    return ", ".join(texts)
 
 
 def nvidia(machine: Machine, port: Port) -> bool:

@@ -5,7 +5,7 @@ from busbw.check.machine import Machine
 from busbw.check.nccl.settings import READS
 from busbw.check.roce.settings import STAYS, Setting, listed, per_interface, sent_class
 from busbw.check.shell_words import filled
-from busbw.check.types import Evidence, Found
+from busbw.check.types import Evidence, Finding
 from busbw.core.finding import CheckRow, Layer
 from busbw.host.ethtool import statistics
 from busbw.host.roce_qos import decoded, traffic_class_path
@@ -36,11 +36,11 @@ TRAFFIC_CLASS = CheckRow(
 
 
 @per_interface(TRAFFIC_CLASS)
-def check_traffic_class(machine: Machine, setting: Setting) -> Found:
+def check_traffic_class(machine: Machine, setting: Setting) -> Finding:
     qos, port = setting.qos, setting.port
-    own = machine.read(traffic_class_path(port.device, port.number))
-    if broken(own):
-        return unread(setting.subject, own, "the traffic class")
+    port_class = machine.read(traffic_class_path(port.device, port.number))
+    if broken(port_class):
+        return unread(setting.subject, port_class, "the traffic class")
     value, where = sent_class(machine, port)
     if value is None:
         return not_offered(
@@ -49,7 +49,7 @@ def check_traffic_class(machine: Machine, setting: Setting) -> Found:
             " has it",
         )
     priority, lossless = qos.priority(value), qos.lossless
-    seen = Evidence(
+    evidence = Evidence(
         where, decoded(value), f"one with priority {listed(lossless)}" if lossless else ""
     )
     if lossless == ():
@@ -57,23 +57,23 @@ def check_traffic_class(machine: Machine, setting: Setting) -> Found:
             f"traffic class {decoded(value)}; no priority has flow control", setting.subject
         )
     if lossless is None or priority is None:
-        what = "flow control" if lossless is None else f"the priority of DSCP {value >> 2}"
+        noun = "flow control" if lossless is None else f"the priority of DSCP {value >> 2}"
         return not_offered(
-            setting.subject, f"traffic class {decoded(value)}; {what} cannot be read", seen
+            setting.subject, f"traffic class {decoded(value)}; {noun} cannot be read", evidence
         )
     mapped = Evidence(qos.trust_where, f"{qos.trust}: priority {priority}", listed(lossless))
     if priority in lossless:
         return passed(
             setting.subject,
             f"traffic class {decoded(value)} has priority {priority}, which is lossless",
-            seen,
+            evidence,
             mapped,
         )
     fix = filled(
         TRAFFIC_CLASS.fix, value=_lossless_class(setting), device=port.device, port=port.number
     )
     message = f"traffic class {decoded(value)} has priority {priority}, which has no flow control"
-    return warned(setting.subject, message, seen, mapped, fix=fix)
+    return warned(setting.subject, message, evidence, mapped, fix=fix)
 
 
 def _lossless_class(setting: Setting) -> str:
@@ -111,7 +111,7 @@ PRIORITY_TRAFFIC = CheckRow(
 
 
 @per_interface(PRIORITY_TRAFFIC)
-def check_priority_traffic(machine: Machine, setting: Setting) -> Found:
+def check_priority_traffic(machine: Machine, setting: Setting) -> Finding:
     netdev, lossless = setting.qos.netdev, setting.qos.lossless
     values = statistics(machine, netdev)
     if lossless == ():
@@ -129,26 +129,23 @@ def check_priority_traffic(machine: Machine, setting: Setting) -> Found:
             f"RDMA sent less than {ENOUGH / 1e9:g} GB since the driver was loaded", setting.subject
         )
     sent = {priority: values.get(f"tx_prio{priority}_bytes", 0) for priority in range(8)}
-    kept = sum(sent[priority] for priority in lossless)
-    most = max(sent, key=lambda priority: sent[priority])
+    lossless_bytes = sum(sent[priority] for priority in lossless)
+    busiest = max(sent, key=sent.__getitem__)
     evidence = (
         Evidence(f"ethtool -S {netdev}: {RDMA_BYTES}", str(values[RDMA_BYTES])),
         Evidence(
-            f"ethtool -S {netdev}: tx_prio{most}_bytes",
-            str(sent[most]),
+            f"ethtool -S {netdev}: tx_prio{busiest}_bytes",
+            str(sent[busiest]),
             f"most on {listed(lossless)}",
         ),
     )
-    if kept < LEAST * rdma:
+    sent_gb = f"RDMA sent {rdma / 1e9:.1f} GB"
+    if lossless_bytes < LEAST * rdma:
         message = (
-            f"RDMA sent {rdma / 1e9:.1f} GB, at most {kept / 1e9:.1f} GB of it with flow control;"
-            f" most used priority {most}"
+            f"{sent_gb}, at most {lossless_bytes / 1e9:.1f} GB of it with flow control;"
+            f" most used priority {busiest}"
         )
-        return warned(
-            setting.subject, message, *evidence, fix=filled(PRIORITY_TRAFFIC.fix, netdev=netdev)
-        )
-    return passed(
-        setting.subject,
-        f"RDMA sent {rdma / 1e9:.1f} GB; priority {listed(lossless)} carried {kept / 1e9:.1f} GB",
-        *evidence,
-    )
+        fix = filled(PRIORITY_TRAFFIC.fix, netdev=netdev)
+        return warned(setting.subject, message, *evidence, fix=fix)
+    carried = f"priority {listed(lossless)} carried {lossless_bytes / 1e9:.1f} GB"
+    return passed(setting.subject, f"{sent_gb}; {carried}", *evidence)

@@ -1,6 +1,4 @@
-"""Branches of the checks of NCCL's variables and of launchers: values at the limits, files,
-containers, what cannot be read.
-"""
+"""Branches of the checks of NCCL: values at the limits, files, what cannot be read."""
 
 import json
 
@@ -8,13 +6,10 @@ import pytest
 from healthy import healthy
 from healthy_gpu import all_changed
 from healthy_nccl import HOME, MISSING, library
-from tree import Tree, environment
+from one_check import only, run, set_to
+from tree import environment
 
-from busbw.check.launcher.programs import pmix_listing
-from busbw.check.machine import Machine
-from busbw.check.registry import find
 from busbw.core.finding import Verdict
-from busbw.host.source import Unavailable
 
 PASS, WARN, FAIL, SKIP, UNKNOWN = (
     Verdict.PASS,
@@ -23,21 +18,6 @@ PASS, WARN, FAIL, SKIP, UNKNOWN = (
     Verdict.SKIP,
     Verdict.UNKNOWN,
 )
-
-
-def run(name, tree):
-    return find(name).run(Machine(tree.source()))
-
-
-def set_to(**variables):
-    tree = healthy(ports=16)
-    environment(**variables)(tree)
-    return tree
-
-
-def only(name, tree):
-    (found,) = run(name, tree)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -196,13 +176,15 @@ def test_traffic_class_of_each_port():
     for index, text in enumerate(("Global tclass=106", "Global tclass=41", "")):
         tree.file(f"/sys/class/infiniband/mlx5_{index}/tc/1/traffic_class", text)
     tree.drop("/sys/class/infiniband/mlx5_3/tc")
-    found = {one.subject: one for one in run("nccl-ib-tc", tree)}
-    assert [found[name].verdict for name in ("mlx5_0", "mlx5_1", "mlx5_2")] == [PASS, WARN, PASS]
-    assert "DSCP 26" in found["mlx5_1"].message and "DSCP 10" in found["mlx5_1"].message
-    assert found["mlx5_1"].fix == "export NCCL_IB_TC=41"
-    assert (found[""].verdict, found[""].optional) == (UNKNOWN, True)
+    findings = {finding.subject: finding for finding in run("nccl-ib-tc", tree)}
+    assert [findings[name].verdict for name in ("mlx5_0", "mlx5_1", "mlx5_2")] == [PASS, WARN, PASS]
+    assert "DSCP 26" in findings["mlx5_1"].message and "DSCP 10" in findings["mlx5_1"].message
+    assert findings["mlx5_1"].fix == "export NCCL_IB_TC=41"
+    assert (findings[""].verdict, findings[""].optional) == (UNKNOWN, True)
     tree.error("/sys/class/infiniband/mlx5_3/tc/1/traffic_class", "input/output error")
-    assert [one.optional for one in run("nccl-ib-tc", tree) if one.verdict is UNKNOWN] == [False]
+    assert [
+        finding.optional for finding in run("nccl-ib-tc", tree) if finding.verdict is UNKNOWN
+    ] == [False]
 
 
 def test_traffic_class_is_skipped_on_infiniband():
@@ -247,13 +229,10 @@ def test_libraries_of_nccl(found, verdict):
     )
 
 
-# The files of variables
-
-
 def test_environment_comes_before_the_files():
     tree = set_to(NCCL_IB_TIMEOUT="22").file("/etc/nccl.conf", "NCCL_IB_TIMEOUT=10")
     assert only("nccl-ib-timeout", tree).verdict is PASS
-    assert {one.subject: one.verdict for one in run("nccl-conf-files", tree)}[
+    assert {finding.subject: finding.verdict for finding in run("nccl-conf-files", tree)}[
         "/etc/nccl.conf"
     ] is WARN
 
@@ -284,20 +263,20 @@ def test_empty_variable_hides_the_file():
 
 
 def test_named_file_that_is_missing():
-    found = run(
+    findings = run(
         "nccl-conf-files", set_to(NCCL_CONF_FILE="/opt/nccl.conf").error("/opt/nccl.conf", MISSING)
     )
-    assert [one.verdict for one in found] == [WARN, PASS]
+    assert [finding.verdict for finding in findings] == [WARN, PASS]
 
 
 def test_file_that_cannot_be_read():
-    found = run("nccl-conf-files", healthy().error("/etc/nccl.conf", "permission denied"))
-    assert found[-1].verdict is UNKNOWN and "permission denied" in found[-1].message
+    findings = run("nccl-conf-files", healthy().error("/etc/nccl.conf", "permission denied"))
+    assert findings[-1].verdict is UNKNOWN and "permission denied" in findings[-1].message
 
 
 def test_secret_in_a_file_is_not_shown():
-    found = run("nccl-conf-files", healthy().file("/etc/nccl.conf", "NCCL_API_TOKEN=hunter2 "))
-    assert "hunter2" not in str(found)
+    findings = run("nccl-conf-files", healthy().file("/etc/nccl.conf", "NCCL_API_TOKEN=hunter2 "))
+    assert "hunter2" not in str(findings)
 
 
 @pytest.mark.parametrize(
@@ -315,162 +294,3 @@ def test_topology_file(text, hypervisor, verdict):
         .file("/sys/class/dmi/id/sys_vendor", hypervisor)
     )
     assert only("nccl-topo-file", tree).verdict is verdict
-
-
-# Launchers
-
-
-@pytest.mark.parametrize(
-    ("answer", "verdict"),
-    [
-        ({"path": ""}, SKIP),
-        ({"path": "/usr/bin/mpirun", "version": "4.1.8"}, PASS),
-        ({"path": "/usr/bin/mpirun", "error": "/usr/bin/mpirun is not Open MPI 4 or newer"}, WARN),
-    ],
-)
-def test_mpirun_on_path(answer, verdict):
-    assert only("mpirun-version", healthy().call("mpirun", json.dumps(answer))).verdict is verdict
-
-
-def test_isolation_is_of_one_major_version():
-    assert only("mpirun-isolated", set_to(OMPI_MCA_plm="isolated")).verdict is PASS
-    assert (
-        only(
-            "mpirun-isolated", set_to(OMPI_MCA_plm="isolated").update("mpirun", version="4.1.8")
-        ).verdict
-        is FAIL
-    )
-
-
-@pytest.mark.parametrize(
-    "line", ["127.0.1.1 gpu-1.cluster gpu-1", "127.0.0.1 localhost gpu-1 # own", "::1 gpu-1"]
-)
-def test_own_name_is_loopback(line):
-    assert only("hostname-loopback", healthy().file("/etc/hosts", line)).verdict is WARN
-
-
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [("127.0.1.1 STREAM gpu-1", WARN), ("10.1.0.1 STREAM", PASS), ("fe80::1%eth0 STREAM", PASS)],
-)
-def test_own_addresses(text, verdict):
-    assert only("hostname-resolves", healthy().call("own-addresses", text)).verdict is verdict
-
-
-@pytest.mark.parametrize(
-    ("values", "verdict"),
-    [
-        ({"agent": True, "keys": {}}, PASS),
-        ({"keys": {}}, WARN),
-        ({"ssh": "", "keys": {}}, SKIP),
-        ({"keys": {"id_rsa": 0o640}}, WARN),
-    ],
-)
-def test_keys_of_ssh(values, verdict):
-    assert only("ssh-keys", healthy().update("ssh-login", **values)).verdict is verdict
-
-
-def test_slurm_without_srun():
-    assert only("slurm-mpi", healthy().call("srun-mpi", "")).verdict is SKIP
-
-
-def test_srun_that_fails_lists_no_plugins(tmp_path, monkeypatch):
-    srun = tmp_path / "srun"
-    srun.write_text(
-        "#!/bin/sh\necho 'srun: fatal: Could not establish a configuration source' >&2\nexit 1\n"
-    )
-    srun.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        Unavailable, match=r"srun ended with exit code 1: srun: fatal: Could not establish"
-    ):
-        pmix_listing()
-
-
-@pytest.mark.parametrize(
-    ("reason", "optional"),
-    [
-        (
-            "srun ended with exit code 1: srun: fatal: Could not establish a configuration source",
-            True,
-        ),
-        ("srun ended with exit code 1: srun: fatal: something else", False),
-        ("srun did not finish within 10 s", False),
-        ("input/output error", False),
-    ],
-)
-def test_srun_of_a_host_in_no_cluster_says_nothing_of_the_host(reason, optional):
-    one = only("slurm-mpi", healthy().failing("srun-mpi", reason))
-    assert (one.verdict, one.optional) == (UNKNOWN, optional)
-    assert reason in one.message
-
-
-@pytest.mark.parametrize(
-    ("variables", "verdict", "message"),
-    [
-        (
-            {"OMPI_MCA_btl_tcp_if_include": "eth0", "PRTE_MCA_prte_if_include": "eth0"},
-            PASS,
-            "agree",
-        ),
-        (
-            {"OMPI_MCA_btl_tcp_if_include": "eth0"},
-            WARN,
-            "does not set the interface of the daemons",
-        ),
-        (
-            {"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_MCA_oob_tcp_if_include": "eth0"},
-            WARN,
-            "does not set the interface of the daemons",
-        ),  # 5 ignores the variable
-        ({"PRTE_MCA_prte_if_exclude": "docker0,lo"}, FAIL, "crashes"),
-        (
-            {"OMPI_MCA_btl_tcp_if_include": "eth0", "OMPI_MCA_btl_tcp_if_exclude": "lo"},
-            FAIL,
-            "exclude each other",
-        ),
-        ({"OMPI_MCA_btl_tcp_if_exclude": "docker0"}, FAIL, "no loopback"),
-    ],
-)
-def test_interfaces_of_open_mpi(variables, verdict, message):
-    found = only("mpi-interfaces", set_to(**variables))
-    assert (found.verdict, message in found.message) == (verdict, True), found
-
-
-def test_variables_of_the_other_open_mpi():
-    tree = set_to(PRTE_MCA_prte_if_include="eth0", PMIX_MCA_gds="hash", OMPI_MCA_pml="ob1").update(
-        "mpirun", version="4.1.8"
-    )
-    (found,) = run("mpi-variables", tree)
-    assert found.fix == "unset PRTE_MCA_prte_if_include; export OMPI_MCA_oob_tcp_if_include=eth0"
-
-
-@pytest.mark.parametrize(
-    ("variables", "verdict"),
-    [
-        ({"OMPI_MCA_pml": "ucx", "UCX_NET_DEVICES": "eth0"}, PASS),
-        ({"OMPI_MCA_pml": "ucx", "UCX_TLS": "tcp,sm,self"}, PASS),
-        ({"UCX_NET_DEVICES": "mlx5_0:1"}, WARN),
-        ({"OMPI_MCA_coll_hcoll_enable": "1"}, WARN),
-        ({"OMPI_MCA_coll": "^hcoll", "OMPI_MCA_pml": "ob1"}, PASS),
-    ],
-)
-def test_transport_of_mpi(variables, verdict):
-    assert only("mpi-transport", set_to(**variables)).verdict is verdict
-
-
-def test_hostfile_without_hosts_and_without_permission():
-    variables = {"OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile"}
-    assert only("mpijob", set_to(**variables).file("/etc/mpi/hostfile", "# none")).verdict is FAIL
-    assert (
-        only("mpijob", set_to(**variables).error("/etc/mpi/hostfile", "permission denied")).verdict
-        is UNKNOWN
-    )
-    assert (
-        only("mpijob", set_to(**variables).file("/etc/mpi/hostfile", "w0 slots=8")).verdict is WARN
-    )
-
-
-def test_machine_without_environment_is_unknown():
-    tree = Tree().file("/proc/sys/kernel/hostname", "gpu-1")
-    assert only("nccl-algo", tree).verdict is UNKNOWN

@@ -1,0 +1,65 @@
+"""Hosts of a launch, and their answers."""
+
+import json
+from ipaddress import IPv4Network
+
+from busbw.check.doctor.networks import LaunchContext
+from busbw.core.version import __version__
+from busbw.launch import remote
+from busbw.launch.hosts import Host
+from busbw.launch.remote import Done
+
+FABRIC, DOCKER = IPv4Network("10.1.0.0/24"), IPv4Network("172.17.0.0/16")
+
+
+def identity(host, *, mtu=9000, busbw=__version__, names=None, **addresses):
+    addresses = addresses or {"eth0": f"10.1.0.{host[1:]}/24"}
+    every = {name: [f"10.1.0.{name[1:]}"] for name in ("h1", "h2", "h3")}
+    return {
+        "hostname": host,
+        "busbw": busbw,
+        "addresses": addresses,
+        "mtus": dict.fromkeys(addresses, mtu),
+        "names": every | (names or {}),
+    }
+
+
+def context(*hosts, ifname="", **fields):
+    """A launch on hosts with these identities."""
+    made = LaunchContext(
+        tuple(Host(f"h{number}", 2) for number in range(1, len(hosts) + 1)), 5.0, ifname, **fields
+    )
+    made.identities = dict(zip(made.names, hosts, strict=True))
+    return made
+
+
+def answers(monkeypatch, *done):
+    """The hosts answer that; returns what they were asked."""
+    asked = []
+
+    def run_each(words, limit_s, given, *, together):
+        assert together  # one limit for all hosts
+        asked.append((words, limit_s, given))
+        return list(done)
+
+    monkeypatch.setattr(remote, "run_each", run_each)
+    return asked
+
+
+def said(host, answer, code=0, error="", killed=""):
+    return Done(
+        host,
+        code,
+        answer if isinstance(answer, bytes) else json.dumps(answer).encode(),
+        error,
+        killed,
+    )
+
+
+def on_two(**fields):
+    one = context(
+        *(identity(f"h{n}", eth0=f"10.1.0.{n}/24", docker0=f"172.17.0.{n}/16") for n in (1, 2)),
+        **fields,
+    )
+    one.networks = [FABRIC, DOCKER]
+    return one

@@ -1,0 +1,51 @@
+"""The findings on counters at two readings of a machine."""
+
+from cases_nic import PORT
+from healthy import healthy
+from tree import Tree
+
+from busbw.check.machine import Machine
+from busbw.check.registry import find
+from busbw.check.types import Checked
+from busbw.core.finding import Verdict
+
+PASS, WARN, FAIL, UNKNOWN = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN
+
+
+def file(path, value):
+    return lambda tree: tree.file(path, str(value))
+
+
+def port(name, value, folder="counters"):
+    return file(f"{PORT}/{folder}/{name}", value)
+
+
+def findings(
+    name: str, *changes, before=(), seconds: float = 0.0, tree: Tree | None = None, layer="Ethernet"
+) -> list[Checked]:
+    """The findings after the changes; with `seconds` there was an earlier reading, with the
+    changes of `before`.
+    """
+    now = tree or healthy(layer=layer)
+    for change in changes:
+        change(now)
+    if not seconds:
+        return find(name).run(Machine(now.source()))
+    was = healthy(layer=layer)
+    for change in before:
+        change(was)
+    now.file("/proc/uptime", f"{100_000 + seconds} 1.0")
+    return find(name).run(Machine(now.source(), Machine(was.source())))
+
+
+def bad(found: list[Checked]) -> dict[str, Verdict]:
+    return {
+        finding.subject: finding.verdict
+        for finding in found
+        if finding.verdict not in (PASS, Verdict.SKIP)
+    }
+
+
+def of(found: list[Checked], subject: str = "mlx5_3") -> Checked:
+    (one,) = [finding for finding in found if finding.subject == subject]
+    return one
