@@ -106,7 +106,7 @@ def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(
 ) -> None:
     records = [record(1, f"NVRM: Xid (PCI:0000:43:00): 31, pid=9, name=x {secret}"), record(2, XID)]
     monkeypatch.setattr(
-        kernel_log, "_read", lambda: msgspec.json.encode(parse(records, 3.0)).decode()
+        kernel_log, "_past_log_json", lambda: msgspec.json.encode(parse(records, 3.0)).decode()
     )
     recording = Recording(Live())
     seen = read_past(recording)

@@ -18,7 +18,7 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.host.limited import (
     GIVEN_UP,
     GivenUp,
-    _Followed,
+    _ReportingSource,
     _State,
     _would_hang_too,
     given_up,
@@ -184,7 +184,7 @@ def keeps(_source: Source) -> object:
     [
         (
             lambda source: source.nothing,
-            "AttributeError: '_Followed' object has no attribute 'nothing'",
+            "AttributeError: '_ReportingSource' object has no attribute 'nothing'",
         ),
         (broken, "Odd: this and that"),
         (keeps, "TypeError: cannot pickle '_thread.lock' object"),
@@ -223,7 +223,7 @@ def test_calls_answer_as_without_a_limit() -> None:
 def test_each_read_is_reported_once_and_what_hung_is_refused(tree: Path) -> None:
     ours, theirs = Pipe(duplex=False)
     state = _State(silent={("read", f"{PORT}/state"): "state: no answer"})
-    followed = _Followed(Machine(tree), state, theirs)
+    followed = _ReportingSource(Machine(tree), state, theirs)
     assert followed.read("/osrelease") == followed.read("/osrelease") == Reading(b"6.8.0\n")
     assert (
         followed.names("/sys/class"),
