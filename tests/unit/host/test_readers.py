@@ -399,11 +399,11 @@ def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, f
     monkeypatch.setattr(process, "time", SimpleNamespace(sleep=slept.append))
     monkeypatch.setattr(process, "name", lambda pid: f"p{pid}")
     monkeypatch.setattr(
-        process, "_text", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else ""
+        process, "_read", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else ""
     )
     assert json.loads(process.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
     assert (slept, process._function(8)) == ([0.25] * sleeps, "")
 
 
 def test_an_ended_process_has_no_text():
-    assert process._text(2**22 + 1, "stat") == ""
+    assert process._read(2**22 + 1, "stat") == ""

@@ -15,7 +15,7 @@ from busbw.core.result import Device
 from busbw.core.telemetry import TCP, GpuReading, XidEvent, change
 from busbw.host.counters import device_counters, snmp
 from busbw.host.kernel_log import KernelLog, xids
-from busbw.host.nvml_samples import GpuVitals, Vitals, _merged
+from busbw.host.nvml_samples import GpuVitals, Vitals, _merge
 from busbw.host.snapshot import parse_archive, recorded
 from busbw.host.source import Live, Reading
 
@@ -245,9 +245,9 @@ def test_an_error_that_nvml_and_the_log_report_counts_once() -> None:
         XidEvent("0000:1b:00", 31, 3),
         XidEvent("0000:c1:00", 31, 1, switch=True),
     ]
-    assert _merged(nvml, logged) == [
+    assert _merge(nvml, logged) == [
         XidEvent("0000:1b:00", 79, 2),
         XidEvent("0000:1b:00", 31, 3),
         logged[2],
     ]
-    assert _merged(nvml, nvml) == nvml
+    assert _merge(nvml, nvml) == nvml
