@@ -142,7 +142,7 @@ def test_lines_that_are_no_text_are_ignored():
 
 
 def test_an_answer_has_a_largest_size(monkeypatch):
-    monkeypatch.setattr("busbw.launch.node._MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("busbw.launch.node._ANSWER_BYTES", 1 << 16)
     with closing(node()) as one:
         assert len(one.ask(Say("a" * 30_000), Said, LIMIT_S).text) == 30_000
         with pytest.raises(NodeLost):

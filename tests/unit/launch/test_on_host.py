@@ -76,7 +76,7 @@ def test_a_stopped_rank_is_found_on_its_host_before_it_reports_and_its_job_is_en
     with rank(MINE, 1, mine) as one, rank(OTHERS, 1, others) as other:
         stop(one)
         seen = survey.survey(job, {0: Here(0, "h2", os.getpid())}, {}, hosts, 20)
-        assert seen.found == {1: Here(1, os.uname().nodename, one.pid)}
+        assert seen.unreported == {1: Here(1, os.uname().nodename, one.pid)}
         assert seen.states.keys() == {0, 1}
         assert seen.states[0] in ("R", "S")
         assert seen.states[1] == "T"

@@ -50,7 +50,7 @@ def test_a_host_that_says_nothing_about_itself_is_not_waited_for(
     made = RankMonitor(2, (), 5, 5)
     made.take(encode(Here(0, HOST, 1)))
     made.take(encode(Stalled(0, HOST, 1, "timing", "8", 3, 5.0)))
-    made.asked = Future()
+    made.pending_survey = Future()
     assert made.evidence().stalled.keys() == {0}
 
 
