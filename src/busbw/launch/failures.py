@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
+from busbw.launch.signals import signal_hint, signal_name, signal_words
 
 TAIL_LINES = 5
 
@@ -234,13 +235,6 @@ FAILURES: tuple[Failure, ...] = (
 )
 
 _REMOTE_HOST = re.compile(r"Remote host: (\S+)")
-_SIGNAL_HINTS: dict[int, str] = {
-    signal.SIGKILL: "ssh {host} dmesg | tail   (out of memory, or killed by a user)",
-    signal.SIGBUS: (
-        "df -h /dev/shm   (shared memory is full: containers need --shm-size or --ipc=host)"
-    ),
-    signal.SIGTERM: "a user or the scheduler terminated it: request more time",
-}
 
 
 def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError:
@@ -251,11 +245,8 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
     error = known(stderr_tail, hosts)
     if error:
         return error
-    lines = [
-        line.strip()
-        for line in stderr_tail.replace("\0", "").splitlines()
-        if line.strip().strip("-")
-    ]
+    stripped = [line.strip() for line in stderr_tail.replace("\0", "").splitlines()]
+    lines = [line for line in stripped if line.strip("-")]
     ending = f"died of {signal_words(-status)}" if status < 0 else f"exited with {status}"
     if status - 128 in list(signal.Signals):
         ending += f", as after a rank died of {signal_words(status - 128)}"
@@ -275,7 +266,7 @@ def known(stderr_tail: str, hosts: Sequence[str] = (), *, kills: bool = False) -
 
     With `kills` only failures that explain a death count.
     """
-    text = " ".join(stderr_tail.replace("\0", " ").split()) + " "
+    text = f"{_one_line(stderr_tail)} "
     for failure in FAILURES:
         if kills and not failure.kills:
             continue
@@ -291,17 +282,14 @@ def known(stderr_tail: str, hosts: Sequence[str] = (), *, kills: bool = False) -
 
 
 def died(stderr: str) -> bool:
-    """Whether the launcher reports that a signal killed a rank.
-
-    That breaks the connections of the other ranks.
-    """
-    text = " ".join(stderr.replace("\0", " ").split())
+    """Whether a signal killed a rank, which breaks connections, according to the launcher."""
+    text = _one_line(stderr)
     return any(re.search(pattern, text) for pattern in (DIED, TASK_DIED))
 
 
 def killed_rank(stderr: str) -> int | None:
     """The rank that SIGKILL ended, according to the launcher."""
-    text = " ".join(stderr.replace("\0", " ").split())
+    text = _one_line(stderr)
     by_mpirun = re.search(DIED, text)
     if by_mpirun:
         killed = int(by_mpirun["signal"]) == signal.SIGKILL
@@ -320,13 +308,10 @@ def in_order(stderr: str, gone: Sequence[int]) -> str:
     """
     reports = list(re.finditer(TASK_DIED, stderr))
     faults = [report for report in reports if report["why"] not in (KILLED, ABORTED)]
-    if faults:
-        first, rank = faults[0], faults[0]["rank"]
-    else:
-        observed = _first_reported(reports, gone)
-        if observed is None:
-            return stderr
-        first, rank = observed
+    cause = (faults[0], faults[0]["rank"]) if faults else _first_reported(reports, gone)
+    if cause is None:
+        return stderr
+    first, rank = cause
     certain = bool(faults) or first["host"] == reports[0]["host"]
     remainder = re.sub(TASK_DIED, "", stderr) if certain else stderr
     return f"srun: error: {first['host']}: task {rank}: {first['why']}\n{remainder}"
@@ -373,21 +358,13 @@ def _or_others(match: re.Match[str], text: str) -> str:
 
 def aborting_host(stderr: str) -> str:
     """The host of the rank that called MPI_Abort, according to the launcher; '' if none did."""
-    text = " ".join(stderr.replace("\0", " ").split())
-    match = re.search(r"due to process rank \d+ with PID \d+ on node (\S+) calling", text)
+    pattern = r"due to process rank \d+ with PID \d+ on node (\S+) calling"
+    match = re.search(pattern, _one_line(stderr))
     return match.group(1) if match else ""
 
 
-def signal_words(number: int) -> str:
-    """`signal 9 (SIGKILL)`."""
-    return f"signal {number} ({_signal_name(number)})"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
+def _one_line(stderr: str) -> str:
+    return " ".join(stderr.replace("\0", " ").split())
 
 
 def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, str]:
@@ -399,9 +376,6 @@ def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, s
     words["host"] = words["host"].rpartition("@")[2].strip("[]:'\"") or words["host"]
     if "signal" in words:
         number = int(words["signal"])
-        words["signal_name"] = _signal_name(number)
-        template = _SIGNAL_HINTS.get(
-            number, "ulimit -c unlimited, run again, and read the core file on {host}"
-        )
-        words["signal_hint"] = template.format_map(words)
+        words["signal_name"] = signal_name(number)
+        words["signal_hint"] = signal_hint(number, words["host"])
     return words

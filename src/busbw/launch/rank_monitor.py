@@ -17,7 +17,7 @@ from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, Working, deco
 from busbw.host import addresses, process
 from busbw.launch import diagnosis, interfaces, survey
 from busbw.launch.cleanup import Cleanup, new_mark
-from busbw.launch.failures import signal_words
+from busbw.launch.signals import signal_words
 
 
 class ExitWatcher:
