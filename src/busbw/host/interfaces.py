@@ -117,7 +117,7 @@ class Slave:
     name: str
     up: bool
     mbits: int | None  # speed; None while it is unknown
-    aggregator: str  # that of the bond, if this link is in use
+    aggregator: str  # the bond's aggregator, if this link is in use
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,7 +249,7 @@ _KILL_RECORDS = 200_000
 def count() -> int:
     """How many processes were killed for memory since the host was started.
 
-    They are those of all control groups and users. UNKNOWN before Linux 4.13.
+    All control groups and users count. UNKNOWN before Linux 4.13.
     """
     with contextlib.suppress(OSError, ValueError):
         for line in VMSTAT.read_text(encoding="ascii").splitlines():

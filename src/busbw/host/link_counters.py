@@ -41,7 +41,7 @@ class Traffic:
     """Reads the links of a host that match the names in `wanted`, all links by default.
 
     With `gpus` it reads the links of GPUs too, with `system` also CPUs, memory and queue pairs.
-    Links named in `without` are left out. Errors of GPUs are read anew after `errors_every_s`.
+    Links named in `without` are left out. Errors of GPUs are read again after `errors_every_s`.
     `note` is called with the name of a link, or NVML, before it is read, so that another process
     can see which of them hangs.
 
@@ -155,11 +155,11 @@ class Traffic:
     def _open_interfaces(self, names: Collection[str], devices: Collection[str]) -> None:
         self._interface_files.close()
         self._interfaces = {}
-        shown = same_namespace(self._source, devices)
+        sysfs_matches = same_namespace(self._source, devices)
         for name in names:
             self._note(name)
             self._interfaces[name] = _Interface(
-                self._source, name, self._interface_files, shown=shown
+                self._source, name, self._interface_files, in_sysfs=sysfs_matches
             )
 
     def _follows(self, link: Link) -> bool:
@@ -170,10 +170,10 @@ class Traffic:
     def _no_link_error(self) -> UsageError | NoMeasurement:
         if self._names:
             links = network_links(self._source, self._devices()) + gpu_links(self._source)[0]
-            listed = ", ".join(link.name for link in links) or "none"
+            ports = ", ".join(link.name for link in links) or "none"
             return UsageError(
                 f"--port {' --port '.join(self._names)}: no such port here",
-                f"the ports are {listed}",
+                f"the ports are {ports}",
             )
         return NoMeasurement(
             "no link to watch: no RDMA port, no interface but loopback, and no GPU that NVML lists",
@@ -193,10 +193,10 @@ class Traffic:
 class _Interface:
     """The counters of one interface: the kernel's, and its driver's where it counts the wire."""
 
-    def __init__(self, source: Source, name: str, opened: ExitStack, *, shown: bool) -> None:
+    def __init__(self, source: Source, name: str, opened: ExitStack, *, in_sysfs: bool) -> None:
         self._source, self._name = source, name
-        self._state = follow(source, f"{NET}/{name}/operstate", opened) if shown else None
-        self._downs = follow(source, f"{NET}/{name}/{CARRIER}", opened) if shown else None
+        self._state = follow(source, f"{NET}/{name}/operstate", opened) if in_sysfs else None
+        self._downs = follow(source, f"{NET}/{name}/{CARRIER}", opened) if in_sysfs else None
         self._live: ethtool.Statistics | None = None
         if isinstance(source, Live):
             with suppress(Unavailable):
@@ -286,7 +286,7 @@ class _Gpus:
 class _QueuePairs:
     """How many queue pairs the ports' devices have.
 
-    The kernel counts them anew for each answer, so it is asked once a second.
+    The kernel counts them again for each answer, so it is asked once a second.
     """
 
     def __init__(self) -> None:

@@ -37,14 +37,14 @@ def network_links(source: Source, interfaces: Collection[str]) -> list[Link]:
 
     Virtual interfaces are left out if there is another port, loopback always.
     """
-    shown = same_namespace(source, interfaces)
+    sysfs_matches = same_namespace(source, interfaces)
     physical: list[Link] = []
     virtual: list[Link] = []
     for nic in read_nics(source):
-        if nic.kind != ETHERNET or shown:
-            link = _link(source, nic, interfaces if shown else ())
+        if nic.kind != ETHERNET or sysfs_matches:
+            link = _link(source, nic, interfaces if sysfs_matches else ())
             (virtual if nic.virtual else physical).append(link)
-    if not shown:
+    if not sysfs_matches:
         virtual += [
             Link(name, ETHERNET, interfaces=(name,))
             for name in sorted(interfaces)
@@ -64,7 +64,7 @@ def _link(source: Source, nic: Nic, interfaces: Collection[str]) -> Link:
 
 
 def _members(source: Source, nic: Nic, device: str) -> tuple[str, ...]:
-    """The interfaces whose counters are those of the port."""
+    """The interfaces whose traffic is the port's."""
     if nic.slaves:
         return tuple(nic.slaves)
     of_device = source.names(f"{RDMA}/{device}/device/net") if device else ()
@@ -78,7 +78,7 @@ def _members(source: Source, nic: Nic, device: str) -> tuple[str, ...]:
 def gpu_links(source: Source) -> tuple[list[Link], str]:
     """NVLink, where there is any, and PCIe of every GPU; a text says why there are none.
 
-    PCIe's rate is that of its slot at full clock.
+    PCIe's rate is the rate of its slot at full clock.
     """
     read = read_gpus(source)
     return [link for gpu in read.gpus for link in _links_of(gpu)], read.reason

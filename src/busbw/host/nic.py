@@ -87,8 +87,8 @@ def read_nics(source: Source) -> list[Nic]:
     ports_of = Counter(netdevs.values())
     nics = []
     for (device, port), netdev in netdevs.items():
-        alone = ports_of[netdev] == 1
-        nics.append(_rdma(source, device, port, interfaces.get(netdev), alone=alone))
+        only_port = ports_of[netdev] == 1
+        nics.append(_rdma(source, device, port, interfaces.get(netdev), only_port=only_port))
     without_rdma = [
         interface
         for interface in interfaces.values()
@@ -112,7 +112,7 @@ def _ethernet(interface: Interface) -> Nic:
 
 
 def _rdma(
-    source: Source, device: str, port: str, interface: Interface | None, *, alone: bool
+    source: Source, device: str, port: str, interface: Interface | None, *, only_port: bool
 ) -> Nic:
     base = f"{RDMA}/{device}/ports/{port}"
     layer = source.read(f"{base}/link_layer").text or ""
@@ -121,7 +121,7 @@ def _rdma(
     several = len(source.names(f"{RDMA}/{device}/ports")) > 1
     # The RDMA device of a whole bond reports the rate of one slave. If each slave has a device,
     # each reports its own rate.
-    bond = interface if interface is not None and interface.slaves and alone else None
+    bond = interface if interface is not None and interface.slaves and only_port else None
     rate = None
     if up and hardware:  # a port that is down reports its lowest rate
         rate = bond.rate if bond else _rate(source.read(f"{base}/rate").text)

@@ -236,8 +236,7 @@ class Sampler:
 
 
 class Vitals:
-    """Reads one host: the GPUs of `devices`, which are those of its ranks, the network ports and
-    TCP.
+    """Reads one host: the GPUs of its ranks' `devices`, the network ports, and TCP.
 
     `source` is the live machine by default. Descriptors and NVML stay open until `close`. NVML
     takes milliseconds a GPU, so it is asked only as often as takes at most `gpu_share` of the time;

@@ -77,7 +77,7 @@ def driver(source: Source, bdf: str) -> str:
 def bridges(target: str | None, bdf: str) -> tuple[str, ...] | None:
     """Addresses of the bridges above a device, from the root port down.
 
-    `target` is that of the device's link in /sys/bus/pci/devices; None if it is no such target.
+    `target` is where the device's link in /sys/bus/pci/devices leads; None for any other path.
     """
     steps = (target or "").split("/")
     if steps[-1] != bdf:

@@ -44,8 +44,8 @@ class PortFiles:
             file = follow(source, f"{base}/{name}", self._opened)
             if file is not None:
                 self._states.append((name, file))
-        # The kernel reads hardware counters anew after so many milliseconds, and repeats them until
-        # then.
+        # The kernel reads hardware counters again after so many milliseconds, and repeats them
+        # until then.
         self._lifespan_s = (number(source.read(f"{base}/{HARDWARE}/lifespan").text) or 0) / 1000
         self._last: Group | None = None
 

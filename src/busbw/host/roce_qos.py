@@ -151,7 +151,7 @@ _STARTS = re.compile(r"^Exec(?:Start|StartPre|StartPost)=[-@:+!]*(.*)$", re.MULT
 _RUNS = re.compile(r"(?<![\w/.])/(?:usr|opt|etc|root|home|srv|sbin|bin)/[\w./@+-]+")
 _WANTED = re.compile(r"(?:^(?:Wants|Requires)=|SYSTEMD_WANTS\}?\+?=\"?)([^\"\n]+)", re.MULTILINE)
 _INSTANCE = re.compile(r"@[^.]+\.")
-_STARTERS = (".timer", ".path", ".socket")  # such a unit starts the service of its name
+_STARTERS = (".timer", ".path", ".socket")  # units that start the service of their name
 _READ_BYTES = 1 << 16  # of each file
 _FILE_LIMIT = 4000  # files that are read
 

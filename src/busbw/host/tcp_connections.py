@@ -139,8 +139,8 @@ def endpoints(source: Source) -> list[Endpoint]:
     addresses = {
         name: address for name, address in local().items() if address and not address.ip.is_loopback
     }
-    shown = same_namespace(source, {name for _index, name in socket.if_nameindex()})
-    nics = {nic.netdev: nic for nic in reversed(read_nics(source))} if shown else {}
+    sysfs_matches = same_namespace(source, {name for _index, name in socket.if_nameindex()})
+    nics = {nic.netdev: nic for nic in reversed(read_nics(source))} if sysfs_matches else {}
     return [_endpoint(source, name, address, nics.get(name)) for name, address in addresses.items()]
 
 

@@ -156,7 +156,8 @@ def conclude(evidence: Evidence, waited_s: float, leaving_s: float | None = None
     link, an unreachable host, a rank that does not report, and finally the network or the library.
     """
     message, hint = _cause(evidence)
-    return TimedOut(f"{_where(evidence, waited_s, leaving_s)}: {message}", hint, options=["limit"])
+    stall = _stall_text(evidence, waited_s, leaving_s)
+    return TimedOut(f"{stall}: {message}", hint, options=["limit"])
 
 
 def absent(evidence: Evidence, limit_s: float) -> TimedOut:
@@ -185,7 +186,7 @@ def death(
     return NoMeasurement(f"{evidence.name(rank)} {ending}", _broken_hint(evidence, {rank: GONE}))
 
 
-def _where(evidence: Evidence, waited_s: float, leaving_s: float | None) -> str:
+def _stall_text(evidence: Evidence, waited_s: float, leaving_s: float | None) -> str:
     if leaving_s is not None:
         return (
             f"everything was measured, but the job did not end within {leaving_s:.0f} s and was"

@@ -317,7 +317,7 @@ def terminable() -> Iterator[None]:
     terminate = _Terminate()
     with _handling(terminate, *terminating), _handling(_interrupt, *interrupting):
         yield
-        # While the handlers are put back, nobody would say why the program ends.
+        # A signal while the handlers are put back would end the program without a message.
         terminate.over = True
 
 

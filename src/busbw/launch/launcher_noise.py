@@ -23,7 +23,7 @@ class Framing:
 
     def __init__(self) -> None:
         self._left = 0  # lines that the open frame may still hold
-        self._prefix = ""  # of the lines of such a rank
+        self._prefix = ""  # of the lines of Open MPI's other ranks
 
     def __call__(self, text: str) -> bool:
         """Whether a line of stderr is one of these, or empty."""

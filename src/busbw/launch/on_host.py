@@ -55,7 +55,7 @@ class OnHost(msgspec.Struct, omit_defaults=True):
 
     `states` has the state letters of the requested pids, `full` the file systems without room.
     `oom_kills` counts the processes that the kernel has killed since its start because memory ran
-    out, and `killed` are those of the requested pids.
+    out, and `killed` are the requested pids among them.
     """
 
     node: str
@@ -86,12 +86,12 @@ def examine(request: Ask) -> OnHost:
 def full() -> list[str]:
     """A sentence on each file system that ranks need and that has no room."""
     messages = []
-    for folder, least in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
+    for folder, needed in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
         try:
             space = process.answer(str(folder), partial(room, str(folder)))
         except OSError:
             continue
-        if space["free"] < least:
+        if space["free"] < needed:
             free, total = _size_text(space["free"]), _size_text(space["total"])
             messages.append(f"{folder} has no room ({free} of {total} are free)")
     return messages

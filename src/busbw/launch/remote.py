@@ -104,20 +104,20 @@ def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None =
 
 
 def run(
-    hosts: Sequence[str], words: Sequence[str], limit_s: float, given: bytes = b""
+    hosts: Sequence[str], words: Sequence[str], limit_s: float, stdin: bytes = b""
 ) -> list[Done]:
-    """Run `words` on all hosts with `given` on stdin; as `run_each`."""
-    return run_each(dict.fromkeys(hosts, words), limit_s, dict.fromkeys(hosts, given))
+    """Run `words` on all hosts with the bytes `stdin` as input; as `run_each`."""
+    return run_each(dict.fromkeys(hosts, words), limit_s, dict.fromkeys(hosts, stdin))
 
 
 def run_each(
     words: Mapping[str, Sequence[str]],
     limit_s: float,
-    given: Mapping[str, bytes],
+    inputs: Mapping[str, bytes],
     *,
     together: bool = False,
 ) -> list[Done]:
-    """Run the words of each host on it, with the host's `given` on stdin.
+    """Run the words of each host on it, with the host's `inputs` on stdin.
 
     MOST run at a time, and each has `limit_s` seconds. With `together` all run at the same time,
     and the limit is one for all. Commands that have not ended then are killed. The results have the
@@ -133,7 +133,7 @@ def run_each(
             while waiting and len(running) < limit:
                 host = waiting.pop(0)
                 deadline = end if together else time.monotonic() + limit_s
-                started = _start(host, words[host], given[host], deadline)
+                started = _start(host, words[host], inputs[host], deadline)
                 if isinstance(started, Done):
                     done[host] = started
                 else:
@@ -150,7 +150,7 @@ def run_each(
     return [done[host] for host in words]
 
 
-def _start(host: str, words: Sequence[str], given: bytes, deadline: float) -> _Running | Done:
+def _start(host: str, words: Sequence[str], stdin_bytes: bytes, deadline: float) -> _Running | Done:
     if not is_host(host):  # a name that a program reported
         return Done(host, 127, b"", "this is not a host name")
     line = command(host, words)
@@ -158,7 +158,7 @@ def _start(host: str, words: Sequence[str], given: bytes, deadline: float) -> _R
     error = os.fdopen(os.memfd_create("error"), "w+b")
     try:
         with os.fdopen(os.memfd_create("in"), "w+b") as stdin:
-            stdin.write(given)
+            stdin.write(stdin_bytes)
             stdin.seek(0)
             # A session of its own: what the agent started ends with it.
             process = subprocess.Popen(

@@ -201,19 +201,19 @@ def find() -> Srun:
     return Srun(path, pmix(text))
 
 
-def pmix(listed: str) -> str:
+def pmix(listing: str) -> str:
     """`pmix`, or the newest `pmix_vN`, in the output of `srun --mpi=list`.
 
     Raises NoMeasurement if there is neither.
     """
-    names: set[str] = set(_PMIX.findall(listed))
+    names: set[str] = set(_PMIX.findall(listing))
     if "pmix" in names:
         return "pmix"
     if names:
         return max(names, key=lambda name: int(name.removeprefix("pmix_v")))
     plugins = [
         line.strip().removeprefix("srun: ")
-        for line in listed.splitlines()
+        for line in listing.splitlines()
         if line.strip() and "are..." not in line
     ]
     raise NoMeasurement(

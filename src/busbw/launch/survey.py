@@ -40,9 +40,10 @@ def survey(
     hosts: tuple[str, ...],
     limit_s: float,
 ) -> Survey:
-    """Ask this host and, for `limit_s` seconds, those of `hosts` (the user's names, by rank).
+    """Ask this host and, for up to `limit_s` seconds, the other hosts of the job.
 
-    `local` are pids of this host's ranks.
+    `hosts` are the user's names of the hosts in order of rank, `local` the pids of this host's
+    ranks by rank, and `here` the ranks that reported their start.
     """
     this_host = on_host.examine(_request(job, local.values()))
     names = on_host.away(hosts)[:MAX_ASKED]

@@ -34,12 +34,14 @@ def named(words: Sequence[str]) -> str:
 class Watch:
     """Checks the processes below `pid` until one of them uses only Gloo, or until `recorded()`.
 
-    `tell` gets the pid of that process, and `rank` keeps it.
+    `on_gloo` is called with the pid of that process, and `rank` keeps it.
     """
 
-    def __init__(self, pid: int, recorded: Callable[[], bool], tell: Callable[[int], None]) -> None:
+    def __init__(
+        self, pid: int, recorded: Callable[[], bool], on_gloo: Callable[[int], None]
+    ) -> None:
         self.rank = 0
-        self._pid, self._recorded, self._tell = pid, recorded, tell
+        self._pid, self._recorded, self._on_gloo = pid, recorded, on_gloo
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gloo watch", daemon=True)
 
@@ -63,7 +65,7 @@ class Watch:
             times_in_row = times_in_row + 1 if gloo_rank else 0
             if times_in_row == SEEN:
                 self.rank = gloo_rank
-                self._tell(gloo_rank)
+                self._on_gloo(gloo_rank)
                 return
 
 
