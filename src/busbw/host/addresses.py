@@ -25,9 +25,7 @@ def local() -> dict[str, ipaddress.IPv4Interface | None]:
 
 
 def address(name: str) -> ipaddress.IPv4Interface | None:
-    """An interface's first IPv4 address and network; None if it has no address or does not
-    exist.
-    """
+    """An interface's first IPv4 address and network; None if it has none or does not exist."""
     request = struct.pack(f"{_IFREQ_BYTES}s", name.encode())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

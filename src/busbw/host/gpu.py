@@ -165,8 +165,9 @@ def nvlink_rate(mbps: int | None, sm: int, versions: list[int | None]) -> float 
 
 
 def pcie_rate(generation: int | None, width: int | None) -> float | None:
-    """Bytes per second of `width` lanes in one direction; None if generation or width is
-    unknown.
+    """Bytes per second of `width` lanes in one direction.
+
+    None if the generation or the width is unknown.
     """
     x16 = PCIE_X16.get(generation) if generation else None
     return x16 * width / 16 if x16 and width else None
@@ -195,8 +196,9 @@ class GpuUse(msgspec.Struct, frozen=True):
 
 
 def read_load(nvml: Any = None) -> str:
-    """JSON of the percent of NVML's last sample period in which a kernel ran, by PCI address;
-    Unavailable as `start`.
+    """JSON of how busy each GPU is, by PCI address; Unavailable as `start`.
+
+    It is the percent of NVML's last sample period in which a kernel ran.
     """
     nvml = start(nvml)
     try:

@@ -65,8 +65,9 @@ class Mounted:
 
     @property
     def keeps_data(self) -> bool:
-        """Whether it is a local or shared file system, not one of the kernel, of memory or of a
-        container.
+        """Whether it is a local or shared file system.
+
+        Others are the kernel's, in memory, or a container's.
         """
         return self.on_disk or self.kind in SHARED
 

@@ -54,10 +54,10 @@ def parse(text: str) -> tuple[Library, ...]:
 
 
 def located(value: str, kind: str) -> str:
-    """The file that NCCL would load for `value` of NCCL_NET_PLUGIN and the like; '' if there is
-    none.
+    """The file that NCCL would load for a plugin's variable; '' if there is none.
 
-    `kind` is net, tuner or profiler. NCCL tries `value` as a library, then libnccl-KIND-VALUE.so.
+    `value` is that of NCCL_NET_PLUGIN and the like, and `kind` is net, tuner or profiler. NCCL
+    tries `value` as a library, then libnccl-KIND-VALUE.so.
     For a name without a slash the dynamic loader searches LD_LIBRARY_PATH and the system's folders;
     here it is searched in LD_LIBRARY_PATH and FOLDERS. Unavailable if none of them is readable.
     """

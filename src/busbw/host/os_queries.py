@@ -26,10 +26,10 @@ def space(path: str) -> str:
 
 
 def room(path: str) -> dict[str, int]:
-    """The space of a file system that users have: "total" and "free" in bytes, and "files" and
-    "free_files" in inodes, which are 0 if it does not count inodes.
+    """The space of a file system that users have; OSError if it cannot be read.
 
-    OSError if it cannot be read.
+    "total" and "free" are in bytes. "files" and "free_files" are inodes, 0 for a file system that
+    does not count them.
     """
     stat = os.statvfs(path)
     size = {"total": stat.f_blocks * stat.f_frsize, "free": stat.f_bavail * stat.f_frsize}

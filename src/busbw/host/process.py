@@ -234,8 +234,9 @@ def children(pid: int) -> dict[int, str]:
 
 
 def _child_candidates(pid: int) -> list[int]:
-    """Children of `pid`; all processes if the kernel was built without such lists
-    (CONFIG_PROC_CHILDREN).
+    """Children of `pid`, or all processes if the kernel lists no children.
+
+    It lists them if it was built with CONFIG_PROC_CHILDREN.
     """
     try:
         lists = [

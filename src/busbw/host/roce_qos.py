@@ -177,8 +177,9 @@ def read_setters(source: Source) -> list[Setter] | str:
 
 
 def setters(root: Path) -> Iterator[Setter]:
-    """Files under `root` that set RoCE: they, or scripts that they start, have one of WORDS outside
-    of comments.
+    """Files under `root` that set RoCE.
+
+    They, or scripts that they start, have one of WORDS outside of comments.
     """
     files = list(_files(root, (*UNITS, *FILES, *SCRIPTS)))[:_FILE_LIMIT]
     texts = {path: _text(path) for path in files}

@@ -48,8 +48,9 @@ class Source(Protocol):
         """Target of a symbolic link, unresolved; None if there is no such link."""
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
-        """Text of a library call: from `live()`, which may raise Unavailable, or what a
-        recording holds under `name`.
+        """Text of a library call.
+
+        It comes from `live()`, which may raise Unavailable, or from a recording under `name`.
         """
 
 

@@ -18,6 +18,8 @@ from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.launch import interfaces
 from busbw.launch.control import Control, SoloControl
 
+LOG = logging.getLogger(__name__)
+
 # Slurm numbers its pseudo steps (batch script, extern, interactive shell) down from 2^32. They are
 # not job steps.
 _FIRST_PSEUDO_STEP = 0xFFFFFFF0
@@ -127,9 +129,6 @@ def _integer(env: Mapping[str, str], name: str) -> int:
             f"environment: {name}='{value}' is not a non-negative integer", f"unset {name}"
         )
     return int(value)
-
-
-LOG = logging.getLogger(__name__)
 
 
 def join(env: Mapping[str, str], *, expect: int | None) -> Control:

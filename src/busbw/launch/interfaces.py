@@ -96,9 +96,7 @@ def variables(ifname: str) -> dict[str, str]:
 
 
 def towards(peer: str) -> str | None:
-    """The interface of the route to `peer` (name or address); None without a route, or for
-    loopback.
-    """
+    """The interface of the route to `peer`, a name or address; None without one or for loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             # This only queries the routing table: a datagram socket sends nothing here.

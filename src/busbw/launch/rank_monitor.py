@@ -231,9 +231,7 @@ class RankMonitor:
             self.not_running.clear()
 
     def changes(self) -> list[str]:
-        """Messages to print immediately: ranks of this host that are stopped, have exited, or
-        run again.
-        """
+        """Messages to print at once on ranks of this host that stopped, exited or run again."""
         now, messages = time.monotonic(), []
         if now - self.last_process_check < LOOK_S:
             return []

@@ -28,8 +28,17 @@ _HINT_ARGS = (
 )
 # Results arrive on the ranks' stdout as whole lines without labels.
 _OUTPUT = (
-    *("-l", "--label", "-o", "--output", "-e", "--error"),
-    *("--pty", "-i", "--input", "-u", "--unbuffered"),
+    "-l",
+    "--label",
+    "-o",
+    "--output",
+    "-e",
+    "--error",
+    "--pty",
+    "-i",
+    "--input",
+    "-u",
+    "--unbuffered",
 )
 _NUMBERS = ("-n", "--ntasks", "-N", "--nodes", "--ntasks-per-node", "--gpus-per-node")
 _SRUN_LINE = re.compile(

@@ -25,8 +25,9 @@ SEEN = 2  # checks in a row, as a rank that uses both may create Gloo's threads 
 
 
 def named(words: Sequence[str]) -> str:
-    """The word of a command line that chooses Gloo, as in `--backend gloo` or
-    `--dist-backend=gloo`; '' if none does.
+    """The word of a command line that chooses Gloo; '' if none does.
+
+    It is `gloo` of `--backend gloo`, or `--dist-backend=gloo`.
     """
     return next((word for word in words if word.rpartition("=")[2] == NAME), "")
 
