@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbw.host.os_queries import room, space
+from busbw.host.os_queries import free_space, space
 from busbw.host.source import Reading, Source, once
 
 MOUNTINFO = "/proc/self/mountinfo"
@@ -135,7 +135,7 @@ def read_file_systems(source: Source) -> dict[str, dict[str, int | str]] | None:
 
 
 def file_systems(paths: tuple[str, ...]) -> str:
-    """JSON by path: the values of `room` and {"device"}, or {"error"}.
+    """JSON by path: the values of `free_space` and {"device"}, or {"error"}.
 
     All paths are read at once, each in a thread: statvfs(2) of a dead mount blocks until its server
     is back. Paths that do not exist are left out.
@@ -143,21 +143,21 @@ def file_systems(paths: tuple[str, ...]) -> str:
     paths = tuple(dict.fromkeys(paths))
     results: dict[str, dict[str, int | str]] = {}
     threads = [
-        threading.Thread(target=_read_room, args=(path, results), daemon=True) for path in paths
+        threading.Thread(target=_read_space, args=(path, results), daemon=True) for path in paths
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(LIMIT_S)
     in_time = dict(results)  # threads that are late may still write
-    rooms = {path: in_time.get(path, {"error": SILENT}) for path in paths}
-    return json.dumps({path: values for path, values in rooms.items() if values})
+    spaces = {path: in_time.get(path, {"error": SILENT}) for path in paths}
+    return json.dumps({path: values for path, values in spaces.items() if values})
 
 
-def _read_room(path: str, results: dict[str, dict[str, int | str]]) -> None:
+def _read_space(path: str, results: dict[str, dict[str, int | str]]) -> None:
     """Put the values of a path into `results`, {} if it does not exist."""
     try:
-        results[path] = {**room(path), "device": Path(path).stat().st_dev}
+        results[path] = {**free_space(path), "device": Path(path).stat().st_dev}
     except FileNotFoundError:
         results[path] = {}
     except OSError as error:

@@ -18,14 +18,14 @@ _UNSYNCHRONIZED, _FAILED = 0x40, -1  # STA_UNSYNC of linux/timex.h
 
 
 def space(path: str) -> str:
-    """JSON of `room`; Unavailable if there is no such file system."""
+    """JSON of `free_space`; Unavailable if there is no such file system."""
     try:
-        return json.dumps(room(path))
+        return json.dumps(free_space(path))
     except OSError as error:
         raise Unavailable(f"{path}: {str(error.strerror).lower()}") from error
 
 
-def room(path: str) -> dict[str, int]:
+def free_space(path: str) -> dict[str, int]:
     """The space of a file system that users have; OSError if it cannot be read.
 
     "total" and "free" are in bytes. "files" and "free_files" are inodes, 0 for a file system that

@@ -178,11 +178,11 @@ def name(pid: int) -> str:
 def command(pid: int) -> str:
     """The command line of the process; '' if it does not exist, has ended, or hangs."""
     with contextlib.suppress(OSError):
-        return of_memory(pid, "cmdline").decode(errors="replace").replace("\0", " ").strip()
+        return read_memory_file(pid, "cmdline").decode(errors="replace").replace("\0", " ").strip()
     return ""
 
 
-def of_memory(pid: int, file: str) -> bytes:
+def read_memory_file(pid: int, file: str) -> bytes:
     """The bytes of /proc/PID/`file`, which is `cmdline`, `environ` or `maps`.
 
     OSError if the process has ended, is another user's, or hangs in the kernel (TimeoutError).

@@ -196,7 +196,7 @@ def _network(pid: int | str) -> str:
 def _environment(pid: int) -> bytes:
     """The environment of a process. OSError if it has exited, is another user's, or hangs."""
     for _ in range(EXEC_READS):
-        environment = process.of_memory(pid, "environ")
+        environment = process.read_memory_file(pid, "environ")
         if environment or process.has_no_variables(pid) or not _has_program(pid):
             break
         time.sleep(EXEC_S)
@@ -214,7 +214,7 @@ def _has_program(pid: int) -> bool:
 def _segments(pid: int) -> Iterator[str]:
     """Shared memory files that a process has mapped."""
     try:
-        maps = process.of_memory(pid, "maps").decode(errors="replace")
+        maps = process.read_memory_file(pid, "maps").decode(errors="replace")
     except OSError:
         return
     for line in maps.splitlines():

@@ -14,7 +14,7 @@ import msgspec
 
 from busbw.core.errors import UsageError
 from busbw.host import kernel_log, process
-from busbw.host.os_queries import room
+from busbw.host.os_queries import free_space
 from busbw.launch import remote
 from busbw.launch.cleanup import SHARED, Cleanup, temporary, variables
 from busbw.launch.environment import detect
@@ -88,7 +88,7 @@ def full() -> list[str]:
     messages = []
     for folder, needed in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
         try:
-            space = process.answer(str(folder), partial(room, str(folder)))
+            space = process.answer(str(folder), partial(free_space, str(folder)))
         except OSError:
             continue
         if space["free"] < needed:
@@ -130,7 +130,7 @@ def ask(requests: Mapping[str, Ask], limit_s: float) -> dict[str, OnHost | None]
     return answers
 
 
-def away(hosts: Sequence[str]) -> list[str]:
+def remote_hosts(hosts: Sequence[str]) -> list[str]:
     """The hosts that are not this machine, each once."""
     return [host for host in dict.fromkeys(hosts) if not remote.is_local(host)]
 

@@ -46,7 +46,7 @@ def survey(
     ranks by rank, and `here` the ranks that reported their start.
     """
     this_host = on_host.examine(_request(job, local.values()))
-    names = on_host.away(hosts)[:MAX_ASKED]
+    names = on_host.remote_hosts(hosts)[:MAX_ASKED]
     host_of = {rank: hosts[rank] for rank in here if rank < len(hosts) and hosts[rank] in names}
     pids: dict[str, list[int]] = {name: [] for name in names}
     for rank, name in host_of.items():
@@ -117,7 +117,7 @@ def end(
 
     Hosts that were `silent` before are not asked again.
     """
-    names = [host for host in on_host.away(hosts)[:MAX_ASKED] if host not in silent]
+    names = [host for host in on_host.remote_hosts(hosts)[:MAX_ASKED] if host not in silent]
     folders: dict[str, set[str]] = {name: set() for name in names}
     for rank, report in here.items():
         if rank < len(hosts) and hosts[rank] in folders and report.folder:

@@ -62,7 +62,7 @@ class Watch:
             pause_s = OFTEN_S if check < OFTEN or times_in_row else SELDOM_S
             if self._end.wait(pause_s) or self._recorded():
                 return
-            gloo_rank = rank(self._pid)
+            gloo_rank = find_gloo_process(self._pid)
             times_in_row = times_in_row + 1 if gloo_rank else 0
             if times_in_row == SEEN:
                 self.rank = gloo_rank
@@ -70,7 +70,7 @@ class Watch:
                 return
 
 
-def rank(pid: int) -> int:
+def find_gloo_process(pid: int) -> int:
     """The pid of a process below `pid` with threads of Gloo.
 
     0 if there is none, or if any process has threads of NCCL.

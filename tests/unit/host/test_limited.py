@@ -209,14 +209,14 @@ def test_calls_answer_as_without_a_limit() -> None:
     def refuse() -> str:
         raise Unavailable("no such library")
 
-    found = within(
+    answer = within(
         lambda source: (source.names("/"), source.link("/proc/self/exe"), source.call("x", refuse)),
         Live(),
         limit_s=60,
     )
-    assert "proc" in found[0]
-    assert found[1]
-    assert found[2] == Reading(None, "no such library")
+    assert "proc" in answer[0]
+    assert answer[1]
+    assert answer[2] == Reading(None, "no such library")
     assert given_up(Live()) is None
 
 

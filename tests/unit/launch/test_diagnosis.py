@@ -29,7 +29,7 @@ def stalled(
 
 
 def seen(*reports: Stalled, **more: object) -> Evidence:
-    return Evidence(4, HERE, {one.rank: one for one in reports}, hosts=HOSTS, **more)
+    return Evidence(4, HERE, {report.rank: report for report in reports}, hosts=HOSTS, **more)
 
 
 def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
