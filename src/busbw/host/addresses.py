@@ -1,13 +1,8 @@
-"""The network interfaces of this process's namespace, with their IPv4 addresses and MTU.
+"""The network interfaces of this process's namespace: their IP addresses, their MTU, and whether
+they have a link.
 
-Not from /sys/class/net, which shows the namespace that mounted it.
-
-IP addresses of the interfaces in this network namespace: the first IPv4 address of each, and
-all IPv6 addresses.
-
-Which network interfaces have a link now.
-
-By ioctl, because /sys shows another namespace in some containers.
+Each interface has its first IPv4 address and all its IPv6 addresses. The kernel is asked by ioctl,
+because /sys/class/net shows the namespace that mounted it, which is another one in some containers.
 """
 
 import fcntl
@@ -30,19 +25,15 @@ def local() -> dict[str, ipaddress.IPv4Interface | None]:
 
 
 def address(name: str) -> ipaddress.IPv4Interface | None:
-    """An interface's first IPv4 address and network; None if it has no address or does not
-    exist.
-    """
+    """An interface's first IPv4 address and network; None if it has none or does not exist."""
     request = struct.pack(f"{_IFREQ_BYTES}s", name.encode())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            own, mask = (
-                fcntl.ioctl(probe, code, request)[_ADDRESS]
-                for code in (_SIOCGIFADDR, _SIOCGIFNETMASK)
-            )
+            ip = fcntl.ioctl(probe, _SIOCGIFADDR, request)[_ADDRESS]
+            mask = fcntl.ioctl(probe, _SIOCGIFNETMASK, request)[_ADDRESS]
         except OSError:
             return None
-    return ipaddress.IPv4Interface(f"{socket.inet_ntoa(own)}/{socket.inet_ntoa(mask)}")
+    return ipaddress.IPv4Interface(f"{socket.inet_ntoa(ip)}/{socket.inet_ntoa(mask)}")
 
 
 def mtu(interface: str) -> int | None:
@@ -60,38 +51,39 @@ Address = IPv4Interface | IPv6Interface
 
 
 def read_addresses(source: Source) -> dict[str, list[Address]] | str:
-    """Addresses by interface; those without one have an empty list.
+    """The addresses of each interface by its name, an empty list for one without an address.
 
     A text says why they are unknown.
     """
-    reading = source.call(IPV4, _first)
+    reading = source.call(IPV4, _ipv4_json)
     if reading.text is None:
         return reading.reason
-    found: dict[str, list[Address]] = {}
+    addresses: dict[str, list[Address]] = {}
     for name, text in json.loads(reading.text).items():
-        found[name] = [IPv4Interface(text)] if text else []
+        addresses[name] = [IPv4Interface(text)] if text else []
     for name, address in parse_inet6(source.read(IPV6).text or ""):
-        found.setdefault(name, []).append(address)
-    return found
+        addresses.setdefault(name, []).append(address)
+    return addresses
 
 
-def _first() -> str:
+def _ipv4_json() -> str:
     return json.dumps({name: str(address) if address else "" for name, address in local().items()})
 
 
 def parse_inet6(text: str) -> list[tuple[str, IPv6Interface]]:
-    """Name and address from each line of /proc/net/if_inet6: address, index, prefix length,
-    scope, flags (hex), name.
+    """Name and address from each line of /proc/net/if_inet6.
+
+    A line has the address, index, prefix length, scope and flags in hex, then the name.
     """
-    found = []
+    addresses = []
     for fields in map(str.split, text.splitlines()):
         if len(fields) == 6 and len(fields[0]) == 32:
             try:
                 address = IPv6Address(int(fields[0], 16))
-                found.append((fields[5], IPv6Interface((address, int(fields[2], 16)))))
+                addresses.append((fields[5], IPv6Interface((address, int(fields[2], 16)))))
             except ValueError:
                 continue
-    return found
+    return addresses
 
 
 SIOCGIFFLAGS = 0x8913  # linux/sockios.h
@@ -118,8 +110,7 @@ _IFREQ = struct.Struct("16sH22x")
 
 
 def linked(selected: Collection[str] = ()) -> frozenset[str]:
-    """Names of the interfaces, loopback included, that are up, have a carrier and may carry a job's
-    data.
+    """Names of the interfaces, loopback included, that have a link and may carry a job's data.
 
     Those are the `selected` ones, and those with an IPv4 address whose name is not one of VIRTUAL.
     """
@@ -127,7 +118,7 @@ def linked(selected: Collection[str] = ()) -> frozenset[str]:
         return frozenset(
             name
             for name in _present()
-            if (name in selected or _may_matter(name)) and _carries(sock, name)
+            if (name in selected or _may_carry_data(name)) and _has_link(sock, name)
         )
 
 
@@ -141,7 +132,7 @@ def lost(before: Collection[str], selected: Collection[str] = ()) -> list[str]:
         return sorted(
             name
             for name in before
-            if (name in present or name in selected) and not _carries(sock, name)
+            if (name in present or name in selected) and not _has_link(sock, name)
         )
 
 
@@ -149,13 +140,15 @@ def _present() -> set[str]:
     return {name for _, name in socket.if_nameindex()}
 
 
-def _may_matter(name: str) -> bool:
+def _may_carry_data(name: str) -> bool:
     return not name.startswith(VIRTUAL) and address(name) is not None
 
 
-def _carries(sock: socket.socket, name: str) -> bool:
+def _has_link(sock: socket.socket, name: str) -> bool:
+    """Whether the interface is up and has a carrier."""
     try:
         reply = fcntl.ioctl(sock, SIOCGIFFLAGS, _IFREQ.pack(name.encode(), 0))
     except OSError:  # deleted in the meantime
         return False
-    return int(_IFREQ.unpack(reply)[1]) & (IFF_UP | IFF_RUNNING) == IFF_UP | IFF_RUNNING
+    flags = int(_IFREQ.unpack(reply)[1])
+    return bool(flags & IFF_UP and flags & IFF_RUNNING)

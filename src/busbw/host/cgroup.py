@@ -19,8 +19,9 @@ FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit, in the file at `path`, and how much of it is used (None: not readable); files
-    that the kernel may drop are no use.
+    """The limit in the file at `path`, and how much of it is used (None if not readable).
+
+    Memory of files that the kernel may drop does not count as used.
     """
 
     path: str
@@ -30,8 +31,9 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """CPU time that a group may use, as a number of CPUs, and the periods in which it was
-    stopped for it since the group was made.
+    """CPU time that a group may use, as a number of CPUs.
+
+    `throttled` counts the periods in which the quota stopped the group, since it was created.
     """
 
     path: str
@@ -40,20 +42,20 @@ class Quota:
 
 
 def directories(source: Source, controller: str) -> list[str]:
-    """Directories of this process's group and those above it; empty if they are not known or not
-    mounted.
+    """Directories of this process's group and of the groups above it, up to the root.
 
-    A container may show its group's path on the host, but its own group's files at the mount.
+    Empty if they are not known or not mounted. A container may show its group's path on the host,
+    but its own group's files at the mount.
     """
     for line in (source.read(OWN).text or "").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        _, _, entry = line.partition(":")
+        controllers, _, path = entry.partition(":")
         base = MOUNT if controllers == "" else f"{MOUNT}/{controller}"
         if path.startswith("/") and (controllers == "" or controller in controllers.split(",")):
             parts = [part for part in path.split("/") if part]
-            found = ["/".join([base, *parts[:length]]) for length in range(len(parts), -1, -1)]
-            if any(source.names(folder) for folder in found):
-                return found
+            folders = ["/".join([base, *parts[:length]]) for length in range(len(parts), -1, -1)]
+            if any(source.names(folder) for folder in folders):
+                return folders
     return []
 
 
@@ -67,18 +69,18 @@ def limits(source: Source, controller: str) -> list[Limit]:
 
 
 def _limits(source: Source, folder: str, controller: str) -> Iterator[Limit]:
-    for limit, used in FILES[controller]:
-        text = source.read(f"{folder}/{limit}").text or ""
-        if text.isdecimal() and int(text) < NONE:
-            now = source.read(f"{folder}/{used}").text or ""
-            yield Limit(
-                f"{folder}/{limit}",
-                int(text),
-                max(0, int(now) - _files(source, folder)) if now.isdecimal() else None,
-            )
+    for limit_file, usage_file in FILES[controller]:
+        limit = source.read(f"{folder}/{limit_file}").text or ""
+        if not limit.isdecimal() or int(limit) >= NONE:
+            continue
+        usage = source.read(f"{folder}/{usage_file}").text or ""
+        used = None
+        if usage.isdecimal():
+            used = max(0, int(usage) - _cached_file_bytes(source, folder))
+        yield Limit(f"{folder}/{limit_file}", int(limit), used)
 
 
-def _files(source: Source, folder: str) -> int:
+def _cached_file_bytes(source: Source, folder: str) -> int:
     """Bytes of files that the kernel keeps for a group and gives up before it kills a process."""
     counts = named_counts(source.read(f"{folder}/memory.stat").text or "")
     return counts.get("total_inactive_file", counts.get("inactive_file", 0))
@@ -86,7 +88,8 @@ def _files(source: Source, folder: str) -> int:
 
 def quotas(source: Source) -> list[Quota]:
     """CPU quotas on the way to the root."""
-    return [quota for folder in directories(source, "cpu") if (quota := _quota(source, folder))]
+    read = (_quota(source, folder) for folder in directories(source, "cpu"))
+    return [quota for quota in read if quota]
 
 
 def _quota(source: Source, folder: str) -> Quota | None:
@@ -105,8 +108,9 @@ def _quota(source: Source, folder: str) -> Quota | None:
 
 
 def killed(source: Source) -> tuple[str, int] | None:
-    """The file and number of processes of this group that were killed for memory; None if no
-    such count is readable.
+    """The number of processes of this group that were killed for memory, after its file's path.
+
+    None if no such count is readable.
     """
     for folder in directories(source, "memory"):
         for name in ("memory.events", "memory.oom_control"):

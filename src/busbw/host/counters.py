@@ -15,7 +15,7 @@ from busbw.host.source import Live, Source
 
 Follow = Callable[[], bytes | None]
 _CHUNK_BYTES = 1 << 16
-# the kernel returns long files of /proc page by page; a shorter read is complete
+# The kernel returns long files of /proc page by page; a shorter read is complete.
 _HALF_A_PAGE = 2048
 # Columns of /proc/net/dev after the name (net/core/net-procfs.c).
 _DEV = {
@@ -31,13 +31,15 @@ _DEV_COLUMNS = 16
 
 
 def follow(source: Source, path: str, opened: ExitStack) -> Follow | None:
-    """A function that reads the file's current content, or None if that fails; None if the file
-    cannot be read now.
+    """A function that reads the file's current content, or gives None if that fails.
 
-    On a live machine the descriptor stays open until `opened` closes.
+    None instead of the function if the file cannot be read now. On a live machine the descriptor
+    stays open until `opened` closes.
     """
     if not isinstance(source, Live):
-        return (lambda: source.read(path).data) if source.read(path).data is not None else None
+        if source.read(path).data is None:
+            return None
+        return lambda: source.read(path).data
     try:
         descriptor = os.open(source.at(path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -46,14 +48,14 @@ def follow(source: Source, path: str, opened: ExitStack) -> Follow | None:
 
     def read() -> bytes | None:
         try:
-            return _whole(descriptor)
+            return _read_all(descriptor)
         except OSError:
             return None
 
     return read if read() is not None else None
 
 
-def _whole(descriptor: int) -> bytes:
+def _read_all(descriptor: int) -> bytes:
     data = os.pread(descriptor, _CHUNK_BYTES, 0)
     if len(data) < _HALF_A_PAGE:
         return data
@@ -80,12 +82,13 @@ class Ports:
     def read(self) -> dict[str, dict[str, int]]:
         """The readable counters, by port."""
         interfaces = device_counters(self._dev() or b"") if self._dev else {}
-        found = {name: values for name, values in interfaces.items() if name not in NOT_A_PORT}
+        counters = {name: values for name, values in interfaces.items() if name not in NOT_A_PORT}
         for name, files in self._files:
-            values = {key: value for key, read in files if (value := _integer(read())) is not None}
-            if values:
-                found.setdefault(name, {}).update(values)
-        return found
+            for key, read in files:
+                value = _integer(read())
+                if value is not None:
+                    counters.setdefault(name, {})[key] = value
+        return counters
 
 
 def _rdma_ports(source: Source) -> list[tuple[str, str]]:
@@ -93,14 +96,14 @@ def _rdma_ports(source: Source) -> list[tuple[str, str]]:
 
     The name has a port number only if the device has several ports.
     """
-    found = []
+    ports = []
     for device in source.names(RDMA):
         numbers = source.names(f"{RDMA}/{device}/ports")
-        found += [
+        ports += [
             (f"{device}:{port}" if len(numbers) > 1 else device, f"{RDMA}/{device}/ports/{port}")
             for port in numbers
         ]
-    return found
+    return ports
 
 
 def _rdma(source: Source, base: str, opened: ExitStack) -> list[tuple[str, Follow]]:
@@ -123,13 +126,13 @@ def _integer(data: bytes | None) -> int | None:
 
 def device_counters(text: bytes) -> dict[str, dict[str, int]]:
     """Counters of every interface in the text of /proc/net/dev. Other lines are ignored."""
-    found = {}
+    counters = {}
     for line in text.decode("utf-8", "replace").splitlines():
-        name, colon, rest = line.partition(":")
-        columns = rest.split()
+        name, colon, values = line.partition(":")
+        columns = values.split()
         if colon and len(columns) == _DEV_COLUMNS and all(column.isdecimal() for column in columns):
-            found[name.strip()] = {key: int(columns[column]) for key, column in _DEV.items()}
-    return found
+            counters[name.strip()] = {key: int(columns[column]) for key, column in _DEV.items()}
+    return counters
 
 
 class Tcp:
@@ -137,10 +140,11 @@ class Tcp:
 
     def __init__(self, source: Source, opened: ExitStack) -> None:
         files = dict.fromkeys(counter.source for counter in at(Owner.TCP))
-        self._files = [file for path in files if (file := follow(source, path, opened)) is not None]
-        self.reason = (
-            "" if len(self._files) == len(files) else f"{TCP}: {' or '.join(files)} cannot be read"
-        )
+        followed = [follow(source, path, opened) for path in files]
+        self._files = [file for file in followed if file is not None]
+        self.reason = ""
+        if len(self._files) < len(files):
+            self.reason = f"{TCP}: {' or '.join(files)} cannot be read"
 
     def read(self) -> dict[str, int]:
         """The counters of the table that this kernel has."""
@@ -155,24 +159,18 @@ class Tcp:
 
 
 def snmp(text: bytes) -> dict[str, int]:
-    """TCP's values by name from the text of /proc/net/snmp or netstat: a line of names, then a
-    line of values, each `Group: ...`.
+    """TCP's values by name from the text of /proc/net/snmp or netstat.
+
+    Each group has a line of names and then a line of values, both `Group: ...`.
     """
-    found: dict[str, int] = {}
+    counters: dict[str, int] = {}
     lines = text.decode("ascii", "replace").splitlines()
-    for names, values in zip(lines[::2], lines[1::2], strict=False):
-        group, *titles = names.split()
-        figures = values.split()
-        if (
-            group in ("Tcp:", "TcpExt:")
-            and figures[:1] == [group]
-            and len(figures) == len(titles) + 1
-        ):
-            found.update(
-                {
-                    title: int(figure)
-                    for title, figure in zip(titles, figures[1:], strict=True)
-                    if figure.lstrip("-").isdecimal()
-                }
-            )
-    return found
+    for name_line, value_line in zip(lines[::2], lines[1::2], strict=False):
+        group, *names = name_line.split()
+        value_group, *values = value_line.split() or [""]
+        if group not in ("Tcp:", "TcpExt:") or value_group != group or len(values) != len(names):
+            continue
+        for name, value in zip(names, values, strict=True):
+            if value.lstrip("-").isdecimal():
+                counters[name] = int(value)
+    return counters

@@ -1,8 +1,4 @@
-"""CPUs, memory and NUMA nodes, from procfs and sysfs.
-
-Memory that this process may still allocate: what the kernel calls available, within the limit
-of the control group.
-"""
+"""CPUs, memory and NUMA nodes, from procfs and sysfs."""
 
 import time
 from pathlib import Path
@@ -10,13 +6,14 @@ from pathlib import Path
 from busbw.host.source import Live, Source, Unavailable
 
 VIRTUAL = "cpu hypervisor bit"
-CPUINFO = Path("/proc/cpuinfo")  # of hundreds of CPUs, so that a snapshot has the bit alone
+CPUINFO = Path("/proc/cpuinfo")  # long on hundreds of CPUs, so a snapshot holds only the bit
 LOAD_READINGS, LOAD_PAUSE_S = 10, 0.005
 
 
 def hypervisor_bit(cpuinfo: Path = CPUINFO) -> str:
-    """`1` if the CPU says that it runs under a hypervisor, else `0`; Unavailable for CPUs that
-    do not say it (only x86 does).
+    """`1` if the CPU says that it runs under a hypervisor, else `0`.
+
+    Unavailable for CPUs that do not say it: only x86 does.
     """
     try:
         with cpuinfo.open() as lines:
@@ -40,16 +37,17 @@ def count_list(text: str) -> int:
 
 
 def running_processes(source: Source) -> int:
-    """How many processes run or wait for a processor, the reading one included: the fewest of some
-    readings, as most run for a moment.
+    """How many processes run or wait for a processor, this one included.
 
-    0 if /proc/loadavg does not say.
+    It is the smallest of LOAD_READINGS readings, as most processes run only for a moment. 0 if
+    /proc/loadavg does not say.
     """
     counts = []
     for reading in range(LOAD_READINGS):
         if reading:
             time.sleep(LOAD_PAUSE_S)
-        running = (source.read("/proc/loadavg").text or "").partition("/")[0].rpartition(" ")[2]
+        averages = (source.read("/proc/loadavg").text or "").partition("/")[0]
+        running = averages.rpartition(" ")[2]
         counts.append(int(running) if running.isdecimal() else 0)
     return min(counts)
 
@@ -70,12 +68,19 @@ def numa_node(source: Source, device: str) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-# version 2, version 1
+# of control groups, version 2 and version 1
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def usable_bytes(source: Source | None = None) -> int:
-    """Bytes; 0 if nothing could be read. `source` is the live machine by default."""
+    """Bytes of memory that this process may still allocate; 0 if nothing could be read.
+
+    They are what the kernel calls available, within the limit of the control group. `source` is the
+    live machine by default.
+    """
     source = source or Live()
-    limits = [int(text) for path in LIMITS if (text := (source.read(path).text or "")).isdecimal()]
-    return min((size for size in (meminfo(source, "MemAvailable"), *limits) if size > 0), default=0)
+    sizes = [meminfo(source, "MemAvailable")]
+    for path in LIMITS:
+        limit = source.read(path).text or ""
+        sizes.append(int(limit) if limit.isdecimal() else 0)
+    return min((size for size in sizes if size > 0), default=0)

@@ -13,7 +13,7 @@ IDLE, IOWAIT, GUEST = 3, 4, 8
 
 
 class System:
-    """Reads both. CPU time is that since the reading before."""
+    """Reads CPU time and free memory. CPU time is that since the previous reading."""
 
     def __init__(self, source: Source, opened: ExitStack) -> None:
         self._source = source
@@ -21,23 +21,21 @@ class System:
         self._before = self._ticks()
 
     def read(self) -> Group:
-        """Levels; without CPU time until a tick has passed."""
+        """`mem_free` in bytes, and `cpu_busy` in per mille once a tick has passed."""
         before, now = self._before, self._ticks()
-        values = {"mem_free": meminfo(self._source, "MemFree")}
+        values = {}
+        free_bytes = meminfo(self._source, "MemFree")
+        if free_bytes:
+            values["mem_free"] = free_bytes
         if before and now and now[1] > before[1]:
             values["cpu_busy"] = round(1000 * (now[0] - before[0]) / (now[1] - before[1]))
             self._before = now
-        return Group(
-            time.monotonic(),
-            0,
-            {name: value for name, value in values.items() if value or name == "cpu_busy"},
-        )
+        return Group(time.monotonic(), 0, values)
 
     def _ticks(self) -> tuple[int, int] | None:
-        """Busy and all ticks of all CPUs."""
-        name, *columns = ((self._stat() or b"") if self._stat else b"").partition(b"\n")[
-            0
-        ].split() or [b""]
+        """Busy ticks and all ticks, summed over the CPUs; None if they cannot be read."""
+        text = self._stat() if self._stat else None
+        name, *columns = (text or b"").partition(b"\n")[0].split() or [b""]
         if name != b"cpu" or len(columns) <= IOWAIT:
             return None
         ticks = [int(column) for column in columns[:GUEST]]

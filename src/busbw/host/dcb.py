@@ -1,9 +1,7 @@
 """Data Center Bridging of an interface, as the kernel reports it by rtnetlink (linux/dcbnl.h).
 
-Nothing is changed; root is not needed.
-
-Messages of the kernel's netlink sockets (linux/netlink.h): a header, then attributes of which
-each may hold further ones.
+Nothing is changed; root is not needed. A message of a netlink socket (linux/netlink.h) is a header
+and attributes, each of which may hold further ones.
 """
 
 import errno
@@ -23,7 +21,7 @@ TYPE_BITS = 0x3FFF  # without the flags "nested" and "network byte order"
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and value of each attribute; ends at the first that is none."""
+    """Type and value of each attribute; ends where `data` is no attribute."""
     while len(data) >= ATTRIBUTE.size:
         length, kind = ATTRIBUTE.unpack_from(data)
         if not ATTRIBUTE.size <= length <= len(data):
@@ -33,7 +31,7 @@ def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and body of each message; ends at the first that is none."""
+    """Type and body of each message; ends where `data` is no message."""
     while len(data) >= HEADER.size:
         length, kind = HEADER.unpack_from(data)[:2]
         if not HEADER.size <= length <= len(data):
@@ -64,34 +62,34 @@ _REPLY_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Dcb:
-    """What an interface does with priorities. None or empty: its driver does not tell."""
+    """What an interface does with priorities. None or empty where its driver does not say."""
 
     pfc: tuple[int, ...] | None = None  # priorities with priority flow control
     pfc_most: int = 0  # how many may have it at once
     classes: tuple[int, ...] = ()  # traffic class of each priority
-    # percent of the bandwidth of each traffic class, where its algorithm is ETS
+    # Percent of the bandwidth of each traffic class, where its algorithm is ETS.
     shares: tuple[int, ...] = ()
-    # priority of a DSCP value; only those that were set
+    # Priority by DSCP value, only of those that were set.
     dscp: dict[int, int] = field(default_factory=dict)
-    # by what packets get a priority, best first, where the driver has this table
+    # What gives packets their priority, first choice first, where the driver has this table.
     trust: tuple[str, ...] = ()
     host: bool | None = None  # whether the host, not the firmware, negotiates DCBX
 
 
 def read_dcb(source: Source, interface: str) -> Dcb | str:
     """The DCB state of an interface; a text says why it is unknown."""
-    reading = source.call(f"dcb {interface}", lambda: _ask(interface))
+    reading = source.call(f"dcb {interface}", lambda: _dcb_json(interface))
     return reading.reason if reading.data is None else msgspec.json.decode(reading.data, type=Dcb)
 
 
-def _ask(interface: str) -> str:
+def _dcb_json(interface: str) -> str:
     if len(interface.encode()) > 15:  # IFNAMSIZ
         raise Unavailable(f"{interface}: no such interface")
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
-            asked.settimeout(_LIMIT_S)
-            asked.sendto(request(interface), (0, 0))
-            reply = asked.recv(_REPLY_BYTES)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
+            netlink.settimeout(_LIMIT_S)
+            netlink.sendto(request(interface), (0, 0))
+            reply = netlink.recv(_REPLY_BYTES)
     except TimeoutError as error:
         raise Unavailable(f"{interface}: no answer by netlink within {_LIMIT_S:g} s") from error
     except OSError as error:
@@ -115,10 +113,10 @@ def decode(reply: bytes, interface: str) -> Dcb:
     if kind == ERROR:
         (code,) = struct.unpack_from("=i", reply, HEADER.size)
         raise Unavailable(f"{interface}: {_reason(-code)}")
-    found = dict(attributes(reply[HEADER.size + _MESSAGE.size : length]))
-    if kind != _RTM_GETDCB or _IEEE not in found:
+    answer = dict(attributes(reply[HEADER.size + _MESSAGE.size : length]))
+    if kind != _RTM_GETDCB or _IEEE not in answer:
         raise Unavailable(f"{interface}: message {kind} by netlink has no DCB state")
-    return _state(dict(attributes(found[_IEEE])), found.get(_DCBX))
+    return _state(dict(attributes(answer[_IEEE])), answer.get(_DCBX))
 
 
 def _reason(code: int) -> str:
@@ -129,26 +127,26 @@ def _reason(code: int) -> str:
 
 def _state(ieee: dict[int, bytes], dcbx: bytes | None) -> Dcb:
     ets, pfc = ieee.get(_ETS, b""), ieee.get(_PFC, b"")
+    lossless = None
+    if len(pfc) > 1:
+        lossless = tuple(priority for priority in range(PRIORITIES) if pfc[1] >> priority & 1)
+    classes: tuple[int, ...] = ()
+    shares: tuple[int, ...] = ()
     # struct ieee_ets: three flags, then tx and rx bandwidth, algorithm and class by index
-    has_ets = len(ets) >= 3 + 4 * PRIORITIES
+    if len(ets) >= 3 + 4 * PRIORITIES:
+        classes = tuple(ets[3 + 3 * PRIORITIES : 3 + 4 * PRIORITIES])
+        shares = tuple(ets[3 : 3 + PRIORITIES])
     # struct dcb_app
     apps = [value for _, value in attributes(ieee.get(_APPS, b"")) if len(value) >= 4]
     entries = [struct.unpack_from("=BBH", value) for value in apps]
+    selectors = [value[0] for _, value in attributes(ieee.get(_TRUST, b"")) if value]
     return Dcb(
-        pfc=(
-            tuple(priority for priority in range(PRIORITIES) if pfc[1] >> priority & 1)
-            if len(pfc) > 1
-            else None
-        ),
+        pfc=lossless,
         pfc_most=pfc[0] if pfc else 0,
-        classes=tuple(ets[3 + 3 * PRIORITIES : 3 + 4 * PRIORITIES]) if has_ets else (),
-        shares=tuple(ets[3 : 3 + PRIORITIES]) if has_ets else (),
+        classes=classes,
+        shares=shares,
         dscp={protocol: priority for selector, priority, protocol in entries if selector == _DSCP},
-        trust=tuple(
-            _SELECTORS.get(value[0], str(value[0]))
-            for _, value in attributes(ieee.get(_TRUST, b""))
-            if value
-        ),
+        trust=tuple(_SELECTORS.get(selector, str(selector)) for selector in selectors),
         host=bool(dcbx[0] & _HOST) if dcbx else None,
     )
 

@@ -1,11 +1,6 @@
-"""Statistics and driver of a network interface, as `ethtool -S` and `ethtool -i` print them
-(linux/ethtool.h).
+"""Statistics, driver and global pause of a network interface (linux/ethtool.h).
 
-Neither needs root.
-
-Global pause of an interface, as `ethtool -a` prints it (linux/ethtool.h).
-
-It does not need root.
+They are what `ethtool -S`, `ethtool -i` and `ethtool -a` print. None of them needs root.
 """
 
 import array
@@ -22,14 +17,10 @@ from busbw.host.source import Source, Unavailable, once
 _SIOCETHTOOL = 0x8946
 _GDRVINFO, _GSTRINGS, _GSTATS, _GSSET_INFO = 0x03, 0x1B, 0x1D, 0x37
 _STATS, _NAME_BYTES = 1, 32  # ETH_SS_STATS, ETH_GSTRING_LEN
-_DRVINFO_BYTES, _DRIVER, _VERSION, _FIRMWARE, _BUS = (
-    196,
-    slice(4, 36),
-    slice(36, 68),
-    slice(68, 100),
-    slice(100, 132),
-)
-_MOST = 1 << 16  # statistics of one interface
+# struct ethtool_drvinfo: its size, and where its texts lie
+_DRVINFO_BYTES = 196
+_DRIVER, _VERSION, _FIRMWARE, _BUS = slice(4, 36), slice(36, 68), slice(68, 100), slice(100, 132)
+_STATISTICS_LIMIT = 1 << 16  # of one interface
 # The kernel writes as many values as the driver has, whatever the request says; their number grows
 # with the queues, at any time.
 _SPARE = 4096
@@ -65,21 +56,18 @@ class Statistics:
         sizes = array.array("B", struct.pack("<IIQI", _GSSET_INFO, 0, 1 << _STATS, 0))
         self._ask(sizes)
         _, _, mask, count = struct.unpack("<IIQI", sizes.tobytes())
-        if not mask or not 0 < count <= _MOST:
+        if not mask or not 0 < count <= _STATISTICS_LIMIT:
             raise Unavailable(f"{self._interface} has no statistics")
         return int(count)
 
     def _names(self) -> tuple[str, ...]:
         count = self._count()
-        strings = array.array(
-            "B",
-            struct.pack("<III", _GSTRINGS, _STATS, count) + bytes(_NAME_BYTES * (count + _SPARE)),
-        )
+        header = struct.pack("<III", _GSTRINGS, _STATS, count)
+        strings = array.array("B", header + bytes(_NAME_BYTES * (count + _SPARE)))
         self._ask(strings)
-        texts = strings.tobytes()[12 : 12 + _NAME_BYTES * count]
-        return tuple(
-            _text(texts[at : at + _NAME_BYTES]) for at in range(0, len(texts), _NAME_BYTES)
-        )
+        texts = strings.tobytes()[len(header) : len(header) + _NAME_BYTES * count]
+        offsets = range(0, len(texts), _NAME_BYTES)
+        return tuple(_text(texts[offset : offset + _NAME_BYTES]) for offset in offsets)
 
     def _values(self) -> "array.array[int]":
         return array.array("B", bytes(8 + 8 * (len(self.names) + _SPARE)))
@@ -96,11 +84,8 @@ class Statistics:
         self._ask(self._buffer)
         if struct.unpack_from("<I", self._buffer, 4) != (len(self.names),):
             raise Unavailable(f"{self._interface}: the number of its statistics changes")
-        return dict(
-            zip(
-                self.names, struct.unpack_from(f"<{len(self.names)}Q", self._buffer, 8), strict=True
-            )
-        )
+        values = struct.unpack_from(f"<{len(self.names)}Q", self._buffer, 8)
+        return dict(zip(self.names, values, strict=True))
 
     def _ask(self, buffer: "array.array[int]") -> None:
         ask(self._socket, self._interface, buffer)
@@ -110,12 +95,12 @@ class Statistics:
         self._socket.close()
 
 
-def ask(asked: socket.socket, interface: str, buffer: "array.array[int]") -> None:
-    """One ioctl with `buffer` as its argument; Unavailable with the reason."""
+def ask(sock: socket.socket, interface: str, buffer: "array.array[int]") -> None:
+    """Do one ioctl with `buffer` as its argument, which it fills; Unavailable with the reason."""
     # struct ifreq
     request = struct.pack("16sP", interface.encode()[:15], buffer.buffer_info()[0]).ljust(40, b"\0")
     try:
-        fcntl.ioctl(asked, _SIOCETHTOOL, request)
+        fcntl.ioctl(sock, _SIOCETHTOOL, request)
     except OSError as error:
         reason = "no such interface" if error.errno == errno.ENODEV else str(error.strerror).lower()
         raise Unavailable(f"{interface}: {reason}") from error
@@ -125,41 +110,38 @@ def _text(data: bytes) -> str:
     return data.split(b"\0", 1)[0].decode("utf-8", "replace").strip()
 
 
-def _statistics(interface: str) -> str:
-    found = Statistics(interface)
+def _statistics_json(interface: str) -> str:
+    counters = Statistics(interface)
     try:
-        return msgspec.json.encode(found.read()).decode()
+        return msgspec.json.encode(counters.read()).decode()
     finally:
-        found.close()
+        counters.close()
 
 
-def _driver(interface: str) -> str:
+def _driver_json(interface: str) -> str:
     buffer = array.array("B", struct.pack("<I", _GDRVINFO) + bytes(_DRVINFO_BYTES - 4))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        ask(asked, interface, buffer)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        ask(sock, interface, buffer)
     data = buffer.tobytes()
-    return msgspec.json.encode(
-        asdict(Driver(*(_text(data[part]) for part in (_DRIVER, _VERSION, _FIRMWARE, _BUS))))
-    ).decode()
+    texts = (_text(data[part]) for part in (_DRIVER, _VERSION, _FIRMWARE, _BUS))
+    return msgspec.json.encode(asdict(Driver(*texts))).decode()
 
 
 @once
 def statistics(source: Source, interface: str) -> dict[str, int] | str:
     """Statistics of an interface, by name; a text says why there are none."""
-    reading = source.call(f"ethtool -S {interface}", lambda: _statistics(interface))
-    return (
-        reading.reason
-        if reading.data is None
-        else msgspec.json.decode(reading.data, type=dict[str, int])
-    )
+    reading = source.call(f"ethtool -S {interface}", lambda: _statistics_json(interface))
+    if reading.data is None:
+        return reading.reason
+    return msgspec.json.decode(reading.data, type=dict[str, int])
 
 
 def driver(source: Source, interface: str) -> Driver | str:
     """The driver of an interface; a text says why it is unknown."""
-    reading = source.call(f"ethtool -i {interface}", lambda: _driver(interface))
-    return (
-        reading.reason if reading.data is None else msgspec.json.decode(reading.data, type=Driver)
-    )
+    reading = source.call(f"ethtool -i {interface}", lambda: _driver_json(interface))
+    if reading.data is None:
+        return reading.reason
+    return msgspec.json.decode(reading.data, type=Driver)
 
 
 _GPAUSEPARAM = 0x12  # ETHTOOL_GPAUSEPARAM
@@ -167,9 +149,7 @@ _GPAUSEPARAM = 0x12  # ETHTOOL_GPAUSEPARAM
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Whether the interface obeys pause frames (rx) and sends them (tx), for all traffic at
-    once.
-    """
+    """Whether the interface obeys pause frames (rx) and sends them (tx), for all its traffic."""
 
     rx: bool
     tx: bool
@@ -177,13 +157,13 @@ class Pause:
 
 def read_pause(source: Source, interface: str) -> Pause | str:
     """Global pause of an interface; a text says why it is unknown."""
-    reading = source.call(f"ethtool -a {interface}", lambda: _ask(interface))
+    reading = source.call(f"ethtool -a {interface}", lambda: _pause_json(interface))
     return reading.reason if reading.data is None else msgspec.json.decode(reading.data, type=Pause)
 
 
-def _ask(interface: str) -> str:
+def _pause_json(interface: str) -> str:
     buffer = array.array("B", struct.pack("=I12x", _GPAUSEPARAM))  # struct ethtool_pauseparam
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
-        ask(opened, interface, buffer)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        ask(sock, interface, buffer)
     _, _, rx, tx = struct.unpack("=IIII", buffer.tobytes())
     return msgspec.json.encode(asdict(Pause(bool(rx), bool(tx)))).decode()

@@ -26,7 +26,7 @@ class Chain:
 
     @property
     def place(self) -> str:
-        """As nft names it: `inet filter input`."""
+        """The chain's name as nft writes it: `inet filter input`."""
         return f"{self.family} {self.table} {self.name}"
 
 
@@ -44,8 +44,9 @@ def ruleset() -> str:
 
 
 def closed_chains(text: str) -> list[Chain]:
-    """Chains of incoming packets that drop what no rule accepts; ValueError for what is no
-    ruleset.
+    """Chains of incoming packets that drop what no rule accepts.
+
+    ValueError if `text` is no ruleset of nft as JSON.
     """
     try:
         entries: list[dict[str, Any]] = json.loads(text)["nftables"]
@@ -56,24 +57,17 @@ def closed_chains(text: str) -> list[Chain]:
             for chain in chains
             if chain.get("hook") == "input" and chain["family"] in FAMILIES
         ]
-        return [
-            _chain(one, rules)
-            for one in inputs
-            if one.get("policy") == "drop" or any(map(_drops_all, _of(one, rules)))
-        ]
+        return [_chain(chain, rules) for chain in inputs if _drops_by_default(chain, rules)]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("it is no ruleset of nft") from error
 
 
-def _of(chain: dict[str, Any], rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        rule
-        for rule in rules
-        if all(
-            rule[key] == chain[own]
-            for key, own in (("family", "family"), ("table", "table"), ("chain", "name"))
-        )
-    ]
+def _drops_by_default(chain: dict[str, Any], rules: list[dict[str, Any]]) -> bool:
+    if chain.get("policy") == "drop":
+        return True
+    place = (chain["family"], chain["table"], chain["name"])
+    in_chain = [rule for rule in rules if (rule["family"], rule["table"], rule["chain"]) == place]
+    return any(map(_drops_all, in_chain))
 
 
 def _statements(rule: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -96,8 +90,9 @@ def _chain(chain: dict[str, Any], rules: list[dict[str, Any]]) -> Chain:
 
 
 def _accepts_all_from(rule: dict[str, Any]) -> list[str]:
-    """Sources of a rule that looks at nothing but the source and accepts, or hands over to a
-    chain of trusted sources (firewalld).
+    """Sources from which a rule accepts everything; [] if it depends on more than the source.
+
+    A jump to a chain of trusted sources (firewalld) counts as accepting.
     """
     statements = _statements(rule)
     matches = [value for name, value in statements if name == "match"]
@@ -112,28 +107,25 @@ def _accepts_all_from(rule: dict[str, Any]) -> list[str]:
 
 
 def _source(match: dict[str, Any]) -> str:
+    """The addresses, interface or wide range of ports that a match of a rule selects; else ''."""
+    if match.get("op", "==") != "==":
+        return ""
     left, right = match["left"], match["right"]
-    if (
-        left.get("payload", {}).get("field") == "dport"
-        and match.get("op", "==") == "=="
-        and isinstance(right, dict)
-    ):
+    field = left.get("payload", {}).get("field")
+    if field == "dport" and isinstance(right, dict):
         first, last = right.get("range", (0, 0))
         return f"ports {first} to {last}" if last - first >= MANY_PORTS else ""
-    by_address = left.get("payload", {}).get("field") == "saddr"
-    if match.get("op", "==") != "==" or not (
-        by_address or left.get("meta", {}).get("key") == "iifname"
-    ):
-        return ""
-    return _shown(right)
+    if field == "saddr" or left.get("meta", {}).get("key") == "iifname":
+        return _source_text(right)
+    return ""
 
 
-def _shown(source: Any) -> str:
+def _source_text(source: Any) -> str:
     match source:
         case str():
             return source
         case {"prefix": {"addr": address, "len": length}}:
             return f"{address}/{length}"
         case {"set": [*parts]}:
-            return ", ".join(map(_shown, parts))
+            return ", ".join(map(_source_text, parts))
     return json.dumps(source)

@@ -1,9 +1,8 @@
 """The GPUs of a machine, from NVML and the PCI devices in sysfs.
 
-NVIDIA's PCI devices, by sysfs alone: they are there whether or not a driver is.
-
-How busy GPUs are, from NVML: what an idle GPU lowers is no fault, and a kernel that only
-waits keeps one busy at low power.
+PCI shows NVIDIA's devices whether or not a driver is loaded. NVML gives the facts of each GPU, and
+how busy it is: an idle GPU lowers its clocks, which is no fault, and a kernel that only waits keeps
+a GPU busy at low power.
 """
 
 import json
@@ -25,16 +24,18 @@ STUBS = ("pci-stub", "pciback", "xen-pciback")
 
 
 def for_guests(name: str) -> bool:
-    """Whether a driver holds a device that a virtual machine of this host has, or is to get:
-    vfio-pci, nvgrace-gpu-vfio-pci, " "mlx5_vfio_pci.
+    """Whether a driver keeps its device for a virtual machine of this host.
+
+    Such drivers are vfio-pci, nvgrace-gpu-vfio-pci and mlx5_vfio_pci.
     """
     return "vfio" in name or name in STUBS
 
 
 @once
 def gpus_on_pci(source: Source) -> tuple[str, ...]:
-    """PCI addresses of the GPUs that NVIDIA's driver of this machine should have: without those
-    of its virtual machines.
+    """PCI addresses of the GPUs that this machine's NVIDIA driver should have.
+
+    GPUs that are kept for virtual machines are left out.
     """
     gpus = (bdf for bdf, device in read_devices(source).items() if device.gpu)
     return tuple(bdf for bdf in gpus if not for_guests(driver(source, bdf)))
@@ -42,24 +43,21 @@ def gpus_on_pci(source: Source) -> tuple[str, ...]:
 
 def switches_on_pci(source: Source) -> tuple[str, ...]:
     """PCI addresses of NVSwitches."""
-    names = (
-        name
-        for name in source.names(DEVICES)
-        if source.read(f"{DEVICES}/{name}/vendor").text == NVIDIA
-    )
-    return tuple(
-        name
-        for name in names
-        if (source.read(f"{DEVICES}/{name}/class").text or "").startswith(SWITCH_CLASS)
-    )
+    switches = []
+    for name in source.names(DEVICES):
+        if source.read(f"{DEVICES}/{name}/vendor").text != NVIDIA:
+            continue
+        pci_class = source.read(f"{DEVICES}/{name}/class").text or ""
+        if pci_class.startswith(SWITCH_CLASS):
+            switches.append(name)
+    return tuple(switches)
 
 
-# Bytes per second of 16 lanes in one direction, by generation (PCI-SIG: 2.5, 5 GT/s with 8b/10b; 8
-# to 64 GT/s).
+# Bytes per second of 16 lanes in one direction, by generation (PCI-SIG: 2.5 and 5 GT/s with 8b/10b
+# coding, then 8 to 64 GT/s).
 PCIE_X16 = {1: 4e9, 2: 8e9, 3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 126e9}
-# NVLink's nominal bytes per second of one link in one direction by NVML's link version (constants
-# NVML_NVLINK_VERSION_*). 3.1 is left out: the same version runs at different rates on different
-# boards.
+# Nominal bytes per second of one NVLink in one direction, by NVML's link version (constants
+# NVML_NVLINK_VERSION_*). 3.1 is left out: it runs at different rates on different boards.
 NVLINK_RATE = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 6: 25e9, 7: 50e9}
 SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
 
@@ -81,10 +79,8 @@ def read_gpus(source: Source) -> Gpus:
     on_pci = len(gpus_on_pci(source))
     reading = source.call("nvml", read_nvml)
     if reading.text is None:
-        return Gpus(
-            reason=reading.reason
-            + (f"; PCI shows {counted(on_pci, 'NVIDIA GPU')}" if on_pci else "")
-        )
+        pci_note = f"; PCI shows {counted(on_pci, 'NVIDIA GPU')}" if on_pci else ""
+        return Gpus(reason=reading.reason + pci_note)
     answer = json.loads(reading.text)
     entries = answer["gpus"]
     reasons = [
@@ -124,11 +120,12 @@ def _gpu(source: Source, facts: dict[str, Any]) -> Gpu:
 
 
 def sysfs_bus_id(text: str) -> str:
-    """`00000000:1B:00.0` (NVML) as sysfs writes it, `0000:1b:00.0`; a domain above ffff, as
-    behind VMD, has more digits.
+    """NVML's `00000000:1B:00.0` as sysfs writes it, `0000:1b:00.0`.
+
+    A domain above ffff, as behind VMD, has more digits.
     """
-    domain, _, rest = text.lower().partition(":")
-    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
+    domain, _, address = text.lower().partition(":")
+    return f"{domain.lstrip('0').rjust(4, '0')}:{address}"
 
 
 def short_bus(text: str) -> str:
@@ -140,42 +137,46 @@ def _rate(active: list[dict[str, Any]], common_mbps: int | None, sm: int) -> flo
     """The rate of the slowest link: a collective's rings load all links equally."""
     speeds = [link.get("speed_mbps") or common_mbps for link in active]
     known = [speed for speed in speeds if speed]
-    return nvlink_rate(
-        min(known) if len(known) == len(speeds) else None, sm, [link["version"] for link in active]
-    )
+    slowest_mbps = min(known) if len(known) == len(speeds) else None
+    return nvlink_rate(slowest_mbps, sm, [link["version"] for link in active])
 
 
 def nvlink_rate(mbps: int | None, sm: int, versions: list[int | None]) -> float | None:
-    """Nominal bytes per second of one link: from NVML's megabytes per second, else from the links'
-    version; None if both are unknown.
+    """Nominal bytes per second of one link; None if it is unknown.
 
-    NVML reports the signalling rate: 26562 for 25 GB/s of data on Hopper and 53125 for 50 on
-    Blackwell (16/17 framing), 25781 on Volta (64/66). Nominal rates are multiples of 1/16 GB/s;
-    rounding to them undoes NVML's truncation to whole megabytes.
+    It comes from NVML's megabytes per second, else from the versions of the links. NVML reports the
+    signalling rate: 26562 for 25 GB/s of data on Hopper and 53125 for 50 on Blackwell (16/17
+    framing), 25781 on Volta (64/66). Nominal rates are multiples of 1/16 GB/s; rounding to them
+    undoes NVML's truncation to whole megabytes.
     """
     if mbps:
-        framing = 16 / 17 if sm >= 90 else 64 / 66 if sm // 10 == 7 else 1.0
+        framing = 1.0
+        if sm >= 90:
+            framing = 16 / 17
+        elif sm // 10 == 7:
+            framing = 64 / 66
         return round(mbps * framing / 62.5) * 62.5e6
-    # Some drivers report version 5.0 for Hopper's links, which are 4.0.
-    rates = {
-        NVLINK_RATE.get(6 if version == 7 and sm == 90 else version)
-        for version in versions
-        if version is not None
-    }
+    rates = set()
+    for version in versions:
+        if version is not None:
+            # Some drivers report version 5.0 for Hopper's links, which are 4.0.
+            rates.add(NVLINK_RATE.get(6 if version == 7 and sm == 90 else version))
     return rates.pop() if len(rates) == 1 else None
 
 
 def pcie_rate(generation: int | None, width: int | None) -> float | None:
-    """Bytes per second of `width` lanes in one direction; None if generation or width is
-    unknown.
+    """Bytes per second of `width` lanes in one direction.
+
+    None if the generation or the width is unknown.
     """
     x16 = PCIE_X16.get(generation) if generation else None
     return x16 * width / 16 if x16 and width else None
 
 
 def _nvls(sm: int, active: list[dict[str, Any]] | None) -> bool | None:
-    """False unless the GPU is Hopper or later behind NVSwitch; then None, because only CUDA's
-    multicast attribute can confirm NVLS.
+    """False if the GPU has no NVLS; None if it may have it, or the GPU is unknown.
+
+    Hopper and later may have it behind NVSwitch, but only CUDA's multicast attribute confirms it.
     """
     if active is None or not sm:
         return None
@@ -195,26 +196,19 @@ class GpuUse(msgspec.Struct, frozen=True):
 
 
 def read_load(nvml: Any = None) -> str:
-    """JSON of the percent of NVML's last sample period in which a kernel ran, by PCI address;
-    Unavailable as `start`.
+    """JSON of how busy each GPU is, by PCI address; Unavailable as `start`.
+
+    It is the percent of NVML's last sample period in which a kernel ran.
     """
     nvml = start(nvml)
     try:
-        handles = [
-            ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
-            for index in range(ask(nvml, nvml.nvmlDeviceGetCount) or 0)
-        ]
-        read = (
-            (
-                ask(nvml, nvml.nvmlDeviceGetPciInfo, one),
-                ask(nvml, nvml.nvmlDeviceGetUtilizationRates, one),
-            )
-            for one in handles
-            if one
-        )
-        return json.dumps(
-            {sysfs_bus_id(pci.busId): int(rates.gpu) for pci, rates in read if pci and rates}
-        )
+        percents = {}
+        for _, handle in _handles(nvml):
+            pci = ask(nvml, nvml.nvmlDeviceGetPciInfo, handle)
+            rates = ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+            if pci and rates:
+                percents[sysfs_bus_id(pci.busId)] = int(rates.gpu)
+        return json.dumps(percents)
     finally:
         nvml.nvmlShutdown()
 
@@ -225,23 +219,26 @@ def load(source: Source) -> dict[str, int]:
 
 
 def loads(nvml: Any = None) -> list[GpuUse]:
-    """The GPUs that NVML lists with their power; Unavailable as `start`."""
+    """How busy each GPU that NVML lists is, and its power; Unavailable as `start`."""
     nvml = start(nvml)
     try:
-        handles = [
-            (index, ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index))
-            for index in range(ask(nvml, nvml.nvmlDeviceGetCount) or 0)
-        ]
-        return [_load(nvml, index, handle) for index, handle in handles if handle]
+        return [_load(nvml, index, handle) for index, handle in _handles(nvml)]
     finally:
         nvml.nvmlShutdown()
 
 
+def _handles(nvml: Any) -> list[tuple[int, Any]]:
+    """Index and handle of each GPU that can be opened."""
+    handles = [
+        (index, ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index))
+        for index in range(ask(nvml, nvml.nvmlDeviceGetCount) or 0)
+    ]
+    return [(index, handle) for index, handle in handles if handle]
+
+
 def _load(nvml: Any, index: int, handle: Any) -> GpuUse:
     rates = ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
-    power, limit = (
-        ask(nvml, one, handle)
-        for one in (nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetEnforcedPowerLimit)
-    )
-    watts = (None if mw is None else round(mw / 1000) for mw in (power, limit))
+    power_mw = ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
+    limit_mw = ask(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+    watts = (None if mw is None else round(mw / 1000) for mw in (power_mw, limit_mw))
     return GpuUse(index, int(rates.gpu) if rates else None, *watts)

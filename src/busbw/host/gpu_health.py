@@ -1,4 +1,4 @@
-"""The condition of GPUs as NVML tells it. Values that NVML did not give are None, never 0.
+"""The condition of GPUs as NVML reports it. Values that NVML did not give are None, never 0.
 
 `nvml_health` reads it; checks judge it. A snapshot holds it as JSON.
 """
@@ -48,16 +48,14 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One GPU.
+    """One GPU. Clocks are in MHz, temperatures in degrees Celsius, power in milliwatts.
 
-    `error` says why NVML cannot read it at all. Clocks are MHz, temperatures degrees Celsius, power
-    milliwatts.
+    `error` says why NVML cannot read the GPU at all. `unsupported` has the fields that this GPU,
+    driver or library does not have; `failed` has NVML's error for the other fields without a value.
 
-    `unsupported` has the fields that this GPU, driver or library does not have; `failed` has NVML's
-    error for the other fields without a value. ECC counts are by location, dram and sram: those
-    since the driver was loaded, and those of the GPU's life (`ever`). `remapped` is NVML's tuple:
-    rows remapped after corrected and after uncorrected errors, whether one is pending, whether one
-    failed.
+    ECC errors are counted by location, dram and sram: those since the driver was loaded, and those
+    of the GPU's life (`ever`). `remapped` is NVML's tuple: rows remapped after corrected and after
+    uncorrected errors, whether one is pending, whether one failed.
     """
 
     index: int
@@ -92,7 +90,7 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     margin_c: int | None = None  # degrees left until clocks are reduced; Hopper and later
     memory_c: int | None = None  # the hottest of its memory
     memory_max_c: int | None = None  # the largest temperature at which the memory may work
-    # of Hopper and later: the margin_c at which clocks are reduced for the memory
+    # On Hopper and later, the margin_c at which clocks are reduced for the memory.
     memory_margin_c: int | None = None
     power_limit_mw: int | None = None
     power_default_mw: int | None = None
@@ -103,13 +101,13 @@ class GpuHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fabric: Fabric | None = None
     links: tuple[Link, ...] | None = None  # () without NVLink
     pcie_replays: int | None = None
-    # what the driver asks for, NVML's number: 0 for nothing; drivers from 570 on
+    # NVML's number of what the driver asks for, 0 for nothing; drivers from 570 on have it.
     recovery_action: int | None = None
     inforom: bool | None = None  # whether the checksum of the GPU's configuration memory is right
 
     @property
     def label(self) -> str:
-        """`GPU 2`."""
+        """The GPU's name in messages: `GPU 2`."""
         return f"GPU {self.index}"
 
     @property

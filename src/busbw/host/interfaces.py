@@ -1,7 +1,6 @@
 """The network interfaces of a machine from sysfs, with bonds resolved to their slaves.
 
-Bonds, from /proc/net/bonding (drivers/net/bonding/bond_procfs.c), and the interfaces that
-carry their traffic.
+The state of bonds comes from /proc/net/bonding (drivers/net/bonding/bond_procfs.c).
 """
 
 import re
@@ -41,14 +40,14 @@ def read_interfaces(source: Source) -> dict[str, Interface]:
 
     A bond's rate is the sum over its slaves that are up (active-backup: the largest).
     """
-    read = {name: _interface(source, name) for name in source.names(NET) if name not in NOT_A_PORT}
-    masters = {slave: bond.name for bond in read.values() for slave in bond.slaves}
-    slaved = {
-        name: replace(interface, master=masters.get(name, "")) for name, interface in read.items()
-    }
+    names = [name for name in source.names(NET) if name not in NOT_A_PORT]
+    interfaces = {name: _interface(source, name) for name in names}
+    masters = {slave: bond.name for bond in interfaces.values() for slave in bond.slaves}
+    for name in names:
+        interfaces[name] = replace(interfaces[name], master=masters.get(name, ""))
     return {
-        name: _bond(interface, slaved) if interface.slaves else interface
-        for name, interface in slaved.items()
+        name: _resolve_bond(interface, interfaces) if interface.slaves else interface
+        for name, interface in interfaces.items()
     }
 
 
@@ -69,7 +68,7 @@ def _interface(source: Source, name: str) -> Interface:
     )
 
 
-def _bond(bond: Interface, interfaces: dict[str, Interface]) -> Interface:
+def _resolve_bond(bond: Interface, interfaces: dict[str, Interface]) -> Interface:
     slaves = [interfaces[name] for name in bond.slaves if name in interfaces]
     numas = {slave.numa for slave in slaves}
     return replace(
@@ -88,8 +87,7 @@ def _bond_rate(rates: Sequence[float | None], mode: str) -> float | None:
 
 
 def is_hardware(source: Source, base: str) -> bool:
-    """Whether a class directory has a device that is not a virtual function of another port of this
-    machine.
+    """Whether the class directory `base` has a device that is no virtual function.
 
     A virtual function sends through the port of its physical function; counting both would count
     that port twice.
@@ -119,7 +117,7 @@ class Slave:
     name: str
     up: bool
     mbits: int | None  # speed; None while it is unknown
-    aggregator: str  # the group of links in use has the bond's number
+    aggregator: str  # the bond's aggregator, if this link is in use
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +142,11 @@ def read_bonds(source: Source) -> dict[str, Bond]:
 
 def parse_bond(text: str) -> Bond:
     """The bond that a file of /proc/net/bonding describes. What the text lacks is empty."""
-    head, *parts = re.split(r"^Slave Interface: ", text, flags=re.MULTILINE)
+    head, *slave_texts = re.split(r"^Slave Interface: ", text, flags=re.MULTILINE)
     return Bond(
         mode=_value(head, "Bonding Mode"),
         policy=_value(head, "Transmit Hash Policy").partition(" ")[0],
-        slaves=tuple(_slave(part) for part in parts),
+        slaves=tuple(map(_slave, slave_texts)),
         aggregator=_value(head, "Aggregator ID"),
         partner=_value(head, "Partner Mac Address"),
     )
@@ -170,8 +168,9 @@ def _value(text: str, name: str) -> str:
 
 
 def carriers(interfaces: Mapping[str, Interface], netdev: str) -> tuple[str, ...]:
-    """The hardware interfaces that carry the traffic of `netdev`: the slaves of its bond, or
-    itself.
+    """The hardware interfaces that carry the traffic of `netdev`.
+
+    They are the slaves of its bond, else `netdev` itself.
     """
     interface = interfaces.get(netdev)
     if interface is None:

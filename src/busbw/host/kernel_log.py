@@ -1,16 +1,14 @@
-"""Errors of GPUs and NVSwitches that the NVIDIA driver writes to the kernel log, from the moment
-the log is opened.
+"""What the kernel log says of GPUs, network cards and memory.
 
-The kernel log from its oldest record: what drivers said before busbw was started.
+`KernelLog` follows the errors of GPUs and NVSwitches that the NVIDIA driver logs from now on.
 
-Only lines that a check judges, and those of GPUs, network devices and PCIe, are kept, so that a
-snapshot holds nothing else. A flood of one message takes no place from others.
+`read_past` reads the log from its oldest record. It keeps only lines that a check judges, and those
+of GPUs, network devices and PCIe, so that a snapshot holds nothing else. A flood of one message
+takes no place from others.
 
-Processes that the kernel has killed because memory ran out.
-
-NVIDIA's GPUs and network cards that the kernel found on PCI since it started, by its log.
-
-A card that falls off the bus and is removed leaves no trace in sysfs, but these lines.
+`gpus_seen` and `cards_seen` are NVIDIA's devices that the kernel found on PCI since it started: a
+card that fell off the bus and was removed leaves no other trace. `killed` and `count` are about
+processes that the kernel killed because memory ran out.
 """
 
 import contextlib
@@ -21,6 +19,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -47,10 +46,10 @@ _XID = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LoggedXid:
-    """An Xid of a GPU, or an SXid of an NVSwitch (`switch`), in one line.
+    """One line of the log with an Xid of a GPU, or an SXid of an NVSwitch (`switch`).
 
-    `bus` is the device's address without its function, `instance` the MIG instance (`GPU-I:05`, ''
-    if none), `text` what follows the number.
+    `bus` is the device's address without its function. `instance` is the MIG instance (`GPU-I:05`,
+    '' if none). `text` is what follows the number.
     """
 
     bus: str
@@ -61,19 +60,22 @@ class LoggedXid:
 
 
 def logged_xids(text: str) -> list[LoggedXid]:
-    """The errors in lines of the kernel log, whatever stands before them: a time, a host,
-    `kernel:`, or fields of /dev/kmsg.
+    """The errors in lines of the kernel log, one for each line that has an error.
+
+    A time, a host, `kernel:` or the fields of /dev/kmsg may stand before an error.
     """
     return [
-        LoggedXid(short_bus(bus), int(code), "SXid" in kind, instance.strip(), rest)
-        for kind, bus, instance, code, rest in _XID.findall(text)
+        LoggedXid(short_bus(bus), int(code), "SXid" in kind, instance.strip(), details)
+        for kind, bus, instance, code, details in _XID.findall(text)
     ]
 
 
 def xids(text: str) -> list[XidEvent]:
     """The errors in lines of the kernel log; repeated errors become one event with a count."""
-    seen = Counter((xid.bus, xid.number, xid.switch) for xid in logged_xids(text))
-    return [XidEvent(bus, code, times, switch) for (bus, code, switch), times in seen.items()]
+    times_logged = Counter((xid.bus, xid.number, xid.switch) for xid in logged_xids(text))
+    return [
+        XidEvent(bus, code, times, switch) for (bus, code, switch), times in times_logged.items()
+    ]
 
 
 class KernelLog:
@@ -105,19 +107,18 @@ class KernelLog:
             self.reason = f"{KMSG}: {str(error.strerror).lower()}"
 
 
-def records(descriptor: int, most: int) -> Iterator[bytes]:
-    """Up to `most` records of /dev/kmsg, opened without blocking, that are there now.
+def records(descriptor: int, limit: int) -> Iterator[bytes]:
+    """Up to `limit` records that /dev/kmsg, opened without blocking, has now.
 
     OSError if it cannot be read.
     """
-    for _ in range(most):
+    for _ in range(limit):
         try:
             record = os.read(descriptor, _RECORD_BYTES)
         except BlockingIOError:
             return
-        except (
-            BrokenPipeError
-        ):  # records were overwritten before they were read: continue with the oldest one left
+        except BrokenPipeError:
+            # Records were overwritten before they were read: continue with the oldest one left.
             continue
         if not record:
             return
@@ -126,7 +127,8 @@ def records(descriptor: int, most: int) -> Iterator[bytes]:
 
 CALL = "kmsg"
 NO_RECORDS = "it has no records"  # some containers have /dev/null in its place
-MOST_LINES = 1000  # of each Xid of each device, and of each other kind; the newest are kept
+# Kept of each Xid of each device, and of each other kind: the newest.
+MOST_LINES = 1000
 _READS = 1_000_000  # records of one reading, more than any log buffer holds
 _DEVICES = re.compile(
     r"NVRM|nvidia|nouveau|mlx[45]|infiniband|ib_core|bnxt|irdma|\befa\b|pcieport|\bAER\b|PCIe",
@@ -152,11 +154,10 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class PastLog(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The lines that were kept, the oldest first, read at `now_s`.
+    """The lines that were kept, the oldest first.
 
-    `begins_s` is the time of the oldest record of all.
-
-    `reason` says why the log cannot be read.
+    `now_s` is when they were read, `begins_s` the time of the oldest record of the log. `reason`
+    says why the log cannot be read.
     """
 
     now_s: float = 0.0
@@ -172,33 +173,30 @@ class PastLog(msgspec.Struct, frozen=True, omit_defaults=True):
 @once
 def read_past(source: Source) -> PastLog:
     """The log, live or recorded."""
-    reading = source.call(CALL, _read)
-    return (
-        PastLog(reason=reading.reason)
-        if reading.data is None
-        else msgspec.json.decode(reading.data, type=PastLog)
-    )
+    reading = source.call(CALL, _past_log_json)
+    if reading.data is None:
+        return PastLog(reason=reading.reason)
+    return msgspec.json.decode(reading.data, type=PastLog)
 
 
-def parse(records: list[bytes], now_s: float) -> PastLog:
-    """The log from records as /dev/kmsg gives them; a record that is none is left out."""
-    found = [
-        match for record in records if (match := _RECORD.match(record.decode("utf-8", "replace")))
-    ]
+def parse(logged: list[bytes], now_s: float) -> PastLog:
+    """The log from records as /dev/kmsg gives them; records of another form are left out."""
+    texts = (data.decode("utf-8", "replace") for data in logged)
+    parsed = [match for match in map(_RECORD.match, texts) if match]
+    # Only the newest lines of each kind are kept, each with its place in the log.
     kept: defaultdict[str, deque[tuple[int, Line]]] = defaultdict(lambda: deque(maxlen=MOST_LINES))
-    for place, one in enumerate(found):
-        text = _printed(one[3])
-        if kind := _kind(text):
-            kept[kind].append((place, Line(int(one[2]) / 1e6, text)))
-    lines = sorted(
-        (entry for entries in kept.values() for entry in entries), key=lambda entry: entry[0]
-    )
-    begins_s = int(found[0][2]) / 1e6 if found else now_s
+    for place, record in enumerate(parsed):
+        text = _unescape(record[3])
+        kind = _kind(text)
+        if kind:
+            kept[kind].append((place, Line(int(record[2]) / 1e6, text)))
+    lines = sorted(chain.from_iterable(kept.values()), key=lambda entry: entry[0])
+    begins_s = int(parsed[0][2]) / 1e6 if parsed else now_s
     return PastLog(now_s, begins_s, tuple(line for _, line in lines))
 
 
 def _kind(text: str) -> str:
-    """What a line is counted with, '' for one that is not kept."""
+    """The kind that a line is counted in; '' if it is not kept."""
     if _COMMAND_LINE.match(text):
         return ""
     xids = logged_xids(text)
@@ -211,9 +209,10 @@ def _kind(text: str) -> str:
     return OTHER if _DEVICES.search(text) else ""
 
 
-def _printed(text: str) -> str:
-    """A record's text as the driver printed it, in one line: the kernel escapes line breaks and
-    what is not ASCII.
+def _unescape(text: str) -> str:
+    """A record's text as the driver printed it, in one line.
+
+    The kernel escapes line breaks and what is not ASCII.
     """
     if "\\x" not in text:
         return text
@@ -223,15 +222,13 @@ def _printed(text: str) -> str:
     return " ".join("".join(sign if sign.isprintable() else " " for sign in plain).split())
 
 
-def _read() -> str:
+def _past_log_json() -> str:
     try:
         descriptor = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        needs = (
-            " (it needs root, or sysctl kernel.dmesg_restrict=0)"
-            if isinstance(error, PermissionError)
-            else ""
-        )
+        needs = ""
+        if isinstance(error, PermissionError):
+            needs = " (it needs root, or sysctl kernel.dmesg_restrict=0)"
         raise Unavailable(f"{KMSG}: {str(error.strerror).lower()}{needs}") from error
     try:
         read = list(records(descriptor, _READS))
@@ -250,28 +247,29 @@ _KILL_RECORDS = 200_000
 
 
 def count() -> int:
-    """How many since the host was started, of all control groups and users; UNKNOWN before Linux
-    4.13.
+    """How many processes were killed for memory since the host was started.
+
+    All control groups and users count. UNKNOWN before Linux 4.13.
     """
     with contextlib.suppress(OSError, ValueError):
-        lines = VMSTAT.read_text(encoding="ascii").splitlines()
-        return next(
-            (int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), UNKNOWN
-        )
+        for line in VMSTAT.read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
     return UNKNOWN
 
 
 def killed(pid: int) -> bool:
-    """Whether the kernel log says that memory ran out and this process was killed; False if the
-    log cannot be read.
+    """Whether the kernel log says that this process was killed because memory ran out.
+
+    False if the log cannot be read.
     """
-    said = re.compile(rf"(?:Out of memory|out of memory|oom).*Killed process {pid} ".encode())
+    message = re.compile(rf"(?:Out of memory|out of memory|oom).*Killed process {pid} ".encode())
     try:
         log = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        return any(said.search(record) for record in records(log, _KILL_RECORDS))
+        return any(message.search(record) for record in records(log, _KILL_RECORDS))
     except OSError:
         return False
     finally:
@@ -291,33 +289,33 @@ _VIRTUAL_CARDS = frozenset({"1012", "1014", "1016", "1018", "101a", "101c", "101
 
 
 def gpus_seen(log: PastLog) -> dict[str, Line]:
-    """The first line on each GPU, by address.
-
-    Virtual functions of a GPU have another device or function number than 0.
-    """
-    found: dict[str, Line] = {}
+    """The first line on each GPU, by address. Virtual functions of GPUs are left out."""
+    first_lines: dict[str, Line] = {}
     for line in log.lines:
-        if match := _GPU.search(line.text):
+        match = _GPU.search(line.text)
+        if match:
             bdf = match[1] or match[2]
-            if _whole(bdf):
-                found.setdefault(bdf, line)
-    return found
+            if not _is_virtual_gpu(bdf):
+                first_lines.setdefault(bdf, line)
+    return first_lines
 
 
-def _whole(bdf: str) -> bool:
-    """Whether it may be a GPU itself: function 0 of device 0, or any device of bus 0, where
-    virtual machines have theirs.
+def _is_virtual_gpu(bdf: str) -> bool:
+    """Whether a GPU's address has another device or function number than 0.
+
+    On bus 0, where virtual machines have their GPUs, any device number may be a GPU itself.
     """
-    _, bus, rest = bdf.split(":")
-    return rest == "00.0" or (bus == "00" and rest.endswith(".0"))
+    _, bus, device = bdf.split(":")
+    return device != "00.0" and not (bus == "00" and device.endswith(".0"))
 
 
 def cards_seen(log: PastLog) -> dict[str, Line]:
     """The first line on each physical function of a network card of NVIDIA, by address."""
-    found: dict[str, Line] = {}
+    first_lines: dict[str, Line] = {}
     for line in log.lines:
-        if ((match := _CARD.search(line.text)) and match[2] not in _VIRTUAL_CARDS) or (
-            match := _PHYSICAL.search(line.text)
-        ):
-            found.setdefault(match[1], line)
-    return found
+        match = _CARD.search(line.text)
+        if match is None or match[2] in _VIRTUAL_CARDS:
+            match = _PHYSICAL.search(line.text)
+        if match:
+            first_lines.setdefault(match[1], line)
+    return first_lines

@@ -1,9 +1,9 @@
 """Reads of the live machine that may never return, done in a child process that can be given up.
 
 A driver that hangs, a dead NFS server or a stuck sysfs attribute blocks whoever reads it, often so
-that not even SIGKILL ends the process. `within` runs work on a machine in a child. A read that does
-not answer in time gets a reading that says so, and the work goes on without it: with the next
-child, which inherits every answer so far.
+that not even SIGKILL ends the process. `within` runs work on a machine in a child process. A read
+that does not answer in time gets a reading that says so. The work then goes on without it in
+another child, which inherits every answer so far.
 
 report = within(lambda source: examine(source), Live(), limit_s=60.0)
 """
@@ -28,9 +28,9 @@ from busbw.host.source import Reading, Source, Unavailable
 FILE_S = 5.0  # for a file, a directory or a link
 CALL_S = 30.0  # for a call: without persistence mode NVML takes 20 s to start on 8 GPUs
 END_S = 0.2  # for a child to end that was killed or closed its connection
-GRACE_S = 10.0  # after the limit, to judge what was read; nothing is read any more
+GRACE_S = 10.0  # after the limit, to judge what was read; nothing more is read
 GIVEN_UP = "reads without an answer"  # the call that lists them
-NVML = "nvml"  # calls of one library: if one hangs, the others would too
+NVML = "nvml"  # first word of the calls of one library: if one hangs, the others would too
 
 Result = TypeVar("Result")
 Key = tuple[str, str]  # kind of read (read, names, link or call), and path or name
@@ -75,11 +75,12 @@ def within(
     file_s: float = FILE_S,
     call_s: float = CALL_S,
 ) -> Result:
-    """What `work` returns for the machine behind `source`; an exception of it is raised here.
+    """What `work` returns for the machine behind `source`; its exceptions are raised here.
 
-    All reads together have `limit_s` seconds. A file has `file_s` of them, a call has `call_s`, but
+    All reads together have `limit_s` seconds. A file has `file_s` of them and a call `call_s`, each
     at most half of the limit, so that one read which hangs leaves time for the others. The result
-    and the answers are pickled. NoMeasurement if the work itself does not end after that.
+    and the answers are pickled. NoMeasurement if the work does not end within GRACE_S after the
+    limit.
     """
     file_s, call_s = min(file_s, limit_s / 2), min(call_s, limit_s / 2)
     state, end = _State(), time.monotonic() + limit_s
@@ -110,35 +111,36 @@ class _Child:
     """A forked process that does the work and reports each read before and after it."""
 
     def __init__(self, work: Callable[[Source], Any], source: Source, state: _State) -> None:
-        self._connection, theirs = Pipe(duplex=False)
+        self._connection, child_end = Pipe(duplex=False)
         self.pid = os.fork()
         if self.pid == 0:
             self._connection.close()
-            _run(work, source, state, theirs)
-        theirs.close()
+            _run(work, source, state, child_end)
+        child_end.close()
 
     def follow(
         self, state: _State, end: float, *, call_s: float, file_s: float
     ) -> _Done | _Raised | None:
-        """Take its reports until it ends; None if a read did not answer, which `state` notes, or
-        if the time was up.
+        """Take the child's reports until it ends.
+
+        None if a read did not answer, which `state` notes, or if the time was up.
         """
         reading: Key | None = None
         while True:
             left_s = max(0.0, end - time.monotonic())
-            most_s = left_s
+            limit_s = left_s
             if reading:
-                most_s = call_s if reading[0] == "call" else file_s
-            wait_s = min(most_s, left_s)
+                limit_s = call_s if reading[0] == "call" else file_s
+            wait_s = min(limit_s, left_s)
             try:
                 message = self._connection.recv() if self._connection.poll(wait_s) else None
             except (EOFError, OSError):
-                self._died(state, reading)
+                self._note_death(state, reading)
                 return None
             if message is None:
                 state.last = reading[1] if reading else ""
-                if reading and wait_s == most_s:
-                    state.silent[reading] = f"{reading[1]}: did not answer within {most_s:g} s"
+                if reading and wait_s == limit_s:
+                    state.silent[reading] = f"{reading[1]}: did not answer within {limit_s:g} s"
                 return None
             if isinstance(message, _Done | _Raised):
                 return message
@@ -146,24 +148,27 @@ class _Child:
                 state.answers[message.key] = message.answer
             reading = message.key if isinstance(message, _Begun) else None
 
-    def _died(self, state: _State, reading: Key | None) -> None:
-        """Its end while it read something is that read's fault: a library may crash."""
+    def _note_death(self, state: _State, reading: Key | None) -> None:
+        """Note in `state` that a read ended the child: a library may crash.
+
+        NoMeasurement if the child was not reading anything.
+        """
         self._kill()
         code = self._wait()
-        how = f"exit code {code}"
+        ending = f"exit code {code}"
         if code is None:
-            how = "an error, and hangs in the kernel"
+            ending = "an error, and hangs in the kernel"
         elif code < 0:
-            how = signal.Signals(-code).name
+            ending = signal.Signals(-code).name
         if reading is None:
             raise NoMeasurement(
-                f"the process that read this machine ended with {how}",
+                f"the process that read this machine ended with {ending}",
                 "dmesg | tail, to see who ended it",
             )
-        state.silent[reading] = f"{reading[1]}: reading it ended the process with {how}"
+        state.silent[reading] = f"{reading[1]}: reading it ended the process with {ending}"
 
     def _wait(self) -> int | None:
-        """Its exit code, negative for a signal; None if it does not end within END_S."""
+        """The child's exit code, negative for a signal; None if it does not end within END_S."""
         end = time.monotonic() + END_S
         while True:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -175,9 +180,9 @@ class _Child:
             time.sleep(0.01)
 
     def give_up(self) -> None:
-        """End it and what it started.
+        """End the child and what it started.
 
-        One that hangs in the kernel stays until the kernel lets it go: nobody waits for that.
+        A child that hangs in the kernel stays until the kernel lets it go: nobody waits for that.
         """
         self._connection.close()
         if self.pid:
@@ -185,9 +190,9 @@ class _Child:
             self._wait()
 
     def _kill(self) -> None:
-        """Kill it, if it has not ended, and what it started.
+        """Kill the child, if it has not ended, and what it started.
 
-        Its pid is still its own: nobody has waited for it.
+        No other process can have its pid yet: nobody has waited for the child.
         """
         for kill in (os.killpg, os.kill):  # it may not have its own group yet
             try:
@@ -199,13 +204,13 @@ class _Child:
 def _run(
     work: Callable[[Source], Any], source: Source, state: _State, connection: Connection
 ) -> None:
-    """The child's whole life."""
+    """Do the work in the child, report the outcome, and exit."""
     code = 1
     try:
         die_with_parent()
         os.setsid()  # what it starts is ended with it
-        _leave_streams()
-        connection.send_bytes(_outcome(work, _Followed(source, state, connection)))
+        _close_streams()
+        connection.send_bytes(_outcome(work, _ReportingSource(source, state, connection)))
         code = 0
     finally:
         os._exit(code)
@@ -236,9 +241,10 @@ def _raised(error: Exception) -> bytes:
     return data
 
 
-def _leave_streams() -> None:
-    """Close the standard streams: whoever reads the parent's output to its end must not wait for
-    a child that hangs.
+def _close_streams() -> None:
+    """Close the standard streams.
+
+    Whoever reads the parent's output to its end must not wait for a child that hangs.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
@@ -246,9 +252,10 @@ def _leave_streams() -> None:
     os.close(null)
 
 
-class _Followed:
-    """A Source that reports what it reads, answers from what is known, and refuses what did not
-    answer.
+class _ReportingSource:
+    """A Source that reports what it reads.
+
+    It answers from what is known, and refuses reads that did not answer.
     """
 
     def __init__(self, source: Source, state: _State, connection: Connection) -> None:
@@ -256,41 +263,36 @@ class _Followed:
 
     def read(self, path: str) -> Reading:
         """Contents of a file."""
-        refused = self._refused("read", path)
-        return (
-            Reading(None, refused)
-            if refused
-            else self._ask(("read", path), lambda: self._source.read(path))
-        )
+        refusal = self._refusal("read", path)
+        if refusal:
+            return Reading(None, refusal)
+        reading: Reading = self._ask(("read", path), lambda: self._source.read(path))
+        return reading
 
     def names(self, path: str) -> tuple[str, ...]:
         """Sorted names in a directory; empty for one that does not answer."""
-        return (
-            ()
-            if self._refused("names", path)
-            else self._ask(("names", path), lambda: self._source.names(path))
-        )
+        if self._refusal("names", path):
+            return ()
+        names: tuple[str, ...] = self._ask(("names", path), lambda: self._source.names(path))
+        return names
 
     def link(self, path: str) -> str | None:
         """Target of a symbolic link; None for one that does not answer."""
-        return (
-            None
-            if self._refused("link", path)
-            else self._ask(("link", path), lambda: self._source.link(path))
-        )
+        if self._refusal("link", path):
+            return None
+        target: str | None = self._ask(("link", path), lambda: self._source.link(path))
+        return target
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
         """Text of a library call."""
         if name == GIVEN_UP:
-            return Reading(
-                msgspec.json.encode(GivenUp(sorted(self._state.silent.values()), self._state.over))
-            )
-        refused = self._refused("call", name)
-        return (
-            Reading(None, refused)
-            if refused
-            else self._ask(("call", name), lambda: self._source.call(name, live))
-        )
+            unread = GivenUp(sorted(self._state.silent.values()), self._state.over)
+            return Reading(msgspec.json.encode(unread))
+        refusal = self._refusal("call", name)
+        if refusal:
+            return Reading(None, refusal)
+        reading: Reading = self._ask(("call", name), lambda: self._source.call(name, live))
+        return reading
 
     def _ask(self, key: Key, read: Callable[[], Any]) -> Any:
         if key not in self._state.answers:
@@ -299,20 +301,22 @@ class _Followed:
             self._connection.send(_Answered(key, self._state.answers[key]))
         return self._state.answers[key]
 
-    def _refused(self, kind: str, name: str) -> str:
-        """Why it is not read, or not read again; '' if it may be."""
-        if (kind, name) in self._state.answers:
+    def _refusal(self, kind: str, name: str) -> str:
+        """Why `name` is not read, or not read again; '' if it may be."""
+        key = (kind, name)
+        if key in self._state.answers:
             return ""
-        own = self._state.silent.get((kind, name), "")
-        return own or self._state.over or self._by_relation(kind, name)
+        silent = self._state.silent.get(key, "")
+        return silent or self._state.over or self._refusal_by_relation(key)
 
-    def _by_relation(self, kind: str, name: str) -> str:
-        """Why it is not read if another read of the same kernel object or library did not
-        answer; else ''.
+    def _refusal_by_relation(self, key: Key) -> str:
+        """Why a read is refused after another one of the same kernel object or library.
+
+        '' unless that one did not answer.
         """
-        for (other, silent), why in self._state.silent.items():
-            if _would_hang_too((kind, name), (other, silent)):
-                return f"{name}: not read, since {why}"
+        for silent, reason in self._state.silent.items():
+            if _would_hang_too(key, silent):
+                return f"{key[1]}: not read, since {reason}"
         return ""
 
 
@@ -325,8 +329,9 @@ def _would_hang_too(key: Key, silent: Key) -> bool:
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """Reads that did not answer, each with its reason, and why nothing more was read ('' if all
-    was).
+    """Why each of the reads in `silent` has no answer, and why reading ended early.
+
+    `over` is '' if everything was read.
     """
 
     silent: list[str] = []

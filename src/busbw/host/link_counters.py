@@ -3,7 +3,7 @@
 Descriptors stay open; ports that disappear are left out until they are back.
 
 traffic = Traffic(Live())      finds the links and opens their counters
-sample = traffic.read()        as often as wanted
+sample = traffic.read()        any number of times
 traffic.close()
 """
 
@@ -32,20 +32,20 @@ QUEUE_PAIRS_EVERY_S = 1.0
 ERRORS_EVERY_S = 5.0  # error counters of GPUs: NVML takes milliseconds for them
 NVML, HOST_FILES = "NVML", "/proc and /sys"  # what is read besides links
 CARRIER = "carrier_down_count"
-# others, such as `unknown` of a tunnel, say nothing
+# Other states, such as `unknown` of a tunnel, say nothing.
 OPERATIONAL = {b"up": 1, b"down": 0, b"lowerlayerdown": 0}
 SEGMENTS = frozenset({"OutSegs", *(row.name for row in at(Owner.TCP))})
 
 
 class Traffic:
-    """Reads the links of a host that match `wanted`, all by default; with `gpus` those of GPUs too,
-    with `system` also CPUs, memory and queue pairs.
+    """Reads the links of a host that match the names in `wanted`, all links by default.
 
-    Errors of GPUs are read anew after `errors_every_s`. `note` is called with the name of a link,
-    or NVML, before it is read, so that another process can see which of them hangs. Links named in
-    `without` are left out.
+    With `gpus` it reads the links of GPUs too, with `system` also CPUs, memory and queue pairs.
+    Links named in `without` are left out. Errors of GPUs are read again after `errors_every_s`.
+    `note` is called with the name of a link, or NVML, before it is read, so that another process
+    can see which of them hangs.
 
-    UsageError if none matches, NoMeasurement if the host has none.
+    UsageError if no link matches, NoMeasurement if the host has none.
     """
 
     def __init__(
@@ -59,50 +59,48 @@ class Traffic:
         without: Collection[str] = (),
         note: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        self._source, self._wanted = source or Live(), tuple(wanted)
+        self._source, self._names = source or Live(), tuple(wanted)
         self._without, self._note = frozenset(without), note
-        self._opened, self._always = ExitStack(), ExitStack()
+        # The files of interfaces are opened again when links change, the others once.
+        self._interface_files, self._host_files = ExitStack(), ExitStack()
         self._identities = itertools.count(1)
-        self._names: object = None
+        self._inventory: object = None
         self._ports: list[tuple[Link, PortFiles]] = []
         self._interfaces: dict[str, _Interface] = {}
-        self._dev = follow(self._source, "/proc/net/dev", self._always)
-        self._tcp = [
-            file
-            for name in ("snmp", "netstat")
-            if (file := follow(self._source, f"/proc/net/{name}", self._always))
+        self._dev = follow(self._source, "/proc/net/dev", self._host_files)
+        tcp = [
+            follow(self._source, f"/proc/net/{file}", self._host_files)
+            for file in ("snmp", "netstat")
         ]
+        self._tcp = [file for file in tcp if file]
         note(NVML)
-        self._gpus = _Gpus(self._source, self._wanted, errors_every_s) if gpus else None
-        self._system = System(self._source, self._always) if system else None
+        self._gpus = _Gpus(self._source, self._names, errors_every_s) if gpus else None
+        self._system = System(self._source, self._host_files) if system else None
         self._queue_pairs = _QueuePairs()
         self._links: tuple[Link, ...] = ()
         self._unread: list[str] = []
-        self._find(self._devices())
+        self._open_links(self._devices())
         if not self._links:
-            error = self._nothing()
+            error = self._no_link_error()
             self.close()
             raise error
 
     def read(self) -> Sample:
         """All counters as they are now."""
         at_s, devices = time.monotonic(), self._devices()
-        if self._named(devices) != self._names or any(files.lost for _, files in self._ports):
-            self._find(devices)
+        changed = self._take_inventory(devices) != self._inventory
+        if changed or any(files.lost for _, files in self._ports):
+            self._open_links(devices)
         groups: dict[tuple[str, str], Group] = {}
         for link, files in self._ports:
             self._note(link.name)
             groups |= {(link.name, kind): group for kind, group in files.read().items()}
-        index = _indices()
+        indices = _indices()
         for name, interface in self._interfaces.items():
             if name in devices:
                 self._note(name)
-                groups |= {
-                    (name, kind): group
-                    for kind, group in interface.read(
-                        devices[name], at_s, index.get(name, 0)
-                    ).items()
-                }
+                read = interface.read(devices[name], at_s, indices.get(name, 0))
+                groups |= {(name, kind): group for kind, group in read.items()}
         self._note(HOST_FILES)
         groups[TCP, "snmp"] = Group(time.monotonic(), 0, self._segments())
         if self._system:
@@ -122,17 +120,17 @@ class Traffic:
             values |= snmp(file() or b"")
         return {name: value for name, value in values.items() if name in SEGMENTS}
 
-    def _named(self, devices: Collection[str]) -> object:
-        """What is here: if it changes, links are looked for again."""
+    def _take_inventory(self, devices: Collection[str]) -> object:
+        """Names of the interfaces and RDMA devices: if they change, links are searched again."""
         return frozenset(devices), self._source.names(RDMA)
 
-    def _find(self, devices: dict[str, dict[str, int]]) -> None:
+    def _open_links(self, devices: dict[str, dict[str, int]]) -> None:
         """Find the links and open what is new.
 
         A port that is still here keeps its identity: its counters go on.
         """
         self._note(HOST_FILES)
-        self._names = self._named(devices)
+        self._inventory = self._take_inventory(devices)
         before = {link.name: files for link, files in self._ports}
         kept = {name: files for name, files in before.items() if not files.lost}
         links = [link for link in network_links(self._source, devices) if self._follows(link)]
@@ -146,43 +144,39 @@ class Traffic:
                 self._ports.append((link, files))
         for files in set(before.values()) - {files for _, files in self._ports}:
             files.close()
-        self._open_interfaces(
-            dict.fromkeys(name for link in links for name in link.interfaces), devices
-        )
+        interfaces = dict.fromkeys(name for link in links for name in link.interfaces)
+        self._open_interfaces(interfaces, devices)
         self._links = (*links, *(self._gpus.links if self._gpus else ()))
-        self._unread = [
-            reason for link, files in self._ports if (reason := files.reason(link.name))
-        ]
-        self._unread += [self._gpus.reason] if self._gpus and self._gpus.reason else []
+        reasons = [files.reason(link.name) for link, files in self._ports]
+        if self._gpus:
+            reasons.append(self._gpus.reason)
+        self._unread = [reason for reason in reasons if reason]
 
     def _open_interfaces(self, names: Collection[str], devices: Collection[str]) -> None:
-        self._opened.close()
+        self._interface_files.close()
         self._interfaces = {}
-        shown = same_namespace(self._source, devices)
+        sysfs_matches = same_namespace(self._source, devices)
         for name in names:
             self._note(name)
-            self._interfaces[name] = _Interface(self._source, name, self._opened, shown=shown)
+            self._interfaces[name] = _Interface(
+                self._source, name, self._interface_files, in_sysfs=sysfs_matches
+            )
 
     def _follows(self, link: Link) -> bool:
-        """Whether it was asked for, and answers."""
-        hangs = not self._without.isdisjoint((link.name, *link.interfaces))
-        return not hangs and (not self._wanted or matches(link, self._wanted))
+        """Whether the link matches the names that were asked for, and is not left out."""
+        left_out = not self._without.isdisjoint((link.name, *link.interfaces))
+        return not left_out and (not self._names or matches(link, self._names))
 
-    def _nothing(self) -> UsageError | NoMeasurement:
-        if self._wanted:
-            here = [link.name for link in network_links(self._source, self._devices())] + [
-                link.name for link in gpu_links(self._source)[0]
-            ]
-            listed = ", ".join(here) or "none"
+    def _no_link_error(self) -> UsageError | NoMeasurement:
+        if self._names:
+            links = network_links(self._source, self._devices()) + gpu_links(self._source)[0]
+            ports = ", ".join(link.name for link in links) or "none"
             return UsageError(
-                f"--port {' --port '.join(self._wanted)}: no such port here",
-                f"the ports are {listed}",
+                f"--port {' --port '.join(self._names)}: no such port here",
+                f"the ports are {ports}",
             )
-        message = (
-            "no link to watch: no RDMA port, no interface but loopback, and no GPU that NVML lists"
-        )
         return NoMeasurement(
-            message,
+            "no link to watch: no RDMA port, no interface but loopback, and no GPU that NVML lists",
             "run it on the host itself, or give the container the host's network (--network=host)",
         )
 
@@ -192,19 +186,17 @@ class Traffic:
             files.close()
         if self._gpus:
             self._gpus.close()
-        self._opened.close()
-        self._always.close()
+        self._interface_files.close()
+        self._host_files.close()
 
 
 class _Interface:
-    """The counters of one interface: of the kernel, and of its driver where that has counters of
-    the wire.
-    """
+    """The counters of one interface: the kernel's, and its driver's where it counts the wire."""
 
-    def __init__(self, source: Source, name: str, opened: ExitStack, *, shown: bool) -> None:
+    def __init__(self, source: Source, name: str, opened: ExitStack, *, in_sysfs: bool) -> None:
         self._source, self._name = source, name
-        self._state = follow(source, f"{NET}/{name}/operstate", opened) if shown else None
-        self._downs = follow(source, f"{NET}/{name}/{CARRIER}", opened) if shown else None
+        self._state = follow(source, f"{NET}/{name}/operstate", opened) if in_sysfs else None
+        self._downs = follow(source, f"{NET}/{name}/{CARRIER}", opened) if in_sysfs else None
         self._live: ethtool.Statistics | None = None
         if isinstance(source, Live):
             with suppress(Unavailable):
@@ -214,48 +206,46 @@ class _Interface:
                     self._live = None
 
     def read(self, device: dict[str, int], at_s: float, index: int) -> dict[str, Group]:
-        """By source.
+        """The groups of counters by their source.
 
-        `device` are the values of /proc/net/dev, `index` tells an interface from a later one of the
+        `device` has the values of /proc/net/dev. `index` tells an interface from a later one of the
         same name.
         """
-        state, downs = (
-            _operational(self._state),
-            (number((self._downs() or b"").decode()) if self._downs else None),
-        )
-        more = {
-            name: value
-            for name, value in (("operational", state), (CARRIER, downs))
-            if value is not None
-        }
-        groups = {"dev": Group(at_s, index, device | more)}
-        driver = self._driver()
-        if driver:
-            groups["ethtool"] = Group(time.monotonic(), index, driver)
+        values = dict(device)
+        state = _operational(self._state)
+        if state is not None:
+            values["operational"] = state
+        downs = number((self._downs() or b"").decode()) if self._downs else None
+        if downs is not None:
+            values[CARRIER] = downs
+        groups = {"dev": Group(at_s, index, values)}
+        driver_counters = self._driver_counters()
+        if driver_counters:
+            groups["ethtool"] = Group(time.monotonic(), index, driver_counters)
         return groups
 
-    def _driver(self) -> dict[str, int]:
+    def _driver_counters(self) -> dict[str, int]:
         if isinstance(self._source, Live):
             try:
-                found = self._live.read() if self._live else {}
+                counters = self._live.read() if self._live else {}
             except Unavailable:  # it is being removed: /proc/net/dev will lack it
                 return {}
         else:
-            said = ethtool.statistics(self._source, self._name)
-            found = {} if isinstance(said, str) else said
-        return {name: found[name] for name in BY_ETHTOOL & found.keys()}
+            recorded = ethtool.statistics(self._source, self._name)
+            counters = {} if isinstance(recorded, str) else recorded
+        return {name: counters[name] for name in BY_ETHTOOL & counters.keys()}
 
 
 class _Gpus:
     """NVLink and PCIe of the GPUs.
 
-    Errors are read seldom; in between their group stays the same.
+    Errors are read every `errors_every_s`; in between their group stays the same.
     """
 
-    def __init__(self, source: Source, wanted: Collection[str], errors_every_s: float) -> None:
+    def __init__(self, source: Source, names: Collection[str], errors_every_s: float) -> None:
         self._errors_every_s = errors_every_s
-        self.links, self.reason = gpu_links(source)
-        self.links = [link for link in self.links if not wanted or matches(link, wanted)]
+        links, self.reason = gpu_links(source)
+        self.links = [link for link in links if not names or matches(link, names)]
         self._nvml: GpuTraffic | None = None
         self._errors: dict[tuple[str, str], Group] = {}
         self._due_s = 0.0
@@ -282,9 +272,9 @@ class _Gpus:
         for link in self.links:
             prefix = {NVLINK: "nvlink", PCIE: "pcie"}[link.kind]
             at_s, values = read.get(link.bus, (0.0, {}))
-            own = {name: value for name, value in values.items() if name.startswith(prefix)}
-            if own:
-                groups[link.name, kind] = Group(at_s, 0, own)
+            of_link = {name: value for name, value in values.items() if name.startswith(prefix)}
+            if of_link:
+                groups[link.name, kind] = Group(at_s, 0, of_link)
         return groups
 
     def close(self) -> None:
@@ -296,7 +286,7 @@ class _Gpus:
 class _QueuePairs:
     """How many queue pairs the ports' devices have.
 
-    The kernel counts them anew for each answer, so it is asked once a second.
+    The kernel counts them again for each answer, so it is asked once a second.
     """
 
     def __init__(self) -> None:

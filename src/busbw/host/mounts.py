@@ -1,8 +1,6 @@
-"""Mounted file systems, from /proc/self/mountinfo.
+"""Mounted file systems from /proc/self/mountinfo, and their space and inodes.
 
-Space and inodes of file systems.
-
-A file system whose server does not answer is given up after a while.
+A file system whose server does not answer is given up after LIMIT_S.
 """
 
 import json
@@ -12,7 +10,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbw.host.os_queries import room, space
+from busbw.host.os_queries import free_space, space
 from busbw.host.source import Reading, Source, once
 
 MOUNTINFO = "/proc/self/mountinfo"
@@ -67,8 +65,9 @@ class Mounted:
 
     @property
     def keeps_data(self) -> bool:
-        """Whether it is a local or shared file system, not one of the kernel, of memory or of a
-        container.
+        """Whether it is a local or shared file system.
+
+        Others are the kernel's, in memory, or a container's.
         """
         return self.on_disk or self.kind in SHARED
 
@@ -76,13 +75,13 @@ class Mounted:
 def read_mounts(source: Source) -> dict[str, Mounted] | str:
     """What is mounted, by path: of several at one path the last, which hides the others.
 
-    A text says why it cannot be read.
+    A text says why the mounts are unknown.
     """
     reading = source.read(MOUNTINFO)
     if not reading.text:
         return reading.reason or f"{MOUNTINFO}: it is empty"
-    found = (_mounted(text) for text in reading.text.splitlines())
-    return {one.path: one for one in found if one}
+    parsed = map(_mounted, reading.text.splitlines())
+    return {mounted.path: mounted for mounted in parsed if mounted}
 
 
 def read_space(source: Source, path: str) -> Reading:
@@ -91,7 +90,7 @@ def read_space(source: Source, path: str) -> Reading:
 
 
 def total_bytes(reading: Reading) -> int | None:
-    """The size in what `read_space` gave; None if it is not in there."""
+    """The size in a reading of `read_space`; None if it has none."""
     try:
         size = json.loads(reading.text or "null")
     except ValueError:
@@ -101,19 +100,22 @@ def total_bytes(reading: Reading) -> int | None:
 
 
 def _mounted(text: str) -> Mounted | None:
-    """One line: `36 35 98:0 /root /path rw,noatime master:1 - ext4 /dev/sda1
-    rw,errors=continue`; None for another form.
+    """The mount that a line describes; None for a line of another form.
+
+    A line is like `36 35 98:0 /root /path rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`.
     """
     before, _, after = text.partition(" - ")
-    own, other = before.split(" "), after.split(" ")
-    if len(own) < 6 or len(other) < 3:
+    mount, file_system = before.split(" "), after.split(" ")
+    if len(mount) < 6 or len(file_system) < 3:
         return None
-    writable = "rw" in own[5].split(",") and "rw" in other[2].split(",")
-    return Mounted(_plain(own[4]), other[0], _plain(other[1]), own[2], _plain(own[3]), writable)
+    device, root, path, options = mount[2:6]
+    kind, source, super_options = file_system[:3]
+    writable = "rw" in options.split(",") and "rw" in super_options.split(",")
+    return Mounted(_unescape(path), kind, _unescape(source), device, _unescape(root), writable)
 
 
-def _plain(text: str) -> str:
-    """Without the kernel's escapes of spaces, such as \\040."""
+def _unescape(text: str) -> str:
+    """The text without the kernel's escapes of spaces, such as \\040."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
@@ -125,41 +127,38 @@ PATHS = ("/", "/tmp", "/var", "/dev/shm")
 
 @once
 def read_file_systems(source: Source) -> dict[str, dict[str, int | str]] | None:
-    """By path: what `file_systems` says, live or recorded; None if a snapshot has none."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home raises without a home
+    """What `file_systems` says by path, live or recorded; None if a snapshot has none."""
+    # Path.home raises without a home.
+    home = os.path.expanduser("~")  # noqa: PTH111
     text = source.call(CALL, lambda: file_systems((*PATHS, home))).text
     return None if text is None else dict(json.loads(text))
 
 
 def file_systems(paths: tuple[str, ...]) -> str:
-    """JSON by path: what `room` says, and {"device"}; or {"error"}.
+    """JSON by path: the values of `free_space` and {"device"}, or {"error"}.
 
-    All paths at once, each in a thread: statvfs(2) of a dead mount blocks until its server is back.
-    Paths that do not exist are left out.
+    All paths are read at once, each in a thread: statvfs(2) of a dead mount blocks until its server
+    is back. Paths that do not exist are left out.
     """
-    found: dict[str, dict[str, int | str]] = {}
+    paths = tuple(dict.fromkeys(paths))
+    results: dict[str, dict[str, int | str]] = {}
     threads = [
-        threading.Thread(target=_look, args=(path, found), daemon=True)
-        for path in dict.fromkeys(paths)
+        threading.Thread(target=_read_space, args=(path, results), daemon=True) for path in paths
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(LIMIT_S)
-    said = dict(found)  # threads that are late may still write
-    return json.dumps(
-        {
-            path: said.get(path, {"error": SILENT})
-            for path in dict.fromkeys(paths)
-            if said.get(path) != {}
-        }
-    )
+    in_time = dict(results)  # threads that are late may still write
+    spaces = {path: in_time.get(path, {"error": SILENT}) for path in paths}
+    return json.dumps({path: values for path, values in spaces.items() if values})
 
 
-def _look(path: str, found: dict[str, dict[str, int | str]]) -> None:
+def _read_space(path: str, results: dict[str, dict[str, int | str]]) -> None:
+    """Put the values of a path into `results`, {} if it does not exist."""
     try:
-        found[path] = {**room(path), "device": Path(path).stat().st_dev}
+        results[path] = {**free_space(path), "device": Path(path).stat().st_dev}
     except FileNotFoundError:
-        found[path] = {}
+        results[path] = {}
     except OSError as error:
-        found[path] = {"error": str(error.strerror).lower()}
+        results[path] = {"error": str(error.strerror).lower()}

@@ -20,7 +20,7 @@ FOLDERS = (
     "/usr/local/lib",
     "/usr/local/cuda/lib64",
 )
-# the text with the version lies in the first MiB of all releases, before the GPU code
+# In all releases the text with the version stands before the GPU code.
 SEARCHED_BYTES = 64 << 20
 _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)\+")
 
@@ -29,8 +29,8 @@ _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)\+")
 class Library:
     """One libnccl.
 
-    `version` is '' if the file does not tell it. `by` is what leads to it: a Python package, a
-    variable or a folder.
+    `version` is '' if the file does not state it. `by` is what leads to the file: a Python package,
+    a variable or a folder.
     """
 
     path: str
@@ -41,44 +41,48 @@ class Library:
 def live() -> str:
     """The libraries as JSON, for a Machine's call."""
     return json.dumps(
-        [{"path": one.path, "version": one.version, "by": one.by} for one in _distinct()]
+        [
+            {"path": library.path, "version": library.version, "by": library.by}
+            for library in _distinct_libraries()
+        ]
     )
 
 
 def parse(text: str) -> tuple[Library, ...]:
-    """What `live` wrote."""
-    return tuple(Library(**one) for one in json.loads(text))
+    """The libraries in the JSON of `live`."""
+    return tuple(Library(**fields) for fields in json.loads(text))
 
 
 def located(value: str, kind: str) -> str:
-    """The file that NCCL would load for `value` of NCCL_NET_PLUGIN and the like; '' if there is
-    none.
+    """The file that NCCL would load for a plugin's variable; '' if there is none.
 
-    `kind` is net, tuner or profiler.
-
-    NCCL tries `value` as a library, then libnccl-KIND-VALUE.so. For a name without a slash the
-    dynamic loader looks in LD_LIBRARY_PATH and the system's folders; of these the usual ones are
-    looked into. Raises Unavailable if none of them is readable.
+    `value` is that of NCCL_NET_PLUGIN and the like, and `kind` is net, tuner or profiler. NCCL
+    tries `value` as a library, then libnccl-KIND-VALUE.so.
+    For a name without a slash the dynamic loader searches LD_LIBRARY_PATH and the system's folders;
+    here it is searched in LD_LIBRARY_PATH and FOLDERS. Unavailable if none of them is readable.
     """
     if "/" in value:
         return value if Path(value).is_file() else ""
-    folders = [Path(folder) for folder in (*_listed(), *FOLDERS) if Path(folder).is_dir()]
+    folders = [Path(folder) for folder in (*_path_folders(), *FOLDERS) if Path(folder).is_dir()]
     if not folders:
         raise Unavailable("none of the library folders can be read")
     files = (folder / name for name in (value, f"libnccl-{kind}-{value}.so") for folder in folders)
     return next((str(path) for path in files if path.is_file()), "")
 
 
-def _listed() -> list[str]:
+def _path_folders() -> list[str]:
     return [folder for folder in os.environ.get(PATH, "").split(":") if folder]
 
 
-def _distinct() -> Iterator[Library]:
-    seen = set()
+def _distinct_libraries() -> Iterator[Library]:
+    files = set()
     for path, by in _candidates():
-        if path.is_file() and (real := path.resolve()) not in seen:
-            seen.add(real)
-            yield Library(str(path), _version(real), by)
+        if not path.is_file():
+            continue
+        file = path.resolve()
+        if file not in files:
+            files.add(file)
+            yield Library(str(path), _version(file), by)
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:
@@ -86,12 +90,13 @@ def _candidates() -> Iterator[tuple[Path, str]]:
         spec = find_spec("nvidia.nccl")
     except ModuleNotFoundError:
         spec = None
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
+    package_folders = spec.submodule_search_locations if spec else None
+    for folder in package_folders or ():
         yield Path(folder, "lib", NAME), PACKAGE
-    for name in _listed():
-        yield Path(name, NAME), PATH
-    for name in FOLDERS:
-        yield Path(name, NAME), name
+    for folder in _path_folders():
+        yield Path(folder, NAME), PATH
+    for folder in FOLDERS:
+        yield Path(folder, NAME), folder
 
 
 def _version(path: Path) -> str:

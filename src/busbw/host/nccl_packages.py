@@ -1,7 +1,7 @@
-"""The Python packages that bring NCCL, whose names say for which CUDA they were built:
-nvidia-nccl-cu12.
+"""What NCCL is installed with: its Python packages, and its files of variables.
 
-Files with variables of NCCL: /etc/nccl.conf and the user's own.
+The name of a package says for which CUDA it was built: nvidia-nccl-cu12. Files of variables are
+/etc/nccl.conf and the user's own.
 """
 
 import json
@@ -42,14 +42,14 @@ class Assignment:
 def parse(text: str) -> tuple[Assignment, ...]:
     """The lines that NCCL takes variables from: those with a = that do not begin with #.
 
-    Of a name, the first line counts.
+    If several lines set a name, NCCL takes the first.
     """
-    found = []
+    assignments = []
     for number, line in enumerate(text.split("\n"), 1):
         name, separator, value = line.partition("=")
         if separator and not line.startswith("#"):
-            found.append(Assignment(number, name, value))
-    return tuple(found)
+            assignments.append(Assignment(number, name, value))
+    return tuple(assignments)
 
 
 def user_file(environment_value: str, home: str) -> str:
@@ -62,13 +62,14 @@ _NAME = re.compile(r"nvidia-nccl-cu(\d+)", re.IGNORECASE)
 
 
 def read_packages() -> str:
-    """JSON of [name, version] of those that this Python finds."""
-    named = (
-        (one.metadata["Name"], one.version)
-        for one in metadata.distributions()
-        if "Name" in one.metadata
-    )
-    return json.dumps(sorted({pair for pair in named if _NAME.fullmatch(pair[0])}))
+    """JSON of [name, version] of NCCL's packages that this Python finds."""
+    packages = set()
+    for distribution in metadata.distributions():
+        if "Name" in distribution.metadata:
+            name = distribution.metadata["Name"]
+            if _NAME.fullmatch(name):
+                packages.add((name, distribution.version))
+    return json.dumps(sorted(packages))
 
 
 def built_for(name: str) -> int:

@@ -21,7 +21,7 @@ LIST_SEPARATOR = ","  # NCCL 2.27 and newer take several plugins
 SYMBOLS = ("ncclNetPlugin_v8", "ncclNetPlugin_v11")  # any NCCL from 2.20 on finds one of them
 LOAD_LIMIT_S = 10.0
 _LACKS = "it has no "
-# Opens the library as NCCL does; exits with the names of missing symbols.
+# Opens the library as NCCL does, and exits with the names of missing symbols.
 _LOAD = f"""
 import ctypes, os, sys
 library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW | os.RTLD_LOCAL)
@@ -66,24 +66,21 @@ def check(path: Path, limit_s: float = LOAD_LIMIT_S) -> None:
             INSTALL,
         )
     if done.returncode:
-        why = (done.stderr.decode(errors="replace").strip().splitlines() or ["no error message"])[
-            -1
-        ]
-        hint = INSTALL if why.startswith(_LACKS) else f"ldd {path}"
-        why = why.removeprefix("OSError: ").removeprefix(f"{path}: ")
-        raise NoMeasurement(f"NCCL cannot load {path}: {why}", hint)
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = lines[-1] if lines else "no error message"
+        hint = INSTALL if reason.startswith(_LACKS) else f"ldd {path}"
+        reason = reason.removeprefix("OSError: ").removeprefix(f"{path}: ")
+        raise NoMeasurement(f"NCCL cannot load {path}: {reason}", hint)
 
 
 def version(path: Path) -> str:
-    """The version of busbw-native that a library which passed `check` is of; empty if it is too
-    old to say.
-    """
+    """The version of busbw-native in a library that passed `check`; '' if it is too old to say."""
     library = ctypes.CDLL(str(path))
     if not hasattr(library, "busbw_version"):
         return ""
     library.busbw_version.restype, library.busbw_version.argtypes = ctypes.c_char_p, ()
-    found: bytes = library.busbw_version()
-    return found.decode()
+    text: bytes = library.busbw_version()
+    return text.decode()
 
 
 def variables(net: str) -> dict[str, str]:
@@ -94,23 +91,22 @@ def variables(net: str) -> dict[str, str]:
     if not net:
         return {}
     row = BY_NAME[net]
-    return {**({LIBRARY_VARIABLE: str(find())} if row.plugin else {}), **row.variables}
+    library = {LIBRARY_VARIABLE: str(find())} if row.plugin else {}
+    return library | row.variables
 
 
 def rate(environ: Mapping[str, str]) -> float | None:
-    """Bytes per second of all interfaces that the plugin would use with `environ`; None if one of
-    them does not state its speed.
+    """Bytes per second of all interfaces that the plugin would use with `environ`.
 
-    The library answers, because it alone decides which interfaces it uses. Raises NoMeasurement if
-    it is not on this host.
+    None if one of them does not state its speed. The library answers, because only it decides which
+    interfaces it uses. NoMeasurement if it is not on this host.
     """
     path = find()
     try:
-        mbps = ctypes.CDLL(str(path)).busbw_net_mbps
+        read_mbps = ctypes.CDLL(str(path)).busbw_net_mbps
     except (OSError, AttributeError):
         return None  # NCCL reports a library that does not load
-    mbps.restype, mbps.argtypes = ctypes.c_uint32, (ctypes.c_char_p,)
-    found: int = mbps(
-        b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
-    )
-    return found * MBIT or None
+    read_mbps.restype, read_mbps.argtypes = ctypes.c_uint32, (ctypes.c_char_p,)
+    assignments = [os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items()]
+    mbps: int = read_mbps(b"".join(assignments))
+    return mbps * MBIT or None

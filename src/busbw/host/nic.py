@@ -1,7 +1,7 @@
-"""The network ports of a machine, from sysfs: RDMA ports first, then the interfaces without
-RDMA.
+"""The network ports of a machine, and the GID table of an RDMA port, from sysfs.
 
-The GID table of an RDMA port, from sysfs (Documentation/ABI/stable/sysfs-class-infiniband).
+Ports are the RDMA ports, then the interfaces without RDMA. The files of RDMA ports are described in
+Documentation/ABI/stable/sysfs-class-infiniband.
 """
 
 import re
@@ -29,23 +29,21 @@ class Gid:
 
     @property
     def ipv4(self) -> IPv4Address | None:
-        """The IPv4 address that it stands for."""
+        """The IPv4 address that the GID stands for; None if it stands for none."""
         return self.address.ipv4_mapped
 
     @property
     def routable(self) -> bool:
-        """Whether routers forward it: an IPv4 address, or an IPv6 address that is not
-        link-local.
-        """
+        """Whether routers forward its packets: its address is not link-local."""
         return not (self.ipv4 or self.address).is_link_local
 
 
 def read_gids(source: Source, port: str) -> tuple[Gid, ...]:
-    """The entries in use of the port at this directory, by index.
+    """The entries in use of the port at the directory `port`, by index.
 
     Empty if the table cannot be read.
     """
-    found: list[Gid] = []
+    gids: list[Gid] = []
     empty = index = 0
     while empty < _GAP:
         address = _address(source.read(f"{port}/gids/{index}").text)
@@ -53,13 +51,11 @@ def read_gids(source: Source, port: str) -> tuple[Gid, ...]:
             empty += 1
         else:
             empty = 0
-            kind, netdev = (
-                source.read(f"{port}/gid_attrs/{name}/{index}").text or ""
-                for name in ("types", "ndevs")
-            )
-            found.append(Gid(index, address, kind, netdev))
+            kind = source.read(f"{port}/gid_attrs/types/{index}").text or ""
+            netdev = source.read(f"{port}/gid_attrs/ndevs/{index}").text or ""
+            gids.append(Gid(index, address, kind, netdev))
         index += 1
-    return tuple(found)
+    return tuple(gids)
 
 
 def _address(text: str | None) -> IPv6Address | None:
@@ -87,14 +83,18 @@ def read_nics(source: Source) -> list[Nic]:
         for device in source.names(RDMA)
         for port in source.names(f"{RDMA}/{device}/ports")
     ]
-    netdevs = {pair: _netdev(source, *pair, interfaces) for pair in ports}
-    sharing = Counter(netdevs.values())
+    netdevs = {(device, port): _netdev(source, device, port, interfaces) for device, port in ports}
+    ports_of = Counter(netdevs.values())
     nics = []
-    for pair in ports:
-        netdev = netdevs[pair]
-        nics.append(_rdma(source, *pair, interfaces.get(netdev), alone=sharing[netdev] == 1))
-    rest = (i for i in interfaces.values() if i.name not in sharing and not i.rdma and not i.master)
-    return nics + [_ethernet(interface) for interface in rest]
+    for (device, port), netdev in netdevs.items():
+        only_port = ports_of[netdev] == 1
+        nics.append(_rdma(source, device, port, interfaces.get(netdev), only_port=only_port))
+    without_rdma = [
+        interface
+        for interface in interfaces.values()
+        if interface.name not in ports_of and not interface.rdma and not interface.master
+    ]
+    return nics + [_ethernet(interface) for interface in without_rdma]
 
 
 def _ethernet(interface: Interface) -> Nic:
@@ -112,7 +112,7 @@ def _ethernet(interface: Interface) -> Nic:
 
 
 def _rdma(
-    source: Source, device: str, port: str, interface: Interface | None, *, alone: bool
+    source: Source, device: str, port: str, interface: Interface | None, *, only_port: bool
 ) -> Nic:
     base = f"{RDMA}/{device}/ports/{port}"
     layer = source.read(f"{base}/link_layer").text or ""
@@ -121,16 +121,14 @@ def _rdma(
     several = len(source.names(f"{RDMA}/{device}/ports")) > 1
     # The RDMA device of a whole bond reports the rate of one slave. If each slave has a device,
     # each reports its own rate.
-    bond = interface if interface is not None and interface.slaves and alone else None
+    bond = interface if interface is not None and interface.slaves and only_port else None
+    rate = None
+    if up and hardware:  # a port that is down reports its lowest rate
+        rate = bond.rate if bond else _rate(source.read(f"{base}/rate").text)
     return Nic(
         name=f"{device}:{port}" if several else device,
         kind=KINDS.get(layer, "rdma"),
-        # A port that is down reports its lowest rate.
-        rate=(
-            (bond.rate if bond else _rate(source.read(f"{base}/rate").text))
-            if up and hardware
-            else None
-        ),
+        rate=rate,
         netdev=interface.name if interface else "",
         numa=numa_node(source, f"{RDMA}/{device}/device"),
         virtual=not hardware,
@@ -146,16 +144,17 @@ def _rate(text: str | None) -> float | None:
 
 
 def _netdev(source: Source, device: str, port: str, interfaces: dict[str, Interface]) -> str:
-    """The interface of an RDMA port, or the bond that it belongs to; the port's own name if it
-    has no interface.
+    """The interface of an RDMA port, or the bond that the interface belongs to.
+
+    The port's own name if it has no interface.
     """
-    names = source.names(f"{RDMA}/{device}/device/net")
-    named = source.read(f"{RDMA}/{device}/ports/{port}/gid_attrs/ndevs/0").text
-    on_port = [
+    of_device = source.names(f"{RDMA}/{device}/device/net")
+    by_gid = source.read(f"{RDMA}/{device}/ports/{port}/gid_attrs/ndevs/0").text
+    of_port = [
         name
-        for name in names
+        for name in of_device
         if number(source.read(f"/sys/class/net/{name}/dev_port").text) == int(port) - 1
     ]
-    name = named or next(iter(on_port or names), "")
+    name = by_gid or next(iter(of_port or of_device), "")
     master = interfaces[name].master if name in interfaces else ""
     return master or name or f"{device}:{port}"

@@ -1,7 +1,7 @@
-"""What the NVIDIA driver's companions say of themselves: their services, and the versions and
-states that their commands print.
+"""The state of the NVIDIA driver's services, and parsers of small formats.
 
-Parsers of small formats of the kernel and systemd.
+The services and the commands of the fabric manager and IMEX give versions and states. The formats
+are those of the kernel and systemd.
 """
 
 import re
@@ -18,7 +18,7 @@ _IMEX_DOMAIN = re.compile(r"^Domain State: (\w+)", re.MULTILINE)
 _VERSION = re.compile(r"version is\s*:\s*([0-9][0-9.]*)", re.IGNORECASE)
 
 
-def _output(*words: str) -> str:
+def _run(*words: str) -> str:
     """What a command prints; Unavailable if it is not installed, fails or does not end in time."""
     try:
         done = subprocess.run(
@@ -36,36 +36,37 @@ def _output(*words: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"{words[0]} gave no answer within {_LIMIT_S} s") from error
     if done.returncode:
-        last = (done.stderr or done.stdout).strip().splitlines()
-        raise Unavailable(
-            f"{words[0]} ended with exit code {done.returncode}{f': {last[-1]}' if last else ''}"
-        )
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        last_line = f": {lines[-1]}" if lines else ""
+        raise Unavailable(f"{words[0]} ended with exit code {done.returncode}{last_line}")
     return done.stdout
 
 
 def services() -> str:
-    """`systemctl show` of the fabric manager and of IMEX, for `states`; Unavailable as in a
-    container without systemd.
+    """The output of `systemctl show` for the fabric manager and IMEX, as `states` takes it.
+
+    Unavailable without systemd, as in most containers.
     """
-    return _output("systemctl", "show", "--property=Id,LoadState,ActiveState", FABRIC_MANAGER, IMEX)
+    return _run("systemctl", "show", "--property=Id,LoadState,ActiveState", FABRIC_MANAGER, IMEX)
 
 
 def states(text: str) -> dict[str, str]:
-    """The state of each service: `active`, `inactive`, `failed`, ...; `not installed` where
-    systemd has no such unit.
+    """The state of each service: `active`, `inactive`, `failed`, ...
+
+    It is `not installed` if systemd has no such unit.
     """
-    found = {}
+    states_by_unit = {}
     for block in text.split("\n\n"):
         values = dict(line.partition("=")[::2] for line in block.splitlines())
         if values.get("Id"):
             missing = values.get("LoadState") == "not-found"
-            found[values["Id"]] = ABSENT if missing else values.get("ActiveState", "")
-    return found
+            states_by_unit[values["Id"]] = ABSENT if missing else values.get("ActiveState", "")
+    return states_by_unit
 
 
 def fabric_manager() -> str:
-    """`nv-fabricmanager --version`, for `version`."""
-    return _output("nv-fabricmanager", "--version")
+    """The output of `nv-fabricmanager --version`, as `version` takes it."""
+    return _run("nv-fabricmanager", "--version")
 
 
 def version(text: str) -> str:
@@ -75,17 +76,17 @@ def version(text: str) -> str:
 
 
 def imex() -> str:
-    """`nvidia-imex-ctl -N`, the state of the whole domain, for `imex_nodes` and `imex_domain`."""
-    return _output("nvidia-imex-ctl", "-N")
+    """The output of `nvidia-imex-ctl -N`, as `imex_nodes` and `imex_domain` take it."""
+    return _run("nvidia-imex-ctl", "-N")
 
 
 def imex_nodes(text: str) -> dict[str, str]:
-    """The state of each node by address; READY is right."""
+    """The state of each node by address; a good node is READY."""
     return dict(_IMEX_NODE.findall(text))
 
 
 def imex_domain(text: str) -> str:
-    """The state of the domain: UP is right; '' if the text names none."""
+    """The state of the domain, UP if it is good; '' if the text names none."""
     match = _IMEX_DOMAIN.search(text)
     return match[1] if match else ""
 
@@ -95,8 +96,9 @@ MOST_CPUS = 1 << 16  # far above the 8192 that Linux allows
 
 
 def soft_limit(text: str, name: str) -> str | None:
-    """The soft limit in /proc/PID/limits, such as `Max open files`: a number or `unlimited`;
-    None if it is not in there.
+    """The soft limit `name`, such as `Max open files`, in the text of /proc/PID/limits.
+
+    It is a number or `unlimited`; None if the text has no such limit.
     """
     line = next((line for line in text.splitlines() if line.startswith(f"{name} ")), None)
     values = line.removeprefix(name).split() if line else []
@@ -116,15 +118,20 @@ def bracketed(text: str) -> str | None:
 
 
 def named_counts(text: str) -> dict[str, int]:
-    """Lines of a name and a number, as in memory.events; others are left out."""
+    """Lines of a name and a number, as in memory.events; other lines are left out."""
     pairs = (line.split() for line in text.splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
 def numbers(text: str) -> list[int]:
-    """The integers of a line, as in tcp_rmem; empty if one is none."""
-    found = [number(word) for word in text.split()]
-    return [] if None in found else [value for value in found if value is not None]
+    """The integers of a line, as in tcp_rmem; empty if a word is no integer."""
+    values = []
+    for word in text.split():
+        value = number(word)
+        if value is None:
+            return []
+        values.append(value)
+    return values
 
 
 def cpu_set(text: str) -> set[int]:
@@ -140,16 +147,20 @@ def cpu_set(text: str) -> set[int]:
 
 
 def logind_setting(texts: list[str], name: str) -> str | None:
-    """The last value in logind.conf and its drop-ins, in their order; else the default, which
-    the file shows as a comment.
+    """The value of a setting of logind; None if no text has it.
+
+    `texts` are logind.conf and its drop-ins in their order: the last one that sets it counts. If
+    none does, it is the default, which the file shows as a comment.
     """
     pattern = re.compile(rf"^(#?)\s*{name}\s*=\s*(\S*)\s*$", re.MULTILINE)
-    found = [match for text in texts for match in pattern.findall(text)]
-    chosen = [value for comment, value in found if not comment]
-    return next(iter(chosen[::-1] or [value for _, value in found]), None)
+    matches = [match for text in texts for match in pattern.findall(text)]
+    values = [value for comment, value in matches if not comment]
+    if values:
+        return str(values[-1])
+    return str(matches[0][1]) if matches else None
 
 
 def uptime(text: str) -> float:
-    """Seconds since boot in /proc/uptime; 0 if they are not in there."""
+    """Seconds since boot in the text of /proc/uptime; 0 if it has another form."""
     match = re.match(r"\d+(\.\d+)?", text)
     return float(match.group()) if match else 0.0

@@ -1,7 +1,5 @@
 """The GPUs' facts from NVML as plain data in NVML's own units.
 
-Only this module and nvml_vitals call it.
-
 NVML comes with the optional package nvidia-ml-py (module `pynvml`). What a GPU or driver does not
 support is None.
 """
@@ -17,8 +15,9 @@ SIGNED_INT = 5  # NVML_VALUE_TYPE_SIGNED_INT, which older versions of pynvml do 
 
 
 def start(nvml: Any = None) -> Any:
-    """The initialized module `pynvml`, or `nvml` instead; Unavailable without package, library
-    or driver.
+    """The module `pynvml`, or `nvml` instead of it, after its initialization.
+
+    Unavailable without package, library or driver.
     """
     try:
         nvml = nvml or importlib.import_module("pynvml")
@@ -45,8 +44,9 @@ def read_nvml() -> str:
 
 
 def collect(nvml: Any) -> dict[str, Any]:
-    """{"driver", "gpus": [...]} from an initialized `pynvml`; a GPU that cannot be read is
-    {"index", "error"}.
+    """{"driver", "gpus": [...]} from an initialized `pynvml`.
+
+    A GPU that cannot be read is {"index", "error"}.
     """
     gpus: list[dict[str, Any]] = []
     for index in range(nvml.nvmlDeviceGetCount()):
@@ -77,8 +77,9 @@ def _gpu(nvml: Any, handle: Any, index: int) -> dict[str, Any]:
 
 
 def _links(nvml: Any, handle: Any) -> list[dict[str, Any]] | None:
-    """State, version, speed and far end of each of the GPU's links; [] without NVLink, None if
-    NVML fails in another way.
+    """State, version, speed and far end of each of the GPU's links.
+
+    [] without NVLink, None if NVML fails in another way.
     """
     links = []
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
@@ -110,8 +111,9 @@ def _field(nvml: Any, handle: Any, field: int | tuple[int, int]) -> int | None:
 
 
 def field_value(nvml: Any, answer: Any) -> int | None:
-    """The integer in one answer of nvmlDeviceGetFieldValues; None if GPU or driver does not
-    support the field.
+    """The integer in an answer of nvmlDeviceGetFieldValues.
+
+    None if the GPU or its driver does not support the field.
     """
     if answer.nvmlReturn != nvml.NVML_SUCCESS:
         return None
@@ -130,9 +132,7 @@ def ask(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def count() -> int | None:
-    """Number of GPUs according to NVML, which takes less time than starting CUDA; None without
-    NVML.
-    """
+    """Number of GPUs according to NVML; None without NVML. CUDA would take longer to start."""
     try:
         nvml = start()
     except Unavailable:

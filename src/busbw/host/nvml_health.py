@@ -4,7 +4,6 @@ What a GPU or driver does not support is None.
 """
 
 import ctypes
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import combinations
 from typing import Any
@@ -37,13 +36,11 @@ FIELDS = {
 
 @once
 def read_health(source: Source) -> Gpus:
-    """What NVML says of all GPUs, live or recorded."""
+    """The condition of all GPUs, live or recorded."""
     reading = source.call(CALL, read_nvml)
-    return (
-        Gpus(reason=reading.reason)
-        if reading.data is None
-        else msgspec.json.decode(reading.data, type=Gpus)
-    )
+    if reading.data is None:
+        return Gpus(reason=reading.reason)
+    return msgspec.json.decode(reading.data, type=Gpus)
 
 
 def read_nvml() -> str:
@@ -72,10 +69,10 @@ def collect(nvml: Any) -> Gpus:
         except nvml.NVMLError as error:
             gpus.append(GpuHealth(index=index, error=str(error)))
     peers = []
-    for (one, first), (other, second) in combinations(handles, 2):
-        status = ask(nvml, nvml.nvmlDeviceGetP2PStatus, first, second, READS)
+    for (index_a, handle_a), (index_b, handle_b) in combinations(handles, 2):
+        status = ask(nvml, nvml.nvmlDeviceGetP2PStatus, handle_a, handle_b, READS)
         if status is not None:
-            peers.append((one, other, int(status)))
+            peers.append((index_a, index_b, int(status)))
     cuda = ask(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2)
     return Gpus(
         driver=ask(nvml, nvml.nvmlSystemGetDriverVersion) or "",
@@ -111,18 +108,16 @@ class _Reader:
             return None
 
     def gpu(self, index: int) -> GpuHealth:
-        """All of it; NVMLError if not even the name can be read."""
+        """The GPU's condition; NVMLError if not even the name can be read."""
         nvml, get = self._nvml, self._get
         name = nvml.nvmlDeviceGetName(self._handle)
         bus_id = sysfs_bus_id(nvml.nvmlDeviceGetPciInfo(self._handle).busId)
         memory = get("memory_bytes", "MemoryInfo", nvml.nvmlMemory_v2)
         capability = get("sm", "CudaComputeCapability")
-        persistence, ecc, mig = (
-            get("persistence", "PersistenceMode"),
-            get("ecc", "EccMode"),
-            get("mig", "MigMode"),
-        )
-        said: dict[str, Any] = {
+        persistence = get("persistence", "PersistenceMode")
+        ecc = get("ecc", "EccMode")
+        mig = get("mig", "MigMode")
+        values: dict[str, Any] = {
             "vbios": get("vbios", "VbiosVersion"),
             "sm": capability and capability[0] * 10 + capability[1],
             "memory_bytes": memory and int(memory.total),
@@ -140,54 +135,49 @@ class _Reader:
             "recovery_action": self._value("recovery_action", "GET_GPU_RECOVERY_ACTION"),
             "inforom": self._inforom(),
         }
-        said |= self._memory_errors() | self._clocks() | self._limits()
+        values |= self._memory_errors() | self._clocks() | self._limits()
         failed = {
-            field: text for field, text in self._failed.items() if said.get(field) in (None, {})
+            field: text for field, text in self._failed.items() if values.get(field) in (None, {})
         }
         unsupported = tuple(dict.fromkeys(self._unsupported))
         return GpuHealth(
-            index=index, name=name, bus_id=bus_id, unsupported=unsupported, failed=failed, **said
+            index=index, name=name, bus_id=bus_id, unsupported=unsupported, failed=failed, **values
         )
 
     def _memory_errors(self) -> dict[str, Any]:
         nvml, get = self._nvml, self._get
-        places = {"dram": nvml.NVML_MEMORY_LOCATION_DRAM, "sram": nvml.NVML_MEMORY_LOCATION_SRAM}
-        counts: dict[str, dict[str, int]] = {}
-        for field, kind in (
-            ("uncorrected", nvml.NVML_VOLATILE_ECC),
-            ("uncorrected_ever", nvml.NVML_AGGREGATE_ECC),
-        ):
-            asked = (
-                (
-                    place,
-                    get(
-                        field,
-                        "MemoryErrorCounter",
-                        nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-                        kind,
-                        at,
-                    ),
-                )
-                for place, at in places.items()
-            )
-            counts[field] = {place: count for place, count in asked if count is not None}
-        sram = self._filled("sram_exceeded", "SramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
+        uncorrected = self._uncorrected("uncorrected", nvml.NVML_VOLATILE_ECC)
+        uncorrected_ever = self._uncorrected("uncorrected_ever", nvml.NVML_AGGREGATE_ECC)
+        sram = self._fill("sram_exceeded", "SramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
         pending = get("retired_pending", "RetiredPagesPendingStatus")
-        return counts | {
+        return {
+            "uncorrected": uncorrected,
+            "uncorrected_ever": uncorrected_ever,
             "sram_exceeded": None if sram is None else bool(sram.bThresholdExceeded),
             "remapped": get("remapped", "RemappedRows"),
             "retired_pending": None if pending is None else bool(pending),
         }
 
+    def _uncorrected(self, field: str, period: int) -> dict[str, int]:
+        """Uncorrected ECC errors by location; `period` is NVML's constant of what is counted."""
+        nvml = self._nvml
+        locations = {"dram": nvml.NVML_MEMORY_LOCATION_DRAM, "sram": nvml.NVML_MEMORY_LOCATION_SRAM}
+        kind = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+        counts = {}
+        for name, location in locations.items():
+            count = self._get(field, "MemoryErrorCounter", kind, period, location)
+            if count is not None:
+                counts[name] = count
+        return counts
+
     def _clocks(self) -> dict[str, Any]:
         nvml, get = self._nvml, self._get
         sm, memory = nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM
         reasons = get("reasons", "CurrentClocksEventReasons")
+        if reasons is None:  # drivers before 535 have only the former name of this call
+            reasons = get("reasons", "CurrentClocksThrottleReasons")
         return {
-            # Drivers before 535 have only the former name of this call.
-            "reasons": (
-                reasons if reasons is not None else get("reasons", "CurrentClocksThrottleReasons")
-            ),
+            "reasons": reasons,
             "sm_mhz": get("sm_mhz", "ClockInfo", sm),
             "sm_max_mhz": get("sm_max_mhz", "MaxClockInfo", sm),
             "memory_mhz": get("memory_mhz", "ClockInfo", memory),
@@ -218,33 +208,30 @@ class _Reader:
         }
 
     def _processes(self) -> tuple[Process, ...] | None:
-        found = self._get("processes", "ComputeRunningProcesses")
-        return (
-            None
-            if found is None
-            else tuple(Process(one.pid, one.usedGpuMemory, process.name(one.pid)) for one in found)
+        running = self._get("processes", "ComputeRunningProcesses")
+        if running is None:
+            return None
+        return tuple(
+            Process(entry.pid, entry.usedGpuMemory, process.name(entry.pid)) for entry in running
         )
 
-    def _filled(self, field: str, function: str, structure: str) -> Any:
-        """A structure of pynvml that nvmlDeviceGet`function` fills; None if driver or package
-        lack it.
+    def _fill(self, field: str, function: str, structure: str) -> Any:
+        """The structure of pynvml, filled by nvmlDeviceGet`function`.
+
+        None if the driver or the package lacks it.
         """
         if not hasattr(self._nvml, structure):
             return None
-        made = getattr(self._nvml, structure)()
-        return None if self._get(field, function, ctypes.byref(made)) is None else made
+        target = getattr(self._nvml, structure)()
+        return None if self._get(field, function, ctypes.byref(target)) is None else target
 
     def _fabric(self) -> Fabric | None:
         for structure in ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t"):
-            if (said := self._filled("fabric", "GpuFabricInfoV", structure)) is not None:
-                cluster = bytes(said.clusterUuid).hex()
-                return Fabric(
-                    said.state,
-                    said.status,
-                    cluster if cluster.strip("0") else "",
-                    said.cliqueId,
-                    said.healthMask,
-                )
+            info = self._fill("fabric", "GpuFabricInfoV", structure)
+            if info is not None:
+                uuid = bytes(info.clusterUuid).hex()
+                cluster = uuid if uuid.strip("0") else ""
+                return Fabric(info.state, info.status, cluster, info.cliqueId, info.healthMask)
         return None
 
     def _links(self) -> tuple[Link, ...] | None:
@@ -266,32 +253,32 @@ class _Reader:
         speed = self._fields({"speed": nvml.NVML_FI_DEV_NVLINK_GET_SPEED}, number) or self._fields(
             {"speed": nvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON}, 0
         )
-        names = {
-            name: getattr(nvml, f"NVML_FI_DEV_NVLINK_COUNT_{field}", None)
-            for name, field in FIELDS.items()
-        }
-        counters = (
-            (name, getattr(nvml, f"NVML_NVLINK_ERROR_DL_{counter}"))
-            for name, counter in COUNTERS.items()
-        )
-        counts = {
-            name: ask(nvml, nvml.nvmlDeviceGetNvLinkErrorCounter, handle, number, counter)
-            for name, counter in counters
-        }
-        errors = self._fields(
-            {name: field for name, field in names.items() if field is not None}, number
-        )
         return Link(
             number,
             active=True,
             remote=ask(nvml, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number),
             version=ask(nvml, nvml.nvmlDeviceGetNvLinkVersion, handle, number),
             speed_mbps=speed.get("speed"),
-            errors=errors | {name: count for name, count in counts.items() if count is not None},
+            errors=self._link_errors(number),
         )
 
+    def _link_errors(self, number: int) -> dict[str, int]:
+        nvml = self._nvml
+        fields = {}
+        for name, suffix in FIELDS.items():
+            field = getattr(nvml, f"NVML_FI_DEV_NVLINK_COUNT_{suffix}", None)
+            if field is not None:
+                fields[name] = field
+        errors = self._fields(fields, number)
+        for name, suffix in COUNTERS.items():
+            counter = getattr(nvml, f"NVML_NVLINK_ERROR_DL_{suffix}")
+            count = ask(nvml, nvml.nvmlDeviceGetNvLinkErrorCounter, self._handle, number, counter)
+            if count is not None:
+                errors[name] = count
+        return errors
+
     def _value(self, field: str, constant: str) -> int | None:
-        """The field NVML_FI_DEV_`constant` of the GPU; None if driver, GPU or package lack it."""
+        """The field NVML_FI_DEV_`constant` of the GPU; None if GPU, driver or package lacks it."""
         number = getattr(self._nvml, f"NVML_FI_DEV_{constant}", None)
         value = None if number is None else self._fields({field: number}, 0).get(field)
         if value is None:
@@ -311,13 +298,14 @@ class _Reader:
         self._unsupported.append("inforom")
         return None
 
-    def _fields(self, names: dict[str, int], scope: int) -> dict[str, int]:
-        asked: Callable[..., Any] = self._nvml.nvmlDeviceGetFieldValues
-        values = (
-            ask(self._nvml, asked, self._handle, [(field, scope) for field in names.values()]) or []
-        )
-        read = (
-            (name, field_value(self._nvml, value))
-            for name, value in zip(names, values, strict=False)
-        )
-        return {name: value for name, value in read if value is not None}
+    def _fields(self, fields: dict[str, int], scope: int) -> dict[str, int]:
+        """The values of fields, by name; those without a value are left out."""
+        nvml = self._nvml
+        scoped = [(field, scope) for field in fields.values()]
+        answers = ask(nvml, nvml.nvmlDeviceGetFieldValues, self._handle, scoped) or []
+        values = {}
+        for name, answer in zip(fields, answers, strict=False):
+            value = field_value(nvml, answer)
+            if value is not None:
+                values[name] = value
+        return values

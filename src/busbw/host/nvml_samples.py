@@ -1,13 +1,13 @@
-"""Current state of GPUs from NVML: clocks, why they are reduced, temperature, power, error
-counters, Xid events.
+"""Repeated readings of a host during a measurement: GPUs, network ports, TCP and logged errors.
 
-Handles stay open between readings. A call takes 10 to 100 us, so one call reads all counters of a
-GPU.
+`Session` reads GPUs from NVML: clocks and why they are reduced, temperature, power, error counters
+and Xid events. Handles stay open between readings. A call takes 10 to 100 us, so one call reads all
+counters of a GPU.
 
-Samples of one GPU's PCIe link, clock, heat and power from NVML, taken by a thread while the
+`Sampler` takes samples of one GPU's PCIe link, clock, temperature and power, in a thread while the
 GPU works.
 
-Readings of one host before and after each size: GPUs, network ports, TCP and logged errors.
+`Vitals` reads the whole host before and after each size:
 
 vitals = Vitals(devices_of_this_host)    in one process of each host; close() releases it
 before = vitals.read()                   outside of what is timed
@@ -19,6 +19,7 @@ row.machine = [change(before, after)]    core.telemetry.change; `after` is the n
 import platform
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -46,8 +47,9 @@ class GpuVitals(msgspec.Struct):
 
 
 class Session:
-    """An NVML session on the GPUs with these bus ids ("0000:00:06"), to be closed; Unavailable
-    as `start`.
+    """An NVML session on the GPUs with the bus ids `buses` ("0000:00:06"), to be closed.
+
+    Unavailable as `start`.
     """
 
     def __init__(self, buses: list[str], nvml: Any = None) -> None:
@@ -56,29 +58,31 @@ class Session:
             (bus, ask(self._nvml, self._nvml.nvmlDeviceGetHandleByPciBusId, f"{bus}.0"))
             for bus in buses
         ]
-        named = (
+        fields = (
             (counter.name, getattr(self._nvml, counter.source, None)) for counter in at(Owner.GPU)
         )
-        self._fields = [(name, field) for name, field in named if field is not None]
-        self._largest = {
+        self._fields = [(name, field) for name, field in fields if field is not None]
+        self._max_clocks = {
             bus: (self._clock(handle, "Max", "SM"), self._clock(handle, "Max", "MEM"))
             for bus, handle in self._handles
         }
-        self._events, self._reason = self._watch()
+        self._events, self._reason = self._register_events()
 
-    def _watch(self) -> tuple[Any, str]:
+    def _register_events(self) -> tuple[Any, str]:
         """An event set for the GPUs' critical errors, or None and the reason."""
-        nvml, made = self._nvml, None
+        nvml, events = self._nvml, None
         try:
-            made = nvml.nvmlEventSetCreate()
+            events = nvml.nvmlEventSetCreate()
             for _, handle in self._handles:
                 if handle is not None:
-                    nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, made)
+                    nvml.nvmlDeviceRegisterEvents(
+                        handle, nvml.nvmlEventTypeXidCriticalError, events
+                    )
         except nvml.NVMLError as error:
-            if made is not None:
-                ask(nvml, nvml.nvmlEventSetFree, made)
+            if events is not None:
+                ask(nvml, nvml.nvmlEventSetFree, events)
             return None, f"NVML events: {error}"
-        return made, ""
+        return events, ""
 
     def read(self) -> str:
         """JSON of a GpuVitals; a GPU that cannot be read has only its bus."""
@@ -86,11 +90,11 @@ class Session:
             self._gpu(bus, handle) if handle is not None else GpuReading(bus)
             for bus, handle in self._handles
         ]
-        return msgspec.json.encode(GpuVitals(gpus, self._seen(), self._reason)).decode()
+        return msgspec.json.encode(GpuVitals(gpus, self._new_events(), self._reason)).decode()
 
     def _gpu(self, bus: str, handle: Any) -> GpuReading:
         nvml = self._nvml
-        sm_max, memory_max = self._largest[bus]
+        sm_max, memory_max = self._max_clocks[bus]
         power_mw = ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
         return GpuReading(
             bus=bus,
@@ -98,7 +102,7 @@ class Session:
             sm_max_mhz=sm_max,
             memory_mhz=self._clock(handle, "", "MEM"),
             memory_max_mhz=memory_max,
-            reasons=self._reasons(handle),
+            reasons=_clock_reasons(nvml, handle),
             temperature_c=ask(
                 nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU
             ),
@@ -106,56 +110,42 @@ class Session:
             counters=self._counters(handle),
         )
 
-    def _reasons(self, handle: Any) -> int | None:
-        nvml = self._nvml
-        bits: int | None = ask(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
-        # Drivers before 535 have only the former name of this call.
-        return (
-            bits
-            if bits is not None
-            else ask(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
-        )
-
-    def _clock(self, handle: Any, which: str, kind: str) -> int | None:
+    def _clock(self, handle: Any, prefix: str, domain: str) -> int | None:
+        """MHz of a clock: the current one for the prefix '', the largest one for "Max"."""
         if handle is None:
             return None
-        clock: int | None = ask(
-            self._nvml,
-            getattr(self._nvml, f"nvmlDeviceGet{which}ClockInfo"),
-            handle,
-            getattr(self._nvml, f"NVML_CLOCK_{kind}"),
+        function = getattr(self._nvml, f"nvmlDeviceGet{prefix}ClockInfo")
+        mhz: int | None = ask(
+            self._nvml, function, handle, getattr(self._nvml, f"NVML_CLOCK_{domain}")
         )
-        return clock
+        return mhz
 
     def _counters(self, handle: Any) -> dict[str, int]:
-        values = (
-            ask(
-                self._nvml,
-                self._nvml.nvmlDeviceGetFieldValues,
-                handle,
-                [field for _, field in self._fields],
-            )
-            or []
-        )
-        read = (
-            (name, field_value(self._nvml, value))
-            for (name, _), value in zip(self._fields, values, strict=False)
-        )
-        return {name: value for name, value in read if value is not None}
+        nvml = self._nvml
+        numbers = [field for _, field in self._fields]
+        answers = ask(nvml, nvml.nvmlDeviceGetFieldValues, handle, numbers) or []
+        counters = {}
+        for (name, _), answer in zip(self._fields, answers, strict=False):
+            value = field_value(nvml, answer)
+            if value is not None:
+                counters[name] = value
+        return counters
 
-    def _seen(self) -> list[XidEvent]:
+    def _new_events(self) -> list[XidEvent]:
         """Critical errors since the last reading, without waiting."""
-        nvml, seen = self._nvml, dict[tuple[str, int], int]()
-        while self._events is not None and sum(seen.values()) < _EVENTS:
+        nvml = self._nvml
+        times: Counter[tuple[str, int]] = Counter()
+        while self._events is not None and times.total() < _EVENTS:
             try:
                 event = nvml.nvmlEventSetWait(self._events, 0)
-                key = short_bus(nvml.nvmlDeviceGetPciInfo(event.device).busId), int(event.eventData)
+                bus = short_bus(nvml.nvmlDeviceGetPciInfo(event.device).busId)
+                code = int(event.eventData)
             except nvml.NVMLError as error:
                 if error.value != nvml.NVML_ERROR_TIMEOUT:
                     self._events, self._reason = None, f"NVML events: {error}"
                 break
-            seen[key] = seen.get(key, 0) + 1
-        return [XidEvent(bus, code, times) for (bus, code), times in seen.items()]
+            times[bus, code] += 1
+        return [XidEvent(bus, code, count) for (bus, code), count in times.items()]
 
     def close(self) -> None:
         """Release the events and NVML."""
@@ -163,6 +153,14 @@ class Session:
             if self._events is not None:
                 self._nvml.nvmlEventSetFree(self._events)
             self._nvml.nvmlShutdown()
+
+
+def _clock_reasons(nvml: Any, handle: Any) -> int | None:
+    """Bits of why clocks are reduced."""
+    bits: int | None = ask(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+    if bits is None:  # drivers before 535 have only the former name of this call
+        bits = ask(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    return bits
 
 
 INTERVAL_S = 0.025
@@ -184,8 +182,9 @@ class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Sampler:
-    """An NVML session on the GPU with this bus id ("0000:1b:00"), to be closed; Unavailable as
-    `start`.
+    """An NVML session on the GPU with the bus id `bus` ("0000:1b:00"), to be closed.
+
+    Unavailable as `start`.
     """
 
     def __init__(self, bus: str, nvml: Any = None) -> None:
@@ -202,13 +201,13 @@ class Sampler:
     def sampling(self) -> Iterator[list[Sample]]:
         """Take samples during the context, into the list that it gives."""
         samples: list[Sample] = []
-        ended, begun = threading.Event(), time.monotonic()
+        ended, start_s = threading.Event(), time.monotonic()
 
-        def follow() -> None:
+        def sample() -> None:
             while not ended.wait(INTERVAL_S):
-                samples.append(self._sample(round(time.monotonic() - begun, 4)))
+                samples.append(self._sample(round(time.monotonic() - start_s, 4)))
 
-        thread = threading.Thread(target=follow, daemon=True)
+        thread = threading.Thread(target=sample, daemon=True)
         thread.start()
         try:
             yield samples
@@ -218,21 +217,17 @@ class Sampler:
 
     def _sample(self, at_s: float) -> Sample:
         nvml, handle = self._nvml, self._handle
-        reasons = ask(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
-        milliwatts = ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
+        power_mw = ask(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
         return Sample(
-            at_s,
-            ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
-            ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
-            ask(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            # Drivers before 535 have only the former name of this call.
-            (
-                reasons
-                if reasons is not None
-                else ask(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+            at_s=at_s,
+            gen=ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
+            width=ask(nvml, nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+            sm_mhz=ask(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            reasons=_clock_reasons(nvml, handle),
+            temperature_c=ask(
+                nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU
             ),
-            ask(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
-            None if milliwatts is None else round(milliwatts / 1000),
+            power_w=None if power_mw is None else round(power_mw / 1000),
         )
 
     def close(self) -> None:
@@ -241,12 +236,11 @@ class Sampler:
 
 
 class Vitals:
-    """Reads one host's GPUs among `devices` (the devices of its own ranks), its network ports and
-    TCP.
+    """Reads one host: the GPUs of its ranks' `devices`, the network ports, and TCP.
 
     `source` is the live machine by default. Descriptors and NVML stay open until `close`. NVML
-    takes milliseconds a GPU: it is asked again when that takes at most `gpu_share` of the time, and
-    its values stay the same meanwhile.
+    takes milliseconds a GPU, so it is asked only as often as takes at most `gpu_share` of the time;
+    in between its values stay the same.
     """
 
     def __init__(
@@ -256,7 +250,7 @@ class Vitals:
         self._host = devices[0].host if devices else platform.node()
         self._buses = list(dict.fromkeys(device.bus for device in devices if device.bus))
         self._session: Session | None = None
-        self._no_nvml = ""
+        self._no_nvml = ""  # why NVML is unavailable
         self._gpu_share, self._due_s, self._latest = gpu_share, 0.0, GpuVitals([])
         with ExitStack() as undo:
             undo.callback(self.close)
@@ -271,7 +265,7 @@ class Vitals:
         return bool(self._buses) and time.monotonic() >= self._due_s
 
     def ask_gpus_again(self) -> None:
-        """The next reading asks NVML, whatever its share."""
+        """Have the next reading ask NVML, whatever its share."""
         self._due_s = 0.0
 
     def read(self) -> Reading:
@@ -289,7 +283,7 @@ class Vitals:
             at_s,
             gpus.gpus,
             {name: values for name, values in counters.items() if values},
-            _merged(gpus.events, logged),
+            _merge(gpus.events, logged),
             [reason for reason in unread if reason],
         )
 
@@ -298,16 +292,15 @@ class Vitals:
             return GpuVitals([])
         if not self.gpus_due:
             return msgspec.structs.replace(self._latest, events=[])
-        began = time.monotonic()
-        answer = self._source.call("nvml_vitals", self._read_nvml)
-        found = (
-            GpuVitals([], reason=answer.reason)
-            if answer.data is None
-            else msgspec.json.decode(answer.data, type=GpuVitals)
-        )
-        self._latest, ended = found, time.monotonic()
-        self._due_s = began + (ended - began) / self._gpu_share
-        return found
+        start_s = time.monotonic()
+        reading = self._source.call("nvml_vitals", self._read_nvml)
+        if reading.data is None:
+            vitals = GpuVitals([], reason=reading.reason)
+        else:
+            vitals = msgspec.json.decode(reading.data, type=GpuVitals)
+        self._latest = vitals
+        self._due_s = start_s + (time.monotonic() - start_s) / self._gpu_share
+        return vitals
 
     def _read_nvml(self) -> str:
         if self._no_nvml:  # looking for the library again would take longer than all other reads
@@ -327,9 +320,10 @@ class Vitals:
         self._opened.close()
 
 
-def _merged(events: list[XidEvent], logged: list[XidEvent]) -> list[XidEvent]:
-    """NVML's events and those of the kernel log, which report the same errors: the larger count
-    of each.
+def _merge(events: list[XidEvent], logged: list[XidEvent]) -> list[XidEvent]:
+    """NVML's events and those of the kernel log, without duplicates.
+
+    Both report the same errors: the larger count of each error is kept.
     """
     merged = {(event.bus, event.number, event.switch): event for event in events}
     for event in logged:

@@ -1,7 +1,6 @@
-"""Answers of the operating system that no file holds, as JSON: space of a file system, access to
-devices, CPUs, the clock.
+"""What the operating system answers that no file holds, and all facts of a machine in one call.
 
-All facts of one machine in one call.
+The answers are JSON: space of a file system, access to devices, CPUs, the clock.
 """
 
 import ctypes
@@ -19,18 +18,18 @@ _UNSYNCHRONIZED, _FAILED = 0x40, -1  # STA_UNSYNC of linux/timex.h
 
 
 def space(path: str) -> str:
-    """JSON of `room`; Unavailable if there is no such file system."""
+    """JSON of `free_space`; Unavailable if there is no such file system."""
     try:
-        return json.dumps(room(path))
+        return json.dumps(free_space(path))
     except OSError as error:
         raise Unavailable(f"{path}: {str(error.strerror).lower()}") from error
 
 
-def room(path: str) -> dict[str, int]:
-    """{"total", "free"} in bytes, {"files", "free_files"} in inodes (0 if it counts none): what
-    users have of a file system.
+def free_space(path: str) -> dict[str, int]:
+    """The space of a file system that users have; OSError if it cannot be read.
 
-    OSError.
+    "total" and "free" are in bytes. "files" and "free_files" are inodes, 0 for a file system that
+    does not count them.
     """
     stat = os.statvfs(path)
     size = {"total": stat.f_blocks * stat.f_frsize, "free": stat.f_bavail * stat.f_frsize}
@@ -38,39 +37,37 @@ def room(path: str) -> dict[str, int]:
 
 
 def accessible(folder: str) -> str:
-    """{name: whether this process may read and write it} of a directory, {} if it is not there;
-    Unavailable if it cannot be listed.
+    """JSON of whether this process may read and write each file of a directory, by name.
+
+    {} if there is no such directory; Unavailable if it cannot be listed.
     """
     try:
-        return json.dumps(
-            {
-                entry.name: os.access(entry, os.R_OK | os.W_OK)
-                for entry in sorted(Path(folder).iterdir())
-            }
-        )
+        entries = sorted(Path(folder).iterdir())
     except FileNotFoundError:
         return "{}"
     except OSError as error:
         raise Unavailable(f"{folder}: {str(error.strerror).lower()}") from error
+    return json.dumps({entry.name: os.access(entry, os.R_OK | os.W_OK) for entry in entries})
 
 
 def allowed_cpus() -> str:
-    """The CPUs on which this process may run, as a list."""
+    """JSON list of the CPUs on which this process may run."""
     return json.dumps(sorted(os.sched_getaffinity(0)))
 
 
 def allowed_cpu_list() -> str:
-    """The CPUs on which this process may run as the kernel lists them, like 0-7,16; '' if /proc
-    does not say.
+    """The CPUs on which this process may run as the kernel lists them, like 0-7,16.
+
+    '' if /proc does not say.
     """
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("Cpus_allowed_list:")),
-        "",
-    )
+    for line in lines:
+        if line.startswith("Cpus_allowed_list:"):
+            return line.partition(":")[2].strip()
+    return ""
 
 
 class _Timex(ctypes.Structure):
@@ -88,8 +85,9 @@ class _Timex(ctypes.Structure):
 
 
 def clock() -> str:
-    """{"synchronized", "error_us"} of the system clock, the error as its time service estimates
-    it; Unavailable if the kernel refuses.
+    """JSON {"synchronized", "error_us"} of the system clock; Unavailable if the kernel refuses.
+
+    The error is the one that the time service estimates.
     """
     state = _Timex()
     if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(state)) == _FAILED:

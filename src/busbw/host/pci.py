@@ -1,7 +1,7 @@
 """PCI devices from sysfs: what each is, the bridges above it, its link and its errors.
 
-The PCI configuration space: registers of PCI Express, and of Access Control and Address
-Translation Services.
+`Config` reads the configuration space: the registers of PCI Express, and of Access Control and
+Address Translation Services.
 """
 
 import re
@@ -23,8 +23,7 @@ _SPEED = re.compile(r"([\d.]+) GT/s")
 class Device:
     """One PCI function.
 
-    `above` are the bridges over it from the root port down; None if the device's place is not
-    known.
+    `above` has the bridges above it, from the root port down; None if they are not known.
     """
 
     bdf: str  # 0000:1b:00.0
@@ -40,9 +39,7 @@ class Device:
 
     @property
     def gpu(self) -> bool:
-        """Whether it is an NVIDIA GPU, and not a virtual function that a host of vGPUs makes of
-        one.
-        """
+        """Whether it is an NVIDIA GPU, not a virtual function of one as on a host of vGPUs."""
         return self.vendor == NVIDIA and self.kind.startswith(DISPLAY) and not self.virtual
 
     @property
@@ -63,16 +60,13 @@ def read_devices(source: Source) -> dict[str, Device]:
 
 
 def _device(source: Source, bdf: str) -> Device:
-    vendor, kind = (source.read(f"{at(bdf)}/{name}").text or "" for name in ("vendor", "class"))
+    vendor = source.read(f"{at(bdf)}/vendor").text or ""
+    kind = source.read(f"{at(bdf)}/class").text or ""
     if not kind.startswith((DISPLAY, NETWORK)):
         return Device(bdf, vendor, kind, None)
-    return Device(
-        bdf,
-        vendor,
-        kind,
-        bridges(source.link(at(bdf)), bdf),
-        source.link(f"{at(bdf)}/physfn") is not None,
-    )
+    above = bridges(source.link(at(bdf)), bdf)
+    virtual = source.link(f"{at(bdf)}/physfn") is not None
+    return Device(bdf, vendor, kind, above, virtual)
 
 
 def driver(source: Source, bdf: str) -> str:
@@ -81,8 +75,9 @@ def driver(source: Source, bdf: str) -> str:
 
 
 def bridges(target: str | None, bdf: str) -> tuple[str, ...] | None:
-    """Addresses in the target of a device's link in /sys/bus/pci/devices, without its own; None
-    if it is not such a link.
+    """Addresses of the bridges above a device, from the root port down.
+
+    `target` is where the device's link in /sys/bus/pci/devices leads; None for any other path.
     """
     steps = (target or "").split("/")
     if steps[-1] != bdf:
@@ -92,9 +87,9 @@ def bridges(target: str | None, bdf: str) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One end's view of its link: lanes, and 10^9 transfers per second a lane.
+    """A link as one of its ends reports it: lanes, and 10^9 transfers per second a lane.
 
-    None: not known, as in a virtual function.
+    None where a value is not known, as in a virtual function.
     """
 
     width: int | None
@@ -104,14 +99,14 @@ class Link:
 
 
 def read_link(source: Source, bdf: str) -> Link:
-    """The link of a device, or below a bridge."""
-    width, width_max = (
-        _width(source.read(f"{at(bdf)}/{which}_link_width").text) for which in ("current", "max")
+    """The link of a device, or the link below a bridge."""
+    folder = at(bdf)
+    return Link(
+        width=_width(source.read(f"{folder}/current_link_width").text),
+        width_max=_width(source.read(f"{folder}/max_link_width").text),
+        speed=_speed(source.read(f"{folder}/current_link_speed").text),
+        speed_max=_speed(source.read(f"{folder}/max_link_speed").text),
     )
-    speed, speed_max = (
-        _speed(source.read(f"{at(bdf)}/{which}_link_speed").text) for which in ("current", "max")
-    )
-    return Link(width, width_max, speed, speed_max)
 
 
 def _width(text: str | None) -> int | None:
@@ -126,7 +121,10 @@ def _speed(text: str | None) -> float | None:
 
 
 def errors(text: str) -> dict[str, int]:
-    """Counts by name of a file aer_dev_*, without its total; lines of another form are left out."""
+    """Counts by name in the text of a file aer_dev_*, without their total.
+
+    Lines of another form are left out.
+    """
     rows = (line.rpartition(" ") for line in text.splitlines())
     return {
         name: int(count)
@@ -135,27 +133,27 @@ def errors(text: str) -> dict[str, int]:
     }
 
 
-def shared(one: Device, other: Device) -> int:
-    """How many bridges two devices have in common, counted from the root port; 0 if a place is
-    not known.
+def shared(device: Device, other: Device) -> int:
+    """How many bridges two devices have in common, counted from the root port.
+
+    0 if the bridges of a device are not known.
     """
     count = 0
-    for mine, its in zip(one.above or (), other.above or (), strict=False):
-        if mine != its:
+    for bridge, other_bridge in zip(device.above or (), other.above or (), strict=False):
+        if bridge != other_bridge:
             break
         count += 1
     return count
 
 
 def links(device: Device) -> list[tuple[str, str]]:
-    """The links from the device up to the root port, each as (upper end, lower end); the upper end
-    is '' where it is not known.
+    """The links from the device up to the root port, each as (upper end, lower end).
 
-    Between two links lies a switch, which shows as two bridges.
+    The upper end is '' where it is not known. Between two links lies a switch, which shows as two
+    bridges.
     """
-    path = [*(device.above or ()), device.bdf]
-    pairs = list(pairwise(["", *path])) if len(path) == 1 else list(pairwise(path))
-    return pairs[::-2]
+    path = [*(device.above or ("",)), device.bdf]
+    return list(pairwise(path))[::-2]
 
 
 HEADER = 64  # bytes of the configuration space that every user may read
@@ -239,26 +237,26 @@ def _word(data: bytes, offset: int) -> int | None:
     return int.from_bytes(data[offset : offset + 2], "little") if offset + 2 <= len(data) else None
 
 
-def _capability(data: bytes, wanted: int) -> int | None:
-    """Offset of a capability in the list of the first 256 bytes."""
+def _capability(data: bytes, capability: int) -> int | None:
+    """Offset of a capability in the list of the first 256 bytes; None if the list lacks it."""
     if len(data) < HEADER or not data[6] & 1 << 4:  # status: no list of capabilities
         return None
-    offset, seen = data[0x34] & ~3, set[int]()
-    while HEADER <= offset <= len(data) - 2 and offset not in seen:
-        if data[offset] == wanted:
+    offset, visited = data[0x34] & ~3, set[int]()
+    while HEADER <= offset <= len(data) - 2 and offset not in visited:
+        if data[offset] == capability:
             return offset
-        seen.add(offset)
+        visited.add(offset)
         offset = data[offset + 1] & ~3
     return None
 
 
 def _extended(data: bytes) -> dict[int, int]:
     """Offsets of extended capabilities by their id; of several with one id the first."""
-    found: dict[int, int] = {}
-    offset, seen = 256, set[int]()
-    while 256 <= offset <= len(data) - 4 and offset not in seen:
+    offsets: dict[int, int] = {}
+    offset, visited = 256, set[int]()
+    while 256 <= offset <= len(data) - 4 and offset not in visited:
         header = int.from_bytes(data[offset : offset + 4], "little")
-        seen.add(offset)
-        found.setdefault(header & 0xFFFF, offset)
+        visited.add(offset)
+        offsets.setdefault(header & 0xFFFF, offset)
         offset = header >> 20 & ~3
-    return found
+    return offsets

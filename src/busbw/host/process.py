@@ -1,12 +1,10 @@
 """Processes of this host from /proc, and the request to be killed with the parent.
 
-Reads that block while a process or a server hangs, given up after a while: for programs that
-must not hang with it.
+`answer` gives up reads that block while a process or a server hangs. A process that hangs in the
+kernel may hold the lock of its memory, which reads of its `cmdline`, `environ` and `maps` in /proc
+need.
 
-A process that hangs in the kernel may hold the lock of its memory, which its `cmdline`, `environ`
-and `maps` in /proc need.
-
-Processes that wait in the kernel and cannot be killed.
+`stuck_processes` lists processes that wait in the kernel and cannot be killed.
 """
 
 import contextlib
@@ -30,24 +28,24 @@ Result = TypeVar("Result")
 
 
 class _Reader:
-    """A thread that reads. One that hangs ends with this process."""
+    """A thread that reads. A thread that hangs ends with this process."""
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         Thread(target=self._work, name="reader", daemon=True).start()
 
     def begin(self, read: Callable[[], Any]) -> "Future[Any]":
-        answer: Future[Any] = Future()
-        self._asked.put((read, answer))
-        return answer
+        future: Future[Any] = Future()
+        self._requests.put((read, future))
+        return future
 
     def _work(self) -> None:
         while True:
-            read, answer = self._asked.get()
+            read, future = self._requests.get()
             try:
-                answer.set_result(read())
-            except Exception as error:  # noqa: BLE001 - raised by the one who waits
-                answer.set_exception(error)
+                future.set_result(read())
+            except Exception as error:  # noqa: BLE001 - raised in the thread that waits
+                future.set_exception(error)
 
 
 _idle: list[_Reader] = []
@@ -55,7 +53,7 @@ _silent: dict[str, "Future[Any]"] = {}  # by subject
 
 
 def _after_fork() -> None:
-    """The threads are not there."""
+    """Forget the threads, which a child process does not have."""
     _idle.clear()
     _silent.clear()
 
@@ -66,9 +64,8 @@ os.register_at_fork(after_in_child=_after_fork)
 def answer(subject: str, read: Callable[[], Result]) -> Result:
     """What `read` returns, or what it raises.
 
-    TimeoutError, which is an OSError, if that takes longer than LIMIT_S.
-
-    While it goes on, other reads of the same `subject` are not begun and raise it at once.
+    TimeoutError, which is an OSError, if it takes longer than LIMIT_S. Until it ends, other reads
+    of the same `subject` are not begun and raise TimeoutError at once.
     """
     earlier = _silent.get(subject)
     if earlier is not None and not earlier.done():
@@ -105,26 +102,31 @@ STATES = {
 
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send `number` to this process when its parent ends (prctl(2)); SIGKILL
-    also ends a stopped process.
+    """Have the kernel send the signal `number` to this process when its parent ends (prctl(2)).
+
+    SIGKILL also ends a stopped process.
     """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number))
 
 
 def allow_open_files() -> None:
-    """Raise this process's limit of open files to the most that it may have: each remote process
-    takes three.
+    """Raise this process's limit of open files to its hard limit.
+
+    Each remote process takes three.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def stat_fields(text: str) -> tuple[str, int] | None:
-    """State letter and parent's pid from the text of /proc/PID/stat; its second field, the name,
-    may contain spaces and parentheses.
-    """
-    fields = text.rpartition(")")[2].split()
+    """State letter and parent's pid from the text of /proc/PID/stat; None for another text."""
+    fields = _stat_words(text)
     return (fields[0], int(fields[1])) if len(fields) > 1 and fields[1].isdecimal() else None
+
+
+def _stat_words(text: str) -> list[str]:
+    """The fields of /proc/PID/stat after the name, which may hold spaces and parentheses."""
+    return text.rpartition(")")[2].split()
 
 
 def start_time(pid: int) -> int:
@@ -132,7 +134,7 @@ def start_time(pid: int) -> int:
 
     With the pid it identifies a process.
     """
-    fields = _read(pid, "stat").rpartition(")")[2].split()
+    fields = _stat_words(_read(pid, "stat"))
     return int(fields[19]) if fields and fields[0] not in ENDED else 0
 
 
@@ -142,28 +144,29 @@ def state(pid: int) -> str:
 
 
 def fatal_signal(pid: int) -> int:
-    """The signal that killed a process that its parent has not collected yet; 0 if none did or
-    another user owns it (proc(5)).
+    """The signal that killed a process that its parent has not collected yet (proc(5)).
+
+    0 if no signal did, or if another user owns the process.
     """
-    fields = _read(pid, "stat").rpartition(")")[2].split()
+    fields = _stat_words(_read(pid, "stat"))
     return int(fields[49]) & 0x7F if fields and fields[0] in ENDED else 0
 
 
 def has_no_variables(pid: int) -> bool:
-    """Whether it was started with an empty environment.
+    """Whether the process was started with an empty environment.
 
-    While a process executes a new program, /proc shows none either.
+    While a process executes a new program, /proc shows no variables either.
     """
-    fields = _read(pid, "stat").rpartition(")")[2].split()
+    fields = _stat_words(_read(pid, "stat"))
     if len(fields) < 49:
         return False
-    # proc(5); Linux sets the first last
+    # See proc(5). Linux sets the start of the code after those of the environment.
     start_code, env_start, env_end = fields[23], fields[47], fields[48]
     return start_code != "0" and env_start == env_end
 
 
 def parent(pid: int) -> int:
-    """The process that started it, or has taken it over; 0 if there is no such process."""
+    """The parent of the process; 0 if there is no such process."""
     return (stat_fields(_read(pid, "stat")) or (GONE, 0))[1]
 
 
@@ -173,18 +176,16 @@ def name(pid: int) -> str:
 
 
 def command(pid: int) -> str:
-    """The command line of the process; '' if there is no such process, it has ended, or it
-    hangs.
-    """
+    """The command line of the process; '' if it does not exist, has ended, or hangs."""
     with contextlib.suppress(OSError):
-        return of_memory(pid, "cmdline").decode(errors="replace").replace("\0", " ").strip()
+        return read_memory_file(pid, "cmdline").decode(errors="replace").replace("\0", " ").strip()
     return ""
 
 
-def of_memory(pid: int, file: str) -> bytes:
-    """Its `cmdline`, `environ` or `maps`.
+def read_memory_file(pid: int, file: str) -> bytes:
+    """The bytes of /proc/PID/`file`, which is `cmdline`, `environ` or `maps`.
 
-    OSError if it has ended, is another user's, or hangs in the kernel (TimeoutError).
+    OSError if the process has ended, is another user's, or hangs in the kernel (TimeoutError).
     """
     return answer(f"process {pid}", Path(f"/proc/{pid}/{file}").read_bytes)
 
@@ -201,10 +202,10 @@ def threads(pid: int) -> list[str]:
 
 
 def thread_times(thread: int) -> tuple[float, float] | None:
-    """Seconds on a processor, and seconds ready to run without one, of a thread of this process by
-    its kernel id.
+    """Seconds that a thread of this process ran, and seconds that it waited for a processor.
 
-    None if it has ended, or the kernel does not count that (CONFIG_SCHED_INFO).
+    `thread` is its kernel id. None if it has ended, or the kernel does not count that
+    (CONFIG_SCHED_INFO).
     """
     try:
         running, waiting, _ = (
@@ -217,24 +218,25 @@ def thread_times(thread: int) -> tuple[float, float] | None:
 
 def siblings() -> dict[int, str]:
     """State letters, by pid, of the other children of this process's parent."""
-    found = children(os.getppid())
-    found.pop(os.getpid(), None)
-    return found
+    states = children(os.getppid())
+    states.pop(os.getpid(), None)
+    return states
 
 
 def children(pid: int) -> dict[int, str]:
-    """State letters, by pid, of the processes that `pid` started and those that it has taken
-    over.
-    """
-    found = {
-        child: fields for child in _listed(pid) if (fields := stat_fields(_read(child, "stat")))
-    }
-    return {child: letter for child, (letter, of) in found.items() if of == pid}
+    """State letters, by pid, of the processes whose parent is `pid`."""
+    states = {}
+    for candidate in _child_candidates(pid):
+        fields = stat_fields(_read(candidate, "stat"))
+        if fields and fields[1] == pid:
+            states[candidate] = fields[0]
+    return states
 
 
-def _listed(pid: int) -> list[int]:
-    """Children of `pid`; all processes if the kernel was built without such lists
-    (CONFIG_PROC_CHILDREN).
+def _child_candidates(pid: int) -> list[int]:
+    """Children of `pid`, or all processes if the kernel lists no children.
+
+    It lists them if it was built with CONFIG_PROC_CHILDREN.
     """
     try:
         lists = [
@@ -254,8 +256,9 @@ def _read(pid: int, file: str) -> str:
 
 
 def watch(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends (pidfd_open(2)); None if it has
-    ended, or before Linux 5.3.
+    """A descriptor that becomes readable when the process ends (pidfd_open(2)).
+
+    None if it has ended, or before Linux 5.3.
     """
     try:
         return os.pidfd_open(pid)
@@ -280,16 +283,15 @@ def kill_with_children(pid: int) -> None:
 UNINTERRUPTIBLE = "D"
 KERNEL = 2  # kthreadd, the parent of all kernel threads
 LOOKS, APART_S = 12, 0.25
-Wait = tuple[int, str]  # pid, and how often it has waited so far
+Wait = tuple[int, str]  # pid, and how many times it has waited
 
 
 def stuck_processes() -> str:
-    """JSON list of [pid, name, kernel function] of processes that were in one and the same wait in
-    state D in all looks, 3 s long.
+    """JSON list of [pid, name, kernel function] of processes that stay in one wait in state D.
 
-    A process that reads many files is in state D at most looks too, but its count of waits grows.
-    The function is '' if the kernel does not tell it. Ends at the first look without such a
-    process.
+    They are looked at LOOKS times, over 3 s, or until no such process is left. A process that reads
+    many files is in state D most times too, but its count of waits grows. The function is '' if the
+    kernel does not show it.
     """
     waits = _waiting([int(entry.name) for entry in Path("/proc").glob("[0-9]*")])
     for _ in range(LOOKS - 1):
@@ -301,36 +303,29 @@ def stuck_processes() -> str:
 
 
 def still_waiting(before: list[Wait], now: list[Wait]) -> list[Wait]:
-    """Those that are in the same wait."""
+    """Those of `now` that are in the same wait as before."""
     return [wait for wait in now if wait in before]
 
 
 def _function(pid: int) -> str:
-    text = _text(pid, "wchan")
+    text = _read(pid, "wchan")
     return "" if text == "0" else text
 
 
 def _waiting(pids: list[int]) -> list[Wait]:
-    states = [(pid, stat_fields(_text(pid, "stat"))) for pid in pids]
+    states = [(pid, stat_fields(_read(pid, "stat"))) for pid in pids]
     stuck = [
         pid
         for pid, fields in states
         if fields and fields[0] == UNINTERRUPTIBLE and fields[1] != KERNEL
     ]
-    return [(pid, waits_so_far(_text(pid, "status"))) for pid in stuck]
+    return [(pid, waits_so_far(_read(pid, "status"))) for pid in stuck]
 
 
 def waits_so_far(status: str) -> str:
-    """The count of voluntary context switches in /proc/PID/status: it grows with each wait.
+    """The count of voluntary context switches in the text of /proc/PID/status.
 
-    '' if it is not in there.
+    It grows with each wait. '' if the text has no such count.
     """
     match = re.search(r"^voluntary_ctxt_switches:\s*(\d+)$", status, re.MULTILINE)
     return match[1] if match else ""
-
-
-def _text(pid: int, file: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/{file}").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -21,93 +21,95 @@ GREETING_S = 0.3
 
 
 def address(environ: Mapping[str, str] | None = None) -> tuple[str, int]:
-    """Host and port of this process's RAS service; Unavailable if it is disabled or
-    NCCL_RAS_ADDR is invalid.
+    """Host and port of this process's RAS service.
+
+    Unavailable if it is disabled or NCCL_RAS_ADDR is invalid.
     """
     environ = os.environ if environ is None else environ
     if environ.get("NCCL_RAS_ENABLE", "1").strip() == "0":
         raise Unavailable("NCCL RAS is disabled (NCCL_RAS_ENABLE=0)")
     text = environ.get("NCCL_RAS_ADDR", "").strip() or f"127.0.0.1:{PORT}"
-    found = host_and_port(text)
-    if found is None:
+    host_port = host_and_port(text)
+    if host_port is None:
         raise Unavailable(f"NCCL_RAS_ADDR={text} is not HOST:PORT")
-    return found
+    return host_port
 
 
 def host_and_port(text: str) -> tuple[str, int] | None:
     """Host and port of `h1:28028` or `[::1]:28028`; None for other texts."""
     host, _, port = text.rpartition(":")
-    return (
-        (host.strip("[]"), int(port)) if host and port.isdecimal() and int(port) < 1 << 16 else None
-    )
+    if host and port.isdecimal() and int(port) < 1 << 16:
+        return host.strip("[]"), int(port)
+    return None
 
 
 def status(where: tuple[str, int], limit_s: float, *, json: bool = False) -> str:
-    """The service's report as text; Unavailable if no complete answer comes within `limit_s`
-    seconds.
+    """The report of the service at the host and port `where`, as text.
 
-    With `json` it is JSON if NCCL has that format.
+    With `json` it is JSON if NCCL has that format. Unavailable if no complete answer comes within
+    `limit_s` seconds.
 
     All processes of a host listen on one port, and the kernel picks one for each connection. A
     stopped process accepts it and stays silent, so the connection is retried.
     """
+    name = f"{where[0]}:{where[1]}"
     deadline = time.monotonic() + limit_s
     while True:
-        left = deadline - time.monotonic()
+        left_s = deadline - time.monotonic()
         try:
-            with socket.create_connection(where, timeout=max(left, 0.01)) as line:
-                return _report(line, f"{where[0]}:{where[1]}", deadline, json=json)
+            with socket.create_connection(where, timeout=max(left_s, 0.01)) as connection:
+                return _report(connection, name, deadline, json=json)
         except _Silent:
-            if left <= GREETING_S:
-                raise Unavailable(
-                    f"NCCL RAS at {where[0]}:{where[1]}: no process answers"
-                ) from None
+            if left_s <= GREETING_S:
+                raise Unavailable(f"NCCL RAS at {name}: no process answers") from None
         except OSError as error:
-            raise Unavailable(
-                f"NCCL RAS at {where[0]}:{where[1]}: {error.strerror or error}"
-            ) from error
+            raise Unavailable(f"NCCL RAS at {name}: {error.strerror or error}") from error
 
 
 class _Silent(Exception):
     """The process that accepted the connection does not send its greeting."""
 
 
-def _report(line: socket.socket, name: str, deadline: float, *, json: bool) -> str:
+def _report(connection: socket.socket, name: str, deadline: float, *, json: bool) -> str:
     try:
         greeting = _ask(
-            line, f"CLIENT PROTOCOL {PROTOCOL}", min(deadline, time.monotonic() + GREETING_S)
+            connection, f"CLIENT PROTOCOL {PROTOCOL}", min(deadline, time.monotonic() + GREETING_S)
         )
     except TimeoutError:
         raise _Silent from None
     if not greeting.upper().startswith("SERVER PROTOCOL "):
         raise Unavailable(f"{name} is not NCCL RAS: it answers {greeting[:40]!r}")
     # NCCL's own timeout for ranks must expire before ours.
-    agreed = _ask(line, f"TIMEOUT {max(math.ceil(deadline - time.monotonic()) - 1, 1)}", deadline)
-    if agreed.upper() != "OK":
-        raise Unavailable(f"NCCL RAS at {name} refuses: {agreed[:40]!r}")
+    timeout_s = max(math.ceil(deadline - time.monotonic()) - 1, 1)
+    reply = _ask(connection, f"TIMEOUT {timeout_s}", deadline)
+    if reply.upper() != "OK":
+        raise Unavailable(f"NCCL RAS at {name} refuses: {reply[:40]!r}")
     if json:
-        # earlier versions answer with an error, and then with text
-        _ask(line, "SET FORMAT json", deadline)
-    line.sendall(b"STATUS\n")
-    return _until_end(line, deadline)
+        # Earlier versions answer with an error, and then with text.
+        _ask(connection, "SET FORMAT json", deadline)
+    connection.sendall(b"STATUS\n")
+    return _until_end(connection, deadline)
 
 
-def _ask(line: socket.socket, request: str, deadline: float) -> str:
-    line.sendall(f"{request}\n".encode())
+def _ask(connection: socket.socket, request: str, deadline: float) -> str:
+    connection.sendall(f"{request}\n".encode())
     reply = b""
     while not reply.endswith(b"\n") and len(reply) < MAX_BYTES:
-        data = _receive(line, deadline)
+        data = _receive(connection, deadline)
         if not data:
             break
         reply += data
     return reply.decode(errors="replace").strip()
 
 
-def _until_end(line: socket.socket, deadline: float) -> str:
+def _until_end(connection: socket.socket, deadline: float) -> str:
     """Everything until the connection closes, or what arrived before the deadline."""
     reply = bytearray()
     try:
-        while len(reply) < MAX_BYTES and (data := _receive(line, deadline)):
+        while len(reply) < MAX_BYTES:
+            data = _receive(connection, deadline)
+            if not data:
+                break
             reply += data
     except TimeoutError:
         if not reply:
@@ -115,9 +117,9 @@ def _until_end(line: socket.socket, deadline: float) -> str:
     return reply.decode(errors="replace").strip()
 
 
-def _receive(line: socket.socket, deadline: float) -> bytes:
-    left = deadline - time.monotonic()
-    if left <= 0:
+def _receive(connection: socket.socket, deadline: float) -> bytes:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
         raise TimeoutError("no answer in time")
-    line.settimeout(left)
-    return line.recv(1 << 16)
+    connection.settimeout(left_s)
+    return connection.recv(1 << 16)

@@ -1,8 +1,8 @@
-"""The counters of one RDMA port in sysfs, to be read often: one system call for each.
+"""The counters of RDMA ports, and the numbers of queue pairs of their devices.
 
-How many queue pairs each RDMA device has, as `rdma resource show` says (rdma/rdma_netlink.h).
-
-Root is not needed.
+`PortFiles` reads the counters of one port in sysfs often, with one system call for each.
+`queue_pairs` asks the kernel by netlink, as `rdma resource show` does (rdma/rdma_netlink.h). Root
+is not needed.
 """
 
 import os
@@ -13,98 +13,88 @@ from contextlib import ExitStack
 
 from busbw.core.link_samples import Group
 from busbw.core.watch_counters import ON_PORT
-from busbw.host.counters import follow
+from busbw.host.counters import Follow, follow
 from busbw.host.dcb import DONE, DUMP, ERROR, HEADER, REQUEST, attributes, messages
 from busbw.host.interfaces import number
 from busbw.host.source import Source, Unavailable
 
 HARDWARE = "hw_counters"
-STATES = ("state", "phys_state")  # `4: ACTIVE`
+STATES = ("state", "phys_state")  # with content like `4: ACTIVE`
+_Files = list[tuple[str, Follow]]  # name of the counter, and its file
 
 
 class PortFiles:
     """The files of the port at `base`.
 
-    `lost` is set once none of them can be read: the device is gone, or another took its name.
+    `lost` is set once no file can be read: the device is gone, or another device took its name.
     """
 
     def __init__(self, source: Source, base: str, identity: int) -> None:
         self._opened, self._identity, self.lost = ExitStack(), identity, False
         self._base, self._source = base, source
-        files = [
-            (
-                row.name,
-                row.source.partition("/")[0],
-                follow(source, f"{base}/{row.source}", self._opened),
-            )
-            for row in ON_PORT
-        ]
-        read = [
-            (name, folder, file)
-            for name, folder, file in files
-            if file is not None and _integer(file()) is not None
-        ]
-        self._port = [(name, file) for name, folder, file in read if folder != HARDWARE]
-        self._hardware = [(name, file) for name, folder, file in read if folder == HARDWARE]
-        self._states = [
-            (name, file)
-            for name in STATES
-            if (file := follow(source, f"{base}/{name}", self._opened))
-        ]
-        # The kernel reads hardware counters anew after so many milliseconds, and repeats them until
-        # then.
+        self._port: _Files = []
+        self._hardware: _Files = []
+        for row in ON_PORT:
+            file = follow(source, f"{base}/{row.source}", self._opened)
+            if file is not None and _integer(file()) is not None:
+                in_hardware = row.source.partition("/")[0] == HARDWARE
+                (self._hardware if in_hardware else self._port).append((row.name, file))
+        self._states: _Files = []
+        for name in STATES:
+            file = follow(source, f"{base}/{name}", self._opened)
+            if file is not None:
+                self._states.append((name, file))
+        # The kernel reads hardware counters again after so many milliseconds, and repeats them
+        # until then.
         self._lifespan_s = (number(source.read(f"{base}/{HARDWARE}/lifespan").text) or 0) / 1000
         self._last: Group | None = None
 
     def read(self) -> dict[str, Group]:
-        """By source.
+        """The counters of the port by group: `counters` and HARDWARE, where they can be read.
 
         Hardware counters that the kernel would repeat are not read: their group is that of the last
         reading.
         """
         now = time.monotonic()
-        values = {
-            name: value for name, file in self._port if (value := _integer(file())) is not None
-        }
+        values = _read_integers(self._port)
         for name, file in self._states:
             value = _integer((file() or b"").partition(b":")[0])
             if value is not None:
                 values[name] = value
         groups = {"counters": Group(now, self._identity, values)} if values else {}
         if self._hardware and (self._last is None or now - self._last.at_s >= self._lifespan_s):
-            read = {
-                name: value
-                for name, file in self._hardware
-                if (value := _integer(file())) is not None
-            }
-            self._last = Group(time.monotonic(), self._identity, read) if read else None
+            values = _read_integers(self._hardware)
+            self._last = Group(time.monotonic(), self._identity, values) if values else None
         if self._last is not None:
             groups[HARDWARE] = self._last
         self.lost = not groups and bool(self._port or self._hardware or self._states)
         return groups
 
     def reason(self, name: str) -> str:
-        """Why counters are missing; '' if none are."""
-        missing = [
-            folder
-            for folder, files in (("counters", self._port), (HARDWARE, self._hardware))
-            if not files
-        ]
-        if not missing:
+        """Why counters of the port, called `name`, are missing; '' if none are."""
+        if self._port and self._hardware:
             return ""
-        folder = missing[0]
+        folder = HARDWARE if self._port else "counters"
         names = self._source.names(f"{self._base}/{folder}")
         if not names:
             return f"{name}: its driver has no {folder}"
-        said = self._source.read(f"{self._base}/{folder}/{names[0]}")
-        return (
-            f"{name}: no {folder}:"
-            f" {said.reason or f'{self._base}/{folder} has none that busbw knows'}"
-        )
+        reading = self._source.read(f"{self._base}/{folder}/{names[0]}")
+        reason = reading.reason or f"{self._base}/{folder} has none that busbw knows"
+        return f"{name}: no {folder}: {reason}"
 
     def close(self) -> None:
         """Close all files."""
         self._opened.close()
+
+
+def _read_integers(files: _Files) -> dict[str, int]:
+    """The values by name; files that cannot be read are left out."""
+    values = {}
+    for name, file in files:
+        value = _integer(file())
+        if value is not None:
+            values[name] = value
+    return values
 
 
 def _integer(data: bytes | None) -> int | None:
@@ -123,28 +113,27 @@ REPLY_BYTES = 1 << 16
 
 
 def queue_pairs() -> dict[str, int]:
-    """The number by device; Unavailable where the kernel does not tell."""
+    """The number of queue pairs by device; Unavailable if the kernel does not give it."""
     deadline, counts = time.monotonic() + LIMIT_S, dict[str, int]()
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA) as asked:
-            asked.sendto(HEADER.pack(HEADER.size, RESOURCES, REQUEST | DUMP, 1, 0), (0, 0))
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA) as netlink:
+            netlink.sendto(HEADER.pack(HEADER.size, RESOURCES, REQUEST | DUMP, 1, 0), (0, 0))
             while (left_s := deadline - time.monotonic()) > 0:
-                asked.settimeout(left_s)
-                found, done = decode(asked.recv(REPLY_BYTES))
-                counts |= found
+                netlink.settimeout(left_s)
+                part, done = decode(netlink.recv(REPLY_BYTES))
+                counts |= part
                 if done:
                     return counts
     except OSError as error:  # a TimeoutError, too
-        raise Unavailable(
-            "queue pairs: netlink:"
-            f" {os.strerror(error.errno).lower() if error.errno else 'no answer'}"
-        ) from error
+        reason = os.strerror(error.errno).lower() if error.errno else "no answer"
+        raise Unavailable(f"queue pairs: netlink: {reason}") from error
     raise Unavailable("queue pairs: netlink: no answer")
 
 
 def decode(reply: bytes) -> tuple[dict[str, int], bool]:
-    """The numbers in a part of the answer, and whether it is the last part; Unavailable if it is
-    an error.
+    """The numbers by device in a part of the answer, and whether it is the last part.
+
+    Unavailable if it is an error.
     """
     counts: dict[str, int] = {}
     for kind, body in messages(reply):
@@ -153,16 +142,16 @@ def decode(reply: bytes) -> tuple[dict[str, int], bool]:
             raise Unavailable(f"queue pairs: netlink: {os.strerror(code).lower()}")
         if kind == DONE:
             return counts, True
-        found = dict(attributes(body))
-        if kind == RESOURCES and DEVICE in found:
-            count = _queue_pairs(found.get(SUMMARY, b""))
+        fields = dict(attributes(body))
+        if kind == RESOURCES and DEVICE in fields:
+            count = _queue_pairs(fields.get(SUMMARY, b""))
             if count is not None:
-                counts[found[DEVICE].rstrip(b"\0").decode("utf-8", "replace")] = count
+                counts[fields[DEVICE].rstrip(b"\0").decode("utf-8", "replace")] = count
     return counts, False
 
 
 def _queue_pairs(summary: bytes) -> int | None:
-    """The entry `qp` among those of all kinds of resources."""
+    """The number of the entry `qp` among those of all kinds of resources; None without one."""
     for _, entry in attributes(summary):
         fields = dict(attributes(entry))
         if fields.get(NAME, b"").rstrip(b"\0") == b"qp" and len(fields.get(COUNT, b"")) == 8:

@@ -1,14 +1,11 @@
-"""Quality of service of RoCE: which priority packets get, and what that priority has.
+"""Quality of service of RoCE: which priority packets get, what that priority has, and which files
+set it when the machine starts.
 
-From sysfs, configfs and DCB.
+The settings come from sysfs, configfs and DCB. The files qos/trust, ecn/ and tc/ are those of
+NVIDIA's own driver (DOCA-OFED, MLNX_OFED); the kernel's driver has only DCB.
 
-The files qos/trust, ecn/ and tc/ are those of NVIDIA's own driver (DOCA-OFED, MLNX_OFED); the
-kernel's driver has DCB alone.
-
-Files of this machine that set RoCE when it starts: units of systemd, rules of udev, files and
-scripts of the network, cron.
-
-Only their names and the words found are kept, as such files may hold secrets.
+Files that set RoCE are units of systemd, rules of udev, files and scripts of the network, and cron.
+Only their names and the words found in them are kept, as such files may hold secrets.
 """
 
 import os
@@ -33,14 +30,14 @@ ECN_BITS = {0: "no ECN", 1: "ECT(1)", 2: "ECT(0)", 3: "CE"}
 class Qos:
     """The settings of one interface.
 
-    `trust` is '' and the rest None where they cannot be read; `dcb` may be the reason.
+    Where they cannot be read, `trust` is '', `dcb` the reason, and the others are None.
     """
 
     netdev: str
     trust: str  # dscp or pcp
     trust_where: str
     dcb: Dcb | str
-    # priorities on which it answers ECN marks with CNPs (notification point)
+    # Priorities on which it answers ECN marks with CNPs (notification point).
     notify: tuple[int, ...] | None
     react: tuple[int, ...] | None  # priorities on which it slows down for CNPs (reaction point)
     cnp: str | None  # DSCP of CNPs
@@ -62,12 +59,15 @@ class Qos:
 
 
 def read_qos(source: Source, netdev: str, *, tagged: bool = False) -> Qos:
-    """The settings of a hardware interface; `tagged`: a VLAN lies over it."""
+    """The settings of a hardware interface, which is `tagged` if a VLAN lies over it."""
     dcb = read_dcb(source, netdev)
     where = f"{NET}/{netdev}/qos/trust"
     trust = source.read(where).text or ""
     if not trust and isinstance(dcb, Dcb):
-        where, trust = f"dcb {netdev}", dcb.trust[0] if dcb.trust else "dscp" if dcb.dscp else "pcp"
+        where = f"dcb {netdev}"
+        trust = "dscp" if dcb.dscp else "pcp"
+        if dcb.trust:
+            trust = dcb.trust[0]
     ecn = f"{NET}/{netdev}/ecn"
     return Qos(
         netdev=netdev,
@@ -82,12 +82,11 @@ def read_qos(source: Source, netdev: str, *, tagged: bool = False) -> Qos:
 
 
 def _enabled(source: Source, folder: str) -> tuple[int, ...] | None:
-    read = {priority: source.read(f"{folder}/{priority}").text for priority in range(PRIORITIES)}
-    return (
-        None
-        if None in read.values()
-        else tuple(priority for priority, text in read.items() if text == "1")
-    )
+    """The priorities that the files of a folder enable; None if one cannot be read."""
+    texts = [source.read(f"{folder}/{priority}").text for priority in range(PRIORITIES)]
+    if None in texts:
+        return None
+    return tuple(priority for priority, text in enumerate(texts) if text == "1")
 
 
 def traffic_class_path(device: str, port: str) -> str:
@@ -104,13 +103,13 @@ def parse_traffic_class(text: str) -> int | None:
 def rdma_cm_path(device: str, port: str, name: str) -> str:
     """A file of RDMA-CM's defaults in configfs.
 
-    It exists after somebody made the directory of the device.
+    It exists once somebody has created the directory of the device.
     """
     return f"{CONFIGFS}/{device}/ports/{port}/{name}"
 
 
 def decoded(traffic_class: int) -> str:
-    """`106 (DSCP 26, ECT(0))`."""
+    """A traffic class with its DSCP and ECN bits: `106 (DSCP 26, ECT(0))`."""
     return f"{traffic_class} (DSCP {traffic_class >> 2}, {ECN_BITS[traffic_class & 3]})"
 
 
@@ -148,13 +147,13 @@ WORDS = re.compile(
 )
 _COMMENT = re.compile(r"^\s*[#;].*$", re.MULTILINE)
 _STARTS = re.compile(r"^Exec(?:Start|StartPre|StartPost)=[-@:+!]*(.*)$", re.MULTILINE)
-# paths in a rule, a file of the network or cron
+# Paths of programs in a rule, a file of the network or cron.
 _RUNS = re.compile(r"(?<![\w/.])/(?:usr|opt|etc|root|home|srv|sbin|bin)/[\w./@+-]+")
 _WANTED = re.compile(r"(?:^(?:Wants|Requires)=|SYSTEMD_WANTS\}?\+?=\"?)([^\"\n]+)", re.MULTILINE)
 _INSTANCE = re.compile(r"@[^.]+\.")
-_STARTERS = (".timer", ".path", ".socket")  # such a unit starts the service of its name
-_LARGEST = 1 << 16
-_MOST = 4000  # files that are looked at
+_STARTERS = (".timer", ".path", ".socket")  # units that start the service of their name
+_READ_BYTES = 1 << 16  # of each file
+_FILE_LIMIT = 4000  # files that are read
 
 
 class Setter(msgspec.Struct, frozen=True):
@@ -172,82 +171,69 @@ class Setter(msgspec.Struct, frozen=True):
 def read_setters(source: Source) -> list[Setter] | str:
     """The files; a text says why they are unknown."""
     reading = source.call(CALL, lambda: msgspec.json.encode(list(setters(Path("/")))).decode())
-    return (
-        reading.reason
-        if reading.data is None
-        else msgspec.json.decode(reading.data, type=list[Setter])
-    )
+    if reading.data is None:
+        return reading.reason
+    return msgspec.json.decode(reading.data, type=list[Setter])
 
 
 def setters(root: Path) -> Iterator[Setter]:
-    """Files under `root` with one of the words outside of comments, and those that start such a
-    script.
+    """Files under `root` that set RoCE.
+
+    They, or scripts that they start, have one of WORDS outside of comments.
     """
-    files = list(_files(root, (*UNITS, *FILES, *SCRIPTS)))[:_MOST]
+    files = list(_files(root, (*UNITS, *FILES, *SCRIPTS)))[:_FILE_LIMIT]
     texts = {path: _text(path) for path in files}
-    wanted = _wanted(root, texts.values())
+    started = _started_units(root, texts.values())
     for path, text in texts.items():
         commands = _STARTS.findall(text) if path.suffix in (".service", ".conf") else [text]
         scripts = dict.fromkeys(script for command in commands for script in _RUNS.findall(command))
-        found = sorted(
-            set(
-                WORDS.findall(
-                    "".join((text, *(_text(root / script.lstrip("/")) for script in scripts)))
-                )
-            )
-        )
-        if found:
-            name = f"/{path.relative_to(root)}"
-            yield Setter(
-                name,
-                found,
-                (
-                    _starts(path, wanted)
-                    if name.startswith(tuple(f"/{unit}/" for unit in UNITS))
-                    else _runs(root, path)
-                ),
-            )
+        script_texts = [_text(root / script.lstrip("/")) for script in scripts]
+        words = sorted(set(WORDS.findall("".join([text, *script_texts]))))
+        if words:
+            name = str(path.relative_to(root))
+            is_unit = name.startswith(tuple(f"{folder}/" for folder in UNITS))
+            enabled = _is_started(path, started) if is_unit else _is_run(name, path)
+            yield Setter(f"/{name}", words, enabled)
 
 
-def _wanted(root: Path, texts: Iterable[str]) -> set[str]:
+def _started_units(root: Path, texts: Iterable[str]) -> set[str]:
     """Names of the units that something starts, templates without their instance."""
-    links = {
-        link.name
-        for folder in UNITS
-        for kind in ("wants", "requires")
-        for link in (root / folder).glob(f"*.{kind}/*")
-    }
-    named = {name for text in texts for names in _WANTED.findall(text) for name in names.split()}
-    return {_INSTANCE.sub("@.", name) for name in links | named}
+    names = set()
+    for folder in UNITS:
+        for kind in ("wants", "requires"):
+            names |= {link.name for link in (root / folder).glob(f"*.{kind}/*")}
+    for text in texts:
+        for line in _WANTED.findall(text):
+            names |= set(line.split())
+    return {_INSTANCE.sub("@.", name) for name in names}
 
 
-def _starts(path: Path, wanted: set[str]) -> bool:
-    """Whether systemd starts a unit, or that of a drop-in."""
+def _is_started(path: Path, started: set[str]) -> bool:
+    """Whether systemd starts the unit of a file, which may be a drop-in."""
     name = path.parent.name.removesuffix(".d") if path.suffix == ".conf" else path.name
     unit = _INSTANCE.sub("@.", name)
-    return unit in wanted or any(
-        f"{unit.removesuffix('.service')}{kind}" in wanted for kind in _STARTERS
-    )
+    stem = unit.removesuffix(".service")
+    return unit in started or any(f"{stem}{kind}" in started for kind in _STARTERS)
 
 
-def _runs(root: Path, path: Path) -> bool:
-    """Whether the system runs or reads a file."""
-    relative = str(path.relative_to(root))
-    return os.access(path, os.X_OK) if relative.startswith(SCRIPTS) else True
+def _is_run(name: str, path: Path) -> bool:
+    """Whether the system runs or reads the file `path`, whose path below the root is `name`."""
+    return os.access(path, os.X_OK) if name.startswith(SCRIPTS) else True
 
 
 def _files(root: Path, folders: tuple[str, ...]) -> Iterator[Path]:
     """Files, not links: a unit that is enabled is linked from a second folder."""
-    for place in (root / folder for folder in folders):
-        found = sorted(place.rglob("*")) if place.is_dir() else [place]
-        yield from (path for path in found if path.is_file() and not path.is_symlink())
+    for folder in folders:
+        place = root / folder
+        paths = sorted(place.rglob("*")) if place.is_dir() else [place]
+        yield from (path for path in paths if path.is_file() and not path.is_symlink())
 
 
 def _text(path: Path) -> str:
-    """A file without its comments; '' for a program, or what cannot be read."""
+    """A file without its comments; '' for a program, or a file that cannot be read."""
     try:
-        with path.open("rb") as opened:
-            data = opened.read(_LARGEST)
+        with path.open("rb") as file:
+            data = file.read(_READ_BYTES)
     except OSError:
         return ""
     return "" if b"\0" in data else _COMMENT.sub("", data.decode("utf-8", "replace")) + "\n"

@@ -1,4 +1,4 @@
-"""Signatures of files by OpenSSH (8.1 and newer): `FILE.sig` beside the file, for the namespace
+"""Signatures of files by OpenSSH (8.1 and newer): `FILE.sig` next to FILE, in the namespace
 busbw.
 """
 
@@ -13,27 +13,28 @@ LIMIT_S = 120.0  # a passphrase, or a touch of a security key
 
 
 def sign(file: Path, key: Path) -> Path:
-    """Sign the file with a private key, or with a public one whose private key the agent has; the
-    signature's path.
+    """Sign the file, and return the path of its signature.
 
-    UsageError if the key cannot be used, NoMeasurement without ssh-keygen.
+    `key` is a private key, or a public one whose private key the agent has. UsageError if the key
+    cannot be used, NoMeasurement without ssh-keygen.
     """
-    made = file.with_name(f"{file.name}.sig")
-    made.unlink(missing_ok=True)
+    signature = file.with_name(f"{file.name}.sig")
+    signature.unlink(missing_ok=True)
     done = _keygen("-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(file))
-    if done.returncode or not made.exists():
-        said = done.stderr.strip().splitlines()
-        reason = said[-1] if said else f"exit code {done.returncode}"
+    if done.returncode or not signature.exists():
+        lines = done.stderr.strip().splitlines()
+        reason = lines[-1] if lines else f"exit code {done.returncode}"
         raise UsageError(
             f"--sign {key}: {reason}",
             "name an OpenSSH key, like --sign ~/.ssh/id_ed25519; ssh-keygen -t ed25519 makes one",
         )
-    return made
+    return signature
 
 
 def signer(key: Path) -> str:
-    """The line for the receiver's file of allowed signers: `busbw namespaces="busbw" ssh-ed25519
-    AAAA...`; '' if it is not known.
+    """The line for the receiver's file of allowed signers; '' if it is not known.
+
+    It is like `busbw namespaces="busbw" ssh-ed25519 AAAA...`.
     """
     public = key if key.suffix == ".pub" else key.with_name(f"{key.name}.pub")
     try:

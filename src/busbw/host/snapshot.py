@@ -28,9 +28,9 @@ CALLS = "calls"  # folder of a directory tree that holds recorded calls, one fil
 class _RecordedTree(Live):
     def call(self, name: str, live: Callable[[], str]) -> Reading:
         reading = self.read(f"/{CALLS}/{name}")
-        return (
-            reading if reading.data is not None else Reading(None, f"the recording has no '{name}'")
-        )
+        if reading.data is None:
+            return Reading(None, f"the recording has no '{name}'")
+        return reading
 
 
 class Entry(msgspec.Struct, gc=False, frozen=True):
@@ -68,10 +68,11 @@ class _RecordedArchive:
         return _reading(self._paths.get(path), f"{path}: not in the recording")
 
     def names(self, path: str) -> tuple[str, ...]:
+        names = set(self._below(path.rstrip("/") + "/"))
         entry = self._paths.get(path)
-        return tuple(
-            sorted({*self._below(path.rstrip("/") + "/"), *(entry.names if entry else ())})
-        )
+        if entry:
+            names.update(entry.names)
+        return tuple(sorted(names))
 
     def _below(self, folder: str) -> Iterator[str]:
         """Names in a folder that ends with a slash, from the paths of what is in it."""
@@ -95,8 +96,9 @@ def _reading(entry: Entry | None, missing: str) -> Reading:
 
 
 def recorded(path: Path) -> Source:
-    """A recorded machine, from a directory tree or an archive that `Recording` made; UsageError
-    if it is neither.
+    """The recorded machine in a directory tree or in an archive of `Recording`.
+
+    UsageError if `path` is neither.
     """
     if path.is_dir():
         return _RecordedTree(path)
@@ -107,19 +109,18 @@ def recorded(path: Path) -> Source:
 
 
 def parse_archive(text: str | bytes, name: str = "recording") -> Source:
-    """The machine that an archive's text describes; UsageError names the line that is none of an
-    archive.
+    """The machine that an archive's text describes.
+
+    UsageError names the line that does not belong in an archive.
     """
     data = text.encode() if isinstance(text, str) else text
     try:
         first, *entries = _DECODER.decode_lines(data)
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # a line is wrong or nested without end, or there is none
-        raise _refused(data, name) from error
-    if not _begins(first) or not all(map(_described, entries)):
-        raise _refused(data, name)
+    except (ValueError, RecursionError) as error:
+        # A line is wrong or nested without end, or there is no line.
+        raise _archive_error(data, name) from error
+    if not _is_header(first) or not all(map(_is_read, entries)):
+        raise _archive_error(data, name)
     if first.lines not in (None, len(entries)):
         raise UsageError(
             f"{name}: it has {len(entries)} of {first.lines} lines: it was cut off", MADE_BY
@@ -127,25 +128,28 @@ def parse_archive(text: str | bytes, name: str = "recording") -> Source:
     return _RecordedArchive(entries)
 
 
-def _begins(entry: Entry) -> bool:
+def _is_header(entry: Entry) -> bool:
     return entry == Entry(schema=SCHEMA, lines=entry.lines)
 
 
-def _described(entry: Entry) -> bool:
+def _is_read(entry: Entry) -> bool:
     return entry.path is not None or entry.call is not None
 
 
-def _refused(data: bytes, name: str) -> UsageError:
+def _archive_error(data: bytes, name: str) -> UsageError:
     """The error for the first line that is wrong."""
     for number, line in enumerate(data.splitlines(), 1):
         try:
             entry = _DECODER.decode(line)
         except (ValueError, RecursionError):
             entry = Entry()
-        if not _begins(entry) if number == 1 else not _described(entry):
-            expected = f'{{"schema": "{SCHEMA}"}}' if number == 1 else "a path or a call"
-            seen = line.decode("utf-8", "replace")[:40]
-            return UsageError(f"{name}: line {number} is '{seen}', not {expected}", MADE_BY)
+        if number == 1:
+            expected, fits = f'{{"schema": "{SCHEMA}"}}', _is_header(entry)
+        else:
+            expected, fits = "a path or a call", _is_read(entry)
+        if not fits:
+            start = line.decode("utf-8", "replace")[:40]
+            return UsageError(f"{name}: line {number} is '{start}', not {expected}", MADE_BY)
     return UsageError(f"{name}: it is empty", MADE_BY)
 
 
@@ -158,33 +162,33 @@ class Recording:
         self._calls: dict[str, dict[str, Any]] = {}
 
     def read(self, path: str) -> Reading:
-        """Contents of a file, kept."""
+        """Contents of a file, which are kept."""
         reading = self._source.read(path)
         self._paths.setdefault(path, {}).update(_fields(reading))
         return reading
 
     def names(self, path: str) -> tuple[str, ...]:
-        """Names in a directory, kept where there are any."""
+        """Names in a directory, which are kept if there are any."""
         names = self._source.names(path)
         if names:
             self._paths.setdefault(path, {}).update(names=list(names))
         return names
 
     def link(self, path: str) -> str | None:
-        """Target of a symbolic link, kept where there is one."""
+        """Target of a symbolic link, which is kept if there is one."""
         target = self._source.link(path)
         if target is not None:
             self._paths.setdefault(path, {}).update(link=masked(target))
         return target
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
-        """Text of a library call, kept."""
+        """Text of a library call, which is kept."""
         reading = self._source.call(name, live)
         self._calls[name] = _fields(reading)
         return reading
 
     def archive(self) -> str:
-        """All that was read so far, as the text `parse_archive` takes."""
+        """All that was read so far, as text for `parse_archive`."""
         lines: list[dict[str, Any]] = [
             {"schema": SCHEMA, "lines": len(self._paths) + len(self._calls)}
         ]
@@ -198,7 +202,7 @@ def _fields(reading: Reading) -> dict[str, str]:
     if reading.data is None:
         return {"error": masked(reading.reason)}
     text = masked(reading.data.decode("utf-8", "surrogateescape"))
-    # such as PCI configuration: JSON needs six characters for a zero
+    # JSON needs six characters for a zero byte, of which a PCI configuration space has many.
     binary = 2 * text.count("\0") > len(text)
     try:
         data = text.encode("utf-8")

@@ -14,8 +14,9 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Bytes of a file or text of a library call; `data` is None if there are none, and `reason`
-    says why.
+    """Bytes of a file or of a library call's text.
+
+    `data` is None if there are none, and `reason` says why.
     """
 
     data: bytes | None
@@ -47,12 +48,13 @@ class Source(Protocol):
         """Target of a symbolic link, unresolved; None if there is no such link."""
 
     def call(self, name: str, live: Callable[[], str]) -> Reading:
-        """Text of a library call: from `live()`, which may raise Unavailable, or what a
-        recording holds under `name`.
+        """Text of a library call.
+
+        It comes from `live()`, which may raise Unavailable, or from a recording under `name`.
         """
 
 
-_MOST_LINKS = 40  # in one path, as in Linux
+_LINK_LIMIT = 40  # in one path, as in Linux
 
 
 class Live:
@@ -70,7 +72,7 @@ class Live:
 
     def at(self, path: str) -> Path:
         """Where a file or directory really is, links followed; OSError for a loop of links."""
-        return self._within(path, self.root) if self._is_tree else self.root / path.lstrip("/")
+        return self._resolve(path) if self._is_tree else self.root / path.lstrip("/")
 
     def _at_link(self, path: str) -> Path:
         """As `at`, but the last name stays a link."""
@@ -82,27 +84,29 @@ class Live:
             self._folders[path] = self.at(path)
         return self._folders[path]
 
-    def _within(self, path: str, at: Path) -> Path:
-        left = path.split("/")[::-1]
-        links = 0
-        while left:
-            name = left.pop()
-            if name == "..":
-                at = at.parent if at != self.root else at
+    def _resolve(self, path: str) -> Path:
+        """Follow all links of a path, but not out of the tree."""
+        place, links = self.root, 0
+        names = path.split("/")[::-1]  # those to go, the next one last
+        while names:
+            name = names.pop()
+            if name == ".." and place != self.root:
+                place = place.parent
             if name in ("", ".", ".."):
                 continue
             try:
                 # Path.readlink would normalize the target.
-                target = os.readlink(at / name)  # noqa: PTH115
+                target = os.readlink(place / name)  # noqa: PTH115
             except OSError:  # no link
-                at = at / name
+                place = place / name
                 continue
             links += 1
-            if links > _MOST_LINKS:
+            if links > _LINK_LIMIT:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            at = self.root if target.startswith("/") else at
-            left += target.split("/")[::-1]
-        return at
+            if target.startswith("/"):
+                place = self.root
+            names += target.split("/")[::-1]
+        return place
 
     def read(self, path: str) -> Reading:
         """Contents of a file."""
@@ -112,9 +116,8 @@ class Live:
                 return Reading(None, f"{path}: not a regular file")
             return Reading(file.read_bytes())
         except OSError as error:
-            return Reading(
-                None, f"{path}: {(os.strerror(error.errno) if error.errno else str(error)).lower()}"
-            )
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            return Reading(None, f"{path}: {reason.lower()}")
 
     def names(self, path: str) -> tuple[str, ...]:
         """Sorted names in a directory."""
@@ -139,21 +142,22 @@ class Live:
             return Reading(None, str(error))
 
 
-_Of = TypeVar("_Of", bound=Source)
-_Asked = ParamSpec("_Asked")
-_Found = TypeVar("_Found")
+_SourceT = TypeVar("_SourceT", bound=Source)
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 def once(
-    read: Callable[Concatenate[_Of, _Asked], _Found],
-) -> Callable[Concatenate[_Of, _Asked], _Found]:
-    """`read`, whose results a source with a dictionary `results` keeps: the checks of one
-    machine ask for the same facts many times.
+    read: Callable[Concatenate[_SourceT, _Arguments], _Result],
+) -> Callable[Concatenate[_SourceT, _Arguments], _Result]:
+    """`read`, but a source with a dictionary `results` keeps its results there.
+
+    The checks of one machine ask for the same facts many times.
     """
 
     @wraps(read)
-    def kept(source: _Of, /, *args: _Asked.args, **kwargs: _Asked.kwargs) -> _Found:
-        results: dict[Any, _Found] | None = getattr(source, "results", None)
+    def kept(source: _SourceT, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        results: dict[Any, _Result] | None = getattr(source, "results", None)
         if results is None:
             return read(source, *args, **kwargs)
         key = (read, args, tuple(kwargs.items()))

@@ -1,13 +1,10 @@
-"""TCP connections of this process that lose packets, from the kernel's TCP_INFO of each of its
-sockets.
+"""TCP connections of this process, and the ports of this host that can be addressed.
 
-What a server asks about its connections.
+The kernel's TCP_INFO of each socket shows connections that lose packets.
 
-The ports of this host that can be addressed: interfaces with an IPv4 address, their MTU and line
-rate, and their RDMA device.
-
-Addresses and MTU come from the network namespace of this process. /sys shows the namespace that
-mounted it, so rates and RDMA devices are left out where the two differ.
+Ports are interfaces with an IPv4 address, with their MTU, line rate and RDMA device. Addresses and
+MTU come from the network namespace of this process. /sys shows the namespace that mounted it, so
+rates and RDMA devices are left out where the two differ.
 """
 
 import contextlib
@@ -31,9 +28,8 @@ from busbw.host.source import Source
 
 
 def has_data(connection: socket.socket) -> bool:
-    """Whether something waits to be read, or the other end was closed. recv would wait if the
-    socket has a time limit.
-    """
+    """Whether something waits to be read, or the other end was closed."""
+    # recv would wait if the socket has a time limit.
     poll = select.poll()
     try:
         poll.register(connection, select.POLLIN)
@@ -50,14 +46,12 @@ _INFO = socket.TCP_INFO if hasattr(socket, "TCP_INFO") else 11
 _TIMEOUTS, _RESENT, _RECEIVED, _SENT = 2, 100, 128, 156
 _BYTES = 232
 
-Ends = tuple[str, int, str, int]
+Ends = tuple[str, int, str, int]  # local address and port, the peer's address and port
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Timeouts in a row of one connection, and its segments sent again and sent at all, since it
-    was opened.
-    """
+    """Timeouts in a row of one connection, and how many segments it has resent and sent in all."""
 
     timeouts: int
     resent: int
@@ -66,55 +60,58 @@ class Counts:
 
 def read() -> dict[Ends, Counts]:
     """All connections of this process."""
-    found = {}
+    connections = {}
     for entry in Path("/proc/self/fd").iterdir():
         # closed meanwhile, no socket, or no connection
         with contextlib.suppress(OSError, ValueError):
             if not str(entry.readlink()).startswith("socket:"):
                 continue
-            with socket.socket(fileno=os.dup(int(entry.name))) as one:
-                # OSError unless it is of TCP
-                found[_ends(one)] = counts(one.getsockopt(socket.IPPROTO_TCP, _INFO, _BYTES))
-    return found
+            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                info = connection.getsockopt(socket.IPPROTO_TCP, _INFO, _BYTES)  # OSError if no TCP
+                connections[_ends(connection)] = counts(info)
+    return connections
 
 
-def _ends(one: socket.socket) -> Ends:
-    """OSError for a socket without a connection."""
-    (own, own_port, *_), (peer, peer_port, *_) = one.getsockname(), one.getpeername()
-    return own.removeprefix("::ffff:"), own_port, peer.removeprefix("::ffff:"), peer_port
+def _ends(connection: socket.socket) -> Ends:
+    """Both ends of a connection; OSError for a socket without a connection."""
+    address, port, *_ = connection.getsockname()
+    peer, peer_port, *_ = connection.getpeername()
+    return address.removeprefix("::ffff:"), port, peer.removeprefix("::ffff:"), peer_port
 
 
 def counts(info: bytes) -> Counts:
-    """Of a struct tcp_info. 0 for what a kernel does not count."""
+    """The counts in a struct tcp_info, 0 for those that the kernel lacks."""
     resent, sent = (
-        struct.unpack_from("=I", info, at)[0] if len(info) >= at + 4 else 0
-        for at in (_RESENT, _SENT)
+        struct.unpack_from("=I", info, offset)[0] if len(info) >= offset + 4 else 0
+        for offset in (_RESENT, _SENT)
     )
     return Counts(info[_TIMEOUTS], resent, sent)
 
 
-def received(one: socket.socket) -> int:
-    """Bytes that the connection has received, also those that nobody has read yet; 0 where the
-    kernel does not count them.
+def received(connection: socket.socket) -> int:
+    """Bytes that the connection has received, including those that nobody has read yet.
+
+    0 if the kernel does not count them.
     """
-    info = one.getsockopt(socket.IPPROTO_TCP, _INFO, _BYTES)
+    info = connection.getsockopt(socket.IPPROTO_TCP, _INFO, _BYTES)
     return int(struct.unpack_from("=Q", info, _RECEIVED)[0]) if len(info) >= _RECEIVED + 8 else 0
 
 
 def lossy(before: Mapping[Ends, Counts]) -> list[Connection]:
-    """The connections that wait after a timeout, or have sent more than LOSSY of their segments
-    again since they were as `before`.
+    """The connections that wait after a timeout, or have lost packets since `before`.
+
+    Packets are lost if more than LOSSY of the segments, and at least FEWEST, were resent.
     """
-    named = {str(address.ip): name for name, address in local().items() if address}
-    found = []
+    interfaces = {str(address.ip): name for name, address in local().items() if address}
+    connections = []
     for ends, now in read().items():
         then = before.get(ends, Counts(0, 0, 0))
         resent, sent = now.resent - then.resent, now.sent - then.sent
         if now.timeouts or (resent >= FEWEST and resent > LOSSY * sent):
-            found.append(
-                Connection(ends[0], ends[2], named.get(ends[0], ""), now.timeouts, resent, sent)
-            )
-    return found
+            address, _, peer, _ = ends
+            interface = interfaces.get(address, "")
+            connections.append(Connection(address, peer, interface, now.timeouts, resent, sent))
+    return connections
 
 
 ETHERNET, ROCE, INFINIBAND = "ethernet", "roce", "ib"  # kinds of ports, as in topology.Nic
@@ -138,20 +135,24 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def endpoints(source: Source) -> list[Endpoint]:
-    """All ports with an address but loopback, in order of interface."""
-    have = {
+    """All ports with an address except loopback, in the kernel's order of interfaces."""
+    addresses = {
         name: address for name, address in local().items() if address and not address.ip.is_loopback
     }
-    shown = same_namespace(source, {name for _index, name in socket.if_nameindex()})
-    nics = {nic.netdev: nic for nic in reversed(read_nics(source))} if shown else {}
-    return [_endpoint(source, name, address, nics.get(name)) for name, address in have.items()]
+    sysfs_matches = same_namespace(source, {name for _index, name in socket.if_nameindex()})
+    nics = {nic.netdev: nic for nic in reversed(read_nics(source))} if sysfs_matches else {}
+    return [_endpoint(source, name, address, nics.get(name)) for name, address in addresses.items()]
 
 
 def _endpoint(
     source: Source, name: str, address: ipaddress.IPv4Interface, nic: Nic | None
 ) -> Endpoint:
-    rdma = nic is not None and nic.kind != ETHERNET
-    device, _, port = nic.name.partition(":") if nic is not None and rdma else ("", "", "")
+    device, port = "", "1"
+    gid_index = None
+    if nic is not None and nic.kind != ETHERNET:
+        device, _, named_port = nic.name.partition(":")
+        port = named_port or "1"
+        gid_index = _gid_index(source, f"{RDMA}/{device}/ports/{port}", address.ip)
     return Endpoint(
         name=name,
         address=str(address.ip),
@@ -160,16 +161,14 @@ def _endpoint(
         rate=nic.rate if nic else None,
         kind=nic.kind if nic else ETHERNET,
         device=device,
-        port=int(port or 1),
-        gid_index=(
-            _gid_index(source, f"{RDMA}/{device}/ports/{port or 1}", address.ip) if device else None
-        ),
+        port=int(port),
+        gid_index=gid_index,
     )
 
 
 def _gid_index(source: Source, port: str, address: ipaddress.IPv4Address) -> int | None:
     """The index of the RoCE v2 GID with this address; None if the port has none."""
-    return next(
-        (gid.index for gid in read_gids(source, port) if gid.kind == V2 and gid.ipv4 == address),
-        None,
-    )
+    for gid in read_gids(source, port):
+        if gid.kind == V2 and gid.ipv4 == address:
+            return gid.index
+    return None

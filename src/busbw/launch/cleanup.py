@@ -1,9 +1,8 @@
 """Removes the processes of an aborted job on this host, and the files that a killed Open MPI or
 NCCL leaves behind.
 
-A process that cleans up after a job whose busbw was killed by SIGKILL, and so cannot do it.
-
-The launcher then gets SIGTERM, but mpirun often leaves its directories and shared memory.
+`Guard` is a process that does so if busbw itself is killed by SIGKILL. The launcher then gets
+SIGTERM, but mpirun often leaves its directories and shared memory.
 """
 
 import contextlib
@@ -21,10 +20,10 @@ from types import FrameType
 
 from busbw.host import process
 
-# in the environment of every process of a job, because mpirun's local ranks leave its process group
+# Variable of every process of a job: mpirun's local ranks leave its process group.
 MARKER = "BUSBW_JOB"
 KILL_LIMIT_S = 5.0
-# of an environment that is empty while its process executes a new program
+# Repeated reads of an environment, which is empty while its process executes a new program.
 EXEC_READS, EXEC_S = 500, 0.001
 SHARED = Path("/dev/shm")
 # Open MPI 5, Open MPI 4, NCCL. Other segments may belong to other jobs, such as those of CUDA MPS.
@@ -32,9 +31,10 @@ _SEGMENTS = tuple(f"{SHARED}/{name}" for name in ("sm_segment.", "vader_segment.
 _DELETED = " (deleted)"
 # "/dev/shm/sm_segment.HOST.UID.JOB.RANK": all ranks of a job share what is before RANK.
 _OF_JOB = re.compile(r"(.*/(?:sm|vader)_segment\..+\.)\d+")
-# of Open MPI 5 and 4, on hosts other than the launching one. They have no MARKER.
+# Of Open MPI 5 and 4, on hosts other than the launching one. They have no MARKER.
 DAEMONS = ("prted", "orted")
-# the directory that Open MPI's daemon made for its job on a host: /tmp/ompi.PID, /tmp/prted.PID
+# Variable with the directory that Open MPI's daemon created for its job on a host: /tmp/ompi.PID,
+# /tmp/prted.PID
 FOLDER = "PMIX_SERVER_TMPDIR"
 _FOLDER = re.compile(r"(?:ompi|prte|prted|prterun|pid)\.\d+|ompi\.[^/]+\.\d+")
 
@@ -47,10 +47,9 @@ def new_mark() -> str:
 class Cleanup:
     """Cleans up the job whose processes have MARKER=`marker` in their environment.
 
-    `launcher` is mpirun's process on `node`.
-
-    Only processes of this process's network, or of the launcher's, are seen: containers and
-    emulated hosts may share one list of processes.
+    `launcher` is mpirun's process on `node`. Only processes in the network namespace of this
+    process or of the launcher belong to the job: containers and emulated hosts may share one list
+    of processes.
     """
 
     def __init__(self, marker: str, launcher: int = 0, node: str = "") -> None:
@@ -58,7 +57,7 @@ class Cleanup:
         self._segments: set[str] = set()
         self._folders: set[Path] = set()
         self._networks = {_network("self")}
-        # when each process began that was seen: it stays one of the job's while it hangs
+        # Start time of each process of the job: it stays one of the job's while it hangs.
         self._started: dict[int, int] = {}
         self.on_record: Callable[[str], None] = lambda _path: None
 
@@ -74,7 +73,7 @@ class Cleanup:
             self.record_folder(variables(pid).get(FOLDER, ""))
 
     def record_folder(self, folder: str) -> None:
-        """Record a directory that the launcher made for the job."""
+        """Record a directory that the launcher created for the job."""
         if _FOLDER.fullmatch(Path(folder).name):
             self.add(folder)
 
@@ -91,11 +90,10 @@ class Cleanup:
     def kill_remaining(self) -> None:
         """Kill remaining processes, and remove the files of all processes of the job."""
         deadline = time.monotonic() + KILL_LIMIT_S
-        while (left := self.pids()) and time.monotonic() < deadline:
-            self.record(left)
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+        while (remaining := self.pids()) and time.monotonic() < deadline:
+            self.record(remaining)
+            for pid in remaining:
+                process.kill(pid)
             time.sleep(0.02)
         self._remove_files()
 
@@ -105,53 +103,48 @@ class Cleanup:
             for file in SHARED.glob(f"{Path(of_job[1]).name}*") if of_job else [Path(segment)]:
                 with contextlib.suppress(OSError):
                     file.unlink()
-        for program in (
-            ("ompi", "prte", "prterun")
-            if self.launcher and self.node == os.uname().nodename
-            else ()
-        ):
-            self.record_folder(f"{temporary()}/{program}.{self.launcher}")
+        if self._has_launcher_here():
+            for program in ("ompi", "prte", "prterun"):
+                self.record_folder(f"{temporary()}/{program}.{self.launcher}")
         for folder in self._folders:
             with contextlib.suppress(OSError):  # also where its file system does not answer
                 process.answer(str(folder), functools.partial(_remove_folder, folder))
 
     def see_launcher(self) -> None:
         """Record the launcher's network, which its command line may have entered."""
-        if (
-            self.launcher
-            and self.node == os.uname().nodename
-            and process.state(self.launcher) not in process.ENDED
-        ):
+        if self._has_launcher_here() and process.state(self.launcher) not in process.ENDED:
             self._networks |= {_network(self.launcher)} - {""}
+
+    def _has_launcher_here(self) -> bool:
+        return bool(self.launcher) and self.node == os.uname().nodename
 
     def pids(self) -> list[int]:
         """Running processes of the job, with Open MPI's daemons that started them."""
         self.see_launcher()
-        wanted = f"{MARKER}={self.marker}".encode()
-        found = []
+        pids = []
         for entry in Path("/proc").glob("[0-9]*"):
+            pid = int(entry.name)
             try:
-                pid = int(entry.name)
-                if (wanted in _environment(pid).split(b"\0") or self._is_daemon(pid)) and _network(
-                    pid
-                ) in self._networks:
-                    found.append(pid)
+                is_of_job = self._is_marked(pid) or self._is_daemon(pid)
+                if is_of_job and _network(pid) in self._networks:
+                    pids.append(pid)
                     self._started[pid] = process.start_time(pid)
             except TimeoutError:  # it hangs in the kernel
                 if self._started.get(pid) == process.start_time(pid):
-                    found.append(pid)
+                    pids.append(pid)
             except OSError:  # exited meanwhile, or another user's
                 continue
-        parents = {
-            parent
-            for pid in found
-            if (parent := process.parent(pid)) and process.name(parent) in DAEMONS
-        }
-        return [*found, *(parents - set(found))]
+        parents = {process.parent(pid) for pid in pids} - {0}
+        daemons = {parent for parent in parents if process.name(parent) in DAEMONS}
+        return [*pids, *(daemons - set(pids))]
+
+    def _is_marked(self, pid: int) -> bool:
+        return f"{MARKER}={self.marker}".encode() in _environment(pid).split(b"\0")
 
     def _is_daemon(self, pid: int) -> bool:
-        """Whether this is a daemon of Open MPI 5, whose command line names the launcher:
-        `prterun-HOST-PID@0`.
+        """Whether this is a daemon of Open MPI 5.
+
+        Its command line names the launcher: `prterun-HOST-PID@0`.
         """
         return (
             bool(self.launcher)
@@ -161,8 +154,9 @@ class Cleanup:
 
 
 def _remove_folder(folder: Path) -> None:
-    """Remove a directory of the job; with it /tmp/ompi.HOST.UID, in which Open MPI 4 has those
-    of all jobs, if it is empty then.
+    """Remove a directory of the job, and the one above it if that is left empty.
+
+    Open MPI 4 has the directories of all jobs in /tmp/ompi.HOST.UID.
     """
     if folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid():
         shutil.rmtree(folder, ignore_errors=True)
@@ -172,17 +166,17 @@ def _remove_folder(folder: Path) -> None:
 
 
 def temporary() -> Path:
-    """Open MPI's directory for temporary files, also one without room."""
-    return Path(
-        next(
-            (os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp"
-        )
-    )
+    """Open MPI's directory for temporary files, even one without room."""
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        if os.environ.get(name):
+            return Path(os.environ[name])
+    return Path("/tmp")
 
 
 def variables(pid: int) -> dict[str, str]:
-    """The environment with which a process was started; empty if it has exited, or is another
-    user's.
+    """The environment with which a process was started.
+
+    Empty if it has exited, or is another user's.
     """
     try:
         text = _environment(pid).decode(errors="replace")
@@ -202,15 +196,15 @@ def _network(pid: int | str) -> str:
 def _environment(pid: int) -> bytes:
     """The environment of a process. OSError if it has exited, is another user's, or hangs."""
     for _ in range(EXEC_READS):
-        found = process.of_memory(pid, "environ")
-        if found or process.has_no_variables(pid) or not _has_program(pid):
+        environment = process.read_memory_file(pid, "environ")
+        if environment or process.has_no_variables(pid) or not _has_program(pid):
             break
         time.sleep(EXEC_S)
-    return found
+    return environment
 
 
 def _has_program(pid: int) -> bool:
-    """Whether it is neither a kernel thread nor a zombie."""
+    """Whether the process is neither a kernel thread nor a zombie."""
     try:
         return bool(Path(f"/proc/{pid}/exe").readlink().name)
     except OSError:
@@ -220,7 +214,7 @@ def _has_program(pid: int) -> bool:
 def _segments(pid: int) -> Iterator[str]:
     """Shared memory files that a process has mapped."""
     try:
-        maps = process.of_memory(pid, "maps").decode(errors="replace")
+        maps = process.read_memory_file(pid, "maps").decode(errors="replace")
     except OSError:
         return
     for line in maps.splitlines():
@@ -238,42 +232,43 @@ class Guard:
     """Watches this process from the start of the launcher of `job` until `dismiss`."""
 
     def __init__(self, job: Cleanup) -> None:
-        waits, self._until_killed = os.pipe()
+        guard_end, self._pipe = os.pipe()  # the kernel closes this end if this process is killed
         with warnings.catch_warnings():
-            # of forks with threads: the child uses none of their locks
+            # Python warns of forks with threads, but the child uses none of their locks.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._pid = os.fork()
         if self._pid == 0:
             try:
-                _clean_up_after(waits, job)
+                _clean_up_after(guard_end, job)
             finally:
                 os._exit(0)
-        os.close(waits)
+        os.close(guard_end)
         self._job = job
         job.on_record = self._send
 
     def _send(self, path: str) -> None:
-        """The guard is to remove this too."""
+        """Have the guard remove this path too."""
         with contextlib.suppress(OSError):  # the guard was killed
-            os.write(self._until_killed, f"{path}\n".encode())
+            os.write(self._pipe, f"{path}\n".encode())
 
     def dismiss(self) -> None:
-        """This process cleans up itself."""
+        """End the guard: this process cleans up itself."""
         self._job.on_record = lambda _path: None
         process.kill(self._pid)
         os.waitpid(self._pid, 0)
-        os.close(self._until_killed)
+        os.close(self._pipe)
 
 
-def _clean_up_after(waits: int, job: Cleanup) -> None:
-    """Wait until the other end of the pipe is closed by the kernel, then end what the launcher
-    leaves.
+def _clean_up_after(pipe: int, job: Cleanup) -> None:
+    """Wait until the kernel closes the other end of the pipe, then end what the launcher leaves.
+
+    The pipe brings paths to remove, one a line.
     """
     os.setsid()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _ignore)
-    os.dup2(waits, 0)
-    # a reader of this process's output must see its end
+    os.dup2(pipe, 0)
+    # Close the rest: a reader of this process's output must see its end.
     for entry in list(Path("/proc/self/fd").iterdir()):
         if entry.name != "0":
             with contextlib.suppress(OSError):
@@ -291,4 +286,4 @@ def _clean_up_after(waits: int, job: Cleanup) -> None:
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """Go on."""
+    """Take no notice of a signal."""

@@ -6,42 +6,39 @@ from typing import Any, Protocol
 
 
 class Control(Protocol):
-    """The channel between the processes of a job, outside what is measured.
-
-    Every method is collective but `abort`.
-    """
+    """The channel between the processes of a job. Every method but `abort` is collective."""
 
     @property
     def process(self) -> int:
-        """This process' number."""
+        """Number of this process, from 0."""
 
     @property
     def processes(self) -> int:
         """Number of processes."""
 
     def bcast(self, value: Any) -> Any:
-        """Process 0's value, on all."""
+        """Process 0's value, on all processes."""
 
     def gather(self, value: Any) -> list[Any] | None:
-        """All values in order of process, on process 0; None elsewhere."""
+        """All values in order of process, on process 0; None on the others."""
 
     def allgather(self, value: Any) -> list[Any]:
-        """All values in order of process, on all."""
+        """All values in order of process, on all processes."""
 
     def barrier(self) -> None:
-        """Returns once all processes have called it."""
+        """Return once all processes have called it."""
 
     def reduce_all(self, values: list[float], how: str) -> list[float]:
-        """Element by element `sum`, `min` or `max` over processes, on all."""
+        """The `sum`, `min` or `max` of each element over the processes, on all processes."""
 
     def split(self, color: int) -> "Control":
-        """The channel of the processes that gave the same color."""
+        """The channel of the processes that passed the same color."""
 
     def abort(self, code: int, reason: str) -> None:
         """End the whole job on every host with this exit code; does not return."""
 
     def close(self) -> None:
-        """Leave in order."""
+        """Leave the job in order."""
 
 
 class SoloControl:

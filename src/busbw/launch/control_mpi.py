@@ -22,19 +22,19 @@ def _function(name: str) -> Any:
     mpi4py holds the GIL in MPI_Init_thread and MPI_Finalize, and so keeps the watchdog from
     reporting a hang there.
     """
-    found = find_spec("mpi4py.MPI")
-    library = ctypes.CDLL(found.origin) if found and found.origin else None
+    spec = find_spec("mpi4py.MPI")
+    library = ctypes.CDLL(spec.origin) if spec and spec.origin else None
     return getattr(library, name, None)
 
 
 def _initialise() -> None:
-    initialise, initialised = _function("MPI_Init_thread"), _function("MPI_Initialized")
-    if initialise is None or initialised is None:
+    init_thread, initialized = _function("MPI_Init_thread"), _function("MPI_Initialized")
+    if init_thread is None or initialized is None:
         return
-    done = ctypes.c_int()
-    initialised(ctypes.byref(done))
-    if not done.value:  # else mpi4py was imported before, which initialises MPI
-        initialise(None, None, _FUNNELED, ctypes.byref(ctypes.c_int()))
+    is_initialized = ctypes.c_int()
+    initialized(ctypes.byref(is_initialized))
+    if not is_initialized.value:  # else mpi4py was imported before, which initialises MPI
+        init_thread(None, None, _FUNNELED, ctypes.byref(ctypes.c_int()))
 
 
 _initialise()

@@ -1,8 +1,7 @@
 """The control channel over Gloo, for ranks that torchrun started.
 
-Importing this module imports torch.
-
-It is separate from torch.distributed's default group, which the torch engine measures.
+It is separate from torch.distributed's default group, which the torch engine measures. Importing
+this module imports torch.
 """
 
 import itertools
@@ -21,7 +20,7 @@ from busbw.launch.environment import Membership
 
 LIMIT = timedelta(minutes=30)  # of a collective; longer than any measurement between two of them
 JOIN_LIMIT = timedelta(minutes=2)
-# of this process' joins: torchrun's store keeps the addresses of earlier ones
+# Numbers of this process's joins: torchrun's store keeps the addresses of earlier ones.
 _NUMBERS = itertools.count()
 _OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
@@ -39,9 +38,9 @@ class TorchControl:
 
     @classmethod
     def join(cls, member: Membership) -> "TorchControl":
-        """All ranks of the job, through the store at MASTER_ADDR.
+        """The channel of all ranks of the job, which meet at the store at MASTER_ADDR.
 
-        Raises NoMeasurement after JOIN_LIMIT.
+        NoMeasurement after JOIN_LIMIT.
         """
         interfaces.name_for_gloo(os.environ.get("MASTER_ADDR", ""))
         try:
@@ -57,13 +56,13 @@ class TorchControl:
             ) from error
 
     def allgather(self, value: Any) -> list[Any]:
-        own = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
-        lengths = self._gather(torch.tensor([own.numel()]))
+        data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+        lengths = self._gather(torch.tensor([data.numel()]))
         longest = max(int(length.item()) for length in lengths)
         padded = torch.zeros(longest, dtype=torch.uint8)
-        padded[: own.numel()] = own
+        padded[: data.numel()] = data
         # Only ranks of this job have the store, so the pickles come from the same program.
-        return [pickle.loads(bytes(one.tolist())) for one in self._gather(padded)]
+        return [pickle.loads(bytes(received.tolist())) for received in self._gather(padded)]
 
     def bcast(self, value: Any) -> Any:
         return self.allgather(value if self.process == 0 else None)[0]

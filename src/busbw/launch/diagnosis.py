@@ -1,7 +1,7 @@
 """Diagnoses why a job makes no progress, from the reports of its ranks and the state of their
 hosts.
 
-Pure functions.
+The functions are pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +23,9 @@ _DUMP = "py-spy dump --pid PID   (on such a rank's host)"
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A stopped process that starts and ends ranks: mpirun, a `daemon` of it on another host, or
-    the agent that started that.
+    """A stopped process that starts and ends ranks.
+
+    It is mpirun, a `daemon` of it on another host, or the agent that started the daemon.
     """
 
     host: str
@@ -34,10 +35,8 @@ class Helper:
 
     def __str__(self) -> str:
         """`prted on h2 (pid 5), which starts and ends the ranks there`."""
-        return (
-            f"{self.name} on {self.host} (pid"
-            f" {self.pid}){', which starts and ends the ranks there,' if self.daemon else ''}"
-        )
+        task = ", which starts and ends the ranks there," if self.daemon else ""
+        return f"{self.name} on {self.host} (pid {self.pid}){task}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,12 @@ class Evidence:
     """What is known about a stalled job of `ranks` ranks.
 
     By rank: `here` are the ranks that started, `stalled` the stall reports, `states` the state
-    letters of processes from their own host, and `gpus` the devices. `hosts` are the user's names
-    of the hosts of all ranks, in order of rank (empty: this machine). `unreachable` are hosts,
-    under the user's names, that gave no answer. `links_down` are interfaces of the launching host
-    that lost their link. `found` are ranks that exist but have not reported their start, and
-    `helpers` are stopped.
+    letters of processes from their own host, `gpus` the devices, and `unreported` the processes
+    that run but have not reported their start.
+
+    `hosts` are the user's names of the hosts of all ranks, in order of rank (empty for this
+    machine). `unreachable` are hosts, under the user's names, that gave no answer. `links_down` are
+    interfaces of the launching host that lost their link. `helpers` are stopped.
     """
 
     ranks: int
@@ -60,7 +60,7 @@ class Evidence:
     gpus: Mapping[int, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
     links_down: Mapping[str, list[str]] = field(default_factory=dict)
-    found: Mapping[int, Here] = field(default_factory=dict)
+    unreported: Mapping[int, Here] = field(default_factory=dict)
     helpers: Sequence[Helper] = ()
 
     def broken(self) -> dict[int, str]:
@@ -68,64 +68,64 @@ class Evidence:
 
         The host's own view outranks that of local_processes.
         """
-        found = {rank: state for rank, state in self.states.items() if state in ENDED | STOPPED}
+        broken = {rank: state for rank, state in self.states.items() if state in ENDED | STOPPED}
         for report in self.stalled.values():
             for rank, other in self.here.items():
                 state = report.local_processes.get(other.pid) if other.host == report.host else None
                 if state in ENDED | STOPPED and rank not in self.states:
-                    found[rank] = state
-        return found
+                    broken[rank] = state
+        return broken
 
     def unlinked(self) -> dict[str, list[str]]:
         """Interfaces that lost their link while the job ran, by host."""
-        return {
-            **self.links_down,
-            **{
-                report.host: report.links_down
-                for report in self.stalled.values()
-                if report.links_down
-            },
-        }
+        by_host = dict(self.links_down)
+        for report in self.stalled.values():
+            if report.links_down:
+                by_host[report.host] = report.links_down
+        return by_host
 
     def silent(self) -> list[int]:
         """Ranks that started but sent no stall report."""
         return sorted(self.here.keys() - self.stalled.keys())
 
     def late(self) -> dict[int, Stalled]:
-        """The reports of ranks that are at an earlier step than others; empty if all are at the
-        same step.
+        """The reports of ranks that are at an earlier step than others.
+
+        Empty if all are at the same step.
         """
-        first = min((report.step for report in self.stalled.values()), default=0)
-        found = {rank: report for rank, report in self.stalled.items() if report.step == first}
-        return found if len(found) < len(self.stalled) else {}
+        first_step = min((report.step for report in self.stalled.values()), default=0)
+        late = {rank: report for rank, report in self.stalled.items() if report.step == first_step}
+        return late if len(late) < len(self.stalled) else {}
 
     def name(self, rank: int) -> str:
-        """`rank 3 on h2 (GPU 1, pid 77)`, as far as known."""
-        here = self.here.get(rank) or self.found.get(rank)
-        host = self.place(rank)
-        inside = ", ".join(
-            filter(None, (self.gpus.get(rank, ""), f"pid {here.pid}" if here else ""))
-        )
-        return f"rank {rank}" + (f" on {host}" if host else "") + (f" ({inside})" if inside else "")
+        """`rank 3 on h2 (GPU 1, pid 77)`, as far as it is known."""
+        text = f"rank {rank}{_on(self.place(rank))}"
+        details = [self.gpus[rank]] if self.gpus.get(rank) else []
+        here = self._process(rank)
+        if here:
+            details.append(f"pid {here.pid}")
+        return f"{text} ({', '.join(details)})" if details else text
 
     def names(self, ranks: Iterable[int]) -> str:
-        """`ranks 2, 3 on h2 and rank 4 on h3`, grouped by host; a single rank as `name` writes
-        it.
+        """`ranks 2, 3 on h2 and rank 4 on h3`, grouped by host.
+
+        A single rank is written as by `name`.
         """
-        every = sorted(ranks)
-        if len(every) == 1:
-            return self.name(every[0])
+        ordered = sorted(ranks)
+        if len(ordered) == 1:
+            return self.name(ordered[0])
         by_host: dict[str, list[int]] = {}
-        for rank in every:
+        for rank in ordered:
             by_host.setdefault(self.place(rank), []).append(rank)
-        return " and ".join(
-            _listed(some) + (f" on {host}" if host else "") for host, some in by_host.items()
-        )
+        return " and ".join(_list_ranks(group) + _on(host) for host, group in by_host.items())
 
     def place(self, rank: int) -> str:
-        """The host's own name for a rank that started, else the user's."""
-        here = self.here.get(rank) or self.found.get(rank)
+        """A host's own name for the host of a rank that started, else the user's name."""
+        here = self._process(rank)
         return here.host if here else self.host_of(rank)
+
+    def _process(self, rank: int) -> Here | None:
+        return self.here.get(rank) or self.unreported.get(rank)
 
     def hosts_of(self, ranks: Iterable[int]) -> list[str]:
         """The hosts of these ranks as the user named them, sorted; none for this machine."""
@@ -136,49 +136,57 @@ class Evidence:
         return self.hosts[rank] if rank < len(self.hosts) else ""
 
 
-def _listed(ranks: list[int]) -> str:
-    text = ", ".join(map(str, ranks[:MAX_NAMED])) + (
-        f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else ""
-    )
+def _on(host: str) -> str:
+    return f" on {host}" if host else ""
+
+
+def _list_ranks(ranks: list[int]) -> str:
+    text = ", ".join(map(str, ranks[:MAX_NAMED]))
+    if len(ranks) > MAX_NAMED:
+        text += f" and {len(ranks) - MAX_NAMED} more"
     return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"
 
 
-def conclude(seen: Evidence, waited_s: float, leaving_s: float | None = None) -> TimedOut:
-    """The error that ends the job; `waited_s` is the time since the last report, `leaving_s` that
-    since the result is complete.
+def conclude(evidence: Evidence, waited_s: float, leaving_s: float | None = None) -> TimedOut:
+    """The error that ends the job.
+
+    `waited_s` is the time since the last report, `leaving_s` the time since the result is complete.
 
     Causes in order of certainty: a process that cannot run, a late rank if all ranks report, a lost
     link, an unreachable host, a rank that does not report, and finally the network or the library.
     """
-    message, hint = _cause(seen)
-    return TimedOut(f"{_where(seen, waited_s, leaving_s)}: {message}", hint, options=["limit"])
+    message, hint = _cause(evidence)
+    stall = _stall_text(evidence, waited_s, leaving_s)
+    return TimedOut(f"{stall}: {message}", hint, options=["limit"])
 
 
-def absent(seen: Evidence, limit_s: float) -> TimedOut:
+def absent(evidence: Evidence, limit_s: float) -> TimedOut:
     """The error when some ranks never started."""
-    missing = [rank for rank in range(seen.ranks) if rank not in seen.here]
-    broken, links_down = seen.broken(), seen.unlinked()
-    limit = f"within {limit_s:g} s, {len(seen.here)} of {seen.ranks} did"
+    missing = [rank for rank in range(evidence.ranks) if rank not in evidence.here]
+    broken, links_down = evidence.broken(), evidence.unlinked()
+    limit = f"within {limit_s:g} s, {len(evidence.here)} of {evidence.ranks} did"
     if missing and all(broken.get(rank) in STOPPED for rank in missing):
-        return TimedOut(f"launch: {_broken(seen, broken)}: not started {limit}", _RESUME)
-    hosts = seen.hosts_of(missing)
+        return TimedOut(f"launch: {_broken(evidence, broken)}: not started {limit}", _RESUME)
+    hosts = evidence.hosts_of(missing)
     hint = _probe(hosts) if hosts else DRY_RUN_HINT
-    also = f"; {_broken(seen, broken)}" if broken else ""
-    if seen.helpers:
-        also, hint = f"{also}; {_helpers(seen)}", _RESUME
+    also = f"; {_broken(evidence, broken)}" if broken else ""
+    if evidence.helpers:
+        also, hint = f"{also}; {_helpers(evidence)}", _RESUME
     if links_down:
-        link, hint = _links_down(seen, links_down)
+        link, hint = _links_down(evidence, links_down)
         also += f"; {link}"
-    message = f"launch: {seen.names(missing)} did not start {limit}{also}"
+    message = f"launch: {evidence.names(missing)} did not start {limit}{also}"
     return TimedOut(message, hint, options=["dry_run"])
 
 
-def death(seen: Evidence, rank: int, how: str = "exited without an error message") -> NoMeasurement:
+def death(
+    evidence: Evidence, rank: int, ending: str = "exited without an error message"
+) -> NoMeasurement:
     """The error when a rank exited and the launcher did not report which one."""
-    return NoMeasurement(f"{seen.name(rank)} {how}", _broken_hint(seen, {rank: GONE}))
+    return NoMeasurement(f"{evidence.name(rank)} {ending}", _broken_hint(evidence, {rank: GONE}))
 
 
-def _where(seen: Evidence, waited_s: float, leaving_s: float | None) -> str:
+def _stall_text(evidence: Evidence, waited_s: float, leaving_s: float | None) -> str:
     if leaving_s is not None:
         return (
             f"everything was measured, but the job did not end within {leaving_s:.0f} s and was"
@@ -186,100 +194,88 @@ def _where(seen: Evidence, waited_s: float, leaving_s: float | None) -> str:
         )
     # Other ranks may run ahead of a late one and wait at a later step. The earliest step is the one
     # that does not end.
-    first = min(seen.stalled.values(), key=lambda report: report.step, default=None)
+    first = min(evidence.stalled.values(), key=lambda report: report.step, default=None)
     if first is None:
         return f"no rank has reported for {waited_s:.0f} s"
     return f"{first.phase_text} made no progress for {first.waited_s:.0f} s"
 
 
-def _cause(seen: Evidence) -> tuple[str, str]:
-    broken = seen.broken()
-    if seen.helpers and not any(state in STOPPED for state in broken.values()):
-        # ranks that cannot report any more end themselves after a while
-        return _helpers(seen), _RESUME
+def _cause(evidence: Evidence) -> tuple[str, str]:
+    broken = evidence.broken()
+    if evidence.helpers and not any(state in STOPPED for state in broken.values()):
+        # Ranks that cannot report any more end themselves after a while.
+        return _helpers(evidence), _RESUME
     if broken:
-        return _broken(seen, broken), _broken_hint(seen, broken)
-    links_down, silent = seen.unlinked(), seen.silent()
-    if seen.late() and not silent:
-        message, hint = _behind(seen)
-        meanwhile = (
-            _links_down(seen, links_down)[0]
-            if links_down
-            else packet_loss.describe(seen.stalled, seen.here, seen.hosts)[0]
-        )
+        return _broken(evidence, broken), _broken_hint(evidence, broken)
+    links_down, silent = evidence.unlinked(), evidence.silent()
+    if evidence.late() and not silent:
+        message, hint = _late_ranks(evidence)
+        if links_down:
+            meanwhile, _ = _links_down(evidence, links_down)
+        else:
+            meanwhile, _ = packet_loss.describe(evidence.stalled, evidence.here, evidence.hosts)
         return message + (f"; meanwhile {meanwhile}" if meanwhile else ""), hint
     if links_down:
-        return _links_down(seen, links_down)
-    lost, look = packet_loss.describe(seen.stalled, seen.here, seen.hosts)
-    if lost:
-        return (
-            lost
-            + (
-                f", and {seen.names(silent)} {_do(silent)} not report any more"
-                if silent and seen.stalled
-                else ""
-            ),
-            look,
+        return _links_down(evidence, links_down)
+    loss, hint = packet_loss.describe(evidence.stalled, evidence.here, evidence.hosts)
+    if loss:
+        return f"{loss}{_and_silent(evidence)}", hint
+    cut_off = [rank for rank in silent if evidence.host_of(rank) in evidence.unreachable]
+    if cut_off:
+        message = (
+            f"{evidence.names(cut_off)} cannot be reached: they do not report, and the launch agent"
+            " gets no answer"
         )
-    cut = [rank for rank in silent if seen.host_of(rank) in seen.unreachable]
-    if cut:
-        hosts = seen.hosts_of(cut)
-        return (
-            (
-                f"{seen.names(cut)} cannot be reached: they do not report, and the launch agent"
-                " gets no answer"
-            ),
-            _probe(hosts),
-        )
-    if silent and seen.stalled:
-        return _mute(seen, silent)
+        return message, _probe(evidence.hosts_of(cut_off))
+    if silent and evidence.stalled:
+        return _silent_ranks(evidence, silent)
     if silent:
-        return f"{seen.names(silent)} do not report", _DUMP
-    return _together(seen)
+        return f"{evidence.names(silent)} do not report", _DUMP
+    return _same_step(evidence)
 
 
-def _mute(seen: Evidence, silent: Sequence[int]) -> tuple[str, str]:
-    """Some ranks report and these do not."""
-    alive = " although alive" if all(rank in seen.states for rank in silent) else ""
-    said = f"{seen.names(silent)} did not report{alive}"
-    hosts = seen.hosts_of(silent)
+def _silent_ranks(evidence: Evidence, silent: Sequence[int]) -> tuple[str, str]:
+    """The cause where some ranks report and the `silent` ones do not."""
+    alive = " although alive" if all(rank in evidence.states for rank in silent) else ""
+    message = f"{evidence.names(silent)} did not report{alive}"
+    hosts = evidence.hosts_of(silent)
     if not hosts:
-        return f"{said}: a call blocks them", _DUMP
-    others = sorted(
-        {seen.place(rank) for rank in seen.stalled} - {seen.place(rank) for rank in silent}
-    )
+        return f"{message}: a call blocks them", _DUMP
+    silent_hosts = {evidence.place(rank) for rank in silent}
+    others = sorted({evidence.place(rank) for rank in evidence.stalled} - silent_hosts)
     ends = ", ".join(others) if 0 < len(others) <= MAX_HOSTS else "the others"
-    return f"{said}: the network between them and {ends} fails, or a call blocks them", _probe(
-        hosts
+    message += f": the network between them and {ends} fails, or a call blocks them"
+    return message, _probe(hosts)
+
+
+def _late_ranks(evidence: Evidence) -> tuple[str, str]:
+    late = evidence.late()
+    others = next(report for rank, report in evidence.stalled.items() if rank not in late)
+    verb = "is" if len(late) == 1 else "are"
+    message = (
+        f"{evidence.names(late)} {verb} stuck at an earlier step ({_current_call(late)}),"
+        f" the others wait in {others.phase_text}{_library_report(evidence)}"
     )
+    return message, "on the host of that rank: dmesg | tail, top, nvidia-smi"
 
 
-def _behind(seen: Evidence) -> tuple[str, str]:
-    late = seen.late()
-    others = next(report for rank, report in seen.stalled.items() if rank not in late)
-    stuck = (
-        f"{seen.names(late)} {'is' if len(late) == 1 else 'are'} stuck at an earlier step"
-        f" ({_doing(late)})"
-    )
-    return (
-        f"{stuck}, the others wait in {others.phase_text}{_library(seen)}",
-        "on the host of that rank: dmesg | tail, top, nvidia-smi",
-    )
-
-
-def _doing(reports: Mapping[int, Stalled]) -> str:
+def _current_call(reports: Mapping[int, Stalled]) -> str:
     return " > ".join(next(iter(reports.values())).doing)
 
 
-def _library(seen: Evidence) -> str:
-    report = next((one.library for one in seen.stalled.values() if one.library), "")
-    return f"\nNCCL reports:\n{report}" if report else ""
+def _library_report(evidence: Evidence) -> str:
+    for report in evidence.stalled.values():
+        if report.library:
+            return f"\nNCCL reports:\n{report.library}"
+    return ""
 
 
-def _together(seen: Evidence) -> tuple[str, str]:
+def _same_step(evidence: Evidence) -> tuple[str, str]:
+    """The cause where all ranks wait at the same step."""
     message = (
-        f"no rank is late: all {len(seen.stalled)} wait at the same step ({_doing(seen.stalled)}),"
-        f" so the network or the library is stuck{_library(seen)}"
+        f"no rank is late: all {len(evidence.stalled)} wait at the same step"
+        f" ({_current_call(evidence.stalled)}), so the network or the library is stuck"
+        f"{_library_report(evidence)}"
     )
     hint = (
         "ip -s link   (on each host: errors and drops), then the same run with NCCL_DEBUG=INFO, or"
@@ -288,45 +284,46 @@ def _together(seen: Evidence) -> tuple[str, str]:
     return message, hint
 
 
-def _broken(seen: Evidence, broken: Mapping[int, str]) -> str:
+def _broken(evidence: Evidence, broken: Mapping[int, str]) -> str:
     by_state: dict[str, list[int]] = {}
     for rank, state in sorted(broken.items()):
         by_state.setdefault(STATES.get(state, state), []).append(rank)
     return ", ".join(
-        f"{seen.names(ranks)} {'is' if len(ranks) == 1 else 'are'} {state}"
+        f"{evidence.names(ranks)} {'is' if len(ranks) == 1 else 'are'} {state}"
         for state, ranks in by_state.items()
     )
 
 
-def _helpers(seen: Evidence) -> str:
-    return (
-        " and ".join(map(str, seen.helpers))
-        + f" {'is' if len(seen.helpers) == 1 else 'are'} stopped"
-    )
+def _helpers(evidence: Evidence) -> str:
+    verb = "is" if len(evidence.helpers) == 1 else "are"
+    return f"{' and '.join(map(str, evidence.helpers))} {verb} stopped"
 
 
-def _do(ranks: list[int]) -> str:
-    return "does" if len(ranks) == 1 else "do"
+def _and_silent(evidence: Evidence) -> str:
+    """`, and rank 3 on h2 does not report any more`; '' if all ranks report or none does."""
+    silent = evidence.silent() if evidence.stalled else []
+    if not silent:
+        return ""
+    verb = "does" if len(silent) == 1 else "do"
+    return f", and {evidence.names(silent)} {verb} not report any more"
 
 
-def _broken_hint(seen: Evidence, broken: Mapping[int, str]) -> str:
+def _broken_hint(evidence: Evidence, broken: Mapping[int, str]) -> str:
     rank, state = min(broken.items())
-    host = seen.host_of(rank)
-    ssh = f"ssh {host} " if host else ""
     if state in STOPPED:
         return _RESUME
+    host = evidence.host_of(rank)
+    ssh = f"ssh {host} " if host else ""
     return f"{ssh}dmesg | tail   (out of memory, or killed by a user)"
 
 
-def _links_down(seen: Evidence, links_down: Mapping[str, list[str]]) -> tuple[str, str]:
+def _links_down(evidence: Evidence, links_down: Mapping[str, list[str]]) -> tuple[str, str]:
     links = " and ".join(
         f"{', '.join(names)} on {host}" for host, names in sorted(links_down.items())
     )
-    silent = seen.silent() if seen.stalled else []
-    cut = f", and {seen.names(silent)} {_do(silent)} not report any more" if silent else ""
     host, names = min(links_down.items())
     return (
-        f"the link of {links} went down{cut}",
+        f"the link of {links} went down{_and_silent(evidence)}",
         f"ip -brief link; ethtool {names[0]}   (on {host}: cable, switch port, driver)",
     )
 

@@ -1,11 +1,8 @@
-"""Detects which launcher started this process, and as which rank, from the variables that each
-launcher sets.
+"""Detects which launcher started this process, and joins the ranks of its job.
 
-Joins the ranks of a job over the control channel that fits the launcher, and detects a split
-brain.
-
-In a split brain, N processes each believe they are rank 0 of 1, like a program built without MPI.
-Each measures only itself, and the numbers look plausible.
+`detect` reads the variables that each launcher sets. `join` opens the control channel that fits the
+launcher, and refuses a split brain: N processes that each believe they are rank 0 of 1, like a
+program built without MPI. Each would measure only itself, and the numbers would look plausible.
 """
 
 import logging
@@ -20,6 +17,8 @@ from pathlib import Path
 from busbw.core.errors import BusbwError, NoMeasurement, UsageError
 from busbw.launch import interfaces
 from busbw.launch.control import Control, SoloControl
+
+LOG = logging.getLogger(__name__)
 
 # Slurm numbers its pseudo steps (batch script, extern, interactive shell) down from 2^32. They are
 # not job steps.
@@ -43,8 +42,9 @@ class Launcher:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """This process is `rank` of `size`, and `local_rank` of its host (None if the launcher does
-    not set it).
+    """This process is rank `rank` of `size`, and rank `local_rank` of its host.
+
+    `local_rank` is None if the launcher does not set it.
     """
 
     launcher: Launcher
@@ -98,9 +98,8 @@ def detect(env: Mapping[str, str]) -> Membership | None:
     """
     for launcher in LAUNCHERS:
         size_name = next((name for name in launcher.size if env.get(name)), None)
-        if size_name is None or not all(
-            env.get(name) for name in (launcher.rank, *launcher.requires)
-        ):
+        required = (launcher.rank, *launcher.requires)
+        if size_name is None or not all(env.get(name) for name in required):
             continue
         if launcher.name == "Slurm" and not _is_task(env, size_name):
             continue
@@ -132,15 +131,12 @@ def _integer(env: Mapping[str, str], name: str) -> int:
     return int(value)
 
 
-LOG = logging.getLogger(__name__)
-
-
 def join(env: Mapping[str, str], *, expect: int | None) -> Control:
     """The channel to the other ranks of this job, chosen by the launcher's variables in `env`.
 
-    `expect` is the requested number of ranks, if any. Also sets NCCL_SOCKET_IFNAME and
-    GLOO_SOCKET_IFNAME of this process from BUSBW_IFNAME. NoMeasurement if the launcher, the library
-    and `expect` disagree on the number of ranks, or if the library is missing.
+    `expect` is the requested number of ranks, if any. NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of
+    this process are set from BUSBW_IFNAME. NoMeasurement if the launcher, the library and `expect`
+    disagree on the number of ranks, or if the library is missing.
     """
     member = detect(env)
     interfaces.settle(env)
@@ -219,8 +215,8 @@ def _cure(member: Membership, library: str) -> str:
             f"srun --mpi=pmix -n {n} ... (`srun --mpi=list` must name pmix), or start it with"
             " mpirun inside the allocation"
         )
-    own = Path(sys.executable).with_name("mpirun")
-    mpirun = str(own) if own.exists() else "mpirun"
+    beside_python = Path(sys.executable).with_name("mpirun")
+    mpirun = str(beside_python) if beside_python.exists() else "mpirun"
     if member.launcher.name == "MPICH" or "Open MPI" in library:
         return (
             f"{mpirun} -n {n} ...: the mpirun of the MPI that mpi4py uses ({library or 'unknown'})"

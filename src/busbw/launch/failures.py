@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbw.core.errors import BusbwError, NoMeasurement, StartFailed
+from busbw.launch.signals import signal_hint, signal_name, signal_words
 
 TAIL_LINES = 5
 
@@ -15,10 +16,8 @@ class Failure:
     """One known failure.
 
     `pattern` matches text with white space collapsed; its groups, and `host`, fill message and
-    hint.
-
-    A `transient` failure raises StartFailed, so that the run is started again. One that `kills`
-    explains the death of a rank.
+    hint. A `transient` failure raises StartFailed, so that the run is started again. A failure that
+    `kills` explains the death of a rank.
     """
 
     pattern: str
@@ -121,7 +120,7 @@ FAILURES: tuple[Failure, ...] = (
         "host {host} does not answer on port {port} ({why})",
         _PROBE + "   (another port: export OMPI_MCA_plm_rsh_args='-p 22222')",
     ),
-    Failure(  # of Open MPI 4
+    Failure(  # Open MPI 4 reports it
         r"from (?P<here>\S+) to: (?P<host>\S+) Unable to connect to the peer (?P<address>\S+) on"
         r" port \d+: "
         r"(?P<why>[A-Z][a-z]+(?: [a-z]+){0,3})",
@@ -236,38 +235,26 @@ FAILURES: tuple[Failure, ...] = (
 )
 
 _REMOTE_HOST = re.compile(r"Remote host: (\S+)")
-_SIGNAL_HINTS: dict[int, str] = {
-    signal.SIGKILL: "ssh {host} dmesg | tail   (out of memory, or killed by a user)",
-    signal.SIGBUS: (
-        "df -h /dev/shm   (shared memory is full: containers need --shm-size or --ipc=host)"
-    ),
-    signal.SIGTERM: "a user or the scheduler terminated it: request more time",
-}
 
 
 def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwError:
-    """The error for a launcher that exited with `status` (-N: killed by signal N), from the end of
-    its stderr.
+    """The error for a launcher that exited with `status` (-N if signal N killed it).
 
-    `hosts`: those it used.
+    `stderr_tail` is the end of its stderr, `hosts` are those that it used.
     """
-    if error := known(stderr_tail, hosts):
+    error = known(stderr_tail, hosts)
+    if error:
         return error
-    lines = [
-        line.strip()
-        for line in stderr_tail.replace("\0", "").splitlines()
-        if line.strip().strip("-")
-    ]
-    how = f"died of {signal_words(-status)}" if status < 0 else f"exited with {status}"
-    signalled = status - 128 in list(signal.Signals)
-    how += f", as after a rank died of {signal_words(status - 128)}" if signalled else ""
-    quoted = (
-        "; last lines: " + " / ".join(lines[-TAIL_LINES:])
-        if lines
-        else ", without an error message"
-    )
+    stripped = [line.strip() for line in stderr_tail.replace("\0", "").splitlines()]
+    lines = [line for line in stripped if line.strip("-")]
+    ending = f"died of {signal_words(-status)}" if status < 0 else f"exited with {status}"
+    if status - 128 in list(signal.Signals):
+        ending += f", as after a rank died of {signal_words(status - 128)}"
+    quoted = ", without an error message"
+    if lines:
+        quoted = "; last lines: " + " / ".join(lines[-TAIL_LINES:])
     where = f" on {', '.join(hosts)}" if hosts else ""
-    message = f"the launcher{where} {how}{quoted}"
+    message = f"the launcher{where} {ending}{quoted}"
     if status == -signal.SIGKILL:
         hint = "dmesg | tail   (out of memory, or killed by a user or the scheduler)"
         return NoMeasurement(message, hint)
@@ -277,9 +264,9 @@ def explain(status: int, stderr_tail: str, hosts: Sequence[str] = ()) -> BusbwEr
 def known(stderr_tail: str, hosts: Sequence[str] = (), *, kills: bool = False) -> BusbwError | None:
     """The error for a known failure in the launcher's stderr; None if there is none.
 
-    `kills`: only one that explains a death.
+    With `kills` only failures that explain a death count.
     """
-    text = " ".join(stderr_tail.replace("\0", " ").split()) + " "
+    text = f"{_one_line(stderr_tail)} "
     for failure in FAILURES:
         if kills and not failure.kills:
             continue
@@ -287,31 +274,28 @@ def known(stderr_tail: str, hosts: Sequence[str] = (), *, kills: bool = False) -
         if match:
             words = _words(match, text, hosts)
             hint = failure.hint.format_map(words)
+            if not hosts:  # all ranks ran on this machine
+                hint = hint.replace(f"ssh {words['host']} ", "")
             kind = StartFailed if failure.transient else NoMeasurement
-            # Without hosts, all ranks ran on this machine.
-            return kind(
-                failure.message.format_map(words),
-                hint if hosts else hint.replace(f"ssh {words['host']} ", ""),
-            )
+            return kind(failure.message.format_map(words), hint)
     return None
 
 
 def died(stderr: str) -> bool:
-    """Whether the launcher reports that a signal killed a rank, which breaks the connections of
-    the others.
-    """
-    text = " ".join(stderr.replace("\0", " ").split())
+    """Whether a signal killed a rank, which breaks connections, according to the launcher."""
+    text = _one_line(stderr)
     return any(re.search(pattern, text) for pattern in (DIED, TASK_DIED))
 
 
 def killed_rank(stderr: str) -> int | None:
     """The rank that SIGKILL ended, according to the launcher."""
-    text = " ".join(stderr.replace("\0", " ").split())
-    found = re.search(DIED, text)
-    if found:
-        return int(found["rank"]) if int(found["signal"]) == signal.SIGKILL else None
-    task = re.search(TASK_DIED, text)
-    return min(_ranks(task["rank"])) if task and task["why"] == KILLED else None
+    text = _one_line(stderr)
+    by_mpirun = re.search(DIED, text)
+    if by_mpirun:
+        killed = int(by_mpirun["signal"]) == signal.SIGKILL
+        return int(by_mpirun["rank"]) if killed else None
+    by_srun = re.search(TASK_DIED, text)
+    return min(_ranks(by_srun["rank"])) if by_srun and by_srun["why"] == KILLED else None
 
 
 def in_order(stderr: str, gone: Sequence[int]) -> str:
@@ -323,78 +307,75 @@ def in_order(stderr: str, gone: Sequence[int]) -> str:
     cause first.
     """
     reports = list(re.finditer(TASK_DIED, stderr))
-    fault = next((one for one in reports if one["why"] not in (KILLED, ABORTED)), None)
-    seen = next(
-        ((one, str(rank)) for rank in gone for one in reports if rank in _ranks(one["rank"])), None
-    )
-    first, rank = (fault, fault["rank"]) if fault else seen or (None, "")
-    if first is None:
+    faults = [report for report in reports if report["why"] not in (KILLED, ABORTED)]
+    cause = (faults[0], faults[0]["rank"]) if faults else _first_reported(reports, gone)
+    if cause is None:
         return stderr
-    sure = bool(fault) or first["host"] == reports[0]["host"]
-    rest = re.sub(TASK_DIED, "", stderr) if sure else stderr
-    return f"srun: error: {first['host']}: task {rank}: {first['why']}\n{rest}"
+    first, rank = cause
+    certain = bool(faults) or first["host"] == reports[0]["host"]
+    remainder = re.sub(TASK_DIED, "", stderr) if certain else stderr
+    return f"srun: error: {first['host']}: task {rank}: {first['why']}\n{remainder}"
+
+
+def _first_reported(
+    reports: Sequence[re.Match[str]], gone: Sequence[int]
+) -> tuple[re.Match[str], str] | None:
+    """srun's report of the first rank of `gone` that it reported, and that rank."""
+    for rank in gone:
+        for report in reports:
+            if rank in _ranks(report["rank"]):
+                return report, str(rank)
+    return None
 
 
 def _ranks(text: str) -> set[int]:
     """The ranks of srun's `0,2-3`."""
-    ends = [part.partition("-") for part in text.split(",") if part]
-    return {rank for first, _, last in ends for rank in range(int(first), int(last or first) + 1)}
+    ranks: set[int] = set()
+    for part in text.split(","):
+        if part:
+            first, _, last = part.partition("-")
+            ranks |= set(range(int(first), int(last or first) + 1))
+    return ranks
 
 
-def _named(ranks: str) -> str:
-    """`rank 2`, `ranks 0,2-3`."""
+def _rank_words(ranks: str) -> str:
+    """`rank 2` or `ranks 0,2-3`."""
     return f"ranks {ranks}" if re.search("[,-]", ranks) else f"rank {ranks}"
 
 
 def _or_others(match: re.Match[str], text: str) -> str:
     """The ranks of other hosts that may have died first instead."""
     others = {
-        one["host"]: one["rank"]
-        for one in re.finditer(TASK_DIED, text)
-        if one["host"] != match.groupdict().get("host")
+        report["host"]: report["rank"]
+        for report in re.finditer(TASK_DIED, text)
+        if report["host"] != match.groupdict().get("host")
     }
-    names = " and ".join(f"{_named(ranks)} on host {host}" for host, ranks in others.items())
-    return (
-        f", or {names} died first: Slurm then kills all others, and reports them in any order"
-        if names
-        else ""
-    )
+    if not others:
+        return ""
+    names = " and ".join(f"{_rank_words(ranks)} on host {host}" for host, ranks in others.items())
+    return f", or {names} died first: Slurm then kills all others, and reports them in any order"
 
 
 def aborting_host(stderr: str) -> str:
-    """The host of the rank that called MPI_Abort, according to the launcher; '' if there is
-    none.
-    """
-    match = re.search(
-        r"due to process rank \d+ with PID \d+ on node (\S+) calling",
-        " ".join(stderr.replace("\0", " ").split()),
-    )
+    """The host of the rank that called MPI_Abort, according to the launcher; '' if none did."""
+    pattern = r"due to process rank \d+ with PID \d+ on node (\S+) calling"
+    match = re.search(pattern, _one_line(stderr))
     return match.group(1) if match else ""
 
 
-def signal_words(number: int) -> str:
-    """`signal 9 (SIGKILL)`."""
-    return f"signal {number} ({_signal_name(number)})"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
+def _one_line(stderr: str) -> str:
+    return " ".join(stderr.replace("\0", " ").split())
 
 
 def _words(match: re.Match[str], text: str, hosts: Sequence[str]) -> dict[str, str]:
-    named = {name: value for name, value in match.groupdict().items() if value is not None}
+    """The words that fill a failure's message and hint, by placeholder."""
+    groups = {name: value for name, value in match.groupdict().items() if value is not None}
     remote = _REMOTE_HOST.search(text)
-    words = {"host": remote.group(1) if remote else ", ".join(hosts) or "this one"} | named
-    words |= {"ranks": _named(named.get("rank", "")), "or_others": _or_others(match, text)}
+    words = {"host": remote.group(1) if remote else ", ".join(hosts) or "this one"} | groups
+    words |= {"ranks": _rank_words(groups.get("rank", "")), "or_others": _or_others(match, text)}
     words["host"] = words["host"].rpartition("@")[2].strip("[]:'\"") or words["host"]
     if "signal" in words:
         number = int(words["signal"])
-        words["signal_name"] = _signal_name(number)
-        template = _SIGNAL_HINTS.get(
-            number, "ulimit -c unlimited, run again, and read the core file on {host}"
-        )
-        words["signal_hint"] = template.format_map(words)
+        words["signal_name"] = signal_name(number)
+        words["signal_hint"] = signal_hint(number, words["host"])
     return words

@@ -1,7 +1,7 @@
-"""Hosts and their slots, from `--hosts h1:8,h2:8` or a hostfile (`h1 slots=8`, `h1:8`, or one
-line per slot as PBS writes it).
+"""Hosts and their slots, and torchrun's command line.
 
-Builds torchrun's command line for local ranks without MPI: `python -m torch.distributed.run`.
+Hosts come from `--hosts h1:8,h2:8` or a hostfile with lines `h1 slots=8` or `h1:8`, or one line per
+slot as PBS writes it. torchrun, `python -m torch.distributed.run`, starts local ranks without MPI.
 """
 
 import re
@@ -21,13 +21,13 @@ _OTHER_KEYS = re.compile(r"(max[_-]slots\s*=\s*\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host. `slots` is the number of ranks it takes; 0: not given."""
+    """One host. `slots` is the number of ranks it takes, 0 if it is not given."""
 
     name: str
     slots: int = 0
 
     def __str__(self) -> str:
-        """`h1:8`, `[fd00::2]:8`, or the name alone, as --hosts and mpirun's --host accept it."""
+        """`h1:8`, `[fd00::2]:8`, or only the name, as --hosts and mpirun's --host accept it."""
         name = f"[{self.name}]" if ":" in self.name else self.name
         return f"{name}:{self.slots}" if self.slots else name
 
@@ -35,7 +35,7 @@ class Host:
 def is_host(text: str) -> bool:
     """Whether a text is a host name or an address.
 
-    Others must not reach ssh, which takes a word that starts with `-` as an option.
+    Other texts must not reach ssh, which takes a word that starts with `-` as an option.
     """
     return bool(_NAME.fullmatch(text) or _IPV6.fullmatch(text))
 
@@ -70,9 +70,10 @@ def read_hostfile(path: str) -> tuple[Host, ...]:
 
 
 def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
-    """Hosts in order of first line.
+    """The hosts in the text of a hostfile, in order of their first lines.
 
-    Slots of repeated hosts are added up, as Open MPI does. UsageError names the line.
+    The slots of repeated hosts are added up, as Open MPI does. UsageError names the line after
+    `source`.
     """
     slots: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -88,64 +89,64 @@ def parse_hostfile(text: str, source: str) -> tuple[Host, ...]:
 
 
 def share(hosts: Sequence[Host], ranks: int | None, default: int = 1) -> tuple[Host, ...]:
-    """The hosts with the slots that `ranks` ranks occupy, filled in order, or evenly if no host has
-    slots; all slots for None.
+    """The hosts with the slots that `ranks` ranks occupy, or with all slots for None.
 
-    `default` is the number of slots of a host without any when `ranks` is None. Raises UsageError
-    if there are too few slots.
+    Hosts are filled in order, or evenly if no host has slots. `default` is the number of slots of a
+    host without any when `ranks` is None. UsageError if there are too few slots.
     """
     if ranks is None:
         return tuple(Host(host.name, host.slots or default) for host in hosts)
     if ranks < 1:
         raise UsageError(f"-n {ranks}: at least one rank is needed", "give -n 1 or more")
     if not any(host.slots for host in hosts):
-        each, more = divmod(ranks, len(hosts))
-        return tuple(
-            Host(host.name, each + (i < more)) for i, host in enumerate(hosts) if each + (i < more)
-        )
+        per_host, remainder = divmod(ranks, len(hosts))
+        even = [Host(host.name, per_host + (i < remainder)) for i, host in enumerate(hosts)]
+        return tuple(host for host in even if host.slots)
     known = tuple(Host(host.name, host.slots or 1) for host in hosts)
     total = sum(host.slots for host in known)
     if ranks > total:
-        each = -(-ranks // len(known))
-        asked = ",".join(str(Host(host.name, each)) for host in known)
+        per_host = -(-ranks // len(known))
+        enough = ",".join(str(Host(host.name, per_host)) for host in known)
         raise UsageError(
             f"-n {ranks}: the {len(known)} hosts have {total} slots",
-            f"give more slots, like --hosts {asked}",
+            f"give more slots, like --hosts {enough}",
         )
-    return _filled(known, ranks)
+    return _fill(known, ranks)
 
 
-def _filled(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
+def _fill(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
     """Slots of each host up to `ranks` in total; hosts without ranks are left out."""
-    taken = []
+    filled = []
     for host in hosts:
         slots = min(host.slots, ranks)
         ranks -= slots
-        taken += [Host(host.name, slots)] if slots else []
-    return tuple(taken)
+        if slots:
+            filled.append(Host(host.name, slots))
+    return tuple(filled)
 
 
 def _hostfile_line(entry: str, where: str) -> Host:
     match = _SLOTS.search(entry)
-    rest = _OTHER_KEYS.sub("", entry.replace(match.group(0), "", 1) if match else entry).split()
-    if len(rest) != 1:
+    without_slots = entry.replace(match.group(0), "", 1) if match else entry
+    words = _OTHER_KEYS.sub("", without_slots).split()
+    if len(words) != 1:
         raise UsageError(
             f"{where}: '{entry}' is not a host with its slots",
             "write one host per line, like: h1 slots=8",
         )
-    host = _host(rest[0], where)
+    host = _host(words[0], where)
     return Host(host.name, _slots(match.group(1), where, host.name)) if match else host
 
 
 def _host(text: str, where: str) -> Host:
     if text.startswith("["):
-        name, bracket, rest = text[1:].partition("]")
-        if not bracket or not _IPV6.fullmatch(name) or (rest and not rest.startswith(":")):
+        name, bracket, suffix = text[1:].partition("]")
+        if not bracket or not _IPV6.fullmatch(name) or (suffix and not suffix.startswith(":")):
             raise UsageError(
                 f"{where}: '{text}' is not an IPv6 address in brackets",
                 "write [fd00::2] or [fd00::2]:8",
             )
-        return Host(name, _slots(rest[1:], where, name) if rest else 0)
+        return Host(name, _slots(suffix[1:], where, name) if suffix else 0)
     if text.count(":") > 1:
         raise UsageError(
             f"{where}: '{text}' has more than one colon",

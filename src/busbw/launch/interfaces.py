@@ -1,9 +1,8 @@
-"""Selects the network interfaces of a job: `--ifname` in the syntax of NCCL_SOCKET_IFNAME (`eth`,
-`=eth0`, `^docker`), or a CIDR.
+"""Selects the network interfaces of a job by --ifname.
 
-MPI and its runtime accept exact names or a CIDR, NCCL prefixes but no CIDR, and Gloo one exact
-name. Only a CIDR fits hosts with different interface names, so every rank resolves it on its own
-host.
+Its value has the syntax of NCCL_SOCKET_IFNAME (`eth`, `=eth0`, `^docker`), or is a CIDR. MPI and
+its runtime accept exact names or a CIDR, NCCL prefixes but no CIDR, and Gloo one exact name. Only a
+CIDR fits hosts with different interface names, so every rank resolves it on its own host.
 """
 
 import ipaddress
@@ -43,8 +42,9 @@ def resolve(text: str, have: Local) -> tuple[str, ...]:
 
 
 def selected(text: str) -> tuple[str, ...]:
-    """The interfaces that `text` selects on this host, if any: a host that only launches may be
-    outside the network.
+    """The interfaces that `text` selects on this host.
+
+    Empty if there are none: a host that only launches may be outside the network.
     """
     try:
         return resolve(text, local()) if text else ()
@@ -53,9 +53,7 @@ def selected(text: str) -> tuple[str, ...]:
 
 
 def for_mpi(text: str, have: Local) -> str:
-    """The value for btl_tcp_if_include and the like: the CIDR, or exact names separated by
-    commas.
-    """
+    """The value for btl_tcp_if_include and the like: the CIDR, or exact names with commas."""
     names = resolve(text, have)
     network = _network(text)
     return str(network) if network is not None else ",".join(names)
@@ -67,15 +65,17 @@ def for_prrte(text: str, have: Local) -> str:
     PRRTE of Open MPI 5 crashes with two (openpmix/prrte#2553).
     """
     names = for_mpi(text, have).split(",")
-    reachable = [
-        name for name in names if (address := have.get(name)) and not address.ip.is_loopback
-    ]
-    return (reachable or names)[0]
+    for name in names:
+        address = have.get(name)
+        if address and not address.ip.is_loopback:
+            return name
+    return names[0]
 
 
 def for_nccl(text: str, have: Local) -> str:
-    """The value of NCCL_SOCKET_IFNAME on this host: `text`, or the exact names of a CIDR's
-    interfaces.
+    """The value of NCCL_SOCKET_IFNAME on this host.
+
+    It is `text`, or the exact names of a CIDR's interfaces.
     """
     names = resolve(text, have)
     return text if _network(text) is None else "=" + ",".join(names)
@@ -91,50 +91,49 @@ def variables(ifname: str) -> dict[str, str]:
     if not ifname:
         return {}
     # Interface names differ between hosts, so each rank resolves a CIDR itself (settle).
-    named = {} if is_cidr(ifname) else {"NCCL_SOCKET_IFNAME": ifname}
-    return {VARIABLE: ifname, **named}
+    nccl = {} if is_cidr(ifname) else {"NCCL_SOCKET_IFNAME": ifname}
+    return {VARIABLE: ifname, **nccl}
 
 
 def towards(peer: str) -> str | None:
-    """The interface of the route to `peer` (name or address); None without a route, or for
-    loopback.
-    """
+    """The interface of the route to `peer`, a name or address; None without one or for loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # queries the routing table only: a datagram socket sends nothing here
+            # This only queries the routing table: a datagram socket sends nothing here.
             probe.connect((peer, 9))
         except OSError:
             return None
-        own = ipaddress.IPv4Address(probe.getsockname()[0])
-    return (
-        None
-        if own.is_loopback
-        else next(
-            (name for name, address in local().items() if address and address.ip == own), None
-        )
-    )
+        source_ip = ipaddress.IPv4Address(probe.getsockname()[0])
+    if source_ip.is_loopback:
+        return None
+    for name, address in local().items():
+        if address and address.ip == source_ip:
+            return name
+    return None
 
 
 def own_name_leads_here() -> bool:
-    """Whether this host's name resolves to an address that other hosts could reach; Gloo listens
-    on that address.
+    """Whether this host's name resolves to an address that other hosts could reach.
+
+    Gloo listens on that address.
     """
     try:
-        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except OSError:
         return False
-    return not ipaddress.ip_address(str(found[0][4][0]).partition("%")[0]).is_loopback
+    address = str(resolved[0][4][0]).partition("%")[0]
+    return not ipaddress.ip_address(address).is_loopback
 
 
 def name_for_gloo(peer: str) -> None:
-    """Set GLOO_SOCKET_IFNAME to the interface towards `peer`, unless it is set or this host's name
-    resolves to a reachable address.
+    """Set GLOO_SOCKET_IFNAME to the interface towards `peer`, which may be this host.
 
-    `peer` may be an address of this host.
+    Nothing is set if the variable is set, or if this host's name resolves to a reachable address.
     """
     if os.environ.get("GLOO_SOCKET_IFNAME") or own_name_leads_here():
         return
-    if interface := towards(peer):
+    interface = towards(peer)
+    if interface:
         LOG.info(
             "Gloo uses %s, which leads to %s: this host's name resolves to no address for other"
             " hosts",
@@ -145,17 +144,16 @@ def name_for_gloo(peer: str) -> None:
 
 
 def settle(env: Mapping[str, str]) -> None:
-    """On a rank: set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of this process from BUSBW_IFNAME in
-    `env`.
+    """Set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of a rank's process from BUSBW_IFNAME in `env`.
 
-    Raises NoMeasurement if this host has no such interface.
+    NoMeasurement if this host has no such interface.
     """
     text = env.get(VARIABLE)
     if not text:
         return
     have = local()
     try:
-        found = {
+        settings = {
             "NCCL_SOCKET_IFNAME": for_nccl(text, have),
             "GLOO_SOCKET_IFNAME": resolve(text, have)[0],
         }
@@ -164,8 +162,8 @@ def settle(env: Mapping[str, str]) -> None:
             error.message,
             f"{error.hint}; a CIDR, like --ifname 10.1.0.0/16, fits hosts with different names",
         ) from error
-    LOG.info("%s=%s selects %s", VARIABLE, text, found)
-    os.environ.update(found)
+    LOG.info("%s=%s selects %s", VARIABLE, text, settings)
+    os.environ.update(settings)
 
 
 def _network(text: str) -> ipaddress.IPv4Network | None:
@@ -182,23 +180,23 @@ def _network(text: str) -> ipaddress.IPv4Network | None:
 
 def _matching(text: str, have: Local) -> tuple[str, ...]:
     exclude = text.startswith("^")
-    rest = text.removeprefix("^")
-    exact = rest.startswith("=")
-    wanted = tuple(part.strip() for part in rest.removeprefix("=").split(","))
-    if not all(wanted):
+    listed = text.removeprefix("^")
+    exact = listed.startswith("=")
+    names = tuple(part.strip() for part in listed.removeprefix("=").split(","))
+    if not all(names):
         raise UsageError(
             f"--ifname '{text}': a name is missing",
             "write names separated by commas, like eth0, =eth0, ^docker,lo, or 10.1.0.0/16",
         )
 
-    def hit(name: str) -> bool:
-        return name in wanted if exact else name.startswith(wanted)
+    def matches(name: str) -> bool:
+        return name in names if exact else name.startswith(names)
 
     if not exclude:
-        return tuple(name for name in have if hit(name))
+        return tuple(name for name in have if matches(name))
     # As in NCCL, an exclusion leaves only interfaces that could reach other hosts.
     return tuple(
         name
         for name, address in have.items()
-        if not hit(name) and address and not address.ip.is_loopback
+        if not matches(name) and address and not address.ip.is_loopback
     )

@@ -1,5 +1,6 @@
-"""Runs a launcher: reads both of its streams, limits how long it may take until a rank first
-reports, and leaves no process behind here.
+"""Runs a launcher, and leaves no process behind on this host.
+
+It reads both streams of the launcher, and limits the time until a rank first reports.
 """
 
 import _thread
@@ -22,12 +23,13 @@ from busbw.launch.failures import DRY_RUN_HINT, explain
 __all__ = ["explain", "run", "signals_ignored", "terminable"]
 
 TERM_LIMIT_S = 5.0  # for a launcher to end the ranks of other hosts, if only it can do that
-# the part of it that a second Ctrl-C does not skip; mpirun takes 0.1 to 0.3 s if its ranks respond
+# The part of TERM_LIMIT_S that a second Ctrl-C does not skip. mpirun takes 0.1 to 0.3 s if its
+# ranks respond.
 GRACE_S = 1.5
 END_LIMIT_S = 30.0  # for the launcher to exit after closing its output
 DRAIN_LIMIT_S = 1.0  # for streams that a process that outlived the launcher holds open
 _POLL_S = 0.2
-_AGAIN_S = 0.01
+_AGAIN_S = 0.01  # until a signal is sent again
 _CHUNK = 1 << 16
 
 Take = Callable[[bytes], None]
@@ -38,29 +40,32 @@ StopReason = Callable[[], BusbwError | None]
 class _Lines:
     """Splits a stream into lines without newline.
 
-    Lines that are not events go to `other`, if given.
+    With `other` only events, which are JSON objects, go to `take`, and other lines to `other`.
     """
 
     def __init__(self, take: Take, other: Take | None = None) -> None:
-        self._take, self._other, self._rest = take, other, b""
+        self._take, self._other, self._partial = take, other, b""
         self.count = 0  # lines taken so far
         self.ending = False  # the job is being ended, so exceptions of callbacks are ignored
 
     def feed(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
-            self._hand(line)
+            self._pass_on(line)
 
     def end(self) -> None:
-        rest, self._rest = self._rest, b""
-        if rest:
-            self._hand(rest)
+        line, self._partial = self._partial, b""
+        if line:
+            self._pass_on(line)
 
-    def _hand(self, line: bytes) -> None:
-        event = self._other is None or line.startswith(b"{")
-        self.count += event
+    def _pass_on(self, line: bytes) -> None:
+        take = self._take
+        if self._other is None or line.startswith(b"{"):
+            self.count += 1
+        else:
+            take = self._other
         with contextlib.suppress(Exception) if self.ending else contextlib.nullcontext():
-            (self._take if event or self._other is None else self._other)(line)
+            take(line)
 
 
 def run(
@@ -85,35 +90,35 @@ def run(
     in this thread. `stop_reason` is called several times per second; an error that it returns ends
     the job.
 
-    Raises NoMeasurement if the launcher cannot be started, or if no line for `on_line` arrives
-    within `limit_s` seconds (0: no limit) and `heard` (whether a rank reported by another way) is
-    false; `why_silent` may know a better error. Time spent `queued` does not count.
+    NoMeasurement if the launcher cannot be started, or if no line for `on_line` arrives within
+    `limit_s` seconds (0: no limit) and `heard` (whether a rank reported in another way) is false;
+    `why_silent` may know a better error. Time spent `queued` does not count.
 
     Before any exception leaves this function (also on SIGINT, SIGTERM or an exception of a
     callback), the launcher and all processes of the job on this host are ended, with `cleanup`, and
     those of other hosts by `end_elsewhere`.
     """
     cleanup = cleanup or Cleanup(new_mark())
-    process = _started(argv, {**env, MARKER: cleanup.marker})
+    process = _start(argv, {**env, MARKER: cleanup.marker})
     cleanup.launcher = process.pid
-    guard = _guard(cleanup)
+    guard = _start_guard(cleanup)
     lines, talk = _Lines(on_line, on_talk), _Lines(on_talk)
 
-    look = partial(_look, cleanup, stop_reason)
+    check = partial(_check, cleanup, stop_reason)
     with terminable():
         try:
             with _pump(process, lines, talk, cleanup.see_launcher) as pump:
                 if not pump(
                     limit_s or None,
-                    stop_reason=look,
+                    stop_reason=check,
                     until=lambda: lines.count > 0 or heard(),
                     queued=queued,
                 ):
-                    raise why_silent() or _silent(argv[0], limit_s, hosts)
-                pump(None, stop_reason=look)
+                    raise why_silent() or _silence_error(argv[0], limit_s, hosts)
+                pump(None, stop_reason=check)
                 lines.end()
                 talk.end()
-                return _ended(process)
+                return _exit_code(process)
         except BaseException:
             _stop(process, lines, talk, cleanup, end_elsewhere)
             raise
@@ -122,7 +127,7 @@ def run(
                 _clean_up(process, cleanup, guard)
 
 
-def _look(cleanup: Cleanup, stop_reason: StopReason) -> BusbwError | None:
+def _check(cleanup: Cleanup, stop_reason: StopReason) -> BusbwError | None:
     cleanup.see_launcher()
     return stop_reason()
 
@@ -136,11 +141,8 @@ def _clean_up(process: subprocess.Popen[bytes], cleanup: Cleanup, guard: Guard |
             stream.close()
 
 
-def _started(argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """The launcher as a process in a session of its own.
-
-    Raises NoMeasurement if it cannot be run.
-    """
+def _start(argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """Start the launcher in a session of its own; NoMeasurement if it cannot be run."""
     try:
         return subprocess.Popen(
             list(argv),
@@ -158,7 +160,7 @@ def _started(argv: Sequence[str], env: Mapping[str, str]) -> "subprocess.Popen[b
         ) from error
 
 
-def _guard(cleanup: Cleanup) -> Guard | None:
+def _start_guard(cleanup: Cleanup) -> Guard | None:
     try:
         return Guard(cleanup)
     except OSError:  # no process or descriptor is left: the job can do without
@@ -166,8 +168,9 @@ def _guard(cleanup: Cleanup) -> Guard | None:
 
 
 def _prepare_launcher() -> None:
-    """If this process is killed, the launcher ends its ranks on all hosts, and is not killed
-    itself by what it prints then.
+    """Have the launcher end its ranks on all hosts if this process is killed.
+
+    It must not die of SIGPIPE when it then prints something.
     """
     die_with_parent(signal.SIGTERM)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -180,11 +183,10 @@ Pump = Callable[..., bool]
 def _pump(
     process: subprocess.Popen[bytes], lines: _Lines, talk: _Lines, arrived: Callable[[], None]
 ) -> Iterator[Pump]:
-    """A function that reads both streams until they or the process end.
+    """A function that reads both streams until they or the process end, or until `until()`.
 
-    It returns False after `limit_s`.
-
-    `arrived` is called before data is read: whoever takes the data may end the process.
+    It returns False after `limit_s`. `arrived` is called before data is read: whoever takes the
+    data may end the process.
     """
     assert process.stdout is not None
     assert process.stderr is not None
@@ -211,9 +213,11 @@ def _pump(
                     ended = ended or now
                     if now - ended > DRAIN_LIMIT_S:
                         break
-                elif deadline is not None and now > deadline:
+                    continue
+                if deadline is not None and now > deadline:
                     return until()  # this process may have been stopped while a line arrived
-                elif error := stop_reason():
+                error = stop_reason()
+                if error:
                     raise error
             return True
 
@@ -221,9 +225,7 @@ def _pump(
 
 
 def _read(selector: selectors.BaseSelector, arrived: Callable[[], None]) -> None:
-    """Pass on available data of both streams, after a call of `arrived`; wait up to _POLL_S for
-    it.
-    """
+    """Wait up to _POLL_S for data of both streams, and pass it on after a call of `arrived`."""
     for key, _ in selector.select(_POLL_S):
         arrived()
         data = os.read(key.fd, _CHUNK)
@@ -233,8 +235,8 @@ def _read(selector: selectors.BaseSelector, arrived: Callable[[], None]) -> None
             selector.unregister(key.fileobj)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> int:
-    """Its exit code, after both streams ended."""
+def _exit_code(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of the launcher, after both of its streams have ended."""
     try:
         return process.wait(END_LIMIT_S)
     except subprocess.TimeoutExpired as error:
@@ -244,7 +246,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
         ) from error
 
 
-def _silent(launcher: str, limit_s: float, hosts: Sequence[str]) -> NoMeasurement:
+def _silence_error(launcher: str, limit_s: float, hosts: Sequence[str]) -> NoMeasurement:
     if not hosts:
         message = f"no rank reported within {limit_s:g} s of starting {launcher}"
         return NoMeasurement(message, DRY_RUN_HINT, options=["dry_run"])
@@ -265,10 +267,9 @@ def _stop(
     cleanup: Cleanup,
     end_elsewhere: Callable[[], None] | None,
 ) -> None:
-    """Send SIGTERM, wait for the launcher to end its ranks while reading its output, then send
-    SIGKILL.
+    """Send SIGTERM, read output while the launcher ends its ranks, then send SIGKILL.
 
-    A launcher that was stopped is resumed to do that. After GRACE_S, `end_elsewhere` ends what is
+    A launcher that was stopped is resumed for that. After GRACE_S, `end_elsewhere` ends what is
     left on other hosts. Without it the launcher has more time; a second interrupt skips that, but
     not GRACE_S, in which a working launcher ends its ranks and removes their shared memory.
     """
@@ -299,32 +300,33 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """While a job runs, the first SIGTERM or SIGHUP raises SystemExit, so that the job is ended
-    too.
+    """While a job runs, the first SIGTERM or SIGHUP raises SystemExit, which ends the job too.
 
-    Later ones are ignored, as is one that comes when the job has ended.
-
-    A signal that was ignored stays so: nohup ignores SIGHUP, and a shell SIGINT in its background
-    jobs. Has no effect inside another `terminable`.
+    Later ones are ignored, and so is one that comes when the job has ended. A signal that was
+    ignored stays so: nohup ignores SIGHUP, and a shell ignores SIGINT in its background jobs. Has
+    no effect inside another `terminable`.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    if any(isinstance(handler, _Leave) for handler in before.values()):
+    if any(isinstance(handler, _Terminate) for handler in before.values()):
         yield
         return
-    own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    leaving = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    leave = _Leave()
-    with _handled(leave, *leaving), _handled(_interrupt, *([signal.SIGINT] if own else [])):
+    terminating = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    interrupting = []
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        interrupting = [signal.SIGINT]
+    terminate = _Terminate()
+    with _handling(terminate, *terminating), _handling(_interrupt, *interrupting):
         yield
-        leave.over = True  # while the handlers are put back, nobody would say why the program ends
+        # A signal while the handlers are put back would end the program without a message.
+        terminate.over = True
 
 
 def signals_ignored() -> contextlib.AbstractContextManager[None]:
     """Ignore SIGINT, SIGTERM and SIGHUP for the short time that saving and cleaning up take."""
-    return _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return _handling(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _Leave:
+class _Terminate:
     """A signal handler that raises SystemExit once, unless the job is `over`."""
 
     def __init__(self) -> None:
@@ -334,7 +336,7 @@ class _Leave:
         if self.over:
             return
         if _in_finalizer(frame):
-            _thread.start_new_thread(_once_more, (number,))
+            _thread.start_new_thread(_send_again, (number,))
             return
         self.over = True
         raise SystemExit(128 + number)
@@ -343,7 +345,7 @@ class _Leave:
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, like Python's own handler."""
     if _in_finalizer(frame):
-        _thread.start_new_thread(_once_more, (number,))
+        _thread.start_new_thread(_send_again, (number,))
         return
     raise KeyboardInterrupt
 
@@ -357,15 +359,15 @@ def _in_finalizer(frame: FrameType | None) -> bool:
     return False
 
 
-def _once_more(number: int) -> None:
+def _send_again(number: int) -> None:
     # pthread_kill, because the handler may have interrupted `threading`.
     time.sleep(_AGAIN_S)
     signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 @contextlib.contextmanager
-def _handled(handler: Handler | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
-    """Install a handler for these signals.
+def _handling(handler: Handler | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
+    """Install a handler for the signals `numbers`.
 
     Does nothing outside the main thread, where Python allows no handlers.
     """

@@ -2,7 +2,7 @@
 
 import re
 
-_OWN = re.compile(
+_LAUNCHER_LINE = re.compile(
     r"\[\S+:\d+\] (?:Delaying for \d+ seconds before aborting"
     r"|\d+ more process(?:es)? ha(?:s|ve) sent help message|Set MCA parameter"
     r" \"orte_base_help_aggregate\")"
@@ -15,20 +15,22 @@ _STARRED = re.compile(r"(\[\S+:\d+\]) \*\*\* (An error occurred in Socket closed
 
 
 class Framing:
-    """Recognizes the launcher's own messages: those between lines of dashes, and what Open MPI's
-    other ranks write when one has died.
+    """Recognizes the launcher's own messages.
+
+    They are those between lines of dashes, and what Open MPI's other ranks write when a rank has
+    died.
     """
 
     def __init__(self) -> None:
         self._left = 0  # lines that the open frame may still hold
-        self._echo = ""  # the prefix of such a rank's lines
+        self._prefix = ""  # of the lines of Open MPI's other ranks
 
     def __call__(self, text: str) -> bool:
         """Whether a line of stderr is one of these, or empty."""
         starred = _STARRED.match(text)
         if starred and starred.group(2):
-            self._echo = starred.group(1)
-        if _OWN.match(text) or (starred and starred.group(1) == self._echo):
+            self._prefix = starred.group(1)
+        if _LAUNCHER_LINE.match(text) or (starred and starred.group(1) == self._prefix):
             return True
         if _DASHES.fullmatch(text):
             self._left = 0 if self._left else FRAME_LINES

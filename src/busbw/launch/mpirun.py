@@ -43,12 +43,11 @@ class Mpirun:
 
 
 def find(search: Iterable[str] | None = None) -> Mpirun:
-    """The mpirun next to this Python, else the first on PATH (or the first of `search` that
-    exists).
+    """The mpirun next to this Python, else the first on PATH; or the first of `search` that exists.
 
-    Raises NoMeasurement if there is none, it does not respond, or it is not Open MPI 4 or newer.
+    NoMeasurement if there is none, it does not respond, or it is not Open MPI 4 or newer.
     """
-    path = located() if search is None else _first(search)
+    path = located() if search is None else _first_executable(search)
     if not path:
         raise NoMeasurement(f"no mpirun next to {sys.executable} or on PATH", INSTALL)
     try:
@@ -68,21 +67,21 @@ def find(search: Iterable[str] | None = None) -> Mpirun:
     text = (done.stdout + done.stderr).decode(errors="replace")
     match = _VERSION.search(text)
     if match is None or int(match.group(1)) < 4:
+        first_line = text.strip().partition("\n")[0]
         raise NoMeasurement(
-            f"{path} is not Open MPI 4 or newer: --version prints"
-            f" '{text.strip().partition(chr(10))[0]}'",
-            INSTALL,
+            f"{path} is not Open MPI 4 or newer: --version prints '{first_line}'", INSTALL
         )
     return Mpirun(path, int(match.group(1)), match.group(0).split()[-1].lstrip("v"))
 
 
 def located() -> str:
     """The mpirun next to this Python, else the first on PATH; '' if there is none."""
-    return _first([str(Path(sys.executable).with_name("mpirun")), shutil.which("mpirun") or ""])
+    beside_python = str(Path(sys.executable).with_name("mpirun"))
+    return _first_executable([beside_python, shutil.which("mpirun") or ""])
 
 
-def _first(candidates: Iterable[str]) -> str:
-    return next((one for one in candidates if one and os.access(one, os.X_OK)), "")
+def _first_executable(paths: Iterable[str]) -> str:
+    return next((path for path in paths if path and os.access(path, os.X_OK)), "")
 
 
 def command(
@@ -93,11 +92,10 @@ def command(
     ifname: str = "",
     env: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The command line that runs `program` on `ranks` ranks, on this machine or on `hosts` (with
-    slots: see hosts.share).
+    """The command line that runs `program` on `ranks` ranks, on this machine or on `hosts`.
 
-    `env` is set on every rank. `ifname` is the user's --ifname. Raises UsageError for an invalid
-    variable name or interface.
+    The hosts have slots, see hosts.share. `env` is set on every rank. `ifname` is the user's
+    --ifname. UsageError for an invalid variable name or interface.
     """
     line = [mpirun.path, "-n", str(ranks), "--bind-to", "none", *ABORT_DELAY]
     if os.geteuid() == 0:
@@ -111,8 +109,8 @@ def command(
             )
         # Other users of this host see the command line. mpirun takes a secret from its own
         # environment.
-        named = secret_name(name) and os.environ.get(name) == value
-        line += ["-x", name if named else f"{name}={value}"]
+        inherited = secret_name(name) and os.environ.get(name) == value
+        line += ["-x", name if inherited else f"{name}={value}"]
     return [*line, *program]
 
 
@@ -125,40 +123,40 @@ def _local(mpirun: Mpirun, ranks: int) -> list[str]:
     # Shared memory only: no port is opened, and Open MPI saves the second that it takes to start
     # and stop all other transports.
     line = ["--mca", "pml", "ob1", "--mca", "btl", "sm,self" if mpirun.major >= 5 else "vader,self"]
-    # as in many containers: Open MPI 4 looks for them at its start
+    # Open MPI 4 looks for ssh or rsh at its start, which many containers lack.
     if mpirun.major < 5 and not any(map(shutil.which, ("ssh", "rsh"))):
         line += ["--mca", "plm", "isolated"]
     # Only if needed: ranks of an oversubscribed job yield the processor while they wait, which
     # costs latency.
-    if ranks <= _cores():
-        return line
-    return [*line, *(["--map-by", ":OVERSUBSCRIBE"] if mpirun.major >= 5 else ["--oversubscribe"])]
+    if ranks > _cores():
+        line += ["--map-by", ":OVERSUBSCRIBE"] if mpirun.major >= 5 else ["--oversubscribe"]
+    return line
 
 
 def _remote(
     mpirun: Mpirun, hosts: Sequence[Host], ifname: str, environ: Mapping[str, str]
 ) -> list[str]:
     runtime, agent = ("--prtemca", "plm_ssh") if mpirun.major >= 5 else ("--mca", "plm_rsh")
-    launching = "PRTE_MCA_plm" if mpirun.major >= 5 else "OMPI_MCA_plm"
-    # some images set it; mpirun then only reports too few slots
-    if environ.get(launching) == "isolated":
+    variable = "PRTE_MCA_plm" if mpirun.major >= 5 else "OMPI_MCA_plm"
+    # Some images set it; mpirun then only reports too few slots.
+    if environ.get(variable) == "isolated":
         raise UsageError(
-            f"{launching}=isolated keeps Open MPI {mpirun.version} from starting ranks on other"
+            f"{variable}=isolated keeps Open MPI {mpirun.version} from starting ranks on other"
             " hosts",
-            f"unset {launching}",
+            f"unset {variable}",
         )
     line = ["--host", ",".join(str(host) for host in hosts)]
     line += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "coll", "^hcoll"]
     if ifname:
-        names, one = (
-            choose(ifname, interfaces.local())
-            for choose in (interfaces.for_mpi, interfaces.for_prrte)
-        )
-        line += ["--mca", "btl_tcp_if_include", names]
+        have = interfaces.local()
+        for_mpi = interfaces.for_mpi(ifname, have)
+        line += ["--mca", "btl_tcp_if_include", for_mpi]
         if mpirun.major >= 5:
-            line += ["--prtemca", "prte_if_include", one, "--pmixmca", "ptl_tcp_if_include", one]
+            for_prrte = interfaces.for_prrte(ifname, have)
+            line += ["--prtemca", "prte_if_include", for_prrte]
+            line += ["--pmixmca", "ptl_tcp_if_include", for_prrte]
         else:
-            line += ["--mca", "oob_tcp_if_include", names]
+            line += ["--mca", "oob_tcp_if_include", for_mpi]
     # The launching host starts all daemons itself: the hosts need no login to each other, and PRRTE
     # passes plm_ssh_args on truncated at its second '='.
     line += [runtime, f"{agent}_no_tree_spawn", "1"]
@@ -171,26 +169,29 @@ def _remote(
 
 
 def launch_agent(environ: Mapping[str, str]) -> str:
-    """The program, with arguments, that starts daemons on other hosts: the first of Open MPI's
-    list, such as `ssh : rsh`.
+    """The program, with arguments, that starts daemons on other hosts.
+
+    It is the first of Open MPI's list, such as `ssh : rsh`.
     """
-    every = next((environ[name] for name in _AGENTS if environ.get(name)), "")
-    return every.partition(":")[0].strip() or "ssh"
+    agents = next((environ[name] for name in _AGENTS if environ.get(name)), "")
+    return agents.partition(":")[0].strip() or "ssh"
 
 
 def ssh_args(environ: Mapping[str, str]) -> str:
-    """Options for the launch agent: the user's, then those that keep ssh from prompting; none
-    for another agent.
+    """Options for ssh as launch agent; '' for another agent.
+
+    They are the user's options, then those that keep ssh from prompting.
     """
     if Path(launch_agent(environ).split()[0]).name != "ssh":
         return ""
-    own = next((environ[name] for name in _AGENT_ARGS if environ.get(name)), "")
-    return f"{own} {SSH_ARGS}".strip()
+    of_user = next((environ[name] for name in _AGENT_ARGS if environ.get(name)), "")
+    return f"{of_user} {SSH_ARGS}".strip()
 
 
 def _cores() -> int:
-    """Physical cores of this machine, which Open MPI counts as slots; at most the processors
-    this process may use.
+    """Physical cores of this machine, which Open MPI counts as slots.
+
+    At most the processors that this process may use.
     """
     siblings = set()
     for cpu in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list"):

@@ -1,9 +1,9 @@
-"""A process on another host that answers requests: JSON lines over its stdin and stdout, through
-the launch agent.
+"""A process on another host that answers requests.
 
-The process ends when its stdin closes, so nothing remains of a driver that was killed. Requests and
-answers carry a number, so that several can be open at once. Lines of stdout that are no answers,
-such as greetings of a login shell, are ignored.
+Requests and answers are JSON lines over its stdin and stdout, through the launch agent. They carry
+a number, so that several can be open at once. Lines of stdout that are no answers, such as
+greetings of a login shell, are ignored. The process ends when its stdin closes, so nothing remains
+of a driver that was killed.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from busbw.launch import remote
 
 T = TypeVar("T")
 END_S = 3.0  # for a process whose stdin was closed
-_MOST_BYTES = 16 << 20  # of an answer
+_ANSWER_BYTES = 16 << 20  # at most
 
 
 class _Request(msgspec.Struct):
@@ -45,7 +45,7 @@ class NodeFailed(NoMeasurement):
 
 
 class Node:
-    """A process started on `host` with the words `words`.
+    """A process on `host`, started with the command line `words`.
 
     NodeLost if the agent cannot be started; `close` ends the process.
     """
@@ -60,7 +60,7 @@ class Node:
                 f"{host}: {error.strerror}", "raise the limit of open files, `ulimit -n`"
             ) from error
         try:
-            # A session of its own: Ctrl-C reaches the driver alone, which then ends its nodes.
+            # A session of its own: Ctrl-C reaches only the driver, which then ends its nodes.
             self._process = subprocess.Popen(
                 line,
                 stdin=subprocess.PIPE,
@@ -86,18 +86,16 @@ class Node:
                 raise self.lost
             self._last += 1
             self._open[self._last] = future
-            line = (
-                msgspec.json.encode(_Request(self._last, msgspec.Raw(msgspec.json.encode(request))))
-                + b"\n"
-            )
+            body = msgspec.Raw(msgspec.json.encode(request))
+            line = msgspec.json.encode(_Request(self._last, body))
             assert self._process.stdin is not None
-            with contextlib.suppress(OSError):  # its end is noticed by the reader
-                self._process.stdin.write(line)
+            with contextlib.suppress(OSError):  # the reader notices if the process has ended
+                self._process.stdin.write(line + b"\n")
                 self._process.stdin.flush()
         return future
 
     def result(self, future: Future[bytes], kind: type[T], limit_s: float) -> T:
-        """The answer to a request.
+        """The answer to a request, of the type `kind`.
 
         NodeFailed; NodeLost also after `limit_s` seconds, and then the process is not asked again.
         """
@@ -122,7 +120,7 @@ class Node:
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as answers:
-            while line := answers.readline(_MOST_BYTES):
+            while line := answers.readline(_ANSWER_BYTES):
                 with contextlib.suppress(ValueError):
                     self._settle(msgspec.json.decode(line, type=_Reply))
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -141,18 +139,19 @@ class Node:
 
     def _give_up(self) -> None:
         with self._lock:
-            code, said = self._process.poll(), self._said()
-            why = f"exit code {code}" if code else "its process ended"
+            code, last_line = self._process.poll(), self._last_error_line()
+            reason = f"exit code {code}" if code else "its process ended"
+            if last_line:
+                reason += f": {last_line}"
             lost = NodeLost(
-                f"{self.host}: {why}{f': {said}' if said else ''}",
-                "does `ssh HOST true` work without a password?",
+                f"{self.host}: {reason}", "does `ssh HOST true` work without a password?"
             )
             self.lost = self.lost or lost
-            left, self._open = list(self._open.values()), {}
-        for future in left:
+            unanswered, self._open = list(self._open.values()), {}
+        for future in unanswered:
             future.set_exception(lost)
 
-    def _said(self) -> str:
+    def _last_error_line(self) -> str:
         """The last line of stderr."""
         with contextlib.suppress(ValueError):  # closed meanwhile
             lines = remote.last_bytes(self._errors).splitlines()
@@ -160,9 +159,7 @@ class Node:
         return ""
 
     def close(self) -> None:
-        """End the process: close its stdin, then kill it if it has not ended after END_S
-        seconds.
-        """
+        """Close the process's stdin, and kill it if it has not ended after END_S seconds."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -175,8 +172,7 @@ class Node:
 
 
 def serve(handle: Callable[[bytes], msgspec.Struct], requests: BinaryIO, answers: BinaryIO) -> None:
-    """In the process: answer every line of `requests`, each in a thread, until the end of the
-    input.
+    """In the process: answer every line of `requests`, each in a thread, until their end.
 
     `handle` gets the JSON of a request. Its BusbwError or OSError becomes the answer; other
     exceptions too, with their type.
@@ -185,7 +181,8 @@ def serve(handle: Callable[[bytes], msgspec.Struct], requests: BinaryIO, answers
 
     def work(request: _Request) -> None:
         try:
-            reply = _Reply(request.id, msgspec.Raw(msgspec.json.encode(handle(bytes(request.ask)))))
+            answer = handle(bytes(request.ask))
+            reply = _Reply(request.id, msgspec.Raw(msgspec.json.encode(answer)))
         except (BusbwError, OSError) as error:
             reply = _Reply(request.id, error=str(error))
         except Exception as error:  # noqa: BLE001 - the driver reports it

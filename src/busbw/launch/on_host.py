@@ -1,7 +1,7 @@
-"""What there is of a job on each host, and its end there.
+"""Examines what there is of a job on each host, and ends it there.
 
 `python -m busbw.launch.on_host` answers the request on its stdin. It is started through the launch
-agent, so that a host can be asked whose daemon of Open MPI, or whose network for the job, fails.
+agent, so that a host answers even if its daemon of Open MPI, or its network for the job, fails.
 """
 
 import os
@@ -14,7 +14,7 @@ import msgspec
 
 from busbw.core.errors import UsageError
 from busbw.host import kernel_log, process
-from busbw.host.os_queries import room
+from busbw.host.os_queries import free_space
 from busbw.launch import remote
 from busbw.launch.cleanup import SHARED, Cleanup, temporary, variables
 from busbw.launch.environment import detect
@@ -22,14 +22,14 @@ from busbw.launch.remote_ps import SSH_FAILED
 
 RANK_PROGRAM = "busbw.measure.rank"
 LEAST_FREE = 1 << 20  # bytes; with less, a file system is full
-LEAST_SHARED = 32 << 20  # bytes that Open MPI's or NCCL's ranks of one host need for each of them
+LEAST_SHARED = 32 << 20  # bytes that each rank of Open MPI or NCCL needs
 
 
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request about the job with `marker`, whose mpirun is process `launcher` on `node`.
 
-    `pids` are ranks whose state is wanted too. With `end` the job's processes are killed, and its
-    files removed, also `folders`.
+    `pids` are ranks whose state is asked for too. With `end` the job's processes are killed, and
+    its files and `folders` are removed.
     """
 
     marker: str
@@ -42,7 +42,7 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A process of the job: its name and state letter, and the rank (-1: none)."""
+    """A process of the job: its name and state letter, and its rank (-1 if it is no rank)."""
 
     pid: int
     name: str
@@ -53,10 +53,9 @@ class Running(msgspec.Struct, frozen=True):
 class OnHost(msgspec.Struct, omit_defaults=True):
     """The answer of a host called `node`.
 
-    `states` has the requested pids; `full` the file systems without room.
-
-    `oom_kills` is the number of processes that the kernel has killed since its start as memory ran
-    out, `killed` which of the pids.
+    `states` has the state letters of the requested pids, `full` the file systems without room.
+    `oom_kills` counts the processes that the kernel has killed since its start because memory ran
+    out, and `killed` are the requested pids among them.
     """
 
     node: str
@@ -67,45 +66,43 @@ class OnHost(msgspec.Struct, omit_defaults=True):
     killed: list[int] = []
 
 
-def look(ask: Ask) -> OnHost:
-    """The answer for this host, after the end if that was asked for."""
-    job = Cleanup(ask.marker, ask.launcher, ask.node)
-    found = OnHost(os.uname().nodename, oom_kills=kernel_log.count(), full=full())
-    found.running = [
+def examine(request: Ask) -> OnHost:
+    """The answer of this host. The job is ended if the request asks for that."""
+    job = Cleanup(request.marker, request.launcher, request.node)
+    answer = OnHost(os.uname().nodename, oom_kills=kernel_log.count(), full=full())
+    answer.running = [
         Running(pid, process.name(pid), process.state(pid), _rank(pid)) for pid in job.pids()
     ]
-    found.states = {pid: process.state(pid) for pid in ask.pids}
-    found.killed = [
-        pid for pid in ask.pids if found.states[pid] in process.ENDED and kernel_log.killed(pid)
-    ]
-    if ask.end:
-        for folder in ask.folders:
+    answer.states = {pid: process.state(pid) for pid in request.pids}
+    ended = [pid for pid, state in answer.states.items() if state in process.ENDED]
+    answer.killed = [pid for pid in ended if kernel_log.killed(pid)]
+    if request.end:
+        for folder in request.folders:
             job.record_folder(folder)
         job.kill_remaining()
-    return found
+    return answer
 
 
 def full() -> list[str]:
-    """The file systems that ranks need and that have no room, with what is free."""
-    found = []
-    for folder, least in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
+    """A sentence on each file system that ranks need and that has no room."""
+    messages = []
+    for folder, needed in ((SHARED, LEAST_SHARED), (temporary(), LEAST_FREE)):
         try:
-            seen = process.answer(str(folder), partial(room, str(folder)))
+            space = process.answer(str(folder), partial(free_space, str(folder)))
         except OSError:
             continue
-        if seen["free"] < least:
-            found.append(
-                f"{folder} has no room ({_size(seen['free'])} of {_size(seen['total'])} are free)"
-            )
-    return found
+        if space["free"] < needed:
+            free, total = _size_text(space["free"]), _size_text(space["total"])
+            messages.append(f"{folder} has no room ({free} of {total} are free)")
+    return messages
 
 
-def _size(size: int) -> str:
+def _size_text(size: int) -> str:
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
 def _rank(pid: int) -> int:
-    """The rank that this process is; -1 for a launcher, a daemon or a child of a rank."""
+    """The rank of a process; -1 for a launcher, a daemon or a child of a rank."""
     try:
         member = detect(variables(pid)) if RANK_PROGRAM in process.command(pid) else None
     except UsageError:
@@ -113,37 +110,36 @@ def _rank(pid: int) -> int:
     return member.rank if member else -1
 
 
-def ask(asks: Mapping[str, Ask], limit_s: float) -> dict[str, OnHost | None]:
-    """The answers of hosts, within `limit_s` seconds for all.
+def ask(requests: Mapping[str, Ask], limit_s: float) -> dict[str, OnHost | None]:
+    """The answers of hosts by name, all within `limit_s` seconds.
 
-    None for a host that does not answer or that ssh cannot reach.
-
-    A host that answers something else is left out.
+    None for a host that does not answer or that ssh cannot reach. A host that answers something
+    else is left out.
     """
     words = [sys.executable, "-m", "busbw.launch.on_host"]
-    given = {host: msgspec.json.encode(one) for host, one in asks.items()}
-    found: dict[str, OnHost | None] = {}
-    for done in remote.run_each(dict.fromkeys(asks, words), limit_s, given, together=True):
+    inputs = {host: msgspec.json.encode(request) for host, request in requests.items()}
+    answers: dict[str, OnHost | None] = {}
+    for done in remote.run_each(dict.fromkeys(requests, words), limit_s, inputs, together=True):
         if done.code in (None, SSH_FAILED):
-            found[done.host] = None
+            answers[done.host] = None
             continue
         try:
-            found[done.host] = done.answer(OnHost)
+            answers[done.host] = done.answer(OnHost)
         except ValueError:
             continue
-    return found
+    return answers
 
 
-def away(hosts: Sequence[str]) -> list[str]:
-    """Those of the hosts that are not this machine, each once."""
+def remote_hosts(hosts: Sequence[str]) -> list[str]:
+    """The hosts that are not this machine, each once."""
     return [host for host in dict.fromkeys(hosts) if not remote.is_local(host)]
 
 
 def main() -> None:
     """Answer the request on stdin."""
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Ask)
-    signal.alarm(asked.limit_s)  # the agent may be gone without this process
-    sys.stdout.write(msgspec.json.encode(look(asked)).decode() + "\n")
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Ask)
+    signal.alarm(request.limit_s)  # the agent may be gone without this process
+    sys.stdout.write(msgspec.json.encode(examine(request)).decode() + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Where packets of a job are lost, from the TCP connections that its ranks report with a stall.
 
-Pure functions.
+The functions are pure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from busbw.core.rank_messages import Here, Stalled
 
 
 @dataclass(slots=True)
-class _Lossy:
-    """All connections between two hosts, from the side of `host`."""
+class _LossyPair:
+    """All lossy connections between two hosts, from the side of `host`."""
 
     host: str
     peer: str
@@ -26,63 +26,60 @@ def describe(
     here: Mapping[int, Here] | None = None,
     hosts: Sequence[str] = (),
 ) -> tuple[str, str]:
-    """A sentence that names the hosts and interfaces between which packets are lost, and where to
-    look; empty texts if none are.
+    """Between which hosts and interfaces packets are lost, and a hint on how to look there.
 
-    `here` are the ranks that started, and `hosts` the user's names of their hosts, by rank.
+    Both texts are empty if no packets are lost. `here` are the ranks that started, and `hosts` the
+    user's names of their hosts, by rank.
     """
-    found = _by_pair(
-        stalled, {hosts[rank]: one.host for rank, one in (here or {}).items() if rank < len(hosts)}
-    )
-    if not found:
+    started = (here or {}).items()
+    names = {hosts[rank]: report.host for rank, report in started if rank < len(hosts)}
+    pairs = _lossy_pairs(stalled, names)
+    if not pairs:
         return "", ""
-    found.sort(key=lambda one: (one.timeouts, one.resent), reverse=True)
-    worst = found[0]
-    shared = _shared(found)
-    where = (
-        f"from and to {shared}"
-        if shared and len(found) > 2
-        else f"between {worst.host} and {worst.peer}"
-    )
+    pairs.sort(key=lambda pair: (pair.timeouts, pair.resent), reverse=True)
+    worst = pairs[0]
+    common_host = _common_host(pairs)
+    where = f"between {worst.host} and {worst.peer}"
+    if common_host and len(pairs) > 2:
+        where = f"from and to {common_host}"
     on = f" on {worst.interface} of {worst.host}" if worst.interface else f" on {worst.host}"
-    waits = (
-        f", and {worst.timeouts} timeouts in a row without an answer" if worst.timeouts > 1 else ""
-    )
+    waits = ""
+    if worst.timeouts > 1:
+        waits = f", and {worst.timeouts} timeouts in a row without an answer"
     text = (
         f"packets are lost {where}: TCP last sent {worst.resent} of {worst.sent} segments"
         f" again{on}{waits}"
     )
-    name, both = worst.interface or "eth0", f"{worst.host} and {worst.peer}"
-    return (
-        text,
-        (
-            f"ip -s link show {name}; ethtool -S {name}   (on {both}: errors and drops), then their"
-            " cables and switch ports"
-        ),
+    name = worst.interface or "eth0"
+    hint = (
+        f"ip -s link show {name}; ethtool -S {name}   (on {worst.host} and {worst.peer}: errors and"
+        " drops), then their cables and switch ports"
     )
+    return text, hint
 
 
-def _shared(found: Sequence[_Lossy]) -> str:
-    """The host that is an end of all these connections, if there is one."""
-    ends = [{one.host, one.peer} for one in found]
-    common = set.intersection(*ends)
+def _common_host(pairs: Sequence[_LossyPair]) -> str:
+    """The only host that belongs to all pairs; '' if there is none."""
+    common = set.intersection(*({pair.host, pair.peer} for pair in pairs))
     return next(iter(common)) if len(common) == 1 else ""
 
 
-def _by_pair(stalled: Mapping[int, Stalled], names: Mapping[str, str]) -> list[_Lossy]:
-    """The connections of each pair of hosts together; `names` are hosts by address."""
-    names = {
-        **names,
-        **{one.local: report.host for report in stalled.values() for one in report.connections},
-    }
-    pairs: dict[tuple[str, str], _Lossy] = {}
+def _lossy_pairs(stalled: Mapping[int, Stalled], names: Mapping[str, str]) -> list[_LossyPair]:
+    """The connections of each pair of hosts, summed up; `names` are hosts by address."""
+    names = dict(names)
     for report in stalled.values():
-        for one in report.connections:
-            peer = names.get(one.peer, one.peer)
+        for connection in report.connections:
+            names[connection.local] = report.host
+    pairs: dict[tuple[str, str], _LossyPair] = {}
+    for report in stalled.values():
+        for connection in report.connections:
+            peer = names.get(connection.peer, connection.peer)
             if peer == report.host:
                 continue
-            pair = pairs.setdefault((report.host, peer), _Lossy(report.host, peer, one.interface))
-            pair.timeouts = max(pair.timeouts, one.timeouts)
-            pair.resent += one.resent
-            pair.sent += one.sent
+            pair = pairs.setdefault(
+                (report.host, peer), _LossyPair(report.host, peer, connection.interface)
+            )
+            pair.timeouts = max(pair.timeouts, connection.timeouts)
+            pair.resent += connection.resent
+            pair.sent += connection.sent
     return list(pairs.values())

@@ -1,7 +1,7 @@
 """The launcher's view of its ranks: which have started, which report that they are stuck, and
 when the job must end.
 
-Records which local rank exited first. The launcher may only report that one did.
+`ExitWatcher` records which local rank exited first: the launcher may only report that a rank did.
 """
 
 import os
@@ -17,7 +17,7 @@ from busbw.core.rank_messages import Gone, Here, Leaving, Stalled, Working, deco
 from busbw.host import addresses, process
 from busbw.launch import diagnosis, interfaces, survey
 from busbw.launch.cleanup import Cleanup, new_mark
-from busbw.launch.failures import signal_words
+from busbw.launch.signals import signal_words
 
 
 class ExitWatcher:
@@ -45,32 +45,32 @@ class ExitWatcher:
 
     def _follow(self) -> None:
         while True:
-            # epoll also returns descriptors registered during the wait
+            # epoll also returns descriptors that are registered during the wait.
             for descriptor, _ in self._poll.poll():
                 self._poll.unregister(descriptor)
                 os.close(descriptor)
                 self.order.append(self._ranks.pop(descriptor))
 
 
-# from the first stall report to the last; the limits of ranks began within one operation of each
-# other
+# From the first stall report to the last: the limits of ranks began within one operation of each
+# other.
 GATHER_S = 1.5
 LIBRARY_S = 3.5  # the same, if NCCL's own report is expected
 ASK_S = 3.0  # for a host to answer; ranks wait longer than all of this before they exit
 MOST_S = 3 * ASK_S  # for all answers, also if processes of this host hang in the kernel
 MARGIN_S = 3.0
-# at least and at most for the launcher to exit after the result is complete: --limit within these
+# Bounds of the time for the launcher to exit after the result is complete: --limit within these.
 LEAVING_S = (5.0, 60.0)
-# after which the files of ranks are known; libraries make some with the first operation
+# Rows after which the files of ranks are known: libraries create some with the first operation.
 RECORDED_ROWS = 3
 END_S = 6.0  # for other hosts to end what is left of a job
 PROGRAM = "busbw"  # in the command line of every rank
 LOOK_S = 0.5  # between checks of the processes of this host
-# before a process counts as stopped; debuggers and profilers stop it briefly
+# Before a process counts as stopped: debuggers and profilers stop it briefly.
 STOPPED_CONFIRM_S = 1.0
 ENDED_S = 5.0  # for the launcher to end a job that lost a process
-# between checks of the job: a longer gap means that this process was stopped (Ctrl-Z) or blocked on
-# its output
+# Between checks of the job: a longer gap means that this process was stopped (Ctrl-Z) or blocked on
+# its output.
 AWAY_S = 2.0
 
 
@@ -98,9 +98,9 @@ class RankMonitor:
     begun: float = field(default_factory=time.monotonic)
     last_report: float = 0.0
     last_check: float = 0.0
-    # pid by rank, for processes of this host
+    # Pids of the ranks of this host, by rank.
     local_pids: dict[int, int] = field(default_factory=dict)
-    # ranks of this host that do not run: time and state
+    # Ranks of this host that do not run: since when, and their state.
     not_running: dict[int, tuple[float, str]] = field(default_factory=dict)
     announced: set[int] = field(default_factory=set)  # ranks that `changes` has reported
     last_process_check: float = 0.0
@@ -112,8 +112,8 @@ class RankMonitor:
     last_left: float = 0.0  # when the result was complete, or a rank left after that
     launcher_stopped: float = 0.0  # since when the launcher is stopped; 0 while it runs
     rows: int = 0
-    # what the hosts say, asked at the first report of a stall
-    asked: "Future[survey.Survey] | None" = None
+    # The answers of the hosts, which are asked at the first report of a stall.
+    pending_survey: "Future[survey.Survey] | None" = None
     unreachable: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -121,23 +121,13 @@ class RankMonitor:
         self.linked = addresses.linked(interfaces.selected(self.ifname))
 
     def take(self, line: str) -> bool:
-        """Record a line of stderr if it is a report. Returns whether it is."""
+        """Record a line of stderr if it is a report, and return whether it is."""
         report = decode(line)
         if report is None:
             return False
         self.last_report = time.monotonic()
         if isinstance(report, Here):
-            # A pid from a container of this host belongs to another process here.
-            if (
-                report.rank not in self.here
-                and report.host == os.uname().nodename
-                and PROGRAM in process.command(report.pid)
-            ):
-                self.local_pids[report.rank] = report.pid
-                self.exits.watch(report.rank, report.pid)
-            self.here[report.rank] = report
-            if report.rank in self.local_pids:
-                self.job.record_folder(report.folder)
+            self._add_rank(report)
         elif isinstance(report, Working):
             self.working(report)
         elif isinstance(report, Leaving):
@@ -150,10 +140,21 @@ class RankMonitor:
             ]
         else:
             if not self.first_stalled:
-                # asked while the other ranks report
-                self.first_stalled, self.asked = self.last_report, self._ask_hosts()
+                self.first_stalled = self.last_report
+                # Hosts are asked while the other ranks report.
+                self.pending_survey = self._ask_hosts()
             self.stalled[report.rank] = report
         return True
+
+    def _add_rank(self, report: Here) -> None:
+        is_new = report.rank not in self.here and report.host == os.uname().nodename
+        # A pid from a container of this host belongs to another process here.
+        if is_new and PROGRAM in process.command(report.pid):
+            self.local_pids[report.rank] = report.pid
+            self.exits.watch(report.rank, report.pid)
+        self.here[report.rank] = report
+        if report.rank in self.local_pids:
+            self.job.record_folder(report.folder)
 
     def event(self, *, leaving: bool = False) -> None:
         """Record an event of rank 0: the sweep makes progress, or ends (`leaving`)."""
@@ -163,75 +164,74 @@ class RankMonitor:
             self.job.record(self.local_pids.values())
         self.rows += 1
         self.stalled.clear()  # a row is done, so no rank is stalled any more
-        self.first_stalled, self.asked = 0.0, None
+        self.first_stalled, self.pending_survey = 0.0, None
 
     def stop_reason(self, *, queued: bool = False) -> BusbwError | None:
         """The error that ends the job, or None.
 
-        If the job must end, hosts are asked for process states, which takes up to ASK_S.
-
-        Time in a scheduler's queue (`queued`) does not count.
+        If the job must end, hosts are asked for process states, which takes up to ASK_S. Time in a
+        scheduler's queue (`queued`) does not count.
         """
         now = time.monotonic()
         self._skip_gap(now)
         if queued:
             self.begun = now
         if not self.started:
-            # libraries make files at any moment of the start
+            # Libraries create files at any moment of the start.
             self.job.record(self.local_pids.values())
-        if error := self._not_running_for_long(now):
+        error = self._not_running_for_long(now)
+        if error:
             return error
-        if (
-            self.launcher_stopped
-            and self._limit_s()
-            and now - max(self.launcher_stopped, self.last_report) > self._limit_s()
-        ):
+        if self._launcher_stopped_for_long(now):
             return self.conclude()
         if self.first_stalled:
             return self.conclude() if self._gathered(now) else None
+        if self._ranks_missing(now):
+            return self.absent()
+        return self.conclude() if self._silent_for_long(now) else None
+
+    def _launcher_stopped_for_long(self, now: float) -> bool:
+        limit_s = self._limit_s()
+        if not self.launcher_stopped or not limit_s:
+            return False
+        return now - max(self.launcher_stopped, self.last_report) > limit_s
+
+    def _ranks_missing(self, now: float) -> bool:
+        """Whether some ranks, but not all, have started within the limit of the launch."""
+        if self.started or not self.launch_limit_s:
+            return False
+        return 0 < len(self.here) < self.ranks and now - self.begun > self.launch_limit_s
+
+    def _silent_for_long(self, now: float) -> bool:
+        """Whether nothing was reported beyond the limit of what the job does now."""
+        silence_s = now - self.last_report
         if not self.started:
-            if (
-                self.launch_limit_s
-                and self.here
-                and len(self.here) < self.ranks
-                and now - self.begun > self.launch_limit_s
-            ):
-                return self.absent()
-            late = (
-                len(self.here) >= max(self.ranks, 1)
-                and now - self.last_report > self.launch_limit_s + MARGIN_S
-            )
-            return self.conclude() if self.launch_limit_s and late else None
+            all_here = len(self.here) >= max(self.ranks, 1)
+            too_long = silence_s > self.launch_limit_s + MARGIN_S
+            return bool(self.launch_limit_s) and all_here and too_long
         if self.leaving:
-            return self.conclude() if now - self.last_left > self._limit_s() else None
-        return (
-            self.conclude()
-            if self.limit_s and now - self.last_report > 2 * self.limit_s + MARGIN_S
-            else None
-        )
+            return now - self.last_left > self._limit_s()
+        return bool(self.limit_s) and silence_s > 2 * self.limit_s + MARGIN_S
 
     def _limit_s(self) -> float:
-        """How long the job may stand still now; 0: no limit."""
+        """How long the job may stand still now; 0 for no limit."""
         if self.leaving:
-            least_s, most_s = LEAVING_S
-            return min(max(self.limit_s or most_s, least_s), most_s)
+            min_s, max_s = LEAVING_S
+            return min(max(self.limit_s or max_s, min_s), max_s)
         return self.limit_s if self.started else self.launch_limit_s
 
     def _skip_gap(self, now: float) -> None:
         """Do not count time in which this process did not run as silence of the ranks."""
         away_s, self.last_check = now - (self.last_check or now), now
         if away_s > AWAY_S:
-            self.begun, self.last_report = (
-                min(self.begun + away_s, now),
-                min(self.last_report + away_s, now),
-            )
-            self.last_left, self.launcher_stopped = min(self.last_left + away_s, now), 0.0
+            self.begun = min(self.begun + away_s, now)
+            self.last_report = min(self.last_report + away_s, now)
+            self.last_left = min(self.last_left + away_s, now)
+            self.launcher_stopped = 0.0
             self.not_running.clear()
 
     def changes(self) -> list[str]:
-        """Messages to print immediately: ranks of this host that are stopped, have exited, or
-        run again.
-        """
+        """Messages to print at once on ranks of this host that stopped, exited or run again."""
         now, messages = time.monotonic(), []
         if now - self.last_process_check < LOOK_S:
             return []
@@ -243,16 +243,12 @@ class RankMonitor:
         for rank, pid in self.local_pids.items():
             state = process.state(pid)
             if state in process.STOPPED | process.ENDED:
-                since, _ = self.not_running[rank] = (
-                    self.not_running.get(rank, (now, ""))[0],
-                    state,
-                )
+                since, _ = self.not_running.get(rank, (now, ""))
+                self.not_running[rank] = (since, state)
                 if now - since >= STOPPED_CONFIRM_S and rank not in self.announced:
                     self.announced.add(rank)
-                    messages.append(
-                        f"{self._known().name(rank)} is"
-                        f" {process.STATES[state]}{self._consequence(state)}"
-                    )
+                    name, condition = self._known().name(rank), process.STATES[state]
+                    messages.append(f"{name} is {condition}{self._consequence(state)}")
                 continue
             self.not_running.pop(rank, None)
             if rank in self.announced:
@@ -264,48 +260,40 @@ class RankMonitor:
         if state in process.ENDED:
             return ""
         limit_s = self._limit_s()
-        return (
-            f": the run ends unless it resumes within {limit_s:g} s"
-            if limit_s
-            else ": the run waits for it"
-        )
+        if not limit_s:
+            return ": the run waits for it"
+        return f": the run ends unless it resumes within {limit_s:g} s"
 
     def _not_running_for_long(self, now: float) -> BusbwError | None:
-        """The error if the launcher does not end a job that lost a process, or if a rank is
-        stopped beyond the limit.
-        """
+        """The error if a rank has ended and the job has not, or if a rank is stopped too long."""
         limit_s = self._limit_s()
         for rank, (since, state) in self.not_running.items():
             if state in process.ENDED and now - since > ENDED_S:
                 killer = process.fatal_signal(self.local_pids[rank])
-                return diagnosis.death(
-                    self._known(), rank, *([f"died of {signal_words(killer)}"] if killer else [])
-                )
-            if (
-                state in process.STOPPED
-                and limit_s
-                and now - max(since, self.last_report) > limit_s + MARGIN_S
-            ):
+                if killer:
+                    return diagnosis.death(self._known(), rank, f"died of {signal_words(killer)}")
+                return diagnosis.death(self._known(), rank)
+            stopped_s = now - max(since, self.last_report)
+            if state in process.STOPPED and limit_s and stopped_s > limit_s + MARGIN_S:
                 return self.conclude()
         return None
 
     def conclude(self) -> BusbwError:
         """The diagnosis of a stalled job."""
         now = time.monotonic()
-        return diagnosis.conclude(
-            self.evidence(), now - self.last_report, now - self.last_left if self.leaving else None
-        )
+        leaving_s = now - self.last_left if self.leaving else None
+        return diagnosis.conclude(self.evidence(), now - self.last_report, leaving_s)
 
     def absent(self) -> BusbwError:
         """The error if some ranks have not started within the limit."""
         return diagnosis.absent(self.evidence(), self.launch_limit_s)
 
     def why_silent(self) -> BusbwError | None:
-        """The error if no rank has started within the limit and a stopped process is the cause."""
-        seen = self.evidence()
-        return (
-            diagnosis.absent(seen, self.launch_limit_s) if seen.broken() or seen.helpers else None
-        )
+        """The error if no rank has started within the limit because a process is stopped."""
+        evidence = self.evidence()
+        if evidence.broken() or evidence.helpers:
+            return diagnosis.absent(evidence, self.launch_limit_s)
+        return None
 
     def end_elsewhere(self) -> None:
         """End what is left of the job on other hosts; takes up to END_S."""
@@ -317,49 +305,51 @@ class RankMonitor:
         return rank in self.here and survey.ran_out_of_memory(self.here[rank], host, ASK_S)
 
     def death(self, host: str = "") -> BusbwError | None:
-        """The error for the rank that others saw exit first, if possible one on `host`.
+        """The error for the rank that others saw exit first, if possible a rank on `host`.
 
         None if they saw none.
         """
-        near = [rank for rank in self.gone if self.here[rank].host == host]
-        return diagnosis.death(self._known(), (near or self.gone)[0]) if self.gone else None
+        if not self.gone:
+            return None
+        on_host = [rank for rank in self.gone if self.here[rank].host == host]
+        return diagnosis.death(self._known(), (on_host or self.gone)[0])
 
     def killed_by(self, signal: int) -> BusbwError | None:
-        """The error if the launcher only reports that a rank died of `signal`: it names the
-        first local rank that exited.
+        """The error if the launcher only reports that a rank died of `signal`.
+
+        It names the first local rank that exited; None if there is none.
         """
-        return (
-            diagnosis.death(self._known(), self.exits.order[0], f"died of {signal_words(signal)}")
-            if self.exits.order
-            else None
-        )
+        if not self.exits.order:
+            return None
+        first = self.exits.order[0]
+        return diagnosis.death(self._known(), first, f"died of {signal_words(signal)}")
 
     def _known(self) -> diagnosis.Evidence:
         return diagnosis.Evidence(self.ranks, self.here, {}, gpus=self.gpus(), hosts=self.hosts)
 
     def evidence(self) -> diagnosis.Evidence:
         """The reports of ranks, and what their hosts know of the job's processes."""
-        asked = self.asked or self._ask_hosts()
-        self.asked = None
+        pending = self.pending_survey or self._ask_hosts()
+        self.pending_survey = None
         try:
-            seen = asked.result(MOST_S)
+            answers = pending.result(MOST_S)
         except TimeoutError:  # so much hangs on this host
-            seen = survey.Survey()
-        self.unreachable = seen.unreachable
-        silent = {rank: state for rank, state in seen.states.items() if rank not in self.stalled}
-        if self.leaving:  # a rank that has ended is right then
+            answers = survey.Survey()
+        self.unreachable = answers.unreachable
+        silent = {rank: state for rank, state in answers.states.items() if rank not in self.stalled}
+        if self.leaving:  # it is right then that a rank has ended
             silent = {rank: state for rank, state in silent.items() if state not in process.ENDED}
         return diagnosis.Evidence(
-            self.ranks,
-            self.here,
-            self.stalled,
-            silent,
-            seen.unreachable,
-            self.gpus(),
-            self.hosts,
-            self._links_down(),
-            seen.found,
-            seen.helpers,
+            ranks=self.ranks,
+            here=self.here,
+            stalled=self.stalled,
+            states=silent,
+            unreachable=answers.unreachable,
+            gpus=self.gpus(),
+            hosts=self.hosts,
+            links_down=self._links_down(),
+            unreported=answers.unreported,
+            helpers=answers.helpers,
         )
 
     def _ask_hosts(self) -> "Future[survey.Survey]":
@@ -371,8 +361,10 @@ class RankMonitor:
         return {os.uname().nodename: lost} if lost else {}
 
     def _gathered(self, now: float) -> bool:
-        reported = any(stalled.library for stalled in self.stalled.values())
-        patience_s = LIBRARY_S if self.library and not reported else GATHER_S
-        return now - self.first_stalled > patience_s or (
-            len(self.stalled) == (self.ranks or len(self.here)) and (reported or not self.library)
+        """Whether all stall reports are here that can be expected."""
+        awaits_library = self.library and not any(
+            stalled.library for stalled in self.stalled.values()
         )
+        if now - self.first_stalled > (LIBRARY_S if awaits_library else GATHER_S):
+            return True
+        return len(self.stalled) == (self.ranks or len(self.here)) and not awaits_library

@@ -1,5 +1,6 @@
-"""Runs one command on several hosts at once through the launch agent: ssh, or the agent that
-Open MPI is configured to use.
+"""Runs one command on several hosts at once through the launch agent.
+
+The agent is ssh, or the one that Open MPI is configured to use.
 """
 
 import contextlib
@@ -22,20 +23,21 @@ from busbw.launch import remote_ps
 from busbw.launch.hosts import is_host
 
 Answer = TypeVar("Answer")
-# agents at once: sshd refuses more unauthenticated connections than MaxStartups, and each takes
-# memory
+# Agents at once: sshd refuses more unauthenticated connections than MaxStartups, and each takes
+# memory.
 MOST = 64
 _POLL_S = 0.02
 _KILLED_S = 1.0  # for a killed process to end
 _ERROR_BYTES = 4096  # the last of what a host prints to stderr
-_MOST_BYTES = 128 << 20  # of an answer: they are kept in memory
+_ANSWER_BYTES = 128 << 20  # at most: answers are kept in memory
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     """What a command did on a host.
 
-    `code` is its exit code, 255 also if ssh failed; None: it was killed, and `killed` says why.
+    `code` is its exit code, 255 also if ssh failed. It is None if the command was killed; `killed`
+    says why.
     """
 
     host: str
@@ -49,13 +51,15 @@ class Done:
         """Why there is no answer; '' if there is one."""
         if self.code is None:
             return self.killed
-        last = next((line for line in reversed(self.error.splitlines()) if line.strip()), "")
-        return f"exit code {self.code}{f': {last}' if last else ''}" if self.code else ""
+        if not self.code:
+            return ""
+        lines = [line for line in self.error.splitlines() if line.strip()]
+        return f"exit code {self.code}: {lines[-1]}" if lines else f"exit code {self.code}"
 
     def answer(self, kind: type[Answer]) -> Answer:
-        """The JSON in the last line of stdout; a login shell may greet before it.
+        """The JSON in the last line of stdout, of the type `kind`; ValueError if it is not.
 
-        ValueError if it is none of this kind.
+        A login shell may greet before it.
         """
         return msgspec.json.decode(self.out.strip().rpartition(b"\n")[2], type=kind)
 
@@ -64,101 +68,102 @@ class Done:
 class _Running:
     host: str
     process: subprocess.Popen[bytes]
-    # a file, not a pipe: processes that the agent leaves behind could keep a pipe open
+    # Files, not pipes: processes that the agent leaves behind could keep a pipe open.
     out: BinaryIO
     error: BinaryIO
     deadline: float
 
-    def why_end(self) -> str:
-        """Why it has to be killed; '' if it may go on."""
+    def kill_reason(self) -> str:
+        """Why the command has to be killed; '' if it may go on."""
         if time.monotonic() >= self.deadline:
             return "no answer within the time limit"
-        most = max(os.fstat(file.fileno()).st_size for file in (self.out, self.error))
-        return f"an answer of more than {_MOST_BYTES >> 20} MiB" if most > _MOST_BYTES else ""
+        size = max(os.fstat(file.fileno()).st_size for file in (self.out, self.error))
+        return f"an answer of more than {_ANSWER_BYTES >> 20} MiB" if size > _ANSWER_BYTES else ""
 
 
 def busbw(*arguments: str) -> list[str]:
-    """The words that run a busbw command with this installation, which other hosts have at the
-    same path.
+    """The words that run a busbw command with this installation.
+
+    Other hosts must have it at the same path.
     """
     return [sys.executable, "-m", "busbw", *arguments]
 
 
 def is_local(host: str) -> bool:
     """Whether a name or address is this machine."""
-    own = {"localhost", "127.0.0.1", "::1", socket.gethostname()}
-    return host in own or host in {str(address.ip) for address in local().values() if address}
+    names = {"localhost", "127.0.0.1", "::1", socket.gethostname()}
+    return host in names or host in {str(address.ip) for address in local().values() if address}
 
 
 def command(host: str, words: Iterable[str], environ: Mapping[str, str] | None = None) -> list[str]:
-    """The command line that runs `words` on `host`: directly on this machine, else through the
-    agent's shell.
+    """The command line that runs `words` on `host`.
+
+    This machine needs no agent; on another host the agent's shell runs them.
     """
     return list(words) if is_local(host) else remote_ps.command(host, [shlex.join(words)], environ)
 
 
 def run(
-    hosts: Sequence[str], words: Sequence[str], limit_s: float, given: bytes = b""
+    hosts: Sequence[str], words: Sequence[str], limit_s: float, stdin: bytes = b""
 ) -> list[Done]:
-    """Run `words` on all hosts with `given` on stdin; as `run_each`."""
-    return run_each(dict.fromkeys(hosts, words), limit_s, dict.fromkeys(hosts, given))
+    """Run `words` on all hosts with the bytes `stdin` as input; as `run_each`."""
+    return run_each(dict.fromkeys(hosts, words), limit_s, dict.fromkeys(hosts, stdin))
 
 
 def run_each(
     words: Mapping[str, Sequence[str]],
     limit_s: float,
-    given: Mapping[str, bytes],
+    inputs: Mapping[str, bytes],
     *,
     together: bool = False,
 ) -> list[Done]:
-    """Run the words of each host on it, with the host's `given` on stdin.
-
-    In the order of the hosts.
+    """Run the words of each host on it, with the host's `inputs` on stdin.
 
     MOST run at a time, and each has `limit_s` seconds. With `together` all run at the same time,
-    and the limit is one for all. What has not ended then is killed.
+    and the limit is one for all. Commands that have not ended then are killed. The results have the
+    order of the hosts.
     """
-    hosts, most = list(words), len(words) if together else MOST
-    waiting, running, done = list(hosts), dict[str, _Running](), dict[str, Done]()
+    waiting, running, done = list(words), dict[str, _Running](), dict[str, Done]()
+    limit = len(words) if together else MOST
     if together:
         allow_open_files()  # two for each host
     end = time.monotonic() + limit_s
     try:
         while waiting or running:
-            while waiting and len(running) < most:
+            while waiting and len(running) < limit:
                 host = waiting.pop(0)
-                started = _start(
-                    host, words[host], given[host], end if together else time.monotonic() + limit_s
-                )
+                deadline = end if together else time.monotonic() + limit_s
+                started = _start(host, words[host], inputs[host], deadline)
                 if isinstance(started, Done):
                     done[host] = started
                 else:
                     running[host] = started
-            for host, one in list(running.items()):
-                why = one.why_end()
-                if one.process.poll() is not None or why:
-                    done[host] = _end(one, why)
+            for host, agent in list(running.items()):
+                reason = agent.kill_reason()
+                if agent.process.poll() is not None or reason:
+                    done[host] = _end(agent, reason)
                     del running[host]
             time.sleep(_POLL_S if running else 0)
     finally:
-        for one in running.values():
-            _end(one)
-    return [done[host] for host in hosts]
+        for agent in running.values():
+            _end(agent)
+    return [done[host] for host in words]
 
 
-def _start(host: str, words: Sequence[str], given: bytes, deadline: float) -> _Running | Done:
+def _start(host: str, words: Sequence[str], stdin_bytes: bytes, deadline: float) -> _Running | Done:
     if not is_host(host):  # a name that a program reported
         return Done(host, 127, b"", "this is not a host name")
     line = command(host, words)
-    out, error = (os.fdopen(os.memfd_create(name), "w+b") for name in ("out", "error"))
+    out = os.fdopen(os.memfd_create("out"), "w+b")
+    error = os.fdopen(os.memfd_create("error"), "w+b")
     try:
-        with os.fdopen(os.memfd_create("in"), "w+b") as said:
-            said.write(given)
-            said.seek(0)
+        with os.fdopen(os.memfd_create("in"), "w+b") as stdin:
+            stdin.write(stdin_bytes)
+            stdin.seek(0)
             # A session of its own: what the agent started ends with it.
             process = subprocess.Popen(
                 line,
-                stdin=said,
+                stdin=stdin,
                 stdout=out,
                 stderr=error,
                 start_new_session=True,
@@ -171,20 +176,21 @@ def _start(host: str, words: Sequence[str], given: bytes, deadline: float) -> _R
     return _Running(host, process, out, error, deadline)
 
 
-def _end(one: _Running, why: str = "") -> Done:
-    code = one.process.poll()
-    with one.out, one.error:
+def _end(agent: _Running, reason: str = "") -> Done:
+    """What the command did; it is killed, for the `reason`, if it still runs."""
+    code = agent.process.poll()
+    with agent.out, agent.error:
         if code is None:
-            kill(one.process)
-            return Done(one.host, None, b"", last_bytes(one.error), why)
-        one.out.seek(0)
-        return Done(one.host, code, one.out.read(), last_bytes(one.error))
+            kill(agent.process)
+            return Done(agent.host, None, b"", last_bytes(agent.error), reason)
+        agent.out.seek(0)
+        return Done(agent.host, code, agent.out.read(), last_bytes(agent.error))
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
     """Kill a process that has a session of its own, and what it started there.
 
-    One that hangs in the kernel is left to it.
+    A process that hangs in the kernel is left to it.
     """
     os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):

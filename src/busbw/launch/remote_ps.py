@@ -1,5 +1,6 @@
-"""The launch agent that runs a command on another host: ssh, or the one that Open MPI is
-configured to use.
+"""The launch agent that runs a command on another host.
+
+It is ssh, or the agent that Open MPI is configured to use.
 """
 
 import os

@@ -1,8 +1,7 @@
-"""Builds srun's command line, which starts the ranks as one job step with PMIx, and interprets
-srun's own lines on stderr.
+"""Builds srun's command line, and interprets srun's own lines on stderr.
 
-Checked against Slurm 22.05.8 with PMIx 4.2 and Open MPI 5.0.11: srun forwards lines of any length
-and adds none to stdout.
+srun starts the ranks as one job step with PMIx. Checked against Slurm 22.05.8 with PMIx 4.2 and
+Open MPI 5.0.11: srun forwards lines of any length and adds none to stdout.
 """
 
 import re
@@ -42,7 +41,7 @@ _OUTPUT = (
     "--unbuffered",
 )
 _NUMBERS = ("-n", "--ntasks", "-N", "--nodes", "--ntasks-per-node", "--gpus-per-node")
-_OWN_LINES = re.compile(
+_SRUN_LINE = re.compile(
     r"slurmstepd|srun: (error:|launch/slurm|Force Terminated|forcing job termination|Job step"
     r" aborted|cluster configuration lacks)"
 )
@@ -54,7 +53,8 @@ _BETWEEN_HOSTS = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "OMPI_MCA_c
 class Step:
     """The requested job step.
 
-    None: Slurm or the allocation decides. `arguments` are extra arguments of srun.
+    Slurm or the allocation decides about a number that is None. `arguments` are extra arguments of
+    srun.
     """
 
     ranks: int | None = None
@@ -82,7 +82,7 @@ class Queue:
         self.waiting = False
 
     def take(self, line: str) -> None:
-        """One line of srun's stderr."""
+        """Take a line of srun's stderr."""
         if line.startswith("srun: ") and "queued and waiting for resources" in line:
             self.waiting = True
         elif line.startswith("srun: ") and "has been allocated resources" in line:
@@ -94,26 +94,25 @@ def own_line(line: str) -> bool:
 
     It matters only after a failure.
     """
-    return _OWN_LINES.match(line) is not None
+    return _SRUN_LINE.match(line) is not None
 
 
 def split(text: str) -> tuple[str, ...]:
-    """The arguments of --slurm-args.
+    """The arguments in the text of --slurm-args.
 
-    Raises UsageError for an unclosed quote, and for options that busbw sets or that change the
-    output.
+    UsageError for an unclosed quote, and for options that busbw sets or that change the output.
     """
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
         raise UsageError(f"--slurm-args {text}: {str(error).lower()}", _HINT_ARGS) from error
     for word in words:
-        if _is_of(word, _OUTPUT):
+        if _is_option(word, _OUTPUT):
             raise UsageError(
                 f"--slurm-args {text}: {word} would change the ranks' output, which busbw reads",
                 _HINT_ARGS,
             )
-        if _is_of(word, _NUMBERS):
+        if _is_option(word, _NUMBERS):
             raise UsageError(
                 f"--slurm-args {text}: busbw sets {word} itself",
                 "busbw run ... --slurm --nodes 2 --ntasks-per-node 8",
@@ -121,63 +120,65 @@ def split(text: str) -> tuple[str, ...]:
     return words
 
 
-def _is_of(word: str, names: Sequence[str]) -> bool:
-    """Whether `word` is one of these options: `--name`, `--name=value`, `-x` or `-xvalue`."""
-    return word.partition("=")[0] in names or (
-        word[:1] == "-" and word[1:2] != "-" and word[:2] in names
-    )
+def _is_option(word: str, names: Sequence[str]) -> bool:
+    """Whether `word` is one of the options: `--name`, `--name=value`, `-x` or `-xvalue`."""
+    is_short = word[:1] == "-" and word[1:2] != "-"
+    return word.partition("=")[0] in names or (is_short and word[:2] in names)
 
 
 def settle(step: Step, env: Mapping[str, str]) -> Step:
-    """The step with all numbers set; missing ones follow from the GPUs and from the allocation in
-    `env`.
+    """The step with all numbers set.
 
-    One rank per GPU, and the same number on every node if it divides. Raises UsageError for missing
-    or contradictory numbers.
+    Missing numbers follow from the GPUs and from the allocation in `env`: one rank per GPU, and the
+    same number on every node if it divides. UsageError for missing or contradictory numbers.
     """
     nodes = step.nodes or _number(env, "SLURM_JOB_NUM_NODES")
-    ranks, each = step.ranks, step.ranks_per_node
-    if ranks is None and each is None:
-        each = step.gpus_per_node
-        if each is None and step.nodes is None:
-            ranks = _number(env, "SLURM_NTASKS")
-        if each is None and ranks is None:
-            each = _gpus_per_node(env) or (1 if nodes else None)
-        if each is None and ranks is None:
+    ranks, per_node = step.ranks, step.ranks_per_node
+    if ranks is None and per_node is None:
+        ranks, per_node = _default_ranks(step, nodes, env)
+    if per_node is None and ranks:
+        if nodes:
+            per_node = ranks // nodes if ranks % nodes == 0 else None
+        elif step.gpus_per_node and ranks % step.gpus_per_node == 0:
+            per_node = step.gpus_per_node
+    if per_node is not None:
+        nodes = nodes or (-(-ranks // per_node) if ranks else 1)
+        if ranks not in (None, nodes * per_node):
             raise UsageError(
-                "--slurm: neither ranks nor nodes are given, and this is not an allocation",
-                "busbw run ... --slurm --nodes 2 --gpus-per-node 8",
-            )
-    if each is None and ranks and nodes and ranks % nodes == 0:
-        each = ranks // nodes
-    if (
-        each is None
-        and ranks
-        and not nodes
-        and step.gpus_per_node
-        and ranks % step.gpus_per_node == 0
-    ):
-        each = step.gpus_per_node
-    if each is not None:
-        nodes = nodes or (-(-ranks // each) if ranks else 1)
-        if ranks not in (None, nodes * each):
-            raise UsageError(
-                f"-n {ranks}: {nodes} nodes with {each} ranks each are {nodes * each}",
+                f"-n {ranks}: {nodes} nodes with {per_node} ranks each are {nodes * per_node}",
                 "leave out -n, or --ntasks-per-node",
             )
-        ranks = nodes * each
+        ranks = nodes * per_node
     if ranks == 1:
         raise UsageError(
             "--slurm: a single rank has no peer",
             "busbw run ... --slurm --nodes 2 --ntasks-per-node 8",
         )
-    return replace(step, ranks=ranks, nodes=nodes, ranks_per_node=each)
+    return replace(step, ranks=ranks, nodes=nodes, ranks_per_node=per_node)
+
+
+def _default_ranks(
+    step: Step, nodes: int | None, env: Mapping[str, str]
+) -> tuple[int | None, int | None]:
+    """Ranks in total, or else ranks per node, of a step that requests neither."""
+    if step.gpus_per_node is not None:
+        return None, step.gpus_per_node
+    ranks = _number(env, "SLURM_NTASKS") if step.nodes is None else None
+    if ranks is not None:
+        return ranks, None
+    per_node = _gpus_per_node(env) or (1 if nodes else None)
+    if per_node is None:
+        raise UsageError(
+            "--slurm: neither ranks nor nodes are given, and this is not an allocation",
+            "busbw run ... --slurm --nodes 2 --gpus-per-node 8",
+        )
+    return None, per_node
 
 
 def find() -> Srun:
-    """The srun on PATH and its PMIx.
+    """The srun on PATH and its PMIx plugin.
 
-    Raises NoMeasurement if srun is missing, does not respond, or has no PMIx.
+    NoMeasurement if srun is missing, does not respond, or has no PMIx.
     """
     path = shutil.which("srun")
     if path is None:
@@ -203,32 +204,30 @@ def find() -> Srun:
     text = done.stdout + done.stderr  # releases differ in the stream
     if done.returncode:
         raise NoMeasurement(
-            f"{path} --mpi=list exited with {done.returncode}: {_last(text)}",
+            f"{path} --mpi=list exited with {done.returncode}: {_last_line(text)}",
             "scontrol ping   (is slurm.conf present?)",
         )
     return Srun(path, pmix(text))
 
 
-def pmix(listed: str) -> str:
+def pmix(listing: str) -> str:
     """`pmix`, or the newest `pmix_vN`, in the output of `srun --mpi=list`.
 
     Raises NoMeasurement if there is neither.
     """
-    names = set(_PMIX.findall(listed))
+    names: set[str] = set(_PMIX.findall(listing))
+    if "pmix" in names:
+        return "pmix"
     if names:
-        return (
-            "pmix"
-            if "pmix" in names
-            else max(names, key=lambda name: int(name.removeprefix("pmix_v")))
-        )
-    listing = [
+        return max(names, key=lambda name: int(name.removeprefix("pmix_v")))
+    plugins = [
         line.strip().removeprefix("srun: ")
-        for line in listed.splitlines()
+        for line in listing.splitlines()
         if line.strip() and "are..." not in line
     ]
     raise NoMeasurement(
         "this Slurm has no PMIx, which the ranks need to find each other; it has"
-        f" {', '.join(listing)}",
+        f" {', '.join(plugins)}",
         WITHOUT_PMIX,
     )
 
@@ -253,28 +252,24 @@ def command(
     words += [f"{name}={number}" for name, number in numbers if number is not None]
     words += [*TASKS, *step.arguments]
     variables = _variables(step, ifname, env)
-    return [
-        *words,
-        *(["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []),
-        *program,
-    ]
+    if variables:
+        # Variables pass through env(1): --export cannot carry values with commas.
+        words += ["env", *(f"{name}={value}" for name, value in variables.items())]
+    return [*words, *program]
 
 
 def _variables(step: Step, ifname: str, env: Mapping[str, str]) -> dict[str, str]:
-    # Passed through env(1): --export cannot carry values with commas.
-    variables = (
-        {}
-        if step.nodes == 1
-        else {name: value for name, value in _BETWEEN_HOSTS.items() if name not in env}
-    )
-    if ifname and step.nodes != 1:
-        # A login node may have no interface in the network that all nodes share, so a CIDR is not
-        # resolved here.
-        cidr = interfaces.is_cidr(ifname)
-        variables["OMPI_MCA_btl_tcp_if_include"] = (
-            ifname if cidr else interfaces.for_mpi(ifname, interfaces.local())
-        )
-    return {**variables, **interfaces.variables(ifname)}
+    variables = {}
+    if step.nodes != 1:
+        variables = {name: value for name, value in _BETWEEN_HOSTS.items() if name not in env}
+        if ifname:
+            # A login node may have no interface in the network that all nodes share, so a CIDR is
+            # not resolved here.
+            selected = ifname
+            if not interfaces.is_cidr(ifname):
+                selected = interfaces.for_mpi(ifname, interfaces.local())
+            variables["OMPI_MCA_btl_tcp_if_include"] = selected
+    return variables | interfaces.variables(ifname)
 
 
 def _number(env: Mapping[str, str], name: str) -> int | None:
@@ -283,13 +278,14 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
 
 
 def _gpus_per_node(env: Mapping[str, str]) -> int | None:
-    """GPUs per node of the allocation: SLURM_GPUS_ON_NODE, else SLURM_GPUS_PER_NODE, which is
-    `8` or `h100:8`.
+    """GPUs per node of the allocation.
+
+    They are in SLURM_GPUS_ON_NODE, else in SLURM_GPUS_PER_NODE, which is `8` or `h100:8`.
     """
-    asked = env.get("SLURM_GPUS_PER_NODE", "").rpartition(":")[2]
-    return _number(env, "SLURM_GPUS_ON_NODE") or _number({"": asked}, "")
+    count = env.get("SLURM_GPUS_PER_NODE", "").rpartition(":")[2]
+    return _number(env, "SLURM_GPUS_ON_NODE") or _number({"": count}, "")
 
 
-def _last(text: str) -> str:
+def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].removeprefix("srun: ") if lines else "no message"

@@ -1,8 +1,7 @@
-"""Runs a user's own command line with variables for all of its ranks, whichever launcher it
-begins with.
+"""Runs a user's own command line with variables for all of its ranks, whatever its launcher.
 
-Notices that the ranks of a command use Gloo and not NCCL, by the names that PyTorch and Gloo
-give to their threads.
+`Watch` notices that the ranks of the command use Gloo and not NCCL, by the names that PyTorch and
+Gloo give to their threads.
 """
 
 import itertools
@@ -20,72 +19,80 @@ from busbw.launch import mpirun
 NAME = "gloo"
 GLOO = ("pt_gloo", "gloo_")  # pt_gloo_runloop of PyTorch, gloo_tcp_loop of Gloo
 NCCL = "pt_nccl"  # pt_nccl_watchdg; a job may use both: Gloo for its control
-# so many looks a second apart, then one a minute: most jobs join in their first minute
+# So many checks a second apart, then one a minute: most jobs join in their first minute.
 OFTEN, OFTEN_S, SELDOM_S = 60, 1.0, 60.0
-SEEN = 2  # looks in a row, as a rank that uses both may create Gloo's threads first
+SEEN = 2  # checks in a row, as a rank that uses both may create Gloo's threads first
 
 
 def named(words: Sequence[str]) -> str:
-    """The word of a command line that chooses Gloo: `gloo` of `--backend gloo`,
-    `--dist-backend=gloo`; '' if none does.
+    """The word of a command line that chooses Gloo; '' if none does.
+
+    It is `gloo` of `--backend gloo`, or `--dist-backend=gloo`.
     """
     return next((word for word in words if word.rpartition("=")[2] == NAME), "")
 
 
 class Watch:
-    """Looks at the processes below `pid` until one uses Gloo alone, which `tell` gets, or until
-    `recorded()`.
+    """Checks the processes below `pid` until one of them uses only Gloo, or until `recorded()`.
+
+    `on_gloo` is called with the pid of that process, and `rank` keeps it.
     """
 
-    def __init__(self, pid: int, recorded: Callable[[], bool], tell: Callable[[int], None]) -> None:
+    def __init__(
+        self, pid: int, recorded: Callable[[], bool], on_gloo: Callable[[int], None]
+    ) -> None:
         self.rank = 0
-        self._pid, self._recorded, self._tell = pid, recorded, tell
+        self._pid, self._recorded, self._on_gloo = pid, recorded, on_gloo
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gloo watch", daemon=True)
 
     def __enter__(self) -> "Watch":
-        """Start."""
+        """Start the checks."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End."""
+        """End the checks."""
         self._end.set()
         self._thread.join()
 
     def _run(self) -> None:
-        seen = 0
-        for look in itertools.count():
-            if self._end.wait(OFTEN_S if look < OFTEN or seen else SELDOM_S) or self._recorded():
+        times_in_row = 0
+        for check in itertools.count():
+            pause_s = OFTEN_S if check < OFTEN or times_in_row else SELDOM_S
+            if self._end.wait(pause_s) or self._recorded():
                 return
-            found = rank(self._pid)
-            seen = seen + 1 if found else 0
-            if seen == SEEN:
-                self.rank = found
-                self._tell(found)
+            gloo_rank = find_gloo_process(self._pid)
+            times_in_row = times_in_row + 1 if gloo_rank else 0
+            if times_in_row == SEEN:
+                self.rank = gloo_rank
+                self._on_gloo(gloo_rank)
                 return
 
 
-def rank(pid: int) -> int:
-    """A process below `pid` with threads of Gloo, 0 if there is none or any has threads of NCCL."""
-    found = 0
-    for one in _below(pid):
-        names = process.threads(one)
+def find_gloo_process(pid: int) -> int:
+    """The pid of a process below `pid` with threads of Gloo.
+
+    0 if there is none, or if any process has threads of NCCL.
+    """
+    gloo_rank = 0
+    for descendant in _descendants(pid):
+        names = process.threads(descendant)
         if any(name.startswith(NCCL) for name in names):
             return 0
         if any(name.startswith(GLOO) for name in names):
-            found = found or one
-    return found
+            gloo_rank = gloo_rank or descendant
+    return gloo_rank
 
 
-def _below(pid: int) -> Iterator[int]:
+def _descendants(pid: int) -> Iterator[int]:
     for child in process.children(pid):
         yield child
-        yield from _below(child)
+        yield from _descendants(child)
 
 
 OPEN_MPI = ("mpirun", "mpiexec", "orterun", "prterun")
-# that start what follows
+# Programs that start the command which follows them.
 STARTERS = (
     "env",
     "timeout",
@@ -103,21 +110,19 @@ PASS_ON_S = 0.5
 
 
 def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """The command line that gives `variables`, which are in the environment too, to ranks on other
-    hosts.
+    """The command line that gives `variables` to ranks on other hosts.
 
-    Open MPI's mpirun passes none on by itself. srun, MPICH's mpiexec and torchrun pass on all; srun
-    not with --export. UsageError for an srun that leaves them out.
+    The variables are in the environment too. Open MPI's mpirun passes none of them on by itself.
+    srun, MPICH's mpiexec and torchrun pass on all; srun not with --export. UsageError for an srun
+    that leaves them out.
     """
-    at = _launcher(argv)
-    program = Path(argv[at]).name
-    if program in OPEN_MPI and _is_open_mpi(argv[at]):
-        return [
-            *argv[: at + 1],
-            *(word for name in variables for word in ("-x", name)),
-            *argv[at + 1 :],
-        ]
-    export = _export(argv[at + 1 :]) if program == "srun" else None
+    position = _launcher_position(argv)
+    before, launcher, after = argv[:position], argv[position], argv[position + 1 :]
+    program = Path(launcher).name
+    if program in OPEN_MPI and _is_open_mpi(launcher):
+        options = [word for name in variables for word in ("-x", name)]
+        return [*before, launcher, *options, *after]
+    export = _export(after) if program == "srun" else None
     if export is not None and "ALL" not in export.split(","):
         raise UsageError(
             f"srun --export={export} passes no variables of busbw to the ranks",
@@ -126,11 +131,13 @@ def command_line(argv: Sequence[str], variables: Mapping[str, str]) -> list[str]
     return list(argv)
 
 
-def _launcher(argv: Sequence[str]) -> int:
-    """Where the launcher is: at the beginning, or after `timeout 1h`, `env NAME=1` and the like."""
-    if Path(argv[0]).name not in STARTERS:
-        return 0
-    return next((at for at, word in enumerate(argv) if Path(word).name in (*OPEN_MPI, "srun")), 0)
+def _launcher_position(argv: Sequence[str]) -> int:
+    """The index of the launcher's word: 0, or after `timeout 1h`, `env NAME=1` and the like."""
+    if Path(argv[0]).name in STARTERS:
+        for position, word in enumerate(argv):
+            if Path(word).name in (*OPEN_MPI, "srun"):
+                return position
+    return 0
 
 
 def _export(words: Sequence[str]) -> str | None:
@@ -146,29 +153,24 @@ def _export(words: Sequence[str]) -> str | None:
 
 
 def _is_open_mpi(program: str) -> bool:
+    path = program if "/" in program else _on_path(program)
     try:
-        mpirun.find(
-            [program] if "/" in program else [found] if (found := _on_path(program)) else []
-        )
+        mpirun.find([path] if path else [])
     except NoMeasurement:
         return False
     return True
 
 
 def _on_path(program: str) -> str:
-    return next(
-        (
-            str(path)
-            for folder in os.get_exec_path()
-            if os.access(path := Path(folder, program), os.X_OK)
-        ),
-        "",
-    )
+    for folder in os.get_exec_path():
+        path = Path(folder, program)
+        if os.access(path, os.X_OK):
+            return str(path)
+    return ""
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command to its end; returns its exit code, 128 and the signal's number if one ended
-    it.
+    """Run the command to its end, and return its exit code, or 128 + N if signal N ended it.
 
     Ctrl-C reaches the command too, as it belongs to the same terminal. SIGTERM and SIGHUP are
     passed on if it still runs a moment later: a scheduler sends them to it too, and launchers take
@@ -185,13 +187,13 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         timer.daemon = True
         timer.start()
 
-    # nohup ignores SIGHUP
+    # nohup ignores SIGHUP, which then is not passed on.
     passed_on = [number for number in PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
-    # before the start: one that comes then is not lost
+    # Handlers are set before the start, so that no signal is lost.
     before = {number: signal.signal(number, pass_on) for number in passed_on}
     try:
-        children.append(_started(argv, environ))
-        # after it: the command would inherit that
+        children.append(_start(argv, environ))
+        # SIGINT is ignored only after the start: the command would inherit that.
         before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
         code = children[0].wait()
     finally:
@@ -200,7 +202,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _started(argv: Sequence[str], environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _start(argv: Sequence[str], environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     try:
         return subprocess.Popen(argv, env=dict(environ))
     except OSError as error:

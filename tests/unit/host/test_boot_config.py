@@ -44,12 +44,12 @@ def test_rules_and_scripts_need_no_enabling(tmp_path, write):
         'ACTION=="add", SUBSYSTEM=="net", RUN+="/usr/bin/mlnx_qos -i %k --pfc 0,0,0,1,0,0,0,0"',
     )
     script = write("etc/rc.local", "dcb pfc set dev eth0 prio-pfc 3:on")
-    assert [(one.path, one.enabled) for one in setters(tmp_path)] == [
+    assert [(setter.path, setter.enabled) for setter in setters(tmp_path)] == [
         ("/etc/udev/rules.d/90-roce.rules", True),
         ("/etc/rc.local", False),
     ]
     script.chmod(0o755)
-    assert all(one.enabled for one in setters(tmp_path))
+    assert all(setter.enabled for setter in setters(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,9 @@ def test_template_is_started_by_an_instance(tmp_path, write, starter, text):
     )
     assert not next(setters(tmp_path)).enabled
     write(starter, text)
-    assert next(one for one in setters(tmp_path) if one.path.endswith("qos@.service")).enabled
+    assert next(
+        setter for setter in setters(tmp_path) if setter.path.endswith("qos@.service")
+    ).enabled
 
 
 def test_other_files_and_missing_scripts_are_passed_over(tmp_path, write):
@@ -123,6 +125,6 @@ def test_other_files_and_missing_scripts_are_passed_over(tmp_path, write):
 
 
 def test_files_of_this_machine_can_be_read():
-    found = read_setters(Live())
-    assert isinstance(found, list)
-    assert all(Path(one.path).is_absolute() for one in found)
+    read = read_setters(Live())
+    assert isinstance(read, list)
+    assert all(Path(setter.path).is_absolute() for setter in read)

@@ -60,8 +60,8 @@ def test_request_names_the_interface():
 
 
 def test_answer_of_an_interface_with_dcb():
-    found = dcb.decode(mellanox(), "eth0")
-    assert found == Dcb(
+    state = dcb.decode(mellanox(), "eth0")
+    assert state == Dcb(
         pfc=(3,),
         pfc_most=8,
         classes=(1, 0, 2, 3, 4, 5, 6, 7),
@@ -84,11 +84,11 @@ def test_trust_table_is_read_in_its_order():
     dscp=st.dictionaries(st.integers(0, 63), st.integers(0, 7)),
 )
 def test_every_set_of_priorities_is_read_back(priorities, dscp):
-    found = dcb.decode(
+    decoded = dcb.decode(
         mellanox(sum(1 << priority for priority in priorities), tuple(dscp.items())), "eth0"
     )
-    assert found.pfc == tuple(sorted(priorities))
-    assert found.dscp == dscp
+    assert decoded.pfc == tuple(sorted(priorities))
+    assert decoded.dscp == dscp
 
 
 def state(*parts, dcbx=b""):
@@ -97,16 +97,16 @@ def state(*parts, dcbx=b""):
 
 @pytest.mark.parametrize(("size", "classes"), [(35, (2,) * 8), (34, ())])
 def test_ets_needs_its_four_tables(size, classes):
-    found = state(attribute(1, (bytes(3) + bytes((9,) * 8) + bytes(16) + bytes((2,) * 8))[:size]))
-    assert (found.classes, found.shares) == (classes, (9,) * 8 if classes else ())
+    decoded = state(attribute(1, (bytes(3) + bytes((9,) * 8) + bytes(16) + bytes((2,) * 8))[:size]))
+    assert (decoded.classes, decoded.shares) == (classes, (9,) * 8 if classes else ())
 
 
 @pytest.mark.parametrize(
     ("pfc", "seen"), [(b"\x08\x05", ((0, 2), 8)), (b"\x08", (None, 8)), (b"", (None, 0))]
 )
 def test_pfc_needs_its_mask(pfc, seen):
-    found = state(attribute(2, pfc))
-    assert (found.pfc, found.pfc_most) == seen
+    decoded = state(attribute(2, pfc))
+    assert (decoded.pfc, decoded.pfc_most) == seen
 
 
 @pytest.mark.parametrize(("dcbx", "host"), [(b"\x0d", True), (b"\x0c", False), (b"", None)])

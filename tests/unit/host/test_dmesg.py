@@ -106,14 +106,14 @@ def test_secrets_in_lines_do_not_reach_a_snapshot_and_do_not_break_it(
 ) -> None:
     records = [record(1, f"NVRM: Xid (PCI:0000:43:00): 31, pid=9, name=x {secret}"), record(2, XID)]
     monkeypatch.setattr(
-        kernel_log, "_read", lambda: msgspec.json.encode(parse(records, 3.0)).decode()
+        kernel_log, "_past_log_json", lambda: msgspec.json.encode(parse(records, 3.0)).decode()
     )
     recording = Recording(Live())
-    seen = read_past(recording)
+    log = read_past(recording)
     archive = recording.archive()
-    assert "hunter2" not in archive and [line.at_s for line in seen.lines] == [1.0, 2.0]
+    assert "hunter2" not in archive and [line.at_s for line in log.lines] == [1.0, 2.0]
     again = read_past(parse_archive(archive))
-    assert [line.at_s for line in again.lines] == [1.0, 2.0] and again.lines[1] == seen.lines[1]
+    assert [line.at_s for line in again.lines] == [1.0, 2.0] and again.lines[1] == log.lines[1]
 
 
 def test_a_log_without_any_record_is_not_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,11 @@ SIOCETHTOOL = 0x8946
 
 
 def test_real_interface_has_statistics_and_a_driver(veth):
-    found, driver = ethtool.statistics(Live(), veth), ethtool.driver(Live(), veth)
-    assert isinstance(found, dict) and "peer_ifindex" in found
+    counters, driver = ethtool.statistics(Live(), veth), ethtool.driver(Live(), veth)
+    assert isinstance(counters, dict) and "peer_ifindex" in counters
     assert isinstance(driver, ethtool.Driver) and driver.name == "veth"
     often = ethtool.Statistics(veth)
-    assert often.read() == found
+    assert often.read() == counters
     often.close()
 
 

@@ -29,7 +29,7 @@ def rules(*rules, policy="accept", hook="input"):
             "nftables": [
                 {"metainfo": {"version": "1"}},
                 chain,
-                *({"rule": {**PLACE, "chain": "in", "expr": one}} for one in rules),
+                *({"rule": {**PLACE, "chain": "in", "expr": expression}} for expression in rules),
             ]
         }
     )

@@ -75,7 +75,7 @@ def test_samples_are_taken_while_the_context_lasts(
         assert enough.wait(20)
     count = len(samples)
     assert count >= 2 and set(nvml.asked) == {"handle of 0000:1b:00.0"}
-    times = [one.at_s for one in samples]
+    times = [sample.at_s for sample in samples]
     assert times == sorted(times) and 0 < times[0] < 20, "seconds since the context began"
     assert times == [round(at_s, 4) for at_s in times]
     assert samples[0] == Sample(times[0], 4, 8, 1201, reasons, 61, watts)

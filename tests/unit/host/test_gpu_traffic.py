@@ -68,9 +68,9 @@ def fake_nvml(*, pcie: bool = True, slow_s: float = 0.0) -> Any:
 def test_traffic_of_every_gpu():
     session = GpuTraffic(fake_nvml())
     before = time.monotonic()
-    found = session.traffic()
-    assert session.buses == tuple(found) == ("0000:10:00", "0000:11:00")
-    for at_s, values in found.values():
+    traffic = session.traffic()
+    assert session.buses == tuple(traffic) == ("0000:10:00", "0000:11:00")
+    for at_s, values in traffic.values():
         assert before <= at_s <= time.monotonic()
         assert {
             name: values[name] for name in ("nvlink_tx", "nvlink_rx", "pcie_gen", "pcie_width")

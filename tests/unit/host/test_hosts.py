@@ -12,7 +12,7 @@ import pytest
 
 from busbw.core.link_samples import NVLINK, PCIE, Link
 from busbw.core.topology import Gpu, Host, Nic
-from busbw.host.links import _of, gpu_links
+from busbw.host.links import _links_of, gpu_links
 from busbw.host.os_queries import read_host
 from busbw.host.snapshot import Recording, parse_archive, recorded
 from busbw.host.source import Live
@@ -144,4 +144,4 @@ def test_a_gpu_whose_nvlink_is_unknown_has_a_link_without_a_rate(
     gpu = Gpu(
         0, "H100", "0000:1b:00.0", nvlink=nvlink, nvlink_rate=rate, pcie_gen_max=5, pcie_width=16
     )
-    assert [(link.kind, link.rate) for link in _of(gpu)] == found
+    assert [(link.kind, link.rate) for link in _links_of(gpu)] == found

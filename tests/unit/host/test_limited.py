@@ -18,7 +18,7 @@ from busbw.core.errors import NoMeasurement, UsageError
 from busbw.host.limited import (
     GIVEN_UP,
     GivenUp,
-    _Followed,
+    _ReportingSource,
     _State,
     _would_hang_too,
     given_up,
@@ -184,7 +184,7 @@ def keeps(_source: Source) -> object:
     [
         (
             lambda source: source.nothing,
-            "AttributeError: '_Followed' object has no attribute 'nothing'",
+            "AttributeError: '_ReportingSource' object has no attribute 'nothing'",
         ),
         (broken, "Odd: this and that"),
         (keeps, "TypeError: cannot pickle '_thread.lock' object"),
@@ -209,21 +209,21 @@ def test_calls_answer_as_without_a_limit() -> None:
     def refuse() -> str:
         raise Unavailable("no such library")
 
-    found = within(
+    answer = within(
         lambda source: (source.names("/"), source.link("/proc/self/exe"), source.call("x", refuse)),
         Live(),
         limit_s=60,
     )
-    assert "proc" in found[0]
-    assert found[1]
-    assert found[2] == Reading(None, "no such library")
+    assert "proc" in answer[0]
+    assert answer[1]
+    assert answer[2] == Reading(None, "no such library")
     assert given_up(Live()) is None
 
 
 def test_each_read_is_reported_once_and_what_hung_is_refused(tree: Path) -> None:
     ours, theirs = Pipe(duplex=False)
     state = _State(silent={("read", f"{PORT}/state"): "state: no answer"})
-    followed = _Followed(Machine(tree), state, theirs)
+    followed = _ReportingSource(Machine(tree), state, theirs)
     assert followed.read("/osrelease") == followed.read("/osrelease") == Reading(b"6.8.0\n")
     assert (
         followed.names("/sys/class"),

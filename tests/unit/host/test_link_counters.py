@@ -113,13 +113,15 @@ def test_hardware_counters_are_read_once_in_their_lifespan(host, monkeypatch):
     port(host, "mlx5_0", lifespan=300)
     times = [7.0, 7.299, 7.3001]
     monkeypatch.setattr(rdma_ports, "time", SimpleNamespace(monotonic=lambda: times[0]))
-    seen = []
+    readings = []
     with closing(traffic(host)) as reader:
         for _ in range(3):
             groups = reader.read().groups
-            seen.append((groups["mlx5_0", "counters"].at_s, groups["mlx5_0", "hw_counters"].at_s))
+            readings.append(
+                (groups["mlx5_0", "counters"].at_s, groups["mlx5_0", "hw_counters"].at_s)
+            )
             times.append(times.pop(0))
-    assert seen == [(7.0, 7.0), (7.299, 7.0), (7.3001, 7.3001)], (
+    assert readings == [(7.0, 7.0), (7.299, 7.0), (7.3001, 7.3001)], (
         "the kernel would repeat them; others are read each time"
     )
 
@@ -157,8 +159,12 @@ def test_interfaces_without_rdma_have_the_kernels_counters(tmp_path):
     with closing(traffic(tmp_path)) as reader:
         sample = reader.read()
     assert [link.name for link in sample.links] == ["eth0"]
-    seen = values(sample, "eth0")
-    assert (seen["tx_bytes"], seen["operational"], seen["carrier_down_count"]) == (500, 1, 1)
+    counters = values(sample, "eth0")
+    assert (counters["tx_bytes"], counters["operational"], counters["carrier_down_count"]) == (
+        500,
+        1,
+        1,
+    )
 
 
 def test_tcp_segments_and_those_sent_again_are_counted(host):
@@ -294,12 +300,12 @@ def test_devices_of_single_slaves_have_the_counters_of_their_own(tmp_path):
         base = port(tmp_path, f"mlx5_{number}", port_xmit_data=7)
         write(base, {"link_layer": "Ethernet", "gid_attrs/ndevs/0": f"eth{number}"})
         write(base.parents[1], {f"device/net/eth{number}/mtu": 1500})
-    found = {
+    links = {
         link.device: link.interfaces
         for link in network_links(Live(tmp_path), ("lo", "bond0", "eth1", "eth2"))
         if link.device
     }
-    assert found == {"mlx5_1": ("eth1",), "mlx5_2": ("eth2",)}
+    assert links == {"mlx5_1": ("eth1",), "mlx5_2": ("eth2",)}
 
 
 class Nvml:
@@ -369,9 +375,9 @@ def test_queue_pairs_are_asked_for_once_a_second(monkeypatch):
     monkeypatch.setattr(traffic_of_host, "queue_pairs", count)
     monkeypatch.setattr(traffic_of_host, "time", SimpleNamespace(monotonic=lambda: next(times)))
     pairs = traffic_of_host._QueuePairs()
-    found = [pairs.read(links) for _ in range(5)]
+    groups = [pairs.read(links) for _ in range(5)]
     group = {("mlx5_0", "resources"): Group(10.0, 0, {"num_of_qp": 1})}
-    assert found == [
+    assert groups == [
         group,
         group,
         {("mlx5_0", "resources"): Group(11.0, 0, {"num_of_qp": 2})},

@@ -19,8 +19,8 @@ def test_written_lines_are_read_back(pairs):
 @given(st.text())
 def test_any_text_gives_lines_with_numbers_of_it(text):
     lines = text.split("\n")
-    for one in parse(text):
-        assert lines[one.line - 1] == f"{one.name}={one.value}"
+    for assignment in parse(text):
+        assert lines[assignment.line - 1] == f"{assignment.name}={assignment.value}"
 
 
 def test_comments_and_lines_without_a_value_are_left_out():
@@ -39,8 +39,8 @@ def test_comments_and_lines_without_a_value_are_left_out():
     ],
 )
 def test_line_that_does_not_do_what_it_looks_like(line, fault):
-    (found,) = parse(line)
-    assert fault in found.fault and bool(found.fault) == bool(fault)
+    (assignment,) = parse(line)
+    assert fault in assignment.fault and bool(assignment.fault) == bool(fault)
 
 
 def test_named_file_comes_in_place_of_the_home_directory():

@@ -26,8 +26,8 @@ def test_version_is_read_from_the_file(folders, monkeypatch):
     new = installed(folders / "new", b"NCCL version info\0NCCL version 2.27.7+cuda12.9\0")
     old = installed(folders / "old", b"no version")
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{new}:{old}:{folders}/none:")
-    found = nccl_libraries.parse(nccl_libraries.live())
-    assert [(one.path, one.version) for one in found] == [
+    libraries = nccl_libraries.parse(nccl_libraries.live())
+    assert [(library.path, library.version) for library in libraries] == [
         (f"{new}/libnccl.so.2", "2.27.7"),
         (f"{old}/libnccl.so.2", ""),
     ]
@@ -54,9 +54,9 @@ def test_library_of_a_package_comes_first_and_an_empty_one_has_no_version(folder
         (str(installed(folders / "system", b"NCCL version 2.21.5+cuda12.4")),),
     )
     monkeypatch.setenv("LD_LIBRARY_PATH", "")
-    found = nccl_libraries.parse(nccl_libraries.live())
+    libraries = nccl_libraries.parse(nccl_libraries.live())
     own = nccl_libraries.Library(f"{package}/lib/libnccl.so.2", "", nccl_libraries.PACKAGE)
-    assert found == (
+    assert libraries == (
         own,
         nccl_libraries.Library(f"{folders}/system/libnccl.so.2", "2.21.5", f"{folders}/system"),
     )

@@ -21,7 +21,7 @@ def machine(
     entries: list[dict[str, object]] = [{"schema": "busbw.host/1"}]
     entries += [{"path": path, "text": text + "\n"} for path, text in files.items()]
     entries += [{"path": path, "link": target} for path, target in (links or {}).items()]
-    entries += [{"path": path, "names": found} for path, found in (names or {}).items()]
+    entries += [{"path": path, "names": children} for path, children in (names or {}).items()]
     return parse_archive("\n".join(map(json.dumps, entries)))
 
 
@@ -114,8 +114,8 @@ def test_rdma_devices_of_a_bond_have_their_slaves_rates() -> None:
         "/sys/class/infiniband/mlx5_0/device/net": ["eth1"],
         "/sys/class/infiniband/mlx5_1/device/net": ["eth2"],
     }
-    found = read_nics(machine(files, links, names))
-    assert [(nic.name, nic.rate, nic.netdev) for nic in found] == [
+    nics = read_nics(machine(files, links, names))
+    assert [(nic.name, nic.rate, nic.netdev) for nic in nics] == [
         ("mlx5_0", 12.5e9, "bond0"),
         ("mlx5_1", 12.5e9, "bond0"),
     ]
@@ -134,10 +134,10 @@ def test_two_ports_of_a_device_are_two_nics() -> None:
     files |= interface("ib0", 40000) | interface("eth0", 25000)
     files |= {"/sys/class/net/ib0/dev_port": "0", "/sys/class/net/eth0/dev_port": "1"}
     links = device_of("infiniband/mlx4_0", "net/ib0", "net/eth0")
-    found = read_nics(
+    nics = read_nics(
         machine(files, links, {"/sys/class/infiniband/mlx4_0/device/net": ["eth0", "ib0"]})
     )
-    assert [(nic.name, nic.kind, nic.rate, nic.netdev) for nic in found] == [
+    assert [(nic.name, nic.kind, nic.rate, nic.netdev) for nic in nics] == [
         ("mlx4_0:1", "ib", 5e9, "ib0"),
         ("mlx4_0:2", "roce", 3.125e9, "eth0"),
     ]
@@ -147,8 +147,8 @@ def test_a_virtual_function_is_not_counted_twice() -> None:
     links = device_of("net/eth0", "net/eth0v0") | {
         "/sys/class/net/eth0v0/device/physfn": "../0000:c5:00.0"
     }
-    found = read_nics(machine(interface("eth0", 100000) | interface("eth0v0", 100000), links))
-    assert [(nic.name, nic.virtual, nic.rate) for nic in found] == [
+    nics = read_nics(machine(interface("eth0", 100000) | interface("eth0v0", 100000), links))
+    assert [(nic.name, nic.virtual, nic.rate) for nic in nics] == [
         ("eth0", False, 12.5e9),
         ("eth0v0", True, None),
     ]

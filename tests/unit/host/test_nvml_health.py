@@ -196,14 +196,14 @@ def fake_nvml(**changes: Any) -> Any:
 
 
 def test_all_values_of_a_gpu() -> None:
-    said = collect(fake_nvml())
-    assert (said.driver, said.cuda, said.peers, len(said.gpus)) == (
+    gpus = collect(fake_nvml())
+    assert (gpus.driver, gpus.cuda, gpus.peers, len(gpus.gpus)) == (
         "570.158.01",
         12080,
         ((0, 1, 0),),
         2,
     )
-    gpu = said.gpus[0]
+    gpu = gpus.gpus[0]
     assert (gpu.label, gpu.bus_id, gpu.sm, gpu.used_bytes, gpu.vbios) == (
         "GPU 0",
         "0000:1b:00.0",
@@ -356,9 +356,9 @@ def test_real_package_passes_all_arguments(
     pynvml = pytest.importorskip("pynvml")
     monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(library(DRIVER, "libnvidia-ml.so"))))
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    said = msgspec.json.decode(read_nvml(), type=Gpus)
-    first, second = said.gpus
-    assert (said.peers, first.name, second.bus_id, first.unsupported) == (
+    gpus = msgspec.json.decode(read_nvml(), type=Gpus)
+    first, second = gpus.gpus
+    assert (gpus.peers, first.name, second.bus_id, first.unsupported) == (
         ((0, 1, 4),),
         "NVIDIA H100 80GB HBM3",
         "0000:1b:00.0",
@@ -401,14 +401,14 @@ def test_real_package_passes_all_arguments(
     )
 )
 def test_a_snapshot_gives_back_what_was_read(gpu: GpuHealth) -> None:
-    said = Gpus(driver="1", gpus=(gpu,), peers=((0, 1, 4),))
+    gpus = Gpus(driver="1", gpus=(gpu,), peers=((0, 1, 4),))
     lines = [
         {"schema": "busbw.host/1"},
-        {"call": "nvml_health", "text": msgspec.json.encode(said).decode()},
+        {"call": "nvml_health", "text": msgspec.json.encode(gpus).decode()},
     ]
     assert (
         read_health(parse_archive("\n".join(msgspec.json.encode(line).decode() for line in lines)))
-        == said
+        == gpus
     )
 
 

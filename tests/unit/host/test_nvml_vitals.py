@@ -145,8 +145,12 @@ def test_events_are_asked_for_of_the_gpus_that_can_be_read() -> None:
     Session(["0000:1b:00", "0000:9d:00"], nvml)
     assert asked == [("0000:1b:00.0", 8, "set")]
     nvml.nvmlDeviceRegisterEvents = refuse
-    said = read(Session(["0000:1b:00"], nvml))
-    assert (said.reason, said.events, nvml.closed) == ("NVML events: Not Supported", [], ["events"])
+    vitals = read(Session(["0000:1b:00"], nvml))
+    assert (vitals.reason, vitals.events, nvml.closed) == (
+        "NVML events: Not Supported",
+        [],
+        ["events"],
+    )
 
 
 def test_a_gpu_without_fields_has_no_counters() -> None:
@@ -157,8 +161,8 @@ def test_a_gpu_without_fields_has_no_counters() -> None:
 
 
 def test_without_events_all_other_readings_remain() -> None:
-    said = read(Session(["0000:1b:00"], fake_nvml(events=False)))
-    assert said.reason == "NVML events: Not Supported" and said.gpus[0].sm_mhz == 1410
+    vitals = read(Session(["0000:1b:00"], fake_nvml(events=False)))
+    assert vitals.reason == "NVML events: Not Supported" and vitals.gpus[0].sm_mhz == 1410
 
 
 def test_a_lost_gpu_is_listed_without_readings() -> None:

@@ -93,9 +93,9 @@ def test_all_bonds_of_a_machine():
         .file("/proc/net/bonding/bond0", BOND)
         .file("/proc/net/bonding/bond1", "Bonding Mode: load balancing (xor)")
     )
-    found = read_bonds(tree.source())
-    assert found["bond1"] == Bond("load balancing (xor)", "", ())
-    assert list(found) == ["bond0", "bond1"]
+    bonds = read_bonds(tree.source())
+    assert bonds["bond1"] == Bond("load balancing (xor)", "", ())
+    assert list(bonds) == ["bond0", "bond1"]
     assert read_bonds(Tree().source()) == {}
 
 
@@ -121,17 +121,17 @@ def test_traffic_of_a_bond_is_carried_by_its_slaves():
 def test_addresses_of_both_families():
     tree = Tree().call("addresses", '{"eth0": "10.0.0.1/24", "eth1": ""}')
     tree.file("/proc/net/if_inet6", "fe800000000000000e42a1fffe000001 03 40 20 80     eth1")
-    found = read_addresses(tree.source())
-    assert found == {
+    addresses = read_addresses(tree.source())
+    assert addresses == {
         "eth0": [IPv4Interface("10.0.0.1/24")],
         "eth1": [IPv6Interface("fe80::e42:a1ff:fe00:1/64")],
     }
 
 
 def test_addresses_of_this_machine_include_loopback():
-    found = read_addresses(Live())
-    assert isinstance(found, dict)
-    assert IPv4Interface("127.0.0.1/8") in found["lo"]
+    addresses = read_addresses(Live())
+    assert isinstance(addresses, dict)
+    assert IPv4Interface("127.0.0.1/8") in addresses["lo"]
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,8 @@ def test_kernel_driver_trusts_dscp_once_it_has_an_entry():
 
 
 def test_settings_that_cannot_be_read_are_not_guessed():
-    found = read_qos(Tree().source(), "eth0")
-    assert found == Qos(
+    qos = read_qos(Tree().source(), "eth0")
+    assert qos == Qos(
         "eth0",
         "",
         "/sys/class/net/eth0/qos/trust",
@@ -219,5 +219,5 @@ def test_settings_that_cannot_be_read_are_not_guessed():
         None,
         None,
     )
-    assert found.lossless is None and found.priority(106) is None
-    assert not isinstance(found.dcb, Dcb)
+    assert qos.lossless is None and qos.priority(106) is None
+    assert not isinstance(qos.dcb, Dcb)

@@ -113,9 +113,9 @@ def test_siblings_are_those_of_the_same_parent() -> None:
     with subprocess.Popen(["sleep", "60"]) as other, asking:
         out, _ = asking.communicate("\n", timeout=20)
         other.kill()
-    found = set(map(int, out.split()))
-    assert other.pid in found
-    assert not found & {asking.pid, os.getpid()}
+    pids = set(map(int, out.split()))
+    assert other.pid in pids
+    assert not pids & {asking.pid, os.getpid()}
 
 
 def test_a_watched_process_is_reported_when_it_ends() -> None:

@@ -126,14 +126,14 @@ def test_an_endpoint_has_the_gid_of_its_address_and_of_its_port():
         ("eth0", ETHERNET, 1, None),
     ):
         nic = Nic(name, kind=kind, rate=50e9, netdev="eth0")
-        found = tcp_connections._endpoint(tree.source(), "eth0", address, nic)
-        assert (found.address, found.network, found.rate, found.kind) == (
+        endpoint = tcp_connections._endpoint(tree.source(), "eth0", address, nic)
+        assert (endpoint.address, endpoint.network, endpoint.rate, endpoint.kind) == (
             "10.1.2.1",
             "10.1.2.0/24",
             50e9,
             kind,
         )
-        assert (found.device, found.port, found.gid_index) == (
+        assert (endpoint.device, endpoint.port, endpoint.gid_index) == (
             "" if kind == ETHERNET else "mlx5_0",
             port,
             index,
@@ -167,8 +167,8 @@ def test_endpoints_are_the_interfaces_with_an_address(veth):
     )
     for _, name in socket.if_nameindex():
         shown.files(f"/sys/class/net/{name}", operstate="up")
-    found = {one.name: one for one in tcp_connections.endpoints(shown.source())}
-    one = Endpoint(
+    endpoints = {endpoint.name: endpoint for endpoint in tcp_connections.endpoints(shown.source())}
+    endpoint = Endpoint(
         name=veth,
         address="198.18.77.1",
         network="198.18.77.0/30",
@@ -178,11 +178,13 @@ def test_endpoints_are_the_interfaces_with_an_address(veth):
         device="rxe0",
         port=1,
     )
-    assert (found[veth], "lo" in found, f"{veth}p" in found) == (one, False, False)
+    assert (endpoints[veth], "lo" in endpoints, f"{veth}p" in endpoints) == (endpoint, False, False)
     # of another namespace, so that names say nothing
     other = shown.files("/sys/class/net/eth77", operstate="up").source()
-    (one,) = (one for one in tcp_connections.endpoints(other) if one.name == veth)
-    assert (one.kind, one.rate, one.mtu) == (ETHERNET, None, 1400)
+    (endpoint,) = (
+        endpoint for endpoint in tcp_connections.endpoints(other) if endpoint.name == veth
+    )
+    assert (endpoint.kind, endpoint.rate, endpoint.mtu) == (ETHERNET, None, 1400)
 
 
 def test_links_that_carry_data_are_watched(veth):
@@ -241,9 +243,13 @@ def test_the_rate_of_a_bond(mode, up, rate, numa):
             f"/sys/class/net/eth{index}/device", "../../pci"
         )
         tree.file(f"/sys/class/net/eth{index}/device/numa_node", str(index))
-    found = read_interfaces(tree.source())
-    assert (found["bond0"].rate, found["bond0"].numa, found["bond0"].physical) == (rate, numa, True)
-    assert [found[f"eth{index}"].master for index in (0, 1)] == ["bond0", "bond0"]
+    interfaces = read_interfaces(tree.source())
+    assert (interfaces["bond0"].rate, interfaces["bond0"].numa, interfaces["bond0"].physical) == (
+        rate,
+        numa,
+        True,
+    )
+    assert [interfaces[f"eth{index}"].master for index in (0, 1)] == ["bond0", "bond0"]
     tree.file("/sys/class/net/eth1/device/numa_node", "0")
     assert read_interfaces(tree.source())["bond0"].numa == 0
 
@@ -345,15 +351,15 @@ def test_what_a_rule_accepts_from_a_source(verdict, sources):
 
 
 def test_whether_a_connection_has_data():
-    one, other = socket.socketpair()
-    with one, other:
-        assert tcp_connections.has_data(one) is False
+    connection, other = socket.socketpair()
+    with connection, other:
+        assert tcp_connections.has_data(connection) is False
         other.send(b"x")
-        assert tcp_connections.has_data(one) is True
-        one.recv(1)
+        assert tcp_connections.has_data(connection) is True
+        connection.recv(1)
         other.close()
-        assert tcp_connections.has_data(one) is True, "its end is to be read"
-    assert tcp_connections.has_data(one) is False, "closed meanwhile"
+        assert tcp_connections.has_data(connection) is True, "its end is to be read"
+    assert tcp_connections.has_data(connection) is False, "closed meanwhile"
 
 
 @pytest.mark.parametrize(
@@ -399,11 +405,11 @@ def test_what_is_in_one_wait_at_all_looks_is_stuck(monkeypatch, looks, sleeps, f
     monkeypatch.setattr(process, "time", SimpleNamespace(sleep=slept.append))
     monkeypatch.setattr(process, "name", lambda pid: f"p{pid}")
     monkeypatch.setattr(
-        process, "_text", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else ""
+        process, "_read", lambda pid, file: {7: "nfs_wait", 8: "0"}[pid] if file == "wchan" else ""
     )
     assert json.loads(process.stuck_processes()) == [[pid, f"p{pid}", "nfs_wait"] for pid in found]
     assert (slept, process._function(8)) == ([0.25] * sleeps, "")
 
 
 def test_an_ended_process_has_no_text():
-    assert process._text(2**22 + 1, "stat") == ""
+    assert process._read(2**22 + 1, "stat") == ""

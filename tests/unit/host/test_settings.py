@@ -87,8 +87,8 @@ half a line
 
 
 def test_what_is_mounted():
-    found = read_mounts(Tree().file(MOUNTINFO, MOUNTS).source())
-    assert found == {
+    mounts = read_mounts(Tree().file(MOUNTINFO, MOUNTS).source())
+    assert mounts == {
         "/": Mounted("/", "ext4", "/dev/sda1", "98:0", "/", writable=True),
         "/mnt/two words": Mounted(
             "/mnt/two words", "xfs", "/dev/nvme0n1\t1", "98:1", "/part", writable=False
@@ -97,7 +97,7 @@ def test_what_is_mounted():
         "/data": Mounted("/data", "lustre", "10.0.0.1@o2ib:/data", "0:50", "/", writable=False),
         "/proc": Mounted("/proc", "proc", "proc", "0:51", "/", writable=True),
     }
-    assert {path: (one.on_disk, one.keeps_data) for path, one in found.items()} == {
+    assert {path: (mounted.on_disk, mounted.keeps_data) for path, mounted in mounts.items()} == {
         "/": (True, True),
         "/mnt/two words": (True, True),
         "/snap": (False, False),

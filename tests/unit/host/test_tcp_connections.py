@@ -14,31 +14,31 @@ from busbw.host.tcp_connections import Counts
 def connected() -> Iterator[socket.socket]:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
-        socket.create_connection(listener.getsockname()) as one,
+        socket.create_connection(listener.getsockname()) as client,
     ):
         other, _ = listener.accept()
         with other:
-            one.sendall(b"x")
+            client.sendall(b"x")
             assert other.recv(1) == b"x"
-            yield one
+            yield client
 
 
 def test_the_segments_of_each_connection_are_counted(connected: socket.socket) -> None:
-    found = tcp_connections.read()[(*connected.getsockname(), *connected.getpeername())]
-    assert found == Counts(timeouts=0, resent=0, sent=1)
+    counts = tcp_connections.read()[(*connected.getsockname(), *connected.getpeername())]
+    assert counts == Counts(timeouts=0, resent=0, sent=1)
     assert all(here[:2] != connected.getsockname() for here in tcp_connections.lossy({}))
 
 
 def test_bytes_that_nobody_has_read_are_received() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
-        socket.create_connection(listener.getsockname()) as one,
+        socket.create_connection(listener.getsockname()) as client,
     ):
         other, _ = listener.accept()
         with other:
-            one.sendall(bytes(5000))
+            client.sendall(bytes(5000))
             other.recv(5000, socket.MSG_PEEK | socket.MSG_WAITALL)
-            assert (tcp_connections.received(one), tcp_connections.received(other)) == (0, 5000)
+            assert (tcp_connections.received(client), tcp_connections.received(other)) == (0, 5000)
 
 
 def test_only_connections_of_tcp_are_counted(connected: socket.socket) -> None:
@@ -95,11 +95,14 @@ def test_a_connection_is_lossy_by_what_it_sent_since(
 ) -> None:
     ends = ("127.0.0.1", 1, "10.0.0.2", 2)
     monkeypatch.setattr(tcp_connections, "read", lambda: {ends: now})
-    found = tcp_connections.lossy({ends: before} if before else {})
-    assert [(one.resent, one.sent) for one in found] == ([lossy] if lossy else [])
-    assert [(one.local, one.peer, one.interface, one.timeouts) for one in found] == [
-        ("127.0.0.1", "10.0.0.2", "lo", now.timeouts)
-    ] * len(found)
+    connections = tcp_connections.lossy({ends: before} if before else {})
+    assert [(connection.resent, connection.sent) for connection in connections] == (
+        [lossy] if lossy else []
+    )
+    assert [
+        (connection.local, connection.peer, connection.interface, connection.timeouts)
+        for connection in connections
+    ] == [("127.0.0.1", "10.0.0.2", "lo", now.timeouts)] * len(connections)
 
 
 @pytest.mark.parametrize(("length", "found"), [(136, 7), (135, 0), (232, 7)])

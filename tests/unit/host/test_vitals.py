@@ -15,7 +15,7 @@ from busbw.core.result import Device
 from busbw.core.telemetry import TCP, GpuReading, XidEvent, change
 from busbw.host.counters import device_counters, snmp
 from busbw.host.kernel_log import KernelLog, xids
-from busbw.host.nvml_samples import GpuVitals, Vitals, _merged
+from busbw.host.nvml_samples import GpuVitals, Vitals, _merge
 from busbw.host.snapshot import parse_archive, recorded
 from busbw.host.source import Live, Reading
 
@@ -76,10 +76,10 @@ def test_a_change_between_two_readings_of_a_tree(tree: Path) -> None:
     with closing(Vitals(CPU, Live(tree))) as vitals:
         before = vitals.read()
         write(tree, tx=51000, retrans=1528, seq=3, data=350, downs=2, timeouts=4)
-        seen = change(before, vitals.read())
-    assert (seen.host, seen.unread) == ("h1", [])
-    assert (seen.sent, seen.received) == ({"eth0": 50000, "mlx5_0": 1000}, {"eth0": 25000})
-    assert seen.moved == {
+        changed = change(before, vitals.read())
+    assert (changed.host, changed.unread) == ("h1", [])
+    assert (changed.sent, changed.received) == ({"eth0": 50000, "mlx5_0": 1000}, {"eth0": 25000})
+    assert changed.moved == {
         "eth0": {"carrier_down_count": 1},
         "mlx5_0": {"packet_seq_err": 5},
         TCP: {"RetransSegs": 1523, "TCPTimeouts": 4},
@@ -91,10 +91,10 @@ def test_only_requested_ports_are_read(tree: Path) -> None:
     (tree / "sys/class/infiniband/mlx5_1/ports/2/counters").mkdir(parents=True)
     (tree / "sys/class/infiniband/mlx5_1/ports/2/counters/symbol_error").write_text("3\n")
     with closing(Vitals(CPU, Live(tree))) as vitals:
-        seen = vitals.read()
-    assert sorted(seen.counters) == ["eth0", "eth1", "mlx5_0", "mlx5_1:2", TCP]
-    assert seen.unread == []
-    assert "symbol_error" not in seen.counters["mlx5_0"], "text that is not a number is unknown"
+        reading = vitals.read()
+    assert sorted(reading.counters) == ["eth0", "eth1", "mlx5_0", "mlx5_1:2", TCP]
+    assert reading.unread == []
+    assert "symbol_error" not in reading.counters["mlx5_0"], "text that is not a number is unknown"
 
 
 def test_sysfs_of_another_network_namespace_is_ignored(tree: Path) -> None:
@@ -105,13 +105,16 @@ def test_sysfs_of_another_network_namespace_is_ignored(tree: Path) -> None:
 
 def test_a_machine_without_any_files_gives_empty_readings(tmp_path: Path) -> None:
     with closing(Vitals(GPU, Live(tmp_path))) as vitals:
-        seen = vitals.read()
+        reading = vitals.read()
         after = vitals.read()
-    assert (seen.counters, seen.events) == ({}, [])
-    assert "tcp: /proc/net/snmp or /proc/net/netstat cannot be read" in seen.unread
-    assert "/dev/kmsg: no such file or directory" in seen.unread
-    assert any("NVML" in reason or "nvidia-ml-py" in reason for reason in seen.unread) or seen.gpus
-    assert change(seen, after).moved == {}
+    assert (reading.counters, reading.events) == ({}, [])
+    assert "tcp: /proc/net/snmp or /proc/net/netstat cannot be read" in reading.unread
+    assert "/dev/kmsg: no such file or directory" in reading.unread
+    assert (
+        any("NVML" in reason or "nvidia-ml-py" in reason for reason in reading.unread)
+        or reading.gpus
+    )
+    assert change(reading, after).moved == {}
 
 
 def test_a_file_that_goes_away_is_absent_from_the_next_reading(tmp_path: Path) -> None:
@@ -120,9 +123,9 @@ def test_a_file_that_goes_away_is_absent_from_the_next_reading(tmp_path: Path) -
         {"path": "/proc/net/dev", "text": DEV.format(rx=1, tx=2)},
     ]
     with closing(Vitals(CPU, parse_archive("\n".join(map(json.dumps, entries))))) as vitals:
-        seen = vitals.read()
-    assert seen.counters["eth0"]["tx_bytes"] == 2 and "lo" not in seen.counters
-    assert seen.counters["eth0"] == {
+        reading = vitals.read()
+    assert reading.counters["eth0"]["tx_bytes"] == 2 and "lo" not in reading.counters
+    assert reading.counters["eth0"] == {
         "rx_bytes": 1,
         "rx_errors": 1,
         "rx_dropped": 2,
@@ -153,15 +156,15 @@ def test_nvml_is_asked_no_more_often_than_its_share() -> None:
 
 
 def test_gpus_of_a_recording_come_from_nvmls_recorded_answers(tree: Path) -> None:
-    said = {
+    answer = {
         "gpus": [{"bus": "0000:1b:00", "sm_mhz": 1410, "reasons": 64}],
         "events": [{"bus": "0000:1b:00", "number": 79}],
     }
     (tree / "calls").mkdir()
-    (tree / "calls/nvml_vitals").write_text(json.dumps(said))
+    (tree / "calls/nvml_vitals").write_text(json.dumps(answer))
     with closing(Vitals(GPU, recorded(tree))) as vitals:
-        seen = vitals.read()
-    assert (seen.gpus[0].sm_mhz, seen.gpus[0].power_w, seen.events) == (
+        reading = vitals.read()
+    assert (reading.gpus[0].sm_mhz, reading.gpus[0].power_w, reading.events) == (
         1410,
         None,
         [XidEvent("0000:1b:00", 79)],
@@ -245,9 +248,9 @@ def test_an_error_that_nvml_and_the_log_report_counts_once() -> None:
         XidEvent("0000:1b:00", 31, 3),
         XidEvent("0000:c1:00", 31, 1, switch=True),
     ]
-    assert _merged(nvml, logged) == [
+    assert _merge(nvml, logged) == [
         XidEvent("0000:1b:00", 79, 2),
         XidEvent("0000:1b:00", 31, 3),
         logged[2],
     ]
-    assert _merged(nvml, nvml) == nvml
+    assert _merge(nvml, nvml) == nvml

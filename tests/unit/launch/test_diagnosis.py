@@ -29,7 +29,7 @@ def stalled(
 
 
 def seen(*reports: Stalled, **more: object) -> Evidence:
-    return Evidence(4, HERE, {one.rank: one for one in reports}, hosts=HOSTS, **more)
+    return Evidence(4, HERE, {report.rank: report for report in reports}, hosts=HOSTS, **more)
 
 
 def test_a_neighbour_on_the_same_host_reports_a_stop() -> None:
@@ -193,7 +193,9 @@ def test_a_stopped_daemon_is_the_cause_of_ranks_that_do_not_report() -> None:
 
 def test_ranks_that_were_stopped_before_they_reported_are_named_with_host_and_process() -> None:
     three = {rank: HERE[rank] for rank in (0, 1, 3)}
-    error = absent(Evidence(4, three, {}, {2: "T"}, hosts=HOSTS, found={2: Here(2, "h2", 77)}), 6)
+    error = absent(
+        Evidence(4, three, {}, {2: "T"}, hosts=HOSTS, unreported={2: Here(2, "h2", 77)}), 6
+    )
     assert (
         error.message
         == "launch: rank 2 on h2 (pid 77) is stopped: not started within 6 s, 3 of 4 did"

@@ -126,7 +126,7 @@ def test_an_sbatch_script_requests_whole_nodes():
         plan("busbw", 2, 8, None, ()), Site("gpu", "team", "00:10:00")
     ).splitlines()
     assert lines[0] == "#!/bin/bash"
-    wanted = {
+    expected = {
         "--nodes=2",
         "--ntasks-per-node=8",
         "--gpus-per-node=8",
@@ -135,7 +135,7 @@ def test_an_sbatch_script_requests_whole_nodes():
         "--time=00:10:00",
         "--exclusive",
     }
-    assert wanted <= {line.removeprefix("#SBATCH ") for line in lines}
+    assert expected <= {line.removeprefix("#SBATCH ") for line in lines}
     assert lines[-1] == "exec busbw run all_reduce --slurm"
 
 

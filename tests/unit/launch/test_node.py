@@ -63,9 +63,9 @@ def node(script: str = SERVE) -> Node:
 
 @pytest.fixture
 def talking():
-    one = node()
-    yield one
-    one.close()
+    asked_node = node()
+    yield asked_node
+    asked_node.close()
 
 
 def test_a_request_is_answered_past_the_greeting(talking):
@@ -76,7 +76,7 @@ def test_several_requests_are_open_at_once(talking):
     talking.ask(Say("ready"), Said, LIMIT_S)
     slow = [talking.begin(Say("slow")) for _ in range(4)]
     assert talking.ask(Say("quick"), Said, LIMIT_S).text == "QUICK"
-    assert [talking.result(one, Said, LIMIT_S).text for one in slow] == ["SLOW"] * 4
+    assert [talking.result(future, Said, LIMIT_S).text for future in slow] == ["SLOW"] * 4
 
 
 @pytest.mark.parametrize(
@@ -95,28 +95,28 @@ def test_an_answer_of_another_kind_is_a_failure(talking):
 
 
 def test_a_process_that_ends_fails_what_is_open():
-    one = node("import sys; sys.stdin.readline(); sys.exit('no such disk')")
+    ended_node = node("import sys; sys.stdin.readline(); sys.exit('no such disk')")
     with pytest.raises(NodeLost, match=r"localhost: exit code 1: no such disk"):
-        one.ask(Say("x"), Said, LIMIT_S)
+        ended_node.ask(Say("x"), Said, LIMIT_S)
     with pytest.raises(NodeLost, match="no such disk"):
-        one.begin(Say("y"))
-    one.close()
+        ended_node.begin(Say("y"))
+    ended_node.close()
 
 
 def test_a_silent_process_is_lost_after_the_limit():
-    one = node("import time; time.sleep(600)")
+    silent_node = node("import time; time.sleep(600)")
     with pytest.raises(NodeLost, match=r"no answer within 0\.2 s"):
-        one.ask(Say("x"), Said, 0.2)
-    assert one.lost is not None
-    one.close()  # a process that ignores the end of its input is killed
+        silent_node.ask(Say("x"), Said, 0.2)
+    assert silent_node.lost is not None
+    silent_node.close()  # a process that ignores the end of its input is killed
 
 
 def test_a_stopped_process_is_killed_at_the_end():
-    one = node()
-    one.ask(Say("x"), Said, LIMIT_S)
-    os.kill(one._process.pid, signal.SIGSTOP)
-    one.close()
-    assert one._process.returncode == -signal.SIGKILL
+    stopped_node = node()
+    stopped_node.ask(Say("x"), Said, LIMIT_S)
+    os.kill(stopped_node._process.pid, signal.SIGSTOP)
+    stopped_node.close()
+    assert stopped_node._process.returncode == -signal.SIGKILL
 
 
 def test_the_process_ends_when_its_driver_closes(talking):
@@ -142,7 +142,7 @@ def test_lines_that_are_no_text_are_ignored():
 
 
 def test_an_answer_has_a_largest_size(monkeypatch):
-    monkeypatch.setattr("busbw.launch.node._MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("busbw.launch.node._ANSWER_BYTES", 1 << 16)
     with closing(node()) as one:
         assert len(one.ask(Say("a" * 30_000), Said, LIMIT_S).text) == 30_000
         with pytest.raises(NodeLost):

@@ -73,15 +73,15 @@ def test_a_stopped_rank_is_found_on_its_host_before_it_reports_and_its_job_is_en
     for folder in (mine, others):
         folder.mkdir()
     job, hosts = Cleanup(MINE), ("h2", "h2")
-    with rank(MINE, 1, mine) as one, rank(OTHERS, 1, others) as other:
-        stop(one)
-        seen = survey.survey(job, {0: Here(0, "h2", os.getpid())}, {}, hosts, 20)
-        assert seen.found == {1: Here(1, os.uname().nodename, one.pid)}
-        assert seen.states.keys() == {0, 1}
-        assert seen.states[0] in ("R", "S")
-        assert seen.states[1] == "T"
+    with rank(MINE, 1, mine) as mine_process, rank(OTHERS, 1, others) as other:
+        stop(mine_process)
+        answers = survey.survey(job, {0: Here(0, "h2", os.getpid())}, {}, hosts, 20)
+        assert answers.unreported == {1: Here(1, os.uname().nodename, mine_process.pid)}
+        assert answers.states.keys() == {0, 1}
+        assert answers.states[0] in ("R", "S")
+        assert answers.states[1] == "T"
         survey.end(job, {}, hosts, set(), 20)
-        assert one.wait(5) == -signal.SIGKILL
+        assert mine_process.wait(5) == -signal.SIGKILL
         assert other.poll() is None
         assert not mine.exists()
         assert others.exists()
@@ -123,7 +123,7 @@ def surveyed(hosts: list[str]) -> bool:
 
 def examined(hosts: list[str]) -> bool:
     done = LaunchContext(tuple(map(Host, hosts)), 30).on_each(["true"], dict.fromkeys(hosts, b""))
-    return all(one.code == 0 for one in done)
+    return all(result.code == 0 for result in done)
 
 
 @pytest.mark.parametrize("ask", [surveyed, examined])

@@ -22,20 +22,20 @@ HOST = os.uname().nodename
 @pytest.fixture
 def sleepers() -> Iterator[list[subprocess.Popen[bytes]]]:
     two = [subprocess.Popen(["busbw-rank", "60"], executable="/bin/sleep") for _ in range(2)]
-    for one in two:
+    for process in two:
         # until the new program has taken over
-        while b"busbw-rank" not in Path(f"/proc/{one.pid}/cmdline").read_bytes():
+        while b"busbw-rank" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
             time.sleep(0.001)
     yield two
-    for one in two:
-        one.kill()
-        one.wait()
+    for process in two:
+        process.kill()
+        process.wait()
 
 
 def monitor(sleepers: list[subprocess.Popen[bytes]], limit_s: float = 5.0) -> RankMonitor:
     made = RankMonitor(2, (), limit_s, 10.0)
-    for rank, one in enumerate(sleepers):
-        assert made.take(encode(Here(rank, HOST, one.pid)))
+    for rank, sleeper in enumerate(sleepers):
+        assert made.take(encode(Here(rank, HOST, sleeper.pid)))
     return made
 
 
@@ -50,7 +50,7 @@ def test_a_host_that_says_nothing_about_itself_is_not_waited_for(
     made = RankMonitor(2, (), 5, 5)
     made.take(encode(Here(0, HOST, 1)))
     made.take(encode(Stalled(0, HOST, 1, "timing", "8", 3, 5.0)))
-    made.asked = Future()
+    made.pending_survey = Future()
     assert made.evidence().stalled.keys() == {0}
 
 

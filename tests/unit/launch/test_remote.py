@@ -54,7 +54,7 @@ def test_a_command_without_an_end_is_killed_with_what_it_started(tmp_path: Path)
 
 @pytest.mark.parametrize("stream", [1, 2])
 def test_an_endless_answer_does_not_fill_the_memory(monkeypatch, stream):
-    monkeypatch.setattr(remote, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(remote, "_ANSWER_BYTES", 1 << 20)
     done = run(
         f"while :; do echo 0123456789; sleep 0.001; head -c 100000 /dev/zero; done >&{stream}"
     )

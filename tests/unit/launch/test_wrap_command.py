@@ -109,8 +109,8 @@ def test_missing_command_is_named() -> None:
 
 
 def test_termination_is_passed_on(tmp_path: Path) -> None:
-    ready, seen = tmp_path / "ready", tmp_path / "seen"
-    script = f"trap 'touch {seen}; exit 5' TERM; touch {ready}; while :; do sleep 0.1; done"
+    ready, signal_file = tmp_path / "ready", tmp_path / "seen"
+    script = f"trap 'touch {signal_file}; exit 5' TERM; touch {ready}; while :; do sleep 0.1; done"
     run = f"run(['sh', '-c', {script!r}], os.environ)"
     program = f"import os, sys; from busbw.launch.wrap_command import run; sys.exit({run})"
     child = subprocess.Popen([sys.executable, "-c", program])
@@ -119,7 +119,7 @@ def test_termination_is_passed_on(tmp_path: Path) -> None:
         time.sleep(0.05)
     child.send_signal(signal.SIGTERM)
     assert child.wait(20) == 5
-    assert seen.exists()
+    assert signal_file.exists()
 
 
 def test_a_termination_while_the_command_starts_is_passed_on(

@@ -22,37 +22,38 @@ class ShellSyntax(str):
 
 
 def fill_json(name: str, values: Mapping[str, Any]) -> str:
-    """The JSON template `name`; a string that is a placeholder alone becomes a value of any
-    type.
+    """The JSON template `name` with its values.
+
+    A string that is only a placeholder becomes a value of any type.
     """
     lines = [line for line in _read(name).splitlines() if not line.lstrip().startswith("//")]
-    return json.dumps(_filled(json.loads("\n".join(lines)), values), indent=2) + "\n"
+    return json.dumps(_fill(json.loads("\n".join(lines)), values), indent=2) + "\n"
 
 
-def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+def _fill(part: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(part, dict):
-        members = {key: _filled(value, values) for key, value in part.items()}
+        members = {key: _fill(value, values) for key, value in part.items()}
         return {key: value for key, value in members.items() if value is not None}
     if isinstance(part, list):
-        return [_filled(item, values) for item in part]
+        return [_fill(item, values) for item in part]
     if isinstance(part, str):
-        whole = _PLACEHOLDER.fullmatch(part)
-        return values[whole.group(1)] if whole else _substituted(part, values)
+        placeholder = _PLACEHOLDER.fullmatch(part)
+        return values[placeholder.group(1)] if placeholder else _substitute(part, values)
     return part
 
 
 def fill_script(name: str, values: Mapping[str, Any]) -> str:
-    """The shell script `name`; a list or tuple becomes several words."""
-    quoted = {key: _quoted(value) for key, value in values.items() if value is not None}
-    lines = [
-        _substituted(line, quoted)
-        for line in _read(name).splitlines(keepends=True)
-        if all(values[key] is not None for key in _PLACEHOLDER.findall(line))
-    ]
+    """The shell script `name` with its values; a list or tuple becomes several words."""
+    quoted = {key: _quote(value) for key, value in values.items() if value is not None}
+    lines = []
+    for line in _read(name).splitlines(keepends=True):
+        placeholders = _PLACEHOLDER.findall(line)
+        if all(values[key] is not None for key in placeholders):
+            lines.append(_substitute(line, quoted))
     return "".join(lines)
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     if isinstance(value, ShellSyntax):
         return value
     if isinstance(value, list | tuple):
@@ -60,7 +61,7 @@ def _quoted(value: Any) -> str:
     return shlex.quote(str(value))
 
 
-def _substituted(text: str, values: Mapping[str, Any]) -> str:
+def _substitute(text: str, values: Mapping[str, Any]) -> str:
     return _PLACEHOLDER.sub(lambda match: str(values[match.group(1)]), text)
 
 

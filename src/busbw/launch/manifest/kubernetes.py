@@ -1,10 +1,8 @@
-"""Values of Kubernetes objects: names, resources and node labels, checked as Kubernetes does.
+"""Kubernetes objects, and what judges a node before a job.
 
-A DaemonSet that watches the links of each GPU node for Prometheus.
-
-Its pod is ready while `busbw check` finds no fault on the node.
-
-What judges a node before a job: a Slurm prolog, and an init container with the same steps.
+Names, resources and node labels are checked as Kubernetes checks them. `text` is a DaemonSet that
+watches the links of each GPU node for Prometheus; its pod is ready while `busbw check` finds no
+fault on the node. A node is judged by a Slurm prolog, or by an init container with the same steps.
 """
 
 import re
@@ -30,7 +28,8 @@ _NODE_LABEL = re.compile(
 def metadata(name: str, namespace: str, longest: str = "") -> dict[str, Any]:
     """Name and namespace of an object.
 
-    `longest` is the longest name derived from `name`. UsageError for what Kubernetes would reject.
+    `longest` is the longest name derived from `name`. UsageError for a name that Kubernetes would
+    reject.
     """
     _check_name("--name", name, longest or name)
     if not namespace:
@@ -40,10 +39,11 @@ def metadata(name: str, namespace: str, longest: str = "") -> dict[str, Any]:
 
 
 def resources(gpus: int, rdma: str = "") -> dict[str, Any]:
-    """Limits of a container with GPUs and an RDMA resource such as `rdma/hca=1`; UsageError if
-    that is not a resource.
+    """Limits of a container with GPUs and an RDMA resource such as `rdma/hca=1`.
+
+    UsageError if `rdma` is not a resource.
     """
-    found: dict[str, Any] = {"nvidia.com/gpu": gpus} if gpus else {}
+    limits: dict[str, Any] = {"nvidia.com/gpu": gpus} if gpus else {}
     if rdma:
         match = _RESOURCE.fullmatch(rdma)
         if match is None:
@@ -51,8 +51,8 @@ def resources(gpus: int, rdma: str = "") -> dict[str, Any]:
                 f"--rdma {rdma}: not a resource name",
                 "use the form rdma/hca=1; kubectl describe node lists resources",
             )
-        found[match.group(1)] = int(match.group(4) or 1)
-    return found
+        limits[match.group(1)] = int(match.group(4) or 1)
+    return limits
 
 
 def node_selector(text: str) -> dict[str, str]:
@@ -90,8 +90,8 @@ CHECK = tuple(word for layer in LAYERS for word in ("--layer", layer.value))
 class Node:
     """Settings of the pod on each node.
 
-    `secret` is a Secret with the key `token`; `every_s` is the time between two checks. `selector`
-    is a label, `key=value`; '' for all nodes. A `runtime_class` of '' is the cluster's default.
+    `secret` is a Secret with the key `token`. `every_s` is the time between two checks. `selector`
+    is a label, `key=value`, or '' for all nodes. A `runtime_class` of '' is the cluster's default.
     """
 
     name: str

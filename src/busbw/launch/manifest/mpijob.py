@@ -54,9 +54,7 @@ def text(plan: Plan, pods: Pods) -> str:
 
 
 def command(plan: Plan) -> list[str]:
-    """The launcher's command: `busbw run` on the operator's hosts, or mpirun with another
-    command.
-    """
+    """The launcher's command: `busbw run` on the operator's hosts, or mpirun with the command."""
     if not plan.starts_itself:
         # Open MPI 5 ignores the operator's orte_ variables, so the hostfile is given explicitly.
         hosts = ["--hostfile", HOSTFILE, "-n", str(plan.ranks), "--bind-to", "none"]

@@ -1,7 +1,6 @@
-"""What every manifest contains: hosts, ranks, GPUs, and the command.
+"""What every manifest contains: hosts, ranks, GPUs and the command; and the sbatch script.
 
-An sbatch script that runs the command on whole nodes: other jobs would disturb the
-measurement.
+The script runs the command on whole nodes: other jobs would disturb the measurement.
 """
 
 import re
@@ -29,8 +28,9 @@ _PLACEMENT = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`hosts` hosts, each with `ranks_per_host` ranks and `gpus_per_host` GPUs (0: CPUs), that
-    run `command`.
+    """A job of `hosts` hosts that run `command`.
+
+    Each host has `ranks_per_host` ranks and `gpus_per_host` GPUs (0 for ranks on CPUs).
     """
 
     name: str
@@ -56,34 +56,31 @@ class Plan:
 def plan(
     name: str, hosts: int, gpus_per_host: int, ranks: int | None, command: Sequence[str]
 ) -> Plan:
-    """The plan. Without `ranks`: one per GPU, or one per host on CPUs.
+    """The plan of a job; without `ranks` it has one rank per GPU, or one per host on CPUs.
 
-    Raises UsageError if ranks are not a multiple of hosts, exceed the GPUs, or the command places
-    ranks itself.
+    UsageError if the ranks are not a multiple of the hosts or exceed the GPUs, or if the command
+    places ranks itself.
     """
-    each, rest = divmod(hosts * max(gpus_per_host, 1) if ranks is None else ranks, hosts)
-    if rest or not each:
+    total = hosts * max(gpus_per_host, 1) if ranks is None else ranks
+    per_host, remainder = divmod(total, hosts)
+    if remainder or not per_host:
         raise UsageError(
             f"--ranks {ranks}: not a multiple of {hosts} hosts",
-            f"give a multiple, like --ranks {hosts * (each + 1)}",
+            f"give a multiple, like --ranks {hosts * (per_host + 1)}",
         )
-    if gpus_per_host and each > gpus_per_host:
+    if gpus_per_host and per_host > gpus_per_host:
         raise UsageError(
-            f"--ranks {ranks}: {each} per host, which has {gpus_per_host} GPUs",
+            f"--ranks {ranks}: {per_host} per host, which has {gpus_per_host} GPUs",
             "raise --gpus-per-host",
         )
-    made = Plan(name, hosts, each, gpus_per_host, tuple(command) or DEFAULT)
-    option = (
-        next((word for word in made.command if word.partition("=")[0] in _PLACEMENT), None)
-        if made.starts_itself
-        else None
-    )
-    if option:
+    job = Plan(name, hosts, per_host, gpus_per_host, tuple(command) or DEFAULT)
+    placing = [word for word in job.command if word.partition("=")[0] in _PLACEMENT]
+    if job.starts_itself and placing:
         raise UsageError(
-            f"{option}: the manifest places the ranks",
+            f"{placing[0]}: the manifest places the ranks",
             "leave it out, and give --hosts and --ranks before `--`",
         )
-    return made
+    return job
 
 
 def flag_given(command: Sequence[str], name: str) -> bool:
@@ -105,7 +102,7 @@ class Site:
 
 
 def text(plan: Plan, site: Site) -> str:
-    """The script. UsageError for a value that sbatch could not read."""
+    """The sbatch script. UsageError for a value that sbatch could not read."""
     options = {
         "name": plan.name,
         "partition": site.partition or None,
