@@ -190,8 +190,8 @@ def test_a_lane_waits_for_the_oldest_copies_while_too_many_bytes_fly():
     third = copy_streams.IN_FLIGHT // 2
     copies = [Waits() for _ in range(4)]
     copies[0].ended = True
-    lane._flying.extend((one, third) for one in copies)
-    lane._flying.append((Waits(), copy_streams.IN_FLIGHT - 2 * third))
+    lane._in_flight.extend((one, third) for one in copies)
+    lane._in_flight.append((Waits(), copy_streams.IN_FLIGHT - 2 * third))
     lane.throttle()
     # what is left is just the limit
     assert [one.ended for one in copies] == [True, True, False, False]

@@ -59,18 +59,20 @@ class Heartbeat:
             return []
         ranks = dist.get_process_group_ranks(self._mesh.world.group)
         try:
-            before = _signs(self._store, ranks)
+            before = _read_beats(self._store, ranks)
             missing, end = set(ranks), time.monotonic() + PATIENCE_S
             while missing and time.monotonic() < end:
                 time.sleep(BEAT_S / 4)
-                now = _signs(self._store, ranks)
+                now = _read_beats(self._store, ranks)
                 missing -= {rank for rank in missing if now[rank] != before[rank]}
-            found = self._store.compare_set(
+            stored = self._store.compare_set(
                 _FOUND, "", ",".join(map(str, sorted(missing))) or "-"
             ).decode()
         except Exception as error:  # noqa: BLE001 - any error means that the store is unreachable
             return [f"the rendezvous store ({error})"]
-        return [self._mesh.name(ranks.index(int(rank))) for rank in found.split(",") if rank != "-"]
+        return [
+            self._mesh.name(ranks.index(int(rank))) for rank in stored.split(",") if rank != "-"
+        ]
 
 
 _beating: "weakref.WeakSet[Heartbeat]" = weakref.WeakSet()
@@ -111,7 +113,7 @@ def _beat(pulse: "weakref.ref[Heartbeat]", stopped: threading.Event, store: Any)
         stopped.wait(BEAT_S)
 
 
-def _signs(store: Any, ranks: list[int]) -> dict[int, bytes]:
+def _read_beats(store: Any, ranks: list[int]) -> dict[int, bytes]:
     keys = [_KEY.format(rank) for rank in ranks]
     return {
         rank: store.get(key) if store.check([key]) else b""

@@ -163,7 +163,7 @@ class HostAdam:
         _check(gradient, states, copy)
         if self._pool is None:
             with torch_threads(self.threads):
-                _by_torch(rule, gradient, states, copy, undo)
+                _update_by_torch(rule, gradient, states, copy, undo)
             return
         slab = _Slab(
             gradient.numel(),
@@ -188,14 +188,14 @@ class HostAdam:
 
 
 def _check(gradient: torch.Tensor, states: States, copy: torch.Tensor | None) -> None:
-    wanted = {
+    requirements = {
         "gradient": (gradient, (torch.bfloat16, torch.float32)),
         "copy": (copy, (torch.bfloat16,)),
     }
-    wanted |= {
+    requirements |= {
         name: (getattr(states, name), (torch.float32,)) for name in ("weight", "moment", "square")
     }
-    for name, (tensor, types) in wanted.items():
+    for name, (tensor, types) in requirements.items():
         if tensor is None:
             continue
         if (
@@ -204,18 +204,18 @@ def _check(gradient: torch.Tensor, states: States, copy: torch.Tensor | None) ->
             or not tensor.is_contiguous()
             or tensor.numel() != gradient.numel()
         ):
-            seen = (
+            actual = (
                 f"{tensor.dtype} of {tensor.numel()} elements on"
                 f" {tensor.device}{'' if tensor.is_contiguous() else ', not contiguous'}"
             )
-            kinds = " or ".join(str(one) for one in types)
+            kinds = " or ".join(str(dtype) for dtype in types)
             raise UsageError(
-                f"{name} is {seen}",
+                f"{name} is {actual}",
                 f"{kinds} of {gradient.numel()} elements, contiguous, in host memory",
             )
 
 
-def _by_torch(
+def _update_by_torch(
     rule: Rule | None,
     gradient: torch.Tensor,
     states: States,
@@ -248,12 +248,12 @@ def _by_torch(
 
 def _undo(rule: Rule, gradient: torch.Tensor, states: States) -> None:
     """The inverse of an update, in fp64, as in native/crates/adam."""
-    made, (first, second) = rule.native(), rule.betas
+    numbers, (first, second) = rule.native(), rule.betas
     wide, weight, moment, square = (
-        one.double() for one in (gradient, states.weight, states.moment, states.square)
+        tensor.double() for tensor in (gradient, states.weight, states.moment, states.square)
     )
     wide *= rule.scale
-    change = made.rate * moment / (square.sqrt() * made.root + rule.eps)
+    change = numbers.rate * moment / (square.sqrt() * numbers.root + rule.eps)
     states.weight.copy_((weight + change) / (1 - rule.lr * rule.weight_decay))
     states.square.copy_(
         ((square - (1 - second) * wide * wide) / second).clamp_(min=0)

@@ -21,13 +21,13 @@ PREFIX = "LIGHT_"
 class Switch:
     """One variable.
 
-    `read` raises ValueError for an invalid value; `wanted` describes the valid ones.
+    `read` raises ValueError for an invalid value; `valid` describes the valid ones.
     """
 
     name: str
     default: str
     meaning: str
-    wanted: str = "text"
+    valid: str = "text"
     read: Callable[[str], object] = str
 
     def value(self, environ: Mapping[str, str], error: type[UsageError] = UsageError) -> object:
@@ -37,24 +37,24 @@ class Switch:
             return self.read(word)
         except ValueError:
             raise error(
-                f"{self.name}={word} is invalid: {self.meaning}", f"give {self.wanted}"
+                f"{self.name}={word} is invalid: {self.meaning}", f"give {self.valid}"
             ) from None
 
 
-def _flag(word: str) -> bool:
+def _parse_flag(word: str) -> bool:
     if word not in {"0", "1"}:
         raise ValueError(word)
     return word == "1"
 
 
-def whole(word: str, least: int = 0) -> int:
+def parse_whole(word: str, least: int = 0) -> int:
     """A whole number, at least `least`."""
     if int(word) < least:
         raise ValueError(word)
     return int(word)
 
 
-def _share(word: str) -> float:
+def _parse_share(word: str) -> float:
     value = float(word)
     if not (math.isfinite(value) and 0 < value <= 1):
         raise ValueError(word)
@@ -67,18 +67,28 @@ SWITCHES = (
         "0",
         "all-reduce in two dimensions: inside hosts, then across them",
         "0 or 1",
-        _flag,
+        _parse_flag,
     ),
     Switch(
-        "LIGHT_INTRA_SIZE", "8", "ranks of a 2D group", "a number of ranks", partial(whole, least=1)
+        "LIGHT_INTRA_SIZE",
+        "8",
+        "ranks of a 2D group",
+        "a number of ranks",
+        partial(parse_whole, least=1),
     ),
-    Switch("LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D up to this size", "bytes", whole),
-    Switch("LIGHT_TOPK_ALLREDUCE", "0", "send only the largest elements", "0 or 1", _flag),
     Switch(
-        "LIGHT_TOPK_RATIO", "0.01", "the share that is sent", "a share above 0, at most 1", _share
+        "LIGHT_HIERARCHICAL_THRESHOLD", "1073741824", "2D up to this size", "bytes", parse_whole
     ),
-    Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k from this size on", "bytes", whole),
-    Switch("LIGHT_TOPK_FP16", "0", "send values as fp16", "0 or 1", _flag),
+    Switch("LIGHT_TOPK_ALLREDUCE", "0", "send only the largest elements", "0 or 1", _parse_flag),
+    Switch(
+        "LIGHT_TOPK_RATIO",
+        "0.01",
+        "the share that is sent",
+        "a share above 0, at most 1",
+        _parse_share,
+    ),
+    Switch("LIGHT_TOPK_THRESHOLD", "1048576", "top-k from this size on", "bytes", parse_whole),
+    Switch("LIGHT_TOPK_FP16", "0", "send values as fp16", "0 or 1", _parse_flag),
 )
 
 

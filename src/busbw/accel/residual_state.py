@@ -1,7 +1,8 @@
-"""The state that codecs keep between steps, by parameter.
+"""The state that codecs keep between steps.
 
-The parameters of a bucket change: DDP rebuilds its buckets after the first step, and checkpoints
-are read by name. So the state of a list of parameters can be split into one tensor per parameter.
+It belongs to a bucket, a list of parameters whose gradients are exchanged together. DDP rebuilds
+its buckets after the first step, and checkpoints are read by name. So the state of a bucket can be
+split into one tensor per parameter.
 """
 
 import math
@@ -31,12 +32,12 @@ class Piece:
 
     def shard(self, rank: int, ranks: int) -> tuple[int, int]:
         """Begin and end of a rank's shard within the padded piece."""
-        whole = (self.length + self.padding) // ranks
-        return rank * whole, (rank + 1) * whole
+        length = (self.length + self.padding) // ranks
+        return rank * length, (rank + 1) * length
 
 
 @dataclass(slots=True)
-class Kept:
+class BucketState:
     """The state of one list of parameters: their shapes, the pieces of their gradient, and the
     state of each piece.
     """
@@ -60,49 +61,49 @@ class Kept:
         """The names of the tensors that can be split. They are the same on every rank."""
         return [name for name in _IN_PLACE if any(name in state for state in self.states)]
 
-    def whole(self, name: str) -> torch.Tensor:
+    def join(self, name: str) -> torch.Tensor:
         """One tensor over all pieces. In two dimensions every rank of the row must call it."""
-        made = torch.zeros(sum(self.lengths), dtype=torch.float32, device=self.device)
+        joined = torch.zeros(sum(self.lengths), dtype=torch.float32, device=self.device)
         for piece, state in zip(self.pieces, self.states, strict=True):
-            mine = state.get(name)
-            if mine is not None and name == RESIDUAL and SUM_RESIDUAL in state:
-                mine = self._with_sums(mine, state[SUM_RESIDUAL])
-            made[piece.begin : piece.begin + piece.length] = self._gathered(piece, mine)[
+            part = state.get(name)
+            if part is not None and name == RESIDUAL and SUM_RESIDUAL in state:
+                part = self._add_sum_residual(part, state[SUM_RESIDUAL])
+            joined[piece.begin : piece.begin + piece.length] = self._gather(piece, part)[
                 : piece.length
             ]
-        return made
+        return joined
 
-    def _with_sums(self, mine: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
+    def _add_sum_residual(self, residual: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
         """The residual plus the rounding error of the sums of this rank, as if this rank had not
         sent it.
         """
         begin = self.across.rank * sums.numel()
-        end = min(begin + sums.numel(), mine.numel())
-        mine = mine.clone()
+        end = min(begin + sums.numel(), residual.numel())
+        residual = residual.clone()
         if begin < end:
-            mine[begin:end] += sums[: end - begin]
-        return mine
+            residual[begin:end] += sums[: end - begin]
+        return residual
 
-    def _gathered(self, piece: Piece, mine: torch.Tensor | None) -> torch.Tensor:
+    def _gather(self, piece: Piece, part: torch.Tensor | None) -> torch.Tensor:
         length, device = piece.length + piece.padding, self.device
         if self.inside is None:
-            return torch.zeros(length, dtype=torch.float32, device=device) if mine is None else mine
+            return torch.zeros(length, dtype=torch.float32, device=device) if part is None else part
         shard = (
             torch.zeros(length // self.inside.size, dtype=torch.float32, device=device)
-            if mine is None
-            else mine
+            if part is None
+            else part
         )
         return self.inside.all_gather(shard).view(-1)
 
-    def put(self, name: str, whole: torch.Tensor) -> None:
-        """Store this rank's part of `whole`.
+    def put(self, name: str, joined: torch.Tensor) -> None:
+        """Store this rank's part of `joined`.
 
-        In two dimensions `whole` is summed over the row, whose ranks must all call it.
+        In two dimensions `joined` is summed over the row, whose ranks must all call it.
         """
         if self.inside is not None:
-            self.inside.all_reduce(whole)
+            self.inside.all_reduce(joined)
         for piece, state in zip(self.pieces, self.states, strict=True):
-            part = whole[piece.begin : piece.begin + piece.length]
+            part = joined[piece.begin : piece.begin + piece.length]
             if self.inside is not None:
                 begin, end = piece.shard(self.inside.rank, self.inside.size)
                 part = torch.nn.functional.pad(part, (0, piece.padding))[begin:end]
@@ -113,10 +114,10 @@ class Memory:
     """The state of all lists of parameters, and of single parameters that are in no list."""
 
     def __init__(self) -> None:
-        self._kept: dict[Key, Kept] = {}
+        self._buckets: dict[Key, BucketState] = {}
         self._loose: dict[str, dict[str, torch.Tensor]] = {}
 
-    def of(self, names: Sequence[str], fresh: Kept) -> Kept:
+    def of(self, names: Sequence[str], fresh: BucketState) -> BucketState:
         """The state of these parameters in this order.
 
         For a new list: `fresh`, filled with the state of former lists.
@@ -124,26 +125,27 @@ class Memory:
         Ranks must call it in the same order, since splitting lists is an exchange.
         """
         key = tuple(names)
-        found = self._kept.get(key)
+        bucket = self._buckets.get(key)
         if (
-            found is not None
-            and found.pieces == fresh.pieces
-            and (found.inside is None) == (fresh.inside is None)
+            bucket is not None
+            and bucket.pieces == fresh.pieces
+            and (bucket.inside is None) == (fresh.inside is None)
         ):
-            return found
-        if any(set(other) & set(key) for other in self._kept):
+            return bucket
+        if any(set(other) & set(key) for other in self._buckets):
             self.take_apart()
         for name in _IN_PLACE:
-            parts = [self._loose.get(one, {}).pop(name, None) for one in key]
+            parts = [self._loose.get(parameter, {}).pop(name, None) for parameter in key]
             if fresh.inside is None and not any(part is not None for part in parts):
                 continue
-            if fresh.inside is not None and not _anywhere(parts, fresh):
+            if fresh.inside is not None and not _any_rank_has_state(parts, fresh):
                 continue
             filled = [
-                _fitting(*one, fresh.device) for one in zip(key, parts, fresh.lengths, strict=True)
+                _checked_part(*parameter, fresh.device)
+                for parameter in zip(key, parts, fresh.lengths, strict=True)
             ]
             fresh.put(name, torch.cat(filled))
-        self._kept[key] = fresh
+        self._buckets[key] = fresh
         return fresh
 
     def take_apart(self) -> None:
@@ -151,55 +153,55 @@ class Memory:
 
         State that cannot be split, such as thresholds, is discarded.
         """
-        for one, name, tensor in list(self.single()):
-            self._loose.setdefault(one, {})[name] = tensor
-        self._kept.clear()
+        for parameter, name, tensor in list(self.single()):
+            self._loose.setdefault(parameter, {})[name] = tensor
+        self._buckets.clear()
 
-    def lists(self) -> Iterator[Kept]:
+    def lists(self) -> Iterator[BucketState]:
         """The state of each list."""
-        yield from self._kept.values()
+        yield from self._buckets.values()
 
     def single(self) -> Iterator[tuple[str, str, torch.Tensor]]:
         """Parameter, name and tensor of all state that can be split.
 
         In two dimensions this is an exchange within the row.
         """
-        for key, kept in self._kept.items():
-            for name in kept.names():
-                rows = 1 if kept.inside is None else kept.inside.size
-                for one, part in zip(
-                    key, (kept.whole(name) / rows).split(kept.lengths), strict=True
+        for key, bucket in self._buckets.items():
+            for name in bucket.names():
+                rows = 1 if bucket.inside is None else bucket.inside.size
+                for parameter, part in zip(
+                    key, (bucket.join(name) / rows).split(bucket.lengths), strict=True
                 ):
-                    yield one, name, part  # this rank's share of the state of its row
-        for one, found in self._loose.items():
-            for name, tensor in found.items():
-                yield one, name, tensor
+                    yield parameter, name, part  # this rank's share of the state of its row
+        for parameter, tensors in self._loose.items():
+            for name, tensor in tensors.items():
+                yield parameter, name, tensor
 
-    def put_single(self, one: str, name: str, tensor: torch.Tensor) -> None:
+    def put_single(self, parameter: str, name: str, tensor: torch.Tensor) -> None:
         """Keep a tensor for the next list with this parameter; on the CPU until then, so that no
         stream must be waited for.
         """
-        self._loose.setdefault(one, {})[name] = (
+        self._loose.setdefault(parameter, {})[name] = (
             tensor.detach().flatten().to("cpu", torch.float32, copy=True)
         )
 
     def clear(self) -> None:
         """Discard all state."""
-        self._kept.clear()
+        self._buckets.clear()
         self._loose.clear()
 
     def scale(self, factor: torch.Tensor | float) -> None:
         """Multiply all state by a factor, like the loss."""
-        for kept in self._kept.values():
-            for state in kept.states:
+        for bucket in self._buckets.values():
+            for state in bucket.states:
                 for tensor in state.values():
                     tensor.mul_(factor)
-        for found in self._loose.values():
-            for tensor in found.values():
+        for tensors in self._loose.values():
+            for tensor in tensors.values():
                 tensor.mul_(factor if isinstance(factor, float) else factor.to(tensor.device))
 
 
-def _fitting(
+def _checked_part(
     name: str, part: torch.Tensor | None, length: int, device: torch.device
 ) -> torch.Tensor:
     if part is not None and part.numel() != length:
@@ -212,12 +214,12 @@ def _fitting(
     )
 
 
-def _anywhere(parts: list[torch.Tensor | None], fresh: Kept) -> bool:
+def _any_rank_has_state(parts: list[torch.Tensor | None], fresh: BucketState) -> bool:
     """Whether any rank of the row has state, since all must do the same.
 
     Called only for new lists.
     """
     assert fresh.inside is not None
-    found = torch.tensor([float(any(part is not None for part in parts))], device=fresh.device)
-    fresh.inside.all_reduce(found)
-    return bool(found.item())
+    flag = torch.tensor([float(any(part is not None for part in parts))], device=fresh.device)
+    fresh.inside.all_reduce(flag)
+    return bool(flag.item())

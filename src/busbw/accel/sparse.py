@@ -75,10 +75,12 @@ class Groups:
 def grouped(ids: torch.Tensor, padding: int = 0) -> Groups:
     """Group rows with these ids. `padding` rows, which have the largest id, are in no group."""
     ascending, order = ids.sort(stable=True)
-    found, lengths = torch.unique_consecutive(ascending, return_counts=True)
+    unique_ids, lengths = torch.unique_consecutive(ascending, return_counts=True)
     ends = F.pad(lengths.cumsum(0), (1, 0))
     return (
-        Groups(found[:-1], order[:-padding], ends[:-1]) if padding else Groups(found, order, ends)
+        Groups(unique_ids[:-1], order[:-padding], ends[:-1])
+        if padding
+        else Groups(unique_ids, order, ends)
     )
 
 
@@ -91,10 +93,10 @@ def predicted_bytes(
     `sent`, `dense`: bytes of a row that is sent with its id, and of one in an all-reduce. `hosts`:
     each has as many ranks. Gathers and all-reduces use rings.
     """
-    ranks, most = len(counts), max(counts)
+    ranks, largest = len(counts), max(counts)
     return {
-        GATHER: (ranks - 1) * most * sent,
-        OWNERS: (ranks / hosts * (1 - 1 / hosts) * most + (ranks - 1) / ranks * distinct) * sent,
+        GATHER: (ranks - 1) * largest * sent,
+        OWNERS: (ranks / hosts * (1 - 1 / hosts) * largest + (ranks - 1) / ranks * distinct) * sent,
         DENSE: 2 * (ranks - 1) / ranks * rows * dense,
     }
 
@@ -185,24 +187,24 @@ class SparseAverage:
         On a GPU the host waits for the counts and the ids, since they determine sizes, but not for
         the values.
         """
-        own = grouped(self._ids)
-        totals = self._totals(own)
-        way = self._way(totals)
+        groups = grouped(self._ids)
+        totals = self._count_groups(groups)
+        algorithm = self._choose_algorithm(totals)
         if not any(totals):
             ids, values = self._ids, self._values
-        elif way == DENSE:
-            ids, values = self._in_table(own)
-        elif way == OWNERS:
-            mine, rows = self._to_owners(own)
-            ids, values = self._gathered(mine, rows, self._totals(mine))
+        elif algorithm == DENSE:
+            ids, values = self._reduce_table(groups)
+        elif algorithm == OWNERS:
+            owned, rows = self._send_to_owners(groups)
+            ids, values = self._gather_sums(owned, rows, self._count_groups(owned))
         else:
-            ids, values = self._gathered(own, self._values, totals, 1 / self._comm.size)
+            ids, values = self._gather_sums(groups, self._values, totals, 1 / self._comm.size)
         values = values.to(self._dtype).reshape(-1, *self._shape[1:])
         return torch.sparse_coo_tensor(
             ids[None].long(), values, self._shape, is_coalesced=True, check_invariants=False
         )
 
-    def _way(self, totals: list[int]) -> str:
+    def _choose_algorithm(self, totals: list[int]) -> str:
         if self._comm.group is None:  # no network: no rank has sizes of its own
             return GATHER
         sent = self._ids.itemsize + self._width * self._wire.itemsize
@@ -210,64 +212,74 @@ class SparseAverage:
             totals, self._shape[0], sent, (self._width + 1) * self._exact.itemsize, self._hosts
         )
 
-    def _totals(self, groups: Groups) -> list[int]:
+    def _count_groups(self, groups: Groups) -> list[int]:
         """The number of groups of each rank."""
         return [
             total
-            for (total,) in self._all(torch.tensor([len(groups.ids)], device=groups.ids.device))
+            for (total,) in self._gather_counts(
+                torch.tensor([len(groups.ids)], device=groups.ids.device)
+            )
         ]
 
-    def _all(self, numbers: torch.Tensor) -> list[list[int]]:
+    def _gather_counts(self, numbers: torch.Tensor) -> list[list[int]]:
         """These numbers of each rank. The host waits for them."""
         self.across += self._comm.ring((self._comm.size - 1) * numbers.nbytes)
-        every: list[list[int]] = self._comm.all_gather(numbers).tolist()
-        return every
+        gathered: list[list[int]] = self._comm.all_gather(numbers).tolist()
+        return gathered
 
-    def _gathered(
-        self, own: Groups, rows: torch.Tensor, totals: list[int], scale: float = 1.0
+    def _gather_sums(
+        self, groups: Groups, rows: torch.Tensor, totals: list[int], scale: float = 1.0
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Gather the sums of each rank's groups, and sum those with the same id.
 
         `totals`: groups of each rank.
         """
-        ranks, most = self._comm.size, max(totals)
-        ids = F.pad(own.ids, (0, most - len(own.ids)), value=self._shape[0])  # no row has this id
-        every_id = ids.new_empty(ranks * most)
-        getting_ids = self._comm.begin_all_gather(every_id, ids)
-        sums = own.sums(rows, most, scale).to(self._wire)
-        every = self._room.of(ranks * sums.numel(), sums).view(ranks, -1)
-        getting = self._comm.begin_all_gather_large(every, sums.view(-1))
+        ranks, largest = self._comm.size, max(totals)
+        ids = F.pad(
+            groups.ids, (0, largest - len(groups.ids)), value=self._shape[0]
+        )  # no row has this id
+        gathered_ids = ids.new_empty(ranks * largest)
+        ids_gather = self._comm.begin_all_gather(gathered_ids, ids)
+        sums = groups.sums(rows, largest, scale).to(self._wire)
+        gathered = self._room.of(ranks * sums.numel(), sums).view(ranks, -1)
+        values_gather = self._comm.begin_all_gather_large(gathered, sums.view(-1))
         self.across += self._comm.ring((ranks - 1) * (ids.nbytes + sums.nbytes))
-        getting_ids.wait()
-        found = grouped(every_id, ranks * most - sum(totals))  # while the values are under way
-        getting.wait()
-        return found.ids, found.sums(every.view(-1, self._width).to(self._exact), len(found.ids))
+        ids_gather.wait()
+        merged = grouped(
+            gathered_ids, ranks * largest - sum(totals)
+        )  # while the values are under way
+        values_gather.wait()
+        return merged.ids, merged.sums(
+            gathered.view(-1, self._width).to(self._exact), len(merged.ids)
+        )
 
-    def _to_owners(self, own: Groups) -> tuple[Groups, torch.Tensor]:
+    def _send_to_owners(self, groups: Groups) -> tuple[Groups, torch.Tensor]:
         """Send the sum of each group to the owner of its id.
 
         Returns what this rank owns: groups, and the rows in them.
         """
         comm = self._comm
-        owners = own.ids % comm.size
-        counts = self._all(torch.bincount(owners, minlength=comm.size))  # [rank][owner]
-        sent, came = counts[comm.rank], [mine[comm.rank] for mine in counts]
+        owners = groups.ids % comm.size
+        counts = self._gather_counts(torch.bincount(owners, minlength=comm.size))  # [rank][owner]
+        send_counts, receive_counts = counts[comm.rank], [owned[comm.rank] for owned in counts]
         by_owner = owners.argsort(stable=True)
-        ids = own.ids[by_owner]
-        sums = own.sums(self._values, len(ids), 1 / comm.size)[by_owner].to(self._wire)
+        ids = groups.ids[by_owner]
+        sums = groups.sums(self._values, len(ids), 1 / comm.size)[by_owner].to(self._wire)
         self.across += comm.direct(
-            (ids.nbytes + sums.nbytes) * (sum(sent) - sent[comm.rank]) // max(1, sum(sent))
+            (ids.nbytes + sums.nbytes)
+            * (sum(send_counts) - send_counts[comm.rank])
+            // max(1, sum(send_counts))
         )
-        mine = grouped(comm.all_to_all_uneven(ids, sent, came))
-        return mine, comm.all_to_all_uneven(sums, sent, came).to(self._exact)
+        owned = grouped(comm.all_to_all_uneven(ids, send_counts, receive_counts))
+        return owned, comm.all_to_all_uneven(sums, send_counts, receive_counts).to(self._exact)
 
-    def _in_table(self, own: Groups) -> tuple[torch.Tensor, torch.Tensor]:
+    def _reduce_table(self, groups: Groups) -> tuple[torch.Tensor, torch.Tensor]:
         """All-reduce the whole table. Its last column counts the ranks that have a row."""
         table = torch.zeros(
             self._shape[0], self._width + 1, dtype=self._exact, device=self._values.device
         )
-        sums = own.sums(self._values, len(own.ids), 1 / self._comm.size)
-        table[own.ids.long()] = F.pad(sums, (0, 1), value=1.0)
+        sums = groups.sums(self._values, len(groups.ids), 1 / self._comm.size)
+        table[groups.ids.long()] = F.pad(sums, (0, 1), value=1.0)
         self._comm.all_reduce(table)
         self.across += self._comm.ring(ring_bytes(table.nbytes, self._comm.size))
         ids = table[:, -1].nonzero().view(-1)

@@ -85,8 +85,8 @@ def carried(part: torch.Tensor, comm: Communicator, state: State, feedback: bool
     return torch.add(state[RESIDUAL], part, alpha=1 / comm.size)
 
 
-def keep(state: State, rests: State, result: torch.Tensor) -> None:
-    """Keep `rests` for the next step.
+def keep(state: State, residuals: State, result: torch.Tensor) -> None:
+    """Keep `residuals` for the next step.
 
     If the result is not finite, the optimizer skips the step, and the former state is kept.
 
@@ -94,8 +94,8 @@ def keep(state: State, rests: State, result: torch.Tensor) -> None:
     which is made on the device.
     """
     finite = torch.isfinite(torch.linalg.vector_norm(result, ord=torch.inf))
-    for name, rest in rests.items():
-        state[name] = torch.where(finite, rest, state.get(name, 0.0))
+    for name, residual in residuals.items():
+        state[name] = torch.where(finite, residual, state.get(name, 0.0))
 
 
 def settle(part: torch.Tensor, comm: Communicator) -> None:

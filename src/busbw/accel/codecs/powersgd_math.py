@@ -92,7 +92,7 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
 
 
 def project(
-    made: Layout,
+    parts: Layout,
     part: torch.Tensor,
     comm: Communicator,
     state: State,
@@ -104,32 +104,32 @@ def project(
     stretches.
     """
     total, rank = carried(part, comm, state, feedback), basis.shape[1]
-    sent = room(made, rank, total.device)
-    left, others = apart(made, sent, rank)
-    if made.matrices:
-        owners = _owners(made, total.device, left=False)
+    sent = room(parts, rank, total.device)
+    left, others = apart(parts, sent, rank)
+    if parts.matrices:
+        owners = _owners(parts, total.device, left=False)
         turned = _times(basis, _orthonormal(basis, owners), owners)
-        for one in made.matrices:
-            torch.mm(one.of(total), one.right_of(turned), out=one.left_of(left))
-    if made.others:
-        torch.cat(made.stretches(total), out=others)
+        for matrix in parts.matrices:
+            torch.mm(matrix.of(total), matrix.right_of(turned), out=matrix.left_of(left))
+    if parts.others:
+        torch.cat(parts.stretches(total), out=others)
     return total, sent
 
 
-def answer(made: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
+def answer(parts: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
     """This rank's W of all matrices, from the sum of P over ranks in `sent`."""
-    right = torch.empty(made.right, rank, dtype=torch.float32, device=total.device)
-    if made.matrices:
-        left, owners = apart(made, sent, rank)[0], _owners(made, total.device, left=True)
+    right = torch.empty(parts.right, rank, dtype=torch.float32, device=total.device)
+    if parts.matrices:
+        left, owners = apart(parts, sent, rank)[0], _owners(parts, total.device, left=True)
         turns = _orthonormal(left, owners)
         inverted = _times(_times(left, turns, owners), turns.mT, owners)
-        for one in made.matrices:
-            torch.mm(one.of(total).T, one.left_of(inverted), out=one.right_of(right))
+        for matrix in parts.matrices:
+            torch.mm(matrix.of(total).T, matrix.left_of(inverted), out=matrix.right_of(right))
     return right
 
 
 def multiply(
-    made: Layout,
+    parts: Layout,
     sent: torch.Tensor,
     right: torch.Tensor,
     part: torch.Tensor,
@@ -142,10 +142,10 @@ def multiply(
 
     Returns whether `part` is not finite.
     """
-    left, others = apart(made, sent, right.shape[1])
+    left, others = apart(parts, sent, right.shape[1])
     result = torch.empty_like(total)
-    for one in made.matrices:
-        p, w, out = one.left_of(left), one.right_of(right), one.of(result)
+    for matrix in parts.matrices:
+        p, w, out = matrix.left_of(left), matrix.right_of(right), matrix.of(result)
         # Column by column, rounded after each operation: every host and the kernels get the same
         # bits.
         torch.mul(p[:, :1], w[:, 0], out=out)
@@ -153,44 +153,45 @@ def multiply(
             out.add_(p[:, column : column + 1] * w[:, column])
     if feedback:
         total.sub_(result, alpha=1 / size)
-    if made.others:
+    if parts.others:
         torch._foreach_copy_(
-            made.stretches(result), list(others.split([end - begin for begin, end in made.others]))
+            parts.stretches(result),
+            list(others.split([end - begin for begin, end in parts.others])),
         )
-        torch._foreach_zero_(made.stretches(total))
+        torch._foreach_zero_(parts.stretches(total))
     part.copy_(result)
     return ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
 
 
 def next_basis(
-    made: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
+    parts: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
 ) -> torch.Tensor:
     """The next basis: W, or the former basis for zero matrices (a zero basis would stay zero)
     and in skipped steps.
     """
-    if not made.matrices:
+    if not parts.matrices:
         return right
-    owners = _owners(made, right.device, left=False)
+    owners = _owners(parts, right.device, left=False)
     return torch.where((_sizes(right, owners) == 0)[owners.of, None] | wrong, before, right)
 
 
-def restore(rest: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
-    """In a skipped step, reset `rest` to `before` (None: zeros), on the device."""
-    rest.copy_(torch.where(wrong, 0.0 if before is None else before, rest))
+def restore(residual: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
+    """In a skipped step, reset `residual` to `before` (None: zeros), on the device."""
+    residual.copy_(torch.where(wrong, 0.0 if before is None else before, residual))
 
 
-def room(made: Layout, rank: int, device: torch.device) -> torch.Tensor:
+def room(parts: Layout, rank: int, device: torch.device) -> torch.Tensor:
     """A buffer for what is sent first."""
     return torch.empty(
-        made.left * rank + sum(end - begin for begin, end in made.others),
+        parts.left * rank + sum(end - begin for begin, end in parts.others),
         dtype=torch.float32,
         device=device,
     )
 
 
-def apart(made: Layout, sent: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+def apart(parts: Layout, sent: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Split what is sent first into P of all matrices and the stretches."""
-    return sent[: made.left * rank].view(-1, rank), sent[made.left * rank :]
+    return sent[: parts.left * rank].view(-1, rank), sent[parts.left * rank :]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,8 +205,8 @@ class Owners:
 
 
 @lru_cache(maxsize=1024)
-def _owners(made: Layout, device: torch.device, *, left: bool) -> Owners:
-    lengths = torch.tensor([one.rows if left else one.columns for one in made.matrices])
+def _owners(parts: Layout, device: torch.device, *, left: bool) -> Owners:
+    lengths = torch.tensor([matrix.rows if left else matrix.columns for matrix in parts.matrices])
     return Owners(
         torch.arange(len(lengths)).repeat_interleave(lengths).to(device),
         (lengths.cumsum(0) - 1).to(device),
@@ -214,8 +215,8 @@ def _owners(made: Layout, device: torch.device, *, left: bool) -> Owners:
 
 def _sizes(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
     """The largest magnitude of each matrix."""
-    found = torch.zeros(owners.last.numel(), dtype=torch.float32, device=factors.device)
-    return found.scatter_reduce_(0, owners.of, factors.abs().amax(1), "amax")
+    largest = torch.zeros(owners.last.numel(), dtype=torch.float32, device=factors.device)
+    return largest.scatter_reduce_(0, owners.of, factors.abs().amax(1), "amax")
 
 
 def _orthonormal(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
@@ -233,8 +234,11 @@ def _orthonormal(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
     mean = grams.diagonal(dim1=1, dim2=2).mean(1) + (sizes <= TINY)
     grams += torch.diag_embed((LEAST * mean)[:, None].expand(-1, grams.shape[1]))
     lower = torch.linalg.cholesky_ex(grams).L  # _ex: checking for errors would wait for the device
-    one = torch.eye(lower.shape[1], dtype=lower.dtype, device=lower.device).expand_as(lower)
-    return torch.linalg.solve_triangular(lower, one, upper=False).mT.float() / sizes[:, None, None]
+    identity = torch.eye(lower.shape[1], dtype=lower.dtype, device=lower.device).expand_as(lower)
+    return (
+        torch.linalg.solve_triangular(lower, identity, upper=False).mT.float()
+        / sizes[:, None, None]
+    )
 
 
 def _times(factors: torch.Tensor, small: torch.Tensor, owners: Owners) -> torch.Tensor:

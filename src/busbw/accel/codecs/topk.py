@@ -124,27 +124,27 @@ class TopK(Codec):
             1, math.ceil(ratio_at(step, settings.ratio, settings.warmup_steps) * part.numel())
         )
         if kernels.usable(part) and not settings.momentum:
-            self._in_kernels(part, comm, state, step, room)
+            self._exchange_in_kernels(part, comm, state, step, room)
         else:
-            self._plain(part, comm, state, step, room)
+            self._exchange_in_torch(part, comm, state, step, room)
         return comm.ring((comm.size - 1) * size(room, part.numel(), settings.values))
 
-    def _in_kernels(
+    def _exchange_in_kernels(
         self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int
     ) -> None:
         from busbw.accel.codecs.kernels import topk, undo  # Triton takes a second to import
 
         feedback, values = self.settings.feedback, self.settings.values
         residual = state.get(RESIDUAL) if feedback else None
-        blob, rest = topk.packed(
+        blob, unsent = topk.packed(
             part, residual, state, comm.size, room, step, values, feedback=feedback
         )
         wrong = topk.add(comm.all_gather(blob), part, room, values)
         if feedback:
-            undo.restore(rest, residual, wrong)
-            state[RESIDUAL] = rest
+            undo.restore(unsent, residual, wrong)
+            state[RESIDUAL] = unsent
 
-    def _plain(
+    def _exchange_in_torch(
         self, part: torch.Tensor, comm: Communicator, state: State, step: int, room: int
     ) -> None:
         settings = self.settings
@@ -162,15 +162,15 @@ class TopK(Codec):
             result.index_add_(0, *unpack(row, room, part.numel(), settings.values))
         if result is not part:
             part.copy_(result)
-        rests: State = {}
+        residuals: State = {}
         if settings.feedback:
             # Includes rounding errors. Padding has value zero.
-            rests[RESIDUAL] = total.index_add_(
+            residuals[RESIDUAL] = total.index_add_(
                 0, index, -values(blob, room, total.numel(), settings.values)
             )
         if velocity is not None:
-            rests[VELOCITY] = _without(velocity, index, count)
-        keep(state, rests, part)
+            residuals[VELOCITY] = _clear_sent(velocity, index, count)
+        keep(state, residuals, part)
 
     def _velocity(
         self, part: torch.Tensor, comm: Communicator, state: State
@@ -180,16 +180,16 @@ class TopK(Codec):
         """
         if not self.settings.momentum:
             return None
-        before, own = state.get(VELOCITY), share(part, comm)
-        return own if before is None else before * self.settings.momentum + own
+        before, gradient = state.get(VELOCITY), share(part, comm)
+        return gradient if before is None else before * self.settings.momentum + gradient
 
 
-def _without(velocity: torch.Tensor, index: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+def _clear_sent(velocity: torch.Tensor, index: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """The velocity, with zeros where it was sent."""
     nowhere = velocity.numel()
-    rest = torch.ones(nowhere + 1, dtype=torch.float32, device=velocity.device)
-    rest.index_fill_(0, torch.where(_numbers(index) < count, index, nowhere), 0.0)
-    return velocity * rest[:nowhere]
+    mask = torch.ones(nowhere + 1, dtype=torch.float32, device=velocity.device)
+    mask.index_fill_(0, torch.where(_numbers(index) < count, index, nowhere), 0.0)
+    return velocity * mask[:nowhere]
 
 
 def ratio_at(step: int, ratio: float, warmup_steps: int) -> float:
@@ -214,9 +214,9 @@ def _select(
     if room == length:
         return torch.arange(room, device=device), torch.full((), room, device=device)
     threshold = _threshold(magnitude, room, step, state)
-    index, found = positions(_reach(magnitude, threshold), room, step)
-    state[THRESHOLD] = threshold * _factor(found, room)
-    return index, found.clamp(max=room)
+    index, count = positions(_reach(magnitude, threshold), room, step)
+    state[THRESHOLD] = threshold * _factor(count, room)
+    return index, count.clamp(max=room)
 
 
 def positions(chosen: torch.Tensor, room: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -228,13 +228,13 @@ def positions(chosen: torch.Tensor, room: int, step: int) -> tuple[torch.Tensor,
     """
     length = chosen.numel()
     begin = step * TURN % length
-    found = torch.count_nonzero(chosen)
+    count = torch.count_nonzero(chosen)
     # ascending from `begin` on, then -1
     turned = torch.nonzero_static(chosen.roll(-begin), size=room).view(-1)
-    number, taken = _numbers(turned), found.clamp(max=room)
+    number, kept = _numbers(turned), count.clamp(max=room)
     before_end = torch.count_nonzero((turned >= 0) & (turned < length - begin))
-    at = (number + before_end) % taken.clamp(min=1)  # positions after the wrap are the lowest
-    return torch.where(number < taken, (turned[at] + begin) % length, 0), found
+    at = (number + before_end) % kept.clamp(min=1)  # positions after the wrap are the lowest
+    return torch.where(number < kept, (turned[at] + begin) % length, 0), count
 
 
 def _reach(magnitude: torch.Tensor, threshold: torch.Tensor) -> torch.Tensor:
@@ -249,18 +249,18 @@ def _threshold(magnitude: torch.Tensor, room: int, step: int, state: State) -> t
     strides = torch.arange(-(-magnitude.numel() // stride), device=magnitude.device)
     at = strides * stride + (strides * TURN + step * STEP_TURN) % 65_521 % stride
     sample = magnitude[at.clamp(max=magnitude.numel() - 1)]
-    wanted = max(1, min(sample.numel(), int(room * FILL / stride)))
-    threshold = torch.topk(sample, wanted).values[-1].clamp(min=torch.finfo(torch.float32).tiny)
+    target = max(1, min(sample.numel(), int(room * FILL / stride)))
+    threshold = torch.topk(sample, target).values[-1].clamp(min=torch.finfo(torch.float32).tiny)
     if THRESHOLD not in state:
         return threshold
-    found = torch.count_nonzero(_reach(magnitude, state[THRESHOLD]))
-    far = (found > FAR * room) | (FAR * found < FILL * room) | ~torch.isfinite(state[THRESHOLD])
+    count = torch.count_nonzero(_reach(magnitude, state[THRESHOLD]))
+    far = (count > FAR * room) | (FAR * count < FILL * room) | ~torch.isfinite(state[THRESHOLD])
     return torch.where(far, threshold, state[THRESHOLD])
 
 
-def _factor(found: torch.Tensor, room: int) -> torch.Tensor:
-    """The factor for the next threshold if `found` elements reach this one."""
-    return ((found.float() + 1) / (room * FILL + 1)) ** CORRECTION
+def _factor(count: torch.Tensor, room: int) -> torch.Tensor:
+    """The factor for the next threshold if `count` elements reach this one."""
+    return ((count.float() + 1) / (room * FILL + 1)) ** CORRECTION
 
 
 def _numbers(index: torch.Tensor) -> torch.Tensor:

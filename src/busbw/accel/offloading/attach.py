@@ -58,7 +58,8 @@ def offload(
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     _check(inner, optimizer)
     if inner is not model and any(
-        one.requires_grad and one.dtype != torch.bfloat16 for one in inner.parameters()
+        offloaded.requires_grad and offloaded.dtype != torch.bfloat16
+        for offloaded in inner.parameters()
     ):
         raise UsageError(
             "the model in DistributedDataParallel is not in bf16",
@@ -80,33 +81,40 @@ def offload(
             "leave out exchange",
         )
     units = divide(inner)
-    parameters = _parameters(inner, optimizer, units)
+    parameters = _collect_parameters(inner, optimizer, units)
     choose(parameters, gpu_share)
     device = parameters[0].local.device
     groups = [
         {key: value for key, value in group.items() if key not in ("foreach", "fused")}
         for group in optimizer.param_groups
     ]
-    made = OffloadedAdamW(groups, parameters, units[0], device, settings)
-    made.defaults = dict(optimizer.defaults)  # some schedulers read them
-    _narrow(inner, parameters)
+    replacement = OffloadedAdamW(groups, parameters, units[0], device, settings)
+    replacement.defaults = dict(optimizer.defaults)  # some schedulers read them
+    _convert_to_bf16(inner, parameters)
     if optimizer.state:
-        made.load_state_dict(optimizer.state_dict())
+        replacement.load_state_dict(optimizer.state_dict())
     if isinstance(model, DistributedDataParallel):
-        made.at_end([_under_ddp(model, made, exchange or Settings()).close])
+        replacement.at_end([_attach_to_ddp(model, replacement, exchange or Settings()).close])
     else:
-        made.at_end(
+        replacement.at_end(
             [
-                one.parameter.register_post_accumulate_grad_hook(_collector(made, one)).remove
-                for one in parameters
+                offloaded.parameter.register_post_accumulate_grad_hook(
+                    _gradient_hook(replacement, offloaded)
+                ).remove
+                for offloaded in parameters
             ]
         )
     if stream_weights:
-        made.at_end([Streamer(inner, made, units).close])
+        replacement.at_end([Streamer(inner, replacement, units).close])
     else:
-        made.at_end([handle.remove for handle in _waits(made, units)])
-    made.at_end([handle.remove for handle in _loads(inner, made, adopt=not stream_weights)])
-    return made
+        replacement.at_end([handle.remove for handle in _make_waits(replacement, units)])
+    replacement.at_end(
+        [
+            handle.remove
+            for handle in _watch_state_dicts(inner, replacement, adopt=not stream_weights)
+        ]
+    )
+    return replacement
 
 
 def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -118,20 +126,20 @@ def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     used = [name for group in optimizer.param_groups for name in _UNSUPPORTED if group.get(name)]
     if used:
         raise UsageError(f"offload does not support AdamW's {used[0]}", f"leave out {used[0]}")
-    given = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    given_ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     missing = [
         name
         for name, parameter in model.named_parameters()
-        if parameter.requires_grad and id(parameter) not in given
+        if parameter.requires_grad and id(parameter) not in given_ids
     ]
-    strange = given - {id(parameter) for parameter in model.parameters()}
+    strange = given_ids - {id(parameter) for parameter in model.parameters()}
     if missing or strange:
-        what = (
+        problem = (
             f"{missing[0]} is not among the optimizer's parameters"
             if missing
             else f"{len(strange)} parameters are not of the model"
         )
-        raise UsageError(what, "make the optimizer of all trained parameters of the model")
+        raise UsageError(problem, "make the optimizer of all trained parameters of the model")
     if getattr(optimizer.step, "_wrapped_by_lr_sched", False):
         raise UsageError(
             "a scheduler was made of the given AdamW and would not reach the new one",
@@ -174,7 +182,7 @@ def _check_parameters(model: nn.Module) -> None:
             )
 
 
-def _parameters(
+def _collect_parameters(
     model: nn.Module, optimizer: torch.optim.AdamW, units: list[Unit]
 ) -> list[Offloaded]:
     """The optimizer's parameters that are trained, in the order of the model."""
@@ -184,21 +192,21 @@ def _parameters(
         for parameter in group["params"]
     }
     belongs = owners(units)
-    found: list[Offloaded] = []
+    result: list[Offloaded] = []
     for name, parameter in model.named_parameters():
         if id(parameter) in group_of and parameter.requires_grad:
             unit = belongs[id(parameter)]
-            one = Offloaded(
-                name, parameter, group_of[id(parameter)], len(found), unit, local_part(parameter)
+            offloaded = Offloaded(
+                name, parameter, group_of[id(parameter)], len(result), unit, local_part(parameter)
             )
-            unit.parameters.append(one)
-            found.append(one)
-    if not found:
+            unit.parameters.append(offloaded)
+            result.append(offloaded)
+    if not result:
         raise UsageError("the model has no trained parameters", "offload a model that trains")
-    return found
+    return result
 
 
-def _narrow(model: nn.Module, parameters: list[Offloaded]) -> None:
+def _convert_to_bf16(model: nn.Module, parameters: list[Offloaded]) -> None:
     """Make all parameters bf16 on the device, frozen ones too.
 
     The fp32 values of trained ones have been copied.
@@ -206,77 +214,86 @@ def _narrow(model: nn.Module, parameters: list[Offloaded]) -> None:
     for parameter in model.parameters():
         if parameter.dtype in (torch.float16, torch.float32, torch.float64):
             parameter.data = parameter.data.to(torch.bfloat16)
-    for one in parameters:
-        one.local = local_part(one.parameter)
+    for offloaded in parameters:
+        offloaded.local = local_part(offloaded.parameter)
 
 
-def _loads(model: nn.Module, made: OffloadedAdamW, *, adopt: bool) -> list[Any]:
+def _watch_state_dicts(model: nn.Module, optimizer: OffloadedAdamW, *, adopt: bool) -> list[Any]:
     """A state_dict of the model, or of a module in it, waits for its weights; what is loaded
     into it is trained on.
     """
-    by_id = {id(one.parameter): one for one in made.parameters}
+    by_id = {id(offloaded.parameter): offloaded for offloaded in optimizer.parameters}
     handles: list[Any] = []
     for module in model.modules():
-        own = {
-            name: by_id[id(one)]
-            for name, one in module.named_parameters(recurse=False)
-            if id(one) in by_id
+        by_name = {
+            name: by_id[id(offloaded)]
+            for name, offloaded in module.named_parameters(recurse=False)
+            if id(offloaded) in by_id
         }
-        if own:
+        if by_name:
             handles.append(
                 module.register_state_dict_pre_hook(
-                    lambda *_, own=own: made.ready(list(own.values()))
+                    lambda *_, by_name=by_name: optimizer.ready(list(by_name.values()))
                 )
             )
             if adopt:
                 handles.append(
                     module.register_load_state_dict_post_hook(
-                        lambda module, _, own=own: _adopt(made, module, own)
+                        lambda module, _, by_name=by_name: _adopt(optimizer, module, by_name)
                     )
                 )
     return handles
 
 
-def _adopt(made: OffloadedAdamW, module: nn.Module, own: dict[str, Offloaded]) -> None:
-    for name, one in own.items():
-        if not isinstance(one.parameter, DTensor) and getattr(module, name) is not one.parameter:
+def _adopt(optimizer: OffloadedAdamW, module: nn.Module, by_name: dict[str, Offloaded]) -> None:
+    for name, offloaded in by_name.items():
+        if (
+            not isinstance(offloaded.parameter, DTensor)
+            and getattr(module, name) is not offloaded.parameter
+        ):
             raise UsageError(
-                f"load_state_dict replaced the parameter {one.name}",
+                f"load_state_dict replaced the parameter {offloaded.name}",
                 "load without assign=True, or load before offload",
             )
-    made.adopt(list(own.values()))
+    optimizer.adopt(list(by_name.values()))
 
 
-def _collector(made: OffloadedAdamW, one: Offloaded) -> Any:
+def _gradient_hook(optimizer: OffloadedAdamW, offloaded: Offloaded) -> Any:
     """Takes the gradient of a parameter once it is complete.
 
     Python does not see what such a hook refers to: with the optimizer or the module in it, all of
     them would stay for ever.
     """
-    reference, index = weakref.ref(made), one.index
+    reference, index = weakref.ref(optimizer), offloaded.index
 
     def hook(parameter: torch.Tensor) -> None:
-        optimizer, gradient = reference(), parameter.grad
-        if optimizer is None or gradient is None:
+        live, gradient = reference(), parameter.grad
+        if live is None or gradient is None:
             return
-        one = optimizer.parameters[index]
-        if optimizer.accumulates:
-            optimizer.accumulated(one)
+        offloaded = live.parameters[index]
+        if live.accumulates:
+            live.accumulated(offloaded)
             return
         parameter.grad = None
-        optimizer.collect(one, local_part(gradient))
+        live.collect(offloaded, local_part(gradient))
 
     return hook
 
 
-def _waits(made: OffloadedAdamW, units: list[Unit]) -> list[Any]:
+def _make_waits(optimizer: OffloadedAdamW, units: list[Unit]) -> list[Any]:
     """Before a unit runs, its weights must have come. Comes before what fully_shard does there."""
 
     def before(unit: Unit) -> Any:
         @torch.compiler.disable
         def hook(*_: object) -> None:
             unit.called = True
-            made.ready([one for needed in _gathered_with(unit, units) for one in needed.parameters])
+            optimizer.ready(
+                [
+                    offloaded
+                    for needed in _gathered_with(unit, units)
+                    for offloaded in needed.parameters
+                ]
+            )
 
         return hook
 
@@ -296,28 +313,28 @@ def _gathered_with(unit: Unit, units: list[Unit]) -> list[Unit]:
     state = unit.module._get_fsdp_state()
     states = [state, *state._states_to_forward_prefetch]
     return [
-        one
-        for one in units
-        if isinstance(one.module, FSDPModule) and one.module._get_fsdp_state() in states
+        other
+        for other in units
+        if isinstance(other.module, FSDPModule) and other.module._get_fsdp_state() in states
     ]
 
 
-def _under_ddp(
-    model: DistributedDataParallel, made: OffloadedAdamW, exchange: Settings
+def _attach_to_ddp(
+    model: DistributedDataParallel, optimizer: OffloadedAdamW, exchange: Settings
 ) -> Attached:
     """Take gradients when their bucket has been averaged."""
-    by_id = {id(one.parameter): one for one in made.parameters}
+    by_id = {id(offloaded.parameter): offloaded for offloaded in optimizer.parameters}
     attached = prepare(model, exchange)
 
     def hook(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         parameters = bucket.parameters()
 
-        def averaged(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
-            flat = done.value()
+        def averaged(average: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+            flat = average.value()
             for parameter, gradient in zip(
-                parameters, flat.split([one.numel() for one in parameters]), strict=True
+                parameters, flat.split([offloaded.numel() for offloaded in parameters]), strict=True
             ):
-                made.collect(by_id[id(parameter)], gradient, borrowed=True)
+                optimizer.collect(by_id[id(parameter)], gradient, borrowed=True)
             return flat
 
         return attached.exchange(bucket).then(averaged)

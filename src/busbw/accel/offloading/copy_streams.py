@@ -60,16 +60,16 @@ class Lane:
         self.device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.traffic = Traffic()
-        self._flying: deque[tuple[Copied, int]] = deque()
+        self._in_flight: deque[tuple[Copied, int]] = deque()
 
     def throttle(self) -> None:
         """Block this thread while more than IN_FLIGHT bytes wait to be copied: a program far
         ahead of the GPU would fill its memory.
         """
-        while self._flying and self._flying[0][0].done():
-            self._flying.popleft()
-        while sum(size for _, size in self._flying) > IN_FLIGHT:
-            copied, _ = self._flying.popleft()
+        while self._in_flight and self._in_flight[0][0].done():
+            self._in_flight.popleft()
+        while sum(size for _, size in self._in_flight) > IN_FLIGHT:
+            copied, _ = self._in_flight.popleft()
             copied.wait()
 
     def after_current(self) -> None:
@@ -121,7 +121,7 @@ class Lane:
         copied = Copied(begun, ended)
         if source.is_cuda:
             source.record_stream(self._stream)
-            self._flying.append((copied, to.nbytes))
+            self._in_flight.append((copied, to.nbytes))
         return copied
 
     def measured(self, copied: Copied) -> None:

@@ -54,14 +54,14 @@ def usable() -> int:
     return max(0, available() - HOST_RESERVE)
 
 
-def require(needed: int, what: str, hint: str) -> None:
+def require(needed: int, purpose: str, hint: str) -> None:
     """Raise NoMeasurement unless `needed` bytes are usable."""
     if needed > usable():
         amounts = (
             f"{needed / 1e9:.2f} GB of host memory, and {usable() / 1e9:.2f} of the available"
             f" {available() / 1e9:.2f} are usable"
         )
-        raise NoMeasurement(f"{what} need {amounts}", hint)
+        raise NoMeasurement(f"{purpose} need {amounts}", hint)
 
 
 class Slab:

@@ -65,14 +65,18 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self._borrowed = self._accumulates = False
         self._accumulated: dict[int, Offloaded] = {}
         self.waited_s = 0.0
-        mine = {id(one.parameter) for one in parameters}
-        self._frozen = [one for group in groups for one in group["params"] if id(one) not in mine]
+        offloaded_ids = {id(one.parameter) for one in parameters}
+        self._frozen = [
+            one for group in groups for one in group["params"] if id(one) not in offloaded_ids
+        ]
         self._at_end: list[Callable[[], object]] = []
         # also at the end of the program, which must not end below a running thread
         weakref.finalize(self, self.worker.close)
 
     @torch.no_grad()
-    def collect(self, one: Offloaded, gradient: torch.Tensor, *, borrowed: bool = False) -> None:
+    def collect(
+        self, offloaded: Offloaded, gradient: torch.Tensor, *, borrowed: bool = False
+    ) -> None:
         """Take the gradient of a parameter, flat and complete.
 
         `borrowed`: its memory is used again by the next backward.
@@ -80,19 +84,19 @@ class OffloadedAdamW(torch.optim.Optimizer):
         Threads of autograd call it.
         """
         # its unit does not run, but it is used: from now on it is needed as early as the root
-        if not one.unit.called:
-            one.unit.parameters.remove(one)
-            self._root.parameters.append(one)
-            one.unit = self._root
-        self._accumulated.pop(one.index, None)
+        if not offloaded.unit.called:
+            offloaded.unit.parameters.remove(offloaded)
+            self._root.parameters.append(offloaded)
+            offloaded.unit = self._root
+        self._accumulated.pop(offloaded.index, None)
         self._borrowed |= borrowed
-        self.schedule.collect(one, gradient)
+        self.schedule.collect(offloaded, gradient)
 
-    def _rule(self, one: Offloaded, scale: float) -> Rule:
-        group = self.param_groups[one.group]
+    def _rule(self, offloaded: Offloaded, scale: float) -> Rule:
+        group = self.param_groups[offloaded.group]
         first, second = map(float, group["betas"])
         return Rule(
-            one.step + 1,
+            offloaded.step + 1,
             float(group["lr"]),
             (first, second),
             group["eps"],
@@ -148,7 +152,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
             raise UsageError(
                 "an offloaded AdamW takes no closure", "call it after backward, without arguments"
             )
-        if any(one.requires_grad for one in self._frozen):
+        if any(parameter.requires_grad for parameter in self._frozen):
             raise UsageError(
                 "a parameter that was frozen when offload was called requires a gradient",
                 "unfreeze parameters before offload",
@@ -166,18 +170,18 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self.schedule.forget()
         super().zero_grad(set_to_none)
 
-    def accumulated(self, one: Offloaded) -> None:
+    def accumulated(self, offloaded: Offloaded) -> None:
         """A gradient has been added up on the device, where it stays until another backward or
         the end of the step.
         """
-        self._accumulated[one.index] = one
+        self._accumulated[offloaded.index] = offloaded
 
     def _collect_accumulated(self) -> None:
         """Take the gradients of parameters that the last backward did not use."""
-        for one in self._accumulated.values():
-            gradient, one.parameter.grad = one.parameter.grad, None
+        for offloaded in self._accumulated.values():
+            gradient, offloaded.parameter.grad = offloaded.parameter.grad, None
             if gradient is not None:
-                self.schedule.collect(one, local_part(gradient))
+                self.schedule.collect(offloaded, local_part(gradient))
         self._accumulated.clear()
 
     def _return_borrowed(self) -> None:
@@ -252,9 +256,9 @@ class OffloadedAdamW(torch.optim.Optimizer):
         After load_state_dict this has been done.
         """
         self.ready(parameters)
-        for one in self.parameters if parameters is None else parameters:
-            assert one.states is not None
-            one.states.weight.copy_(one.local)
+        for offloaded in self.parameters if parameters is None else parameters:
+            assert offloaded.states is not None
+            offloaded.states.weight.copy_(offloaded.local)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write states and weights in one file; of a sharded model this rank's part.
@@ -265,9 +269,9 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Continue from a file that `save` wrote. See busbw.accel.checkpoint.load."""
-        found = checkpoint.load(path, KIND)
-        self.load_state_dict(found["optimizer"])
-        self.load_weights(found["weights"])
+        content = checkpoint.load(path, KIND)
+        self.load_state_dict(content["optimizer"])
+        self.load_weights(content["weights"])
 
     def close(self) -> None:
         """End the updates, and let go of the model, which keeps its bf16 weights on the device,

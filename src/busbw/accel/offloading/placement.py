@@ -88,8 +88,8 @@ def divide(model: nn.Module) -> list[Unit]:
         for module in model.modules()
         if isinstance(module, FSDPModule) and module is not model
     ]
-    found = sharded or list(_members(model))
-    return [Unit(model, 0), *(Unit(module, order) for order, module in enumerate(found, 1))]
+    modules = sharded or list(_members(model))
+    return [Unit(model, 0), *(Unit(module, order) for order, module in enumerate(modules, 1))]
 
 
 def _members(module: nn.Module) -> Iterator[nn.Module]:
@@ -105,27 +105,29 @@ def owners(units: list[Unit]) -> dict[int, Unit]:
 
     What several units share is needed as early as the root's.
     """
-    found: dict[int, Unit] = {}
+    by_parameter: dict[int, Unit] = {}
     shared: set[int] = set()
     for unit in units:  # outer units come first
         for key in map(id, unit.module.parameters()):
-            before = found.get(key, units[0])
+            before = by_parameter.get(key, units[0])
             if before is not units[0] and unit.module not in set(before.module.modules()):
                 shared.add(key)
-            found[key] = unit
-    return found | dict.fromkeys(shared, units[0])
+            by_parameter[key] = unit
+    return by_parameter | dict.fromkeys(shared, units[0])
 
 
 def choose(parameters: Sequence[Offloaded], gpu_share: float) -> None:
     """Mark the parameters whose states stay on the device: those that the forward needs first,
     since their gradients come last.
     """
-    total, kept = sum(one.count for one in parameters), 0
-    for one in sorted(parameters, key=lambda one: (one.unit.order, one.index)):
-        if kept + one.count > gpu_share * total + 0.5:
+    total, kept_elements = sum(offloaded.count for offloaded in parameters), 0
+    for offloaded in sorted(
+        parameters, key=lambda offloaded: (offloaded.unit.order, offloaded.index)
+    ):
+        if kept_elements + offloaded.count > gpu_share * total + 0.5:
             continue
-        one.on_device = True
-        kept += one.count
+        offloaded.on_device = True
+        kept_elements += offloaded.count
 
 
 class Staging:
@@ -136,9 +138,9 @@ class Staging:
         largest = max(
             (
                 part.stop - part.start
-                for one in parameters
-                if not one.on_device
-                for part in one.pieces()
+                for offloaded in parameters
+                if not offloaded.on_device
+                for part in offloaded.pieces()
             ),
             default=0,
         )
@@ -179,31 +181,35 @@ class Placement:
             NoMeasurement: host memory is too small or cannot be pinned. Nothing has been allocated
                 or changed then.
         """
-        down = [one for one in parameters if not one.on_device]
-        count = sum(one.count for one in down)
+        down = [offloaded for offloaded in parameters if not offloaded.on_device]
+        count = sum(offloaded.count for offloaded in down)
         if count:
             host_memory.require(
                 count * HOST_BYTES, f"the states of {count} parameters", _remedy(parameters)
             )
-        self.slots = Slab(sum(padded(2 * one.count) for one in down), pinned=device.type == "cuda")
-        self.states = Slab(sum(3 * padded(4 * one.count) for one in down), pinned=False)
-        for one in parameters:
-            self._fill(one, device)
+        self.slots = Slab(
+            sum(padded(2 * offloaded.count) for offloaded in down), pinned=device.type == "cuda"
+        )
+        self.states = Slab(sum(3 * padded(4 * offloaded.count) for offloaded in down), pinned=False)
+        for offloaded in parameters:
+            self._fill(offloaded, device)
 
-    def _fill(self, one: Offloaded, device: torch.device) -> None:
-        whole = one.local
-        if one.on_device:
-            weight = whole.to(device, torch.float32, copy=True)
-            one.states = States(weight, torch.zeros_like(weight), torch.zeros_like(weight))
+    def _fill(self, offloaded: Offloaded, device: torch.device) -> None:
+        values = offloaded.local
+        if offloaded.on_device:
+            weight = values.to(device, torch.float32, copy=True)
+            offloaded.states = States(weight, torch.zeros_like(weight), torch.zeros_like(weight))
             return
-        one.states = States(*(self.states.take(one.count, torch.float32) for _ in range(3)))
-        one.slot = self.slots.take(one.count, torch.bfloat16)
-        if whole.dtype == torch.bfloat16:
-            one.slot.copy_(whole)
-            one.states.weight.copy_(one.slot)
+        offloaded.states = States(
+            *(self.states.take(offloaded.count, torch.float32) for _ in range(3))
+        )
+        offloaded.slot = self.slots.take(offloaded.count, torch.bfloat16)
+        if values.dtype == torch.bfloat16:
+            offloaded.slot.copy_(values)
+            offloaded.states.weight.copy_(offloaded.slot)
         else:
-            one.states.weight.copy_(whole)
-            one.slot.copy_(one.states.weight)
+            offloaded.states.weight.copy_(values)
+            offloaded.slot.copy_(offloaded.states.weight)
 
     def close(self) -> None:
         """Unpin the slots."""
@@ -212,9 +218,9 @@ class Placement:
 
 def _remedy(parameters: Sequence[Offloaded]) -> str:
     """Says which share would have to stay on the GPU for the rest to fit."""
-    total = sum(one.count for one in parameters)
-    most = host_memory.usable() / HOST_BYTES
-    share = math.ceil((1 - most / total) * 100) / 100
+    total = sum(offloaded.count for offloaded in parameters)
+    affordable = host_memory.usable() / HOST_BYTES
+    share = math.ceil((1 - affordable / total) * 100) / 100
     return (
         f"keep states on the GPU: gpu_share={share:.2f} needs"
         f" {share * total * STATE_BYTES / 1e9:.1f} GB there; free -g shows host memory"

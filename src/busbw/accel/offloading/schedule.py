@@ -37,45 +37,57 @@ class Norms:
     """
 
     def __init__(self, parameters: Sequence[Offloaded], device: torch.device) -> None:
-        self._here = torch.zeros(len(parameters), device=device)
+        self._on_device = torch.zeros(len(parameters), device=device)
         self._host = torch.zeros(len(parameters), pin_memory=device.type == "cuda")
         self.last = [0.0] * len(parameters)  # on the host, of the last step
-        self._groups = {one.index: _groups(one.parameter) for one in parameters}
+        self._groups = {offloaded.index: _groups(offloaded.parameter) for offloaded in parameters}
 
-    def measure(self, one: Offloaded, gradient: torch.Tensor) -> torch.Tensor:
+    def measure(self, offloaded: Offloaded, gradient: torch.Tensor) -> torch.Tensor:
         """The norm of a gradient, on the device."""
-        place = self._here[one.index]
+        place = self._on_device[offloaded.index]
         place.copy_(torch.linalg.vector_norm(gradient, dtype=torch.float32))
         return place
 
-    def send(self, one: Offloaded, lane: Lane) -> None:
+    def send(self, offloaded: Offloaded, lane: Lane) -> None:
         """Copy it to the host ahead of the gradient."""
-        lane.copy(self._host[one.index : one.index + 1], self._here[one.index : one.index + 1])
+        lane.copy(
+            self._host[offloaded.index : offloaded.index + 1],
+            self._on_device[offloaded.index : offloaded.index + 1],
+        )
 
-    def arrived(self, one: Offloaded) -> float:
+    def arrived(self, offloaded: Offloaded) -> float:
         """The norm of a gradient that has arrived on the host."""
-        return float(self._host[one.index])
+        return float(self._host[offloaded.index])
 
-    def total(self, came: Sequence[Offloaded]) -> tuple[float, list[str]]:
+    def total(self, received: Sequence[Offloaded]) -> tuple[float, list[str]]:
         """The norm of these gradients over all ranks that share the model, and which of them are
         not finite here.
 
         Waits for the device.
         """
-        self.last = values = self._here.tolist()
-        square = sum(values[one.index] ** 2 for one in came if not self._groups[one.index])
-        sharded = sorted(
-            (one for one in came if self._groups[one.index]), key=lambda one: one.index
+        self.last = values = self._on_device.tolist()
+        square = sum(
+            values[offloaded.index] ** 2
+            for offloaded in received
+            if not self._groups[offloaded.index]
         )
-        for groups in dict.fromkeys(self._groups[one.index] for one in sharded):
-            mine = sum(
-                values[one.index] ** 2 for one in sharded if self._groups[one.index] == groups
+        sharded = sorted(
+            (offloaded for offloaded in received if self._groups[offloaded.index]),
+            key=lambda offloaded: offloaded.index,
+        )
+        for groups in dict.fromkeys(self._groups[offloaded.index] for offloaded in sharded):
+            own_square = sum(
+                values[offloaded.index] ** 2
+                for offloaded in sharded
+                if self._groups[offloaded.index] == groups
             )
-            part = torch.full((), mine, dtype=torch.float64, device=self._here.device)
+            part = torch.full((), own_square, dtype=torch.float64, device=self._on_device.device)
             for group in groups:
                 dist.all_reduce(part, group=group)
             square += float(part)
-        return math.sqrt(square), [one.name for one in came if not math.isfinite(values[one.index])]
+        return math.sqrt(square), [
+            offloaded.name for offloaded in received if not math.isfinite(values[offloaded.index])
+        ]
 
 
 def _groups(parameter: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
@@ -108,8 +120,10 @@ class Schedule:
         self.worker: Worker | None = None
         self.steps, self.skipped, self.norm = 0, 0, 0.0
         self._unclipped = 0
-        self._came: dict[int, Offloaded] = {}
-        self._kept: dict[int, torch.Tensor] = {}  # gradients that wait on the device for the norm
+        self._received: dict[int, Offloaded] = {}
+        self._kept_gradients: dict[
+            int, torch.Tensor
+        ] = {}  # gradients that wait on the device for the norm
         self._pieces: list[Piece] = []
         self._begun: dict[int, Rule] = {}  # of updates that began in this step
 
@@ -125,50 +139,52 @@ class Schedule:
         """Whether gradients on the host wait for the end of the step."""
         return bool(self._pieces) and not self.begins_early
 
-    def collect(self, one: Offloaded, gradient: torch.Tensor) -> None:
+    def collect(self, offloaded: Offloaded, gradient: torch.Tensor) -> None:
         """Take a gradient, flat and complete."""
-        if one.index in self._came:
+        if offloaded.index in self._received:
             raise UsageError(
-                f"{one.name} got a second gradient before optimizer.step()",
+                f"{offloaded.name} got a second gradient before optimizer.step()",
                 "call step() after each backward, or accumulate: `with optimizer.accumulate():`"
                 " around all but the last backward; with max_norm, zero_grad() leaves out the"
                 " gradients of a backward that failed",
             )
-        self._came[one.index] = one
-        norm = self._norms.measure(one, gradient)
-        if one.on_device and self.settings.max_norm is None:
-            device_states.update(one, gradient, self._begin(one), (~norm.isfinite()).float())
-        elif one.on_device:
-            self._kept[one.index] = gradient
+        self._received[offloaded.index] = offloaded
+        norm = self._norms.measure(offloaded, gradient)
+        if offloaded.on_device and self.settings.max_norm is None:
+            device_states.update(
+                offloaded, gradient, self._begin_early(offloaded), (~norm.isfinite()).float()
+            )
+        elif offloaded.on_device:
+            self._kept_gradients[offloaded.index] = gradient
         else:
-            self._send(one, gradient)
+            self._send(offloaded, gradient)
 
-    def _begin(self, one: Offloaded) -> Rule:
+    def _begin_early(self, offloaded: Offloaded) -> Rule:
         """The rule of an update that begins before the end of the step."""
-        rule = self._begun[one.index] = self._rule_of(one, 1.0)
+        rule = self._begun[offloaded.index] = self._rule_of(offloaded, 1.0)
         return rule
 
-    def _send(self, one: Offloaded, gradient: torch.Tensor) -> None:
-        assert one.slot is not None
+    def _send(self, offloaded: Offloaded, gradient: torch.Tensor) -> None:
+        assert offloaded.slot is not None
         assert self.worker is not None
-        self.worker.wait([one])  # its slot is free
+        self.worker.wait([offloaded])  # its slot is free
         self._down.throttle()
         self._down.after_current()
-        self._norms.send(one, self._down)
-        rules = [self._begin(one)] if self.begins_early else []
+        self._norms.send(offloaded, self._down)
+        rules = [self._begin_early(offloaded)] if self.begins_early else []
         limit = math.inf
         if self.begins_early and self.settings.max_norm is not None:
-            limit = min(self.settings.max_norm, SPIKE * self._norms.last[one.index])
+            limit = min(self.settings.max_norm, SPIKE * self._norms.last[offloaded.index])
         pieces = [
             Piece(
-                (one.unit.order, one.index, part.start),
-                one,
+                (offloaded.unit.order, offloaded.index, part.start),
+                offloaded,
                 part,
-                self._down.copy(one.slot[part], gradient[part]),
+                self._down.copy(offloaded.slot[part], gradient[part]),
                 list(rules),
                 limit,
             )
-            for part in one.pieces()
+            for part in offloaded.pieces()
         ]
         if rules:
             self.worker.submit(pieces)
@@ -181,21 +197,25 @@ class Schedule:
             BusbwError: a gradient is not finite.
             UsageError: without max_norm, a learning rate changed after the updates began.
         """
-        came, self._came = list(self._came.values()), {}
+        received, self._received = list(self._received.values()), {}
         pieces, self._pieces = self._pieces, []
-        kept, self._kept = self._kept, {}
+        kept_gradients, self._kept_gradients = self._kept_gradients, {}
         begun, self._begun = self._begun, {}
-        if not came:
+        if not received:
             return
         self._down.rest()
-        self.norm, wrong = self._norms.total(came)
+        self.norm, wrong = self._norms.total(received)
         self.steps += 1
         # if not wrong here, but on another rank, the norm is not finite
         finite = self.norm < math.inf and not wrong
         limit = self.settings.max_norm
         if limit is None:
-            changed = [one.name for one in came if begun[one.index] != self._rule_of(one, 1.0)]
-            self._count(came, wrong)
+            changed = [
+                offloaded.name
+                for offloaded in received
+                if begun[offloaded.index] != self._rule_of(offloaded, 1.0)
+            ]
+            self._count(received, wrong)
             if changed:
                 raise UsageError(
                     f"the learning rate or another number of {changed[0]}'s group changed between"
@@ -203,28 +223,30 @@ class Schedule:
                     "change it before backward: without max_norm updates begin then",
                 )
         elif finite:
-            self._make(pieces, kept, came, begun, min(1.0, limit / (self.norm + EPSILON)))
-            self._count(came, [])
+            self._make(
+                pieces, kept_gradients, received, begun, min(1.0, limit / (self.norm + EPSILON))
+            )
+            self._count(received, [])
         else:
             self._drop(pieces)
         if not finite:
-            self._report(wrong, len(came))
+            self._report(wrong, len(received))
 
     def forget(self) -> None:
         """With max_norm, leave out the gradients that came since the last step.
 
         Without it, their updates have begun for good.
         """
-        if self._came and self.settings.max_norm is not None:
+        if self._received and self.settings.max_norm is not None:
             pieces, self._pieces = self._pieces, []
-            self._came, self._kept, self._begun = {}, {}, {}
+            self._received, self._kept_gradients, self._begun = {}, {}, {}
             self._drop(pieces)
 
     def _make(
         self,
         pieces: list[Piece],
-        kept: dict[int, torch.Tensor],
-        came: list[Offloaded],
+        kept_gradients: dict[int, torch.Tensor],
+        received: list[Offloaded],
         begun: dict[int, Rule],
         scale: float,
     ) -> None:
@@ -232,24 +254,29 @@ class Schedule:
         so.
         """
         assert self.worker is not None
-        early, rules = self.begins_early, {one.index: self._rule_of(one, scale) for one in came}
+        early, rules = (
+            self.begins_early,
+            {offloaded.index: self._rule_of(offloaded, scale) for offloaded in received},
+        )
         never = torch.zeros((), device=self._down.device)
-        for one in came:
-            if one.index in kept:
-                device_states.update(one, kept[one.index], rules[one.index], never)
+        for offloaded in received:
+            if offloaded.index in kept_gradients:
+                device_states.update(
+                    offloaded, kept_gradients[offloaded.index], rules[offloaded.index], never
+                )
         if not early:
             for piece in pieces:
-                piece.rules.append(rules[piece.one.index])
+                piece.rules.append(rules[piece.offloaded.index])
             self.worker.submit(pieces)
         else:
             for piece in pieces:
-                one = piece.one
+                offloaded = piece.offloaded
                 # else it has this update
                 if (
-                    begun[one.index] != rules[one.index]
-                    or not self._norms.last[one.index] <= piece.limit
+                    begun[offloaded.index] != rules[offloaded.index]
+                    or not self._norms.last[offloaded.index] <= piece.limit
                 ):
-                    self.worker.revise(piece, rules[one.index])
+                    self.worker.revise(piece, rules[offloaded.index])
         self._unclipped = self._unclipped + 1 if scale == 1 else 0
 
     def _drop(self, pieces: list[Piece]) -> None:
@@ -264,11 +291,11 @@ class Schedule:
             self.worker.submit(pieces)
         self._unclipped = 0
 
-    def _count(self, came: list[Offloaded], wrong: list[str]) -> None:
-        for one in came:
-            one.step += one.name not in wrong
+    def _count(self, received: list[Offloaded], wrong: list[str]) -> None:
+        for offloaded in received:
+            offloaded.step += offloaded.name not in wrong
 
-    def _report(self, wrong: list[str], came: int) -> None:
+    def _report(self, wrong: list[str], count: int) -> None:
         if self.settings.skip_nonfinite:
             self.skipped += 1
             return
@@ -277,13 +304,13 @@ class Schedule:
             if wrong
             else "some of another rank"
         )
-        done = (
+        consequence = (
             "nothing was updated"
             if self.settings.max_norm is not None
-            else f"the other {came - len(wrong)} parameters were updated"
+            else f"the other {count - len(wrong)} parameters were updated"
         )
         raise BusbwError(
-            f"gradients are not finite in step {self.steps}: {names}; {done}",
+            f"gradients are not finite in step {self.steps}: {names}; {consequence}",
             "load the last checkpoint, lower the learning rate, or use max_norm with"
             " skip_nonfinite=True",
         )

@@ -30,9 +30,9 @@ class Piece:
     """
 
     rank: tuple[int, int, int]
-    one: Offloaded = field(compare=False)
+    offloaded: Offloaded = field(compare=False)
     part: slice = field(compare=False)
-    came: Copied = field(compare=False)
+    copied: Copied = field(compare=False)
     rules: list[Rule | None] = field(compare=False)
     limit: float = field(compare=False, default=math.inf)
     applied: Rule | None = field(compare=False, default=None)
@@ -67,9 +67,9 @@ class Worker:
         )
         self.update_s = 0.0
         self._coming: deque[Piece] = deque()  # in the order of their copies
-        self._here: list[Piece] = []  # a heap
+        self._heap: list[Piece] = []  # a heap
         # pieces of each parameter that are not updated, by its index
-        self._left: Counter[int] = Counter()
+        self._pending: Counter[int] = Counter()
         self._last_up: dict[int, Copied] = {}
         self._error: BaseException | None = None
         self._state = threading.Condition()
@@ -80,7 +80,7 @@ class Worker:
     def submit(self, pieces: Sequence[Piece]) -> None:
         """Update these pieces as soon as their gradients have arrived."""
         with self._state:
-            self._left.update(piece.one.index for piece in pieces)
+            self._pending.update(piece.offloaded.index for piece in pieces)
             self._coming.extend(pieces)
             self._state.notify_all()
 
@@ -92,8 +92,8 @@ class Worker:
             piece.rules.append(rule)
             if piece.idle:
                 piece.idle = False
-                self._left[piece.one.index] += 1
-                heapq.heappush(self._here, piece)
+                self._pending[piece.offloaded.index] += 1
+                heapq.heappush(self._heap, piece)
                 self._state.notify_all()
 
     def wait(self, parameters: Sequence[Offloaded]) -> None:
@@ -104,11 +104,13 @@ class Worker:
         """
         deadline = time.monotonic() + LIMIT_S
         with self._state:
-            while self._error is None and any(self._left[one.index] for one in parameters):
+            while self._error is None and any(
+                self._pending[offloaded.index] for offloaded in parameters
+            ):
                 if not self._state.wait(max(0.0, deadline - time.monotonic())):
-                    left = self._left.total()
+                    pieces_left = self._pending.total()
                     raise BusbwError(
-                        f"updates did not end in {LIMIT_S:g} s: {left} pieces are left",
+                        f"updates did not end in {LIMIT_S:g} s: {pieces_left} pieces are left",
                         "look at the load of the host's cores",
                     )
             if self._error is not None:
@@ -116,7 +118,9 @@ class Worker:
                     f"updates in host memory failed: {self._error}", "load the last checkpoint"
                 ) from self._error
             copies = [
-                self._last_up.pop(one.index) for one in parameters if one.index in self._last_up
+                self._last_up.pop(offloaded.index)
+                for offloaded in parameters
+                if offloaded.index in self._last_up
             ]
         for copied in copies:
             copied.wait()
@@ -145,22 +149,22 @@ class Worker:
     def _next(self) -> Piece | None:
         """The piece to update next; None at the end."""
         with self._state:
-            while not self._closed and not self._coming and not self._here:
+            while not self._closed and not self._coming and not self._heap:
                 self._state.wait()
             if self._closed:
                 return None
-            while self._coming and (not self._here or self._coming[0].came.done()):
-                heapq.heappush(self._here, self._coming.popleft())
-            piece = heapq.heappop(self._here)
-        piece.came.wait()
+            while self._coming and (not self._heap or self._coming[0].copied.done()):
+                heapq.heappush(self._heap, self._coming.popleft())
+            piece = heapq.heappop(self._heap)
+        piece.copied.wait()
         return piece
 
     def _work_on(self, piece: Piece) -> None:
         """Apply the rules of a piece one after the other, until it has no more."""
         if not piece.checked:
             piece.checked = True
-            self._down.measured(piece.came)
-            norm = self._norm_of(piece.one)
+            self._down.measured(piece.copied)
+            norm = self._norm_of(piece.offloaded)
             if not (norm <= piece.limit and norm < math.inf):
                 piece.rules.pop(0)
                 if self._staging is None:
@@ -169,19 +173,23 @@ class Worker:
             with self._state:
                 if not piece.rules:
                     piece.idle = True
-                    self._left[piece.one.index] -= 1
+                    self._pending[piece.offloaded.index] -= 1
                     self._state.notify_all()
                     return
                 rule = piece.rules.pop(0)
             self._apply(piece, rule)
 
     def _apply(self, piece: Piece, rule: Rule | None) -> None:
-        one, part = piece.one, piece.part
-        assert one.slot is not None
-        assert one.states is not None
+        offloaded, part = piece.offloaded, piece.part
+        assert offloaded.slot is not None
+        assert offloaded.states is not None
         slot, states = (
-            one.slot[part],
-            States(one.states.weight[part], one.states.moment[part], one.states.square[part]),
+            offloaded.slot[part],
+            States(
+                offloaded.states.weight[part],
+                offloaded.states.moment[part],
+                offloaded.states.square[part],
+            ),
         )
         out = slot if self._staging is None else self._staging.take(slot.numel())
         begun = time.perf_counter()
@@ -189,6 +197,6 @@ class Worker:
         self.update_s += time.perf_counter() - begun
         piece.applied = rule
         if self._staging is not None:
-            copied = self._staging.send(one.local[part])
+            copied = self._staging.send(offloaded.local[part])
             with self._state:
-                self._last_up[one.index] = copied
+                self._last_up[offloaded.index] = copied
