@@ -29,7 +29,9 @@ SETTINGS = (
         parse_whole,
     ),
     Variable("HOROVOD_CYCLE_TIME", "1", "pause between exchanges", "milliseconds", _seconds),
-    Variable("HOROVOD_CACHE_CAPACITY", "1024", "cached operations; 0: no cache", "a number", parse_whole),
+    Variable(
+        "HOROVOD_CACHE_CAPACITY", "1024", "cached operations; 0: no cache", "a number", parse_whole
+    ),
     Variable(
         "HOROVOD_STALL_CHECK_DISABLE",
         "0",

@@ -146,13 +146,10 @@ def _give_rows(parts: Parts, batch: Batch, admission: int) -> None:
     batch.new[placed] = True
     store.available -= len(placed)
     index.rows[batch.slots] = torch.where(batch.rows < 0, -1 - sightings, batch.rows).int()
-    without = int((batch.rows < 0).sum())
-    for at, count in (
-        (counted.INSERTED, len(placed)),
-        (counted.REFUSED, len(admitted) - len(placed)),
-    ):
-        parts.counters[at] += count
-    parts.counters[counted.NOT_ADMITTED] += without - (len(admitted) - len(placed))
+    without, refused = int((batch.rows < 0).sum()), len(admitted) - len(placed)
+    parts.counters[counted.INSERTED] += len(placed)
+    parts.counters[counted.REFUSED] += refused
+    parts.counters[counted.NOT_ADMITTED] += without - refused
 
 
 def _stamp(parts: Parts, batch: Batch, stamp: int) -> None:

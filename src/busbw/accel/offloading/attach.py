@@ -57,20 +57,9 @@ def offload(
     settings = OffloadSettings(max_norm, gpu_share, stream_weights, threads, skip_nonfinite)
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     _check(inner, optimizer)
-    if inner is not model and any(
-        offloaded.requires_grad and offloaded.dtype != torch.bfloat16
-        for offloaded in inner.parameters()
-    ):
-        raise UsageError(
-            "the model in DistributedDataParallel is not in bf16",
-            "convert it with model.bfloat16() before it is wrapped",
-        )
-    if stream_weights and inner is not model:
-        raise UsageError(
-            "stream_weights does not work under DistributedDataParallel",
-            "shard the model by fully_shard, or leave it out",
-        )
-    if stream_weights and any(isinstance(module, FSDPModule) for module in inner.modules()):
+    if inner is not model:
+        _check_wrapped(inner, stream_weights)
+    if stream_weights and _has_shards(inner):
         raise UsageError(
             "stream_weights does not work with fully_shard, which frees weights itself",
             "leave out one of them",
@@ -96,25 +85,37 @@ def offload(
     if isinstance(model, DistributedDataParallel):
         replacement.at_end([_attach_to_ddp(model, replacement, exchange or Settings()).close])
     else:
-        replacement.at_end(
-            [
-                offloaded.parameter.register_post_accumulate_grad_hook(
-                    _gradient_hook(replacement, offloaded)
-                ).remove
-                for offloaded in parameters
-            ]
-        )
+        handles = [_hook_gradient(replacement, offloaded) for offloaded in parameters]
+        replacement.at_end([handle.remove for handle in handles])
     if stream_weights:
         replacement.at_end([Streamer(inner, replacement, units).close])
     else:
-        replacement.at_end([handle.remove for handle in _make_waits(replacement, units)])
-    replacement.at_end(
-        [
-            handle.remove
-            for handle in _watch_state_dicts(inner, replacement, adopt=not stream_weights)
-        ]
-    )
+        handles = _hook_forwards(replacement, units)
+        replacement.at_end([handle.remove for handle in handles])
+    handles = _hook_state_dicts(inner, replacement, adopt=not stream_weights)
+    replacement.at_end([handle.remove for handle in handles])
     return replacement
+
+
+def _check_wrapped(model: nn.Module, stream_weights: bool) -> None:
+    """Check a model that is wrapped in DistributedDataParallel."""
+    if any(
+        parameter.requires_grad and parameter.dtype != torch.bfloat16
+        for parameter in model.parameters()
+    ):
+        raise UsageError(
+            "the model in DistributedDataParallel is not in bf16",
+            "convert it with model.bfloat16() before it is wrapped",
+        )
+    if stream_weights:
+        raise UsageError(
+            "stream_weights does not work under DistributedDataParallel",
+            "shard the model by fully_shard, or leave it out",
+        )
+
+
+def _has_shards(model: nn.Module) -> bool:
+    return any(isinstance(module, FSDPModule) for module in model.modules())
 
 
 def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -134,11 +135,9 @@ def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     ]
     strange = given_ids - {id(parameter) for parameter in model.parameters()}
     if missing or strange:
-        problem = (
-            f"{missing[0]} is not among the optimizer's parameters"
-            if missing
-            else f"{len(strange)} parameters are not of the model"
-        )
+        problem = f"{len(strange)} parameters are not of the model"
+        if missing:
+            problem = f"{missing[0]} is not among the optimizer's parameters"
         raise UsageError(problem, "make the optimizer of all trained parameters of the model")
     if getattr(optimizer.step, "_wrapped_by_lr_sched", False):
         raise UsageError(
@@ -147,7 +146,7 @@ def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         )
     _check_parameters(model)
     narrow = all(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
-    if not narrow and any(isinstance(module, FSDPModule) for module in model.modules()):
+    if not narrow and _has_shards(model):
         raise UsageError(
             "the sharded model is not in bf16",
             "convert it with model.bfloat16() before fully_shard",
@@ -207,9 +206,9 @@ def _collect_parameters(
 
 
 def _convert_to_bf16(model: nn.Module, parameters: list[Offloaded]) -> None:
-    """Make all parameters bf16 on the device, frozen ones too.
+    """Convert all parameters to bf16 on the device, frozen ones too.
 
-    The fp32 values of trained ones have been copied.
+    The fp32 values of the trained ones were copied before.
     """
     for parameter in model.parameters():
         if parameter.dtype in (torch.float16, torch.float32, torch.float64):
@@ -218,39 +217,39 @@ def _convert_to_bf16(model: nn.Module, parameters: list[Offloaded]) -> None:
         offloaded.local = local_part(offloaded.parameter)
 
 
-def _watch_state_dicts(model: nn.Module, optimizer: OffloadedAdamW, *, adopt: bool) -> list[Any]:
-    """A state_dict of the model, or of a module in it, waits for its weights; what is loaded
-    into it is trained on.
+def _hook_state_dicts(model: nn.Module, optimizer: OffloadedAdamW, *, adopt: bool) -> list[Any]:
+    """Make each state_dict of the model, or of a module in it, wait for its weights.
+
+    `adopt`: training continues from weights that are loaded into a module. Returns the handles of
+    the hooks.
     """
     by_id = {id(offloaded.parameter): offloaded for offloaded in optimizer.parameters}
     handles: list[Any] = []
     for module in model.modules():
         by_name = {
-            name: by_id[id(offloaded)]
-            for name, offloaded in module.named_parameters(recurse=False)
-            if id(offloaded) in by_id
+            name: by_id[id(parameter)]
+            for name, parameter in module.named_parameters(recurse=False)
+            if id(parameter) in by_id
         }
-        if by_name:
-            handles.append(
-                module.register_state_dict_pre_hook(
-                    lambda *_, by_name=by_name: optimizer.ready(list(by_name.values()))
-                )
-            )
-            if adopt:
-                handles.append(
-                    module.register_load_state_dict_post_hook(
-                        lambda module, _, by_name=by_name: _adopt(optimizer, module, by_name)
-                    )
-                )
+        if not by_name:
+            continue
+
+        def wait(*_: object, by_name: dict[str, Offloaded] = by_name) -> None:
+            optimizer.ready(list(by_name.values()))
+
+        def take(module: nn.Module, _: Any, by_name: dict[str, Offloaded] = by_name) -> None:
+            _adopt(optimizer, module, by_name)
+
+        handles.append(module.register_state_dict_pre_hook(wait))
+        if adopt:
+            handles.append(module.register_load_state_dict_post_hook(take))
     return handles
 
 
 def _adopt(optimizer: OffloadedAdamW, module: nn.Module, by_name: dict[str, Offloaded]) -> None:
     for name, offloaded in by_name.items():
-        if (
-            not isinstance(offloaded.parameter, DTensor)
-            and getattr(module, name) is not offloaded.parameter
-        ):
+        parameter = offloaded.parameter
+        if not isinstance(parameter, DTensor) and getattr(module, name) is not parameter:
             raise UsageError(
                 f"load_state_dict replaced the parameter {offloaded.name}",
                 "load without assign=True, or load before offload",
@@ -258,11 +257,11 @@ def _adopt(optimizer: OffloadedAdamW, module: nn.Module, by_name: dict[str, Offl
     optimizer.adopt(list(by_name.values()))
 
 
-def _gradient_hook(optimizer: OffloadedAdamW, offloaded: Offloaded) -> Any:
-    """Takes the gradient of a parameter once it is complete.
+def _hook_gradient(optimizer: OffloadedAdamW, offloaded: Offloaded) -> Any:
+    """Take the gradient of a parameter once it is complete. Returns the handle of the hook.
 
-    Python does not see what such a hook refers to: with the optimizer or the module in it, all of
-    them would stay for ever.
+    Python's garbage collector does not see what such a hook refers to. If it referred to the
+    optimizer or the module, they would never be freed.
     """
     reference, index = weakref.ref(optimizer), offloaded.index
 
@@ -277,36 +276,37 @@ def _gradient_hook(optimizer: OffloadedAdamW, offloaded: Offloaded) -> Any:
         parameter.grad = None
         live.collect(offloaded, local_part(gradient))
 
-    return hook
+    return offloaded.parameter.register_post_accumulate_grad_hook(hook)
 
 
-def _make_waits(optimizer: OffloadedAdamW, units: list[Unit]) -> list[Any]:
-    """Before a unit runs, its weights must have come. Comes before what fully_shard does there."""
+def _hook_forwards(optimizer: OffloadedAdamW, units: list[Unit]) -> list[Any]:
+    """Make each unit wait for its weights before it runs. Returns the handles of the hooks.
 
-    def before(unit: Unit) -> Any:
+    The hooks run before those of fully_shard.
+    """
+
+    def wait_before(unit: Unit) -> Any:
         @torch.compiler.disable
         def hook(*_: object) -> None:
             unit.called = True
-            optimizer.ready(
-                [
-                    offloaded
-                    for needed in _gathered_with(unit, units)
-                    for offloaded in needed.parameters
-                ]
-            )
+            needed: list[Offloaded] = []
+            for gathered in _gathered_with(unit, units):
+                needed += gathered.parameters
+            optimizer.ready(needed)
 
         return hook
 
     return [
-        unit.module.register_forward_pre_hook(before(unit), prepend=True)
+        unit.module.register_forward_pre_hook(wait_before(unit), prepend=True)
         for unit in units
         if unit.parameters or not unit.order
     ]
 
 
 def _gathered_with(unit: Unit, units: list[Unit]) -> list[Unit]:
-    """The units whose weights are read when this one runs: fully_shard gathers those of several
-    modules at once, and prefetches others.
+    """The units whose weights are read when this one runs.
+
+    fully_shard may gather the weights of several modules at once, and prefetch those of others.
     """
     if not isinstance(unit.module, FSDPModule):
         return [unit]
@@ -322,22 +322,21 @@ def _gathered_with(unit: Unit, units: list[Unit]) -> list[Unit]:
 def _attach_to_ddp(
     model: DistributedDataParallel, optimizer: OffloadedAdamW, exchange: Settings
 ) -> Attached:
-    """Take gradients when their bucket has been averaged."""
+    """Take the gradients of a bucket when they have been averaged over the ranks."""
     by_id = {id(offloaded.parameter): offloaded for offloaded in optimizer.parameters}
     attached = prepare(model, exchange)
 
     def hook(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         parameters = bucket.parameters()
 
-        def averaged(average: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+        def collect(average: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
             flat = average.value()
-            for parameter, gradient in zip(
-                parameters, flat.split([offloaded.numel() for offloaded in parameters]), strict=True
-            ):
+            gradients = flat.split([parameter.numel() for parameter in parameters])
+            for parameter, gradient in zip(parameters, gradients, strict=True):
                 optimizer.collect(by_id[id(parameter)], gradient, borrowed=True)
             return flat
 
-        return attached.exchange(bucket).then(averaged)
+        return attached.exchange(bucket).then(collect)
 
     model.register_comm_hook(None, hook)
     return attached

@@ -25,9 +25,9 @@ KIND = "busbw.accel.offload"
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Where the time went, summed over `steps`.
+    """Bytes and seconds of copies and updates, summed over `steps`.
 
-    Copies and updates overlap with the GPU's work; the program waited `waited_s` for them.
+    They overlap with the work of the GPU; the program waited `waited_s` for them.
     """
 
     steps: int
@@ -70,20 +70,18 @@ class OffloadedAdamW(torch.optim.Optimizer):
             one for group in groups for one in group["params"] if id(one) not in offloaded_ids
         ]
         self._at_end: list[Callable[[], object]] = []
-        # also at the end of the program, which must not end below a running thread
+        # Also at the end of the program, which must not end while the thread runs.
         weakref.finalize(self, self.worker.close)
 
     @torch.no_grad()
     def collect(
         self, offloaded: Offloaded, gradient: torch.Tensor, *, borrowed: bool = False
     ) -> None:
-        """Take the gradient of a parameter, flat and complete.
+        """Take the gradient of a parameter, flat and complete. Threads of autograd call it.
 
-        `borrowed`: its memory is used again by the next backward.
-
-        Threads of autograd call it.
+        `borrowed`: the next backward uses its memory again.
         """
-        # its unit does not run, but it is used: from now on it is needed as early as the root
+        # The unit did not run, but its parameter is used: the root needs it from now on.
         if not offloaded.unit.called:
             offloaded.unit.parameters.remove(offloaded)
             self._root.parameters.append(offloaded)
@@ -145,8 +143,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
         Raises:
             BusbwError: a gradient is not finite, or updates failed. With max_norm nothing has been
-                updated then; without it all other
-                parameters have been.
+                updated then; without it all other parameters have been.
         """
         if closure is not None:
             raise UsageError(
@@ -162,8 +159,9 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self.schedule.end()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop accumulated gradients and, with max_norm, those that came since the last step,
-        for example before a backward failed.
+        """Drop accumulated gradients and, with max_norm, those that came since the last step.
+
+        For example, a backward that failed may have left some.
         """
         self._return_borrowed()
         self._accumulated.clear()
@@ -171,8 +169,9 @@ class OffloadedAdamW(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     def accumulated(self, offloaded: Offloaded) -> None:
-        """A gradient has been added up on the device, where it stays until another backward or
-        the end of the step.
+        """Note that a gradient was added up on the device.
+
+        It stays there until another backward or the end of the step.
         """
         self._accumulated[offloaded.index] = offloaded
 
@@ -185,13 +184,13 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self._accumulated.clear()
 
     def _return_borrowed(self) -> None:
-        """Later work of the current stream may use the memory of borrowed gradients again."""
+        """Allow later work of the current stream to use the memory of borrowed gradients again."""
         if self._borrowed:
             self.down.hold_current()
             self._borrowed = False
 
     def times(self) -> StepTimes:
-        """Where the time went so far."""
+        """Bytes and seconds of copies and updates so far."""
         down, up = self.down.traffic, self.up.traffic
         return StepTimes(
             self.schedule.steps,
@@ -212,27 +211,27 @@ class OffloadedAdamW(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """As that of torch.optim.AdamW, which can load it; of a sharded model this rank's part.
+        """The steps and moments, in the form of torch.optim.AdamW, which can load them.
 
-        Tensors share memory with the states.
+        Of a sharded model it is this rank's part. Tensors share memory with the states.
         """
         self.ready()
         return saving.state_dict(self.parameters, self.param_groups)
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what this or torch.optim.AdamW has saved.
+        """Load a state_dict of an offloaded AdamW or of torch.optim.AdamW.
 
         Weights are not part of it: see load_weights.
 
         Raises:
-            UsageError: it is of another model.
+            UsageError: the state is of another model.
         """
         self.ready()
         saving.load_state_dict(self.parameters, self.param_groups, state_dict)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The fp32 weights by name; of a sharded model this rank's part.
+        """The fp32 weights by name, of a sharded model this rank's part.
 
         They share memory with the states.
         """
@@ -251,9 +250,9 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def adopt(self, parameters: Sequence[Offloaded] | None = None) -> None:
-        """Take the weights that the model, or these parameters of it, have now.
+        """Continue from the weights that the model, or these parameters of it, have now.
 
-        After load_state_dict this has been done.
+        The load_state_dict of the model calls it.
         """
         self.ready(parameters)
         for offloaded in self.parameters if parameters is None else parameters:
@@ -261,7 +260,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
             offloaded.states.weight.copy_(offloaded.local)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write states and weights in one file; of a sharded model this rank's part.
+        """Write states and weights in one file, of a sharded model this rank's part.
 
         See busbw.accel.checkpoint.save.
         """
@@ -274,11 +273,12 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self.load_weights(content["weights"])
 
     def close(self) -> None:
-        """End the updates, and let go of the model, which keeps its bf16 weights on the device,
-        and of pinned memory.
+        """End the updates, and release the model and pinned memory.
+
+        The model keeps its bf16 weights on the device.
         """
         try:
-            self.schedule.forget()  # streamed weights take the place of their gradients again
+            self.schedule.forget()  # streamed weights replace their gradients in the slots again
             self.ready()
         finally:
             self.worker.close()
@@ -289,5 +289,5 @@ class OffloadedAdamW(torch.optim.Optimizer):
             self.placement.close()
 
     def at_end(self, calls: Sequence[Callable[[], object]]) -> None:
-        """What `close` calls after the updates."""
+        """Add functions that `close` calls after the updates."""
         self._at_end += calls

@@ -1,14 +1,15 @@
 """When updates begin: at once, or when the norm of all gradients is known.
 
-With clipping an update depends on the norm of all gradients, which is known after backward only.
-After CERTAIN steps that clipped nothing, updates begin during backward as if this one did not
-either. If it does, they are replaced: the update is undone, which restores weights and moments to
-within fp32 rounding, and made again with scaled gradients. A gradient that is above the limit by
-itself, or far above the last one of its parameter, waits: it would leave too few digits of the
-moments to restore them. Each of these decisions depends on values that all replicas have, so that
-they stay the same bits.
+With clipping, an update depends on the norm of all gradients, which is known only after backward.
+After CERTAIN steps that clipped nothing, updates begin during backward, as if this step clipped
+nothing either. If it clips, they are replaced: each update is undone, which restores weights and
+moments to within fp32 rounding, and made again with scaled gradients. A gradient waits if it alone
+is above the limit, or if it is far above the last one of its parameter: it would leave too few
+digits of the moments to restore them. Each of these decisions depends on values that all replicas
+have, so the replicas keep the same bits.
 
-The norms of the gradients: of each parameter as it arrives, and of all of them together.
+`Norms` has the norm of each gradient as it arrives, and that of all of them together. `Schedule`
+decides.
 """
 
 import math
@@ -30,64 +31,52 @@ EPSILON = 1e-6  # of clip_grad_norm_
 
 
 class Norms:
-    """One number for each parameter, on the device and, for updates on the CPU, on the host.
+    """The norm of each gradient: on the device and, for updates on the CPU, on the host.
 
-    It keeps no parameter: the thread of the updates has it, and would keep the model and its
-    optimizer for ever.
+    It does not refer to parameters: the thread of the updates refers to it, and would keep the
+    model and its optimizer for ever.
     """
 
     def __init__(self, parameters: Sequence[Offloaded], device: torch.device) -> None:
         self._on_device = torch.zeros(len(parameters), device=device)
         self._host = torch.zeros(len(parameters), pin_memory=device.type == "cuda")
-        self.last = [0.0] * len(parameters)  # on the host, of the last step
+        self.last = [0.0] * len(parameters)  # norms of the last step
         self._groups = {offloaded.index: _groups(offloaded.parameter) for offloaded in parameters}
 
     def measure(self, offloaded: Offloaded, gradient: torch.Tensor) -> torch.Tensor:
         """The norm of a gradient, on the device."""
-        place = self._on_device[offloaded.index]
-        place.copy_(torch.linalg.vector_norm(gradient, dtype=torch.float32))
-        return place
+        norm = self._on_device[offloaded.index]
+        norm.copy_(torch.linalg.vector_norm(gradient, dtype=torch.float32))
+        return norm
 
     def send(self, offloaded: Offloaded, lane: Lane) -> None:
-        """Copy it to the host ahead of the gradient."""
-        lane.copy(
-            self._host[offloaded.index : offloaded.index + 1],
-            self._on_device[offloaded.index : offloaded.index + 1],
-        )
+        """Copy the norm of a gradient to the host, ahead of the gradient."""
+        part = slice(offloaded.index, offloaded.index + 1)
+        lane.copy(self._host[part], self._on_device[part])
 
     def arrived(self, offloaded: Offloaded) -> float:
         """The norm of a gradient that has arrived on the host."""
         return float(self._host[offloaded.index])
 
     def total(self, received: Sequence[Offloaded]) -> tuple[float, list[str]]:
-        """The norm of these gradients over all ranks that share the model, and which of them are
-        not finite here.
+        """The norm of these gradients over all ranks that share the model.
 
-        Waits for the device.
+        Also returns the names of the parameters whose gradient is not finite on this rank. Waits
+        for the device.
         """
-        self.last = values = self._on_device.tolist()
-        square = sum(
-            values[offloaded.index] ** 2
-            for offloaded in received
-            if not self._groups[offloaded.index]
-        )
-        sharded = sorted(
-            (offloaded for offloaded in received if self._groups[offloaded.index]),
-            key=lambda offloaded: offloaded.index,
-        )
-        for groups in dict.fromkeys(self._groups[offloaded.index] for offloaded in sharded):
-            own_square = sum(
-                values[offloaded.index] ** 2
-                for offloaded in sharded
-                if self._groups[offloaded.index] == groups
-            )
+        self.last = norms = self._on_device.tolist()
+        whole = [item.index for item in received if not self._groups[item.index]]
+        sharded = sorted(item.index for item in received if self._groups[item.index])
+        square = sum(norms[index] ** 2 for index in whole)
+        for groups in dict.fromkeys(self._groups[index] for index in sharded):
+            members = [index for index in sharded if self._groups[index] == groups]
+            own_square = sum(norms[index] ** 2 for index in members)
             part = torch.full((), own_square, dtype=torch.float64, device=self._on_device.device)
             for group in groups:
                 dist.all_reduce(part, group=group)
             square += float(part)
-        return math.sqrt(square), [
-            offloaded.name for offloaded in received if not math.isfinite(values[offloaded.index])
-        ]
+        wrong = [item.name for item in received if not math.isfinite(norms[item.index])]
+        return math.sqrt(square), wrong
 
 
 def _groups(parameter: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
@@ -103,27 +92,26 @@ def _groups(parameter: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
 
 
 CERTAIN = 8  # steps
-# times the last norm of a parameter: squared and times 1 - beta2 = 0.001, this adds no more than a
-# tenth to the second moment
+# A gradient of up to SPIKE times the last norm of its parameter does not wait: squared and times
+# 1 - beta2 = 0.001, it adds no more than a tenth to the second moment.
 SPIKE = 10
-RuleOf = Callable[[Offloaded, float], Rule]
+RuleOf = Callable[[Offloaded, float], Rule]  # parameter, factor of its gradient
 
 
 class Schedule:
-    """The gradients of one step after the other."""
+    """Takes the gradients of each step, and decides when they update the states."""
 
     def __init__(
         self, settings: OffloadSettings, norms: Norms, down: Lane, rule_of: RuleOf
     ) -> None:
-        """`rule_of`: the next update of a parameter, by gradients that are scaled by a factor."""
+        """`rule_of`: returns the next rule of a parameter, for a factor of its gradient."""
         self.settings, self._norms, self._down, self._rule_of = settings, norms, down, rule_of
         self.worker: Worker | None = None
         self.steps, self.skipped, self.norm = 0, 0, 0.0
         self._unclipped = 0
         self._received: dict[int, Offloaded] = {}
-        self._kept_gradients: dict[
-            int, torch.Tensor
-        ] = {}  # gradients that wait on the device for the norm
+        # Gradients that wait on the device for the norm of all.
+        self._kept_gradients: dict[int, torch.Tensor] = {}
         self._pieces: list[Piece] = []
         self._begun: dict[int, Rule] = {}  # of updates that began in this step
 
@@ -151,9 +139,8 @@ class Schedule:
         self._received[offloaded.index] = offloaded
         norm = self._norms.measure(offloaded, gradient)
         if offloaded.on_device and self.settings.max_norm is None:
-            device_states.update(
-                offloaded, gradient, self._begin_early(offloaded), (~norm.isfinite()).float()
-            )
+            rule, found_inf = self._begin_early(offloaded), (~norm.isfinite()).float()
+            device_states.update(offloaded, gradient, rule, found_inf)
         elif offloaded.on_device:
             self._kept_gradients[offloaded.index] = gradient
         else:
@@ -206,14 +193,12 @@ class Schedule:
         self._down.rest()
         self.norm, wrong = self._norms.total(received)
         self.steps += 1
-        # if not wrong here, but on another rank, the norm is not finite
+        # A gradient that is not finite on another rank makes the norm so.
         finite = self.norm < math.inf and not wrong
         limit = self.settings.max_norm
         if limit is None:
             changed = [
-                offloaded.name
-                for offloaded in received
-                if begun[offloaded.index] != self._rule_of(offloaded, 1.0)
+                item.name for item in received if begun[item.index] != self._rule_of(item, 1.0)
             ]
             self._count(received, wrong)
             if changed:
@@ -223,9 +208,8 @@ class Schedule:
                     "change it before backward: without max_norm updates begin then",
                 )
         elif finite:
-            self._make(
-                pieces, kept_gradients, received, begun, min(1.0, limit / (self.norm + EPSILON))
-            )
+            scale = min(1.0, limit / (self.norm + EPSILON))
+            self._make(pieces, kept_gradients, received, begun, scale)
             self._count(received, [])
         else:
             self._drop(pieces)
@@ -233,9 +217,9 @@ class Schedule:
             self._report(wrong, len(received))
 
     def forget(self) -> None:
-        """With max_norm, leave out the gradients that came since the last step.
+        """With max_norm, drop the gradients that came since the last step.
 
-        Without it, their updates have begun for good.
+        Without max_norm, their updates have begun and are not undone.
         """
         if self._received and self.settings.max_norm is not None:
             pieces, self._pieces = self._pieces, []
@@ -250,33 +234,28 @@ class Schedule:
         begun: dict[int, Rule],
         scale: float,
     ) -> None:
-        """Make the updates of a step with all its gradients scaled, if they have not been made
-        so.
+        """Make the updates of a step with its gradients scaled, unless they have been made so.
+
+        `begun`: the rules of the updates that began before, by the index of the parameter.
         """
         assert self.worker is not None
-        early, rules = (
-            self.begins_early,
-            {offloaded.index: self._rule_of(offloaded, scale) for offloaded in received},
-        )
-        never = torch.zeros((), device=self._down.device)
+        early = self.begins_early
+        rules = {item.index: self._rule_of(item, scale) for item in received}
+        found_inf = torch.zeros((), device=self._down.device)
         for offloaded in received:
             if offloaded.index in kept_gradients:
-                device_states.update(
-                    offloaded, kept_gradients[offloaded.index], rules[offloaded.index], never
-                )
+                gradient = kept_gradients[offloaded.index]
+                device_states.update(offloaded, gradient, rules[offloaded.index], found_inf)
         if not early:
             for piece in pieces:
                 piece.rules.append(rules[piece.offloaded.index])
             self.worker.submit(pieces)
         else:
             for piece in pieces:
-                offloaded = piece.offloaded
-                # else it has this update
-                if (
-                    begun[offloaded.index] != rules[offloaded.index]
-                    or not self._norms.last[offloaded.index] <= piece.limit
-                ):
-                    self.worker.revise(piece, rules[offloaded.index])
+                index = piece.offloaded.index
+                waits = not self._norms.last[index] <= piece.limit
+                if waits or begun[index] != rules[index]:
+                    self.worker.revise(piece, rules[index])
         self._unclipped = self._unclipped + 1 if scale == 1 else 0
 
     def _drop(self, pieces: list[Piece]) -> None:
@@ -299,16 +278,12 @@ class Schedule:
         if self.settings.skip_nonfinite:
             self.skipped += 1
             return
-        names = (
-            ", ".join(wrong[:3]) + (f" and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-            if wrong
-            else "some of another rank"
-        )
-        consequence = (
-            "nothing was updated"
-            if self.settings.max_norm is not None
-            else f"the other {count - len(wrong)} parameters were updated"
-        )
+        names = ", ".join(wrong[:3]) if wrong else "some of another rank"
+        if len(wrong) > 3:
+            names += f" and {len(wrong) - 3} more"
+        consequence = "nothing was updated"
+        if self.settings.max_norm is None:
+            consequence = f"the other {count - len(wrong)} parameters were updated"
         raise BusbwError(
             f"gradients are not finite in step {self.steps}: {names}; {consequence}",
             "load the last checkpoint, lower the learning rate, or use max_norm with"

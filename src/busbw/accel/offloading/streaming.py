@@ -1,5 +1,6 @@
-"""Keeps weights on the host too, and brings those of each unit to the device when it runs, one
-unit ahead.
+"""Keeps the weights on the host too, and copies those of each unit to the device when it runs.
+
+The copies are one unit ahead.
 """
 
 import weakref
@@ -16,8 +17,9 @@ from busbw.core.errors import UsageError
 
 
 class Streamed:
-    """The weights of one unit: on the host, in `slot` of each parameter, and on the device while
-    `on_device`.
+    """The weights of one unit.
+
+    They are on the host, in `slot` of each parameter, and also on the device while `on_device`.
     """
 
     def __init__(self, unit: Unit, optimizer: OffloadedAdamW) -> None:
@@ -26,10 +28,10 @@ class Streamed:
         self.on_device = True
         self._room: Moment | None = None
         self._copied: Copied | None = None
-        self._missing = 0  # gradients that the backward has not brought
+        self._missing = 0  # parameters whose gradient has not come
 
     def reserve(self) -> None:
-        """Allocate the device's memory, ordered with the work of the current stream."""
+        """Allocate memory on the device, ordered with the work of the current stream."""
         if self.on_device or self._room is not None:
             return
         for offloaded in self.parameters:
@@ -51,15 +53,15 @@ class Streamed:
         self._room, self.on_device, self._missing = None, True, len(self.parameters)
 
     def use(self) -> None:
-        """The current stream continues when the weights are there."""
+        """Make the current stream wait until the weights are on the device."""
         self.fetch()
         if self._copied is not None:
             self._copied.hold_stream()
 
     def release(self) -> None:
-        """Free the device's memory.
+        """Free the memory on the device.
 
-        What takes it next waits for a copy that may still write to it.
+        The current stream first waits for a copy that may still write to it.
         """
         if self._copied is not None:
             self._copied.hold_stream()
@@ -68,7 +70,7 @@ class Streamed:
         self._room, self._copied, self.on_device = None, None, False
 
     def gradient_came(self) -> None:
-        """One of its parameters has its gradient; after the last one the weights are not needed."""
+        """Count a gradient of the unit; after the last one the weights are released."""
         self._missing -= 1
         if self._missing == 0:
             self.release()
@@ -112,7 +114,7 @@ class Streamer:
         self._handles.append(model.register_load_state_dict_pre_hook(_refuse))
 
     def close(self) -> None:
-        """Bring all weights to the device, to stay there."""
+        """Copy all weights to the device, where they stay."""
         for handle in self._handles:
             handle.remove()
         self._raise_root()
@@ -137,8 +139,10 @@ class Streamer:
 
     @torch.compiler.disable
     def _begin(self, *_: object) -> None:
-        """A forward of the model: the root's weights go up, and nothing is left from a backward
-        that did not end.
+        """Begin a forward of the model.
+
+        Copies the root's weights to the device, and releases those that a backward that did not end
+        has left there.
         """
         if self._optimizer.schedule.unfinished:
             raise UsageError(
@@ -183,7 +187,7 @@ class Streamer:
             self._streamed[number].release()
 
     def _begin_backward(self, number: int) -> None:
-        """The backward of a unit begins."""
+        """Begin the backward of a unit."""
         self._streamed[number].use()
         if number:
             self._streamed[number - 1].fetch()
@@ -214,8 +218,10 @@ class Streamer:
 
 
 def _gradient_of(streamed: Streamed) -> Callable[[torch.Tensor], None]:
-    """A hook that does not keep the module: Python does not see what hooks of a parameter refer
-    to.
+    """A hook that counts the gradient of a parameter.
+
+    It does not refer to the module: Python's garbage collector does not see what the hooks of a
+    parameter refer to.
     """
     reference = weakref.ref(streamed)
 
@@ -228,9 +234,7 @@ def _gradient_of(streamed: Streamed) -> Callable[[torch.Tensor], None]:
 
 
 def _own_storage(offloaded: Offloaded) -> None:
-    """Give a parameter that shares its storage with other tensors one of its own, which can be
-    freed.
-    """
+    """Give a parameter that shares its storage with other tensors a separate one, to be freed."""
     if offloaded.local.untyped_storage().nbytes() != offloaded.count * offloaded.local.itemsize:
         offloaded.parameter.data = offloaded.parameter.data.clone()
         offloaded.local = local_part(offloaded.parameter)
@@ -241,11 +245,9 @@ def _tensors(output: Any) -> list[torch.Tensor]:
         return [output]
     if isinstance(output, Mapping):
         output = list(output.values())
-    return (
-        [tensor for part in output for tensor in _tensors(part)]
-        if isinstance(output, list | tuple)
-        else []
-    )
+    if not isinstance(output, list | tuple):
+        return []
+    return [tensor for part in output for tensor in _tensors(part)]
 
 
 def _in_backward() -> bool:

@@ -1,4 +1,4 @@
-"""The thread that updates weights in host memory, those first that the next forward needs first."""
+"""The thread that updates weights in host memory: first those that the next forward needs first."""
 
 import heapq
 import math
@@ -15,18 +15,18 @@ from busbw.accel.offloading.copy_streams import Copied, Lane
 from busbw.accel.offloading.placement import Offloaded, Staging
 from busbw.core.errors import BusbwError
 
-LIMIT_S = 600.0  # of every wait for an update; those of 13e9 parameters on one core take a minute
+# The limit of each wait for updates. Those of 13e9 parameters on one core take a minute.
+LIMIT_S = 600.0
 
 
 @dataclass(order=True, slots=True)
 class Piece:
     """A range of a parameter's elements whose gradient is on its way to the host.
 
-    Ordered by when the weights are needed.
-
-    `rules`: those to apply, each in place of the one before it; None restores what was there
-    before. `applied` is in the states now. `limit`: a gradient with a larger norm does not get the
-    first rule.
+    Pieces are ordered by `rank`: when their weights are needed. `copied` is the copy of the
+    gradient to the host. `rules` are still to be applied, each in place of the one before it; None
+    restores the states from before the step. `applied` is the rule in the states now. `limit`: a
+    gradient with a larger norm does not get the first rule.
     """
 
     rank: tuple[int, int, int]
@@ -56,19 +56,14 @@ class Worker:
         """`staging`: where new weights wait for their copy to the device; None leaves them in the
         slots, in place of the gradients.
 
-        `norm_of`: the norm of a parameter's gradient, which has arrived.
+        `norm_of`: returns the norm of a parameter's gradient, which has arrived.
         """
-        self.adam, self._device, self._down, self._staging, self._norm_of = (
-            adam,
-            device,
-            down,
-            staging,
-            norm_of,
-        )
+        self.adam, self._device, self._down = adam, device, down
+        self._staging, self._norm_of = staging, norm_of
         self.update_s = 0.0
         self._coming: deque[Piece] = deque()  # in the order of their copies
         self._heap: list[Piece] = []  # a heap
-        # pieces of each parameter that are not updated, by its index
+        # The number of pieces of each parameter that are not updated yet, by its index.
         self._pending: Counter[int] = Counter()
         self._last_up: dict[int, Copied] = {}
         self._error: BaseException | None = None
@@ -85,8 +80,9 @@ class Worker:
             self._state.notify_all()
 
     def revise(self, piece: Piece, rule: Rule | None) -> None:
-        """Replace the last update of a piece, which was submitted before, whether it has been
-        made or not.
+        """Replace the last update of a piece that was submitted, whether it has been made or not.
+
+        `rule`: None restores the states from before the step.
         """
         with self._state:
             piece.rules.append(rule)
@@ -97,7 +93,7 @@ class Worker:
                 self._state.notify_all()
 
     def wait(self, parameters: Sequence[Offloaded]) -> None:
-        """Block until these parameters have their new weights in place.
+        """Block until the new weights of these parameters are in place.
 
         Raises:
             BusbwError: updates failed, or did not end in LIMIT_S.
@@ -138,9 +134,13 @@ class Worker:
         try:
             if self._device.type == "cuda":
                 torch.cuda.set_device(self._device)
-            while (piece := self._next()) is not None:
+            while True:
+                piece = self._next()
+                if piece is None:
+                    return
                 self._work_on(piece)
-                del piece  # it has the model, which is not kept while there is nothing to do
+                # It refers to the model, which must not be kept while there is nothing to do.
+                del piece
         except BaseException as error:  # noqa: BLE001 - whoever waits raises it
             with self._state:
                 self._error = error
@@ -183,14 +183,8 @@ class Worker:
         offloaded, part = piece.offloaded, piece.part
         assert offloaded.slot is not None
         assert offloaded.states is not None
-        slot, states = (
-            offloaded.slot[part],
-            States(
-                offloaded.states.weight[part],
-                offloaded.states.moment[part],
-                offloaded.states.square[part],
-            ),
-        )
+        slot, states = offloaded.slot[part], offloaded.states
+        states = States(states.weight[part], states.moment[part], states.square[part])
         out = slot if self._staging is None else self._staging.take(slot.numel())
         begun = time.perf_counter()
         self.adam.update(rule, slot, states, out, piece.applied)

@@ -61,7 +61,7 @@ class Controller:
         self._rank, self._size = mesh.world.rank, mesh.world.size
         self._table, self._cache = Table(), Cache(options.cache, self._rank)
         self._lock, self._wake = threading.Lock(), threading.Event()
-        self._mine: dict[Key, Operation] = {}
+        self._operations: dict[Key, Operation] = {}
         self._announced: set[Key] = set()  # used by the thread only
         self._leaving = False
         self._ended: HorovodInternalError | None = None
@@ -79,12 +79,12 @@ class Controller:
         with self._lock:
             if self._ended is not None:
                 raise HorovodInternalError(str(self._ended)) from self._ended
-            if operation.request.key in self._mine:
+            if operation.request.key in self._operations:
                 raise Refused(
                     f"an operation named {operation.request.name} is still running",
                     "give each its own name, or synchronize first",
                 )
-            self._mine[operation.request.key] = operation
+            self._operations[operation.request.key] = operation
             # Without a reference to the operation: a cycle would keep its tensors, and the groups,
             # until the garbage collector runs.
             operation.handle.before = functools.partial(self._forget, operation.request.key)
@@ -128,7 +128,7 @@ class Controller:
     def _forget(self, key: Key) -> None:
         """Allow the name to be used again."""
         with self._lock:
-            self._mine.pop(key, None)
+            self._operations.pop(key, None)
 
     def _work(self) -> None:
         try:
@@ -140,7 +140,7 @@ class Controller:
                 self._wake.clear()
             self._end(Shutdown())
         except Exception as error:  # noqa: BLE001 - set on all pending operations
-            self._end(self._explained(error))
+            self._end(self._explain(error))
 
     def _cycle(self) -> bool:
         """Exchange once and run the operations that are ready.
@@ -151,16 +151,16 @@ class Controller:
         with self._lock:
             waiting = {
                 key: operation
-                for key, operation in self._mine.items()
+                for key, operation in self._operations.items()
                 if key not in self._announced
             }
         bits, unknown = self._bits(waiting)
         bits, unknown, leaves = self._exchange(bits, unknown, self._leaving)
         answers = list(self._cache.take(bits))
         if unknown:
-            known = {answer.key for answer in answers}
+            cached = {answer.key for answer in answers}
             answers += self._negotiate(
-                [operation.request for key, operation in waiting.items() if key not in known]
+                [operation.request for key, operation in waiting.items() if key not in cached]
             )
         if answers:
             self._answer(answers)
@@ -210,16 +210,16 @@ class Controller:
     def _negotiate(self, fresh: Sequence[Request]) -> list[Response]:
         """Exchange the full requests of all ranks. Returns the operations that are then ready."""
         self._announced.update(request.key for request in fresh)
-        every: list[tuple[Sequence[Request], list[Key]]] = [(fresh, self._overdue())]
+        gathered: list[tuple[Sequence[Request], list[Key]]] = [(fresh, self._overdue())]
         if self._size > 1:
-            every = every * self._size
-            dist.all_gather_object(every, (fresh, self._overdue()), group=self._mesh.world.group)
+            gathered = gathered * self._size
+            dist.all_gather_object(gathered, (fresh, self._overdue()), group=self._mesh.world.group)
         self.counts.negotiations += 1
-        for rank, (requests, _) in enumerate(every):
+        for rank, (requests, _) in enumerate(gathered):
             for request in requests:
                 self._table.add(rank, request)
         answers = self._table.take_ready(self._executor.members())
-        for key in every[0][1]:  # rank 0's clock decides for all
+        for key in gathered[0][1]:  # rank 0's clock decides for all
             failed = self._table.fail(
                 key,
                 f"{key[1]}: some ranks did not request it within {self._options.stall_fail_s:g} s",
@@ -236,9 +236,11 @@ class Controller:
 
     def _answer(self, answers: Sequence[Response]) -> None:
         keys = {answer.key for answer in answers}
-        mine = {key: operation for key, operation in self._mine.items() if key in keys}
+        own_operations = {
+            key: operation for key, operation in self._operations.items() if key in keys
+        }
         self._announced -= keys
-        self._executor.run(answers, mine)
+        self._executor.run(answers, own_operations)
         members = self._executor.members()
         for answer in answers:
             if not answer.error and answer.request.kind == Kind.REMOVE_SET:
@@ -260,11 +262,11 @@ class Controller:
     def _end(self, error: HorovodInternalError) -> None:
         with self._lock:
             self._ended = error
-            left = list(self._mine.values())
-        for operation in left:
+            pending = list(self._operations.values())
+        for operation in pending:
             operation.handle.fail(error)
 
-    def _explained(self, error: Exception) -> HorovodInternalError:
+    def _explain(self, error: Exception) -> HorovodInternalError:
         """The error for a failed exchange. It names the lost ranks."""
         if isinstance(error, HorovodInternalError):
             return error

@@ -9,7 +9,7 @@ from busbw.horovod.variables import LAUNCHER_VARIABLES, PREFIX, RANK_VARIABLES, 
 from busbw.launch import environment as launchers
 
 # Values that ask for the behavior that busbw has anyway.
-_GIVEN = {("HOROVOD_CONTROLLER", "gloo"), ("HOROVOD_CPU_OPERATIONS", "gloo")}
+_IMPLIED = {("HOROVOD_CONTROLLER", "gloo"), ("HOROVOD_CPU_OPERATIONS", "gloo")}
 _OFF = ("", "0")
 
 
@@ -74,13 +74,13 @@ def rank_info(environ: Mapping[str, str]) -> RankInfo:
             _number(environ, "HOROVOD_LOCAL_SIZE", -1),
             *cross,
         )
-    found = launchers.detect(environ)
-    if found is not None:
-        local_size = _number(environ, _LOCAL_SIZES.get(found.launcher.name, ""), -1)
+    launched = launchers.detect(environ)
+    if launched is not None:
+        local_size = _number(environ, _LOCAL_SIZES.get(launched.launcher.name, ""), -1)
         return RankInfo(
-            found.rank,
-            found.size,
-            -1 if found.local_rank is None else found.local_rank,
+            launched.rank,
+            launched.size,
+            -1 if launched.local_rank is None else launched.local_rank,
             local_size,
             *cross,
         )
@@ -138,12 +138,12 @@ def options(environ: Mapping[str, str]) -> Options:
 def unsupported(environ: Mapping[str, str]) -> list[str]:
     """HOROVOD_* variables that are set but not supported."""
     known = {variable.name for variable in SETTINGS + LAUNCHER_VARIABLES + RANK_VARIABLES}
-    asked = (
+    requested = (
         item
         for item in environ.items()
-        if item[0].startswith(PREFIX) and item[1] not in _OFF and item not in _GIVEN
+        if item[0].startswith(PREFIX) and item[1] not in _OFF and item not in _IMPLIED
     )
-    return sorted(name for name, _ in asked if name not in known)
+    return sorted(name for name, _ in requested if name not in known)
 
 
 def _number(environ: Mapping[str, str], name: str, without: int | None = None) -> int:

@@ -34,7 +34,7 @@ class Operation:
     counts_on: torch.device | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     grouped: bool = False  # the result is a list
-    given: Sequence[torch.Tensor] = ()  # in place: the caller's tensors, which are returned
+    returned: Sequence[torch.Tensor] = ()  # in place: the caller's tensors, which are returned
     handle: Handle = field(default_factory=Handle)
     since_s: float = field(default_factory=time.monotonic)
     begun: "torch.cuda.Event | None" = None  # after the work queued on the GPU before the call
@@ -71,35 +71,37 @@ class Executor:
 
     def members(self) -> dict[int, tuple[int, ...]]:
         """Ranks of each process set."""
-        return {number: one.ranks for number, one in self.sets.items()}
+        return {number: members.ranks for number, members in self.sets.items()}
 
     def add_set(self, ranks: tuple[int, ...]) -> int:
         """Add a process set; the number.
 
         All ranks must call it. A set with the same ranks is reused.
         """
-        for number, one in self.sets.items():
-            if number and one.ranks == ranks:
+        for number, members in self.sets.items():
+            if number and members.ranks == ranks:
                 return number
         group = dist.new_group(list(ranks))
         self._sets_ever += 1
         self.sets[self._sets_ever - 1] = Members(ranks, group if self._rank in ranks else None)
         return self._sets_ever - 1
 
-    def run(self, answers: Sequence[Response], mine: Mapping[tuple[int, str], Operation]) -> None:
+    def run(
+        self, answers: Sequence[Response], own_operations: Mapping[tuple[int, str], Operation]
+    ) -> None:
         """Run or fail each response.
 
-        `mine` has this rank's operations by key. An exception ends the job.
+        `own_operations` has this rank's operations by key. An exception ends the job.
         """
         batch: _Batch = []
         for answer in answers:
-            operation = mine.get(answer.key)
+            operation = own_operations.get(answer.key)
             if answer.error:
                 if operation:
                     operation.handle.fail(HorovodInternalError(answer.error))
                 continue
             if operation is None:
-                operation = self._as_joined(answer)
+                operation = self._make_for_joined(answer)
                 if operation is None:
                     continue
             self._timeline.span(
@@ -118,11 +120,11 @@ class Executor:
         if batch:
             self._all_reduce(batch)
 
-    def _as_joined(self, answer: Response) -> Operation | None:
+    def _make_for_joined(self, answer: Response) -> Operation | None:
         """An operation on zeros, for a rank that has joined while others continue."""
         request = answer.request
-        one = self.sets.get(request.set_id)
-        if request.kind != Kind.ALLREDUCE or one is None or self._rank not in one.ranks:
+        members = self.sets.get(request.set_id)
+        if request.kind != Kind.ALLREDUCE or members is None or self._rank not in members.ranks:
             return None
         device = self.joined_device if request.device != "cpu" else torch.device("cpu")
         zeros = [
@@ -166,23 +168,23 @@ class Executor:
         tensors = [tensor for _, operation in batch for tensor in operation.inputs]
         outputs = [tensor for _, operation in batch for tensor in operation.outputs]
         group = self._group(request)
-        with self._timed(batch), self._on(batch) as done:
+        with self._record_times(batch), self._use_stream(batch) as finished:
             for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
                 chosen = [number for number, tensor in enumerate(tensors) if tensor.dtype == dtype]
-                these, into = (
+                inputs, results = (
                     [tensors[number] for number in chosen],
                     [outputs[number] for number in chosen],
                 )
                 if self._by_worker(request):
                     names = [f"{request.name}.{number}" for number in chosen]
                     reduce = functools.partial(
-                        self._exchange, names=names, shapes=[tensor.shape for tensor in these]
+                        self._exchange, names=names, shapes=[tensor.shape for tensor in inputs]
                     )
                 else:
                     reduce = functools.partial(collectives.reduce_, request=request, group=group)
-                collectives.fused(these, into, reduce)
+                collectives.reduce_fused(inputs, results, reduce)
         for _, operation in batch:
-            self._finish(operation, list(operation.outputs), done)
+            self._finish(operation, list(operation.outputs), finished)
 
     def _exchange(
         self, flat: torch.Tensor, names: list[str], shapes: list[torch.Size]
@@ -203,13 +205,17 @@ class Executor:
             # The group itself stays: operations may still be queued on a GPU.
             operation.handle.finish(self.sets.pop(request.root, None) is not None)
         else:
-            with self._timed([(answer, operation)]), self._on([(answer, operation)]) as done:
+            with (
+                self._record_times([(answer, operation)]),
+                self._use_stream([(answer, operation)]) as finished,
+            ):
                 results = [
-                    self._one(answer, operation, number) for number in range(len(operation.inputs))
+                    self._run_tensor(answer, operation, number)
+                    for number in range(len(operation.inputs))
                 ]
-            self._finish(operation, results, done)
+            self._finish(operation, results, finished)
 
-    def _one(self, answer: Response, operation: Operation, number: int) -> object:
+    def _run_tensor(self, answer: Response, operation: Operation, number: int) -> object:
         request, tensor, group = (
             answer.request,
             operation.inputs[number],
@@ -239,7 +245,7 @@ class Executor:
         return group
 
     @contextlib.contextmanager
-    def _timed(self, batch: _Batch) -> Iterator[None]:
+    def _record_times(self, batch: _Batch) -> Iterator[None]:
         begin_s = time.monotonic()
         yield
         end_s = time.monotonic()
@@ -260,7 +266,7 @@ class Executor:
             )
 
     @contextlib.contextmanager
-    def _on(self, batch: _Batch) -> Iterator["torch.cuda.Event | None"]:
+    def _use_stream(self, batch: _Batch) -> Iterator["torch.cuda.Event | None"]:
         """On a GPU: a stream of our own, after what was queued before; the event is recorded at
         the end.
         """
@@ -269,7 +275,7 @@ class Executor:
             with torch.no_grad():
                 yield None
             return
-        stream, done = (
+        stream, finished = (
             self._streams.setdefault(device, torch.cuda.Stream(device)),
             torch.cuda.Event(),
         )
@@ -279,14 +285,14 @@ class Executor:
                     stream.wait_event(operation.begun)
                 for tensor in (*operation.inputs, *operation.outputs):
                     tensor.record_stream(stream)
-            yield done
-            done.record(stream)
+            yield finished
+            finished.record(stream)
 
     def _finish(
-        self, operation: Operation, results: list[object], done: "torch.cuda.Event | None"
+        self, operation: Operation, results: list[object], finished: "torch.cuda.Event | None"
     ) -> None:
-        results = list(operation.given) or results
-        operation.handle.finish(results if operation.grouped else results[0], done)
+        results = list(operation.returned) or results
+        operation.handle.finish(results if operation.grouped else results[0], finished)
 
 
 def _label(request: Request) -> str:

@@ -22,29 +22,29 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
         Refused: something else.
     """
     if isinstance(params, Mapping):
-        found = sorted(params.items())
+        named = sorted(params.items())
     elif isinstance(params, Iterable) and not isinstance(params, str | bytes | torch.Tensor):
-        found = [one if isinstance(one, tuple) else (None, one) for one in params]
+        named = [item if isinstance(item, tuple) else (None, item) for item in params]
     else:
         raise Refused(
             f"broadcast_parameters of a {type(params).__name__}",
             "give model.state_dict() or model.named_parameters()",
         )
     begun = []
-    for name, tensor in found:
+    for name, tensor in named:
         if tensor is None:
             continue
-        whole = (
+        sent = (
             tensor
             if isinstance(tensor, torch.Tensor) and tensor.is_contiguous()
             else _contiguous(name, tensor)
         )
         call = Call(Kind.BROADCAST, in_place=True, name=name, root=root_rank)
-        begun.append((tensor, whole, calls.begin(call, [whole])))
-    for tensor, whole, number in begun:
+        begun.append((tensor, sent, calls.begin(call, [sent])))
+    for tensor, sent, number in begun:
         context.handles.synchronize(number)
-        if whole is not tensor:
-            tensor.detach().copy_(whole)
+        if sent is not tensor:
+            tensor.detach().copy_(sent)
 
 
 def _contiguous(name: str | None, tensor: Any) -> torch.Tensor:
@@ -92,9 +92,9 @@ def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
         tensors.append(value.detach().contiguous())
         return _Hole((tuple(value.shape), value.dtype, value.device.type))
     if isinstance(value, dict):
-        return {key: _without_tensors(one, tensors) for key, one in value.items()}
+        return {key: _without_tensors(item, tensors) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_without_tensors(one, tensors) for one in value)
+        return type(value)(_without_tensors(item, tensors) for item in value)
     return value
 
 
@@ -107,9 +107,9 @@ def _with_tensors(
         tensors.append(torch.empty(shape, dtype=dtype, device=devices.get(device, device)))
         return tensors[-1]
     if isinstance(value, dict):
-        return {key: _with_tensors(one, tensors, devices) for key, one in value.items()}
+        return {key: _with_tensors(item, tensors, devices) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_with_tensors(one, tensors, devices) for one in value)
+        return type(value)(_with_tensors(item, tensors, devices) for item in value)
     return value
 
 
@@ -148,10 +148,10 @@ def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     sizes = context.handles.synchronize(
         calls.begin(Call(Kind.ALLGATHER, name=f"{name}.size"), [size])
     )
-    whole = context.handles.synchronize(
+    gathered = context.handles.synchronize(
         calls.begin(Call(Kind.ALLGATHER, name=f"{name}.data"), [data])
     )
-    return [pickle.loads(part.numpy().tobytes()) for part in whole.split(sizes.tolist())]
+    return [pickle.loads(part.numpy().tobytes()) for part in gathered.split(sizes.tolist())]
 
 
 def _pickled(obj: Any) -> torch.Tensor:

@@ -61,8 +61,8 @@ def _tensors(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         yield result
     else:
-        for one in result:
-            yield from _tensors(one)
+        for part in result:
+            yield from _tensors(part)
 
 
 class Handles:
@@ -72,7 +72,7 @@ class Handles:
 
     def __init__(self) -> None:
         self._count = 0
-        self._held: dict[int, Handle] = {}
+        self._handles: dict[int, Handle] = {}
 
     def number(self) -> int:
         """The next number."""
@@ -90,20 +90,20 @@ class Handles:
 
     def hold(self, number: int, handle: Handle) -> int:
         """Keep a handle under its number."""
-        self._held[number] = handle
+        self._handles[number] = handle
         return number
 
     def reset(self) -> None:
         """Start at 0 again, at `init` and `shutdown`."""
         self._count = 0
-        self._held.clear()
+        self._handles.clear()
 
     def poll(self, number: int) -> bool:
         """Whether `synchronize` would return immediately. True for an unknown number."""
-        held = self._held.get(number)
-        return held is None or held.done()
+        handle = self._handles.get(number)
+        return handle is None or handle.done()
 
     def synchronize(self, number: int) -> Any:
         """The operation's result. None for an unknown number or at a second call."""
-        held = self._held.pop(number, None)
-        return held.result() if held else None
+        handle = self._handles.pop(number, None)
+        return handle.result() if handle else None

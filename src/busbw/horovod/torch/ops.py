@@ -123,13 +123,13 @@ def _blocking(call: Call, tensors: Sequence[torch.Tensor], compression: Any) -> 
     result = Collective.apply(call, *(tensor for tensor, _ in narrow))
     results = result if call.grouped else (result,)
     wide = [
-        compression.decompress(one, narrowing)
-        for one, (_, narrowing) in zip(results, narrow, strict=True)
+        compression.decompress(result, narrowing)
+        for result, (_, narrowing) in zip(results, narrow, strict=True)
     ]
     return wide if call.grouped else wide[0]
 
 
-def _made(row: Row, grouped: bool, in_place: bool, blocking: bool) -> Callable[..., Any]:
+def _make_form(row: Row, grouped: bool, in_place: bool, blocking: bool) -> Callable[..., Any]:
     """One form of a row."""
     first = "tensors" if grouped else "tensor"
     signature = _signature(row, first, blocking, in_place)
@@ -169,7 +169,7 @@ def form_name(row: Row, grouped: bool, in_place: bool, blocking: bool) -> str:
 def forms() -> dict[str, Callable[..., Any]]:
     """All forms of all rows, by name."""
     return {
-        form_name(row, grouped, in_place, blocking): _made(row, grouped, in_place, blocking)
+        form_name(row, grouped, in_place, blocking): _make_form(row, grouped, in_place, blocking)
         for row in TABLE
         for grouped in ((False, True) if row.grouped else (False,))
         for in_place in ((False, True) if row.in_place else (False,))
@@ -212,11 +212,11 @@ def sparse_allreduce_async(
     )
 
     def wait() -> torch.Tensor:
-        where, what = synchronize(indices), synchronize(values)
+        all_indices, all_values = synchronize(indices), synchronize(values)
         if op == requests.Average:
-            what = what / process_set.size()
+            all_values = all_values / process_set.size()
         return torch.sparse_coo_tensor(
-            where.t(), what, tensor.shape, dtype=tensor.dtype, check_invariants=False
+            all_indices.t(), all_values, tensor.shape, dtype=tensor.dtype, check_invariants=False
         ).coalesce()
 
     return wait
@@ -234,10 +234,10 @@ def join(device: int = -1) -> int:
     # Generated names contain numbers, and ranks that joined early have used fewer. From here on all
     # continue from the same number.
     numbers = torch.tensor([context.handles.count])
-    most = context.handles.synchronize(
+    largest = context.handles.synchronize(
         calls.begin(Call(Kind.ALLREDUCE, op=requests.Max, name="join.numbers"), [numbers])
     )
-    context.handles.advance(int(most) + 1)  # this operation has used one too
+    context.handles.advance(int(largest) + 1)  # this operation has used one too
     return last
 
 
@@ -268,10 +268,14 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 def register(process_set: ProcessSet) -> ProcessSet:
     """Assign a set its number, on all ranks."""
-    here, ranks = context.current(), tuple(process_set.ranks or ())
-    if not ranks or len(set(ranks)) < len(ranks) or not 0 <= ranks[0] <= ranks[-1] < here.info.size:
+    current, ranks = context.current(), tuple(process_set.ranks or ())
+    if (
+        not ranks
+        or len(set(ranks)) < len(ranks)
+        or not 0 <= ranks[0] <= ranks[-1] < current.info.size
+    ):
         raise Refused(
-            f"a process set of ranks {list(ranks)} among {here.info.size}",
+            f"a process set of ranks {list(ranks)} among {current.info.size}",
             "give existing ranks, each once",
         )
     process_set.process_set_id = calls.control(Kind.ADD_SET, ranks=ranks)
@@ -288,8 +292,8 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     Raises:
         Refused: process sets are not dynamic.
     """
-    here, number = context.current(), process_set.process_set_id
-    if not here.options.dynamic_sets:
+    current, number = context.current(), process_set.process_set_id
+    if not current.options.dynamic_sets:
         raise Refused(
             "process sets cannot be removed now",
             "set HOROVOD_DYNAMIC_PROCESS_SETS=1, or hvd.init(process_sets='dynamic')",
@@ -299,7 +303,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     removed = bool(
         calls.control(Kind.REMOVE_SET, ranks=tuple(process_set.ranks or ()), root=number)
     )
-    for one in [other for other in registered if other.process_set_id == number]:
-        one.invalidate()
-        registered.remove(one)
+    for member in [other for other in registered if other.process_set_id == number]:
+        member.invalidate()
+        registered.remove(member)
     return removed

@@ -55,7 +55,7 @@ class _Reducer:
         self.synchronized = False
         self.step_waits = True
         self.delay = dict.fromkeys(names, passes)
-        self._group_of = {one: group for group in groups for one in group}
+        self._group_of = {parameter: group for group in groups for parameter in group}
         self._under_way: dict[_Parameters, Any] = {}
         self._begun: set[torch.Tensor] = set()
 
@@ -80,7 +80,7 @@ class _Reducer:
         if self.delay[parameter]:
             return
         group = self._group_of.get(parameter, (parameter,))
-        if all(self.delay[one] == 0 for one in group):
+        if all(self.delay[member] == 0 for member in group):
             self._submit(group)
 
     def wait(self) -> None:
@@ -89,8 +89,8 @@ class _Reducer:
             group = self._group_of.get(parameter, (parameter,))
             if parameter.requires_grad and group not in self._under_way:
                 self._submit(group)
-        for group, taken in self._under_way.items():
-            taken()
+        for group, finish in self._under_way.items():
+            finish()
             self.delay.update(dict.fromkeys(group, self.passes))
         self._under_way.clear()
         self._begun.clear()
@@ -98,19 +98,21 @@ class _Reducer:
 
     def _submit(self, group: _Parameters) -> None:
         were_sparse = {}
-        for one in group:
-            if one.grad is None:
-                one.grad = torch.zeros_like(one)
-            elif one.grad.is_sparse and self.plan.sparse_as_dense:
-                were_sparse[one] = one.grad.sparse_dim()
-                one.grad = one.grad.to_dense()
-        gradients = [one.grad for one in group if one.grad is not None]
+        for parameter in group:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            elif parameter.grad.is_sparse and self.plan.sparse_as_dense:
+                were_sparse[parameter] = parameter.grad.sparse_dim()
+                parameter.grad = parameter.grad.to_dense()
+        gradients = [parameter.grad for parameter in group if parameter.grad is not None]
         if any(gradient.is_sparse for gradient in gradients):
-            self._under_way[group] = self._sparse(group)
+            self._under_way[group] = self._reduce_sparse(group)
         else:
-            self._under_way[group] = _sparse_again(self._dense(group, gradients), were_sparse)
+            self._under_way[group] = _then_make_sparse(
+                self._reduce_dense(group, gradients), were_sparse
+            )
 
-    def _sparse(self, group: _Parameters) -> Any:
+    def _reduce_sparse(self, group: _Parameters) -> Any:
         if len(group) > 1:
             raise Refused(
                 "a sparse gradient cannot be in a group",
@@ -127,7 +129,7 @@ class _Reducer:
 
         return take
 
-    def _dense(self, group: _Parameters, gradients: Sequence[torch.Tensor]) -> Any:
+    def _reduce_dense(self, group: _Parameters, gradients: Sequence[torch.Tensor]) -> Any:
         plan = self.plan
         narrow = [plan.compression.compress(gradient.detach()) for gradient in gradients]
         number = calls.begin(
@@ -155,16 +157,18 @@ class _Reducer:
         return take
 
 
-def _sparse_again(take: Callable[[], None], dims: dict[torch.Tensor, int]) -> Callable[[], None]:
+def _then_make_sparse(
+    take: Callable[[], None], dims: dict[torch.Tensor, int]
+) -> Callable[[], None]:
     """Convert gradients that were sent densely back to sparse ones with these numbers of sparse
     dimensions.
     """
 
     def taken() -> None:
         take()
-        for one, dim in dims.items():
-            assert one.grad is not None
-            one.grad = one.grad.to_sparse(dim)
+        for parameter, dim in dims.items():
+            assert parameter.grad is not None
+            parameter.grad = parameter.grad.to_sparse(dim)
 
     return taken
 
@@ -218,9 +222,9 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
                 warnings.warn(_TWICE, stacklevel=2)
             self.synchronize()
         self._reducer.synchronized = False
-        here = context.current()
-        if here.worker is not None:
-            here.worker.step += 1
+        current = context.current()
+        if current.worker is not None:
+            current.worker.step += 1
         return super().step(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -269,37 +273,39 @@ def DistributedOptimizer(
     )
     names = _names(optimizer, named_parameters)
     reducer = _Reducer(names, _groups(groups, names), plan, _positive(backward_passes_per_step))
-    own = type(optimizer)
-    derived = type(own.__name__, (_Distributed, own), {"__module__": __name__})
+    base = type(optimizer)
+    derived = type(base.__name__, (_Distributed, base), {"__module__": __name__})
     wrapped: Any = object.__new__(derived)
     # State and options are shared with the given optimizer, except a scheduler's wrapper of its
     # step.
     wrapped.__dict__.update(
         {name: value for name, value in optimizer.__dict__.items() if name != "step"}
     )
-    here = context.current()
+    current = context.current()
     wrapped._reducer = reducer
-    wrapped._reduces = process_set.included() and (here.info.size > 1 or here.options.always_reduce)
+    wrapped._reduces = process_set.included() and (
+        current.info.size > 1 or current.options.always_reduce
+    )
     if wrapped._reduces:
         for parameter in names:
             if parameter.requires_grad:
                 if parameter.grad is None:
                     # as in Horovod, it exists before the first backward
                     parameter.grad = torch.zeros_like(parameter)
-                parameter.register_post_accumulate_grad_hook(_accumulated(reducer))
+                parameter.register_post_accumulate_grad_hook(_make_hook(reducer))
     return wrapped
 
 
-def _accumulated(reducer: _Reducer) -> Callable[[torch.Tensor], None]:
+def _make_hook(reducer: _Reducer) -> Callable[[torch.Tensor], None]:
     """A hook that does not keep the parameters: Python does not see what hooks of a parameter
     refer to.
     """
     reference = weakref.ref(reducer)
 
     def hook(parameter: torch.Tensor) -> None:
-        own = reference()
-        if own is not None:
-            own.accumulated(parameter)
+        live = reference()
+        if live is not None:
+            live.accumulated(parameter)
 
     return hook
 
@@ -308,9 +314,11 @@ def _names(
     optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, torch.Tensor]] | None
 ) -> dict[torch.Tensor, str]:
     """Each parameter's name."""
-    every = [one for group in optimizer.param_groups for one in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if named is None:
-        return {one: f"gradient.noname.{number}" for number, one in enumerate(every)}
+        return {
+            parameter: f"gradient.noname.{number}" for number, parameter in enumerate(parameters)
+        }
     pairs = list(named)
     if any(not isinstance(pair, tuple) for pair in pairs):
         raise Refused(
@@ -324,36 +332,36 @@ def _names(
             f"names in named_parameters are not unique: {', '.join(twice)}",
             "give each parameter a unique name",
         )
-    known = {one: name for name, one in pairs}
-    unnamed = sum(one not in known for one in every)
+    name_of = {parameter: name for name, parameter in pairs}
+    unnamed = sum(parameter not in name_of for parameter in parameters)
     if unnamed:
         raise Refused(
-            f"{unnamed} of the optimizer's {len(every)} parameters are not named",
+            f"{unnamed} of the optimizer's {len(parameters)} parameters are not named",
             "give the model's whole named_parameters()",
         )
-    return {one: known[one] for one in every}
+    return {parameter: name_of[parameter] for parameter in parameters}
 
 
 def _groups(groups: Any, names: dict[torch.Tensor, str]) -> list[_Parameters]:
     """Groups of parameters. Parameters in no group are sent separately."""
     if groups is None or groups == 0:
         return []
-    trained = [one for one in names if one.requires_grad]
+    trained = [parameter for parameter in names if parameter.requires_grad]
     if isinstance(groups, int) and groups > 0:
         # Use the order of rank 0, so that groups are the same on all ranks.
-        order = broadcast_object([names[one] for one in trained], 0)
-        trained.sort(key=lambda one: order.index(names[one]))
+        order = broadcast_object([names[parameter] for parameter in trained], 0)
+        trained.sort(key=lambda parameter: order.index(names[parameter]))
         return [tuple(part) for part in split_list(trained, groups) if part]
     if isinstance(groups, int) or not all(isinstance(group, list | tuple) for group in groups):
         raise Refused(f"groups is {groups!r}", "give a positive number, or lists of parameters")
-    listed = [one for group in groups for one in group]
-    if not all(isinstance(one, torch.Tensor) for one in listed):
+    listed = [parameter for group in groups for parameter in group]
+    if not all(isinstance(parameter, torch.Tensor) for parameter in listed):
         raise Refused("groups have members that are not tensors", "give lists of parameters")
     if len(set(listed)) < len(listed) or not set(listed) <= set(names):
         raise Refused(
             "a parameter is in groups twice, or is not one of the optimizer's", "list each once"
         )
-    return [tuple(one for one in group if one.requires_grad) for group in groups]
+    return [tuple(parameter for parameter in group if parameter.requires_grad) for group in groups]
 
 
 def _positive(passes: int) -> int:

@@ -18,7 +18,7 @@ REACH_LIMIT_S = 5.0  # for each address of rank 0 that may be unreachable
 
 # torchrun's agent hosts the store, which outlives restarted workers.
 _AGENT, _ATTEMPT = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
-_kept: list[dist.Store] = []
+_stores: list[dist.Store] = []
 _times = 0
 
 
@@ -33,15 +33,15 @@ def store(info: RankInfo, timeout: timedelta, world: World | None = None) -> dis
         NoMeasurement: this host has no interface of the network that horovodrun was given.
     """
     if world is not None:
-        kept = dist.FileStore(f"/proc/self/fd/{world.store}")
-        kept.set_timeout(timeout)
-        return kept
+        store_of_world = dist.FileStore(f"/proc/self/fd/{world.store}")
+        store_of_world.set_timeout(timeout)
+        return store_of_world
     global _times
     _times += 1
-    if not _kept:
+    if not _stores:
         interfaces.settle(os.environ)
-        _kept.append(_open(info, timeout))
-    return dist.PrefixStore(f"busbw.horovod/{os.environ.get(_ATTEMPT, '0')}/{_times}", _kept[0])
+        _stores.append(_open(info, timeout))
+    return dist.PrefixStore(f"busbw.horovod/{os.environ.get(_ATTEMPT, '0')}/{_times}", _stores[0])
 
 
 def _open(info: RankInfo, timeout: timedelta) -> dist.Store:
@@ -49,13 +49,13 @@ def _open(info: RankInfo, timeout: timedelta) -> dist.Store:
         return dist.HashStore()
     where = environment.meeting_point(os.environ)
     if where is None:
-        return _by_mpi(info, timeout)
+        return _open_by_mpi(info, timeout)
     host, port = where
     keeps = info.rank == 0 and os.environ.get(_AGENT) != "True"
     return dist.TCPStore(host, port, is_master=keeps, timeout=timeout, wait_for_workers=False)
 
 
-def _by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
+def _open_by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
     """mpirun sets no address for rank 0, so MPI broadcasts one."""
     try:
         from mpi4py import MPI
@@ -70,20 +70,20 @@ def _by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
             f"MPI has {world.size} ranks and the launcher says {info.size}",
             "set MASTER_ADDR and MASTER_PORT on all ranks",
         )
-    kept = None
+    store = None
     if info.rank == 0:
-        kept = dist.TCPStore("0.0.0.0", 0, is_master=True, timeout=timeout, wait_for_workers=False)
+        store = dist.TCPStore("0.0.0.0", 0, is_master=True, timeout=timeout, wait_for_workers=False)
     hosts = world.allgather(socket.gethostname())
     alone = len(set(hosts)) == 1
-    offered: tuple[list[str], int] = world.bcast(
-        (["127.0.0.1"] if alone else _own_addresses(), kept.port) if kept else None, root=0
+    offer: tuple[list[str], int] = world.bcast(
+        (["127.0.0.1"] if alone else _list_own_addresses(), store.port) if store else None, root=0
     )
     # All ranks learn if one finds no route, so that none keeps waiting.
-    routes = world.allgather(offered[0][0] if kept else _reached(*offered))
+    routes = world.allgather(offer[0][0] if store else _find_route(*offer))
     if None in routes:
         raise Refused(
-            f"rank {routes.index(None)} cannot reach rank 0 at any of {', '.join(offered[0])}, port"
-            f" {offered[1]}",
+            f"rank {routes.index(None)} cannot reach rank 0 at any of {', '.join(offer[0])}, port"
+            f" {offer[1]}",
             "name the network that all hosts share: horovodrun --network-interfaces 10.1.0.0/16",
         )
     if not alone:
@@ -92,25 +92,27 @@ def _by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
             route for route, host in zip(routes, hosts, strict=True) if host != hosts[0]
         )
         interfaces.name_for_gloo(from_others if hosts[info.rank] == hosts[0] else routes[info.rank])
-    return kept or dist.TCPStore(
-        routes[info.rank], offered[1], is_master=False, timeout=timeout, wait_for_workers=False
+    return store or dist.TCPStore(
+        routes[info.rank], offer[1], is_master=False, timeout=timeout, wait_for_workers=False
     )
 
 
-def _own_addresses() -> list[str]:
+def _list_own_addresses() -> list[str]:
     """Addresses of this host, most likely first: the chosen interface, the address of the host
     name, all others.
     """
     chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
-    found = addresses.local()
-    if own := found.get(chosen):
+    by_interface = addresses.local()
+    if own := by_interface.get(chosen):
         return [str(own.ip)]
-    every = [str(one.ip) for one in found.values() if one and not one.is_loopback]
+    candidates = [
+        str(address.ip) for address in by_interface.values() if address and not address.is_loopback
+    ]
     named = socket.gethostbyname(socket.gethostname()) if interfaces.own_name_leads_here() else ""
-    return sorted(every, key=lambda one: one != named)
+    return sorted(candidates, key=lambda address: address != named)
 
 
-def _reached(hosts: list[str], port: int) -> str | None:
+def _find_route(hosts: list[str], port: int) -> str | None:
     """The first of rank 0's addresses that accepts a connection."""
     for host in hosts:
         with contextlib.suppress(OSError), socket.create_connection((host, port), REACH_LIMIT_S):

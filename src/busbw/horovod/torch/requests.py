@@ -44,7 +44,7 @@ DTYPES = (
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-def scaled_(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+def scale_(tensor: torch.Tensor, factor: float) -> torch.Tensor:
     """Multiply in place: integers in fp64, truncated; 16-bit floats in fp32 on CPUs, by a factor
     of the same type on GPUs.
     """
@@ -128,12 +128,12 @@ def disagreement(requests: Mapping[int, Request], members: Sequence[int]) -> str
     """Why requests with the same name cannot run together. Empty: they can."""
     first_rank, first = next(iter(requests.items()))
     for rank, other in requests.items():
-        for what, value in _common(first).items():
-            theirs = _common(other)[what]
-            if theirs != value:
+        for field_name, value in _common(first).items():
+            other_value = _common(other)[field_name]
+            if other_value != value:
                 return (
-                    f"{first.name}: ranks disagree on the {what}: {_shown(value)} at rank"
-                    f" {first_rank}, {_shown(theirs)} at rank {rank}"
+                    f"{first.name}: ranks disagree on the {field_name}: {_text_of(value)} at rank"
+                    f" {first_rank}, {_text_of(other_value)} at rank {rank}"
                 )
         if other.kind in _NEEDS_ROWS and () in other.shapes:
             return (
@@ -165,7 +165,7 @@ def _common(request: Request) -> dict[str, object]:
     }
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
     if isinstance(value, Kind):
         return str(value)
     return str(value[0]) if isinstance(value, tuple) and len(value) == 1 else str(value)
@@ -204,8 +204,8 @@ class Cache:
 
     def slot(self, request: Request) -> int | None:
         """The slot of an identical request of this rank. None: not cached."""
-        found = self._known.get(request.key)
-        return found[0] if found and found[1].requests.get(self._rank) == request else None
+        cached = self._known.get(request.key)
+        return cached[0] if cached and cached[1].requests.get(self._rank) == request else None
 
     def take(self, bits: int) -> Iterator[Response]:
         """The responses in these slots, in slot order."""
@@ -218,10 +218,10 @@ class Cache:
     def put(self, answer: Response, members: Sequence[int]) -> None:
         """Cache a response if it may occur again."""
         request = answer.request
-        whole = set(answer.requests) == set(members)
+        complete = set(answer.requests) == set(members)
         if (
             answer.error
-            or not whole
+            or not complete
             or request.kind not in _KINDS
             or _ONCE in request.name
             or not self._capacity
@@ -327,16 +327,16 @@ class Table:
 
         Joins are excluded.
         """
-        found = []
+        stalled = []
         for key, entry in self._entries.items():
             if key == JOIN_KEY or now_s - max(entry.since_s, entry.warned_s) < least_s:
                 continue
             entry.warned_s = now_s
             missing = sorted(set(members.get(key[0], ())) - set(entry.requests) - self.joined)
-            found.append(
+            stalled.append(
                 Stalled(key, now_s - entry.since_s, tuple(sorted(entry.requests)), tuple(missing))
             )
-        return found
+        return stalled
 
     def overdue(self, least_s: float, now_s: float) -> list[Key]:
         """Operations that have waited for `least_s`."""

@@ -62,7 +62,7 @@ class Timeline:
                 self._file.close()
                 self._file = None
 
-    def span(self, name: str, what: str, begin_s: float, end_s: float, **args: Any) -> None:
+    def span(self, name: str, activity: str, begin_s: float, end_s: float, **args: Any) -> None:
         """Write an event from `begin_s` to `end_s` (time.monotonic) in the process of `name`."""
         with self._lock:
             if self._file is None or end_s < self._began_s:
@@ -72,7 +72,7 @@ class Timeline:
             self._write(
                 _json(
                     {
-                        "name": what,
+                        "name": activity,
                         "ph": "X",
                         "pid": self._process(name),
                         "tid": 0,
@@ -110,8 +110,8 @@ class Timeline:
         return round((at_s - self._began_s) * 1e6, 1)
 
     @staticmethod
-    def _named(what: str, process: int, **args: Any) -> bytes:
-        return _json({"name": what, "ph": "M", "pid": process, "tid": 0, "args": args})
+    def _named(kind: str, process: int, **args: Any) -> bytes:
+        return _json({"name": kind, "ph": "M", "pid": process, "tid": 0, "args": args})
 
     def _write(self, event: bytes, before: bytes = b",\n") -> None:
         """Write, or end the trace if that fails: the training goes on."""

@@ -9,7 +9,7 @@ import torch
 from busbw.horovod.torch import builds
 
 Item = TypeVar("Item")
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 
 def split_list(items: Sequence[Item], parts: int) -> list[Sequence[Item]]:
@@ -19,8 +19,8 @@ def split_list(items: Sequence[Item], parts: int) -> list[Sequence[Item]]:
     return [items[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
-def _with_verbose(ask: Callable[[], Found]) -> Callable[..., Found]:
-    def built(verbose: bool = False) -> Found:
+def _with_verbose(ask: Callable[[], Answer]) -> Callable[..., Answer]:
+    def built(verbose: bool = False) -> Answer:
         return ask()
 
     built.__doc__ = ask.__doc__

@@ -68,15 +68,15 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
         raise Refused(
             f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"'
         )
-    here, assigned = _join_elastic(options) if worker.elastic() else (_join(options, comm), None)
-    context.replace(here)
+    current, assigned = _join_elastic(options) if worker.elastic() else (_join(options, comm), None)
+    context.replace(current)
     context.handles.reset()
-    global_process_set.ranks = list(range(here.info.size))
-    if options.timeline and here.info.rank == 0:
+    global_process_set.ranks = list(range(current.info.size))
+    if options.timeline and current.info.rank == 0:
         path = Path(options.timeline)
         if assigned and assigned.number > 1:  # keep the traces of earlier worlds
             path = path.with_stem(f"{path.stem}.world{assigned.number}")
-        here.timeline.start(str(path), options.mark_cycles)
+        current.timeline.start(str(path), options.mark_cycles)
     if not _at_exit:
         atexit.register(_leave_at_exit)
         _at_exit = True
@@ -85,11 +85,11 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
 
 def _register(process_sets: Sequence[ProcessSet]) -> None:
-    wanted = [tuple(one.ranks or ()) for one in process_sets]
-    if len(set(wanted)) < len(wanted):
+    rank_lists = [tuple(process_set.ranks or ()) for process_set in process_sets]
+    if len(set(rank_lists)) < len(rank_lists):
         raise Refused("a process set is given twice", "give each once")
-    for one in process_sets:
-        ops.register(one)
+    for process_set in process_sets:
+        ops.register(process_set)
 
 
 def _settings(options: Options) -> Settings | None:
@@ -136,18 +136,18 @@ def _join(
     """Form a world. `form_s` limits the waits for other ranks meanwhile; None: as later."""
     info, settings = environment.rank_info(os.environ), _settings(options)
     timeout = timedelta(seconds=form_s or options.timeout_s)
-    ours = not dist.is_initialized()
+    owned = not dist.is_initialized()
     if os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", os.environ["HOROVOD_GLOO_IFACE"])
-    if ours:
+    if owned:
         backend = (
             "cpu:gloo,cuda:nccl"
             if torch.cuda.is_available() and dist.is_nccl_available()
             else "gloo"
         )
-        kept = rendezvous.store(info, timeout, assigned)
+        store = rendezvous.store(info, timeout, assigned)
         dist.init_process_group(
-            backend, store=kept, rank=info.rank, world_size=info.size, timeout=timeout
+            backend, store=store, rank=info.rank, world_size=info.size, timeout=timeout
         )
     else:
         info = dataclasses.replace(info, rank=dist.get_rank(), size=dist.get_world_size())
@@ -157,8 +157,8 @@ def _join(
             "use process sets for some of them",
         )
     control = dist.new_group(backend="gloo", timeout=timeout)
-    everyone = dist.group.WORLD if ours else dist.new_group()
-    info, hosts, local_sizes = _located(info, control)
+    everyone = dist.group.WORLD if owned else dist.new_group()
+    info, hosts, local_sizes = _locate(info, control)
     mesh = Mesh(
         Communicator(control, info.size, info.rank, hosts.count(hosts[info.rank])),
         None,
@@ -170,7 +170,7 @@ def _join(
         meshes = [mesh, exchange.mesh] if exchange else [mesh]
         comms = [comm for one in meshes for comm in (one.world, one.inside, one.across) if comm]
         for group in (everyone, *(comm.group for comm in comms)):
-            _limit(group, timedelta(seconds=options.timeout_s))
+            _set_timeout(group, timedelta(seconds=options.timeout_s))
     _announce(info, settings, exchange)
     timeline = Timeline()
     executor = Executor(
@@ -187,7 +187,7 @@ def _join(
         timeline,
         exchange,
         local_sizes,
-        None if ours else [control, everyone],
+        None if owned else [control, everyone],
     )
 
 
@@ -198,7 +198,7 @@ def _everyone(comm: Any, info: RankInfo) -> bool:
     return sorted(comm) in ([], list(range(info.size)))
 
 
-def _limit(group: dist.ProcessGroup, timeout: timedelta) -> None:
+def _set_timeout(group: dist.ProcessGroup, timeout: timedelta) -> None:
     """Set the limit of operations to come."""
     if hasattr(dist, "set_timeout"):
         dist.set_timeout(timeout, group)
@@ -206,32 +206,32 @@ def _limit(group: dist.ProcessGroup, timeout: timedelta) -> None:
         distributed_c10d._set_pg_timeout(timeout, group)
 
 
-def _located(
+def _locate(
     info: RankInfo, control: dist.ProcessGroup
 ) -> tuple[RankInfo, tuple[str, ...], tuple[int, ...]]:
     """Fill in local and cross ranks.
 
     Also returns the host of each rank, and the number of ranks on it.
     """
-    every: list[Any] = [None] * info.size
+    gathered: list[Any] = [None] * info.size
     name = (
         os.environ.get("HOROVOD_HOSTNAME") or os.environ.get("NCCL_HOSTID") or socket.gethostname()
     )
-    dist.all_gather_object(every, (name, info.local_rank, info.local_size), group=control)
-    hosts = tuple(host for host, _, _ in every)
+    dist.all_gather_object(gathered, (name, info.local_rank, info.local_size), group=control)
+    hosts = tuple(host for host, _, _ in gathered)
     local_ranks = [
         local if local >= 0 else hosts[:rank].count(hosts[rank])
-        for rank, (_, local, _) in enumerate(every)
+        for rank, (_, local, _) in enumerate(gathered)
     ]
-    sizes = tuple(size if size >= 0 else hosts.count(host) for host, _, size in every)
+    sizes = tuple(size if size >= 0 else hosts.count(host) for host, _, size in gathered)
     column = [rank for rank, local in enumerate(local_ranks) if local == local_ranks[info.rank]]
-    found = {
+    located = {
         "local_rank": local_ranks[info.rank],
         "local_size": sizes[info.rank],
         "cross_rank": info.cross_rank if info.cross_rank >= 0 else column.index(info.rank),
         "cross_size": info.cross_size if info.cross_size >= 0 else len(column),
     }
-    return dataclasses.replace(info, **found), hosts, sizes
+    return dataclasses.replace(info, **located), hosts, sizes
 
 
 def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | None) -> None:
@@ -256,21 +256,21 @@ def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | No
 
 def shutdown() -> None:
     """Leave the job. Pending operations fail on all ranks. Does nothing without `init`."""
-    here = context.replace(None)
-    if here is None:
+    current = context.replace(None)
+    if current is None:
         return
-    here.controller.stop()
-    here.timeline.stop()
-    if here.worker is not None and not here.controller.lost:
-        here.worker.close()
-    for one in registered:
-        one.process_set_id = None
+    current.controller.stop()
+    current.timeline.stop()
+    if current.worker is not None and not current.controller.lost:
+        current.worker.close()
+    for process_set in registered:
+        process_set.process_set_id = None
     registered.clear()
     context.handles.reset()
-    if here.groups is None:
+    if current.groups is None:
         dist.destroy_process_group()
     else:
-        for group in here.groups:
+        for group in current.groups:
             dist.destroy_process_group(group)
 
 

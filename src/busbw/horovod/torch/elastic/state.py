@@ -61,7 +61,7 @@ class ObjectState(State):
 
     def save(self) -> None:
         """Like `commit`, but in memory only."""
-        self._kept = copy.deepcopy(self._now())
+        self._kept = copy.deepcopy(self._collect())
 
     def restore(self) -> None:
         """Restore the last commit."""
@@ -75,8 +75,8 @@ class ObjectState(State):
         path = self.path()
         if path is None or not path.exists():
             return False
-        found = torch.load(path, weights_only=False)
-        self._commits, self._kept = found["commits"], found["kept"]
+        saved = torch.load(path, weights_only=False)
+        self._commits, self._kept = saved["commits"], saved["kept"]
         self.restore()
         return True
 
@@ -94,13 +94,13 @@ class ObjectState(State):
         """Copy the state of the (first) rank with the latest commit to all ranks."""
         commits = allgather_object(self._commits)
         root = commits.index(max(commits))
-        own = self._rank() == root
-        sent = (self._commits, self._now() if own else None)
+        is_root = self._rank() == root
+        sent = (self._commits, self._collect() if is_root else None)
         # Horovod passes the object alone, so a script's own function may not take a root.
-        found = self._bcast_object(sent, root) if root else self._bcast_object(sent)
-        if not own:
-            self._commits = found[0]
-            self._load(found[1])
+        received = self._bcast_object(sent, root) if root else self._bcast_object(sent)
+        if not is_root:
+            self._commits = received[0]
+            self._load(received[1])
         self.save()
 
     def path(self) -> Path | None:
@@ -112,14 +112,14 @@ class ObjectState(State):
             else None
         )
 
-    def _now(self) -> dict[str, Any]:
+    def _collect(self) -> dict[str, Any]:
         states = {name: getattr(self, name).state_dict() for name in self._stateful}
         return {"states": states, "values": {name: getattr(self, name) for name in self._plain}}
 
-    def _load(self, found: dict[str, Any]) -> None:
-        for name, state in found["states"].items():
+    def _load(self, saved: dict[str, Any]) -> None:
+        for name, state in saved["states"].items():
             getattr(self, name).load_state_dict(state)
-        for name, value in found["values"].items():
+        for name, value in saved["values"].items():
             setattr(self, name, value)
 
 
@@ -135,12 +135,12 @@ class TorchState(ObjectState):
         **kwargs: Any,
     ) -> None:
         self.model, self.optimizer = model, optimizer
-        given = {
+        parts = {
             name: value
             for name, value in (("model", model), ("optimizer", optimizer))
             if value is not None
         }
-        super().__init__(broadcast_object, context.rank, **given, **kwargs)
+        super().__init__(broadcast_object, context.rank, **parts, **kwargs)
 
 
 def _own_folder() -> Path:
@@ -152,8 +152,8 @@ def _own_folder() -> Path:
     """
     folder = Path(tempfile.gettempdir()) / f"busbw-elastic-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise Refused(
             f"{folder} is not a folder that only this user can open",
             f"remove it, or set {_FOLDER} to a folder of your own",
