@@ -1,9 +1,7 @@
 """AdamW over fp32 states in host memory, in busbw-native or, without it, in torch.
 
-Torch's threads on the host.
-
-Under mpirun torch begins with one thread: its Intel MKL reads OMPI_COMM_WORLD_LOCAL_SIZE, decides
-for one, and torch asks MKL.
+`torch_threads` sets the number of torch's threads. Under mpirun torch begins with a single one: it
+asks Intel MKL, which reads OMPI_COMM_WORLD_LOCAL_SIZE and decides for one.
 """
 
 import contextlib
@@ -58,7 +56,10 @@ class _Slab(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The numbers of one step. `step` counts from 1; `scale` multiplies the gradients first."""
+    """The numbers of one update.
+
+    `step` counts from 1. `scale` multiplies the gradients before the update.
+    """
 
     step: int
     lr: float
@@ -68,7 +69,7 @@ class Rule:
     scale: float = 1.0
 
     def native(self) -> _Rule:
-        """In the form of busbw-native: see native/crates/adam."""
+        """The rule in the form of busbw-native: see native/crates/adam."""
         first, second = self.betas
         rate, root = self.lr / (1 - first**self.step), 1 / math.sqrt(1 - second**self.step)
         return _Rule(
@@ -85,8 +86,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Weights and both moments of some elements: fp32, one-dimensional, contiguous, in host
-    memory.
+    """Weights and both moments of some elements.
+
+    All are fp32, one-dimensional, contiguous and in host memory.
     """
 
     weight: torch.Tensor
@@ -117,14 +119,15 @@ def _library() -> ctypes.CDLL | None:
 class HostAdam:
     """Updates states in place. The result has the same bits for any number of threads.
 
-    Without busbw-native torch's fused AdamW does it, which needs a conversion of each gradient. Its
-    results differ from those of busbw-native by rounding.
+    Without busbw-native it uses torch's fused AdamW, which needs a conversion of each gradient.
+    That result differs from the one of busbw-native by rounding.
     """
 
     def __init__(self, threads: int = 0) -> None:
-        """`threads`: 0 takes the cores of this process, at most host_threads.MOST_THREADS.
+        """`threads`: 0 takes the cores of this process, at most MOST_THREADS.
 
-        NoMeasurement if they cannot be started.
+        Raises:
+            NoMeasurement: the threads cannot be started.
         """
         self.threads = threads or usable()
         self._text = native.ErrorText()
@@ -150,12 +153,11 @@ class HostAdam:
         copy: torch.Tensor | None = None,
         undo: Rule | None = None,
     ) -> None:
-        """Update the states by the gradient (bf16 or fp32, as long as they are); `copy` gets the
-        weights in bf16, and may be the gradient.
+        """Update the states by a gradient (bf16 or fp32) of the same length.
 
-        `undo` is the rule of an earlier update by the same gradient, the last of these states: it
-        is undone first, which restores them to within fp32 rounding of the updated ones. `rule`:
-        None only undoes.
+        `rule`: None makes no update. `copy` gets the weights in bf16, and may be the gradient.
+        `undo`: the rule of the last update of these states, which was by the same gradient. It is
+        undone first, which restores the states to within fp32 rounding.
 
         Raises:
             UsageError: a tensor has another type, length or place, or is not contiguous.
@@ -176,8 +178,10 @@ class HostAdam:
         )
         library = _library()
         assert library is not None
-        rules = (ctypes.byref(one.native()) if one is not None else None for one in (undo, rule))
-        if library.busbw_adam_update(self._pool, *rules, ctypes.byref(slab), self._text.room()):
+        undone = None if undo is None else ctypes.byref(undo.native())
+        made = None if rule is None else ctypes.byref(rule.native())
+        room = self._text.room()
+        if library.busbw_adam_update(self._pool, undone, made, ctypes.byref(slab), room):
             raise BusbwError(self._text.message(), "report it with the command")
 
     def close(self) -> None:
@@ -204,10 +208,9 @@ def _check(gradient: torch.Tensor, states: States, copy: torch.Tensor | None) ->
             or not tensor.is_contiguous()
             or tensor.numel() != gradient.numel()
         ):
-            actual = (
-                f"{tensor.dtype} of {tensor.numel()} elements on"
-                f" {tensor.device}{'' if tensor.is_contiguous() else ', not contiguous'}"
-            )
+            actual = f"{tensor.dtype} of {tensor.numel()} elements on {tensor.device}"
+            if not tensor.is_contiguous():
+                actual += ", not contiguous"
             kinds = " or ".join(str(dtype) for dtype in types)
             raise UsageError(
                 f"{name} is {actual}",

@@ -22,8 +22,9 @@ _IN_PLACE = (RESIDUAL, VELOCITY)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of a flat gradient: offset, length, and the padding that makes shards of a row
-    equal.
+    """A piece of a flat gradient: offset and length.
+
+    `padding` more elements make the shards of a row's ranks equal.
     """
 
     begin: int
@@ -38,8 +39,10 @@ class Piece:
 
 @dataclass(slots=True)
 class BucketState:
-    """The state of one list of parameters: their shapes, the pieces of their gradient, and the
-    state of each piece.
+    """The state of a bucket.
+
+    `shapes` are those of its parameters, `pieces` those of its gradient, and `states` has one state
+    for each piece.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -59,7 +62,8 @@ class BucketState:
 
     def names(self) -> list[str]:
         """The names of the tensors that can be split. They are the same on every rank."""
-        return [name for name in _IN_PLACE if any(name in state for state in self.states)]
+        kept: set[str] = set().union(*self.states)
+        return [name for name in _IN_PLACE if name in kept]
 
     def join(self, name: str) -> torch.Tensor:
         """One tensor over all pieces. In two dimensions every rank of the row must call it."""
@@ -68,14 +72,14 @@ class BucketState:
             part = state.get(name)
             if part is not None and name == RESIDUAL and SUM_RESIDUAL in state:
                 part = self._add_sum_residual(part, state[SUM_RESIDUAL])
-            joined[piece.begin : piece.begin + piece.length] = self._gather(piece, part)[
-                : piece.length
-            ]
+            gathered = self._gather(piece, part)
+            joined[piece.begin : piece.begin + piece.length] = gathered[: piece.length]
         return joined
 
     def _add_sum_residual(self, residual: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
-        """The residual plus the rounding error of the sums of this rank, as if this rank had not
-        sent it.
+        """The residual plus the rounding error of the shard that this rank sums.
+
+        The error is added as if this rank had not sent it.
         """
         begin = self.across.rank * sums.numel()
         end = min(begin + sums.numel(), residual.numel())
@@ -85,15 +89,12 @@ class BucketState:
         return residual
 
     def _gather(self, piece: Piece, part: torch.Tensor | None) -> torch.Tensor:
-        length, device = piece.length + piece.padding, self.device
-        if self.inside is None:
-            return torch.zeros(length, dtype=torch.float32, device=device) if part is None else part
-        shard = (
-            torch.zeros(length // self.inside.size, dtype=torch.float32, device=device)
-            if part is None
-            else part
-        )
-        return self.inside.all_gather(shard).view(-1)
+        """The state of a whole piece. `part`: this rank's part; None: zeros."""
+        ranks = 1 if self.inside is None else self.inside.size
+        if part is None:
+            length = (piece.length + piece.padding) // ranks
+            part = torch.zeros(length, dtype=torch.float32, device=self.device)
+        return part if self.inside is None else self.inside.all_gather(part).view(-1)
 
     def put(self, name: str, joined: torch.Tensor) -> None:
         """Store this rank's part of `joined`.
@@ -111,18 +112,17 @@ class BucketState:
 
 
 class Memory:
-    """The state of all lists of parameters, and of single parameters that are in no list."""
+    """The state of all buckets, and of single parameters that are in no bucket."""
 
     def __init__(self) -> None:
         self._buckets: dict[Key, BucketState] = {}
         self._loose: dict[str, dict[str, torch.Tensor]] = {}
 
     def of(self, names: Sequence[str], fresh: BucketState) -> BucketState:
-        """The state of these parameters in this order.
+        """The state of the bucket with these parameters in this order.
 
-        For a new list: `fresh`, filled with the state of former lists.
-
-        Ranks must call it in the same order, since splitting lists is an exchange.
+        For a new bucket: `fresh`, filled with the state of former buckets. Ranks must call it in
+        the same order, since splitting buckets is an exchange.
         """
         key = tuple(names)
         bucket = self._buckets.get(key)
@@ -136,20 +136,18 @@ class Memory:
             self.take_apart()
         for name in _IN_PLACE:
             parts = [self._loose.get(parameter, {}).pop(name, None) for parameter in key]
-            if fresh.inside is None and not any(part is not None for part in parts):
-                continue
-            if fresh.inside is not None and not _any_rank_has_state(parts, fresh):
+            if not _has_state(parts, fresh):
                 continue
             filled = [
-                _checked_part(*parameter, fresh.device)
-                for parameter in zip(key, parts, fresh.lengths, strict=True)
+                _checked_part(parameter, part, length, fresh.device)
+                for parameter, part, length in zip(key, parts, fresh.lengths, strict=True)
             ]
             fresh.put(name, torch.cat(filled))
         self._buckets[key] = fresh
         return fresh
 
     def take_apart(self) -> None:
-        """Split all lists into single parameters.
+        """Split all buckets into single parameters.
 
         State that cannot be split, such as thresholds, is discarded.
         """
@@ -158,28 +156,28 @@ class Memory:
         self._buckets.clear()
 
     def lists(self) -> Iterator[BucketState]:
-        """The state of each list."""
+        """The state of each bucket."""
         yield from self._buckets.values()
 
     def single(self) -> Iterator[tuple[str, str, torch.Tensor]]:
-        """Parameter, name and tensor of all state that can be split.
+        """All state that can be split: the parameter, the name of the state, and a tensor.
 
         In two dimensions this is an exchange within the row.
         """
         for key, bucket in self._buckets.items():
             for name in bucket.names():
                 rows = 1 if bucket.inside is None else bucket.inside.size
-                for parameter, part in zip(
-                    key, (bucket.join(name) / rows).split(bucket.lengths), strict=True
-                ):
-                    yield parameter, name, part  # this rank's share of the state of its row
+                share = bucket.join(name) / rows  # this rank's share of the state of its row
+                for parameter, part in zip(key, share.split(bucket.lengths), strict=True):
+                    yield parameter, name, part
         for parameter, tensors in self._loose.items():
             for name, tensor in tensors.items():
                 yield parameter, name, tensor
 
     def put_single(self, parameter: str, name: str, tensor: torch.Tensor) -> None:
-        """Keep a tensor for the next list with this parameter; on the CPU until then, so that no
-        stream must be waited for.
+        """Keep a tensor for the next bucket with this parameter.
+
+        Until then it is on the CPU, so that no stream must be waited for.
         """
         self._loose.setdefault(parameter, {})[name] = (
             tensor.detach().flatten().to("cpu", torch.float32, copy=True)
@@ -209,17 +207,19 @@ def _checked_part(
             f"the state has {part.numel()} values for '{name}', which has {length} elements",
             "load the state of the same model",
         )
-    return (
-        torch.zeros(length, dtype=torch.float32, device=device) if part is None else part.to(device)
-    )
+    if part is None:
+        return torch.zeros(length, dtype=torch.float32, device=device)
+    return part.to(device)
 
 
-def _any_rank_has_state(parts: list[torch.Tensor | None], fresh: BucketState) -> bool:
-    """Whether any rank of the row has state, since all must do the same.
+def _has_state(parts: list[torch.Tensor | None], fresh: BucketState) -> bool:
+    """Whether a part has state on this rank or, in two dimensions, on any rank of the row.
 
-    Called only for new lists.
+    The ranks of a row must do the same.
     """
-    assert fresh.inside is not None
-    flag = torch.tensor([float(any(part is not None for part in parts))], device=fresh.device)
+    has_state = any(part is not None for part in parts)
+    if fresh.inside is None:
+        return has_state
+    flag = torch.tensor([float(has_state)], device=fresh.device)
     fresh.inside.all_reduce(flag)
     return bool(flag.item())

@@ -1,5 +1,7 @@
-"""Host staging: exchanges by copies to host memory, busbw-native's transport, and streams that wait
-for a counter in memory.
+"""Host staging: exchanges through host memory.
+
+Data is copied to host memory and sent by busbw-native's transport. Streams of a GPU wait for
+counters in memory.
 
 NCCL's kernels occupy multiprocessors of a GPU during a transfer, and kernels that need all of them
 take twice as long in that time (benchmarks/train_2xh200_202611). Host staging occupies none: the
@@ -22,7 +24,8 @@ from busbw.core.errors import BusbwError, UsageError
 CHUNKS, LEAST, MOST = 8, 512 << 10, 4 << 20
 JOIN_S = 60.0  # for all ranks to connect
 _ROUND = 1 << 32  # counters wrap around
-# counters between the one that a stream writes and the one it waits for: another cache line
+# The distance of the counter that a stream waits for from the one that it writes: another cache
+# line.
 _APART = 32
 
 
@@ -33,12 +36,12 @@ class HostStaging:
     """
 
     def __init__(self, rank: int, peers: int) -> None:
-        """Listen for `peers` peers. `rank` is this rank's index in the communicator."""
+        """Listen for this number of peers. `rank` is this rank's index in the communicator."""
         self.session = ExchangeSession(peers)
         self._rank, self._peers = rank, [peer for peer in range(peers + 1) if peer != rank]
         self._base = self._turn = 0
         on_gpus = torch.cuda.is_available()
-        # memory that the session or streams may use
+        # Memory that the session or streams may use.
         self._memory = [torch.zeros(2 * _APART, dtype=torch.int32, pin_memory=on_gpus)]
         numbers = self._memory[0]
         self._numbers = Numbers(
@@ -47,7 +50,7 @@ class HostStaging:
         self._outcome = numbers[_APART + 1 : _APART + 2]
         self._rooms: dict[str, torch.Tensor] = {}
         self._stream: torch.cuda.Stream | None = None  # of the last exchange
-        # `_outcome` on the device, after the last exchange
+        # A copy of `_outcome` on the device, made after the last exchange.
         self._failed: torch.Tensor | None = None
         self._end = weakref.finalize(self, _release_abandoned, self.session, self._memory)
         if on_gpus:
@@ -107,9 +110,10 @@ class HostStaging:
         """Exchange with each peer. On a GPU it is ordered in the current stream."""
         self.session.check()
         if received[0].numel():
-            (self._exchange_on_stream if received[0].is_cuda else self._exchange_on_cpu)(
-                sent, received
-            )
+            exchange = self._exchange_on_cpu
+            if received[0].is_cuda:
+                exchange = self._exchange_on_stream
+            exchange(sent, received)
 
     def _exchange_on_cpu(
         self, sent: Sequence[torch.Tensor], received: Sequence[torch.Tensor]
@@ -124,7 +128,8 @@ class HostStaging:
     ) -> None:
         stream = self._order_stream(received[0].device)
         length = received[0].numel()
-        different = sent[:1] if all(tensor is sent[0] for tensor in sent) else sent
+        same = all(tensor is sent[0] for tensor in sent)
+        different = sent[:1] if same else sent
         out = self._buffer("out", length * len(different)).view(len(different), length)
         # Two buffers take turns: the next exchange may write one while the other is copied.
         self._turn = 1 - self._turn
@@ -146,7 +151,7 @@ class HostStaging:
         self._failed = self._outcome.to(received[0].device, non_blocking=True)
 
     def _order_stream(self, device: torch.device) -> int:
-        """The current stream, after it waits for earlier exchanges."""
+        """Make the current stream wait for earlier exchanges. Returns its handle."""
         stream = torch.cuda.current_stream(device)
         if self._stream is not None and stream != self._stream:
             if stream.device != self._stream.device:
@@ -189,7 +194,10 @@ _abandoned_memory: list[torch.Tensor] = []  # memory that streams may still writ
 
 
 def _release_abandoned(session: ExchangeSession, memory: list[torch.Tensor]) -> None:
-    """Cleanup of a staging that was not closed: its memory is kept for streams that may use it."""
+    """Close the session of a staging that was not closed.
+
+    Its memory is kept, since streams may still use it.
+    """
     _abandoned_memory.extend(memory)
     session.close()
 
@@ -256,7 +264,7 @@ def _driver() -> ctypes.CDLL:
 
 
 def _queue(operation: str, stream: int, address: int, number: int) -> None:
-    """Queue on a stream: write a counter, or wait until it is reached."""
+    """Queue an operation on a stream: "Write" a counter, or "Wait" until it reaches a number."""
     # 0: wait for at least `number`, modulo 2^32
     outcome = getattr(_driver(), f"cuStream{operation}Value32_v2")(stream, address, number, 0)
     if outcome:

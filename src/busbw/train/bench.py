@@ -98,12 +98,14 @@ def under_ddp(net: nn.Module, device: torch.device, bucket_mb: float) -> Distrib
     )
 
 
-def still(net: nn.Module, device: torch.device, bucket_mb: float) -> DistributedDataParallel:
+def wrap_without_exchange(
+    net: nn.Module, device: torch.device, bucket_mb: float
+) -> DistributedDataParallel:
     """`net` under DistributedDataParallel without an exchange."""
-    made = under_ddp(net, device, bucket_mb)
-    made.broadcast_buffers = False
-    made.register_comm_hook(None, unchanged)
-    return made
+    ddp = under_ddp(net, device, bucket_mb)
+    ddp.broadcast_buffers = False
+    ddp.register_comm_hook(None, unchanged)
+    return ddp
 
 
 def wrap(
@@ -119,18 +121,20 @@ def wrap(
     buckets then wait for each other forever.
     """
     single = method.hook == "powersgd" and device.type == "cpu"
-    made = under_ddp(net, device, ONE_BUCKET_MB if single else bucket_mb)
+    ddp = under_ddp(net, device, ONE_BUCKET_MB if single else bucket_mb)
     if method.settings is not None:
-        attached = attach(made, method.settings, scaler=scaler)
-        return Wrapped(made, attached, method, attached.exchange)
+        attached = attach(ddp, method.settings, scaler=scaler)
+        return Wrapped(ddp, attached, method, attached.exchange)
     if not method.hook:
-        return Wrapped(made, None, method, partial(default_hooks.allreduce_hook, None))
-    state, hook = _of_torch(method.hook)
-    made.register_comm_hook(state, hook)
-    return Wrapped(made, None, method, partial(hook, state))
+        return Wrapped(ddp, None, method, partial(default_hooks.allreduce_hook, None))
+    state, hook = _hook_of_torch(method.hook)
+    ddp.register_comm_hook(state, hook)
+    return Wrapped(ddp, None, method, partial(hook, state))
 
 
-def _of_torch(name: str) -> tuple[Any, Callable[[Any, Any], torch.futures.Future[torch.Tensor]]]:
+def _hook_of_torch(
+    name: str,
+) -> tuple[Any, Callable[[Any, Any], torch.futures.Future[torch.Tensor]]]:
     """The arguments of register_comm_hook for one of torch's own hooks."""
     if name == "powersgd":
         state = powerSGD_hook.PowerSGDState(
@@ -170,33 +174,35 @@ class Bench:
         self,
         methods: Sequence[Method],
         report: Report,
-        done: Callable[[TrainRun], None],
+        finish: Callable[[TrainRun], None],
         enter_phase: EnterPhase,
     ) -> None:
         """All rounds. Each round first runs every rank alone."""
         for number in range(self.spec.rounds):
-            silent_s = self._silent(
-                ALONE, self.loop(still(self.net, self.device, self.spec.bucket_mb)), enter_phase
+            silent_s = self._run_silent(
+                ALONE,
+                self.loop(wrap_without_exchange(self.net, self.device, self.spec.bucket_mb)),
+                enter_phase,
             )
             alone = self.alone(number, report, enter_phase)
             alone.silent_s = silent_s
-            done(alone)
+            finish(alone)
             for method in methods:
                 enter_phase("wrap", method.name)
                 scaler = scaler_for(self.spec.precision, self.device)
                 wrapped = wrap(self.net, method, self.device, self.spec.bucket_mb, scaler)
                 loop = self.loop(wrapped.net, scaler)
                 with wrapped.silent() as possible:
-                    silent_s = self._silent(method.name, loop, enter_phase) if possible else []
-                run = self._measured(method.name, number, loop, wrapped, report, enter_phase)
+                    silent_s = self._run_silent(method.name, loop, enter_phase) if possible else []
+                run = self._measure(method.name, number, loop, wrapped, report, enter_phase)
                 run.silent_s = alone.silent_s if method.plain else silent_s
-                done(run)
+                finish(run)
                 wrapped.close()
                 del wrapped, loop
 
     def alone(self, number: int, report: Report, enter_phase: EnterPhase) -> TrainRun:
         """One round of each rank alone."""
-        return self._measured(ALONE, number, self.loop(self.net), None, report, enter_phase)
+        return self._measure(ALONE, number, self.loop(self.net), None, report, enter_phase)
 
     def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> Loop:
         """The training loop of `net`, which may be wrapped."""
@@ -208,7 +214,7 @@ class Bench:
             scaler or scaler_for(self.spec.precision, self.device),
         )
 
-    def _measured(
+    def _measure(
         self,
         name: str,
         number: int,
@@ -222,16 +228,16 @@ class Bench:
         loop.timed(spec.warmup)
         loop.rest()
         self.control.barrier()
-        seen, counted = 0, wrapped.mark() if wrapped else 0
+        sent_bytes, counted = 0, wrapped.mark() if wrapped else 0
         steps: list[float] = []
         rates: list[float] = []
         for iteration in range(spec.iters):
             enter_phase("training", f"{name}, iteration {iteration}")
             before, begun = _out_bytes(), time.perf_counter()
-            mine = loop.timed(spec.batches)
+            steps_s = loop.timed(spec.batches)
             took = time.perf_counter() - begun
-            seen += _out_bytes() - before  # excludes messages between iterations
-            *longest, slowest = self.control.reduce_all([*mine, took], "max")
+            sent_bytes += _out_bytes() - before  # excludes messages between iterations
+            *longest, slowest = self.control.reduce_all([*steps_s, took], "max")
             steps += longest
             rates.append(spec.batch_size * spec.batches / slowest)
             report(name, number, iteration, rates[-1])
@@ -241,10 +247,10 @@ class Bench:
             run.counted = self.by_host(
                 wrapped.sent(self.training.gradients, count, counted, self.training.hosts)
             )
-            run.seen = self.control.reduce_all([seen / count], "max")[0]
+            run.seen = self.control.reduce_all([sent_bytes / count], "max")[0]
         return run
 
-    def _silent(self, name: str, loop: Loop, enter_phase: EnterPhase) -> list[float]:
+    def _run_silent(self, name: str, loop: Loop, enter_phase: EnterPhase) -> list[float]:
         """Steps without an exchange, each the longest over ranks.
 
         Gradients are wrong, so parameters are not updated.
@@ -257,9 +263,9 @@ class Bench:
             enter_phase("training", f"{name}, over a perfect network")
             return self.control.reduce_all(loop.timed(self.spec.batches), "max")
 
-    def by_host(self, mine: float | None) -> float | None:
+    def by_host(self, own: float | None) -> float | None:
         """The largest sum over the ranks of a host; None if a rank has no value."""
-        values: list[float | None] = self.control.allgather(mine)
+        values: list[float | None] = self.control.allgather(own)
         if None in values:
             return None
         return max(

@@ -78,10 +78,10 @@ def share_processors(control: Control) -> None:
     """
     import torch
 
-    own = (machine(), sorted(os.sched_getaffinity(0)))
-    every = control.allgather(own)
+    rank = (machine(), sorted(os.sched_getaffinity(0)))
+    ranks = control.allgather(rank)
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(share_of(own, every))
+        torch.set_num_threads(share_of(rank, ranks))
 
 
 def machine() -> str:
@@ -94,11 +94,11 @@ def machine() -> str:
         return platform.node()
 
 
-def share_of(own: tuple[str, list[int]], every: Sequence[tuple[str, list[int]]]) -> int:
+def share_of(rank: tuple[str, list[int]], ranks: Sequence[tuple[str, list[int]]]) -> int:
     """The threads of a rank, at least 1: each core of a machine is divided by the ranks that may
     use it.
 
     Ranks are machine and cores.
     """
-    users = Counter(core for where, cores in every if where == own[0] for core in cores)
-    return max(1, int(sum(Fraction(1, users[core]) for core in own[1])))
+    users = Counter(core for where, cores in ranks if where == rank[0] for core in cores)
+    return max(1, int(sum(Fraction(1, users[core]) for core in rank[1])))

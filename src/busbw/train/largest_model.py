@@ -45,17 +45,15 @@ class StatesComparison:
         spec, first = self.job.training, None
         for number in range(spec.rounds):
             for method in spec.methods:
-                made, error = self._train(
-                    msgspec.structs.replace(spec, methods=(method,), rounds=1)
-                )
-                made.round = number
+                run, error = self._train(msgspec.structs.replace(spec, methods=(method,), rounds=1))
+                run.round = number
                 first = first or error
                 if self.result is None:
                     continue
-                self.result.training.runs.append(made)
-                self.done(self.result, made)
+                self.result.training.runs.append(run)
+                self.done(self.result, run)
                 self._save()
-        return self._ended(first)
+        return self._finish(first)
 
     def largest(self) -> TrainResult:
         """The largest model of the same width that trains by each method, for two steps.
@@ -65,14 +63,14 @@ class StatesComparison:
         """
         first = None
         for method in self.job.training.methods:
-            found, error = self._largest(method)
+            largest, error = self._find_largest(method)
             first = first or error
             if self.result is not None:
-                self.result.training.largest.append(found)
+                self.result.training.largest.append(largest)
                 self._save()
-        return self._ended(first)
+        return self._finish(first)
 
-    def _largest(self, method: str) -> tuple[Largest, BusbwError | None]:
+    def _find_largest(self, method: str) -> tuple[Largest, BusbwError | None]:
         """Doubles the layers until a model does not train, then halves the gap."""
         spec = msgspec.structs.replace(
             self.job.training, methods=(method,), warmup=1, iters=1, batches=1, rounds=1
@@ -85,13 +83,13 @@ class StatesComparison:
             if layers is None:
                 break
             tried = with_layers(spec, layers)
-            made, failure = self._train(tried)
+            trained, failure = self._train(tried)
             error = error or failure
-            made.method = f"{method}, {layers} layers"
+            trained.method = f"{method}, {layers} layers"
             if self.result is not None:
-                self.done(self.result, made)
-            if made.failed:
-                refused, reason = layers, made.failed
+                self.done(self.result, trained)
+            if trained.failed:
+                refused, reason = layers, trained.failed
             else:
                 fits = layers
         best = msgspec.structs.replace(shape, layers=fits)
@@ -109,14 +107,14 @@ class StatesComparison:
             raise
         except BusbwError as error:
             failure = error
-        found = sink.record.result
+        result = sink.record.result
         runs: list[TrainRun] = []
-        if isinstance(found, TrainResult):
-            runs, found.training.runs = found.training.runs, []
+        if isinstance(result, TrainResult):
+            runs, result.training.runs = result.training.runs, []
             if self.result is None:
-                self.result = found
-                found.training.spec = self.job.training
-            self.result.end = found.end
+                self.result = result
+                result.training.spec = self.job.training
+            self.result.end = result.end
         if runs:
             return runs[0], None
         return (
@@ -130,7 +128,7 @@ class StatesComparison:
             failure,
         )
 
-    def _ended(self, error: BusbwError | None) -> TrainResult:
+    def _finish(self, error: BusbwError | None) -> TrainResult:
         if self.result is None:
             assert error is not None
             raise error

@@ -30,7 +30,7 @@ HOOKS = {
         " powerSGD_hook.powerSGD_hook"
     ),
 }
-_FIELDS = {one.name: one for one in dataclasses.fields(Settings)}
+_FIELDS = {setting.name: setting for setting in dataclasses.fields(Settings)}
 _READ: dict[Any, tuple[Callable[[str], object], str]] = {
     bool: (lambda word: {"0": False, "1": True}[word], "0 or 1"),
     int: (int, "a whole number"),
@@ -73,9 +73,9 @@ class Method:
         if self.settings is None:
             return f"model.register_comm_hook({HOOKS[f'torch-{self.hook}']})" if self.hook else ""
         changed = [
-            f"{one.name}={value!r}"
-            for one in dataclasses.fields(Settings)
-            if (value := getattr(self.settings, one.name)) != one.default
+            f"{setting.name}={value!r}"
+            for setting in dataclasses.fields(Settings)
+            if (value := getattr(self.settings, setting.name)) != setting.default
         ]
         return f"busbw.accel.attach(model, busbw.accel.Settings({', '.join(changed)}))"
 
@@ -102,17 +102,17 @@ def _values(word: str, text: str) -> dict[str, object]:
         return WORDS[word]
     name, equals, value = word.partition("=")
     if equals and name in _FIELDS:
-        read, wanted = _READ[_FIELDS[name].type]
+        read, valid = _READ[_FIELDS[name].type]
         try:
             return {name: read(value)}
         except (ValueError, KeyError):
             raise UsageError(
-                f"'{value}' of '{text}' is not a value of {name}", f"give {wanted}"
+                f"'{value}' of '{text}' is not a value of {name}", f"give {valid}"
             ) from None
-    known = ", ".join([NONE, *HOOKS, *WORDS])
+    choices = ", ".join([NONE, *HOOKS, *WORDS])
     raise UsageError(
         f"'{word}' of '{text}' is not a method",
-        f"use {known}, or join names with +, as in 2d+topk+ratio=0.001",
+        f"use {choices}, or join names with +, as in 2d+topk+ratio=0.001",
     )
 
 

@@ -99,34 +99,34 @@ class Planner:
     file: Path | None
     sink: Callable[[bool], Sink]
 
-    def run(self, wanted: Sequence[Transport], check: str) -> PlanResult:
+    def run(self, transports: Sequence[Transport], check: str) -> PlanResult:
         """Measure over every transport, then check by training: the `best` exchange, `all` or
         `none`.
 
         The error of the first transport is raised; a later one that fails is left out. The file
         gets all completed measurements.
         """
-        whole: PlanResult | None = None
-        for transport in wanted:
-            sink = self.sink(whole is None)
+        merged: PlanResult | None = None
+        for transport in transports:
+            sink = self.sink(merged is None)
             try:
                 plan = msgspec.structs.replace(self.job.plan, transport=transport.name)
                 self._run(transport, msgspec.structs.replace(self.job, plan=plan), sink)
             except BusbwError as error:
-                if whole is None:
+                if merged is None:
                     raise
                 sink.note(f"note: {transport.name} could not be measured: {error.message}")
             finally:
                 new = sink.record.result
-                if isinstance(new, PlanResult) and whole and whole.plan and new.plan:
-                    whole.plan.exchanges += new.plan.exchanges
-                    whole.plan.runs += new.plan.runs
+                if isinstance(new, PlanResult) and merged and merged.plan and new.plan:
+                    merged.plan.exchanges += new.plan.exchanges
+                    merged.plan.runs += new.plan.runs
                 elif isinstance(new, PlanResult):
-                    whole = whole or new
-                self._save(whole, sink)
-        assert whole is not None
-        self._check(whole, wanted, check)
-        return whole
+                    merged = merged or new
+                self._save(merged, sink)
+        assert merged is not None
+        self._check(merged, transports, check)
+        return merged
 
     def _run(self, transport: Transport, job: PlanJob | TrainJob, sink: Sink) -> None:
         with _environment(transport.variables):
@@ -140,26 +140,31 @@ class Planner:
         except BusbwError as error:
             sink.note(f"warning: {error.message}; measuring continues")
 
-    def _check(self, whole: PlanResult, wanted: Sequence[Transport], check: str) -> None:
+    def _check(self, merged: PlanResult, transports: Sequence[Transport], check: str) -> None:
         """Train with all exchanges, or with the recommended one until a checked one remains
         recommended.
         """
-        plan = whole.plan
+        plan = merged.plan
         if plan is None or check == "none":
             return
         if check == "all":
-            for transport in wanted:
-                mine = [one for one in plan.exchanges if one.transport == transport.name]
-                for size in dict.fromkeys(one.bucket_mb for one in mine):
-                    self._train(transport, [one for one in mine if one.bucket_mb == size])
+            for transport in transports:
+                exchanges = [
+                    exchange for exchange in plan.exchanges if exchange.transport == transport.name
+                ]
+                for size in dict.fromkeys(exchange.bucket_mb for exchange in exchanges):
+                    self._train(
+                        transport,
+                        [exchange for exchange in exchanges if exchange.bucket_mb == size],
+                    )
         else:
             while (
                 (best := recommended(plan))
                 and best.checked_s is None
                 and self._train(BY_NAME[best.transport], [best])
             ):
-                self._save(whole, self.sink(False))
-        self._save(whole, self.sink(False))
+                self._save(merged, self.sink(False))
+        self._save(merged, self.sink(False))
 
     def _train(self, transport: Transport, exchanges: Sequence[Exchange]) -> bool:
         """Train with each exchange, all with buckets of one size, and store its steps; whether
@@ -168,7 +173,7 @@ class Planner:
         sink = self.sink(False)
         common = {name: getattr(self.job, name) for name in Job.__struct_fields__}
         spec = msgspec.structs.replace(
-            self.job.training, methods=tuple(one.method for one in exchanges)
+            self.job.training, methods=tuple(exchange.method for exchange in exchanges)
         )
         if exchanges and exchanges[0].bucket_mb is not None:
             spec = msgspec.structs.replace(spec, bucket_mb=exchanges[0].bucket_mb)
@@ -179,19 +184,23 @@ class Planner:
             sink.note(f"note: the training over {transport.name} did not end: {error.message}")
         finally:
             result = sink.record.result
-            for one in exchanges:
-                one.checks = (
-                    checks(result.training, one.method) if isinstance(result, TrainResult) else []
+            for exchange in exchanges:
+                exchange.checks = (
+                    checks(result.training, exchange.method)
+                    if isinstance(result, TrainResult)
+                    else []
                 )
-                one.checked_s = fmean(each.step_s for each in one.checks) if one.checks else None
-        return all(one.checks for one in exchanges)
+                exchange.checked_s = (
+                    fmean(check.step_s for check in exchange.checks) if exchange.checks else None
+                )
+        return all(exchange.checks for exchange in exchanges)
 
 
-def checks(made: Training, method: str) -> list[CheckRound]:
+def checks(training: Training, method: str) -> list[CheckRound]:
     """The rounds of a training by one method."""
-    found = parts(made, method)
+    figures = parts(training, method)
     return [
-        CheckRound(alone, step) for alone, step in zip(found.alone_s, found.step_s, strict=True)
+        CheckRound(alone, step) for alone, step in zip(figures.alone_s, figures.step_s, strict=True)
     ]
 
 

@@ -23,11 +23,15 @@ INTERVAL = 8  # characters of ` +-12.34`
 DROP_ORDER = ("what a gradient loses", "MB sent", "exchange ms", "exposed ms", "of alone")
 
 
-def label(one: Exchange) -> str:
+def label(exchange: Exchange) -> str:
     """The method, with the size of DDP's buckets if it is not that of the training: `none, 4 MB
     buckets`.
     """
-    return one.method if one.bucket_mb is None else f"{one.method}, {one.bucket_mb:g} MB buckets"
+    return (
+        exchange.method
+        if exchange.bucket_mb is None
+        else f"{exchange.method}, {exchange.bucket_mb:g} MB buckets"
+    )
 
 
 def header(result: PlanResult, width: int | None = None) -> str:
@@ -39,8 +43,8 @@ def surveyed(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     """The step without a network, and the titles of what follows."""
     last, run = plan.buckets[-1], plan.runs[0] if plan.runs else None
     alone = plus_minus(plan.alone_s, rounds.of_mean(run.alone_s) if run else None, MS, 2)
-    stills = [one.still_s for one in run.layouts[0].rounds] if run else []
-    means = f"; {said}" if (said := note(len(run.alone_s) if run else 1)) else ""
+    stills = [layout_round.still_s for layout_round in run.layouts[0].rounds] if run else []
+    means = f"; {note_text}" if (note_text := note(len(run.alone_s) if run else 1)) else ""
     text = (
         f"# a step alone takes {alone} ms, on a perfect network"
         f" {plus_minus(plan.still_s, rounds.of_mean(stills), MS, 2)};"
@@ -60,42 +64,54 @@ def _columns(result: PlanResult, width: int | None) -> list[Column]:
     spec = result.training.spec
     more = INTERVAL if spec.rounds > 1 else 0
     columns = [
-        Column(title="transport", value=lambda plan, one: one.transport, width=9, left=True),
+        Column(
+            title="transport", value=lambda plan, exchange: exchange.transport, width=9, left=True
+        ),
         Column(
             title="method",
-            value=lambda plan, one: label(one),
+            value=lambda plan, exchange: label(exchange),
             width=max([METHOD, *map(len, spec.methods)]),
             left=True,
         ),
         Column(
             title="MB sent",
-            value=lambda plan, one: (
-                "-" if one.counted is None or local else f"{one.counted / MB:.2f}"
+            value=lambda plan, exchange: (
+                "-" if exchange.counted is None or local else f"{exchange.counted / MB:.2f}"
             ),
             width=9,
         ),
         Column(
-            title="exchange ms", value=lambda plan, one: f"{sum(one.bucket_s) * MS:.2f}", width=11
+            title="exchange ms",
+            value=lambda plan, exchange: f"{sum(exchange.bucket_s) * MS:.2f}",
+            width=11,
         ),
         Column(title="exposed ms", value=_exposed, width=10 + more),
         Column(title="step ms", value=_step, width=9 + more),
         Column(title="of alone", value=_share, width=8 + more),
-        Column(title="what a gradient loses", value=lambda plan, one: LOSSES[one.loss], left=True),
+        Column(
+            title="what a gradient loses",
+            value=lambda plan, exchange: LOSSES[exchange.loss],
+            left=True,
+        ),
     ]
     widths = [column.width or max(map(len, LOSSES)) for column in columns]
     return [columns[at] for at in fitting(columns, widths, width, DROP_ORDER)]
 
 
-def _exposed(plan: Plan, one: Exchange) -> str:
-    return plus_minus(plan.exposed_s(one), recommendation.exposed_interval(plan, one), MS, 2)
+def _exposed(plan: Plan, exchange: Exchange) -> str:
+    return plus_minus(
+        plan.exposed_s(exchange), recommendation.exposed_interval(plan, exchange), MS, 2
+    )
 
 
-def _step(plan: Plan, one: Exchange) -> str:
-    return plus_minus(plan.step_s(one), recommendation.step_interval(plan, one), MS, 2)
+def _step(plan: Plan, exchange: Exchange) -> str:
+    return plus_minus(plan.step_s(exchange), recommendation.step_interval(plan, exchange), MS, 2)
 
 
-def _share(plan: Plan, one: Exchange) -> str:
-    return percent_plus_minus(plan.efficiency(one), recommendation.efficiency_interval(plan, one))
+def _share(plan: Plan, exchange: Exchange) -> str:
+    return percent_plus_minus(
+        plan.efficiency(exchange), recommendation.efficiency_interval(plan, exchange)
+    )
 
 
 def row(result: PlanResult, plan: Plan, exchange: Exchange, width: int | None = None) -> str:
@@ -106,7 +122,7 @@ def row(result: PlanResult, plan: Plan, exchange: Exchange, width: int | None = 
 
 def rows(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     """All of them."""
-    return "".join(row(result, plan, one, width) for one in plan.exchanges)
+    return "".join(row(result, plan, exchange, width) for exchange in plan.exchanges)
 
 
 def footer(result: PlanResult, width: int | None = None) -> str:
@@ -121,7 +137,12 @@ def footer(result: PlanResult, width: int | None = None) -> str:
         )
     if plan:
         text += wrapped(
-            "".join(_check(plan, one) for one in plan.exchanges if one.checked_s is not None), width
+            "".join(
+                _check(plan, exchange)
+                for exchange in plan.exchanges
+                if exchange.checked_s is not None
+            ),
+            width,
         )
         text += wrapped(refusal(result), width)
     return text + wrapped("".join(f"error: {error}\n" for error in result.errors), width)
@@ -134,13 +155,13 @@ def refusal(result: PlanResult) -> str:
     plan, count = result.plan, result.training.spec.rounds
     if plan is None:
         return ""
-    if found := recommendation.contradictions(plan):
-        return contradiction_text("no recommendation", found, result, count)
-    one = recommendation.unclear(plan)
-    if one is None or (interval := recommendation.share_interval(plan, one)) is None:
+    if bounds := recommendation.contradictions(plan):
+        return contradiction_text("no recommendation", bounds, result, count)
+    exchange = recommendation.unclear(plan)
+    if exchange is None or (interval := recommendation.share_interval(plan, exchange)) is None:
         return ""
     return unclear_text(
-        "no recommendation: rounds differ too much", label(one), interval, result, count
+        "no recommendation: rounds differ too much", label(exchange), interval, result, count
     )
 
 
@@ -164,7 +185,7 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
         else f" of alone, an interval that has {target}"
     )
     figures = (
-        f"{takes} {_known(plan, chosen)} ms a step,"
+        f"{takes} {_known_text(plan, chosen)} ms a step,"
         f" {percent_plus_minus(plan.share(chosen), interval)}{near}"
     )
     if plan.reaches(chosen) and chosen.loss == 0:
@@ -177,7 +198,11 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
         )
     else:
         reaches = f"nothing reaches {target}; best"
-    dense = min((one for one in plan.exchanges if one.loss == 0), key=plan.step_s, default=None)
+    dense = min(
+        (exchange for exchange in plan.exchanges if exchange.loss == 0),
+        key=plan.step_s,
+        default=None,
+    )
     pays = ""
     if dense is not None and chosen.loss:
         pays = (
@@ -187,13 +212,13 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
     return f"{reaches}: {where}, {figures}{pays}\n"
 
 
-def _known(plan: Plan, one: Exchange) -> str:
+def _known_text(plan: Plan, exchange: Exchange) -> str:
     interval = (
-        rounds.of_mean([each.step_s for each in one.checks])
-        if one.checked_s
-        else recommendation.step_interval(plan, one)
+        rounds.of_mean([check.step_s for check in exchange.checks])
+        if exchange.checked_s
+        else recommendation.step_interval(plan, exchange)
     )
-    return plus_minus(plan.known_s(one), interval, MS, 2)
+    return plus_minus(plan.known_s(exchange), interval, MS, 2)
 
 
 def _alike(plan: Plan, chosen: Exchange) -> str:
@@ -203,34 +228,36 @@ def _alike(plan: Plan, chosen: Exchange) -> str:
         return ""
     ratio, interval = recommendation.gain(plan, best, chosen)
     between = f" ({100 * interval.low:.1f} to {100 * interval.high:.1f})" if interval else ""
-    seen = (
+    difference = (
         f"less than {100 * recommendation.ALIKE:g} % faster"
         if interval and interval.low > 1
         else "no difference seen"
     )
     over = "" if best.transport == chosen.transport else f" over {best.transport}"
-    return f"{seen}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
+    return f"{difference}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
 
 
 def _lines(result: PlanResult, plan: Plan, chosen: Exchange) -> str:
-    own = result.training.spec.bucket_mb
-    limit = "" if own == DEFAULT_BUCKET_MB else f"(model, bucket_cap_mb={own:g})"
+    bucket_mb = result.training.spec.bucket_mb
+    limit = "" if bucket_mb == DEFAULT_BUCKET_MB else f"(model, bucket_cap_mb={bucket_mb:g})"
     lines = [line for line in (BY_NAME[chosen.transport].shell, chosen.code) if line]
     lines = lines or [f"nothing to change: DistributedDataParallel{limit} as it is"]
     if chosen.bucket_mb is not None:
         lines.append(f"in busbw train: --bucket-mb {chosen.bucket_mb:g}")
-        if any(one.method != chosen.method for one in plan.exchanges) and not plan.reaches(chosen):
+        if any(text.method != chosen.method for text in plan.exchanges) and not plan.reaches(
+            chosen
+        ):
             lines.append(
                 f"busbw plan --bucket-mb {chosen.bucket_mb:g} measures the other methods with these"
                 " buckets"
             )
-    return "".join(f"  {one}\n" for one in lines)
+    return "".join(f"  {text}\n" for text in lines)
 
 
-def _check(plan: Plan, one: Exchange) -> str:
-    assert one.checked_s is not None
-    predicted = plan.step_s(one)
+def _check(plan: Plan, exchange: Exchange) -> str:
+    assert exchange.checked_s is not None
+    predicted = plan.step_s(exchange)
     return (
-        f"checked: {label(one)} over {one.transport}: {_step(plan, one)} ms predicted,"
-        f" {_known(plan, one)} ms measured ({100 * (predicted / one.checked_s - 1):+.1f} %)\n"
+        f"checked: {label(exchange)} over {exchange.transport}: {_step(plan, exchange)} ms predicted,"
+        f" {_known_text(plan, exchange)} ms measured ({100 * (predicted / exchange.checked_s - 1):+.1f} %)\n"
     )

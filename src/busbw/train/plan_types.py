@@ -80,10 +80,10 @@ class PlanRun(msgspec.Struct, frozen=True):
 
     def layout(self, bucket_mb: float | None) -> Layout:
         """The layout for this bucket_mb, None for the training's own. KeyError if there is none."""
-        found = [one for one in self.layouts if bucket_mb in (None, one.bucket_mb)]
-        if not found:
+        layouts = [layout for layout in self.layouts if bucket_mb in (None, layout.bucket_mb)]
+        if not layouts:
             raise KeyError(bucket_mb)
-        return found[0]
+        return layouts[0]
 
 
 class ExchangeRound(msgspec.Struct, frozen=True):
@@ -159,7 +159,7 @@ class Plan(msgspec.Struct):
 
     def predictions(self, exchange: Exchange) -> list[Prediction]:
         """One for each round; a single one of the medians in a file without rounds."""
-        run = next((one for one in self.runs if one.transport == exchange.transport), None)
+        run = next((run for run in self.runs if run.transport == exchange.transport), None)
         if run is None or not exchange.rounds:
             return [
                 Prediction(
@@ -172,21 +172,27 @@ class Plan(msgspec.Struct):
         # the last round may be incomplete
         together = zip(run.alone_s, layout.rounds, exchange.rounds, strict=False)
         return [
-            Prediction(alone, one.still_s, exposed_s(one.buckets, own.bucket_s, own.busy_s))
-            for alone, one, own in together
+            Prediction(
+                alone,
+                run.still_s,
+                exposed_s(run.buckets, exchange_round.bucket_s, exchange_round.busy_s),
+            )
+            for alone, run, exchange_round in together
         ]
 
     def exposed_s(self, exchange: Exchange) -> float:
         """How long a step waits for its exchange."""
-        return fmean(one.exposed_s for one in self.predictions(exchange))
+        return fmean(prediction.exposed_s for prediction in self.predictions(exchange))
 
     def step_s(self, exchange: Exchange) -> float:
         """The predicted step."""
-        return fmean(one.step_s for one in self.predictions(exchange))
+        return fmean(prediction.step_s for prediction in self.predictions(exchange))
 
     def efficiency(self, exchange: Exchange) -> float:
         """The predicted rate divided by that of a rank on its own."""
-        return geometric_mean([one.alone_s / one.step_s for one in self.predictions(exchange)])
+        return geometric_mean(
+            [prediction.alone_s / prediction.step_s for prediction in self.predictions(exchange)]
+        )
 
     def known_s(self, exchange: Exchange) -> float:
         """The step of the training run with it if there was one, otherwise the predicted step."""
@@ -197,10 +203,10 @@ class Plan(msgspec.Struct):
         there was one, otherwise as predicted.
         """
         if exchange.checks:
-            return [one.alone_s / one.step_s for one in exchange.checks]
+            return [figures.alone_s / figures.step_s for figures in exchange.checks]
         if exchange.checked_s:
             return [self.alone_s / exchange.checked_s]
-        return [one.alone_s / one.step_s for one in self.predictions(exchange)]
+        return [figures.alone_s / figures.step_s for figures in self.predictions(exchange)]
 
     def share(self, exchange: Exchange) -> float:
         """The geometric mean of `shares`."""

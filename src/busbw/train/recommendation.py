@@ -12,39 +12,44 @@ from busbw.train.plan_types import AS_IS, CheckRound, Exchange, Layout, LayoutRo
 ALIKE = 0.02  # largest difference of two steps that is treated as none
 
 
-def step_interval(plan: Plan, one: Exchange) -> Interval | None:
+def step_interval(plan: Plan, exchange: Exchange) -> Interval | None:
     """The interval of the predicted step, in seconds."""
-    return rounds.of_mean([each.step_s for each in plan.predictions(one)])
+    return rounds.of_mean([prediction.step_s for prediction in plan.predictions(exchange)])
 
 
-def exposed_interval(plan: Plan, one: Exchange) -> Interval | None:
+def exposed_interval(plan: Plan, exchange: Exchange) -> Interval | None:
     """The interval of the exposed time, in seconds."""
-    return rounds.of_mean([each.exposed_s for each in plan.predictions(one)])
+    return rounds.of_mean([prediction.exposed_s for prediction in plan.predictions(exchange)])
 
 
-def efficiency_interval(plan: Plan, one: Exchange) -> Interval | None:
+def efficiency_interval(plan: Plan, exchange: Exchange) -> Interval | None:
     """The interval of the predicted share of alone."""
-    return rounds.of_ratio([each.alone_s / each.step_s for each in plan.predictions(one)])
+    return rounds.of_ratio(
+        [prediction.alone_s / prediction.step_s for prediction in plan.predictions(exchange)]
+    )
 
 
-def share_interval(plan: Plan, one: Exchange) -> Interval | None:
+def share_interval(plan: Plan, exchange: Exchange) -> Interval | None:
     """The interval of the share of alone, of the training run if there was one."""
-    return rounds.of_ratio(plan.shares(one))
+    return rounds.of_ratio(plan.shares(exchange))
 
 
-def gain(plan: Plan, one: Exchange, other: Exchange) -> tuple[float, Interval | None]:
-    """How many times the rate of `other` the rate of `one` is, each as a share of alone, and the
+def gain(plan: Plan, exchange: Exchange, other: Exchange) -> tuple[float, Interval | None]:
+    """How many times the rate of `other` the rate of `exchange` is, each as a share of alone, and the
     interval.
     """
-    ratios = [mine / its for mine, its in zip(plan.shares(one), plan.shares(other), strict=False)]
+    ratios = [
+        share / other_share
+        for share, other_share in zip(plan.shares(exchange), plan.shares(other), strict=False)
+    ]
     return math.exp(fmean(map(math.log, ratios))), rounds.of_ratio(ratios)
 
 
-def faster(plan: Plan, one: Exchange, other: Exchange) -> bool:
-    """Whether `one` is faster than `other` by more than ALIKE and beyond the interval, if there
+def faster(plan: Plan, exchange: Exchange, other: Exchange) -> bool:
+    """Whether `exchange` is faster than `other` by more than ALIKE and beyond the interval, if there
     is one.
     """
-    ratio, interval = gain(plan, one, other)
+    ratio, interval = gain(plan, exchange, other)
     return ratio > 1 + ALIKE and (interval is None or interval.low > 1)
 
 
@@ -72,13 +77,16 @@ def _best(plan: Plan) -> Exchange:
     Where no difference is seen, the first listed. A lossy one must be faster than all that lose
     nothing, beyond the interval.
     """
-    fine = [one for one in plan.exchanges if plan.reaches(one)]
+    fine = [exchange for exchange in plan.exchanges if plan.reaches(exchange)]
     if not fine:
         fastest = max(plan.exchanges, key=plan.share)
-        return min((one for one in plan.exchanges if not faster(plan, fastest, one)), key=_order)
+        return min(
+            (exchange for exchange in plan.exchanges if not faster(plan, fastest, exchange)),
+            key=_order,
+        )
     least = min(map(_order, fine))
-    chosen = _simplest(plan, [one for one in fine if _order(one) == least])
-    lossless = [one for one in plan.exchanges if one.loss == 0]
+    chosen = _simplest(plan, [exchange for exchange in fine if _order(exchange) == least])
+    lossless = [exchange for exchange in plan.exchanges if exchange.loss == 0]
     if chosen.loss and lossless and not faster(plan, chosen, best := _simplest(plan, lossless)):
         return best
     return chosen
@@ -92,25 +100,30 @@ def no_slower(plan: Plan, chosen: Exchange) -> Exchange | None:
     return best if plan.share(best) > plan.share(chosen) else None
 
 
-def _order(one: Exchange) -> int:
-    return LEAST_FIRST.index(one.loss)
+def _order(exchange: Exchange) -> int:
+    return LEAST_FIRST.index(exchange.loss)
 
 
 def _simplest(plan: Plan, group: Sequence[Exchange]) -> Exchange:
     """The first listed that the fastest is not seen to beat."""
     fastest = max(group, key=plan.share)
-    return next(one for one in group if not faster(plan, fastest, one))
+    return next(exchange for exchange in group if not faster(plan, fastest, exchange))
 
 
 def contradictions(plan: Plan) -> list[Bound]:
     """What the plan's figures say that cannot be: a step alone that is longer than one with DDP."""
     bounds = [bound for run in plan.runs or [_only_run(plan)] for bound in _bounds(run)]
-    for one in plan.exchanges:
-        checks = one.checks or ([CheckRound(plan.alone_s, one.checked_s)] if one.checked_s else [])
+    for exchange in plan.exchanges:
+        checks = exchange.checks or (
+            [CheckRound(plan.alone_s, exchange.checked_s)] if exchange.checked_s else []
+        )
         if checks:
-            alone = Figure("a step alone", [each.alone_s for each in checks])
+            alone = Figure("a step alone", [check.alone_s for check in checks])
             bounds.append(
-                Bound(alone, Figure(f"a step with {one.method}", [each.step_s for each in checks]))
+                Bound(
+                    alone,
+                    Figure(f"a step with {exchange.method}", [check.step_s for check in checks]),
+                )
             )
     return broken(bounds)
 
@@ -120,7 +133,7 @@ def _bounds(run: PlanRun) -> list[Bound]:
     stills = [
         Figure(
             f"a step on a perfect network{_sized(run, layout)}",
-            [each.still_s for each in layout.rounds],
+            [layout_round.still_s for layout_round in layout.rounds],
         )
         for layout in run.layouts
     ]

@@ -123,8 +123,8 @@ class Recorder:
 def unchanged(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A DDP communication hook that exchanges nothing."""
     flat = bucket.buffer()
-    done: torch.futures.Future[torch.Tensor] = torch.futures.Future(
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(
         devices=[flat.device] if flat.is_cuda else []
     )
-    done.set_result(flat)
-    return done
+    future.set_result(flat)
+    return future

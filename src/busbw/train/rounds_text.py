@@ -37,13 +37,13 @@ def note(rounds: int) -> str:
     return NOTE.format(rounds=rounds) if rounds > 1 else ""
 
 
-def contradiction_text(lead: str, found: Sequence[Bound], result: Outcome, rounds: int) -> str:
+def contradiction_text(lead: str, bounds: Sequence[Bound], result: Outcome, rounds: int) -> str:
     """`lead`, which figures contradict each other, with their intervals, and what to do; '' for
     none.
     """
-    if not found:
+    if not bounds:
         return ""
-    lines = dict.fromkeys(f"  {_bound(one)}\n" for one in found)
+    lines = dict.fromkeys(f"  {_bound(bound)}\n" for bound in bounds)
     return (
         f"\n"
         f"{lead}: figures contradict each other:\n"
@@ -52,23 +52,23 @@ def contradiction_text(lead: str, found: Sequence[Bound], result: Outcome, round
     )
 
 
-def unclear_text(lead: str, what: str, interval: Interval, result: Outcome, rounds: int) -> str:
+def unclear_text(lead: str, name: str, interval: Interval, result: Outcome, rounds: int) -> str:
     """`lead`, the share of alone that is not known, and what to do."""
     between = f"between {100 * interval.low:.1f} and {100 * interval.high:.1f} % of alone"
-    return f"\n{lead}: {what} is {between}\nhint: {remedy(result, rounds)}\n"
+    return f"\n{lead}: {name} is {between}\nhint: {remedy(result, rounds)}\n"
 
 
-def _bound(one: Bound) -> str:
-    if not any(one.figure.values):
-        return f"{_figure(one.limit)}: no time is negative"
-    return f"{_figure(one.figure)}, more than {_figure(one.limit)}"
+def _bound(bound: Bound) -> str:
+    if not any(bound.figure.values):
+        return f"{_figure(bound.limit)}: no time is negative"
+    return f"{_figure(bound.figure)}, more than {_figure(bound.limit)}"
 
 
-def _figure(one: Figure) -> str:
+def _figure(figure: Figure) -> str:
     """`a step alone 141.20 ms (139.80 to 142.60)`."""
-    scale, decimals, unit = (100.0, 1, "%") if one.share else (MS, 2, "ms")
-    text = f"{one.what} {scale * one.value:.{decimals}f} {unit}"
-    interval = one.interval
+    scale, decimals, unit = (100.0, 1, "%") if figure.share else (MS, 2, "ms")
+    text = f"{figure.what} {scale * figure.value:.{decimals}f} {unit}"
+    interval = figure.interval
     if interval is None or interval.low == interval.high:
         return text
     return f"{text} ({scale * interval.low:.{decimals}f} to {scale * interval.high:.{decimals}f})"

@@ -173,15 +173,15 @@ class Training(msgspec.Struct):
 
     def efficiency(self, method: str) -> float | None:
         """The rate divided by that of a rank on its own, or of compute alone."""
-        own, alone = self.rate(method), self.rate(self.baseline)
-        return own[0] / alone[0] if own and alone and alone[0] > 0 else None
+        rate, alone = self.rate(method), self.rate(self.baseline)
+        return rate[0] / alone[0] if rate and alone and alone[0] > 0 else None
 
     def exposed_s(self, method: str) -> float | None:
         """How much longer a step takes than the baseline's: communication and updates that are
         not hidden, and compression.
         """
-        own, alone = self.step_s(method), self.step_s(self.baseline)
-        return own - alone if own is not None and alone is not None else None
+        step, alone = self.step_s(method), self.step_s(self.baseline)
+        return step - alone if step is not None and alone is not None else None
 
     def silent_s(self, method: str) -> float | None:
         """The median step over a perfect network; for ALONE that of DDP."""
@@ -190,13 +190,13 @@ class Training(msgspec.Struct):
 
     def codec_s(self, method: str) -> float | None:
         """How much longer a step takes because of the method's computation."""
-        own, still = self.silent_s(method), self.silent_s(ALONE)
-        return own - still if own is not None and still is not None else None
+        silent, still = self.silent_s(method), self.silent_s(ALONE)
+        return silent - still if silent is not None and still is not None else None
 
     def network_s(self, method: str) -> float | None:
         """How much longer a step takes than over a perfect network."""
-        own, silent = self.step_s(method), self.silent_s(method)
-        return own - silent if own is not None and silent is not None else None
+        step, silent = self.step_s(method), self.silent_s(method)
+        return step - silent if step is not None and silent is not None else None
 
 
 class TrainJob(Job, frozen=True, kw_only=True, omit_defaults=True, tag="train"):

@@ -24,11 +24,11 @@ class Parts:
     network_s: list[float]
 
 
-def parts(made: Training, method: str) -> Parts:
+def parts(training: Training, method: str) -> Parts:
     """The figures of each round in which both the method and the rank alone were measured."""
-    alone = {run.round: run for run in made.of(made.baseline) if run.steps_s}
+    alone = {run.round: run for run in training.of(training.baseline) if run.steps_s}
     pairs = [
-        (alone[run.round], run) for run in made.of(method) if run.steps_s and run.round in alone
+        (alone[run.round], run) for run in training.of(method) if run.steps_s and run.round in alone
     ]
     steps = [(median(base.steps_s), median(run.steps_s)) for base, run in pairs]
     stills = [
@@ -51,36 +51,40 @@ def parts(made: Training, method: str) -> Parts:
     )
 
 
-def share_interval(made: Training, method: str) -> Interval | None:
+def share_interval(training: Training, method: str) -> Interval | None:
     """The interval of the share of alone."""
-    return rounds.of_ratio(parts(made, method).shares)
+    return rounds.of_ratio(parts(training, method).shares)
 
 
-def unclear(made: Training) -> list[str]:
+def unclear(training: Training) -> list[str]:
     """The methods whose share of alone is known so badly that nothing can be said of it."""
-    names = [] if made.spec.states else dict.fromkeys(run.method for run in made.runs)
-    return [name for name in names if name != ALONE and rounds.unclear(share_interval(made, name))]
+    names = [] if training.spec.states else dict.fromkeys(run.method for run in training.runs)
+    return [
+        name for name in names if name != ALONE and rounds.unclear(share_interval(training, name))
+    ]
 
 
-def contradictions(made: Training) -> list[Bound]:
+def contradictions(training: Training) -> list[Bound]:
     """What the figures say that cannot be: a step alone that is longer than one under DDP, a
     part larger than its whole or negative.
     """
-    if made.spec.states:
+    if training.spec.states:
         return []
-    bounds = _alone(made)
-    for method in dict.fromkeys(run.method for run in made.runs):
+    bounds = _alone(training)
+    for method in dict.fromkeys(run.method for run in training.runs):
         if method != ALONE:
-            bounds += _bounds(method, parts(made, method))
-    found = broken(bounds)
-    longer = {one.name for one in found if not one.figure.share and not one.step_s}
-    return [one for one in found if not (one.figure.share and one.name in longer)]  # says the same
+            bounds += _bounds(method, parts(training, method))
+    broken_bounds = broken(bounds)
+    longer = {bound.name for bound in broken_bounds if not bound.figure.share and not bound.step_s}
+    return [
+        bound for bound in broken_bounds if not (bound.figure.share and bound.name in longer)
+    ]  # says the same
 
 
-def _alone(made: Training) -> list[Bound]:
+def _alone(training: Training) -> list[Bound]:
     stills = [
         (median(run.steps_s), median(run.silent_s))
-        for run in made.of(ALONE)
+        for run in training.of(ALONE)
         if run.steps_s and run.silent_s
     ]
     if not stills:
@@ -89,33 +93,33 @@ def _alone(made: Training) -> list[Bound]:
     return [Bound(Figure("a step alone", alone), Figure("a step on a perfect network", still))]
 
 
-def _bounds(method: str, own: Parts) -> list[Bound]:
-    if not own.step_s:
+def _bounds(method: str, figures: Parts) -> list[Bound]:
+    if not figures.step_s:
         return []
     bounds = [
         Bound(
-            Figure("a step alone", own.alone_s),
-            Figure(f"a step with {method}", own.step_s),
+            Figure("a step alone", figures.alone_s),
+            Figure(f"a step with {method}", figures.step_s),
             name=method,
         ),
         Bound(
-            Figure(f"{method} of alone", own.shares, share=True),
-            Figure("all", [1.0] * len(own.shares), share=True),
+            Figure(f"{method} of alone", figures.shares, share=True),
+            Figure("all", [1.0] * len(figures.shares), share=True),
             name=method,
         ),
     ]
-    if own.codec_s:
+    if figures.codec_s:
         exposed, none = (
-            Figure(f"what {method} exposes", own.exposed_s),
-            Figure("nothing", [0.0] * len(own.step_s)),
+            Figure(f"what {method} exposes", figures.exposed_s),
+            Figure("nothing", [0.0] * len(figures.step_s)),
         )
         codec, network = (
-            Figure(f"the codec of {method}", own.codec_s),
-            Figure(f"the network of {method}", own.network_s),
+            Figure(f"the codec of {method}", figures.codec_s),
+            Figure(f"the network of {method}", figures.network_s),
         )
         bounds += [
-            Bound(codec, exposed, own.step_s, method),
-            Bound(none, codec, own.step_s, method),
-            Bound(none, network, own.step_s, method),
+            Bound(codec, exposed, figures.step_s, method),
+            Bound(none, codec, figures.step_s, method),
+            Bound(none, network, figures.step_s, method),
         ]
     return bounds

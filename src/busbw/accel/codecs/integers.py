@@ -1,10 +1,8 @@
 """8-bit or 4-bit integers with a scale per block.
 
-Each rank sums one shard of all ranks' integers and sends the sum in the same form.
-
-Both rounding errors are fed back: the first by the sender, the second by the rank that sums.
-All-to-all, sum and all-gather are as in ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv
-2602.08923).
+Each rank sums one shard of all ranks' integers and sends the sum in the same form. Both rounding
+errors are fed back: the first by the sender, the second by the rank that sums. All-to-all, sum and
+all-gather are as in ZeRO++ (arXiv 2306.10209) and DynamiQ's baseline (arXiv 2602.08923).
 """
 
 import torch
@@ -39,8 +37,9 @@ class Integers(Codec):
 
     def exchange(self, part: torch.Tensor, comm: Communicator, state: State, step: int) -> int:
         pair, in_kernels = comm.size == 2, kernels.usable(part)
-        # of a row, which one rank sums
-        length = -(-part.numel() // (GRAIN * (1 if pair else comm.size))) * GRAIN
+        # Elements of a row, which one rank sums.
+        rows = 1 if pair else comm.size
+        length = -(-part.numel() // (GRAIN * rows)) * GRAIN
         if pair:
             (self._exchange_pair_in_kernels if in_kernels else self._exchange_pair)(
                 part, comm, state, length
@@ -90,9 +89,8 @@ class Integers(Codec):
         self, part: torch.Tensor, comm: Communicator, state: State, length: int
     ) -> None:
         elements, feedback = part.numel(), self.settings.feedback
-        sent, residual = pack(
-            _pad(carried(part, comm, state, feedback), length).view(1, length), self.bits
-        )
+        total = _pad(carried(part, comm, state, feedback), length)
+        sent, residual = pack(total.view(1, length), self.bits)
         part.copy_(_sum(unpack(comm.all_gather(sent), length, self.bits))[:elements])
         if feedback:
             keep(state, {RESIDUAL: residual.view(-1)[:elements]}, part)
@@ -101,10 +99,8 @@ class Integers(Codec):
         self, part: torch.Tensor, comm: Communicator, state: State, length: int
     ) -> None:
         elements, feedback = part.numel(), self.settings.feedback
-        sent, residual = pack(
-            _pad(carried(part, comm, state, feedback), comm.size * length).view(comm.size, length),
-            self.bits,
-        )
+        total = _pad(carried(part, comm, state, feedback), comm.size * length)
+        sent, residual = pack(total.view(comm.size, length), self.bits)
         shard = _sum(unpack(comm.all_to_all(sent), length, self.bits))
         if feedback and SUM_RESIDUAL in state:
             shard += state[SUM_RESIDUAL]
@@ -131,21 +127,17 @@ class Int4(Integers):
 
 
 def _pad(total: torch.Tensor, length: int) -> torch.Tensor:
-    return (
-        torch.nn.functional.pad(total, (0, length - total.numel()))
-        if length > total.numel()
-        else total
-    )
+    if length == total.numel():
+        return total
+    return torch.nn.functional.pad(total, (0, length - total.numel()))
 
 
 def pack(rows: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pack rows of fp32 (length a multiple of BLOCK) into rows of uint8: scales, then `bits` per
-    element.
+    """Pack rows of fp32, whose length is a multiple of BLOCK.
 
-    Also returns rounding errors.
-
-    The scale of a block with a value that is not finite is not finite either, and the whole block
-    is unpacked as NaN.
+    Returns rows of uint8 (scales, then `bits` per element) and the rounding errors. The scale of a
+    block with a value that is not finite is not finite either, and the whole block is unpacked as
+    NaN.
     """
     blocks = rows.view(rows.shape[0], -1, BLOCK)
     scales = torch.linalg.vector_norm(blocks, ord=torch.inf, dim=2) / most_steps(bits)

@@ -1,6 +1,6 @@
-"""PowerSGD: each matrix as the product of two narrow factors, from one step of power iteration.
+"""PowerSGD: sends each matrix as the product of two narrow factors.
 
-The rest stays in the residual.
+The factors are from one step of power iteration. The difference stays in the residual.
 
 After Vogels, Karimireddy and Jaggi 2019 (arXiv 1905.13727), with error feedback and warm start. M
 (n x m) is the sum over ranks of share plus residual. It becomes P W^T with P = M Q, Q the
@@ -66,10 +66,8 @@ def _means(part: torch.Tensor, rank: int) -> ModuleType:
 def _sum(tensor: torch.Tensor, rough: int, comm: Communicator) -> tuple[torch.Tensor, int]:
     """Sum a flat tensor over ranks, with the same bits on each.
 
-    Also returns the bytes that a rank sends.
-
-    The first `rough` elements are sent as bf16. The error of P only rotates the basis slightly; the
-    error of W stays in the residual.
+    The first `rough` elements are sent as bf16. The error of P only rotates the basis slightly, and
+    the error of W stays in the residual. Also returns the bytes that a rank sends.
     """
     few, precise = tensor[:rough].bfloat16(), tensor[rough:]
     if comm.size == 2:
@@ -86,17 +84,15 @@ def _sum_of_two(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """One round with as many bytes as the two rounds of a ring."""
     rough, end = few.numel(), 2 * precise.numel()
-    both = comm.all_gather(
-        torch.cat([precise.view(few.dtype), few, few.new_zeros(rough % 2)])
-        if rough
-        else precise.view(few.dtype)
-    )
+    sent = precise.view(few.dtype)
+    if rough:
+        sent = torch.cat([sent, few, few.new_zeros(rough % 2)])
+    both = comm.all_gather(sent)
     rests, fews = both[:, :end].view(precise.dtype), both[:, end : end + rough].float()
     return fews[0] + fews[1], rests[0] + rests[1]
 
 
 def _begin(rows: int, rank: int, device: torch.device) -> torch.Tensor:
     """The first basis, the same on every rank."""
-    return torch.randn(
-        rows, rank, generator=torch.Generator().manual_seed(SEED), dtype=torch.float32
-    ).to(device)
+    generator = torch.Generator().manual_seed(SEED)
+    return torch.randn(rows, rank, generator=generator, dtype=torch.float32).to(device)

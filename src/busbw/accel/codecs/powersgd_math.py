@@ -1,6 +1,6 @@
 """The arithmetic of PowerSGD in plain torch, and the layout of matrices in a gradient.
 
-The kernels have the same four steps.
+The four steps are `project`, `answer`, `multiply` and `next_basis`. The kernels have the same.
 """
 
 import math
@@ -21,8 +21,9 @@ TINY = 1e-30  # a factor with smaller values counts as zero
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A parameter in a part: offset, rows, columns, and the first rows of its P and W in the
-    stacked P and W of all matrices.
+    """A parameter in a part of a gradient: its offset, rows and columns.
+
+    `left` and `right` are the first rows of its P and W in the stacked P and W of all matrices.
     """
 
     begin: int
@@ -51,8 +52,9 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The matrices of a part, the stretches between them (begin, end), and the total rows of P
-    and W.
+    """The matrices of a part, and the stretches between them (begin, end).
+
+    `left` and `right` are the total rows of P and W.
     """
 
     matrices: tuple[Matrix, ...]
@@ -77,9 +79,8 @@ def layout(shapes: tuple[tuple[int, ...], ...], rank: int) -> Layout:
     begin = left = right = 0
     for shape in shapes:
         elements = math.prod(shape)
-        rows, columns = (
-            (shape[0], elements // shape[0]) if len(shape) > 1 and elements else (1, elements)
-        )
+        rows = shape[0] if len(shape) > 1 and elements else 1
+        columns = elements // rows
         if rows * columns >= WORTH * rank * (rows + columns):
             matrices.append(Matrix(begin, rows, columns, left, right))
             left, right = left + rows, right + columns
@@ -100,8 +101,9 @@ def project(
     *,
     feedback: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's share plus residual, and what it sends first: P of all matrices, then the
-    stretches.
+    """This rank's share plus residual, and what it sends first.
+
+    It first sends P of all matrices, and then the stretches between them.
     """
     total, rank = carried(part, comm, state, feedback), basis.shape[1]
     sent = room(parts, rank, total.device)
@@ -154,10 +156,8 @@ def multiply(
     if feedback:
         total.sub_(result, alpha=1 / size)
     if parts.others:
-        torch._foreach_copy_(
-            parts.stretches(result),
-            list(others.split([end - begin for begin, end in parts.others])),
-        )
+        lengths = [end - begin for begin, end in parts.others]
+        torch._foreach_copy_(parts.stretches(result), list(others.split(lengths)))
         torch._foreach_zero_(parts.stretches(total))
     part.copy_(result)
     return ~torch.isfinite(torch.linalg.vector_norm(part, ord=torch.inf))
@@ -166,8 +166,10 @@ def multiply(
 def next_basis(
     parts: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
 ) -> torch.Tensor:
-    """The next basis: W, or the former basis for zero matrices (a zero basis would stay zero)
-    and in skipped steps.
+    """The next basis: W.
+
+    It is the former basis in skipped steps, and for zero matrices, since a zero basis would stay
+    zero.
     """
     if not parts.matrices:
         return right
@@ -182,11 +184,8 @@ def restore(residual: torch.Tensor, before: torch.Tensor | None, wrong: torch.Te
 
 def room(parts: Layout, rank: int, device: torch.device) -> torch.Tensor:
     """A buffer for what is sent first."""
-    return torch.empty(
-        parts.left * rank + sum(end - begin for begin, end in parts.others),
-        dtype=torch.float32,
-        device=device,
-    )
+    others = sum(end - begin for begin, end in parts.others)
+    return torch.empty(parts.left * rank + others, dtype=torch.float32, device=device)
 
 
 def apart(parts: Layout, sent: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -196,9 +195,7 @@ def apart(parts: Layout, sent: torch.Tensor, rank: int) -> tuple[torch.Tensor, t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Owners:
-    """For the rows of the stacked P or W, on a device: the matrix of each row, and the last row
-    of each matrix.
-    """
+    """The rows of the stacked P or W: the matrix of each row, and the last row of each matrix."""
 
     of: torch.Tensor
     last: torch.Tensor
@@ -220,17 +217,16 @@ def _sizes(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
 
 
 def _orthonormal(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """Matrices [factors, rank, rank] that make the columns of each factor orthonormal when
-    multiplied from the right.
+    """Matrices [factors, rank, rank] that make the columns of each factor orthonormal.
 
-    From Cholesky factors of the Gram matrices, in fp64 because differences of their elements may be
-    small.
+    They are multiplied from the right. They are computed from Cholesky factors of the Gram
+    matrices, in fp64, because differences of their elements may be small.
     """
     sizes = _sizes(factors, owners).clamp(min=TINY)
     exact = factors.double() / sizes.double()[owners.of, None]
     sums = (exact[:, :, None] * exact[:, None, :]).cumsum(0)[owners.last]
     grams = torch.cat([sums[:1], sums.diff(dim=0)])
-    # so that zero factors have a Cholesky factor too
+    # Zero factors get a mean of 1, so that they have a Cholesky factor too.
     mean = grams.diagonal(dim1=1, dim2=2).mean(1) + (sizes <= TINY)
     grams += torch.diag_embed((LEAST * mean)[:, None].expand(-1, grams.shape[1]))
     lower = torch.linalg.cholesky_ex(grams).L  # _ex: checking for errors would wait for the device
@@ -242,7 +238,8 @@ def _orthonormal(factors: torch.Tensor, owners: Owners) -> torch.Tensor:
 
 
 def _times(factors: torch.Tensor, small: torch.Tensor, owners: Owners) -> torch.Tensor:
-    """Multiply the rows of each factor by its own [rank, rank], in fp32 regardless of TF32
-    settings.
+    """Multiply the rows of each factor by its [rank, rank] matrix.
+
+    This is done in fp32 whatever the TF32 settings are.
     """
     return (factors[:, :, None] * small[owners.of]).sum(1)

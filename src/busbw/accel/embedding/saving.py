@@ -174,8 +174,12 @@ def _raise_first(target: Path, errors: list[str]) -> None:
 
 def _list_saves(target: Path) -> dict[int, Path]:
     """The folders of saves, by number."""
-    found = ((one.name.removeprefix("save-"), one) for one in target.glob("save-*"))
-    return {int(number): one for number, one in found if number.isdigit()}
+    saves = {}
+    for folder in target.glob("save-*"):
+        number = folder.name.removeprefix("save-")
+        if number.isdigit():
+            saves[int(number)] = folder
+    return saves
 
 
 def _read_manifest(target: Path, dim: int, settings: TableSettings) -> Mapping[str, Any]:

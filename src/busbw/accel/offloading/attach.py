@@ -73,10 +73,7 @@ def offload(
     parameters = _collect_parameters(inner, optimizer, units)
     choose(parameters, gpu_share)
     device = parameters[0].local.device
-    groups = [
-        {key: value for key, value in group.items() if key not in ("foreach", "fused")}
-        for group in optimizer.param_groups
-    ]
+    groups = [_without_kernels(group) for group in optimizer.param_groups]
     replacement = OffloadedAdamW(groups, parameters, units[0], device, settings)
     replacement.defaults = dict(optimizer.defaults)  # some schedulers read them
     _convert_to_bf16(inner, parameters)
@@ -112,6 +109,11 @@ def _check_wrapped(model: nn.Module, stream_weights: bool) -> None:
             "stream_weights does not work under DistributedDataParallel",
             "shard the model by fully_shard, or leave it out",
         )
+
+
+def _without_kernels(group: dict[str, Any]) -> dict[str, Any]:
+    """A parameter group without the options that select AdamW's kernels."""
+    return {key: value for key, value in group.items() if key not in ("foreach", "fused")}
 
 
 def _has_shards(model: nn.Module) -> bool:

@@ -84,32 +84,28 @@ class Streamer:
 
     def __init__(self, model: nn.Module, optimizer: OffloadedAdamW, units: list[Unit]) -> None:
         self._optimizer, self._root = optimizer, units[0]
-        self._streamed = [
-            Streamed(unit, optimizer)
-            for unit in units[1:]
-            if any(not offloaded.on_device for offloaded in unit.parameters)
-        ]
+        every = [Streamed(unit, optimizer) for unit in units[1:]]
+        self._streamed = [streamed for streamed in every if streamed.parameters]
         self._handles: list[Any] = [model.register_forward_pre_hook(self._begin)]
-        for number, offloaded in enumerate(self._streamed):
-            self._watch(number, offloaded)
-        for offloaded in self._streamed:
-            for parameter in offloaded.parameters:
-                _own_storage(parameter)
-            offloaded.release()
+        for number, streamed in enumerate(self._streamed):
+            self._watch(number, streamed)
+        for streamed in self._streamed:
+            for offloaded in streamed.parameters:
+                _own_storage(offloaded)
+            streamed.release()
         self._on_host = {
             id(offloaded.parameter): offloaded
             for offloaded in optimizer.parameters
             if offloaded.slot is not None
         }
+
+        def add_weights(*arguments: Any) -> None:  # not a method: torch sets an attribute on it
+            self._add_weights(*arguments)
+
         for module in model.modules():
-            if any(
-                id(offloaded) in self._on_host for offloaded in module.parameters(recurse=False)
-            ):
-                self._handles.append(
-                    module.register_state_dict_post_hook(
-                        lambda *arguments: self._add_weights(*arguments)
-                    )
-                )
+            own = module.parameters(recurse=False)
+            if any(id(parameter) in self._on_host for parameter in own):
+                self._handles.append(module.register_state_dict_post_hook(add_weights))
                 self._handles.append(module.register_load_state_dict_pre_hook(_refuse))
         self._handles.append(model.register_load_state_dict_pre_hook(_refuse))
 

@@ -49,15 +49,11 @@ class Controller:
     def __init__(
         self, mesh: Mesh, executor: Executor, options: Options, timeline: Timeline, times: int = 0
     ) -> None:
-        """`times`: how many jobs this process has joined so far. It is the same on all ranks."""
+        """`times`: jobs that this process has joined so far. It is the same on all ranks."""
         self._times = times
         self._heartbeat = Heartbeat(mesh)
-        self._mesh, self._executor, self._options, self._timeline = (
-            mesh,
-            executor,
-            options,
-            timeline,
-        )
+        self._mesh, self._executor = mesh, executor
+        self._options, self._timeline = options, timeline
         self._rank, self._size = mesh.world.rank, mesh.world.size
         self._table, self._cache = Table(), Cache(options.cache, self._rank)
         self._lock, self._wake = threading.Lock(), threading.Event()
@@ -102,10 +98,8 @@ class Controller:
     def _leave_together(self) -> None:
         """Wait until all ranks know that all leave.
 
-        Closing connections earlier could lose data that others have not read.
-
-        Uses the store, which rank 0 or the launcher hosts. If the store is gone, all ranks have
-        left.
+        Closing connections earlier could lose data that others have not read. It uses the store,
+        which rank 0 or the launcher hosts. If the store is gone, all ranks have left.
         """
         with contextlib.suppress(Exception):
             store = dist.PrefixStore(
@@ -122,7 +116,7 @@ class Controller:
 
     @property
     def lost(self) -> bool:
-        """Whether it has failed. Running operations of other ranks may never end."""
+        """Whether the job has failed. Then running operations of other ranks may never end."""
         return self._ended is not None and not isinstance(self._ended, Shutdown)
 
     def _forget(self, key: Key) -> None:
@@ -134,9 +128,10 @@ class Controller:
         try:
             while not self._cycle():
                 # A single rank waits only for its own requests.
-                self._wake.wait(
-                    None if self._size == 1 else max(self._options.cycle_s, _LEAST_PAUSE_S)
-                )
+                pause_s = None
+                if self._size > 1:
+                    pause_s = max(self._options.cycle_s, _LEAST_PAUSE_S)
+                self._wake.wait(pause_s)
                 self._wake.clear()
             self._end(Shutdown())
         except Exception as error:  # noqa: BLE001 - set on all pending operations
@@ -159,9 +154,8 @@ class Controller:
         answers = list(self._cache.take(bits))
         if unknown:
             cached = {answer.key for answer in answers}
-            answers += self._negotiate(
-                [operation.request for key, operation in waiting.items() if key not in cached]
-            )
+            fresh = [operation.request for key, operation in waiting.items() if key not in cached]
+            answers += self._negotiate(fresh)
         if answers:
             self._answer(answers)
         self._warn()
@@ -169,38 +163,30 @@ class Controller:
 
     def _bits(self, waiting: dict[Key, Operation]) -> tuple[int, bool]:
         """Cache slots that this rank is ready for, and whether it has requests without a slot."""
-        bits, unknown, joined, now_s = (
-            self._cache.foreign,
-            False,
-            bool(self._table.joined),
-            time.monotonic(),
-        )
+        bits, unknown = self._cache.foreign, False
+        joined, now_s = bool(self._table.joined), time.monotonic()
         patience_s = min(self._options.stall_warn_s, self._options.stall_fail_s)
         for key, operation in waiting.items():
             slot = self._cache.slot(operation.request)
-            # Requests that others have sent in full are sent in full, and so are overdue ones, so
+            # Requests that others have sent in full are sent in full. So are overdue requests, so
             # that a warning can name missing ranks.
-            if (
-                slot is None
-                or joined
-                or key in self._table
-                or now_s - operation.since_s > patience_s
-            ):
+            overdue = now_s - operation.since_s > patience_s
+            if slot is None or joined or key in self._table or overdue:
                 unknown = True
             else:
                 bits |= 1 << slot
         return bits, unknown or bool(self._overdue())
 
     def _exchange(self, bits: int, unknown: bool, leaves: bool) -> tuple[int, bool, bool]:
-        """The AND of all ranks' bits, and whether any rank has an uncached request or is
-        leaving.
+        """Exchange the bits of all ranks.
+
+        Returns their AND, whether any rank has an uncached request, and whether any is leaving.
         """
         length = (self._cache.slots + 7) // 8
         if self._size > 1:
             flags = 0xFF & ~(_UNKNOWN * unknown) & ~(_LEAVE * leaves)
-            message = torch.frombuffer(
-                bytearray([flags]) + bytearray(bits.to_bytes(length, "little")), dtype=torch.uint8
-            )
+            data = bytearray([flags]) + bytearray(bits.to_bytes(length, "little"))
+            message = torch.frombuffer(data, dtype=torch.uint8)
             dist.all_reduce(message, op=dist.ReduceOp.BAND, group=self._mesh.world.group)
             flags, bits = int(message[0]), int.from_bytes(bytes(message[1:].tolist()), "little")
             unknown, leaves = not flags & _UNKNOWN, not flags & _LEAVE
@@ -220,19 +206,16 @@ class Controller:
                 self._table.add(rank, request)
         answers = self._table.take_ready(self._executor.members())
         for key in gathered[0][1]:  # rank 0's clock decides for all
-            failed = self._table.fail(
-                key,
-                f"{key[1]}: some ranks did not request it within {self._options.stall_fail_s:g} s",
-            )
-            answers += [failed] if failed else []
+            limit = f"within {self._options.stall_fail_s:g} s"
+            failed = self._table.fail(key, f"{key[1]}: some ranks did not request it {limit}")
+            if failed:
+                answers.append(failed)
         return answers
 
     def _overdue(self) -> list[Key]:
-        return (
-            self._table.overdue(self._options.stall_fail_s, time.monotonic())
-            if self._rank == 0
-            else []
-        )
+        if self._rank != 0:
+            return []
+        return self._table.overdue(self._options.stall_fail_s, time.monotonic())
 
     def _answer(self, answers: Sequence[Response]) -> None:
         keys = {answer.key for answer in answers}
@@ -250,9 +233,8 @@ class Controller:
     def _warn(self) -> None:
         if self._rank != 0:
             return
-        for stalled in self._table.stalled(
-            self._executor.members(), self._options.stall_warn_s, time.monotonic()
-        ):
+        members, least_s = self._executor.members(), self._options.stall_warn_s
+        for stalled in self._table.stalled(members, least_s, time.monotonic()):
             missing = ", ".join(self._mesh.name(rank) for rank in stalled.missing)
             sys.stderr.write(
                 f"busbw horovod: {stalled.key[1]} has waited {stalled.waited_s:.0f} s for"
@@ -273,8 +255,8 @@ class Controller:
         lost = self._heartbeat.lost() if self._size > 1 else []
         alive = "all ranks are alive" if self._heartbeat.tells else "a rank may be lost"
         who = f"lost: {', '.join(lost)}" if lost else alive
-        # Ranks that notice late also see others leave, so the first finding counts. Without the
-        # store, each rank uses its own.
+        # Ranks that notice the failure late also see others leave, so the first finding counts.
+        # Without the store, each rank uses its own finding.
         with contextlib.suppress(Exception):
             who = distributed_c10d._get_default_store().compare_set(_LOST, "", who).decode()
         return HorovodInternalError(

@@ -30,11 +30,11 @@ class Operation:
     inputs: Sequence[torch.Tensor] = ()
     outputs: Sequence[torch.Tensor] = ()  # for operations with preallocated results
     splits: Sequence[int] = ()
-    # device of the received row counts; None: they are not returned
+    # The device of the received row counts; None: they are not returned.
     counts_on: torch.device | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     grouped: bool = False  # the result is a list
-    returned: Sequence[torch.Tensor] = ()  # in place: the caller's tensors, which are returned
+    returned: Sequence[torch.Tensor] = ()  # of an operation in place: the caller's tensors
     handle: Handle = field(default_factory=Handle)
     since_s: float = field(default_factory=time.monotonic)
     begun: "torch.cuda.Event | None" = None  # after the work queued on the GPU before the call
@@ -53,7 +53,7 @@ _Batch = list[tuple[Response, Operation]]
 
 
 class Executor:
-    """Process sets by number, and how operations run over them."""
+    """Runs operations over process sets, which it knows by number."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Executor:
         return {number: members.ranks for number, members in self.sets.items()}
 
     def add_set(self, ranks: tuple[int, ...]) -> int:
-        """Add a process set; the number.
+        """Add a process set, or reuse one with the same ranks. Returns its number.
 
-        All ranks must call it. A set with the same ranks is reused.
+        All ranks must call it.
         """
         for number, members in self.sets.items():
             if number and members.ranks == ranks:
@@ -104,12 +104,9 @@ class Executor:
                 operation = self._make_for_joined(answer)
                 if operation is None:
                     continue
-            self._timeline.span(
-                _label(answer.request),
-                NEGOTIATE.format(answer.request.kind.upper()),
-                operation.since_s,
-                time.monotonic(),
-            )
+            activity = NEGOTIATE.format(answer.request.kind.upper())
+            end_s = time.monotonic()
+            self._timeline.span(_label(answer.request), activity, operation.since_s, end_s)
             if batch and not self._fits(batch, answer, operation):
                 self._all_reduce(batch)
                 batch = []
@@ -134,24 +131,21 @@ class Executor:
         return Operation(request, zeros, zeros, device=device)
 
     def _fits(self, batch: _Batch, answer: Response, operation: Operation) -> bool:
-        """Whether it can be fused with the batch."""
+        """Whether an operation can be fused with the batch."""
         first, new = batch[0][0].request, answer.request
         alike = ("kind", "set_id", "op", "prescale", "postscale", "device")
-        if (
-            any(getattr(first, name) != getattr(new, name) for name in alike)
-            or self._by_worker(first)
-            or self._by_worker(new)
-        ):
+        if any(getattr(first, name) != getattr(new, name) for name in alike):
+            return False
+        if self._by_worker(first) or self._by_worker(new):
             return False
         if len({*first.dtypes, *new.dtypes}) > 1 or batch[0][1].device != operation.device:
             return False
         tensors = [tensor for _, other in batch for tensor in other.inputs] + [*operation.inputs]
-        return bool(
-            sum(tensor.numel() * tensor.element_size() for tensor in tensors) <= self._fusion
-        )
+        nbytes: int = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return nbytes <= self._fusion
 
     def _by_worker(self, request: Request) -> bool:
-        """Whether it is a gradient that the communication worker exchanges."""
+        """Whether a request is a gradient that the communication worker exchanges."""
         if not request.gradient or self._worker is None:
             return False
         nbytes = sum(
@@ -171,10 +165,8 @@ class Executor:
         with self._record_times(batch), self._use_stream(batch) as finished:
             for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
                 chosen = [number for number, tensor in enumerate(tensors) if tensor.dtype == dtype]
-                inputs, results = (
-                    [tensors[number] for number in chosen],
-                    [outputs[number] for number in chosen],
-                )
+                inputs = [tensors[number] for number in chosen]
+                results = [outputs[number] for number in chosen]
                 if self._by_worker(request):
                     names = [f"{request.name}.{number}" for number in chosen]
                     reduce = functools.partial(
@@ -216,21 +208,17 @@ class Executor:
             self._finish(operation, results, finished)
 
     def _run_tensor(self, answer: Response, operation: Operation, number: int) -> object:
-        request, tensor, group = (
-            answer.request,
-            operation.inputs[number],
-            self._group(answer.request),
-        )
+        """Run an operation on one of its tensors. Returns the result for it."""
+        request, tensor = answer.request, operation.inputs[number]
+        group = self._group(request)
         ranks = self.sets[request.set_id].ranks
         if request.kind == Kind.ALLGATHER:
             return collectives.allgather(tensor, collectives.rows_of(answer, number, ranks), group)
         if request.kind == Kind.ALLTOALL:
             out, rows = collectives.alltoall(tensor, operation.splits, group)
-            return (
-                (out, torch.tensor(rows, dtype=torch.int32, device=operation.counts_on))
-                if operation.counts_on
-                else out
-            )
+            if not operation.counts_on:
+                return out
+            return out, torch.tensor(rows, dtype=torch.int32, device=operation.counts_on)
         if request.kind == Kind.REDUCESCATTER:
             return collectives.reducescatter(tensor, request, group)
         output = operation.outputs[number]
@@ -251,34 +239,28 @@ class Executor:
         end_s = time.monotonic()
         for answer, operation in batch:
             request, name = answer.request, answer.request.kind.upper()
-            types, shapes = (
-                [str(dtype).removeprefix("torch.") for dtype in request.dtypes],
-                [list(shape) for shape in request.shapes],
-            )
+            types = [str(dtype).removeprefix("torch.") for dtype in request.dtypes]
+            shapes = [list(shape) for shape in request.shapes]
             self._timeline.span(_label(request), name, begin_s, end_s, dtype=types, shape=shapes)
             backend = "NCCL" if operation.device.type == "cuda" else "GLOO"
-            self._timeline.span(
-                _label(request),
-                f"{backend}_{_ACTIVITIES.get(name, name)}",
-                begin_s,
-                end_s,
-                fused=len(batch),
-            )
+            activity = f"{backend}_{_ACTIVITIES.get(name, name)}"
+            self._timeline.span(_label(request), activity, begin_s, end_s, fused=len(batch))
 
     @contextlib.contextmanager
     def _use_stream(self, batch: _Batch) -> Iterator["torch.cuda.Event | None"]:
-        """On a GPU: a stream of our own, after what was queued before; the event is recorded at
-        the end.
+        """A context in which a batch runs on a separate stream of its GPU.
+
+        The stream waits for work that was queued before the calls. Yields an event that is recorded
+        at the end of the context; None on a CPU.
         """
         device = batch[0][1].device
         if device.type != "cuda":
             with torch.no_grad():
                 yield None
             return
-        stream, finished = (
-            self._streams.setdefault(device, torch.cuda.Stream(device)),
-            torch.cuda.Event(),
-        )
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)
+        stream, finished = self._streams[device], torch.cuda.Event()
         with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
             for _, operation in batch:
                 if operation.begun is not None:
@@ -296,8 +278,10 @@ class Executor:
 
 
 def _label(request: Request) -> str:
-    """Its name in the timeline.
+    """The name of an operation in the timeline.
 
-    Operations of several process sets may have one name at the same time.
+    It has the process set, since operations of several sets may have the same name at a time.
     """
-    return request.name + (f" (process set {request.set_id})" if request.set_id else "")
+    if not request.set_id:
+        return request.name
+    return f"{request.name} (process set {request.set_id})"

@@ -1,4 +1,4 @@
-"""Parameters, optimizer states and any Python objects, from one rank to all or from all to all."""
+"""Broadcasts parameters, optimizer states and Python objects, and gathers objects."""
 
 import dataclasses
 import pickle
@@ -15,11 +15,12 @@ from busbw.horovod.torch.requests import Kind
 
 
 def broadcast_parameters(params: Any, root_rank: int) -> None:
-    """Overwrite tensors with those of `root_rank`: of a state_dict, named_parameters() or
-    parameters().
+    """Overwrite tensors with those of `root_rank`.
+
+    `params`: a state_dict, named_parameters() or parameters().
 
     Raises:
-        Refused: something else.
+        Refused: `params` is something else.
     """
     if isinstance(params, Mapping):
         named = sorted(params.items())
@@ -34,11 +35,9 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
     for name, tensor in named:
         if tensor is None:
             continue
-        sent = (
-            tensor
-            if isinstance(tensor, torch.Tensor) and tensor.is_contiguous()
-            else _contiguous(name, tensor)
-        )
+        sent = tensor
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
+            sent = _contiguous(name, tensor)
         call = Call(Kind.BROADCAST, in_place=True, name=name, root=root_rank)
         begun.append((tensor, sent, calls.begin(call, [sent])))
     for tensor, sent, number in begun:
@@ -73,9 +72,8 @@ def broadcast_optimizer_state(
     if context.rank() != root_rank:
         tensors = []
         state = _with_tensors(bare, tensors, _devices(optimizer))
-    broadcast_parameters(
-        [(f"optimizer state.{number}", tensor) for number, tensor in enumerate(tensors)], root_rank
-    )
+    named = [(f"optimizer state.{number}", tensor) for number, tensor in enumerate(tensors)]
+    broadcast_parameters(named, root_rank)
     if context.rank() != root_rank:
         optimizer.load_state_dict(state)
 
@@ -87,7 +85,7 @@ class _Hole(tuple[Any, ...]):
 
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """A copy with placeholders for tensors, which are appended to `tensors` in order."""
+    """A copy of a value with placeholders for its tensors, which are appended to `tensors`."""
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach().contiguous())
         return _Hole((tuple(value.shape), value.dtype, value.device.type))
@@ -101,7 +99,7 @@ def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
 def _with_tensors(
     value: Any, tensors: list[torch.Tensor], devices: Mapping[str, torch.device]
 ) -> Any:
-    """A copy with new tensors for placeholders, which are appended to `tensors` in order."""
+    """A copy of a value with new tensors for placeholders, which are appended to `tensors`."""
     if isinstance(value, _Hole):
         shape, dtype, device = value
         tensors.append(torch.empty(shape, dtype=dtype, device=devices.get(device, device)))
@@ -130,10 +128,8 @@ def broadcast_object(
     """Broadcast a picklable object from `root_rank` (a rank of the job) to the ranks of the set."""
     data = _pickled(obj) if context.rank() == root_rank else torch.empty(0, dtype=torch.uint8)
     size = torch.tensor([data.numel()])
-    call, name = (
-        Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set),
-        name or "object",
-    )
+    call = Call(Kind.BROADCAST, in_place=True, root=root_rank, process_set=process_set)
+    name = name or "object"
     context.handles.synchronize(calls.begin(dataclasses.replace(call, name=f"{name}.size"), [size]))
     if context.rank() != root_rank:
         data = torch.empty(int(size), dtype=torch.uint8)

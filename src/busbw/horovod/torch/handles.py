@@ -14,7 +14,7 @@ class Handle:
 
     def __init__(self) -> None:
         self._done = threading.Event()
-        # called just before the outcome becomes visible
+        # Called just before the outcome becomes visible.
         self.before: Callable[[], None] = lambda: None
         self._result: Any = None
         self._error: Exception | None = None
@@ -41,7 +41,7 @@ class Handle:
         """Wait for the result. On a GPU, the current stream of the result's device waits.
 
         Raises:
-            HorovodInternalError: it failed.
+            HorovodInternalError: the operation failed.
         """
         self._done.wait()
         if self._error is not None:
@@ -66,7 +66,9 @@ def _tensors(result: Any) -> Iterator[torch.Tensor]:
 
 
 class Handles:
-    """Numbers increase by one for each operation, failed ones too: generated names contain them
+    """Handles by number.
+
+    Numbers increase by one for each operation, including failed ones. Generated names contain them,
     and must match on all ranks.
     """
 
@@ -81,7 +83,7 @@ class Handles:
 
     @property
     def count(self) -> int:
-        """How many numbers were used."""
+        """The number of handle numbers used so far."""
         return self._count
 
     def advance(self, count: int) -> None:
@@ -106,4 +108,4 @@ class Handles:
     def synchronize(self, number: int) -> Any:
         """The operation's result. None for an unknown number or at a second call."""
         handle = self._handles.pop(number, None)
-        return handle.result() if handle else None
+        return None if handle is None else handle.result()

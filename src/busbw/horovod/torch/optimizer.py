@@ -72,7 +72,7 @@ class _Reducer:
         self.synchronized = False
 
     def accumulated(self, parameter: torch.Tensor) -> None:
-        """A gradient has been accumulated."""
+        """Note that a gradient was accumulated, and submit it after the last pass."""
         if self.delay[parameter] <= 0:
             raise AssertionError(_TOO_OFTEN)
         self.delay[parameter] -= 1
@@ -84,7 +84,7 @@ class _Reducer:
             self._submit(group)
 
     def wait(self) -> None:
-        """Wait until all gradients are reduced. Missing ones count as zeros."""
+        """Wait until all gradients are reduced. Missing gradients count as zeros."""
         for parameter in self.names:
             group = self._group_of.get(parameter, (parameter,))
             if parameter.requires_grad and group not in self._under_way:
@@ -108,9 +108,8 @@ class _Reducer:
         if any(gradient.is_sparse for gradient in gradients):
             self._under_way[group] = self._reduce_sparse(group)
         else:
-            self._under_way[group] = _then_make_sparse(
-                self._reduce_dense(group, gradients), were_sparse
-            )
+            finish = self._reduce_dense(group, gradients)
+            self._under_way[group] = _then_make_sparse(finish, were_sparse)
 
     def _reduce_sparse(self, group: _Parameters) -> Any:
         if len(group) > 1:
@@ -132,20 +131,18 @@ class _Reducer:
     def _reduce_dense(self, group: _Parameters, gradients: Sequence[torch.Tensor]) -> Any:
         plan = self.plan
         narrow = [plan.compression.compress(gradient.detach()) for gradient in gradients]
-        number = calls.begin(
-            Call(
-                Kind.ALLREDUCE,
-                grouped=True,
-                in_place=True,
-                name=self.names[group[0]],
-                op=plan.op,
-                prescale=1.0 / plan.predivide,
-                postscale=plan.predivide,
-                process_set=plan.process_set,
-                gradient=all(gradient.is_floating_point() for gradient in gradients),
-            ),
-            [tensor.contiguous() for tensor, _ in narrow],
+        call = Call(
+            Kind.ALLREDUCE,
+            grouped=True,
+            in_place=True,
+            name=self.names[group[0]],
+            op=plan.op,
+            prescale=1.0 / plan.predivide,
+            postscale=plan.predivide,
+            process_set=plan.process_set,
+            gradient=all(gradient.is_floating_point() for gradient in gradients),
         )
+        number = calls.begin(call, [tensor.contiguous() for tensor, _ in narrow])
 
         def take() -> None:
             results = context.handles.synchronize(number)
@@ -160,22 +157,24 @@ class _Reducer:
 def _then_make_sparse(
     take: Callable[[], None], dims: dict[torch.Tensor, int]
 ) -> Callable[[], None]:
-    """Convert gradients that were sent densely back to sparse ones with these numbers of sparse
-    dimensions.
+    """Extend `take` by converting gradients that were sent densely back to sparse ones.
+
+    `dims`: their numbers of sparse dimensions.
     """
 
-    def taken() -> None:
+    def take_and_convert() -> None:
         take()
         for parameter, dim in dims.items():
             assert parameter.grad is not None
             parameter.grad = parameter.grad.to_sparse(dim)
 
-    return taken
+    return take_and_convert
 
 
 class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
-    """What DistributedOptimizer adds to the class of the optimizer, from which its own class is
-    derived at run time.
+    """The methods that DistributedOptimizer adds to the class of an optimizer.
+
+    It derives a class from both at run time.
     """
 
     _reducer: _Reducer
@@ -191,9 +190,7 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """In this context `step` does not wait for gradients, because `synchronize` has been
-        called.
-        """
+        """A context in which `step` does not wait, because `synchronize` has been called."""
         self._reducer.step_waits = False
         try:
             yield
@@ -206,7 +203,7 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
         self._reducer.reset()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the optimizer's own.
+        """Like the optimizer's own `zero_grad`.
 
         Raises:
             AssertionError: gradients have been submitted and not been waited for.
@@ -228,7 +225,7 @@ class _Distributed(torch.optim.Optimizer):  # type: ignore[misc]
         return super().step(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """Like the optimizer's own. Submitted gradients are discarded."""
+        """Like the optimizer's own `load_state_dict`. Submitted gradients are discarded."""
         self._reducer.reset()
         super().load_state_dict(*args, **kwargs)
 
@@ -247,8 +244,9 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> torch.optim.Optimizer:
-    """Wrap an optimizer in a class derived from its own, so that gradients are averaged (or reduced
-    by `op`) over ranks.
+    """Wrap an optimizer so that gradients are averaged over ranks, or reduced by `op`.
+
+    The class of the result is derived from the class of the optimizer.
 
     `groups`: lists of parameters whose gradients are sent together, or the number of equal groups;
     `num_groups` is its deprecated name. `gradient_predivide_factor` f: divide by f before the sum
@@ -264,13 +262,8 @@ def DistributedOptimizer(
             "the argument num_groups has been replaced by groups", DeprecationWarning, stacklevel=2
         )
         groups = num_groups if groups is None else groups
-    plan = _Plan(
-        compression,
-        calls.reduction(op, None),
-        gradient_predivide_factor,
-        sparse_as_dense,
-        process_set,
-    )
+    op = calls.reduction(op, None)
+    plan = _Plan(compression, op, gradient_predivide_factor, sparse_as_dense, process_set)
     names = _names(optimizer, named_parameters)
     reducer = _Reducer(names, _groups(groups, names), plan, _positive(backward_passes_per_step))
     base = type(optimizer)
@@ -278,27 +271,27 @@ def DistributedOptimizer(
     wrapped: Any = object.__new__(derived)
     # State and options are shared with the given optimizer, except a scheduler's wrapper of its
     # step.
-    wrapped.__dict__.update(
-        {name: value for name, value in optimizer.__dict__.items() if name != "step"}
-    )
+    wrapped.__dict__.update(optimizer.__dict__)
+    wrapped.__dict__.pop("step", None)
     current = context.current()
+    reduces = current.info.size > 1 or current.options.always_reduce
     wrapped._reducer = reducer
-    wrapped._reduces = process_set.included() and (
-        current.info.size > 1 or current.options.always_reduce
-    )
+    wrapped._reduces = process_set.included() and reduces
     if wrapped._reduces:
         for parameter in names:
             if parameter.requires_grad:
                 if parameter.grad is None:
-                    # as in Horovod, it exists before the first backward
+                    # As in Horovod, gradients exist before the first backward.
                     parameter.grad = torch.zeros_like(parameter)
                 parameter.register_post_accumulate_grad_hook(_make_hook(reducer))
     return wrapped
 
 
 def _make_hook(reducer: _Reducer) -> Callable[[torch.Tensor], None]:
-    """A hook that does not keep the parameters: Python does not see what hooks of a parameter
-    refer to.
+    """A hook that passes an accumulated gradient to the reducer.
+
+    It does not keep the parameters: Python's garbage collector does not see what the hooks of a
+    parameter refer to.
     """
     reference = weakref.ref(reducer)
 
@@ -346,7 +339,7 @@ def _groups(groups: Any, names: dict[torch.Tensor, str]) -> list[_Parameters]:
     """Groups of parameters. Parameters in no group are sent separately."""
     if groups is None or groups == 0:
         return []
-    trained = [parameter for parameter in names if parameter.requires_grad]
+    trained = list(filter(_is_trained, names))
     if isinstance(groups, int) and groups > 0:
         # Use the order of rank 0, so that groups are the same on all ranks.
         order = broadcast_object([names[parameter] for parameter in trained], 0)
@@ -361,7 +354,11 @@ def _groups(groups: Any, names: dict[torch.Tensor, str]) -> list[_Parameters]:
         raise Refused(
             "a parameter is in groups twice, or is not one of the optimizer's", "list each once"
         )
-    return [tuple(parameter for parameter in group if parameter.requires_grad) for group in groups]
+    return [tuple(filter(_is_trained, group)) for group in groups]
+
+
+def _is_trained(parameter: torch.Tensor) -> bool:
+    return bool(parameter.requires_grad)
 
 
 def _positive(passes: int) -> int:

@@ -14,7 +14,7 @@ from busbw.horovod.torch.errors import Refused
 from busbw.host import addresses
 from busbw.launch import interfaces
 
-REACH_LIMIT_S = 5.0  # for each address of rank 0 that may be unreachable
+REACH_LIMIT_S = 5.0  # of the attempt to connect to each address of rank 0
 
 # torchrun's agent hosts the store, which outlives restarted workers.
 _AGENT, _ATTEMPT = "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"
@@ -56,7 +56,7 @@ def _open(info: RankInfo, timeout: timedelta) -> dist.Store:
 
 
 def _open_by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
-    """mpirun sets no address for rank 0, so MPI broadcasts one."""
+    """Open a store at an address that rank 0 broadcasts over MPI, since mpirun sets none."""
     try:
         from mpi4py import MPI
     except ImportError:
@@ -75,39 +75,43 @@ def _open_by_mpi(info: RankInfo, timeout: timedelta) -> dist.Store:
         store = dist.TCPStore("0.0.0.0", 0, is_master=True, timeout=timeout, wait_for_workers=False)
     hosts = world.allgather(socket.gethostname())
     alone = len(set(hosts)) == 1
-    offer: tuple[list[str], int] = world.bcast(
-        (["127.0.0.1"] if alone else _list_own_addresses(), store.port) if store else None, root=0
-    )
+    offer = None
+    if store:
+        offer = (["127.0.0.1"] if alone else _list_own_addresses(), store.port)
+    offered: list[str]
+    offered, port = world.bcast(offer, root=0)
     # All ranks learn if one finds no route, so that none keeps waiting.
-    routes = world.allgather(offer[0][0] if store else _find_route(*offer))
+    routes = world.allgather(offered[0] if store else _find_route(offered, port))
     if None in routes:
         raise Refused(
-            f"rank {routes.index(None)} cannot reach rank 0 at any of {', '.join(offer[0])}, port"
-            f" {offer[1]}",
+            f"rank {routes.index(None)} cannot reach rank 0 at any of {', '.join(offered)},"
+            f" port {port}",
             "name the network that all hosts share: horovodrun --network-interfaces 10.1.0.0/16",
         )
     if not alone:
         # On rank 0's host every address answers, so the address that other hosts found is used.
-        from_others = next(
-            route for route, host in zip(routes, hosts, strict=True) if host != hosts[0]
-        )
-        interfaces.name_for_gloo(from_others if hosts[info.rank] == hosts[0] else routes[info.rank])
+        route = routes[info.rank]
+        if hosts[info.rank] == hosts[0]:
+            pairs = zip(routes, hosts, strict=True)
+            route = next(other for other, host in pairs if host != hosts[0])
+        interfaces.name_for_gloo(route)
     return store or dist.TCPStore(
-        routes[info.rank], offer[1], is_master=False, timeout=timeout, wait_for_workers=False
+        routes[info.rank], port, is_master=False, timeout=timeout, wait_for_workers=False
     )
 
 
 def _list_own_addresses() -> list[str]:
-    """Addresses of this host, most likely first: the chosen interface, the address of the host
-    name, all others.
+    """Addresses of this host, the most likely first.
+
+    This is the address of the chosen interface, or else that of the host name and then all others.
     """
     chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     by_interface = addresses.local()
-    if own := by_interface.get(chosen):
+    own = by_interface.get(chosen)
+    if own:
         return [str(own.ip)]
-    candidates = [
-        str(address.ip) for address in by_interface.values() if address and not address.is_loopback
-    ]
+    known = [address for address in by_interface.values() if address]
+    candidates = [str(address.ip) for address in known if not address.is_loopback]
     named = socket.gethostbyname(socket.gethostname()) if interfaces.own_name_leads_here() else ""
     return sorted(candidates, key=lambda address: address != named)
 

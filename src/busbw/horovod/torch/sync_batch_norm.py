@@ -12,10 +12,8 @@ from busbw.horovod.torch.requests import Kind
 class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
     """Like torch.nn.BatchNorm of any dimension, on CPUs and GPUs.
 
-    Sums are operations in order with all others.
-
-    torch's SyncBatchNorm supports only GPUs, and would use its communicator out of order with the
-    other operations.
+    Its sums are operations that run in order with all others. torch's SyncBatchNorm supports only
+    GPUs, and would use its communicator out of order with other operations.
     """
 
     def _check_input_dim(self, input: torch.Tensor) -> None:

@@ -35,7 +35,7 @@ ccl_built = _with_verbose(builds.ccl_built)
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether it is "torch", the one framework that busbw has."""
+    """Whether the framework is "torch", the only one that busbw has."""
     return ext_base_name == "torch"
 
 

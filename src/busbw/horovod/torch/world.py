@@ -35,11 +35,11 @@ from busbw.horovod.torch.executor import Executor, Members
 from busbw.horovod.torch.timeline import Timeline
 
 _named: set[str] = set()
-_joined = 0  # jobs so far
+_joined = 0  # jobs that this process has joined
 _at_exit = False
 _ATTEMPTS = 3  # to form a world of an elastic job
-# limit of the first attempt, doubled for each further one: if a rank is lost meanwhile, the others
-# wait that long
+# The limit of the first attempt, which doubles with each further attempt. If a rank is lost
+# meanwhile, the others wait that long.
 FORM_S = 10.0
 
 
@@ -50,13 +50,13 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     destroyed at `shutdown`. `comm`: a list of all ranks, a communicator of mpi4py with all, or
     None. `process_sets`: sets to register, or "dynamic" to allow `add_process_set` later.
 
-    In an elastic job: join the next world, which the launcher forms. If a rank is lost meanwhile,
-    join the one after it.
+    In an elastic job the process joins the next world, which the launcher forms. If a rank is lost
+    meanwhile, it joins the world after that.
 
     Raises:
         Refused: an invalid variable or argument.
         HorovodInternalError: several worlds of an elastic job in a row could not be formed.
-        SystemExit: the elastic job goes on without this process.
+        SystemExit: the elastic job continues without this process.
     """
     global _at_exit
     if context.is_initialized():
@@ -68,7 +68,11 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
         raise Refused(
             f"process_sets is '{process_sets}'", 'give a list of hvd.ProcessSet, or "dynamic"'
         )
-    current, assigned = _join_elastic(options) if worker.elastic() else (_join(options, comm), None)
+    assigned: World | None = None
+    if worker.elastic():
+        current, assigned = _join_elastic(options)
+    else:
+        current = _join(options, comm)
     context.replace(current)
     context.handles.reset()
     global_process_set.ranks = list(range(current.info.size))
@@ -111,10 +115,8 @@ def _join_elastic(options: Options) -> tuple[Context, World | None]:
     while True:
         assigned = worker.join()
         try:
-            return (
-                _join(options, None, assigned, min(options.timeout_s, FORM_S * 2**failures)),
-                assigned,
-            )
+            form_s = min(options.timeout_s, FORM_S * 2**failures)
+            return _join(options, None, assigned, form_s), assigned
         except RuntimeError as error:  # a rank may be lost
             if not dist.is_initialized():
                 # PyTorch numbers groups, which must be the same on all ranks, and begins anew only
@@ -133,25 +135,26 @@ def _join_elastic(options: Options) -> tuple[Context, World | None]:
 def _join(
     options: Options, comm: Any, assigned: World | None = None, form_s: float | None = None
 ) -> Context:
-    """Form a world. `form_s` limits the waits for other ranks meanwhile; None: as later."""
+    """Form a world.
+
+    `form_s`: the limit of waits for other ranks meanwhile; None: the limit of later waits.
+    """
     info, settings = environment.rank_info(os.environ), _settings(options)
     timeout = timedelta(seconds=form_s or options.timeout_s)
     owned = not dist.is_initialized()
     if os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", os.environ["HOROVOD_GLOO_IFACE"])
     if owned:
-        backend = (
-            "cpu:gloo,cuda:nccl"
-            if torch.cuda.is_available() and dist.is_nccl_available()
-            else "gloo"
-        )
+        backend = "gloo"
+        if torch.cuda.is_available() and dist.is_nccl_available():
+            backend = "cpu:gloo,cuda:nccl"
         store = rendezvous.store(info, timeout, assigned)
         dist.init_process_group(
             backend, store=store, rank=info.rank, world_size=info.size, timeout=timeout
         )
     else:
         info = dataclasses.replace(info, rank=dist.get_rank(), size=dist.get_world_size())
-    if comm is not None and not _everyone(comm, info):
+    if comm is not None and not _has_all_ranks(comm, info):
         raise Refused(
             f"init(comm={comm!r}) is not all {info.size} ranks in order",
             "use process sets for some of them",
@@ -159,23 +162,19 @@ def _join(
     control = dist.new_group(backend="gloo", timeout=timeout)
     everyone = dist.group.WORLD if owned else dist.new_group()
     info, hosts, local_sizes = _locate(info, control)
-    mesh = Mesh(
-        Communicator(control, info.size, info.rank, hosts.count(hosts[info.rank])),
-        None,
-        None,
-        hosts,
-    )
+    world = Communicator(control, info.size, info.rank, hosts.count(hosts[info.rank]))
+    mesh = Mesh(world, None, None, hosts)
     exchange = CommWorker(settings, make(settings, timeout)) if settings else None
     if form_s is not None:
-        meshes = [mesh, exchange.mesh] if exchange else [mesh]
-        comms = [comm for one in meshes for comm in (one.world, one.inside, one.across) if comm]
-        for group in (everyone, *(comm.group for comm in comms)):
+        groups = [everyone, *_groups_of(mesh)]
+        if exchange:
+            groups += _groups_of(exchange.mesh)
+        for group in groups:
             _set_timeout(group, timedelta(seconds=options.timeout_s))
     _announce(info, settings, exchange)
     timeline = Timeline()
-    executor = Executor(
-        info.rank, Members(tuple(range(info.size)), everyone), options.fusion, exchange, timeline
-    )
+    members = Members(tuple(range(info.size)), everyone)
+    executor = Executor(info.rank, members, options.fusion, exchange, timeline)
     global _joined
     _joined = assigned.number if assigned else _joined + 1
     controller = Controller(mesh, executor, options, timeline, _joined)
@@ -191,15 +190,20 @@ def _join(
     )
 
 
-def _everyone(comm: Any, info: RankInfo) -> bool:
-    """Whether a list of ranks, or a communicator of mpi4py, is of all ranks."""
+def _groups_of(mesh: Mesh) -> list[dist.ProcessGroup | None]:
+    """The process groups of a mesh."""
+    return [comm.group for comm in (mesh.world, mesh.inside, mesh.across) if comm]
+
+
+def _has_all_ranks(comm: Any, info: RankInfo) -> bool:
+    """Whether a list of ranks, or a communicator of mpi4py, has all ranks in order."""
     if hasattr(comm, "Get_rank"):
         return (comm.Get_rank(), comm.Get_size()) == (info.rank, info.size)
     return sorted(comm) in ([], list(range(info.size)))
 
 
 def _set_timeout(group: dist.ProcessGroup, timeout: timedelta) -> None:
-    """Set the limit of operations to come."""
+    """Set the limit of later operations of a group."""
     if hasattr(dist, "set_timeout"):
         dist.set_timeout(timeout, group)
     else:  # in older releases of PyTorch
@@ -211,7 +215,7 @@ def _locate(
 ) -> tuple[RankInfo, tuple[str, ...], tuple[int, ...]]:
     """Fill in local and cross ranks.
 
-    Also returns the host of each rank, and the number of ranks on it.
+    Also returns, for each rank, its host and the number of ranks on that host.
     """
     gathered: list[Any] = [None] * info.size
     name = (
@@ -235,18 +239,17 @@ def _locate(
 
 
 def _announce(info: RankInfo, settings: Settings | None, worker: CommWorker | None) -> None:
-    """Rank 0 prints how gradients are exchanged and which variables have no effect.
+    """Rank 0 prints how gradients are exchanged, and which variables have no effect.
 
-    Each line once per process.
+    It prints each line once per process.
     """
     lines = []
     if settings and worker:
-        lines.append(
-            f"gradients are exchanged by {settings.describe()}"
-            + (f"; {worker.mesh.note}" if worker.mesh.note else "")
-        )
-    nothing = ", ".join(environment.unsupported(os.environ))
-    lines += [f"variables without effect: {nothing}"] if nothing else []
+        note = f"; {worker.mesh.note}" if worker.mesh.note else ""
+        lines.append(f"gradients are exchanged by {settings.describe()}{note}")
+    unsupported = environment.unsupported(os.environ)
+    if unsupported:
+        lines.append(f"variables without effect: {', '.join(unsupported)}")
     lines += [f"{name} is unknown" for name in lightcc_env.unknown(os.environ)]
     fresh = [line for line in lines if line not in _named]
     _named.update(fresh)
@@ -275,8 +278,9 @@ def shutdown() -> None:
 
 
 def _leave_at_exit() -> None:
-    """Leave the job, and free the groups, which may still hang on exceptions that nobody has any
-    more.
+    """Leave the job, and free its groups.
+
+    Exceptions that are not used any more may still refer to them.
     """
     shutdown()
     gc.collect()

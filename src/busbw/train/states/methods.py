@@ -109,9 +109,9 @@ def parse(text: str) -> StateMethod:
     for word in words:
         key, _, value = word.partition("=")
         if key not in row.settings:
-            known = ", ".join(row.settings) or "none"
+            names = ", ".join(row.settings) or "none"
             raise UsageError(
-                f"'{word}' of '{text}' is not a setting of {name}", f"its settings: {known}"
+                f"'{word}' of '{text}' is not a setting of {name}", f"its settings: {names}"
             )
         try:
             values[key] = row.settings[key](value)

@@ -18,7 +18,7 @@ from busbw.core.gpt_shape import PIECE
 from busbw.model.states.types import Compute, Machine, Training
 from busbw.train.loop import timed
 from busbw.train.models import Block, Gpt
-from busbw.train.states.bench import held
+from busbw.train.states.bench import memory_bytes
 
 WARM_UP, REPEATS = 2, 5
 RULE = Rule(1, 1e-4)
@@ -52,7 +52,7 @@ def machine(training: Training, gpu_memory: int = 0) -> Machine:
     return Machine(
         gpu_memory=min(total, gpu_memory) if gpu_memory else total,
         host_memory=host,
-        process=held("VmRSS"),
+        process=memory_bytes("VmRSS"),
         down=down,
         up=up,
         host_adam=host_adam,
@@ -80,14 +80,14 @@ def compute_of(training: Training, device: torch.device) -> Compute:
     finally:
         torch.set_default_dtype(before)
     gradient = torch.ones_like(hidden)
-    forward, backward = _both(block, lambda: block(hidden), gradient, device)
-    root_forward, root_backward = _both(root, lambda: root(tokens, tokens), None, device)
+    forward, backward = _time_passes(block, lambda: block(hidden), gradient, device)
+    root_forward, root_backward = _time_passes(root, lambda: root(tokens, tokens), None, device)
     return Compute(
         forward, backward + forward if training.recompute else backward, root_forward, root_backward
     )
 
 
-def _both(
+def _time_passes(
     net: nn.Module,
     run: Callable[[], torch.Tensor],
     gradient: torch.Tensor | None,
@@ -101,8 +101,8 @@ def _both(
         run().backward(gradient)
         net.zero_grad()
 
-    forward, whole = _time(run, device), _time(step, device)
-    return forward, max(0.0, whole - forward)
+    forward, both = _time(run, device), _time(step, device)
+    return forward, max(0.0, both - forward)
 
 
 def _time(step: Callable[[], object], device: torch.device) -> float:
@@ -114,16 +114,16 @@ def _time(step: Callable[[], object], device: torch.device) -> float:
 def copy_rates(device: torch.device) -> tuple[float, float]:
     """Bytes per second of pinned copies from and to the GPU, of the size that offloading uses."""
     slab = Slab(2 * PIECE, pinned=device.type == "cuda")
-    here, there = (
+    host, gpu = (
         slab.take(PIECE, torch.bfloat16),
         torch.zeros(PIECE, dtype=torch.bfloat16, device=device),
     )
     rates = []
-    for to, source in ((here, there), (there, here)):
+    for to, source in ((host, gpu), (gpu, host)):
         lane = Lane(device)
         copies = [lane.copy(to, source) for _ in range(COPIES)]
         copies[-1].wait()
-        rates.append(there.nbytes / median(one.seconds() for one in copies))
+        rates.append(gpu.nbytes / median(copy.seconds() for copy in copies))
     slab.close()
     return rates[0], rates[1]
 
@@ -143,6 +143,6 @@ def gpu_rate(device: torch.device, count: int) -> float:
     parameter = nn.Parameter(torch.zeros(count, dtype=torch.bfloat16, device=device))
     states = States(*(torch.zeros(count, device=device) for _ in range(3)))
     unit = Unit(nn.Module(), 0)
-    one = Offloaded("", parameter, 0, 0, unit, parameter.data, on_device=True, states=states)
+    offloaded = Offloaded("", parameter, 0, 0, unit, parameter.data, on_device=True, states=states)
     gradient, never = torch.zeros_like(parameter.data), torch.zeros((), device=device)
-    return count / _time(lambda: device_states.update(one, gradient, RULE, never), device)
+    return count / _time(lambda: device_states.update(offloaded, gradient, RULE, never), device)

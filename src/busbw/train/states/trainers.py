@@ -27,7 +27,7 @@ SEED = 7
 SPREAD = 0.02  # standard deviation of matrices, as GPT-2's
 
 
-def described(spec: TrainSpec, dtype: torch.dtype) -> Gpt:
+def build_without_memory(spec: TrainSpec, dtype: torch.dtype) -> Gpt:
     """The model without memory."""
     assert spec.states is not None
     shape = spec.states.shape
@@ -44,9 +44,9 @@ def described(spec: TrainSpec, dtype: torch.dtype) -> Gpt:
     return net
 
 
-def built(spec: TrainSpec, device: torch.device) -> Gpt:
+def build(spec: TrainSpec, device: torch.device) -> Gpt:
     """The model in bf16 on a device; with several ranks sharded over them."""
-    net = described(spec, torch.bfloat16)
+    net = build_without_memory(spec, torch.bfloat16)
     if dist.get_world_size() > 1:
         shard(net, device)
     net.to_empty(device=device)
@@ -67,19 +67,19 @@ def fill(net: nn.Module, device: torch.device) -> None:
     """Draw the weights in bf16 on `device`, one parameter at a time, and copy them to where the
     parameters are.
     """
-    made = torch.Generator(device).manual_seed(SEED)
+    generator = torch.Generator(device).manual_seed(SEED)
     for name, parameter in net.named_parameters():
         drawn = torch.empty(parameter.shape, dtype=torch.bfloat16, device=device)
         if parameter.dim() > 1:
-            drawn.normal_(0, SPREAD, generator=made)
+            drawn.normal_(0, SPREAD, generator=generator)
         else:
             # norms begin as the identity, and biases at 0
             drawn.fill_(float(name.endswith("weight")))
         if isinstance(parameter, DTensor):
-            mine = distribute_tensor(
+            sharded = distribute_tensor(
                 drawn, parameter.device_mesh, parameter.placements, src_data_rank=None
             )
-            parameter.to_local().copy_(mine.to_local())
+            parameter.to_local().copy_(sharded.to_local())
         else:
             parameter.copy_(drawn)
 
@@ -96,12 +96,12 @@ class Trainer:
     def __init__(self, net: nn.Module) -> None:
         self.net = net
 
-    def step(self, inputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """One step on tokens [batch, sequence].
 
         Returns the loss. The host does not wait for the device unless the method does.
         """
-        loss: torch.Tensor = self.net(inputs, wanted)
+        loss: torch.Tensor = self.net(inputs, targets)
         loss.backward()
         self.update()
         return loss.detach()
@@ -130,11 +130,12 @@ class OnGpu(Trainer):
     def __init__(self, net: Gpt) -> None:
         super().__init__(net)
         groups = [list(block.parameters()) for block in net.blocks]
-        inside = {id(one) for group in groups for one in group}
-        groups.append([one for one in net.parameters() if id(one) not in inside])
-        self._groups = [([_local(one) for one in group], group) for group in groups]
+        inside = {id(parameter) for group in groups for parameter in group}
+        groups.append([parameter for parameter in net.parameters() if id(parameter) not in inside])
+        self._groups = [([_local(parameter) for parameter in group], group) for group in groups]
         self._masters = [
-            [nn.Parameter(one.float()) for one in locals_] for locals_, _ in self._groups
+            [nn.Parameter(parameter.float()) for parameter in locals_]
+            for locals_, _ in self._groups
         ]
         self._optimizers = [
             torch.optim.AdamW(group, lr=RATE, fused=True) for group in self._masters
@@ -146,9 +147,9 @@ class OnGpu(Trainer):
         for (locals_, group), masters, optimizer in zip(
             self._groups, self._masters, self._optimizers, strict=True
         ):
-            for one, master in zip(group, masters, strict=True):
-                assert one.grad is not None
-                master.grad, one.grad = _local(one.grad).float(), None
+            for parameter, master in zip(group, masters, strict=True):
+                assert parameter.grad is not None
+                master.grad, parameter.grad = _local(parameter.grad).float(), None
             optimizer.step()
             optimizer.zero_grad()
             torch._foreach_copy_(locals_, masters)
@@ -199,9 +200,9 @@ class Plain(Trainer):
 class DeepSpeed(Trainer):
     """A DeepSpeed engine, which does backward and step itself."""
 
-    def step(self, inputs: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """One step."""
-        loss: torch.Tensor = self.net(inputs, wanted)
+        loss: torch.Tensor = self.net(inputs, targets)
         self.net.backward(loss)
         self.net.step()
         return loss.detach()
@@ -211,7 +212,7 @@ Made = Iterator[Trainer | None]  # yields None once the weights are in place, th
 
 
 def _compute(spec: TrainSpec, device: torch.device, _: StateMethod) -> Made:
-    net = built(spec, device)
+    net = build(spec, device)
     yield None
 
     def drop(parameter: torch.Tensor) -> None:
@@ -223,13 +224,13 @@ def _compute(spec: TrainSpec, device: torch.device, _: StateMethod) -> Made:
 
 
 def _adamw(spec: TrainSpec, device: torch.device, _: StateMethod) -> Made:
-    net = built(spec, device)
+    net = build(spec, device)
     yield None
     yield OnGpu(net)
 
 
 def _offload(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
-    net = built(spec, device)
+    net = build(spec, device)
     yield None
     yield Offloading(net, **method.offload_settings())
 
@@ -237,7 +238,7 @@ def _offload(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made
 def _fsdp2(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
     away = method.row.name == "fsdp2-offload"
     policy = {"offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")} if away else {}
-    net = described(spec, torch.float32)
+    net = build_without_memory(spec, torch.float32)
     shard(net, device, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16), **policy)
     net.to_empty(device="cpu" if away else device)
     fill(net, device)
@@ -252,7 +253,7 @@ def _torchao(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made
         raise NoMeasurement(f"torchao is not installed ({error})", "pip install torchao") from error
     if device.type != "cuda":
         raise NoMeasurement("torchao's CPUOffloadOptimizer needs a GPU", "leave it out")
-    net = built(spec, device)
+    net = build(spec, device)
     yield None
     yield Plain(
         net,
@@ -269,7 +270,7 @@ def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> Ma
         raise NoMeasurement(
             f"deepspeed is not installed ({error})", "pip install deepspeed ninja"
         ) from error
-    net = described(spec, torch.bfloat16)
+    net = build_without_memory(spec, torch.bfloat16)
     net.to_empty(device=device)
     fill(net, device)
     yield None
@@ -312,7 +313,7 @@ _MAKERS: dict[str, Callable[[TrainSpec, torch.device, StateMethod], Made]] = {
 }
 
 
-def trainer(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
+def make_trainer(spec: TrainSpec, device: torch.device, method: StateMethod) -> Made:
     """Build the model and attach the method.
 
     Raises:

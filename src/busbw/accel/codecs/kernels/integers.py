@@ -205,12 +205,14 @@ def packed(
     Returns them (uint8) and the rounding errors.
     """
     sent = torch.empty(rows, row_bytes(length, bits), dtype=torch.uint8, device=part.device)
-    errors = torch.empty(part.numel() if feedback else 0, dtype=torch.float32, device=part.device)
+    rounding_errors = torch.empty(
+        part.numel() if feedback else 0, dtype=torch.float32, device=part.device
+    )
     has_residual = residual is not None
     _pack[(_programs(length), rows)](
         part,
-        residual if has_residual else errors,
-        errors,
+        residual if has_residual else rounding_errors,
+        rounding_errors,
         *_views(sent, length),
         part.numel(),
         length,
@@ -222,7 +224,7 @@ def packed(
         BITS=bits,
         enable_fp_fusion=False,
     )
-    return sent, errors
+    return sent, rounding_errors
 
 
 def summed(
@@ -233,12 +235,14 @@ def summed(
     Also returns the new rounding error.
     """
     packed_sum = torch.empty(1, row_bytes(length, bits), dtype=torch.uint8, device=came.device)
-    errors = torch.empty(length if feedback else 0, dtype=torch.float32, device=came.device)
+    rounding_errors = torch.empty(
+        length if feedback else 0, dtype=torch.float32, device=came.device
+    )
     has_errors = before is not None
     _sum[(_programs(length),)](
         *_views(came, length),
-        before if has_errors else errors,
-        errors,
+        before if has_errors else rounding_errors,
+        rounding_errors,
         *_views(packed_sum, length),
         length,
         came.shape[0],
@@ -248,7 +252,7 @@ def summed(
         BITS=bits,
         enable_fp_fusion=False,
     )
-    return packed_sum, errors
+    return packed_sum, rounding_errors
 
 
 def unpack(every: torch.Tensor, length: int, bits: int, part: torch.Tensor) -> torch.Tensor:

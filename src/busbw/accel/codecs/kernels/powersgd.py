@@ -1,7 +1,7 @@
-"""Kernels for codecs/factors.py: three passes over a gradient, and a few small kernels for all its
-matrices at once.
+"""The steps of codecs/powersgd_math.py in Triton.
 
-Tables on the device, made once per layout, assign tiles of matrices to programs.
+They take three passes over a gradient, and a few small kernels for all its matrices at once. Tables
+on the device, made once for each layout, assign tiles of matrices to programs.
 """
 
 import torch
@@ -276,10 +276,8 @@ def _staged(rank: int) -> dict[str, int]:
 
 
 def answer(layout: Layout, total: torch.Tensor, sent: torch.Tensor, rank: int) -> torch.Tensor:
-    tables, shape = (
-        tables_of(layout, rank, total.device),
-        {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_staged(rank)},
-    )
+    tables = tables_of(layout, rank, total.device)
+    shape = {"DOT": rank > FEW, "RANK": rank, "NARROW": narrow(rank), **_staged(rank)}
     new = torch.zeros if tables.splits > 1 else torch.empty
     answers = new(tables.splits, layout.right, rank, dtype=torch.float32, device=total.device)
     if layout.matrices:
@@ -302,12 +300,10 @@ def multiply(
     *,
     feedback: bool,
 ) -> torch.Tensor:
-    """See codecs/factors.py. `part` has the same bits."""
+    """See powersgd_math.multiply. `part` has the same bits."""
     rank = right.shape[1]
-    tiles, wrong = (
-        tables_of(layout, rank, part.device).tiles,
-        torch.zeros(1, dtype=torch.int32, device=part.device),
-    )
+    tiles = tables_of(layout, rank, part.device).tiles
+    wrong = torch.zeros(1, dtype=torch.int32, device=part.device)
     shape = {"FED": feedback, "RANK": rank, **_tiled(rank, size), "enable_fp_fusion": False}
     _multiply[(len(tiles),)](part, total, sent, right, wrong, tiles, float(size), **shape)
     return wrong
@@ -316,7 +312,7 @@ def multiply(
 def next_basis(
     layout: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
 ) -> torch.Tensor:
-    """See codecs/factors.py. Changes `right` in place."""
+    """See powersgd_math.next_basis. Changes `right` in place."""
     if layout.matrices:
         rows = tables_of(layout, right.shape[1], right.device).right.rows
         _next_basis[(len(rows),)](right, before, wrong, rows, RANK=right.shape[1], AT_ONCE=AT_ONCE)

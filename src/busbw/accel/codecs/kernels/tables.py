@@ -1,5 +1,6 @@
-"""Which tile of which matrix each program of PowerSGD's kernels has: tables on the device, made
-once for a layout.
+"""Tables on the device that assign tiles of matrices to the programs of PowerSGD's kernels.
+
+They are made once for each layout.
 """
 
 from collections.abc import Sequence
@@ -21,19 +22,18 @@ SPAN = 1024  # rows of a factor per program
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factors:
-    """The stacked P or W: first row and rows of each matrix, spans of rows (first row, rows,
-    matrix), and first span and number of spans of each matrix.
-    """
+    """The stacked P or W of all matrices."""
 
-    rows: torch.Tensor
-    spans: torch.Tensor
-    owned: torch.Tensor
+    rows: torch.Tensor  # of each matrix: first row, rows
+    spans: torch.Tensor  # of each span of rows: first row, rows, matrix
+    owned: torch.Tensor  # of each matrix: first span, number of spans
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """The work of programs: tiles (some rows), stacks (some columns, split by rows into at most
-    `splits`), and the stacked P and W.
+    """The work of programs: tiles, stacks, and the stacked P and W (`left` and `right`).
+
+    A tile is some rows of a matrix. A stack is some columns, split by rows into at most `splits`.
 
     A tile: offset, rows, columns and number of its matrix (-1: none), offset of its P (outside
     matrices: its offset in what is sent first), offset of W of its matrix. A stack: offset, rows,

@@ -234,8 +234,9 @@ def packed(
     *,
     feedback: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The entries to send (see `entries`), and share plus residual without them, as a new
-    tensor.
+    """The blob of entries to send (see codecs/topk.py), and the part of the total that is not sent.
+
+    The total is share plus residual. The second result is a new tensor.
     """
     length, device = part.numel(), part.device
     tiles, stride = triton.cdiv(length, TILE), triton.cdiv(length, SAMPLE)
@@ -250,7 +251,7 @@ def packed(
     if room == length:
         thresholds.zero_()  # every element reaches it
     seed = step * STEP_TURN % 65_521
-    wanted = max(1, min(triton.cdiv(length, stride), int(aim / stride)))
+    target = max(1, min(triton.cdiv(length, stride), int(aim / stride)))
     from_ = residual if has_residual else total
     flags = {"KEPT": has_residual, "EXACT": exact(size)}
     _sample[(1,)](
@@ -261,7 +262,7 @@ def packed(
         float(size),
         stride,
         seed,
-        wanted,
+        target,
         **flags,
         SAMPLE=SAMPLE,
         num_warps=32,

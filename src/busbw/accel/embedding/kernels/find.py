@@ -55,8 +55,8 @@ def slots_of(entries, wanted, inside, last, INSERT: tl.constexpr):
         last + 1,
         (mix(wanted.to(tl.uint64, bitcast=True)).to(tl.int64, bitcast=True)) & last,
     )
-    active, found = inside, inside & False
-    inserted = tl.sum(found.to(tl.int32))
+    active, present = inside, inside & False
+    inserted = tl.sum(present.to(tl.int32))
     while tl.max(active.to(tl.int32)) > 0:
         key = tl.load(entries + at * 2, mask=active, other=EMPTY)
         same = active & (key == wanted)
@@ -72,9 +72,9 @@ def slots_of(entries, wanted, inside, last, INSERT: tl.constexpr):
             active = active & ~same
         else:
             active = active & ~same & ~free
-        found = found | same
+        present = present | same
         at = tl.where(active, (at + 1) & last, at)
-    return at, found, inserted
+    return at, present, inserted
 
 
 @triton.jit(do_not_specialize=["n", "last", "epoch"])
@@ -102,22 +102,22 @@ def find(
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     keys = tl.load(ids + i, mask=inside, other=0)
-    at, found, inserted = slots_of(entries, keys, inside, last.to(tl.int64), INSERT)
+    at, present, inserted = slots_of(entries, keys, inside, last.to(tl.int64), INSERT)
     if inserted > 0:
         tl.atomic_add(entered, inserted.to(tl.int64), sem="relaxed")
     marks = words + at * 4 + 3
-    mark = tl.load(marks, mask=found, other=epoch)
-    stale = found & (mark < epoch)
+    mark = tl.load(marks, mask=present, other=epoch)
+    stale = present & (mark < epoch)
     first = mark - epoch
     if tl.max(stale.to(tl.int32)) > 0:
         before = tl.atomic_cas(marks, mark, tl.where(stale, epoch + i, mark), sem="relaxed")
         first = tl.where(stale, tl.where(before == mark, i, before - epoch), first)
-    first = tl.where(found, first, -1)
-    number = tl.atomic_add(count + first, 1, mask=found, sem="relaxed")
+    first = tl.where(present, first, -1)
+    number = tl.atomic_add(count + first, 1, mask=present, sem="relaxed")
     tl.store(slot + i, at.to(tl.int32), mask=inside)
     tl.store(leader + i, first, mask=inside)
     tl.store(turn + i, number, mask=inside)
-    missing = tl.sum((inside & ~found).to(tl.int32))
+    missing = tl.sum((inside & ~present).to(tl.int32))
     if missing > 0:
         tl.atomic_add(skipped, missing.to(tl.int64), sem="relaxed")
 
@@ -128,8 +128,8 @@ def peek(ids, entries, words, row, absent, n, last, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     keys = tl.load(ids + i, mask=inside, other=0)
-    at, found, _ = slots_of(entries, keys, inside, last.to(tl.int64), False)
-    number = tl.maximum(tl.load(words + at * 4 + 2, mask=found, other=-1), -1)
+    at, present, _ = slots_of(entries, keys, inside, last.to(tl.int64), False)
+    number = tl.maximum(tl.load(words + at * 4 + 2, mask=present, other=-1), -1)
     tl.store(row + i, number, mask=inside)
     missing = tl.sum((inside & (number < 0)).to(tl.int32))
     if missing > 0:

@@ -11,9 +11,9 @@ from busbw.horovod.torch import context
 
 
 class ElasticSampler(Sampler[int]):  # type: ignore[misc]
-    """Indices of this rank.
+    """The indices of this rank's samples.
 
-    Each sample is used once per epoch, except those repeated to make shares even.
+    Each sample is used once per epoch, except for those that are repeated to make shares even.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:

@@ -1,5 +1,6 @@
-"""The state of a training, which continues from the last commit on all ranks or in restarted
-processes.
+"""The state of a training, which continues from the last commit.
+
+It continues on all ranks, or in restarted processes.
 """
 
 import copy
@@ -18,12 +19,12 @@ from busbw.horovod.torch.elastic.sampler import ElasticSampler
 from busbw.horovod.torch.errors import Refused
 from busbw.horovod.torch.functions import allgather_object, broadcast_object
 
-# torchrun sets the first. The folder is for commits; with a shared folder, any host can resume.
+# torchrun sets _RUN. _FOLDER names the folder of commits; if it is shared, any host can resume.
 _RUN, _FOLDER = "TORCHELASTIC_RUN_ID", "BUSBW_ELASTIC_DIR"
 
 
 class ObjectState(State):
-    """Values, each an attribute. Of those with a `state_dict`, such as models, that is copied.
+    """Values, each an attribute. Those with a `state_dict`, such as models, are copied by it.
 
     `commit` saves them in memory and, under torchrun, in a file on this host. `restore` returns to
     the last commit. `sync` copies the state of the rank with the latest commit to all ranks.
@@ -96,7 +97,7 @@ class ObjectState(State):
         root = commits.index(max(commits))
         is_root = self._rank() == root
         sent = (self._commits, self._collect() if is_root else None)
-        # Horovod passes the object alone, so a script's own function may not take a root.
+        # Horovod passes only the object, so a script's own function may not take a root.
         received = self._bcast_object(sent, root) if root else self._bcast_object(sent)
         if not is_root:
             self._commits = received[0]
@@ -106,11 +107,10 @@ class ObjectState(State):
     def path(self) -> Path | None:
         """The file of commits; None if no launcher would restart this process."""
         run, folder = os.environ.get(_RUN), os.environ.get(_FOLDER)
-        return (
-            (Path(folder) if folder else _own_folder()) / f"busbw-elastic-{os.getuid()}-{run}.pt"
-            if run
-            else None
-        )
+        if not run:
+            return None
+        parent = Path(folder) if folder else _own_folder()
+        return parent / f"busbw-elastic-{os.getuid()}-{run}.pt"
 
     def _collect(self) -> dict[str, Any]:
         states = {name: getattr(self, name).state_dict() for name in self._stateful}
@@ -124,8 +124,9 @@ class ObjectState(State):
 
 
 class TorchState(ObjectState):
-    """The state of a training with PyTorch: a model, an optimizer, and any other values as in
-    ObjectState.
+    """The state of a training with PyTorch: a model, an optimizer, and other values.
+
+    See ObjectState.
     """
 
     def __init__(
@@ -135,17 +136,18 @@ class TorchState(ObjectState):
         **kwargs: Any,
     ) -> None:
         self.model, self.optimizer = model, optimizer
-        parts = {
-            name: value
-            for name, value in (("model", model), ("optimizer", optimizer))
-            if value is not None
-        }
+        parts: dict[str, Any] = {}
+        if model is not None:
+            parts["model"] = model
+        if optimizer is not None:
+            parts["optimizer"] = optimizer
         super().__init__(broadcast_object, context.rank, **parts, **kwargs)
 
 
 def _own_folder() -> Path:
-    """A folder for temporary files that only this user can open: a commit is a pickle, which runs
-    code when it is loaded.
+    """A folder for commits that only this user can open.
+
+    A commit is a pickle, which runs code when it is loaded.
 
     Raises:
         Refused: another user made it, or others can write to it.
