@@ -1,4 +1,4 @@
-"""A plan for people: a line for each method over each transport, and below them what to do."""
+"""The text of a plan: a line for each method over each transport, and below them what to do."""
 
 from busbw.core.sizes import counted
 from busbw.stats import rounds
@@ -24,14 +24,13 @@ DROP_ORDER = ("what a gradient loses", "MB sent", "exchange ms", "exposed ms", "
 
 
 def label(exchange: Exchange) -> str:
-    """The method, with the size of DDP's buckets if it is not that of the training: `none, 4 MB
-    buckets`.
+    """The method, and the size of DDP's buckets if it differs from that of the training.
+
+    For example `none, 4 MB buckets`.
     """
-    return (
-        exchange.method
-        if exchange.bucket_mb is None
-        else f"{exchange.method}, {exchange.bucket_mb:g} MB buckets"
-    )
+    if exchange.bucket_mb is None:
+        return exchange.method
+    return f"{exchange.method}, {exchange.bucket_mb:g} MB buckets"
 
 
 def header(result: PlanResult, width: int | None = None) -> str:
@@ -44,7 +43,8 @@ def surveyed(result: PlanResult, plan: Plan, width: int | None = None) -> str:
     last, run = plan.buckets[-1], plan.runs[0] if plan.runs else None
     alone = plus_minus(plan.alone_s, rounds.of_mean(run.alone_s) if run else None, MS, 2)
     stills = [layout_round.still_s for layout_round in run.layouts[0].rounds] if run else []
-    means = f"; {note_text}" if (note_text := note(len(run.alone_s) if run else 1)) else ""
+    note_text = note(len(run.alone_s) if run else 1)
+    means = f"; {note_text}" if note_text else ""
     text = (
         f"# a step alone takes {alone} ms, on a perfect network"
         f" {plus_minus(plan.still_s, rounds.of_mean(stills), MS, 2)};"
@@ -126,39 +126,36 @@ def rows(result: PlanResult, plan: Plan, width: int | None = None) -> str:
 
 
 def footer(result: PlanResult, width: int | None = None) -> str:
-    """What to do, the code that does it, and how predicted steps compare with measured ones; or
-    why nothing is recommended.
+    """What to do, the code that does it, and how predicted steps compare with measured ones.
+
+    Or the reason why nothing is recommended.
     """
     text, plan = "", result.plan
     chosen = recommendation.recommended(plan) if plan else None
     if plan and chosen:
-        text += wrapped(f"\n{_advice(plan, chosen)}{_alike(plan, chosen)}", width) + _lines(
-            result, plan, chosen
-        )
+        text += wrapped(f"\n{_advice(plan, chosen)}{_alike(plan, chosen)}", width)
+        text += _lines(result, plan, chosen)
     if plan:
-        text += wrapped(
-            "".join(
-                _check(plan, exchange)
-                for exchange in plan.exchanges
-                if exchange.checked_s is not None
-            ),
-            width,
-        )
+        checked = [exchange for exchange in plan.exchanges if exchange.checked_s is not None]
+        text += wrapped("".join(_check(plan, exchange) for exchange in checked), width)
         text += wrapped(refusal(result), width)
     return text + wrapped("".join(f"error: {error}\n" for error in result.errors), width)
 
 
 def refusal(result: PlanResult) -> str:
-    """Why nothing is recommended, and what to do: figures contradict each other, or vary too
-    much; '' if neither.
+    """Why nothing is recommended, and what to do; '' if something is.
+
+    Figures contradict each other, or vary too much.
     """
     plan, count = result.plan, result.training.spec.rounds
     if plan is None:
         return ""
-    if bounds := recommendation.contradictions(plan):
+    bounds = recommendation.contradictions(plan)
+    if bounds:
         return contradiction_text("no recommendation", bounds, result, count)
     exchange = recommendation.unclear(plan)
-    if exchange is None or (interval := recommendation.share_interval(plan, exchange)) is None:
+    interval = recommendation.share_interval(plan, exchange) if exchange else None
+    if exchange is None or interval is None:
         return ""
     return unclear_text(
         "no recommendation: rounds differ too much", label(exchange), interval, result, count
@@ -179,30 +176,22 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
         where += f" over {chosen.transport} ({BY_NAME[chosen.transport].meaning})"
     takes = "which took" if chosen.checked_s else "expected to take"
     interval = recommendation.share_interval(plan, chosen)
-    near = (
-        " of alone"
-        if interval is None or not interval.low < plan.target < interval.high
-        else f" of alone, an interval that has {target}"
-    )
+    near = " of alone"
+    if interval is not None and interval.low < plan.target < interval.high:
+        near = f" of alone, an interval that has {target}"
     figures = (
         f"{takes} {_known_text(plan, chosen)} ms a step,"
         f" {percent_plus_minus(plan.share(chosen), interval)}{near}"
     )
     if plan.reaches(chosen) and chosen.loss == 0:
         return f"nothing lossy is needed: {where}, {figures} (wanted: {target})\n"
-    if any(map(plan.reaches, plan.exchanges)):
-        reaches = (
-            f"the least lossy that reaches {target}"
-            if plan.reaches(chosen)
-            else f"nothing is seen to be faster in reaching {target}"
-        )
-    else:
-        reaches = f"nothing reaches {target}; best"
-    dense = min(
-        (exchange for exchange in plan.exchanges if exchange.loss == 0),
-        key=plan.step_s,
-        default=None,
-    )
+    reaches = f"nothing reaches {target}; best"
+    if plan.reaches(chosen):
+        reaches = f"the least lossy that reaches {target}"
+    elif any(map(plan.reaches, plan.exchanges)):
+        reaches = f"nothing is seen to be faster in reaching {target}"
+    lossless = [exchange for exchange in plan.exchanges if exchange.loss == 0]
+    dense = min(lossless, key=plan.step_s, default=None)
     pays = ""
     if dense is not None and chosen.loss:
         pays = (
@@ -213,26 +202,23 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
 
 
 def _known_text(plan: Plan, exchange: Exchange) -> str:
-    interval = (
-        rounds.of_mean([check.step_s for check in exchange.checks])
-        if exchange.checked_s
-        else recommendation.step_interval(plan, exchange)
-    )
+    if exchange.checked_s:
+        interval = rounds.of_mean([check.step_s for check in exchange.checks])
+    else:
+        interval = recommendation.step_interval(plan, exchange)
     return plus_minus(plan.known_s(exchange), interval, MS, 2)
 
 
 def _alike(plan: Plan, chosen: Exchange) -> str:
-    """The fastest, if it was not chosen because it is not seen to be faster."""
+    """A line about the fastest exchange, if another was chosen because it is about as fast."""
     best = recommendation.no_slower(plan, chosen)
     if best is None or recommendation.faster(plan, best, chosen):
         return ""
     ratio, interval = recommendation.gain(plan, best, chosen)
     between = f" ({100 * interval.low:.1f} to {100 * interval.high:.1f})" if interval else ""
-    difference = (
-        f"less than {100 * recommendation.ALIKE:g} % faster"
-        if interval and interval.low > 1
-        else "no difference seen"
-    )
+    difference = "no difference seen"
+    if interval and interval.low > 1:
+        difference = f"less than {100 * recommendation.ALIKE:g} % faster"
     over = "" if best.transport == chosen.transport else f" over {best.transport}"
     return f"{difference}: {label(best)}{over}, {100 * ratio:.1f} %{between} of its rate\n"
 
@@ -244,20 +230,20 @@ def _lines(result: PlanResult, plan: Plan, chosen: Exchange) -> str:
     lines = lines or [f"nothing to change: DistributedDataParallel{limit} as it is"]
     if chosen.bucket_mb is not None:
         lines.append(f"in busbw train: --bucket-mb {chosen.bucket_mb:g}")
-        if any(text.method != chosen.method for text in plan.exchanges) and not plan.reaches(
-            chosen
-        ):
+        others = any(exchange.method != chosen.method for exchange in plan.exchanges)
+        if others and not plan.reaches(chosen):
             lines.append(
                 f"busbw plan --bucket-mb {chosen.bucket_mb:g} measures the other methods with these"
                 " buckets"
             )
-    return "".join(f"  {text}\n" for text in lines)
+    return "".join(f"  {line}\n" for line in lines)
 
 
 def _check(plan: Plan, exchange: Exchange) -> str:
     assert exchange.checked_s is not None
-    predicted = plan.step_s(exchange)
+    difference = plan.step_s(exchange) / exchange.checked_s - 1
     return (
-        f"checked: {label(exchange)} over {exchange.transport}: {_step(plan, exchange)} ms predicted,"
-        f" {_known_text(plan, exchange)} ms measured ({100 * (predicted / exchange.checked_s - 1):+.1f} %)\n"
+        f"checked: {label(exchange)} over {exchange.transport}:"
+        f" {_step(plan, exchange)} ms predicted,"
+        f" {_known_text(plan, exchange)} ms measured ({100 * difference:+.1f} %)\n"
     )

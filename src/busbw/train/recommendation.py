@@ -1,4 +1,4 @@
-"""Which exchange of a plan to recommend, given how far its figures vary from round to round."""
+"""Recommends an exchange of a plan, given how far its figures vary from round to round."""
 
 import math
 from collections.abc import Sequence
@@ -35,27 +35,27 @@ def share_interval(plan: Plan, exchange: Exchange) -> Interval | None:
 
 
 def gain(plan: Plan, exchange: Exchange, other: Exchange) -> tuple[float, Interval | None]:
-    """How many times the rate of `other` the rate of `exchange` is, each as a share of alone, and the
-    interval.
+    """The rate of `exchange` divided by that of `other`, and its interval.
+
+    Both rates are shares of alone.
     """
-    ratios = [
-        share / other_share
-        for share, other_share in zip(plan.shares(exchange), plan.shares(other), strict=False)
-    ]
+    pairs = zip(plan.shares(exchange), plan.shares(other), strict=False)
+    ratios = [share / other_share for share, other_share in pairs]
     return math.exp(fmean(map(math.log, ratios))), rounds.of_ratio(ratios)
 
 
 def faster(plan: Plan, exchange: Exchange, other: Exchange) -> bool:
-    """Whether `exchange` is faster than `other` by more than ALIKE and beyond the interval, if there
-    is one.
+    """Whether `exchange` is faster than `other`: by more than ALIKE, and beyond the interval if
+    there is one.
     """
     ratio, interval = gain(plan, exchange, other)
     return ratio > 1 + ALIKE and (interval is None or interval.low > 1)
 
 
 def recommended(plan: Plan) -> Exchange | None:
-    """The exchange to use; None before the first one, if the figures contradict each other, or
-    if the best is `unclear`.
+    """The exchange to use.
+
+    None without exchanges, if the figures contradict each other, or if the best is `unclear`.
     """
     if not plan.exchanges or contradictions(plan) or unclear(plan):
         return None
@@ -63,38 +63,40 @@ def recommended(plan: Plan) -> Exchange | None:
 
 
 def unclear(plan: Plan) -> Exchange | None:
-    """The exchange that would be recommended, if its share of alone is known so badly that
-    nothing can be said of it.
-    """
-    best = _best(plan) if plan.exchanges else None
-    return best if best and rounds.unclear(share_interval(plan, best)) else None
+    """The exchange that would be recommended, if its share of alone is too uncertain to do so."""
+    if not plan.exchanges:
+        return None
+    best = _best(plan)
+    return best if rounds.unclear(share_interval(plan, best)) else None
 
 
 def _best(plan: Plan) -> Exchange:
-    """Of those that reach the target the least lossy; of those that lose the same the fastest; if
-    none reaches the target, the least lossy of those as fast as the fastest.
+    """The best exchange.
 
-    Where no difference is seen, the first listed. A lossy one must be faster than all that lose
-    nothing, beyond the interval.
+    It is the least lossy of those that reach the target, and the fastest of those that lose the
+    same. If none reaches the target, it is the least lossy of those as fast as the fastest. Where
+    no difference is seen, it is the first listed. A lossy exchange must be faster than all that
+    lose nothing, beyond the interval.
     """
     fine = [exchange for exchange in plan.exchanges if plan.reaches(exchange)]
     if not fine:
         fastest = max(plan.exchanges, key=plan.share)
-        return min(
-            (exchange for exchange in plan.exchanges if not faster(plan, fastest, exchange)),
-            key=_order,
-        )
+        alike = [exchange for exchange in plan.exchanges if not faster(plan, fastest, exchange)]
+        return min(alike, key=_order)
     least = min(map(_order, fine))
     chosen = _simplest(plan, [exchange for exchange in fine if _order(exchange) == least])
     lossless = [exchange for exchange in plan.exchanges if exchange.loss == 0]
-    if chosen.loss and lossless and not faster(plan, chosen, best := _simplest(plan, lossless)):
-        return best
+    if chosen.loss and lossless:
+        best = _simplest(plan, lossless)
+        if not faster(plan, chosen, best):
+            return best
     return chosen
 
 
 def no_slower(plan: Plan, chosen: Exchange) -> Exchange | None:
-    """The fastest other exchange, if its rate is higher than that of `chosen`, so that the
-    choice needs a reason.
+    """The fastest exchange, if its rate is higher than that of `chosen`.
+
+    Then the choice needs a reason.
     """
     best = max(plan.exchanges, key=plan.share)
     return best if plan.share(best) > plan.share(chosen) else None
@@ -105,42 +107,36 @@ def _order(exchange: Exchange) -> int:
 
 
 def _simplest(plan: Plan, group: Sequence[Exchange]) -> Exchange:
-    """The first listed that the fastest is not seen to beat."""
+    """The first listed exchange of those about as fast as the fastest."""
     fastest = max(group, key=plan.share)
     return next(exchange for exchange in group if not faster(plan, fastest, exchange))
 
 
 def contradictions(plan: Plan) -> list[Bound]:
-    """What the plan's figures say that cannot be: a step alone that is longer than one with DDP."""
+    """The impossible figures of a plan: a step alone that is longer than a step with DDP."""
     bounds = [bound for run in plan.runs or [_only_run(plan)] for bound in _bounds(run)]
     for exchange in plan.exchanges:
-        checks = exchange.checks or (
-            [CheckRound(plan.alone_s, exchange.checked_s)] if exchange.checked_s else []
-        )
+        checks = exchange.checks
+        if not checks and exchange.checked_s:
+            checks = [CheckRound(plan.alone_s, exchange.checked_s)]
         if checks:
             alone = Figure("a step alone", [check.alone_s for check in checks])
-            bounds.append(
-                Bound(
-                    alone,
-                    Figure(f"a step with {exchange.method}", [check.step_s for check in checks]),
-                )
-            )
+            steps = [check.step_s for check in checks]
+            bounds.append(Bound(alone, Figure(f"a step with {exchange.method}", steps)))
     return broken(bounds)
 
 
 def _bounds(run: PlanRun) -> list[Bound]:
     alone = Figure("a step alone", run.alone_s)
-    stills = [
-        Figure(
-            f"a step on a perfect network{_sized(run, layout)}",
-            [layout_round.still_s for layout_round in layout.rounds],
-        )
-        for layout in run.layouts
-    ]
-    return [Bound(alone, still) for still in stills]
+    bounds = []
+    for layout in run.layouts:
+        steps = [layout_round.still_s for layout_round in layout.rounds]
+        name = f"a step on a perfect network{_size_text(run, layout)}"
+        bounds.append(Bound(alone, Figure(name, steps)))
+    return bounds
 
 
-def _sized(run: PlanRun, layout: Layout) -> str:
+def _size_text(run: PlanRun, layout: Layout) -> str:
     return "" if layout is run.layouts[0] else f" with {layout.bucket_mb:g} MB buckets"
 
 

@@ -1,5 +1,6 @@
-"""A training benchmark for people: the lines that Horovod's benchmark prints, and below them a
-table of all methods.
+"""The text of a training benchmark.
+
+It has the lines that Horovod's benchmark prints, and below them a table of all methods.
 """
 
 from collections.abc import Sequence
@@ -37,17 +38,16 @@ def header(
     spec = training.spec
     sequence = f" of {spec.sequence} tokens" if training.unit == "seq" else ""
     turns = f", in each of {spec.rounds} rounds" if spec.rounds > 1 else ""
-    counts = (
-        f"; {spec.iters} iterations of {spec.batches} steps after {spec.warmup} of warm-up{turns}"
-        if iterations
-        else ""
-    )
+    counts = ""
+    if iterations:
+        steps = f"{spec.iters} iterations of {spec.batches} steps"
+        counts = f"; {steps} after {spec.warmup} of warm-up{turns}"
     text = (
-        f"# {spec.model}: {training.parameters:,} parameters, {training.gradients / MB:.1f} MB of gradients"
-        f" a step\n"
+        f"# {spec.model}: {training.parameters:,} parameters,"
+        f" {training.gradients / MB:.1f} MB of gradients a step\n"
         f"# {machine(result)}, {library(result)}\n"
-        f"# batch {spec.batch_size}{sequence} a"
-        f" rank, {spec.precision}, buckets of {spec.bucket_mb:g} MB{counts}\n"
+        f"# batch {spec.batch_size}{sequence} a rank,"
+        f" {spec.precision}, buckets of {spec.bucket_mb:g} MB{counts}\n"
     )
     return wrapped(text, width)
 
@@ -82,11 +82,9 @@ def footer(result: TrainResult, width: int | None = None) -> str:
     training = result.training
     names = list(dict.fromkeys(run.method for run in training.runs))
     table = "\n" + aligned(_columns(result), names, width, DROP_ORDER) if names else ""
-    text = (
-        (LEAST_NOTE if LEAST in table else "")
-        + _below(training)
-        + (contradiction(result) or _unclear(result))
-    )
+    text = LEAST_NOTE if LEAST in table else ""
+    text += _below(training)
+    text += contradiction(result) or _unclear(result)
     text += "".join(f"error: {error}\n" for error in result.errors)
     return table + wrapped(text + "".join(map(finding_text, result.findings)), width)
 
@@ -115,11 +113,13 @@ def _below(training: Training) -> str:
 
 
 def _unclear(result: TrainResult) -> str:
-    """The method that is known worst, if nothing can be said of it, and what to do."""
+    """The method whose share of alone is the most uncertain, if too uncertain, and what to do."""
     training = result.training
-    intervals = {
-        name: interval for name in unclear(training) if (interval := share_interval(training, name))
-    }
+    intervals = {}
+    for name in unclear(training):
+        interval = share_interval(training, name)
+        if interval:
+            intervals[name] = interval
     if not intervals:
         return ""
     worst = max(intervals, key=lambda name: intervals[name].high / intervals[name].low)
@@ -130,21 +130,18 @@ def _unclear(result: TrainResult) -> str:
 
 def _meaning(training: Training) -> str:
     meaning = "" if training.spec.states else note(len(training.of(training.baseline)))
-    return (
-        f"{meaning}; after a rate it is 1.96 standard deviations of an iteration" if meaning else ""
-    )
+    if not meaning:
+        return ""
+    return f"{meaning}; after a rate it is 1.96 standard deviations of an iteration"
 
 
 def _perfect(training: Training) -> str:
     still, alone = training.silent_s(ALONE), training.step_s(ALONE)
     if not still or not alone:
         return ""
-    both = [
-        (median(run.steps_s), median(run.silent_s)) for run in training.of(ALONE) if run.silent_s
-    ]
-    share = percent_plus_minus(
-        alone / still, rounds.of_ratio([step / silent for step, silent in both])
-    )
+    runs = [run for run in training.of(ALONE) if run.silent_s]
+    ratios = [median(run.steps_s) / median(run.silent_s) for run in runs]
+    share = percent_plus_minus(alone / still, rounds.of_ratio(ratios))
     return f"on a perfect network a step under DDP takes {1e3 * still:.2f} ms, {share} of alone"
 
 
@@ -193,31 +190,30 @@ def _share(training: Training, name: str) -> str:
 
 
 def _codec(training: Training, name: str) -> str:
-    return (
-        "-"
-        if _as_it_is(training, name)
-        else _part(name, training.codec_s(name), parts(training, name).codec_s)
-    )
+    if _has_no_hook(training, name):
+        return "-"
+    return _part(name, training.codec_s(name), parts(training, name).codec_s)
 
 
 def _part(name: str, seconds: float | None, values: Sequence[float]) -> str:
     """Milliseconds of a step, with the interval over rounds.
 
-    Less than is printed, or a negative value within the interval, is not told from nothing.
+    A value that rounds to 0.00, or a negative value whose interval includes 0, is shown as LEAST.
     """
     if seconds is None or name == ALONE:
         return "-"
     interval = rounds.of_mean(values)
     if 1e3 * seconds >= 0.005:
         return plus_minus(seconds, interval, 1e3, 2)
-    return (
-        LEAST if interval is None or interval.high >= 0 else plus_minus(seconds, interval, 1e3, 2)
-    )
+    if interval is None or interval.high >= 0:
+        return LEAST
+    return plus_minus(seconds, interval, 1e3, 2)
 
 
-def _as_it_is(training: Training, name: str) -> bool:
-    """Whether a method is DDP without a hook, whose steps over a perfect network were measured
-    alone: it has no codec.
+def _has_no_hook(training: Training, name: str) -> bool:
+    """Whether a method is DDP without a hook, and so has no codec.
+
+    Its steps over a perfect network are then those of ALONE.
     """
     silent = [step for run in training.of(name) for step in run.silent_s]
     return silent == [step for run in training.of(ALONE) for step in run.silent_s]
@@ -225,5 +221,8 @@ def _as_it_is(training: Training, name: str) -> bool:
 
 def _bytes(training: Training, name: str, kind: str) -> str:
     """Megabytes a step that left a host; unknown on a single host, which nothing leaves."""
-    values = [value for run in training.of(name) if (value := getattr(run, kind)) is not None]
-    return f"{sum(values) / len(values) / MB:.2f}" if values and training.hosts > 1 else "-"
+    values = [getattr(run, kind) for run in training.of(name)]
+    known_values = [value for value in values if value is not None]
+    if not known_values or training.hosts == 1:
+        return "-"
+    return f"{sum(known_values) / len(known_values) / MB:.2f}"
