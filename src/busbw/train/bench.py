@@ -1,6 +1,7 @@
-"""The benchmark on one rank: first each rank alone, then every method in turn.
+"""The training benchmark on one rank.
 
-Wraps a model in DDP with one exchange method, and counts the bytes that leave a host.
+In each round, first each rank trains alone, and then all train by every method in turn. A method is
+a model under DDP with one way to exchange gradients, whose bytes that leave a host are counted.
 """
 
 import platform
@@ -48,10 +49,10 @@ class Wrapped:
     hook: Hook
 
     def sent(self, gradients: int, steps: int, before: int, hosts: int) -> float | None:
-        """This rank's share of the bytes per step that left its host, over `steps` steps since
-        `before` (see `mark`).
+        """This rank's share of the bytes per step that left its host.
 
-        None if the method does not count bytes: torch's PowerSGD.
+        `steps`: the steps since `before` (see `mark`). `gradients`: bytes of a step. None if the
+        method does not count bytes: torch's PowerSGD.
         """
         if self.attached is not None:
             return (self.attached.traffic.across - before) / steps
@@ -62,7 +63,7 @@ class Wrapped:
         return ring_bytes(int(gradients * share), ranks) * hosts / ranks if hosts > 1 else 0.0
 
     def mark(self) -> int:
-        """Bytes counted so far."""
+        """The bytes counted so far."""
         return self.attached.traffic.across if self.attached is not None else 0
 
     @contextmanager
@@ -135,7 +136,7 @@ def wrap(
 def _hook_of_torch(
     name: str,
 ) -> tuple[Any, Callable[[Any, Any], torch.futures.Future[torch.Tensor]]]:
-    """The arguments of register_comm_hook for one of torch's own hooks."""
+    """The state and the hook for register_comm_hook of one of torch's own hooks."""
     if name == "powersgd":
         state = powerSGD_hook.PowerSGDState(
             None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=POWERSGD_START
@@ -146,7 +147,7 @@ def _hook_of_torch(
 
 SEED = 7
 SETTLES = 3  # steps until DDP has rebuilt its buckets and methods have started
-# method, round, iteration, samples per second and rank
+# Takes method, round, iteration, and samples per second and rank.
 Report = Callable[[str, int, int, float], None]
 
 
@@ -164,11 +165,10 @@ class Bench:
         torch.manual_seed(SEED)
         self.net = model.build(spec).to(device)
         self.hosts: list[str] = control.allgather(platform.node())
-        sizes = [
-            parameter.numel() * parameter.element_size() for parameter in self.net.parameters()
-        ]
-        count = sum(parameter.numel() for parameter in self.net.parameters())
-        self.training = Training(spec, model.unit, count, sum(sizes), len(set(self.hosts)))
+        parameters = list(self.net.parameters())
+        nbytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+        count = sum(parameter.numel() for parameter in parameters)
+        self.training = Training(spec, model.unit, count, nbytes, len(set(self.hosts)))
 
     def run(
         self,
@@ -177,13 +177,13 @@ class Bench:
         finish: Callable[[TrainRun], None],
         enter_phase: EnterPhase,
     ) -> None:
-        """All rounds. Each round first runs every rank alone."""
+        """Run all rounds. Each round first runs every rank alone.
+
+        `finish` gets each run. `report` gets each iteration.
+        """
         for number in range(self.spec.rounds):
-            silent_s = self._run_silent(
-                ALONE,
-                self.loop(wrap_without_exchange(self.net, self.device, self.spec.bucket_mb)),
-                enter_phase,
-            )
+            still = wrap_without_exchange(self.net, self.device, self.spec.bucket_mb)
+            silent_s = self._run_silent(ALONE, self.loop(still), enter_phase)
             alone = self.alone(number, report, enter_phase)
             alone.silent_s = silent_s
             finish(alone)
@@ -201,18 +201,13 @@ class Bench:
                 del wrapped, loop
 
     def alone(self, number: int, report: Report, enter_phase: EnterPhase) -> TrainRun:
-        """One round of each rank alone."""
+        """Run one round of each rank alone."""
         return self._measure(ALONE, number, self.loop(self.net), None, report, enter_phase)
 
     def loop(self, net: nn.Module, scaler: torch.amp.GradScaler | None = None) -> Loop:
         """The training loop of `net`, which may be wrapped."""
-        return Loop(
-            self.spec,
-            self.model,
-            net,
-            self.device,
-            scaler or scaler_for(self.spec.precision, self.device),
-        )
+        scaler = scaler or scaler_for(self.spec.precision, self.device)
+        return Loop(self.spec, self.model, net, self.device, scaler)
 
     def _measure(
         self,
@@ -244,14 +239,13 @@ class Bench:
         count = spec.iters * spec.batches
         run = TrainRun(name, number, steps, rates, loss=float(loop.loss.detach()))
         if wrapped is not None:
-            run.counted = self.by_host(
-                wrapped.sent(self.training.gradients, count, counted, self.training.hosts)
-            )
+            sent = wrapped.sent(self.training.gradients, count, counted, self.training.hosts)
+            run.counted = self.by_host(sent)
             run.seen = self.control.reduce_all([sent_bytes / count], "max")[0]
         return run
 
     def _run_silent(self, name: str, loop: Loop, enter_phase: EnterPhase) -> list[float]:
-        """Steps without an exchange, each the longest over ranks.
+        """Run steps without an exchange. Returns the seconds of each on the slowest rank.
 
         Gradients are wrong, so parameters are not updated.
         """
@@ -268,10 +262,10 @@ class Bench:
         values: list[float | None] = self.control.allgather(own)
         if None in values:
             return None
-        return max(
-            sum(value or 0.0 for at, value in zip(self.hosts, values, strict=True) if at == host)
-            for host in set(self.hosts)
-        )
+        sums = dict.fromkeys(self.hosts, 0.0)
+        for host, value in zip(self.hosts, values, strict=True):
+            sums[host] += value or 0.0
+        return max(sums.values())
 
 
 def _out_bytes() -> int:
@@ -281,6 +275,5 @@ def _out_bytes() -> int:
     """
     names = device_counters(Path("/proc/net/dev").read_bytes())
     bonds = {name for name in names if Path(f"/proc/net/bonding/{name}").exists()}
-    return sum(
-        values["tx_bytes"] for name, values in names.items() if name != "lo" and name not in bonds
-    )
+    counted = [values for name, values in names.items() if name != "lo" and name not in bonds]
+    return sum(values["tx_bytes"] for values in counted)

@@ -19,7 +19,7 @@ ENGINE = "torch"
 
 
 def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: EnterPhase) -> None:
-    """Run the benchmark on this process; `emit` is called on process 0 alone."""
+    """Run the benchmark on this process. `emit` is only called on process 0."""
     from busbw.engines.torch_rank import TorchRank
     from busbw.train.bench import Bench
     from busbw.train.methods import parse
@@ -41,9 +41,8 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
         bench = Bench(spec, BY_NAME[known(spec.model)], opened.device, control)
     else:
         bench = StatesBench(spec, opened.device, control)
-    result = (PlanResult if isinstance(job, PlanJob) else TrainResult)(
-        training=bench.training, **facts(job, party, opened)
-    )
+    form = PlanResult if isinstance(job, PlanJob) else TrainResult
+    result = form(training=bench.training, **facts(job, party, opened))
     result.library.network = network.agreed(job, control, result.library, log.networks)
 
     def report(event: Event) -> None:
@@ -51,7 +50,8 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
             emit(event)
 
     report(Started(result))
-    if note := network.unconfirmed(job, result.library.network):
+    note = network.unconfirmed(job, result.library.network)
+    if note:
         report(Note(note))
     if isinstance(bench, StatesBench):
         report(Trained(bench.run(enter_phase)))
@@ -73,7 +73,7 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
 def share_processors(control: Control) -> None:
     """Divide the processors of a machine between its ranks.
 
-    With more threads than cores, threads wait for each other; and under mpirun torch begins with a
+    With more threads than cores, threads wait for each other. Under mpirun torch begins with a
     single thread (see busbw.accel.host_adam).
     """
     import torch
@@ -85,8 +85,9 @@ def share_processors(control: Control) -> None:
 
 
 def machine() -> str:
-    """What containers and emulated hosts on one machine have in common; the host's name where it
-    cannot be read.
+    """The boot id, which containers and emulated hosts on one machine have in common.
+
+    The host's name where it cannot be read.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -95,10 +96,13 @@ def machine() -> str:
 
 
 def share_of(rank: tuple[str, list[int]], ranks: Sequence[tuple[str, list[int]]]) -> int:
-    """The threads of a rank, at least 1: each core of a machine is divided by the ranks that may
-    use it.
+    """The threads of a rank, at least 1.
 
-    Ranks are machine and cores.
+    Each core of a machine is divided by the ranks that may use it. A rank is its machine and cores.
     """
-    users = Counter(core for where, cores in ranks if where == rank[0] for core in cores)
-    return max(1, int(sum(Fraction(1, users[core]) for core in rank[1])))
+    own_machine, cores = rank
+    users: Counter[int] = Counter()
+    for other_machine, other_cores in ranks:
+        if other_machine == own_machine:
+            users.update(other_cores)
+    return max(1, int(sum(Fraction(1, users[core]) for core in cores)))

@@ -160,8 +160,8 @@ class Survey:
         exchange = self._record_of(method, bucket_mb, sent)
         rounds = exchange.rounds
         rounds.append(measured)
-        exchange.bucket_s = _means([measured.bucket_s for measured in rounds])
-        exchange.busy_s = _means([measured.busy_s for measured in rounds])
+        exchange.bucket_s = _means([exchange_round.bucket_s for exchange_round in rounds])
+        exchange.busy_s = _means([exchange_round.busy_s for exchange_round in rounds])
 
     def _record_of(self, method: Method, bucket_mb: float | None, sent: float | None) -> Exchange:
         """The record of a method with a bucket size, which is new in the first round."""

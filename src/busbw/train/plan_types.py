@@ -28,7 +28,7 @@ LOSSES = (
     "the largest now, the rest later",
     "rounded to 4 bits, the rest sent later",
 )
-# sizes of DDP's buckets to try besides the one of the training
+# Sizes of DDP's buckets to try besides that of the training.
 BUCKETS_MB = (1.0, 4.0, 25.0, 100.0)
 
 
@@ -80,10 +80,10 @@ class PlanRun(msgspec.Struct, frozen=True):
 
     def layout(self, bucket_mb: float | None) -> Layout:
         """The layout for this bucket_mb, None for the training's own. KeyError if there is none."""
-        layouts = [layout for layout in self.layouts if bucket_mb in (None, layout.bucket_mb)]
-        if not layouts:
-            raise KeyError(bucket_mb)
-        return layouts[0]
+        for layout in self.layouts:
+            if bucket_mb in (None, layout.bucket_mb):
+                return layout
+        raise KeyError(bucket_mb)
 
 
 class ExchangeRound(msgspec.Struct, frozen=True):
@@ -158,27 +158,19 @@ class Plan(msgspec.Struct):
     runs: list[PlanRun] = []
 
     def predictions(self, exchange: Exchange) -> list[Prediction]:
-        """One for each round; a single one of the medians in a file without rounds."""
+        """The prediction of each round; in a file without rounds, only one from the medians."""
         run = next((run for run in self.runs if run.transport == exchange.transport), None)
         if run is None or not exchange.rounds:
-            return [
-                Prediction(
-                    self.alone_s,
-                    self.still_s,
-                    exposed_s(self.buckets, exchange.bucket_s, exchange.busy_s),
-                )
-            ]
+            late_s = exposed_s(self.buckets, exchange.bucket_s, exchange.busy_s)
+            return [Prediction(self.alone_s, self.still_s, late_s)]
         layout = run.layout(exchange.bucket_mb)
-        # the last round may be incomplete
-        together = zip(run.alone_s, layout.rounds, exchange.rounds, strict=False)
-        return [
-            Prediction(
-                alone,
-                run.still_s,
-                exposed_s(run.buckets, exchange_round.bucket_s, exchange_round.busy_s),
-            )
-            for alone, run, exchange_round in together
-        ]
+        predictions = []
+        # The last round may be incomplete.
+        rounds = zip(run.alone_s, layout.rounds, exchange.rounds, strict=False)
+        for alone_s, steps, exchanged in rounds:
+            late_s = exposed_s(steps.buckets, exchanged.bucket_s, exchanged.busy_s)
+            predictions.append(Prediction(alone_s, steps.still_s, late_s))
+        return predictions
 
     def exposed_s(self, exchange: Exchange) -> float:
         """How long a step waits for its exchange."""
@@ -190,17 +182,17 @@ class Plan(msgspec.Struct):
 
     def efficiency(self, exchange: Exchange) -> float:
         """The predicted rate divided by that of a rank on its own."""
-        return geometric_mean(
-            [prediction.alone_s / prediction.step_s for prediction in self.predictions(exchange)]
-        )
+        predictions = self.predictions(exchange)
+        return geometric_mean([figures.alone_s / figures.step_s for figures in predictions])
 
     def known_s(self, exchange: Exchange) -> float:
-        """The step of the training run with it if there was one, otherwise the predicted step."""
+        """The step of the training run with the exchange if there was one, or else as predicted."""
         return exchange.checked_s or self.step_s(exchange)
 
     def shares(self, exchange: Exchange) -> list[float]:
-        """The rate divided by that of a rank on its own, in each round of the training run if
-        there was one, otherwise as predicted.
+        """The rate divided by that of a rank on its own, in each round.
+
+        It is that of the training run if there was one, or else the predicted one.
         """
         if exchange.checks:
             return [figures.alone_s / figures.step_s for figures in exchange.checks]
@@ -220,8 +212,9 @@ class Plan(msgspec.Struct):
 def exposed_s(
     buckets: Sequence[Bucket], bucket_s: Sequence[float], busy_s: Sequence[float]
 ) -> float:
-    """How long a step waits for the exchange of its buckets, each of which takes `bucket_s` and
-    delays backward by `busy_s`.
+    """How long a step waits for the exchange of its buckets.
+
+    Each exchange takes `bucket_s` and delays backward by `busy_s`.
     """
     end = late = 0.0
     for bucket, took, busy in zip(buckets, bucket_s, busy_s or repeat(0.0), strict=False):

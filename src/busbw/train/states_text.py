@@ -1,6 +1,4 @@
-"""A comparison of ways to keep a model's states, for people: a line for each way, and what they
-mean.
-"""
+"""The text of a comparison of ways to keep a model's states: a header, and a line for each way."""
 
 from statistics import median
 
@@ -38,10 +36,10 @@ def header(result: TrainResult, width: int | None = None) -> str:
         f"# gpt: {training.parameters:,} parameters in {shape.layers} layers of {shape.width},"
         f" vocabulary of {shape.vocabulary:,}\n"
         f"# {machine(result)}, {library(result)}\n"
-        f"# batch"
-        f" {spec.batch_size} x {spec.sequence} = {spec.batch_size * spec.sequence:,} tokens a step"
-        f" and rank, bf16, {again}{sharded}{capped}; {spec.iters * spec.batches} steps after"
-        f" {spec.warmup} of warm-up\n"
+        f"# batch {spec.batch_size} x {spec.sequence} ="
+        f" {spec.batch_size * spec.sequence:,} tokens a step and rank, bf16,"
+        f" {again}{sharded}{capped};"
+        f" {spec.iters * spec.batches} steps after {spec.warmup} of warm-up\n"
     )
     shown = _columns(training, width)
     return f"{wrapped(text, width)}\n{line(shown, [column.title for column in shown])}"
@@ -58,19 +56,16 @@ def row(result: TrainResult, run: TrainRun, width: int | None = None) -> str:
 def footer(result: TrainResult, width: int | None = None) -> str:
     """The largest models, and errors."""
     text = "".join(map(_largest, result.training.largest))
-    return wrapped(
-        ("\n" if text else "") + text + "".join(f"error: {error}\n" for error in result.errors),
-        width,
-    )
+    if text:
+        text = f"\n{text}"
+    text += "".join(f"error: {error}\n" for error in result.errors)
+    return wrapped(text, width)
 
 
 def render_all(result: TrainResult, width: int | None = None) -> str:
     """The whole text of a stored result."""
-    return (
-        header(result, width)
-        + "".join(row(result, run, width) for run in result.training.runs)
-        + footer(result, width)
-    )
+    rows = "".join(row(result, run, width) for run in result.training.runs)
+    return header(result, width) + rows + footer(result, width)
 
 
 def markdown(result: TrainResult) -> str:
@@ -81,14 +76,11 @@ def markdown(result: TrainResult) -> str:
         [column.title for column in shown],
         ["---" if column.left else "---:" for column in shown],
     ]
-    lines += [
-        (
-            [run.method, run.failed, *[""] * (len(shown) - 2)]
-            if run.failed
-            else [column.text(run) for column in shown]
-        )
-        for run in training.runs
-    ]
+    for run in training.runs:
+        if run.failed:
+            lines.append([run.method, run.failed, *[""] * (len(shown) - 2)])
+        else:
+            lines.append([column.text(run) for column in shown])
     return "".join(f"| {' | '.join(texts)} |\n" for texts in lines)
 
 
@@ -125,24 +117,23 @@ def _columns(training: Training, width: int | None) -> list[Column]:
         Column(title="waited ms", value=lambda run: _ms(run.states.waited_s), width=9),
         Column(title="loss", value=lambda run: f"{run.loss:.4f}", width=8),
     ]
-    return [
-        columns[at]
-        for at in fitting(columns, [column.width for column in columns], width, DROP_ORDER)
-    ]
+    widths = [column.width for column in columns]
+    return [columns[at] for at in fitting(columns, widths, width, DROP_ORDER)]
 
 
 def _interval(run: TrainRun) -> str:
     bounds = interval(run.steps_s, CONFIDENCE)
-    return f"{1e3 * bounds[0]:.1f} - {1e3 * bounds[1]:.1f}" if bounds else "-"
+    if not bounds:
+        return "-"
+    low, high = bounds
+    return f"{1e3 * low:.1f} - {1e3 * high:.1f}"
 
 
 def _exposed(training: Training, run: TrainRun) -> str:
     compute_s = training.step_s(COMPUTE)
-    return (
-        "-"
-        if compute_s is None or run.method == COMPUTE
-        else f"{1e3 * (median(run.steps_s) - compute_s):+.1f}"
-    )
+    if compute_s is None or run.method == COMPUTE:
+        return "-"
+    return f"{1e3 * (median(run.steps_s) - compute_s):+.1f}"
 
 
 def _of_parameter(training: Training, nbytes: float | None) -> str:

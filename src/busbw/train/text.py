@@ -223,6 +223,6 @@ def _bytes(training: Training, name: str, kind: str) -> str:
     """Megabytes a step that left a host; unknown on a single host, which nothing leaves."""
     values = [getattr(run, kind) for run in training.of(name)]
     known_values = [value for value in values if value is not None]
-    if not known_values or training.hosts == 1:
+    if not known_values or training.hosts <= 1:
         return "-"
     return f"{sum(known_values) / len(known_values) / MB:.2f}"

@@ -1,4 +1,4 @@
-"""How far the figures of a training vary from round to round, and which contradict each other."""
+"""Finds figures of a training that vary too much from round to round, or contradict each other."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -10,10 +10,11 @@ from busbw.train.types import ALONE, Training
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One method's figures, a value for each round of its own and of the rank alone: shares of
-    alone, and seconds of a step.
+    """The figures of a method, with a value for each round.
 
-    `codec_s` and `network_s` are empty where the method has no step over a perfect network.
+    A round has the method and each rank alone. `shares` are of the rate alone; the others are
+    seconds of a step. `codec_s` and `network_s` are empty if the method has no step over a perfect
+    network.
     """
 
     shares: list[float]
@@ -37,17 +38,17 @@ def parts(training: Training, method: str) -> Parts:
         if base.silent_s and run.silent_s
     ]
     complete = len(stills) == len(steps)
+    network: list[float] = []
+    if complete:
+        pairs_of_steps = zip(steps, stills, strict=True)
+        network = [step - silent for (_, step), (_, silent) in pairs_of_steps]
     return Parts(
         shares=[run.rate / base.rate for base, run in pairs],
         alone_s=[base for base, _ in steps],
         step_s=[step for _, step in steps],
         exposed_s=[step - base for base, step in steps],
         codec_s=[silent - still for still, silent in stills] if complete else [],
-        network_s=(
-            [step - silent for (_, step), (_, silent) in zip(steps, stills, strict=True)]
-            if complete
-            else []
-        ),
+        network_s=network,
     )
 
 
@@ -57,7 +58,7 @@ def share_interval(training: Training, method: str) -> Interval | None:
 
 
 def unclear(training: Training) -> list[str]:
-    """The methods whose share of alone is known so badly that nothing can be said of it."""
+    """The methods whose share of alone is too uncertain to compare."""
     names = [] if training.spec.states else dict.fromkeys(run.method for run in training.runs)
     return [
         name for name in names if name != ALONE and rounds.unclear(share_interval(training, name))
@@ -65,8 +66,10 @@ def unclear(training: Training) -> list[str]:
 
 
 def contradictions(training: Training) -> list[Bound]:
-    """What the figures say that cannot be: a step alone that is longer than one under DDP, a
-    part larger than its whole or negative.
+    """The impossible figures of a training.
+
+    For example, a step alone is longer than a step under DDP, or a part is negative or larger than
+    its whole.
     """
     if training.spec.states:
         return []
@@ -76,9 +79,8 @@ def contradictions(training: Training) -> list[Bound]:
             bounds += _bounds(method, parts(training, method))
     broken_bounds = broken(bounds)
     longer = {bound.name for bound in broken_bounds if not bound.figure.share and not bound.step_s}
-    return [
-        bound for bound in broken_bounds if not (bound.figure.share and bound.name in longer)
-    ]  # says the same
+    # A share above 1 says the same as a step that is shorter than one alone.
+    return [bound for bound in broken_bounds if not bound.figure.share or bound.name not in longer]
 
 
 def _alone(training: Training) -> list[Bound]:
@@ -109,14 +111,10 @@ def _bounds(method: str, figures: Parts) -> list[Bound]:
         ),
     ]
     if figures.codec_s:
-        exposed, none = (
-            Figure(f"what {method} exposes", figures.exposed_s),
-            Figure("nothing", [0.0] * len(figures.step_s)),
-        )
-        codec, network = (
-            Figure(f"the codec of {method}", figures.codec_s),
-            Figure(f"the network of {method}", figures.network_s),
-        )
+        exposed = Figure(f"what {method} exposes", figures.exposed_s)
+        none = Figure("nothing", [0.0] * len(figures.step_s))
+        codec = Figure(f"the codec of {method}", figures.codec_s)
+        network = Figure(f"the network of {method}", figures.network_s)
         bounds += [
             Bound(codec, exposed, figures.step_s, method),
             Bound(none, codec, figures.step_s, method),

@@ -1,6 +1,6 @@
 """The benchmark of one way to keep a model's states, on one rank.
 
-Each runs in processes of its own, so that peaks are its own.
+Each way runs in its own processes, so that peaks of memory are its own.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from busbw.train.types import StatesUse, Training, TrainRun, TrainSpec
 
 SAMPLES_SEED = 1
 PLAN_FIRST = "busbw plan gpt --memory says before a run what fits"
-# of malloc, and of cudaHostAlloc
+# The errors of malloc and of cudaHostAlloc.
 _NO_HOST_MEMORY = ("can't allocate memory", "CUDA error: out of memory")
-# of the processes on a host, the kernel ends this one first
+# Written so that the kernel ends this process first when the host has no memory.
 _OOM_FIRST = Path("/proc/self/oom_score_adj")
 
 
@@ -48,16 +48,14 @@ class StatesBench:
         parameters = spec.states.shape.parameters(spec.sequence)
         self.training = Training(spec, "token", parameters, 2 * parameters, len(set(self.hosts)))
         generator = torch.Generator().manual_seed(SAMPLES_SEED + dist.get_rank())
-        tokens = torch.randint(
-            spec.states.shape.vocabulary, (spec.batch_size, spec.sequence + 1), generator=generator
-        )
-        self._inputs, self._targets = (
-            part.contiguous().to(device) for part in (tokens[:, :-1], tokens[:, 1:])
-        )
+        size = (spec.batch_size, spec.sequence + 1)
+        tokens = torch.randint(spec.states.shape.vocabulary, size, generator=generator)
+        self._inputs = tokens[:, :-1].contiguous().to(device)
+        self._targets = tokens[:, 1:].contiguous().to(device)
         self._loss = torch.zeros(())
 
     def run(self, enter_phase: EnterPhase) -> TrainRun:
-        """Train.
+        """Run the training.
 
         Raises:
             NoMeasurement: the model does not fit, or the method's library is missing.
@@ -105,10 +103,8 @@ class StatesBench:
     def _memory(self, trainer: Trainer, start_s: float) -> StatesUse:
         gpu = reserved = torch_pinned = 0
         if self.device.type == "cuda":
-            gpu, reserved = (
-                torch.cuda.max_memory_allocated(self.device),
-                torch.cuda.max_memory_reserved(self.device),
-            )
+            gpu = torch.cuda.max_memory_allocated(self.device)
+            reserved = torch.cuda.max_memory_reserved(self.device)
             torch_pinned = torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0)
         lost = float(self._available - available())
         largest = self.control.reduce_all([start_s, float(gpu), float(reserved), lost], "max")
@@ -131,10 +127,10 @@ class StatesBench:
     def _by_host(self, own: float) -> float:
         """The largest sum over the ranks of a host."""
         values: list[float] = self.control.allgather(own)
-        return max(
-            sum(value for at, value in zip(self.hosts, values, strict=True) if at == host)
-            for host in set(self.hosts)
-        )
+        sums = dict.fromkeys(self.hosts, 0.0)
+        for host, value in zip(self.hosts, values, strict=True):
+            sums[host] += value
+        return max(sums.values())
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":
@@ -142,7 +138,7 @@ class StatesBench:
 
 
 def memory_bytes(name: str) -> int:
-    """Bytes of memory that this process holds (VmRSS), or has held at most (VmHWM)."""
+    """Bytes of memory that this process uses (VmRSS), or has used at its peak (VmHWM)."""
     text = Path("/proc/self/status").read_text()
     return next(
         int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith(f"{name}:")
@@ -167,7 +163,7 @@ def _limit_gpu_memory(limit: int, device: torch.device) -> None:
 
 @contextlib.contextmanager
 def _out_of_memory(device: torch.device) -> Iterator[None]:
-    """Say that a model does not fit, in place of torch's long text."""
+    """Raise an error that a model does not fit, in place of torch's long text."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -177,9 +173,8 @@ def _out_of_memory(device: torch.device) -> Iterator[None]:
             f"does not fit on the GPU: {first}; {used:.1f} GB were in use", PLAN_FIRST
         ) from error
     except (RuntimeError, MemoryError) as error:
-        if isinstance(error, RuntimeError) and not any(
-            text in str(error) for text in _NO_HOST_MEMORY
-        ):
+        about_memory = any(text in str(error) for text in _NO_HOST_MEMORY)
+        if isinstance(error, RuntimeError) and not about_memory:
             raise
         raise NoMeasurement(
             f"does not fit in host memory: {str(error).splitlines()[0]}", PLAN_FIRST

@@ -1,5 +1,7 @@
-"""Measures what a plan needs of this machine: a layer and the rest of a step, copies, updates on
-both sides, and memory.
+"""Measures the rates of this machine that a plan needs.
+
+They are the times of a layer and of the other parts of a step, the rates of copies and of updates
+on GPU and CPU, and the memory.
 """
 
 from collections.abc import Callable
@@ -28,7 +30,7 @@ HOST_ELEMENTS, COPIES = 4 * PIECE, 8
 def machine(training: Training, gpu_memory: int = 0) -> Machine:
     """Measure on the first GPU.
 
-    `gpu_memory`: the most of its memory that the training may use, 0 for all.
+    `gpu_memory`: the limit of its memory that the training may use, 0 for all.
 
     Raises:
         NoMeasurement: there is no GPU, or one layer does not fit on it.
@@ -69,22 +71,19 @@ def compute_of(training: Training, device: torch.device) -> Compute:
     torch.set_default_dtype(torch.bfloat16)
     try:
         with device:
-            block, root = (
-                Block(shape.width, shape.heads),
-                Gpt(0, shape.width, shape.heads, shape.vocabulary, training.sequence),
-            )
-            hidden = torch.randn(
-                training.batch_size, training.sequence, shape.width, requires_grad=True
-            )
-            tokens = torch.randint(shape.vocabulary, (training.batch_size, training.sequence))
+            block = Block(shape.width, shape.heads)
+            root = Gpt(0, shape.width, shape.heads, shape.vocabulary, training.sequence)
+            size = (training.batch_size, training.sequence)
+            hidden = torch.randn(*size, shape.width, requires_grad=True)
+            tokens = torch.randint(shape.vocabulary, size)
     finally:
         torch.set_default_dtype(before)
     gradient = torch.ones_like(hidden)
     forward, backward = _time_passes(block, lambda: block(hidden), gradient, device)
     root_forward, root_backward = _time_passes(root, lambda: root(tokens, tokens), None, device)
-    return Compute(
-        forward, backward + forward if training.recompute else backward, root_forward, root_backward
-    )
+    if training.recompute:
+        backward += forward
+    return Compute(forward, backward, root_forward, root_backward)
 
 
 def _time_passes(
@@ -93,8 +92,10 @@ def _time_passes(
     gradient: torch.Tensor | None,
     device: torch.device,
 ) -> tuple[float, float]:
-    """Seconds of forward, and of backward: the difference to both together, in which the GPU
-    does not wait for the program.
+    """The seconds of forward and of backward.
+
+    Backward is the time of both less that of forward. In both together the GPU does not wait for
+    the program.
     """
 
     def step() -> None:
@@ -114,10 +115,8 @@ def _time(step: Callable[[], object], device: torch.device) -> float:
 def copy_rates(device: torch.device) -> tuple[float, float]:
     """Bytes per second of pinned copies from and to the GPU, of the size that offloading uses."""
     slab = Slab(2 * PIECE, pinned=device.type == "cuda")
-    host, gpu = (
-        slab.take(PIECE, torch.bfloat16),
-        torch.zeros(PIECE, dtype=torch.bfloat16, device=device),
-    )
+    host = slab.take(PIECE, torch.bfloat16)
+    gpu = torch.zeros(PIECE, dtype=torch.bfloat16, device=device)
     rates = []
     for to, source in ((host, gpu), (gpu, host)):
         lane = Lane(device)
