@@ -245,9 +245,9 @@ def attach(
 
     Without `settings`, the LIGHT_* variables of Tencent's LightCC apply.
 
-    Sparse gradients, as of `nn.Embedding(sparse=True)`, are averaged by rows, over NCCL and Gloo,
-    whatever the method: each rank gets the average of all ranks as a coalesced sparse tensor. On a
-    GPU, the host waits in backward until all ranks have sent the ids.
+    Sparse gradients, as of `nn.Embedding(sparse=True)`, are averaged by rows for every method, over
+    NCCL and Gloo: each rank gets the average of all ranks as a coalesced sparse tensor. On a GPU,
+    the host waits in backward until all ranks have sent the ids.
 
     Every rank must call it before the first backward. `scaler`: the training loop's GradScaler, if
     any; residuals are rescaled when its scale changes. `timeout`: the limit of each exchange.

@@ -21,13 +21,13 @@ PREFIX = "LIGHT_"
 class Switch:
     """One variable.
 
-    `read` raises ValueError for an invalid value; `valid` describes the valid ones.
+    `read` raises ValueError for an invalid value; `wanted` describes valid ones.
     """
 
     name: str
     default: str
     meaning: str
-    valid: str = "text"
+    wanted: str = "text"
     read: Callable[[str], object] = str
 
     def value(self, environ: Mapping[str, str], error: type[UsageError] = UsageError) -> object:
@@ -37,7 +37,7 @@ class Switch:
             return self.read(word)
         except ValueError:
             raise error(
-                f"{self.name}={word} is invalid: {self.meaning}", f"give {self.valid}"
+                f"{self.name}={word} is invalid: {self.meaning}", f"give {self.wanted}"
             ) from None
 
 

@@ -58,9 +58,8 @@ def train(job: TrainJob | PlanJob, control: Control, emit: Emit, enter_phase: En
     elif isinstance(job, PlanJob):
         survey(bench, job.plan, [parse(name) for name in spec.methods], report, enter_phase)
     else:
-        methods = [parse(name) for name in spec.methods]
         bench.run(
-            methods,
+            [parse(name) for name in spec.methods],
             lambda *values: report(Iteration(*values)),
             lambda run: report(Trained(run)),
             enter_phase,

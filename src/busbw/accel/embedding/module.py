@@ -114,9 +114,8 @@ class DynamicEmbedding(nn.Module):
         self.settings = settings or TableSettings()
         self.lr = self.settings.lr
         self._exchange = self._make_exchange(group, timeout)
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.table = Table(dim, self.settings, torch.device(device))
+        default = "cuda" if torch.cuda.is_available() else "cpu"
+        self.table = Table(dim, self.settings, torch.device(device or default))
         self.device = self.table.device
         if self._exchange is not None:
             self._exchange.check_device(self.device)

@@ -57,18 +57,7 @@ def offload(
     settings = OffloadSettings(max_norm, gpu_share, stream_weights, threads, skip_nonfinite)
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     _check(inner, optimizer)
-    if inner is not model:
-        _check_wrapped(inner, stream_weights)
-    if stream_weights and _has_shards(inner):
-        raise UsageError(
-            "stream_weights does not work with fully_shard, which frees weights itself",
-            "leave out one of them",
-        )
-    if exchange is not None and inner is model:
-        raise UsageError(
-            "exchange is for DistributedDataParallel, and the model is not wrapped in it",
-            "leave out exchange",
-        )
+    _check_combination(inner, stream_weights, exchange, wrapped=inner is not model)
     units = divide(inner)
     parameters = _collect_parameters(inner, optimizer, units)
     choose(parameters, gpu_share)
@@ -82,32 +71,50 @@ def offload(
     if isinstance(model, DistributedDataParallel):
         replacement.at_end([_attach_to_ddp(model, replacement, exchange or Settings()).close])
     else:
-        handles = [_hook_gradient(replacement, offloaded) for offloaded in parameters]
-        replacement.at_end([handle.remove for handle in handles])
-    if stream_weights:
-        replacement.at_end([Streamer(inner, replacement, units).close])
-    else:
-        handles = _hook_forwards(replacement, units)
-        replacement.at_end([handle.remove for handle in handles])
-    handles = _hook_state_dicts(inner, replacement, adopt=not stream_weights)
-    replacement.at_end([handle.remove for handle in handles])
+        _remove_at_end(replacement, [_hook_gradient(replacement, item) for item in parameters])
+    _hook_weights(inner, replacement, units)
     return replacement
 
 
-def _check_wrapped(model: nn.Module, stream_weights: bool) -> None:
-    """Check a model that is wrapped in DistributedDataParallel."""
-    if any(
-        parameter.requires_grad and parameter.dtype != torch.bfloat16
-        for parameter in model.parameters()
-    ):
+def _hook_weights(model: nn.Module, optimizer: OffloadedAdamW, units: list[Unit]) -> None:
+    """Add the hooks that bring weights in time, and take those that are loaded."""
+    stream_weights = optimizer.settings.stream_weights
+    if stream_weights:
+        optimizer.at_end([Streamer(model, optimizer, units).close])
+    else:
+        _remove_at_end(optimizer, _hook_forwards(optimizer, units))
+    _remove_at_end(optimizer, _hook_state_dicts(model, optimizer, adopt=not stream_weights))
+
+
+def _remove_at_end(optimizer: OffloadedAdamW, handles: list[Any]) -> None:
+    """Remove hooks when the optimizer is closed."""
+    optimizer.at_end([handle.remove for handle in handles])
+
+
+def _check_combination(
+    model: nn.Module, stream_weights: bool, exchange: Settings | None, *, wrapped: bool
+) -> None:
+    """Check settings against the kind of model. `wrapped`: in DistributedDataParallel."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if wrapped and any(parameter.dtype != torch.bfloat16 for parameter in trained):
         raise UsageError(
             "the model in DistributedDataParallel is not in bf16",
             "convert it with model.bfloat16() before it is wrapped",
         )
-    if stream_weights:
+    if wrapped and stream_weights:
         raise UsageError(
             "stream_weights does not work under DistributedDataParallel",
             "shard the model by fully_shard, or leave it out",
+        )
+    if stream_weights and _has_shards(model):
+        raise UsageError(
+            "stream_weights does not work with fully_shard, which frees weights itself",
+            "leave out one of them",
+        )
+    if exchange is not None and not wrapped:
+        raise UsageError(
+            "exchange is for DistributedDataParallel, and the model is not wrapped in it",
+            "leave out exchange",
         )
 
 

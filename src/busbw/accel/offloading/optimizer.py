@@ -65,10 +65,9 @@ class OffloadedAdamW(torch.optim.Optimizer):
         self._borrowed = self._accumulates = False
         self._accumulated: dict[int, Offloaded] = {}
         self.waited_s = 0.0
-        offloaded_ids = {id(one.parameter) for one in parameters}
-        self._frozen = [
-            one for group in groups for one in group["params"] if id(one) not in offloaded_ids
-        ]
+        offloaded_ids = {id(offloaded.parameter) for offloaded in parameters}
+        listed = [parameter for group in groups for parameter in group["params"]]
+        self._frozen = [parameter for parameter in listed if id(parameter) not in offloaded_ids]
         self._at_end: list[Callable[[], object]] = []
         # Also at the end of the program, which must not end while the thread runs.
         weakref.finalize(self, self.worker.close)
@@ -139,7 +138,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:
-        """End a step. Updates may go on until the modules that need them run.
+        """End a step. Updates may continue until the modules that need them run.
 
         Raises:
             BusbwError: a gradient is not finite, or updates failed. With max_norm nothing has been

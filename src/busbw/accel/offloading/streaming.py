@@ -103,8 +103,8 @@ class Streamer:
             self._add_weights(*arguments)
 
         for module in model.modules():
-            own = module.parameters(recurse=False)
-            if any(id(parameter) in self._on_host for parameter in own):
+            parameters = module.parameters(recurse=False)
+            if any(id(parameter) in self._on_host for parameter in parameters):
                 self._handles.append(module.register_state_dict_post_hook(add_weights))
                 self._handles.append(module.register_load_state_dict_pre_hook(_refuse))
         self._handles.append(model.register_load_state_dict_pre_hook(_refuse))
@@ -171,7 +171,7 @@ class Streamer:
 
     @torch.compiler.disable
     def _after_forward(self, number: int, output: Any) -> None:
-        if _in_backward():  # recomputed: backward goes on with these weights
+        if _in_backward():  # recomputed: backward continues with these weights
             return
         last = number + 1 == len(self._streamed)
         tensors = [tensor for tensor in _tensors(output) if tensor.requires_grad]

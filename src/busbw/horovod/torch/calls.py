@@ -67,16 +67,7 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
         HorovodInternalError: tensors of several devices, or the job has ended.
     """
     current, number = context.current(), context.handles.number()
-    for tensor in tensors:
-        _check(tensor, call)
-    if not tensors:
-        raise Refused(f"{call.kind} without a tensor", "give at least one")
-    devices = {str(tensor.device): None for tensor in tensors}
-    if len(devices) > 1:
-        # the type of error that Horovod raises
-        raise HorovodInternalError(
-            f"{call.kind} of tensors on {', '.join(devices)}", "use tensors on one device"
-        )
+    _check_all(tensors, call)
     set_id = call.process_set.number()
     if not call.process_set.included():
         raise Refused(
@@ -104,13 +95,8 @@ def begin(call: Call, tensors: Sequence[torch.Tensor]) -> int:
     if call.kind in (Kind.ALLREDUCE, Kind.BROADCAST):
         outputs = inputs if call.in_place else [torch.empty_like(tensor) for tensor in inputs]
     splits = _splits(call, inputs[0]) if call.kind == Kind.ALLTOALL else ()
-    counts_on = None
-    if call.tells_splits:
-        counts_on = torch.device("cpu")
-        if isinstance(call.splits, torch.Tensor):
-            counts_on = call.splits.device
     operation = Operation(
-        request, inputs, outputs, splits, counts_on, inputs[0].device, call.grouped
+        request, inputs, outputs, splits, _device_of_counts(call), inputs[0].device, call.grouped
     )
     if call.in_place:
         operation.returned = tensors
@@ -135,6 +121,26 @@ def _submit(current: context.Context, number: int, operation: Operation) -> int:
         operation.begun.record(torch.cuda.current_stream(operation.device))
     current.controller.submit(operation)
     return context.handles.hold(number, operation.handle)
+
+
+def _device_of_counts(call: Call) -> torch.device | None:
+    """The device of the row counts that an all-to-all returns; None: it does not return them."""
+    if not call.tells_splits:
+        return None
+    return call.splits.device if isinstance(call.splits, torch.Tensor) else torch.device("cpu")
+
+
+def _check_all(tensors: Sequence[torch.Tensor], call: Call) -> None:
+    for tensor in tensors:
+        _check(tensor, call)
+    if not tensors:
+        raise Refused(f"{call.kind} without a tensor", "give at least one")
+    devices = {str(tensor.device): None for tensor in tensors}
+    if len(devices) > 1:
+        # the type of error that Horovod raises
+        raise HorovodInternalError(
+            f"{call.kind} of tensors on {', '.join(devices)}", "use tensors on one device"
+        )
 
 
 def _check(tensor: Any, call: Call) -> None:

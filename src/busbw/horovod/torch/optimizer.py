@@ -266,6 +266,11 @@ def DistributedOptimizer(
     plan = _Plan(compression, op, gradient_predivide_factor, sparse_as_dense, process_set)
     names = _names(optimizer, named_parameters)
     reducer = _Reducer(names, _groups(groups, names), plan, _positive(backward_passes_per_step))
+    return _derive(optimizer, reducer)
+
+
+def _derive(optimizer: torch.optim.Optimizer, reducer: _Reducer) -> torch.optim.Optimizer:
+    """An optimizer of a class derived from the given one's, which uses the reducer."""
     base = type(optimizer)
     derived = type(base.__name__, (_Distributed, base), {"__module__": __name__})
     wrapped: Any = object.__new__(derived)
@@ -276,14 +281,13 @@ def DistributedOptimizer(
     current = context.current()
     reduces = current.info.size > 1 or current.options.always_reduce
     wrapped._reducer = reducer
-    wrapped._reduces = process_set.included() and reduces
+    wrapped._reduces = reducer.plan.process_set.included() and reduces
     if wrapped._reduces:
-        for parameter in names:
-            if parameter.requires_grad:
-                if parameter.grad is None:
-                    # As in Horovod, gradients exist before the first backward.
-                    parameter.grad = torch.zeros_like(parameter)
-                parameter.register_post_accumulate_grad_hook(_make_hook(reducer))
+        for parameter in filter(_is_trained, reducer.names):
+            if parameter.grad is None:
+                # As in Horovod, gradients exist before the first backward.
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.register_post_accumulate_grad_hook(_make_hook(reducer))
     return wrapped
 
 

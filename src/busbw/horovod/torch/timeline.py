@@ -92,7 +92,7 @@ class Timeline:
         return _json({"name": kind, "ph": "M", "pid": process, "tid": 0, "args": args})
 
     def _write(self, event: bytes, before: bytes = b",\n") -> None:
-        """Write an event. If that fails, the trace ends and the training goes on."""
+        """Write an event. If that fails, the trace ends and the training continues."""
         if self._file is None:
             return
         try:

@@ -145,13 +145,7 @@ def _join(
     if os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", os.environ["HOROVOD_GLOO_IFACE"])
     if owned:
-        backend = "gloo"
-        if torch.cuda.is_available() and dist.is_nccl_available():
-            backend = "cpu:gloo,cuda:nccl"
-        store = rendezvous.store(info, timeout, assigned)
-        dist.init_process_group(
-            backend, store=store, rank=info.rank, world_size=info.size, timeout=timeout
-        )
+        _init_torch(info, timeout, assigned)
     else:
         info = dataclasses.replace(info, rank=dist.get_rank(), size=dist.get_world_size())
     if comm is not None and not _has_all_ranks(comm, info):
@@ -178,15 +172,20 @@ def _join(
     global _joined
     _joined = assigned.number if assigned else _joined + 1
     controller = Controller(mesh, executor, options, timeline, _joined)
+    groups_to_close = None if owned else [control, everyone]
     return Context(
-        info,
-        options,
-        controller,
-        executor,
-        timeline,
-        exchange,
-        local_sizes,
-        None if owned else [control, everyone],
+        info, options, controller, executor, timeline, exchange, local_sizes, groups_to_close
+    )
+
+
+def _init_torch(info: RankInfo, timeout: timedelta, assigned: World | None) -> None:
+    """Initialize torch.distributed for this rank."""
+    backend = "gloo"
+    if torch.cuda.is_available() and dist.is_nccl_available():
+        backend = "cpu:gloo,cuda:nccl"
+    store = rendezvous.store(info, timeout, assigned)
+    dist.init_process_group(
+        backend, store=store, rank=info.rank, world_size=info.size, timeout=timeout
     )
 
 
