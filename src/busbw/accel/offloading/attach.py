@@ -34,24 +34,22 @@ def offload(
     skip_nonfinite: bool = False,
     exchange: Settings | None = None,
 ) -> OffloadedAdamW:
-    """Replace an AdamW by one whose fp32 weights and moments live in host memory: 14 bytes per
-    parameter there, instead of 12 on the GPU.
+    """Replace an AdamW by one whose fp32 weights and moments are in host memory.
 
-    The model's parameters become bf16. Use the result as the optimizer: backward(), step(),
-    zero_grad(), LR schedulers. Gradients are taken during backward, and parameters have none
-    afterwards: clip by `max_norm`, not by clip_grad_norm_. Weights are updated while backward and
-    the next forward run; a module waits for its own. A parameter must be used only while its unit
-    runs: a member of a ModuleList or Sequential, a module given to fully_shard, or else the whole
-    model.
+    They take 14 bytes per parameter there, instead of 12 on the GPU. The model's parameters become
+    bf16. Use the result as the optimizer: backward(), step(), zero_grad(), LR schedulers. Gradients
+    are taken during backward, so clip by `max_norm`, not by clip_grad_norm_. Weights are updated
+    while backward and the next forward run, and a module waits for its own. A parameter must only
+    be used while its unit runs: a member of a ModuleList or Sequential, a module given to
+    fully_shard, or else the whole model.
 
     `model` is on its device: plain, or in bf16 and wrapped in DistributedDataParallel or sharded by
-    fully_shard without an offload policy. `max_norm`, `gpu_share`, `stream_weights`, `threads`,
-    `skip_nonfinite`: see OffloadSettings. `exchange`: how gradients are averaged under
-    DistributedDataParallel, as in `attach`, which must not be called then; None: uncompressed.
+    fully_shard without an offload policy. `exchange`: how gradients are averaged under
+    DistributedDataParallel, as in `attach`, which must not be called then; None: uncompressed. For
+    the other settings, see OffloadSettings.
 
     Raises:
-        UsageError: the optimizer is no plain AdamW of all trained parameters, or a setting is
-            invalid.
+        UsageError: the optimizer is no AdamW of all trained parameters, or a setting is invalid.
         NoMeasurement: host memory is too small or cannot be pinned; nothing has been changed then.
     """
     settings = OffloadSettings(max_norm, gpu_share, stream_weights, threads, skip_nonfinite)

@@ -62,7 +62,7 @@ class Worker:
         self._staging, self._norm_of = staging, norm_of
         self.update_s = 0.0
         self._coming: deque[Piece] = deque()  # in the order of their copies
-        self._heap: list[Piece] = []  # a heap
+        self._heap: list[Piece] = []  # to update next, the first by rank on top
         # The number of pieces of each parameter that are not updated yet, by its index.
         self._pending: Counter[int] = Counter()
         self._last_up: dict[int, Copied] = {}
@@ -99,10 +99,9 @@ class Worker:
             BusbwError: updates failed, or did not end in LIMIT_S.
         """
         deadline = time.monotonic() + LIMIT_S
+        indices = [offloaded.index for offloaded in parameters]
         with self._state:
-            while self._error is None and any(
-                self._pending[offloaded.index] for offloaded in parameters
-            ):
+            while self._error is None and any(self._pending[index] for index in indices):
                 if not self._state.wait(max(0.0, deadline - time.monotonic())):
                     pieces_left = self._pending.total()
                     raise BusbwError(
@@ -113,11 +112,7 @@ class Worker:
                 raise BusbwError(
                     f"updates in host memory failed: {self._error}", "load the last checkpoint"
                 ) from self._error
-            copies = [
-                self._last_up.pop(offloaded.index)
-                for offloaded in parameters
-                if offloaded.index in self._last_up
-            ]
+            copies = [self._last_up.pop(index) for index in indices if index in self._last_up]
         for copied in copies:
             copied.wait()
 

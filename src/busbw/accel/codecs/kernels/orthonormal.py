@@ -113,21 +113,21 @@ def _turn(
         )
 
 
-def turns_of(factors: torch.Tensor, factors_of: Factors) -> torch.Tensor:
+def turns_of(factors: torch.Tensor, tables: Factors) -> torch.Tensor:
     """The turn of each matrix, padded with zeros to `narrow`: multiplied from the right, it
     makes the columns of its factor orthonormal.
     """
-    rank, count = factors.shape[1], len(factors_of.rows)
+    rank, count = factors.shape[1], len(tables.rows)
     width = narrow(rank)
     turns = torch.empty(count, width, width, dtype=torch.float32, device=factors.device)
     if count:
         grams = torch.empty(
-            len(factors_of.spans), width, width, dtype=torch.float64, device=factors.device
+            len(tables.spans), width, width, dtype=torch.float64, device=factors.device
         )
-        _gram[(len(factors_of.spans),)](
-            factors, grams, factors_of.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2
+        _gram[(len(tables.spans),)](
+            factors, grams, tables.spans, RANK=rank, NARROW=width, AT_ONCE=CELLS // width**2
         )
-        _turns[(count,)](grams, turns, factors_of.owned, LEAST, TINY, RANK=rank, NARROW=width)
+        _turns[(count,)](grams, turns, tables.owned, LEAST, TINY, RANK=rank, NARROW=width)
     return turns
 
 

@@ -39,9 +39,9 @@ def miss(
     unit = tl.load(
         offsets + tl.where(code_here < -1, -2 - code_here, code_here), mask=stored, other=0
     )
-    near_gpu = stored & (unit >= 0) & (unit < near)
-    tl.store(used + unit // UNITS, tl.zeros((BLOCK,), tl.int32) + stamp, mask=near_gpu)
-    away = (stored & ~near_gpu).to(tl.int32)
+    on_gpu = stored & (unit >= 0) & (unit < near)
+    tl.store(used + unit // UNITS, tl.zeros((BLOCK,), tl.int32) + stamp, mask=on_gpu)
+    away = (stored & ~on_gpu).to(tl.int32)
     count = tl.sum(away)
     if count > 0:
         at = tl.atomic_add(totals + _MISSED, count, sem="relaxed") + tl.cumsum(away, 0) - away

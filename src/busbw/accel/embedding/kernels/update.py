@@ -59,25 +59,25 @@ def read_rows(
     number = tl.zeros((BLOCK,), tl.int32)
     if TRAIN:
         lead = tl.load(leader + i, mask=inside, other=0)
-        stored = tl.load(code + lead, mask=inside, other=-1)
+        row_code = tl.load(code + lead, mask=inside, other=-1)
         number = tl.load(turn + i, mask=inside, other=0)
-        at = tl.load(start + lead, mask=stored != -1, other=0) + number
-        tl.store(listed + at, i, mask=stored != -1)
+        at = tl.load(start + lead, mask=row_code != -1, other=0) + number
+        tl.store(listed + at, i, mask=row_code != -1)
     else:
-        stored = tl.load(code + i, mask=inside, other=-1)
+        row_code = tl.load(code + i, mask=inside, other=-1)
     column = tl.arange(0, COLUMNS)
     narrow = (column < DIM)[None, :]
     record = (
         base
         + place_of(
-            offsets, tl.where(stored < -1, -2 - stored, tl.maximum(stored, 0)), SEGMENT, WIDTH
+            offsets, tl.where(row_code < -1, -2 - row_code, tl.maximum(row_code, 0)), SEGMENT, WIDTH
         )[:, None]
     )
-    value = tl.load(record + column[None, :], mask=(stored >= 0)[:, None] & narrow, other=0.0)
-    if tl.min(stored) < 0:
+    value = tl.load(record + column[None, :], mask=(row_code >= 0)[:, None] & narrow, other=0.0)
+    if tl.min(row_code) < 0:
         initial = initial_values(tl.load(ids + i, mask=inside, other=0), column, key, scale, INIT)
-        value = tl.where((stored < 0)[:, None], initial, value)
-        writes = ((stored < -1) & (number == 0))[:, None]
+        value = tl.where((row_code < 0)[:, None], initial, value)
+        writes = ((row_code < -1) & (number == 0))[:, None]
         tl.store(
             record + column[None, :],
             tl.where(narrow, value, 0.0),
