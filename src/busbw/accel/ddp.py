@@ -278,10 +278,10 @@ def prepare(
             " ranks, and accel exchanges over all",
             "attach only models whose replicas are on all ranks",
         )
-    settings, strange = agree_on_settings(settings)
+    settings, unknown = agree_on_settings(settings)
     mesh = make(settings, timeout, None if timeout else _borrowed(model, settings))
     attached = Attached(model, CommWorker(settings, mesh), scaler)
-    announce(attached, strange)
+    announce(attached, unknown)
     return attached
 
 
@@ -307,18 +307,18 @@ def agree_on_settings(settings: Settings | None) -> tuple[Settings, list[str]]:
         UsageError: a variable is invalid, or ranks have different settings. Raised on every rank.
     """
     error = ""
-    strange: list[str] = []
+    unknown: list[str] = []
     if settings is None:
-        strange = lightcc_env.unknown(os.environ)
+        unknown = lightcc_env.unknown(os.environ)
         try:
             settings = lightcc_env.from_env(os.environ)
         except UsageError as invalid:
             error = invalid.message
     gathered: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
     dist.all_gather_object(gathered, (error, repr(settings)))
-    wrong = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(gathered) if reason]
-    if wrong:
-        raise UsageError("; ".join(wrong), "set it on every rank, for example with mpirun -x")
+    failures = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(gathered) if reason]
+    if failures:
+        raise UsageError("; ".join(failures), "set it on every rank, for example with mpirun -x")
     differing = [rank for rank, (_, text) in enumerate(gathered) if text != gathered[0][1]]
     if differing or settings is None:
         raise UsageError(
@@ -326,10 +326,10 @@ def agree_on_settings(settings: Settings | None) -> tuple[Settings, list[str]]:
             f" {gathered[differing[0]][1]}, not {gathered[0][1]}",
             "use the same settings on every rank, for example with mpirun -x",
         )
-    return settings, strange
+    return settings, unknown
 
 
-def announce(attached: Attachment, strange: list[str]) -> None:
+def announce(attached: Attachment, unknown: list[str]) -> None:
     """Rank 0 prints how gradients are exchanged, once if several models are attached alike."""
     if attached.worker.mesh.world.rank:
         return
@@ -342,7 +342,7 @@ def announce(attached: Attachment, strange: list[str]) -> None:
         shape = f"{mesh.across.size} x {mesh.inside.size}"
     lines = [f"{attached.settings.describe()} over {shape} ranks"]
     lines += [mesh.note] if mesh.note else []
-    lines += [f"{name} is unknown (known: {known_names})" for name in strange]
+    lines += [f"{name} is unknown (known: {known_names})" for name in unknown]
     _print_once("".join(f"busbw accel: {line}\n" for line in lines))
 
 

@@ -94,10 +94,10 @@ class ExchangeSession:
         in the same way.
         """
         chunks = -(-nbytes // chunk)
-        every = (Part * len(parts))(
+        buffers = (Part * len(parts))(
             *[Part(send, nbytes, receive, nbytes) for send, receive in parts]
         )
-        _library().busbw_exchange_post(self._open(), every, chunk, chunks, numbers, base)
+        _library().busbw_exchange_post(self._open(), buffers, chunk, chunks, numbers, base)
         return chunks
 
     def wait(self, done: int, until: int) -> None:

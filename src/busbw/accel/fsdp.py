@@ -73,7 +73,7 @@ def attach_fully_sharded(
             f"replicas has {replicas.ndim} dimensions, and the ranks with equal shards are one",
             'give that one: mesh["across"]',
         )
-    settings, strange = agree_on_settings(settings)
+    settings, unknown = agree_on_settings(settings)
     codec = BY_NAME[settings.method]
     if codec.needs_matrices:
         possible = ", ".join(other.name for other in CODECS if not other.needs_matrices)
@@ -89,5 +89,5 @@ def attach_fully_sharded(
         )
     ranks = dist.get_process_group_ranks(replicas.get_group())
     sharded = Sharded(model, CommWorker(settings, like(ranks, settings, timeout)))
-    announce(sharded, strange)
+    announce(sharded, unknown)
     return sharded

@@ -234,15 +234,15 @@ def connect(ranks: Sequence[int], patience_s: float) -> HostStaging | None:
         except RuntimeError as error:
             reason = str(error)
         dist.all_gather_object(gathered, (reason, {}))
-    wrong = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(gathered) if reason]
-    if wrong:
+    failures = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(gathered) if reason]
+    if failures:
         if staging is not None:
             staging.session.close()
         hint = (
             "install busbw-native on all ranks; NCCL_SOCKET_IFNAME or BUSBW_NET_IFNAME selects"
             " interfaces that reach each other"
         )
-        raise UsageError(f"host staging is not possible: {'; '.join(wrong)}", hint)
+        raise UsageError(f"host staging is not possible: {'; '.join(failures)}", hint)
     return staging
 
 

@@ -171,20 +171,20 @@ def render_all(result: PlanResult, width: int | None = None) -> str:
 
 def _advice(plan: Plan, chosen: Exchange) -> str:
     target = f"{100 * plan.target:g} %"
-    where = label(chosen)
+    name = label(chosen)
     if chosen.transport != AS_IS:
-        where += f" over {chosen.transport} ({BY_NAME[chosen.transport].meaning})"
+        name += f" over {chosen.transport} ({BY_NAME[chosen.transport].meaning})"
     takes = "which took" if chosen.checked_s else "expected to take"
     interval = recommendation.share_interval(plan, chosen)
-    near = " of alone"
+    suffix = " of alone"
     if interval is not None and interval.low < plan.target < interval.high:
-        near = f" of alone, an interval that has {target}"
+        suffix = f" of alone, an interval that has {target}"
     figures = (
         f"{takes} {_known_text(plan, chosen)} ms a step,"
-        f" {percent_plus_minus(plan.share(chosen), interval)}{near}"
+        f" {percent_plus_minus(plan.share(chosen), interval)}{suffix}"
     )
     if plan.reaches(chosen) and chosen.loss == 0:
-        return f"nothing lossy is needed: {where}, {figures} (wanted: {target})\n"
+        return f"nothing lossy is needed: {name}, {figures} (wanted: {target})\n"
     reaches = f"nothing reaches {target}; best"
     if plan.reaches(chosen):
         reaches = f"the least lossy that reaches {target}"
@@ -198,7 +198,7 @@ def _advice(plan: Plan, chosen: Exchange) -> str:
             f"; {label(dense)} should expose {plan.exposed_s(dense) * MS:.2f} ms, this"
             f" {plan.exposed_s(chosen) * MS:.2f}"
         )
-    return f"{reaches}: {where}, {figures}{pays}\n"
+    return f"{reaches}: {name}, {figures}{pays}\n"
 
 
 def _known_text(plan: Plan, exchange: Exchange) -> str:

@@ -78,13 +78,13 @@ def _best(plan: Plan) -> Exchange:
     no difference is seen, it is the first listed. A lossy exchange must be faster than all that
     lose nothing, beyond the interval.
     """
-    fine = [exchange for exchange in plan.exchanges if plan.reaches(exchange)]
-    if not fine:
+    reaching = [exchange for exchange in plan.exchanges if plan.reaches(exchange)]
+    if not reaching:
         fastest = max(plan.exchanges, key=plan.share)
         alike = [exchange for exchange in plan.exchanges if not faster(plan, fastest, exchange)]
         return min(alike, key=_order)
-    least = min(map(_order, fine))
-    chosen = _simplest(plan, [exchange for exchange in fine if _order(exchange) == least])
+    least = min(map(_order, reaching))
+    chosen = _simplest(plan, [exchange for exchange in reaching if _order(exchange) == least])
     lossless = [exchange for exchange in plan.exchanges if exchange.loss == 0]
     if chosen.loss and lossless:
         best = _simplest(plan, lossless)

@@ -30,7 +30,7 @@ def header(result: TrainResult, width: int | None = None) -> str:
     assert states is not None
     shape = states.shape
     capped = f", at most {states.gpu_memory / GB:.1f} GB of the GPU" if states.gpu_memory else ""
-    again = "activations recomputed" if states.recompute else "activations kept"
+    activations = "activations recomputed" if states.recompute else "activations kept"
     sharded = f", sharded over {result.world.ranks} ranks" if result.world.ranks > 1 else ""
     text = (
         f"# gpt: {training.parameters:,} parameters in {shape.layers} layers of {shape.width},"
@@ -38,7 +38,7 @@ def header(result: TrainResult, width: int | None = None) -> str:
         f"# {machine(result)}, {library(result)}\n"
         f"# batch {spec.batch_size} x {spec.sequence} ="
         f" {spec.batch_size * spec.sequence:,} tokens a step and rank, bf16,"
-        f" {again}{sharded}{capped};"
+        f" {activations}{sharded}{capped};"
         f" {spec.iters * spec.batches} steps after {spec.warmup} of warm-up\n"
     )
     shown = _columns(training, width)

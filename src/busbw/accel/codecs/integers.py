@@ -61,9 +61,9 @@ class Integers(Codec):
         sent, residual = integers.packed(
             part, before, comm.size, 1, length, self.bits, feedback=feedback
         )
-        wrong = integers.add(comm.all_gather(sent), length, self.bits, part)
+        skipped = integers.add(comm.all_gather(sent), length, self.bits, part)
         if feedback:
-            undo.restore(residual, before, wrong)
+            undo.restore(residual, before, skipped)
             state[RESIDUAL] = residual
 
     def _exchange_in_kernels(
@@ -79,10 +79,10 @@ class Integers(Codec):
         own_sum, sum_residual = integers.summed(
             comm.all_to_all(sent), before[1], length, self.bits, feedback=feedback
         )
-        wrong = integers.unpack(comm.all_gather(own_sum), length, self.bits, part)
+        skipped = integers.unpack(comm.all_gather(own_sum), length, self.bits, part)
         if feedback:
-            undo.restore(residual, before[0], wrong)
-            undo.restore(sum_residual, before[1], wrong)
+            undo.restore(residual, before[0], skipped)
+            undo.restore(sum_residual, before[1], skipped)
             state[RESIDUAL], state[SUM_RESIDUAL] = residual, sum_residual
 
     def _exchange_pair(

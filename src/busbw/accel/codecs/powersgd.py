@@ -46,10 +46,10 @@ class PowerSgd(Codec):
         if layout.matrices:
             right, more = _sum(right.view(-1), right.numel() * few, comm)
             right, nbytes = right.view(-1, rank), nbytes + more
-        wrong = means.multiply(layout, sent, right, part, total, comm.size, feedback=feedback)
-        state[BASIS] = means.next_basis(layout, right, basis, wrong).view(-1)
+        skipped = means.multiply(layout, sent, right, part, total, comm.size, feedback=feedback)
+        state[BASIS] = means.next_basis(layout, right, basis, skipped).view(-1)
         if feedback:
-            means.restore(total, state.get(RESIDUAL), wrong)
+            means.restore(total, state.get(RESIDUAL), skipped)
             state[RESIDUAL] = total
         return comm.ring(ring_bytes(nbytes, comm.size))
 

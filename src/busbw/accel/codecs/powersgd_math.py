@@ -41,13 +41,13 @@ class Matrix:
         """Its elements as a matrix."""
         return flat[self.begin : self.end].view(self.rows, self.columns)
 
-    def left_of(self, every: torch.Tensor) -> torch.Tensor:
+    def left_of(self, stacked: torch.Tensor) -> torch.Tensor:
         """Its rows of the stacked P."""
-        return every[self.left : self.left + self.rows]
+        return stacked[self.left : self.left + self.rows]
 
-    def right_of(self, every: torch.Tensor) -> torch.Tensor:
+    def right_of(self, stacked: torch.Tensor) -> torch.Tensor:
         """Its rows of the stacked W."""
-        return every[self.right : self.right + self.columns]
+        return stacked[self.right : self.right + self.columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def multiply(
 
 
 def next_basis(
-    parts: Layout, right: torch.Tensor, before: torch.Tensor, wrong: torch.Tensor
+    parts: Layout, right: torch.Tensor, before: torch.Tensor, skipped: torch.Tensor
 ) -> torch.Tensor:
     """The next basis: W.
 
@@ -174,12 +174,12 @@ def next_basis(
     if not parts.matrices:
         return right
     owners = _owners(parts, right.device, left=False)
-    return torch.where((_sizes(right, owners) == 0)[owners.of, None] | wrong, before, right)
+    return torch.where((_sizes(right, owners) == 0)[owners.of, None] | skipped, before, right)
 
 
-def restore(residual: torch.Tensor, before: torch.Tensor | None, wrong: torch.Tensor) -> None:
+def restore(residual: torch.Tensor, before: torch.Tensor | None, skipped: torch.Tensor) -> None:
     """In a skipped step, reset `residual` to `before` (None: zeros), on the device."""
-    residual.copy_(torch.where(wrong, 0.0 if before is None else before, residual))
+    residual.copy_(torch.where(skipped, 0.0 if before is None else before, residual))
 
 
 def room(parts: Layout, rank: int, device: torch.device) -> torch.Tensor:

@@ -136,9 +136,9 @@ class TopK(Codec):
         blob, unsent = topk.packed(
             part, residual, state, comm.size, room, step, values, feedback=feedback
         )
-        wrong = topk.add(comm.all_gather(blob), part, room, values)
+        skipped = topk.add(comm.all_gather(blob), part, room, values)
         if feedback:
-            undo.restore(unsent, residual, wrong)
+            undo.restore(unsent, residual, skipped)
             state[RESIDUAL] = unsent
 
     def _exchange_in_torch(

@@ -90,11 +90,11 @@ def load(
         error, hint = failed.message, failed.hint
     except RuntimeError as failed:  # of torch, for example without memory
         error, hint = str(failed).splitlines()[0], "load into a new DynamicEmbedding"
-    every = [(error, hint, rows)] if exchange is None else exchange.gather((error, hint, rows))
-    for other, (reason, advice, _) in enumerate(every):
+    reports = [(error, hint, rows)] if exchange is None else exchange.gather((error, hint, rows))
+    for other, (reason, advice, _) in enumerate(reports):
         if reason:
             raise UsageError(reason if ranks == 1 else f"rank {other}: {reason}", advice)
-    loaded = sum(rows for _, _, rows in every)
+    loaded = sum(rows for _, _, rows in reports)
     if loaded != expected:
         raise UsageError(
             f"the checkpoint {folder} has {expected} rows, and {loaded} were read",

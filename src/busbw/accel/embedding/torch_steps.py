@@ -285,6 +285,6 @@ def _lowest(score: torch.Tensor, ids: torch.Tensor, count: int) -> torch.Tensor:
     """Positions of the `count` lowest scores, with ties by id. Sorts only the ties."""
     # topk, since kthvalue runs on a single multiprocessor of a GPU
     limit = score.topk(count, largest=False, sorted=False).values.max()
-    sure = (score < limit).nonzero().flatten()
+    below = (score < limit).nonzero().flatten()
     ties = (score == limit).nonzero().flatten()
-    return torch.cat([sure, ties[ids[ties].argsort()[: count - len(sure)]]])
+    return torch.cat([below, ties[ids[ties].argsort()[: count - len(below)]]])

@@ -140,9 +140,9 @@ def _check(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         for name, parameter in model.named_parameters()
         if parameter.requires_grad and id(parameter) not in given_ids
     ]
-    strange = given_ids - {id(parameter) for parameter in model.parameters()}
-    if missing or strange:
-        problem = f"{len(strange)} parameters are not of the model"
+    foreign = given_ids - {id(parameter) for parameter in model.parameters()}
+    if missing or foreign:
+        problem = f"{len(foreign)} parameters are not of the model"
         if missing:
             problem = f"{missing[0]} is not among the optimizer's parameters"
         raise UsageError(problem, "make the optimizer of all trained parameters of the model")

@@ -65,9 +65,9 @@ class Norms:
         for the device.
         """
         self.last = norms = self._on_device.tolist()
-        whole = [item.index for item in received if not self._groups[item.index]]
+        unsharded = [item.index for item in received if not self._groups[item.index]]
         sharded = sorted(item.index for item in received if self._groups[item.index])
-        square = sum(norms[index] ** 2 for index in whole)
+        square = sum(norms[index] ** 2 for index in unsharded)
         for groups in dict.fromkeys(self._groups[index] for index in sharded):
             members = [index for index in sharded if self._groups[index] == groups]
             own_square = sum(norms[index] ** 2 for index in members)
@@ -75,8 +75,8 @@ class Norms:
             for group in groups:
                 dist.all_reduce(part, group=group)
             square += float(part)
-        wrong = [item.name for item in received if not math.isfinite(norms[item.index])]
-        return math.sqrt(square), wrong
+        not_finite = [item.name for item in received if not math.isfinite(norms[item.index])]
+        return math.sqrt(square), not_finite
 
 
 def _groups(parameter: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
@@ -191,16 +191,16 @@ class Schedule:
         if not received:
             return
         self._down.rest()
-        self.norm, wrong = self._norms.total(received)
+        self.norm, not_finite = self._norms.total(received)
         self.steps += 1
         # A gradient that is not finite on another rank makes the norm so.
-        finite = self.norm < math.inf and not wrong
+        finite = self.norm < math.inf and not not_finite
         limit = self.settings.max_norm
         if limit is None:
             changed = [
                 item.name for item in received if begun[item.index] != self._rule_of(item, 1.0)
             ]
-            self._count(received, wrong)
+            self._count(received, not_finite)
             if changed:
                 raise UsageError(
                     f"the learning rate or another number of {changed[0]}'s group changed between"
@@ -214,7 +214,7 @@ class Schedule:
         else:
             self._drop(pieces)
         if not finite:
-            self._report(wrong, len(received))
+            self._report(not_finite, len(received))
 
     def forget(self) -> None:
         """With max_norm, drop the gradients that came since the last step.
@@ -270,20 +270,20 @@ class Schedule:
             self.worker.submit(pieces)
         self._unclipped = 0
 
-    def _count(self, received: list[Offloaded], wrong: list[str]) -> None:
+    def _count(self, received: list[Offloaded], not_finite: list[str]) -> None:
         for offloaded in received:
-            offloaded.step += offloaded.name not in wrong
+            offloaded.step += offloaded.name not in not_finite
 
-    def _report(self, wrong: list[str], count: int) -> None:
+    def _report(self, not_finite: list[str], count: int) -> None:
         if self.settings.skip_nonfinite:
             self.skipped += 1
             return
-        names = ", ".join(wrong[:3]) if wrong else "some of another rank"
-        if len(wrong) > 3:
-            names += f" and {len(wrong) - 3} more"
+        names = ", ".join(not_finite[:3]) if not_finite else "some of another rank"
+        if len(not_finite) > 3:
+            names += f" and {len(not_finite) - 3} more"
         consequence = "nothing was updated"
         if self.settings.max_norm is None:
-            consequence = f"the other {count - len(wrong)} parameters were updated"
+            consequence = f"the other {count - len(not_finite)} parameters were updated"
         raise BusbwError(
             f"gradients are not finite in step {self.steps}: {names}; {consequence}",
             "load the last checkpoint, lower the learning rate, or use max_norm with"

@@ -84,8 +84,8 @@ class Streamer:
 
     def __init__(self, model: nn.Module, optimizer: OffloadedAdamW, units: list[Unit]) -> None:
         self._optimizer, self._root = optimizer, units[0]
-        every = [Streamed(unit, optimizer) for unit in units[1:]]
-        self._streamed = [streamed for streamed in every if streamed.parameters]
+        units_with_weights = [Streamed(unit, optimizer) for unit in units[1:]]
+        self._streamed = [streamed for streamed in units_with_weights if streamed.parameters]
         self._handles: list[Any] = [model.register_forward_pre_hook(self._begin)]
         for number, streamed in enumerate(self._streamed):
             self._watch(number, streamed)

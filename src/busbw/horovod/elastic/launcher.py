@@ -191,8 +191,8 @@ class Launcher:
             else:
                 self._code = code if code > 0 else 128 - code
                 self._slots.fail(worker.slot, time.monotonic())
-                how = f"ended with {code}" if code > 0 else f"was killed by signal {-code}"
-                _print(f"{worker} {how}")
+                ending = f"ended with {code}" if code > 0 else f"was killed by signal {-code}"
+                _print(f"{worker} {ending}")
 
     def _has_lost_state(self) -> bool:
         """Whether all workers that had the state of the training have failed.

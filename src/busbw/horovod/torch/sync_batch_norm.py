@@ -26,13 +26,13 @@ class SyncBatchNorm(_BatchNorm):  # type: ignore[misc]
         by_batch = self.training or not self.track_running_stats
         if not by_batch or not context.is_initialized() or context.size() == 1:
             return super().forward(input)
-        apart = [dimension for dimension in range(input.dim()) if dimension != 1]
+        dimensions = [dimension for dimension in range(input.dim()) if dimension != 1]
         values = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
         count = values.new_tensor([values.numel() // values.shape[1]])
-        total = _sum(torch.cat([values.sum(apart), count]))
+        total = _sum(torch.cat([values.sum(dimensions), count]))
         mean, number = total[:-1] / total[-1], total[-1].detach()
         centred = values - _reshape(mean, values)
-        variance = _sum(centred.square().sum(apart)) / number
+        variance = _sum(centred.square().sum(dimensions)) / number
         self._track(mean.detach(), variance.detach(), number)
         out = centred * _reshape(torch.rsqrt(variance + self.eps), values)
         if self.affine:

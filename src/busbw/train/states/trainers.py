@@ -230,11 +230,13 @@ def _offload(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stag
 
 
 def _fsdp2(spec: TrainSpec, device: torch.device, method: StateMethod) -> Stages:
-    away = method.row.name == "fsdp2-offload"
-    policy = {"offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")} if away else {}
+    offloads = method.row.name == "fsdp2-offload"
+    policy = (
+        {"offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda")} if offloads else {}
+    )
     net = build_without_memory(spec, torch.float32)
     shard(net, device, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16), **policy)
-    net.to_empty(device="cpu" if away else device)
+    net.to_empty(device="cpu" if offloads else device)
     fill(net, device)
     yield None
     yield Plain(net, torch.optim.AdamW(net.parameters(), lr=RATE, fused=True))
@@ -286,9 +288,9 @@ def _deepspeed(spec: TrainSpec, device: torch.device, method: StateMethod) -> St
             dist_init_required=False,
         )
     except (RuntimeError, AssertionError, OSError) as error:
-        why = f"{error} ({error.__cause__})" if error.__cause__ else str(error)
+        reason = f"{error} ({error.__cause__})" if error.__cause__ else str(error)
         raise NoMeasurement(
-            f"deepspeed did not start: {why}",
+            f"deepspeed did not start: {reason}",
             "its CPU Adam is compiled at the start: pip install ninja, nvcc",
         ) from error
     yield DeepSpeed(engine)

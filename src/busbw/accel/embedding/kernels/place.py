@@ -110,9 +110,11 @@ def place(
 def _groups(
     i, own, seen, stored, start, row, first, size, part, pieces, totals, n, CUT: tl.constexpr
 ):
-    seen = tl.where(stored, seen, 0)
+    lookups = tl.where(stored, seen, 0)
     begin = (
-        tl.atomic_add(totals + _POSITIONS, tl.sum(seen), sem="relaxed") + tl.cumsum(seen, 0) - seen
+        tl.atomic_add(totals + _POSITIONS, tl.sum(lookups), sem="relaxed")
+        + tl.cumsum(lookups, 0)
+        - lookups
     )
     tl.store(start + i, begin, mask=stored)
     grouped = stored.to(tl.int32)
@@ -123,8 +125,8 @@ def _groups(
     )
     tl.store(row + group, own, mask=stored)
     tl.store(first + group, begin, mask=stored)
-    tl.store(size + group, seen, mask=stored)
-    many = tl.where(seen > CUT, (seen + CUT - 1) // CUT, 0)
+    tl.store(size + group, lookups, mask=stored)
+    many = tl.where(lookups > CUT, (lookups + CUT - 1) // CUT, 0)
     largest = tl.max(many)
     if largest > 0:
         number = (
@@ -135,6 +137,6 @@ def _groups(
             tl.store(pieces + (number + turn) * 2, begin + turn * CUT, mask=turn < many)
             tl.store(
                 pieces + (number + turn) * 2 + 1,
-                tl.minimum(seen - turn * CUT, CUT),
+                tl.minimum(lookups - turn * CUT, CUT),
                 mask=turn < many,
             )
