@@ -1,7 +1,4 @@
-"""Heartbeats in the rendezvous store.
-
-They show which ranks are lost when an exchange has failed.
-"""
+"""Heartbeats in the rendezvous store, which show the lost ranks when an exchange has failed."""
 
 import atexit
 import threading
@@ -14,7 +11,7 @@ from torch.distributed import distributed_c10d
 
 from busbw.accel.mesh import Mesh
 
-# Seconds between heartbeats, and seconds to wait for one.
+# Seconds between the heartbeats of a rank, and seconds to wait for a heartbeat.
 BEAT_S, PATIENCE_S = 1.0, 4.0
 _KEY = "busbw.accel/alive/{}"
 _FOUND = "busbw.accel/lost"
@@ -37,7 +34,7 @@ class Heartbeat:
 
     @property
     def tells(self) -> bool:
-        """Whether `lost` can find lost ranks: there is a store for heartbeats."""
+        """Whether `lost` can find lost ranks, which needs a store for heartbeats."""
         return self._store is not None
 
     def stop(self) -> None:
@@ -47,13 +44,11 @@ class Heartbeat:
             self._thread.join(PATIENCE_S)
 
     def lost(self) -> list[str]:
-        """Ranks, with their hosts, without a heartbeat for some seconds.
+        """The ranks without a heartbeat for some seconds, with their hosts.
 
-        A rank that waits for a lost one still sends heartbeats.
-
-        The first rank to find lost ranks stores them for all, since it may exit and then look lost
-        to slower ones. If the store is unreachable, the process that hosts it is gone, and only
-        that is returned.
+        A rank that waits for a lost rank still sends heartbeats. The first rank that finds lost
+        ranks stores them for all, since it may exit and then look lost to slower ranks. If the
+        store is unreachable, the process that hosts it is gone, and only that is returned.
         """
         if self._store is None:
             return []
@@ -80,7 +75,7 @@ _beating: "weakref.WeakSet[Heartbeat]" = weakref.WeakSet()
 
 @atexit.register
 def _stop_all() -> None:
-    """The interpreter aborts at exit while a thread is in the store's C++ code."""
+    """Stop all threads: the interpreter aborts at exit if one is in the store's C++ code."""
     for pulse in list(_beating):
         pulse._stopped.set()
     for pulse in list(_beating):
@@ -90,9 +85,7 @@ def _stop_all() -> None:
 def _own_store() -> Any:
     """A separate connection to the job's store, since the job's own may be blocked.
 
-    None if there is none.
-
-    A FileStore grows with each write, so it gets no heartbeats.
+    None without a store, and for a FileStore, which grows with each write.
     """
     try:
         store = distributed_c10d._get_default_store()

@@ -48,7 +48,7 @@ def _parse_flag(word: str) -> bool:
 
 
 def parse_whole(word: str, least: int = 0) -> int:
-    """A whole number, at least `least`."""
+    """Read a whole number. ValueError if it is below `least`."""
     if int(word) < least:
         raise ValueError(word)
     return int(word)
