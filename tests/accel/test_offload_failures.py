@@ -145,7 +145,7 @@ def test_too_little_memory_is_said_before_anything_is_allocated(monkeypatch):
     with pytest.raises(NoMeasurement, match=r"need 0.00 GB of host memory, and 0.00 of") as caught:
         offload(net, torch.optim.AdamW(net.parameters()), max_norm=None)
     assert "gpu_share=0." in caught.value.hint
-    assert {one.dtype for one in net.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in net.parameters()} == {torch.float32}
 
 
 def test_updates_that_fail_reach_the_program(monkeypatch):
