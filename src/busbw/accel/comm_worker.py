@@ -121,7 +121,7 @@ class CommWorker:
             try:
                 result = work()
             except Exception as error:  # noqa: BLE001 - it is set on the future
-                # jobs queued behind a failure get the same error
+                # Jobs that are queued behind a failure get the same error.
                 self._failure = self._failure or self._explain(error)
                 future.set_exception(self._failure)
             else:
@@ -167,7 +167,7 @@ class CommWorker:
         with torch.cuda.stream(side):
             with self.explaining():
                 result = work()
-            # records an event on this stream; the host does not wait
+            # This records an event on the stream; the host does not wait.
             future.set_result(tensor if result is None else result)
         parts = (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
         for part in parts:

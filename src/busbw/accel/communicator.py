@@ -59,7 +59,7 @@ class Communicator:
     size: int
     rank: int
     local: int
-    # runs all-gathers and all-to-alls instead of the group's backend
+    # Runs all-gathers and all-to-alls in place of the group's backend.
     staging: HostStaging | None = None
 
     @property
@@ -79,7 +79,7 @@ class Communicator:
         return nbytes // self.local if self.local < self.size else 0
 
     def direct(self, nbytes: int) -> int:
-        """Bytes that leave the host, if this rank sends `nbytes` evenly to all others."""
+        """Bytes that leave the host if this rank sends `nbytes` evenly to all other ranks."""
         return nbytes * (self.size - self.local) // max(1, self.size - 1)
 
     def all_reduce(self, tensor: torch.Tensor) -> None:

@@ -55,7 +55,7 @@ class Attachment:
         """
         if scaler is None or not scaler.is_enabled():
             return
-        # a tensor on the device: get_scale() would wait for it
+        # The scale is a tensor on the device, for which get_scale() would wait.
         scale = getattr(scaler, "_scale", None)
         scale = scaler.get_scale() if scale is None else scale
         if self._scale is not None:
@@ -333,10 +333,8 @@ def announce(attached: Attachment, unknown: list[str]) -> None:
     """Rank 0 prints how gradients are exchanged, once if several models are attached alike."""
     if attached.worker.mesh.world.rank:
         return
-    mesh, known_names = (
-        attached.worker.mesh,
-        ", ".join(switch.name for switch in lightcc_env.SWITCHES),
-    )
+    mesh = attached.worker.mesh
+    known_names = ", ".join(switch.name for switch in lightcc_env.SWITCHES)
     shape = f"{mesh.world.size}"
     if mesh.inside and mesh.across:
         shape = f"{mesh.across.size} x {mesh.inside.size}"

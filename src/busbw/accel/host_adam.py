@@ -252,19 +252,17 @@ def _update_by_torch(
 def _undo(rule: Rule, gradient: torch.Tensor, states: States) -> None:
     """The inverse of an update, in fp64, as in native/crates/adam."""
     numbers, (first, second) = rule.native(), rule.betas
-    wide, weight, moment, square = (
-        tensor.double() for tensor in (gradient, states.weight, states.moment, states.square)
-    )
+    wide, weight = gradient.double(), states.weight.double()
+    moment, square = states.moment.double(), states.square.double()
     wide *= rule.scale
     change = numbers.rate * moment / (square.sqrt() * numbers.root + rule.eps)
     states.weight.copy_((weight + change) / (1 - rule.lr * rule.weight_decay))
-    states.square.copy_(
-        ((square - (1 - second) * wide * wide) / second).clamp_(min=0)
-        if second
-        else torch.zeros_like(square)
-    )
-    states.moment.copy_(
-        (moment - (1 - first) * wide) / first if first else torch.zeros_like(moment)
-    )
+    if first:
+        states.moment.copy_((moment - (1 - first) * wide) / first)
+    else:
+        states.moment.zero_()
     if second:
+        states.square.copy_(((square - (1 - second) * wide * wide) / second).clamp_(min=0))
         states.moment.masked_fill_(states.square == 0, 0.0)
+    else:
+        states.square.zero_()

@@ -106,15 +106,14 @@ def from_env(environ: Mapping[str, str]) -> Settings:
     """
     value = {switch.name: switch.value(environ) for switch in SWITCHES}
     topk = value["LIGHT_TOPK_ALLREDUCE"]
+    # Unset: the ranks of a host. LightCC's default of 8 fits its machines.
+    intra_size = None
+    if environ.get("LIGHT_INTRA_SIZE", "").strip():
+        intra_size = int(str(value["LIGHT_INTRA_SIZE"]))
     return Settings(
         method=TOPK if topk else DENSE,
         two_d=bool(value["LIGHT_2D_ALLREDUCE"]),
-        # Unset: the ranks of a host. LightCC's default of 8 fits its machines.
-        intra_size=(
-            int(str(value["LIGHT_INTRA_SIZE"]))
-            if environ.get("LIGHT_INTRA_SIZE", "").strip()
-            else None
-        ),
+        intra_size=intra_size,
         two_d_most=int(str(value["LIGHT_HIERARCHICAL_THRESHOLD"])),
         compress_least=int(str(value["LIGHT_TOPK_THRESHOLD"])),
         ratio=float(str(value["LIGHT_TOPK_RATIO"])),

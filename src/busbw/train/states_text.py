@@ -145,11 +145,9 @@ def _ms(seconds: float | None) -> str:
 
 
 def _largest(largest: Largest) -> str:
-    stopped = (
-        f"{largest.refused / 1e9:.2f}B did not train: {largest.reason}"
-        if largest.refused
-        else largest.reason
-    )
+    stopped = largest.reason
+    if largest.refused:
+        stopped = f"{largest.refused / 1e9:.2f}B did not train: {stopped}"
     if largest.shape is None:
         return f"{largest.method}: no model trained; {stopped}\n"
     return (

@@ -33,11 +33,10 @@ class PowerSgd(Codec):
             return comm.ring(ring_bytes(part.nbytes, comm.size))
         rank, feedback = settings.matrix_rank, settings.feedback
         layout = powersgd_math.layout(self.shapes, rank)
-        basis = (
-            state[BASIS].view(-1, rank)
-            if BASIS in state
-            else _begin(layout.right, rank, part.device)
-        )
+        if BASIS in state:
+            basis = state[BASIS].view(-1, rank)
+        else:
+            basis = _first_basis(layout.right, rank, part.device)
         means = _means(part, rank)
         total, sent = means.project(layout, part, comm, state, basis, feedback=feedback)
         few = settings.factors == "bf16"
@@ -92,7 +91,7 @@ def _sum_of_two(
     return fews[0] + fews[1], rests[0] + rests[1]
 
 
-def _begin(rows: int, rank: int, device: torch.device) -> torch.Tensor:
+def _first_basis(rows: int, rank: int, device: torch.device) -> torch.Tensor:
     """The first basis, the same on every rank."""
     generator = torch.Generator().manual_seed(SEED)
     return torch.randn(rows, rank, generator=generator, dtype=torch.float32).to(device)

@@ -41,7 +41,7 @@ _MARKS = 1 << 31  # marks are 32-bit numbers
 
 @dataclass(slots=True)
 class Handle:
-    """What `apply` needs of a lookup.
+    """A lookup, for `apply`.
 
     After an eviction its rows may be stale, and `apply` finds them again.
     """

@@ -159,7 +159,7 @@ def _stamp(parts: Parts, batch: Batch, stamp: int) -> None:
     if parts.settings.eviction == "lru":
         score[rows] = stamp
     elif parts.settings.eviction == "lfu":
-        # sums stay below 2**31
+        # Sums stay below 2**31.
         before = torch.where(batch.new[stored], 0, score[rows]).clamp(max=MOST_SIGHTINGS)
         score[rows] = before + batch.counts[stored].int()
 
@@ -283,7 +283,7 @@ def evict(parts: Parts, needed: int, epoch: int) -> None:
 
 def _lowest(score: torch.Tensor, ids: torch.Tensor, count: int) -> torch.Tensor:
     """Positions of the `count` lowest scores, with ties by id. Sorts only the ties."""
-    # topk, since kthvalue runs on a single multiprocessor of a GPU
+    # Not kthvalue, which runs on a single multiprocessor of a GPU.
     limit = score.topk(count, largest=False, sorted=False).values.max()
     below = (score < limit).nonzero().flatten()
     ties = (score == limit).nonzero().flatten()

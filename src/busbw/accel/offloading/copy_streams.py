@@ -89,7 +89,7 @@ class Lane:
         if self._stream is not None:
             self._stream.wait_event(moment.event)
 
-    def rest(self) -> None:
+    def wait_for_current(self) -> None:
         """Block this thread until the current stream has done its work so far.
 
         Does not keep a core busy.

@@ -190,7 +190,7 @@ class Schedule:
         begun, self._begun = self._begun, {}
         if not received:
             return
-        self._down.rest()
+        self._down.wait_for_current()
         self.norm, not_finite = self._norms.total(received)
         self.steps += 1
         # A gradient that is not finite on another rank makes the norm so.

@@ -198,19 +198,14 @@ class Streamer:
         """Give a state_dict the module's weights on the host in place of the empty ones."""
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             offloaded = self._on_host.get(id(parameter))
-            if (
-                offloaded is not None
-                and offloaded.slot is not None
-                and offloaded.states is not None
-                and prefix + name in state_dict
-            ):
-                # it may hold a gradient
-                narrow = (
-                    offloaded.states.weight.bfloat16()
-                    if self._optimizer.schedule.unfinished
-                    else offloaded.slot
-                )
-                state_dict[prefix + name] = narrow.view(offloaded.parameter.shape)
+            if offloaded is None or prefix + name not in state_dict:
+                continue
+            assert offloaded.slot is not None
+            assert offloaded.states is not None
+            narrow = offloaded.slot
+            if self._optimizer.schedule.unfinished:  # the slot may hold a gradient
+                narrow = offloaded.states.weight.bfloat16()
+            state_dict[prefix + name] = narrow.view(offloaded.parameter.shape)
 
 
 def _gradient_of(streamed: Streamed) -> Callable[[torch.Tensor], None]:

@@ -28,7 +28,7 @@ class Call:
     op: int = requests.Sum
     root: int = -1
     splits: Splits = None
-    # the result of an all-to-all includes the row counts received from each rank
+    # The result of an all-to-all includes the number of rows received from each rank.
     tells_splits: bool = False
     prescale: float = 1.0
     postscale: float = 1.0
@@ -137,7 +137,7 @@ def _check_all(tensors: Sequence[torch.Tensor], call: Call) -> None:
         raise Refused(f"{call.kind} without a tensor", "give at least one")
     devices = {str(tensor.device): None for tensor in tensors}
     if len(devices) > 1:
-        # the type of error that Horovod raises
+        # Horovod raises an error of this type.
         raise HorovodInternalError(
             f"{call.kind} of tensors on {', '.join(devices)}", "use tensors on one device"
         )

@@ -107,14 +107,11 @@ class StatesBench:
             reserved = torch.cuda.max_memory_reserved(self.device)
             torch_pinned = torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0)
         lost = float(self._available - available())
-        largest = self.control.reduce_all([start_s, float(gpu), float(reserved), lost], "max")
-        peak, pinned = (
-            self._by_host(memory_bytes("VmHWM")),
-            self._by_host(trainer.pinned + torch_pinned),
-        )
-        return StatesUse(
-            largest[0], int(largest[1]), int(largest[2]), int(max(peak, largest[3])), int(pinned)
-        )
+        own = [start_s, float(gpu), float(reserved), lost]
+        longest_s, peak_gpu, peak_reserved, lost = self.control.reduce_all(own, "max")
+        host = max(self._by_host(memory_bytes("VmHWM")), lost)
+        pinned = self._by_host(trainer.pinned + torch_pinned)
+        return StatesUse(longest_s, int(peak_gpu), int(peak_reserved), int(host), int(pinned))
 
     def _count(
         self, states: StatesUse, before: StepTimes, after: StepTimes | None, steps: int

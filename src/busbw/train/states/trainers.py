@@ -138,9 +138,8 @@ class OnGpu(Trainer):
     @torch.no_grad()
     def update(self) -> None:
         """Update each block."""
-        for (locals_, group), masters, optimizer in zip(
-            self._groups, self._masters, self._optimizers, strict=True
-        ):
+        groups = zip(self._groups, self._masters, self._optimizers, strict=True)
+        for (locals_, group), masters, optimizer in groups:
             for parameter, master in zip(group, masters, strict=True):
                 assert parameter.grad is not None
                 master.grad, parameter.grad = _local(parameter.grad).float(), None

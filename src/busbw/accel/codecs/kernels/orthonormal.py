@@ -70,7 +70,7 @@ def _turns(grams, turns, owned, least, tiny, RANK: tl.constexpr, NARROW: tl.cons
         gram += tl.load(grams + (first + index) * NARROW * NARROW + row * NARROW + column)
     on = (row == column) & (row < RANK)
     mean = tl.sum(tl.where(on, gram, 0.0)) / RANK
-    # so that zero factors have a Cholesky factor too
+    # Zero factors get a mean of 1, so that they have a Cholesky factor too.
     mean += tl.where(mean > tiny * tiny, 0.0, 1.0)
     gram += tl.where(on, least * mean, 0.0)
     lower = tl.zeros((NARROW, NARROW), tl.float64)

@@ -269,7 +269,7 @@ def packed(
     )
     summed = part, from_, total, thresholds, counts, largest, length, float(size), tiles
     _sum[(tiles,)](*summed, **flags, SCALED=scaled, TILE=TILE, num_warps=4)
-    # flat, which is much faster than two rows
+    # The sum is over a flat tensor, which is much faster than over two rows.
     ends = torch.cumsum(counts.view(-1), 0, dtype=torch.int32)
     begin = step * TURN % length
     _decide[(1,)](

@@ -101,7 +101,7 @@ def place(
         tl.store(score + number, tl.zeros((BLOCK,), tl.int32) + stamp, mask=stored)
     if SCORE == LFU:
         before = tl.load(score + number, mask=stored & ~new, other=0)
-        # sums stay below 2**31
+        # Sums stay below 2**31.
         tl.store(score + number, tl.minimum(before, _MOST) + lookups, mask=stored)
     _groups(i, number, lookups, stored, start, row, first, size, part, pieces, totals, n, CUT)
 
