@@ -51,7 +51,7 @@ class Method:
 
     @property
     def plain(self) -> bool:
-        """Whether it is plain DDP."""
+        """Whether the method is plain DDP."""
         return self.settings is None and not self.hook
 
     @property

@@ -34,19 +34,19 @@ class Matrix:
 
     @property
     def end(self) -> int:
-        """Offset of its end."""
+        """The offset of the end of the matrix."""
         return self.begin + self.rows * self.columns
 
     def of(self, flat: torch.Tensor) -> torch.Tensor:
-        """Its elements as a matrix."""
+        """The elements of the matrix, [rows, columns]."""
         return flat[self.begin : self.end].view(self.rows, self.columns)
 
     def left_of(self, stacked: torch.Tensor) -> torch.Tensor:
-        """Its rows of the stacked P."""
+        """The rows of the matrix in the stacked P."""
         return stacked[self.left : self.left + self.rows]
 
     def right_of(self, stacked: torch.Tensor) -> torch.Tensor:
-        """Its rows of the stacked W."""
+        """The rows of the matrix in the stacked W."""
         return stacked[self.right : self.right + self.columns]
 
 

@@ -1,4 +1,4 @@
-"""Checks of what a table is given: ids, gradients, and chunks of saved rows."""
+"""Checks of the input of a table: ids, gradients, and chunks of saved rows."""
 
 from collections.abc import Mapping
 

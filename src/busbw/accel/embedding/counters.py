@@ -79,7 +79,7 @@ class Readback:
         self.unknown = 0  # ids of lookups whose effect on `numbers` is unknown
 
     def note(self, ids: int, counters: torch.Tensor, available: torch.Tensor) -> None:
-        """Queue a copy after a lookup of so many ids, unless one is pending."""
+        """Queue a copy after a lookup of `ids` ids, unless a copy is pending."""
         self.unknown += ids
         if self._pending:
             self._since += ids

@@ -51,6 +51,14 @@ POOLINGS = ("none", "sum", "mean")
 Update = Callable[[torch.Tensor], None]  # takes gradients
 
 
+def _check_arguments(dim: int, pooling: str, wire: str) -> None:
+    if dim < 1:
+        raise UsageError(f"dim is {dim}: a row has at least one value", "give a positive dim")
+    for name, value, choices in (("pooling", pooling, POOLINGS), ("wire", wire, WIRES)):
+        if value not in choices:
+            raise UsageError(f"{name} is '{value}'", f"{name} is one of {', '.join(choices)}")
+
+
 class DynamicEmbedding(nn.Module):
     """Rows of `dim` fp32 values by 64-bit id.
 
@@ -83,16 +91,18 @@ class DynamicEmbedding(nn.Module):
         check_finite: bool = True,
         timeout: timedelta | None = None,
     ) -> None:
-        """Collective, if torch.distributed is initialised: every rank of the group makes its
-        modules in the same order.
+        """Make the table of this rank.
+
+        Collective if torch.distributed is initialised: every rank of the group makes its modules in
+        the same order.
 
         Args:
             dim: values of a row.
-            settings: of the table of each rank, so that capacities add up.
+            settings: the settings of each rank's table, so that capacities add up.
             pooling: none, or the sum or mean of bags, as in nn.EmbeddingBag.
             group: the ranks that share the rows; None: a new group of all ranks. Another thread
                 must not use this group during forward and backward.
-            device: of the table; None: the current GPU, or the CPU without one.
+            device: the device of the table; None: the current GPU, or the CPU without one.
             wire: the format of rows and gradients between ranks. bf16 halves the bytes, and rounds
                 each value by at most 2**-8 of it.
             average: divide gradients by the number of ranks.
@@ -104,11 +114,7 @@ class DynamicEmbedding(nn.Module):
             UsageError: an argument is invalid, or ranks differ in them.
         """
         super().__init__()
-        if dim < 1:
-            raise UsageError(f"dim is {dim}: a row has at least one value", "give a positive dim")
-        for name, value, choices in (("pooling", pooling, POOLINGS), ("wire", wire, WIRES)):
-            if value not in choices:
-                raise UsageError(f"{name} is '{value}'", f"{name} is one of {', '.join(choices)}")
+        _check_arguments(dim, pooling, wire)
         self.dim, self.pooling, self.wire = dim, pooling, wire
         self.average, self.check_finite = average, check_finite
         self.settings = settings or TableSettings()
@@ -174,7 +180,7 @@ class DynamicEmbedding(nn.Module):
         saving.load(folder, self.table, self.dim, self.settings, self._exchange)
 
     def extra_repr(self) -> str:
-        """What print(model) shows."""
+        """The text that print(model) shows."""
         ranks = 1 if self._exchange is None else self._exchange.ranks
         return (
             f"{self.dim}, pooling={self.pooling}, optimizer={self.settings.optimizer},"

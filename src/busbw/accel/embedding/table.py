@@ -256,7 +256,7 @@ class Table:
         return batch
 
     def _next_epoch(self, ids: int) -> int:
-        """The first mark of a lookup of so many ids, above all marks so far."""
+        """The first mark of a lookup of `ids` ids, above all marks so far."""
         if self._epoch + ids >= _MARKS:
             self._parts.index.marks.zero_()
             self._epoch = 1

@@ -219,7 +219,7 @@ def fill(index: Index, ids: torch.Tensor, rows: torch.Tensor) -> None:
 
 
 def rebuild(index: Index, steps: Steps, batch: int, *, counting: bool) -> tuple[Index, int]:
-    """A new index with room for a batch of so many ids.
+    """A new index with room for `batch` more ids.
 
     Returns it, and the number of ids that were forgotten before they got a row. Waits for the
     device.

@@ -115,16 +115,16 @@ class Slab:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Bytes of the block."""
         return int(self._bytes.numel())
 
     @property
     def pinned_bytes(self) -> int:
-        """Its size while it is pinned, else 0."""
+        """Bytes of the block while it is pinned, else 0."""
         return self.size if self._unpin is not None and self._unpin.alive else 0
 
     def close(self) -> None:
-        """Unpin it. The memory itself is freed with the last tensor."""
+        """Unpin the block. Its memory is freed with the last tensor."""
         if self._unpin is not None:
             self._unpin()
 

@@ -73,7 +73,7 @@ class Script:
         threading.Thread(target=self._repeat, name="host discovery", daemon=True).start()
 
     def slots(self) -> int:
-        """Slots of this host."""
+        """The number of slots of this host."""
         return self._slots
 
     def stop(self) -> None:

@@ -278,7 +278,7 @@ class Table:
 
     @property
     def joined(self) -> frozenset[int]:
-        """Ranks that have joined."""
+        """The ranks that have joined."""
         entry = self._entries.get(JOIN_KEY)
         return frozenset(entry.requests) if entry else frozenset()
 

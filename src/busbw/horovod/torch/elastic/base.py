@@ -32,7 +32,7 @@ class State:
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Return to the copy."""
+        """Return to the state that `save` has kept."""
         raise NotImplementedError
 
     def sync(self) -> None:
